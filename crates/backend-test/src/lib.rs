@@ -1,0 +1,1 @@
+//! Backends that need no framework: identity.

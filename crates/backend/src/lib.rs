@@ -1,0 +1,8 @@
+//! What a framework must offer to serve a model, and the batch it is given.
+//!
+//! A backend runs batches. It knows nothing of queues, statistics, transports or versions; it is called from whichever thread
+//! the engine chose, at most `instance count` calls at a time for one model, and must not block on anything but the model.
+
+mod run;
+
+pub use run::*;

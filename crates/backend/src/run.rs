@@ -1,0 +1,186 @@
+//! The trait and the values that cross it.
+
+use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
+use smallvec::SmallVec;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tensor::{DataType, Name, Result, Shape};
+
+/// A framework: opens model files.
+pub trait Backend: Send + Sync {
+    /// Name as in `backend: "…"`.
+    fn name(&self) -> &'static str;
+
+    /// Reads the model and says what its file knows of its inputs and outputs. May take seconds; called off the reactor.
+    ///
+    /// # Errors
+    /// Whatever makes the version UNAVAILABLE; the text becomes the reason in the repository index.
+    fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>>;
+}
+
+/// What a backend is told when it opens a version.
+#[derive(Debug, Clone)]
+pub struct OpenSpec {
+    /// Model name.
+    pub model: Name,
+    /// Version number.
+    pub version: i64,
+    /// Directory of the model (`config.pbtxt` lives here).
+    pub model_directory: PathBuf,
+    /// Directory of the version.
+    pub version_directory: PathBuf,
+    /// The configuration as the user wrote it, defaults normalised, before completion: `inference.ModelConfig`, protobuf-encoded.
+    pub config: bytes::Bytes,
+    /// `--backend-config=<backend>,<key>=<value>` pairs for this backend, in command-line order.
+    pub settings: Vec<(String, String)>,
+}
+
+/// A model file that could be read. Not serving yet: its configuration may still be completed from `io`.
+pub trait Opened: Send {
+    /// Inputs and outputs the file declares; `None` for a backend that serves whatever the configuration says.
+    fn io(&self) -> Option<ModelIo>;
+
+    /// Checks the final configuration and makes the model ready to run.
+    ///
+    /// # Errors
+    /// As `Backend::open`.
+    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>>;
+}
+
+/// What a model file says about itself.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct ModelIo {
+    pub inputs: Vec<TensorIo>,
+    pub outputs: Vec<TensorIo>,
+}
+
+/// One tensor of a model file.
+#[derive(Debug, Clone)]
+pub struct TensorIo {
+    /// Name in the graph.
+    pub name: String,
+    /// `None` when the graph uses an element type the protocol cannot carry.
+    pub datatype: Option<DataType>,
+    /// Full shape of the graph, -1 = symbolic.
+    pub shape: Shape,
+    /// An initialiser of the same name exists: a request may leave the input out.
+    pub optional: bool,
+}
+
+/// A model that can run.
+pub trait Model: Send + Sync {
+    /// Runs one batch and puts a result into every request of it: a failure that concerns one request fails only that request,
+    /// any other is put into all of them. Rows of the output go back to the request they came from.
+    ///
+    /// `instance` counts from 0 and tells concurrent calls apart.
+    fn execute(&self, instance: u32, batch: &mut Batch<'_>, run: &RunControl) -> Marks;
+}
+
+/// Requests to run together. Their shapes are compatible (S-12); rows add up to at most the configured maximum.
+pub struct Batch<'a> {
+    /// In the order their rows stand in the batch.
+    pub requests: &'a mut [BatchEntry],
+}
+
+/// One request of a batch.
+pub struct BatchEntry {
+    /// The request; the backend may take its data apart.
+    pub request: InferRequest,
+    /// What its check found out.
+    pub checked: Checked,
+    /// Filled in by `Model::execute`.
+    pub result: Option<Result<Outcome>>,
+}
+
+/// What a request gets back.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The wanted outputs, in configuration order.
+    pub outputs: SmallVec<[OutputTensor; 2]>,
+    /// Response parameters.
+    pub parameters: Vec<(Name, Parameter)>,
+}
+
+/// When the phases of an execution ended, in nanoseconds of [`now_ns`] (S-43: D, E, F).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Inputs gathered, inference begins.
+    pub inputs_ready: u64,
+    /// Inference ended.
+    pub inference_end: u64,
+    /// Outputs split and copied.
+    pub outputs_ready: u64,
+}
+
+/// Monotonic nanoseconds since an arbitrary start; the one clock all durations are measured with.
+pub fn now_ns() -> u64 {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static START: OnceLock<Instant> = OnceLock::new();
+    // 584 years until it wraps.
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// Lets a running batch be stopped when none of its requests is wanted any more.
+///
+/// Invariant: the hook runs at most once, and never after `disarm` returned.
+#[derive(Default)]
+pub struct RunControl {
+    wanted: AtomicU32,
+    hook: parking_lot::Mutex<HookState>,
+}
+
+#[derive(Default)]
+enum HookState {
+    #[default]
+    Empty,
+    Armed(Hook),
+    /// Nobody wants the batch; whoever arms now is told at once.
+    Stopped,
+}
+
+impl RunControl {
+    /// A control for a batch of `requests` requests.
+    pub fn new(requests: u32) -> Self {
+        Self { wanted: AtomicU32::new(requests), hook: parking_lot::Mutex::default() }
+    }
+
+    /// One request of the batch was cancelled. When it was the last wanted one, the execution is told to stop.
+    pub fn cancel_one(&self) {
+        if self.wanted.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // The hook runs under the lock, so that `disarm` returns only after it ended.
+            let mut state = self.hook.lock();
+            if let HookState::Armed(hook) = std::mem::replace(&mut *state, HookState::Stopped) {
+                hook();
+            }
+        }
+    }
+
+    /// Called by the backend before it starts something that `hook` can stop. Returns false, without keeping the hook, when
+    /// the batch need not be started at all.
+    pub fn arm(&self, hook: impl FnOnce() + Send + 'static) -> bool {
+        let mut state = self.hook.lock();
+        if matches!(*state, HookState::Stopped) {
+            return false;
+        }
+        *state = HookState::Armed(Box::new(hook));
+        true
+    }
+
+    /// Called by the backend when `hook` must not run any more.
+    pub fn disarm(&self) {
+        let mut state = self.hook.lock();
+        if matches!(*state, HookState::Armed(_)) {
+            *state = HookState::Empty;
+        }
+    }
+
+    /// Whether every request of the batch was cancelled.
+    pub fn is_stopped(&self) -> bool {
+        matches!(*self.hook.lock(), HookState::Stopped)
+    }
+}

@@ -1,0 +1,1 @@
+//! Model table, versions, instances, statistics.

@@ -1,0 +1,1 @@
+//! Listeners, routing, authorisation, limits: HTTP and gRPC.

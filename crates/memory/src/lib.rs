@@ -1,0 +1,1 @@
+//! Slab pools and the system shared memory registry.

@@ -1,0 +1,1 @@
+//! The napi binding: convert, call, convert back.

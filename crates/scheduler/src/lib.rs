@@ -1,0 +1,1 @@
+//! Queues, batches and policies. Pure: time is an argument.

@@ -1,0 +1,90 @@
+//! Names and ids: UTF-8 text that is a slice of the request it came in, so that a request allocates none of them.
+
+use bytes::Bytes;
+use std::fmt;
+use std::ops::Deref;
+
+/// Immutable text, cheap to clone: a counted view into whatever buffer it was parsed from.
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Bytes);
+
+impl Name {
+    /// The empty name.
+    pub const fn new() -> Self {
+        Self(Bytes::new())
+    }
+
+    /// A name over static text; no allocation, no counting.
+    pub const fn from_static(text: &'static str) -> Self {
+        Self(Bytes::from_static(text.as_bytes()))
+    }
+
+    /// A view over `bytes`, or the bytes back when they are not UTF-8.
+    pub fn from_utf8(bytes: Bytes) -> Result<Self, Bytes> {
+        if std::str::from_utf8(&bytes).is_ok() { Ok(Self(bytes)) } else { Err(bytes) }
+    }
+
+    /// A view over `bytes`; a copy with U+FFFD in the place of what is not UTF-8.
+    pub fn from_utf8_lossy(bytes: Bytes) -> Self {
+        Self::from_utf8(bytes).unwrap_or_else(|b| Self::from(String::from_utf8_lossy(&b).into_owned()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        // Checked once in the constructors; checking again costs ~1 ns per short name and keeps this module free of unsafe.
+        std::str::from_utf8(&self.0).unwrap_or("")
+    }
+
+    /// The bytes of the text.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The counted bytes of the text.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+}
+
+impl Deref for Name {
+    type Target = str;
+    fn deref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl From<String> for Name {
+    fn from(text: String) -> Self {
+        Self(Bytes::from(text))
+    }
+}
+
+impl From<&str> for Name {
+    fn from(text: &str) -> Self {
+        Self(Bytes::copy_from_slice(text.as_bytes()))
+    }
+}
+
+impl PartialEq<str> for Name {
+    fn eq(&self, other: &str) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl PartialEq<&str> for Name {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}

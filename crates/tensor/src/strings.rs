@@ -1,0 +1,87 @@
+//! The raw form of a BYTES tensor: each element is a little-endian `u32` length and then that many bytes (P 1.12.4).
+
+/// Walks the elements of a raw BYTES tensor.
+///
+/// Yields `Ok(element)`, or one `Err` and then nothing: the walk cannot find its place again after a broken element.
+pub struct Strings<'a> {
+    rest: &'a [u8],
+}
+
+/// Why a raw BYTES tensor cannot be walked to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Broken {
+    /// Fewer than four bytes were left where a length should be.
+    Length {
+        /// Bytes that were left.
+        available: usize,
+    },
+    /// The element is shorter than its length says.
+    Element {
+        /// Bytes announced.
+        expected: usize,
+        /// Bytes that were left.
+        available: usize,
+    },
+}
+
+impl<'a> Strings<'a> {
+    /// Starts at the first element of `raw`.
+    pub fn new(raw: &'a [u8]) -> Self {
+        Self { rest: raw }
+    }
+}
+
+impl<'a> Iterator for Strings<'a> {
+    type Item = Result<&'a [u8], Broken>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let Some((head, tail)) = self.rest.split_first_chunk::<4>() else {
+            let available = self.rest.len();
+            self.rest = &[];
+            return Some(Err(Broken::Length { available }));
+        };
+        let expected = u32::from_le_bytes(*head) as usize;
+        if expected > tail.len() {
+            self.rest = &[];
+            return Some(Err(Broken::Element { expected, available: tail.len() }));
+        }
+        let (element, rest) = tail.split_at(expected);
+        self.rest = rest;
+        Some(Ok(element))
+    }
+}
+
+/// Appends one element in its raw form. Elements of 4 GiB and more cannot be written and are cut: callers limit bodies to 2 GiB.
+pub fn push(out: &mut Vec<u8>, element: &[u8]) {
+    let length = u32::try_from(element.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&element[..length as usize]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_what_push_wrote() {
+        let mut raw = Vec::new();
+        for e in [&b"a"[..], b"", b"bcd"] {
+            push(&mut raw, e);
+        }
+        let back: Vec<_> = Strings::new(&raw).collect();
+        assert_eq!(back, [Ok(&b"a"[..]), Ok(&b""[..]), Ok(&b"bcd"[..])]);
+    }
+
+    #[test]
+    fn a_broken_element_ends_the_walk() {
+        let mut s = Strings::new(&[1, 0, 0]);
+        assert_eq!(s.next(), Some(Err(Broken::Length { available: 3 })));
+        assert_eq!(s.next(), None);
+        let mut s = Strings::new(&[9, 0, 0, 0, b'x']);
+        assert_eq!(s.next(), Some(Err(Broken::Element { expected: 9, available: 1 })));
+        assert_eq!(s.next(), None);
+    }
+}

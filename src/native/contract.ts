@@ -1,0 +1,294 @@
+/**
+ * What crosses between TypeScript and the Rust core. Nothing per request does, except for the in-process API.
+ *
+ * The bridge converts; it does not decide. Names and order are the same on both sides (`queueDelayUs` / `queue_delay_us`).
+ * Optional is `T | null`; a missing property is a bug. Integers that may exceed 2^53 are `bigint`.
+ */
+
+/** Class of a failure. The index is the number used by the core (`tensor::Code`). */
+export const ERROR_CODES = [
+  'UNKNOWN',
+  'INTERNAL',
+  'NOT_FOUND',
+  'INVALID_ARG',
+  'UNAVAILABLE',
+  'UNSUPPORTED',
+  'ALREADY_EXISTS',
+  'CANCELLED',
+] as const
+export type ErrorCode = (typeof ERROR_CODES)[number]
+
+/** A version to open, before its configuration is completed. */
+export interface OpenSpec {
+  name: string
+  version: number
+  /** Directory that holds `config.pbtxt`. */
+  modelDirectory: string
+  versionDirectory: string
+  /** Backend name, `onnxruntime` or `identity`. */
+  backend: string
+  /** The user's configuration, defaults normalised, as `inference.ModelConfig` bytes. Copied. */
+  config: Buffer
+  /** `--backend-config=<backend>,<key>=<value>` pairs for this backend. */
+  settings: { key: string; value: string }[]
+}
+
+/** A model file that was read but does not serve yet. Must be given to `publishModel` or `discardModel`, once. */
+export interface Opened {
+  handle: number
+  /** What the file says about itself; null for a backend that serves whatever the configuration says. */
+  io: { inputs: TensorIo[]; outputs: TensorIo[] } | null
+}
+
+export interface TensorIo {
+  name: string
+  /** Number in `inference.DataType`; 0 when the protocol has no such type. */
+  datatype: number
+  /** Full shape of the graph, -1 = symbolic. */
+  shape: number[]
+  /** An initialiser of the same name exists: requests may leave the input out. */
+  optional: boolean
+}
+
+/** What the core needs to serve an opened version. */
+export interface PublishSpec {
+  /** Completed and normalised `inference.ModelConfig` bytes; also the answer of the gRPC ModelConfig call. Copied. */
+  config: Buffer
+  /** The same in Triton's JSON form; the body of GET …/config. */
+  configJson: string
+  /** Class labels by output name. */
+  labels: { output: string; lines: string[] }[]
+  /** Platform to report in metadata (config `platform`, else `backend`). */
+  platform: string
+}
+
+export type VersionState = 'UNKNOWN' | 'READY' | 'UNAVAILABLE' | 'LOADING' | 'UNLOADING'
+
+export type ServerState = 'initializing' | 'ready' | 'exiting'
+
+/** Settings of the whole core, fixed at start. */
+export interface CoreOptions {
+  serverId: string
+  serverVersion: string
+  extensions: string[]
+  strictReadiness: boolean
+  /** Absolute path of libonnxruntime.so, or null when the package is not there: ONNX models then fail, nothing else. */
+  onnxruntimeLibrary: string | null
+  strictBatchingDelay: boolean
+  /** Keep quantile summaries / first-response histogram (`--metrics-config`). */
+  summaryLatencies: boolean
+  histogramLatencies: boolean
+  /** Quantile and error pairs. */
+  summaryQuantiles: { quantile: number; error: number }[]
+  /** Start of the HTTP front end's body limit family, `--http-max-input-size`. */
+  httpInputBytesMax: number
+  allowClientShm: boolean
+}
+
+/** One `--http-restricted-api` or `--grpc-restricted-protocol` group. */
+export interface Restriction {
+  /** `health`, `metadata`, `inference`, `shared-memory`, `model-config`, `model-repository`, `statistics`, `trace`, `logging`. */
+  apis: string[]
+  key: string
+  value: string
+}
+
+export interface HttpOptions {
+  address: string
+  port: number
+  reusePort: boolean
+  /** Regular expression searched in header names, case-insensitive; empty = none. */
+  headerForwardPattern: string
+  restrictions: Restriction[]
+}
+
+export interface GrpcOptions {
+  address: string
+  port: number
+  reusePort: boolean
+  headerForwardPattern: string
+  restrictions: Restriction[]
+  /** `none`, `low`, `medium`, `high`. */
+  inferResponseCompressionLevel: string
+  keepaliveTimeMs: number
+  keepaliveTimeoutMs: number
+  keepalivePermitWithoutCalls: boolean
+  http2MaxPingsWithoutData: number
+  http2MinRecvPingIntervalWithoutDataMs: number
+  http2MaxPingStrikes: number
+  /** 0 = unlimited. */
+  maxConnectionAgeMs: number
+  maxConnectionAgeGraceMs: number
+}
+
+export interface ListenOptions {
+  http: HttpOptions | null
+  grpc: GrpcOptions | null
+  /** Reactor threads; 0 = one up to 4 cores, then one per 4 cores. */
+  reactorThreads: number
+}
+
+/** Ports really bound (port 0 in the options picks a free one); 0 where the front end is off. */
+export interface Listening {
+  httpPort: number
+  grpcPort: number
+}
+
+/** Control operations that arrive at a Rust listener and are decided in TypeScript. */
+export type ControlOperation =
+  | 'repository_index'
+  | 'repository_load'
+  | 'repository_unload'
+  | 'trace_get'
+  | 'trace_update'
+  | 'log_get'
+  | 'log_update'
+
+/**
+ * One control operation. `argument` and the reply are JSON text, already checked for syntax.
+ *
+ * | operation | argument | reply |
+ * |---|---|---|
+ * | repository_index | `{"ready":bool}` | `[{"name","version"?,"state"?,"reason"?}]` |
+ * | repository_load | `{"model":s,"parameters":{…}}`; over gRPC file parameters arrive base64-encoded like over HTTP | `{}` |
+ * | repository_unload | `{"model":s,"unload_dependents":bool}` | `{}` |
+ * | trace_get / trace_update | `{"model":s,"settings":{…},"protocol":"http"\|"grpc"}`; over gRPC each value is an array of strings | every current setting |
+ * | log_get / log_update | `{"settings":{…},"protocol":"http"\|"grpc"}` | every current setting |
+ */
+export interface ControlCall {
+  /** Answer with `Core.controlReply(id, …)`, exactly once. */
+  id: number
+  operation: ControlOperation
+  argument: string
+}
+
+/** A line the core wants logged. Bounded queue: under a flood lines are dropped and counted, never waited for. */
+export interface LogRecord {
+  /** 0 error, 1 warning, 2 info, 3 and up verbose level (3 = verbose 1). */
+  level: number
+  message: string
+  /** Source file and line in the core. */
+  file: string
+  line: number
+}
+
+/** A duration counter: how often, and how long in all. */
+export interface Duration {
+  count: bigint
+  ns: bigint
+}
+
+/** Counters of one version, all taken from one consistent value. */
+export interface VersionStatistics {
+  name: string
+  version: number
+  inferenceCount: bigint
+  executionCount: bigint
+  lastInferenceMs: bigint
+  success: Duration
+  fail: Duration
+  queue: Duration
+  computeInput: Duration
+  computeInfer: Duration
+  computeOutput: Duration
+  /** Failures by reason, in this order: REJECTED, CANCELED, BACKEND, OTHER. */
+  failures: bigint[]
+  pending: bigint
+  /** Requests cancelled by their client, queued or running. */
+  cancelled: bigint
+  /** First-response histogram: `bounds` in ms, one more count than bounds (+Inf last); null when histograms are off. */
+  firstResponse: { bounds: number[]; counts: bigint[]; sumMs: number } | null
+  /** Summaries in µs by family suffix; null when summaries are off. */
+  summaries: Summary[] | null
+}
+
+export interface Summary {
+  /** `request`, `queue`, `compute_input`, `compute_infer`, `compute_output`. */
+  family: string
+  values: { quantile: number; value: number }[]
+  count: bigint
+  sumUs: number
+}
+
+/** Everything a scrape needs from the core, taken at one moment. */
+export interface Snapshot {
+  versions: VersionStatistics[]
+  /** Our own limits and their current values, for `nereid_…` families. */
+  gauges: { name: string; help: string; value: number }[]
+}
+
+/** A tensor of the in-process API. `data` is raw contents (BYTES: 4-byte lengths). */
+export interface NativeTensor {
+  name: string
+  /** Protocol name, `FP32`, `BYTES`, …. */
+  datatype: string
+  shape: number[]
+  /** Owned by the caller again when the promise settles; the core copies it on the way in. */
+  data: Buffer
+}
+
+export interface NativeParameter {
+  key: string
+  value: string | bigint | number | boolean
+}
+
+export interface NativeInferRequest {
+  model: string
+  /** Empty = the server chooses. */
+  version: string
+  id: string
+  inputs: NativeTensor[]
+  /** Empty = all. */
+  outputs: { name: string; classification: number }[]
+  parameters: NativeParameter[]
+  priority: bigint
+  timeoutUs: bigint
+}
+
+export interface NativeInferResponse {
+  model: string
+  version: string
+  id: string
+  parameters: NativeParameter[]
+  outputs: NativeTensor[]
+}
+
+/** The core. One per process and server; every promise rejects with an `Error` whose `code` is an `ErrorCode`. */
+export interface Core {
+  openModel(spec: OpenSpec): Promise<Opened>
+  /** Finishes the backend's initialisation and makes the version READY, atomically replacing one of the same number. */
+  publishModel(handle: number, spec: PublishSpec): Promise<void>
+  discardModel(handle: number): void
+  /** Makes a model or a version known, or changes the state of one that does not serve. READY comes from `publishModel` only. */
+  setVersionState(name: string, version: number, state: VersionState, reason: string): void
+  /** Marks a model that has no version at all as known (or not); strict readiness fails while one is. */
+  setModelKnown(name: string, known: boolean): void
+  /** UNLOADING at once, resolves when the last request left; then UNAVAILABLE with `reason`. */
+  retireModel(name: string, version: number, reason: string): Promise<void>
+  setServerState(state: ServerState): void
+  isReady(): boolean
+  /** Binds and serves. Rejects with UNAVAILABLE `Socket '<addr>:<port>' already in use `. */
+  listen(options: ListenOptions): Promise<Listening>
+  /** Closes the listeners, refuses new inferences, resolves with the number of requests still in flight after at most `timeoutMs`. */
+  drain(timeoutMs: number): Promise<number>
+  /** Ends connections and threads, unmaps regions. The core is unusable afterwards. */
+  close(): Promise<void>
+  snapshot(): Snapshot
+  controlReply(id: number, json: string | null, errorCode: ErrorCode | null, message: string): void
+  /** Verbose level the core may log at; 0 = none. */
+  setVerboseLevel(level: number): void
+  /** Starts an inference; `ticket` cancels it. */
+  infer(request: NativeInferRequest, ticket: number): Promise<NativeInferResponse>
+  cancel(ticket: number): void
+  /** Bodies of the corresponding HTTP answers, JSON text. */
+  serverMetadata(): string
+  modelMetadata(name: string, version: string): string
+  modelConfig(name: string, version: string): string
+  modelStatistics(name: string, version: string): string
+  modelReady(name: string, version: string): boolean
+}
+
+/** What the native module exports. */
+export interface NativeModule {
+  createCore(options: CoreOptions, onControl: (call: ControlCall) => void, onLog: (record: LogRecord) => void): Core
+}
