@@ -1,0 +1,33 @@
+/**
+ * Model configuration: from `config.pbtxt` or JSON to the effective `ModelConfig` of a served version.
+ *
+ * The way of a configuration, in the order of the calls:
+ *
+ * 1. at polling, `pollConfig` = read (`loadConfigFile` or `parseJsonConfig`) → `adoptName` → `inferBackend` → `normalise` → `validate`;
+ * 2. the version's file is opened by the core, which tells its inputs and outputs;
+ * 3. at load, `finishConfig` = `completeFromModel` → `normalise` → `validate` → `resolveInstanceGroups` → `checkAgainstModel`;
+ * 4. `toBinary`, `toTritonJson` and `readLabels` make what the core publishes.
+ *
+ * Every function takes a configuration and returns a new one; none changes its argument. Failures are `ConfigError`s.
+ * Nothing here watches directories, keeps state between calls, or talks to the core.
+ */
+export type { ModelConfig } from './generated/model_config_pb.js'
+export { ConfigError, statusText, noLog } from './error.js'
+export type { Log } from './error.js'
+export { loadConfigFile, pollConfig, finishConfig } from './load.js'
+export type { ConfigFlags, LoadedConfig, FinishContext } from './load.js'
+export { parsePbtxt, emptyConfig } from './pbtxt.js'
+export { parseJsonConfig } from './json_in.js'
+export { toTritonJson } from './json_out.js'
+export { toBinary, fromBinary } from './binary.js'
+export { adoptName, inferBackend, listFirstDirectory } from './infer_backend.js'
+export type { Listing } from './infer_backend.js'
+export { normalise } from './normalise.js'
+export { resolveInstanceGroups } from './instance_groups.js'
+export type { Devices } from './instance_groups.js'
+export { validate } from './validate.js'
+export { completeFromModel } from './complete.js'
+export { checkAgainstModel } from './check_model.js'
+export type { ModelIo } from './check_model.js'
+export { selectVersions } from './versions.js'
+export { readLabels } from './labels.js'
