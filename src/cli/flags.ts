@@ -1,0 +1,218 @@
+/**
+ * Every command-line option, once. The parser, `--help`, `docs/flags.md`, the option types and the in-process
+ * options are made from this table; an option that is not here does not exist.
+ *
+ * `state` is honest about this release: `active` options do what they say, `accepted` ones are parsed, checked and
+ * named once at start as not active, so that existing launch scripts start. The rules that span several options
+ * (ports that collide, `--load-model` without explicit mode) are not here but in settings.ts.
+ */
+
+/** Headings of `--help`, in their order. */
+export const GROUPS = [
+  'Global',
+  'Server',
+  'Logging',
+  'Model Repository',
+  'HTTP',
+  'GRPC',
+  'Metrics',
+  'Tracing',
+  'Backend',
+  'Repository Agent',
+  'Response Cache',
+  'Rate Limiter',
+  'Memory Management',
+  'Sagemaker',
+  'Vertex',
+  'Deprecated',
+] as const
+export type Group = (typeof GROUPS)[number]
+
+interface FlagCommon {
+  /** Without the leading dashes. */
+  name: string
+  aliases?: readonly string[]
+  group: Group
+  /** One or two sentences, ASCII, for help and docs. */
+  meaning: string
+  state: 'active' | 'accepted'
+  /** May be given several times; the value is a list, the default is empty. */
+  list?: true
+}
+
+/** `integer` and `number` bounds: outside them the value is an error, or is moved to the bound when `clamp` is set. */
+interface Bounds {
+  min?: number
+  max?: number
+  clamp?: true
+  /** Text instead of the general out-of-bound one. */
+  outOfBound?: string
+}
+
+export type Flag = FlagCommon &
+  (
+    | { kind: 'switch'; default: boolean }
+    | { kind: 'boolean'; default: boolean | null }
+    | ({ kind: 'integer' | 'number'; default: number | null } & Bounds)
+    /** A count, or true / false for 1 / 0. */
+    | { kind: 'verbosity'; default: number }
+    | { kind: 'string'; value: string; default: string | null; notEmpty?: string }
+    | { kind: 'choice'; choices: readonly string[]; default: string | null; anyCase: boolean; invalid: string }
+  )
+
+const INT32_MAX = 2147483647
+
+export const FLAGS = [
+  // Global
+  { name: 'help', kind: 'switch', default: false, group: 'Global', state: 'active', meaning: 'Print this text.' },
+  { name: 'version', kind: 'switch', default: false, group: 'Global', state: 'active', meaning: 'Print the version. Ours.' },
+
+  // Server
+  { name: 'id', kind: 'string', value: 'name', default: 'triton', group: 'Server', state: 'active', meaning: 'Name of the server in its metadata.' },
+  { name: 'exit-timeout-secs', kind: 'integer', default: 30, min: 0, max: INT32_MAX, clamp: true, group: 'Server', state: 'active', meaning: 'Time for requests in flight to finish when the server exits, in seconds.' },
+  { name: 'exit-on-error', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'End the process when a model fails to load at start. When false, what loaded is served.' },
+  { name: 'strict-readiness', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'Report ready only while every known model is ready. When false, only the state of the server counts.' },
+  { name: 'allow-client-shm', kind: 'boolean', default: false, group: 'Server', state: 'active', meaning: 'Let clients register shared memory regions.' },
+  { name: 'reactor-threads', kind: 'integer', default: 0, min: 0, max: 1024, group: 'Server', state: 'active', meaning: 'Threads that own the network connections; 0 takes one, and one per 4 cores above 4 cores. Ours.' },
+  { name: 'enable-peer-access', kind: 'boolean', default: true, group: 'Server', state: 'accepted', meaning: 'Access between GPUs.' },
+
+  // Logging
+  { name: 'log-verbose', kind: 'verbosity', default: 0, group: 'Logging', state: 'active', meaning: 'Verbose level; 0 or false is off.' },
+  { name: 'log-info', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log what happens.' },
+  { name: 'log-warning', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log warnings.' },
+  { name: 'log-error', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log errors.' },
+  { name: 'log-format', kind: 'choice', choices: ['default', 'ISO8601', 'json'], anyCase: false, default: 'default', invalid: 'invalid argument for --log-format', group: 'Logging', state: 'active', meaning: 'Form of a log line. json, one object per line, is ours.' },
+  { name: 'log-file', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active', meaning: 'Append log lines to this file instead of writing to the console.' },
+
+  // Model Repository
+  { name: 'model-repository', aliases: ['model-store'], kind: 'string', value: 'path', default: null, list: true, group: 'Model Repository', state: 'active', meaning: 'Directory whose subdirectories are models.' },
+  { name: 'model-control-mode', kind: 'choice', choices: ['none', 'poll', 'explicit'], anyCase: true, default: 'none', invalid: 'invalid argument for --model-control-mode', group: 'Model Repository', state: 'active', meaning: 'none: load everything once. poll: follow changes on disk. explicit: load and unload on request only.' },
+  { name: 'repository-poll-secs', kind: 'integer', default: 15, min: 0, max: INT32_MAX, group: 'Model Repository', state: 'active', meaning: 'Interval between two looks at the repository in mode poll, in seconds; 0 never looks again.' },
+  { name: 'load-model', kind: 'string', value: 'name', default: null, list: true, group: 'Model Repository', state: 'active', meaning: 'Model to load at start in mode explicit; * alone loads all.' },
+  { name: 'model-config-name', kind: 'string', value: 'name', default: '', notEmpty: 'Error: empty argument for --model-config-name', group: 'Model Repository', state: 'active', meaning: 'Use configs/<name>.pbtxt of a model where it exists, instead of config.pbtxt.' },
+  { name: 'disable-auto-complete-config', kind: 'switch', default: false, group: 'Model Repository', state: 'active', meaning: 'Take configurations as they are written; nothing is completed from the model file.' },
+  { name: 'model-load-thread-count', kind: 'integer', default: 4, min: 1, max: INT32_MAX, clamp: true, group: 'Model Repository', state: 'active', meaning: 'Versions that load at the same time.' },
+  { name: 'model-load-retry-count', kind: 'integer', default: 0, min: 0, max: INT32_MAX, clamp: true, group: 'Model Repository', state: 'active', meaning: 'Further attempts after a version failed to load.' },
+  { name: 'model-namespacing', kind: 'boolean', default: false, group: 'Model Repository', state: 'accepted', meaning: 'Let repositories hold models of the same name.' },
+
+  // HTTP
+  { name: 'allow-http', kind: 'boolean', default: true, group: 'HTTP', state: 'active', meaning: 'Serve HTTP.' },
+  { name: 'http-address', kind: 'string', value: 'address', default: '0.0.0.0', group: 'HTTP', state: 'active', meaning: 'Address to bind.' },
+  { name: 'http-port', kind: 'integer', default: 8000, min: 0, max: 65535, group: 'HTTP', state: 'active', meaning: 'Port to bind; 0 picks a free one.' },
+  { name: 'reuse-http-port', kind: 'boolean', default: false, group: 'HTTP', state: 'active', meaning: 'Bind with SO_REUSEPORT.' },
+  { name: 'http-header-forward-pattern', kind: 'string', value: 'regex', default: '', group: 'HTTP', state: 'active', meaning: 'Request headers whose name matches become request parameters. Any case.' },
+  { name: 'http-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'HTTP', state: 'accepted', meaning: 'Threads; see --reactor-threads.' },
+  { name: 'http-max-input-size', kind: 'integer', default: 67108864, min: 1, outOfBound: 'Error: --http-max-input-size must be greater than 0.', group: 'HTTP', state: 'active', meaning: 'Largest request body in bytes, also after decompression.' },
+  { name: 'http-restricted-api', kind: 'string', value: 'apis:key=value', default: null, list: true, group: 'HTTP', state: 'active', meaning: 'Ask for the header key with this value on a comma-separated list of APIs: health, metadata, inference, shared-memory, model-config, model-repository, statistics, trace, logging.' },
+
+  // GRPC
+  { name: 'allow-grpc', kind: 'boolean', default: true, group: 'GRPC', state: 'active', meaning: 'Serve gRPC.' },
+  { name: 'grpc-address', kind: 'string', value: 'address', default: '0.0.0.0', group: 'GRPC', state: 'active', meaning: 'Address to bind.' },
+  { name: 'grpc-port', kind: 'integer', default: 8001, min: 0, max: 65535, group: 'GRPC', state: 'active', meaning: 'Port to bind; 0 picks a free one.' },
+  { name: 'reuse-grpc-port', kind: 'boolean', default: false, group: 'GRPC', state: 'active', meaning: 'Bind with SO_REUSEPORT.' },
+  { name: 'grpc-header-forward-pattern', kind: 'string', value: 'regex', default: '', group: 'GRPC', state: 'active', meaning: 'Request metadata whose key matches becomes request parameters. Any case.' },
+  { name: 'grpc-infer-thread-count', kind: 'integer', default: 2, min: 2, max: 128, outOfBound: 'invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.', group: 'GRPC', state: 'accepted', meaning: 'Threads; see --reactor-threads.' },
+  { name: 'grpc-infer-allocation-pool-size', kind: 'integer', default: 8, min: 0, max: INT32_MAX, group: 'GRPC', state: 'accepted', meaning: 'Request objects kept for reuse.' },
+  { name: 'grpc-max-response-pool-size', kind: 'integer', default: INT32_MAX, min: 1, max: INT32_MAX, outOfBound: 'Error: --grpc-max-response-pool-size must be greater than 0.', group: 'GRPC', state: 'accepted', meaning: 'Responses of a stream held at the same time.' },
+  { name: 'grpc-use-ssl', kind: 'boolean', default: false, group: 'GRPC', state: 'accepted', meaning: 'Serve gRPC over TLS. Refused when true: this release has no TLS, and plain text is not what was asked for.' },
+  { name: 'grpc-use-ssl-mutual', kind: 'boolean', default: false, group: 'GRPC', state: 'accepted', meaning: 'Mutual TLS; implies --grpc-use-ssl, and is refused like it.' },
+  { name: 'grpc-server-cert', kind: 'string', value: 'path', default: '', group: 'GRPC', state: 'accepted', meaning: 'PEM certificate of the server.' },
+  { name: 'grpc-server-key', kind: 'string', value: 'path', default: '', group: 'GRPC', state: 'accepted', meaning: 'PEM key of the server.' },
+  { name: 'grpc-root-cert', kind: 'string', value: 'path', default: '', group: 'GRPC', state: 'accepted', meaning: 'PEM certificate that clients are checked against.' },
+  { name: 'grpc-infer-response-compression-level', kind: 'choice', choices: ['none', 'low', 'medium', 'high'], anyCase: true, default: 'none', invalid: 'invalid argument for --grpc-infer-response-compression-level', group: 'GRPC', state: 'active', meaning: 'Compression of inference responses.' },
+  { name: 'grpc-keepalive-time', kind: 'integer', default: 7200000, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Quiet time before the server pings a connection, in ms.' },
+  { name: 'grpc-keepalive-timeout', kind: 'integer', default: 20000, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Time a ping may stay unanswered, in ms.' },
+  { name: 'grpc-keepalive-permit-without-calls', kind: 'boolean', default: false, group: 'GRPC', state: 'active', meaning: 'Ping connections without calls too.' },
+  { name: 'grpc-http2-max-pings-without-data', kind: 'integer', default: 2, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Pings sent while no data is; 0 is unlimited.' },
+  { name: 'grpc-http2-min-recv-ping-interval-without-data', kind: 'integer', default: 300000, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Shortest interval between the pings of a client while no data is sent, in ms.' },
+  { name: 'grpc-http2-max-ping-strikes', kind: 'integer', default: 2, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Bad pings before the connection is closed; 0 is unlimited.' },
+  { name: 'grpc-max-connection-age', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Age at which a connection is closed, in ms; 0 is unlimited.' },
+  { name: 'grpc-max-connection-age-grace', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Time for calls to finish after that, in ms; 0 is unlimited.' },
+  { name: 'grpc-restricted-protocol', kind: 'string', value: 'apis:key=value', default: null, list: true, group: 'GRPC', state: 'active', meaning: 'As --http-restricted-api; the metadata key is triton-grpc-protocol-<key>.' },
+
+  // Metrics
+  { name: 'allow-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active', meaning: 'Serve Prometheus metrics.' },
+  { name: 'allow-gpu-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'accepted', meaning: 'Include GPU metrics.' },
+  { name: 'allow-cpu-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active', meaning: 'Include CPU and memory metrics of the host. Linux.' },
+  { name: 'metrics-address', kind: 'string', value: 'address', default: '', group: 'Metrics', state: 'active', meaning: 'Address to bind; that of HTTP when not given.' },
+  { name: 'metrics-port', kind: 'integer', default: 8002, min: 0, max: 65535, group: 'Metrics', state: 'active', meaning: 'Port to bind; 0 picks a free one.' },
+  { name: 'metrics-interval-ms', kind: 'integer', default: 2000, min: 1, max: INT32_MAX, group: 'Metrics', state: 'active', meaning: 'Interval between two samples of the CPU metrics, in ms.' },
+  { name: 'metrics-config', kind: 'string', value: 'setting=value', default: null, list: true, group: 'Metrics', state: 'active', meaning: 'counter_latencies, histogram_latencies, summary_latencies (true or false), summary_quantiles (quantile:error,...).' },
+
+  // Tracing
+  { name: 'trace-config', kind: 'string', value: '[mode,]setting=value', default: null, list: true, group: 'Tracing', state: 'accepted', meaning: 'Trace settings. They are checked, kept and answered; no trace is written.' },
+
+  // Backend
+  { name: 'backend-config', kind: 'string', value: '[backend,]setting=value', default: null, list: true, group: 'Backend', state: 'active', meaning: 'Setting of one backend, or of all.' },
+  { name: 'strict-batching-delay', kind: 'boolean', default: false, group: 'Backend', state: 'active', meaning: 'Wait out max_queue_delay_microseconds even while an instance is idle. Ours.' },
+  { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend', state: 'accepted', meaning: 'Where backend libraries are; ours are built in.' },
+  { name: 'min-supported-compute-capability', kind: 'number', default: 6.0, min: 0, group: 'Backend', state: 'accepted', meaning: 'GPUs below it are not used.' },
+  { name: 'host-policy', kind: 'string', value: 'policy,setting=value', default: null, list: true, group: 'Backend', state: 'accepted', meaning: 'CPU affinity of instances.' },
+  { name: 'model-load-gpu-limit', kind: 'string', value: 'gpu:fraction', default: null, list: true, group: 'Backend', state: 'accepted', meaning: 'Share of a GPU beyond which no model is loaded.' },
+
+  // Repository Agent
+  { name: 'repoagent-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/repoagents', notEmpty: '--repoagent-directory can not be empty', group: 'Repository Agent', state: 'accepted', meaning: 'Where repository agents are.' },
+
+  // Response Cache
+  { name: 'cache-config', kind: 'string', value: 'cache,setting=value', default: null, list: true, group: 'Response Cache', state: 'accepted', meaning: 'Response cache.' },
+  { name: 'cache-directory', aliases: ['cache-dir'], kind: 'string', value: 'path', default: '/opt/tritonserver/caches', group: 'Response Cache', state: 'accepted', meaning: 'Where caches are.' },
+
+  // Rate Limiter
+  { name: 'rate-limit', kind: 'choice', choices: ['off', 'execution_count'], anyCase: true, default: 'off', invalid: 'invalid argument for --rate-limit', group: 'Rate Limiter', state: 'accepted', meaning: 'Limit executions by resources.' },
+  { name: 'rate-limit-resource', kind: 'string', value: 'name:count[:device]', default: null, list: true, group: 'Rate Limiter', state: 'accepted', meaning: 'Units of a resource.' },
+
+  // Memory Management
+  { name: 'pinned-memory-pool-byte-size', kind: 'integer', default: 268435456, min: 0, group: 'Memory Management', state: 'accepted', meaning: 'Size of the pinned memory pool in bytes.' },
+  { name: 'cuda-memory-pool-byte-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'accepted', meaning: 'Size of the memory pool of a GPU in bytes.' },
+  { name: 'cuda-virtual-address-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'accepted', meaning: 'Virtual address space for growing state on a GPU.' },
+  { name: 'buffer-manager-thread-count', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'Memory Management', state: 'accepted', meaning: 'Threads for copies.' },
+
+  // Sagemaker
+  { name: 'allow-sagemaker', kind: 'boolean', default: false, group: 'Sagemaker', state: 'accepted', meaning: 'Serve the Sagemaker endpoint.' },
+  { name: 'sagemaker-port', kind: 'integer', default: 8080, min: 0, max: 65535, group: 'Sagemaker', state: 'accepted', meaning: 'Port to bind.' },
+  { name: 'sagemaker-safe-port-range', kind: 'string', value: 'from-to', default: '', group: 'Sagemaker', state: 'accepted', meaning: 'Ports that may be used.' },
+  { name: 'sagemaker-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'Sagemaker', state: 'accepted', meaning: 'Threads.' },
+
+  // Vertex
+  { name: 'allow-vertex-ai', kind: 'boolean', default: false, group: 'Vertex', state: 'accepted', meaning: 'Serve the Vertex AI endpoint.' },
+  { name: 'vertex-ai-port', kind: 'integer', default: 8080, min: 0, max: 65535, group: 'Vertex', state: 'accepted', meaning: 'Port to bind.' },
+  { name: 'vertex-ai-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'Vertex', state: 'accepted', meaning: 'Threads.' },
+  { name: 'vertex-ai-default-model', kind: 'string', value: 'name', default: '', group: 'Vertex', state: 'accepted', meaning: 'Model of redirected predictions.' },
+
+  // Deprecated
+  { name: 'strict-model-config', kind: 'boolean', default: null, group: 'Deprecated', state: 'active', meaning: 'Use --disable-auto-complete-config.' },
+  { name: 'response-cache-byte-size', kind: 'integer', default: null, min: 0, group: 'Deprecated', state: 'accepted', meaning: 'Use --cache-config=local,size=<bytes>.' },
+  { name: 'trace-file', kind: 'string', value: 'path', default: '', group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=triton,file=<path>.' },
+  { name: 'trace-level', kind: 'string', value: 'level', default: null, list: true, group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=level=<level>.' },
+  { name: 'trace-rate', kind: 'integer', default: null, min: 0, max: 4294967295, group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=rate=<n>.' },
+  { name: 'trace-count', kind: 'integer', default: null, min: -1, max: INT32_MAX, group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=count=<n>.' },
+  { name: 'trace-log-frequency', kind: 'integer', default: null, min: 0, max: 4294967295, group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=triton,log-frequency=<n>.' },
+] as const satisfies readonly Flag[]
+
+type Row = (typeof FLAGS)[number]
+type Camel<S extends string> = S extends `${infer Head}-${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S
+type Scalar<F> = F extends { kind: 'switch' | 'boolean' }
+  ? boolean
+  : F extends { kind: 'choice'; choices: readonly (infer C)[] }
+    ? C
+    : F extends { kind: 'string' }
+      ? string
+      : number
+type Value<F> = F extends { list: true } ? Scalar<F>[] : F extends { default: null } ? Scalar<F> | null : Scalar<F>
+
+/** Names of the options without dashes: `modelRepository`, `httpPort`, …. */
+export type OptionName = Camel<Row['name']>
+
+/** A value for every option: what was given, else the default. */
+export type Options = { [F in Row as Camel<F['name']>]: Value<F> }
+
+/** `http-max-input-size` as `httpMaxInputSize`. */
+export function optionName(flag: string): OptionName {
+  return flag.replace(/-([a-z0-9])/g, (_, c: string) => c.toUpperCase()) as OptionName
+}
+
+/** The defaults of every option. */
+export function defaultOptions(): Options {
+  const flags: readonly Flag[] = FLAGS
+  return Object.fromEntries(flags.map((f) => [optionName(f.name), f.list === true ? [] : f.default])) as unknown as Options
+}

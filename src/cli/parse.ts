@@ -1,0 +1,173 @@
+/**
+ * Reads a command line, or an options object of the in-process API, against the flags table.
+ *
+ * Decides each value alone; rules between options belong to settings.ts. Nothing is printed here: a mistake is an
+ * `OptionError` whose message is the whole text a user should see.
+ */
+
+import { FLAGS, defaultOptions, optionName, type Flag, type Options } from './flags.js'
+
+/** A command line that can not be used. */
+export class OptionError extends Error {
+  override readonly name = 'OptionError'
+}
+
+export interface Parsed {
+  options: Options
+  /** Names of the flags that were given, in the table's spelling, each once. */
+  given: Set<string>
+}
+
+const TABLE: readonly Flag[] = FLAGS
+
+/** The form in which every complaint about one option is written. */
+export function badOption(flag: string, text: string): OptionError {
+  return new OptionError(`Bad option: "--${flag}".\n${text}`)
+}
+
+/**
+ * Parses arguments like `getopt_long`: `--name=value`, `--name value`, and any prefix that fits one option only.
+ *
+ * @throws {OptionError} on an unknown option, a bad value or an argument that is no option.
+ */
+export function parseArguments(args: readonly string[]): Parsed {
+  const parsed: Parsed = { options: defaultOptions(), given: new Set() }
+  for (let i = 0; i < args.length; i += 1) {
+    const arg = args[i] ?? ''
+    if (!arg.startsWith('--') || arg === '--') throw new OptionError(`Unexpected argument: ${arg}`)
+    const equals = arg.indexOf('=')
+    const name = equals < 0 ? arg.slice(2) : arg.slice(2, equals)
+    const flag = findFlag(name)
+    let text = equals < 0 ? null : arg.slice(equals + 1)
+    if (text === null && flag.kind !== 'switch') {
+      i += 1
+      text = args[i] ?? null
+      if (text === null) throw badOption(flag.name, 'The option needs a value.')
+    }
+    assign(parsed, flag, flag.kind === 'switch' && text === null ? true : readValue(flag, text ?? ''))
+  }
+  return parsed
+}
+
+/**
+ * The same from an object with camelCase keys; values are strings, numbers, booleans or lists of strings.
+ *
+ * @throws {OptionError} with the texts of the command line.
+ */
+export function parseObject(object: Readonly<Record<string, unknown>>): Parsed {
+  const parsed: Parsed = { options: defaultOptions(), given: new Set() }
+  const byName = new Map<string, Flag>(TABLE.map((f) => [optionName(f.name), f]))
+  for (const [key, value] of Object.entries(object)) {
+    if (value === undefined || value === null) continue
+    const flag = byName.get(key)
+    if (flag === undefined) {
+      throw new OptionError(`unrecognized option '${key}'${suggestion(key, [...byName.keys()], '')}`)
+    }
+    for (const one of Array.isArray(value) ? value : [value]) assign(parsed, flag, readValue(flag, String(one)))
+  }
+  return parsed
+}
+
+function assign(parsed: Parsed, flag: Flag, value: string | number | boolean): void {
+  const options = parsed.options as Record<string, unknown>
+  const key = optionName(flag.name)
+  parsed.given.add(flag.name)
+  if (flag.list === true) (options[key] as unknown[]).push(value)
+  else options[key] = value
+}
+
+function findFlag(name: string): Flag {
+  const exact = TABLE.find((f) => f.name === name || f.aliases?.includes(name) === true)
+  if (exact !== undefined) return exact
+  const fitting = name === '' ? [] : TABLE.filter((f) => f.name.startsWith(name))
+  const only = fitting[0]
+  if (only !== undefined && fitting.length === 1) return only
+  if (fitting.length > 1) {
+    throw new OptionError(`option '--${name}' is ambiguous; possibilities: ${fitting.map((f) => `--${f.name}`).join(' ')}`)
+  }
+  const names = TABLE.flatMap((f) => [f.name, ...(f.aliases ?? [])])
+  throw new OptionError(`unrecognized option '--${name}'${suggestion(name, names, '--')}`)
+}
+
+function readValue(flag: Flag, text: string): string | number | boolean {
+  switch (flag.kind) {
+    case 'switch':
+    case 'boolean':
+      return readBoolean(flag, text)
+    case 'verbosity': {
+      const switched = booleanOf(text)
+      if (switched !== null) return Number(switched)
+      return readNumber(flag.name, text, /^[+-]?\d+$/, { min: 0, max: 2147483647, clamp: true })
+    }
+    case 'integer':
+      return readNumber(flag.name, text, /^[+-]?\d+$/, flag)
+    case 'number':
+      return readNumber(flag.name, text, /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i, flag)
+    case 'choice': {
+      const folded = flag.anyCase ? text.toLowerCase() : text
+      if (!flag.choices.includes(folded)) throw badOption(flag.name, flag.invalid)
+      return folded
+    }
+    case 'string':
+      if (text === '' && flag.notEmpty !== undefined) throw badOption(flag.name, flag.notEmpty)
+      return text
+  }
+}
+
+function readBoolean(flag: Flag, text: string): boolean {
+  const value = booleanOf(text)
+  if (value === null) throw badOption(flag.name, `invalid value for bool option: ${text}`)
+  return value
+}
+
+function booleanOf(text: string): boolean | null {
+  const folded = text.toLowerCase()
+  if (folded === 'true' || folded === 'on' || folded === '1') return true
+  if (folded === 'false' || folded === 'off' || folded === '0') return false
+  return null
+}
+
+function readNumber(
+  name: string,
+  text: string,
+  form: RegExp,
+  bounds: { min?: number; max?: number; clamp?: true; outOfBound?: string },
+): number {
+  const trimmed = text.trim()
+  if (!form.test(trimmed)) throw badOption(name, `Invalid option value. Got ${text}`)
+  const value = Number(trimmed)
+  const min = bounds.min ?? Number.MIN_SAFE_INTEGER
+  const max = bounds.max ?? Number.MAX_SAFE_INTEGER
+  if (value >= min && value <= max) return value
+  if (bounds.clamp === true && value < min) return min
+  throw badOption(name, bounds.outOfBound ?? `Provided option value is out of bound. Got ${text}`)
+}
+
+/** ` (did you mean …?)` when a known name is close, else nothing. */
+function suggestion(name: string, known: readonly string[], dashes: string): string {
+  let best: string | null = null
+  // A third of the letters wrong is a typo; more is another word.
+  let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1
+  for (const candidate of known) {
+    const distance = editDistance(name, candidate)
+    if (distance < bestDistance) {
+      best = candidate
+      bestDistance = distance
+    }
+  }
+  return best === null ? '' : `; did you mean '${dashes}${best}'?`
+}
+
+/** Insertions, deletions and substitutions between two short strings. */
+function editDistance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j)
+  for (let i = 1; i <= a.length; i += 1) {
+    const next = [i]
+    for (let j = 1; j <= b.length; j += 1) {
+      const substituted = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1)
+      next.push(Math.min(substituted, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1))
+    }
+    row = next
+  }
+  return row[b.length] ?? 0
+}

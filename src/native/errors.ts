@@ -1,0 +1,57 @@
+/**
+ * The one error class of the TypeScript side, and how a failure is written inside a reason or a log line.
+ *
+ * Code decides behaviour; message text never does. The core rejects with plain `Error`s that carry a `code`
+ * property (contract.ts), `asServerError` turns those, and anything unexpected, into this class.
+ */
+
+import { ERROR_CODES, type ErrorCode } from './contract.js'
+
+/** A failure with the class that decides its HTTP status and gRPC code. */
+export class ServerError extends Error {
+  override readonly name = 'ServerError'
+  readonly code: ErrorCode
+
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options)
+    this.code = code
+  }
+}
+
+/** Class names as they stand inside state reasons: `Internal: failed to …`. */
+const STATUS_NAMES: Record<ErrorCode, string> = {
+  UNKNOWN: 'Unknown',
+  INTERNAL: 'Internal',
+  NOT_FOUND: 'Not found',
+  INVALID_ARG: 'Invalid argument',
+  UNAVAILABLE: 'Unavailable',
+  UNSUPPORTED: 'Unsupported',
+  ALREADY_EXISTS: 'Already exists',
+  // The incumbent never learnt a name for this one; clients see its placeholder.
+  CANCELLED: '<invalid code>',
+}
+
+/** `Invalid argument`, `Internal`, …. */
+export function statusName(code: ErrorCode): string {
+  return STATUS_NAMES[code]
+}
+
+/** `<class name>: <message>`, the form of index reasons and load errors. */
+export function statusText(error: unknown): string {
+  const known = asServerError(error)
+  return `${statusName(known.code)}: ${known.message}`
+}
+
+/** Any thrown value as a `ServerError`; what carries no known code becomes INTERNAL. */
+export function asServerError(error: unknown): ServerError {
+  if (error instanceof ServerError) return error
+  if (error instanceof Error) {
+    const code = (error as { code?: unknown }).code
+    return new ServerError(isErrorCode(code) ? code : 'INTERNAL', error.message, { cause: error })
+  }
+  return new ServerError('INTERNAL', String(error))
+}
+
+function isErrorCode(code: unknown): code is ErrorCode {
+  return typeof code === 'string' && (ERROR_CODES as readonly string[]).includes(code)
+}

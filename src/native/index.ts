@@ -1,0 +1,64 @@
+/**
+ * Loads the Rust core. The only module that touches the `.node` file.
+ *
+ * The file is looked for in `native/` at the root of the package, under the name the napi build gives it:
+ * `nereid.<platform>-<arch>[-<libc>].node`. Both `dist/native` and `src/native` are two levels below the root, so the
+ * same relative path serves the built package and the tests. Nothing is downloaded, and nothing else is tried:
+ * a server that quietly runs some other binary is worse than one that says what is missing.
+ */
+
+import { existsSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { fileURLToPath } from 'node:url'
+import type { Core, CoreOptions, ControlCall, LogRecord, NativeModule } from './contract.js'
+import { ServerError } from './errors.js'
+
+export * from './contract.js'
+export * from './errors.js'
+
+let loaded: NativeModule | null = null
+
+/** File names that fit this platform, best first. glibc before musl: on a system with both, Node itself is glibc. */
+export function nativeFileNames(platform: string, arch: string): string[] {
+  if (platform === 'linux') return [`nereid.linux-${arch}-gnu.node`, `nereid.linux-${arch}-musl.node`]
+  return [`nereid.${platform}-${arch}.node`]
+}
+
+/**
+ * The native module, loaded once per process.
+ *
+ * @throws {ServerError} `UNAVAILABLE` when no binary for this platform is there or it can not be opened.
+ */
+export function loadNative(): NativeModule {
+  if (loaded !== null) return loaded
+  const directory = fileURLToPath(new URL('../../native/', import.meta.url))
+  const candidates = nativeFileNames(process.platform, process.arch).map((name) => directory + name)
+  const present = candidates.filter((path) => existsSync(path))
+  if (present.length === 0) {
+    throw new ServerError(
+      'UNAVAILABLE',
+      `the native core is not built for ${process.platform}-${process.arch}: none of ${candidates.join(', ')} exists`,
+    )
+  }
+  const require = createRequire(import.meta.url)
+  const failures: string[] = []
+  for (const path of present) {
+    try {
+      loaded = require(path) as NativeModule
+      return loaded
+    } catch (error) {
+      // The musl binary on a glibc system (or the reverse) fails here; the next candidate may fit.
+      failures.push(`${path}: ${error instanceof Error ? error.message : String(error)}`)
+    }
+  }
+  throw new ServerError('UNAVAILABLE', `the native core can not be loaded: ${failures.join('; ')}`)
+}
+
+/** Creates a core. The callbacks run on the JavaScript thread, never inside a call into the core. */
+export function createCore(
+  options: CoreOptions,
+  onControl: (call: ControlCall) => void,
+  onLog: (record: LogRecord) => void,
+): Core {
+  return loadNative().createCore(options, onControl, onLog)
+}
