@@ -4,6 +4,7 @@
 //! Tensors stay slices of the body they came in.
 
 mod infer;
+pub mod pb;
 mod signature;
 
 pub use infer::*;

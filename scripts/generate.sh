@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Rebuilds everything generated from proto/: Rust messages and descriptors for crates/protocol, TypeScript for src/config.
+# With --check nothing is written; fails when what is committed differs from what would be generated. Needs no network.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+rust=crates/protocol/src/pb
+typescript=src/config/generated
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cargo run --quiet --locked -p nereid-protocol-gen -- proto "$work/rust"
+# The plugin is found on PATH by its name.
+PATH="$PWD/node_modules/.bin:$PATH" node_modules/.bin/buf generate --output "$work"
+node scripts/erase-enums.mjs "$work/$typescript"/*.ts
+
+if [[ "${1:-}" == --check ]]; then
+  # mod.rs is written by hand and lives beside the generated files.
+  diff -r --exclude=mod.rs "$work/rust" "$rust" && diff -r "$work/$typescript" "$typescript" || {
+    echo "generated files differ from proto/: run scripts/generate.sh and commit the result" >&2
+    exit 1
+  }
+else
+  cp "$work/rust"/* "$rust/"
+  cp "$work/$typescript"/*.ts "$typescript/"
+fi
