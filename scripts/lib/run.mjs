@@ -1,0 +1,36 @@
+/** Running other programs: quietly when they succeed, with everything they said when they do not. */
+import { spawn, spawnSync } from 'node:child_process'
+
+/** Output of a short command, or null when it cannot be run. */
+export function ask(command, args, options = {}) {
+  const done = spawnSync(command, args, { encoding: 'utf8', ...options })
+  return done.status === 0 ? done.stdout.trim() : null
+}
+
+/** Runs a command with its output on the terminal and resolves with its exit code. */
+export function show(command, args, options = {}) {
+  return new Promise((resolve) => {
+    const child = spawn(command, args, { stdio: ['ignore', 'inherit', 'inherit'], ...options })
+    child.on('error', (error) => {
+      process.stderr.write(`${command}: ${error.message}\n`)
+      resolve(127)
+    })
+    child.on('close', (code, signal) => resolve(code ?? (signal === 'SIGKILL' ? 137 : 1)))
+  })
+}
+
+/** As `show`, and also resolves with everything that was printed. */
+export function capture(command, args, options = {}) {
+  return new Promise((resolve) => {
+    const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options })
+    let text = ''
+    const take = (stream) => (chunk) => {
+      text += chunk
+      stream.write(chunk)
+    }
+    child.stdout.on('data', take(process.stdout))
+    child.stderr.on('data', take(process.stderr))
+    child.on('error', (error) => resolve({ code: 127, text: `${text}${command}: ${error.message}\n` }))
+    child.on('close', (code) => resolve({ code: code ?? 1, text }))
+  })
+}

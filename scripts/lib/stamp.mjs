@@ -1,0 +1,68 @@
+/**
+ * Decides whether a step's output still matches its inputs.
+ *
+ * A fingerprint is the list of input files with size and modification time; the hash of their contents is consulted only
+ * when the fingerprint moved, so a checkout that touches files without changing them rebuilds nothing.
+ */
+import { createHash } from 'node:crypto'
+import { existsSync, mkdirSync, readFileSync, readdirSync, renameSync, statSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+
+/** Every file below `paths`, sorted. A path that does not exist contributes nothing. */
+export function filesBelow(root, paths, keep = () => true) {
+  const out = []
+  const visit = (path) => {
+    const stat = statSync(join(root, path), { throwIfNoEntry: false })
+    if (stat === undefined) return
+    if (!stat.isDirectory()) {
+      if (keep(path)) out.push({ path, size: stat.size, mtime: stat.mtimeMs })
+      return
+    }
+    for (const name of readdirSync(join(root, path))) {
+      if (!name.startsWith('.') && name !== 'node_modules' && name !== 'target') visit(join(path, name))
+    }
+  }
+  for (const path of paths) visit(path)
+  return out.sort((a, b) => (a.path < b.path ? -1 : 1))
+}
+
+const digest = (parts) => {
+  const hash = createHash('sha256')
+  for (const part of parts) hash.update(part).update('\0')
+  return hash.digest('hex')
+}
+
+const fingerprint = (files) => digest(files.map((f) => `${f.path} ${f.size} ${f.mtime}`))
+const contents = (root, files) => digest(files.flatMap((f) => [f.path, readFileSync(join(root, f.path))]))
+
+export class Stamps {
+  constructor(root, file) {
+    this.root = root
+    this.file = join(root, file)
+    try {
+      this.known = JSON.parse(readFileSync(this.file, 'utf8'))
+    } catch {
+      // No stamp, or one that a crash cut short: everything is out of date, which is only slower.
+      this.known = {}
+    }
+  }
+
+  /** True when `files` are what they were at the last `record` and every output is still there. */
+  isFresh(step, files, outputs) {
+    const last = this.known[step]
+    if (last === undefined || !outputs.every((path) => existsSync(join(this.root, path)))) return false
+    if (last.fingerprint === fingerprint(files)) return true
+    if (last.contents !== contents(this.root, files)) return false
+    this.record(step, files)
+    return true
+  }
+
+  record(step, files) {
+    this.known[step] = { fingerprint: fingerprint(files), contents: contents(this.root, files) }
+    mkdirSync(dirname(this.file), { recursive: true })
+    // Renamed into place: two set-ups at once must not leave half a file.
+    const temporary = `${this.file}.${process.pid}`
+    writeFileSync(temporary, JSON.stringify(this.known))
+    renameSync(temporary, this.file)
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * Writes a model repository: `config.pbtxt`, label files and `<version>/model.onnx`.
+ *
+ * A file that already has the right bytes is not touched, so a repository that is being polled does not reload.
+ */
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+
+function write(path, data) {
+  const contents = Buffer.isBuffer(data) ? data : Buffer.from(data)
+  if (existsSync(path) && readFileSync(path).equals(contents)) return
+  mkdirSync(dirname(path), { recursive: true })
+  writeFileSync(path, contents)
+}
+
+/**
+ * Writes one model.
+ *
+ * @param versions version number → bytes of `model.onnx`, or null for an empty version directory
+ * @param config text of `config.pbtxt`, or null to leave completion to the server
+ */
+export function writeModel(root, name, { config = null, versions = { 1: null }, files = {} }) {
+  for (const [version, bytes] of Object.entries(versions)) {
+    mkdirSync(join(root, name, version), { recursive: true })
+    if (bytes !== null) write(join(root, name, version, 'model.onnx'), bytes)
+  }
+  if (config !== null) write(join(root, name, 'config.pbtxt'), config)
+  for (const [path, data] of Object.entries(files)) write(join(root, name, path), data)
+}
+
+/** `input [ … ]` or `output [ … ]` from rows of name, config type, dims and further fields. */
+export function tensors(kind, rows) {
+  const lines = rows.map(([name, type, dims, more = '']) => {
+    const rest = more === '' ? '' : ` ${more}`
+    return `  { name: "${name}" data_type: ${type} dims: [ ${dims.join(', ')} ]${rest} }`
+  })
+  return `${kind} [\n${lines.join(',\n')}\n]\n`
+}
+
+/** `config.pbtxt` of a model of one backend. */
+export function config(backend, batch, inputs, outputs, more = '') {
+  return `backend: "${backend}"\nmax_batch_size: ${batch}\n${tensors('input', inputs)}${tensors('output', outputs)}${more}`
+}
