@@ -1,1 +1,15 @@
-//! Slab pools and the system shared memory registry.
+//! Where tensor bytes live: pooled slabs for bodies and batches, and the system shared memory regions clients register.
+//!
+//! Knows nothing of requests or models. `unsafe` is confined to `aligned` (slab memory), `map` (mappings of client files)
+//! and `sigbus` (surviving a client that truncates its file under us).
+//!
+//! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
+
+mod aligned;
+mod map;
+mod region;
+mod sigbus;
+mod slab;
+
+pub use region::{RegionLimits, RegionRegistry, RegionStatus};
+pub use slab::{PoolCounters, SLAB_BYTES_MIN, SlabMut, SlabPool};

@@ -1,0 +1,138 @@
+//! Opens an object of `/dev/shm` by key and maps a window of it.
+//!
+//! Does not decide who may map what beyond what the file system says; the registry checks names, prefixes and limits first.
+//! Invariant: a `Mapping` is guarded by `sigbus` for exactly as long as it exists.
+
+#![allow(unsafe_code)] // open, fstat, mmap, munmap
+
+use crate::sigbus::Guard;
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr::NonNull;
+
+const DIRECTORY: &std::ffi::CStr = c"/dev/shm";
+/// NAME_MAX of tmpfs.
+const KEY_BYTES_MAX: usize = 255;
+
+/// Why a window could not be mapped; the registry turns each into its text.
+#[derive(Debug)]
+pub(crate) enum MapError {
+    /// No such object, or not one we open.
+    Open,
+    /// Not a regular file, or it has no size.
+    NotAFile,
+    /// The window ends behind the object.
+    Bounds,
+    /// mmap said no.
+    Map(io::Error),
+    /// Every guard slot is taken.
+    Full,
+}
+
+/// A window of a client's file, readable and writable in place.
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    guard: Guard,
+}
+
+// SAFETY: the mapping is plain memory without an owning thread; its users treat the contents as volatile plain bytes.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; nothing of ours is kept in it.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes at `offset` of the object `key` (leading slashes are dropped, 1.3).
+    pub(crate) fn open(key: &str, offset: u64, len: u64) -> Result<Self, MapError> {
+        let file = open(key)?;
+        let meta = file.metadata().map_err(|_| MapError::NotAFile)?;
+        if !meta.is_file() {
+            return Err(MapError::NotAFile);
+        }
+        if offset.checked_add(len).is_none_or(|end| end > meta.len()) {
+            return Err(MapError::Bounds);
+        }
+        let (Ok(len), Ok(offset)) = (usize::try_from(len), libc::off_t::try_from(offset)) else {
+            return Err(MapError::Bounds);
+        };
+        let guard = Guard::reserve().ok_or(MapError::Full)?;
+        // SAFETY: a new mapping at an address of the kernel's choice; the window was just checked against the file's size.
+        // A file that shrinks later raises SIGBUS, which `guard` turns into zero pages.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                offset,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(MapError::Map(io::Error::last_os_error()));
+        }
+        let base =
+            NonNull::new(base.cast::<u8>()).ok_or_else(|| MapError::Map(io::Error::from_raw_os_error(libc::EINVAL)))?;
+        guard.protect(base.as_ptr() as usize, len);
+        Ok(Self { base, len, guard })
+    }
+
+    /// First byte.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// The address `offset` bytes in; `offset` at most the length.
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: clamped to one past the end of the mapping, so the result stays inside it.
+        unsafe { self.base.as_ptr().add(offset.min(self.len)) }
+    }
+
+    /// False once a page of it was found missing.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.guard.is_intact()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // Before the addresses can belong to somebody else, whose faults are not ours to repair.
+        self.guard.unprotect();
+        // SAFETY: base and length of our own mapping; every pointer into it is held by a pin that keeps `self` alive.
+        unsafe { libc::munmap(self.base().as_ptr().cast(), self.len) };
+    }
+}
+
+fn open(key: &str) -> Result<File, MapError> {
+    let name = key.trim_start_matches('/');
+    // `sem.` files are other programs' POSIX semaphores. The rest of these would fail in the system call, too, but must not
+    // depend on it (1.13).
+    let refused = name.is_empty()
+        || name.len() > KEY_BYTES_MAX
+        || name.contains('/')
+        || name == "."
+        || name == ".."
+        || name.starts_with("sem.");
+    let name = match CString::new(name) {
+        Ok(name) if !refused => name,
+        _ => return Err(MapError::Open),
+    };
+    let directory = checked_fd(
+        // SAFETY: a constant, NUL-terminated path; the result is checked.
+        unsafe { libc::open(DIRECTORY.as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) },
+    )?;
+    // O_NONBLOCK: a FIFO or a device of that name must not make us wait before the file type is checked.
+    let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    // SAFETY: `directory` is open, `name` is NUL-terminated and has no slash; the result is checked.
+    checked_fd(unsafe { libc::openat(directory.as_raw_fd(), name.as_ptr(), flags) })
+}
+
+fn checked_fd(fd: libc::c_int) -> Result<File, MapError> {
+    if fd < 0 {
+        return Err(MapError::Open);
+    }
+    // SAFETY: a descriptor the kernel just gave us and nobody else knows.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}

@@ -1,0 +1,482 @@
+//! The system shared memory regions clients registered (memory.md §1).
+//!
+//! Does not know whether clients may register at all (`--allow-client-shm`), and parses nothing.
+//!
+//! Invariant: a region stays mapped, listed and usable while any window into it lives; one that was unregistered meanwhile goes
+//! with its last window (1.9).
+
+use crate::map::{MapError, Mapping};
+use crate::sigbus::SLOTS;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tensor::{Error, RegionRef, RegionSlice, Result};
+
+/// Keys of Triton's own Python backend; refused so that no client can write into such a segment.
+const RESERVED_PREFIX: &str = "triton_python_backend_shm_region_";
+
+/// Most a registry accepts.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionLimits {
+    /// Regions at a time.
+    pub regions_max: usize,
+    /// Mapped bytes of all regions together.
+    pub mapped_bytes_max: u64,
+}
+
+impl Default for RegionLimits {
+    fn default() -> Self {
+        Self { regions_max: SLOTS, mapped_bytes_max: 1 << 40 }
+    }
+}
+
+/// One region as status calls report it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct RegionStatus {
+    pub name: String,
+    pub key: String,
+    pub offset: u64,
+    pub byte_size: u64,
+}
+
+/// Registered regions by name. Cheap to clone; clones share the regions.
+#[derive(Clone, Default)]
+pub struct RegionRegistry {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    limits: RegionLimits,
+    /// One registration at a time, so that mapping a file happens outside the lock inferences take.
+    registering: Mutex<()>,
+    regions: Mutex<BTreeMap<String, Entry>>,
+}
+
+struct Entry {
+    region: Arc<Region>,
+    /// Windows alive.
+    windows: usize,
+    /// Unregistered while in use: goes with the last window.
+    awaiting_unregister: bool,
+}
+
+struct Region {
+    status: RegionStatus,
+    mapping: Mapping,
+}
+
+impl RegionRegistry {
+    /// An empty registry with its limits.
+    pub fn new(limits: RegionLimits) -> Self {
+        Self { shared: Arc::new(Shared { limits, ..Shared::default() }) }
+    }
+
+    /// Maps `byte_size` bytes at `offset` of the object `key` under `name`.
+    ///
+    /// # Errors
+    /// The texts of memory.md 1.6, checked in its order.
+    pub fn register(&self, name: &str, key: &str, offset: u64, byte_size: u64) -> Result<()> {
+        if name.is_empty() {
+            return Err(Error::invalid("'region name' is necessary to register system shared memory region"));
+        }
+        let bare = key.trim_start_matches('/');
+        if bare.is_empty() {
+            return Err(Error::invalid(format!(
+                "cannot register shared memory region '{name}' - invalid shm key '{key}'"
+            )));
+        }
+        if bare.starts_with(RESERVED_PREFIX) {
+            return Err(Error::invalid(format!(
+                "cannot register shared memory region '{name}' with key '{key}' as the key contains the reserved prefix '{RESERVED_PREFIX}'"
+            )));
+        }
+        let _one_at_a_time = self.shared.registering.lock();
+        let (regions, mapped) = {
+            let map = self.shared.regions.lock();
+            if map.contains_key(name) {
+                return Err(Error::new(
+                    tensor::Code::AlreadyExists,
+                    format!("shared memory region '{name}' already in manager"),
+                ));
+            }
+            (map.len(), map.values().fold(0u64, |n, e| n.saturating_add(e.region.status.byte_size)))
+        };
+        let limits = &self.shared.limits;
+        let invalid_args =
+            |what: &str| Error::invalid(format!("failed to register shared memory region '{name}': {what}"));
+        let mapping = Mapping::open(key, offset, byte_size).map_err(|e| match e {
+            MapError::Open => Error::internal(format!("Unable to open shared memory region: '{key}'")),
+            MapError::NotAFile => Error::internal(format!("Invalid shared memory region: '{key}'")),
+            MapError::Bounds => invalid_args("invalid args"),
+            // No separator before the system's words: Triton has none.
+            MapError::Map(e) => invalid_args(&format!("unable to process address space{}", strerror(&e))),
+            MapError::Full => over_limit(name, limits),
+        })?;
+        // After Triton's own checks, so that an absurd size gets Triton's text; nothing of the mapping was touched yet.
+        if regions >= limits.regions_max || mapped.saturating_add(byte_size) > limits.mapped_bytes_max {
+            return Err(over_limit(name, limits));
+        }
+        let status = RegionStatus { name: name.to_owned(), key: key.to_owned(), offset, byte_size };
+        let entry = Entry { region: Arc::new(Region { status, mapping }), windows: 0, awaiting_unregister: false };
+        self.shared.regions.lock().insert(name.to_owned(), entry);
+        Ok(())
+    }
+
+    /// Forgets a region; one in use stays until its last window is dropped. Unknown names are no error (1.9).
+    pub fn unregister(&self, name: &str) {
+        let mut map = self.shared.regions.lock();
+        let gone = match map.get_mut(name) {
+            Some(entry) if entry.windows > 0 => {
+                entry.awaiting_unregister = true;
+                None
+            }
+            Some(_) => map.remove(name),
+            None => None,
+        };
+        drop(map);
+        drop(gone); // unmapped outside the lock
+    }
+
+    /// Forgets every region, as `unregister` does.
+    pub fn unregister_all(&self) {
+        let mut map = self.shared.regions.lock();
+        let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut *map).into_iter().partition(|(_, e)| e.windows > 0);
+        *map = kept;
+        map.values_mut().for_each(|e| e.awaiting_unregister = true);
+        drop(map);
+        drop(gone);
+    }
+
+    /// One region, or all sorted by name.
+    ///
+    /// # Errors
+    /// NOT_FOUND `Unable to find system shared memory region: 'N'`.
+    pub fn status(&self, name: Option<&str>) -> Result<Vec<RegionStatus>> {
+        let map = self.shared.regions.lock();
+        match name {
+            None => Ok(map.values().map(|e| e.region.status.clone()).collect()),
+            Some(name) => match map.get(name) {
+                Some(e) => Ok(vec![e.region.status.clone()]),
+                None => Err(Error::not_found(format!("Unable to find system shared memory region: '{name}'"))),
+            },
+        }
+    }
+
+    /// A pinned window of `byte_size` bytes at `offset` inside the region, relative to the registered offset.
+    ///
+    /// # Errors
+    /// The refusals of memory.md 1.7 in their order; `Invalid shared memory region` when its owner has truncated the file.
+    pub fn resolve(&self, name: &str, offset: u64, byte_size: u64) -> Result<RegionRef> {
+        let mut map = self.shared.regions.lock();
+        let Some(entry) = map.get_mut(name) else {
+            return Err(Error::not_found(format!("Unable to find shared memory region: '{name}'")));
+        };
+        let size = entry.region.status.byte_size;
+        if offset >= size {
+            return Err(Error::invalid(format!("Invalid offset for shared memory region: '{name}'")));
+        }
+        let Some(end) = offset.checked_add(byte_size) else {
+            return Err(Error::invalid(format!(
+                "Integer overflow detected: byte_size ({byte_size}) + offset ({offset}) exceeds maximum value ({}) for region '{name}'",
+                u64::MAX
+            )));
+        };
+        let (true, Ok(start), Ok(len)) = (end <= size, usize::try_from(offset), usize::try_from(byte_size)) else {
+            return Err(Error::invalid(format!("Invalid offset + byte size for shared memory region: '{name}'")));
+        };
+        if !entry.region.mapping.is_intact() {
+            return Err(Error::invalid(format!("Invalid shared memory region: '{name}'")));
+        }
+        entry.windows += 1;
+        let region = Arc::clone(&entry.region);
+        drop(map);
+        Ok(Arc::new(Window { shared: Arc::clone(&self.shared), region, start, len }))
+    }
+
+    /// Regions registered and bytes mapped, for metrics.
+    pub fn usage(&self) -> (usize, u64) {
+        let map = self.shared.regions.lock();
+        (map.len(), map.values().map(|e| e.region.status.byte_size).sum())
+    }
+}
+
+fn over_limit(name: &str, limits: &RegionLimits) -> Error {
+    Error::unavailable(format!(
+        "failed to register shared memory region '{name}': the limits of {} regions and {} mapped bytes leave no room for it",
+        limits.regions_max, limits.mapped_bytes_max
+    ))
+}
+
+/// The system's words without the number Rust appends.
+fn strerror(e: &std::io::Error) -> String {
+    let text = e.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// A part of a region, pinned.
+struct Window {
+    shared: Arc<Shared>,
+    region: Arc<Region>,
+    start: usize,
+    len: usize,
+}
+
+#[allow(unsafe_code)]
+// SAFETY: the window was checked against the region's size, `region` keeps the mapping alive for as long as the window exists,
+// it is mapped readable and writable, and pages lost to truncation are replaced by `sigbus`.
+unsafe impl RegionSlice for Window {
+    fn as_ptr(&self) -> *mut u8 {
+        self.region.mapping.at(self.start)
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn is_intact(&self) -> bool {
+        self.region.mapping.is_intact()
+    }
+    fn region_name(&self) -> &str {
+        &self.region.status.name
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let name = &self.region.status.name;
+        let mut map = self.shared.regions.lock();
+        let Some(entry) = map.get_mut(name) else { return };
+        entry.windows = entry.windows.saturating_sub(1);
+        let gone = if entry.windows == 0 && entry.awaiting_unregister { map.remove(name) } else { None };
+        drop(map);
+        drop(gone);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::fs::{File, OpenOptions};
+    use std::io::{Read, Seek, SeekFrom, Write};
+    use tensor::{Code, Data};
+
+    /// A file in /dev/shm that goes away with the test.
+    struct Shm(String);
+    impl Shm {
+        fn new(tag: &str, contents: &[u8]) -> Self {
+            let key = format!("nereid_test_{}_{tag}", std::process::id());
+            File::create(format!("/dev/shm/{key}"))
+                .and_then(|mut f| f.write_all(contents))
+                .expect("/dev/shm is writable");
+            Self(key)
+        }
+        fn file(&self) -> File {
+            OpenOptions::new().read(true).write(true).open(format!("/dev/shm/{}", self.0)).expect("just made")
+        }
+    }
+    impl Drop for Shm {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(format!("/dev/shm/{}", self.0));
+        }
+    }
+
+    fn refused(result: Result<impl Sized>, code: Code, text: &str) {
+        let e = result.err().unwrap_or_else(|| panic!("should be refused: {text}"));
+        assert_eq!((e.code(), e.message()), (code, text));
+    }
+
+    #[test]
+    fn register_checks_in_order_with_exact_texts_memory_1_6() {
+        let r = RegionRegistry::default();
+        let shm = Shm::new("order", &[7; 8192]);
+        let key = format!("/{}", shm.0);
+        refused(
+            r.register("", &key, 0, 4),
+            Code::InvalidArg,
+            "'region name' is necessary to register system shared memory region",
+        );
+        for bad in ["", "/", "///"] {
+            let text = format!("cannot register shared memory region 'n' - invalid shm key '{bad}'");
+            refused(r.register("n", bad, 0, 4), Code::InvalidArg, &text);
+        }
+        for bad in ["/triton_python_backend_shm_region_1", "triton_python_backend_shm_region_1"] {
+            let text = format!(
+                "cannot register shared memory region 'n' with key '{bad}' as the key contains the reserved prefix 'triton_python_backend_shm_region_'"
+            );
+            refused(r.register("n", bad, 0, 4), Code::InvalidArg, &text);
+        }
+        let long = "x".repeat(256);
+        for bad in ["/nereid_no_such", "/a/b", "/..", ".", "sem.x", "a\0b", &long] {
+            refused(
+                r.register("n", bad, 0, 4),
+                Code::Internal,
+                &format!("Unable to open shared memory region: '{bad}'"),
+            );
+        }
+        let args = "failed to register shared memory region 'n': invalid args";
+        for (offset, size) in [(0, 8193), (8192, 1), (u64::MAX, 2), (1, u64::MAX)] {
+            refused(r.register("n", &key, offset, size), Code::InvalidArg, args);
+        }
+        let space = "failed to register shared memory region 'n': unable to process address spaceInvalid argument";
+        refused(r.register("n", &key, 100, 100), Code::InvalidArg, space);
+        refused(r.register("n", &key, 0, 0), Code::InvalidArg, space);
+        r.register("n", &key, 4096, 128).expect("fits");
+        refused(
+            r.register("n", "/nereid_no_such", 0, 4),
+            Code::AlreadyExists,
+            "shared memory region 'n' already in manager",
+        );
+        r.register("again", shm.0.as_str(), 0, 8192).expect("one key, two names");
+    }
+
+    #[test]
+    fn only_regular_files_are_opened_memory_1_13() {
+        let r = RegionRegistry::default();
+        let shm = Shm::new("target", &[0; 64]);
+        let link = format!("/dev/shm/{}_link", shm.0);
+        std::os::unix::fs::symlink(format!("/dev/shm/{}", shm.0), &link).expect("symlink");
+        let key = format!("{}_link", shm.0);
+        refused(r.register("n", &key, 0, 4), Code::Internal, &format!("Unable to open shared memory region: '{key}'"));
+        std::fs::remove_file(link).expect("remove");
+        let fifo = format!("{}_fifo", shm.0);
+        let made =
+            std::process::Command::new("mkfifo").arg(format!("/dev/shm/{fifo}")).status().expect("mkfifo").success();
+        assert!(made);
+        refused(r.register("n", &fifo, 0, 4), Code::Internal, &format!("Invalid shared memory region: '{fifo}'"));
+        std::fs::remove_file(format!("/dev/shm/{fifo}")).expect("remove");
+    }
+
+    #[test]
+    fn windows_are_relative_to_the_region_and_checked_memory_1_7() {
+        let r = RegionRegistry::default();
+        let mut contents = vec![0u8; 8192];
+        contents[4096..4100].copy_from_slice(b"abcd");
+        let shm = Shm::new("resolve", &contents);
+        r.register("n", &shm.0, 4096, 128).expect("fits");
+        refused(r.resolve("x", 0, 1), Code::NotFound, "Unable to find shared memory region: 'x'");
+        refused(r.resolve("n", 128, 0), Code::InvalidArg, "Invalid offset for shared memory region: 'n'");
+        refused(r.resolve("n", (-32i64) as u64, 1), Code::InvalidArg, "Invalid offset for shared memory region: 'n'");
+        let overflow = "Integer overflow detected: byte_size (18446744073709551615) + offset (100) exceeds maximum value (18446744073709551615) for region 'n'";
+        refused(r.resolve("n", 100, u64::MAX), Code::InvalidArg, overflow);
+        refused(r.resolve("n", 100, 29), Code::InvalidArg, "Invalid offset + byte size for shared memory region: 'n'");
+        let window = r.resolve("n", 1, 3).expect("inside");
+        assert_eq!((Data::Region(window.clone()).as_slice(), window.region_name()), (&b"bcd"[..], "n"));
+        assert_eq!(r.resolve("n", 0, 128).expect("all of it").len(), 128);
+        assert!(r.resolve("n", 5, 0).expect("an empty window").is_empty());
+    }
+
+    #[test]
+    fn status_is_sorted_and_names_what_is_missing_memory_1_8() {
+        let r = RegionRegistry::default();
+        let shm = Shm::new("status", &[0; 4096]);
+        for name in ["b", "a", "B"] {
+            r.register(name, &shm.0, 0, 16).expect("fits");
+        }
+        let names: Vec<_> = r.status(None).expect("all").into_iter().map(|s| s.name).collect();
+        assert_eq!(names, ["B", "a", "b"]);
+        let one = RegionStatus { name: "a".into(), key: shm.0.clone(), offset: 0, byte_size: 16 };
+        assert_eq!(r.status(Some("a")).expect("known"), [one]);
+        refused(r.status(Some("x")), Code::NotFound, "Unable to find system shared memory region: 'x'");
+        assert_eq!(r.usage(), (3, 48));
+    }
+
+    #[test]
+    fn a_region_in_use_stays_until_its_last_window_memory_1_9() {
+        let r = RegionRegistry::default();
+        let shm = Shm::new("use", &[5; 4096]);
+        r.register("n", &shm.0, 0, 16).expect("fits");
+        r.register("idle", &shm.0, 0, 16).expect("fits");
+        let first = r.resolve("n", 0, 16).expect("inside");
+        r.unregister("n");
+        r.unregister("unknown");
+        assert!(r.status(Some("n")).is_ok(), "still listed");
+        let second = r.resolve("n", 0, 16).expect("still usable by new requests");
+        refused(r.register("n", &shm.0, 0, 16), Code::AlreadyExists, "shared memory region 'n' already in manager");
+        r.unregister_all();
+        assert_eq!(r.usage().0, 1, "the idle one went at once");
+        drop(first);
+        assert_eq!(Data::Region(second.clone()).as_slice()[0], 5);
+        drop(second);
+        refused(r.status(Some("n")), Code::NotFound, "Unable to find system shared memory region: 'n'");
+        r.register("n", &shm.0, 0, 16).expect("free again");
+    }
+
+    #[test]
+    fn a_window_outlives_its_registry() {
+        let r = RegionRegistry::default();
+        let shm = Shm::new("outlive", b"hello");
+        r.register("n", &shm.0, 0, 5).expect("fits");
+        let window = r.resolve("n", 0, 5).expect("inside");
+        drop(r);
+        assert_eq!(Data::Region(window).as_slice(), b"hello");
+    }
+
+    #[test]
+    fn limits_are_kept() {
+        let r = RegionRegistry::new(RegionLimits { regions_max: 2, mapped_bytes_max: 100 });
+        let shm = Shm::new("limits", &[0; 4096]);
+        r.register("a", &shm.0, 0, 60).expect("fits");
+        assert_eq!(r.register("b", &shm.0, 0, 60).err().map(|e| e.code()), Some(Code::Unavailable));
+        r.register("b", &shm.0, 0, 40).expect("fits");
+        assert_eq!(r.register("c", &shm.0, 0, 1).err().map(|e| e.code()), Some(Code::Unavailable));
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn truncation_under_a_live_window_is_survived_and_noticed() {
+        let r = RegionRegistry::default();
+        let shm = Shm::new("truncate", &[9; 4 * 4096]);
+        r.register("n", &shm.0, 0, 4 * 4096).expect("fits");
+        let window = r.resolve("n", 0, 4 * 4096).expect("inside");
+        let data = Data::Region(window.clone());
+        assert_eq!(data.as_slice().iter().map(|&b| u64::from(b)).sum::<u64>(), 9 * 4 * 4096);
+        assert!(window.is_intact());
+        shm.file().set_len(4096).expect("truncate");
+        assert_eq!(data.as_slice().iter().map(|&b| u64::from(b)).sum::<u64>(), 9 * 4096, "lost pages read as zeros");
+        assert!(!window.is_intact());
+        // SAFETY: inside the window; the page is gone and must be replaced for a write as well.
+        unsafe { window.as_ptr().add(3 * 4096 + 1).write(1) };
+        refused(r.resolve("n", 0, 1), Code::InvalidArg, "Invalid shared memory region: 'n'");
+        // Another region is not concerned.
+        let other = Shm::new("truncate_other", &[1; 64]);
+        r.register("o", &other.0, 0, 64).expect("fits");
+        assert!(r.resolve("o", 0, 64).expect("inside").is_intact());
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn writes_reach_the_client_in_place() {
+        let r = RegionRegistry::default();
+        let shm = Shm::new("write", &[0; 4096]);
+        r.register("n", &shm.0, 0, 4096).expect("fits");
+        let window = r.resolve("n", 8, 4).expect("inside");
+        // SAFETY: four bytes of a four-byte window.
+        unsafe { std::ptr::copy_nonoverlapping(b"data".as_ptr(), window.as_ptr(), 4) };
+        let mut seen = [0; 4];
+        let mut file = shm.file();
+        file.seek(SeekFrom::Start(8)).expect("seek");
+        file.read_exact(&mut seen).expect("read");
+        assert_eq!(&seen, b"data");
+    }
+
+    #[test]
+    fn threads_resolve_and_unregister_at_once() {
+        let r = RegionRegistry::default();
+        let shm = Shm::new("threads", &[3; 4096]);
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    for _ in 0..300 {
+                        let _ = r.register("n", &shm.0, 0, 4096);
+                        if let Ok(w) = r.resolve("n", 0, 4096) {
+                            assert_eq!(Data::Region(w).as_slice()[4095], 3);
+                        }
+                        r.unregister("n");
+                    }
+                });
+            }
+        });
+        assert_eq!(r.usage(), (0, 0));
+    }
+}

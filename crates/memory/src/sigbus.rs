@@ -1,0 +1,194 @@
+//! Survives a client that truncates a file we have mapped: the access raises SIGBUS, the handler puts a zero page in its place
+//! and marks the region, and the request that touched it fails instead of the process.
+//!
+//! The handler runs in signal context: it reads a fixed array of atomics, calls mmap (a bare system call) and nothing else.
+//! Faults outside our mappings go to whoever handled SIGBUS before us.
+//!
+//! Invariant: a slot's `start` is non-zero exactly while its mapping may be touched, so a fault inside a live mapping is always
+//! found, and one elsewhere never is.
+
+#![allow(unsafe_code)] // sigaction, the handler, mmap over the lost page
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+
+/// Most mappings at a time; the handler searches this many slots at worst.
+pub(crate) const SLOTS: usize = 4096;
+
+struct Slot {
+    taken: AtomicBool,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    intact: AtomicBool,
+}
+
+static TABLE: [Slot; SLOTS] = [const {
+    Slot {
+        taken: AtomicBool::new(false),
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        intact: AtomicBool::new(true),
+    }
+}; SLOTS];
+/// Slots ever used: keeps the search of a small server short.
+static USED: AtomicUsize = AtomicUsize::new(0);
+static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
+
+/// A slot of the table, held by one mapping.
+pub(crate) struct Guard(usize);
+
+impl Guard {
+    /// Takes a free slot and makes sure the handler is installed.
+    pub(crate) fn reserve() -> Option<Self> {
+        install();
+        for (i, slot) in TABLE.iter().enumerate() {
+            if slot.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                slot.intact.store(true, Ordering::Relaxed);
+                USED.fetch_max(i + 1, Ordering::Release);
+                return Some(Self(i));
+            }
+        }
+        None
+    }
+
+    /// Tells the handler which addresses are ours. Before this returns nobody may touch them.
+    pub(crate) fn protect(&self, start: usize, len: usize) {
+        if let Some(slot) = TABLE.get(self.0) {
+            slot.end.store(start.saturating_add(len), Ordering::Relaxed);
+            slot.start.store(start, Ordering::Release);
+        }
+    }
+
+    /// Nobody touches the mapping any more.
+    pub(crate) fn unprotect(&self) {
+        if let Some(slot) = TABLE.get(self.0) {
+            slot.start.store(0, Ordering::Release);
+        }
+    }
+
+    /// False once a page of the mapping was replaced.
+    pub(crate) fn is_intact(&self) -> bool {
+        TABLE.get(self.0).is_some_and(|s| s.intact.load(Ordering::Acquire))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.unprotect();
+        if let Some(slot) = TABLE.get(self.0) {
+            slot.taken.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// What handled SIGBUS before us. Written once, before the handler is installed.
+struct Previous(UnsafeCell<MaybeUninit<libc::sigaction>>);
+// SAFETY: written once under `Once` before `STATE` says so, only read afterwards.
+unsafe impl Sync for Previous {}
+static PREVIOUS: Previous = Previous(UnsafeCell::new(MaybeUninit::zeroed()));
+/// 1 once `PREVIOUS` may be read.
+static STATE: AtomicU8 = AtomicU8::new(0);
+
+fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: sysconf has no preconditions.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        if let Ok(page) = usize::try_from(page)
+            && page.is_power_of_two()
+        {
+            PAGE_BYTES.store(page, Ordering::Relaxed);
+        }
+        // SAFETY: `action` is fully initialised (zeroed is a valid sigaction), the handler has the signature SA_SIGINFO asks
+        // for and only does what is allowed in signal context; `PREVIOUS` is written by this one call, inside `Once`.
+        // SA_NODEFER: a fault in a chained handler must not be swallowed. SA_ONSTACK: the faulting stack may be a small one.
+        unsafe {
+            // Read first, then replaced: the handler may run the moment it is installed and must find `PREVIOUS` complete.
+            libc::sigaction(libc::SIGBUS, std::ptr::null(), (*PREVIOUS.0.get()).as_mut_ptr());
+            STATE.store(1, Ordering::Release);
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_sigbus;
+            action.sa_sigaction = handler as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+            libc::sigemptyset(&raw mut action.sa_mask);
+            libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+        }
+    });
+}
+
+extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
+    let address = unsafe { (*info).si_addr() } as usize;
+    if !replace_page(address) {
+        chain(signal, info, context);
+    }
+}
+
+/// Puts zeros where the lost page was; false when the address is not ours.
+fn replace_page(address: usize) -> bool {
+    let used = USED.load(Ordering::Acquire).min(SLOTS);
+    for slot in TABLE.iter().take(used) {
+        let start = slot.start.load(Ordering::Acquire);
+        if start == 0 || address < start || address >= slot.end.load(Ordering::Relaxed) {
+            continue;
+        }
+        let page = PAGE_BYTES.load(Ordering::Relaxed);
+        // Marked first: whoever reads the zeros must already find the mark.
+        slot.intact.store(false, Ordering::Release);
+        // SAFETY: `address` lies in a mapping of ours that the faulting thread has pinned, so the page is still ours to
+        // replace; mmap is a bare system call, fit for signal context; errno is put back as the interrupted code left it.
+        return unsafe {
+            let errno = errno_location();
+            let saved = *errno;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED;
+            let got =
+                libc::mmap((address & !(page - 1)) as *mut _, page, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            *errno = saved;
+            got != libc::MAP_FAILED
+        };
+    }
+    false
+}
+
+fn errno_location() -> *mut libc::c_int {
+    #[cfg(target_os = "linux")]
+    // SAFETY: returns the address of this thread's errno.
+    unsafe {
+        libc::__errno_location()
+    }
+    #[cfg(not(target_os = "linux"))]
+    // SAFETY: as above.
+    unsafe {
+        libc::__error()
+    }
+}
+
+/// Hands the signal to the handler that was there before; without one the default action (death, with a core) follows.
+fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    if STATE.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    // SAFETY: complete since `STATE` became 1. The function pointer was given to sigaction by its owner with the signature its
+    // flags tell. Without a handler the default is put back and the faulting instruction runs again and dies of it.
+    unsafe {
+        let previous = (*PREVIOUS.0.get()).assume_init_ref();
+        match previous.sa_sigaction {
+            libc::SIG_DFL | libc::SIG_IGN => {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = libc::SIG_DFL;
+                libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+            }
+            handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+                let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                    std::mem::transmute(handler);
+                handler(signal, info, context);
+            }
+            handler => {
+                let handler: extern "C" fn(libc::c_int) = std::mem::transmute(handler);
+                handler(signal);
+            }
+        }
+    }
+}
