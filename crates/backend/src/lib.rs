@@ -3,6 +3,11 @@
 //! A backend runs batches. It knows nothing of queues, statistics, transports or versions; it is called from whichever thread
 //! the engine chose, at most `instance count` calls at a time for one model, and must not block on anything but the model.
 
+pub mod gather;
 mod run;
+pub mod scatter;
+pub mod shape;
+#[cfg(test)]
+mod testing;
 
 pub use run::*;

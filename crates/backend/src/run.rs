@@ -76,6 +76,11 @@ pub trait Model: Send + Sync {
     ///
     /// `instance` counts from 0 and tells concurrent calls apart.
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, run: &RunControl) -> Marks;
+
+    /// The model's own counters as (family, help text, value); exposed with the labels `model` and `version`.
+    fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
+        Vec::new()
+    }
 }
 
 /// Requests to run together. Their shapes are compatible (S-12); rows add up to at most the configured maximum.

@@ -1,7 +1,7 @@
 //! Where tensor bytes live: pooled slabs for bodies and batches, and the system shared memory regions clients register.
 //!
-//! Knows nothing of requests or models. `unsafe` is confined to `aligned` (slab memory), `map` (mappings of client files)
-//! and `sigbus` (surviving a client that truncates its file under us).
+//! Knows nothing of requests or models. `unsafe` is confined to `aligned` (slab memory), `map` (mappings of client files),
+//! `sigbus` (surviving a client that truncates its file under us) and `write` (copying into a client's region).
 //!
 //! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
 
@@ -10,6 +10,8 @@ mod map;
 mod region;
 mod sigbus;
 mod slab;
+mod write;
 
 pub use region::{RegionLimits, RegionRegistry, RegionStatus};
 pub use slab::{PoolCounters, SLAB_BYTES_MIN, SlabMut, SlabPool};
+pub use write::write_region;

@@ -1,0 +1,144 @@
+//! Brings outputs to where the client wants them: a slice of the batch's output, or its own shared memory region.
+
+use crate::gather::lost;
+use crate::{BatchEntry, Outcome};
+use protocol::{OutputForm, OutputSpec, OutputTensor};
+use tensor::{Data, Error, RegionRef, Result, Shape};
+
+/// The region the client named for a wanted output; `slot` is the second half of an entry of `Checked::outputs`.
+pub fn region_of(entry: &BatchEntry, slot: Option<u16>) -> Option<&RegionRef> {
+    entry.request.outputs.get(usize::from(slot?))?.region.as_ref()
+}
+
+/// How the client wants that output returned.
+pub fn form_of(entry: &BatchEntry, slot: Option<u16>) -> OutputForm {
+    match slot.and_then(|s| entry.request.outputs.get(usize::from(s))) {
+        Some(wanted) => wanted.form,
+        None => entry.request.default_form,
+    }
+}
+
+/// Puts `data` where it has to be: unchanged without a region, else written into it.
+///
+/// # Errors
+/// INTERNAL with Triton's text when the region is too small (memory.md 1.11), INVALID_ARG when it is no longer whole.
+pub fn place(output: &str, data: Data, region: Option<&RegionRef>) -> Result<Data> {
+    let Some(region) = region else {
+        return Ok(match data {
+            // The client may change its region while the response is being sent.
+            Data::Region(source) => {
+                Data::Bytes(memory::SlabPool::global().copy_of(Data::Region(source).as_slice()).freeze())
+            }
+            bytes => bytes,
+        });
+    };
+    fits(output, region, data.len())?;
+    memory::write_region(&**region, data.as_slice());
+    written(region)
+}
+
+/// Refuses a region smaller than `len` bytes.
+///
+/// # Errors
+/// INTERNAL, Triton's text.
+pub fn fits(output: &str, region: &RegionRef, len: usize) -> Result<()> {
+    if region.len() < len {
+        return Err(Error::internal(format!(
+            "shared memory size specified with the request for output '{output}' ({} bytes) should be at least {len} bytes to hold the results",
+            region.len()
+        )));
+    }
+    Ok(())
+}
+
+/// The region as an output's data, once everything was written to it.
+///
+/// # Errors
+/// INVALID_ARG when the client truncated it meanwhile: what was written is lost.
+pub fn written(region: &RegionRef) -> Result<Data> {
+    if region.is_intact() { Ok(Data::Region(region.clone())) } else { Err(lost(region.region_name())) }
+}
+
+/// One finished output, placed and described.
+///
+/// # Errors
+/// As `place`.
+pub fn output(
+    entry: &BatchEntry,
+    spec: &OutputSpec,
+    wanted: (u16, Option<u16>),
+    shape: Shape,
+    data: Data,
+) -> Result<OutputTensor> {
+    Ok(OutputTensor {
+        name: spec.name.clone(),
+        index: wanted.0,
+        datatype: spec.datatype,
+        shape,
+        data: place(&spec.name, data, region_of(entry, wanted.1))?,
+        form: form_of(entry, wanted.1),
+    })
+}
+
+/// Puts the same failure into every request that has no result yet (S-14).
+pub fn fail_all(entries: &mut [BatchEntry], error: &Error) {
+    for entry in entries {
+        entry.result.get_or_insert_with(|| Err::<Outcome, _>(error.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Heap, entry};
+    use bytes::Bytes;
+    use std::sync::Arc;
+
+    #[test]
+    fn without_a_region_rows_are_slices_of_the_batch_output() {
+        let all = Bytes::from(vec![1u8, 2, 3, 4]);
+        let row = place("O", Data::Bytes(all.slice(2..4)), None).unwrap_or_default();
+        assert_eq!(row.as_slice().as_ptr(), all[2..].as_ptr());
+    }
+
+    #[test]
+    fn a_region_gets_the_bytes_and_keeps_the_rest() {
+        let region: RegionRef = Arc::new(Heap::new(&[9; 6]));
+        let placed = place("O", Data::Bytes(Bytes::from_static(b"abcd")), Some(&region)).unwrap_or_default();
+        assert!(matches!(placed, Data::Region(_)));
+        assert_eq!(Data::Region(region).as_slice(), b"abcd\t\t");
+    }
+
+    #[test]
+    fn a_region_that_is_too_small_names_both_sizes_memory_1_11() {
+        let region: RegionRef = Arc::new(Heap::new(&[0; 63]));
+        let e = place("OUTPUT0", Data::Bytes(vec![0; 64].into()), Some(&region)).err();
+        let text = "shared memory size specified with the request for output 'OUTPUT0' (63 bytes) should be at least 64 bytes to hold the results";
+        assert_eq!(e, Some(Error::internal(text)));
+    }
+
+    #[test]
+    fn a_region_that_was_lost_fails_the_output() {
+        let heap = Heap::new(&[0; 8]);
+        heap.lose();
+        let region: RegionRef = Arc::new(heap);
+        let e = place("O", Data::Bytes(Bytes::from_static(b"x")), Some(&region)).err();
+        assert_eq!(e, Some(Error::invalid("Invalid shared memory region: 'heap'")));
+    }
+
+    #[test]
+    fn a_region_is_never_sent_from_without_a_copy() {
+        let region: RegionRef = Arc::new(Heap::new(b"abc"));
+        let placed = place("O", Data::Region(region), None).unwrap_or_default();
+        assert!(matches!(&placed, Data::Bytes(b) if &b[..] == b"abc"));
+    }
+
+    #[test]
+    fn fail_all_keeps_results_that_are_there() {
+        let mut batch = [entry(1, &[]), entry(1, &[])];
+        batch[0].result = Some(Ok(Outcome::default()));
+        fail_all(&mut batch, &Error::internal("x"));
+        assert!(matches!(batch[0].result, Some(Ok(_))));
+        assert!(matches!(batch[1].result, Some(Err(_))));
+    }
+}

@@ -1,0 +1,61 @@
+//! Small requests and regions for the tests of this crate.
+
+#![allow(unsafe_code)] // a region over heap memory
+
+use crate::BatchEntry;
+use bytes::Bytes;
+use protocol::{Checked, InferRequest, InputTensor};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tensor::{Data, DataType, RegionSlice, Shape};
+
+/// A request of UINT8 inputs whose order is the signature's.
+pub(crate) fn entry(rows: u32, inputs: &[(&'static str, &[u8])]) -> BatchEntry {
+    let mut request = InferRequest::default();
+    let mut checked = Checked { rows, ..Checked::default() };
+    for (i, (name, data)) in inputs.iter().enumerate() {
+        request.inputs.push(InputTensor {
+            name: (*name).into(),
+            datatype: Some(DataType::Uint8),
+            shape: Shape::from_slice(&[data.len() as i64]),
+            data: Data::Bytes(Bytes::copy_from_slice(data)),
+        });
+        checked.inputs.push(i as u16);
+    }
+    BatchEntry { request, checked, result: None }
+}
+
+/// A region that is heap memory and can be lost on demand.
+pub(crate) struct Heap {
+    memory: Box<[UnsafeCell<u8>]>,
+    intact: AtomicBool,
+}
+
+impl Heap {
+    pub(crate) fn new(contents: &[u8]) -> Self {
+        Self { memory: contents.iter().map(|&b| UnsafeCell::new(b)).collect(), intact: AtomicBool::new(true) }
+    }
+    pub(crate) fn lose(&self) {
+        self.intact.store(false, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: the tests use a region from one thread.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+// SAFETY: the box lives as long as the value, and its cells may be written through shared references.
+unsafe impl RegionSlice for Heap {
+    fn as_ptr(&self) -> *mut u8 {
+        UnsafeCell::raw_get(self.memory.as_ptr())
+    }
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+    fn is_intact(&self) -> bool {
+        self.intact.load(Ordering::Relaxed)
+    }
+    fn region_name(&self) -> &str {
+        "heap"
+    }
+}
