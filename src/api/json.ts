@@ -1,0 +1,37 @@
+/**
+ * Reading of control arguments, with the texts of the reference for a value of the wrong JSON type.
+ *
+ * Numbers: `JSON.parse` gives doubles. The only number of a control operation is the verbose level, below 2^32, so
+ * nothing is lost here. Model configurations inside a load are passed on as text and parsed by `src/config`.
+ */
+
+import { ServerError } from '../native/index.js'
+
+export type JsonObject = Record<string, unknown>
+
+/** The members of an object; nothing for null and for arrays, which the reference takes as empty too. */
+export function members(value: unknown): JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : {}
+}
+
+export function isString(value: unknown): asserts value is string {
+  if (typeof value !== 'string') throw new ServerError('INTERNAL', 'attempt to access JSON non-string as string')
+}
+
+export function isBoolean(value: unknown): asserts value is boolean {
+  if (typeof value !== 'boolean') throw new ServerError('INTERNAL', 'attempt to access JSON non-boolean as boolean')
+}
+
+export function isArray(value: unknown): asserts value is unknown[] {
+  if (!Array.isArray(value)) throw new ServerError('INTERNAL', 'attempt to access JSON non-array as array')
+}
+
+export function isUint32(value: unknown): asserts value is number {
+  if (!fitsUint32(value)) {
+    throw new ServerError('INTERNAL', 'attempt to access JSON non-unsigned-integer as unsigned-integer')
+  }
+}
+
+export function fitsUint32(value: unknown): value is number {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 0xffffffff
+}

@@ -1,0 +1,74 @@
+/**
+ * The logging extension: reads and updates of the live log settings, over both protocols.
+ *
+ * Keys take effect one after another in the order of the answer; a failing key leaves the earlier ones changed (P 1.10).
+ * The log file is never settable from outside: that was an arbitrary append to any file (CVE-2024-0087).
+ */
+
+import type { LogSettings } from '../log/index.js'
+import { ServerError } from '../native/index.js'
+import { fitsUint32, isBoolean, isString, isUint32, members } from './json.js'
+
+export type Protocol = 'http' | 'grpc'
+
+/** Every current setting, as both protocols answer. */
+export function logSettingsAnswer(settings: LogSettings): Record<string, string | boolean | number> {
+  return {
+    log_file: settings.file,
+    log_info: settings.info,
+    log_warning: settings.warning,
+    log_error: settings.error,
+    log_verbose_level: settings.verbose,
+    log_format: settings.format,
+  }
+}
+
+/**
+ * Applies an update to `settings` in place.
+ *
+ * @throws {ServerError} with the text of the protocol; see P 1.10 for the odd classes.
+ */
+export function updateLogSettings(settings: LogSettings, update: unknown, protocol: Protocol): void {
+  const values = members(update)
+  // A gRPC setting with no value arrives as null and has the wrong type; a JSON null means "leave it".
+  const given = (key: string): boolean =>
+    Object.hasOwn(values, key) && (protocol === 'grpc' || values[key] !== null)
+
+  if (given('log_file')) {
+    throw new ServerError('UNSUPPORTED', 'log file location can not be updated through network protocol')
+  }
+  for (const [key, field] of [
+    ['log_info', 'info'],
+    ['log_warning', 'warning'],
+    ['log_error', 'error'],
+  ] as const) {
+    if (!given(key)) continue
+    const value = values[key]
+    if (protocol === 'grpc' && typeof value !== 'boolean') {
+      throw new ServerError('INVALID_ARG', `expect boolean for '${key}'`)
+    }
+    isBoolean(value)
+    settings[field] = value
+  }
+  if (given('log_verbose_level')) {
+    const value = values['log_verbose_level']
+    if (protocol === 'grpc' && !fitsUint32(value)) {
+      throw new ServerError('INVALID_ARG', "expect int32 for 'log_verbose_level'")
+    }
+    isUint32(value)
+    settings.verbose = value
+  }
+  if (given('log_format')) {
+    const value = values['log_format']
+    if (protocol === 'grpc' && typeof value !== 'string') {
+      throw new ServerError('INVALID_ARG', "expect string for 'log_format'")
+    }
+    isString(value)
+    if (value !== 'default' && value !== 'ISO8601' && value !== 'json') {
+      throw protocol === 'grpc'
+        ? new ServerError('INVALID_ARG', `invalid argument for log_format, got: ${value}`)
+        : new ServerError('UNAVAILABLE', `invalid argument for --log_format, got: ${value}`)
+    }
+    settings.format = value
+  }
+}

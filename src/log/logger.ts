@@ -1,0 +1,150 @@
+/**
+ * The one log sink of the process: lines of the shell and records of the core end here.
+ *
+ * Writes are synchronous, since the line that matters most is the last one before the end. That is no danger to
+ * inferences: they do not pass through this thread, and the core's queue of records drops under a flood.
+ * A sink that fails (full disk, closed pipe) loses lines and counts them; it never ends the server.
+ */
+
+import { openSync, writeSync } from 'node:fs'
+import { ServerError, type LogRecord } from '../native/index.js'
+import { formatLine, formatTable, type LogFormat, type LogSeverity } from './format.js'
+
+export interface LogSettings {
+  /** Path, or empty for the console. Fixed at start: never settable over the network. */
+  file: string
+  info: boolean
+  warning: boolean
+  error: boolean
+  /** 0 = off. */
+  verbose: number
+  format: LogFormat
+}
+
+export const DEFAULT_LOG_SETTINGS: LogSettings = {
+  file: '',
+  info: true,
+  warning: true,
+  error: true,
+  verbose: 0,
+  format: 'default',
+}
+
+/** Takes finished lines, each with its line feed. `problem` is true for warnings and errors. */
+export type Sink = (line: string, problem: boolean) => void
+
+export interface Logger {
+  readonly settings: LogSettings
+  /** Lines that could not be written. */
+  readonly dropped: number
+  error(message: string): void
+  warning(message: string): void
+  info(message: string): void
+  verbose(level: number, message: string): void
+  /** An info line followed by a table; the first row is its heading. */
+  table(rows: readonly (readonly string[])[]): void
+  /** A record of the core. */
+  record(record: LogRecord): void
+}
+
+/** Makes a logger. Settings are the live object: what is changed in it takes effect with the next line. */
+export function createLogger(settings: LogSettings, sink: Sink = openSink(settings.file)): Logger {
+  const escape = process.env['TRITON_SERVER_ESCAPE_LOG_MESSAGES'] !== '0'
+  let dropped = 0
+
+  function write(severity: LogSeverity, message: string, file: string, line: number, tail = ''): void {
+    const event = { severity, timeUs: nowUs(), pid: process.pid, file, line, message }
+    try {
+      sink(`${formatLine(event, settings.format, escape)}${tail}\n`, severity === 'error' || severity === 'warning')
+    } catch {
+      dropped += 1
+    }
+  }
+
+  function wanted(severity: LogSeverity, level: number): boolean {
+    return severity === 'verbose' ? settings.verbose >= level : settings[severity]
+  }
+
+  function from(severity: LogSeverity, level: number, message: string): void {
+    if (!wanted(severity, level)) return
+    const place = callSite()
+    write(severity, message, place.file, place.line)
+  }
+
+  return {
+    settings,
+    get dropped() {
+      return dropped
+    },
+    error: (message) => from('error', 0, message),
+    warning: (message) => from('warning', 0, message),
+    info: (message) => from('info', 0, message),
+    verbose: (level, message) => from('verbose', level, message),
+    table(rows) {
+      if (!settings.info) return
+      const place = callSite()
+      if (settings.format === 'json') {
+        // One object per line, always: each row becomes its own record.
+        const [heading = [], ...body] = rows
+        for (const row of body) {
+          write('info', row.map((cell, i) => `${heading[i] ?? ''}=${cell}`).join(' '), place.file, place.line)
+        }
+        return
+      }
+      write('info', '', place.file, place.line, `\n${formatTable(rows)}`)
+    },
+    record(record) {
+      const severity = (['error', 'warning', 'info'] as const)[record.level] ?? 'verbose'
+      if (!wanted(severity, record.level - 2)) return
+      write(severity, record.message, record.file.slice(record.file.lastIndexOf('/') + 1), record.line)
+    },
+  }
+}
+
+/**
+ * stdout for information, stderr for warnings and errors; or one file for everything.
+ *
+ * @throws {ServerError} `INTERNAL` when the file can not be opened for appending.
+ */
+export function openSink(path: string): Sink {
+  if (path === '') {
+    return (line, problem) => writeAll(problem ? 2 : 1, line)
+  }
+  try {
+    const descriptor = openSync(path, 'a')
+    return (line) => writeAll(descriptor, line)
+  } catch (error) {
+    throw new ServerError('INTERNAL', `failed to open log file '${path}': ${(error as Error).message}`)
+  }
+}
+
+/** Writes every byte: a pipe may take a part only, and a non-blocking one may for a moment take none. */
+function writeAll(descriptor: number, text: string): void {
+  const bytes = Buffer.from(text, 'utf8')
+  let offset = 0
+  // Bounded: a reader that sleeps for ever must not stop the server; its line is dropped instead.
+  for (let attempts = 0; offset < bytes.length && attempts < 100; ) {
+    try {
+      offset += writeSync(descriptor, bytes, offset)
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') throw error
+      attempts += 1
+      Atomics.wait(PAUSE, 0, 0, 1)
+    }
+  }
+  if (offset < bytes.length) throw new Error('the log sink does not take lines')
+}
+
+const PAUSE = new Int32Array(new SharedArrayBuffer(4))
+
+function nowUs(): number {
+  // Date.now has ms only; the difference of the two clocks is fixed when the process starts.
+  return (performance.timeOrigin + performance.now()) * 1000
+}
+
+/** The caller of the logger's caller. Some µs per written line, nothing for lines that are off. */
+function callSite(): { file: string; line: number } {
+  const frames = (new Error('').stack ?? '').split('\n')
+  const match = /([^/\\(\s]+?):(\d+):\d+\)?$/.exec(frames.find((f, i) => i > 1 && !/[/\\]log[/\\]logger\./.test(f)) ?? '')
+  return { file: match?.[1] ?? 'unknown', line: Number(match?.[2] ?? 0) }
+}
