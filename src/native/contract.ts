@@ -200,6 +200,8 @@ export interface VersionStatistics {
   firstResponse: { bounds: number[]; counts: bigint[]; sumMs: number } | null
   /** Summaries in µs by family suffix; null when summaries are off. */
   summaries: Summary[] | null
+  /** Counters the backend itself keeps for this version. */
+  custom: { name: string; help: string; value: number }[]
 }
 
 export interface Summary {
@@ -286,9 +288,4 @@ export interface Core {
   modelConfig(name: string, version: string): string
   modelStatistics(name: string, version: string): string
   modelReady(name: string, version: string): boolean
-}
-
-/** What the native module exports. */
-export interface NativeModule {
-  createCore(options: CoreOptions, onControl: (call: ControlCall) => void, onLog: (record: LogRecord) => void): Core
 }

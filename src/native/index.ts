@@ -10,13 +10,14 @@
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { fileURLToPath } from 'node:url'
-import type { Core, CoreOptions, ControlCall, LogRecord, NativeModule } from './contract.js'
+import { createBridge, type RawModule } from './bridge.js'
+import type { Core, CoreOptions, ControlCall, LogRecord } from './contract.js'
 import { ServerError } from './errors.js'
 
 export * from './contract.js'
 export * from './errors.js'
 
-let loaded: NativeModule | null = null
+let loaded: RawModule | null = null
 
 /** File names that fit this platform, best first. glibc before musl: on a system with both, Node itself is glibc. */
 export function nativeFileNames(platform: string, arch: string): string[] {
@@ -29,7 +30,7 @@ export function nativeFileNames(platform: string, arch: string): string[] {
  *
  * @throws {ServerError} `UNAVAILABLE` when no binary for this platform is there or it can not be opened.
  */
-export function loadNative(): NativeModule {
+export function loadNative(): RawModule {
   if (loaded !== null) return loaded
   const directory = fileURLToPath(new URL('../../native/', import.meta.url))
   const candidates = nativeFileNames(process.platform, process.arch).map((name) => directory + name)
@@ -44,7 +45,7 @@ export function loadNative(): NativeModule {
   const failures: string[] = []
   for (const path of present) {
     try {
-      loaded = require(path) as NativeModule
+      loaded = require(path) as RawModule
       return loaded
     } catch (error) {
       // The musl binary on a glibc system (or the reverse) fails here; the next candidate may fit.
@@ -60,5 +61,5 @@ export function createCore(
   onControl: (call: ControlCall) => void,
   onLog: (record: LogRecord) => void,
 ): Core {
-  return loadNative().createCore(options, onControl, onLog)
+  return createBridge(loadNative(), options, onControl, onLog)
 }

@@ -1,1 +1,30 @@
-//! Model table, versions, instances, statistics.
+//! Takes a checked request to a result: model table, versions, instances, lifecycle, statistics.
+//!
+//! Front ends and the in-process API both come in through [`ModelVersion::infer`]; nothing else runs a model. The engine knows no
+//! transport, no file format and no clock but [`backend::now_ns`]; what to load and when is decided above it.
+//!
+//! Invariants:
+//! - An accepted request gets exactly one reply, whatever happens to its model, its batch or its client.
+//! - Counters change before the reply is sent, so whoever saw an answer finds it counted.
+//! - A version holds no thread while it is idle: instances are permits, threads belong to one elastic pool.
+
+mod compile;
+mod options;
+mod order;
+mod pool;
+mod registry;
+mod sketch;
+mod statistics;
+mod table;
+mod ticket;
+mod timer;
+mod version;
+mod wire;
+
+pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
+pub use registry::{Engine, Opened, PublishSpec};
+pub use statistics::{Duration, FailureReason, Snapshot, Summary, VersionStatistics};
+pub use table::{ServerState, VersionState};
+pub use ticket::Ticket;
+pub use version::{ModelVersion, Reply};
+pub use wire::statistics_json;

@@ -1,0 +1,97 @@
+//! One elastic pool of worker threads for all models.
+//!
+//! A version that may run a batch holds an instance permit; it needs a thread only while it runs. Threads are started when work
+//! finds none idle and end after a quiet while, so an idle model costs none (design §5).
+//!
+//! Invariant: a job handed to `submit` runs; jobs wait only when `threads_max` threads are all busy. The last thread never leaves,
+//! so that work goes on when the machine refuses to start another.
+
+use crate::version::Job;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a thread without work stays. Long enough that a model with a request a second keeps its warm thread.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    work: Condvar,
+    threads_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    idle: usize,
+    threads: usize,
+    closed: bool,
+}
+
+impl Pool {
+    /// # Errors
+    /// The machine refuses even the first thread.
+    pub(crate) fn new(threads_max: usize) -> std::io::Result<Arc<Self>> {
+        let pool = Arc::new(Self { state: Mutex::default(), work: Condvar::new(), threads_max: threads_max.max(1) });
+        pool.state.lock().threads = 1;
+        pool.spawn()?;
+        Ok(pool)
+    }
+
+    fn spawn(self: &Arc<Self>) -> std::io::Result<()> {
+        let pool = self.clone();
+        std::thread::Builder::new().name("nereid-worker".into()).spawn(move || pool.run()).map(drop)
+    }
+
+    pub(crate) fn submit(self: &Arc<Self>, job: Job) {
+        let mut state = self.state.lock();
+        state.jobs.push_back(job);
+        // `idle` counts threads that wait and were not yet promised to a job before this one.
+        if state.idle >= state.jobs.len() {
+            drop(state);
+            self.work.notify_one();
+        } else if state.threads < self.threads_max {
+            state.threads += 1;
+            drop(state);
+            if self.spawn().is_err() {
+                // No thread to be had: those that work will take the job when they are done.
+                self.state.lock().threads -= 1;
+                self.work.notify_one();
+            }
+        }
+    }
+
+    fn run(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job.run();
+                state = self.state.lock();
+                continue;
+            }
+            if state.closed {
+                break;
+            }
+            state.idle += 1;
+            let timed_out = self.work.wait_for(&mut state, IDLE_MAX).timed_out();
+            state.idle -= 1;
+            if timed_out && state.jobs.is_empty() && state.threads > 1 {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+
+    /// Lets idle threads end now.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.work.notify_all();
+    }
+
+    /// Threads alive now, and the most there may be.
+    pub(crate) fn threads(&self) -> (usize, usize) {
+        (self.state.lock().threads, self.threads_max)
+    }
+}

@@ -1,0 +1,348 @@
+//! The engine itself: backends, the table of models, and the steps by which a version comes and goes.
+
+use crate::compile;
+use crate::options::{EngineOptions, ServerMetadata};
+use crate::pool::Pool;
+use crate::statistics::{Snapshot, VersionStatistics};
+use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
+use crate::timer::Timer;
+use crate::version::{ModelVersion, Shared, VersionParts};
+use arc_swap::ArcSwap;
+use backend::{Backend, ModelIo, OpenSpec};
+use bytes::Bytes;
+use memory::RegionRegistry;
+use parking_lot::Mutex;
+use prost::Message;
+use protocol::Regions;
+use protocol::pb::inference::ModelConfig;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tensor::{Error, RegionRef, Result};
+
+/// Every model of a server, and what they share.
+pub struct Engine {
+    backends: Vec<Arc<dyn Backend>>,
+    table: ArcSwap<Table>,
+    /// Held while the table is replaced, so that no change is lost; readers never wait for it.
+    changes: Mutex<()>,
+    opened: Mutex<HashMap<u32, (OpenSpec, Box<dyn backend::Opened>)>>,
+    handles: AtomicU32,
+    state: AtomicU8,
+    regions: RegionRegistry,
+    shared: Arc<Shared>,
+}
+
+/// A model file that was read and waits for its completed configuration.
+pub struct Opened {
+    /// To be given to `publish` or `discard`, once.
+    pub handle: u32,
+    /// What the file says about itself.
+    pub io: Option<ModelIo>,
+}
+
+/// What an opened version needs to serve.
+#[derive(Debug, Clone, Default)]
+pub struct PublishSpec {
+    /// Completed `inference.ModelConfig`, encoded.
+    pub config: Bytes,
+    /// Its JSON form.
+    pub config_json: String,
+    /// Class labels by output name.
+    pub labels: Vec<(String, Vec<String>)>,
+    /// `platform` of the metadata.
+    pub platform: String,
+}
+
+impl Engine {
+    /// An engine without models.
+    ///
+    /// # Errors
+    /// INTERNAL when the machine refuses to start a thread.
+    pub fn new(options: EngineOptions, backends: Vec<Arc<dyn Backend>>) -> Result<Arc<Self>> {
+        let pool = Pool::new(options.worker_threads_max)
+            .map_err(|e| Error::internal(format!("cannot start a worker thread: {e}")))?;
+        Ok(Arc::new(Self {
+            backends,
+            table: ArcSwap::default(),
+            changes: Mutex::new(()),
+            opened: Mutex::default(),
+            handles: AtomicU32::new(1),
+            state: AtomicU8::new(ServerState::Initializing as u8),
+            regions: RegionRegistry::new(memory::RegionLimits::default()),
+            shared: Arc::new(Shared {
+                pool,
+                timer: Timer::new(),
+                exiting: AtomicBool::new(false),
+                inflight: AtomicU64::new(0),
+                cancelled: AtomicU64::new(0),
+                options,
+            }),
+        }))
+    }
+
+    /// Settings it was made with.
+    pub fn options(&self) -> &EngineOptions {
+        &self.shared.options
+    }
+
+    /// What the server says about itself.
+    pub fn server_metadata(&self) -> &ServerMetadata {
+        &self.shared.options.metadata
+    }
+
+    /// Shared memory regions that clients registered.
+    pub fn regions(&self) -> &RegionRegistry {
+        &self.regions
+    }
+
+    /// The version a request means; `version` as the client wrote it, "" = the highest ready one.
+    ///
+    /// # Errors
+    /// A version that is no number, and rows 1–4 of protocol.md 2.9.
+    pub fn model(&self, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
+        let version = parse_version(version)?;
+        self.table.load().find(name, version).cloned()
+    }
+
+    /// Whether a version can be used; unknown ones cannot.
+    ///
+    /// # Errors
+    /// A version that is no number.
+    pub fn model_ready(&self, name: &str, version: &str) -> Result<bool> {
+        let version = parse_version(version)?;
+        Ok(self.table.load().find(name, version).is_ok())
+    }
+
+    /// Ready versions of a model, ascending.
+    pub fn ready_versions(&self, name: &str) -> Vec<i64> {
+        self.table.load().models.get(name).map(|e| e.ready().map(|v| v.number).collect()).unwrap_or_default()
+    }
+
+    /// Statistics of one version, of all ready versions of a model, or (name "") of everything that is ready, in name order.
+    ///
+    /// # Errors
+    /// The texts of protocol.md 1.7.
+    pub fn statistics(&self, name: &str, version: &str) -> Result<Vec<VersionStatistics>> {
+        let version = parse_version(version)?;
+        let table = self.table.load();
+        if name.is_empty() {
+            let mut names: Vec<_> = table.models.iter().collect();
+            names.sort_unstable_by_key(|(name, _)| name.as_str());
+            return Ok(names.into_iter().flat_map(|(_, e)| e.ready().map(|v| v.statistics())).collect());
+        }
+        let unavailable = || Error::invalid(format!("requested model '{name}' is not available"));
+        let entry = table.models.get(name).filter(|e| e.ready().next().is_some()).ok_or_else(unavailable)?;
+        let Some(version) = version else {
+            return Ok(entry.ready().map(|v| v.statistics()).collect());
+        };
+        entry
+            .ready()
+            .find(|v| v.number == version)
+            .map(|v| vec![v.statistics()])
+            .ok_or_else(|| Error::invalid(format!("requested model version is not available for model '{name}'")))
+    }
+
+    /// Everything a metrics scrape needs.
+    pub fn snapshot(&self) -> Snapshot {
+        let versions = self.statistics("", "").unwrap_or_default();
+        let (threads, threads_max) = self.shared.pool.threads();
+        let gauges = vec![
+            ("nereid_inflight_requests", "Accepted requests without an answer", self.inflight() as f64),
+            ("nereid_worker_threads", "Worker threads alive", threads as f64),
+            ("nereid_worker_threads_max", "Most worker threads there may be", threads_max as f64),
+            (
+                "nereid_cancelled_requests",
+                "Requests cancelled by their client, queued or running",
+                self.shared.cancelled.load(Ordering::Relaxed) as f64,
+            ),
+        ];
+        Snapshot { versions, gauges }
+    }
+
+    /// The process is up.
+    pub fn is_live(&self) -> bool {
+        self.server_state() != ServerState::Exiting
+    }
+
+    /// The server takes inferences, and with strict readiness so does every known version.
+    pub fn is_ready(&self) -> bool {
+        self.server_state() == ServerState::Ready
+            && (!self.shared.options.strict_readiness || self.table.load().all_ready())
+    }
+
+    /// New work is refused.
+    pub fn is_exiting(&self) -> bool {
+        self.server_state() == ServerState::Exiting
+    }
+
+    fn server_state(&self) -> ServerState {
+        match self.state.load(Ordering::Acquire) {
+            0 => ServerState::Initializing,
+            1 => ServerState::Ready,
+            _ => ServerState::Exiting,
+        }
+    }
+
+    /// Moves the server on; `Exiting` is final and refuses new inferences at once.
+    pub fn set_server_state(&self, state: ServerState) {
+        if state == ServerState::Exiting {
+            self.shared.exiting.store(true, Ordering::Release);
+        }
+        if self.server_state() != ServerState::Exiting {
+            self.state.store(state as u8, Ordering::Release);
+        }
+    }
+
+    /// Accepted requests without an answer.
+    pub fn inflight(&self) -> u64 {
+        self.shared.inflight.load(Ordering::Acquire)
+    }
+
+    /// Waits until nothing is in flight, at most `limit`. Returns what is left. Blocks: not for a reactor.
+    pub fn drain(&self, limit: Duration) -> u64 {
+        let end = Instant::now() + limit;
+        loop {
+            let left = self.inflight();
+            if left == 0 || Instant::now() >= end {
+                return left;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Lets threads end and forgets every model. Requests in flight are still answered.
+    pub fn close(&self) {
+        self.set_server_state(ServerState::Exiting);
+        self.change(|table| *table = Table::default());
+        self.opened.lock().clear();
+        self.shared.timer.close();
+        self.shared.pool.close();
+    }
+
+    /// Reads a model file. Blocks for as long as that takes.
+    ///
+    /// # Errors
+    /// An unknown backend, or whatever the backend finds wrong.
+    pub fn open(&self, backend: &str, spec: OpenSpec) -> Result<Opened> {
+        let found = self.backends.iter().find(|b| b.name() == backend).ok_or_else(|| {
+            Error::invalid(format!("unable to find backend library for backend '{backend}', try specifying runtime on the model configuration."))
+        })?;
+        let opened = found.open(&spec)?;
+        let io = opened.io();
+        let handle = self.handles.fetch_add(1, Ordering::Relaxed);
+        self.opened.lock().insert(handle, (spec, opened));
+        Ok(Opened { handle, io })
+    }
+
+    /// Forgets an opened model that will not serve.
+    pub fn discard(&self, handle: u32) {
+        self.opened.lock().remove(&handle);
+    }
+
+    /// Finishes an opened model and lets it serve, replacing a version of the same number at once: requests in flight finish
+    /// on the old one. Blocks for as long as the backend takes.
+    ///
+    /// # Errors
+    /// Whatever the backend finds wrong with the configuration; the handle is used up all the same.
+    pub fn publish(&self, handle: u32, spec: PublishSpec) -> Result<()> {
+        let (open, opened) = self
+            .opened
+            .lock()
+            .remove(&handle)
+            .ok_or_else(|| Error::internal(format!("model handle {handle} is not open")))?;
+        let config = ModelConfig::decode(spec.config.clone()).map_err(|e| {
+            Error::internal(format!("the completed configuration of model '{}' cannot be decoded: {e}", open.model))
+        })?;
+        let signature = Arc::new(compile::signature(&config, open.version, &spec.labels)?);
+        let model = opened.finish(&spec.config, signature.clone())?;
+        let options = &self.shared.options;
+        let version = ModelVersion::new(
+            self.shared.clone(),
+            VersionParts {
+                signature,
+                number: open.version,
+                platform: spec.platform,
+                config_json: Bytes::from(spec.config_json),
+                config_pb: spec.config,
+                model,
+                scheduling: compile::scheduling(&config, options.strict_batching_delay, options.delay_scheduler),
+                histogram_buckets_ms: compile::histogram_buckets_ms(&config),
+            },
+        );
+        self.change(|table| {
+            let entry = table.models.entry(open.model.to_string()).or_default();
+            let ready = VersionEntry { state: VersionState::Ready, reason: String::new(), serving: Some(version) };
+            entry.versions.insert(open.version, ready);
+            entry.refresh();
+        });
+        Ok(())
+    }
+
+    /// Changes the state of a version that does not serve, or makes it known. READY is reached through `publish` only; a
+    /// version that is READY keeps serving while it is set LOADING (a reload).
+    pub fn set_version_state(&self, name: &str, version: i64, state: VersionState, reason: &str) {
+        self.change(|table| {
+            let entry = table.models.entry(name.to_owned()).or_default();
+            let old = entry.versions.get(&version);
+            let serves = old.is_some_and(|v| v.state == VersionState::Ready && v.serving.is_some());
+            if state == VersionState::Ready || (state == VersionState::Loading && serves) {
+                return;
+            }
+            let new = VersionEntry { state, reason: reason.to_owned(), serving: None };
+            entry.versions.insert(version, new);
+            entry.refresh();
+        });
+    }
+
+    /// Makes a model known without any version, or forgets one entirely.
+    pub fn set_model_known(&self, name: &str, known: bool) {
+        self.change(|table| {
+            if known {
+                table.models.entry(name.to_owned()).or_default();
+            } else {
+                table.models.remove(name);
+            }
+        });
+    }
+
+    /// Takes a version out of service: UNLOADING at once. The returned value tells when its last request is gone; then call
+    /// `retired`.
+    pub fn retire(&self, name: &str, version: i64) -> Option<Arc<ModelVersion>> {
+        let mut retiring = None;
+        self.change(|table| {
+            let Some(entry) = table.models.get_mut(name) else { return };
+            let Some(v) = entry.versions.get_mut(&version) else { return };
+            v.state = VersionState::Unloading;
+            retiring = v.serving.take();
+            entry.refresh();
+        });
+        retiring
+    }
+
+    /// The last request of a retired version is gone.
+    pub fn retired(&self, name: &str, version: i64, reason: &str) {
+        self.change(|table| {
+            if let Some(entry) = table.models.get_mut(name).and_then(|e| e.versions.get_mut(&version)) {
+                if entry.state == VersionState::Unloading {
+                    entry.state = VersionState::Unavailable;
+                    entry.reason = reason.to_owned();
+                }
+            }
+        });
+    }
+
+    fn change(&self, f: impl FnOnce(&mut Table)) {
+        let _one_at_a_time = self.changes.lock();
+        let mut table = Table::clone(&self.table.load());
+        f(&mut table);
+        self.table.store(Arc::new(table));
+    }
+}
+
+impl Regions for Engine {
+    fn resolve(&self, name: &str, offset: u64, byte_size: u64) -> Result<RegionRef> {
+        self.regions.resolve(name, offset, byte_size)
+    }
+}

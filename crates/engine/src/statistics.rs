@@ -1,0 +1,250 @@
+//! Counters of one version. Everything a request adds comes from one [`Timings`] value under one lock, so that statistics,
+//! metrics and histograms agree to the last count (S-43, S-46).
+
+use crate::options::MetricsOptions;
+use crate::sketch::{Histogram, Sketch};
+use backend::Marks;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How often something happened and how long it took in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Duration {
+    /// Occurrences.
+    pub count: u64,
+    /// Nanoseconds, cumulative.
+    pub ns: u64,
+}
+
+impl Duration {
+    fn add(&mut self, ns: u64) {
+        self.count += 1;
+        self.ns += ns;
+    }
+}
+
+/// Why an accepted request failed, for the failure metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum FailureReason {
+    /// A queue policy's timeout.
+    Rejected = 0,
+    /// Its client gave up.
+    Cancelled = 1,
+    /// The model failed.
+    Backend = 2,
+    /// Anything else.
+    Other = 3,
+}
+
+/// Where the time of one execution went; shared by the requests of a batch. Nanoseconds of `backend::now_ns`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Timings {
+    /// C: the backend got the batch.
+    pub start: u64,
+    /// D, E, F.
+    pub marks: Marks,
+    /// G: results are about to be handed out.
+    pub end: u64,
+}
+
+/// What a batch size cost so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct BatchDurations {
+    pub(crate) input: Duration,
+    pub(crate) infer: Duration,
+    pub(crate) output: Duration,
+}
+
+#[derive(Default)]
+struct Counters {
+    inference_count: u64,
+    execution_count: u64,
+    last_inference_ms: u64,
+    success: Duration,
+    fail: Duration,
+    queue: Duration,
+    input: Duration,
+    infer: Duration,
+    output: Duration,
+    failures: [u64; 4],
+    batches: BTreeMap<u64, BatchDurations>,
+    histogram: Option<Histogram>,
+    sketches: Option<Box<[Sketch; 5]>>,
+}
+
+/// The summary families, in the order they are printed.
+pub(crate) const SUMMARIES: [&str; 5] = ["request", "queue", "compute_input", "compute_infer", "compute_output"];
+
+pub(crate) struct Statistics {
+    counters: Mutex<Counters>,
+}
+
+/// One executed request, for [`Statistics::executed`].
+pub(crate) struct Executed {
+    pub accepted: u64,
+    pub queued: u64,
+    pub rows: u64,
+    pub failure: Option<FailureReason>,
+}
+
+impl Statistics {
+    pub(crate) fn new(options: &MetricsOptions, buckets_ms: Option<Vec<f64>>) -> Self {
+        let mut counters = Counters::default();
+        if options.histograms {
+            counters.histogram = Some(Histogram::new(buckets_ms.unwrap_or_else(|| vec![100.0, 500.0, 2000.0, 5000.0])));
+        }
+        if options.summaries {
+            counters.sketches = Some(Box::new(std::array::from_fn(|_| Sketch::new())));
+        }
+        Self { counters: Mutex::new(counters) }
+    }
+
+    /// Counts one execution and each of its requests.
+    pub(crate) fn executed(&self, t: &Timings, requests: impl Iterator<Item = Executed>) {
+        let input = t.marks.inputs_ready.saturating_sub(t.start);
+        let infer = t.marks.inference_end.saturating_sub(t.marks.inputs_ready);
+        let output = t.marks.outputs_ready.saturating_sub(t.marks.inference_end);
+        let mut c = self.counters.lock();
+        let (mut rows, mut any) = (0, false);
+        for r in requests {
+            rows += r.rows.max(1);
+            let request_ns = t.end.saturating_sub(r.accepted);
+            if let Some(h) = &mut c.histogram {
+                h.observe(request_ns / 1_000_000);
+            }
+            if let Some(reason) = r.failure {
+                c.fail.add(request_ns);
+                c.failures[reason as usize] += 1;
+                continue;
+            }
+            any = true;
+            let queue = t.start.saturating_sub(r.queued);
+            c.success.add(request_ns);
+            c.queue.add(queue);
+            c.input.add(input);
+            c.infer.add(infer);
+            c.output.add(output);
+            c.inference_count += r.rows.max(1);
+            if let Some(sketches) = &mut c.sketches {
+                for (s, ns) in sketches.iter_mut().zip([request_ns, queue, input, infer, output]) {
+                    s.observe(t.end, ns / 1000);
+                }
+            }
+        }
+        if any {
+            c.execution_count += 1;
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+            c.last_inference_ms = c.last_inference_ms.max(now);
+            let b = c.batches.entry(rows).or_default();
+            b.input.add(input);
+            b.infer.add(infer);
+            b.output.add(output);
+        }
+    }
+
+    /// Counts an accepted request that failed without being executed.
+    pub(crate) fn failed(&self, accepted: u64, now: u64, reason: FailureReason) {
+        let mut c = self.counters.lock();
+        let ns = now.saturating_sub(accepted);
+        c.fail.add(ns);
+        c.failures[reason as usize] += 1;
+        if let Some(h) = &mut c.histogram {
+            h.observe(ns / 1_000_000);
+        }
+    }
+
+    pub(crate) fn read(&self, now: u64, quantiles: &[(f64, f64)]) -> VersionStatistics {
+        let c = self.counters.lock();
+        VersionStatistics {
+            inference_count: c.inference_count,
+            execution_count: c.execution_count,
+            last_inference_ms: c.last_inference_ms,
+            success: c.success,
+            fail: c.fail,
+            queue: c.queue,
+            compute_input: c.input,
+            compute_infer: c.infer,
+            compute_output: c.output,
+            failures: c.failures,
+            batches: c.batches.iter().map(|(&n, b)| (n, b.input, b.infer, b.output)).collect(),
+            first_response: c.histogram.as_ref().map(|h| (h.bounds.clone(), h.counts.clone(), h.sum)),
+            summaries: c.sketches.as_ref().map(|s| {
+                s.iter()
+                    .zip(SUMMARIES)
+                    .map(|(s, family)| Summary {
+                        family,
+                        values: quantiles.iter().map(|&(q, _)| (q, s.quantile(now, q))).collect(),
+                        count: s.count,
+                        sum_us: s.sum_us,
+                    })
+                    .collect()
+            }),
+            ..VersionStatistics::default()
+        }
+    }
+}
+
+/// Everything counted about one version, taken at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct VersionStatistics {
+    /// Model.
+    pub name: String,
+    /// Version number.
+    pub version: i64,
+    /// Rows executed; a request of n rows adds n.
+    pub inference_count: u64,
+    /// Executions with at least one success.
+    pub execution_count: u64,
+    /// Milliseconds since the epoch of the last such execution; 0 = never.
+    pub last_inference_ms: u64,
+    /// Successful requests.
+    pub success: Duration,
+    /// Accepted requests that failed.
+    pub fail: Duration,
+    /// Waiting for an instance.
+    pub queue: Duration,
+    /// Gathering inputs.
+    pub compute_input: Duration,
+    /// Running the model.
+    pub compute_infer: Duration,
+    /// Splitting outputs.
+    pub compute_output: Duration,
+    /// By [`FailureReason`].
+    pub failures: [u64; 4],
+    /// Batch size, and input, infer and output durations of executions of that size.
+    pub batches: Vec<(u64, Duration, Duration, Duration)>,
+    /// Accepted and not yet executing.
+    pub pending: u64,
+    /// Cancelled by their client, in the queue or while running.
+    pub cancelled: u64,
+    /// Bounds in ms, counts per bucket (one more), sum in ms.
+    pub first_response: Option<(Vec<f64>, Vec<u64>, u64)>,
+    /// Quantiles by family.
+    pub summaries: Option<Vec<Summary>>,
+    /// What the backend itself counts: name, help, value.
+    pub custom: Vec<(&'static str, &'static str, f64)>,
+}
+
+/// Quantiles of one family over the last minute.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// `request`, `queue`, `compute_input`, `compute_infer` or `compute_output`.
+    pub family: &'static str,
+    /// Quantile and value in µs; NaN without observations.
+    pub values: Vec<(f64, f64)>,
+    /// Observations since load.
+    pub count: u64,
+    /// Their sum in µs.
+    pub sum_us: u64,
+}
+
+/// What one scrape needs.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// Every version that serves.
+    pub versions: Vec<VersionStatistics>,
+    /// Limits and their current values: name, help, value.
+    pub gauges: Vec<(&'static str, &'static str, f64)>,
+}

@@ -1,0 +1,159 @@
+//! Which models and versions are known, and in what state. Read on every request without a lock, copied on every change.
+
+use crate::version::ModelVersion;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tensor::{Error, Result};
+
+/// State of a version as the repository index prints it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum VersionState {
+    Unknown,
+    Ready,
+    Unavailable,
+    Loading,
+    Unloading,
+}
+
+impl VersionState {
+    /// Reads the name used in the index.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "UNKNOWN" => Self::Unknown,
+            "READY" => Self::Ready,
+            "UNAVAILABLE" => Self::Unavailable,
+            "LOADING" => Self::Loading,
+            "UNLOADING" => Self::Unloading,
+            _ => return None,
+        })
+    }
+}
+
+/// State of the server as health sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ServerState {
+    /// Loading its first models.
+    Initializing = 0,
+    /// Serving.
+    Ready = 1,
+    /// Finishing what is in flight.
+    Exiting = 2,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Table {
+    pub(crate) models: HashMap<String, Entry>,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Entry {
+    pub(crate) versions: BTreeMap<i64, VersionEntry>,
+    /// Highest READY version, so that the usual request does not search for it.
+    latest: Option<Arc<ModelVersion>>,
+}
+
+#[derive(Clone)]
+pub(crate) struct VersionEntry {
+    pub(crate) state: VersionState,
+    pub(crate) reason: String,
+    pub(crate) serving: Option<Arc<ModelVersion>>,
+}
+
+impl Entry {
+    pub(crate) fn refresh(&mut self) {
+        self.latest = self.ready().last().cloned();
+    }
+
+    pub(crate) fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<ModelVersion>> {
+        self.versions.values().filter(|v| v.state == VersionState::Ready).filter_map(|v| v.serving.as_ref())
+    }
+}
+
+impl Table {
+    /// Finds the version a request means (protocol.md 2.9 rows 1–4).
+    pub(crate) fn find(&self, name: &str, version: Option<i64>) -> Result<&Arc<ModelVersion>> {
+        let unknown = || Error::not_found(format!("Request for unknown model: '{name}' is not found"));
+        let entry = self.models.get(name).ok_or_else(unknown)?;
+        let Some(version) = version else {
+            return entry.latest.as_ref().ok_or_else(|| {
+                if entry.versions.is_empty() {
+                    unknown()
+                } else {
+                    Error::not_found(format!("Request for unknown model: '{name}' has no available versions"))
+                }
+            });
+        };
+        match entry.versions.get(&version) {
+            Some(VersionEntry { state: VersionState::Ready, serving: Some(v), .. }) => Ok(v),
+            Some(_) => Err(Error::unavailable(format!(
+                "Request for unknown model: '{name}' version {version} is not at ready state"
+            ))),
+            None => {
+                Err(Error::not_found(format!("Request for unknown model: '{name}' version {version} is not found")))
+            }
+        }
+    }
+
+    /// Every version of every model is ready, or gone on purpose.
+    pub(crate) fn all_ready(&self) -> bool {
+        self.models.values().all(|entry| {
+            !entry.versions.is_empty()
+                && entry.versions.values().all(|v| {
+                    v.state == VersionState::Ready || (v.state == VersionState::Unavailable && v.reason == "unloaded")
+                })
+        })
+    }
+}
+
+/// Reads a version as it stands in a URL or a gRPC message: "" lets the server choose; leading digits are enough, as for C's
+/// `stol`, which is what clients have come to rely on (protocol.md 1.2).
+pub(crate) fn parse_version(text: &str) -> Result<Option<i64>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let rest = text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
+    let (negative, digits) = match rest.as_bytes().first() {
+        Some(b'-') => (true, &rest[1..]),
+        Some(b'+') => (false, &rest[1..]),
+        _ => (false, rest),
+    };
+    let digits = &digits[..digits.bytes().take_while(u8::is_ascii_digit).count()];
+    let value = digits.parse::<i64>().ok().map(|v| if negative { -v } else { v });
+    match value {
+        None => Err(Error::invalid(format!(
+            "failed to get model version from specified version string '{text}' (details: stol), version should be an integral value > 0"
+        ))),
+        Some(v) if v < 0 => Err(Error::invalid(format!(
+            "invalid model version specified '{text}' , version should be an integral value > 0"
+        ))),
+        Some(v) => Ok(Some(v)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Result<Option<i64>, &str>) {
+        match (parse_version(text), expected) {
+            (Ok(got), Ok(want)) => assert_eq!(got, want, "{text:?}"),
+            (Err(got), Err(want)) => assert!(got.message().starts_with(want), "{text:?}: {got}"),
+            (got, want) => panic!("{text:?}: got {got:?}, want {want:?}"),
+        }
+    }
+
+    #[test]
+    fn versions_read_like_stol_does() {
+        check("", Ok(None));
+        check("1", Ok(Some(1)));
+        check("1abc", Ok(Some(1)));
+        check(" +7", Ok(Some(7)));
+        check("0", Ok(Some(0)));
+        check("abc", Err("failed to get model version from specified version string 'abc' (details: stol)"));
+        check("99999999999999999999", Err("failed to get model version"));
+        check("-1", Err("invalid model version specified '-1' , version"));
+        check("-0", Ok(Some(0)));
+    }
+}

@@ -1,0 +1,97 @@
+//! Wakes versions whose scheduler asked to be stepped again at a time: batch delays and queue timeouts.
+//!
+//! One thread for all models, started with the first timer. A version arms a timer only when it has none that is earlier, so
+//! the heap holds a handful of entries however many requests wait.
+
+use crate::version::ModelVersion;
+use backend::now_ns;
+use parking_lot::{Condvar, Mutex};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+pub(crate) struct Timer {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    heap: BinaryHeap<Reverse<Due>>,
+    running: bool,
+    closed: bool,
+}
+
+struct Due {
+    at: u64,
+    who: Weak<ModelVersion>,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+impl Timer {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// Calls `who.wake(at)` at `at` ([`now_ns`] time) or soon after, unless the version is gone by then.
+    pub(crate) fn arm(self: &Arc<Self>, at: u64, who: Weak<ModelVersion>) {
+        let mut state = self.state.lock();
+        let earliest = state.heap.peek().is_none_or(|d| at < d.0.at);
+        state.heap.push(Reverse(Due { at, who }));
+        if !state.running {
+            state.running = true;
+            let timer = self.clone();
+            // Without a thread the queue is still stepped by arrivals and completions; only exact expiry suffers.
+            if std::thread::Builder::new().name("nereid-timer".into()).spawn(move || timer.run()).is_err() {
+                state.running = false;
+            }
+        } else if earliest {
+            self.changed.notify_one();
+        }
+    }
+
+    fn run(&self) {
+        let mut state = self.state.lock();
+        while !state.closed {
+            let now = now_ns();
+            match state.heap.peek() {
+                Some(Reverse(due)) if due.at <= now => {
+                    let at = due.at;
+                    let who = state.heap.pop().and_then(|d| d.0.who.upgrade());
+                    drop(state);
+                    if let Some(version) = who {
+                        version.wake(at);
+                    }
+                    state = self.state.lock();
+                }
+                Some(Reverse(due)) => {
+                    let wait = Duration::from_nanos(due.at - now);
+                    self.changed.wait_for(&mut state, wait);
+                }
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+    }
+}

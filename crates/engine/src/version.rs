@@ -1,0 +1,523 @@
+//! One loaded version: its queue, its instances, and the way of a request through them.
+//!
+//! A request runs on the thread that brought it when it is cheap and nothing waits (design row 6); otherwise on a pool thread that
+//! takes an instance permit, runs the batch, and goes on with the next one as long as there is one. Replies are called outside
+//! every lock.
+
+use crate::options::EngineOptions;
+use crate::order::Order;
+use crate::pool::Pool;
+use crate::statistics::{Executed, FailureReason, Statistics, Timings, VersionStatistics};
+use crate::ticket::{Ticket, TicketState};
+use crate::timer::Timer;
+use backend::{Batch, BatchEntry, Marks, Model, RunControl, now_ns};
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use protocol::{InferRequest, InferResponse, Signature};
+use scheduler::{Drop as Dropped, Scheduler, Step, Waiting};
+use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use tensor::{Code, Error, Name, Result};
+
+/// Called once with the answer, on whichever thread has it. Must not block.
+pub type Reply = Box<dyn FnOnce(Result<InferResponse>) + Send>;
+
+/// An inline run that took this many times the limit keeps the version off the reactor for a while.
+const INLINE_OVERRUN: u64 = 4;
+/// How long.
+const INLINE_PENALTY_NS: u64 = 1_000_000_000;
+
+/// What versions share with their engine.
+pub(crate) struct Shared {
+    pub(crate) options: EngineOptions,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) timer: Arc<Timer>,
+    pub(crate) exiting: AtomicBool,
+    /// Accepted requests without a reply, over all versions.
+    pub(crate) inflight: AtomicU64,
+    pub(crate) cancelled: AtomicU64,
+}
+
+/// A version that serves.
+pub struct ModelVersion {
+    /// What requests are checked against.
+    pub signature: Arc<Signature>,
+    /// Version number.
+    pub number: i64,
+    /// `platform` of the metadata.
+    pub platform: String,
+    /// Body of GET …/config.
+    pub config_json: Bytes,
+    /// The same as an encoded `inference.ModelConfig`.
+    pub config_pb: Bytes,
+    model: Arc<dyn Model>,
+    shared: Arc<Shared>,
+    run: Mutex<Run>,
+    statistics: Statistics,
+    shape_rule: ShapeRule,
+    /// Responses leave in request order; saves the others a lock.
+    ordered: bool,
+    inline_blocked_until: AtomicU64,
+    pending: AtomicU64,
+    inflight: AtomicU64,
+    cancelled: AtomicU64,
+    me: Weak<ModelVersion>,
+}
+
+struct Run {
+    scheduler: Scheduler<Queued>,
+    /// Numbers of the instances that do nothing, the one that stopped last on top: its caches are warm.
+    idle: SmallVec<[u32; 8]>,
+    order: Option<Order>,
+    /// Time of the earliest timer that will call `wake`; 0 = none.
+    armed: u64,
+}
+
+/// Which requests may share a batch (S-12), decided once per model.
+enum ShapeRule {
+    /// Fixed dims, no optional inputs: any two fit.
+    Any,
+    /// Compare the shapes of these inputs and, with optional inputs, which inputs there are.
+    Compare { variable: Vec<bool>, batching: bool },
+}
+
+/// Whatever requests must have in common to share a batch, flattened; equal keys fit.
+type Key = SmallVec<[i64; 8]>;
+
+struct Pending {
+    request: InferRequest,
+    checked: protocol::Checked,
+    reply: Reply,
+    ticket: Arc<TicketState>,
+    key: Key,
+    class: u64,
+    /// A.
+    accepted: u64,
+    /// Place in the line of a model that preserves order.
+    place: u64,
+}
+
+pub(crate) struct Queued(Box<Pending>);
+
+impl Waiting for Queued {
+    fn rows(&self) -> u32 {
+        self.0.checked.rows.max(1)
+    }
+    fn is_cancelled(&self) -> bool {
+        self.0.ticket.is_cancelled()
+    }
+    fn fits_with(&self, first: &Self) -> bool {
+        self.0.key == first.0.key
+    }
+    fn class(&self) -> u64 {
+        self.0.class
+    }
+}
+
+/// An answer on its way out.
+pub(crate) struct Delivery {
+    reply: Reply,
+    result: Result<InferResponse>,
+}
+
+type Requests = SmallVec<[Queued; 1]>;
+
+/// A batch with the permit to run it.
+pub(crate) struct Job {
+    version: Arc<ModelVersion>,
+    instance: u32,
+    requests: Requests,
+}
+
+impl Job {
+    /// Runs the batch, then whatever the instance can take next, until the queue has nothing for it.
+    pub(crate) fn run(self) {
+        let Job { version, instance, mut requests } = self;
+        loop {
+            let control = Arc::new(RunControl::new(requests.len() as u32));
+            for q in &requests {
+                q.0.ticket.running(&control);
+            }
+            let ran = version.execute(instance, requests, &control);
+            match version.next(instance, ran) {
+                Some(more) => requests = more,
+                None => return,
+            }
+        }
+    }
+}
+
+/// What the scheduler learns from an execution.
+#[derive(Clone, Copy)]
+struct Ran {
+    class: u64,
+    rows: u32,
+    /// 0 = failed; failures say nothing about cost.
+    duration: u64,
+}
+
+/// What makes a version.
+pub(crate) struct VersionParts {
+    pub signature: Arc<Signature>,
+    pub number: i64,
+    pub platform: String,
+    pub config_json: Bytes,
+    pub config_pb: Bytes,
+    pub model: Arc<dyn Model>,
+    pub scheduling: scheduler::Config,
+    pub histogram_buckets_ms: Option<Vec<f64>>,
+}
+
+impl ModelVersion {
+    pub(crate) fn new(shared: Arc<Shared>, parts: VersionParts) -> Arc<Self> {
+        let VersionParts { signature, number, platform, config_json, config_pb, model, scheduling, .. } = parts;
+        let order = scheduling.dynamic.as_ref().is_some_and(|d| d.preserve_ordering).then(Order::default);
+        let ordered = order.is_some();
+        let idle = (0..scheduling.instances.max(1)).rev().collect();
+        let statistics = Statistics::new(&shared.options.metrics, parts.histogram_buckets_ms);
+        let shape_rule = ShapeRule::of(&signature);
+        Arc::new_cyclic(|me| Self {
+            signature,
+            number,
+            platform,
+            config_json,
+            config_pb,
+            model,
+            run: Mutex::new(Run { scheduler: Scheduler::new(scheduling), idle, order, armed: 0 }),
+            ordered,
+            statistics,
+            shape_rule,
+            shared,
+            inline_blocked_until: AtomicU64::new(0),
+            pending: AtomicU64::new(0),
+            inflight: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
+            me: me.clone(),
+        })
+    }
+
+    /// Checks and accepts a request. `Ok` means that `reply` will be called exactly once, perhaps before this returns.
+    ///
+    /// # Errors
+    /// Refusals: the request does not fit the signature, the queue is full, the server is stopping. They are counted nowhere
+    /// (S-02), and `reply` is not called.
+    pub fn infer(&self, mut request: InferRequest, reply: Reply) -> Result<Ticket> {
+        if self.shared.exiting.load(Ordering::Acquire) {
+            return Err(Error::unavailable(format!(
+                "{}Server is stopping, scheduler for model has stopped accepting new inference requests",
+                id_prefix(&request.id)
+            )));
+        }
+        let checked = self.signature.check(&mut request)?;
+        let now = now_ns();
+        let key = self.shape_rule.key(&request, &checked);
+        let class = class_of(&key);
+        let ticket = Arc::new(TicketState::default());
+        let handle = Ticket { state: ticket.clone(), version: self.me.clone() };
+        let (priority, timeout_us) = (request.priority, request.timeout_us);
+        let id = request.id.clone();
+        let mut pending = Box::new(Pending { request, checked, reply, ticket, key, class, accepted: now, place: 0 });
+
+        let mut run = self.run.lock();
+        if let Some(order) = &mut run.order {
+            pending.place = order.place();
+        }
+        let place = pending.place;
+        // Counted before the push: another thread may take the request at once, and the gauge must never go below zero.
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        self.inflight.fetch_add(1, Ordering::AcqRel);
+        self.shared.inflight.fetch_add(1, Ordering::AcqRel);
+        if let Err((scheduler::Refusal::QueueFull, _)) = run.scheduler.push(now, priority, timeout_us, Queued(pending))
+        {
+            if let Some(order) = &mut run.order {
+                order.withdraw(place);
+            }
+            self.pending.fetch_sub(1, Ordering::Relaxed);
+            self.left(1);
+            return Err(Error::unavailable(format!("{}Exceeds maximum queue size", id_prefix(&id))));
+        }
+        if let Some((instance, requests)) = self.pump(run, now, true) {
+            let control = RunControl::new(requests.len() as u32);
+            let ran = self.execute(instance, requests, &control);
+            if ran.duration > INLINE_OVERRUN * self.shared.options.inline_cost_max_ns {
+                self.inline_blocked_until.store(now_ns() + INLINE_PENALTY_NS, Ordering::Relaxed);
+            }
+            if let Some(requests) = self.next(instance, ran) {
+                self.submit(instance, requests);
+            }
+        }
+        Ok(handle)
+    }
+
+    /// Steps the scheduler until it has nothing more to start. Returns a batch for the caller to run itself when that is allowed
+    /// and cheap; everything else goes to the pool.
+    fn pump(&self, mut run: MutexGuard<'_, Run>, now: u64, may_inline: bool) -> Option<(u32, Requests)> {
+        let mut dropped = Vec::new();
+        let mut inline = None;
+        loop {
+            let idle = run.idle.len() as u32;
+            match run.scheduler.step(now, idle, &mut dropped) {
+                Step::Run(requests) => {
+                    let Some(instance) = run.idle.pop() else {
+                        // A scheduler that starts more than there are instances is our bug; the batch still has to be answered.
+                        debug_assert!(false, "batch without an idle instance");
+                        self.submit(0, requests);
+                        continue;
+                    };
+                    if may_inline && inline.is_none() && run.scheduler.is_empty() && self.is_cheap(&run, now, &requests)
+                    {
+                        inline = Some((instance, requests));
+                    } else {
+                        self.submit(instance, requests);
+                    }
+                }
+                Step::SleepUntil(at) => {
+                    if run.armed == 0 || at < run.armed {
+                        run.armed = at;
+                        self.shared.timer.arm(at, self.me.clone());
+                    }
+                    break;
+                }
+                Step::Idle => break,
+            }
+        }
+        drop(run);
+        self.answer_dropped(dropped);
+        inline
+    }
+
+    fn is_cheap(&self, run: &Run, now: u64, requests: &Requests) -> bool {
+        let limit = self.shared.options.inline_cost_max_ns;
+        let rows = requests.iter().map(Waiting::rows).sum();
+        now >= self.inline_blocked_until.load(Ordering::Relaxed)
+            && requests
+                .first()
+                .is_some_and(|q| run.scheduler.predicted_ns(q.class(), rows).is_some_and(|ns| ns < limit))
+    }
+
+    fn submit(&self, instance: u32, requests: Requests) {
+        // `me` upgrades: a caller holds an `Arc` to call anything on `self`.
+        if let Some(version) = self.me.upgrade() {
+            self.shared.pool.submit(Job { version, instance, requests });
+        }
+    }
+
+    /// After an execution: the instance takes the next batch, or becomes idle.
+    fn next(&self, instance: u32, ran: Ran) -> Option<Requests> {
+        let now = now_ns();
+        let mut run = self.run.lock();
+        if ran.duration > 0 {
+            run.scheduler.observe(ran.class, ran.rows, ran.duration);
+        }
+        run.idle.push(instance);
+        let mut dropped = Vec::new();
+        let mut mine = None;
+        loop {
+            let idle = run.idle.len() as u32;
+            match run.scheduler.step(now, idle, &mut dropped) {
+                Step::Run(requests) => match run.idle.pop() {
+                    Some(i) if i == instance && mine.is_none() => mine = Some(requests),
+                    other => self.submit(other.unwrap_or(0), requests),
+                },
+                Step::SleepUntil(at) => {
+                    if run.armed == 0 || at < run.armed {
+                        run.armed = at;
+                        self.shared.timer.arm(at, self.me.clone());
+                    }
+                    break;
+                }
+                Step::Idle => break,
+            }
+        }
+        drop(run);
+        self.answer_dropped(dropped);
+        mine
+    }
+
+    /// A timer armed for `at` fired.
+    pub(crate) fn wake(&self, at: u64) {
+        let mut run = self.run.lock();
+        if run.armed == at {
+            run.armed = 0;
+        }
+        self.pump(run, now_ns(), false);
+    }
+
+    /// Takes cancelled requests out of the queue and answers them.
+    pub(crate) fn sweep_cancelled(&self) {
+        let mut dropped = Vec::new();
+        let mut run = self.run.lock();
+        run.scheduler.remove_cancelled(&mut dropped);
+        self.pump(run, now_ns(), false);
+        self.answer_dropped(dropped);
+    }
+
+    pub(crate) fn count_cancelled(&self) {
+        self.cancelled.fetch_add(1, Ordering::Relaxed);
+        self.shared.cancelled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn answer_dropped(&self, dropped: Vec<(Dropped, Queued)>) {
+        if dropped.is_empty() {
+            return;
+        }
+        let now = now_ns();
+        self.pending.fetch_sub(dropped.len() as u64, Ordering::Relaxed);
+        for (why, Queued(p)) in dropped {
+            let (reason, error) = match why {
+                Dropped::Expired => (FailureReason::Rejected, Error::unavailable("Request timeout expired")),
+                Dropped::Cancelled => (FailureReason::Cancelled, Error::cancelled("")),
+            };
+            p.ticket.settle();
+            self.statistics.failed(p.accepted, now, reason);
+            self.deliver(p.place, Delivery { reply: p.reply, result: Err(error) });
+        }
+    }
+
+    /// Runs a batch and answers its requests.
+    fn execute(&self, instance: u32, requests: Requests, control: &RunControl) -> Ran {
+        struct Asker {
+            reply: Reply,
+            ticket: Arc<TicketState>,
+            id: Name,
+            accepted: u64,
+            rows: u32,
+            place: u64,
+        }
+        let mut entries: SmallVec<[BatchEntry; 1]> = SmallVec::with_capacity(requests.len());
+        let mut askers: SmallVec<[Asker; 1]> = SmallVec::with_capacity(requests.len());
+        let mut class = 0;
+        for Queued(p) in requests {
+            let Pending { request, checked, reply, ticket, class: c, accepted, place, .. } = *p;
+            class = c;
+            askers.push(Asker { reply, ticket, id: request.id.clone(), accepted, rows: checked.rows, place });
+            entries.push(BatchEntry { request, checked, result: None });
+        }
+        let rows = askers.iter().map(|a| a.rows.max(1)).sum();
+        let start = now_ns();
+        self.pending.fetch_sub(askers.len() as u64, Ordering::Relaxed);
+        // A panic in a backend is our bug, but it is this batch's failure, not the server's.
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            self.model.execute(instance, &mut Batch { requests: &mut entries }, control)
+        }));
+        let end = now_ns();
+        let marks = ran.unwrap_or(Marks { inputs_ready: end, inference_end: end, outputs_ready: end });
+        let timings = Timings { start, marks, end };
+
+        let mut answers: SmallVec<[Result<InferResponse>; 1]> = SmallVec::with_capacity(askers.len());
+        for (entry, asker) in entries.into_iter().zip(&askers) {
+            answers.push(match entry.result {
+                Some(Ok(outcome)) => Ok(InferResponse {
+                    model_name: self.signature.model.clone(),
+                    model_version: self.signature.version.clone(),
+                    id: asker.id.clone(),
+                    parameters: outcome.parameters,
+                    outputs: outcome.outputs,
+                }),
+                Some(Err(error)) => Err(error),
+                None => Err(Error::internal(format!(
+                    "the backend of model '{}' stopped without an answer; this is a defect of the server, please report it",
+                    self.signature.model
+                ))),
+            });
+        }
+        let any = answers.iter().any(Result::is_ok);
+        self.statistics.executed(
+            &timings,
+            askers.iter().zip(&answers).map(|(asker, answer)| Executed {
+                accepted: asker.accepted,
+                queued: asker.accepted,
+                rows: u64::from(asker.rows),
+                failure: answer.as_ref().err().map(|e| match e.code() {
+                    Code::Cancelled => FailureReason::Cancelled,
+                    _ => FailureReason::Backend,
+                }),
+            }),
+        );
+        for (asker, result) in askers.into_iter().zip(answers) {
+            asker.ticket.settle();
+            self.deliver(asker.place, Delivery { reply: asker.reply, result });
+        }
+        Ran { class, rows, duration: if any { end.saturating_sub(start).max(1) } else { 0 } }
+    }
+
+    fn deliver(&self, place: u64, delivery: Delivery) {
+        if !self.ordered {
+            (delivery.reply)(delivery.result);
+            self.left(1);
+            return;
+        }
+        let mut ready = Vec::new();
+        if let Some(order) = &mut self.run.lock().order {
+            order.give(place, delivery, &mut ready);
+        }
+        let n = ready.len() as u64;
+        for d in ready {
+            (d.reply)(d.result);
+        }
+        self.left(n);
+    }
+
+    fn left(&self, requests: u64) {
+        self.inflight.fetch_sub(requests, Ordering::AcqRel);
+        self.shared.inflight.fetch_sub(requests, Ordering::AcqRel);
+    }
+
+    /// Accepted requests without a reply.
+    pub fn inflight(&self) -> u64 {
+        self.inflight.load(Ordering::Acquire)
+    }
+
+    /// Everything counted so far.
+    pub fn statistics(&self) -> VersionStatistics {
+        let mut s = self.statistics.read(now_ns(), &self.shared.options.metrics.quantiles);
+        s.name = self.signature.model.to_string();
+        s.version = self.number;
+        s.pending = self.pending.load(Ordering::Relaxed);
+        s.cancelled = self.cancelled.load(Ordering::Relaxed);
+        s.custom = self.model.metrics();
+        s
+    }
+}
+
+impl ShapeRule {
+    fn of(signature: &Signature) -> Self {
+        let optional = signature.inputs.iter().any(|i| i.optional);
+        let variable: Vec<bool> =
+            signature.inputs.iter().map(|i| i.dims.contains(&-1) && !i.allow_ragged_batch).collect();
+        if !optional && !variable.contains(&true) {
+            return Self::Any;
+        }
+        Self::Compare { variable, batching: signature.max_batch_size > 0 }
+    }
+
+    fn key(&self, request: &InferRequest, checked: &protocol::Checked) -> Key {
+        let Self::Compare { variable, batching } = self else { return Key::new() };
+        // Inputs may come in any order; the key is in configuration order, each input led by its index.
+        let mut order: SmallVec<[(u16, usize); 8]> = checked.inputs.iter().copied().zip(0..).collect();
+        order.sort_unstable();
+        let mut key = Key::new();
+        for (spec, i) in order {
+            key.push(i64::from(spec));
+            if variable.get(usize::from(spec)) == Some(&true) {
+                if let Some(input) = request.inputs.get(i) {
+                    key.extend(input.shape.iter().skip(usize::from(*batching)).copied());
+                }
+            }
+        }
+        key
+    }
+}
+
+/// Requests of one class cost the same per row: same shapes, apart from the batch dimension.
+fn class_of(key: &Key) -> u64 {
+    key.iter().fold(0, |h: u64, &d| (h.rotate_left(5) ^ d as u64).wrapping_mul(0x517c_c1b7_2722_0a95))
+}
+
+/// The prefix of refusals that name the request (protocol.md 2.9).
+fn id_prefix(id: &Name) -> String {
+    let id: &str = if id.is_empty() { "<id_unknown>" } else { id };
+    format!("[request id: {id}] ")
+}

@@ -1,0 +1,113 @@
+//! Statistics in the two forms clients read (observability.md 2.2, 2.5). Numbers are printed as integers: they exceed 2^53.
+
+use crate::statistics::{Duration, VersionStatistics};
+use protocol::pb::inference as pb;
+use std::fmt::Write;
+
+/// Body of GET …/stats.
+pub fn statistics_json(models: &[VersionStatistics]) -> String {
+    let mut out = String::with_capacity(64 + 1024 * models.len());
+    out.push_str("{\"model_stats\":[");
+    for (i, m) in models.iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        one(&mut out, m);
+    }
+    out.push_str("]}");
+    out
+}
+
+fn one(out: &mut String, m: &VersionStatistics) {
+    // Writing to a String cannot fail. Model names are directory names, checked at load; they still need escaping.
+    out.push_str("{\"name\":\"");
+    for c in m.name.chars() {
+        match c {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if c < ' ' => {
+                let _ = write!(out, "\\u{:04X}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    let _ = write!(
+        out,
+        "\",\"version\":\"{}\",\"last_inference\":{},\"inference_count\":{},\"execution_count\":{},\"inference_stats\":{{",
+        m.version, m.last_inference_ms, m.inference_count, m.execution_count
+    );
+    let none = Duration::default();
+    durations(
+        out,
+        &[
+            ("success", m.success),
+            ("fail", m.fail),
+            ("queue", m.queue),
+            ("compute_input", m.compute_input),
+            ("compute_infer", m.compute_infer),
+            ("compute_output", m.compute_output),
+            ("cache_hit", none),
+            ("cache_miss", none),
+        ],
+    );
+    out.push_str("},\"response_stats\":{},\"batch_stats\":[");
+    for (i, &(size, input, infer, output)) in m.batches.iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        let _ = write!(out, "{{\"batch_size\":{size},");
+        durations(out, &[("compute_input", input), ("compute_infer", infer), ("compute_output", output)]);
+        out.push('}');
+    }
+    out.push_str("],\"memory_usage\":[]}");
+}
+
+fn durations(out: &mut String, items: &[(&str, Duration)]) {
+    for (i, (name, d)) in items.iter().enumerate() {
+        let comma = if i > 0 { "," } else { "" };
+        let _ = write!(out, "{comma}\"{name}\":{{\"count\":{},\"ns\":{}}}", d.count, d.ns);
+    }
+}
+
+impl From<Duration> for pb::StatisticDuration {
+    fn from(d: Duration) -> Self {
+        Self { count: d.count, ns: d.ns }
+    }
+}
+
+impl From<&VersionStatistics> for pb::ModelStatistics {
+    fn from(m: &VersionStatistics) -> Self {
+        let none = Some(pb::StatisticDuration::default());
+        Self {
+            name: m.name.clone(),
+            version: m.version.to_string(),
+            last_inference: m.last_inference_ms,
+            inference_count: m.inference_count,
+            execution_count: m.execution_count,
+            inference_stats: Some(pb::InferStatistics {
+                success: Some(m.success.into()),
+                fail: Some(m.fail.into()),
+                queue: Some(m.queue.into()),
+                compute_input: Some(m.compute_input.into()),
+                compute_infer: Some(m.compute_infer.into()),
+                compute_output: Some(m.compute_output.into()),
+                cache_hit: none,
+                cache_miss: none,
+            }),
+            batch_stats: m
+                .batches
+                .iter()
+                .map(|&(size, input, infer, output)| pb::InferBatchStatistics {
+                    batch_size: size,
+                    compute_input: Some(input.into()),
+                    compute_infer: Some(infer.into()),
+                    compute_output: Some(output.into()),
+                })
+                .collect(),
+            memory_usage: Vec::new(),
+            response_stats: Default::default(),
+        }
+    }
+}

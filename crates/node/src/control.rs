@@ -1,0 +1,58 @@
+//! Takes control operations from the listeners to TypeScript and the answers back. Rare; bounded.
+
+use crate::objects::ControlCall;
+use frontend::{Control, ControlReply, Operation};
+use napi::bindgen_prelude::{FnArgs, Function};
+use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tensor::{Error, Result};
+use tokio::sync::oneshot;
+
+/// Operations that may wait for the JavaScript thread.
+const QUEUE_MAX: usize = 1024;
+
+type Calls = ThreadsafeFunction<ControlCall, (), FnArgs<(ControlCall,)>, napi::Status, false, true, QUEUE_MAX>;
+
+pub struct Bridge {
+    calls: Calls,
+    waiting: Mutex<HashMap<u32, oneshot::Sender<Result<String>>>>,
+    next: AtomicU32,
+}
+
+impl Bridge {
+    pub fn new(f: &Function<'_, FnArgs<(ControlCall,)>, ()>) -> napi::Result<Self> {
+        let calls = f
+            .build_threadsafe_function::<ControlCall>()
+            .max_queue_size::<QUEUE_MAX>()
+            .weak::<true>()
+            .build_callback(|ctx| Ok(FnArgs::from((ctx.value,))))?;
+        Ok(Self { calls, waiting: Mutex::default(), next: AtomicU32::new(1) })
+    }
+
+    pub fn reply(&self, id: u32, result: Result<String>) {
+        if let Some(waiting) = self.waiting.lock().remove(&id) {
+            // The client may have left meanwhile; the operation is done all the same.
+            let _ = waiting.send(result);
+        }
+    }
+}
+
+impl Control for Bridge {
+    fn call(&self, operation: Operation, argument: String) -> ControlReply {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (send, receive) = oneshot::channel();
+        self.waiting.lock().insert(id, send);
+        let call = ControlCall { id, operation: operation.name().to_owned(), argument };
+        if self.calls.call(call, ThreadsafeFunctionCallMode::NonBlocking) != napi::Status::Ok {
+            self.reply(
+                id,
+                Err(Error::unavailable(format!(
+                    "more than {QUEUE_MAX} control operations are waiting; try again later"
+                ))),
+            );
+        }
+        Box::pin(async move { receive.await.unwrap_or_else(|_| Err(Error::unavailable("Server exiting"))) })
+    }
+}

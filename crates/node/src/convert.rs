@@ -1,0 +1,147 @@
+//! Between the flat objects of the boundary and the types of the crates.
+
+use crate::objects as js;
+use engine::{PublishSpec, Snapshot, VersionStatistics};
+use frontend::{FrontendOptions, GrpcOptions, HttpOptions, Restriction};
+use napi::bindgen_prelude::BigInt;
+
+pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
+    engine::EngineOptions {
+        metadata: engine::ServerMetadata {
+            name: o.server_id.clone(),
+            version: o.server_version.clone(),
+            extensions: o.extensions.clone(),
+        },
+        strict_readiness: o.strict_readiness,
+        strict_batching_delay: o.strict_batching_delay,
+        metrics: engine::MetricsOptions {
+            summaries: o.summary_latencies,
+            histograms: o.histogram_latencies,
+            quantiles: o.summary_quantiles.iter().map(|q| (q.quantile, q.error)).collect(),
+        },
+        http_input_bytes_max: usize::try_from(o.http_input_bytes_max).unwrap_or(0),
+        allow_client_shm: o.allow_client_shm,
+        delay_scheduler: std::env::var("TRITONSERVER_DELAY_SCHEDULER").ok().and_then(|n| n.parse().ok()).unwrap_or(0),
+        ..engine::EngineOptions::default()
+    }
+}
+
+pub fn open_spec(s: &js::OpenSpec) -> backend::OpenSpec {
+    backend::OpenSpec {
+        model: s.name.as_str().into(),
+        version: s.version,
+        model_directory: s.model_directory.clone().into(),
+        version_directory: s.version_directory.clone().into(),
+        config: bytes::Bytes::copy_from_slice(&s.config),
+        settings: s.settings.iter().map(|s| (s.key.clone(), s.value.clone())).collect(),
+    }
+}
+
+pub fn opened(o: engine::Opened) -> js::Opened {
+    let tensors = |list: Vec<backend::TensorIo>| {
+        list.into_iter()
+            .map(|t| js::TensorIo {
+                name: t.name,
+                datatype: t.datatype.map_or(0, |d| d as i32),
+                shape: t.shape.to_vec(),
+                optional: t.optional,
+            })
+            .collect()
+    };
+    let io = o.io.map(|io| js::ModelIo { inputs: tensors(io.inputs), outputs: tensors(io.outputs) });
+    js::Opened { handle: o.handle, io }
+}
+
+pub fn publish_spec(s: js::PublishSpec) -> PublishSpec {
+    PublishSpec {
+        config: bytes::Bytes::copy_from_slice(&s.config),
+        config_json: s.config_json,
+        labels: s.labels.into_iter().map(|l| (l.output, l.lines)).collect(),
+        platform: s.platform,
+    }
+}
+
+pub fn frontend_options(o: js::ListenOptions) -> FrontendOptions {
+    let restrictions = |list: Vec<js::Restriction>| {
+        list.into_iter().map(|r| Restriction { apis: r.apis, key: r.key, value: r.value }).collect()
+    };
+    let ms = |n: i64| u64::try_from(n).unwrap_or(0);
+    let count = |n: i64| u32::try_from(n.max(0)).unwrap_or(u32::MAX);
+    FrontendOptions {
+        http: o.http.map(|h| HttpOptions {
+            address: h.address,
+            port: h.port,
+            reuse_port: h.reuse_port,
+            header_forward_pattern: h.header_forward_pattern,
+            restrictions: restrictions(h.restrictions),
+        }),
+        grpc: o.grpc.map(|g| GrpcOptions {
+            address: g.address,
+            port: g.port,
+            reuse_port: g.reuse_port,
+            header_forward_pattern: g.header_forward_pattern,
+            restrictions: restrictions(g.restrictions),
+            infer_response_compression_level: g.infer_response_compression_level,
+            keepalive_time_ms: ms(g.keepalive_time_ms),
+            keepalive_timeout_ms: ms(g.keepalive_timeout_ms),
+            keepalive_permit_without_calls: g.keepalive_permit_without_calls,
+            http2_max_pings_without_data: count(g.http2_max_pings_without_data),
+            http2_min_recv_ping_interval_without_data_ms: ms(g.http2_min_recv_ping_interval_without_data_ms),
+            http2_max_ping_strikes: count(g.http2_max_ping_strikes),
+            max_connection_age_ms: ms(g.max_connection_age_ms),
+            max_connection_age_grace_ms: ms(g.max_connection_age_grace_ms),
+        }),
+        reactor_threads: o.reactor_threads as usize,
+    }
+}
+
+fn duration(d: engine::Duration) -> js::Duration {
+    js::Duration { count: BigInt::from(d.count), ns: BigInt::from(d.ns) }
+}
+
+fn gauges(list: Vec<(&'static str, &'static str, f64)>) -> Vec<js::Gauge> {
+    list.into_iter().map(|(name, help, value)| js::Gauge { name: name.into(), help: help.into(), value }).collect()
+}
+
+pub fn snapshot(s: Snapshot) -> js::Snapshot {
+    js::Snapshot { versions: s.versions.into_iter().map(version_statistics).collect(), gauges: gauges(s.gauges) }
+}
+
+fn version_statistics(v: VersionStatistics) -> js::VersionStatistics {
+    js::VersionStatistics {
+        name: v.name,
+        version: v.version,
+        inference_count: BigInt::from(v.inference_count),
+        execution_count: BigInt::from(v.execution_count),
+        last_inference_ms: BigInt::from(v.last_inference_ms),
+        success: duration(v.success),
+        fail: duration(v.fail),
+        queue: duration(v.queue),
+        compute_input: duration(v.compute_input),
+        compute_infer: duration(v.compute_infer),
+        compute_output: duration(v.compute_output),
+        failures: v.failures.iter().map(|&n| BigInt::from(n)).collect(),
+        pending: BigInt::from(v.pending),
+        cancelled: BigInt::from(v.cancelled),
+        first_response: v.first_response.map(|(bounds, counts, sum)| js::FirstResponse {
+            bounds,
+            counts: counts.into_iter().map(BigInt::from).collect(),
+            sum_ms: sum as f64,
+        }),
+        summaries: v.summaries.map(|list| {
+            list.into_iter()
+                .map(|s| js::Summary {
+                    family: s.family.into(),
+                    values: s
+                        .values
+                        .into_iter()
+                        .map(|(quantile, value)| js::QuantileValue { quantile, value })
+                        .collect(),
+                    count: BigInt::from(s.count),
+                    sum_us: s.sum_us as f64,
+                })
+                .collect()
+        }),
+        custom: gauges(v.custom),
+    }
+}

@@ -1,0 +1,274 @@
+//! The core as JavaScript holds it.
+
+use crate::control::Bridge;
+use crate::settle::{Settler, Value};
+use crate::{convert, infer, logging, objects as js};
+use backend_onnx::OnnxBackend;
+use backend_test::IdentityBackend;
+use engine::{Engine, ServerState, Ticket, VersionState};
+use frontend::Running;
+use napi::bindgen_prelude::{FnArgs, Function};
+use napi_derive::napi;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tensor::{Code, Error};
+
+/// How long connections may take to finish after the last request was answered.
+const CLOSE_GRACE: Duration = Duration::from_millis(500);
+
+/// The core. Methods with a `ticket` report through `on_settled`, exactly once; the others answer at once.
+#[napi]
+pub struct NativeCore {
+    engine: Arc<Engine>,
+    control: Arc<Bridge>,
+    settler: Mutex<Option<Settler>>,
+    running: Arc<Mutex<Option<Running>>>,
+    tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
+}
+
+/// Errors of calls that answer at once carry their class in front of the text, `NOT_FOUND: …`; the TypeScript side takes it off.
+fn thrown(e: &Error) -> napi::Error {
+    napi::Error::from_reason(format!("{}: {}", e.code() as u8, e.message()))
+}
+
+#[napi]
+impl NativeCore {
+    #[napi(constructor)]
+    pub fn new(
+        options: js::CoreOptions,
+        on_control: Function<'_, FnArgs<(js::ControlCall,)>, ()>,
+        on_log: Function<'_, FnArgs<(js::LogRecord,)>, ()>,
+        on_settled: Function<'_, FnArgs<(js::Settlement,)>, ()>,
+    ) -> napi::Result<Self> {
+        logging::install(&on_log)?;
+        let onnx = OnnxBackend::new(options.onnxruntime_library.clone().map(PathBuf::from));
+        let engine =
+            Engine::new(convert::engine_options(&options), vec![Arc::new(onnx), Arc::new(IdentityBackend::default())])
+                .map_err(|e| thrown(&e))?;
+        Ok(Self {
+            engine,
+            control: Arc::new(Bridge::new(&on_control)?),
+            settler: Mutex::new(Some(Settler::new(&on_settled)?)),
+            running: Arc::default(),
+            tickets: Arc::default(),
+        })
+    }
+
+    fn settler(&self) -> napi::Result<Settler> {
+        self.settler.lock().clone().ok_or_else(|| thrown(&Error::unavailable("Server exiting")))
+    }
+
+    #[napi]
+    pub fn open_model(&self, ticket: u32, spec: js::OpenSpec) -> napi::Result<()> {
+        let (engine, backend, spec) = (self.engine.clone(), spec.backend.clone(), convert::open_spec(&spec));
+        self.settler()?.run(ticket, move || engine.open(&backend, spec).map(|o| Value::Opened(convert::opened(o))));
+        Ok(())
+    }
+
+    #[napi]
+    pub fn publish_model(&self, ticket: u32, handle: u32, spec: js::PublishSpec) -> napi::Result<()> {
+        let (engine, spec) = (self.engine.clone(), convert::publish_spec(spec));
+        self.settler()?.run(ticket, move || engine.publish(handle, spec).map(|()| Value::Nothing));
+        Ok(())
+    }
+
+    #[napi]
+    pub fn discard_model(&self, handle: u32) {
+        self.engine.discard(handle);
+    }
+
+    #[napi]
+    pub fn set_version_state(&self, name: String, version: i64, state: String, reason: String) {
+        if let Some(state) = VersionState::from_name(&state) {
+            self.engine.set_version_state(&name, version, state, &reason);
+        }
+    }
+
+    #[napi]
+    pub fn set_model_known(&self, name: String, known: bool) {
+        self.engine.set_model_known(&name, known);
+    }
+
+    #[napi]
+    pub fn retire_model(&self, ticket: u32, name: String, version: i64, reason: String) -> napi::Result<()> {
+        let settler = self.settler()?;
+        // UNLOADING at once, before this call returns; only the waiting needs a thread.
+        let retiring = self.engine.retire(&name, version);
+        let engine = self.engine.clone();
+        settler.run(ticket, move || {
+            if let Some(version) = &retiring {
+                while version.inflight() > 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            drop(retiring);
+            engine.retired(&name, version, &reason);
+            Ok(Value::Nothing)
+        });
+        Ok(())
+    }
+
+    #[napi]
+    pub fn set_server_state(&self, state: String) {
+        self.engine.set_server_state(match state.as_str() {
+            "ready" => ServerState::Ready,
+            "exiting" => ServerState::Exiting,
+            _ => ServerState::Initializing,
+        });
+    }
+
+    #[napi]
+    pub fn is_ready(&self) -> bool {
+        self.engine.is_ready()
+    }
+
+    #[napi]
+    pub fn listen(&self, ticket: u32, options: js::ListenOptions) -> napi::Result<()> {
+        let (engine, control, running) = (self.engine.clone(), self.control.clone(), self.running.clone());
+        let options = convert::frontend_options(options);
+        self.settler()?.run(ticket, move || {
+            let started = frontend::serve(engine, control, options)?;
+            let ports = js::Listening { http_port: started.http_port, grpc_port: started.grpc_port };
+            *running.lock() = Some(started);
+            Ok(Value::Listening(ports))
+        });
+        Ok(())
+    }
+
+    #[napi]
+    pub fn drain(&self, ticket: u32, timeout_ms: i64) -> napi::Result<()> {
+        let settler = self.settler()?;
+        self.engine.set_server_state(ServerState::Exiting);
+        if let Some(running) = &*self.running.lock() {
+            running.stop_accepting();
+        }
+        let engine = self.engine.clone();
+        let limit = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+        settler.run(ticket, move || Ok(Value::Count(engine.drain(limit) as i64)));
+        Ok(())
+    }
+
+    /// The last call: afterwards nothing keeps the event loop alive any more.
+    #[napi]
+    pub fn close(&self, ticket: u32) -> napi::Result<()> {
+        let settler = self.settler.lock().take().ok_or_else(|| thrown(&Error::unavailable("Server exiting")))?;
+        let (engine, running) = (self.engine.clone(), self.running.lock().take());
+        settler.clone().run(ticket, move || {
+            if let Some(running) = running {
+                running.close(CLOSE_GRACE);
+            }
+            engine.close();
+            engine.regions().unregister_all();
+            Ok(Value::Nothing)
+        });
+        Ok(())
+    }
+
+    #[napi]
+    pub fn snapshot(&self) -> js::Snapshot {
+        let mut snapshot = convert::snapshot(self.engine.snapshot());
+        let dropped = logging::DROPPED.load(std::sync::atomic::Ordering::Relaxed) as f64;
+        snapshot.gauges.push(js::Gauge {
+            name: "nereid_log_lines_dropped".into(),
+            help: "Log lines dropped because too many were waiting".into(),
+            value: dropped,
+        });
+        snapshot
+    }
+
+    #[napi]
+    pub fn control_reply(&self, id: u32, json: Option<String>, error_code: i32, message: String) {
+        let code = usize::try_from(error_code).ok().and_then(|i| Code::ALL.get(i)).copied();
+        self.control.reply(
+            id,
+            match (json, code) {
+                (Some(json), None) => Ok(json),
+                (_, code) => Err(Error::new(code.unwrap_or(Code::Internal), message)),
+            },
+        );
+    }
+
+    #[napi]
+    pub fn set_verbose_level(&self, level: u32) {
+        logging::set_verbose_level(level);
+    }
+
+    #[napi]
+    pub fn infer(&self, ticket: u32, request: js::NativeInferRequest) -> napi::Result<()> {
+        let settler = self.settler()?;
+        let (name, version) = (request.model.clone(), request.version.clone());
+        let started = self.engine.model(&name, &version).and_then(|model| {
+            let request = infer::request(request)?;
+            let (settler, tickets, signature) = (settler.clone(), self.tickets.clone(), model.signature.clone());
+            let handle = model.infer(
+                request,
+                Box::new(move |result| {
+                    tickets.lock().remove(&ticket);
+                    let result = result.and_then(|r| infer::response(r, &signature));
+                    settler.settle(ticket, result.map(|r| Value::Response(Box::new(r))));
+                }),
+            )?;
+            Ok(handle)
+        });
+        match started {
+            Ok(handle) => {
+                // The lock is taken before the look: an answer either came already, or will find the handle to remove.
+                let mut tickets = self.tickets.lock();
+                if !handle.is_settled() {
+                    tickets.insert(ticket, handle);
+                }
+            }
+            Err(e) => settler.settle(ticket, Err(e)),
+        }
+        Ok(())
+    }
+
+    #[napi]
+    pub fn cancel(&self, ticket: u32) {
+        let handle = self.tickets.lock().remove(&ticket);
+        if let Some(handle) = handle {
+            handle.cancel();
+        }
+    }
+
+    #[napi]
+    pub fn server_metadata(&self) -> String {
+        protocol::server_metadata_json(
+            &self.engine.server_metadata().name,
+            &self.engine.server_metadata().version,
+            &self.engine.server_metadata().extensions,
+        )
+    }
+
+    #[napi]
+    pub fn model_metadata(&self, name: String, version: String) -> napi::Result<String> {
+        let model = self.engine.model(&name, &version).map_err(|e| thrown(&e))?;
+        let versions = if version.is_empty() { self.engine.ready_versions(&name) } else { vec![model.number] };
+        Ok(protocol::model_metadata_json(&model.signature, &versions, &model.platform))
+    }
+
+    #[napi]
+    pub fn model_config(&self, name: String, version: String) -> napi::Result<String> {
+        let model = self.engine.model(&name, &version).map_err(|e| thrown(&e))?;
+        Ok(String::from_utf8_lossy(&model.config_json).into_owned())
+    }
+
+    #[napi]
+    pub fn model_statistics(&self, name: String, version: String) -> napi::Result<String> {
+        self.engine.statistics(&name, &version).map(|s| engine::statistics_json(&s)).map_err(|e| thrown(&e))
+    }
+
+    #[napi]
+    pub fn model_ready(&self, name: String, version: String) -> napi::Result<bool> {
+        self.engine.model_ready(&name, &version).map_err(|e| thrown(&e))
+    }
+
+    /// Accepted requests without an answer.
+    #[napi]
+    pub fn inflight(&self) -> i64 {
+        self.engine.inflight() as i64
+    }
+}

@@ -1,0 +1,104 @@
+//! Inferences of the in-process API: the same engine path as the network, without a socket.
+
+use crate::objects as js;
+use bytes::Bytes;
+use napi::bindgen_prelude::{BigInt, Buffer};
+use protocol::{InferRequest, InferResponse, InputTensor, OutputForm, Parameter, RequestedOutput, Signature};
+use tensor::{DataType, Error, Name, Result, Shape};
+
+pub fn request(r: js::NativeInferRequest) -> Result<InferRequest> {
+    let u64_of = |n: &BigInt, what: &str| {
+        let (negative, value, lossless) = n.get_u64();
+        if negative || !lossless {
+            return Err(Error::invalid(format!("'{what}' must be between 0 and 18446744073709551615")));
+        }
+        Ok(value)
+    };
+    Ok(InferRequest {
+        priority: u64_of(&r.priority, "priority")?,
+        timeout_us: u64_of(&r.timeout_us, "timeout")?,
+        id: r.id.into(),
+        inputs: r
+            .inputs
+            .into_iter()
+            .map(|t| InputTensor {
+                name: t.name.into(),
+                datatype: DataType::from_name(&t.datatype),
+                shape: Shape::from_vec(t.shape),
+                // Copied: JavaScript may write into its buffer as soon as the call returns.
+                data: Bytes::copy_from_slice(&t.data).into(),
+            })
+            .collect(),
+        outputs: r
+            .outputs
+            .into_iter()
+            .map(|o| RequestedOutput {
+                name: o.name.into(),
+                form: OutputForm { binary: true, classification: o.classification },
+                region: None,
+            })
+            .collect(),
+        default_form: OutputForm { binary: true, classification: 0 },
+        parameters: r.parameters.into_iter().map(parameter).collect::<Result<_>>()?,
+        ..InferRequest::default()
+    })
+}
+
+fn parameter(p: js::NativeParameter) -> Result<(Name, Parameter)> {
+    let value = match p {
+        js::NativeParameter { string_value: Some(s), .. } => Parameter::String(s.into()),
+        js::NativeParameter { bool_value: Some(b), .. } => Parameter::Bool(b),
+        js::NativeParameter { double_value: Some(d), .. } => Parameter::Double(d),
+        js::NativeParameter { int_value: Some(ref n), .. } => match n.get_i64() {
+            (value, true) => Parameter::Int(value),
+            // As for custom parameters over HTTP: what does not fit becomes a double (protocol.md 1.12.5).
+            (_, false) => Parameter::Double(n.get_u64().1 as f64),
+        },
+        _ => return Err(Error::invalid(format!("parameter '{}' has no value", p.key))),
+    };
+    Ok((p.key.into(), value))
+}
+
+pub fn response(r: InferResponse, signature: &Signature) -> Result<js::NativeInferResponse> {
+    let outputs = r
+        .outputs
+        .into_iter()
+        .map(|o| {
+            let o = if o.form.classification > 0 { protocol::classify::top_k(&o, signature)? } else { o };
+            Ok(js::NativeTensor {
+                name: o.name.to_string(),
+                datatype: o.datatype.name().into(),
+                shape: o.shape.to_vec(),
+                // Copied: external buffers are freed only when the event loop turns, and would pin slabs meanwhile.
+                data: Buffer::from(o.data.as_slice().to_vec()),
+            })
+        })
+        .collect::<Result<_>>()?;
+    let parameters = r
+        .parameters
+        .into_iter()
+        .map(|(key, value)| {
+            let mut p = js::NativeParameter {
+                key: key.to_string(),
+                string_value: None,
+                int_value: None,
+                double_value: None,
+                bool_value: None,
+            };
+            match value {
+                Parameter::String(s) => p.string_value = Some(s.to_string()),
+                Parameter::Int(n) => p.int_value = Some(BigInt::from(n)),
+                Parameter::Double(d) => p.double_value = Some(d),
+                Parameter::Bool(b) => p.bool_value = Some(b),
+            }
+            p
+        })
+        .collect();
+    Ok(js::NativeInferResponse {
+        model: r.model_name.to_string(),
+        version: r.model_version.to_string(),
+        id: r.id.to_string(),
+        parameters,
+        outputs,
+    })
+}

@@ -1,0 +1,256 @@
+//! The flat objects of src/native/contract.ts, field by field.
+
+use napi::bindgen_prelude::{BigInt, Buffer};
+use napi_derive::napi;
+
+#[napi(object)]
+pub struct CoreOptions {
+    pub server_id: String,
+    pub server_version: String,
+    pub extensions: Vec<String>,
+    pub strict_readiness: bool,
+    pub onnxruntime_library: Option<String>,
+    pub strict_batching_delay: bool,
+    pub summary_latencies: bool,
+    pub histogram_latencies: bool,
+    pub summary_quantiles: Vec<SummaryQuantile>,
+    pub http_input_bytes_max: i64,
+    pub allow_client_shm: bool,
+}
+
+#[napi(object)]
+pub struct SummaryQuantile {
+    pub quantile: f64,
+    pub error: f64,
+}
+
+#[napi(object)]
+pub struct Setting {
+    pub key: String,
+    pub value: String,
+}
+
+#[napi(object)]
+pub struct OpenSpec {
+    pub name: String,
+    pub version: i64,
+    pub model_directory: String,
+    pub version_directory: String,
+    pub backend: String,
+    pub config: Buffer,
+    pub settings: Vec<Setting>,
+}
+
+#[napi(object)]
+pub struct TensorIo {
+    pub name: String,
+    pub datatype: i32,
+    pub shape: Vec<i64>,
+    pub optional: bool,
+}
+
+#[napi(object)]
+pub struct ModelIo {
+    pub inputs: Vec<TensorIo>,
+    pub outputs: Vec<TensorIo>,
+}
+
+#[napi(object)]
+pub struct Opened {
+    pub handle: u32,
+    pub io: Option<ModelIo>,
+}
+
+#[napi(object)]
+pub struct OutputLabels {
+    pub output: String,
+    pub lines: Vec<String>,
+}
+
+#[napi(object)]
+pub struct PublishSpec {
+    pub config: Buffer,
+    pub config_json: String,
+    pub labels: Vec<OutputLabels>,
+    pub platform: String,
+}
+
+#[napi(object)]
+pub struct Restriction {
+    pub apis: Vec<String>,
+    pub key: String,
+    pub value: String,
+}
+
+#[napi(object)]
+pub struct HttpOptions {
+    pub address: String,
+    pub port: u16,
+    pub reuse_port: bool,
+    pub header_forward_pattern: String,
+    pub restrictions: Vec<Restriction>,
+}
+
+#[napi(object)]
+pub struct GrpcOptions {
+    pub address: String,
+    pub port: u16,
+    pub reuse_port: bool,
+    pub header_forward_pattern: String,
+    pub restrictions: Vec<Restriction>,
+    pub infer_response_compression_level: String,
+    pub keepalive_time_ms: i64,
+    pub keepalive_timeout_ms: i64,
+    pub keepalive_permit_without_calls: bool,
+    pub http2_max_pings_without_data: i64,
+    pub http2_min_recv_ping_interval_without_data_ms: i64,
+    pub http2_max_ping_strikes: i64,
+    pub max_connection_age_ms: i64,
+    pub max_connection_age_grace_ms: i64,
+}
+
+#[napi(object)]
+pub struct ListenOptions {
+    pub http: Option<HttpOptions>,
+    pub grpc: Option<GrpcOptions>,
+    pub reactor_threads: u32,
+}
+
+#[napi(object)]
+pub struct Listening {
+    pub http_port: u16,
+    pub grpc_port: u16,
+}
+
+#[napi(object)]
+pub struct ControlCall {
+    pub id: u32,
+    pub operation: String,
+    pub argument: String,
+}
+
+#[napi(object)]
+pub struct LogRecord {
+    pub level: u32,
+    pub message: String,
+    pub file: String,
+    pub line: u32,
+}
+
+#[napi(object)]
+pub struct Duration {
+    pub count: BigInt,
+    pub ns: BigInt,
+}
+
+#[napi(object)]
+pub struct FirstResponse {
+    pub bounds: Vec<f64>,
+    pub counts: Vec<BigInt>,
+    pub sum_ms: f64,
+}
+
+#[napi(object)]
+pub struct QuantileValue {
+    pub quantile: f64,
+    pub value: f64,
+}
+
+#[napi(object)]
+pub struct Summary {
+    pub family: String,
+    pub values: Vec<QuantileValue>,
+    pub count: BigInt,
+    pub sum_us: f64,
+}
+
+#[napi(object)]
+pub struct Gauge {
+    pub name: String,
+    pub help: String,
+    pub value: f64,
+}
+
+#[napi(object)]
+pub struct VersionStatistics {
+    pub name: String,
+    pub version: i64,
+    pub inference_count: BigInt,
+    pub execution_count: BigInt,
+    pub last_inference_ms: BigInt,
+    pub success: Duration,
+    pub fail: Duration,
+    pub queue: Duration,
+    pub compute_input: Duration,
+    pub compute_infer: Duration,
+    pub compute_output: Duration,
+    pub failures: Vec<BigInt>,
+    pub pending: BigInt,
+    pub cancelled: BigInt,
+    pub first_response: Option<FirstResponse>,
+    pub summaries: Option<Vec<Summary>>,
+    pub custom: Vec<Gauge>,
+}
+
+#[napi(object)]
+pub struct Snapshot {
+    pub versions: Vec<VersionStatistics>,
+    pub gauges: Vec<Gauge>,
+}
+
+#[napi(object)]
+pub struct NativeTensor {
+    pub name: String,
+    pub datatype: String,
+    pub shape: Vec<i64>,
+    pub data: Buffer,
+}
+
+#[napi(object)]
+pub struct NativeParameter {
+    pub key: String,
+    /// Exactly one of the four is set.
+    pub string_value: Option<String>,
+    pub int_value: Option<BigInt>,
+    pub double_value: Option<f64>,
+    pub bool_value: Option<bool>,
+}
+
+#[napi(object)]
+pub struct RequestedOutput {
+    pub name: String,
+    pub classification: u32,
+}
+
+#[napi(object)]
+pub struct NativeInferRequest {
+    pub model: String,
+    pub version: String,
+    pub id: String,
+    pub inputs: Vec<NativeTensor>,
+    pub outputs: Vec<RequestedOutput>,
+    pub parameters: Vec<NativeParameter>,
+    pub priority: BigInt,
+    pub timeout_us: BigInt,
+}
+
+#[napi(object)]
+pub struct NativeInferResponse {
+    pub model: String,
+    pub version: String,
+    pub id: String,
+    pub parameters: Vec<NativeParameter>,
+    pub outputs: Vec<NativeTensor>,
+}
+
+/// How one call ended. `error_code` is the number of `tensor::Code`, or -1 and at most one value.
+#[napi(object)]
+pub struct Settlement {
+    pub ticket: u32,
+    pub error_code: i32,
+    pub message: String,
+    pub opened: Option<Opened>,
+    pub listening: Option<Listening>,
+    pub count: Option<i64>,
+    pub response: Option<NativeInferResponse>,
+}

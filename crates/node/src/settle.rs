@@ -1,0 +1,69 @@
+//! Reports how calls ended. Calls are started from JavaScript only, so the queue is never longer than what JavaScript asked for.
+
+use crate::objects::{Listening, NativeInferResponse, Opened, Settlement};
+use napi::bindgen_prelude::{FnArgs, Function};
+use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use tensor::{Error, Result};
+
+type Report = ThreadsafeFunction<Settlement, (), FnArgs<(Settlement,)>, napi::Status, false>;
+
+/// Where threads report. Keeps Node's event loop alive, so that a process with an open call does not end under it.
+#[derive(Clone)]
+pub struct Settler(Arc<Report>);
+
+/// What a call came back with.
+pub enum Value {
+    Nothing,
+    Opened(Opened),
+    Listening(Listening),
+    Count(i64),
+    Response(Box<NativeInferResponse>),
+}
+
+impl Settler {
+    pub fn new(f: &Function<'_, FnArgs<(Settlement,)>, ()>) -> napi::Result<Self> {
+        let report =
+            f.build_threadsafe_function::<Settlement>().build_callback(|ctx| Ok(FnArgs::from((ctx.value,))))?;
+        Ok(Self(Arc::new(report)))
+    }
+
+    pub fn settle(&self, ticket: u32, result: Result<Value>) {
+        let mut s = Settlement {
+            ticket,
+            error_code: -1,
+            message: String::new(),
+            opened: None,
+            listening: None,
+            count: None,
+            response: None,
+        };
+        match result {
+            Ok(Value::Nothing) => {}
+            Ok(Value::Opened(v)) => s.opened = Some(v),
+            Ok(Value::Listening(v)) => s.listening = Some(v),
+            Ok(Value::Count(v)) => s.count = Some(v),
+            Ok(Value::Response(v)) => s.response = Some(*v),
+            Err(e) => {
+                s.error_code = e.code() as i32;
+                s.message = e.message().to_owned();
+            }
+        }
+        self.0.call(s, ThreadsafeFunctionCallMode::NonBlocking);
+    }
+
+    /// Runs `work` on a thread of its own and reports what it returns. Lifecycle calls only: seconds long, a few at a time.
+    pub fn run(&self, ticket: u32, work: impl FnOnce() -> Result<Value> + Send + 'static) {
+        let settler = self.clone();
+        let spawned = std::thread::Builder::new().name("nereid-lifecycle".into()).spawn(move || {
+            let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+                Err(Error::internal("the core panicked; this is a defect of the server, please report it with the log"))
+            });
+            settler.settle(ticket, result);
+        });
+        if let Err(e) = spawned {
+            self.settle(ticket, Err(Error::internal(format!("cannot start a thread: {e}"))));
+        }
+    }
+}

@@ -1,0 +1,210 @@
+/**
+ * Makes the `Core` of contract.ts out of the class the native module exports.
+ *
+ * The native class starts calls under a ticket and reports their ends through one callback; here tickets become promises, numbers
+ * become error codes, and tagged values become plain ones. Nothing is decided here.
+ */
+
+import {
+  type ControlCall,
+  type Core,
+  type CoreOptions,
+  ERROR_CODES,
+  type ErrorCode,
+  type Listening,
+  type LogRecord,
+  type NativeInferRequest,
+  type NativeInferResponse,
+  type NativeParameter,
+  type NativeTensor,
+  type Opened,
+} from './contract.js'
+import { ServerError } from './errors.js'
+
+/** A parameter as it crosses: exactly one value is set. */
+interface RawParameter {
+  key: string
+  stringValue?: string
+  intValue?: bigint
+  doubleValue?: number
+  boolValue?: boolean
+}
+
+interface RawResponse {
+  model: string
+  version: string
+  id: string
+  parameters: RawParameter[]
+  outputs: NativeTensor[]
+}
+
+interface Settlement {
+  ticket: number
+  /** Index in `ERROR_CODES`, or -1. */
+  errorCode: number
+  message: string
+  opened?: { handle: number; io?: NonNullable<Opened['io']> }
+  listening?: Listening
+  count?: number
+  response?: RawResponse
+}
+
+/** The class that the native module exports. */
+export interface RawModule {
+  NativeCore: new (
+    options: object,
+    onControl: (call: ControlCall) => void,
+    onLog: (record: LogRecord) => void,
+    onSettled: (settlement: Settlement) => void,
+  ) => RawCore
+}
+
+type Raw = { [K in 'openModel' | 'publishModel' | 'retireModel' | 'listen' | 'drain' | 'close' | 'infer']: never }
+interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel'> {
+  openModel(ticket: number, spec: object): void
+  publishModel(ticket: number, handle: number, spec: object): void
+  retireModel(ticket: number, name: string, version: number, reason: string): void
+  listen(ticket: number, options: object): void
+  drain(ticket: number, timeoutMs: number): void
+  close(ticket: number): void
+  infer(ticket: number, request: object): void
+  cancel(ticket: number): void
+  controlReply(id: number, json: string | undefined, errorCode: number, message: string): void
+}
+
+/** napi reads optional fields as `undefined`; the contract writes them as `null`. */
+const optional = <T>(value: T | null): T | undefined => (value === null ? undefined : value)
+
+export function createBridge(
+  module: RawModule,
+  options: CoreOptions,
+  onControl: (call: ControlCall) => void,
+  onLog: (record: LogRecord) => void,
+): Core {
+  const waiting = new Map<number, { resolve: (s: Settlement) => void; reject: (e: ServerError) => void }>()
+  let nextTicket = 1
+  /** Tickets of the core by tickets of the caller, so that a caller may number its inferences as it likes. */
+  const inferences = new Map<number, number>()
+
+  const onSettled = (s: Settlement): void => {
+    const call = waiting.get(s.ticket)
+    waiting.delete(s.ticket)
+    if (call === undefined) return
+    if (s.errorCode >= 0) call.reject(new ServerError(ERROR_CODES[s.errorCode] ?? 'INTERNAL', s.message))
+    else call.resolve(s)
+  }
+  const raw = new module.NativeCore(
+    { ...options, onnxruntimeLibrary: optional(options.onnxruntimeLibrary) },
+    onControl,
+    onLog,
+    onSettled,
+  )
+
+  const start = (call: (ticket: number) => void): Promise<Settlement> =>
+    new Promise((resolve, reject) => {
+      const ticket = nextTicket
+      nextTicket = nextTicket === 0xffffffff ? 1 : nextTicket + 1
+      waiting.set(ticket, { resolve, reject })
+      try {
+        call(ticket)
+      } catch (error) {
+        waiting.delete(ticket)
+        reject(unwrap(error))
+      }
+    })
+  const now = <T>(call: () => T): T => {
+    try {
+      return call()
+    } catch (error) {
+      throw unwrap(error)
+    }
+  }
+
+  return {
+    openModel: async (spec) => {
+      const { opened } = await start((t) => raw.openModel(t, spec))
+      if (opened === undefined) throw new ServerError('INTERNAL', 'the core opened a model and did not say which')
+      return { handle: opened.handle, io: opened.io ?? null }
+    },
+    publishModel: async (handle, spec) => void (await start((t) => raw.publishModel(t, handle, spec))),
+    discardModel: (handle) => raw.discardModel(handle),
+    setVersionState: (name, version, state, reason) => raw.setVersionState(name, version, state, reason),
+    setModelKnown: (name, known) => raw.setModelKnown(name, known),
+    retireModel: async (name, version, reason) => void (await start((t) => raw.retireModel(t, name, version, reason))),
+    setServerState: (state) => raw.setServerState(state),
+    isReady: () => raw.isReady(),
+    listen: async (o) => {
+      const s = await start((t) => raw.listen(t, { ...o, http: optional(o.http), grpc: optional(o.grpc) }))
+      return s.listening ?? { httpPort: 0, grpcPort: 0 }
+    },
+    drain: async (timeoutMs) => (await start((t) => raw.drain(t, timeoutMs))).count ?? 0,
+    close: async () => void (await start((t) => raw.close(t))),
+    snapshot: () => {
+      const s = raw.snapshot()
+      // Absent fields become null, so that a missing property is always a mistake.
+      const versions = s.versions.map((v) =>
+        Object.assign(v, { firstResponse: v.firstResponse ?? null, summaries: v.summaries ?? null }),
+      )
+      return { versions, gauges: s.gauges }
+    },
+    controlReply: (id, json, errorCode, message) =>
+      raw.controlReply(id, optional(json), errorCode === null ? -1 : ERROR_CODES.indexOf(errorCode), message),
+    setVerboseLevel: (level) => raw.setVerboseLevel(level),
+    infer: async (request, ticket) => {
+      let mine = 0
+      try {
+        const s = await start((t) => {
+          mine = t
+          inferences.set(ticket, t)
+          raw.infer(t, toRaw(request))
+        })
+        if (s.response === undefined) throw new ServerError('INTERNAL', 'the core answered without a response')
+        return fromRaw(s.response)
+      } finally {
+        if (inferences.get(ticket) === mine) inferences.delete(ticket)
+      }
+    },
+    cancel: (ticket) => {
+      const mine = inferences.get(ticket)
+      if (mine !== undefined) raw.cancel(mine)
+    },
+    serverMetadata: () => raw.serverMetadata(),
+    modelMetadata: (name, version) => now(() => raw.modelMetadata(name, version)),
+    modelConfig: (name, version) => now(() => raw.modelConfig(name, version)),
+    modelStatistics: (name, version) => now(() => raw.modelStatistics(name, version)),
+    modelReady: (name, version) => now(() => raw.modelReady(name, version)),
+  }
+}
+
+/** Errors thrown at once carry the number of their class in front: `3: unexpected …`. */
+function unwrap(error: unknown): ServerError {
+  const text = error instanceof Error ? error.message : String(error)
+  const match = /^(\d): ([\s\S]*)$/.exec(text)
+  const code: ErrorCode | undefined = match ? ERROR_CODES[Number(match[1])] : undefined
+  return new ServerError(code ?? 'INTERNAL', code === undefined ? text : (match?.[2] ?? text), { cause: error })
+}
+
+function toRaw(request: NativeInferRequest): object {
+  return { ...request, parameters: request.parameters.map(parameterToRaw) }
+}
+
+function parameterToRaw({ key, value }: NativeParameter): RawParameter {
+  switch (typeof value) {
+    case 'string':
+      return { key, stringValue: value }
+    case 'bigint':
+      return { key, intValue: value }
+    case 'boolean':
+      return { key, boolValue: value }
+    default:
+      return Number.isSafeInteger(value) ? { key, intValue: BigInt(value) } : { key, doubleValue: value }
+  }
+}
+
+function fromRaw(response: RawResponse): NativeInferResponse {
+  const parameters = response.parameters.map((p) => {
+    const value = p.stringValue ?? p.intValue ?? p.doubleValue ?? p.boolValue ?? ''
+    return { key: p.key, value }
+  })
+  return { ...response, parameters }
+}
