@@ -1,1 +1,44 @@
-//! Queues, batches and policies. Pure: time is an argument.
+//! Decides which waiting requests of one model run together, and when. Pure: no clock, no threads, no I/O; time is an
+//! argument, so every schedule can be replayed.
+//!
+//! The caller owns the instances. It calls [`Scheduler::push`] for every request, [`Scheduler::step`] after every push,
+//! completion, timer and cancellation until it returns no [`Step::Run`], and [`Scheduler::observe`] after every execution.
+//!
+//! Not here: response order (`preserve_ordering`), error texts, statistics, sequences.
+//!
+//! Invariants: every request accepted by `push` leaves exactly once, through `Run`, `dropped` or `drain_all`; a batch never
+//! holds more than `max_batch_size` rows unless it is a single request, and only requests that fit its first one.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `queue` | priority levels, queue policies, deadlines |
+//! | `form` | how far a batch may reach: preferred sizes, shapes (3.2 step 3) |
+//! | `scheduler` | the normal mode: work-conserving |
+//! | `wait`, `cost` | whether waiting pays, from measured arrivals and durations |
+//! | `strict` | Triton's literal timer (3.2 steps 1–4) |
+
+mod config;
+mod cost;
+mod form;
+mod queue;
+mod scheduler;
+mod strict;
+mod wait;
+
+pub use config::{Config, Dynamic, Policy, TimeoutAction};
+pub use scheduler::{Batch, Drop, Refusal, Scheduler, Step};
+
+/// What a waiting request is to the scheduler.
+pub trait Waiting {
+    /// Rows of batch arithmetic: at least 1, also for models without a batch dimension.
+    fn rows(&self) -> u32;
+
+    /// True once the client gave up, and from then on. Called for every request a batch might take: one atomic load.
+    fn is_cancelled(&self) -> bool;
+
+    /// S-12: may this request share a batch that `first` opened?
+    fn fits_with(&self, first: &Self) -> bool;
+
+    /// Requests of equal class cost the same for the same number of rows: a hash of the shapes without batch dimension.
+    fn class(&self) -> u64;
+}

@@ -1,0 +1,285 @@
+//! What executions cost: measured durations per class and size, and the line t(b) = a + c·b through them.
+//!
+//! Answers three questions: how long will this take, which size is too large to pay, and what does a batch save.
+//! Says nothing until it has seen enough, and forgets what it has not seen for long, so a wrong conclusion drawn from a
+//! noisy moment is tried again.
+
+use smallvec::SmallVec;
+
+/// Classes remembered per model. A model with free dims can have thousands; the rare ones give way.
+const CLASSES_MAX: usize = 32;
+/// Executions of a size before its mean is believed.
+const SEEN_MIN: u16 = 16;
+/// Executions of the class after which a size not seen again is forgotten.
+const FORGET_AFTER: u32 = 4096;
+/// What an execution costs beside the measured duration: waking an instance and answering takes 5–15 µs.
+const DISPATCH_NS: f32 = 10_000.0;
+/// A size whose rows cost up to this factor of the cheapest is as good.
+const TOLERANCE: f32 = 1.03;
+/// How often the best size is looked for, in executions.
+const REFRESH_EVERY: u32 = 16;
+
+/// Learned costs of one model.
+#[derive(Default)]
+pub(crate) struct Costs {
+    /// Frequent classes first.
+    classes: Vec<(u64, Box<Curve>)>,
+}
+
+/// t(b) = `fixed` + `per_row`·b, ns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Line {
+    pub fixed: f64,
+    pub per_row: f64,
+}
+
+impl Costs {
+    /// Learns from one execution.
+    pub fn observe(&mut self, class: u64, rows: u32, duration_ns: u64) {
+        let at = match self.classes.iter().position(|(c, _)| *c == class) {
+            // One step towards the front: a frequent class is found quickly, and a flood of rare ones cannot push it out.
+            Some(at) if at > 0 => {
+                self.classes.swap(at, at - 1);
+                at - 1
+            }
+            Some(at) => at,
+            None => {
+                self.classes.truncate(CLASSES_MAX - 1);
+                self.classes.push((class, Box::default()));
+                self.classes.len() - 1
+            }
+        };
+        if let Some((_, curve)) = self.classes.get_mut(at) {
+            curve.observe(rows.max(1), duration_ns);
+        }
+    }
+
+    fn curve(&self, class: u64) -> Option<&Curve> {
+        self.classes.iter().find(|(c, _)| *c == class).map(|(_, curve)| &**curve)
+    }
+
+    /// Duration of an execution, ns.
+    pub fn predict(&self, class: u64, rows: u32) -> Option<u64> {
+        self.curve(class)?.predict(rows.max(1))
+    }
+
+    /// Rows beyond which a batch costs more per row than a smaller one; `None` when larger is not known to be worse.
+    pub fn rows_worth(&self, class: u64) -> Option<u32> {
+        self.curve(class)?.rows_worth
+    }
+
+    /// The line through what was measured, `None` before two sizes were.
+    pub fn line(&self, class: u64) -> Option<Line> {
+        self.curve(class)?.line()
+    }
+}
+
+/// One class.
+#[derive(Default)]
+struct Curve {
+    executions: u32,
+    /// By `slot`.
+    sizes: SmallVec<[Size; 8]>,
+    rows_worth: Option<u32>,
+    /// Weighted sums for the line; the weights of the past decay.
+    sum: Sums,
+}
+
+#[derive(Default)]
+struct Sums {
+    weight: f64,
+    rows: f64,
+    ns: f64,
+    rows_rows: f64,
+    rows_ns: f64,
+}
+
+/// Executions of one size, or of a narrow range of large sizes.
+#[derive(Default, Clone, Copy)]
+struct Size {
+    ns_per_row: f32,
+    seen: u16,
+    /// Value of `executions` when it was last seen.
+    last: u32,
+}
+
+/// Sizes up to 8 have a slot each, larger ones share a quarter of their octave.
+fn slot(rows: u32) -> usize {
+    if rows <= 8 {
+        return rows.max(1) as usize - 1;
+    }
+    // 9 belongs to the slot that ends at 10, 16 to the one that ends at 16.
+    let octave = (rows - 1).ilog2();
+    let quarter = (rows - 1) >> (octave - 2) & 3;
+    8 + (octave as usize - 3) * 4 + quarter as usize
+}
+
+/// Largest size of a slot.
+fn slot_rows_max(slot: usize) -> u32 {
+    if slot < 8 {
+        return slot as u32 + 1;
+    }
+    let (octave, quarter) = ((slot as u64 - 8) / 4 + 3, (slot as u64 - 8) % 4);
+    u32::try_from((4 + quarter + 1) << (octave - 2)).unwrap_or(u32::MAX)
+}
+
+impl Curve {
+    fn observe(&mut self, rows: u32, duration_ns: u64) {
+        self.executions = self.executions.wrapping_add(1);
+        let slot = slot(rows);
+        if self.sizes.len() <= slot {
+            self.sizes.resize(slot + 1, Size::default());
+        }
+        let Some(size) = self.sizes.get_mut(slot) else { return };
+        let mut ns_per_row = duration_ns as f32 / rows as f32;
+        if size.seen >= SEEN_MIN {
+            // A preempted execution says nothing about the model.
+            ns_per_row = ns_per_row.min(2.0 * size.ns_per_row);
+        }
+        // A plain mean at first, then the last 32 or so.
+        size.seen = size.seen.saturating_add(1);
+        size.ns_per_row += (ns_per_row - size.ns_per_row) / f32::from(size.seen.min(32));
+        size.last = self.executions;
+        self.sum.add(f64::from(rows), f64::from(ns_per_row) * f64::from(rows));
+        if self.executions.is_multiple_of(REFRESH_EVERY) {
+            self.refresh();
+        }
+    }
+
+    fn refresh(&mut self) {
+        let now = self.executions;
+        for size in self.sizes.iter_mut().filter(|s| now.wrapping_sub(s.last) > FORGET_AFTER) {
+            *size = Size::default();
+        }
+        let known = || {
+            let sizes = self.sizes.iter().enumerate().filter(|(_, s)| s.seen >= SEEN_MIN);
+            sizes.map(|(slot, s)| (slot, s.ns_per_row + DISPATCH_NS / slot_rows_max(slot) as f32))
+        };
+        let best = known().map(|(_, cost)| cost).fold(f32::INFINITY, f32::min);
+        let good = known().filter(|(_, cost)| *cost <= best * TOLERANCE).map(|(slot, _)| slot).max();
+        let worse_above = known().any(|(slot, _)| Some(slot) > good);
+        self.rows_worth = good.filter(|_| worse_above).map(slot_rows_max);
+    }
+
+    fn predict(&self, rows: u32) -> Option<u64> {
+        const SEEN_TO_PREDICT: u16 = 3;
+        let seen = |s: &&Size| s.seen >= SEEN_TO_PREDICT;
+        if let Some(size) = self.sizes.get(slot(rows)).filter(seen) {
+            return Some((size.ns_per_row * rows as f32) as u64);
+        }
+        if let Some(line) = self.line() {
+            return Some((line.fixed + line.per_row * f64::from(rows)) as u64);
+        }
+        // One size is known: a smaller batch takes no longer than that, a larger one at most in proportion.
+        let (slot, size) = self.sizes.iter().enumerate().find(|(_, s)| seen(s))?;
+        Some((size.ns_per_row * rows.max(slot_rows_max(slot)) as f32) as u64)
+    }
+
+    fn line(&self) -> Option<Line> {
+        let s = &self.sum;
+        if s.weight < 8.0 {
+            return None;
+        }
+        let (rows, ns) = (s.rows / s.weight, s.ns / s.weight);
+        let variance = s.rows_rows / s.weight - rows * rows;
+        // One size and a rare neighbour do not make a line.
+        if variance < 0.02 * rows * rows {
+            return None;
+        }
+        let per_row = ((s.rows_ns / s.weight - rows * ns) / variance).max(0.0);
+        Some(Line { fixed: (ns - per_row * rows).max(0.0), per_row })
+    }
+}
+
+impl Sums {
+    fn add(&mut self, rows: f64, ns: f64) {
+        const KEEP: f64 = 1.0 - 1.0 / 128.0;
+        for (sum, value) in [
+            (&mut self.weight, 1.0),
+            (&mut self.rows, rows),
+            (&mut self.ns, ns),
+            (&mut self.rows_rows, rows * rows),
+            (&mut self.rows_ns, rows * ns),
+        ] {
+            *sum = *sum * KEEP + value;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn learned(t: impl Fn(u32) -> u64, sizes: &[u32], times: u32) -> Costs {
+        let mut costs = Costs::default();
+        for _ in 0..times {
+            for &rows in sizes {
+                costs.observe(7, rows, t(rows));
+            }
+        }
+        costs
+    }
+
+    #[test]
+    fn every_size_lies_in_its_slot() {
+        for rows in 1..100_000u32 {
+            let at = slot(rows);
+            assert!(rows <= slot_rows_max(at), "{rows} in slot {at} up to {}", slot_rows_max(at));
+            assert!(at == 0 || rows > slot_rows_max(at - 1), "{rows} would fit slot {}", at - 1);
+        }
+        assert_eq!(slot_rows_max(slot(u32::MAX)), u32::MAX);
+    }
+
+    #[test]
+    fn the_line_through_two_sizes_is_found() {
+        let line = learned(|b| 100_000 + 5_000 * u64::from(b), &[1, 8], 20).line(7).unwrap();
+        assert!((line.fixed - 100_000.0).abs() < 100.0 && (line.per_row - 5_000.0).abs() < 20.0, "{line:?}");
+        assert_eq!(learned(|_| 100, &[4], 100).line(7), None, "one size is no line");
+    }
+
+    #[test]
+    fn predictions_need_three_observations_and_keep_to_what_was_seen() {
+        let t = |b| 100_000 + 5_000 * u64::from(b);
+        assert_eq!(learned(t, &[1], 2).predict(7, 1), None);
+        assert_eq!(learned(t, &[1], 3).predict(7, 1), Some(105_000));
+        assert_eq!(learned(t, &[4], 3).predict(7, 1), Some(120_000), "no more than four rows cost");
+        assert_eq!(learned(t, &[4], 3).predict(7, 8), Some(240_000), "at most in proportion");
+        assert_eq!(learned(t, &[4], 3).predict(8, 4), None, "another class");
+        let four = learned(t, &[1, 8], 20).predict(7, 4).unwrap();
+        assert!(four.abs_diff(120_000) < 200, "on the line: {four}");
+    }
+
+    #[test]
+    fn batches_that_cost_more_per_row_are_not_worth_it() {
+        let square = |b: u32| 1_000_000 * u64::from(b * b);
+        assert_eq!(learned(square, &[1, 2, 4, 8], 32).rows_worth(7), Some(1));
+        let cliff = |b: u32| u64::from(b) * if b <= 4 { 1_000_000 } else { 1_100_000 } + 500_000;
+        assert_eq!(learned(cliff, &[1, 4, 8], 32).rows_worth(7), Some(4));
+        let linear = |b: u32| 1_000_000 * u64::from(b);
+        assert_eq!(learned(linear, &[1, 8], 32).rows_worth(7), None, "equal is good");
+        // 2 µs a row whatever the size: the dispatch is what a batch saves.
+        assert_eq!(learned(|b| 2_100 * u64::from(b), &[1, 8], 32).rows_worth(7), None);
+        assert_eq!(learned(square, &[1, 8], 8).rows_worth(7), None, "too little evidence");
+    }
+
+    #[test]
+    fn a_size_not_seen_for_long_is_tried_again() {
+        let mut costs = learned(|b| 1_000_000 * u64::from(b * b), &[1, 8], 32);
+        assert_eq!(costs.rows_worth(7), Some(1));
+        for _ in 0..=FORGET_AFTER + REFRESH_EVERY {
+            costs.observe(7, 1, 1_000_000);
+        }
+        assert_eq!(costs.rows_worth(7), None);
+    }
+
+    #[test]
+    fn rare_classes_do_not_push_out_a_frequent_one_nor_grow_without_limit() {
+        let mut costs = learned(|_| 100, &[1], 64);
+        for class in 1000..3000 {
+            costs.observe(class, 1, 1);
+            costs.observe(7, 1, 100);
+        }
+        assert_eq!(costs.classes.len(), CLASSES_MAX);
+        assert_eq!(costs.predict(7, 1), Some(100));
+    }
+}

@@ -1,0 +1,119 @@
+//! How far a batch may reach into the queue: step 3 of the formation algorithm (S-09), shared by both modes.
+
+use crate::Waiting;
+use crate::queue::Entry;
+use smallvec::SmallVec;
+
+/// Sizes a batch may have, in rows.
+#[derive(Debug, Clone)]
+pub(crate) struct Sizes {
+    /// M: no batch of several requests is larger.
+    pub max: u32,
+    /// P, ascending, never empty.
+    pub preferred: SmallVec<[u32; 4]>,
+    /// The user chose P, rather than it being the default {M}.
+    pub chosen: bool,
+}
+
+impl Sizes {
+    pub fn new(max_batch_size: u32, preferred: &[u32]) -> Self {
+        let max = max_batch_size.max(1);
+        let mut preferred: SmallVec<[u32; 4]> = preferred.iter().copied().filter(|&p| (1..=max).contains(&p)).collect();
+        preferred.sort_unstable();
+        preferred.dedup();
+        let chosen = !preferred.is_empty() && preferred[..] != [max];
+        if preferred.is_empty() {
+            preferred.push(max);
+        }
+        Self { max, preferred, chosen }
+    }
+
+    pub fn max_preferred(&self) -> u32 {
+        self.preferred.last().copied().unwrap_or(self.max)
+    }
+
+    pub fn is_preferred(&self, rows: u32) -> bool {
+        self.preferred.contains(&rows)
+    }
+
+    /// Smallest preferred size above `rows`.
+    pub fn next_preferred(&self, rows: u32) -> Option<u32> {
+        self.preferred.iter().copied().find(|&p| p > rows)
+    }
+}
+
+/// The first requests of the scan order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    /// Entries to remove from the queue, cancelled ones among them.
+    pub entries: usize,
+    /// Requests that are not cancelled.
+    pub requests: u32,
+    /// Their rows.
+    pub rows: u32,
+}
+
+/// What the scan found.
+pub(crate) struct Scan {
+    /// Everything that may go, up to `max`.
+    pub pending: Prefix,
+    /// The prefix to prefer while the delay is not exceeded. May be empty: then nothing may join the open payload.
+    pub best: Option<Prefix>,
+    /// Nothing may be appended to this batch any more.
+    pub saturated: bool,
+    /// The scan met a request that cannot join.
+    pub send_now: bool,
+    /// Earliest arrival in `pending`.
+    pub oldest: u64,
+}
+
+/// Scans the queue from its head for a batch. `open` is the first request and the rows of a payload to be appended to.
+pub(crate) fn scan<'a, T: Waiting + 'a>(
+    sizes: &Sizes,
+    open: Option<(&'a T, u32)>,
+    queue: impl Iterator<Item = &'a Entry<T>>,
+) -> Scan {
+    let mut scan = Scan { pending: Prefix::default(), best: None, saturated: false, send_now: false, oldest: u64::MAX };
+    let (mut first, open_rows) = open.map_or((None, 0), |(first, rows)| (Some(first), rows));
+    let mut entries = 0;
+    for entry in queue {
+        entries += 1;
+        if entry.request.is_cancelled() {
+            continue;
+        }
+        let rows = open_rows.saturating_add(scan.pending.rows).saturating_add(entry.rows);
+        match first {
+            None => first = Some(&entry.request),
+            Some(first) => {
+                if rows > sizes.max_preferred() {
+                    if scan.best.is_none() {
+                        scan.best = Some(scan.pending);
+                        scan.saturated = true;
+                    }
+                    if rows > sizes.max {
+                        scan.send_now = true;
+                        break;
+                    }
+                }
+                // Order is kept: a request that does not fit ends the batch, later ones do not overtake it.
+                if !entry.request.fits_with(first) {
+                    scan.saturated = true;
+                    scan.send_now = true;
+                    break;
+                }
+            }
+        }
+        let pending = &mut scan.pending;
+        *pending = Prefix { entries, requests: pending.requests + 1, rows: pending.rows.saturating_add(entry.rows) };
+        scan.oldest = scan.oldest.min(entry.arrived);
+        if sizes.is_preferred(rows) {
+            scan.best = Some(scan.pending);
+        }
+        // Whatever comes next would be too much: do not look at it.
+        if rows >= sizes.max {
+            scan.send_now = true;
+            break;
+        }
+    }
+    scan
+}

@@ -1,0 +1,185 @@
+//! Where requests wait: priority levels, each with an unexpired and a delayed FIFO (spec §2).
+//!
+//! Scan order is level 1 unexpired, level 1 delayed, level 2 unexpired, …; `iter` and `take` both follow it.
+//! Expiry is exact: `next_deadline` says when `expire` has work to do, never too late.
+
+use crate::config::{Dynamic, Policy, TimeoutAction};
+use crate::{Drop, Refusal, Waiting};
+use std::collections::VecDeque;
+
+/// Empty levels kept for reuse. `priority_levels` may be four thousand million; what is kept must not follow it.
+const LEVELS_KEPT_MAX: usize = 64;
+
+const NEVER: u64 = u64::MAX;
+
+/// A waiting request.
+pub(crate) struct Entry<T> {
+    pub request: T,
+    pub rows: u32,
+    pub arrived: u64,
+    /// When it expires, [`NEVER`] if it does not.
+    deadline: u64,
+}
+
+struct Level<T> {
+    number: u32,
+    policy: Policy,
+    unexpired: VecDeque<Entry<T>>,
+    /// Expired under [`TimeoutAction::Delay`]; they never expire again.
+    delayed: VecDeque<Entry<T>>,
+    /// No unexpired request expires before this. May be early, because requests leave without updating it.
+    deadline_min: u64,
+}
+
+/// All waiting requests of a model.
+pub(crate) struct Queue<T> {
+    /// By number, ascending: 1 is the highest priority. Made on first use.
+    levels: Vec<Level<T>>,
+    len: usize,
+    dynamic: Dynamic,
+}
+
+impl<T: Waiting> Queue<T> {
+    pub fn new(dynamic: Dynamic) -> Self {
+        let mut queue = Self { levels: Vec::new(), len: 0, dynamic };
+        let number = queue.dynamic.level(0);
+        queue.level(number);
+        queue
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn push(&mut self, now: u64, priority: u64, timeout_us: u64, request: T) -> Result<(), (Refusal, T)> {
+        let number = self.dynamic.level(priority);
+        let level = self.level(number);
+        let limit = level.policy.max_queue_size as usize;
+        if limit != 0 && level.unexpired.len() + level.delayed.len() >= limit {
+            return Err((Refusal::QueueFull, request));
+        }
+        let deadline = level.policy.timeout_ns(timeout_us).map_or(NEVER, |t| now.saturating_add(t));
+        level.deadline_min = if level.unexpired.is_empty() { deadline } else { level.deadline_min.min(deadline) };
+        level.unexpired.push_back(Entry { rows: request.rows().max(1), request, arrived: now, deadline });
+        self.len += 1;
+        Ok(())
+    }
+
+    fn level(&mut self, number: u32) -> &mut Level<T> {
+        let at = match self.levels.binary_search_by_key(&number, |l| l.number) {
+            Ok(at) => at,
+            Err(_) => {
+                if self.levels.len() >= LEVELS_KEPT_MAX {
+                    self.levels.retain(|l| !l.unexpired.is_empty() || !l.delayed.is_empty());
+                }
+                let at = self.levels.partition_point(|l| l.number < number);
+                let policy = self.dynamic.policy(number);
+                let (unexpired, delayed) = (VecDeque::new(), VecDeque::new());
+                self.levels.insert(at, Level { number, policy, unexpired, delayed, deadline_min: NEVER });
+                at
+            }
+        };
+        &mut self.levels[at]
+    }
+
+    /// Requests in scan order.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry<T>> {
+        self.levels.iter().flat_map(|l| l.unexpired.iter().chain(&l.delayed))
+    }
+
+    /// Removes the first `count` requests of the scan order. Those cancelled are dropped, the others handed to `sink`.
+    pub fn take(&mut self, count: usize, dropped: &mut Vec<(Drop, T)>, mut sink: impl FnMut(Entry<T>)) {
+        let mut left = count;
+        for level in &mut self.levels {
+            while left > 0 {
+                let Some(entry) = level.unexpired.pop_front().or_else(|| level.delayed.pop_front()) else { break };
+                left -= 1;
+                self.len -= 1;
+                if entry.request.is_cancelled() {
+                    dropped.push((Drop::Cancelled, entry.request));
+                } else {
+                    sink(entry);
+                }
+            }
+        }
+    }
+
+    /// Removes everything, in scan order.
+    pub fn drain(&mut self, out: &mut Vec<T>) {
+        for level in &mut self.levels {
+            out.extend(level.unexpired.drain(..).chain(level.delayed.drain(..)).map(|e| e.request));
+        }
+        self.len = 0;
+    }
+
+    /// When `expire` has to be called at the latest, [`NEVER`] if it has not.
+    pub fn next_deadline(&self) -> u64 {
+        self.levels.iter().map(Level::next_deadline).min().unwrap_or(NEVER)
+    }
+
+    /// Rejects or delays, by policy, every request whose deadline has passed, wherever it stands (S-06, S-08).
+    pub fn expire(&mut self, now: u64, dropped: &mut Vec<(Drop, T)>) {
+        for level in &mut self.levels {
+            if level.next_deadline() > now {
+                continue;
+            }
+            let mut earliest = NEVER;
+            for _ in 0..level.unexpired.len() {
+                let Some(mut entry) = level.unexpired.pop_front() else { break };
+                if entry.deadline > now {
+                    earliest = earliest.min(entry.deadline);
+                    level.unexpired.push_back(entry);
+                } else if level.policy.timeout_action == TimeoutAction::Delay {
+                    entry.deadline = NEVER;
+                    level.delayed.push_back(entry);
+                } else {
+                    self.len -= 1;
+                    let why = if entry.request.is_cancelled() { Drop::Cancelled } else { Drop::Expired };
+                    dropped.push((why, entry.request));
+                }
+            }
+            level.deadline_min = earliest;
+        }
+    }
+
+    /// Drops every cancelled request, wherever it stands.
+    pub fn remove_cancelled(&mut self, dropped: &mut Vec<(Drop, T)>) {
+        for level in &mut self.levels {
+            for fifo in [&mut level.unexpired, &mut level.delayed] {
+                self.len -= remove_cancelled(fifo, dropped);
+            }
+        }
+    }
+}
+
+/// Drops the cancelled entries of one FIFO, keeps the order of the rest; returns how many went.
+fn remove_cancelled<T: Waiting>(fifo: &mut VecDeque<Entry<T>>, dropped: &mut Vec<(Drop, T)>) -> usize {
+    if !fifo.iter().any(|e| e.request.is_cancelled()) {
+        return 0;
+    }
+    let before = fifo.len();
+    for _ in 0..before {
+        let Some(entry) = fifo.pop_front() else { break };
+        if entry.request.is_cancelled() {
+            dropped.push((Drop::Cancelled, entry.request));
+        } else {
+            fifo.push_back(entry);
+        }
+    }
+    before - fifo.len()
+}
+
+impl<T> Level<T> {
+    fn next_deadline(&self) -> u64 {
+        match self.unexpired.front() {
+            None => NEVER,
+            Some(_) if self.policy.allow_timeout_override => self.deadline_min,
+            // All deadlines are arrival plus the same timeout: the oldest expires first.
+            Some(front) => front.deadline,
+        }
+    }
+}

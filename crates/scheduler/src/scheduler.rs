@@ -1,0 +1,215 @@
+//! The scheduler of one model: the default scheduler and the dynamic batcher in its normal, work-conserving mode.
+//!
+//! An idle instance takes what is queued, as far as preferred sizes, shapes and measured costs let it; `wait` says when it is
+//! worth waiting, and never longer than the queue delay. While all instances are busy requests gather, so that the next batch
+//! is as large as it may be.
+
+use crate::cost::Costs;
+use crate::form::{Prefix, Sizes, scan};
+use crate::queue::Queue;
+use crate::strict::Strict;
+use crate::wait::{Outlook, Waiter};
+use crate::{Config, Dynamic, Waiting};
+use smallvec::SmallVec;
+
+/// Requests to run together, in the order their rows stand. One needs no allocation.
+pub type Batch<T> = SmallVec<[T; 1]>;
+
+/// Why a request was not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its level holds `max_queue_size` requests (S-05).
+    QueueFull,
+}
+
+/// Why a request left without having run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drop {
+    /// It waited longer than its timeout, and the policy is to reject (S-06).
+    Expired,
+    /// The client gave up (S-41).
+    Cancelled,
+}
+
+/// What the caller should do next.
+#[derive(Debug)]
+pub enum Step<T> {
+    /// Give these to an idle instance, then call `step` again with one less. Never empty.
+    Run(Batch<T>),
+    /// Call `step` at this time, unless something else happens first. Always later than the `now` of the call.
+    SleepUntil(u64),
+    /// Nothing to do before the next push or completion.
+    Idle,
+}
+
+/// Waiting requests of one model, and the rules by which they leave.
+pub struct Scheduler<T: Waiting> {
+    queue: Queue<T>,
+    sizes: Sizes,
+    /// D, in ns.
+    delay_ns: u64,
+    dynamic: bool,
+    strict: Option<Strict<T>>,
+    /// Requests to gather before anything happens, 0 once they have.
+    gather: usize,
+    /// Latest time seen: callers on several threads may read their clocks in one order and get here in another.
+    now: u64,
+    waiter: Waiter,
+    costs: Costs,
+}
+
+impl<T: Waiting> Scheduler<T> {
+    /// A scheduler with nothing queued and nothing learned.
+    pub fn new(config: Config) -> Self {
+        let is_dynamic = config.dynamic.is_some();
+        let dynamic = config.dynamic.unwrap_or_default();
+        Self {
+            sizes: Sizes::new(config.max_batch_size, &dynamic.preferred),
+            delay_ns: dynamic.max_queue_delay_us.saturating_mul(1000),
+            dynamic: is_dynamic,
+            strict: (config.strict_delay && is_dynamic).then(|| Strict::new(config.instances, dynamic.may_prefetch())),
+            gather: if is_dynamic { config.delay_scheduler as usize } else { 0 },
+            now: 0,
+            waiter: Waiter::default(),
+            costs: Costs::default(),
+            queue: Queue::new(if is_dynamic { dynamic } else { Dynamic::default() }),
+        }
+    }
+
+    /// Accepts a request. `priority` and `timeout_us` are the request's parameters, 0 when it has none; both are ignored
+    /// where the configuration gives them no meaning.
+    ///
+    /// # Errors
+    /// The queue of its level is full; the request comes back.
+    pub fn push(&mut self, now: u64, priority: u64, timeout_us: u64, request: T) -> Result<(), (Refusal, T)> {
+        let now = self.advance(now);
+        self.queue.push(now, priority, timeout_us, request)?;
+        if self.delay_ns != 0 {
+            self.waiter.arrived(now);
+        }
+        Ok(())
+    }
+
+    /// What to do now, given how many instances are idle. Call again until it returns no `Run`. Requests that will not run
+    /// are appended to `dropped`.
+    pub fn step(&mut self, now: u64, idle_instances: u32, dropped: &mut Vec<(Drop, T)>) -> Step<T> {
+        let now = self.advance(now);
+        if self.gather > 0 {
+            if self.queue.len() < self.gather {
+                return Step::Idle;
+            }
+            self.gather = 0;
+        }
+        if let Some(strict) = &mut self.strict {
+            return strict.step(now, idle_instances, self.delay_ns, &self.sizes, &mut self.queue, dropped);
+        }
+        while !self.queue.is_empty() {
+            let deadline = self.queue.next_deadline();
+            if deadline <= now {
+                self.queue.expire(now, dropped);
+                continue;
+            }
+            if idle_instances == 0 {
+                self.waiter.forget();
+                return sleep_until(deadline);
+            }
+            let prefix = match self.choose(now, idle_instances, deadline) {
+                Ok(prefix) => prefix,
+                Err(until) => return Step::SleepUntil(until),
+            };
+            let mut batch = Batch::new();
+            self.queue.take(prefix.entries, dropped, |entry| batch.push(entry.request));
+            if !batch.is_empty() {
+                return Step::Run(batch);
+            }
+        }
+        self.waiter.forget();
+        Step::Idle
+    }
+
+    /// What an idle instance should take, or until when to wait.
+    fn choose(&mut self, now: u64, idle: u32, deadline: u64) -> Result<Prefix, u64> {
+        let alone = Prefix { entries: 1, requests: 1, rows: 0 };
+        // Nothing to join, and nothing that waiting could bring.
+        if !self.dynamic || self.sizes.max == 1 || (self.queue.len() == 1 && (self.delay_ns == 0 || idle > 1)) {
+            self.waiter.forget();
+            return Ok(alone);
+        }
+        let Some(first) = self.queue.iter().find(|e| !e.request.is_cancelled()) else {
+            return Ok(Prefix { entries: self.queue.len(), ..alone });
+        };
+        let class = first.request.class();
+        // Sizes the user chose are his business; among the others none is taken that measurements speak against.
+        let worth = self.costs.rows_worth(class).filter(|&rows| !self.sizes.chosen && rows < self.sizes.max);
+        let capped = worth.map(|rows| Sizes::new(rows, &[]));
+        let sizes = capped.as_ref().unwrap_or(&self.sizes);
+        let found = scan(sizes, None, self.queue.iter());
+        let exceeded = self.delay_ns != 0 && now.saturating_sub(found.oldest) >= self.delay_ns;
+        let outlook = |line| Outlook {
+            now,
+            requests: found.pending.requests,
+            rows: found.pending.rows,
+            rows_wanted: sizes.next_preferred(found.pending.rows).unwrap_or(0),
+            latest: found.oldest.saturating_add(self.delay_ns),
+            deadline,
+            line,
+        };
+        let best = found.best.filter(|_| !exceeded);
+        if best.is_some() || exceeded || found.send_now || idle > 1 || self.delay_ns == 0 {
+            if self.waiter.is_waiting() {
+                let outlook = outlook(self.costs.line(class));
+                self.waiter.end(&outlook);
+            }
+            return Ok(best.unwrap_or(found.pending));
+        }
+        let outlook = outlook(self.costs.line(class));
+        self.waiter.decide(&outlook).map_or(Ok(found.pending), Err)
+    }
+
+    /// Learns from a finished execution: what it cost decides which sizes and which waits pay.
+    pub fn observe(&mut self, class: u64, rows: u32, duration_ns: u64) {
+        self.costs.observe(class, rows, duration_ns);
+    }
+
+    /// Learned duration of an execution, ns; `None` before there is enough to go by.
+    pub fn predicted_ns(&self, class: u64, rows: u32) -> Option<u64> {
+        self.costs.predict(class, rows)
+    }
+
+    /// Drops every cancelled request, wherever it waits (S-41). Costs a look at each.
+    pub fn remove_cancelled(&mut self, dropped: &mut Vec<(Drop, T)>) {
+        self.queue.remove_cancelled(dropped);
+        if let Some(strict) = &mut self.strict {
+            strict.remove_cancelled(dropped);
+        }
+    }
+
+    /// Requests waiting.
+    pub fn len(&self) -> usize {
+        self.queue.len() + self.strict.as_ref().map_or(0, Strict::len)
+    }
+
+    /// Nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Hands back every waiting request, cancelled ones included: the model stops.
+    pub fn drain_all(&mut self, out: &mut Vec<T>) {
+        if let Some(strict) = &mut self.strict {
+            strict.drain(out);
+        }
+        self.queue.drain(out);
+        self.waiter.forget();
+    }
+
+    fn advance(&mut self, now: u64) -> u64 {
+        self.now = self.now.max(now);
+        self.now
+    }
+}
+
+/// Sleeps to a deadline, if there is one.
+pub(crate) fn sleep_until<T>(deadline: u64) -> Step<T> {
+    if deadline == u64::MAX { Step::Idle } else { Step::SleepUntil(deadline) }
+}

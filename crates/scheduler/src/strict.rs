@@ -1,0 +1,158 @@
+//! Triton's own formation (3.2 steps 1–4, decision order included), for `--strict-batching-delay`.
+//!
+//! Batches are *payloads*: handed over, but until an instance takes them or they are saturated, arrivals are appended.
+//! With policies a payload is formed only for an idle instance, otherwise up to two per instance ahead (S-07).
+//!
+//! Triton also merges open payloads that follow each other when an instance takes one. There is nothing to merge here: a
+//! batcher starts a new payload only when the last one is saturated or taken, so at most one is open.
+
+use crate::form::{Prefix, Sizes, scan};
+use crate::queue::{Entry, Queue};
+use crate::scheduler::{Batch, sleep_until};
+use crate::{Drop, Step, Waiting};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// A batch that no instance has taken yet.
+struct Payload<T> {
+    entries: SmallVec<[Entry<T>; 1]>,
+    rows: u32,
+    saturated: bool,
+}
+
+/// The payloads formed ahead.
+pub(crate) struct Strict<T> {
+    payloads: VecDeque<Payload<T>>,
+    /// `None`: only for an idle instance.
+    ahead_max: Option<usize>,
+}
+
+/// What one run of the formation came to.
+enum Formed {
+    /// Something moved, or a payload was closed: look again.
+    Progress,
+    Nothing,
+    WaitUntil(u64),
+}
+
+impl<T: Waiting> Strict<T> {
+    pub fn new(instances: u32, may_prefetch: bool) -> Self {
+        let ahead_max = may_prefetch.then_some(instances.max(1) as usize * 2);
+        Self { payloads: VecDeque::new(), ahead_max }
+    }
+
+    /// Requests in payloads.
+    pub fn len(&self) -> usize {
+        self.payloads.iter().map(|p| p.entries.len()).sum()
+    }
+
+    pub fn drain(&mut self, out: &mut Vec<T>) {
+        out.extend(self.payloads.drain(..).flat_map(|p| p.entries).map(|e| e.request));
+    }
+
+    pub fn remove_cancelled(&mut self, dropped: &mut Vec<(Drop, T)>) {
+        for payload in &mut self.payloads {
+            if payload.entries.iter().any(|e| e.request.is_cancelled()) {
+                for entry in std::mem::take(&mut payload.entries) {
+                    if entry.request.is_cancelled() {
+                        payload.rows -= entry.rows;
+                        dropped.push((Drop::Cancelled, entry.request));
+                    } else {
+                        payload.entries.push(entry);
+                    }
+                }
+            }
+        }
+        self.payloads.retain(|p| !p.entries.is_empty());
+    }
+
+    pub fn step(
+        &mut self,
+        now: u64,
+        idle: u32,
+        delay_ns: u64,
+        sizes: &Sizes,
+        queue: &mut Queue<T>,
+        dropped: &mut Vec<(Drop, T)>,
+    ) -> Step<T> {
+        loop {
+            if queue.next_deadline() <= now {
+                queue.expire(now, dropped);
+            }
+            if idle > 0 && !self.payloads.is_empty() {
+                self.remove_cancelled(dropped);
+                if let Some(payload) = self.payloads.pop_front() {
+                    return Step::Run(payload.entries.into_iter().map(|e| e.request).collect::<Batch<T>>());
+                }
+            }
+            match self.form(now, idle, delay_ns, sizes, queue, dropped) {
+                Formed::Progress => {}
+                Formed::Nothing => return sleep_until(queue.next_deadline()),
+                Formed::WaitUntil(at) => return Step::SleepUntil(at.min(queue.next_deadline())),
+            }
+        }
+    }
+
+    fn form(
+        &mut self,
+        now: u64,
+        idle: u32,
+        delay_ns: u64,
+        sizes: &Sizes,
+        queue: &mut Queue<T>,
+        dropped: &mut Vec<(Drop, T)>,
+    ) -> Formed {
+        let slot_free = match self.ahead_max {
+            Some(max) => self.payloads.len() < max,
+            None => idle > 0 && self.payloads.is_empty(),
+        };
+        if queue.is_empty() || !slot_free {
+            return Formed::Nothing;
+        }
+        let open = self.payloads.back_mut().filter(|p| !p.saturated);
+        let first = open.as_ref().and_then(|p| p.entries.first().map(|e| (&e.request, p.rows)));
+        let found = scan(sizes, first, queue.iter());
+        let open_rows = first.map_or(0, |(_, rows)| rows);
+        let rows = open_rows.saturating_add(found.pending.rows);
+        let exceeded = delay_ns != 0 && now.saturating_sub(found.oldest) >= delay_ns;
+
+        // The decision order of 3.2 step 4, first match wins.
+        let (send, saturated) = match found.best {
+            Some(best) if !exceeded => (best, found.saturated || delay_ns == 0),
+            _ if found.pending.requests == 0 => (Prefix::default(), found.saturated),
+            _ if found.send_now || rows >= sizes.max_preferred() => (found.pending, true),
+            _ if exceeded || delay_ns == 0 => (found.pending, found.saturated),
+            _ if open_rows != 0 && !sizes.is_preferred(open_rows) => (found.pending, found.saturated),
+            _ => return Formed::WaitUntil(found.oldest.saturating_add(delay_ns)),
+        };
+
+        let Some(payload) = open else {
+            if send.requests == 0 {
+                // Nothing but cancelled requests.
+                queue.remove_cancelled(dropped);
+                return Formed::Progress;
+            }
+            let mut payload = Payload { entries: SmallVec::new(), rows: 0, saturated };
+            payload.append(send, queue, dropped);
+            if !payload.entries.is_empty() {
+                self.payloads.push_back(payload);
+            }
+            return Formed::Progress;
+        };
+        payload.saturated = saturated;
+        if send.requests == 0 && !saturated {
+            queue.remove_cancelled(dropped);
+        }
+        payload.append(send, queue, dropped);
+        Formed::Progress
+    }
+}
+
+impl<T: Waiting> Payload<T> {
+    fn append(&mut self, prefix: Prefix, queue: &mut Queue<T>, dropped: &mut Vec<(Drop, T)>) {
+        queue.take(prefix.entries, dropped, |entry| {
+            self.rows += entry.rows;
+            self.entries.push(entry);
+        });
+    }
+}
