@@ -1,0 +1,68 @@
+"""Fixtures: the repositories, one long-lived server for most tests, and a factory for tests that need their own."""
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from clients import KINDS, connect
+from server import ROOT, Server
+
+NODE = shutil.which("node") or "node"
+
+
+@pytest.fixture(scope="session")
+def repositories(tmp_path_factory):
+    """Directory with the repositories `main`, `small` and `broken`."""
+    out = tmp_path_factory.mktemp("models")
+    subprocess.run([NODE, os.path.join(ROOT, "test/models/generate.mjs"), str(out)], check=True)
+    return out
+
+
+@pytest.fixture(scope="session")
+def server(repositories, tmp_path_factory):
+    """The server that tests share. It must be as healthy after the last test as before the first."""
+    before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    one = Server(
+        repositories / "main",
+        "--allow-client-shm=true",
+        "--metrics-config=histogram_latencies=true",
+        log=tmp_path_factory.mktemp("log") / "server.log",
+    )
+    yield one
+    # A server that a test killed would otherwise only show as errors in whatever ran next.
+    assert one.process.poll() is None, f"the shared server ended by itself:\n{one.tail()}"
+    assert one.stop() == 0, one.tail()
+    left = set(os.listdir("/dev/shm")) - before if os.path.isdir("/dev/shm") else set()
+    assert not left, f"left behind in /dev/shm: {sorted(left)}"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a private server: `start(repository, *flags)`. Ended after the test."""
+    running = []
+
+    def go(repository, *flags, **options):
+        one = Server(repository, *flags, log=tmp_path / f"server{len(running)}.log", **options)
+        running.append(one)
+        return one
+
+    yield go
+    for one in running:
+        one.stop()
+
+
+@pytest.fixture(params=KINDS)
+def client(request, server):
+    """Each of tritonclient's four clients in turn, behind one interface."""
+    one = connect(request.param, server)
+    yield one
+    one.close()
+
+
+@pytest.fixture(params=["http", "grpc"])
+def transport(request, server):
+    """The two synchronous clients: enough where only the transport makes a difference."""
+    one = connect(request.param, server)
+    yield one
+    one.close()

@@ -1,0 +1,125 @@
+"""A server process on free loopback ports."""
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+COMMAND = [shutil.which("node") or "node", os.path.join(ROOT, "dist/cli/main.js")]
+START_SECONDS = 30
+
+
+def free_ports(count):
+    """Ports nobody listens on. All are held at once, so that they differ."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        return [s.getsockname()[1] for s in sockets]
+    finally:
+        for s in sockets:
+            s.close()
+
+
+class Server:
+    """Starts on construction and returns when `/v2/health/live` answers. `stop` sends SIGTERM to the process started here."""
+
+    def __init__(self, repository, *flags, log, wait=True, env=None):
+        self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
+        self.log = str(log)
+        command = COMMAND + [
+            f"--model-repository={repository}",
+            "--http-address=127.0.0.1",
+            "--grpc-address=127.0.0.1",
+            "--metrics-address=127.0.0.1",
+            f"--http-port={self.http_port}",
+            f"--grpc-port={self.grpc_port}",
+            f"--metrics-port={self.metrics_port}",
+            *flags,
+        ]
+        self.command = shlex.join(command)
+        self.started = time.monotonic()
+        with open(self.log, "wb") as sink:
+            self.process = subprocess.Popen(
+                command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}
+            )
+        if wait:
+            self.wait_live()
+
+    @property
+    def http(self):
+        return f"127.0.0.1:{self.http_port}"
+
+    @property
+    def grpc(self):
+        return f"127.0.0.1:{self.grpc_port}"
+
+    def wait_live(self):
+        end = self.started + START_SECONDS
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the server ended with {self.process.returncode}:\n{self.command}\n{self.tail()}")
+            try:
+                # Any answer will do: health may be restricted.
+                self.get("/v2/health/live", check=False)
+                return
+            except OSError:
+                time.sleep(0.01)
+        self.stop()
+        raise RuntimeError(f"the server was not live after {START_SECONDS} s:\n{self.command}\n{self.tail()}")
+
+    def tail(self, lines=40):
+        with open(self.log, errors="replace") as f:
+            return "".join(f.readlines()[-lines:])
+
+    def output(self):
+        with open(self.log, errors="replace") as f:
+            return f.read()
+
+    def request(self, method, path, body=None, headers=(), port=None):
+        """(status, headers, body) over plain urllib: for what tritonclient does not send."""
+        req = urllib.request.Request(
+            f"http://127.0.0.1:{port or self.http_port}{path}", data=body, headers=dict(headers), method=method
+        )
+        try:
+            with urllib.request.urlopen(req, timeout=30) as r:
+                return r.status, r.headers, r.read()
+        except urllib.error.HTTPError as e:
+            return e.code, e.headers, e.read()
+
+    def get(self, path, check=True, **options):
+        status, _, body = self.request("GET", path, **options)
+        assert not check or status == 200, (status, body)
+        return body
+
+    def json(self, path):
+        return json.loads(self.get(path))
+
+    def metrics(self):
+        """Series name with labels → value."""
+        text = self.get("/metrics", port=self.metrics_port).decode()
+        rows = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, value in rows}
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def wait(self, seconds=30):
+        return self.process.wait(seconds)
+
+    def stop(self):
+        """Exit code of an orderly stop; -9 when it had to be killed."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(5)
+        return self.process.returncode
