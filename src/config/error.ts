@@ -1,34 +1,30 @@
 /**
- * The one error of this layer, and how it is printed. Code decides behaviour; the text is Triton's where Triton has one.
+ * The errors of this layer. Code decides behaviour; the text is Triton's where Triton has one.
  */
-import type { ErrorCode } from '../native/contract.js'
-
-/** Triton's names of the codes, as they stand in front of a text in the repository index and in a load failure. */
-const CODE_NAMES: Record<ErrorCode, string> = {
-  UNKNOWN: 'Unknown',
-  INTERNAL: 'Internal',
-  NOT_FOUND: 'Not found',
-  INVALID_ARG: 'Invalid argument',
-  UNAVAILABLE: 'Unavailable',
-  UNSUPPORTED: 'Unsupported',
-  ALREADY_EXISTS: 'Already exists',
-  CANCELLED: 'Cancelled',
-}
+import { ServerError } from '../native/errors.js'
 
 /** A configuration that cannot be served, or that could not be read. */
-export class ConfigError extends Error {
-  readonly code: ErrorCode
+export class ConfigError extends ServerError {}
 
-  constructor(code: ErrorCode, message: string) {
-    super(message)
-    this.name = 'ConfigError'
-    this.code = code
+/** A text that is no configuration, with the place of the mistake. Lines and columns start at 1. */
+export class ConfigSyntaxError extends ConfigError {
+  readonly path: string
+  readonly line: number
+  readonly column: number
+  /** The parser's reason, without the place and the hint. */
+  readonly reason: string
+  /** What was probably meant; empty when nothing comes close. */
+  readonly hint: string
+
+  constructor(path: string, line: number, column: number, reason: string, hint: string) {
+    // Clients match on the part before the path; the rest is for whoever has to mend the file.
+    super('INTERNAL', `failed to read text proto from ${path}: ${line}:${column}: ${reason}${hint === '' ? '' : ` ${hint}`}`)
+    this.path = path
+    this.line = line
+    this.column = column
+    this.reason = reason
+    this.hint = hint
   }
-}
-
-/** `<Code string>: <text>`, the form of a whole status. */
-export function statusText(code: ErrorCode, message: string): string {
-  return `${CODE_NAMES[code]}: ${message}`
 }
 
 /** What nearly every validation rule throws. */

@@ -1,0 +1,79 @@
+/**
+ * Fills inputs, outputs, `max_batch_size` and the scheduler from what an ONNX file says about itself. Only ever adds: what the
+ * configuration says stays, and is compared with the file later, by `checkAgainstModel`.
+ */
+import { create } from '@bufbuild/protobuf'
+import type { TensorIo } from '../native/contract.js'
+import { copy } from './binary.js'
+import { invalid, noLog, type Log } from './error.js'
+import {
+  ModelDynamicBatchingSchema,
+  ModelInputSchema,
+  ModelOutputSchema,
+  ModelTensorReshapeSchema,
+  type DataType,
+  type ModelConfig,
+  type ModelTensorReshape,
+} from './generated/model_config_pb.js'
+
+/** Inputs and outputs of a model file. */
+export interface ModelIo {
+  inputs: TensorIo[]
+  outputs: TensorIo[]
+}
+
+/** `max_batch_size` of a model that can batch and does not say how much. */
+export const DEFAULT_MAX_BATCH_SIZE = 4
+
+/**
+ * Completes a configuration from its model file.
+ *
+ * @param defaultMaxBatchSize backend setting `default-max-batch-size`
+ * @throws {ConfigError} INVALID_ARG when batching is asked of a model that cannot batch
+ */
+export function completeFromModel(config: ModelConfig, io: ModelIo, defaultMaxBatchSize = DEFAULT_MAX_BATCH_SIZE, log: Log = noLog): ModelConfig {
+  if ((config.input.length > 0 || config.batchInput.length > 0) && config.output.length > 0) {
+    log('info', `skipping model configuration auto-complete for '${config.name}': inputs and outputs already specified`)
+    return config
+  }
+  const full = copy(config)
+  // An initialiser that may be overridden is an input to the graph, but nothing a request has to know of.
+  const inputs = io.inputs.filter((tensor) => !tensor.optional)
+  completeBatching(full, [...inputs, ...io.outputs].every(canBatch), defaultMaxBatchSize, log)
+
+  if (full.input.length === 0) full.input = inputs.map((tensor) => create(ModelInputSchema, describe(tensor, full.maxBatchSize)))
+  if (full.output.length === 0) full.output = io.outputs.map((tensor) => create(ModelOutputSchema, describe(tensor, full.maxBatchSize)))
+  return full
+}
+
+function canBatch(tensor: TensorIo): boolean {
+  return tensor.shape[0] === -1
+}
+
+function completeBatching(config: ModelConfig, capable: boolean, defaultMaxBatchSize: number, log: Log): void {
+  if (!capable) {
+    if (config.maxBatchSize === 0) return
+    throw invalid(`autofill failed for model '${config.name}': model does not support batching while non-zero max_batch_size is specified`)
+  }
+  if (config.maxBatchSize === 0) {
+    config.maxBatchSize = Math.max(0, defaultMaxBatchSize)
+    // The reference's spelling, which log filters know.
+    log(
+      'warning',
+      `autofilled max_batch_size to ${config.maxBatchSize} for model '${config.name}' since batching is supporrted but no max_batch_size is specified in model ` +
+        'configuration. Must specify max_batch_size to utilize autofill with a larger max batch size',
+    )
+  }
+  if (config.maxBatchSize > 1 && config.schedulingChoice.case === undefined) {
+    config.schedulingChoice = { case: 'dynamicBatching', value: create(ModelDynamicBatchingSchema) }
+  }
+}
+
+function describe(tensor: TensorIo, maxBatchSize: number): { name: string; dataType: DataType; dims: bigint[]; reshape?: ModelTensorReshape } {
+  const dims = (maxBatchSize > 0 ? tensor.shape.slice(1) : tensor.shape).map(BigInt)
+  // Numbers of `inference.DataType`; 0, which fails validation, for what it cannot express.
+  const base = { name: tensor.name, dataType: tensor.datatype as DataType }
+  if (dims.length > 0) return { ...base, dims }
+  // Dims may not be empty, so a scalar is shown as a vector of one; with batching the model needs the shape without it.
+  return maxBatchSize > 0 ? { ...base, dims: [1n], reshape: create(ModelTensorReshapeSchema) } : { ...base, dims: [1n] }
+}

@@ -1,0 +1,136 @@
+/**
+ * Fills `name`, `backend`, `platform` and `default_model_filename` from what is there: the directory name, the other three
+ * fields, and the files of the first subdirectory. Runs always, also with auto-complete off; reads no model.
+ */
+import { readdirSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { copy } from './binary.js'
+import { invalid } from './error.js'
+import type { ModelConfig } from './generated/model_config_pb.js'
+
+/** Entries of a directory, links followed. */
+export type Listing = ReadonlyMap<string, 'file' | 'directory'>
+
+/**
+ * Takes the name of the directory where the configuration has none.
+ *
+ * @throws {ConfigError} when it has another one
+ */
+export function adoptName(config: ModelConfig, directoryName: string): ModelConfig {
+  if (config.name !== '' && config.name !== directoryName) {
+    throw invalid(`unexpected directory name '${directoryName}' for model '${config.name}', directory name must equal model name`)
+  }
+  const named = copy(config)
+  named.name = directoryName
+  return named
+}
+
+/** Entries of the model directory's first subdirectory in byte order (`10` before `2`, and `configs` if nothing comes before). */
+export function listFirstDirectory(modelDirectory: string): Listing {
+  const first = [...list(modelDirectory)]
+    .filter(([, kind]) => kind === 'directory')
+    .map(([name]) => name)
+    .sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)))[0]
+  return first === undefined ? new Map() : list(join(modelDirectory, first))
+}
+
+function list(directory: string): Listing {
+  const entries = new Map<string, 'file' | 'directory'>()
+  let names: string[]
+  try {
+    names = readdirSync(directory)
+  } catch {
+    // Gone since it was listed: the same as empty, the load will say so.
+    return entries
+  }
+  for (const name of names) {
+    const stat = statSync(join(directory, name), { throwIfNoEntry: false })
+    if (stat !== undefined) entries.set(name, stat.isDirectory() ? 'directory' : 'file')
+  }
+  return entries
+}
+
+/** A framework as the files show it. Several rows may belong to one backend; the first is its default. */
+interface Rule {
+  backend: string
+  /** What `platform` is filled with. */
+  platform: string
+  /** Further spellings of the platform that give the backend away. */
+  aliases: string[]
+  file: string
+  kind: 'file' | 'directory' | 'any'
+}
+
+const TENSORFLOW: Rule[] = [
+  { backend: 'tensorflow', platform: 'tensorflow_savedmodel', aliases: [], file: 'model.savedmodel', kind: 'directory' },
+  { backend: 'tensorflow', platform: 'tensorflow_graphdef', aliases: [], file: 'model.graphdef', kind: 'file' },
+]
+
+const RULES: Rule[] = [
+  { backend: 'tensorrt', platform: 'tensorrt_plan', aliases: [], file: 'model.plan', kind: 'file' },
+  { backend: 'onnxruntime', platform: 'onnxruntime_onnx', aliases: [], file: 'model.onnx', kind: 'any' },
+  { backend: 'openvino', platform: '', aliases: [], file: 'model.xml', kind: 'any' },
+  { backend: 'pytorch', platform: 'pytorch_libtorch', aliases: ['libtorch'], file: 'model.pt', kind: 'any' },
+  { backend: 'pytorch', platform: 'torch_aoti', aliases: [], file: 'model.pt2', kind: 'any' },
+  { backend: 'python', platform: '', aliases: [], file: 'model.py', kind: 'any' },
+]
+
+/**
+ * Completes backend, platform and file name, each from the others or from the files.
+ *
+ * @param files entries of the first subdirectory, `listFirstDirectory`
+ * @throws {ConfigError} INVALID_ARG when nothing says which backend serves the model
+ */
+export function inferBackend(config: ModelConfig, files: Listing, modelName: string): ModelConfig {
+  const found = copy(config)
+  if (inferTensorflow(found, files)) return found
+
+  for (const rule of RULES) {
+    if (found.backend === '' && matches(rule, found, files)) found.backend = rule.backend
+    if (found.backend !== rule.backend) continue
+    const own = RULES.filter((r) => r.backend === found.backend)
+    const fitting = own.find((r) => (found.platform !== '' && r.platform === found.platform) || (found.platform === '' && r.file === found.defaultModelFilename))
+    const chosen = fitting ?? own.find((r) => found.platform === '' && found.defaultModelFilename === '' && exists(r, files)) ?? own[0] ?? rule
+    if (found.platform === '') found.platform = chosen.platform
+    if (found.defaultModelFilename === '') found.defaultModelFilename = chosen.file
+    return found
+  }
+
+  if (found.backend === '' && found.platform === '' && found.defaultModelFilename === '') {
+    const dot = modelName.indexOf('.')
+    if (dot < 0) {
+      throw invalid(
+        `Invalid model name: Could not determine backend for model '${modelName}' with no backend in model configuration. ` +
+          "Expected model name of the form 'model.<backend_name>'.",
+      )
+    }
+    found.backend = modelName.slice(dot + 1)
+    found.defaultModelFilename = `model.${found.backend}`
+  }
+  return found
+}
+
+/** TensorFlow is the other way round: the platform decides, and a backend alone is not enough to fill it. */
+function inferTensorflow(config: ModelConfig, files: Listing): boolean {
+  if (config.platform === '' && (config.backend === '' || config.backend === 'tensorflow')) {
+    const named = TENSORFLOW.find((r) => r.file === config.defaultModelFilename)
+    const there = config.defaultModelFilename === '' ? TENSORFLOW.find((r) => exists(r, files)) : undefined
+    config.platform = (named ?? there)?.platform ?? ''
+  }
+  const rule = TENSORFLOW.find((r) => r.platform === config.platform)
+  if (rule === undefined) return false
+  if (config.backend === '') config.backend = rule.backend
+  if (config.defaultModelFilename === '') config.defaultModelFilename = rule.file
+  return true
+}
+
+function matches(rule: Rule, config: ModelConfig, files: Listing): boolean {
+  if (config.platform !== '' && (config.platform === rule.platform || rule.aliases.includes(config.platform))) return true
+  if (config.defaultModelFilename === rule.file) return true
+  return config.platform === '' && config.defaultModelFilename === '' && exists(rule, files)
+}
+
+function exists(rule: Rule, files: Listing): boolean {
+  const kind = files.get(rule.file)
+  return kind !== undefined && (rule.kind === 'any' || kind === rule.kind)
+}

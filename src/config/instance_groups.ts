@@ -1,0 +1,67 @@
+/**
+ * Resolves `instance_group` to what will run: kinds without AUTO, counts, names, GPU lists. Runs at load, so a mistake here is a
+ * failure of the version and not of the poll.
+ */
+import { create } from '@bufbuild/protobuf'
+import { copy } from './binary.js'
+import { invalid } from './error.js'
+import { ModelInstanceGroup_Kind as Kind, ModelInstanceGroupSchema, type ModelConfig, type ModelInstanceGroup } from './generated/model_config_pb.js'
+
+/** The accelerators of this machine, as far as placement is concerned. */
+export interface Devices {
+  /** Ids of the usable GPUs. */
+  gpus: number[]
+  /** Whether this server can use GPUs at all. */
+  gpuSupport: boolean
+  /** Lowest CUDA compute capability that counts as usable. */
+  minComputeCapability: number
+}
+
+export const NO_GPUS: Devices = { gpus: [], gpuSupport: false, minComputeCapability: 0 }
+
+/** Backends that run two instances on CPU unless told otherwise. */
+const TWO_ON_CPU = new Set(['onnxruntime', 'tensorflow'])
+
+/** Fills and checks the instance groups. An ensemble has none and is returned as it is. */
+export function resolveInstanceGroups(config: ModelConfig, devices: Devices): ModelConfig {
+  if (config.platform === 'ensemble') return config
+  const resolved = copy(config)
+  if (resolved.instanceGroup.length === 0) {
+    // The only group that is named without an index.
+    resolved.instanceGroup.push(create(ModelInstanceGroupSchema, { name: config.name }))
+  }
+  resolved.instanceGroup.forEach((group, index) => resolve(group, index, resolved, devices))
+  for (const group of resolved.instanceGroup) check(group, resolved, devices)
+  return resolved
+}
+
+function resolve(group: ModelInstanceGroup, index: number, config: ModelConfig, devices: Devices): void {
+  if (group.name === '') group.name = `${config.name}_${index}`
+  if (group.kind === Kind.AUTO) {
+    const usable = devices.gpus.length > 0 && group.gpus.every((id) => devices.gpus.includes(id))
+    group.kind = usable ? Kind.GPU : Kind.CPU
+  }
+  if (group.count < 1) group.count = group.kind === Kind.CPU && TWO_ON_CPU.has(config.backend) ? 2 : 1
+  if (group.kind === Kind.GPU && group.gpus.length === 0) group.gpus.push(...devices.gpus)
+}
+
+function check(group: ModelInstanceGroup, config: ModelConfig, devices: Devices): void {
+  const where = `instance group ${group.name} of model ${config.name}`
+  if (group.kind === Kind.MODEL && group.gpus.length > 0) throw invalid(`${where} has kind KIND_MODEL but specifies one or more GPUs`)
+  if (group.kind === Kind.CPU && group.gpus.length > 0) throw invalid(`${where} has kind KIND_CPU but specifies one or more GPUs`)
+  if (group.kind === Kind.GPU) {
+    if (!devices.gpuSupport) throw invalid(`${where} has kind KIND_GPU but server does not support GPUs`)
+    if (devices.gpus.length === 0) throw invalid(`${where} has kind KIND_GPU but no GPUs are available`)
+    const unknown = group.gpus.find((id) => !devices.gpus.includes(id))
+    if (unknown !== undefined) {
+      throw invalid(
+        `${where} specifies invalid or unsupported gpu id ${unknown}. GPUs with at least the minimum required CUDA compute ` +
+          `compatibility of ${devices.minComputeCapability.toFixed(6)} are: ${devices.gpus.join(', ')}`,
+      )
+    }
+  }
+  if (group.profile.length > 0 && config.platform !== 'tensorrt_plan') {
+    // The missing space is the reference's, and clients match on it.
+    throw invalid(`${where} and platform ${config.platform}specifies profile field which is only supported for TensorRT models`)
+  }
+}

@@ -1,0 +1,172 @@
+/**
+ * Reads a configuration from JSON: the load parameter `config`, and what a backend sends back.
+ *
+ * Protobuf JSON rules, widened as in the reference: names in snake_case or lowerCamelCase, enum values in any case,
+ * 64-bit integers as numbers or strings. Nothing is merged with a file, and an unknown key is an error.
+ */
+import { ScalarType, type DescEnum, type DescField, type DescMessage } from '@bufbuild/protobuf'
+import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
+import { invalid } from './error.js'
+import type { ModelConfig } from './generated/model_config_pb.js'
+import { ModelConfigSchema } from './generated/model_config_pb.js'
+import { JsonNumber, JsonSyntaxError, readJson, type JsonValue } from './json_value.js'
+import { emptyConfig } from './pbtxt.js'
+
+/**
+ * Reads a configuration in JSON form. The output of `toTritonJson` is accepted unchanged.
+ *
+ * @throws {ConfigError} INVALID_ARG `Invalid config override: …`
+ */
+export function parseJsonConfig(text: string): ModelConfig {
+  const config = emptyConfig()
+  try {
+    readMessage(reflect(ModelConfigSchema, config), readJson(text), '')
+  } catch (error) {
+    if (error instanceof Mismatch || error instanceof JsonSyntaxError) throw invalid(`Invalid config override: ${error.message}`)
+    throw error
+  }
+  return config
+}
+
+/** JSON that is well formed but no `ModelConfig`. */
+class Mismatch extends Error {}
+
+const INTEGER_RANGES: Partial<Record<ScalarType, [bigint, bigint, string]>> = {
+  [ScalarType.INT32]: [-2147483648n, 2147483647n, 'TYPE_INT32'],
+  [ScalarType.UINT32]: [0n, 4294967295n, 'TYPE_UINT32'],
+  [ScalarType.INT64]: [-9223372036854775808n, 9223372036854775807n, 'TYPE_INT64'],
+  [ScalarType.UINT64]: [0n, 18446744073709551615n, 'TYPE_UINT64'],
+}
+
+function readMessage(message: ReflectMessage, value: JsonValue, path: string): void {
+  if (!(value instanceof Map)) throw mismatch(path, value, message.desc.typeName)
+  for (const [key, item] of value) {
+    const field = message.desc.fields.find((f) => f.name === key || f.jsonName === key)
+    if (field === undefined) throw new Mismatch(`${at(path)}${key}: Cannot find field.`)
+    if (item === null) continue
+    const inner = path === '' ? field.name : `${path}.${field.name}`
+    if (field.oneof !== undefined && message.oneofCase(field.oneof) !== undefined) {
+      throw new Mismatch(`(${inner}): oneof field '${field.oneof.name}' is already set. Cannot set '${field.name}'`)
+    }
+    readField(message, field, item, inner)
+  }
+}
+
+function readField(message: ReflectMessage, field: DescField, value: JsonValue, path: string): void {
+  switch (field.fieldKind) {
+    case 'message': {
+      const part = message.isSet(field) ? message.get(field) : reflect(field.message)
+      readMessage(part, value, path)
+      return message.set(field, part)
+    }
+    case 'list': {
+      if (!Array.isArray(value)) throw mismatch(path, value, 'List')
+      const list = message.get(field)
+      // A key in both spellings counts once, the later one.
+      list.clear()
+      return value.forEach((item, index) => list.add(readItem(field, item, `${path}[${index}]`)))
+    }
+    case 'map': {
+      if (!(value instanceof Map)) throw mismatch(path, value, 'Map')
+      const map = message.get(field)
+      for (const [key, item] of value) {
+        // Maps are plain objects in memory, where this one key is no property.
+        if (key === '__proto__') throw mismatch(path, key, 'map key')
+        map.set(readMapKey(field.mapKey, key, path), readItem(field, item, `${path}["${key}"]`))
+      }
+      return
+    }
+    case 'enum':
+      return message.set(field, readEnum(field.enum, value, path))
+    case 'scalar':
+      return message.set(field, readScalar(field.scalar, value, path))
+  }
+}
+
+function readItem(field: DescField & { fieldKind: 'list' | 'map' }, value: JsonValue, path: string): unknown {
+  const desc: DescMessage | undefined = field.message
+  if (desc !== undefined) {
+    const part = reflect(desc)
+    readMessage(part, value, path)
+    return part
+  }
+  if (field.enum !== undefined) return readEnum(field.enum, value, path)
+  return readScalar(field.scalar as ScalarType, value, path)
+}
+
+function readMapKey(type: ScalarType, key: string, path: string): unknown {
+  return type === ScalarType.STRING ? key : readScalar(type, key, path)
+}
+
+function readEnum(desc: DescEnum, value: JsonValue, path: string): number {
+  if (value instanceof JsonNumber) return Number(readInteger(ScalarType.INT32, value, path))
+  const name = typeof value === 'string' ? value.toUpperCase().replaceAll('-', '_') : null
+  const found = desc.values.find((v) => v.name === name)
+  if (found === undefined) throw mismatch(path, value, desc.typeName)
+  return found.number
+}
+
+function readScalar(type: ScalarType, value: JsonValue, path: string): unknown {
+  switch (type) {
+    case ScalarType.STRING:
+      if (typeof value !== 'string') throw mismatch(path, value, 'TYPE_STRING')
+      // Half a surrogate pair has no UTF-8 form.
+      if (Buffer.from(value).toString() !== value) throw mismatch(path, value, 'TYPE_STRING')
+      return value
+    case ScalarType.BOOL:
+      if (typeof value !== 'boolean') throw mismatch(path, value, 'TYPE_BOOL')
+      return value
+    case ScalarType.FLOAT:
+      return readFloat(value, path, 'TYPE_FLOAT', 3.4028234663852886e38)
+    case ScalarType.DOUBLE:
+      return readFloat(value, path, 'TYPE_DOUBLE', Number.MAX_VALUE)
+    case ScalarType.INT64:
+    case ScalarType.UINT64:
+      return readInteger(type, value, path)
+    default:
+      return Number(readInteger(type, value, path))
+  }
+}
+
+function readInteger(type: ScalarType, value: JsonValue, path: string): bigint {
+  const [min, max, name] = INTEGER_RANGES[type] ?? [0n, 0n, String(type)]
+  const text = value instanceof JsonNumber ? value.text : value
+  if (typeof text !== 'string') throw mismatch(path, value, name)
+  const number = integerOf(text)
+  if (number === null || number < min || number > max) throw mismatch(path, value, name)
+  return number
+}
+
+/** `12`, `-3`, and whole numbers in other spellings: `1.0`, `5e3`. */
+function integerOf(text: string): bigint | null {
+  // 21 characters hold every 64-bit integer; more would only cost time.
+  if (/^-?[0-9]{1,20}$/.test(text)) return BigInt(text)
+  const number = /^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$/.test(text) ? Number(text) : Number.NaN
+  return Number.isSafeInteger(number) ? BigInt(number) : null
+}
+
+function readFloat(value: JsonValue, path: string, type: string, max: number): number {
+  const text = value instanceof JsonNumber ? value.text : value
+  if (text === 'NaN') return Number.NaN
+  if (text === 'Infinity') return Number.POSITIVE_INFINITY
+  if (text === '-Infinity') return Number.NEGATIVE_INFINITY
+  const number = typeof text === 'string' && text.trim() !== '' ? Number(text) : Number.NaN
+  if (!(Math.abs(number) <= max)) throw mismatch(path, value, type)
+  return type === 'TYPE_FLOAT' ? Math.fround(number) : number
+}
+
+function mismatch(path: string, value: JsonValue, type: string): Mismatch {
+  return new Mismatch(`(${path === '' ? 'root' : path}): invalid value ${show(value)} for type ${type}`)
+}
+
+function at(path: string): string {
+  return path === '' ? '' : `(${path}) `
+}
+
+/** A value as an error shows it: short, whatever it is. */
+function show(value: JsonValue): string {
+  if (value instanceof JsonNumber) return value.text.slice(0, 40)
+  if (value instanceof Map) return 'Object'
+  if (Array.isArray(value)) return 'List'
+  return JSON.stringify(value).slice(0, 80)
+}

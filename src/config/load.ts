@@ -1,0 +1,116 @@
+/**
+ * The two moments at which a configuration is made: when its directory is polled, and when a version's file has been opened.
+ */
+import { existsSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { create } from '@bufbuild/protobuf'
+import { copy } from './binary.js'
+import { checkAgainstModel } from './check_model.js'
+import { completeFromModel, DEFAULT_MAX_BATCH_SIZE, type ModelIo } from './complete.js'
+import { ConfigError, ConfigSyntaxError, invalid, noLog, type Log } from './error.js'
+import { ModelTransactionPolicySchema, type ModelConfig } from './generated/model_config_pb.js'
+import { adoptName, inferBackend, listFirstDirectory } from './infer_backend.js'
+import { resolveInstanceGroups, type Devices } from './instance_groups.js'
+import { parseJsonConfig } from './json_in.js'
+import { readText } from './labels.js'
+import { normalise } from './normalise.js'
+import { emptyConfig, parsePbtxt } from './pbtxt.js'
+import { validate } from './validate.js'
+import { validateInitialStates } from './validate_scheduling.js'
+
+/** A larger configuration file is refused unread. The largest in the wild are some hundred KiB of generated steps. */
+export const CONFIG_BYTES_MAX = 16 * 1024 * 1024
+
+export interface ConfigFlags {
+  /** Off with `--disable-auto-complete-config`. */
+  autoComplete: boolean
+  /** `--model-config-name`, or null. */
+  configName: string | null
+}
+
+export interface LoadedConfig {
+  config: ModelConfig
+  /** The file it was read from; null when there is none, or it came with the load request. */
+  path: string | null
+  /** Whether anybody provided a configuration, be it an empty one. */
+  provided: boolean
+}
+
+/**
+ * Reads the configuration file of a model directory: `configs/<configName>.pbtxt`, else `config.pbtxt`, else an empty one.
+ *
+ * @throws {ConfigError} INTERNAL for a file that cannot be read or parsed, and for a missing one when auto-complete is off
+ */
+export function loadConfigFile(modelDirectory: string, flags: ConfigFlags, log: Log = noLog): LoadedConfig {
+  const custom = flags.configName === null ? null : join(modelDirectory, 'configs', `${flags.configName}.pbtxt`)
+  const path = custom !== null && existsSync(custom) ? custom : join(modelDirectory, 'config.pbtxt')
+  const stat = statSync(path, { throwIfNoEntry: false })
+  if (stat === undefined && flags.autoComplete) return { config: emptyConfig(), path: null, provided: false }
+  if (stat !== undefined && stat.size > CONFIG_BYTES_MAX) {
+    throw new ConfigError('INTERNAL', `failed to read text proto from ${path}: ${stat.size} bytes, at most ${CONFIG_BYTES_MAX} are read`)
+  }
+  try {
+    return { config: parsePbtxt(readText(path), path), path, provided: true }
+  } catch (error) {
+    if (error instanceof ConfigSyntaxError) log('error', `Error parsing text-format inference.ModelConfig: ${error.line}:${error.column}: ${error.reason}`)
+    throw error
+  }
+}
+
+/**
+ * A model's configuration as polling sees it: read, named, with a backend, normalised and valid as far as that can be told.
+ *
+ * @param name the model's name, which is that of its directory unless the repository was registered with another one
+ * @param overrideJson the load parameter `config`, which replaces the file; null when there is none
+ */
+export function pollConfig(modelDirectory: string, name: string, flags: ConfigFlags, overrideJson: string | null = null, log: Log = noLog): LoadedConfig {
+  const loaded = overrideJson === null ? loadConfigFile(modelDirectory, flags, log) : { config: parseJsonConfig(overrideJson), path: null, provided: true }
+  const named = adoptName(loaded.config, name)
+  const config = normalise(inferBackend(named, listFirstDirectory(modelDirectory), name))
+  validate(config, { io: !flags.autoComplete }, log)
+  return { ...loaded, config }
+}
+
+export interface FinishContext {
+  flags: ConfigFlags
+  /** `LoadedConfig.provided`; taken as true when left out. */
+  provided?: boolean
+  /** `--backend-config` pairs of the model's backend. */
+  settings: readonly { key: string; value: string }[]
+  devices: Devices
+  /** For an ensemble: whether a composing model is decoupled. */
+  composingDecoupled?: boolean
+}
+
+/**
+ * The effective configuration of a version: completed from its file, resolved for this machine, and checked against the file.
+ *
+ * @param io what the opened file says about itself; null for a backend that serves whatever the configuration says
+ */
+export function finishConfig(config: ModelConfig, io: ModelIo | null, context: FinishContext, log: Log = noLog): ModelConfig {
+  let full = config
+  if (context.flags.autoComplete) {
+    if (io !== null) full = completeFromModel(config, io, defaultMaxBatchSize(context.settings), log)
+    else if (context.provided === false) throw new ConfigError('NOT_FOUND', `model configuration is not provided for model '${config.name}'`)
+  }
+  full = normalise(full)
+  validate(full, { io: true }, log)
+  if (full.schedulingChoice.case === 'sequenceBatching') validateInitialStates(full.schedulingChoice.value)
+  if (full.schedulingChoice.case === 'ensembleScheduling') {
+    const ensemble = copy(full)
+    // An ensemble is decoupled when something in it is; what its own configuration says does not count.
+    ensemble.modelTransactionPolicy = create(ModelTransactionPolicySchema, { decoupled: context.composingDecoupled ?? false })
+    return ensemble
+  }
+  full = resolveInstanceGroups(full, context.devices)
+  if (io !== null) checkAgainstModel(full, io)
+  return full
+}
+
+function defaultMaxBatchSize(settings: FinishContext['settings']): number {
+  const value = settings.findLast((s) => s.key === 'default-max-batch-size')?.value
+  if (value === undefined) return DEFAULT_MAX_BATCH_SIZE
+  const number = /^\s*[+-]?[0-9]+$/.test(value) ? Number(value) : Number.NaN
+  if (!Number.isInteger(number) || Math.abs(number) > 2147483647) throw invalid(`failed to convert '${value}' to integral number`)
+  return number
+}

@@ -1,0 +1,333 @@
+/**
+ * Reads `config.pbtxt`: protobuf text format, driven by the descriptor of `ModelConfig`.
+ *
+ * Written here because the library's reader follows another dialect: it refuses repeated singular fields, has no line
+ * numbers, and its words are not the ones people search for. Writing text is not done here at all.
+ *
+ * Nesting is bounded by the message types, none of which contains itself.
+ */
+import { create, ScalarType, type DescEnum, type DescField, type DescMessage } from '@bufbuild/protobuf'
+import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
+import { ConfigSyntaxError } from './error.js'
+import { ModelConfigSchema, type ModelConfig } from './generated/model_config_pb.js'
+import { LexError, Lexer, type Token } from './pbtxt_lexer.js'
+import { nearest } from './suggest.js'
+
+/** A configuration with nothing in it, what a missing file stands for. */
+export function emptyConfig(): ModelConfig {
+  return create(ModelConfigSchema)
+}
+
+/**
+ * Reads a configuration in text form.
+ *
+ * @param path only names the file in errors
+ * @throws {ConfigSyntaxError} INTERNAL `failed to read text proto from <path>: <line>:<column>: <reason>` and a hint
+ */
+export function parsePbtxt(text: string, path: string): ModelConfig {
+  const config = emptyConfig()
+  try {
+    new Parser(text, path).parseTop(reflect(ModelConfigSchema, config))
+  } catch (error) {
+    if (error instanceof LexError) throw new ConfigSyntaxError(path, error.line, error.column, error.message, '')
+    throw error
+  }
+  return config
+}
+
+type Add = (value: unknown) => void
+type MessageKind = DescField & { message: DescMessage }
+
+const INT32_MAX = 2147483647n
+const INT64_MAX = 9223372036854775807n
+const UINT32_MAX = 4294967295n
+const UINT64_MAX = 18446744073709551615n
+
+class Parser {
+  private readonly lexer: Lexer
+  private readonly path: string
+  private current: Token
+
+  constructor(text: string, path: string) {
+    this.lexer = new Lexer(text)
+    this.path = path
+    this.current = this.lexer.next()
+  }
+
+  parseTop(message: ReflectMessage): void {
+    while (this.current.kind !== 'end') this.field(message, null)
+  }
+
+  private field(message: ReflectMessage, opened: Token | null): void {
+    const desc = message.desc
+    if (this.looksAt('[')) this.extension(desc)
+    const token = this.current
+    if (token.kind !== 'identifier') this.fail(token, `Expected identifier, got: ${token.text}`, unclosedHint(token, opened))
+    this.advance()
+    const field = desc.fields.find((f) => f.name === token.text)
+    if (field === undefined) this.fail(token, `Message type "${desc.typeName}" has no field named "${token.text}".`, fieldHint(desc, token.text))
+    if (field.fieldKind === 'map') {
+      this.take(':')
+      this.values(true, () => this.mapEntry(message, field))
+    } else if (isMessage(field)) {
+      this.take(':')
+      if (field.fieldKind === 'list') {
+        const list = message.get(field)
+        this.values(true, () => {
+          const item = reflect(field.message)
+          this.message(item)
+          list.add(item)
+        })
+      } else {
+        this.values(false, () => {
+          // A block given twice merges with the first one, unless another member of its oneof came in between.
+          const part = (message.isSet(field) ? message.get(field) : reflect(field.message)) as ReflectMessage
+          message.set(field, part)
+          this.message(part)
+        })
+      }
+    } else {
+      this.expect(':')
+      if (field.fieldKind === 'list') {
+        const list = message.get(field)
+        this.values(true, () => this.scalar(field, (value) => list.add(value)))
+      } else {
+        this.values(false, () => this.scalar(field, (value) => message.set(field, value)))
+      }
+    }
+    if (!this.take(';')) this.take(',')
+  }
+
+  /** One value, or a bracketed list of them where the field repeats. */
+  private values(repeats: boolean, one: () => void): void {
+    if (!repeats || !this.take('[')) return one()
+    if (this.take(']')) return
+    for (;;) {
+      one()
+      if (this.take(']')) return
+      this.expect(',')
+    }
+  }
+
+  private message(message: ReflectMessage): void {
+    const opened = this.current
+    const close = this.take('<') ? '>' : '}'
+    if (close === '}') this.expect('{')
+    while (!this.looksAt('>') && !this.looksAt('}')) this.field(message, opened)
+    this.expect(close)
+  }
+
+  /** `{ key: … value: … }` in any order and with either part missing; entries look like messages but have no type of their own. */
+  private mapEntry(message: ReflectMessage, field: DescField & { fieldKind: 'map' }): void {
+    const opened = this.current
+    const entryType = `${field.parent.typeName}.${pascal(field.name)}Entry`
+    let key: unknown = mapKeyDefault(field.mapKey)
+    let value: unknown = field.mapKind === 'message' ? reflect(field.message) : field.mapKind === 'enum' ? 0 : ''
+    const close = this.take('<') ? '>' : '}'
+    if (close === '}') this.expect('{')
+    while (!this.looksAt('>') && !this.looksAt('}')) {
+      const token = this.current
+      if (token.kind !== 'identifier') this.fail(token, `Expected identifier, got: ${token.text}`, unclosedHint(token, opened))
+      this.advance()
+      if (token.text === 'key') {
+        this.expect(':')
+        this.scalarOf('key', field.mapKey, null, (v) => (key = v))
+      } else if (token.text === 'value') {
+        if (field.mapKind === 'message') {
+          this.take(':')
+          this.message(value as ReflectMessage)
+        } else {
+          this.expect(':')
+          this.scalarOf('value', field.mapKind === 'scalar' ? field.scalar : null, field.mapKind === 'enum' ? field.enum : null, (v) => (value = v))
+        }
+      } else {
+        this.fail(token, `Message type "${entryType}" has no field named "${token.text}".`, 'A map entry has the fields "key" and "value".')
+      }
+      if (!this.take(';')) this.take(',')
+    }
+    this.expect(close)
+    // Maps are plain objects in memory, where this one key is no property.
+    if (key === '__proto__') this.fail(opened, `Map key "__proto__" is not supported.`, '')
+    message.get(field).set(key, value)
+  }
+
+  private scalar(field: DescField, add: Add): void {
+    const scalar = field.fieldKind === 'scalar' || (field.fieldKind === 'list' && field.listKind === 'scalar') ? field.scalar : null
+    const desc = field.fieldKind === 'enum' || (field.fieldKind === 'list' && field.listKind === 'enum') ? field.enum : null
+    this.scalarOf(field.name, scalar, desc, add)
+  }
+
+  private scalarOf(name: string, scalar: ScalarType | null, desc: DescEnum | null | undefined, add: Add): void {
+    if (desc) return add(this.enumeration(name, desc))
+    switch (scalar) {
+      case ScalarType.STRING:
+        return add(this.string(name))
+      case ScalarType.BOOL:
+        return add(this.boolean(name))
+      case ScalarType.FLOAT:
+        return add(Math.fround(clampToFloat(this.float())))
+      case ScalarType.DOUBLE:
+        return add(this.float())
+      case ScalarType.UINT32:
+        return add(Number(this.unsigned(UINT32_MAX)))
+      case ScalarType.UINT64:
+        return add(this.unsigned(UINT64_MAX))
+      case ScalarType.INT64:
+        return add(this.signed(INT64_MAX))
+      case ScalarType.INT32:
+        return add(Number(this.signed(INT32_MAX)))
+      default:
+        throw new Error(`inference.ModelConfig has a scalar type that the text reader does not know: ${scalar} in ${name}`)
+    }
+  }
+
+  private string(name: string): string {
+    const first = this.current
+    if (first.kind !== 'string') this.fail(first, `Expected string, got: ${first.text}`, 'Strings stand in quotes.')
+    const parts: Uint8Array[] = []
+    while (this.current.kind === 'string') {
+      parts.push(this.current.bytes)
+      this.advance()
+    }
+    try {
+      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.concat(parts))
+    } catch {
+      return this.fail(first, `String field "${name}" contains invalid UTF-8.`, '')
+    }
+  }
+
+  private boolean(name: string): boolean {
+    const token = this.current
+    if (token.kind === 'integer') return this.unsigned(1n) === 1n
+    if (token.kind !== 'identifier') this.fail(token, `Expected identifier, got: ${token.text}`, 'A boolean is true or false, without quotes.')
+    this.advance()
+    if (token.text === 'true' || token.text === 'True' || token.text === 't') return true
+    if (token.text === 'false' || token.text === 'False' || token.text === 'f') return false
+    return this.fail(token, `Invalid value for boolean field "${name}". Value: "${token.text}".`, 'A boolean is true or false.')
+  }
+
+  private enumeration(name: string, desc: DescEnum): number {
+    const token = this.current
+    if (token.kind === 'integer' || this.looksAt('-')) return Number(this.signed(INT32_MAX))
+    if (token.kind !== 'identifier') {
+      this.fail(token, `Expected integer or identifier, got: ${token.text}`, token.kind === 'string' ? 'Values of an enumeration stand without quotes.' : '')
+    }
+    this.advance()
+    const value = desc.values.find((v) => v.name === token.text)
+    if (value !== undefined) return value.number
+    const near = nearest(token.text, desc.values.map((v) => v.name))
+    // People drop the common beginning: FP32 for TYPE_FP32, GPU for KIND_GPU.
+    const ending = desc.values.find((v) => v.name.endsWith(`_${token.text.toUpperCase()}`))?.name
+    return this.fail(token, `Unknown enumeration value of "${token.text}" for field "${name}".`, didYouMean(ending ?? near))
+  }
+
+  private signed(max: bigint): bigint {
+    const negative = this.take('-')
+    const value = this.unsigned(negative ? max + 1n : max)
+    return negative ? -value : value
+  }
+
+  private unsigned(max: bigint): bigint {
+    const token = this.current
+    if (token.kind !== 'integer') this.fail(token, `Expected integer, got: ${token.text}`, '')
+    const octal = token.text.length > 1 && token.text.startsWith('0') && !/^0x/i.test(token.text)
+    const value = BigInt(octal ? `0o${token.text}` : token.text)
+    if (value > max) this.fail(token, `Integer out of range (${token.text})`, '')
+    this.advance()
+    return value
+  }
+
+  private float(): number {
+    const negative = this.take('-')
+    const token = this.current
+    const value = this.floatValue(token)
+    this.advance()
+    return negative ? -value : value
+  }
+
+  private floatValue(token: Token): number {
+    if (token.kind === 'integer') {
+      if (/^0[0-9xX]/.test(token.text)) this.fail(token, `Expect a decimal number, got: ${token.text}`, '')
+      return Number(token.text)
+    }
+    if (token.kind === 'float') return Number(token.text.replace(/[fF]$/, ''))
+    const word = token.kind === 'identifier' ? token.text.toLowerCase() : ''
+    if (word === 'inf' || word === 'infinity') return Number.POSITIVE_INFINITY
+    if (word === 'nan') return Number.NaN
+    return this.fail(token, `Expected double, got: ${token.text}`, '')
+  }
+
+  private extension(desc: DescMessage): never {
+    const opening = this.current
+    this.advance()
+    let name = ''
+    while (this.current.kind === 'identifier' || this.looksAt('.') || this.looksAt('/')) {
+      name += this.current.text
+      this.advance()
+    }
+    return this.fail(opening, `Extension "${name}" is not defined or is not an extension of "${desc.typeName}".`, '')
+  }
+
+  private advance(): void {
+    this.current = this.lexer.next()
+  }
+
+  private looksAt(symbol: string): boolean {
+    return this.current.kind === 'symbol' && this.current.text === symbol
+  }
+
+  private take(symbol: string): boolean {
+    if (!this.looksAt(symbol)) return false
+    this.advance()
+    return true
+  }
+
+  private expect(symbol: string): void {
+    if (!this.take(symbol)) this.fail(this.current, `Expected "${symbol}", found "${this.current.text}".`, '')
+  }
+
+  private fail(token: Token, reason: string, hint: string): never {
+    throw new ConfigSyntaxError(this.path, token.line, token.column, reason, hint)
+  }
+}
+
+function isMessage(field: DescField): field is MessageKind & { fieldKind: 'list' | 'message' } {
+  return field.fieldKind === 'message' || (field.fieldKind === 'list' && field.listKind === 'message')
+}
+
+function mapKeyDefault(type: ScalarType): unknown {
+  if (type === ScalarType.STRING) return ''
+  return type === ScalarType.UINT64 || type === ScalarType.INT64 ? 0n : 0
+}
+
+/** A float field cannot hold more than this; larger decimals become infinity, as in the reference. */
+function clampToFloat(value: number): number {
+  return Math.abs(value) > 3.4028235677973366e38 ? Math.sign(value) * Number.POSITIVE_INFINITY : value
+}
+
+function pascal(name: string): string {
+  return name.replaceAll(/(?:^|_)([a-z0-9])/g, (_, c: string) => c.toUpperCase())
+}
+
+function didYouMean(word: string | null): string {
+  return word === null ? '' : `Did you mean "${word}"?`
+}
+
+function unclosedHint(token: Token, opened: Token | null): string {
+  return token.kind === 'end' && opened !== null ? `The block opened at ${opened.line}:${opened.column} is not closed.` : ''
+}
+
+/** A near name in the same message, else the messages that do have a field of this name: most often a brace is missing. */
+function fieldHint(desc: DescMessage, name: string): string {
+  const near = nearest(name, desc.fields.map((f) => f.name))
+  if (near !== null) return didYouMean(near)
+  const owners = [...messagesWithin(ModelConfigSchema, new Set())].filter((m) => m.fields.some((f) => f.name === name)).map((m) => m.typeName)
+  return owners.length === 0 ? '' : `It is a field of ${owners.slice(0, 3).join(', ')}.`
+}
+
+function* messagesWithin(desc: DescMessage, seen: Set<DescMessage>): Generator<DescMessage> {
+  if (seen.has(desc)) return
+  seen.add(desc)
+  yield desc
+  for (const field of desc.fields) if (field.message !== undefined) yield* messagesWithin(field.message, seen)
+}

@@ -1,0 +1,70 @@
+/**
+ * The rules of a configuration that need no model file, in the reference's order: the first mistake is the one reported.
+ *
+ * `[cfg]` rules run when the repository is polled and again at load; `[io]` rules at load, and at polling too when auto-complete
+ * is off and nothing will be filled in later.
+ */
+import { invalid, noLog, type Log } from './error.js'
+import type { ModelConfig, ModelMetrics } from './generated/model_config_pb.js'
+import { validateEnsemble } from './validate_ensemble.js'
+import { validateIo } from './validate_io.js'
+import { validateDynamicBatching, validateSequenceBatching } from './validate_scheduling.js'
+
+/** Platforms of the backends whose platform is checked; any other backend accepts any platform. */
+const PLATFORMS: Record<string, string[]> = {
+  tensorflow: ['tensorflow_graphdef', 'tensorflow_savedmodel'],
+  tensorrt: ['tensorrt_plan'],
+  onnxruntime: ['onnxruntime_onnx'],
+  pytorch: ['pytorch_libtorch', 'torch_aoti'],
+}
+
+/** The only histogram whose buckets a model may choose. */
+const CUSTOM_HISTOGRAM = 'nv_inference_first_response_histogram_ms'
+
+/**
+ * Checks a normalised configuration.
+ *
+ * @throws {ConfigError} INVALID_ARG with the text of the first rule that fails
+ */
+export function validate(config: ModelConfig, options: { io: boolean }, log: Log = noLog): void {
+  validateFields(config, log)
+  if (options.io) validateIo(config)
+}
+
+function validateFields(config: ModelConfig, log: Log): void {
+  const { name, platform, backend } = config
+  const ensemble = platform === 'ensemble'
+  if (name === '') throw invalid("model configuration must specify 'name'")
+  if (backend === '' && !ensemble) throw invalid(`unexpected platform type '${platform}' for ${name}`)
+  if (backend !== '' && ensemble) throw invalid(`Ensemble model '${name}' must have platform type 'ensemble' and empty backend type`)
+  const platforms = Object.hasOwn(PLATFORMS, backend) ? PLATFORMS[backend] : undefined
+  if (platforms !== undefined && !platforms.includes(platform)) throw invalid(`unexpected 'platform' and 'backend' pair, got:${platform}, ${backend}`)
+  if (config.maxBatchSize < 0) throw invalid(`'max_batch_size' must be non-negative value for ${name}`)
+  if (config.versionPolicy === undefined) throw invalid(`must specify 'version policy' for ${name}`)
+
+  const choice = config.schedulingChoice
+  if (choice.case === 'dynamicBatching') validateDynamicBatching(choice.value, config)
+  if (choice.case === 'sequenceBatching') validateSequenceBatching(choice.value, config)
+  if (choice.case === 'ensembleScheduling') {
+    if (!ensemble) throw invalid(`ensemble scheduling cannot be set for model '${name}' whose platform is not ensemble`)
+    validateEnsemble(choice.value, config)
+  } else if (ensemble) {
+    throw invalid(`ensemble scheduling must be set for ensemble ${name} whose platform is ensemble`)
+  }
+
+  if (config.modelTransactionPolicy?.decoupled === true && config.responseCache?.enable === true) {
+    throw invalid(`Response Cache does not currently support model ${name} with 'decoupled' transaction policy. Please disable the response cache.`)
+  }
+  if (config.modelMetrics !== undefined) validateMetrics(config.modelMetrics, log)
+}
+
+function validateMetrics(metrics: ModelMetrics, log: Log): void {
+  for (const control of metrics.metricControl) {
+    if (control.metricIdentifier === undefined) throw invalid("metric control must specify 'metric_identifier'")
+    const family = control.metricIdentifier.family
+    if (family === '') throw invalid("metric identifier must specify non-empty 'family'")
+    if (control.metricOptions.case !== 'histogramOptions') throw invalid("metric control must specify 'histogram_options'")
+    if (control.metricOptions.value.buckets.length === 0) throw invalid("histogram options must specify non-empty 'buckets'")
+    if (family !== CUSTOM_HISTOGRAM) log('warning', `Metric family '${family}' in 'metric_identifier' is not a customizable metric in Nereid.`)
+  }
+}

@@ -1,0 +1,33 @@
+/** Which versions of a model are served, of those that exist. */
+import { invalid, noLog, type Log } from './error.js'
+import type { ModelConfig } from './generated/model_config_pb.js'
+
+/**
+ * The versions that the version policy selects, ascending.
+ *
+ * @throws {ConfigError} when it selects none
+ */
+export function selectVersions(config: ModelConfig, available: readonly number[], log: Log = noLog): number[] {
+  const existing = [...new Set(available)].sort((a, b) => a - b)
+  const selected = select(config, existing, log)
+  if (selected.length === 0) throw invalid(`at least one version must be available under the version policy of model '${config.name}'`)
+  return selected
+}
+
+function select(config: ModelConfig, existing: number[], log: Log): number[] {
+  const policy = config.versionPolicy?.policyChoice
+  switch (policy?.case) {
+    case 'latest':
+      return existing.slice(Math.max(0, existing.length - policy.value.numVersions))
+    case 'specific': {
+      const wanted = new Set(policy.value.versions.map(Number))
+      for (const version of wanted) {
+        if (!existing.includes(version)) log('error', `version ${version} is specified for model '${config.name}', but the version directory is not present`)
+      }
+      return existing.filter((version) => wanted.has(version))
+    }
+    default:
+      // No policy at all does not get here: `normalise` writes latest 1. An empty policy message means all.
+      return config.versionPolicy === undefined ? existing.slice(-1) : existing
+  }
+}
