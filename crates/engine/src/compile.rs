@@ -69,16 +69,17 @@ pub(crate) fn scheduling(config: &ModelConfig, strict_delay: bool, delay_schedul
     Config {
         max_batch_size: u32::try_from(config.max_batch_size).unwrap_or(0),
         dynamic,
-        instances: instances(config),
+        instances: u32::try_from(instance_names(config).len()).unwrap_or(u32::MAX),
         strict_delay,
         delay_scheduler,
     }
 }
 
-/// Instances that get requests: passive groups are loaded but not used.
-pub(crate) fn instances(config: &ModelConfig) -> u32 {
+/// Names of the instances that get requests, `<group>_<index>`; passive groups are loaded but not used (C-15).
+pub(crate) fn instance_names(config: &ModelConfig) -> Vec<String> {
     let active = config.instance_group.iter().filter(|g| !g.passive);
-    active.map(|g| u32::try_from(g.count).unwrap_or(1).max(1)).sum::<u32>().max(1)
+    let names: Vec<_> = active.flat_map(|g| (0..g.count.max(1)).map(move |i| format!("{}_{i}", g.name))).collect();
+    if names.is_empty() { vec![format!("{}_0", config.name)] } else { names }
 }
 
 fn policy(p: Option<&ModelQueuePolicy>) -> Policy {

@@ -19,6 +19,7 @@ mod table;
 mod ticket;
 mod timer;
 mod version;
+mod warmup;
 mod wire;
 
 pub use options::{EngineOptions, MetricsOptions, ServerMetadata};

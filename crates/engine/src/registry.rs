@@ -7,6 +7,7 @@ use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
 use crate::timer::Timer;
 use crate::version::{ModelVersion, Shared, VersionParts};
+use crate::warmup;
 use arc_swap::ArcSwap;
 use backend::{Backend, ModelIo, OpenSpec};
 use bytes::Bytes;
@@ -271,6 +272,7 @@ impl Engine {
                 histogram_buckets_ms: compile::histogram_buckets_ms(&config),
             },
         );
+        warmup::run(&version, &config, &open.model_directory, &compile::instance_names(&config))?;
         self.change(|table| {
             let entry = table.models.entry(open.model.to_string()).or_default();
             let ready = VersionEntry { state: VersionState::Ready, reason: String::new(), serving: Some(version) };

@@ -251,6 +251,35 @@ impl ModelVersion {
         Ok(handle)
     }
 
+    /// Runs requests as one batch on this thread, past the scheduler; for warm-up, before the version serves. Returns how those
+    /// that failed did.
+    ///
+    /// # Errors
+    /// A request that does not fit the signature; nothing ran then.
+    pub(crate) fn execute_now(&self, instance: u32, requests: Vec<InferRequest>) -> Result<Vec<Error>> {
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let now = now_ns();
+        let mut batch = Requests::new();
+        for mut request in requests {
+            let checked = self.signature.check(&mut request)?;
+            let errors = errors.clone();
+            let reply: Reply = Box::new(move |result| {
+                if let Err(e) = result {
+                    errors.lock().push(e);
+                }
+            });
+            let place = self.run.lock().order.as_mut().map_or(0, Order::place);
+            let (key, class, ticket) = (Key::new(), 0, Arc::default());
+            batch.push(Queued(Box::new(Pending { request, checked, reply, ticket, key, class, accepted: now, place })));
+        }
+        let n = batch.len() as u64;
+        self.pending.fetch_add(n, Ordering::Relaxed);
+        self.inflight.fetch_add(n, Ordering::AcqRel);
+        self.shared.inflight.fetch_add(n, Ordering::AcqRel);
+        self.execute(instance, batch, &RunControl::new(n as u32));
+        Ok(std::mem::take(&mut *errors.lock()))
+    }
+
     /// Steps the scheduler until it has nothing more to start. Returns a batch for the caller to run itself when that is allowed
     /// and cheap; everything else goes to the pool.
     fn pump(&self, mut run: MutexGuard<'_, Run>, now: u64, may_inline: bool) -> Option<(u32, Requests)> {

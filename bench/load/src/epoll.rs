@@ -1,0 +1,104 @@
+//! The lowest floor: epoll, one thread, no HTTP library. Reads a request by its Content-Length and writes ready-made bytes.
+
+#![allow(unsafe_code)] // epoll has no safe wrapper in std; four calls, each with its reason
+
+use crate::arguments::{Arguments, Failure};
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+struct Connection {
+    stream: TcpStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    written: usize,
+}
+
+pub fn serve(a: &Arguments) -> Result<(), Failure> {
+    let body = a.file("answer")?;
+    let mut answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+    answer.extend_from_slice(&body);
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    println!("ready {}", listener.local_addr()?.port());
+
+    // SAFETY: no pointers; the result is checked before it becomes an owned descriptor.
+    let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if raw < 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    // SAFETY: `raw` was just made and belongs to nobody else.
+    let epoll = unsafe { OwnedFd::from_raw_fd(raw) };
+    let watch = |fd: RawFd, events: i32| {
+        let mut event = libc::epoll_event { events: events as u32, u64: fd as u64 };
+        // SAFETY: `epoll` and `fd` are open, and `event` lives over the call.
+        unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) }
+    };
+    watch(listener.as_raw_fd(), libc::EPOLLIN);
+    let mut connections: HashMap<RawFd, Connection> = HashMap::new();
+    let mut scratch = vec![0u8; 256 << 10];
+    let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; 64];
+    loop {
+        // SAFETY: `events` has room for 64 entries and lives over the call.
+        let n = unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), 64, -1) };
+        for event in events.iter().take(usize::try_from(n).unwrap_or(0)) {
+            let fd = event.u64 as RawFd;
+            if fd == listener.as_raw_fd() {
+                while let Ok((stream, _)) = listener.accept() {
+                    stream.set_nonblocking(true)?;
+                    stream.set_nodelay(true)?;
+                    let fd = stream.as_raw_fd();
+                    watch(fd, libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET);
+                    connections.insert(fd, Connection { stream, input: Vec::new(), output: Vec::new(), written: 0 });
+                }
+            } else if let Some(c) = connections.get_mut(&fd) {
+                if !c.turn(&answer, &mut scratch) {
+                    connections.remove(&fd);
+                }
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Reads and writes until both would block. False when the connection is over.
+    fn turn(&mut self, answer: &[u8], scratch: &mut [u8]) -> bool {
+        loop {
+            match self.stream.read(scratch) {
+                Ok(0) => return false,
+                Ok(n) => self.input.extend_from_slice(&scratch[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return false,
+            }
+        }
+        while let Some(length) = request_length(&self.input) {
+            if self.input.len() < length {
+                break;
+            }
+            self.input.drain(..length);
+            self.output.extend_from_slice(answer);
+        }
+        while self.written < self.output.len() {
+            match self.stream.write(&self.output[self.written..]) {
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return true,
+                Err(_) => return false,
+            }
+        }
+        self.output.clear();
+        self.written = 0;
+        true
+    }
+}
+
+/// Length of the first request, head and body, once its head is complete.
+fn request_length(input: &[u8]) -> Option<usize> {
+    let head = input.windows(4).position(|w| w == b"\r\n\r\n")? + 4;
+    let text = std::str::from_utf8(&input[..head]).ok()?;
+    let length = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    Some(head + length.unwrap_or(0))
+}
