@@ -1,0 +1,110 @@
+/**
+ * Answers control operations that arrived at a listener of the core: repository, trace and log settings.
+ *
+ * The core has authorised the request and checked the JSON syntax. Everything else about the arguments is decided
+ * here, so that HTTP, gRPC and the in-process API cannot differ. Each call is answered exactly once, whatever happens.
+ */
+
+import type { Logger } from '../log/index.js'
+import { ServerError, asServerError, type ControlCall, type Core } from '../native/index.js'
+import type { LoadParameters, Repository } from '../repository/index.js'
+import { isString, members, type JsonObject } from './json.js'
+import { logSettingsAnswer, updateLogSettings, type Protocol } from './log_settings.js'
+import type { TraceSettings } from './trace_settings.js'
+
+export interface ControlContext {
+  core: Core
+  repository: Repository
+  trace: TraceSettings
+  logger: Logger
+}
+
+/** Runs one operation and replies. Never throws. */
+export async function answerControl(context: ControlContext, call: ControlCall): Promise<void> {
+  let json: string
+  try {
+    json = JSON.stringify(await runControl(context, call))
+  } catch (error) {
+    const { code, message } = asServerError(error)
+    context.core.controlReply(call.id, null, code, message)
+    return
+  }
+  context.core.controlReply(call.id, json, null, '')
+}
+
+async function runControl(context: ControlContext, call: ControlCall): Promise<unknown> {
+  const { repository, trace, logger, core } = context
+  const argument = members(JSON.parse(call.argument))
+  const protocol: Protocol = argument['protocol'] === 'grpc' ? 'grpc' : 'http'
+  const model = typeof argument['model'] === 'string' ? argument['model'] : ''
+  switch (call.operation) {
+    case 'repository_index':
+      return repository.index(argument['ready'] === true)
+    case 'repository_load':
+      await repository.load(model, readLoadParameters(argument['parameters'], protocol))
+      return {}
+    case 'repository_unload':
+      // Without ensembles nothing depends on anything: `unload_dependents` has no one to take along.
+      await repository.unload(model)
+      return {}
+    case 'trace_get':
+      return trace.answer(model)
+    case 'trace_update':
+      trace.update(model, argument['settings'], protocol)
+      return trace.answer(model)
+    case 'log_get':
+      return logSettingsAnswer(logger.settings)
+    case 'log_update':
+      try {
+        updateLogSettings(logger.settings, argument['settings'], protocol)
+      } finally {
+        // Keys before a failing one stay changed.
+        core.setVerboseLevel(logger.settings.verbose)
+      }
+      return logSettingsAnswer(logger.settings)
+  }
+}
+
+/**
+ * The `parameters` of a load request.
+ *
+ * @throws {ServerError} for an unknown key, a value that is no string, or contents that are not base64.
+ */
+export function readLoadParameters(value: unknown, protocol: Protocol): LoadParameters {
+  let config: string | null = null
+  const files = new Map<string, Uint8Array>()
+  for (const [key, text] of Object.entries(requireObject(value))) {
+    if (key === 'config') {
+      isString(text)
+      config = text
+    } else if (key.startsWith('file:')) {
+      isString(text)
+      files.set(key.slice('file:'.length), decodeBase64(key, text))
+    } else if (protocol === 'grpc') {
+      throw new ServerError('INVALID_ARG', `unrecognized load parameter '${key}'.`)
+    } else {
+      isString(text)
+      throw new ServerError('INTERNAL', 'unexpected error on creating Triton parameter')
+    }
+  }
+  return { config, files }
+}
+
+function requireObject(value: unknown): JsonObject {
+  if (value === undefined || value === null) return {}
+  if (typeof value !== 'object' || Array.isArray(value)) {
+    throw new ServerError('INTERNAL', 'attempt to get members for non-object')
+  }
+  return value as JsonObject
+}
+
+/** Node skips what is not base64, so a text that decodes to fewer bytes than its length says was not. */
+function decodeBase64(key: string, text: string): Uint8Array {
+  let end = text.length
+  while (end > 0 && text[end - 1] === '=') end -= 1
+  const bytes = Buffer.from(text, 'base64')
+  if (bytes.length !== Math.floor((end * 3) / 4)) {
+    throw new ServerError('INVALID_ARG', `load parameter '${key}' is not valid base64`)
+  }
+  return bytes
+}

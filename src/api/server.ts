@@ -1,0 +1,138 @@
+/**
+ * Puts one server together: core, repository, control operations, listeners, metrics; and takes it apart again.
+ *
+ * The command line and the in-process API both stand on this; neither argv nor terminals nor exit codes are known
+ * here. Ports open after the start-up models had their chance (R-49).
+ */
+
+import type { Log } from '../config/index.js'
+import type { Logger, LogSettings } from '../log/index.js'
+import { metricsText } from '../metrics/index.js'
+import type { MetricsServer } from '../metrics/server.js'
+import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
+import { createCore, type Core, type GrpcOptions, type HttpOptions } from '../native/index.js'
+import { Repository, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
+import { answerControl } from './control.js'
+import { EXTENSIONS, SERVER_VERSION } from './identity.js'
+import { findOnnxRuntime } from './onnxruntime.js'
+import { TraceSettings, type TraceDefaults } from './trace_settings.js'
+
+export interface ServerSettings {
+  id: string
+  strictReadiness: boolean
+  strictBatchingDelay: boolean
+  httpInputBytesMax: number
+  allowClientShm: boolean
+  reactorThreads: number
+  http: HttpOptions | null
+  grpc: GrpcOptions | null
+  metrics: MetricsSettings | null
+  metricsConfig: MetricsConfig
+  trace: TraceDefaults
+  log: LogSettings
+  repository: RepositorySettings
+}
+
+/** Ports that are bound; 0 where nothing listens. */
+export interface Ports {
+  http: number
+  grpc: number
+  metrics: number
+}
+
+export interface RunningServer {
+  core: Core
+  repository: Repository
+  /** Start-up models that failed. */
+  failures: LoadFailure[]
+  /** Binds what the settings ask for. */
+  listen(): Promise<Ports>
+  /** The exposition a scrape would get now. */
+  metrics(): Promise<string>
+  /** Not ready at once; waits for requests in flight; ends everything. Resolves with the number that did not finish. */
+  stop(timeoutMs: number, progress?: (secondsLeft: number, inFlight: number) => void): Promise<number>
+}
+
+/**
+ * Creates the core and loads the start-up models. Nothing listens yet.
+ *
+ * @throws {ServerError} when the core or the repository can not be used at all.
+ */
+export async function startServer(
+  settings: ServerSettings,
+  logger: Logger,
+  observe: (event: LoadEvent) => void = () => {},
+): Promise<RunningServer> {
+  const log: Log = (level, message) => (level === 'verbose' ? logger.verbose(1, message) : logger[level](message))
+  // The core calls back only after `listen`, when everything below exists.
+  const core = createCore(
+    {
+      serverId: settings.id,
+      serverVersion: SERVER_VERSION,
+      extensions: EXTENSIONS,
+      strictReadiness: settings.strictReadiness,
+      onnxruntimeLibrary: findOnnxRuntime(),
+      strictBatchingDelay: settings.strictBatchingDelay,
+      summaryLatencies: settings.metricsConfig.summaryLatencies,
+      histogramLatencies: settings.metricsConfig.histogramLatencies,
+      summaryQuantiles: settings.metricsConfig.summaryQuantiles,
+      httpInputBytesMax: settings.httpInputBytesMax,
+      allowClientShm: settings.allowClientShm,
+    },
+    (call) => void answerControl({ core, repository, trace, logger }, call),
+    (record) => logger.record(record),
+  )
+  core.setVerboseLevel(logger.settings.verbose)
+  core.setServerState('initializing')
+  const repository = new Repository(core, settings.repository, log, observe)
+  const trace = new TraceSettings(settings.trace, (name) => repository.isServing(name))
+  let failures: LoadFailure[]
+  try {
+    failures = await repository.start()
+  } catch (error) {
+    await core.close()
+    throw error
+  }
+  core.setServerState('ready')
+  repository.startPolling()
+  const metrics = metricsText(settings, core, repository)
+  let metricsServer: MetricsServer | null = null
+
+  return {
+    core,
+    repository,
+    failures,
+    metrics,
+    async listen() {
+      const ports: Ports = { http: 0, grpc: 0, metrics: 0 }
+      const { http, grpc, reactorThreads } = settings
+      if (http !== null || grpc !== null) {
+        const bound = await core.listen({ http, grpc, reactorThreads })
+        ports.http = bound.httpPort
+        ports.grpc = bound.grpcPort
+      }
+      if (settings.metrics !== null) {
+        const { startMetricsServer } = await import('../metrics/server.js')
+        metricsServer = await startMetricsServer(settings.metrics.address, settings.metrics.port, metrics)
+        ports.metrics = metricsServer.port
+      }
+      return ports
+    },
+    async stop(timeoutMs, progress = () => {}) {
+      core.setServerState('exiting')
+      repository.stop()
+      const deadline = performance.now() + timeoutMs
+      let inFlight: number
+      for (;;) {
+        const left = Math.max(0, deadline - performance.now())
+        inFlight = await core.drain(Math.min(1000, left))
+        if (inFlight === 0 || left <= 1000) break
+        progress(Math.ceil((deadline - performance.now()) / 1000), inFlight)
+      }
+      // Last: operators watch the drain through it.
+      await metricsServer?.close()
+      await core.close()
+      return inFlight
+    },
+  }
+}

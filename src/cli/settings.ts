@@ -1,0 +1,360 @@
+/**
+ * From parsed options to the settings of every part of the server, and the rules that span several options.
+ *
+ * Pure apart from the warnings it returns; environment variables and files are not looked at.
+ */
+
+import { TRACE_DEFAULTS, TRACE_LEVELS, type TraceDefaults } from '../api/trace_settings.js'
+import type { ServerSettings } from '../api/server.js'
+import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
+import type { GrpcOptions, HttpOptions, Restriction } from '../native/contract.js'
+import { FLAGS, type Flag, type Options } from './flags.js'
+import { OptionError, badOption, type Parsed } from './parse.js'
+
+export interface Resolved {
+  settings: ServerSettings
+  exitTimeoutSecs: number
+  exitOnError: boolean
+  /** Lines for stderr before anything is logged. */
+  warnings: string[]
+  /** Given options that this release accepts and does not act on. */
+  inactive: string[]
+}
+
+/**
+ * Checks the options against each other.
+ *
+ * @throws {OptionError} with the text a user should see.
+ */
+export function resolveSettings({ options, given }: Parsed): Resolved {
+  const warnings: string[] = []
+  if (options.modelRepository.length === 0) throw new OptionError('Error: --model-repository must be specified')
+  const mode = options.modelControlMode
+  if (options.loadModel.length > 0 && mode !== 'explicit') {
+    throw new OptionError("Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
+  }
+  if (options.grpcUseSsl || options.grpcUseSslMutual) {
+    const flag = options.grpcUseSslMutual ? 'grpc-use-ssl-mutual' : 'grpc-use-ssl'
+    throw badOption(flag, 'TLS is not in this release; put a TLS proxy in front, or leave the option out.')
+  }
+  if (given.has('response-cache-byte-size') && given.has('cache-config')) {
+    throw new OptionError(
+      'Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide one or the other.',
+    )
+  }
+  checkForms(options)
+  const http = httpOptions(options)
+  const grpc = grpcOptions(options)
+  const metrics = metricsSettings(options)
+  checkCollisions(http, grpc, metrics)
+  const trace = traceDefaults(options, warnings)
+  const settings: ServerSettings = {
+    id: options.id,
+    strictReadiness: options.strictReadiness,
+    strictBatchingDelay: options.strictBatchingDelay,
+    httpInputBytesMax: options.httpMaxInputSize,
+    allowClientShm: options.allowClientShm,
+    reactorThreads: options.reactorThreads,
+    http,
+    grpc,
+    metrics,
+    metricsConfig: readMetricsConfig(options.metricsConfig, warnings),
+    trace,
+    log: {
+      file: options.logFile,
+      info: options.logInfo,
+      warning: options.logWarning,
+      error: options.logError,
+      verbose: options.logVerbose,
+      format: options.logFormat,
+    },
+    repository: {
+      paths: options.modelRepository,
+      mode,
+      pollSecs: mode === 'poll' ? options.repositoryPollSecs : 0,
+      loadModels: options.loadModel,
+      configName: options.modelConfigName === '' ? null : options.modelConfigName,
+      autoComplete: autoComplete(options, warnings),
+      loadThreads: options.modelLoadThreadCount,
+      loadRetries: options.modelLoadRetryCount,
+      backendConfig: options.backendConfig.map(readBackendConfig),
+      minComputeCapability: options.minSupportedComputeCapability,
+    },
+  }
+  const table: readonly Flag[] = FLAGS
+  const inactive = table.filter((f) => f.state === 'accepted' && given.has(f.name)).map((f) => f.name)
+  return { settings, exitTimeoutSecs: options.exitTimeoutSecs, exitOnError: options.exitOnError, warnings, inactive }
+}
+
+function autoComplete(options: Options, warnings: string[]): boolean {
+  const strict = options.strictModelConfig
+  if (strict !== null) {
+    warnings.push(
+      "Warning: '--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.",
+    )
+    if (!strict && options.disableAutoCompleteConfig) {
+      warnings.push(
+        "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of '--disable-auto-complete-config'!",
+      )
+    }
+  }
+  return !(options.disableAutoCompleteConfig || strict === true)
+}
+
+function httpOptions(options: Options): HttpOptions | null {
+  if (!options.allowHttp) return null
+  return {
+    address: options.httpAddress,
+    port: options.httpPort,
+    reusePort: options.reuseHttpPort,
+    headerForwardPattern: options.httpHeaderForwardPattern,
+    restrictions: readRestrictions('http-restricted-api', options.httpRestrictedApi, ''),
+  }
+}
+
+function grpcOptions(options: Options): GrpcOptions | null {
+  if (!options.allowGrpc) return null
+  return {
+    address: options.grpcAddress,
+    port: options.grpcPort,
+    reusePort: options.reuseGrpcPort,
+    headerForwardPattern: options.grpcHeaderForwardPattern,
+    restrictions: readRestrictions('grpc-restricted-protocol', options.grpcRestrictedProtocol, 'triton-grpc-protocol-'),
+    inferResponseCompressionLevel: options.grpcInferResponseCompressionLevel,
+    keepaliveTimeMs: options.grpcKeepaliveTime,
+    keepaliveTimeoutMs: options.grpcKeepaliveTimeout,
+    keepalivePermitWithoutCalls: options.grpcKeepalivePermitWithoutCalls,
+    http2MaxPingsWithoutData: options.grpcHttp2MaxPingsWithoutData,
+    http2MinRecvPingIntervalWithoutDataMs: options.grpcHttp2MinRecvPingIntervalWithoutData,
+    http2MaxPingStrikes: options.grpcHttp2MaxPingStrikes,
+    maxConnectionAgeMs: options.grpcMaxConnectionAge,
+    maxConnectionAgeGraceMs: options.grpcMaxConnectionAgeGrace,
+  }
+}
+
+function metricsSettings(options: Options): MetricsSettings | null {
+  if (!options.allowMetrics) return null
+  return {
+    address: options.metricsAddress === '' ? options.httpAddress : options.metricsAddress,
+    port: options.metricsPort,
+    cpu: options.allowCpuMetrics,
+    intervalMs: options.metricsIntervalMs,
+    pinnedPoolBytes: options.pinnedMemoryPoolByteSize,
+  }
+}
+
+function checkCollisions(http: HttpOptions | null, grpc: GrpcOptions | null, metrics: MetricsSettings | null): void {
+  const endpoints = [
+    ['HTTP', http],
+    ['GRPC', grpc],
+    ['Metrics', metrics],
+  ] as const
+  const taken = new Map<string, string>()
+  for (const [name, at] of endpoints) {
+    // Port 0 is a different free port each time.
+    if (at === null || at.port === 0) continue
+    const where = `${at.address}:${at.port}`
+    const other = taken.get(where)
+    if (other !== undefined) {
+      throw new OptionError(
+        `The server cannot listen to ${other} requests and ${name} requests at the same address and port ${where}`,
+      )
+    }
+    taken.set(where, name)
+  }
+}
+
+const RESTRICTABLE = new Set([
+  'health',
+  'metadata',
+  'inference',
+  'shared-memory',
+  'model-config',
+  'model-repository',
+  'statistics',
+  'trace',
+  'logging',
+])
+
+/** `<api>,<api>:<key>=<value>` groups; an API may be in one group only. */
+function readRestrictions(flag: string, groups: readonly string[], keyPrefix: string): Restriction[] {
+  const seen = new Set<string>()
+  return groups.map((text) => {
+    const match = /^([^:=]+):([^=]+)=(.*)$/s.exec(text)
+    if (match === null) {
+      throw badOption(flag, `--${flag} option format is '<api>,<api>,...:<key>=<value>'. Got ${text}`)
+    }
+    const [, list = '', key = '', value = ''] = match
+    const apis = list.split(',')
+    for (const api of apis) {
+      if (!RESTRICTABLE.has(api)) throw badOption(flag, `unknown restricted api '${api}' `)
+      if (seen.has(api)) {
+        throw badOption(flag, `restricted api '${api}' can not be specified in multiple config groups`)
+      }
+      seen.add(api)
+    }
+    return { apis, key: keyPrefix + key, value }
+  })
+}
+
+/** Forms of options whose contents nobody uses yet: a launch script with a typo should hear of it now. */
+function checkForms(options: Options): void {
+  for (const text of options.cacheConfig) {
+    if (!/^[^,=]+,[^=]+=/.test(text)) {
+      const form = 'option format is <cache name>,<setting>=<value>.'
+      throw badOption('cache-config', `No cache specified. --cache-config ${form} Got ${text}`)
+    }
+  }
+  for (const text of options.rateLimitResource) {
+    if (!/^[^:]+:\d+(:\d+)?$/.test(text)) {
+      const form = "option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'."
+      throw badOption('rate-limit-resource', `--rate-limit-resource ${form} Got ${text}`)
+    }
+  }
+  for (const text of options.hostPolicy) {
+    if (!/^[^,=]+,[^=]+=/.test(text)) {
+      const form = "option format is '<policy name>,<setting>=<value>'."
+      throw badOption('host-policy', `--host-policy ${form} Got ${text}`)
+    }
+  }
+}
+
+/** `[<backend>,]<setting>=<value>`. */
+function readBackendConfig(text: string): { backend: string | null; key: string; value: string } {
+  const equals = text.indexOf('=')
+  const comma = text.indexOf(',')
+  const named = comma >= 0 && (equals < 0 || comma < equals)
+  if (named && (comma === 0 || equals < 0 || equals === comma + 1 || equals === text.length - 1)) {
+    const form = "option format is '<backend name>,<setting>=<value>'."
+    throw badOption('backend-config', `--backend-config ${form} Got ${text}`)
+  }
+  if (!named && (equals <= 0 || equals === text.length - 1)) {
+    const form = 'option format is <backend name>,<setting>=<value> or <setting>=<value>.'
+    throw badOption('backend-config', `No backend specified. --backend-config ${form} Got ${text}`)
+  }
+  return {
+    backend: named ? text.slice(0, comma) : null,
+    key: text.slice(named ? comma + 1 : 0, equals),
+    value: text.slice(equals + 1),
+  }
+}
+
+const QUANTILES = '0.5:0.05,0.9:0.01,0.95:0.001,0.99:0.001,0.999:0.001'
+
+function readMetricsConfig(settings: readonly string[], warnings: string[]): MetricsConfig {
+  const config: MetricsConfig = {
+    counterLatencies: true,
+    histogramLatencies: false,
+    summaryLatencies: false,
+    summaryQuantiles: readQuantiles(QUANTILES, warnings),
+  }
+  const switches: Record<string, 'counterLatencies' | 'histogramLatencies' | 'summaryLatencies'> = {
+    counter_latencies: 'counterLatencies',
+    histogram_latencies: 'histogramLatencies',
+    summary_latencies: 'summaryLatencies',
+  }
+  for (const text of settings) {
+    const match = /^([^=,]+)=(.+)$/s.exec(text)
+    if (match === null) {
+      throw badOption('metrics-config', `--metrics-config option format is <setting>=<value>. Got ${text}`)
+    }
+    const [, key = '', value = ''] = match
+    const field = switches[key]
+    // Only the exact words count; anything else leaves the default (O 1.1).
+    if (field !== undefined && (value === 'true' || value === 'false')) config[field] = value === 'true'
+    if (key === 'summary_quantiles') {
+      const quantiles = readQuantiles(value.replace(/^"(.*)"$/, '$1'), warnings)
+      if (quantiles.length > 0) config.summaryQuantiles = quantiles
+    }
+  }
+  return config
+}
+
+function readQuantiles(text: string, warnings: string[]): { quantile: number; error: number }[] {
+  const pairs: { quantile: number; error: number }[] = []
+  for (const pair of text.split(',')) {
+    const colon = pair.indexOf(':')
+    if (colon < 0) {
+      warnings.push(
+        `Invalid option: [${pair}]. No ':' delimiter found. Expected format is <quantile>:<error>`,
+      )
+      continue
+    }
+    // Longest numeric prefix, as the reference reads them: `0.0.1` is 0.
+    const quantile = Number.parseFloat(pair.slice(0, colon))
+    const error = Number.parseFloat(pair.slice(colon + 1))
+    if (Number.isFinite(quantile) && Number.isFinite(error)) pairs.push({ quantile, error })
+  }
+  return pairs
+}
+
+/** `--trace-config` and the deprecated forms; a new-form value wins (O 3.1). */
+function traceDefaults(options: Options, warnings: string[]): TraceDefaults {
+  const trace: TraceDefaults = { ...TRACE_DEFAULTS, levels: [], exporter: [] }
+  const exporter = new Map([
+    ['bsp_max_queue_size', '2048'],
+    ['bsp_schedule_delay', '5000'],
+    ['bsp_max_export_batch_size', '512'],
+  ])
+  const fresh = new Set<string>()
+  const bad = (text: string, why: string): OptionError => new OptionError(`Bad option: "--trace-config ${text}".\n${why}`)
+  const levels = new Set<string>()
+  for (const text of options.traceConfig) {
+    const match = /^(?:([^,=]*),)?([^,=]*)(?:=(.*))?$/s.exec(text)
+    const [, mode, key = '', value = ''] = match ?? []
+    if (key === '' || value === '') {
+      const form = '<trace mode>,<setting>=<value>'
+      throw mode === undefined
+        ? bad(text, `No trace mode specified. --trace-config option format is ${form} or <setting>=<value>. Got ${text}`)
+        : bad(text, `--trace-config option format is '${form}'. Got ${text}`)
+    }
+    const integer = (): number => {
+      if (!/^[+-]?\d+$/.test(value)) throw bad(text, `Invalid option value. Got ${value}`)
+      return Number(value)
+    }
+    fresh.add(mode === undefined ? key : `${mode},${key}`)
+    if (mode === 'opentelemetry') exporter.set(key, value)
+    else if (mode === 'triton' && key === 'file') trace.file = value
+    else if (mode === 'triton' && key === 'log-frequency') trace.logFrequency = integer()
+    else if (mode !== undefined) continue
+    else if (key === 'mode') {
+      if (value !== 'triton' && value !== 'opentelemetry') {
+        const modes = 'Available options are "triton" and "opentelemetry"'
+        throw bad(text, `invalid value for trace mode option: ${value}. ${modes}`)
+      }
+      trace.mode = value
+    } else if (key === 'level') for (const level of readTraceLevel(value, (why) => bad(text, why))) levels.add(level)
+    else if (key === 'rate') trace.rate = integer()
+    else if (key === 'count') trace.count = integer()
+  }
+  const old = <T>(name: string, key: string, value: T | null, set: (value: T) => void): void => {
+    if (value === null || (Array.isArray(value) && value.length === 0) || value === '') return
+    if (fresh.has(key)) {
+      const short = key.slice(key.indexOf(',') + 1)
+      warnings.push(`Warning: Overriding deprecated '--${name}' in favor of provided ${short} value in --trace-config!`)
+    } else {
+      warnings.push(`Warning: '--${name}' has been deprecated and will be removed in future releases. Please use '--trace-config' instead.`)
+      set(value)
+    }
+  }
+  old('trace-file', 'triton,file', options.traceFile, (file) => (trace.file = file))
+  old('trace-rate', 'rate', options.traceRate, (rate) => (trace.rate = rate))
+  old('trace-count', 'count', options.traceCount, (count) => (trace.count = count))
+  old('trace-log-frequency', 'triton,log-frequency', options.traceLogFrequency, (n) => (trace.logFrequency = n))
+  old('trace-level', 'level', options.traceLevel, (given) => {
+    for (const level of given) for (const one of readTraceLevel(level, (why) => badOption('trace-level', why))) levels.add(one)
+  })
+  trace.levels = TRACE_LEVELS.filter((level) => levels.has(level))
+  trace.exporter = [...exporter].sort(([a], [b]) => EXPORTER_ORDER.indexOf(a) - EXPORTER_ORDER.indexOf(b))
+  return trace
+}
+
+const EXPORTER_ORDER = ['url', 'resource', 'bsp_max_queue_size', 'bsp_schedule_delay', 'bsp_max_export_batch_size']
+
+function readTraceLevel(text: string, bad: (why: string) => OptionError): string[] {
+  const level = text.toUpperCase()
+  if (level === 'OFF' || level === 'FALSE') return []
+  if (['TIMESTAMPS', 'TRUE', 'ON', 'MIN', 'MAX'].includes(level)) return ['TIMESTAMPS']
+  if (level === 'TENSORS') return ['TENSORS']
+  throw bad(`invalid value for trace level option: ${text}`)
+}

@@ -1,0 +1,74 @@
+/**
+ * Prometheus text format 0.0.4, in the form that parsers in the field rely on (O 1.3): labels sorted by key with `le` and
+ * `quantile` last, numbers like C's `%.16g`, `_count` and `_sum` before buckets and quantiles, nothing at all for a
+ * family without samples. Pure; prom-client's own renderer differs in each of these points.
+ */
+
+export type FamilyType = 'counter' | 'gauge' | 'histogram' | 'summary'
+
+export interface Sample {
+  /** Appended to the family name: `_bucket`, `_sum`, `_count`, or nothing. */
+  suffix?: string
+  labels: Readonly<Record<string, string>>
+  /** `le` or `quantile`, which always comes last. */
+  last?: readonly [string, string]
+  value: number | bigint
+}
+
+export interface Family {
+  name: string
+  help: string
+  type: FamilyType
+  samples: Sample[]
+}
+
+const TYPE_ORDER: readonly FamilyType[] = ['counter', 'gauge', 'histogram', 'summary']
+
+/** The whole exposition: families by type, inside a type in the given order. */
+export function renderFamilies(families: readonly Family[]): string {
+  const parts: string[] = []
+  for (const type of TYPE_ORDER) {
+    for (const family of families) {
+      if (family.type !== type || family.samples.length === 0) continue
+      parts.push(`# HELP ${family.name} ${escapeHelp(family.help)}\n# TYPE ${family.name} ${type}\n`)
+      for (const sample of family.samples) parts.push(renderSample(family.name, sample))
+    }
+  }
+  return parts.join('')
+}
+
+function renderSample(name: string, sample: Sample): string {
+  const labels = Object.keys(sample.labels)
+    .sort()
+    .map((key) => `${key}="${escapeLabel(sample.labels[key] ?? '')}"`)
+  if (sample.last !== undefined) labels.push(`${sample.last[0]}="${escapeLabel(sample.last[1])}"`)
+  const set = labels.length === 0 ? '' : `{${labels.join(',')}}`
+  return `${name}${sample.suffix ?? ''}${set} ${formatNumber(sample.value)}\n`
+}
+
+/** Like `%.16g`: integers plain below 1e16, `Nan`, `+Inf`, `-Inf`. Counters are integers and print in full. */
+export function formatNumber(value: number | bigint): string {
+  if (typeof value === 'bigint') return value.toString()
+  if (Number.isNaN(value)) return 'Nan'
+  if (!Number.isFinite(value)) return value > 0 ? '+Inf' : '-Inf'
+  if (value === 0) return '0'
+  const [mantissa = '0', exponentText = '0'] = value.toExponential(15).split('e')
+  const exponent = Number(exponentText)
+  if (exponent < -4 || exponent >= 16) {
+    const sign = exponent < 0 ? '-' : '+'
+    return `${trimZeros(mantissa)}e${sign}${String(Math.abs(exponent)).padStart(2, '0')}`
+  }
+  return trimZeros(value.toFixed(Math.min(100, 15 - exponent)))
+}
+
+function trimZeros(text: string): string {
+  return text.includes('.') ? text.replace(/\.?0+$/, '') : text
+}
+
+function escapeLabel(value: string): string {
+  return value.replace(/\\/g, '\\\\').replace(/"/g, '\\"').replace(/\n/g, '\\n')
+}
+
+function escapeHelp(value: string): string {
+  return value.replace(/\\/g, '\\\\').replace(/\n/g, '\\n')
+}

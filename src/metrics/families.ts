@@ -1,0 +1,156 @@
+/**
+ * From one snapshot of the core to metric families. Pure; everything comes from the arguments, so all counters of a
+ * scrape belong to one moment.
+ *
+ * Names, types, labels and order are Triton's (O 1.5); the texts of HELP are ours and never mention another family,
+ * since users test for the absence of a name in the whole exposition.
+ */
+
+import type { Snapshot, VersionStatistics } from '../native/contract.js'
+import type { Family, FamilyType, Sample } from './exposition.js'
+
+/** What the shell knows about a version beyond the core's counters. */
+export interface VersionFacts {
+  loadSeconds: number
+  /** `metric_tags` of the configuration. */
+  tags: Readonly<Record<string, string>>
+}
+
+export interface FamilyContext {
+  /** null for a version that no longer serves: its counters are shown until the core drops them. */
+  facts: (name: string, version: number) => VersionFacts | null
+  counterLatencies: boolean
+  pinnedPoolBytes: number
+  host: { utilization: number; memoryTotalBytes: number; memoryUsedBytes: number } | null
+}
+
+/** Order of `VersionStatistics.failures`. */
+const REASONS = ['REJECTED', 'CANCELED', 'BACKEND', 'OTHER'] as const
+
+type Labels = Record<string, string>
+
+/** Every family of one scrape, in Triton's order, ours after them. */
+export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Family[] {
+  const versions = snapshot.versions.map((statistics) => ({
+    statistics,
+    labels: labelsOf(statistics, context),
+    facts: context.facts(statistics.name, statistics.version),
+  }))
+  const perVersion = (
+    name: string,
+    type: FamilyType,
+    help: string,
+    samples: (s: VersionStatistics, labels: Labels, facts: VersionFacts | null) => Sample[],
+  ): Family => ({ name, help, type, samples: versions.flatMap((v) => samples(v.statistics, v.labels, v.facts)) })
+  const counter = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family =>
+    perVersion(name, 'counter', help, (s, labels) => [{ labels, value: value(s) }])
+  const one = (name: string, help: string, value: number): Family => ({
+    name,
+    help,
+    type: 'gauge',
+    samples: [{ labels: {}, value }],
+  })
+
+  const families: Family[] = [
+    counter('nv_inference_request_success', 'Requests answered without error.', (s) => s.success.count),
+    perVersion('nv_inference_request_failure', 'counter', 'Requests that failed, by reason.', (s, labels) =>
+      REASONS.map((reason, i) => ({ labels: { ...labels, reason }, value: s.failures[i] ?? 0n })),
+    ),
+    counter('nv_inference_count', 'Inferences executed; a request of batch n counts n.', (s) => s.inferenceCount),
+    counter('nv_inference_exec_count', 'Batches executed.', (s) => s.executionCount),
+  ]
+  if (context.counterLatencies) {
+    families.push(
+      counter('nv_inference_request_duration_us', 'Time from start to end of requests, in us.', (s) => us(s.success.ns)),
+      counter('nv_inference_queue_duration_us', 'Time requests waited to be executed, in us.', (s) => us(s.queue.ns)),
+      counter('nv_inference_compute_input_duration_us', 'Time to prepare inputs, in us.', (s) => us(s.computeInput.ns)),
+      counter('nv_inference_compute_infer_duration_us', 'Time to run the model, in us.', (s) => us(s.computeInfer.ns)),
+      counter('nv_inference_compute_output_duration_us', 'Time to deliver outputs, in us.', (s) => us(s.computeOutput.ns)),
+    )
+  }
+  families.push(
+    perVersion('nv_inference_pending_request_count', 'gauge', 'Requests waiting to be executed.', (s, labels) => [
+      { labels, value: s.pending },
+    ]),
+    perVersion('nv_model_load_duration_secs', 'gauge', 'Time the version took to load, in s.', (_, labels, facts) =>
+      facts === null ? [] : [{ labels, value: facts.loadSeconds }],
+    ),
+    one('nv_pinned_memory_pool_total_bytes', 'Size of the pinned memory pool, in bytes.', context.pinnedPoolBytes),
+    // Nothing takes from the pool without a GPU, so this is a fact and not a placeholder.
+    one('nv_pinned_memory_pool_used_bytes', 'Pinned memory in use, in bytes.', 0),
+  )
+  if (context.host !== null) {
+    families.push(
+      one('nv_cpu_utilization', 'Share of the CPUs of the host in use, 0 to 1.', context.host.utilization),
+      one('nv_cpu_memory_total_bytes', 'Memory of the host, in bytes.', context.host.memoryTotalBytes),
+      one('nv_cpu_memory_used_bytes', 'Memory of the host in use, in bytes.', context.host.memoryUsedBytes),
+    )
+  }
+  families.push(
+    perVersion(
+      'nv_inference_first_response_histogram_ms',
+      'histogram',
+      'Time from the start of a request to its first response, in ms.',
+      histogramSamples,
+    ),
+  )
+  for (const family of ['request', 'queue', 'compute_input', 'compute_infer', 'compute_output']) {
+    families.push(
+      perVersion(`nv_inference_${family}_summary_us`, 'summary', `Quantiles of the ${family} time, in us.`, (s, labels) =>
+        summarySamples(s, family, labels),
+      ),
+    )
+  }
+  families.push(
+    perVersion('nereid_requests_cancelled_total', 'counter', 'Requests given up by their client.', (s, labels) => [
+      { labels, value: s.cancelled },
+    ]),
+    ...snapshot.gauges.map(({ name, help, value }) => one(name, help, value)),
+  )
+  return families
+}
+
+function labelsOf(statistics: VersionStatistics, context: FamilyContext): Labels {
+  const labels: Labels = { model: statistics.name, version: String(statistics.version) }
+  const tags = context.facts(statistics.name, statistics.version)?.tags ?? {}
+  for (const [tag, value] of Object.entries(tags)) labels[`_${tag}`] = value
+  return labels
+}
+
+function histogramSamples(statistics: VersionStatistics, labels: Labels): Sample[] {
+  const histogram = statistics.firstResponse
+  if (histogram === null) return []
+  let cumulative = 0n
+  const buckets = histogram.counts.map((count, i): Sample => {
+    cumulative += count
+    const bound = histogram.bounds[i]
+    return {
+      suffix: '_bucket',
+      labels,
+      last: ['le', bound === undefined ? '+Inf' : formatBound(bound)],
+      value: cumulative,
+    }
+  })
+  return [{ suffix: '_count', labels, value: cumulative }, { suffix: '_sum', labels, value: histogram.sumMs }, ...buckets]
+}
+
+function summarySamples(statistics: VersionStatistics, family: string, labels: Labels): Sample[] {
+  const summary = statistics.summaries?.find((one) => one.family === family)
+  if (summary === undefined) return []
+  return [
+    { suffix: '_count', labels, value: summary.count },
+    { suffix: '_sum', labels, value: summary.sumUs },
+    ...summary.values.map(
+      ({ quantile, value }): Sample => ({ labels, last: ['quantile', formatBound(quantile)], value }),
+    ),
+  ]
+}
+
+/** `0.0` prints as `0`, `2.5` as `2.5`: the same rule as for values. */
+function formatBound(bound: number): string {
+  return Object.is(bound, -0) ? '0' : String(bound)
+}
+
+function us(ns: bigint): bigint {
+  return ns / 1000n
+}

@@ -1,0 +1,58 @@
+/**
+ * The metrics endpoint: its own port, `node:http`, one exposition per scrape (O 1.2). Serves nothing else.
+ */
+
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { ServerError } from '../native/index.js'
+
+export interface MetricsServer {
+  port: number
+  close(): Promise<void>
+}
+
+/** A scraper that does not read must not hold its socket for ever. */
+const REQUEST_TIMEOUT_MS = 10_000
+
+/**
+ * Binds and serves `render`'s text.
+ *
+ * @throws {ServerError} `UNAVAILABLE` when the port is taken.
+ */
+export function startMetricsServer(address: string, port: number, render: () => Promise<string>): Promise<MetricsServer> {
+  const server = createServer((request, response) => {
+    // Method before path, and an empty 200 for other paths: what the reference does, and probes point there.
+    if (request.method !== 'GET') {
+      response.writeHead(405, { 'Content-Type': 'text/plain' }).end('{"error":"Method Not Allowed"}')
+      return
+    }
+    const path = (request.url ?? '').replace(/[?#].*$/s, '')
+    const headers = { 'Content-Type': 'text/plain; charset=utf-8' }
+    if (path !== '/metrics' && path !== '/metrics/') {
+      response.writeHead(200, headers).end()
+      return
+    }
+    render().then(
+      (text) => response.writeHead(200, headers).end(text),
+      (error: unknown) => {
+        response.writeHead(500, headers).end(`# ${error instanceof Error ? error.message.replace(/\s+/g, ' ') : 'failed'}\n`)
+      },
+    )
+  })
+  server.requestTimeout = REQUEST_TIMEOUT_MS
+  server.maxConnections = 256
+  return new Promise((settled, failed) => {
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      const text = error.code === 'EADDRINUSE' ? `Socket '${address}:${port}' already in use ` : error.message
+      failed(new ServerError('UNAVAILABLE', text))
+    })
+    server.listen(port, address, () => {
+      settled({ port: (server.address() as AddressInfo).port, close: () => closeServer(server) })
+    })
+  })
+}
+
+function closeServer(server: Server): Promise<void> {
+  server.closeAllConnections()
+  return new Promise((done) => server.close(() => done()))
+}

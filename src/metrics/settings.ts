@@ -1,0 +1,20 @@
+/** Settings of the metrics endpoint. */
+
+export interface MetricsSettings {
+  address: string
+  port: number
+  /** CPU and memory of the host. */
+  cpu: boolean
+  /** Between two samples of the host. */
+  intervalMs: number
+  /** Configured size of the pinned memory pool, reported as its total. */
+  pinnedPoolBytes: number
+}
+
+/** What `--metrics-config` decides. */
+export interface MetricsConfig {
+  counterLatencies: boolean
+  histogramLatencies: boolean
+  summaryLatencies: boolean
+  summaryQuantiles: { quantile: number; error: number }[]
+}

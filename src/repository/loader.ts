@@ -1,0 +1,70 @@
+/**
+ * Takes one version from its polled configuration to an opened, checked handle, and from there to serving.
+ *
+ * `prepareVersion` has no effect that others can see, so several versions can be prepared and dropped together (R-24);
+ * `Prepared.publish` is the switch. A handle that is not published must be discarded.
+ */
+
+import { finishConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import type { Core, PublishSpec } from '../native/index.js'
+import { settingsOf, type RepositorySettings } from './settings.js'
+import { refuseUnsupported } from './unsupported.js'
+
+/** A version to load: `config` is what polling gave. */
+export interface VersionSource {
+  name: string
+  version: number
+  modelDirectory: string
+  versionDirectory: string
+  config: ModelConfig
+}
+
+export interface Prepared {
+  version: number
+  handle: number
+  config: ModelConfig
+  publish: PublishSpec
+  /** When the work began, on the clock of `performance.now()`. */
+  startedMs: number
+}
+
+/**
+ * Opens the version, completes and checks its configuration, reads its labels.
+ * Nothing is left open when it fails.
+ */
+export async function prepareVersion(
+  core: Core,
+  source: VersionSource,
+  settings: RepositorySettings,
+  flags: ConfigFlags,
+  log: Log,
+): Promise<Prepared> {
+  const startedMs = performance.now()
+  refuseUnsupported(source.config)
+  const backend = source.config.backend
+  const backendSettings = settingsOf(settings, backend)
+  const opened = await core.openModel({
+    name: source.name,
+    version: source.version,
+    modelDirectory: source.modelDirectory,
+    versionDirectory: source.versionDirectory,
+    backend,
+    config: toBinary(source.config),
+    settings: backendSettings,
+  })
+  try {
+    // This release has no GPU execution; the configuration layer refuses what would need one.
+    const devices = { gpus: [], gpuSupport: false, minComputeCapability: settings.minComputeCapability }
+    const config = finishConfig(source.config, opened.io, { flags, settings: backendSettings, devices }, log)
+    const publish = {
+      config: toBinary(config),
+      configJson: toTritonJson(config),
+      labels: readLabels(config, source.modelDirectory),
+      platform: config.platform === '' ? config.backend : config.platform,
+    }
+    return { version: source.version, handle: opened.handle, config, publish, startedMs }
+  } catch (error) {
+    core.discardModel(opened.handle)
+    throw error
+  }
+}

@@ -1,0 +1,409 @@
+/**
+ * The model repository: which models are known, which versions serve, and every change of that.
+ *
+ * A load is: poll (find the directory, read and check the configuration) → choose versions → prepare all of them →
+ * publish all of them → retire what was replaced. Whatever fails before the publishing leaves the serving versions
+ * untouched. Changes of one model are serialised; different models load in parallel, their versions on a shared limit.
+ *
+ * Not here: ensembles and their dependencies, in-place instance updates, cloud storage, namespaces.
+ */
+
+import { pollConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import { ServerError, asServerError, statusText, type Core } from '../native/index.js'
+import { KeyedLock, Limit } from './limit.js'
+import { prepareVersion, type Prepared, type VersionSource } from './loader.js'
+import { removeOverride, writeOverride, type OverrideFiles } from './override.js'
+import { findModel, findModels, openRepositories } from './scan.js'
+import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
+import { latestChange } from './stamp.js'
+import { UNLOADED, VersionStates, type IndexRow } from './states.js'
+import { findVersions } from './versions.js'
+
+/** What a load request may bring along (R-34, R-35). */
+export interface LoadParameters {
+  /** A configuration in JSON form that replaces the file; null = none. */
+  config: string | null
+  /** Files that replace the model directory; empty = none. */
+  files: OverrideFiles
+}
+
+export const NO_PARAMETERS: LoadParameters = { config: null, files: new Map() }
+
+/** What is remembered of a model between polls. Absence means the next load reads everything anew. */
+interface Known {
+  /** Latest change when it was polled; 0 after an override, so that the next plain load always reloads. */
+  stamp: bigint
+  /** Private directory of an override, else null. */
+  override: string | null
+}
+
+interface Polled {
+  directory: string
+  config: ModelConfig
+  stamp: bigint
+  override: string | null
+}
+
+/** A start-up problem of one model, for the report. */
+export interface LoadFailure {
+  model: string
+  reason: string
+}
+
+const NOT_EXPLICIT = 'explicit model load / unload is not allowed if polling is enabled'
+
+export class Repository {
+  readonly #core: Core
+  readonly #settings: RepositorySettings
+  readonly #flags: ConfigFlags
+  readonly #log: Log
+  readonly #observe: (event: LoadEvent) => void
+  readonly #states = new VersionStates()
+  readonly #locks = new KeyedLock()
+  readonly #limit: Limit
+  readonly #known = new Map<string, Known>()
+  readonly #served = new Map<string, Map<number, ServedVersion>>()
+  #repositories: string[] = []
+  #timer: NodeJS.Timeout | null = null
+  #stopped = false
+
+  constructor(core: Core, settings: RepositorySettings, log: Log, observe: (event: LoadEvent) => void = () => {}) {
+    this.#core = core
+    this.#settings = settings
+    this.#flags = { autoComplete: settings.autoComplete, configName: settings.configName }
+    this.#log = log
+    this.#observe = observe
+    this.#limit = new Limit(Math.max(1, settings.loadThreads))
+  }
+
+  /**
+   * Opens the repositories and loads what the control mode asks for. Models that fail are told, not thrown.
+   *
+   * @throws {ServerError} when a repository path is no directory or the start-up models contradict each other.
+   */
+  async start(): Promise<LoadFailure[]> {
+    this.#repositories = openRepositories(this.#settings.paths)
+    const names = this.#startupNames()
+    const failures: LoadFailure[] = []
+    await Promise.all(
+      names.map(async (model) => {
+        try {
+          await this.#change(model, () => this.#loadLocked(model, NO_PARAMETERS))
+        } catch (error) {
+          const reason = asServerError(error).message
+          failures.push({ model, reason })
+        }
+      }),
+    )
+    return failures.sort((a, b) => (a.model < b.model ? -1 : 1))
+  }
+
+  /** Begins to follow changes on disk, in mode poll with an interval. */
+  startPolling(): void {
+    if (this.#settings.mode !== 'poll' || this.#settings.pollSecs === 0) return
+    const again = (): void => {
+      if (this.#stopped) return
+      this.#timer = setTimeout(() => void this.poll().finally(again), this.#settings.pollSecs * 1000)
+      // The listeners keep the process alive, not the poll.
+      this.#timer.unref()
+    }
+    // The first look is immediate: something may have changed while the models loaded.
+    void this.poll().finally(again)
+  }
+
+  /** One look at the repositories: loads what is new or changed, unloads what is gone or became ambiguous. */
+  async poll(): Promise<void> {
+    const found = findModels(this.#repositories, this.#log)
+    const gone = [...this.#known.keys()].filter((name) => (found.get(name)?.length ?? 0) !== 1)
+    const unloads = gone.map((name) => this.#change(name, async () => this.#unloadLocked(name)))
+    const loads = [...found.keys()].map(async (name) => {
+      try {
+        await this.#change(name, () => this.#loadLocked(name, NO_PARAMETERS))
+      } catch {
+        // Logged where it happened; what served goes on serving.
+      }
+    })
+    await Promise.all([...unloads, ...loads])
+  }
+
+  /** Stops following changes and removes private directories. The core ends the models. */
+  stop(): void {
+    this.#stopped = true
+    if (this.#timer !== null) clearTimeout(this.#timer)
+    for (const { override } of this.#known.values()) if (override !== null) removeOverride(override)
+  }
+
+  /**
+   * Loads one model on request, mode explicit.
+   *
+   * @throws {ServerError} with the texts of R-26.
+   */
+  async load(name: string, parameters: LoadParameters = NO_PARAMETERS): Promise<void> {
+    this.#requireExplicit()
+    await this.#change(name, () => this.#loadLocked(name, parameters))
+  }
+
+  /**
+   * Unloads one model on request, mode explicit. Returns once its versions stopped taking requests, not when the last
+   * one is answered. A model nobody knows is unloaded already.
+   *
+   * @throws {ServerError} `UNAVAILABLE` in another mode.
+   */
+  async unload(name: string): Promise<void> {
+    this.#requireExplicit()
+    await this.#change(name, async () => this.#unloadLocked(name))
+  }
+
+  /** The repository index (R-38). */
+  index(readyOnly: boolean): IndexRow[] {
+    const found = findModels(this.#repositories, this.#log)
+    return this.#states.index(found, new Set(this.#known.keys()), readyOnly)
+  }
+
+  /** True while a version of the model serves. */
+  isServing(name: string): boolean {
+    return (this.#served.get(name)?.size ?? 0) > 0
+  }
+
+  /** A version that serves, else null. */
+  served(name: string, version: number): ServedVersion | null {
+    return this.#served.get(name)?.get(version) ?? null
+  }
+
+  /** Rows of the start-up table: model, version, status (R-52). */
+  table(failures: readonly LoadFailure[]): [string, string, string][] {
+    const reasons = new Map(failures.map(({ model, reason }) => [model, reason]))
+    const names = new Set([...findModels(this.#repositories, this.#log).keys(), ...this.#known.keys(), ...reasons.keys()])
+    const rows: [string, string, string][] = []
+    for (const name of [...names].sort()) {
+      const versions = this.#states.of(name)
+      for (const [version, { state, reason }] of versions) {
+        rows.push([name, String(version), reason === '' ? state : `${state}: ${reason}`])
+      }
+      if (versions.length > 0) continue
+      const reason = reasons.get(name)
+      if (reason !== undefined) rows.push([name, '-', `Not loaded: ${reason.trimEnd()}`])
+      else if (this.#known.has(name)) rows.push([name, '-', 'Not loaded: No model version was found'])
+    }
+    return rows
+  }
+
+  #startupNames(): string[] {
+    const { mode, loadModels } = this.#settings
+    const all = (): string[] => [...findModels(this.#repositories, this.#log).keys()]
+    if (mode !== 'explicit') return all()
+    if (!loadModels.includes('*')) return [...new Set(loadModels)]
+    if (loadModels.length > 1) {
+      throw new ServerError('INVALID_ARG', "Wildcard model name '*' must be the ONLY startup model if specified at all.")
+    }
+    return all()
+  }
+
+  #requireExplicit(): void {
+    if (this.#settings.mode !== 'explicit') throw new ServerError('UNAVAILABLE', NOT_EXPLICIT)
+  }
+
+  #change<T>(name: string, task: () => Promise<T>): Promise<T> {
+    return this.#locks.run(name, task)
+  }
+
+  async #loadLocked(name: string, parameters: LoadParameters): Promise<void> {
+    requireSafeName(name)
+    const polled = this.#poll(name, parameters)
+    if (polled === null) return
+    const before = this.#known.get(name) ?? null
+    try {
+      await this.#loadPolled(name, polled)
+    } catch (error) {
+      // The stored time goes back, so that the next request tries again even if nothing changed (R-23).
+      this.#known.set(name, { stamp: before?.stamp ?? 0n, override: before?.override ?? null })
+      if (polled.override !== null) removeOverride(polled.override)
+      throw error
+    }
+    this.#known.set(name, { stamp: polled.stamp, override: polled.override })
+    // A session keeps nothing open in the directory it was read from.
+    if (before !== null && before.override !== null) removeOverride(before.override)
+  }
+
+  /** null when nothing changed since the model was loaded. */
+  #poll(name: string, parameters: LoadParameters): Polled | null {
+    let override: string | null = null
+    try {
+      const overridden = parameters.config !== null || parameters.files.size > 0
+      if (parameters.files.size > 0) {
+        if (parameters.config === null) {
+          throw new ServerError('INVALID_ARG', "Load parameter 'config' must be specified for model file override")
+        }
+        override = writeOverride(parameters.files)
+      }
+      const directory = override ?? this.#locate(name)
+      const stamp = overridden ? 0n : latestChange(directory)
+      const known = this.#known.get(name)
+      if (!overridden && known !== undefined && known.stamp !== 0n && stamp <= known.stamp) return null
+      const { config } = pollConfig(directory, name, this.#flags, parameters.config, this.#log)
+      return { directory, config, stamp, override }
+    } catch (error) {
+      if (override !== null) removeOverride(override)
+      const reason = asServerError(error).message
+      this.#log('error', `Poll failed for model directory '${name}': ${reason}`)
+      this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
+      // The reason is for the log only: clients of the reference know this one text.
+      const message = `failed to load '${name}', failed to poll from model repository`
+      throw new ServerError('INTERNAL', message, { cause: error })
+    }
+  }
+
+  /** The one directory of a model. A known model whose directory is gone is unloaded on the way. */
+  #locate(name: string): string {
+    const directories = findModel(this.#repositories, name)
+    const [directory] = directories
+    if (directory === undefined) {
+      // What was loaded from files in a request never had a directory, and serves on.
+      if (this.#known.get(name)?.override === null) this.#unloadLocked(name)
+      throw new ServerError('NOT_FOUND', 'model not found in any model repository')
+    }
+    if (directories.length > 1) {
+      throw new ServerError('INVALID_ARG', `failed to poll model '${name}': not unique across all model repositories`)
+    }
+    return directory
+  }
+
+  async #loadPolled(name: string, polled: Polled): Promise<void> {
+    const available = findVersions(polled.directory, this.#log)
+    let selected: number[]
+    try {
+      selected = selectVersions(polled.config, [...available.keys()], this.#log)
+    } catch (error) {
+      if (this.#states.of(name).length === 0) this.#core.setModelKnown(name, true)
+      const reason = asServerError(error).message
+      this.#log('error', reason)
+      this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
+      throw new ServerError('INVALID_ARG', `load failed for model '${name}': ${reason}\n`, { cause: error })
+    }
+    const sources = selected
+      .toSorted((a, b) => a - b)
+      .map((version) => ({
+        name,
+        version,
+        modelDirectory: polled.directory,
+        versionDirectory: available.get(version) ?? polled.directory,
+        config: polled.config,
+      }))
+    const outcomes = await Promise.all(sources.map((source) => this.#prepare(source)))
+    const failed = new Map<number, unknown>()
+    const prepared: Prepared[] = []
+    for (const [i, outcome] of outcomes.entries()) {
+      if ('handle' in outcome) prepared.push(outcome)
+      else failed.set(sources[i]?.version ?? 0, outcome.error)
+    }
+    if (failed.size > 0) for (const one of prepared) this.#abandon(name, one)
+    else await this.#publish(name, prepared, failed)
+    if (failed.size > 0) throw this.#report(name, failed)
+    const kept = new Set(selected)
+    for (const version of this.#served.get(name)?.keys() ?? []) if (!kept.has(version)) this.#retire(name, version)
+    this.#log('info', `successfully loaded '${name}'`)
+  }
+
+  /** Never throws: the other versions of the model are still under way. */
+  async #prepare(source: VersionSource): Promise<Prepared | { error: unknown }> {
+    return this.#limit.run(async () => {
+      const { name, version } = source
+      this.#log('info', `loading: ${name}:${version}`)
+      this.#observe({ model: name, version, phase: 'loading', detail: '' })
+      // A version that serves goes on as READY until the new one takes its place (R-25).
+      if (this.served(name, version) === null) this.#setState(name, version, 'LOADING', '')
+      for (let attempt = 0; ; attempt += 1) {
+        try {
+          return await prepareVersion(this.#core, source, this.#settings, this.#flags, this.#log)
+        } catch (error) {
+          if (attempt >= this.#settings.loadRetries) return { error }
+          this.#log('warning', `loading '${name}' version ${version} again: ${statusText(error)}`)
+        }
+      }
+    })
+  }
+
+  /**
+   * Makes the prepared versions serve, oldest number first. One that fails here stops the rest; those already switched
+   * stay if they replaced a serving object, which no longer exists to go back to.
+   */
+  async #publish(name: string, prepared: Prepared[], failed: Map<number, unknown>): Promise<void> {
+    const added: number[] = []
+    for (const [i, one] of prepared.entries()) {
+      const replaces = this.served(name, one.version) !== null
+      try {
+        await this.#core.publishModel(one.handle, one.publish)
+      } catch (error) {
+        failed.set(one.version, error)
+        for (const rest of prepared.slice(i + 1)) this.#abandon(name, rest)
+        for (const version of added) this.#retire(name, version)
+        return
+      }
+      this.#states.begin(name, one.version, 'READY')
+      const versions = this.#served.get(name) ?? new Map<number, ServedVersion>()
+      versions.set(one.version, { config: one.config, loadSeconds: (performance.now() - one.startedMs) / 1000 })
+      this.#served.set(name, versions)
+      if (!replaces) added.push(one.version)
+      this.#observe({ model: name, version: one.version, phase: 'ready', detail: '' })
+    }
+  }
+
+  /** Drops a version that was prepared well but whose siblings failed. */
+  #abandon(name: string, prepared: Prepared): void {
+    this.#core.discardModel(prepared.handle)
+    if (this.served(name, prepared.version) === null) this.#setState(name, prepared.version, 'UNAVAILABLE', UNLOADED)
+  }
+
+  /** Records the failed versions and makes the error of the whole load. */
+  #report(name: string, failed: ReadonlyMap<number, unknown>): ServerError {
+    let text = ''
+    for (const [version, error] of [...failed].sort(([a], [b]) => a - b)) {
+      const status = statusText(error)
+      this.#log('error', `failed to load '${name}' version ${version}: ${status}`)
+      this.#observe({ model: name, version, phase: 'failed', detail: status })
+      if (this.served(name, version) === null) this.#setState(name, version, 'UNAVAILABLE', status)
+      text += `version ${version} is at UNAVAILABLE state: ${status};`
+    }
+    this.#log('error', `failed to load '${name}'`)
+    return new ServerError('INVALID_ARG', `load failed for model '${name}': ${text}\n`)
+  }
+
+  #unloadLocked(name: string): void {
+    const known = this.#known.get(name)
+    this.#known.delete(name)
+    for (const version of this.#served.get(name)?.keys() ?? []) this.#retire(name, version)
+    if (this.#states.of(name).length === 0) this.#core.setModelKnown(name, false)
+    if (known !== undefined && known.override !== null) removeOverride(known.override)
+  }
+
+  #retire(name: string, version: number): void {
+    this.#served.get(name)?.delete(version)
+    this.#log('info', `unloading: ${name}:${version}`)
+    const entry = this.#states.begin(name, version, 'UNLOADING')
+    this.#core.retireModel(name, version, UNLOADED).then(
+      () => {
+        entry.state = 'UNAVAILABLE'
+        entry.reason = UNLOADED
+        this.#log('info', `successfully unloaded '${name}' version ${version}`)
+      },
+      (error: unknown) => this.#log('error', `failed to unload '${name}' version ${version}: ${statusText(error)}`),
+    )
+  }
+
+  #setState(name: string, version: number, state: 'LOADING' | 'UNAVAILABLE', reason: string): void {
+    this.#states.begin(name, version, state, reason)
+    this.#core.setVersionState(name, version, state, reason)
+  }
+}
+
+/** Refuses names that could leave the repository (R-26). */
+export function requireSafeName(name: string): void {
+  const trimmed = name.trim()
+  if (trimmed === '') {
+    throw new ServerError('INVALID_ARG', 'Model name cannot be empty. Please enter a valid name to deploy.')
+  }
+  // `.` is the repository itself: no model either.
+  if (trimmed === '..' || trimmed === '.' || name.includes('/') || name.includes('\0')) {
+    throw new ServerError('INVALID_ARG', `invalid model name '${name}', model name must not contain path traversal characters`)
+  }
+}

@@ -1,0 +1,72 @@
+/**
+ * Finds models in the repositories. Looks at directory entries only; no configuration is read here.
+ *
+ * Every subdirectory of a repository is a model, links to directories included. Names that begin with a dot (`.git`,
+ * `.ipynb_checkpoints`) are left out: nobody means them as models.
+ */
+
+import { readdirSync, statSync, type Dirent } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { ServerError } from '../native/index.js'
+import type { Log } from '../config/index.js'
+
+/** Model name → directories that claim it, one per repository. More than one is a duplicate. */
+export type FoundModels = Map<string, string[]>
+
+/**
+ * The repositories as absolute paths, each once, in byte-wise order.
+ *
+ * @throws {ServerError} when a path is missing (`INTERNAL`) or no directory (`INVALID_ARG`).
+ */
+export function openRepositories(paths: readonly string[]): string[] {
+  for (const path of paths) {
+    const stat = statSync(path, { throwIfNoEntry: false })
+    if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${path}`)
+    if (!stat.isDirectory()) throw new ServerError('INVALID_ARG', 'repository path is not a valid directory')
+  }
+  return [...new Set(paths.map((path) => resolve(path)))].sort(byteWise)
+}
+
+/** All models of all repositories, sorted by name. A repository that can not be read now counts as empty, loudly. */
+export function findModels(repositories: readonly string[], log: Log): FoundModels {
+  const found: FoundModels = new Map()
+  for (const repository of repositories) {
+    let entries: Dirent[]
+    try {
+      entries = readdirSync(repository, { withFileTypes: true })
+    } catch (error) {
+      log('error', `failed to read model repository '${repository}': ${(error as Error).message}`)
+      continue
+    }
+    for (const entry of entries) {
+      const directory = join(repository, entry.name)
+      if (!isDirectory(entry, directory)) continue
+      if (entry.name.startsWith('.')) {
+        log('verbose', `ignore directory '${directory}': its name begins with a dot`)
+        continue
+      }
+      const directories = found.get(entry.name)
+      if (directories === undefined) found.set(entry.name, [directory])
+      else directories.push(directory)
+    }
+  }
+  return new Map([...found].sort(([a], [b]) => byteWise(a, b)))
+}
+
+/** Directories that hold a model of this name. The caller has refused names that leave the repository. */
+export function findModel(repositories: readonly string[], name: string): string[] {
+  return repositories
+    .map((repository) => join(repository, name))
+    .filter((directory) => statSync(directory, { throwIfNoEntry: false })?.isDirectory() === true)
+}
+
+/** True for a directory and for a link to one. */
+export function isDirectory(entry: Dirent, path: string): boolean {
+  if (!entry.isSymbolicLink()) return entry.isDirectory()
+  return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
+}
+
+/** Order of code units; the same as bytes of UTF-8 for every name without surrogates. */
+export function byteWise(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0
+}

@@ -1,0 +1,76 @@
+/**
+ * The life cycle of every version that was ever attempted, and the repository index made from it.
+ *
+ * Mirrors what the core is told and never decides. An entry object is one life of a version: when the version is loaded
+ * again the entry is replaced, so that the late end of an earlier life can not overwrite the newer state.
+ */
+
+import type { VersionState } from '../native/index.js'
+import { byteWise, type FoundModels } from './scan.js'
+
+export interface VersionEntry {
+  state: VersionState
+  /** Empty while there is nothing to say. */
+  reason: string
+}
+
+/** One row of the index; members in the order of the answer. */
+export interface IndexRow {
+  name: string
+  version?: string
+  state?: VersionState
+  reason?: string
+}
+
+export const UNLOADED = 'unloaded'
+const DUPLICATE = 'model appears in two or more repositories'
+
+export class VersionStates {
+  readonly #models = new Map<string, Map<number, VersionEntry>>()
+
+  /** Starts a new life of a version and gives its entry. */
+  begin(name: string, version: number, state: VersionState, reason = ''): VersionEntry {
+    const versions = this.#models.get(name) ?? new Map<number, VersionEntry>()
+    this.#models.set(name, versions)
+    const entry = { state, reason }
+    versions.set(version, entry)
+    return entry
+  }
+
+  get(name: string, version: number): VersionEntry | null {
+    return this.#models.get(name)?.get(version) ?? null
+  }
+
+  /** All versions of a model, ascending. */
+  of(name: string): [number, VersionEntry][] {
+    return [...(this.#models.get(name) ?? [])].sort(([a], [b]) => a - b)
+  }
+
+  /** Versions of a model in one state, ascending. */
+  inState(name: string, state: VersionState): number[] {
+    return this.of(name)
+      .filter(([, entry]) => entry.state === state)
+      .map(([version]) => version)
+  }
+
+  /**
+   * The index over the directories that exist now. `attempted` are models that were polled well but have no version
+   * to show: they have no row at all, while those never loaded have a row with the name only (R-38).
+   */
+  index(found: FoundModels, attempted: ReadonlySet<string>, readyOnly: boolean): IndexRow[] {
+    const rows: IndexRow[] = []
+    for (const name of [...found.keys()].sort(byteWise)) {
+      if ((found.get(name)?.length ?? 0) > 1) {
+        rows.push({ name, state: 'UNAVAILABLE', reason: DUPLICATE })
+        continue
+      }
+      const versions = this.of(name)
+      if (versions.length === 0 && !readyOnly && !attempted.has(name)) rows.push({ name })
+      for (const [version, { state, reason }] of versions) {
+        if (readyOnly && state !== 'READY') continue
+        rows.push({ name, version: String(version), state, ...(reason === '' ? {} : { reason }) })
+      }
+    }
+    return rows
+  }
+}

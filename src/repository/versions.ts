@@ -1,0 +1,33 @@
+/**
+ * Finds the version directories of a model (R-05). Which of them are served is the version policy's business
+ * (`selectVersions` of the configuration layer).
+ */
+
+import { readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Log } from '../config/index.js'
+import { isDirectory } from './scan.js'
+
+/** Directories of a model that are never versions. */
+const RESERVED = new Set(['warmup', 'initial_state', 'configs'])
+
+/** Version number → its directory, ascending. Plain files are ignored. */
+export function findVersions(modelDirectory: string, log: Log): Map<number, string> {
+  const found: [number, string][] = []
+  for (const entry of readdirSync(modelDirectory, { withFileTypes: true })) {
+    const directory = join(modelDirectory, entry.name)
+    if (RESERVED.has(entry.name) || !isDirectory(entry, directory)) continue
+    const version = readVersion(entry.name)
+    if (typeof version === 'number') found.push([version, directory])
+    else log('warning', `ignore version directory '${entry.name}' which ${version}`)
+  }
+  return new Map(found.sort(([a], [b]) => a - b))
+}
+
+/** The version number, or why there is none. Digits only: `1abc` is a mistake, not version 1. */
+function readVersion(name: string): number | string {
+  if (name.length > 1 && name.startsWith('0')) return 'contains leading zeros in its directory name'
+  const version = Number(name)
+  if (!/^\d+$/.test(name) || !Number.isSafeInteger(version)) return 'fails to convert to integral number'
+  return version
+}
