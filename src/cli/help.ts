@@ -1,0 +1,96 @@
+/** `--help` and `docs/flags.md`, both made from the flags table. */
+
+import { FLAGS, GROUPS, type Flag } from './flags.js'
+
+const TABLE: readonly Flag[] = FLAGS
+
+/** One line, for the head of an error. */
+export function usageLine(program: string): string {
+  return `Usage: ${program} [serve] --model-repository=<path> [options]   (${program} --help lists the options)`
+}
+
+/** The whole usage text; lines fit 100 columns. */
+export function helpText(program: string): string {
+  const lines = [`Usage: ${program} [serve] --model-repository=<path> [options]`]
+  for (const group of GROUPS) {
+    lines.push('', `${group}:`)
+    for (const flag of TABLE.filter((f) => f.group === group)) {
+      for (const name of [flag.name, ...(flag.aliases ?? [])]) lines.push(`  --${name}${placeholder(flag)}`)
+      lines.push(...wrap(describe(flag), 92).map((line) => `        ${line}`))
+    }
+  }
+  return `${lines.join('\n')}\n`
+}
+
+/** The reference page. */
+export function flagsMarkdown(): string {
+  const lines = [
+    '# Command-line options',
+    '',
+    '<!-- Made from src/cli/flags.ts; run the tests of test/cli with `-u` after a change there. -->',
+    '',
+    'Options are written `--name=value` or `--name value`; booleans take true, false, on, off, 1 or 0. An unknown option',
+    'ends the process. The in-process API takes the same options in camelCase. Options marked *accepted* are checked and',
+    'have no effect in this release; the server names them once at start.',
+  ]
+  for (const group of GROUPS) {
+    lines.push('', `## ${group}`, '', '| option | default | meaning |', '|---|---|---|')
+    for (const flag of TABLE.filter((f) => f.group === group)) {
+      const names = [flag.name, ...(flag.aliases ?? [])].map((name) => `\`--${name}${placeholder(flag)}\``).join(', ')
+      const state = flag.state === 'accepted' ? ' *accepted*' : ''
+      const repeatable = flag.list === true ? ' Repeatable.' : ''
+      const cells = [names, defaultText(flag), `${flag.meaning}${repeatable}${state}`]
+      lines.push(`| ${cells.map((cell) => cell.replace(/\|/g, '\\|')).join(' | ')} |`)
+    }
+  }
+  return `${lines.join('\n')}\n`
+}
+
+function placeholder(flag: Flag): string {
+  switch (flag.kind) {
+    case 'switch':
+      return ''
+    case 'boolean':
+      return '=<boolean>'
+    case 'integer':
+    case 'number':
+      return `=<${flag.kind}>`
+    case 'verbosity':
+      return '=<integer or boolean>'
+    case 'string':
+      return `=<${flag.value}>`
+    case 'choice':
+      return `=<${flag.choices.join('|')}>`
+  }
+}
+
+function defaultText(flag: Flag): string {
+  if (flag.kind === 'switch' || flag.list === true || flag.default === null || flag.default === '') return ''
+  return String(flag.default)
+}
+
+function describe(flag: Flag): string {
+  const shown = defaultText(flag)
+  return [
+    flag.meaning,
+    flag.list === true ? 'Repeatable.' : '',
+    shown === '' ? '' : `Default: ${shown}.`,
+    flag.state === 'accepted' ? '[accepted, not active]' : '',
+  ]
+    .filter((part) => part !== '')
+    .join(' ')
+}
+
+function wrap(text: string, width: number): string[] {
+  const lines: string[] = []
+  let line = ''
+  for (const word of text.split(' ')) {
+    if (line !== '' && line.length + 1 + word.length > width) {
+      lines.push(line)
+      line = word
+    } else {
+      line = line === '' ? word : `${line} ${word}`
+    }
+  }
+  return line === '' ? lines : [...lines, line]
+}

@@ -1,0 +1,92 @@
+/**
+ * Live lines on a terminal while models load: one per version under way, redrawn in place below the log.
+ *
+ * Nothing is drawn before `DELAY_MS`: a start that is over by then should not flicker. Log lines pass through `around`,
+ * which takes the live lines away and puts them back, so the log stays readable and complete.
+ */
+
+import type { LoadEvent } from '../repository/index.js'
+
+const DELAY_MS = 150
+const REDRAW_MS = 100
+const FRAMES = ['|', '/', '-', '\\']
+
+export interface Terminal {
+  columns: number
+  write(text: string): void
+}
+
+export class Progress {
+  readonly #terminal: Terminal
+  readonly #startedMs = performance.now()
+  readonly #loading = new Map<string, number>()
+  readonly #timer: NodeJS.Timeout
+  #drawn = 0
+  #frame = 0
+  #done = 0
+
+  constructor(terminal: Terminal) {
+    this.#terminal = terminal
+    this.#timer = setInterval(() => this.#redraw(), REDRAW_MS)
+    this.#timer.unref()
+  }
+
+  observe(event: LoadEvent): void {
+    const key = event.version === null ? event.model : `${event.model}:${event.version}`
+    if (event.phase === 'loading') {
+      this.#loading.set(key, performance.now())
+    } else {
+      this.#loading.delete(key)
+      this.#done += 1
+    }
+  }
+
+  /** Runs `write` with the live lines out of the way. */
+  around(write: () => void): void {
+    this.#erase()
+    write()
+    this.#draw()
+  }
+
+  /** Takes the lines away for good. */
+  end(): void {
+    clearInterval(this.#timer)
+    this.#loading.clear()
+    this.#erase()
+  }
+
+  #redraw(): void {
+    this.#frame += 1
+    this.#erase()
+    this.#draw()
+  }
+
+  #draw(): void {
+    const now = performance.now()
+    if (this.#loading.size === 0 || now - this.#startedMs < DELAY_MS) return
+    const frame = FRAMES[this.#frame % FRAMES.length] ?? ''
+    const lines = [...this.#loading]
+      .slice(0, 12)
+      .map(([key, since]) => `${frame} loading ${key}  ${((now - since) / 1000).toFixed(1)} s`)
+    if (this.#loading.size > lines.length) lines.push(`  and ${this.#loading.size - lines.length} more, ${this.#done} done`)
+    for (const line of lines) this.#terminal.write(`${line.slice(0, Math.max(1, this.#terminal.columns - 1))}\n`)
+    this.#drawn = lines.length
+  }
+
+  #erase(): void {
+    // Up, then clear to the end of the screen.
+    if (this.#drawn > 0) this.#terminal.write(`\u001B[${this.#drawn}A\u001B[J`)
+    this.#drawn = 0
+  }
+}
+
+/** The terminal behind stdout, or null where live lines would be noise. */
+export function liveTerminal(): Terminal | null {
+  if (!process.stdout.isTTY || process.env['TERM'] === 'dumb') return null
+  return {
+    get columns() {
+      return process.stdout.columns
+    },
+    write: (text) => void process.stdout.write(text),
+  }
+}

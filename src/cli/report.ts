@@ -1,0 +1,55 @@
+/** The tables and lines of a start: what is there, what loaded, what failed and why, which options hold (R-52). */
+
+import { EXTENSIONS, SERVER_VERSION } from '../api/identity.js'
+import { findOnnxRuntime } from '../api/onnxruntime.js'
+import type { ServerSettings } from '../api/server.js'
+import type { Logger } from '../log/index.js'
+import type { LoadFailure, Repository } from '../repository/index.js'
+import type { Resolved } from './settings.js'
+
+/** Logs the tables users of the reference know, with its headings. */
+export function reportStart(logger: Logger, resolved: Resolved, repository: Repository, failures: LoadFailure[]): void {
+  logger.table([['Repository Agent', 'Path']])
+  logger.table([['Backend', 'Path', 'Config'], ...backends(resolved.settings)])
+  logger.table([['Model', 'Version', 'Status'], ...repository.table(failures)])
+  logger.table([['Option', 'Value'], ...optionRows(resolved)])
+  if (failures.length === 0) return
+  logger.error(`${failures.length} of the start-up models failed to load:`)
+  for (const { model, reason } of failures) logger.error(`model '${model}': ${rootReason(reason)}`)
+}
+
+/** `load failed for model 'm': …` repeats what stands before it in a list. */
+function rootReason(reason: string): string {
+  return reason.replace(/^load failed for model '[^']*': /, '').trimEnd()
+}
+
+function backends(settings: ServerSettings): string[][] {
+  const pairs = (backend: string): string => {
+    const chosen = settings.repository.backendConfig.filter((c) => c.backend === null || c.backend === backend)
+    return JSON.stringify({ cmdline: Object.fromEntries(chosen.map(({ key, value }) => [key, value])) })
+  }
+  return [
+    ['identity', 'built in', pairs('identity')],
+    ['onnxruntime', findOnnxRuntime() ?? 'not found: the package onnxruntime-node has no library here', pairs('onnxruntime')],
+  ]
+}
+
+function optionRows({ settings, exitTimeoutSecs }: Resolved): string[][] {
+  const { repository } = settings
+  return [
+    ['server_id', settings.id],
+    ['server_version', SERVER_VERSION],
+    ['server_extensions', EXTENSIONS.join(' ')],
+    ...repository.paths.map((path, i) => [`model_repository_path[${i}]`, path]),
+    ['model_control_mode', `MODE_${repository.mode.toUpperCase()}`],
+    ...repository.loadModels.map((name, i) => [`startup_models_${i}`, name]),
+    ['strict_model_config', repository.autoComplete ? '0' : '1'],
+    ['model_config_name', repository.configName ?? ''],
+    ['model_load_thread_count', String(repository.loadThreads)],
+    ['strict_readiness', settings.strictReadiness ? '1' : '0'],
+    ['http_max_input_size', String(settings.httpInputBytesMax)],
+    ['allow_client_shm', settings.allowClientShm ? '1' : '0'],
+    ['exit_timeout', String(exitTimeoutSecs)],
+    ['cache_enabled', '0'],
+  ]
+}

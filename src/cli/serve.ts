@@ -1,0 +1,148 @@
+/**
+ * Runs a server from a command line until a signal ends it. Owns the console, the signals and the exit code; what a
+ * server is, is `src/api/server.ts`.
+ *
+ * Exit codes (R-49, R-51): 0 after a complete drain; 1 for a bad command line, a failed start, or requests left over.
+ */
+
+import { startServer, type Ports, type RunningServer } from '../api/server.js'
+import { createLogger, openSink, type Logger, type Sink } from '../log/index.js'
+import { asServerError, statusName } from '../native/index.js'
+import { usageLine } from './help.js'
+import { OptionError, parseArguments, type Parsed } from './parse.js'
+import { Progress, liveTerminal } from './progress.js'
+import { reportStart } from './report.js'
+import { resolveSettings, type Resolved } from './settings.js'
+
+/** Never returns: the process ends through `process.exit`, since native threads may outlive the event loop. */
+export async function serve(program: string, args: readonly string[]): Promise<void> {
+  let parsed: Parsed
+  let resolved: Resolved
+  try {
+    parsed = parseArguments(args)
+    if (parsed.options.help || parsed.options.version) return await printAndExit(program, parsed)
+    resolved = resolveSettings(parsed)
+  } catch (error) {
+    if (!(error instanceof OptionError)) throw error
+    process.stderr.write(`${usageLine(program)}\n${error.message}\n`)
+    return exit(1)
+  }
+  for (const warning of resolved.warnings) process.stderr.write(`${warning}\n`)
+
+  const terminal = resolved.settings.log.file === '' ? liveTerminal() : null
+  const progress = terminal === null ? null : new Progress(terminal)
+  let logger: Logger
+  try {
+    const sink = openSink(resolved.settings.log.file)
+    const shared: Sink = (line, problem) => progress?.around(() => sink(line, problem))
+    logger = createLogger(resolved.settings.log, progress === null ? sink : shared)
+  } catch (error) {
+    return fail('creating server', error)
+  }
+  if (resolved.inactive.length > 0) {
+    const names = resolved.inactive.map((name) => `--${name}`).join(', ')
+    logger.warning(`accepted and not active in this release: ${names}`)
+  }
+
+  const signals = new Signals(logger)
+  let server: RunningServer
+  try {
+    server = await startServer(resolved.settings, logger, (event) => progress?.observe(event))
+  } catch (error) {
+    progress?.end()
+    return fail('creating server', error)
+  }
+  progress?.end()
+  reportStart(logger, resolved, server.repository, server.failures)
+  if (server.failures.length > 0) {
+    const text = 'failed to load all models'
+    if (resolved.exitOnError) {
+      await server.stop(0)
+      process.stderr.write(`error: creating server: Internal - ${text}\n`)
+      return exit(1)
+    }
+    logger.error(`${text}; serving what loaded, as --exit-on-error=false asks`)
+  }
+  let ports: Ports
+  try {
+    ports = await server.listen()
+  } catch (error) {
+    await server.stop(0)
+    return fail('starting services', error)
+  }
+  signals.serving = true
+  announce(logger, resolved, ports)
+  await signals.first
+  return exit(await shutDown(server, logger, resolved.exitTimeoutSecs))
+}
+
+function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
+  const { http, grpc, metrics } = settings
+  if (grpc !== null) logger.info(`Started GRPCInferenceService at ${grpc.address}:${ports.grpc}`)
+  if (http !== null) logger.info(`Started HTTPService at ${http.address}:${ports.http}`)
+  if (metrics !== null) logger.info(`Started Metrics Service at ${metrics.address}:${ports.metrics}`)
+}
+
+async function shutDown(server: RunningServer, logger: Logger, timeoutSecs: number): Promise<number> {
+  logger.info('Waiting for in-flight requests to complete.')
+  const left = await server.stop(timeoutSecs * 1000, (seconds, inFlight) =>
+    logger.info(`Timeout ${seconds}: Found ${inFlight} in-flight inferences`),
+  )
+  if (left === 0) {
+    logger.info('Found 0 live models and 0 in-flight non-inference requests')
+    return 0
+  }
+  logger.error(`Exit timeout expired with ${left} requests in flight. Exiting immediately.`)
+  process.stderr.write('error: failed to stop server: Internal - Exit timeout expired. Exiting immediately.\n')
+  return 1
+}
+
+/** The first signal asks for a drain, the second ends the process at once; while nothing listens the first one does. */
+class Signals {
+  readonly first: Promise<void>
+  /** Set when requests may be in flight. */
+  serving = false
+
+  constructor(logger: Logger) {
+    let started: () => void = () => {}
+    let count = 0
+    this.first = new Promise((resolve) => {
+      started = resolve
+    })
+    const NUMBERS = { SIGINT: 2, SIGTERM: 15 } as const
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+      process.on(signal, () => {
+        count += 1
+        if (!this.serving) exit(0)
+        if (count > 1) {
+          logger.error(`Signal (${NUMBERS[signal]}) received again. Exiting immediately.`)
+          exit(1)
+        }
+        logger.info(`Signal (${NUMBERS[signal]}) received.`)
+        started()
+      })
+    }
+  }
+}
+
+async function printAndExit(program: string, { options }: Parsed): Promise<void> {
+  if (options.version) {
+    const { packageVersion } = await import('./version.js')
+    process.stdout.write(`${program} ${packageVersion()}\n`)
+    return exit(0)
+  }
+  const { helpText } = await import('./help.js')
+  process.stdout.write(helpText(program))
+  // The reference ends with 1 here, and scripts that probe for options know it.
+  return exit(1)
+}
+
+function fail(what: string, error: unknown): void {
+  const { code, message } = asServerError(error)
+  process.stderr.write(`error: ${what}: ${statusName(code)} - ${message}\n`)
+  return exit(1)
+}
+
+function exit(code: number): never {
+  process.exit(code)
+}
