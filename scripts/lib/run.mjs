@@ -19,14 +19,14 @@ export function show(command, args, options = {}) {
   })
 }
 
-/** As `show`, and also resolves with everything that was printed. */
-export function capture(command, args, options = {}) {
+/** Resolves with the exit code and everything that was printed; prints it too unless `quiet`. */
+export function capture(command, args, { quiet = false, ...options } = {}) {
   return new Promise((resolve) => {
     const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options })
     let text = ''
     const take = (stream) => (chunk) => {
       text += chunk
-      stream.write(chunk)
+      if (!quiet) stream.write(chunk)
     }
     child.stdout.on('data', take(process.stdout))
     child.stderr.on('data', take(process.stderr))

@@ -1,0 +1,33 @@
+/** Reads how many tests passed and failed out of what each runner leaves behind. */
+import { existsSync, readFileSync } from 'node:fs'
+
+/** A runner that ended badly without naming a failed test (it could not compile, say) counts as one failure. */
+const orOne = (code, { passed, failed }) => ({ passed, failed: failed === 0 && code !== 0 ? 1 : failed })
+
+/** `cargo test`: one `test result:` line per test binary. */
+export function cargoCounts(code, text) {
+  let passed = 0
+  let failed = 0
+  for (const [, p, f] of text.matchAll(/test result: \w+\. (\d+) passed; (\d+) failed/g)) {
+    passed += Number(p)
+    failed += Number(f)
+  }
+  return orOne(code, { passed, failed })
+}
+
+/** vitest's JSON report. A file that cannot be imported has no tests, and must still count. */
+export function vitestCounts(code, file) {
+  if (!existsSync(file)) return orOne(code, { passed: 0, failed: 0 })
+  const report = JSON.parse(readFileSync(file, 'utf8'))
+  const unread = report.testResults.filter((r) => r.status === 'failed' && r.assertionResults.length === 0).length
+  return orOne(code, { passed: report.numPassedTests, failed: report.numFailedTests + unread })
+}
+
+/** pytest's JUnit report. */
+export function junitCounts(code, file) {
+  if (!existsSync(file)) return orOne(code, { passed: 0, failed: 0 })
+  const head = /<testsuite [^>]*>/.exec(readFileSync(file, 'utf8'))?.[0] ?? ''
+  const read = (name) => Number(new RegExp(` ${name}="(\\d+)"`).exec(head)?.[1] ?? 0)
+  const failed = read('failures') + read('errors')
+  return orOne(code, { passed: Math.max(0, read('tests') - failed - read('skipped')), failed })
+}

@@ -1,0 +1,93 @@
+#!/usr/bin/env node
+/**
+ * `npm test [-- suite …] [-- --lint]`: set-up, then every suite, going on after failures. Suites: rust, vitest, python, golden.
+ * The last line is `N passed, N failed`, summed over all of them.
+ */
+import { mkdirSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { cargoCounts, junitCounts, vitestCounts } from './lib/counts.mjs'
+import { capture, show } from './lib/run.mjs'
+import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
+import { golden, goldenAvailable } from './golden.mjs'
+import { lint } from './lint.mjs'
+import { ROOT, SetupError, setup } from './setup.mjs'
+
+const REPORTS = join(ROOT, 'target', 'reports')
+
+/** A report of an earlier run must not be mistaken for this one's. */
+function report(name) {
+  mkdirSync(REPORTS, { recursive: true })
+  const file = join(REPORTS, name)
+  rmSync(file, { force: true })
+  return file
+}
+
+const SUITES = {
+  lint,
+  async rust() {
+    // The binding is a library for Node and cannot be linked into a test of its own; vitest and pytest go through it.
+    const args = ['test', '--workspace', '--exclude', 'nereid-node', '--no-fail-fast']
+    const { code, text } = await capture('cargo', args, { cwd: ROOT, quiet: true })
+    const counts = cargoCounts(code, text)
+    // Thousands of lines of "ok" hide the few that matter.
+    if (code !== 0) process.stdout.write(`${text.split('\n').filter((l) => !l.endsWith('... ok')).slice(-400).join('\n')}\n`)
+    return counts
+  },
+  async vitest() {
+    const file = report('vitest.json')
+    const args = ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
+    return vitestCounts(await show(join(ROOT, 'node_modules/.bin/vitest'), args, { cwd: ROOT }), file)
+  },
+  async python() {
+    await pythonEnvironment()
+    const file = report('pytest.xml')
+    const args = ['-m', 'pytest', '-c', 'test/python/pytest.ini', 'test/python', '-rs', `--junitxml=${file}`]
+    const env = { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }
+    return junitCounts(await show(PYTHON, args, { cwd: ROOT, env }), file)
+  },
+  async golden() {
+    if (!goldenAvailable()) {
+      process.stdout.write('golden: skipped, the recorded answers are not beside this repository\n')
+      return { passed: 0, failed: 0 }
+    }
+    return golden()
+  },
+}
+
+async function main() {
+  const asked = process.argv.slice(2).filter((a) => !a.startsWith('--'))
+  const unknown = asked.filter((name) => !(name in SUITES))
+  if (unknown.length > 0) throw new SetupError(`no suite ${unknown.join(', ')}: there are ${Object.keys(SUITES).join(', ')}`)
+  const withLint = process.argv.includes('--lint')
+  const names = asked.length > 0 ? asked : Object.keys(SUITES).filter((name) => name !== 'lint' || withLint)
+  const total = { passed: 0, failed: 0 }
+  const rows = []
+  const record = (name, { passed, failed }, seconds) => {
+    total.passed += passed
+    total.failed += failed
+    rows.push(`${name.padEnd(8)} ${String(passed).padStart(6)} passed, ${failed} failed, ${seconds.toFixed(0)} s`)
+  }
+  const timed = async (name, run) => {
+    const from = Date.now()
+    process.stdout.write(`\n== ${name}\n`)
+    let counts = { passed: 0, failed: 1 }
+    try {
+      counts = await run()
+    } catch (error) {
+      process.stdout.write(`${error instanceof SetupError ? error.message : error.stack}\n`)
+    }
+    record(name, counts, (Date.now() - from) / 1000)
+  }
+  await timed('setup', async () => {
+    await setup()
+    return { passed: 0, failed: 0 }
+  })
+  for (const name of names) await timed(name, SUITES[name])
+  process.stdout.write(`\n${rows.join('\n')}\n\n${total.passed} passed, ${total.failed} failed\n`)
+  process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1
+}
+
+await main().catch((error) => {
+  process.stdout.write(`${error instanceof SetupError ? error.message : error.stack}\n0 passed, 1 failed\n`)
+  process.exitCode = 1
+})

@@ -1,0 +1,2 @@
+export const ONNX_TYPES: string[]
+export function writeTestRepositories(directory: string): void

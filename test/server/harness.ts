@@ -1,0 +1,137 @@
+/** A real server on free loopback ports, and the few requests every test makes. */
+import { spawn, type ChildProcess } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { writeTestRepositories } from '../models/generate.mjs'
+
+const MAIN = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+const START_MS_MAX = 30_000
+const STOP_MS_MAX = 20_000
+
+/** Ports nobody listens on; held together, so that they differ. */
+async function freePorts(count: number): Promise<number[]> {
+  const servers = await Promise.all(
+    Array.from(
+      { length: count },
+      () =>
+        new Promise<ReturnType<typeof createServer>>((resolve, reject) => {
+          const one = createServer()
+          one.once('error', reject)
+          one.listen(0, '127.0.0.1', () => resolve(one))
+        }),
+    ),
+  )
+  const ports = servers.map((one) => (one.address() as { port: number }).port)
+  await Promise.all(servers.map((one) => new Promise((resolve) => one.close(resolve))))
+  return ports
+}
+
+/** The generated repositories `main`, `small` and `broken` in a directory of their own. */
+export function repositories(): { path: (name: string) => string; remove: () => void } {
+  const directory = mkdtempSync(join(tmpdir(), 'nereid-test-'))
+  writeTestRepositories(directory)
+  return {
+    path: (name) => join(directory, name),
+    remove: () => rmSync(directory, { recursive: true, force: true }),
+  }
+}
+
+export class TestServer {
+  readonly httpPort: number
+  readonly grpcPort: number
+  readonly metricsPort: number
+  readonly process: ChildProcess
+  /** Milliseconds from spawn to the first answer of `/v2/health/ready`; null until it is ready. */
+  readyMs: number | null = null
+  stdout = ''
+  stderr = ''
+
+  private constructor(ports: number[], child: ChildProcess) {
+    const [httpPort = 0, grpcPort = 0, metricsPort = 0] = ports
+    this.httpPort = httpPort
+    this.grpcPort = grpcPort
+    this.metricsPort = metricsPort
+    this.process = child
+    child.stdout?.on('data', (chunk: Buffer) => (this.stdout += chunk.toString()))
+    child.stderr?.on('data', (chunk: Buffer) => (this.stderr += chunk.toString()))
+  }
+
+  /** Spawns without waiting: for servers that are expected to refuse to start. */
+  static async spawn(repository: string, flags: string[] = [], env: NodeJS.ProcessEnv = {}): Promise<TestServer> {
+    const ports = await freePorts(3)
+    const [http, grpc, metrics] = ports
+    const args = [
+      MAIN,
+      `--model-repository=${repository}`,
+      ...['http', 'grpc', 'metrics'].map((name) => `--${name}-address=127.0.0.1`),
+      `--http-port=${http}`,
+      `--grpc-port=${grpc}`,
+      `--metrics-port=${metrics}`,
+      ...flags,
+    ]
+    const child = spawn(process.execPath, args, {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, ...env },
+    })
+    return new TestServer(ports, child)
+  }
+
+  /** Spawns and waits until the server answers `path` with anything at all. */
+  static async start(
+    repository: string,
+    flags: string[] = [],
+    { env = {}, path = '/v2/health/ready' }: { env?: NodeJS.ProcessEnv; path?: string } = {},
+  ): Promise<TestServer> {
+    const from = performance.now()
+    const server = await TestServer.spawn(repository, flags, env)
+    while (performance.now() - from < START_MS_MAX) {
+      if (server.process.exitCode !== null) throw new Error(`the server ended at once:\n${server.output()}`)
+      try {
+        await fetch(`${server.url}${path}`, { signal: AbortSignal.timeout(5000) })
+        server.readyMs = performance.now() - from
+        return server
+      } catch {
+        await new Promise((resolve) => setTimeout(resolve, 5))
+      }
+    }
+    await server.stop()
+    throw new Error(`the server did not answer within ${START_MS_MAX} ms:\n${server.output()}`)
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.httpPort}`
+  }
+
+  output(): string {
+    return this.stdout + this.stderr
+  }
+
+  get alive(): boolean {
+    return this.process.exitCode === null && this.process.signalCode === null
+  }
+
+  /** Resolves with the exit code, or with null when a signal ended the process. */
+  ended(): Promise<number | null> {
+    if (!this.alive) return Promise.resolve(this.process.exitCode)
+    return new Promise((resolve) => this.process.once('close', (code) => resolve(code)))
+  }
+
+  async stop(): Promise<number | null> {
+    if (this.alive) {
+      this.process.kill('SIGTERM')
+      const timer = setTimeout(() => this.process.kill('SIGKILL'), STOP_MS_MAX)
+      await this.ended()
+      clearTimeout(timer)
+    }
+    return this.process.exitCode
+  }
+}
+
+/** Body of a JSON inference of `simple`, filled with one value. */
+export function simpleBody(value = 1): string {
+  const tensor = (name: string) => ({ name, shape: [1, 16], datatype: 'INT32', data: Array(16).fill(value) })
+  return JSON.stringify({ inputs: [tensor('INPUT0'), tensor('INPUT1')] })
+}

@@ -1,0 +1,81 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
+import { TestServer, repositories, simpleBody } from './harness.js'
+
+const models = repositories()
+afterAll(() => models.remove())
+
+// The target is 300 ms on an idle machine; a shared CI machine gets room, and the number is printed either way.
+const START_MS_MAX = 1500
+
+test('ready with two small models soon after the process starts', async () => {
+  const times: number[] = []
+  for (let i = 0; i < 5; i += 1) {
+    const server = await TestServer.start(models.path('small'))
+    times.push(server.readyMs ?? Number.NaN)
+    expect(await server.stop()).toBe(0)
+  }
+  times.sort((a, b) => a - b)
+  console.log(`ready after ${times.map((t) => t.toFixed(0)).join(', ')} ms (target 300)`)
+  expect(times[2]).toBeLessThan(START_MS_MAX)
+})
+
+test('O-53 each model is a line while it loads, and a row of the table', async () => {
+  const server = await TestServer.start(models.path('small'))
+  await server.stop()
+  const said = server.output()
+  for (const name of ['simple', 'id_string']) {
+    expect(said).toMatch(new RegExp(`loading: ${name}:1`))
+    expect(said).toMatch(new RegExp(`successfully loaded '${name}'`))
+    expect(said).toMatch(new RegExp(`\\| ${name} +\\| 1 +\\| READY`))
+  }
+  expect(said).toContain('Started HTTPService at 127.0.0.1:')
+})
+
+test('R-49 a summary names each model that failed, and why', async () => {
+  const server = await TestServer.spawn(models.path('broken'))
+  expect(await server.ended()).toBe(1)
+  const said = server.output()
+  expect(said).toContain('error: creating server: Internal - failed to load all models')
+  for (const name of ['not_onnx', 'no_file', 'bad_syntax']) expect(said).toContain(name)
+  expect(said).toContain("unable to find '")
+})
+
+test('C-29 a mistake in config.pbtxt is reported with file, line and a hint', async () => {
+  const server = await TestServer.spawn(models.path('broken'))
+  await server.ended()
+  expect(server.output()).toMatch(/bad_syntax\/config\.pbtxt[^\n]*\d+/)
+  expect(server.output()).toContain('dynamic_batching')
+})
+
+test('without libonnxruntime the server starts, says so, and fails only ONNX models', async () => {
+  const server = await TestServer.start(models.path('broken'), ['--exit-on-error=false'], {
+    // The package is looked up by name; the variable names a library file instead.
+    env: { NEREID_ONNXRUNTIME_LIBRARY: '/nowhere/libonnxruntime.so.1' },
+    path: '/v2/health/live',
+  })
+  const echo = { inputs: [{ name: 'INPUT0', shape: [2], datatype: 'INT32', data: [3, 4] }] }
+  const post = (model: string, body: string) =>
+    fetch(`${server.url}/v2/models/${model}/infer`, { method: 'POST', body })
+  expect((await post('echo', JSON.stringify(echo))).status).toBe(200)
+  expect((await post('good', simpleBody())).status).not.toBe(200)
+  expect(server.output()).toMatch(/onnxruntime/i)
+  expect(await server.stop()).toBe(0)
+})
+
+test('an empty repository is served', async () => {
+  const empty = mkdtempSync(join(tmpdir(), 'nereid-empty-'))
+  const server = await TestServer.start(empty)
+  expect((await fetch(`${server.url}/v2/health/ready`)).status).toBe(200)
+  expect(await (await fetch(`${server.url}/v2/repository/index`, { method: 'POST' })).json()).toEqual([])
+  await server.stop()
+  rmSync(empty, { recursive: true })
+})
+
+test('R-53 an unknown option ends the process with its name', async () => {
+  const server = await TestServer.spawn(models.path('small'), ['--no-such-option=1'])
+  expect(await server.ended()).toBe(1)
+  expect(server.output()).toContain('no-such-option')
+})
