@@ -16,21 +16,20 @@ pub fn rows_of(entry: &BatchEntry) -> u64 {
     u64::from(entry.checked.rows.max(1))
 }
 
-/// The input's contents of all requests that have it, in batch order. `None` when no request has it.
+/// The input's contents of all requests that have it and have not failed yet, in batch order. `None` when there is none.
 ///
 /// One request: its own bytes or region, shared. Several: one copy into a pooled slab. Raw BYTES tensors are gathered alike:
 /// their raw forms follow one another.
 pub fn gather(entries: &[BatchEntry], index: u16) -> Option<Data> {
-    let mut parts = entries.iter().filter_map(|e| input_of(e, index)).map(|t| &t.data);
-    let first = parts.next()?;
-    let Some(second) = parts.next() else { return Some(first.clone()) };
-    let all = || {
-        [first, second].into_iter().chain(entries.iter().filter_map(|e| input_of(e, index)).map(|t| &t.data).skip(2))
-    };
-    let mut slab = SlabPool::global().get(all().map(Data::len).sum());
+    let parts = || entries.iter().filter(|e| e.result.is_none()).filter_map(|e| Some(&input_of(e, index)?.data));
+    let first = parts().next()?;
+    if parts().nth(1).is_none() {
+        return Some(first.clone());
+    }
+    let mut slab = SlabPool::global().get(parts().map(Data::len).sum());
     let mut rest = &mut slab[..];
-    for part in all() {
-        // Lengths were taken from the same values a moment ago; data in regions changes its contents, never its length.
+    for part in parts() {
+        // Lengths were taken from the same values a moment ago; a region changes its contents, never its length.
         let (here, after) = std::mem::take(&mut rest).split_at_mut(part.len());
         here.copy_from_slice(part.as_slice());
         rest = after;
@@ -79,6 +78,13 @@ mod tests {
         let all = gather(&batch, 0).unwrap_or_default();
         let expected: Vec<u8> = [&b"ab"[..], &big, b"xyz"].concat();
         assert_eq!(all.as_slice(), expected);
+    }
+
+    #[test]
+    fn a_request_that_failed_already_has_no_part() {
+        let mut batch = [entry(1, &[("A", b"ab")]), entry(1, &[("A", b"cd")])];
+        batch[0].result = Some(Err(Error::invalid("x")));
+        assert_eq!(gather(&batch, 0).unwrap_or_default().as_slice(), b"cd");
     }
 
     #[test]

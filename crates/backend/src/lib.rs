@@ -7,6 +7,7 @@ pub mod gather;
 mod run;
 pub mod scatter;
 pub mod shape;
+pub mod sync;
 #[cfg(test)]
 mod testing;
 

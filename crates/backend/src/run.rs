@@ -1,10 +1,10 @@
 //! The trait and the values that cross it.
 
+use crate::sync::{AtomicU32, Mutex, Ordering};
 use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use tensor::{DataType, Name, Result, Shape};
 
 /// A framework: opens model files.
@@ -136,7 +136,7 @@ type Hook = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 pub struct RunControl {
     wanted: AtomicU32,
-    hook: parking_lot::Mutex<HookState>,
+    hook: Mutex<HookState>,
 }
 
 #[derive(Default)]
@@ -151,7 +151,7 @@ enum HookState {
 impl RunControl {
     /// A control for a batch of `requests` requests.
     pub fn new(requests: u32) -> Self {
-        Self { wanted: AtomicU32::new(requests), hook: parking_lot::Mutex::default() }
+        Self { wanted: AtomicU32::new(requests), hook: Mutex::default() }
     }
 
     /// One request of the batch was cancelled. When it was the last wanted one, the execution is told to stop.

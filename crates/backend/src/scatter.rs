@@ -59,6 +59,18 @@ pub fn written(region: &RegionRef) -> Result<Data> {
     if region.is_intact() { Ok(Data::Region(region.clone())) } else { Err(lost(region.region_name())) }
 }
 
+/// Whether two windows share bytes, under whatever names their object was registered.
+pub fn overlap(a: &RegionRef, b: &RegionRef) -> bool {
+    match (a.extent(), b.extent()) {
+        (Some((device, inode, start)), Some((other_device, other_inode, other_start))) => {
+            (device, inode) == (other_device, other_inode)
+                && start < other_start.saturating_add(b.len() as u64)
+                && other_start < start.saturating_add(a.len() as u64)
+        }
+        _ => true,
+    }
+}
+
 /// One finished output, placed and described.
 ///
 /// # Errors

@@ -27,5 +27,7 @@ pub use registry::{Engine, Opened, PublishSpec};
 pub use statistics::{Duration, FailureReason, Snapshot, Summary, VersionStatistics};
 pub use table::{ServerState, VersionState};
 pub use ticket::Ticket;
+#[doc(hidden)]
+pub use ticket::{TicketState, Was};
 pub use version::{ModelVersion, Reply};
 pub use wire::statistics_json;

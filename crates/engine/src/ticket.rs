@@ -5,8 +5,7 @@
 
 use crate::version::ModelVersion;
 use backend::RunControl;
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use backend::sync::{AtomicBool, Mutex, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Handle to an accepted request. Dropping it does nothing.
@@ -15,8 +14,10 @@ pub struct Ticket {
     pub(crate) version: Weak<ModelVersion>,
 }
 
+/// The state behind a ticket. Public for the model test only.
+#[doc(hidden)]
 #[derive(Default)]
-pub(crate) struct TicketState {
+pub struct TicketState {
     cancelled: AtomicBool,
     slot: Mutex<Slot>,
 }
@@ -31,13 +32,42 @@ enum Slot {
     Settled,
 }
 
+/// Where a request was when its client gave it up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Was {
+    /// In a queue, or in a batch that is not told: the queue has to be swept.
+    Queued,
+    /// In a batch, which was told.
+    Running,
+}
+
 impl TicketState {
-    pub(crate) fn is_cancelled(&self) -> bool {
+    /// Gives the request up. `None` when there is nothing left to give up.
+    #[doc(hidden)]
+    pub fn cancel(&self) -> Option<Was> {
+        if self.cancelled.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let mut slot = self.slot.lock();
+        match &*slot {
+            Slot::Queued => Some(Was::Queued),
+            Slot::Running(run) => {
+                run.cancel_one();
+                *slot = Slot::Settled;
+                Some(Was::Running)
+            }
+            Slot::Settled => None,
+        }
+    }
+
+    #[doc(hidden)]
+    pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
 
     /// The request joins a batch that `run` can stop.
-    pub(crate) fn running(&self, run: &Arc<RunControl>) {
+    #[doc(hidden)]
+    pub fn running(&self, run: &Arc<RunControl>) {
         let mut slot = self.slot.lock();
         if self.is_cancelled() {
             *slot = Slot::Settled;
@@ -48,7 +78,8 @@ impl TicketState {
     }
 
     /// The request is answered; cancelling it does nothing any more.
-    pub(crate) fn settle(&self) {
+    #[doc(hidden)]
+    pub fn settle(&self) {
         *self.slot.lock() = Slot::Settled;
     }
 }
@@ -62,26 +93,10 @@ impl Ticket {
     /// Nobody wants the answer any more. A queued request leaves its queue at once and is answered CANCELLED; a batch that only
     /// cancelled requests are left in is told to stop. Does nothing once the request is answered.
     pub fn cancel(&self) {
-        if self.state.cancelled.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let queued = {
-            let mut slot = self.state.slot.lock();
-            match std::mem::replace(&mut *slot, Slot::Settled) {
-                Slot::Running(run) => {
-                    run.cancel_one();
-                    false
-                }
-                Slot::Queued => {
-                    *slot = Slot::Queued;
-                    true
-                }
-                Slot::Settled => return,
-            }
-        };
+        let Some(was) = self.state.cancel() else { return };
         if let Some(version) = self.version.upgrade() {
             version.count_cancelled();
-            if queued {
+            if was == Was::Queued {
                 version.sweep_cancelled();
             }
         }
