@@ -1,8 +1,8 @@
 //! What executions cost: measured durations per class and size, and the line t(b) = a + c·b through them.
 //!
 //! Answers three questions: how long will this take, which size is too large to pay, and what does a batch save.
-//! Says nothing until it has seen enough, and forgets what it has not seen for long, so a wrong conclusion drawn from a
-//! noisy moment is tried again.
+//! Says nothing until it has seen enough. What it has not seen for long is quickly corrected when seen again, and a size just
+//! above the best is tried now and then, so a wrong conclusion drawn from a noisy moment does not last.
 
 use smallvec::SmallVec;
 
@@ -10,12 +10,20 @@ use smallvec::SmallVec;
 const CLASSES_MAX: usize = 32;
 /// Executions of a size before its mean is believed.
 const SEEN_MIN: u16 = 16;
-/// Executions of the class after which a size not seen again is forgotten.
-const FORGET_AFTER: u32 = 4096;
+/// Executions of the class after which the mean of a size not seen again is out of date: new values count for more.
+const STALE_AFTER: u32 = 128;
+/// Every so many executions one may go a size above the best: what it costs may have changed.
+const PROBE_EVERY: u32 = 256;
+/// Executions of a size before it is used to predict.
+const SEEN_TO_PREDICT: u16 = 3;
 /// What an execution costs beside the measured duration: waking an instance and answering takes 5–15 µs.
 const DISPATCH_NS: f32 = 10_000.0;
 /// A size whose rows cost up to this factor of the cheapest is as good.
 const TOLERANCE: f32 = 1.03;
+/// Under steady overload only full batches run, and nothing would be known of smaller ones. After so many executions, one in
+/// so many takes half of what it might, until that size is known.
+const EXPLORE_AFTER: u32 = 64;
+const EXPLORE_EVERY: u32 = 16;
 /// How often the best size is looked for, in executions.
 const REFRESH_EVERY: u32 = 16;
 
@@ -63,14 +71,26 @@ impl Costs {
         self.curve(class)?.predict(rows.max(1))
     }
 
-    /// Rows beyond which a batch costs more per row than a smaller one; `None` when larger is not known to be worse.
-    pub fn rows_worth(&self, class: u64) -> Option<u32> {
-        self.curve(class)?.rows_worth
+    /// Rows to take at most of the `rows` there are; `None` when nothing speaks against all of them.
+    pub fn rows_worth(&self, class: u64, rows: u32) -> Option<u32> {
+        let curve = self.curve(class)?;
+        let largest = curve.rows_worth.unwrap_or(u32::MAX);
+        let rows = rows.min(largest);
+        if rows > 1 && curve.executions >= EXPLORE_AFTER && curve.executions.is_multiple_of(EXPLORE_EVERY) {
+            let half = 1 << (rows - 1).ilog2();
+            if curve.sizes.get(slot(half)).is_none_or(|s| s.seen < SEEN_MIN) {
+                return Some(half);
+            }
+        }
+        match curve.rows_worth {
+            Some(worth) if curve.executions.is_multiple_of(PROBE_EVERY) => Some(slot_rows_max(slot(worth) + 1)),
+            worth => worth,
+        }
     }
 
     /// The line through what was measured, `None` before two sizes were.
     pub fn line(&self, class: u64) -> Option<Line> {
-        self.curve(class)?.line()
+        self.curve(class)?.line
     }
 }
 
@@ -81,24 +101,18 @@ struct Curve {
     /// By `slot`.
     sizes: SmallVec<[Size; 8]>,
     rows_worth: Option<u32>,
-    /// Weighted sums for the line; the weights of the past decay.
-    sum: Sums,
-}
-
-#[derive(Default)]
-struct Sums {
-    weight: f64,
-    rows: f64,
-    ns: f64,
-    rows_rows: f64,
-    rows_ns: f64,
+    line: Option<Line>,
 }
 
 /// Executions of one size, or of a narrow range of large sizes.
 #[derive(Default, Clone, Copy)]
 struct Size {
+    /// Mean rows of the executions: large sizes share.
+    rows: f32,
     ns_per_row: f32,
     seen: u16,
+    /// Executions the means stand for.
+    weight: u16,
     /// Value of `executions` when it was last seen.
     last: u32,
 }
@@ -136,21 +150,21 @@ impl Curve {
             // A preempted execution says nothing about the model.
             ns_per_row = ns_per_row.min(2.0 * size.ns_per_row);
         }
+        if self.executions.wrapping_sub(size.last) > STALE_AFTER {
+            size.weight = size.weight.min(2);
+        }
         // A plain mean at first, then the last 32 or so.
         size.seen = size.seen.saturating_add(1);
-        size.ns_per_row += (ns_per_row - size.ns_per_row) / f32::from(size.seen.min(32));
+        size.weight = (size.weight + 1).min(32);
+        size.ns_per_row += (ns_per_row - size.ns_per_row) / f32::from(size.weight);
+        size.rows += (rows as f32 - size.rows) / f32::from(size.weight);
         size.last = self.executions;
-        self.sum.add(f64::from(rows), f64::from(ns_per_row) * f64::from(rows));
         if self.executions.is_multiple_of(REFRESH_EVERY) {
             self.refresh();
         }
     }
 
     fn refresh(&mut self) {
-        let now = self.executions;
-        for size in self.sizes.iter_mut().filter(|s| now.wrapping_sub(s.last) > FORGET_AFTER) {
-            *size = Size::default();
-        }
         let known = || {
             let sizes = self.sizes.iter().enumerate().filter(|(_, s)| s.seen >= SEEN_MIN);
             sizes.map(|(slot, s)| (slot, s.ns_per_row + DISPATCH_NS / slot_rows_max(slot) as f32))
@@ -159,15 +173,15 @@ impl Curve {
         let good = known().filter(|(_, cost)| *cost <= best * TOLERANCE).map(|(slot, _)| slot).max();
         let worse_above = known().any(|(slot, _)| Some(slot) > good);
         self.rows_worth = good.filter(|_| worse_above).map(slot_rows_max);
+        self.line = self.fit();
     }
 
     fn predict(&self, rows: u32) -> Option<u64> {
-        const SEEN_TO_PREDICT: u16 = 3;
         let seen = |s: &&Size| s.seen >= SEEN_TO_PREDICT;
         if let Some(size) = self.sizes.get(slot(rows)).filter(seen) {
             return Some((size.ns_per_row * rows as f32) as u64);
         }
-        if let Some(line) = self.line() {
+        if let Some(line) = self.line {
             return Some((line.fixed + line.per_row * f64::from(rows)) as u64);
         }
         // One size is known: a smaller batch takes no longer than that, a larger one at most in proportion.
@@ -175,34 +189,28 @@ impl Curve {
         Some((size.ns_per_row * rows.max(slot_rows_max(slot)) as f32) as u64)
     }
 
-    fn line(&self) -> Option<Line> {
-        let s = &self.sum;
-        if s.weight < 8.0 {
+    /// Least squares through the means of the sizes seen. Each size counts alike however long ago it was: under steady load
+    /// only one would be left.
+    fn fit(&self) -> Option<Line> {
+        let mut sums = [0.0; 5];
+        for size in self.sizes.iter().filter(|s| s.seen >= SEEN_TO_PREDICT) {
+            let (rows, per_row) = (f64::from(size.rows), f64::from(size.ns_per_row));
+            for (sum, value) in sums.iter_mut().zip([1.0, rows, rows * per_row, rows * rows, rows * rows * per_row]) {
+                *sum += value;
+            }
+        }
+        let [count, rows, ns, rows_rows, rows_ns] = sums;
+        if count < 2.0 {
             return None;
         }
-        let (rows, ns) = (s.rows / s.weight, s.ns / s.weight);
-        let variance = s.rows_rows / s.weight - rows * rows;
-        // One size and a rare neighbour do not make a line.
+        let (rows, ns) = (rows / count, ns / count);
+        let variance = rows_rows / count - rows * rows;
+        // Two neighbours do not make a line: noise would tilt it any way.
         if variance < 0.02 * rows * rows {
             return None;
         }
-        let per_row = ((s.rows_ns / s.weight - rows * ns) / variance).max(0.0);
+        let per_row = ((rows_ns / count - rows * ns) / variance).max(0.0);
         Some(Line { fixed: (ns - per_row * rows).max(0.0), per_row })
-    }
-}
-
-impl Sums {
-    fn add(&mut self, rows: f64, ns: f64) {
-        const KEEP: f64 = 1.0 - 1.0 / 128.0;
-        for (sum, value) in [
-            (&mut self.weight, 1.0),
-            (&mut self.rows, rows),
-            (&mut self.ns, ns),
-            (&mut self.rows_rows, rows * rows),
-            (&mut self.rows_ns, rows * ns),
-        ] {
-            *sum = *sum * KEEP + value;
-        }
     }
 }
 
@@ -252,24 +260,49 @@ mod tests {
     #[test]
     fn batches_that_cost_more_per_row_are_not_worth_it() {
         let square = |b: u32| 1_000_000 * u64::from(b * b);
-        assert_eq!(learned(square, &[1, 2, 4, 8], 32).rows_worth(7), Some(1));
+        assert_eq!(learned(square, &[1, 2, 4, 8], 32).rows_worth(7, 1), Some(1));
         let cliff = |b: u32| u64::from(b) * if b <= 4 { 1_000_000 } else { 1_100_000 } + 500_000;
-        assert_eq!(learned(cliff, &[1, 4, 8], 32).rows_worth(7), Some(4));
+        assert_eq!(learned(cliff, &[1, 4, 8], 32).rows_worth(7, 1), Some(4));
         let linear = |b: u32| 1_000_000 * u64::from(b);
-        assert_eq!(learned(linear, &[1, 8], 32).rows_worth(7), None, "equal is good");
+        assert_eq!(learned(linear, &[1, 8], 32).rows_worth(7, 1), None, "equal is good");
         // 2 µs a row whatever the size: the dispatch is what a batch saves.
-        assert_eq!(learned(|b| 2_100 * u64::from(b), &[1, 8], 32).rows_worth(7), None);
-        assert_eq!(learned(square, &[1, 8], 8).rows_worth(7), None, "too little evidence");
+        assert_eq!(learned(|b| 2_100 * u64::from(b), &[1, 8], 32).rows_worth(7, 1), None);
+        assert_eq!(learned(square, &[1, 8], 8).rows_worth(7, 8), None, "too little evidence");
     }
 
     #[test]
-    fn a_size_not_seen_for_long_is_tried_again() {
-        let mut costs = learned(|b| 1_000_000 * u64::from(b * b), &[1, 8], 32);
-        assert_eq!(costs.rows_worth(7), Some(1));
-        for _ in 0..=FORGET_AFTER + REFRESH_EVERY {
-            costs.observe(7, 1, 1_000_000);
+    fn under_overload_smaller_sizes_are_explored_down_to_the_best() {
+        let mut costs = Costs::default();
+        let mut sizes = vec![];
+        for _ in 0..4000 {
+            let rows = costs.rows_worth(7, 32).unwrap_or(32);
+            sizes.push(rows);
+            costs.observe(7, rows, 100_000 * u64::from(rows) + 40_000 * u64::from(rows * rows));
         }
-        assert_eq!(costs.rows_worth(7), None);
+        assert_eq!(sizes[..64], [32; 64], "not before it has run for a while");
+        let last = &sizes[3500..];
+        assert!(last.iter().filter(|&&r| r == 1).count() > 480, "{last:?}");
+        // Where batches pay, half sizes are tried a few times and never again.
+        let mut costs = Costs::default();
+        let mut halves = 0;
+        for _ in 0..4000 {
+            let rows = costs.rows_worth(7, 32).unwrap_or(32);
+            halves += u32::from(rows != 32);
+            costs.observe(7, rows, 100_000 + 1_000 * u64::from(rows));
+        }
+        assert_eq!(halves, u32::from(SEEN_MIN));
+    }
+
+    #[test]
+    fn a_size_above_the_best_is_tried_again_and_believed_when_it_got_better() {
+        let mut costs = learned(|b| 1_000_000 * u64::from(b * b), &[1, 2], 32);
+        let (mut ones, mut twos) = (0, 0);
+        while costs.rows_worth(7, 1).is_some() && twos < 100 {
+            let rows = costs.rows_worth(7, 1).unwrap();
+            *(if rows == 1 { &mut ones } else { &mut twos }) += 1;
+            costs.observe(7, rows, 1_000_000);
+        }
+        assert!(twos <= 5 && ones > 100 * twos, "after {ones} of one row and {twos} of two");
     }
 
     #[test]

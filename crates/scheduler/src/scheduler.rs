@@ -103,6 +103,7 @@ impl<T: Waiting> Scheduler<T> {
         if let Some(strict) = &mut self.strict {
             return strict.step(now, idle_instances, self.delay_ns, &self.sizes, &mut self.queue, dropped);
         }
+        self.waiter.idle(now, idle_instances);
         while !self.queue.is_empty() {
             let deadline = self.queue.next_deadline();
             if deadline <= now {
@@ -110,7 +111,6 @@ impl<T: Waiting> Scheduler<T> {
                 continue;
             }
             if idle_instances == 0 {
-                self.waiter.forget();
                 return sleep_until(deadline);
             }
             let prefix = match self.choose(now, idle_instances, deadline) {
@@ -140,7 +140,12 @@ impl<T: Waiting> Scheduler<T> {
         };
         let class = first.request.class();
         // Sizes the user chose are his business; among the others none is taken that measurements speak against.
-        let worth = self.costs.rows_worth(class).filter(|&rows| !self.sizes.chosen && rows < self.sizes.max);
+        let worth = if self.sizes.chosen || self.queue.len() == 1 {
+            None
+        } else {
+            let rows = u32::try_from(self.queue.len()).unwrap_or(u32::MAX).min(self.sizes.max);
+            self.costs.rows_worth(class, rows).filter(|&rows| rows < self.sizes.max)
+        };
         let capped = worth.map(|rows| Sizes::new(rows, &[]));
         let sizes = capped.as_ref().unwrap_or(&self.sizes);
         let found = scan(sizes, None, self.queue.iter());

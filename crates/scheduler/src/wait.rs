@@ -8,8 +8,11 @@
 //! So waiting gains the m requests a − w each, and costs the k requests w + c·n each. It can only pay while w < a, and never
 //! when a second instance is idle, which would take the late ones at once.
 //!
-//! What is due is a guess, so every wait is judged by what really came: after a bad one the next chances are let pass, twice
-//! as many each time. That also covers clients that all wait for their answers (nobody is left to arrive) and callers whose
+//! When m are due is told by two medians: the gap between arrivals, and, when an instance has just become free, the time
+//! from there to the next arrival: clients that just got their answers ask again about then.
+//!
+//! What is due is a guess, so every wait is judged by what really came: gains may be
+//! lost again, and after that chances are let pass until the loss is one percent of the time. That also covers clients that all wait for their answers (nobody is left to arrive) and callers whose
 //! timers are coarse.
 
 use crate::cost::Line;
@@ -19,9 +22,12 @@ const ARRIVALS_MIN: u32 = 16;
 /// Shortest gap tracked, ns.
 const GAP_MIN: u64 = 64;
 /// Nobody has come for so many usual gaps: nobody will.
-const GAPS_OF_PATIENCE: u64 = 4;
+const GAPS_OF_PATIENCE: u64 = 8;
 /// Most chances let pass after bad waits.
 const PASS_MAX: u32 = 4095;
+/// Gains kept in hand to be lost again, and the part of the time that may be lost to waits beyond them; in executions.
+const CREDIT_MAX: f64 = 4.0;
+const LOSS_MAX: f64 = 0.01;
 /// Every so many chances the size that waits used to reach is tried to be exceeded.
 const REACH_FURTHER_EVERY: u32 = 16;
 
@@ -40,17 +46,43 @@ pub(crate) struct Outlook {
     pub line: Option<Line>,
 }
 
+/// Follows the median of durations, ns: a step up for a longer one, down for a shorter settles where half are longer. A
+/// median follows bursts; a mean would be ruled by the pauses between them.
+#[derive(Default)]
+struct Median {
+    ns: u64,
+    seen: u32,
+}
+
+impl Median {
+    fn add(&mut self, ns: u64) {
+        self.ns = match self.seen {
+            0 => ns,
+            _ if ns > self.ns => self.ns + self.ns / 8,
+            _ => self.ns - self.ns / 8,
+        };
+        self.ns = self.ns.max(GAP_MIN);
+        self.seen = self.seen.saturating_add(1);
+    }
+}
+
 /// Arrivals, and the wait in progress.
 #[derive(Default)]
 pub(crate) struct Waiter {
     last_arrival: u64,
-    /// Median gap between arrivals, ns. A median follows bursts; the mean would be ruled by the pauses between them.
-    gap: u64,
-    arrivals: u32,
+    gap: Median,
+    /// From an instance becoming free to the next arrival.
+    echo: Median,
+    /// All instances are busy.
+    busy: bool,
+    /// When an instance became free, until the next arrival.
+    freed: Option<u64>,
     wait: Option<Wait>,
     /// Chances still to let pass, and how many to let pass after the next bad wait.
     pass: u32,
     pass_next: u32,
+    /// What waiting has gained so far and may be lost again, ns.
+    balance: f64,
     /// Rows at which waits used to end for lack of arrivals, 0 = not known.
     reach: u32,
     chances: u32,
@@ -61,21 +93,29 @@ struct Wait {
     requests: u32,
     rows: u32,
     rows_wanted: u32,
+    /// When the first of those due is expected.
+    first_due: u64,
 }
 
 impl Waiter {
     /// A request arrived.
     pub fn arrived(&mut self, now: u64) {
-        let gap = now.saturating_sub(self.last_arrival);
-        match self.arrivals {
-            0 => {}
-            1 => self.gap = gap.max(GAP_MIN),
-            // A step up for a longer gap, one down for a shorter: settles where half are longer.
-            _ if gap > self.gap => self.gap += self.gap / 8,
-            _ => self.gap = (self.gap - self.gap / 8).max(GAP_MIN),
-        }
-        self.arrivals = self.arrivals.saturating_add(1);
+        self.gap.add(now.saturating_sub(self.last_arrival));
         self.last_arrival = now;
+        if let Some(freed) = self.freed.take() {
+            self.echo.add(now.saturating_sub(freed));
+        }
+    }
+
+    /// So many instances are idle now.
+    pub fn idle(&mut self, now: u64, instances: u32) {
+        if instances == 0 {
+            self.busy = true;
+            self.freed = None;
+            self.wait = None;
+        } else if std::mem::take(&mut self.busy) {
+            self.freed = Some(now);
+        }
     }
 
     /// No wait is in progress any more, for reasons that say nothing about waiting.
@@ -94,7 +134,8 @@ impl Waiter {
             self.wait = self.begin(o);
         }
         let wait = self.wait.as_ref()?;
-        let patience = self.last_arrival.max(wait.since).saturating_add(self.gap.saturating_mul(GAPS_OF_PATIENCE));
+        let expected = self.last_arrival.max(wait.first_due);
+        let patience = expected.saturating_add(self.gap.ns.saturating_mul(GAPS_OF_PATIENCE));
         let until = patience.min(o.latest);
         // Nobody may expire in front of an instance that is idle for his sake.
         if o.rows < wait.rows_wanted && o.now < until && until < o.deadline {
@@ -105,7 +146,7 @@ impl Waiter {
     }
 
     fn begin(&mut self, o: &Outlook) -> Option<Wait> {
-        let line = o.line.filter(|_| self.arrivals >= ARRIVALS_MIN)?;
+        let line = o.line.filter(|_| self.gap.seen >= ARRIVALS_MIN)?;
         if o.rows >= o.rows_wanted {
             return None;
         }
@@ -119,38 +160,66 @@ impl Waiter {
             rows_wanted = rows_wanted.min(self.reach);
         }
         let rows_due = rows_wanted.checked_sub(o.rows).filter(|&n| n > 0)?;
-        // The late ones are taken to be like those here.
-        let due = u64::from(rows_due).saturating_mul(u64::from(o.requests)).div_ceil(u64::from(o.rows.max(1)));
-        let wait_ns = due.saturating_mul(self.gap);
-        let in_time = o.now.saturating_add(wait_ns) <= o.latest.min(o.deadline);
-        if !in_time || gain(&line, o.requests, due, rows_due, wait_ns) <= 0.0 {
+        // The late ones are taken to be like those here, the first due after `lead`, the others a gap apart.
+        let rows_each = f64::from(o.rows) / f64::from(o.requests.max(1));
+        let gap = self.gap.ns as f64;
+        let lead = match self.freed {
+            Some(freed) if self.echo.seen >= ARRIVALS_MIN => {
+                freed.saturating_add(self.echo.ns).saturating_sub(o.now) as f64
+            }
+            // Half of the gaps are longer than the median, and by much.
+            _ => gap * 1.5,
+        };
+        // gain() as a function of m is a parabola; its top, at least one, at most all.
+        let here = f64::from(o.requests);
+        let top = (line.fixed - lead + gap - here * (gap + line.per_row * rows_each)) / (2.0 * gap);
+        let due = top.min(f64::from(rows_due) / rows_each).max(1.0).round();
+        let wait_ns = lead + (due - 1.0) * gap;
+        let latest = o.latest.min(o.deadline).saturating_sub(o.now) as f64;
+        if wait_ns > latest || gain(&line, here, due, due * rows_each, wait_ns) <= 0.0 {
             return None;
         }
-        Some(Wait { since: o.now, requests: o.requests, rows: o.rows, rows_wanted })
+        Some(Wait {
+            since: o.now,
+            requests: o.requests,
+            rows: o.rows,
+            rows_wanted: rows_wanted.min(o.rows.saturating_add((due * rows_each).ceil() as u32)),
+            first_due: o.now.saturating_add(lead as u64),
+        })
     }
 
     /// The wait in progress is over: was it worth it?
     pub fn end(&mut self, o: &Outlook) {
         let (Some(wait), Some(line)) = (self.wait.take(), o.line) else { return };
-        let came = u64::from(o.requests.saturating_sub(wait.requests));
-        let rows_came = o.rows.saturating_sub(wait.rows);
-        if gain(&line, wait.requests, came, rows_came, o.now.saturating_sub(wait.since)) > 0.0 {
-            self.pass_next /= 2;
-        } else {
+        let came = f64::from(o.requests.saturating_sub(wait.requests));
+        let rows_came = f64::from(o.rows.saturating_sub(wait.rows));
+        let waited = o.now.saturating_sub(wait.since) as f64;
+        let here = f64::from(wait.requests);
+        // What an execution means to those here: the measure of what may be lost or kept in hand.
+        let stake = (here * line.fixed).max(1.0);
+        let gained = gain(&line, here, came, rows_came, waited);
+        self.balance = (self.balance + gained).min(CREDIT_MAX * stake);
+        if self.balance < 0.0 {
+            let amortised = (-self.balance / (LOSS_MAX * stake)).min(f64::from(PASS_MAX)) as u32;
             self.pass_next = (self.pass_next * 2 + 1).min(PASS_MAX);
-            self.pass = self.pass_next;
+            self.pass = self.pass_next.max(amortised);
+            self.balance = 0.0;
+        } else {
+            self.pass_next /= 2;
         }
-        if o.rows < wait.rows_wanted {
+        if o.rows >= wait.rows_wanted {
+            self.reach = if o.rows > self.reach { 0 } else { self.reach };
+        } else if o.rows >= self.reach {
             self.reach = o.rows;
-        } else if o.rows > self.reach {
-            self.reach = 0;
+        } else {
+            // Once may be chance.
+            self.reach -= (self.reach - o.rows).div_ceil(4);
         }
     }
 }
 
-/// Time saved, summed over the requests, by waiting `wait_ns` for `due` requests of `rows_due` rows while `here` wait. May be
+/// Time saved, summed over the requests, by waiting `wait` ns for `due` requests of `rows_due` rows while `here` wait. May be
 /// negative.
-fn gain(line: &Line, here: u32, due: u64, rows_due: u32, wait_ns: u64) -> f64 {
-    let wait = wait_ns as f64;
-    due as f64 * (line.fixed - wait) - f64::from(here) * (wait + line.per_row * f64::from(rows_due))
+fn gain(line: &Line, here: f64, due: f64, rows_due: f64, wait: f64) -> f64 {
+    due * (line.fixed - wait) - here * (wait + line.per_row * rows_due)
 }

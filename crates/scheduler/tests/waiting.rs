@@ -155,6 +155,10 @@ fn a_model_whose_large_batches_cost_more_per_row_gets_smaller_ones() {
     let alone = simulate(default_scheduler(32), Load::Closed(16), superlinear, 20_000, 0);
     println!("alone {alone:?}, learned {capped:?}");
     assert!(capped.requests_per_s >= 0.9 * alone.requests_per_s, "{alone:?} {capped:?}");
+    // Also when there are always enough for full batches, and smaller ones have to be tried on purpose.
+    let overload = simulate(dynamic(32, &[], 0), Load::Closed(64), superlinear, 100_000, 0);
+    println!("overload, learned {overload:?}");
+    assert!(overload.requests_per_batch < 2.0, "{overload:?}");
     // Sizes the user chose are kept.
     let chosen = simulate(dynamic(32, &[8], 0), Load::Closed(16), superlinear, 2_000, 0);
     assert!(chosen.requests_per_batch > 6.0, "{chosen:?}");
