@@ -27,10 +27,16 @@ function printMessage(message: ReflectMessage): string {
   return `{${parts.join(',')}}`
 }
 
-/** Declaration order, but scalar members of a oneof come after everything else: `"name":"zero","zero_data":true`. */
+/**
+ * Declaration order, with two exceptions: scalar members of a oneof come after everything else (`"name":"zero","zero_data":true`),
+ * and an output's reshape stands next to its dims.
+ */
 function printOrder(desc: DescMessage): DescField[] {
-  const late = (field: DescField): boolean => field.oneof !== undefined && field.fieldKind !== 'message'
-  return [...desc.fields.filter((f) => !late(f)), ...desc.fields.filter(late)]
+  const rank = (field: DescField): number => {
+    if (field.oneof !== undefined && field.fieldKind !== 'message') return 2
+    return desc.typeName === 'inference.ModelOutput' && ['name', 'data_type', 'dims', 'reshape'].includes(field.name) ? 0 : 1
+  }
+  return desc.fields.toSorted((a, b) => rank(a) - rank(b))
 }
 
 function isPrinted(message: ReflectMessage, field: DescField): boolean {

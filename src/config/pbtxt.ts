@@ -215,10 +215,7 @@ class Parser {
     this.advance()
     const value = desc.values.find((v) => v.name === token.text)
     if (value !== undefined) return value.number
-    const near = nearest(token.text, desc.values.map((v) => v.name))
-    // People drop the common beginning: FP32 for TYPE_FP32, GPU for KIND_GPU.
-    const ending = desc.values.find((v) => v.name.endsWith(`_${token.text.toUpperCase()}`))?.name
-    return this.fail(token, `Unknown enumeration value of "${token.text}" for field "${name}".`, didYouMean(ending ?? near))
+    return this.fail(token, `Unknown enumeration value of "${token.text}" for field "${name}".`, didYouMean(nearestValue(token.text, desc)))
   }
 
   private signed(max: bigint): bigint {
@@ -313,6 +310,20 @@ function didYouMean(word: string | null): string {
   return word === null ? '' : `Did you mean "${word}"?`
 }
 
+/** How other frameworks call our datatypes; by spelling alone FLOAT32 is nearer to UINT32. */
+const FOREIGN_TYPES: Record<string, string> = {
+  FLOAT: 'FP32', FLOAT16: 'FP16', FLOAT32: 'FP32', FLOAT64: 'FP64', HALF: 'FP16', DOUBLE: 'FP64', BFLOAT16: 'BF16',
+  INT: 'INT32', LONG: 'INT64', BYTE: 'UINT8', BYTES: 'STRING', BOOLEAN: 'BOOL',
+}
+
+function nearestValue(word: string, desc: DescEnum): string | null {
+  const bare = word.toUpperCase().replace(/^TYPE_/, '')
+  const foreign = Object.hasOwn(FOREIGN_TYPES, bare) ? FOREIGN_TYPES[bare] : undefined
+  // People drop the common beginning: FP32 for TYPE_FP32, GPU for KIND_GPU.
+  const ending = desc.values.find((v) => v.name.endsWith(`_${foreign ?? word.toUpperCase()}`))
+  return ending?.name ?? nearest(word, desc.values.map((v) => v.name))
+}
+
 function unclosedHint(token: Token, opened: Token | null): string {
   return token.kind === 'end' && opened !== null ? `The block opened at ${opened.line}:${opened.column} is not closed.` : ''
 }
@@ -322,6 +333,8 @@ function fieldHint(desc: DescMessage, name: string): string {
   const near = nearest(name, desc.fields.map((f) => f.name))
   if (near !== null) return didYouMean(near)
   const owners = [...messagesWithin(ModelConfigSchema, new Set())].filter((m) => m.fields.some((f) => f.name === name)).map((m) => m.typeName)
+  // Shallow messages first: they are the ones people write.
+  owners.sort((a, b) => a.split('.').length - b.split('.').length)
   return owners.length === 0 ? '' : `It is a field of ${owners.slice(0, 3).join(', ')}.`
 }
 

@@ -1,0 +1,67 @@
+// JSON in both directions (C-31, C-32, C-33).
+import { describe, expect, test } from 'vitest'
+import { parseJsonConfig, parsePbtxt, toTritonJson } from '../../src/config/index.js'
+
+const through = (json: string): string => toTritonJson(parseJsonConfig(json))
+
+describe('C-32 accepts', () => {
+  const cases: [string, string, string][] = [
+    ['snake_case and lowerCamelCase', '{"max_batch_size":3,"defaultModelFilename":"x"}', 'max_batch_size: 3 default_model_filename: "x"'],
+    ['enums in any case and as numbers', '{"input":[{"data_type":"type_fp32","format":2}]}', 'input { data_type: TYPE_FP32 format: FORMAT_NCHW }'],
+    ['64-bit integers as numbers and strings', '{"input":[{"dims":[-1,"9223372036854775807",9223372036854775807]}]}', 'input { dims: [-1, 9223372036854775807, 9223372036854775807] }'],
+    ['whole numbers in float spelling', '{"max_batch_size":8.0,"instance_group":[{"count":1e1}]}', 'max_batch_size: 8 instance_group { count: 10 }'],
+    ['null as unset', '{"name":null,"optimization":null,"input":null}', ''],
+    ['an empty object', ' { } ', ''],
+    ['maps with integer keys', '{"dynamic_batching":{"priority_queue_policy":{"18446744073709551615":{}}}}', 'dynamic_batching { priority_queue_policy { key: 18446744073709551615 value { } } }'],
+    ['escapes', String.raw`{"name":"aé\n"}`, String.raw`name: "aé\n"`],
+  ]
+  test.each(cases)('%s', (_, json, text) => expect(parseJsonConfig(json)).toEqual(parsePbtxt(text, '')))
+})
+
+describe('C-32 refuses with INVALID_ARG', () => {
+  const cases: [string, string][] = [
+    ['', '1:1: unexpected end of text'],
+    ['{} x', '1:4: expected the end of the text'],
+    ['{"a":1,}', '1:8: expected a key in quotes'],
+    ['{"name":"\\u00', '1:9: string is not closed or holds a raw control character'],
+    ['[]', '(root): invalid value List for type inference.ModelConfig'],
+    ['{"nope":1}', 'nope: Cannot find field.'],
+    ['{"input":[{"nope":1}]}', '(input[0]) nope: Cannot find field.'],
+    ['{"dynamic_batching":{"default_queue_policy":{"x":0}}}', '(dynamic_batching.default_queue_policy) x: Cannot find field.'],
+    ['{"max_batch_size":"many"}', '(max_batch_size): invalid value "many" for type TYPE_INT32'],
+    ['{"max_batch_size":2147483648}', '(max_batch_size): invalid value 2147483648 for type TYPE_INT32'],
+    ['{"max_batch_size":1.5}', '(max_batch_size): invalid value 1.5 for type TYPE_INT32'],
+    ['{"name":3}', '(name): invalid value 3 for type TYPE_STRING'],
+    ['{"name":"\\ud800"}', '(name): invalid value "\\ud800" for type TYPE_STRING'],
+    ['{"input":{}}', '(input): invalid value Object for type List'],
+    ['{"input":[{"data_type":"FP32"}]}', '(input[0].data_type): invalid value "FP32" for type inference.DataType'],
+    ['{"response_cache":{"enable":1}}', '(response_cache.enable): invalid value 1 for type TYPE_BOOL'],
+    ['{"dynamic_batching":{},"sequence_batching":{}}', "(sequence_batching): oneof field 'scheduling_choice' is already set. Cannot set 'sequence_batching'"],
+    ['{"metric_tags":{"__proto__":"x"}}', '(metric_tags): invalid value "__proto__" for type map key'],
+    [`${'['.repeat(200)}`, '1:102: nesting deeper than 100'],
+  ]
+  test.each(cases)('%j', (json, expected) => {
+    expect(() => parseJsonConfig(json)).toThrow(expect.objectContaining({ code: 'INVALID_ARG', message: `Invalid config override: ${expected}` }))
+  })
+})
+
+describe('C-31 prints', () => {
+  const cases: [string, string, string][] = [
+    ['uint64 with full precision, as a number', 'dynamic_batching { max_queue_delay_microseconds: 18446744073709551615 }', '"max_queue_delay_microseconds":18446744073709551615,'],
+    ['policies by level', 'dynamic_batching { priority_queue_policy { key: 1 value { default_timeout_microseconds: 7 } } }', '"priority_queue_policy":{"1":{"timeout_action":"REJECT","default_timeout_microseconds":7,"allow_timeout_override":false,"max_queue_size":0}}'],
+    ['device ids as strings (C-33)', 'instance_group { secondary_devices { device_id: 5 } }', '"secondary_devices":[{"kind":"KIND_NVDLA","device_id":"5"}]'],
+    ['graph dims as strings (C-33)', 'optimization { cuda { graph_spec { input { key: "a" value { dim: [1, 2] } } } } }', '"input":{"a":{"dim":["1","2"]}}'],
+    ['versions as numbers', 'version_policy { specific { versions: [1, 3] } }', '"version_policy":{"specific":{"versions":[1,3]}}'],
+    ['step versions as numbers, 0 when left out (C-25)', 'ensemble_scheduling { step { model_name: "a" } }', '"model_name":"a","model_version":0,"input_map":{},"output_map":{},"model_namespace":""'],
+    ['warmup data last', 'model_warmup { inputs { key: "x" value { zero_data: false dims: 3 } } }', '"inputs":{"x":{"data_type":"TYPE_INVALID","dims":[3],"zero_data":false}},"count":0'],
+    ['floats in their shortest form', 'sequence_batching { direct { minimum_slot_utilization: 0.1 } }', '"minimum_slot_utilization":0.1'],
+    ['enum numbers without a name', 'instance_group { kind: 77 }', '"kind":77'],
+    ['strings escaped with capital digits', String.raw`metric_tags { key: "a\"\\u001f" value: "\x1f/é" }`, String.raw`"metric_tags":{"a\"\\u001f":"\u001F/é"}`],
+    ['a reshape of an output next to its dims', 'output { dims: 1 reshape { } label_filename: "l" }', '"dims":[1],"reshape":{"shape":[]},"label_filename":"l"'],
+  ]
+  test.each(cases)('%s', (_, text, expected) => {
+    const json = toTritonJson(parsePbtxt(text, ''))
+    expect(json).toContain(expected)
+    expect(through(json)).toBe(json)
+  })
+})
