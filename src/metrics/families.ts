@@ -68,6 +68,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       counter('nv_inference_compute_output_duration_us', 'Time to deliver outputs, in us.', (s) => us(s.computeOutput.ns)),
     )
   }
+  families.push(...customFamilies(versions))
   families.push(
     perVersion('nv_inference_pending_request_count', 'gauge', 'Requests waiting to be executed.', (s, labels) => [
       { labels, value: s.pending },
@@ -108,6 +109,19 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     ...snapshot.gauges.map(({ name, help, value }) => one(name, help, value)),
   )
   return families
+}
+
+/** Counters that backends keep for their versions, in the order in which they appear. */
+function customFamilies(versions: readonly { statistics: VersionStatistics; labels: Labels }[]): Family[] {
+  const families = new Map<string, Family>()
+  for (const { statistics, labels } of versions) {
+    for (const { name, help, value } of statistics.custom) {
+      const family = families.get(name) ?? { name, help, type: 'counter', samples: [] }
+      family.samples.push({ labels, value })
+      families.set(name, family)
+    }
+  }
+  return [...families.values()]
 }
 
 function labelsOf(statistics: VersionStatistics, context: FamilyContext): Labels {

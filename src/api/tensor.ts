@@ -1,0 +1,155 @@
+/**
+ * Tensors of the in-process API: typed arrays and strings on the JavaScript side, raw contents on the core's.
+ *
+ * FP16 and BF16 have no array type in Node 20 and travel as `Uint16Array` of their bits, with the datatype given.
+ * Raw contents are little-endian; so is every platform Node runs on.
+ */
+
+import { ServerError, type NativeTensor } from '../native/index.js'
+
+export type TensorData =
+  | Float32Array
+  | Float64Array
+  | Int8Array
+  | Int16Array
+  | Int32Array
+  | BigInt64Array
+  | Uint8Array
+  | Uint16Array
+  | Uint32Array
+  | BigUint64Array
+  | readonly boolean[]
+  | readonly string[]
+  | readonly Uint8Array[]
+
+/** An input: data alone (its shape is then its length), or data with shape and datatype. */
+export type TensorInput = TensorData | { data: TensorData; shape?: readonly number[]; datatype?: string }
+
+type ArrayType =
+  | typeof Float32Array
+  | typeof Float64Array
+  | typeof Int8Array
+  | typeof Int16Array
+  | typeof Int32Array
+  | typeof BigInt64Array
+  | typeof Uint8Array
+  | typeof Uint16Array
+  | typeof Uint32Array
+  | typeof BigUint64Array
+
+/** Array type that holds each datatype; BYTES has none. The first datatype of an array type is the one inferred from it. */
+const ARRAYS = new Map<string, ArrayType>([
+  ['FP32', Float32Array],
+  ['FP64', Float64Array],
+  ['INT8', Int8Array],
+  ['INT16', Int16Array],
+  ['INT32', Int32Array],
+  ['INT64', BigInt64Array],
+  ['UINT8', Uint8Array],
+  ['UINT16', Uint16Array],
+  ['UINT32', Uint32Array],
+  ['UINT64', BigUint64Array],
+  ['BOOL', Uint8Array],
+  ['FP16', Uint16Array],
+  ['BF16', Uint16Array],
+])
+
+/**
+ * An input as the core takes it. The bytes are a view of the caller's array where that is possible: the core copies
+ * them before the call returns.
+ *
+ * @throws {ServerError} `INVALID_ARG` when datatype and array do not fit each other.
+ */
+export function toNative(name: string, input: TensorInput): NativeTensor {
+  const { data, shape, datatype } = isData(input) ? { data: input } : input
+  const found = datatype ?? inferDatatype(name, data)
+  return { name, datatype: found, shape: shape === undefined ? [data.length] : [...shape], data: encode(name, found, data) }
+}
+
+/** An output of a request. */
+export class Tensor {
+  readonly name: string
+  /** Protocol name: `FP32`, `BYTES`, …. */
+  readonly datatype: string
+  readonly shape: number[]
+  /** Raw contents, owned by this tensor. */
+  readonly raw: Uint8Array
+
+  constructor(native: NativeTensor) {
+    this.name = native.name
+    this.datatype = native.datatype
+    this.shape = native.shape
+    this.raw = native.data
+  }
+
+  /** The elements: a typed array over `raw` (a copy if that is not aligned), or one byte string per element of BYTES. */
+  get data(): Exclude<TensorData, readonly boolean[] | readonly string[]> {
+    const type = ARRAYS.get(this.datatype)
+    if (type === undefined) return splitBytes(this.raw)
+    const aligned = this.raw.byteOffset % type.BYTES_PER_ELEMENT === 0 ? this.raw : Uint8Array.from(this.raw)
+    const length = Math.floor(aligned.byteLength / type.BYTES_PER_ELEMENT)
+    return new type(aligned.buffer as ArrayBuffer, aligned.byteOffset, length)
+  }
+
+  /**
+   * The elements of a BYTES tensor, decoded as UTF-8.
+   *
+   * @throws {ServerError} `INVALID_ARG` for another datatype.
+   */
+  strings(): string[] {
+    if (this.datatype !== 'BYTES') {
+      throw new ServerError('INVALID_ARG', `output '${this.name}' has datatype ${this.datatype}, not BYTES`)
+    }
+    return splitBytes(this.raw).map((bytes) => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('utf8'))
+  }
+}
+
+function isData(input: TensorInput): input is TensorData {
+  return Array.isArray(input) || ArrayBuffer.isView(input)
+}
+
+function inferDatatype(name: string, data: TensorData): string {
+  if (Array.isArray(data)) return typeof data[0] === 'boolean' ? 'BOOL' : 'BYTES'
+  for (const [datatype, type] of ARRAYS) if (data instanceof type) return datatype
+  throw new ServerError('INVALID_ARG', `input '${name}' has data of no known kind`)
+}
+
+function encode(name: string, datatype: string, data: TensorData): Buffer {
+  if (!Array.isArray(data)) {
+    const view = data as Exclude<TensorData, readonly unknown[]>
+    const type = ARRAYS.get(datatype)
+    // Raw bytes may stand for any datatype; another array must be the right one.
+    if (!(view instanceof Uint8Array) && !(type !== undefined && view instanceof type)) {
+      throw new ServerError('INVALID_ARG', `input '${name}' has datatype ${datatype} but its data is a ${view.constructor.name}`)
+    }
+    return Buffer.from(view.buffer as ArrayBuffer, view.byteOffset, view.byteLength)
+  }
+  const elements = data as readonly (boolean | string | Uint8Array)[]
+  if (datatype === 'BOOL') return Buffer.from(elements.map((element) => (element === true ? 1 : 0)))
+  if (datatype !== 'BYTES') {
+    throw new ServerError('INVALID_ARG', `input '${name}' has datatype ${datatype}: give its data as a typed array`)
+  }
+  const parts: Uint8Array[] = []
+  for (const element of elements) {
+    const bytes = typeof element === 'string' ? Buffer.from(element, 'utf8') : element
+    if (!(bytes instanceof Uint8Array)) {
+      throw new ServerError('INVALID_ARG', `input '${name}' has datatype BYTES: its elements are strings or byte arrays`)
+    }
+    const length = Buffer.allocUnsafe(4)
+    length.writeUInt32LE(bytes.byteLength)
+    parts.push(length, bytes)
+  }
+  return Buffer.concat(parts)
+}
+
+/** Elements of the BYTES encoding: a 4-byte little-endian length before each. Views, not copies. */
+function splitBytes(raw: Uint8Array): Uint8Array[] {
+  const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength)
+  const elements: Uint8Array[] = []
+  for (let at = 0; at + 4 <= raw.byteLength; ) {
+    const length = view.getUint32(at, true)
+    elements.push(raw.subarray(at + 4, at + 4 + length))
+    at += 4 + length
+  }
+  return elements
+}

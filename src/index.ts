@@ -1,0 +1,196 @@
+/**
+ * The in-process API: a whole server inside a Node program, no ports unless asked for.
+ *
+ * ```ts
+ * await using server = await Server.start({ modelRepository: ['./models'] })
+ * const result = await server.model('simple').infer({ inputs: { INPUT0: { data: new Int32Array(16), shape: [1, 16] } } })
+ * result.output('OUTPUT0').data // Int32Array
+ * ```
+ */
+
+import { Model } from './api/model.js'
+import { startServer, type Ports, type RunningServer } from './api/server.js'
+import type { Options } from './cli/flags.js'
+import { OptionError, parseObject } from './cli/parse.js'
+import { resolveSettings } from './cli/settings.js'
+import { createLogger, openSink } from './log/index.js'
+import { ServerError, type ErrorCode } from './native/index.js'
+import type { IndexRow, LoadFailure } from './repository/index.js'
+
+export { InferResult, Model, type InferOptions, type InferRequest, type ParameterValue } from './api/model.js'
+export { Tensor, type TensorData, type TensorInput } from './api/tensor.js'
+export { ServerError, type ErrorCode, type IndexRow, type LoadFailure }
+
+/** A front end to open. Port 0, the default, picks a free one: see `Server.ports`. */
+export interface Endpoint {
+  address?: string
+  port?: number
+}
+
+type FlagOptions = { [K in keyof Options]?: Options[K] | (Options[K] extends (infer E)[] ? E : never) }
+
+/** Every command-line option in camelCase, with the same checks and texts; see docs/flags.md. */
+export interface ServerOptions extends Omit<FlagOptions, 'help' | 'version' | 'backendConfig'> {
+  modelRepository: string | string[]
+  /** As on the command line, or by backend: `{ onnxruntime: { 'default-max-batch-size': '4' } }`. */
+  backendConfig?: string | string[] | Record<string, Record<string, string>>
+  /** Front ends; off unless given. */
+  http?: false | Endpoint
+  grpc?: false | Endpoint
+  metrics?: false | Endpoint
+  /** Takes finished log lines instead of the console or `logFile`. */
+  log?: (line: string) => void
+}
+
+/** A load request's overrides (R-34, R-35). */
+export interface LoadOptions {
+  /** The configuration in JSON form, or as an object of that form. */
+  config?: string | object
+  /** Files that replace the model directory, by path in it: `1/model.onnx`. Needs `config`. */
+  files?: Readonly<Record<string, Uint8Array>>
+}
+
+export class Server {
+  readonly #running: RunningServer
+  readonly #exitTimeoutMs: number
+  /** Ports that are bound; 0 where nothing listens. */
+  readonly ports: Readonly<Ports>
+  #state: 'serving' | 'stopping' | 'stopped' = 'serving'
+
+  private constructor(running: RunningServer, ports: Ports, exitTimeoutMs: number) {
+    this.#running = running
+    this.ports = ports
+    this.#exitTimeoutMs = exitTimeoutMs
+  }
+
+  /**
+   * Starts a server and loads its start-up models. Logs warnings and errors only, unless `logInfo` says otherwise.
+   *
+   * @throws {ServerError} `INVALID_ARG` for bad options; `INTERNAL` when a start-up model fails and `exitOnError` is not false.
+   */
+  static async start(options: ServerOptions): Promise<Server> {
+    const { log, ...rest } = options
+    const resolved = resolveOptions(rest)
+    const { settings } = resolved
+    const logger = createLogger(settings.log, log === undefined ? openSink(settings.log.file) : log)
+    for (const warning of resolved.warnings) logger.warning(warning)
+    if (resolved.inactive.length > 0) {
+      logger.warning(`accepted and not active in this release: ${resolved.inactive.join(', ')}`)
+    }
+    const running = await startServer(settings, logger)
+    try {
+      if (running.failures.length > 0 && resolved.exitOnError) {
+        const reasons = running.failures.map(({ model, reason }) => `${model}: ${reason.trimEnd()}`).join('; ')
+        throw new ServerError('INTERNAL', `failed to load all models: ${reasons}`)
+      }
+      return new Server(running, await running.listen(), resolved.exitTimeoutSecs * 1000)
+    } catch (error) {
+      await running.stop(0)
+      throw error
+    }
+  }
+
+  /** Start-up models that failed; only with `exitOnError: false`. */
+  get failures(): readonly LoadFailure[] {
+    return this.#running.failures
+  }
+
+  live(): boolean {
+    return this.#state === 'serving'
+  }
+
+  ready(): boolean {
+    return this.#state === 'serving' && this.#running.core.isReady()
+  }
+
+  /** The body of GET /v2. */
+  metadata(): unknown {
+    return JSON.parse(this.#running.core.serverMetadata())
+  }
+
+  /** A model by name; its greatest ready version unless one is given. Whether it exists shows at the first use. */
+  model(name: string, version: string | number = ''): Model {
+    return new Model(this.#running.core, name, String(version))
+  }
+
+  /** The repository index. */
+  index(options: { ready?: boolean } = {}): IndexRow[] {
+    return this.#running.repository.index(options.ready === true)
+  }
+
+  /**
+   * Loads a model, `modelControlMode: 'explicit'` only.
+   *
+   * @throws {ServerError} with the class and text of the network API.
+   */
+  async load(name: string, options: LoadOptions = {}): Promise<void> {
+    const { config } = options
+    await this.#running.repository.load(name, {
+      config: config === undefined ? null : typeof config === 'string' ? config : JSON.stringify(config),
+      files: new Map(Object.entries(options.files ?? {})),
+    })
+  }
+
+  /** Unloads a model, `modelControlMode: 'explicit'` only. Requests in flight finish. */
+  async unload(name: string): Promise<void> {
+    await this.#running.repository.unload(name)
+  }
+
+  /** Looks at the repositories now, whatever the interval. */
+  async poll(): Promise<void> {
+    await this.#running.repository.poll()
+  }
+
+  /** The Prometheus exposition. */
+  metricsText(): Promise<string> {
+    return this.#running.metrics()
+  }
+
+  /** Ends the server: new requests fail at once, those in flight get `timeoutMs`. Resolves with how many did not finish. */
+  async stop(options: { timeoutMs?: number } = {}): Promise<number> {
+    if (this.#state !== 'serving') return 0
+    this.#state = 'stopping'
+    const left = await this.#running.stop(options.timeoutMs ?? this.#exitTimeoutMs)
+    this.#state = 'stopped'
+    return left
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop()
+  }
+}
+
+function resolveOptions(options: Omit<ServerOptions, 'log'>): ReturnType<typeof resolveSettings> {
+  const { http, grpc, metrics, backendConfig, ...flags } = options
+  const object = {
+    // A library is quiet about what goes well.
+    logInfo: false,
+    ...flags,
+    ...endpointFlags('http', http),
+    ...endpointFlags('grpc', grpc),
+    ...endpointFlags('metrics', metrics),
+    backendConfig: flattenBackendConfig(backendConfig),
+  }
+  try {
+    return resolveSettings(parseObject(object))
+  } catch (error) {
+    if (error instanceof OptionError) throw new ServerError('INVALID_ARG', error.message, { cause: error })
+    throw error
+  }
+}
+
+function endpointFlags(name: 'http' | 'grpc' | 'metrics', endpoint: false | Endpoint | undefined): Record<string, unknown> {
+  const allow = `allow${name[0]?.toUpperCase()}${name.slice(1)}`
+  if (endpoint === undefined || endpoint === false) return { [allow]: false }
+  const flags = { [allow]: true, [`${name}Port`]: endpoint.port ?? 0 }
+  return endpoint.address === undefined ? flags : { ...flags, [`${name}Address`]: endpoint.address }
+}
+
+function flattenBackendConfig(config: ServerOptions['backendConfig']): string[] {
+  if (config === undefined) return []
+  if (typeof config === 'string') return [config]
+  if (Array.isArray(config)) return config
+  return Object.entries(config).flatMap(([backend, pairs]) =>
+    Object.entries(pairs).map(([key, value]) => `${backend},${key}=${value}`),
+  )
+}
