@@ -1,0 +1,327 @@
+//! From response to message. A message is a rope: small parts share one buffer, large tensors stay where they are.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use smallvec::SmallVec;
+use tensor::{Data, Error, Name, Result};
+
+use super::wire::{field_len, put_bytes, put_length, put_varint, varint_len};
+use crate::{InferResponse, OutputTensor, Parameter, Signature, classify};
+
+/// Largest message gRPC can carry.
+pub const RESPONSE_BYTES_MAX: usize = i32::MAX as usize;
+
+/// Tensors below this are copied into the buffer of the head: cheaper than one more piece to write.
+const INLINE_BYTES_MAX: usize = 4096;
+
+/// What stands before every gRPC message: a compression flag and the length.
+const FRAME_BYTES: usize = 5;
+
+const FINAL_RESPONSE: &str = "triton_final_response";
+
+/// An encoded message, in pieces to be sent one after the other.
+#[derive(Debug, Default)]
+pub struct Encoded {
+    /// The first piece begins with the frame header.
+    pieces: SmallVec<[Bytes; 3]>,
+    len: usize,
+}
+
+impl Encoded {
+    /// Length of the message, without its frame header.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the message is empty, which is a message too.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The message preceded by the header of an uncompressed gRPC frame.
+    pub fn into_frame(self) -> SmallVec<[Bytes; 3]> {
+        self.pieces
+    }
+
+    /// The message alone, for those who compress it.
+    pub fn into_message(self) -> SmallVec<[Bytes; 3]> {
+        let mut pieces = self.pieces;
+        if let Some(first) = pieces.first_mut() {
+            drop(first.split_to(FRAME_BYTES.min(first.len())));
+        }
+        pieces
+    }
+}
+
+/// Encodes a `ModelInferResponse`. Outputs in shared memory get an empty entry, so that entries and outputs line up.
+///
+/// # Errors
+/// INVALID_ARG when classes are wanted of a tensor that has none (P 1.12.7), or when the message is over
+/// [`RESPONSE_BYTES_MAX`].
+pub fn encode(response: &InferResponse, signature: &Signature) -> Result<Encoded> {
+    let message = Message::new(response, outputs(response, signature)?, None);
+    let len = limited(message.len)?;
+    let mut rope = Rope::new(len, len.min(message.head_len));
+    message.write(&mut rope);
+    Ok(rope.finish(len))
+}
+
+/// Encodes a `ModelStreamInferResponse` that carries `response`. `is_final` is its `triton_final_response`.
+/// The message for a final flag that comes alone is a response without outputs, with the names of the request.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_stream_response(response: &InferResponse, signature: &Signature, is_final: bool) -> Result<Encoded> {
+    let message = Message::new(response, outputs(response, signature)?, Some(is_final));
+    let len = limited(field_len(message.len))?;
+    let mut rope = Rope::new(len, message.head_len + 8);
+    put_length(&mut rope.buffer, 2, message.len);
+    message.write(&mut rope);
+    Ok(rope.finish(len))
+}
+
+/// At which point a request on a stream failed decides how much its message says (P 2.5).
+#[derive(Clone, Copy, Debug)]
+pub enum StreamFailure<'a> {
+    /// Before it was queued: nothing but the id.
+    BeforeEnqueue,
+    /// In the scheduler or the model.
+    AfterEnqueue {
+        /// Name as requested.
+        model_name: &'a Name,
+        /// Version as requested, possibly empty.
+        model_version: &'a Name,
+        /// Whether nothing more will come for this request.
+        is_final: bool,
+    },
+}
+
+/// Encodes a `ModelStreamInferResponse` that carries an error.
+pub fn encode_stream_error(error: &Error, id: &Name, failure: StreamFailure<'_>) -> Encoded {
+    let (response, is_final) = match failure {
+        StreamFailure::BeforeEnqueue => (InferResponse { id: id.clone(), ..InferResponse::default() }, None),
+        StreamFailure::AfterEnqueue { model_name, model_version, is_final } => {
+            let (model_name, model_version) = (model_name.clone(), model_version.clone());
+            (InferResponse { id: id.clone(), model_name, model_version, ..InferResponse::default() }, Some(is_final))
+        }
+    };
+    let message = Message::new(&response, SmallVec::new(), is_final);
+    let text = error.message().as_bytes();
+    let len = field_len_unless_empty(text) + field_len(message.len);
+    let mut rope = Rope::new(len, len);
+    put_unless_empty(&mut rope.buffer, 1, text);
+    put_length(&mut rope.buffer, 2, message.len);
+    message.write(&mut rope);
+    rope.finish(len)
+}
+
+fn limited(len: usize) -> Result<usize> {
+    if len > RESPONSE_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "Response has byte size {len} which exceeds gRPC's byte size limit {RESPONSE_BYTES_MAX}."
+        )));
+    }
+    Ok(len)
+}
+
+/// An output as it goes out.
+enum Tensor<'a> {
+    AsItIs(&'a OutputTensor),
+    Classes(Box<OutputTensor>),
+}
+
+impl Tensor<'_> {
+    fn get(&self) -> &OutputTensor {
+        match self {
+            Self::AsItIs(tensor) => tensor,
+            Self::Classes(tensor) => tensor,
+        }
+    }
+}
+
+/// The outputs of a response: classes in the place of tensors where they are wanted.
+fn outputs<'a>(response: &'a InferResponse, signature: &Signature) -> Result<SmallVec<[Tensor<'a>; 2]>> {
+    let mut tensors = SmallVec::with_capacity(response.outputs.len());
+    for output in &response.outputs {
+        tensors.push(match output.form.classification {
+            0 => Tensor::AsItIs(output),
+            _ => Tensor::Classes(Box::new(classify::top_k(output, signature)?)),
+        });
+    }
+    Ok(tensors)
+}
+
+/// Bytes an output contributes to the message.
+fn contents(output: &OutputTensor) -> &Bytes {
+    static NOTHING: Bytes = Bytes::new();
+    match &output.data {
+        Data::Bytes(bytes) => bytes,
+        // Already where the client wanted it.
+        Data::Region(_) => &NOTHING,
+    }
+}
+
+/// A `ModelInferResponse` with its lengths, which protobuf wants before the content.
+struct Message<'a> {
+    response: &'a InferResponse,
+    outputs: SmallVec<[Tensor<'a>; 2]>,
+    is_final: Option<bool>,
+    /// Of the whole.
+    len: usize,
+    /// Without the tensors that are not copied.
+    head_len: usize,
+    /// Of each `InferOutputTensor`.
+    output_lens: SmallVec<[usize; 4]>,
+}
+
+impl<'a> Message<'a> {
+    fn new(response: &'a InferResponse, outputs: SmallVec<[Tensor<'a>; 2]>, is_final: Option<bool>) -> Self {
+        let mut len = field_len_unless_empty(response.model_name.as_bytes())
+            + field_len_unless_empty(response.model_version.as_bytes())
+            + field_len_unless_empty(response.id.as_bytes());
+        for (key, value) in &response.parameters {
+            len += field_len(parameter_len(key.as_bytes(), value));
+        }
+        if let Some(value) = is_final {
+            len += field_len(parameter_len(FINAL_RESPONSE.as_bytes(), &Parameter::Bool(value)));
+        }
+        let mut borrowed = 0;
+        let mut output_lens = SmallVec::new();
+        for output in &outputs {
+            let output = output.get();
+            let output_len = output_len(output);
+            let data = contents(output).len();
+            if data >= INLINE_BYTES_MAX {
+                borrowed += data;
+            }
+            len += field_len(output_len) + field_len(data);
+            output_lens.push(output_len);
+        }
+        Self { response, outputs, is_final, len, head_len: len - borrowed, output_lens }
+    }
+
+    fn write(&self, rope: &mut Rope) {
+        let out = &mut rope.buffer;
+        put_unless_empty(out, 1, self.response.model_name.as_bytes());
+        put_unless_empty(out, 2, self.response.model_version.as_bytes());
+        put_unless_empty(out, 3, self.response.id.as_bytes());
+        for (key, value) in &self.response.parameters {
+            put_parameter(out, key.as_bytes(), value);
+        }
+        if let Some(value) = self.is_final {
+            put_parameter(out, FINAL_RESPONSE.as_bytes(), &Parameter::Bool(value));
+        }
+        for (output, &len) in self.outputs.iter().zip(&self.output_lens) {
+            put_length(out, 5, len);
+            put_output(out, output.get());
+        }
+        for output in &self.outputs {
+            let data = contents(output.get());
+            put_length(&mut rope.buffer, 6, data.len());
+            rope.put(data);
+        }
+    }
+}
+
+/// Collects a message: a buffer that is cut wherever a large tensor goes between. All cuts share one allocation.
+struct Rope {
+    buffer: BytesMut,
+    pieces: SmallVec<[Bytes; 3]>,
+}
+
+impl Rope {
+    /// A frame header for a message of `len` bytes, and room for `capacity` bytes.
+    fn new(len: usize, capacity: usize) -> Self {
+        let mut buffer = BytesMut::with_capacity(FRAME_BYTES + capacity);
+        buffer.put_u8(0);
+        // Not above the limit, which is below 2^31.
+        buffer.put_u32(len as u32);
+        Self { buffer, pieces: SmallVec::new() }
+    }
+
+    fn put(&mut self, data: &Bytes) {
+        if data.len() < INLINE_BYTES_MAX {
+            self.buffer.put_slice(data);
+        } else {
+            self.pieces.push(self.buffer.split().freeze());
+            self.pieces.push(data.clone());
+        }
+    }
+
+    fn finish(mut self, len: usize) -> Encoded {
+        if !self.buffer.is_empty() {
+            self.pieces.push(self.buffer.freeze());
+        }
+        debug_assert_eq!(
+            self.pieces.iter().map(Bytes::len).sum::<usize>(),
+            FRAME_BYTES + len,
+            "lengths were computed wrong"
+        );
+        Encoded { pieces: self.pieces, len }
+    }
+}
+
+fn output_len(output: &OutputTensor) -> usize {
+    let shape = shape_len(output);
+    field_len_unless_empty(output.name.as_bytes())
+        + field_len(output.datatype.name().len())
+        + if shape > 0 { field_len(shape) } else { 0 }
+}
+
+fn put_output(out: &mut BytesMut, output: &OutputTensor) {
+    put_unless_empty(out, 1, output.name.as_bytes());
+    put_bytes(out, 2, output.datatype.name().as_bytes());
+    let shape = shape_len(output);
+    if shape > 0 {
+        put_length(out, 3, shape);
+        for &dim in &output.shape {
+            put_varint(out, dim as u64);
+        }
+    }
+}
+
+fn shape_len(output: &OutputTensor) -> usize {
+    output.shape.iter().map(|&dim| varint_len(dim as u64)).sum()
+}
+
+/// Length of an `InferParameter`. Oneof members are written even when they are zero: presence is their meaning.
+fn value_len(value: &Parameter) -> usize {
+    match value {
+        Parameter::Bool(_) => 2,
+        Parameter::Int(v) => 1 + varint_len(*v as u64),
+        Parameter::String(v) => field_len(v.as_bytes().len()),
+        Parameter::Double(_) => 9,
+    }
+}
+
+/// Length of a map entry.
+fn parameter_len(key: &[u8], value: &Parameter) -> usize {
+    field_len(key.len()) + field_len(value_len(value))
+}
+
+fn put_parameter(out: &mut BytesMut, key: &[u8], value: &Parameter) {
+    put_length(out, 4, parameter_len(key, value));
+    put_bytes(out, 1, key);
+    put_length(out, 2, value_len(value));
+    match value {
+        Parameter::Bool(v) => out.put_slice(&[1 << 3, u8::from(*v)]),
+        Parameter::Int(v) => {
+            out.put_u8(2 << 3);
+            put_varint(out, *v as u64);
+        }
+        Parameter::String(v) => put_bytes(out, 3, v.as_bytes()),
+        Parameter::Double(v) => {
+            out.put_u8(4 << 3 | 1);
+            out.put_f64_le(*v);
+        }
+    }
+}
+
+fn field_len_unless_empty(bytes: &[u8]) -> usize {
+    if bytes.is_empty() { 0 } else { field_len(bytes.len()) }
+}
+
+fn put_unless_empty(out: &mut BytesMut, number: u8, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        put_bytes(out, number, bytes);
+    }
+}

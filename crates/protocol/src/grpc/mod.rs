@@ -1,0 +1,50 @@
+//! `ModelInferRequest`, `ModelInferResponse` and `ModelStreamInferResponse`, read and written by hand over [`bytes::Bytes`]
+//! so that tensors stay slices of the message. Every other message goes through [`crate::pb`].
+//!
+//! [`peek`] walks a message once, remembers where its fields are and tells which model is meant;
+//! [`InferHead::into_request`] then makes the request once the caller has found the model's signature. Not done here:
+//! finding the model, the check against the signature ([`crate::Signature`]), frames' compression and transport.
+//!
+//! Rules of the wire are those of the protobuf library Triton uses: fields in any order, the last of a singular field
+//! wins, messages given twice are merged, packed and unpacked lists are both read, and fields that are unknown or of an
+//! unexpected wire type are skipped.
+
+mod contents;
+mod decode;
+mod encode;
+mod parameters;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use decode::{InferHead, TENSORS_MAX, peek};
+pub use encode::{Encoded, RESPONSE_BYTES_MAX, StreamFailure, encode, encode_stream_error, encode_stream_response};
+
+use crate::Signature;
+use tensor::{Error, Result};
+
+/// Refuses a decoupled model on the call that has exactly one response (P 2.3).
+///
+/// # Errors
+/// UNSUPPORTED, Triton's text.
+pub fn refuse_decoupled(signature: &Signature) -> Result<()> {
+    if signature.decoupled {
+        return Err(Error::unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy"));
+    }
+    Ok(())
+}
+
+/// Takes anything and must come back: the entry point of the fuzzer.
+#[doc(hidden)]
+pub fn fuzz_grpc(data: &[u8]) {
+    struct NoRegions;
+    impl crate::Regions for NoRegions {
+        fn resolve(&self, name: &str, _: u64, _: u64) -> Result<tensor::RegionRef> {
+            Err(Error::not_found(format!("Unable to find shared memory region: '{name}'")))
+        }
+    }
+    if let Ok(head) = peek(&bytes::Bytes::copy_from_slice(data)) {
+        let _ = head.wants_empty_final_response();
+        let _ = head.into_request(&Signature::default(), &NoRegions);
+    }
+}

@@ -1,0 +1,218 @@
+//! The protobuf wire format: a reader that cannot leave its message, and the few writers the responses need.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use tensor::{Error, Name, Result};
+
+/// Groups inside groups deeper than this are refused, as protobuf does, instead of exhausting the stack.
+const GROUP_DEPTH_MAX: u32 = 100;
+
+/// A place in the message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    /// Length in bytes.
+    pub fn len(self) -> usize {
+        self.end.saturating_sub(self.start) as usize
+    }
+
+    /// The bytes of the place, counted, not copied.
+    pub fn slice(self, message: &Bytes) -> Bytes {
+        let (start, end) = (self.start as usize, self.end as usize);
+        // A reader only makes spans inside its message; should that ever be wrong, no bytes are safer than a panic.
+        if start <= end && end <= message.len() { message.slice(start..end) } else { Bytes::new() }
+    }
+
+    /// The bytes of the place.
+    pub fn of(self, message: &[u8]) -> &[u8] {
+        message.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+
+    /// The text at the place; protobuf strings must be UTF-8.
+    pub fn name(self, message: &Bytes) -> Result<Name> {
+        Name::from_utf8(self.slice(message)).map_err(|_| malformed("a string is not UTF-8", self.start as usize))
+    }
+
+    /// The text at the place, borrowed.
+    pub fn text(self, message: &[u8]) -> Result<&str> {
+        std::str::from_utf8(self.of(message)).map_err(|_| malformed("a string is not UTF-8", self.start as usize))
+    }
+}
+
+/// A field as it stands on the wire. A group is of no use to us and arrives already skipped.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value {
+    Varint(u64),
+    Fixed32([u8; 4]),
+    Fixed64([u8; 8]),
+    Length(Span),
+    Group,
+}
+
+/// Walks the fields of one message, or the elements of a packed list. Positions are those of the outermost message.
+pub(super) struct Reader<'a> {
+    /// The outermost message, cut off at the end of this one.
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Starts at the first byte of `message`.
+    pub fn new(message: &'a [u8]) -> Result<Self> {
+        // Also what lets positions be 32 bits wide.
+        if message.len() > i32::MAX as usize {
+            return Err(malformed("more than 2147483647 bytes", 0));
+        }
+        Ok(Self { bytes: message, at: 0 })
+    }
+
+    /// Starts at the first byte of a place in `message`.
+    pub fn within(message: &'a [u8], place: Span) -> Self {
+        Self { bytes: message.get(..place.end as usize).unwrap_or_default(), at: place.start as usize }
+    }
+
+    /// Whether all is read.
+    pub fn is_done(&self) -> bool {
+        self.at >= self.bytes.len()
+    }
+
+    /// The next field, or `None` at the end.
+    pub fn field(&mut self) -> Result<Option<(u32, Value)>> {
+        if self.is_done() {
+            return Ok(None);
+        }
+        let (number, wire_type) = self.key()?;
+        let value = match wire_type {
+            0 => Value::Varint(self.varint()?),
+            1 => Value::Fixed64(self.array()?),
+            2 => Value::Length(self.length()?),
+            3 => {
+                self.skip_group(number)?;
+                Value::Group
+            }
+            5 => Value::Fixed32(self.array()?),
+            4 => return Err(malformed("a group ends that did not begin", self.at)),
+            _ => return Err(malformed("an unknown wire type", self.at)),
+        };
+        Ok(Some((number, value)))
+    }
+
+    /// The next base-128 integer.
+    #[inline]
+    pub fn varint(&mut self) -> Result<u64> {
+        let mut value = 0u64;
+        for (i, &byte) in self.bytes.get(self.at..).unwrap_or_default().iter().take(10).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * i);
+            if byte < 0x80 {
+                // The tenth byte has room for one bit.
+                if i == 9 && byte > 1 {
+                    return Err(malformed("an integer of more than 64 bits", self.at));
+                }
+                self.at += i + 1;
+                return Ok(value);
+            }
+        }
+        let what = if self.bytes.len().saturating_sub(self.at) >= 10 {
+            "an integer of more than 64 bits"
+        } else {
+            "an integer is cut off"
+        };
+        Err(malformed(what, self.at))
+    }
+
+    /// The next `N` bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let Some(array) = rest.first_chunk::<N>() else {
+            return Err(malformed("a number is cut off", self.at));
+        };
+        self.at += N;
+        Ok(*array)
+    }
+
+    fn key(&mut self) -> Result<(u32, u8)> {
+        let start = self.at;
+        let key = u32::try_from(self.varint()?).map_err(|_| malformed("a field number is too large", start))?;
+        match key >> 3 {
+            0 => Err(malformed("a field number is 0", start)),
+            number => Ok((number, (key & 7) as u8)),
+        }
+    }
+
+    fn length(&mut self) -> Result<Span> {
+        let length = self.varint()?;
+        let left = self.bytes.len().saturating_sub(self.at);
+        match usize::try_from(length) {
+            Ok(n) if n <= left => {
+                let start = self.at;
+                self.at += n;
+                // `new` made sure that positions fit.
+                Ok(Span { start: start as u32, end: self.at as u32 })
+            }
+            _ => Err(malformed("a field reaches past the end", self.at)),
+        }
+    }
+
+    /// Skips to the end of the group that began with `number`. A loop and a list of what is open: no recursion.
+    fn skip_group(&mut self, number: u32) -> Result<()> {
+        let mut open = vec![number];
+        while let Some(&innermost) = open.last() {
+            let (number, wire_type) = self.key()?;
+            match wire_type {
+                0 => drop(self.varint()?),
+                1 => drop(self.array::<8>()?),
+                2 => drop(self.length()?),
+                5 => drop(self.array::<4>()?),
+                3 if open.len() as u32 >= GROUP_DEPTH_MAX => {
+                    return Err(malformed("groups are nested too deep", self.at));
+                }
+                3 => open.push(number),
+                4 if number == innermost => drop(open.pop()),
+                4 => return Err(malformed("a group ends that did not begin", self.at)),
+                _ => return Err(malformed("an unknown wire type", self.at)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The message is not protobuf. gRPC libraries answer INTERNAL; so do we, and say where.
+#[cold]
+pub(super) fn malformed(what: &str, at: usize) -> Error {
+    Error::internal(format!("failed to parse ModelInferRequest: {what}, at byte {at}"))
+}
+
+/// Bytes that `value` takes as a varint.
+pub(super) fn varint_len(value: u64) -> usize {
+    // 7 bits per byte, and zero takes one.
+    (70 - (value | 1).leading_zeros() as usize) / 7
+}
+
+/// Appends a varint.
+pub(super) fn put_varint(out: &mut BytesMut, mut value: u64) {
+    while value >= 0x80 {
+        out.put_u8(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+/// Appends the key and the length of a length-delimited field. All our field numbers are below 16: one byte.
+pub(super) fn put_length(out: &mut BytesMut, number: u8, length: usize) {
+    out.put_u8(number << 3 | 2);
+    put_varint(out, length as u64);
+}
+
+/// Appends a whole length-delimited field.
+pub(super) fn put_bytes(out: &mut BytesMut, number: u8, bytes: &[u8]) {
+    put_length(out, number, bytes.len());
+    out.put_slice(bytes);
+}
+
+/// Bytes that a length-delimited field of `length` bytes takes in all.
+pub(super) fn field_len(length: usize) -> usize {
+    1 + varint_len(length as u64) + length
+}
