@@ -1,0 +1,71 @@
+"""perf_analyzer, unmodified, in each of its modes. What counts is that it measures and finds no error."""
+import csv
+import subprocess
+
+import pytest
+
+import perf
+
+
+@pytest.fixture(scope="session")
+def analyze(server, tmp_path_factory):
+    try:
+        path, env = perf.binary()
+    except perf.Unavailable as e:
+        pytest.skip(f"perf_analyzer: {e}")
+
+    def go(*options, protocol="http", model="simple"):
+        table = tmp_path_factory.mktemp("perf") / "latency.csv"
+        command = [
+            path, "-m", model, "-i", protocol, "-u", server.http if protocol == "http" else server.grpc,
+            "--measurement-mode", "count_windows", "--measurement-request-count", "50", "--max-trials", "3",
+            "--stability-percentage", "999", "-f", str(table), *options,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=100)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said
+        assert "rror" not in done.stderr, said
+        with open(table) as f:
+            rows = list(csv.DictReader(f))
+        assert rows, said
+        for row in rows:
+            assert float(row["Inferences/Second"]) > 0, said
+        return rows, said
+
+    return go
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_closed_loop(analyze, protocol, mode):
+    """P-204..P-207 O-35"""
+    rows, said = analyze("--concurrency-range", "1:4:3", f"--{mode}", protocol=protocol)
+    assert len(rows) == 2
+    # The server-side breakdown comes from statistics, which must add up.
+    assert "Server Compute Infer" in rows[0] and float(rows[0]["Server Compute Infer"]) >= 0
+    assert "warning" not in said.lower() or "Server" not in said.lower().split("warning")[1][:200]
+
+
+def test_streaming(analyze):
+    """P-208"""
+    analyze("--streaming", "--async", "--concurrency-range", "4", protocol="grpc")
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_system_shared_memory(analyze, server, protocol):
+    """P-210 M-41"""
+    analyze("--shared-memory", "system", "--concurrency-range", "2", protocol=protocol)
+    assert server.json("/v2/systemsharedmemory/status") == []
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_request_rate(analyze, protocol):
+    analyze("--request-rate-range", "200", "--async", protocol=protocol)
+
+
+def test_strings_and_batches(analyze):
+    analyze("-b", "4", "--string-data", "7", model="simple_string")
+
+
+def test_variable_shapes(analyze):
+    analyze("--shape", "X:32", model="variable")
