@@ -95,7 +95,7 @@ function readItem(field: DescField & { fieldKind: 'list' | 'map' }, value: JsonV
 }
 
 function readMapKey(type: ScalarType, key: string, path: string): unknown {
-  return type === ScalarType.STRING ? key : readScalar(type, key, path)
+  return readScalar(type, key, path)
 }
 
 function readEnum(desc: DescEnum, value: JsonValue, path: string): number {
@@ -117,7 +117,8 @@ function readScalar(type: ScalarType, value: JsonValue, path: string): unknown {
       if (typeof value !== 'boolean') throw mismatch(path, value, 'TYPE_BOOL')
       return value
     case ScalarType.FLOAT:
-      return readFloat(value, path, 'TYPE_FLOAT', 3.4028234663852886e38)
+      // Decimals up to here round to the largest float, whose own shortest form is already above it.
+      return readFloat(value, path, 'TYPE_FLOAT', 3.4028235677973366e38)
     case ScalarType.DOUBLE:
       return readFloat(value, path, 'TYPE_DOUBLE', Number.MAX_VALUE)
     case ScalarType.INT64:

@@ -1,0 +1,142 @@
+// Any configuration survives every form, and no text makes the readers throw anything but their own errors. Seeded: a failure repeats.
+import { create, ScalarType, type DescField, type DescMessage } from '@bufbuild/protobuf'
+import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
+import { toText } from '@bufbuild/protobuf/txtpb'
+import { expect, test } from 'vitest'
+import { ConfigError, fromBinary, normalise, parseJsonConfig, parsePbtxt, toBinary, toTritonJson, validate } from '../../src/config/index.js'
+import { ModelConfigSchema, type ModelConfig } from '../../src/config/generated/model_config_pb.js'
+import { ADDSUB_CONFIG } from './helpers.js'
+
+/** Mulberry32: small, and the same on every machine. */
+function random(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let t = Math.imul(state ^ (state >>> 15), 1 | state)
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
+  }
+}
+
+type Random = () => number
+const pick = <T>(r: Random, items: readonly T[]): T => items[Math.floor(r() * items.length)] as T
+
+const STRINGS = ['', 'a', 'with "quotes" and \'more\'', 'back\\slash', 'line\nbreak\ttab', 'é😀', '\u0000\u001f\u007f', '{}<>[],;:#', 'constructor', '18446744073709551615']
+const FLOATS = [0, 0.5, -1.5, 1e-30, 0.1, 3.4028234663852886e38, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, Number.NaN]
+
+function scalar(r: Random, type: ScalarType): unknown {
+  switch (type) {
+    case ScalarType.STRING:
+      return pick(r, STRINGS)
+    case ScalarType.BOOL:
+      return r() < 0.5
+    case ScalarType.INT32:
+      return pick(r, [0, 1, -1, 2147483647, -2147483648])
+    case ScalarType.UINT32:
+      return pick(r, [0, 1, 4294967295])
+    case ScalarType.INT64:
+      return pick(r, [0n, -1n, 16n, 9223372036854775807n, -9223372036854775808n])
+    case ScalarType.UINT64:
+      return pick(r, [0n, 7n, 18446744073709551615n])
+    case ScalarType.FLOAT:
+      return Math.fround(pick(r, FLOATS))
+    case ScalarType.DOUBLE:
+      return pick(r, [...FLOATS, 0.1 + 0.2, 1e300])
+    default:
+      throw new Error(`no generator for scalar type ${type}`)
+  }
+}
+
+function message(r: Random, desc: DescMessage, density: number): ReflectMessage {
+  const made = reflect(desc, create(desc))
+  for (const field of desc.fields) {
+    if (r() < density && (field.oneof === undefined || made.oneofCase(field.oneof) === undefined)) fill(r, made, field, density)
+  }
+  return made
+}
+
+function fill(r: Random, target: ReflectMessage, field: DescField, density: number): void {
+  const one = (): unknown => {
+    if (field.message !== undefined) return message(r, field.message, density)
+    if (field.enum !== undefined) return pick(r, field.enum.values).number
+    return scalar(r, field.scalar as ScalarType)
+  }
+  const times = Math.floor(r() * 4)
+  if (field.fieldKind === 'list') {
+    const list = target.get(field)
+    for (let i = 0; i < times; i++) list.add(one())
+  } else if (field.fieldKind === 'map') {
+    const map = target.get(field)
+    for (let i = 0; i < times; i++) map.set(scalar(r, field.mapKey), one())
+  } else {
+    target.set(field, one())
+  }
+}
+
+function anyConfig(seed: number): ModelConfig {
+  const r = random(seed)
+  return message(r, ModelConfigSchema, 0.2 + r() * 0.6).message as ModelConfig
+}
+
+test('C-32 any configuration is the same after text, JSON and bytes', () => {
+  for (let seed = 1; seed <= 300; seed++) {
+    const config = anyConfig(seed)
+    const json = toTritonJson(config)
+    expect(parsePbtxt(toText(ModelConfigSchema, config), ''), `seed ${seed}, text`).toEqual(config)
+    expect(parseJsonConfig(json), `seed ${seed}, JSON`).toEqual(config)
+    expect(fromBinary(toBinary(config)), `seed ${seed}, bytes`).toEqual(config)
+    // Whatever else it is, it is JSON.
+    JSON.parse(json)
+  }
+})
+
+test('any configuration is normalised, and validated or refused with a ConfigError', () => {
+  for (let seed = 1; seed <= 300; seed++) {
+    const config = normalise(anyConfig(seed))
+    expect(normalise(config), `seed ${seed}`).toEqual(config)
+    onlyConfigErrors(`seed ${seed}`, () => validate({ ...config, name: 'm', backend: 'b', platform: '', maxBatchSize: 4 }, { io: true }))
+  }
+})
+
+const PIECES = ['{', '}', '<', '>', '[', ']', ':', ',', ';', '-', '"', "'", '\\', '#', '\n', '0x', '1e', '.5', '99999999999999999999', 'true', 'input', 'dims', 'key', '\uD800', 'é', '\u0000', 'dynamic_batching {', '"\\u', 'null']
+
+function mutate(r: Random, text: string): string {
+  let mutant = text
+  const edits = 1 + Math.floor(r() * 4)
+  for (let i = 0; i < edits; i++) {
+    const at = Math.floor(r() * (mutant.length + 1))
+    const to = Math.min(mutant.length, at + Math.floor(r() * 12))
+    const middle = pick(r, ['', pick(r, PIECES), mutant.slice(at, to).repeat(2)])
+    mutant = mutant.slice(0, at) + middle + mutant.slice(r() < 0.5 ? at : to)
+  }
+  return mutant
+}
+
+function onlyConfigErrors(label: string, act: () => unknown): boolean {
+  try {
+    act()
+    return true
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw new Error(`${label}: ${String(error)}`, { cause: error })
+    return false
+  }
+}
+
+test.each([
+  ['text', (config: ModelConfig) => toText(ModelConfigSchema, config), ADDSUB_CONFIG, (text: string) => parsePbtxt(text, 'f')],
+  ['JSON', toTritonJson, toTritonJson(parsePbtxt(ADDSUB_CONFIG, '')), parseJsonConfig],
+] as const)('a damaged configuration in %s is read or refused with a ConfigError, and what is read survives', (_, print, plain, parse) => {
+  const r = random(20)
+  const sources = [plain, ...Array.from({ length: 20 }, (_, i) => print(anyConfig(1000 + i)).slice(0, 4000))]
+  let read = 0
+  for (let i = 0; i < 6000; i++) {
+    const text = mutate(r, pick(r, sources))
+    if (!onlyConfigErrors(JSON.stringify(text), () => parse(text))) continue
+    read++
+    const config = parse(text)
+    expect(fromBinary(toBinary(config)), text).toEqual(config)
+  }
+  // Damage that is always noticed, or never, would test nothing.
+  expect(read).toBeGreaterThan(100)
+  expect(read).toBeLessThan(5900)
+})

@@ -1,0 +1,231 @@
+// What the model directory says: the file that is read, the backend, the versions, the labels; and completion from the graph.
+import { describe, expect, test } from 'vitest'
+import { adoptName, finishConfig, inferBackend, listFirstDirectory, loadConfigFile, NO_GPUS, parsePbtxt, pollConfig, readLabels, resolveInstanceGroups, selectVersions, type Listing } from '../../src/config/index.js'
+import { ADDSUB, ADDSUB_CONFIG, directory, finish, io, poll, reason, tensor } from './helpers.js'
+
+const AUTO = { autoComplete: true, configName: null }
+const STRICT = { autoComplete: false, configName: null }
+
+describe('R-17, R-19 which file is read', () => {
+  const model = directory('m', { 'config.pbtxt': 'backend: "a"', 'configs/fast.pbtxt': 'backend: "b"', '1/': '' })
+  const bare = directory('bare', { '1/': '' })
+  const cases: [string, string, string | null, string, string | null][] = [
+    ['config.pbtxt', model, null, 'a', 'config.pbtxt'],
+    ['the named configuration', model, 'fast', 'b', 'configs/fast.pbtxt'],
+    ['config.pbtxt when there is none of that name', model, 'slow', 'a', 'config.pbtxt'],
+    ['nothing', bare, null, '', null],
+  ]
+  test.each(cases)('%s', (_, path, configName, backend, file) => {
+    const loaded = loadConfigFile(path, { autoComplete: true, configName })
+    expect(loaded).toMatchObject({ config: { backend }, path: file === null ? null : `${path}/${file}`, provided: file !== null })
+  })
+
+  test('a missing file is an error with auto-complete off', () => {
+    expect(reason(() => loadConfigFile(bare, STRICT))).toBe(`Internal: failed to open text file for read ${bare}/config.pbtxt: No such file or directory`)
+  })
+
+  test('C-29 a file that does not parse is logged with its place', () => {
+    const broken = directory('broken', { 'config.pbtxt': 'max_batch_size 8 {' })
+    const lines: string[] = []
+    expect(reason(() => loadConfigFile(broken, AUTO, (level, line) => lines.push(`${level}: ${line}`)))).toBe(
+      `Internal: failed to read text proto from ${broken}/config.pbtxt: 1:16: Expected ":", found "8".`,
+    )
+    expect(lines).toEqual(['error: Error parsing text-format inference.ModelConfig: 1:16: Expected ":", found "8".'])
+  })
+
+  test('the load parameter replaces the file and merges nothing', () => {
+    const loaded = pollConfig(model, 'm', AUTO, '{"backend":"c"}')
+    expect(loaded).toMatchObject({ config: { name: 'm', backend: 'c' }, path: null, provided: true })
+  })
+
+  test('a model that nobody describes and no backend completes is NOT_FOUND', () => {
+    const config = pollConfig(directory('m.identity', { '1/': '' }), 'm.identity', AUTO).config
+    expect(reason(() => finishConfig(config, null, { flags: AUTO, provided: false, settings: [], devices: NO_GPUS }))).toBe("Not found: model configuration is not provided for model 'm.identity'")
+  })
+})
+
+describe('R-03 names', () => {
+  test('an empty name is the directory name, another one is refused', () => {
+    expect(adoptName(parsePbtxt('', ''), 'm').name).toBe('m')
+    expect(reason(() => adoptName(parsePbtxt('name: "other"', ''), 'm'))).toBe("Invalid argument: unexpected directory name 'm' for model 'other', directory name must equal model name")
+  })
+})
+
+describe('R-09, R-10 backend, platform, file', () => {
+  const cases: [string, string[], string][] = [
+    ['', ['model.onnx'], 'onnxruntime onnxruntime_onnx model.onnx'],
+    ['', ['model.onnx/'], 'onnxruntime onnxruntime_onnx model.onnx'],
+    ['platform: "onnxruntime_onnx"', [], 'onnxruntime onnxruntime_onnx model.onnx'],
+    ['backend: "onnxruntime"', [], 'onnxruntime onnxruntime_onnx model.onnx'],
+    ['default_model_filename: "model.onnx"', [], 'onnxruntime onnxruntime_onnx model.onnx'],
+    ['backend: "onnxruntime" default_model_filename: "foo.onnx"', [], 'onnxruntime onnxruntime_onnx foo.onnx'],
+    ['default_model_filename: "foo.onnx"', ['model.onnx'], '  foo.onnx'],
+    ['', ['model.plan', 'model.onnx'], 'tensorrt tensorrt_plan model.plan'],
+    ['', ['model.plan/', 'model.onnx'], 'onnxruntime onnxruntime_onnx model.onnx'],
+    ['', ['model.xml'], 'openvino  model.xml'],
+    ['', ['model.pt'], 'pytorch pytorch_libtorch model.pt'],
+    ['platform: "libtorch"', [], 'pytorch libtorch model.pt'],
+    ['', ['model.pt2'], 'pytorch torch_aoti model.pt2'],
+    ['platform: "torch_aoti"', [], 'pytorch torch_aoti model.pt2'],
+    ['backend: "pytorch"', [], 'pytorch pytorch_libtorch model.pt'],
+    ['', ['model.py'], 'python  model.py'],
+    ['backend: "python"', ['model.onnx'], 'python  model.py'],
+    ['', ['model.savedmodel/'], 'tensorflow tensorflow_savedmodel model.savedmodel'],
+    ['', ['model.savedmodel'], 'dotted  model.dotted'],
+    ['backend: "tensorflow"', ['model.graphdef'], 'tensorflow tensorflow_graphdef model.graphdef'],
+    ['backend: "tensorflow"', [], 'tensorflow  '],
+    ['platform: "ensemble"', [], ' ensemble '],
+    ['backend: "identity"', [], 'identity  '],
+    ['', [], 'dotted  model.dotted'],
+  ]
+  test.each(cases)('%j with %j is %j', (text, files, expected) => {
+    const listing: Listing = new Map(files.map((f) => (f.endsWith('/') ? [f.slice(0, -1), 'directory'] : [f, 'file'])))
+    const found = inferBackend(parsePbtxt(text, ''), listing, 'x.dotted')
+    expect(`${found.backend} ${found.platform} ${found.defaultModelFilename}`).toBe(expected)
+  })
+
+  test('nothing at all names the form it would have understood', () => {
+    expect(reason(() => inferBackend(parsePbtxt('', ''), new Map(), 'plain'))).toBe(
+      "Invalid argument: Invalid model name: Could not determine backend for model 'plain' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'.",
+    )
+    expect(inferBackend(parsePbtxt('', ''), new Map(), 'a.b.c')).toMatchObject({ backend: 'b.c', defaultModelFilename: 'model.b.c' })
+  })
+
+  test('the directory looked into is the first in byte order, 10 before 2', () => {
+    const model = directory('m', { '2/model.py': '', '10/model.onnx': '', 'config.pbtxt': '' })
+    expect([...listFirstDirectory(model)]).toEqual([['model.onnx', 'file']])
+    expect([...listFirstDirectory(directory('e', {}))]).toEqual([])
+  })
+})
+
+describe('R-05 … R-07 versions', () => {
+  const cases: [string, number[], number[] | string, string[]?][] = [
+    ['version_policy { latest { num_versions: 1 } }', [1, 3, 2], [3]],
+    ['version_policy { latest { num_versions: 2 } }', [10, 9, 2], [9, 10]],
+    ['version_policy { latest { num_versions: 9 } }', [1, 2], [1, 2]],
+    ['version_policy { all { } }', [3, 1], [1, 3]],
+    ['version_policy { specific { versions: [3, 9, 1, 3] } }', [1, 2, 3], [1, 3], ["version 9 is specified for model 'm', but the version directory is not present"]],
+    ['version_policy { latest { num_versions: 0 } }', [1], 'none'],
+    ['version_policy { specific { versions: 7 } }', [1], 'none', ["version 7 is specified for model 'm', but the version directory is not present"]],
+    ['version_policy { all { } }', [], 'none'],
+  ]
+  test.each(cases)('%s of %j', (text, available, expected, logged = []) => {
+    const lines: string[] = []
+    const select = (): number[] => selectVersions(parsePbtxt(`name: "m" ${text}`, ''), available, (_, line) => lines.push(line))
+    if (expected === 'none') expect(reason(select)).toBe("Invalid argument: at least one version must be available under the version policy of model 'm'")
+    else expect(select()).toEqual(expected)
+    expect(lines).toEqual(logged)
+  })
+})
+
+describe('C-11 labels', () => {
+  const labels = (file: string, files: Record<string, string>): string => {
+    const model = directory('m', files)
+    return reason(() => readLabels(parsePbtxt(`name: "m" output { name: "O" label_filename: "${file}" }`, ''), model)).replaceAll(model, '{model}')
+  }
+  test('one label per line; an empty line is a label, a carriage return belongs to it, the last newline ends nothing', () => {
+    const model = directory('m', { 'sub/l.txt': 'zero\none\r\n\nthree with space\n' })
+    const config = parsePbtxt('output { name: "A" } output { name: "O" label_filename: "sub/l.txt" }', '')
+    expect(readLabels(config, model)).toEqual([{ output: 'O', lines: ['zero', 'one\r', '', 'three with space'] }])
+  })
+  test('a missing file and a path that leaves the directory', () => {
+    expect(labels('nolabels.txt', {})).toBe('Internal: failed to open text file for read {model}/nolabels.txt: No such file or directory')
+    expect(labels('../x', {})).toBe("Unsupported: label file path '{model}/../x' for output 'O' in model 'm' is outside model directory")
+    expect(labels('a/../..', {})).toContain('Unsupported: ')
+    expect(labels('..x', { '..x': 'a' })).toBe('ok')
+  })
+})
+
+describe('R-15 completion', () => {
+  const PAIR = io([tensor('I', 11, [-1, 5])], [tensor('O', 11, [-1, 5])])
+  const shown = (text: string | null, graph = PAIR, settings: { key: string; value: string }[] = []): string => {
+    const config = finish(poll('m', text), graph, true, settings)
+    const dims = (list: { name: string; dims: bigint[] }[]): string => list.map((t) => `${t.name}[${t.dims}]`).join(' ')
+    return `${config.maxBatchSize} ${config.schedulingChoice.case ?? 'default'} ${dims(config.input)} -> ${dims(config.output)}`
+  }
+  const setting = (value: string): { key: string; value: string }[] => [{ key: 'default-max-batch-size', value }]
+
+  test('a batching graph gets size 4 and a batcher, other sizes by setting, none at 1 and 0', () => {
+    expect(shown(null)).toBe('4 dynamicBatching I[5] -> O[5]')
+    expect(shown(null, PAIR, setting('16'))).toBe('16 dynamicBatching I[5] -> O[5]')
+    expect(shown(null, PAIR, setting('1'))).toBe('1 default I[5] -> O[5]')
+    expect(shown(null, PAIR, setting('-3'))).toBe('0 default I[-1,5] -> O[-1,5]')
+    expect(reason(() => shown(null, PAIR, setting('few')))).toBe("Invalid argument: failed to convert 'few' to integral number")
+  })
+  test('what is given stays: size, scheduler, one of the two halves', () => {
+    expect(shown('max_batch_size: 6')).toBe('6 dynamicBatching I[5] -> O[5]')
+    expect(shown('max_batch_size: 6 sequence_batching { }')).toBe('6 sequenceBatching I[5] -> O[5]')
+    expect(shown('max_batch_size: 6 input { name: "I" data_type: TYPE_FP32 dims: 5 }')).toBe('6 dynamicBatching I[5] -> O[5]')
+    expect(shown('input { name: "I" data_type: TYPE_FP32 dims: [-1, 5] } output { name: "O" data_type: TYPE_FP32 dims: [-1, 5] }')).toBe('0 default I[-1,5] -> O[-1,5]')
+  })
+  test('a graph of which one tensor cannot batch is served without, or not at all when batching is asked for', () => {
+    const mixed = io([tensor('I', 11, [-1, 5])], [tensor('O', 11, [5])])
+    expect(shown(null, mixed)).toBe('0 default I[-1,5] -> O[5]')
+    expect(reason(() => shown('max_batch_size: 2', mixed))).toBe("Invalid argument: autofill failed for model 'm': model does not support batching while non-zero max_batch_size is specified")
+  })
+  test('overridable initialisers are not listed and need not batch', () => {
+    expect(shown(null, io([tensor('I', 11, [-1, 5]), tensor('W', 11, [5], true)], [tensor('O', 11, [-1, 5])]))).toBe('4 dynamicBatching I[5] -> O[5]')
+  })
+  test('a type the protocol does not have fails validation', () => {
+    expect(reason(() => shown(null, io([tensor('I', 0, [-1, 5])], [])))).toBe("Invalid argument: model input 'I' must specify 'data_type' for m")
+  })
+  test('the log says what was filled and what was skipped', () => {
+    const lines: string[] = []
+    finish(poll('m', null), PAIR, true, [], (level, line) => lines.push(`${level}: ${line}`))
+    finish(poll('m', ADDSUB_CONFIG), ADDSUB, true, [], (level, line) => lines.push(`${level}: ${line}`))
+    expect(lines).toEqual([
+      "warning: autofilled max_batch_size to 4 for model 'm' since batching is supporrted but no max_batch_size is specified in model configuration. Must specify max_batch_size to utilize autofill with a larger max batch size",
+      "info: skipping model configuration auto-complete for 'm': inputs and outputs already specified",
+    ])
+  })
+})
+
+describe('R-16 the rest of the comparison with the graph', () => {
+  const cases: [string, ReturnType<typeof io>, string][] = [
+    ['input { name: "I" data_type: TYPE_FP32 dims: 5 }', io([tensor('I', 11, [-1])], []), 'ok'],
+    ['input { name: "I" data_type: TYPE_FP32 dims: 1 }', io([tensor('I', 11, [])], []), 'ok'],
+    ['input { name: "I" data_type: TYPE_FP32 dims: [2, 3] }', io([tensor('I', 11, [])], []), "unable to load model 'm', scalar tensor 'I', should only provide 1 in the model configuration when the model doesn't support batching. Model configuration provided: [2,3]."],
+    ['output { name: "O" data_type: TYPE_FP32 dims: 5 }', io([], [tensor('O', 11, [-1])]), "model 'm', tensor 'O': the model expects 1 dimensions (shape [-1]) but the model configuration specifies 1 dimensions (shape [5])"],
+    ['output { name: "O" data_type: TYPE_FP32 dims: 5 reshape { shape: [5, 1] } }', io([], [tensor('O', 11, [5, 1]), tensor('P', 11, [1])]), 'ok'],
+    ['max_batch_size: 2 input { name: "I" data_type: TYPE_FP32 dims: 5 optional: true }', io([tensor('I', 11, [-1, 5], true)], []), "unable to load model 'm', optional input 'I' is not supported for models that support batching"],
+    ['input { name: "I" data_type: TYPE_FP32 dims: 5 optional: true allow_ragged_batch: true }', io([tensor('I', 11, [-1], true)], []), "unable to load model 'm', configuration expects model provides input with shape [-1] for ragged input 'I', which is not supported for optional input"],
+    [
+      'max_batch_size: 2 sequence_batching { control_input { name: "S" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] } } }',
+      io([tensor('S', 8, [-1, 1])], []),
+      "unable to load model 'm', sequence control 'S', the model expects data-type INT32 but the model configuration specifies data-type TYPE_FP32",
+    ],
+    [
+      'max_batch_size: 2 sequence_batching { control_input { name: "S" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] } } }',
+      io([tensor('S', 11, [-1, 2])], []),
+      "unable to load model 'm', sequence control 'S' in model has dims [2] but dims [1] is expected",
+    ],
+  ]
+  test.each(cases)('%j', (text, graph, expected) => {
+    expect(reason(() => finish(poll('m', text, ['model.onnx'], false), graph, false)).replace('Invalid argument: ', '')).toBe(expected)
+  })
+})
+
+describe('C-13, C-14 instance groups', () => {
+  const groups = (text: string, gpus: number[] = []): string => {
+    const devices = { gpus, gpuSupport: gpus.length > 0, minComputeCapability: 6 }
+    const names = ['AUTO', 'GPU', 'CPU', 'MODEL']
+    const config = resolveInstanceGroups(parsePbtxt(`name: "m" ${text}`, ''), devices)
+    return config.instanceGroup.map((g) => `${g.name} ${names[g.kind]} ${g.count} [${g.gpus}]`).join('; ')
+  }
+  const cases: [string, number[], string][] = [
+    ['backend: "onnxruntime"', [], 'm CPU 2 []'],
+    ['backend: "identity"', [], 'm CPU 1 []'],
+    ['backend: "onnxruntime" instance_group { }', [], 'm_0 CPU 2 []'],
+    ['backend: "onnxruntime" instance_group { count: -1 kind: KIND_CPU } instance_group { name: "x" count: 3 }', [], 'm_0 CPU 2 []; x CPU 3 []'],
+    ['backend: "onnxruntime" instance_group { kind: KIND_MODEL }', [], 'm_0 MODEL 1 []'],
+    ['backend: "onnxruntime"', [0, 1], 'm GPU 1 [0,1]'],
+    ['instance_group { gpus: 1 }', [0, 1], 'm_0 GPU 1 [1]'],
+  ]
+  test.each(cases)('%j with GPUs %j', (text, gpus, expected) => expect(groups(text, gpus)).toBe(expected))
+
+  test('an unusable GPU is named with those that are usable', () => {
+    expect(reason(() => groups('instance_group { kind: KIND_GPU gpus: 7 }', [0, 1]))).toBe(
+      'Invalid argument: instance group m_0 of model m specifies invalid or unsupported gpu id 7. GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: 0, 1',
+    )
+  })
+})
