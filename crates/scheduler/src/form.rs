@@ -75,9 +75,7 @@ pub(crate) fn scan<'a, T: Waiting + 'a>(
 ) -> Scan {
     let mut scan = Scan { pending: Prefix::default(), best: None, saturated: false, send_now: false, oldest: u64::MAX };
     let (mut first, open_rows) = open.map_or((None, 0), |(first, rows)| (Some(first), rows));
-    let mut entries = 0;
-    for entry in queue {
-        entries += 1;
+    for (before, entry) in queue.enumerate() {
         if entry.request.is_cancelled() {
             continue;
         }
@@ -104,7 +102,11 @@ pub(crate) fn scan<'a, T: Waiting + 'a>(
             }
         }
         let pending = &mut scan.pending;
-        *pending = Prefix { entries, requests: pending.requests + 1, rows: pending.rows.saturating_add(entry.rows) };
+        *pending = Prefix {
+            entries: before + 1,
+            requests: pending.requests + 1,
+            rows: pending.rows.saturating_add(entry.rows),
+        };
         scan.oldest = scan.oldest.min(entry.arrived);
         if sizes.is_preferred(rows) {
             scan.best = Some(scan.pending);

@@ -11,9 +11,9 @@
 //! When m are due is told by two medians: the gap between arrivals, and, when an instance has just become free, the time
 //! from there to the next arrival: clients that just got their answers ask again about then.
 //!
-//! What is due is a guess, so every wait is judged by what really came: gains may be
-//! lost again, and after that chances are let pass until the loss is one percent of the time. That also covers clients that all wait for their answers (nobody is left to arrive) and callers whose
-//! timers are coarse.
+//! What is due is a guess, so every wait is judged by what really came. Gains may be lost again; after that, chances are let
+//! pass until the loss is one percent of the time. That also covers clients that all wait for their answers, so that nobody is
+//! left to arrive, and callers whose timers are coarse.
 
 use crate::cost::Line;
 
@@ -69,7 +69,7 @@ impl Median {
 /// Arrivals, and the wait in progress.
 #[derive(Default)]
 pub(crate) struct Waiter {
-    last_arrival: u64,
+    last_arrival: Option<u64>,
     gap: Median,
     /// From an instance becoming free to the next arrival.
     echo: Median,
@@ -100,8 +100,9 @@ struct Wait {
 impl Waiter {
     /// A request arrived.
     pub fn arrived(&mut self, now: u64) {
-        self.gap.add(now.saturating_sub(self.last_arrival));
-        self.last_arrival = now;
+        if let Some(last) = self.last_arrival.replace(now) {
+            self.gap.add(now.saturating_sub(last));
+        }
         if let Some(freed) = self.freed.take() {
             self.echo.add(now.saturating_sub(freed));
         }
@@ -134,7 +135,7 @@ impl Waiter {
             self.wait = self.begin(o);
         }
         let wait = self.wait.as_ref()?;
-        let expected = self.last_arrival.max(wait.first_due);
+        let expected = wait.first_due.max(self.last_arrival.unwrap_or(0));
         let patience = expected.saturating_add(self.gap.ns.saturating_mul(GAPS_OF_PATIENCE));
         let until = patience.min(o.latest);
         // Nobody may expire in front of an instance that is idle for his sake.

@@ -257,6 +257,12 @@ fn random_config(random: &mut Random) -> Config {
     let preferred: &[&[u32]] = &[&[], &[], &[4], &[4, 8], &[2, 3], &[max]];
     let levels = if random.one_in(3) { 1 + random.below(4) as u32 } else { 0 };
     let plain = random.one_in(3);
+    let mut level_policies = BTreeMap::new();
+    for level in 1..=levels {
+        if random.one_in(2) {
+            level_policies.insert(level, random_policy(random));
+        }
+    }
     let dynamic = Dynamic {
         preferred: preferred[random.below(6) as usize].to_vec(),
         max_queue_delay_us: [0, 0, 20, 200][random.below(4) as usize],
@@ -264,7 +270,7 @@ fn random_config(random: &mut Random) -> Config {
         priority_levels: levels,
         default_priority_level: if levels == 0 { 0 } else { 1 + random.below(u64::from(levels)) as u32 },
         default_policy: if plain { Policy::default() } else { random_policy(random) },
-        level_policies: (1..=levels).filter_map(|l| random.one_in(2).then(|| (l, random_policy(random)))).collect(),
+        level_policies,
     };
     Config {
         max_batch_size: max,
