@@ -20,7 +20,7 @@ pub struct Config {
 /// `dynamic_batching`.
 #[derive(Debug, Clone, Default)]
 pub struct Dynamic {
-    /// `preferred_batch_size`; empty means [max_batch_size].
+    /// `preferred_batch_size`; empty means `max_batch_size` alone.
     pub preferred: Vec<u32>,
     /// `max_queue_delay_microseconds`.
     pub max_queue_delay_us: u64,
