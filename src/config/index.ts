@@ -8,7 +8,7 @@
  * 3. at load, `finishConfig` = `completeFromModel` → `normalise` → `validate` → `resolveInstanceGroups` → `checkAgainstModel`;
  * 4. `toBinary`, `toTritonJson` and `readLabels` make what the core publishes.
  *
- * Every function takes a configuration and returns a new one; none changes its argument. Failures are `ConfigError`s.
+ * Every function takes a configuration and returns one; none changes its argument. Failures are `ConfigError`s.
  * Nothing here watches directories, keeps state between calls, or talks to the core.
  */
 export type { ModelConfig } from './generated/model_config_pb.js'
