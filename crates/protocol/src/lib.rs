@@ -3,9 +3,24 @@
 //! Pure: bytes in, [`InferRequest`] out; [`InferResponse`] in, bytes out. No sockets, no clocks, no model.
 //! Tensors stay slices of the body they came in.
 
+pub mod check;
+pub mod classify;
+mod fuzz;
+pub mod generate;
+pub mod grpc;
+pub mod http;
 mod infer;
+pub mod json;
 pub mod pb;
 mod signature;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use infer::*;
 pub use signature::*;
+
+/// Entry of the HTTP fuzz target.
+#[doc(hidden)]
+pub fn fuzz_http(data: &[u8]) {
+    fuzz::http(data);
+}

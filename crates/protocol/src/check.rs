@@ -1,0 +1,311 @@
+//! Does a request fit a model? The checks of P 2.9 rows 6 to 21 and C 3.4, in their order and with their texts.
+//!
+//! Pure and read-only: reshape is the backend's business, sequence and queue rules are the scheduler's.
+//!
+//! The reference keeps inputs in a hash table whose iteration gives the last one first for all practical sizes; where several inputs
+//! are wrong, ours are looked at from the last to the first for that reason.
+
+use crate::infer::InferRequest;
+use crate::signature::{Checked, InputSpec, Signature};
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::Hash;
+use tensor::strings::{Broken, Strings};
+use tensor::{DataType, Error, Name, Result, Shape, ShapeDisplay, element_count};
+
+/// Row 12's advice for models that batch.
+const BATCH_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended \
+to each input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting \
+max_batch_size to zero. See the model configuration docs for more info on max_batch_size.";
+
+/// Prints `[request id: 42] `, with `<id_unknown>` for a request without an id.
+pub struct IdPrefix<'a>(pub &'a str);
+
+impl fmt::Display for IdPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[request id: {}] ", if self.0.is_empty() { "<id_unknown>" } else { self.0 })
+    }
+}
+
+/// Row 10 for inputs.
+pub fn duplicate_input(id: &str, name: &str) -> Error {
+    Error::invalid(format!("{}input '{name}' already exists in request", IdPrefix(id)))
+}
+
+/// Row 10 for outputs.
+pub fn duplicate_output(id: &str, name: &str) -> Error {
+    Error::invalid(format!("{}output '{name}' already exists in request", IdPrefix(id)))
+}
+
+/// Names met so far. A list while there are few, so that the usual request allocates nothing for it.
+pub(crate) struct Names<K> {
+    few: smallvec::SmallVec<[K; 8]>,
+    many: HashSet<K>,
+}
+
+impl<K: Eq + Hash> Names<K> {
+    pub(crate) fn new() -> Self {
+        Self { few: smallvec::SmallVec::new(), many: HashSet::new() }
+    }
+
+    /// False when the name was there already.
+    pub(crate) fn insert(&mut self, name: K) -> bool {
+        if self.few.contains(&name) {
+            return false;
+        }
+        if self.few.len() < self.few.inline_size() {
+            self.few.push(name);
+            return true;
+        }
+        self.many.insert(name)
+    }
+}
+
+/// Prints `'A','B'`.
+struct Quoted<'a, I>(I, std::marker::PhantomData<&'a ()>);
+
+impl<'a, I: Iterator<Item = &'a str> + Clone> fmt::Display for Quoted<'a, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, name) in self.0.clone().enumerate() {
+            write!(f, "{}'{name}'", if i > 0 { "," } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+fn quoted<'a, I: Iterator<Item = &'a str> + Clone>(names: I) -> Quoted<'a, I> {
+    Quoted(names, std::marker::PhantomData)
+}
+
+fn type_name(datatype: Option<DataType>) -> &'static str {
+    datatype.map_or("<invalid>", DataType::name)
+}
+
+/// As `Checked::outputs`.
+type Wanted = smallvec::SmallVec<[(u16, Option<u16>); 4]>;
+
+impl Signature {
+    /// Index of a configured input.
+    pub fn input_index(&self, name: &Name) -> Option<usize> {
+        self.inputs.iter().position(|i| i.name == *name)
+    }
+
+    /// Index of a configured output.
+    pub fn output_index(&self, name: &Name) -> Option<usize> {
+        self.outputs.iter().position(|o| o.name == *name)
+    }
+
+    /// Whether shapes carry a batch dimension.
+    pub fn batches(&self) -> bool {
+        self.max_batch_size > 0
+    }
+
+    /// `dims` as metadata and errors show them: a leading -1 when the model batches (P-021).
+    pub fn full_shape(&self, dims: &[i64]) -> Shape {
+        let batch: &[i64] = if self.batches() { &[-1] } else { &[] };
+        batch.iter().chain(dims).copied().collect()
+    }
+
+    /// Checks a request and finds out what later steps need.
+    ///
+    /// # Errors
+    /// INVALID_ARG with the texts of P 2.9 rows 6 to 21.
+    pub fn check(&self, request: &mut InferRequest) -> Result<Checked> {
+        let mut checked = Checked { outputs: self.check_outputs(request)?, ..Checked::default() };
+        self.check_count(request)?;
+        let prefix = IdPrefix(&request.id);
+        let model = &self.model;
+
+        checked.inputs.resize(request.inputs.len(), 0);
+        let mut rows: Option<i64> = None;
+        for (i, input) in request.inputs.iter().enumerate().rev() {
+            let index = self.input_index(&input.name).ok_or_else(|| {
+                Error::invalid(format!("unexpected inference input '{}' for model '{model}'", input.name))
+            })?;
+            checked.inputs[i] = u16::try_from(index).unwrap_or(u16::MAX);
+            if !self.batches() {
+                continue;
+            }
+            let Some(&batch) = input.shape.first() else {
+                return Err(Error::invalid(format!(
+                    "{prefix}input '{}' has no shape but model requires batch dimension for '{model}'",
+                    input.name
+                )));
+            };
+            match rows {
+                // 0 counts as "not known yet" in the reference.
+                None | Some(0) => rows = Some(batch),
+                Some(r) if r != batch => {
+                    return Err(Error::invalid(format!(
+                        "{prefix}input '{}' batch size does not match other inputs for '{model}'",
+                        input.name
+                    )));
+                }
+                Some(_) => {}
+            }
+        }
+        let rows = rows.unwrap_or(0);
+        if rows > i64::from(self.max_batch_size) {
+            return Err(Error::invalid(format!(
+                "{prefix}inference request batch-size must be <= {} for '{model}'",
+                self.max_batch_size
+            )));
+        }
+        checked.rows = u32::try_from(rows).unwrap_or(0);
+
+        let mut cut_string = None;
+        for (input, &index) in request.inputs.iter().zip(&checked.inputs).rev() {
+            let Some(spec) = self.inputs.get(usize::from(index)) else { continue };
+            if input.datatype != Some(spec.datatype) {
+                return Err(Error::invalid(format!(
+                    "{prefix}inference input '{}' data-type is '{}', but model '{model}' expects '{}'",
+                    input.name,
+                    type_name(input.datatype),
+                    spec.datatype.name()
+                )));
+            }
+            self.check_shape(&prefix, spec, &input.shape)?;
+            let dims = input.shape.get(usize::from(self.batches())..).unwrap_or_default();
+            let count = element_count(dims).and_then(|n| n.checked_mul(rows.max(1))).unwrap_or(i64::MAX) as u64;
+            match spec.datatype.byte_size() {
+                Some(size) => {
+                    let expected = count.saturating_mul(size as u64);
+                    if expected != input.data.len() as u64 {
+                        return Err(self.byte_size_error(&prefix, &input.name, expected, input.data.len()));
+                    }
+                }
+                None => {
+                    let cut = self.check_strings(&prefix, &input.name, input.data.as_slice(), count)?;
+                    cut_string = cut_string.or(cut);
+                }
+            }
+        }
+        // The reference finds this only when the backend reads the tensor, that is after everything else.
+        cut_string.map_or(Ok(checked), Err)
+    }
+
+    /// Row 17.
+    pub(crate) fn byte_size_error(&self, prefix: &IdPrefix<'_>, input: &str, expected: u64, got: usize) -> Error {
+        Error::invalid(format!(
+            "{prefix}input byte size mismatch for input '{input}' for model '{}'. Expected {expected}, got {got}",
+            self.model
+        ))
+    }
+
+    /// Rows 9 and 10; the wanted outputs in configuration order.
+    fn check_outputs(&self, request: &InferRequest) -> Result<Wanted> {
+        let index = |i: usize| u16::try_from(i).unwrap_or(u16::MAX);
+        let mut names = Names::new();
+        for input in &request.inputs {
+            if !names.insert(input.name.as_bytes()) {
+                return Err(duplicate_input(&request.id, &input.name));
+            }
+        }
+        if request.outputs.is_empty() {
+            return Ok((0..self.outputs.len()).map(|i| (index(i), None)).collect());
+        }
+        let mut wanted = smallvec::SmallVec::new();
+        let mut names = Names::new();
+        for (i, output) in request.outputs.iter().enumerate() {
+            if !names.insert(output.name.as_bytes()) {
+                return Err(duplicate_output(&request.id, &output.name));
+            }
+            let configured = self.output_index(&output.name).ok_or_else(|| {
+                Error::invalid(format!("unexpected inference output '{}' for model '{}'", output.name, self.model))
+            })?;
+            wanted.push((index(configured), Some(index(i))));
+        }
+        wanted.sort_unstable();
+        Ok(wanted)
+    }
+
+    /// Rows 6 and 7.
+    fn check_count(&self, request: &InferRequest) -> Result<()> {
+        let (all, got) = (self.inputs.len(), request.inputs.len());
+        let required = self.inputs.iter().filter(|i| !i.optional).count();
+        if (required..=all).contains(&got) {
+            return Ok(());
+        }
+        let expected = if required == all {
+            format!("expected {all} inputs")
+        } else {
+            format!("expected number of inputs between {required} and {all}")
+        };
+        let names = quoted(request.inputs.iter().rev().map(|i| i.name.as_str()));
+        let given: HashSet<&[u8]> = request.inputs.iter().map(|i| i.name.as_bytes()).collect();
+        let missing: Vec<&str> = self
+            .inputs
+            .iter()
+            .filter(|i| !i.optional && !given.contains(i.name.as_bytes()))
+            .map(|i| i.name.as_str())
+            .collect();
+        // The reference prints the opening bracket together with the first name.
+        let open = if missing.is_empty() { "" } else { "[" };
+        Err(Error::invalid(format!(
+            "{}{expected} but got {got} inputs for model '{}'. Got input(s) [{names}], but missing required input(s) {open}{}]. \
+             Please provide all required input(s).",
+            IdPrefix(&request.id),
+            self.model,
+            quoted(missing.iter().copied()),
+        )))
+    }
+
+    /// Rows 13 and 12.
+    fn check_shape(&self, prefix: &IdPrefix<'_>, spec: &InputSpec, shape: &[i64]) -> Result<()> {
+        if shape.iter().any(|&d| d < 0) {
+            return Err(Error::invalid(format!(
+                "{prefix}All input dimensions should be specified for input '{}' for model '{}', got {}",
+                spec.name,
+                self.model,
+                ShapeDisplay(shape)
+            )));
+        }
+        let dims = shape.get(usize::from(self.batches())..).unwrap_or_default();
+        let fits = dims.len() == spec.dims.len() && dims.iter().zip(&spec.dims).all(|(d, s)| *s == -1 || d == s);
+        if fits {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "{prefix}unexpected shape for input '{}' for model '{}'. Expected {}, got {}. {}",
+            spec.name,
+            self.model,
+            ShapeDisplay(&self.full_shape(&spec.dims)),
+            ShapeDisplay(shape),
+            if self.batches() { BATCH_NOTE } else { "" }
+        )))
+    }
+
+    /// Rows 18 to 20; row 21 is handed back, because it comes after everything else.
+    fn check_strings(&self, prefix: &IdPrefix<'_>, input: &str, raw: &[u8], expected: u64) -> Result<Option<Error>> {
+        let model = &self.model;
+        let mut n = 0u64;
+        let mut cut = None;
+        for element in Strings::new(raw) {
+            if let Err(Broken::Length { available }) = element {
+                return Err(Error::invalid(format!(
+                    "{prefix}incomplete string length indicator for inference input '{input}' for model '{model}', expecting 4 \
+                     bytes but only {available} bytes available. Please make sure the string length indicator is in one buffer."
+                )));
+            }
+            n += 1;
+            if n > expected {
+                return Err(Error::invalid(format!(
+                    "{prefix}unexpected number of string elements {n} for inference input '{input}' for model '{model}', \
+                     expecting {expected}"
+                )));
+            }
+            if let Err(Broken::Element { expected, available }) = element {
+                cut = Some(Error::invalid(format!(
+                    "incomplete string data for inference input '{input}', expecting string of length {expected} but only \
+                     {available} bytes available"
+                )));
+            }
+        }
+        if n != expected {
+            return Err(Error::invalid(format!(
+                "{prefix}expected {expected} string elements for inference input '{input}' for model '{model}', got {n}"
+            )));
+        }
+        Ok(cut)
+    }
+}

@@ -1,0 +1,171 @@
+//! The generate extension (P 1.13): a flat JSON object becomes an inference, a response becomes one.
+//!
+//! Framing (one object, or server-sent events), counting responses and the load report are the front end's.
+
+use crate::check::duplicate_input;
+use crate::http::{Limits, classified, push_parameter, refuse_half, request_id, write_parameter};
+use crate::infer::{InferRequest, InferResponse, InputTensor};
+use crate::json::{Value, name_of, read_bytes_tensor, read_tensor, write_string, write_tensor};
+use crate::signature::{InputSpec, Signature};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use tensor::{Data, DataType, Error, Name, Result, Shape};
+
+/// Member that holds parameters one level deeper.
+const NESTED: &str = "parameters";
+
+/// Body of a generate response when the model did not give exactly one (P-112; status 200).
+pub const WRONG_RESPONSE_COUNT: &str = "generate expects model to produce exactly 1 response, use generate stream for model that \
+generates various number of responses";
+
+/// Parses a generate body: members named like an input are tensors, the others are request parameters.
+///
+/// # Errors
+/// P 1.13 and 1.14.
+pub fn parse_generate(body: &Bytes, signature: &Signature, limits: &Limits) -> Result<InferRequest> {
+    limits.check_json(body.len())?;
+    let document = Value::parse(body)?;
+    let mut request = InferRequest::default();
+    if let Some(id) = document.get("id") {
+        request.id = request_id(id, body)?;
+    }
+    let mut mapping = Mapping { body, signature, limits, used: 0, request };
+    mapping.members(document, true)?;
+    Ok(mapping.request)
+}
+
+struct Mapping<'a> {
+    body: &'a Bytes,
+    signature: &'a Signature,
+    limits: &'a Limits,
+    /// Tensor bytes so far.
+    used: usize,
+    request: InferRequest,
+}
+
+impl Mapping<'_> {
+    fn members(&mut self, object: Value<'_>, top: bool) -> Result<()> {
+        for (key, value) in object.members()? {
+            let key = name_of(key, self.body);
+            let input = self.signature.inputs.iter().find(|i| i.name == key);
+            match input {
+                Some(_) if top && key == NESTED => {
+                    return Err(Error::invalid(format!(
+                        "Keyword '{NESTED}' for nested schema also given as input tensor name"
+                    )));
+                }
+                Some(spec) => self.tensor(spec, value)?,
+                None if top && key == NESTED => {
+                    let object = value
+                        .as_object()
+                        .map_err(|e| e.prefixed(format_args!("Expected JSON object for keyword: '{NESTED}': ")))?;
+                    self.members(object, false)
+                        .map_err(|e| e.prefixed(format_args!("Converting keyword: '{NESTED}': ")))?;
+                }
+                None => push_parameter(&mut self.request.parameters, key, value, self.body)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn tensor(&mut self, spec: &InputSpec, value: Value<'_>) -> Result<()> {
+        let name = &spec.name;
+        // Only the outer array counts: what is nested deeper does not fit the shape made from it.
+        let count = if value.is_array() { value.elements()?.count() } else { 1 };
+        let strings = if spec.datatype == DataType::Bytes { Some(read_bytes_tensor(value)?) } else { None };
+        let bytes = match (&strings, spec.datatype.byte_size()) {
+            (Some(raw), _) => raw.len(),
+            (None, size) => count.saturating_mul(size.unwrap_or(0)),
+        };
+        let max = self.limits.input_bytes_max;
+        if self.used.saturating_add(bytes) > max {
+            return Err(Error::invalid(format!(
+                "request size of {} bytes with input '{name}' of size {bytes} bytes exceeds the maximum allowed input size of {max}. \
+                 Use --http-max-input-size to increase the limit.",
+                self.used
+            )));
+        }
+        self.used += bytes;
+        // Nothing to deduce a shape from; the check of the request refuses it in its own words.
+        let shape = if bytes == 0 { Shape::new() } else { self.shape(spec, count)? };
+        if self.request.inputs.iter().any(|i| i.name == *name) {
+            return Err(duplicate_input(&self.request.id, name));
+        }
+        let data = match strings {
+            Some(raw) => raw,
+            None if bytes == 0 => Vec::new(),
+            None => {
+                refuse_half(spec.datatype, name)?;
+                read_tensor(value, spec.datatype, count)?
+            }
+        };
+        let data = Data::Bytes(data.into());
+        self.request.inputs.push(InputTensor { name: name.clone(), datatype: Some(spec.datatype), shape, data });
+        Ok(())
+    }
+
+    /// Fixed dimensions divide the count, the innermost variable one takes what is left, the others are 1 (P-109).
+    fn shape(&self, spec: &InputSpec, count: usize) -> Result<Shape> {
+        let unfit =
+            || Error::invalid(format!("The schema can not convert input '{}' to tensor with proper shape", spec.name));
+        let mut shape = self.signature.full_shape(&spec.dims);
+        let mut left = i64::try_from(count).map_err(|_| unfit())?;
+        for &d in shape.iter().filter(|&&d| d != -1) {
+            if left.checked_rem(d).is_none_or(|r| r != 0) {
+                return Err(unfit());
+            }
+            left /= d;
+        }
+        for d in shape.iter_mut().rev().filter(|d| **d == -1) {
+            *d = std::mem::replace(&mut left, 1);
+        }
+        if left == 1 { Ok(shape) } else { Err(unfit()) }
+    }
+}
+
+/// Writes a response as one flat object with sorted keys. A single element stands alone, more are a flat array (P-111).
+///
+/// # Errors
+/// As `http::encode_infer`.
+pub fn encode_generate(response: &InferResponse, signature: &Signature) -> Result<Bytes> {
+    let mut members: BTreeMap<&Name, Vec<u8>> = BTreeMap::new();
+    let (id, model_name, model_version) =
+        (Name::from_static("id"), Name::from_static("model_name"), Name::from_static("model_version"));
+    let string = |name: &Name| {
+        let mut out = Vec::with_capacity(name.len() + 2);
+        write_string(&mut out, name.as_bytes());
+        out
+    };
+    if !response.id.is_empty() {
+        members.insert(&id, string(&response.id));
+    }
+    members.insert(&model_name, string(&response.model_name));
+    members.insert(&model_version, string(&response.model_version));
+    for (key, value) in &response.parameters {
+        // Of members of the same name the first stays.
+        members.entry(key).or_insert_with(|| {
+            let mut out = Vec::new();
+            write_parameter(&mut out, value);
+            out
+        });
+    }
+    for output in &response.outputs {
+        let classes = classified(output, signature)?;
+        let tensor = classes.as_ref().unwrap_or(output);
+        let mut out = Vec::new();
+        write_tensor(&mut out, tensor.datatype, &tensor.shape, tensor.data.as_slice(), true)?;
+        members.entry(&output.name).or_insert(out);
+    }
+    let mut out = Vec::with_capacity(members.iter().map(|(k, v)| k.len() + v.len() + 4).sum::<usize>() + 2);
+    out.push(b'{');
+    for (i, (key, value)) in members.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write_string(&mut out, key.as_bytes());
+        out.push(b':');
+        out.extend_from_slice(value);
+    }
+    out.push(b'}');
+    Ok(out.into())
+}

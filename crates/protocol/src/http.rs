@@ -1,0 +1,59 @@
+//! The v2 protocol over HTTP: request body to [`InferRequest`](crate::InferRequest), response to body parts, and the JSON of metadata.
+//!
+//! No sockets and no headers beyond the two lengths whose text decides how a body is cut. Compression and framing are the front end's.
+
+mod encode;
+mod input;
+mod length;
+mod metadata;
+mod parse;
+mod raw;
+
+pub use encode::{HttpInferBody, encode_infer};
+pub(crate) use encode::{classified, write_parameter};
+pub(crate) use input::refuse_half;
+pub use length::{parse_content_length, parse_header_length};
+pub use metadata::{model_metadata_json, server_metadata_json};
+pub use parse::parse_infer;
+pub(crate) use parse::{push_parameter, request_id};
+
+use tensor::{Error, Result};
+
+/// Bounds of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// `--http-max-input-size`: JSON text, one JSON input expanded, a raw binary body, the sum of generate inputs.
+    pub input_bytes_max: usize,
+    /// Inputs and, separately, outputs one request may name. Far above any model; bounds what a body of `[1,1,1,…` can allocate.
+    pub tensors_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { input_bytes_max: 64 << 20, tensors_max: 16_384 }
+    }
+}
+
+impl Limits {
+    /// Refuses JSON text that is too long (P-104).
+    ///
+    /// # Errors
+    /// INVALID_ARG `request JSON size of …`.
+    pub fn check_json(&self, bytes: usize) -> Result<()> {
+        if bytes <= self.input_bytes_max {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "request JSON size of {bytes} bytes exceeds the maximum allowed input size of {} bytes. Use --http-max-input-size to \
+             increase the limit.",
+            self.input_bytes_max
+        )))
+    }
+
+    fn check_tensors(&self, count: usize, what: &str) -> Result<()> {
+        if count <= self.tensors_max {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("request names {count} {what}, more than the maximum of {}", self.tensors_max)))
+    }
+}

@@ -1,0 +1,103 @@
+//! [`InferResponse`] to body parts (P 1.12.6): a JSON head and, behind it, the raw bytes of every output wanted in binary.
+
+use super::metadata::{head, list};
+use crate::classify::top_k;
+use crate::infer::{InferResponse, OutputTensor, Parameter};
+use crate::json::{write_f64, write_string, write_tensor};
+use crate::signature::Signature;
+use bytes::Bytes;
+use smallvec::SmallVec;
+use tensor::{Data, Name, Result};
+
+/// Parts of a response body, in wire order.
+#[derive(Debug)]
+pub struct HttpInferBody {
+    /// The JSON head.
+    pub json: Bytes,
+    /// Binary outputs that are not empty; views into the batch output.
+    pub binary: SmallVec<[Data; 2]>,
+    /// Value of the `Inference-Header-Content-Length` header of an `application/octet-stream` response; `None` means
+    /// `application/json` without the header.
+    pub inference_header_length: Option<usize>,
+}
+
+/// Writes a response. Outputs in shared memory get neither `data` nor `parameters` (P-095).
+///
+/// # Errors
+/// FP16 or BF16 as JSON, a classification that is not possible, contents that do not fit their shape.
+pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<HttpInferBody> {
+    let mut out = Vec::with_capacity(192 + response.outputs.iter().map(text_bytes).sum::<usize>());
+    out.push(b'{');
+    if !response.id.is_empty() {
+        out.extend_from_slice(b"\"id\":");
+        write_string(&mut out, response.id.as_bytes());
+        out.push(b',');
+    }
+    out.extend_from_slice(b"\"model_name\":");
+    write_string(&mut out, response.model_name.as_bytes());
+    out.extend_from_slice(b",\"model_version\":");
+    write_string(&mut out, response.model_version.as_bytes());
+    if !response.parameters.is_empty() {
+        out.extend_from_slice(b",\"parameters\":{");
+        list(&mut out, &response.parameters, |out, (key, value): &(Name, Parameter)| {
+            write_string(out, key.as_bytes());
+            out.push(b':');
+            write_parameter(out, value);
+        });
+        out.push(b'}');
+    }
+    out.extend_from_slice(b",\"outputs\":[");
+    let mut binary = SmallVec::new();
+    for (i, output) in response.outputs.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        let classes = classified(output, signature)?;
+        let output = classes.as_ref().unwrap_or(output);
+        head(&mut out, &output.name, output.datatype, &output.shape);
+        match &output.data {
+            Data::Region(_) => {}
+            Data::Bytes(data) if output.form.binary => {
+                out.extend_from_slice(b",\"parameters\":{\"binary_data_size\":");
+                out.extend_from_slice(itoa::Buffer::new().format(data.len()).as_bytes());
+                out.push(b'}');
+                if !data.is_empty() {
+                    binary.push(output.data.clone());
+                }
+            }
+            Data::Bytes(data) => {
+                out.extend_from_slice(b",\"data\":");
+                write_tensor(&mut out, output.datatype, &output.shape, data, false)?;
+            }
+        }
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}");
+    let inference_header_length = (!binary.is_empty()).then_some(out.len());
+    Ok(HttpInferBody { json: out.into(), binary, inference_header_length })
+}
+
+/// An output's classes, where those were asked for.
+pub(crate) fn classified(output: &OutputTensor, signature: &Signature) -> Result<Option<OutputTensor>> {
+    if output.form.classification == 0 { Ok(None) } else { top_k(output, signature).map(Some) }
+}
+
+/// Roughly what an output adds to the head, so that the buffer grows once.
+fn text_bytes(output: &OutputTensor) -> usize {
+    let elements = match (&output.data, output.datatype.byte_size()) {
+        (Data::Bytes(d), None) if !output.form.binary => return 96 + d.len(),
+        (Data::Bytes(d), Some(size)) if !output.form.binary => d.len() / size,
+        _ => 0,
+    };
+    96 + elements * if matches!(output.datatype.byte_size(), Some(1 | 2)) { 6 } else { 20 }
+}
+
+/// A parameter's value.
+pub(crate) fn write_parameter(out: &mut Vec<u8>, value: &Parameter) {
+    match value {
+        Parameter::Bool(v) => out.extend_from_slice(if *v { b"true" } else { b"false" }),
+        Parameter::Int(v) => out.extend_from_slice(itoa::Buffer::new().format(*v).as_bytes()),
+        Parameter::String(v) => write_string(out, v.as_bytes()),
+        Parameter::Double(v) => write_f64(out, *v),
+    }
+}

@@ -1,0 +1,193 @@
+//! One JSON input: where its data are, and their conversion (P 1.12.1, 1.12.3).
+
+use super::Limits;
+use crate::infer::Regions;
+use crate::json::{Cursor, SyntaxError, Value, fill, read_bytes_tensor, read_tensor};
+use bytes::Bytes;
+use tensor::{Data, DataType, Error, RegionRef, Result, Shape, ShapeDisplay, element_count};
+
+/// Members of one element of `inputs`, as the scan of the document leaves them.
+#[derive(Default)]
+pub(super) struct InputScan<'a> {
+    pub name: Option<Value<'a>>,
+    pub datatype: Option<Value<'a>>,
+    pub shape: Option<Value<'a>>,
+    pub parameters: Option<Value<'a>>,
+    pub data: Option<Value<'a>>,
+    /// `data`, converted during the scan because datatype and shape stood before it.
+    pub filled: Option<Vec<u8>>,
+}
+
+impl<'a> InputScan<'a> {
+    /// Takes one element of `inputs`; what is not an object has no members.
+    pub fn scan(cursor: &mut Cursor<'a>, limits: &Limits) -> Result<Self, SyntaxError> {
+        let mut input = Self::default();
+        if cursor.peek() != b'{' {
+            cursor.value()?;
+            return Ok(input);
+        }
+        let mut more = cursor.open(true);
+        while more {
+            let key = cursor.key()?.decode();
+            let start = cursor.offset();
+            if &*key == b"data" && input.data.is_none() {
+                input.filled = input.expected(limits).and_then(|(datatype, count)| fill(cursor, datatype, count));
+                if input.filled.is_none() {
+                    cursor.value()?;
+                }
+            } else {
+                cursor.value()?;
+            }
+            let value = Value::checked(cursor.slice(start..cursor.offset()));
+            let slot = match &*key {
+                b"name" => Some(&mut input.name),
+                b"datatype" => Some(&mut input.datatype),
+                b"shape" => Some(&mut input.shape),
+                b"parameters" => Some(&mut input.parameters),
+                b"data" => Some(&mut input.data),
+                _ => None,
+            };
+            if let Some(slot) = slot {
+                slot.get_or_insert(value);
+            }
+            more = cursor.another(true)?;
+        }
+        Ok(input)
+    }
+
+    /// What `data` has to be, as far as is known and allowed already. Any doubt is left to the second look.
+    fn expected(&self, limits: &Limits) -> Option<(DataType, usize)> {
+        let datatype = DataType::from_name(std::str::from_utf8(self.datatype?.as_text().ok()?.raw).ok()?)?;
+        let count = usize::try_from(element_count(&shape_of(self.shape?).ok()?)?).ok()?;
+        let bytes = datatype.byte_size().unwrap_or(0).checked_mul(count)?;
+        (count > 0 && bytes <= limits.input_bytes_max).then_some((datatype, count))
+    }
+
+    fn parameter(&self, key: &str) -> Option<Value<'a>> {
+        self.parameters?.get(key)
+    }
+
+    /// Exactly one of the three places must be named.
+    pub fn source(&self) -> Result<Source<'a>> {
+        let binary = self.parameter("binary_data_size");
+        let region = self.parameter("shared_memory_region");
+        match (self.data, binary, region) {
+            (Some(data), None, None) => Ok(Source::Json(data)),
+            (None, Some(size), None) => Ok(Source::Binary(size)),
+            (None, None, Some(region)) => Ok(Source::Region(region)),
+            (data, binary, region) => {
+                let named = [
+                    (data.is_some(), " 'data'"),
+                    (binary.is_some(), " 'binary_data_size'"),
+                    (region.is_some(), " 'shared_memory_region'"),
+                ];
+                let set: String = named.iter().filter(|(is, _)| *is).map(|(_, text)| *text).collect();
+                let set = if set.is_empty() { " no field is set".to_owned() } else { format!(" set{set}") };
+                Err(Error::invalid(format!(
+                    "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', \
+                     'shared_memory_region' in 'parameters'. But{set}"
+                )))
+            }
+        }
+    }
+}
+
+/// Where an input's bytes are.
+pub(super) enum Source<'a> {
+    Json(Value<'a>),
+    Binary(Value<'a>),
+    Region(Value<'a>),
+}
+
+/// Prefixes a type error with `Unable to parse '<key>': `.
+pub(crate) fn unable(key: &'static str) -> impl Fn(Error) -> Error {
+    move |e| e.prefixed(format_args!("Unable to parse '{key}': "))
+}
+
+/// A shape: unsigned in the text, signed in memory, so that what exceeds i64 becomes negative and is refused as such.
+pub(super) fn shape_of(value: Value<'_>) -> Result<Shape> {
+    value.elements()?.map(|d| d.as_u64().map(|d| d as i64)).collect()
+}
+
+/// The window `parameters` of a tensor name; sizes default to 0 over HTTP (memory.md 1.7).
+pub(super) fn region_of(region: Value<'_>, parameters: Option<Value<'_>>, regions: &dyn Regions) -> Result<RegionRef> {
+    let name = region.as_string().map_err(unable("shared_memory_region"))?;
+    let number =
+        |key: &'static str| parameters.and_then(|p| p.get(key)).map_or(Ok(0), |v| v.as_u64().map_err(unable(key)));
+    let offset = number("shared_memory_offset")?;
+    let byte_size = number("shared_memory_byte_size")?;
+    regions.resolve(&name, offset, byte_size)
+}
+
+/// Converts `data` with every check of P 1.12.3, in the reference's order.
+pub(super) fn json_data(
+    name: &str,
+    datatype: Option<DataType>,
+    shape: &[i64],
+    data: Value<'_>,
+    filled: Option<Vec<u8>>,
+    limits: &Limits,
+) -> Result<Data> {
+    let max = limits.input_bytes_max;
+    let check_size = |bytes: usize| {
+        if bytes <= max {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "JSON input '{name}' has a byte_size ({bytes} bytes) that exceeds the maximum allowed value of {max} bytes. Use \
+             --http-max-input-size to increase the limit."
+        )))
+    };
+    data.elements().map_err(unable("data"))?;
+    let datatype = datatype.ok_or_else(|| Error::invalid(format!("invalid datatype for input {name}")))?;
+    refuse_half(datatype, name)?;
+    if shape.is_empty() {
+        // No model has an input of rank 0, so the check of the request refuses this one, whatever its data are.
+        return Ok(Data::empty());
+    }
+    let count = count_of(name, shape)?;
+    if count == 0 {
+        return Ok(Data::empty());
+    }
+    let Some(size) = datatype.byte_size() else {
+        let raw = filled.map_or_else(|| read_bytes_tensor(data), Ok)?;
+        if raw.is_empty() {
+            return Err(Error::internal("Failed to parse 'data' field: output buffer unavailable"));
+        }
+        check_size(raw.len())?;
+        return Ok(Bytes::from(raw).into());
+    };
+    let bytes = count.checked_mul(size as i64).and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
+        Error::invalid(format!(
+            "byte size overflow for input '{name}': element count ({count}) * data type size ({size}) exceeds maximum allowed size \
+             ({})",
+            i64::MAX
+        ))
+    })?;
+    check_size(bytes)?;
+    let raw = filled.map_or_else(|| read_tensor(data, datatype, bytes / size), Ok)?;
+    Ok(Bytes::from(raw).into())
+}
+
+/// FP16 and BF16 have no JSON form.
+pub(crate) fn refuse_half(datatype: DataType, name: &str) -> Result<()> {
+    if !matches!(datatype, DataType::Fp16 | DataType::Bf16) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "receiving {} data via JSON is not supported. Please use the binary data format for input {name}",
+        datatype.name()
+    )))
+}
+
+/// Elements of a shape that comes from outside (P-072).
+fn count_of(name: &str, shape: &[i64]) -> Result<i64> {
+    element_count(shape).ok_or_else(|| {
+        let what = if shape.iter().any(|&d| d < 0) {
+            "contains one or more invalid dimensions".to_owned()
+        } else {
+            format!("causes total element count to exceed maximum size of {}", i64::MAX)
+        };
+        Error::invalid(format!("invalid shape for input '{name}': shape {} {what}", ShapeDisplay(shape)))
+    })
+}

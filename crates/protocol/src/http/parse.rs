@@ -1,0 +1,288 @@
+//! Request body to [`InferRequest`].
+//!
+//! The whole JSON head is scanned first, so that a syntax error anywhere wins; then id, parameters, inputs, left-over bytes and
+//! outputs are judged in the order of P 1.12.2. Binary inputs are slices of the body, and so is every string without escapes.
+
+use super::input::{InputScan, Source, json_data, region_of, shape_of, unable};
+use super::{Limits, raw};
+use crate::check::{Names, duplicate_input, duplicate_output};
+use crate::infer::{CorrelationId, InferRequest, InputTensor, OutputForm, Parameter, Regions, RequestedOutput};
+use crate::json::{Cursor, Value};
+use crate::signature::Signature;
+use bytes::Bytes;
+use smallvec::SmallVec;
+use tensor::{Data, DataType, Error, Name, Result};
+
+/// `string correlation ID cannot be longer than …`.
+const CORRELATION_ID_BYTES_MAX: usize = 128;
+
+/// Parses an inference body. `header_length` is the checked value of `Inference-Header-Content-Length`, `None` without the header.
+///
+/// # Errors
+/// Every failure of P 1.12.1 to 1.12.5, 1.12.9 and 1.14, class and text.
+pub fn parse_infer(
+    body: &Bytes,
+    header_length: Option<usize>,
+    signature: &Signature,
+    regions: &dyn Regions,
+    limits: &Limits,
+) -> Result<InferRequest> {
+    let head_length = header_length.unwrap_or(body.len());
+    if head_length == 0 {
+        return raw::parse(body.clone(), signature, limits);
+    }
+    limits.check_json(head_length)?;
+    let Some(head) = body.get(..head_length) else {
+        let missing = head_length - body.len();
+        return Err(Error::invalid(format!("unexpected size for request JSON, expecting {missing} more bytes")));
+    };
+    let mut scan = Scan::document(head, limits)?;
+    let mut request = InferRequest::default();
+    if let Some(id) = scan.id {
+        request.id = request_id(id, body)?;
+    }
+    if let Some(parameters) = scan.parameters {
+        read_parameters(parameters, body, &mut request)?;
+    }
+    let mut tail = body.slice(head_length..);
+    let inputs = scan
+        .inputs
+        .take()
+        .ok_or_else(|| unable("inputs")(Error::internal("attempt to access non-existing object member 'inputs'")))?;
+    read_inputs(inputs, &mut tail, &mut request, &Around { body, signature, regions, limits })?;
+    if !tail.is_empty() {
+        return Err(Error::invalid(format!("unexpected additional input data for model '{}'", signature.model)));
+    }
+    if let Some(outputs) = scan.outputs {
+        read_outputs(outputs, &mut request, &Around { body, signature, regions, limits })?;
+    }
+    Ok(request)
+}
+
+/// What every step looks at and none changes.
+struct Around<'a> {
+    body: &'a Bytes,
+    signature: &'a Signature,
+    regions: &'a dyn Regions,
+    limits: &'a Limits,
+}
+
+/// Members of the document, the first of each name.
+#[derive(Default)]
+struct Scan<'a> {
+    id: Option<Value<'a>>,
+    parameters: Option<Value<'a>>,
+    inputs: Option<Inputs<'a>>,
+    outputs: Option<Value<'a>>,
+}
+
+// Lives once, on the stack of `parse_infer`.
+#[allow(clippy::large_enum_variant)]
+enum Inputs<'a> {
+    NotAnArray,
+    /// At most `Limits::tensors_max` of them, and how many there really are.
+    List(SmallVec<[InputScan<'a>; 2]>, usize),
+}
+
+impl<'a> Scan<'a> {
+    fn document(text: &'a [u8], limits: &Limits) -> Result<Self> {
+        let mut cursor = Cursor::document(text)?;
+        let mut scan = Self::default();
+        if cursor.peek() != b'{' {
+            // Any other document is one without members.
+            cursor.value()?;
+            cursor.end()?;
+            return Ok(scan);
+        }
+        let mut more = cursor.open(true);
+        while more {
+            let key = cursor.key()?.decode();
+            if &*key == b"inputs" && scan.inputs.is_none() && cursor.peek() == b'[' {
+                scan.inputs = Some(Self::inputs(&mut cursor, limits)?);
+            } else {
+                let span = cursor.value()?;
+                let value = Value::checked(cursor.slice(span));
+                match &*key {
+                    b"id" => drop(scan.id.get_or_insert(value)),
+                    b"parameters" => drop(scan.parameters.get_or_insert(value)),
+                    b"outputs" => drop(scan.outputs.get_or_insert(value)),
+                    b"inputs" => drop(scan.inputs.get_or_insert(Inputs::NotAnArray)),
+                    _ => {}
+                }
+            }
+            more = cursor.another(true)?;
+        }
+        cursor.end()?;
+        Ok(scan)
+    }
+
+    fn inputs(cursor: &mut Cursor<'a>, limits: &Limits) -> Result<Inputs<'a>> {
+        let mut list = SmallVec::new();
+        let mut count = 0;
+        let mut more = cursor.open(false);
+        while more {
+            count += 1;
+            if count <= limits.tensors_max {
+                list.push(InputScan::scan(cursor, limits)?);
+            } else {
+                cursor.value()?;
+            }
+            more = cursor.another(false)?;
+        }
+        Ok(Inputs::List(list, count))
+    }
+}
+
+/// The request's id (P-080).
+pub(crate) fn request_id(id: Value<'_>, body: &Bytes) -> Result<Name> {
+    id.as_name(body).map_err(unable("id"))
+}
+
+/// P 1.12.5, in document order.
+fn read_parameters(parameters: Value<'_>, body: &Bytes, request: &mut InferRequest) -> Result<()> {
+    let members = parameters.members().map_err(|e| e.prefixed("failed to get request params.: "))?;
+    for (key, value) in members {
+        let key = crate::json::name_of(key, body);
+        match &*key {
+            "sequence_id" => request.sequence.id = correlation_id(value, body)?,
+            "sequence_start" => request.sequence.start = value.as_bool().map_err(unable("sequence_start"))?,
+            "sequence_end" => request.sequence.end = value.as_bool().map_err(unable("sequence_end"))?,
+            "priority" => request.priority = value.as_u64().map_err(unable("priority"))?,
+            "timeout" => request.timeout_us = value.as_u64().map_err(unable("timeout"))?,
+            "binary_data_output" => {
+                request.default_form.binary = value.as_bool().map_err(unable("binary_data_output"))?;
+            }
+            _ if key.starts_with("triton_") => {
+                return Err(Error::invalid(
+                    "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.",
+                ));
+            }
+            _ => push_parameter(&mut request.parameters, key, value, body)?,
+        }
+    }
+    Ok(())
+}
+
+/// A custom parameter (P-083). Of duplicates the first counts.
+pub(crate) fn push_parameter(
+    parameters: &mut Vec<(Name, Parameter)>,
+    key: Name,
+    value: Value<'_>,
+    body: &Bytes,
+) -> Result<()> {
+    let parameter = if value.is_string() {
+        Parameter::String(value.as_name(body)?)
+    } else if let Ok(v) = value.as_i64() {
+        Parameter::Int(v)
+    } else if let Ok(v) = value.as_bool() {
+        Parameter::Bool(v)
+    } else if let Ok(v) = value.as_f64() {
+        Parameter::Double(v)
+    } else {
+        return Err(Error::invalid(format!(
+            "parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
+        )));
+    };
+    parameters.push((key, parameter));
+    Ok(())
+}
+
+fn correlation_id(value: Value<'_>, body: &Bytes) -> Result<CorrelationId> {
+    if let Ok(id) = value.as_u64() {
+        return Ok(CorrelationId::Number(id));
+    }
+    let id = value.as_name(body).map_err(unable("sequence_id"))?;
+    if id.len() > CORRELATION_ID_BYTES_MAX {
+        return Err(Error::unsupported(format!(
+            "string correlation ID cannot be longer than {CORRELATION_ID_BYTES_MAX} characters"
+        )));
+    }
+    Ok(CorrelationId::String(id))
+}
+
+fn missing(key: &'static str) -> Error {
+    unable(key)(Error::internal(format!("attempt to access non-existing object member '{key}'")))
+}
+
+fn read_inputs(inputs: Inputs<'_>, tail: &mut Bytes, request: &mut InferRequest, around: &Around<'_>) -> Result<()> {
+    let Inputs::List(inputs, count) = inputs else {
+        return Err(unable("inputs")(Error::internal("attempt to access JSON non-array as array")));
+    };
+    around.limits.check_tensors(count, "inputs")?;
+    let mut parsed: SmallVec<[InputTensor; 2]> = SmallVec::with_capacity(inputs.len());
+    let mut seen = Names::new();
+    for mut input in inputs {
+        let source = input.source()?;
+        let name = input.name.ok_or_else(|| missing("name"))?.as_name(around.body).map_err(unable("name"))?;
+        let datatype = input.datatype.ok_or_else(|| missing("datatype"))?.as_text().map_err(unable("datatype"))?;
+        let datatype = std::str::from_utf8(&datatype.decode()).ok().and_then(DataType::from_name);
+        let shape = shape_of(input.shape.ok_or_else(|| missing("shape"))?).map_err(unable("shape"))?;
+        if !seen.insert(name.bytes().clone()) {
+            return Err(duplicate_input(&request.id, &name));
+        }
+        let data = match source {
+            Source::Json(data) => json_data(&name, datatype, &shape, data, input.filled.take(), around.limits)?,
+            Source::Binary(size) => {
+                let size = size.as_u64().map_err(unable("binary_data_size"))?;
+                Data::Bytes(take(tail, size, &name, around.signature)?)
+            }
+            Source::Region(region) => Data::Region(region_of(region, input.parameters, around.regions)?),
+        };
+        parsed.push(InputTensor { name, datatype, shape, data });
+    }
+    request.inputs = parsed;
+    Ok(())
+}
+
+/// The next `size` bytes of the binary part.
+fn take(tail: &mut Bytes, size: u64, name: &str, signature: &Signature) -> Result<Bytes> {
+    match usize::try_from(size) {
+        Ok(size) if size <= tail.len() => Ok(tail.split_to(size)),
+        _ => Err(Error::invalid(format!(
+            "unexpected size for input '{name}', expecting {} additional bytes for model '{}'",
+            size - tail.len() as u64,
+            signature.model
+        ))),
+    }
+}
+
+fn read_outputs(outputs: Value<'_>, request: &mut InferRequest, around: &Around<'_>) -> Result<()> {
+    let mut parsed: SmallVec<[RequestedOutput; 2]> = SmallVec::new();
+    let mut seen = Names::new();
+    for (i, output) in outputs.elements().map_err(unable("outputs"))?.enumerate() {
+        around.limits.check_tensors(i + 1, "outputs")?;
+        let parameters = output.get("parameters");
+        let parameter = |key: &str| parameters.and_then(|p| p.get(key));
+        let region = parameter("shared_memory_region");
+        if region.is_some() {
+            let conflict =
+                |with: &str| Err(Error::invalid(format!("Output can't set both 'shared_memory_region' and '{with}'")));
+            if parameter("classification").is_some() {
+                return conflict("classification");
+            }
+            if let Some(binary) = parameter("binary_data")
+                && binary.as_bool().map_err(unable("binary_data"))?
+            {
+                return conflict("binary_data");
+            }
+        }
+        let name = output.member("name").and_then(|n| n.as_name(around.body)).map_err(unable("name"))?;
+        if !seen.insert(name.bytes().clone()) {
+            return Err(duplicate_output(&request.id, &name));
+        }
+        let set = |key: &'static str| move |e: Error| e.prefixed(format_args!("Unable to set '{key}': "));
+        let mut form = OutputForm::default();
+        if let Some(k) = parameter("classification") {
+            form.classification = u32::try_from(k.as_u64().map_err(set("classification"))?).unwrap_or(u32::MAX);
+        }
+        let region = region.map(|r| region_of(r, parameters, around.regions)).transpose()?;
+        if region.is_none()
+            && let Some(binary) = parameter("binary_data")
+        {
+            form.binary = binary.as_bool().map_err(set("binary_data"))?;
+        }
+        parsed.push(RequestedOutput { name, form, region });
+    }
+    request.outputs = parsed;
+    Ok(())
+}
