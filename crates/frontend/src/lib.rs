@@ -1,1 +1,31 @@
 //! Listeners, routing, authorisation, limits: HTTP and gRPC.
+//!
+//! Sockets begin and end here. A request is read, understood by `protocol`, run by `engine` and answered on one thread, without
+//! a task of its own unless it has to wait; what is decided elsewhere (model control, settings) leaves through [`Control`].
+//! Not here: what a tensor is, what a model accepts, when a batch is formed, what the settings mean.
+//!
+//! Invariants:
+//! - Nothing on a reactor blocks.
+//! - A client that is gone, or whose deadline has passed, has cancelled its inference: dropping the future of an answer does it.
+//! - Every buffer a client can fill has a limit, and they all stand in [`limits`].
+
+mod access;
+mod assemble;
+mod control;
+mod encoding;
+mod flight;
+mod forward;
+mod grpc;
+mod http;
+pub mod limits;
+mod listen;
+mod options;
+mod regions;
+mod rope;
+mod server;
+mod shared;
+mod text;
+
+pub use control::{Control, ControlReply, Operation};
+pub use options::{FrontendOptions, GrpcOptions, HttpOptions, Restriction};
+pub use server::{Running, serve};

@@ -1,0 +1,112 @@
+//! Restricted APIs (P 1.15, P 2.6): a category may ask for a header with a secret. Compiled once, one array access per request.
+
+use crate::options::Restriction;
+use tensor::{Error, Result};
+
+/// What may be restricted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Category {
+    Health,
+    Metadata,
+    Inference,
+    SharedMemory,
+    ModelConfig,
+    ModelRepository,
+    Statistics,
+    Trace,
+    Logging,
+}
+
+impl Category {
+    const NAMES: [(&'static str, Self); 9] = [
+        ("health", Self::Health),
+        ("metadata", Self::Metadata),
+        ("inference", Self::Inference),
+        ("shared-memory", Self::SharedMemory),
+        ("model-config", Self::ModelConfig),
+        ("model-repository", Self::ModelRepository),
+        ("statistics", Self::Statistics),
+        ("trace", Self::Trace),
+        ("logging", Self::Logging),
+    ];
+}
+
+/// A header that must be there.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// Header name as the operator wrote it, with the protocol's prefix.
+    pub header: String,
+    value: Vec<u8>,
+}
+
+impl Rule {
+    /// Whether `value`, the first header of that name, opens the door. Takes the same time wherever the values differ.
+    pub fn admits(&self, value: Option<&[u8]>) -> bool {
+        let Some(value) = value else { return false };
+        value.len() == self.value.len() && value.iter().zip(&self.value).fold(0, |d, (a, b)| d | (a ^ b)) == 0
+    }
+}
+
+/// The rules of one front end.
+#[derive(Debug, Default)]
+pub struct Restrictions([Option<Rule>; 9]);
+
+impl Restrictions {
+    /// Compiles the groups; `prefix` goes before every key (gRPC has one).
+    ///
+    /// # Errors
+    /// INVALID_ARG for a category that does not exist or stands in two groups.
+    pub fn new(groups: &[Restriction], prefix: &str) -> Result<Self> {
+        let mut rules = Self::default();
+        for group in groups {
+            for api in &group.apis {
+                let category = Category::NAMES.iter().find(|(name, _)| name == api).map(|(_, category)| *category);
+                let slot = category.and_then(|c| rules.0.get_mut(c as usize));
+                let Some(slot) = slot else {
+                    return Err(Error::invalid(format!("unknown restricted api '{api}'")));
+                };
+                if slot.is_some() {
+                    return Err(Error::invalid(format!(
+                        "restricted api '{api}' can not be specified in multiple config groups"
+                    )));
+                }
+                *slot =
+                    Some(Rule { header: format!("{prefix}{}", group.key), value: group.value.clone().into_bytes() });
+            }
+        }
+        Ok(rules)
+    }
+
+    /// The rule of a category, if it has one.
+    pub fn rule(&self, category: Category) -> Option<&Rule> {
+        self.0.get(category as usize)?.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(apis: &[&str], key: &str, value: &str) -> Restriction {
+        Restriction { apis: apis.iter().map(|a| (*a).to_owned()).collect(), key: key.into(), value: value.into() }
+    }
+
+    #[test]
+    fn a_category_asks_for_exactly_its_value() {
+        let r = Restrictions::new(&[group(&["trace", "model-config"], "secret", "sesame")], "p-").unwrap();
+        let rule = r.rule(Category::Trace).unwrap();
+        assert_eq!(rule.header, "p-secret");
+        assert!(rule.admits(Some(b"sesame")));
+        for wrong in [None, Some(&b""[..]), Some(b"sesamE"), Some(b"sesame ")] {
+            assert!(!rule.admits(wrong), "{wrong:?}");
+        }
+        assert!(r.rule(Category::Health).is_none());
+    }
+
+    #[test]
+    fn a_category_stands_in_one_group_only_and_must_exist() {
+        assert!(Restrictions::new(&[group(&["trace"], "a", "b"), group(&["trace"], "c", "d")], "").is_err());
+        assert!(Restrictions::new(&[group(&["nope"], "a", "b")], "").is_err());
+    }
+}

@@ -1,0 +1,159 @@
+//! One call: what is common to all of them. Who may make it, how it is packed, how long it may take, how it ends.
+
+use super::connection::GrpcContext;
+use super::message::Messages;
+use super::method::Rpc;
+use super::status::{Status, code};
+use super::{reflection, stream, timeout, unary};
+use crate::encoding::Encoding;
+use crate::rope::Rope;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// The request's part of a call.
+pub struct Call {
+    /// Metadata.
+    pub headers: HeaderMap,
+    /// Messages.
+    pub messages: Messages,
+    /// How inference responses are packed.
+    pub response_encoding: Encoding,
+}
+
+/// Answers a call.
+pub async fn serve(context: Arc<GrpcContext>, request: Request<RecvStream>, mut respond: SendResponse<Rope>) {
+    let (parts, body) = request.into_parts();
+    let media = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if parts.method != Method::POST || !media.is_some_and(|m| m.starts_with(b"application/grpc")) {
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        let _ = respond.send_response(response, true);
+        return;
+    }
+    let (rpc, encoding) = match admit(&context, parts.uri.path(), &parts.headers) {
+        Ok(admitted) => admitted,
+        Err(status) => return refuse(&mut respond, &status),
+    };
+    let response_encoding = match (rpc, context.compression_level) {
+        (Rpc::ModelInfer | Rpc::ModelStreamInfer, Some(_)) => accepted(&parts.headers),
+        _ => Encoding::Identity,
+    };
+    let deadline = parts.headers.get("grpc-timeout").and_then(|v| timeout::parse(v.as_bytes()));
+    let call = Call { headers: parts.headers, messages: Messages::new(body, encoding), response_encoding };
+    match rpc {
+        Rpc::ModelStreamInfer => stream::serve(&context, call, respond, deadline).await,
+        Rpc::Reflection => reflection::serve(call, respond).await,
+        _ => {
+            let _request = context.shared.request();
+            let encoding = call.response_encoding;
+            let answer = unary::answer(&context, rpc, call);
+            let outcome = match deadline {
+                None => until_reset(&mut respond, answer).await,
+                Some(limit) => {
+                    let limited = tokio::time::timeout(limit, until_reset(&mut respond, answer)).await;
+                    limited.unwrap_or_else(|_| Some(Err(deadline_exceeded())))
+                }
+            };
+            match outcome {
+                // The client is gone; dropping the answer's future cancelled what it was waiting for.
+                None => {}
+                Some(Ok(message)) => finish(&mut respond, message, encoding),
+                Some(Err(status)) => refuse(&mut respond, &status),
+            }
+        }
+    }
+}
+
+/// How a call ends whose time is up.
+pub fn deadline_exceeded() -> Status {
+    Status::new(code::DEADLINE_EXCEEDED, "Deadline Exceeded")
+}
+
+/// What a call is told that comes too late.
+pub fn shutting_down() -> Status {
+    Status::new(code::UNAVAILABLE, "GRPC server is shutting down and has stopped accepting new requests.")
+}
+
+fn admit(context: &GrpcContext, path: &str, headers: &HeaderMap) -> Result<(Rpc, Encoding), Status> {
+    let rpc = Rpc::parse(path).ok_or_else(|| Status::new(code::UNIMPLEMENTED, ""))?;
+    if let Some(rule) = rpc.category().and_then(|c| context.restrictions.rule(c)) {
+        let value = headers.get(rule.header.as_str()).map(HeaderValue::as_bytes);
+        if !rule.admits(value) {
+            let text = format!("This protocol is restricted, expecting header '{}'", rule.header);
+            return Err(Status::new(code::UNAVAILABLE, text));
+        }
+    }
+    let is_health = matches!(rpc, Rpc::ServerLive | Rpc::ServerReady | Rpc::HealthCheck);
+    if context.shared.is_draining() && !is_health {
+        return Err(shutting_down());
+    }
+    let encoding = match headers.get("grpc-encoding") {
+        None => Encoding::Identity,
+        Some(name) => Encoding::parse(name.as_bytes()).ok_or_else(|| {
+            let name = String::from_utf8_lossy(name.as_bytes());
+            Status::new(code::UNIMPLEMENTED, format!("Compression algorithm '{name}' is not supported."))
+        })?,
+    };
+    Ok((rpc, encoding))
+}
+
+/// gzip where the client takes it, else deflate, else nothing.
+fn accepted(headers: &HeaderMap) -> Encoding {
+    let list = headers.get("grpc-accept-encoding").map(HeaderValue::as_bytes).unwrap_or_default();
+    let has = |e: Encoding| list.split(|&b| b == b',').any(|n| n.trim_ascii() == e.name().as_bytes());
+    [Encoding::Gzip, Encoding::Deflate].into_iter().find(|&e| has(e)).unwrap_or(Encoding::Identity)
+}
+
+/// Runs `work` for as long as the client is interested.
+async fn until_reset<T>(respond: &mut SendResponse<Rope>, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = work.as_mut().poll(cx) {
+            return Poll::Ready(Some(result));
+        }
+        respond.poll_reset(cx).map(|_| None)
+    })
+    .await
+}
+
+/// Headers every response begins with.
+pub fn response_head(encoding: Encoding) -> Response<()> {
+    let mut response = Response::new(());
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert("grpc-accept-encoding", HeaderValue::from_static("identity,deflate,gzip"));
+    if encoding != Encoding::Identity {
+        headers.insert("grpc-encoding", HeaderValue::from_static(encoding.name()));
+    }
+    response
+}
+
+/// Trailers of a status.
+pub fn trailers(status: &Status) -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(2);
+    status.write(&mut trailers);
+    trailers
+}
+
+/// Ends a call that has nothing but a status.
+pub fn refuse(respond: &mut SendResponse<Rope>, status: &Status) {
+    let mut response = response_head(Encoding::Identity);
+    status.write(response.headers_mut());
+    let _ = respond.send_response(response, true);
+    // Whatever the client is still sending is not wanted; without this it would fill its window and wait.
+    respond.send_reset(Reason::NO_ERROR);
+}
+
+/// Ends a call with its one message. Failures mean that the client is gone.
+fn finish(respond: &mut SendResponse<Rope>, message: Rope, encoding: Encoding) {
+    if let Ok(mut send) = respond.send_response(response_head(encoding), false)
+        && send.send_data(message, false).is_ok()
+    {
+        let _ = send.send_trailers(trailers(&Status::ok()));
+    }
+}

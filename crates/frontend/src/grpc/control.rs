@@ -1,0 +1,163 @@
+//! Control operations between their protobuf messages and the JSON of the native contract.
+
+use super::connection::GrpcContext;
+use super::message::frame;
+use super::status::Status;
+use crate::control::Operation;
+use crate::rope::Rope;
+use crate::text::Text;
+use base64::Engine as _;
+use protocol::json::Value;
+use protocol::pb::inference as pb;
+use tensor::{Error, Result};
+
+async fn call(context: &GrpcContext, operation: Operation, argument: Text) -> Result<String> {
+    context.control.call(operation, argument.into_string()).await
+}
+
+fn refuse_repository(name: &str) -> Result<()> {
+    if name.is_empty() { Ok(()) } else { Err(Error::unsupported("'repository_name' specification is not supported")) }
+}
+
+fn text(value: Option<Value<'_>>) -> Result<String> {
+    value.map_or(Ok(String::new()), Value::as_string)
+}
+
+/// `RepositoryIndex`.
+pub async fn index(context: &GrpcContext, request: pb::RepositoryIndexRequest) -> Result<Rope, Status> {
+    refuse_repository(&request.repository_name)?;
+    let mut argument = Text::begin(b'{');
+    argument.key("ready").boolean(request.ready).close(b'}');
+    let reply = call(context, Operation::RepositoryIndex, argument).await?;
+    let mut response = pb::RepositoryIndexResponse::default();
+    for model in Value::parse(reply.as_bytes())?.elements()? {
+        response.models.push(pb::repository_index_response::ModelIndex {
+            name: text(model.get("name"))?,
+            version: text(model.get("version"))?,
+            state: text(model.get("state"))?,
+            reason: text(model.get("reason"))?,
+        });
+    }
+    Ok(frame(&response))
+}
+
+/// `RepositoryModelLoad`.
+pub async fn load(context: &GrpcContext, request: pb::RepositoryModelLoadRequest) -> Result<Rope, Status> {
+    use pb::model_repository_parameter::ParameterChoice;
+    refuse_repository(&request.repository_name)?;
+    let mut argument = Text::begin(b'{');
+    argument.key("model").string(&request.model_name).key("parameters").open(b'{');
+    let wrong = |key: &str, wanted: &str| {
+        Error::invalid(format!("invalid value type for load parameter '{key}', expected {wanted}."))
+    };
+    for (key, value) in &request.parameters {
+        match (key.as_str(), &value.parameter_choice) {
+            ("config", Some(ParameterChoice::StringParam(config))) => argument.key(key).string(config),
+            ("config", _) => return Err(wrong(key, "string_param").into()),
+            (file, Some(ParameterChoice::BytesParam(content))) if file.starts_with("file:") => {
+                argument.key(key).string(&base64::engine::general_purpose::STANDARD.encode(content))
+            }
+            (file, _) if file.starts_with("file:") => return Err(wrong(key, "bytes_param").into()),
+            _ => return Err(Error::invalid(format!("unrecognized load parameter '{key}'.")).into()),
+        };
+    }
+    argument.close(b'}').close(b'}');
+    call(context, Operation::RepositoryLoad, argument).await?;
+    Ok(frame(&pb::RepositoryModelLoadResponse {}))
+}
+
+/// `RepositoryModelUnload`.
+pub async fn unload(context: &GrpcContext, request: pb::RepositoryModelUnloadRequest) -> Result<Rope, Status> {
+    use pb::model_repository_parameter::ParameterChoice;
+    refuse_repository(&request.repository_name)?;
+    let dependents = match request.parameters.get("unload_dependents").map(|p| &p.parameter_choice) {
+        None => false,
+        Some(Some(ParameterChoice::BoolParam(value))) => *value,
+        Some(_) => {
+            let text = "invalid value type for 'unload_dependents' parameter, expected bool_param.";
+            return Err(Error::invalid(text).into());
+        }
+    };
+    let mut argument = Text::begin(b'{');
+    argument.key("model").string(&request.model_name).key("unload_dependents").boolean(dependents).close(b'}');
+    call(context, Operation::RepositoryUnload, argument).await?;
+    Ok(frame(&pb::RepositoryModelUnloadResponse {}))
+}
+
+/// `TraceSetting`: reading and updating are one call.
+pub async fn trace(context: &GrpcContext, request: pb::TraceSettingRequest) -> Result<Rope, Status> {
+    let mut argument = Text::begin(b'{');
+    argument.key("model").string(&request.model_name).key("settings").open(b'{');
+    for (key, setting) in &request.settings {
+        argument.key(key).open(b'[');
+        for value in &setting.value {
+            argument.string(value);
+        }
+        argument.close(b']');
+    }
+    argument.close(b'}').key("protocol").string("grpc").close(b'}');
+    let operation = if request.settings.is_empty() { Operation::TraceGet } else { Operation::TraceUpdate };
+    let reply = call(context, operation, argument).await?;
+    let mut response = pb::TraceSettingResponse::default();
+    for (key, value) in Value::parse(reply.as_bytes())?.members()? {
+        let mut setting = pb::trace_setting_response::SettingValue::default();
+        if value.is_array() {
+            for item in value.elements()? {
+                setting.value.push(item.as_string()?);
+            }
+        } else {
+            setting.value.push(value.as_string()?);
+        }
+        response.settings.insert(String::from_utf8_lossy(&key.decode()).into_owned(), setting);
+    }
+    Ok(frame(&response))
+}
+
+/// `LogSettings`: reading and updating are one call. Types are checked here, where they are still known; values are not.
+pub async fn log(context: &GrpcContext, request: pb::LogSettingsRequest) -> Result<Rope, Status> {
+    use pb::log_settings_request::setting_value::ParameterChoice as In;
+    use pb::log_settings_response::setting_value::ParameterChoice as Out;
+    if request.settings.contains_key("log_file") {
+        return Err(Error::unsupported("log file location can not be updated through network protocol").into());
+    }
+    let mut argument = Text::begin(b'{');
+    argument.key("settings").open(b'{');
+    // In the order in which Triton looks, which is the order in which they take effect.
+    for key in ["log_info", "log_warning", "log_error", "log_verbose_level", "log_format"] {
+        let Some(setting) = request.settings.get(key) else { continue };
+        let expected = match (key, &setting.parameter_choice) {
+            ("log_verbose_level", Some(In::Uint32Param(level))) => {
+                argument.key(key).integer(*level);
+                continue;
+            }
+            ("log_verbose_level", _) => "int32",
+            ("log_format", Some(In::StringParam(format))) => {
+                argument.key(key).string(format);
+                continue;
+            }
+            ("log_format", _) => "string",
+            (_, Some(In::BoolParam(on))) => {
+                argument.key(key).boolean(*on);
+                continue;
+            }
+            _ => "boolean",
+        };
+        return Err(Error::invalid(format!("expect {expected} for '{key}'")).into());
+    }
+    argument.close(b'}').key("protocol").string("grpc").close(b'}');
+    let operation = if request.settings.is_empty() { Operation::LogGet } else { Operation::LogUpdate };
+    let reply = call(context, operation, argument).await?;
+    let mut response = pb::LogSettingsResponse::default();
+    for (key, value) in Value::parse(reply.as_bytes())?.members()? {
+        let choice = if value.is_string() {
+            Out::StringParam(value.as_string()?)
+        } else if value.number().is_some() {
+            Out::Uint32Param(u32::try_from(value.as_u64()?).unwrap_or(u32::MAX))
+        } else {
+            Out::BoolParam(value.as_bool()?)
+        };
+        let setting = pb::log_settings_response::SettingValue { parameter_choice: Some(choice) };
+        response.settings.insert(String::from_utf8_lossy(&key.decode()).into_owned(), setting);
+    }
+    Ok(frame(&response))
+}

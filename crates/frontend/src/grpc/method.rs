@@ -1,0 +1,92 @@
+//! The calls we answer, by their path.
+
+use crate::access::Category;
+
+/// A call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Rpc {
+    ServerLive,
+    ServerReady,
+    ModelReady,
+    ServerMetadata,
+    ModelMetadata,
+    ModelInfer,
+    ModelStreamInfer,
+    ModelConfig,
+    ModelStatistics,
+    RepositoryIndex,
+    RepositoryModelLoad,
+    RepositoryModelUnload,
+    SystemSharedMemoryStatus,
+    SystemSharedMemoryRegister,
+    SystemSharedMemoryUnregister,
+    CudaSharedMemoryStatus,
+    CudaSharedMemoryRegister,
+    CudaSharedMemoryUnregister,
+    TraceSetting,
+    LogSettings,
+    HealthCheck,
+    Reflection,
+}
+
+impl Rpc {
+    /// Reads a method path. `grpc.health.v1.Health/Watch` is unknown on purpose: Triton does not implement it, and its clients
+    /// fall back to `Check` (P 2.6).
+    pub fn parse(path: &str) -> Option<Self> {
+        if let Some(name) = path.strip_prefix("/inference.GRPCInferenceService/") {
+            return Some(match name {
+                "ModelInfer" => Self::ModelInfer,
+                "ModelStreamInfer" => Self::ModelStreamInfer,
+                "ServerLive" => Self::ServerLive,
+                "ServerReady" => Self::ServerReady,
+                "ModelReady" => Self::ModelReady,
+                "ServerMetadata" => Self::ServerMetadata,
+                "ModelMetadata" => Self::ModelMetadata,
+                "ModelConfig" => Self::ModelConfig,
+                "ModelStatistics" => Self::ModelStatistics,
+                "RepositoryIndex" => Self::RepositoryIndex,
+                "RepositoryModelLoad" => Self::RepositoryModelLoad,
+                "RepositoryModelUnload" => Self::RepositoryModelUnload,
+                "SystemSharedMemoryStatus" => Self::SystemSharedMemoryStatus,
+                "SystemSharedMemoryRegister" => Self::SystemSharedMemoryRegister,
+                "SystemSharedMemoryUnregister" => Self::SystemSharedMemoryUnregister,
+                "CudaSharedMemoryStatus" => Self::CudaSharedMemoryStatus,
+                "CudaSharedMemoryRegister" => Self::CudaSharedMemoryRegister,
+                "CudaSharedMemoryUnregister" => Self::CudaSharedMemoryUnregister,
+                "TraceSetting" => Self::TraceSetting,
+                "LogSettings" => Self::LogSettings,
+                _ => return None,
+            });
+        }
+        match path {
+            "/grpc.health.v1.Health/Check" => Some(Self::HealthCheck),
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+            | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => Some(Self::Reflection),
+            _ => None,
+        }
+    }
+
+    /// What has to be unlocked for it; reflection tells nothing that is not in the published proto files.
+    pub fn category(self) -> Option<Category> {
+        Some(match self {
+            Self::ServerLive | Self::ServerReady | Self::ModelReady | Self::HealthCheck => Category::Health,
+            Self::ServerMetadata | Self::ModelMetadata => Category::Metadata,
+            Self::ModelInfer | Self::ModelStreamInfer => Category::Inference,
+            Self::ModelConfig => Category::ModelConfig,
+            Self::ModelStatistics => Category::Statistics,
+            Self::RepositoryIndex | Self::RepositoryModelLoad | Self::RepositoryModelUnload => {
+                Category::ModelRepository
+            }
+            Self::SystemSharedMemoryStatus
+            | Self::SystemSharedMemoryRegister
+            | Self::SystemSharedMemoryUnregister
+            | Self::CudaSharedMemoryStatus
+            | Self::CudaSharedMemoryRegister
+            | Self::CudaSharedMemoryUnregister => Category::SharedMemory,
+            Self::TraceSetting => Category::Trace,
+            Self::LogSettings => Category::Logging,
+            Self::Reflection => return None,
+        })
+    }
+}

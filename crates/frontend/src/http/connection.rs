@@ -1,0 +1,354 @@
+//! One HTTP/1 connection: read a head, read its body, answer, write, again. Requests are answered one at a time and in order;
+//! what a client sends ahead waits in the buffer.
+//!
+//! While a request is being answered the socket is watched: a client that leaves drops the answer's future, and with it the
+//! inference (P 1.1). Nothing here knows what a path means.
+
+use super::chunked::{Chunks, Progress};
+use super::reply::{JSON, Reply};
+use super::request::{BadRequest, Framing, Head, head_length, parse_head};
+use super::service::{self, HttpContext, Plan};
+use crate::assemble::Assembler;
+use crate::limits::{
+    BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX, READ_AHEAD_BYTES_MAX,
+};
+use crate::rope::Rope;
+use bytes::{Buf, Bytes, BytesMut};
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+const READ_BYTES: usize = 16 * 1024;
+/// A body this small is copied behind the head: one plain write is cheaper than a vectored one.
+const JOIN_BYTES_MAX: usize = 2048;
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+/// How long a closing connection waits for the client to stop sending, so that it gets to read the reply.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Why no request came out of the connection.
+enum Stop {
+    /// It is over: the client closed it, or reading failed.
+    Gone,
+    /// The client speaks HTTP/2.
+    Http2,
+    /// The client sent something that cannot be answered any other way.
+    Refuse(Box<Reply>),
+}
+
+impl From<io::Error> for Stop {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<BadRequest> for Stop {
+    fn from(bad: BadRequest) -> Self {
+        Self::Refuse(Box::new(Reply::text_error(400, JSON, &bad.0).closing()))
+    }
+}
+
+struct Connection {
+    io: TcpStream,
+    /// Read and not yet used.
+    buffer: BytesMut,
+    /// Head of the reply being written; kept for its memory.
+    out: Vec<u8>,
+}
+
+/// Serves a connection until it ends.
+pub async fn run(io: TcpStream, context: Arc<HttpContext>) {
+    let mut connection = Connection { io, buffer: BytesMut::with_capacity(READ_BYTES), out: Vec::with_capacity(512) };
+    let mut first = true;
+    loop {
+        let head = match connection.read_head(first).await {
+            Ok(head) => head,
+            Err(Stop::Gone) => return,
+            Err(Stop::Http2) => {
+                let Connection { io, buffer, .. } = connection;
+                return super::h2c::run(io, buffer.freeze(), context).await;
+            }
+            Err(Stop::Refuse(reply)) => {
+                if connection.write(*reply, true, false, false).await.is_ok() {
+                    connection.linger().await;
+                }
+                return;
+            }
+        };
+        first = false;
+        match connection.exchange(&head, &context).await {
+            Ok(true) => {}
+            Ok(false) => return connection.linger().await,
+            Err(_) => return,
+        }
+    }
+}
+
+impl Connection {
+    /// Answers one request; `Ok(false)` when the connection is to be closed after it.
+    async fn exchange(&mut self, head: &Head, context: &Arc<HttpContext>) -> io::Result<bool> {
+        // Counted until the last byte is written: a drain waits for that.
+        let _inflight = context.shared.request();
+        let (reply, body_read) = match service::admit(context, head) {
+            Plan::Reply(reply) => (reply, false),
+            Plan::Read { route, bytes_max } => match self.read_body(head, bytes_max).await {
+                Ok(body) => {
+                    let mut answer = pin!(service::respond(context, route, head, body));
+                    let reply = poll_fn(|cx| match answer.as_mut().poll(cx) {
+                        Poll::Ready(reply) => Poll::Ready(Some(reply)),
+                        Poll::Pending => self.poll_watch(cx).map(|()| None),
+                    });
+                    match reply.await {
+                        Some(reply) => (reply, true),
+                        None => return Ok(false),
+                    }
+                }
+                Err(BodyError::TooLarge(n)) => (service::too_large(context, route, n), false),
+                Err(BodyError::Stop(Stop::Refuse(reply))) => (*reply, true),
+                Err(BodyError::Stop(_)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            },
+        };
+        // A body nobody wants still stands between this request and the next.
+        let reusable = body_read || self.discard_body(head).await?;
+        let keep = head.keep_alive && reusable && !reply.close && !context.shared.is_draining();
+        self.write(reply, head.http11, keep, head.is_head).await?;
+        Ok(keep)
+    }
+
+    async fn read_head(&mut self, first: bool) -> Result<Head, Stop> {
+        let mut seen = 0;
+        let mut deadline = None;
+        loop {
+            if !self.buffer.is_empty() {
+                if first && self.buffer.starts_with(HTTP2_PREFACE) {
+                    return Err(Stop::Http2);
+                }
+                if let Some(length) = head_length(&self.buffer, seen)? {
+                    return Ok(parse_head(self.buffer.split_to(length).freeze())?);
+                }
+                seen = self.buffer.len();
+            }
+            // The clock starts with the first byte: an idle connection costs nothing and may stay.
+            let read = match (seen, deadline) {
+                (0, _) => self.fill().await?,
+                (_, None) => {
+                    deadline = Some(tokio::time::Instant::now() + HEAD_TIME_MAX);
+                    continue;
+                }
+                (_, Some(at)) => tokio::time::timeout_at(at, self.fill()).await.map_err(|_| Stop::Gone)??,
+            };
+            if read == 0 {
+                return Err(Stop::Gone);
+            }
+        }
+    }
+
+    async fn fill(&mut self) -> io::Result<usize> {
+        if self.buffer.capacity() - self.buffer.len() < READ_BYTES / 4 {
+            self.buffer.reserve(READ_BYTES);
+        }
+        self.io.read_buf(&mut self.buffer).await
+    }
+
+    /// As `fill`, with an end to patience: a body must make progress.
+    async fn fill_body(&mut self) -> Result<(), Stop> {
+        match timeout(BODY_STALL_TIME_MAX, self.fill()).await {
+            Ok(Ok(n)) if n > 0 => Ok(()),
+            _ => Err(Stop::Gone),
+        }
+    }
+
+    /// Ready once the client is gone. Reads ahead meanwhile, up to a limit: beyond it the client's departure is noticed only
+    /// when the reply is written.
+    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.buffer.len() < READ_AHEAD_BYTES_MAX {
+            match pin!(self.fill()).poll(cx) {
+                Poll::Ready(Ok(n)) if n > 0 => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Pending
+    }
+
+    async fn read_body(&mut self, head: &Head, bytes_max: u64) -> Result<Bytes, BodyError> {
+        match head.framing {
+            Framing::Length(0) => Ok(Bytes::new()),
+            Framing::Length(length) if length > bytes_max => Err(BodyError::TooLarge(length)),
+            Framing::Length(length) => {
+                let length = usize::try_from(length).map_err(|_| BodyError::TooLarge(length))?;
+                if self.buffer.len() < length {
+                    self.send_continue(head).await?;
+                }
+                if length <= INLINE_BODY_BYTES_MAX {
+                    self.read_inline(length).await
+                } else {
+                    self.read_slab(head, length).await
+                }
+            }
+            Framing::Chunked => {
+                self.send_continue(head).await?;
+                self.read_chunked(bytes_max).await
+            }
+        }
+    }
+
+    async fn send_continue(&mut self, head: &Head) -> Result<(), Stop> {
+        if head.expect {
+            self.io.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+        }
+        Ok(())
+    }
+
+    /// A small body: used where it was read, without a copy.
+    async fn read_inline(&mut self, length: usize) -> Result<Bytes, BodyError> {
+        if let Some(missing) = length.checked_sub(self.buffer.len()) {
+            self.buffer.reserve(missing);
+        }
+        while self.buffer.len() < length {
+            self.fill_body().await?;
+        }
+        Ok(self.buffer.split_to(length).freeze())
+    }
+
+    /// A large body: read straight into a slab of its size.
+    async fn read_slab(&mut self, head: &Head, length: usize) -> Result<Bytes, BodyError> {
+        // The raw tensors begin behind the JSON; shifting the body makes that place the aligned one.
+        let json = head.headers.get("inference-header-content-length");
+        let json = json.and_then(|v| std::str::from_utf8(v).ok()?.parse::<usize>().ok()).filter(|&n| n <= length);
+        let shift = json.map_or(0, |n| (64 - n % 64) % 64);
+        let mut body = Assembler::new(shift + length);
+        body.filled(shift);
+        let ready = self.buffer.len().min(length);
+        body.push(self.buffer.get(..ready).unwrap_or_default());
+        self.buffer.advance(ready);
+        while body.missing() > 0 {
+            match timeout(BODY_STALL_TIME_MAX, self.io.read(body.spare())).await {
+                Ok(Ok(n)) if n > 0 => body.filled(n),
+                _ => return Err(Stop::Gone.into()),
+            }
+        }
+        Ok(body.into_bytes().slice(shift..))
+    }
+
+    async fn read_chunked(&mut self, bytes_max: u64) -> Result<Bytes, BodyError> {
+        let mut chunks = Chunks::new(bytes_max);
+        loop {
+            match chunks.advance(&mut self.buffer) {
+                Ok(Progress::Done) => return Ok(chunks.into_body()),
+                Ok(Progress::More) => self.fill_body().await?,
+                Err(super::chunked::Broken::TooLarge(n)) => return Err(BodyError::TooLarge(n)),
+                Err(super::chunked::Broken::Malformed(why)) => {
+                    return Err(Stop::Refuse(Box::new(Reply::text_error(400, JSON, why).closing())).into());
+                }
+            }
+        }
+    }
+
+    /// Throws a body away; false when that is too much, and the connection has to go.
+    async fn discard_body(&mut self, head: &Head) -> io::Result<bool> {
+        match head.framing {
+            Framing::Length(0) => Ok(true),
+            // The client may be waiting to be told to send it, and will not be.
+            _ if head.expect => Ok(false),
+            Framing::Length(length) if length > DISCARD_BYTES_MAX => Ok(false),
+            Framing::Length(length) => {
+                let mut left = usize::try_from(length).unwrap_or(usize::MAX);
+                loop {
+                    let taken = left.min(self.buffer.len());
+                    self.buffer.advance(taken);
+                    left -= taken;
+                    if left == 0 {
+                        return Ok(true);
+                    }
+                    if self.fill_body().await.is_err() {
+                        return Ok(false);
+                    }
+                }
+            }
+            Framing::Chunked => Ok(self.read_chunked(DISCARD_BYTES_MAX).await.is_ok()),
+        }
+    }
+
+    async fn write(&mut self, reply: Reply, http11: bool, keep_alive: bool, is_head: bool) -> io::Result<()> {
+        self.out.clear();
+        reply.write_head(&mut self.out, http11, keep_alive);
+        if is_head {
+            return self.io.write_all(&self.out).await;
+        }
+        let chunked = reply.chunked && http11;
+        let length = reply.body_length();
+        if chunked && length > 0 {
+            self.out.extend_from_slice(format!("{length:x}\r\n").as_bytes());
+        }
+        let end: &'static [u8] = match (chunked, length) {
+            (false, _) => b"",
+            (true, 0) => b"0\r\n\r\n",
+            (true, _) => b"\r\n0\r\n\r\n",
+        };
+        if length <= JOIN_BYTES_MAX {
+            for part in &reply.body {
+                self.out.extend_from_slice(part);
+            }
+            self.out.extend_from_slice(end);
+            return self.io.write_all(&self.out).await;
+        }
+        let mut rest = Rope::new(reply.body.into_iter().chain(std::iter::once(Bytes::from_static(end))));
+        let mut head = self.out.as_slice();
+        while !head.is_empty() || rest.has_remaining() {
+            let mut slices = [IoSlice::new(&[]); 8];
+            let [first, others @ ..] = &mut slices;
+            let n = if head.is_empty() {
+                rest.chunks_vectored(&mut slices)
+            } else {
+                *first = IoSlice::new(head);
+                1 + rest.chunks_vectored(others)
+            };
+            let written = self.io.write_vectored(slices.get(..n).unwrap_or_default()).await?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            let of_head = written.min(head.len());
+            head = head.get(of_head..).unwrap_or_default();
+            rest.advance(written - of_head);
+        }
+        Ok(())
+    }
+
+    /// Closes so that the client can read what we wrote: closing a socket with unread data in it resets the connection, and a
+    /// reset may overtake the reply.
+    async fn linger(&mut self) {
+        let drain = async {
+            if self.io.shutdown().await.is_err() {
+                return;
+            }
+            let mut left = DISCARD_BYTES_MAX as usize;
+            loop {
+                self.buffer.clear();
+                match self.fill().await {
+                    Ok(n) if n > 0 && n < left => left -= n,
+                    _ => return,
+                }
+            }
+        };
+        let _ = timeout(LINGER, drain).await;
+    }
+}
+
+/// Why there is no body.
+enum BodyError {
+    /// It is, or has become, longer than allowed: this long.
+    TooLarge(u64),
+    Stop(Stop),
+}
+
+impl From<Stop> for BodyError {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}

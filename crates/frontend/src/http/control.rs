@@ -1,0 +1,145 @@
+//! Operations that are decided elsewhere (repository, settings) or in `memory` (shared memory regions): bodies checked for
+//! syntax, turned into the JSON of the native contract, replies handed on.
+
+use super::reply::{JSON, Reply};
+use super::route::{Method, RegionAction, SharedMemory};
+use super::service::HttpContext;
+use crate::control::Operation;
+use crate::regions;
+use crate::text::Text;
+use bytes::Bytes;
+use protocol::json::Value;
+use tensor::{Error, Result};
+
+fn reply(result: Result<impl Into<Bytes>>) -> Reply {
+    match result {
+        Ok(body) => Reply::json(body),
+        Err(error) => Reply::error(JSON, &error),
+    }
+}
+
+/// A body that may be missing.
+fn optional(body: &Bytes) -> Result<Option<Value<'_>>> {
+    if body.is_empty() { Ok(None) } else { Value::parse(body).map(Some) }
+}
+
+/// `…/index`.
+pub async fn index(context: &HttpContext, body: &Bytes) -> Reply {
+    let ready = optional(body).and_then(|v| match v.and_then(|v| v.get("ready")) {
+        None => Ok(false),
+        Some(ready) => ready.as_bool().map_err(|_| Error::invalid("Invalid value for 'ready': expected a boolean")),
+    });
+    let ready = match ready {
+        Ok(ready) => ready,
+        Err(error) => return Reply::error(JSON, &error),
+    };
+    let mut argument = Text::begin(b'{');
+    argument.key("ready").boolean(ready).close(b'}');
+    reply(context.control.call(Operation::RepositoryIndex, argument.into_string()).await)
+}
+
+/// `…/load` and `…/unload`.
+pub async fn repository_model(context: &HttpContext, repository: &str, model: &str, load: bool, body: &Bytes) -> Reply {
+    let argument = || -> Result<String> {
+        if !repository.is_empty() {
+            return Err(Error::unsupported("'repository_name' specification is not supported"));
+        }
+        let parameters = optional(body)?.and_then(|v| v.get("parameters")).filter(|p| p.is_object());
+        let mut argument = Text::begin(b'{');
+        argument.key("model").string(model);
+        if load {
+            argument.key("parameters").raw(parameters.map_or(b"{}", |p| p.text()));
+        } else {
+            // What is not a boolean is false, and the unload goes on (P 1.8).
+            let dependents = parameters.and_then(|p| p.get("unload_dependents")?.as_bool().ok()).unwrap_or(false);
+            argument.key("unload_dependents").boolean(dependents);
+        }
+        argument.close(b'}');
+        Ok(argument.into_string())
+    };
+    let operation = if load { Operation::RepositoryLoad } else { Operation::RepositoryUnload };
+    match argument() {
+        // The reply is `{}`; over HTTP success has no body.
+        Ok(argument) => reply(context.control.call(operation, argument).await.map(|_| Bytes::new())),
+        Err(error) => Reply::error(JSON, &error),
+    }
+}
+
+/// `/v2/logging`.
+pub async fn logging(context: &HttpContext, method: Method, body: &Bytes) -> Reply {
+    settings(context, None, method, body, Operation::LogGet, Operation::LogUpdate).await
+}
+
+/// `…/trace/setting`; `model` is empty for the global settings.
+pub async fn trace(context: &HttpContext, model: &str, method: Method, body: &Bytes) -> Reply {
+    settings(context, Some(model), method, body, Operation::TraceGet, Operation::TraceUpdate).await
+}
+
+async fn settings(
+    context: &HttpContext,
+    model: Option<&str>,
+    method: Method,
+    body: &Bytes,
+    get: Operation,
+    update: Operation,
+) -> Reply {
+    let mut argument = Text::begin(b'{');
+    if let Some(model) = model {
+        argument.key("model").string(model);
+    }
+    let mut operation = get;
+    argument.key("settings");
+    if method == Method::Post {
+        operation = update;
+        match Value::parse(body) {
+            Ok(value) if value.is_object() => argument.raw(value.text()),
+            // JSON that is no object counts as an empty one (P 1.14).
+            Ok(_) => argument.raw(b"{}"),
+            Err(error) => return Reply::error(JSON, &error),
+        };
+    } else {
+        argument.raw(b"{}");
+    }
+    argument.key("protocol").string("http").close(b'}');
+    reply(context.control.call(operation, argument.into_string()).await)
+}
+
+/// `…sharedmemory…`.
+pub fn shared_memory(
+    context: &HttpContext,
+    kind: SharedMemory,
+    region: &str,
+    action: RegionAction,
+    body: &Bytes,
+) -> Reply {
+    let engine = &*context.engine;
+    let empty = |()| Bytes::new();
+    match (action, kind) {
+        (RegionAction::Status, _) => reply(regions::status(engine, kind, region).map(|found| {
+            let mut text = Text::begin(b'[');
+            for r in found {
+                text.open(b'{').key("name").string(&r.name).key("key").string(&r.key);
+                text.key("offset").integer(r.offset).key("byte_size").integer(r.byte_size).close(b'}');
+            }
+            text.close(b']');
+            text.into_bytes()
+        })),
+        (RegionAction::Unregister, _) => reply(regions::unregister(engine, kind, region).map(empty)),
+        (RegionAction::Register, SharedMemory::Cuda) => reply(regions::register_cuda(engine, region).map(empty)),
+        (RegionAction::Register, SharedMemory::System) => reply(register(context, region, body).map(empty)),
+    }
+}
+
+/// Checks in the order of memory.md 1.4.
+fn register(context: &HttpContext, region: &str, body: &Bytes) -> Result<()> {
+    regions::permit(&context.engine)?;
+    if region.is_empty() {
+        return Err(Error::invalid("'region name' is necessary to register system shared memory region"));
+    }
+    let request = Value::parse(body)?;
+    let missing = |field: &str| Error::invalid(format!("Shared memory register request has no '{field}' field"));
+    let key = request.get("key").ok_or_else(|| missing("key"))?.as_string()?;
+    let offset = request.get("offset").map_or(Ok(0), Value::as_u64)?;
+    let byte_size = request.get("byte_size").ok_or_else(|| missing("byte_size"))?.as_u64()?;
+    context.engine.regions().register(region, &key, offset, byte_size)
+}

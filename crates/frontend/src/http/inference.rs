@@ -1,0 +1,146 @@
+//! `infer`, `generate` and `generate_stream`. The order of checks is that of P 1.12.2; which content type an error has depends on
+//! how far the request got (P 1.1).
+
+use super::reply::{EVENTS, JSON, OCTETS, PLAIN, Parts, Reply};
+use super::request::Head;
+use super::service::HttpContext;
+use crate::encoding::{Encoding, compress, decompress};
+use crate::flight::{self, Failure};
+use bytes::Bytes;
+use engine::ModelVersion;
+use protocol::http::{encode_infer, parse_header_length, parse_infer};
+use protocol::{InferRequest, InferResponse, Parameter, generate};
+use std::sync::Arc;
+use tensor::{Data, Error, Name, Result};
+
+/// zlib level of responses: most of the gain for a fraction of the time.
+const COMPRESSION_LEVEL: u32 = 1;
+
+/// `POST …/infer`.
+pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &Head, body: Bytes) -> Reply {
+    let version = match find(context, name, version) {
+        Ok(version) => version,
+        Err(error) => return Reply::error(PLAIN, &error),
+    };
+    let body = match unpack(context, head, body) {
+        Ok(body) => body,
+        Err(reply) => return *reply,
+    };
+    let request = match parse(context, &version, head, body) {
+        Ok(request) => request,
+        Err(error) => return Reply::error(JSON, &error),
+    };
+    let response = match flight::infer(&version, request).await {
+        Ok(response) => response,
+        Err(Failure::Refused(error)) => return Reply::error(JSON, &error),
+        Err(Failure::Failed(error)) => return Reply::error(PLAIN, &error),
+    };
+    match encode(&version, &response, head) {
+        Ok(reply) => reply,
+        Err(error) => Reply::error(PLAIN, &error),
+    }
+}
+
+fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
+    if context.shared.is_draining() {
+        return Err(Error::unavailable("Server exiting"));
+    }
+    let version = context.engine.model(name, version)?;
+    if version.signature.decoupled {
+        return Err(Error::unsupported("HTTP end point doesn't support models with decoupled transaction policy"));
+    }
+    Ok(version)
+}
+
+fn unpack(context: &HttpContext, head: &Head, body: Bytes) -> Result<Bytes, Box<Reply>> {
+    match head.headers.get("content-encoding").map(Encoding::parse) {
+        None | Some(Some(Encoding::Identity)) => Ok(body),
+        Some(Some(_)) => decompress(&body, context.limits.input_bytes_max as u64)
+            .map_err(|error| Box::new(Reply::error(PLAIN, &error))),
+        Some(None) => {
+            let mut reply = Reply::error(PLAIN, &Error::unsupported("Unsupported compression type"));
+            reply.accept_encoding = true;
+            Err(Box::new(reply))
+        }
+    }
+}
+
+fn parse(context: &HttpContext, version: &ModelVersion, head: &Head, body: Bytes) -> Result<InferRequest> {
+    let header_length = match head.headers.get("inference-header-content-length") {
+        None => None,
+        Some(value) => Some(parse_header_length(&String::from_utf8_lossy(value), body.len())?),
+    };
+    let mut request = parse_infer(&body, header_length, &version.signature, &*context.engine, &context.limits)?;
+    if context.forward.is_active() {
+        for (name, value) in head.headers.iter() {
+            let name = Name::from_utf8_lossy(name);
+            if context.forward.wants(&name)? {
+                request.parameters.push((name, Parameter::String(Name::from_utf8_lossy(value))));
+            }
+        }
+    }
+    Ok(request)
+}
+
+fn encode(version: &ModelVersion, response: &InferResponse, head: &Head) -> Result<Reply> {
+    let encoded = encode_infer(response, &version.signature)?;
+    let mut parts = Parts::new();
+    parts.push(encoded.json);
+    parts.extend(encoded.binary.into_iter().map(|data| match data {
+        Data::Bytes(bytes) => bytes,
+        // An input region that came back as an output: it may change while it is written, so it is read once, here.
+        region @ Data::Region(_) => Bytes::copy_from_slice(region.as_slice()),
+    }));
+    let mut reply = Reply::empty(if encoded.inference_header_length.is_some() { OCTETS } else { JSON });
+    reply.header_length = encoded.inference_header_length;
+    let encoding = head.headers.get("accept-encoding").map_or(Encoding::Identity, Encoding::negotiate);
+    if let Some(packed) = compress(parts.iter().map(|p| &p[..]), encoding, COMPRESSION_LEVEL) {
+        reply.content_encoding = Some(encoding.name());
+        parts.clear();
+        parts.push(packed);
+    }
+    reply.body = parts;
+    Ok(reply)
+}
+
+/// `POST …/generate` and `…/generate_stream`.
+pub async fn generate(
+    context: &HttpContext,
+    name: &str,
+    version: &str,
+    head: &Head,
+    body: &Bytes,
+    stream: bool,
+) -> Reply {
+    let started = || -> Result<(Arc<ModelVersion>, InferRequest)> {
+        if context.shared.is_draining() {
+            return Err(Error::unavailable("Server exiting"));
+        }
+        let version = context.engine.model(name, version)?;
+        if head.headers.get("content-encoding").is_some_and(|e| e != b"identity") {
+            return Err(Error::invalid("Unsupported content-encoding, only 'identity' is supported."));
+        }
+        let request = generate::parse_generate(body, &version.signature, &context.limits)?;
+        Ok((version, request))
+    };
+    let result = match started() {
+        Ok((version, request)) => match flight::infer(&version, request).await {
+            Ok(response) => generate::encode_generate(&response, &version.signature),
+            Err(Failure::Failed(error)) => Err(error),
+            Err(Failure::Refused(error)) => return Reply::error(JSON, &error),
+        },
+        Err(error) => return Reply::error(JSON, &error),
+    };
+    // Once the request was accepted every failure is a 400, whatever its class (P 1.13).
+    let (status, json) = match result {
+        Ok(json) => (200, json),
+        Err(error) => (400, protocol::json::error_json(error.message())),
+    };
+    let mut reply = Reply::new(status, if stream { EVENTS } else { JSON }, json);
+    if stream {
+        reply.body.insert(0, Bytes::from_static(b"data: "));
+        reply.body.push(Bytes::from_static(b"\n\n"));
+    }
+    reply.chunked = true;
+    reply
+}

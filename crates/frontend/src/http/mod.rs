@@ -1,0 +1,11 @@
+//! HTTP/1 and, for clients that know it, HTTP/2 without TLS: transport on one side, the v2 REST operations on the other.
+
+mod chunked;
+pub mod connection;
+mod control;
+mod h2c;
+mod inference;
+mod reply;
+mod request;
+pub mod route;
+pub mod service;

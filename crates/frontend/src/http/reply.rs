@@ -1,0 +1,135 @@
+//! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+use tensor::Error;
+
+/// `application/json`, without charset.
+pub const JSON: &str = "application/json";
+/// What a reply is when nobody said otherwise.
+pub const PLAIN: &str = "text/plain";
+/// An inference reply with raw tensors.
+pub const OCTETS: &str = "application/octet-stream";
+/// Server-sent events.
+pub const EVENTS: &str = "text/event-stream; charset=utf-8";
+
+/// A body in parts, written one after the other without being joined.
+pub type Parts = SmallVec<[Bytes; 4]>;
+
+/// A complete reply.
+#[derive(Debug)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// `Content-Type`.
+    pub content_type: &'static str,
+    /// `Inference-Header-Content-Length`.
+    pub header_length: Option<usize>,
+    /// `Content-Encoding`.
+    pub content_encoding: Option<&'static str>,
+    /// Say which encodings we take: `Accept-Encoding: gzip, deflate`.
+    pub accept_encoding: bool,
+    /// Sent with `Transfer-Encoding: chunked` (the generate endpoints) instead of a length.
+    pub chunked: bool,
+    /// The connection cannot be used afterwards.
+    pub close: bool,
+    /// The body.
+    pub body: Parts,
+}
+
+impl Reply {
+    /// A reply with a body in one piece.
+    pub fn new(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        let body: Bytes = body.into();
+        let mut parts = Parts::new();
+        if !body.is_empty() {
+            parts.push(body);
+        }
+        Self {
+            status,
+            content_type,
+            header_length: None,
+            content_encoding: None,
+            accept_encoding: false,
+            chunked: false,
+            close: false,
+            body: parts,
+        }
+    }
+
+    /// 200 with JSON.
+    pub fn json(body: impl Into<Bytes>) -> Self {
+        Self::new(200, JSON, body)
+    }
+
+    /// 200 without a body.
+    pub fn empty(content_type: &'static str) -> Self {
+        Self::new(200, content_type, Bytes::new())
+    }
+
+    /// `{"error":…}` with the status of the error's class.
+    pub fn error(content_type: &'static str, error: &Error) -> Self {
+        Self::text_error(error.code().http_status(), content_type, error.message())
+    }
+
+    /// `{"error":…}` with a status of HTTP's own.
+    pub fn text_error(status: u16, content_type: &'static str, message: &str) -> Self {
+        Self::new(status, content_type, protocol::json::error_json(message))
+    }
+
+    /// The same, and the connection ends after it.
+    pub fn closing(mut self) -> Self {
+        self.close = true;
+        self
+    }
+
+    /// Bytes of the body.
+    pub fn body_length(&self) -> usize {
+        self.body.iter().map(Bytes::len).sum()
+    }
+
+    /// Appends the head for HTTP/1.
+    pub fn write_head(&self, out: &mut Vec<u8>, http11: bool, keep_alive: bool) {
+        out.extend_from_slice(status_line(self.status));
+        out.extend_from_slice(b"Content-Type: ");
+        out.extend_from_slice(self.content_type.as_bytes());
+        let mut digits = itoa::Buffer::new();
+        if let Some(n) = self.header_length {
+            out.extend_from_slice(b"\r\nInference-Header-Content-Length: ");
+            out.extend_from_slice(digits.format(n).as_bytes());
+        }
+        if let Some(encoding) = self.content_encoding {
+            out.extend_from_slice(b"\r\nContent-Encoding: ");
+            out.extend_from_slice(encoding.as_bytes());
+        }
+        if self.accept_encoding {
+            out.extend_from_slice(b"\r\nAccept-Encoding: gzip, deflate");
+        }
+        // HTTP/1.0 knows no chunks: the length does.
+        if self.chunked && http11 {
+            out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
+        } else {
+            out.extend_from_slice(b"\r\nContent-Length: ");
+            out.extend_from_slice(digits.format(self.body_length()).as_bytes());
+        }
+        match (keep_alive, http11) {
+            (false, _) => out.extend_from_slice(b"\r\nConnection: close\r\n\r\n"),
+            (true, false) => out.extend_from_slice(b"\r\nConnection: keep-alive\r\n\r\n"),
+            (true, true) => out.extend_from_slice(b"\r\n\r\n"),
+        }
+    }
+}
+
+fn status_line(status: u16) -> &'static [u8] {
+    match status {
+        200 => b"HTTP/1.1 200 OK\r\n",
+        400 => b"HTTP/1.1 400 Bad Request\r\n",
+        403 => b"HTTP/1.1 403 Forbidden\r\n",
+        404 => b"HTTP/1.1 404 Not Found\r\n",
+        405 => b"HTTP/1.1 405 Method Not Allowed\r\n",
+        501 => b"HTTP/1.1 501 Not Implemented\r\n",
+        503 => b"HTTP/1.1 503 Service Unavailable\r\n",
+        // The only status left; no other is ever made (P 1.16).
+        _ => b"HTTP/1.1 500 Internal Server Error\r\n",
+    }
+}

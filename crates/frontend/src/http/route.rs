@@ -1,0 +1,303 @@
+//! The routing table of P 1.2: raw path in, operation out. No decoding, no tolerance: `/v2/` is not `/v2`.
+
+use crate::access::Category;
+
+/// What a path asks for. Names are slices of the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route<'a> {
+    /// Statistics of every model.
+    AllStatistics,
+    /// Log settings.
+    Logging,
+    /// Something about a model; `version` is empty when the path names none.
+    Model { name: &'a str, version: &'a str, action: ModelAction },
+    /// Trace settings; `model` is empty for the global ones.
+    Trace { model: &'a str },
+    /// Server metadata.
+    ServerMetadata,
+    /// Is the process there.
+    Live,
+    /// Is every model there.
+    Ready,
+    /// Shared memory; `region` is empty when the path names none.
+    SharedMemory { kind: SharedMemory, region: &'a str, action: RegionAction },
+    /// Repository index; a repository name is accepted and ignored.
+    RepositoryIndex,
+    /// Load or unload.
+    RepositoryModel { repository: &'a str, model: &'a str, load: bool },
+}
+
+/// What is asked about a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ModelAction {
+    Metadata,
+    Infer,
+    Generate,
+    GenerateStream,
+    Ready,
+    Config,
+    Statistics,
+}
+
+/// The two kinds of regions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SharedMemory {
+    System,
+    Cuda,
+}
+
+/// What is done with a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum RegionAction {
+    Status,
+    Register,
+    Unregister,
+}
+
+/// Methods a route answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// GET.
+    Get,
+    /// POST.
+    Post,
+    /// Anything else: always 405.
+    Other,
+}
+
+impl<'a> Route<'a> {
+    /// First match wins, in the order of P 1.2. `path` has no query.
+    pub fn parse(path: &'a str) -> Option<Self> {
+        let rest = path.strip_prefix("/v2")?;
+        if rest.is_empty() {
+            return Some(Self::ServerMetadata);
+        }
+        let (first, rest) = segment(rest)?;
+        match first {
+            "models" => Self::model(rest),
+            "health" => match rest {
+                "/live" => Some(Self::Live),
+                "/ready" => Some(Self::Ready),
+                _ => None,
+            },
+            "logging" => rest.is_empty().then_some(Self::Logging),
+            "trace" => (rest == "/setting").then_some(Self::Trace { model: "" }),
+            "repository" => Self::repository(rest),
+            "systemsharedmemory" => Self::region(SharedMemory::System, rest),
+            "cudasharedmemory" => Self::region(SharedMemory::Cuda, rest),
+            _ => None,
+        }
+    }
+
+    fn model(rest: &'a str) -> Option<Self> {
+        if rest == "/stats" {
+            return Some(Self::AllStatistics);
+        }
+        let (name, rest) = segment(rest)?;
+        if rest == "/trace/setting" {
+            return Some(Self::Trace { model: name });
+        }
+        let (version, rest) = match rest.strip_prefix("/versions") {
+            Some(rest) => {
+                let (version, rest) = segment(rest)?;
+                if !version.bytes().all(|b| b.is_ascii_digit()) {
+                    return None;
+                }
+                (version, rest)
+            }
+            None => ("", rest),
+        };
+        let action = match rest {
+            "" => ModelAction::Metadata,
+            "/infer" => ModelAction::Infer,
+            "/generate" => ModelAction::Generate,
+            "/generate_stream" => ModelAction::GenerateStream,
+            "/ready" => ModelAction::Ready,
+            "/config" => ModelAction::Config,
+            "/stats" => ModelAction::Statistics,
+            _ => return None,
+        };
+        Some(Self::Model { name, version, action })
+    }
+
+    fn repository(rest: &'a str) -> Option<Self> {
+        // `/index` and `/models/…` come first: a repository called `models` cannot be named, as in Triton.
+        if rest == "/index" {
+            return Some(Self::RepositoryIndex);
+        }
+        if let Some(found) = Self::repository_model("", rest) {
+            return Some(found);
+        }
+        let (repository, rest) = segment(rest)?;
+        if rest == "/index" {
+            return Some(Self::RepositoryIndex);
+        }
+        Self::repository_model(repository, rest)
+    }
+
+    fn repository_model(repository: &'a str, rest: &'a str) -> Option<Self> {
+        let (model, action) = segment(rest.strip_prefix("/models")?)?;
+        let load = match action {
+            "/load" => true,
+            "/unload" => false,
+            _ => return None,
+        };
+        Some(Self::RepositoryModel { repository, model, load })
+    }
+
+    fn region(kind: SharedMemory, rest: &'a str) -> Option<Self> {
+        let (region, rest) = match rest.strip_prefix("/region") {
+            Some(rest) => segment(rest)?,
+            None => ("", rest),
+        };
+        let action = match rest {
+            "/status" => RegionAction::Status,
+            "/register" => RegionAction::Register,
+            "/unregister" => RegionAction::Unregister,
+            _ => return None,
+        };
+        Some(Self::SharedMemory { kind, region, action })
+    }
+
+    /// What has to be unlocked for it.
+    pub fn category(&self) -> Category {
+        match self {
+            Self::AllStatistics => Category::Statistics,
+            Self::Logging => Category::Logging,
+            Self::Trace { .. } => Category::Trace,
+            Self::ServerMetadata => Category::Metadata,
+            Self::Live | Self::Ready => Category::Health,
+            Self::SharedMemory { .. } => Category::SharedMemory,
+            Self::RepositoryIndex | Self::RepositoryModel { .. } => Category::ModelRepository,
+            Self::Model { action, .. } => match action {
+                ModelAction::Metadata => Category::Metadata,
+                ModelAction::Infer | ModelAction::Generate | ModelAction::GenerateStream => Category::Inference,
+                ModelAction::Ready => Category::Health,
+                ModelAction::Config => Category::ModelConfig,
+                ModelAction::Statistics => Category::Statistics,
+            },
+        }
+    }
+
+    /// Whether it answers this method.
+    pub fn allows(&self, method: Method) -> bool {
+        use ModelAction::{Generate, GenerateStream, Infer};
+        match self {
+            Self::Logging | Self::Trace { .. } => method != Method::Other,
+            Self::RepositoryIndex | Self::RepositoryModel { .. } => method == Method::Post,
+            Self::Model { action: Infer | Generate | GenerateStream, .. } => method == Method::Post,
+            Self::SharedMemory { action: RegionAction::Register | RegionAction::Unregister, .. } => {
+                method == Method::Post
+            }
+            _ => method == Method::Get,
+        }
+    }
+
+    /// Errors found before the body is looked at are `text/plain` here (P 1.1), `application/json` elsewhere.
+    pub fn errs_in_plain_text(&self) -> bool {
+        matches!(self, Self::Live | Self::Ready | Self::Model { action: ModelAction::Ready | ModelAction::Infer, .. })
+    }
+}
+
+/// Splits `/segment/rest` into `segment` and `/rest`; an empty segment is none.
+fn segment(path: &str) -> Option<(&str, &str)> {
+    let path = path.strip_prefix('/')?;
+    let end = path.find('/').unwrap_or(path.len());
+    let (segment, rest) = path.split_at(end);
+    (!segment.is_empty()).then_some((segment, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model<'a>(name: &'a str, version: &'a str, action: ModelAction) -> Option<Route<'a>> {
+        Some(Route::Model { name, version, action })
+    }
+
+    #[test]
+    fn p005_every_path_of_the_table_and_none_beside_it() {
+        use ModelAction::{Config, Generate, GenerateStream, Infer, Metadata, Ready, Statistics};
+        use RegionAction::{Register, Status, Unregister};
+        let shm = |kind, region, action| Some(Route::SharedMemory { kind, region, action });
+        let control = |repository, model, load| Some(Route::RepositoryModel { repository, model, load });
+        for (path, expected) in [
+            ("/v2", Some(Route::ServerMetadata)),
+            ("/v2/", None),
+            ("/V2", None),
+            ("/v2/models", None),
+            ("/v2/models/", None),
+            ("/v2/models/stats", Some(Route::AllStatistics)),
+            ("/v2/models/stats/stats", model("stats", "", Statistics)),
+            ("/v2/models/stats/config", model("stats", "", Config)),
+            ("/v2/models/m", model("m", "", Metadata)),
+            ("/v2/models/m/", None),
+            ("/v2/models/m/versions", None),
+            ("/v2/models/m/versions/", None),
+            ("/v2/models/m/versions/1", model("m", "1", Metadata)),
+            ("/v2/models/m/versions/01/ready", model("m", "01", Ready)),
+            ("/v2/models/m/versions/x", None),
+            ("/v2/models/m/versions/-1", None),
+            ("/v2/models/m/versions/1/versions/1", None),
+            ("/v2/models/m/infer", model("m", "", Infer)),
+            ("/v2/models/m/versions/2/infer", model("m", "2", Infer)),
+            ("/v2/models/m/generate", model("m", "", Generate)),
+            ("/v2/models/m/generate_stream", model("m", "", GenerateStream)),
+            ("/v2/models/m/ready", model("m", "", Ready)),
+            ("/v2/models//ready", None),
+            ("/v2/models/m/trace/setting", Some(Route::Trace { model: "m" })),
+            ("/v2/models/m/versions/1/trace/setting", None),
+            ("/v2/trace/setting", Some(Route::Trace { model: "" })),
+            ("/v2/trace", None),
+            ("/v2/logging", Some(Route::Logging)),
+            ("/v2/logging/", None),
+            ("/v2/health/live", Some(Route::Live)),
+            ("/v2/health/ready", Some(Route::Ready)),
+            ("/v2/health/LIVE", None),
+            ("/v2//health/live", None),
+            ("//v2/health/live", None),
+            ("/v2/systemsharedmemory", None),
+            ("/v2/systemsharedmemory/status", shm(SharedMemory::System, "", Status)),
+            ("/v2/systemsharedmemory/register", shm(SharedMemory::System, "", Register)),
+            ("/v2/systemsharedmemory/region/r/unregister", shm(SharedMemory::System, "r", Unregister)),
+            ("/v2/systemsharedmemory/region//status", None),
+            ("/v2/cudasharedmemory/region/r/status", shm(SharedMemory::Cuda, "r", Status)),
+            ("/v2/repository", None),
+            ("/v2/repository/", None),
+            ("/v2/repository/index", Some(Route::RepositoryIndex)),
+            ("/v2/repository/foo/index", Some(Route::RepositoryIndex)),
+            ("/v2/repository/models/m/load", control("", "m", true)),
+            ("/v2/repository/models/m/unload", control("", "m", false)),
+            ("/v2/repository/foo/models/m/load", control("foo", "m", true)),
+            ("/metrics", None),
+        ] {
+            assert_eq!(Route::parse(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn p006_methods() {
+        for (path, allowed) in [
+            ("/v2", "G"),
+            ("/v2/health/live", "G"),
+            ("/v2/models/m", "G"),
+            ("/v2/models/m/infer", "P"),
+            ("/v2/models/m/generate", "P"),
+            ("/v2/models/m/stats", "G"),
+            ("/v2/logging", "GP"),
+            ("/v2/trace/setting", "GP"),
+            ("/v2/repository/index", "P"),
+            ("/v2/repository/models/m/load", "P"),
+            ("/v2/systemsharedmemory/status", "G"),
+            ("/v2/systemsharedmemory/unregister", "P"),
+        ] {
+            let route = Route::parse(path).unwrap();
+            assert_eq!(route.allows(Method::Get), allowed.contains('G'), "GET {path}");
+            assert_eq!(route.allows(Method::Post), allowed.contains('P'), "POST {path}");
+            assert!(!route.allows(Method::Other), "PUT {path}");
+        }
+    }
+}

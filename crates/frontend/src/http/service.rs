@@ -1,0 +1,204 @@
+//! From a request head to the operation, and the operations that need nothing but a look: health, metadata, configuration,
+//! statistics.
+
+use super::reply::{JSON, PLAIN, Reply};
+use super::request::Head;
+use super::route::{Method, ModelAction, Route};
+use super::{control, inference};
+use crate::access::Restrictions;
+use crate::control::Control;
+use crate::forward::HeaderForward;
+use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX};
+use crate::options::HttpOptions;
+use crate::shared::Shared;
+use bytes::Bytes;
+use engine::Engine;
+use protocol::http::{Limits, model_metadata_json, server_metadata_json};
+use std::borrow::Cow;
+use std::sync::Arc;
+use tensor::{Error, Result};
+
+/// What every HTTP connection knows.
+pub struct HttpContext {
+    /// Models.
+    pub engine: Arc<Engine>,
+    /// Decides control operations.
+    pub control: Arc<dyn Control>,
+    /// How far the shutdown is.
+    pub shared: Arc<Shared>,
+    /// Restricted APIs.
+    pub restrictions: Restrictions,
+    /// Forwarded headers.
+    pub forward: HeaderForward,
+    /// Bounds of one request.
+    pub limits: Limits,
+}
+
+impl HttpContext {
+    /// Compiles the options.
+    ///
+    /// # Errors
+    /// INVALID_ARG for options that cannot be.
+    pub fn new(
+        engine: Arc<Engine>,
+        control: Arc<dyn Control>,
+        shared: Arc<Shared>,
+        options: &HttpOptions,
+    ) -> Result<Self> {
+        let limits = Limits { input_bytes_max: engine.options().http_input_bytes_max, ..Limits::default() };
+        Ok(Self {
+            engine,
+            control,
+            shared,
+            restrictions: Restrictions::new(&options.restrictions, "")?,
+            forward: HeaderForward::new(&options.header_forward_pattern)?,
+            limits,
+        })
+    }
+}
+
+/// What to do with a request whose body was not read yet.
+pub enum Plan<'a> {
+    /// Answer; the body is not wanted.
+    Reply(Reply),
+    /// Read a body of at most `bytes_max`, then `respond`.
+    Read { route: Route<'a>, bytes_max: u64 },
+}
+
+/// Route, restriction, method: in this order (P 1.2, P 1.12.2).
+pub fn admit<'a>(context: &HttpContext, head: &'a Head) -> Plan<'a> {
+    let Some(route) = std::str::from_utf8(head.path()).ok().and_then(Route::parse) else {
+        return Plan::Reply(Reply::text_error(404, PLAIN, "Not Found"));
+    };
+    if let Some(rule) = context.restrictions.rule(route.category())
+        && !rule.admits(head.headers.get(&rule.header))
+    {
+        let text = format!("This API is restricted, expecting header '{}'", rule.header);
+        return Plan::Reply(Reply::text_error(403, PLAIN, &text));
+    }
+    if !route.allows(head.method) {
+        return Plan::Reply(Reply::text_error(405, content_type(&route), "Method Not Allowed"));
+    }
+    let bytes_max = match route {
+        Route::Model { action: ModelAction::Infer, .. } => BODY_BYTES_MAX,
+        _ if head.method == Method::Get => DISCARD_BYTES_MAX,
+        _ => context.limits.input_bytes_max as u64,
+    };
+    Plan::Read { route, bytes_max }
+}
+
+fn content_type(route: &Route<'_>) -> &'static str {
+    if route.errs_in_plain_text() { PLAIN } else { JSON }
+}
+
+/// The reply to a body of `bytes`, more than the operation takes. The body was not read to its end.
+pub fn too_large(context: &HttpContext, route: Route<'_>, bytes: u64) -> Reply {
+    match route {
+        Route::Model { name, version, action: ModelAction::Infer } => {
+            // The model comes first in the order of checks, even here.
+            let error = context.engine.model(name, version).err().unwrap_or_else(|| {
+                let text = bytes.to_string();
+                let parsed = protocol::http::parse_content_length(&text).err();
+                parsed.unwrap_or_else(|| Error::invalid(format!("Unable to parse Content-Length, got: {text}")))
+            });
+            Reply::error(PLAIN, &error)
+        }
+        _ => {
+            let checked = context.limits.check_json(usize::try_from(bytes).unwrap_or(usize::MAX));
+            let error = checked.err().unwrap_or_else(|| Error::invalid("the request has a body that is not wanted"));
+            Reply::error(JSON, &error)
+        }
+    }
+}
+
+/// Does what the request asks.
+pub async fn respond(context: &HttpContext, route: Route<'_>, head: &Head, body: Bytes) -> Reply {
+    let engine = &*context.engine;
+    let json = |result: Result<Bytes>| match result {
+        Ok(body) => Reply::json(body),
+        Err(error) => Reply::error(JSON, &error),
+    };
+    match route {
+        Route::Model { name, version, action } => match action {
+            ModelAction::Infer => inference::infer(context, name, version, head, body).await,
+            ModelAction::Generate => inference::generate(context, name, version, head, &body, false).await,
+            ModelAction::GenerateStream => inference::generate(context, name, version, head, &body, true).await,
+            ModelAction::Ready => match engine.model_ready(name, version) {
+                Ok(true) => Reply::empty(PLAIN),
+                Ok(false) => Reply::text_error(400, PLAIN, "Model version not ready"),
+                Err(error) => Reply::error(PLAIN, &error),
+            },
+            ModelAction::Metadata => json(engine.model(name, version).map(|v| {
+                let versions = if version.is_empty() { engine.ready_versions(name) } else { vec![v.number] };
+                model_metadata_json(&v.signature, &versions, &v.platform)
+            })),
+            ModelAction::Config => json(engine.model(name, version).map(|v| v.config_json.clone())),
+            ModelAction::Statistics => json(statistics(engine, name, version)),
+        },
+        Route::AllStatistics => json(statistics(engine, "", "")),
+        Route::ServerMetadata => {
+            let m = engine.server_metadata();
+            Reply::json(server_metadata_json(&m.name, &m.version, &m.extensions))
+        }
+        Route::Live => health(engine, engine.is_live()),
+        Route::Ready => health(engine, engine.is_ready()),
+        Route::Logging => control::logging(context, head.method, &body).await,
+        Route::Trace { model } => control::trace(context, model, head.method, &body).await,
+        Route::RepositoryIndex => control::index(context, &body).await,
+        Route::RepositoryModel { repository, model, load } => {
+            control::repository_model(context, repository, model, load, &body).await
+        }
+        Route::SharedMemory { kind, region, action } => {
+            // Clients percent-encode region names in the path and not in requests: decoded once here, they meet (memory.md 1.4).
+            control::shared_memory(context, kind, &percent_decode(region), action, &body)
+        }
+    }
+}
+
+fn statistics(engine: &Engine, name: &str, version: &str) -> Result<Bytes> {
+    Ok(engine::statistics_json(&engine.statistics(name, version)?).into())
+}
+
+fn health(engine: &Engine, good: bool) -> Reply {
+    if engine.is_exiting() {
+        return Reply::error(PLAIN, &Error::unavailable("Server exiting"));
+    }
+    if good { Reply::empty(PLAIN) } else { Reply::new(400, PLAIN, Bytes::new()) }
+}
+
+/// Decodes `%XX`; what is no such escape, or does not decode to UTF-8, stays as it is.
+fn percent_decode(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = tail.get(..2).and_then(|d| std::str::from_utf8(d).ok());
+        let decoded =
+            digits.filter(|d| byte == b'%' && !d.starts_with('+')).and_then(|d| u8::from_str_radix(d, 16).ok());
+        out.push(decoded.unwrap_or(byte));
+        rest = if decoded.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
+    }
+    String::from_utf8(out).map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn region_names_are_decoded_once() {
+        for (text, expected) in [
+            ("a", "a"),
+            ("a%20b", "a b"),
+            ("100%", "100%"),
+            ("%zz", "%zz"),
+            ("%2541", "%41"),
+            ("%ff", "%ff"),
+            ("%+1", "%+1"),
+        ] {
+            assert_eq!(percent_decode(text), expected);
+        }
+    }
+}

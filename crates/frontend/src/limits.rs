@@ -1,0 +1,44 @@
+//! Every bound of the two front ends, with its default. One place, so that a number in a log or a metric can be found here.
+
+use std::time::Duration;
+
+/// Bytes of a request line with its header fields.
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Header fields of one request.
+pub const HEADERS_MAX: usize = 256;
+/// Bytes of an HTTP body, and of a gRPC message: what fits a signed 32-bit length, as clients assume (P 1.12.4, P 2.7).
+pub const BODY_BYTES_MAX: u64 = 2_147_483_647;
+/// Non-empty chunks of one chunked body (P 1.1).
+pub const CHUNKS_MAX: u32 = 65_536;
+/// Bytes of a chunk-size line with its extensions, and of a trailer section.
+pub const CHUNK_LINE_BYTES_MAX: usize = 4 * 1024;
+/// Bodies up to this size are read into the connection's own buffer; larger ones get a slab of their own.
+pub const INLINE_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of an unwanted body that are read and thrown away to keep the connection; beyond that it is closed.
+pub const DISCARD_BYTES_MAX: u64 = 1024 * 1024;
+/// Bytes read ahead from a connection whose request is still being answered (pipelining).
+pub const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
+/// Time from the first byte of a request head to its last.
+pub const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
+/// Time a body may make no progress.
+pub const BODY_STALL_TIME_MAX: Duration = Duration::from_secs(300);
+/// Open connections of both front ends together, per reactor.
+pub const CONNECTIONS_PER_REACTOR_MAX: usize = 16_384;
+/// Depth of the kernel's accept queue.
+pub const ACCEPT_BACKLOG: i32 = 4096;
+/// Streams a client may have open on one HTTP/2 connection.
+pub const STREAMS_PER_CONNECTION_MAX: u32 = 4096;
+/// HTTP/2 flow-control window of one stream: large enough that one tensor of a usual size never waits for an update.
+pub const STREAM_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+/// HTTP/2 flow-control window of a connection.
+pub const CONNECTION_WINDOW_BYTES: u32 = 32 * 1024 * 1024;
+/// Largest HTTP/2 frame we accept.
+pub const FRAME_BYTES_MAX: u32 = 1024 * 1024;
+/// Bytes of HTTP/2 header fields of one request.
+pub const HEADER_LIST_BYTES_MAX: u32 = 64 * 1024;
+/// Response bytes buffered per HTTP/2 stream before its sender waits. Parts are counted views, so this costs no memory.
+pub const SEND_BUFFER_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Requests of one ModelStreamInfer stream that are started and not yet answered; further ones wait unread.
+pub const STREAM_REQUESTS_PENDING_MAX: usize = 1024;
+/// What a body may make us reserve before its bytes are here; beyond it the buffer grows with what has come.
+pub const RESERVE_BYTES_MAX: usize = 32 * 1024 * 1024;

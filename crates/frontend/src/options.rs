@@ -1,0 +1,81 @@
+//! What the front ends are told at start. Mirrors `ListenOptions` of the native contract, name by name.
+
+/// One `--http-restricted-api` or `--grpc-restricted-protocol` group.
+#[derive(Debug, Clone, Default)]
+pub struct Restriction {
+    /// Category names of P 2.1: `health`, `metadata`, `inference`, ….
+    pub apis: Vec<String>,
+    /// Header that must be present.
+    pub key: String,
+    /// What it must equal.
+    pub value: String,
+}
+
+/// The HTTP listener.
+#[derive(Debug, Clone, Default)]
+pub struct HttpOptions {
+    /// Address to bind.
+    pub address: String,
+    /// Port to bind; 0 picks a free one.
+    pub port: u16,
+    /// Share the port with other processes that also ask for it.
+    pub reuse_port: bool,
+    /// Regular expression searched in header names, case-insensitive; empty = none.
+    pub header_forward_pattern: String,
+    /// Restricted APIs.
+    pub restrictions: Vec<Restriction>,
+}
+
+/// The gRPC listener.
+#[derive(Debug, Clone, Default)]
+pub struct GrpcOptions {
+    /// Address to bind.
+    pub address: String,
+    /// Port to bind; 0 picks a free one.
+    pub port: u16,
+    /// Share the port with other processes that also ask for it.
+    pub reuse_port: bool,
+    /// As for HTTP, over metadata keys.
+    pub header_forward_pattern: String,
+    /// Restricted protocols.
+    pub restrictions: Vec<Restriction>,
+    /// `none`, `low`, `medium`, `high`; anything else is `none`.
+    pub infer_response_compression_level: String,
+    /// Idle time after which we ping the client.
+    pub keepalive_time_ms: u64,
+    /// Time the client has to answer it.
+    pub keepalive_timeout_ms: u64,
+    /// Ping even when no call is open.
+    pub keepalive_permit_without_calls: bool,
+    /// Accepted and not honoured: h2 sends no ping but ours, one at a time.
+    pub http2_max_pings_without_data: u32,
+    /// Accepted and not honoured: h2 answers the client's pings by itself and does not report them. It does bound them.
+    pub http2_min_recv_ping_interval_without_data_ms: u64,
+    /// Accepted and not honoured, for the same reason.
+    pub http2_max_ping_strikes: u32,
+    /// 0 = unlimited.
+    pub max_connection_age_ms: u64,
+    /// 0 = unlimited.
+    pub max_connection_age_grace_ms: u64,
+}
+
+/// Both listeners and the threads behind them.
+#[derive(Debug, Clone, Default)]
+pub struct FrontendOptions {
+    /// `None` = off.
+    pub http: Option<HttpOptions>,
+    /// `None` = off.
+    pub grpc: Option<GrpcOptions>,
+    /// 0 = one up to 4 cores, then one per 4 cores.
+    pub reactor_threads: usize,
+}
+
+impl FrontendOptions {
+    /// The number of reactor threads to run.
+    pub fn reactors(&self) -> usize {
+        match self.reactor_threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from).div_ceil(4).max(1),
+            n => n,
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Reactors: threads that accept, read, answer and write. Each has its own listeners and its own connections; they share nothing
+//! that is written per request but two counters.
+
+use crate::control::Control;
+use crate::grpc::connection::{self as grpc, GrpcContext};
+use crate::http::connection as http;
+use crate::http::service::HttpContext;
+use crate::limits::CONNECTIONS_PER_REACTOR_MAX;
+use crate::listen::bind;
+use crate::options::FrontendOptions;
+use crate::shared::{Phase, Shared};
+use engine::Engine;
+use std::cell::Cell;
+use std::future::Future;
+use std::net::TcpListener as StdListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tensor::{Error, Result};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, sleep};
+
+/// How often a closing reactor looks whether it may go.
+const CLOSE_POLL: Duration = Duration::from_millis(2);
+/// Pause after an accept that failed for lack of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A front end that serves.
+pub struct Running {
+    /// Port of the HTTP listener, 0 when it is off.
+    pub http_port: u16,
+    /// Port of the gRPC listener, 0 when it is off.
+    pub grpc_port: u16,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Binds and serves.
+///
+/// # Errors
+/// UNAVAILABLE `Socket '<address>:<port>' already in use `; INVALID_ARG for options that cannot be; INTERNAL when the machine
+/// refuses a thread.
+pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOptions) -> Result<Running> {
+    let shared = Arc::new(Shared::default());
+    let count = options.reactors();
+    let mut running = Running { http_port: 0, grpc_port: 0, shared: shared.clone(), threads: Vec::new() };
+    let (mut http, mut grpc) = (None, None);
+    if let Some(o) = &options.http {
+        let context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), o)?;
+        let (port, listeners) = bind(&o.address, o.port, o.reuse_port, count)?;
+        running.http_port = port;
+        http = Some((Arc::new(context), listeners));
+    }
+    if let Some(o) = &options.grpc {
+        let context = GrpcContext::new(engine, control, shared.clone(), o)?;
+        let (port, listeners) = bind(&o.address, o.port, o.reuse_port, count)?;
+        running.grpc_port = port;
+        grpc = Some((Arc::new(context), listeners));
+    }
+    let failed = |e: std::io::Error| Error::internal(format!("cannot start a reactor: {e}"));
+    for i in 0..count {
+        let http = http.as_mut().and_then(|(c, l)| Some((c.clone(), l.pop()?)));
+        let grpc = grpc.as_mut().and_then(|(c, l)| Some((c.clone(), l.pop()?)));
+        let shared = shared.clone();
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let body = move || reactor(&runtime, http, grpc, &shared);
+        let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
+        // Dropping `running` ends those that were started.
+        running.threads.push(thread.map_err(failed)?);
+    }
+    Ok(running)
+}
+
+impl Running {
+    /// Closes the listeners and refuses new inferences; connections stay.
+    pub fn stop_accepting(&self) {
+        self.shared.advance(Phase::Draining);
+    }
+
+    /// Requests that were begun and not yet answered to the last byte.
+    pub fn inflight(&self) -> u64 {
+        self.shared.requests()
+    }
+
+    /// Open connections.
+    pub fn connections(&self) -> u64 {
+        self.shared.connections()
+    }
+
+    /// Ends everything: what is being answered has `grace` to finish. Blocks until all threads are gone.
+    pub fn close(mut self, grace: Duration) {
+        self.end(grace);
+    }
+
+    fn end(&mut self, grace: Duration) {
+        self.shared.advance(Phase::Closing(grace));
+        for thread in self.threads.drain(..) {
+            // A reactor that panicked is gone too, which is what is wanted.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+type Front<C> = Option<(Arc<C>, StdListener)>;
+
+fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>, shared: &Arc<Shared>) {
+    let local = LocalSet::new();
+    local.block_on(runtime, async {
+        let (open, grpc_open) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let mut accepting = Vec::new();
+        if let Some((context, listener)) = http {
+            let serve = move |io| http::run(io, context.clone());
+            accepting.push(spawn_local(accept(listener, shared.clone(), open.clone(), Rc::default(), serve)));
+        }
+        if let Some((context, listener)) = grpc {
+            let serve = move |io| grpc::run(io, context.clone());
+            accepting.push(spawn_local(accept(listener, shared.clone(), open, grpc_open.clone(), serve)));
+        }
+        let mut phase = shared.watch();
+        // The sender lives in `shared`, which we hold: neither wait can fail.
+        let _ = phase.wait_for(|p| *p != Phase::Serving).await;
+        accepting.iter().for_each(tokio::task::JoinHandle::abort);
+        let grace = match phase.wait_for(|p| matches!(p, Phase::Closing(_))).await.map(|p| *p) {
+            Ok(Phase::Closing(grace)) => grace,
+            _ => Duration::ZERO,
+        };
+        let end = Instant::now() + grace;
+        // gRPC connections go by themselves once they have written everything; HTTP connections are idle between requests.
+        while (shared.requests() > 0 || grpc_open.get() > 0) && Instant::now() < end {
+            sleep(CLOSE_POLL).await;
+        }
+    });
+    // Dropping the set drops the connections that are left.
+}
+
+/// Counts connections of this reactor.
+struct Open(Rc<Cell<usize>>);
+
+impl Open {
+    fn new(cell: &Rc<Cell<usize>>) -> Self {
+        cell.set(cell.get() + 1);
+        Self(cell.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+async fn accept<F: Future<Output = ()> + 'static>(
+    listener: StdListener,
+    shared: Arc<Shared>,
+    open: Rc<Cell<usize>>,
+    of_kind: Rc<Cell<usize>>,
+    serve: impl Fn(TcpStream) -> F,
+) {
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    loop {
+        let Ok((io, _)) = listener.accept().await else {
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        // Over the limit: the client sees a closed connection, which is what it would see from an overloaded kernel.
+        if open.get() >= CONNECTIONS_PER_REACTOR_MAX || io.set_nodelay(true).is_err() {
+            continue;
+        }
+        let (served, counts, shared) = (serve(io), (Open::new(&open), Open::new(&of_kind)), shared.clone());
+        spawn_local(async move {
+            let _counted = shared.connection();
+            served.await;
+            drop(counts);
+        });
+    }
+}

@@ -1,0 +1,93 @@
+//! Small JSON texts, written by hand: arguments of control operations and short replies.
+
+use bytes::Bytes;
+use protocol::json::write_string;
+
+/// An object or array being written.
+pub struct Text(Vec<u8>);
+
+impl Text {
+    /// Begins with `{` or `[`.
+    pub fn begin(open: u8) -> Self {
+        let mut text = Vec::with_capacity(64);
+        text.push(open);
+        Self(text)
+    }
+
+    /// A comma, unless nothing or an opening bracket stands before it.
+    fn separate(&mut self) {
+        if !matches!(self.0.last(), None | Some(b'{' | b'[' | b':')) {
+            self.0.push(b',');
+        }
+    }
+
+    /// `"key":`, to be followed by a value.
+    pub fn key(&mut self, key: &str) -> &mut Self {
+        self.separate();
+        write_string(&mut self.0, key.as_bytes());
+        self.0.push(b':');
+        self
+    }
+
+    /// A string, escaped.
+    pub fn string(&mut self, value: &str) -> &mut Self {
+        self.separate();
+        write_string(&mut self.0, value.as_bytes());
+        self
+    }
+
+    /// JSON text as it is.
+    pub fn raw(&mut self, json: &[u8]) -> &mut Self {
+        self.separate();
+        self.0.extend_from_slice(json);
+        self
+    }
+
+    /// `true` or `false`.
+    pub fn boolean(&mut self, value: bool) -> &mut Self {
+        self.raw(if value { b"true" } else { b"false" })
+    }
+
+    /// An integer.
+    pub fn integer(&mut self, value: impl itoa::Integer) -> &mut Self {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(value).to_owned();
+        self.raw(digits.as_bytes())
+    }
+
+    /// Begins a nested object or array.
+    pub fn open(&mut self, open: u8) -> &mut Self {
+        self.separate();
+        self.0.push(open);
+        self
+    }
+
+    /// Ends the innermost object or array.
+    pub fn close(&mut self, close: u8) -> &mut Self {
+        self.0.push(close);
+        self
+    }
+
+    /// The text as a string; what clients sent inside it need not be UTF-8.
+    pub fn into_string(self) -> String {
+        String::from_utf8(self.0).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
+    }
+
+    /// The text as bytes.
+    pub fn into_bytes(self) -> Bytes {
+        self.0.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_go_between_and_nowhere_else() {
+        let mut t = Text::begin(b'{');
+        t.key("a").string("x\"").key("b").open(b'[').integer(1).integer(2).open(b'{').close(b'}').close(b']');
+        t.key("c").boolean(true).key("d").open(b'{').close(b'}').close(b'}');
+        assert_eq!(t.into_string(), r#"{"a":"x\"","b":[1,2,{}],"c":true,"d":{}}"#);
+    }
+}
