@@ -7,7 +7,8 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { writeTestRepositories } from '../models/generate.mjs'
 
-const MAIN = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+export const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+const MAIN = join(ROOT, 'dist/cli/main.js')
 const START_MS_MAX = 30_000
 const STOP_MS_MAX = 20_000
 
@@ -60,11 +61,11 @@ export class TestServer {
   }
 
   /** Spawns without waiting: for servers that are expected to refuse to start. */
-  static async spawn(repository: string, flags: string[] = [], env: NodeJS.ProcessEnv = {}): Promise<TestServer> {
+  static async spawn(repository: string, flags: string[] = [], main = MAIN): Promise<TestServer> {
     const ports = await freePorts(3)
     const [http, grpc, metrics] = ports
     const args = [
-      MAIN,
+      main,
       `--model-repository=${repository}`,
       ...['http', 'grpc', 'metrics'].map((name) => `--${name}-address=127.0.0.1`),
       `--http-port=${http}`,
@@ -72,10 +73,7 @@ export class TestServer {
       `--metrics-port=${metrics}`,
       ...flags,
     ]
-    const child = spawn(process.execPath, args, {
-      stdio: ['ignore', 'pipe', 'pipe'],
-      env: { ...process.env, ...env },
-    })
+    const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
     return new TestServer(ports, child)
   }
 
@@ -83,10 +81,10 @@ export class TestServer {
   static async start(
     repository: string,
     flags: string[] = [],
-    { env = {}, path = '/v2/health/ready' }: { env?: NodeJS.ProcessEnv; path?: string } = {},
+    { main = MAIN, path = '/v2/health/ready' }: { main?: string; path?: string } = {},
   ): Promise<TestServer> {
     const from = performance.now()
-    const server = await TestServer.spawn(repository, flags, env)
+    const server = await TestServer.spawn(repository, flags, main)
     while (performance.now() - from < START_MS_MAX) {
       if (server.process.exitCode !== null) throw new Error(`the server ended at once:\n${server.output()}`)
       try {

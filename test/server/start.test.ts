@@ -1,8 +1,8 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
-import { TestServer, repositories, simpleBody } from './harness.js'
+import { ROOT, TestServer, repositories, simpleBody } from './harness.js'
 
 const models = repositories()
 afterAll(() => models.remove())
@@ -50,10 +50,24 @@ test('C-29 a mistake in config.pbtxt is reported with file, line and a hint', as
   expect(server.output()).toContain('dynamic_batching')
 })
 
+/** The same installation without the package that brings the library. Copied, as Node follows links to the original. */
+function withoutOnnxRuntime(): string {
+  const root = mkdtempSync(join(tmpdir(), 'nereid-bare-'))
+  cpSync(join(ROOT, 'dist'), join(root, 'dist'), { recursive: true })
+  cpSync(join(ROOT, 'package.json'), join(root, 'package.json'))
+  symlinkSync(join(ROOT, 'native'), join(root, 'native'))
+  mkdirSync(join(root, 'node_modules'))
+  for (const name of readdirSync(join(ROOT, 'node_modules'))) {
+    if (name.startsWith('.') || name === 'onnxruntime-node') continue
+    symlinkSync(join(ROOT, 'node_modules', name), join(root, 'node_modules', name))
+  }
+  return root
+}
+
 test('without libonnxruntime the server starts, says so, and fails only ONNX models', async () => {
+  const root = withoutOnnxRuntime()
   const server = await TestServer.start(models.path('broken'), ['--exit-on-error=false'], {
-    // The package is looked up by name; the variable names a library file instead.
-    env: { NEREID_ONNXRUNTIME_LIBRARY: '/nowhere/libonnxruntime.so.1' },
+    main: join(root, 'dist/cli/main.js'),
     path: '/v2/health/live',
   })
   const echo = { inputs: [{ name: 'INPUT0', shape: [2], datatype: 'INT32', data: [3, 4] }] }
@@ -63,6 +77,7 @@ test('without libonnxruntime the server starts, says so, and fails only ONNX mod
   expect((await post('good', simpleBody())).status).not.toBe(200)
   expect(server.output()).toMatch(/onnxruntime/i)
   expect(await server.stop()).toBe(0)
+  rmSync(root, { recursive: true })
 })
 
 test('an empty repository is served', async () => {
