@@ -1,0 +1,223 @@
+import { expect, test } from 'vitest'
+import { FLAGS, GROUPS, defaultOptions, optionName, type Flag } from '../../src/cli/flags.js'
+import { flagsMarkdown, helpText } from '../../src/cli/help.js'
+import { parseArguments, parseObject } from '../../src/cli/parse.js'
+import { resolveSettings, type Resolved } from '../../src/cli/settings.js'
+
+const TABLE: readonly Flag[] = FLAGS
+
+/** Options of the reference (R-53, Appendix B); a launch script may hold any of them. */
+const REFERENCE = `help id exit-timeout-secs model-repository model-store exit-on-error disable-auto-complete-config
+strict-model-config strict-readiness model-control-mode repository-poll-secs load-model model-config-name
+model-load-thread-count model-load-retry-count model-namespacing enable-peer-access allow-http http-address http-port
+reuse-http-port http-header-forward-pattern http-thread-count http-max-input-size http-restricted-api allow-grpc
+grpc-address grpc-port reuse-grpc-port grpc-header-forward-pattern grpc-infer-thread-count
+grpc-infer-allocation-pool-size grpc-max-response-pool-size grpc-use-ssl grpc-use-ssl-mutual grpc-server-cert
+grpc-server-key grpc-root-cert grpc-infer-response-compression-level grpc-keepalive-time grpc-keepalive-timeout
+grpc-keepalive-permit-without-calls grpc-http2-max-pings-without-data grpc-http2-min-recv-ping-interval-without-data
+grpc-http2-max-ping-strikes grpc-max-connection-age grpc-max-connection-age-grace grpc-restricted-protocol log-verbose
+log-info log-warning log-error log-format log-file allow-metrics allow-gpu-metrics allow-cpu-metrics metrics-address
+metrics-port metrics-interval-ms metrics-config trace-config trace-file trace-level trace-rate trace-count
+trace-log-frequency backend-directory backend-config repoagent-directory cache-config cache-directory cache-dir
+response-cache-byte-size rate-limit rate-limit-resource pinned-memory-pool-byte-size cuda-memory-pool-byte-size
+cuda-virtual-address-size min-supported-compute-capability buffer-manager-thread-count host-policy model-load-gpu-limit
+allow-client-shm allow-sagemaker sagemaker-port sagemaker-safe-port-range sagemaker-thread-count allow-vertex-ai
+vertex-ai-port vertex-ai-thread-count vertex-ai-default-model`.split(/\s+/)
+
+test('R-53: every option of the reference is in the table, and every name once', () => {
+  const names = TABLE.flatMap((f) => [f.name, ...(f.aliases ?? [])])
+  expect(REFERENCE.filter((name) => !names.includes(name))).toEqual([])
+  expect(new Set(names).size).toBe(names.length)
+})
+
+test('every row has a known group and an ASCII meaning', () => {
+  for (const flag of TABLE) {
+    expect(GROUPS, flag.name).toContain(flag.group)
+    expect(flag.meaning, flag.name).toMatch(/^[\x20-\x7e]+\.$/)
+  }
+})
+
+test('every default is a value its own option accepts', () => {
+  for (const flag of TABLE) {
+    if (flag.default === null || flag.list === true || flag.kind === 'switch' || flag.default === '') continue
+    const { options } = parseArguments([`--${flag.name}=${String(flag.default)}`])
+    expect(options[optionName(flag.name)], flag.name).toEqual(flag.default)
+  }
+})
+
+test('docs/flags.md is what the table says', async () => {
+  await expect(flagsMarkdown()).toMatchFileSnapshot('../../docs/flags.md')
+})
+
+test('help names every option, and no line is wider than 100 columns but for long option names', () => {
+  const text = helpText('nereid')
+  for (const flag of TABLE) expect(text).toContain(`--${flag.name}`)
+  expect(text.split('\n').filter((line) => line.length > 100)).toEqual([])
+})
+
+function value(args: string[], name: string): unknown {
+  return (parseArguments(args).options as Record<string, unknown>)[name]
+}
+
+test.each([
+  [['--http-port=9000'], 'httpPort', 9000],
+  [['--http-port', '9000'], 'httpPort', 9000],
+  [['--strict-readiness=FALSE'], 'strictReadiness', false],
+  [['--strict-readiness', '0'], 'strictReadiness', false],
+  [['--allow-http=on'], 'allowHttp', true],
+  [['--allow-http=Off'], 'allowHttp', false],
+  [['--disable-auto-complete-config'], 'disableAutoCompleteConfig', true],
+  [['--disable-auto-complete-config', '--id=x'], 'id', 'x'],
+  [['--log-verbose=true'], 'logVerbose', 1],
+  [['--log-verbose=3'], 'logVerbose', 3],
+  [['--model-control-mode=EXPLICIT'], 'modelControlMode', 'explicit'],
+  [['--model-store=/a', '--model-repository', '/b'], 'modelRepository', ['/a', '/b']],
+  [['--exit-timeout-secs=-5'], 'exitTimeoutSecs', 0],
+  [['--model-load-thread-count=0'], 'modelLoadThreadCount', 1],
+  [['--http-restricted-api=health:k=v=w'], 'httpRestrictedApi', ['health:k=v=w']],
+  [['--id='], 'id', ''],
+  [['--model-repo=/m'], 'modelRepository', ['/m']],
+  [['--http-port=1', '--http-port=2'], 'httpPort', 2],
+])('%j sets %s', (args, name, expected) => {
+  expect(value(args, name)).toEqual(expected)
+})
+
+test.each([
+  [['--strict-readines=maybe'], /Bad option: "--strict-readiness"\.\ninvalid value for bool option: maybe/],
+  [['--http-port=x'], /Bad option: "--http-port"\.\nInvalid option value\. Got x/],
+  [['--http-port=70000'], /Provided option value is out of bound\. Got 70000/],
+  [['--http-max-input-size=0'], /Error: --http-max-input-size must be greater than 0\./],
+  [['--grpc-infer-thread-count=1'], /invalid argument for --grpc_infer_thread_count\. Must be in the range 2 to 128\./],
+  [['--grpc-max-response-pool-size=0'], /Error: --grpc-max-response-pool-size must be greater than 0\./],
+  [['--model-control-mode=auto'], /invalid argument for --model-control-mode/],
+  [['--log-format=iso8601'], /invalid argument for --log-format/],
+  [['--rate-limit=x'], /invalid argument for --rate-limit/],
+  [['--model-config-name='], /Error: empty argument for --model-config-name/],
+  [['--repoagent-directory='], /--repoagent-directory can not be empty/],
+  [['--http-prot=1'], /unrecognized option '--http-prot'; did you mean '--http-port'\?/],
+  [['--model-repositry=x'], /did you mean '--model-repository'\?/],
+  [['--zzzzzzzz'], /^unrecognized option '--zzzzzzzz'$/],
+  [['--http=1'], /option '--http' is ambiguous; possibilities: --http-address /],
+  [['models'], /^Unexpected argument: models$/],
+  [['--http-port'], /The option needs a value/],
+])('R-54: %j is refused', (args, text) => {
+  expect(() => parseArguments(args)).toThrow(text)
+})
+
+test('the in-process API takes the same options and refuses with the same texts', () => {
+  const { options, given } = parseObject({ modelRepository: './m', httpPort: 1, exitOnError: false, loadModel: ['a', 'b'] })
+  expect(options).toMatchObject({ modelRepository: ['./m'], httpPort: 1, exitOnError: false, loadModel: ['a', 'b'] })
+  expect(given).toEqual(new Set(['model-repository', 'http-port', 'exit-on-error', 'load-model']))
+  expect(() => parseObject({ httpPort: 'x' })).toThrow(/Bad option: "--http-port"\.\nInvalid option value\. Got x/)
+  expect(() => parseObject({ htpPort: 1 })).toThrow("unrecognized option 'htpPort'; did you mean 'httpPort'?")
+})
+
+function resolve(...args: string[]): Resolved {
+  return resolveSettings(parseArguments(['--model-repository=/m', ...args]))
+}
+
+test.each([
+  [['--load-model=a'], /Use of '--load-model' requires setting '--model-control-mode=explicit' as well\./],
+  [['--http-port=8001'], /cannot listen to HTTP requests and GRPC requests at the same address and port 0\.0\.0\.0:8001/],
+  [['--metrics-port=8000'], /cannot listen to HTTP requests and Metrics requests at the same address and port 0\.0\.0\.0:8000/],
+  [['--http-restricted-api=nope:a=b'], /unknown restricted api 'nope' /],
+  [['--http-restricted-api=health:a=b', '--http-restricted-api=trace,health:c=d'], /restricted api 'health' can not be specified in multiple config groups/],
+  [['--http-restricted-api=health'], /option format is/],
+  [['--backend-config=x'], /No backend specified\. --backend-config option format is <backend name>,<setting>=<value> or <setting>=<value>\. Got x/],
+  [['--backend-config=b,x'], /--backend-config option format is '<backend name>,<setting>=<value>'\. Got b,x/],
+  [['--backend-config=b,=x'], /--backend-config option format is '<backend name>,<setting>=<value>'\./],
+  [['--metrics-config=a,b=c'], /--metrics-config option format is <setting>=<value>\. Got a,b=c/],
+  [['--metrics-config=counter_latencies'], /--metrics-config option format is <setting>=<value>\. Got /],
+  [['--trace-config=level=SOME'], /Bad option: "--trace-config level=SOME"\.\ninvalid value for trace level option: SOME/],
+  [['--trace-config=mode=x'], /invalid value for trace mode option: x\. Available options are "triton" and "opentelemetry"/],
+  [['--trace-config=rate'], /No trace mode specified\. --trace-config option format is <trace mode>,<setting>=<value> or <setting>=<value>\. Got rate/],
+  [['--trace-config=triton,file'], /--trace-config option format is '<trace mode>,<setting>=<value>'\. Got triton,file/],
+  [['--cache-config=size=1'], /No cache specified\. --cache-config option format is/],
+  [['--cache-config=local,size=1', '--response-cache-byte-size=1'], /Incompatible flags --response-cache-byte-size and --cache-config/],
+  [['--rate-limit-resource=a'], /--rate-limit-resource option format is/],
+  [['--host-policy=a=b'], /--host-policy option format is/],
+  [['--grpc-use-ssl=true'], /TLS is not in this release/],
+])('R-54: %j together are refused', (args, text) => {
+  expect(() => resolve(...args)).toThrow(text)
+})
+
+test('a command line without a repository is refused', () => {
+  expect(() => resolveSettings(parseArguments([]))).toThrow('--model-repository must be specified')
+})
+
+test('defaults are those of the reference', () => {
+  const { settings, exitTimeoutSecs, exitOnError, warnings, inactive } = resolve()
+  expect({ exitTimeoutSecs, exitOnError, warnings, inactive }).toEqual({ exitTimeoutSecs: 30, exitOnError: true, warnings: [], inactive: [] })
+  expect(settings).toMatchObject({
+    id: 'triton',
+    strictReadiness: true,
+    httpInputBytesMax: 67108864,
+    allowClientShm: false,
+    http: { address: '0.0.0.0', port: 8000 },
+    grpc: { address: '0.0.0.0', port: 8001 },
+    metrics: { address: '0.0.0.0', port: 8002, cpu: true, intervalMs: 2000, pinnedPoolBytes: 268435456 },
+    metricsConfig: { counterLatencies: true, histogramLatencies: false, summaryLatencies: false },
+    repository: { mode: 'none', pollSecs: 0, autoComplete: true, loadThreads: 4, loadRetries: 0 },
+  })
+  expect(settings.metricsConfig.summaryQuantiles.map((q) => q.quantile)).toEqual([0.5, 0.9, 0.95, 0.99, 0.999])
+  expect(Object.keys(defaultOptions())).toHaveLength(TABLE.length)
+})
+
+test('R-14: the deprecated strictness switch works and says so', () => {
+  expect(resolve('--strict-model-config=true').settings.repository.autoComplete).toBe(false)
+  const both = resolve('--strict-model-config=false', '--disable-auto-complete-config')
+  expect(both.settings.repository.autoComplete).toBe(false)
+  expect(both.warnings).toEqual([
+    "Warning: '--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.",
+    "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of '--disable-auto-complete-config'!",
+  ])
+})
+
+test('accepted options that were given are named, once each', () => {
+  const { inactive } = resolve('--cache-config=local,size=1', '--cache-config=local,x=2', '--allow-sagemaker=true', '--id=a')
+  expect(inactive).toEqual(['cache-config', 'allow-sagemaker'])
+})
+
+test('restrictions carry their groups; gRPC keys get their prefix', () => {
+  const { settings } = resolve('--http-restricted-api=health,trace:k=v', '--grpc-restricted-protocol=inference:k=v')
+  expect(settings.http?.restrictions).toEqual([{ apis: ['health', 'trace'], key: 'k', value: 'v' }])
+  expect(settings.grpc?.restrictions).toEqual([{ apis: ['inference'], key: 'triton-grpc-protocol-k', value: 'v' }])
+})
+
+test('metrics listen where HTTP does unless told otherwise', () => {
+  expect(resolve('--http-address=127.0.0.1').settings.metrics?.address).toBe('127.0.0.1')
+  expect(resolve('--http-address=127.0.0.1', '--metrics-address=::1').settings.metrics?.address).toBe('::1')
+  expect(resolve('--allow-metrics=false').settings.metrics).toBeNull()
+})
+
+test.each([
+  [['--metrics-config=counter_latencies=false'], { counterLatencies: false }],
+  [['--metrics-config=summary_latencies=TRUE'], { summaryLatencies: false }],
+  [['--metrics-config=nonsense=true'], { counterLatencies: true }],
+  [['--metrics-config=summary_quantiles=0.1:0.0.1,0.7:0.01'], { summaryQuantiles: [{ quantile: 0.1, error: 0 }, { quantile: 0.7, error: 0.01 }] }],
+  [['--metrics-config=summary_quantiles="0.5:0.05"'], { summaryQuantiles: [{ quantile: 0.5, error: 0.05 }] }],
+])('O 1.1: %j', (args, expected) => {
+  expect(resolve(...args).settings.metricsConfig).toMatchObject(expected)
+})
+
+test('O 1.1: a quantile without an error is told and skipped; none left keeps the defaults', () => {
+  const { settings, warnings } = resolve('--metrics-config=summary_quantiles=0.5')
+  expect(warnings).toEqual(["Invalid option: [0.5]. No ':' delimiter found. Expected format is <quantile>:<error>"])
+  expect(settings.metricsConfig.summaryQuantiles).toHaveLength(5)
+})
+
+test('backend settings keep their order and backend', () => {
+  expect(resolve('--backend-config=a=1', '--backend-config=onnxruntime,b=2,c=3').settings.repository.backendConfig).toEqual([
+    { backend: null, key: 'a', value: '1' },
+    { backend: 'onnxruntime', key: 'b', value: '2,c=3' },
+  ])
+})
+
+test('O 3.1: trace settings from the command line; OFF beside another level does not switch off', () => {
+  const { settings, warnings } = resolve(
+    '--trace-config=level=TENSORS', '--trace-config=level=OFF', '--trace-config=level=timestamps',
+    '--trace-config=rate=7', '--trace-config=triton,file=/t', '--trace-rate=9', '--trace-count=3',
+  )
+  expect(settings.trace).toMatchObject({ levels: ['TIMESTAMPS', 'TENSORS'], rate: 7, count: 3, file: '/t', mode: 'triton' })
+  expect(warnings[0]).toBe("Warning: Overriding deprecated '--trace-rate' in favor of provided rate value in --trace-config!")
+})
