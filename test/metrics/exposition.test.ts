@@ -1,0 +1,219 @@
+import { Registry, Gauge, Histogram } from 'prom-client'
+import { expect, test } from 'vitest'
+import { formatNumber, renderFamilies } from '../../src/metrics/exposition.js'
+import { buildFamilies, type FamilyContext } from '../../src/metrics/families.js'
+import { HostSampler, parseCpuTimes, parseMemory } from '../../src/metrics/host.js'
+import { familiesOf } from '../../src/metrics/process.js'
+import { startMetricsServer } from '../../src/metrics/server.js'
+import type { Duration, Snapshot, VersionStatistics } from '../../src/native/contract.js'
+
+test.each([
+  [0, '0'],
+  [-0, '0'],
+  [1, '1'],
+  [268435456, '268435456'],
+  [9007199254740991, '9007199254740991'],
+  [1e16, '1e+16'],
+  [0.1, '0.1'],
+  [2.5, '2.5'],
+  [1 / 3, '0.3333333333333333'],
+  [0.0001, '0.0001'],
+  [0.00001, '1e-05'],
+  [1.5e-7, '1.5e-07'],
+  [-12.25, '-12.25'],
+  [Number.NaN, 'Nan'],
+  [Number.POSITIVE_INFINITY, '+Inf'],
+  [Number.NEGATIVE_INFINITY, '-Inf'],
+  [18446744073709551615n, '18446744073709551615'],
+])('O 1.3: %s prints as %s', (value, expected) => {
+  expect(formatNumber(value)).toBe(expected)
+})
+
+test('O 1.3: labels are sorted, le comes last, values are escaped, empty families print nothing', () => {
+  const text = renderFamilies([
+    { name: 'g', help: 'A gauge.', type: 'gauge', samples: [{ labels: { version: '1', model: 'a"\\\n', _tag: 't' }, value: 1 }] },
+    { name: 'empty', help: 'Nothing.', type: 'counter', samples: [] },
+    { name: 'c', help: 'Line\nfeed.', type: 'counter', samples: [{ suffix: '_bucket', labels: { z: '1' }, last: ['le', '+Inf'], value: 2n }] },
+  ])
+  expect(text).toBe(
+    '# HELP c Line\\nfeed.\n# TYPE c counter\nc_bucket{z="1",le="+Inf"} 2\n' +
+      '# HELP g A gauge.\n# TYPE g gauge\ng{_tag="t",model="a\\"\\\\\\n",version="1"} 1\n',
+  )
+})
+
+const took = (count: bigint, ns: bigint): Duration => ({ count, ns })
+
+const STATISTICS: VersionStatistics = {
+  name: 'm',
+  version: 1,
+  inferenceCount: 8n,
+  executionCount: 2n,
+  lastInferenceMs: 0n,
+  success: took(4n, 5_278_999n),
+  fail: took(3n, 1n),
+  queue: took(4n, 1_999n),
+  computeInput: took(4n, 12_000n),
+  computeInfer: took(4n, 22_000n),
+  computeOutput: took(4n, 13_000n),
+  failures: [1n, 0n, 2n, 0n],
+  pending: 6n,
+  cancelled: 0n,
+  firstResponse: null,
+  summaries: null,
+  custom: [],
+}
+
+const CONTEXT: FamilyContext = {
+  facts: () => ({ loadSeconds: 0.25, tags: {} }),
+  counterLatencies: true,
+  pinnedPoolBytes: 1024,
+  host: null,
+}
+
+function render(statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}): string {
+  const snapshot: Snapshot = {
+    versions: [{ ...STATISTICS, ...statistics }],
+    gauges: [{ name: 'nereid_slab_bytes', help: 'Bytes of slabs.', value: 7 }],
+  }
+  return renderFamilies(buildFamilies(snapshot, { ...CONTEXT, ...context }))
+}
+
+/** Sample lines only, those whose name begins with `prefix`. */
+function samples(text: string, prefix: string): string[] {
+  return text.split('\n').filter((line) => line.startsWith(prefix))
+}
+
+test('O 1.5: the families of a model, in the order of the reference', () => {
+  const text = render()
+  expect([...text.matchAll(/^# TYPE (\S+ \S+)$/gm)].map((m) => m[1])).toEqual([
+    'nv_inference_request_success counter',
+    'nv_inference_request_failure counter',
+    'nv_inference_count counter',
+    'nv_inference_exec_count counter',
+    'nv_inference_request_duration_us counter',
+    'nv_inference_queue_duration_us counter',
+    'nv_inference_compute_input_duration_us counter',
+    'nv_inference_compute_infer_duration_us counter',
+    'nv_inference_compute_output_duration_us counter',
+    'nereid_requests_cancelled_total counter',
+    'nv_inference_pending_request_count gauge',
+    'nv_model_load_duration_secs gauge',
+    'nv_pinned_memory_pool_total_bytes gauge',
+    'nv_pinned_memory_pool_used_bytes gauge',
+    'nereid_slab_bytes gauge',
+  ])
+})
+
+test('O 1.5: values are where the reference has them', () => {
+  expect(samples(render(), 'nv_')).toEqual([
+    'nv_inference_request_success{model="m",version="1"} 4',
+    'nv_inference_request_failure{model="m",reason="REJECTED",version="1"} 1',
+    'nv_inference_request_failure{model="m",reason="CANCELED",version="1"} 0',
+    'nv_inference_request_failure{model="m",reason="BACKEND",version="1"} 2',
+    'nv_inference_request_failure{model="m",reason="OTHER",version="1"} 0',
+    'nv_inference_count{model="m",version="1"} 8',
+    'nv_inference_exec_count{model="m",version="1"} 2',
+    'nv_inference_request_duration_us{model="m",version="1"} 5278',
+    'nv_inference_queue_duration_us{model="m",version="1"} 1',
+    'nv_inference_compute_input_duration_us{model="m",version="1"} 12',
+    'nv_inference_compute_infer_duration_us{model="m",version="1"} 22',
+    'nv_inference_compute_output_duration_us{model="m",version="1"} 13',
+    'nv_inference_pending_request_count{model="m",version="1"} 6',
+    'nv_model_load_duration_secs{model="m",version="1"} 0.25',
+    'nv_pinned_memory_pool_total_bytes 1024',
+    'nv_pinned_memory_pool_used_bytes 0',
+  ])
+})
+
+test('O 1.8: a family that is off is not named anywhere', () => {
+  const text = render({}, { counterLatencies: false })
+  for (const name of ['duration_us', 'histogram', 'summary', 'nv_cache', 'namespace=', 'nv_cpu']) expect(text).not.toContain(name)
+  expect(text).toContain('nv_inference_count')
+})
+
+test('O 1.6: bucket bounds -1, 0, 1, 2.5 give exactly five cumulative bucket lines after count and sum', () => {
+  const text = render({ firstResponse: { bounds: [-1, 0, 1, 2.5], counts: [0n, 1n, 1n, 0n, 1n], sumMs: 412 } })
+  const name = 'nv_inference_first_response_histogram_ms'
+  expect(samples(text, name)).toEqual([
+    `${name}_count{model="m",version="1"} 3`,
+    `${name}_sum{model="m",version="1"} 412`,
+    `${name}_bucket{model="m",version="1",le="-1"} 0`,
+    `${name}_bucket{model="m",version="1",le="0"} 1`,
+    `${name}_bucket{model="m",version="1",le="1"} 2`,
+    `${name}_bucket{model="m",version="1",le="2.5"} 2`,
+    `${name}_bucket{model="m",version="1",le="+Inf"} 3`,
+  ])
+})
+
+test('O 1.3: a summary prints count, sum, then quantiles; an empty window is Nan', () => {
+  const values = [{ quantile: 0.5, value: Number.NaN }, { quantile: 0.999, value: 12 }]
+  const text = render({ summaries: [{ family: 'queue', values, count: 2n, sumUs: 15 }] })
+  expect(samples(text, 'nv_inference_queue_summary_us')).toEqual([
+    'nv_inference_queue_summary_us_count{model="m",version="1"} 2',
+    'nv_inference_queue_summary_us_sum{model="m",version="1"} 15',
+    'nv_inference_queue_summary_us{model="m",version="1",quantile="0.5"} Nan',
+    'nv_inference_queue_summary_us{model="m",version="1",quantile="0.999"} 12',
+  ])
+})
+
+test('O 1.4: metric tags become labels with an underscore in front', () => {
+  const text = render({}, { facts: () => ({ loadSeconds: 1, tags: { team: 'vision' } }) })
+  expect(text).toContain('nv_inference_count{_team="vision",model="m",version="1"} 8')
+})
+
+test('O 1.5: counters a backend keeps stand among the counters', () => {
+  const text = render({ custom: [{ name: 'input_byte_size_counter', help: 'Bytes of inputs.', value: 9 }] })
+  expect(text).toContain('# TYPE input_byte_size_counter counter\ninput_byte_size_counter{model="m",version="1"} 9\n')
+})
+
+test('O 1.5: CPU families come from /proc with the definitions of the reference', () => {
+  expect(parseCpuTimes('cpu  10 1 5 80 4 2 1 3 7 0\ncpu0 1 1 1 1\n')).toEqual({ busy: 22, total: 106 })
+  expect(parseMemory('MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    400 kB\n')).toEqual({ totalBytes: 1024000, usedBytes: 614400 })
+  expect(parseCpuTimes('nothing')).toBeNull()
+  const text = render({}, { host: { utilization: 0.5, memoryTotalBytes: 100, memoryUsedBytes: 60 } })
+  expect(samples(text, 'nv_cpu')).toEqual(['nv_cpu_utilization 0.5', 'nv_cpu_memory_total_bytes 100', 'nv_cpu_memory_used_bytes 60'])
+})
+
+test.skipIf(process.platform !== 'linux')('the host is sampled at most every half interval', () => {
+  const sampler = new HostSampler(1000, 0)
+  const first = sampler.sample(100)
+  expect(first?.memoryTotalBytes).toBeGreaterThan(0)
+  expect(sampler.sample(599)).toBe(first)
+  expect(sampler.sample(601)).not.toBe(first)
+})
+
+test('a prom-client registry renders by the same rules', async () => {
+  const registry = new Registry()
+  new Gauge({ name: 'g', help: 'A gauge.', labelNames: ['b', 'a'], registers: [registry] }).set({ b: '2', a: '1' }, 0.5)
+  new Histogram({ name: 'h', help: 'A histogram.', buckets: [1], registers: [registry] }).observe(2)
+  expect(renderFamilies(await familiesOf(registry))).toBe(
+    '# HELP g A gauge.\n# TYPE g gauge\ng{a="1",b="2"} 0.5\n' +
+      '# HELP h A histogram.\n# TYPE h histogram\nh_bucket{le="1"} 0\nh_bucket{le="+Inf"} 1\nh_sum 2\nh_count 1\n',
+  )
+})
+
+test('O 1.2: only GET /metrics has a text; other paths are empty, other methods refused', async () => {
+  const server = await startMetricsServer('127.0.0.1', 0, async () => 'x 1\n')
+  const ask = async (path: string, method = 'GET'): Promise<[number, string, string | null]> => {
+    const response = await fetch(`http://127.0.0.1:${server.port}${path}`, { method })
+    return [response.status, await response.text(), response.headers.get('content-type')]
+  }
+  const type = 'text/plain; charset=utf-8'
+  expect(await ask('/metrics')).toEqual([200, 'x 1\n', type])
+  expect(await ask('/metrics/?a=b')).toEqual([200, 'x 1\n', type])
+  expect(await ask('/nope')).toEqual([200, '', type])
+  expect(await ask('/')).toEqual([200, '', type])
+  expect(await ask('/metrics', 'POST')).toEqual([405, '{"error":"Method Not Allowed"}', 'text/plain'])
+  expect(await ask('/nope', 'PUT')).toEqual([405, '{"error":"Method Not Allowed"}', 'text/plain'])
+  await expect(startMetricsServer('127.0.0.1', server.port, async () => '')).rejects.toMatchObject({
+    code: 'UNAVAILABLE',
+    message: `Socket '127.0.0.1:${server.port}' already in use `,
+  })
+  await server.close()
+})
+
+test('O 1.2: a render that fails is a 500, and the server goes on', async () => {
+  const server = await startMetricsServer('127.0.0.1', 0, () => Promise.reject(new Error('no core')))
+  for (let i = 0; i < 2; i += 1) expect((await fetch(`http://127.0.0.1:${server.port}/metrics`)).status).toBe(500)
+  await server.close()
+})

@@ -1,0 +1,267 @@
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
+import { readLoadParameters } from '../../src/api/control.js'
+import { parsePbtxt, type Log } from '../../src/config/index.js'
+import { asServerError } from '../../src/native/errors.js'
+import { KeyedLock, Limit } from '../../src/repository/limit.js'
+import { writeOverride } from '../../src/repository/override.js'
+import { requireSafeName } from '../../src/repository/repository.js'
+import { findModel, findModels, openRepositories } from '../../src/repository/scan.js'
+import { settingsOf } from '../../src/repository/settings.js'
+import { latestChange } from '../../src/repository/stamp.js'
+import { VersionStates } from '../../src/repository/states.js'
+import { refuseUnsupported } from '../../src/repository/unsupported.js'
+import { findVersions } from '../../src/repository/versions.js'
+
+const ROOT = mkdtempSync(join(tmpdir(), 'nereid-repository-'))
+afterAll(() => rmSync(ROOT, { recursive: true }))
+let next = 0
+
+/** A directory with these files (path → text); a path that ends in `/` is a directory. */
+function tree(files: Record<string, string> = {}): string {
+  next += 1
+  const root = join(ROOT, String(next))
+  mkdirSync(root)
+  for (const [path, text] of Object.entries(files)) {
+    const full = join(root, path)
+    if (path.endsWith('/')) mkdirSync(full, { recursive: true })
+    else {
+      mkdirSync(dirname(full), { recursive: true })
+      writeFileSync(full, text)
+    }
+  }
+  return root
+}
+
+function lines(): { log: Log; seen: string[] } {
+  const seen: string[] = []
+  return { log: (level, message) => void seen.push(`${level} ${message}`), seen }
+}
+
+/** `CODE text` of what `task` throws. */
+function failure(task: () => unknown): string {
+  try {
+    task()
+  } catch (error) {
+    const { code, message } = asServerError(error)
+    return `${code} ${message}`
+  }
+  return 'no failure'
+}
+
+test('R-01: each subdirectory is one model, links included; files and dot names are not', () => {
+  const root = tree({ 'b/1/': '', 'a/': '', 'loose.txt': 'x', '.git/x': '' })
+  symlinkSync(join(root, 'a'), join(root, 'linked'))
+  symlinkSync(join(root, 'loose.txt'), join(root, 'linkedfile'))
+  symlinkSync(join(root, 'nowhere'), join(root, 'dangling'))
+  expect([...findModels([root], lines().log).keys()]).toEqual(['a', 'b', 'linked'])
+})
+
+test('R-02: a repository path that is missing or no directory is refused', () => {
+  const root = tree({ file: '' })
+  expect(failure(() => openRepositories([join(root, 'nope')]))).toBe(`INTERNAL failed to stat file ${join(root, 'nope')}`)
+  expect(failure(() => openRepositories([join(root, 'file')]))).toBe('INVALID_ARG repository path is not a valid directory')
+})
+
+test('R-39: repositories are taken once each, in byte-wise order; a name in two of them is seen as two', () => {
+  const [one, two] = [tree({ 'm/': '', 'x/': '' }), tree({ 'm/': '' })]
+  expect(openRepositories([two, one, `${one}/`, two])).toEqual([one, two].sort())
+  expect(findModels([one, two], lines().log)).toEqual(new Map([['m', [join(one, 'm'), join(two, 'm')]], ['x', [join(one, 'x')]]]))
+  expect(findModel([one, two], 'm')).toHaveLength(2)
+  expect(findModel([one, two], 'nope')).toEqual([])
+})
+
+test('R-04, R-05: which directories are versions', () => {
+  const model = tree({
+    '1/': '', '10/': '', '2/': '', '0/': '', '01/': '', 'v1/': '', '3abc/': '', '-1/': '', 'warmup/': '', 'initial_state/': '', 'configs/': '', '4': 'file',
+    '99999999999999999999/': '',
+  })
+  const { log, seen } = lines()
+  expect([...findVersions(model, log)]).toEqual([0, 1, 2, 10].map((v) => [v, join(model, String(v))]))
+  expect(seen.sort()).toEqual([
+    "warning ignore version directory '-1' which fails to convert to integral number",
+    "warning ignore version directory '01' which contains leading zeros in its directory name",
+    "warning ignore version directory '3abc' which fails to convert to integral number",
+    "warning ignore version directory '99999999999999999999' which fails to convert to integral number",
+    "warning ignore version directory 'v1' which fails to convert to integral number",
+  ])
+})
+
+test('R-23: the latest change sees nested files, replaced and removed ones', async () => {
+  const model = tree({ '1/model.onnx': 'a', 'config.pbtxt': '' })
+  const past = new Date(2001, 1, 1)
+  const pause = (): Promise<void> => new Promise((done) => setTimeout(done, 15))
+  const first = latestChange(model)
+  expect(latestChange(model)).toBe(first)
+  await pause()
+  writeFileSync(join(model, '1/extra'), 'b')
+  const second = latestChange(model)
+  expect(second).toBeGreaterThan(first)
+  await pause()
+  // An older file moved into place: mtime in the past, ctime now.
+  writeFileSync(join(model, 'old'), 'c')
+  utimesSync(join(model, 'old'), past, past)
+  renameSync(join(model, 'old'), join(model, '1/model.onnx'))
+  const third = latestChange(model)
+  expect(third).toBeGreaterThan(second)
+  await pause()
+  rmSync(join(model, '1'), { recursive: true })
+  expect(latestChange(model)).toBeGreaterThan(third)
+  expect(latestChange(join(model, 'gone'))).toBe(0n)
+})
+
+test('a loop of links ends', () => {
+  const model = tree({ '1/': '' })
+  symlinkSync(model, join(model, '1/loop'))
+  expect(latestChange(model)).toBeGreaterThan(0n)
+})
+
+test('R-35: an override directory holds exactly the given files', () => {
+  const directory = writeOverride(new Map([['1/model.onnx', Buffer.from('x')], ['labels.txt', Buffer.from('y')]]))
+  expect(readFileSync(join(directory, '1/model.onnx'), 'utf8')).toBe('x')
+  expect(readFileSync(join(directory, 'labels.txt'), 'utf8')).toBe('y')
+  rmSync(directory, { recursive: true })
+})
+
+test.each([['../x'], ['1/../../x'], ['..'], ['.'], ['']])('R-35: file:%s is refused and leaves nothing behind', (name) => {
+  const escaped = join(tmpdir(), 'x')
+  const before = existsSync(escaped)
+  expect(failure(() => writeOverride(new Map([[name, Buffer.from('x')]])))).toMatch(
+    /^INVALID_ARG Invalid file parameter 'file:.*' with normalized path '.*' must stay within model directory\.$/,
+  )
+  expect(existsSync(escaped)).toBe(before)
+})
+
+test('R-35: an absolute path lands inside the directory', () => {
+  const directory = writeOverride(new Map([['/1/m', Buffer.from('x')]]))
+  expect(readFileSync(join(directory, '1/m'), 'utf8')).toBe('x')
+  rmSync(directory, { recursive: true })
+})
+
+test.each([[['1', '1/m']], [['1/m', '1']]])('R-35: %j collide', (names) => {
+  const files = new Map(names.map((name) => [name, Buffer.from('x')]))
+  expect(failure(() => writeOverride(files))).toMatch(/directory has been created as a file$/)
+})
+
+test.each([
+  ['', 'Model name cannot be empty. Please enter a valid name to deploy.'],
+  ['  ', 'Model name cannot be empty. Please enter a valid name to deploy.'],
+  ['..', "invalid model name '..', model name must not contain path traversal characters"],
+  ['a/b', "invalid model name 'a/b', model name must not contain path traversal characters"],
+  ['../x', "invalid model name '../x', model name must not contain path traversal characters"],
+])('R-26: the name %j is refused', (name, text) => {
+  expect(failure(() => requireSafeName(name))).toBe(`INVALID_ARG ${text}`)
+})
+
+test.each(['a', 'dots.in.name', 'name with space', 'percent%20name', '.hidden'])('R-26: the name %j is fine', (name) => {
+  expect(() => requireSafeName(name)).not.toThrow()
+})
+
+test('R-38: rows of the index', () => {
+  const states = new VersionStates()
+  states.begin('b', 2, 'READY')
+  states.begin('b', 1, 'UNAVAILABLE', 'unloaded')
+  states.begin('gone', 1, 'READY')
+  const found = new Map([['dup', ['/1/dup', '/2/dup']], ['b', ['/1/b']], ['never', ['/1/never']], ['empty', ['/1/empty']]])
+  const attempted = new Set(['b', 'empty'])
+  const duplicate = { name: 'dup', state: 'UNAVAILABLE', reason: 'model appears in two or more repositories' }
+  const ready = { name: 'b', version: '2', state: 'READY' }
+  expect(states.index(found, attempted, false)).toEqual([
+    { name: 'b', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' }, ready, duplicate, { name: 'never' },
+  ])
+  expect(states.index(found, attempted, true)).toEqual([ready, duplicate])
+  expect(JSON.stringify(states.index(new Map([['b', ['/1/b']]]), attempted, false)[0])).toBe(
+    '{"name":"b","version":"1","state":"UNAVAILABLE","reason":"unloaded"}',
+  )
+})
+
+test('R-30: the end of an earlier life does not overwrite the state of a version loaded again', () => {
+  const states = new VersionStates()
+  const leaving = states.begin('m', 1, 'UNLOADING')
+  states.begin('m', 1, 'READY')
+  leaving.state = 'UNAVAILABLE'
+  expect(states.get('m', 1)?.state).toBe('READY')
+})
+
+test('R-27: changes of one model wait for each other, those of another do not; a failure does not block', async () => {
+  const lock = new KeyedLock()
+  const order: string[] = []
+  let release = (): void => {}
+  const held = new Promise<void>((done) => (release = done))
+  const first = lock.run('a', async () => {
+    await held
+    order.push('a1')
+    throw new Error('failed')
+  })
+  const second = lock.run('a', async () => void order.push('a2'))
+  await lock.run('b', async () => void order.push('b'))
+  release()
+  await expect(first).rejects.toThrow('failed')
+  await second
+  expect(order).toEqual(['b', 'a1', 'a2'])
+})
+
+test('no more than the limit runs at the same time, and all of them run', async () => {
+  const limit = new Limit(2)
+  let running = 0
+  let most = 0
+  const results = await Promise.allSettled(
+    Array.from({ length: 7 }, (_, i) =>
+      limit.run(async () => {
+        running += 1
+        most = Math.max(most, running)
+        await new Promise((done) => setImmediate(done))
+        running -= 1
+        if (i === 3) throw new Error('one fails')
+        return i
+      }),
+    ),
+  )
+  expect(most).toBe(2)
+  expect(results.filter((r) => r.status === 'fulfilled')).toHaveLength(6)
+})
+
+test('settings of a backend: its own win over global ones, later over earlier', () => {
+  const backendConfig = [
+    { backend: 'onnxruntime', key: 'a', value: '1' },
+    { backend: null, key: 'a', value: '2' },
+    { backend: null, key: 'b', value: '3' },
+    { backend: null, key: 'b', value: '4' },
+    { backend: 'python', key: 'c', value: '5' },
+  ]
+  const settings = { backendConfig } as Parameters<typeof settingsOf>[0]
+  expect(settingsOf(settings, 'onnxruntime')).toEqual([{ key: 'a', value: '1' }, { key: 'b', value: '4' }])
+})
+
+test.each([
+  ['name: "m" platform: "ensemble" ensemble_scheduling { }', 'ensemble scheduling'],
+  ['name: "m" sequence_batching { }', 'sequence batching'],
+  ['name: "m" model_repository_agents { agents [ { name: "checksum" } ] }', 'model repository agents'],
+])('%s is refused, not served without it', (text, feature) => {
+  expect(failure(() => refuseUnsupported(parsePbtxt(text, 'config.pbtxt')))).toBe(
+    `UNSUPPORTED model 'm' uses ${feature}, which this release does not support`,
+  )
+})
+
+test('a plain model with dynamic batching is not refused', () => {
+  expect(() => refuseUnsupported(parsePbtxt('name: "m" dynamic_batching { }', 'config.pbtxt'))).not.toThrow()
+})
+
+test('R-34, R-35: load parameters', () => {
+  const { config, files } = readLoadParameters({ config: '{}', 'file:1/m': Buffer.from('abc').toString('base64') }, 'http')
+  expect(config).toBe('{}')
+  expect([...files].map(([path, bytes]) => [path, Buffer.from(bytes).toString()])).toEqual([['1/m', 'abc']])
+  expect(readLoadParameters(undefined, 'http')).toEqual({ config: null, files: new Map() })
+})
+
+test.each<[unknown, string]>([
+  [{ config: 1 }, 'INTERNAL attempt to access JSON non-string as string'],
+  ['x', 'INTERNAL attempt to get members for non-object'],
+  [{ zz: '1' }, 'INTERNAL unexpected error on creating Triton parameter'],
+  [{ 'file:1/m': '!!!' }, "INVALID_ARG load parameter 'file:1/m' is not valid base64"],
+  [{ 'file:1/m': 'abc def=' }, "INVALID_ARG load parameter 'file:1/m' is not valid base64"],
+])('R-36: load parameters %j are refused', (parameters, expected) => {
+  expect(failure(() => readLoadParameters(parameters, 'http'))).toBe(expected)
+})
