@@ -1,1 +1,51 @@
-//! ONNX Runtime behind the backend trait.
+//! Serves ONNX models with ONNX Runtime, found at run time.
+//!
+//! One session per model version, shared by its instances (`Run` is thread-safe): another instance costs no memory. All
+//! sessions share one pool of threads that sleep when idle, unless a model asks for its own counts.
+//!
+//! Does not complete configurations (TypeScript does, from `Opened::io`) and runs on the CPU only.
+//! `unsafe` is confined to `ffi`.
+//!
+//! Invariant: nothing the runtime reads or writes during a run is freed or moved before the run returns.
+
+mod batch_input;
+mod check;
+mod ffi;
+mod inputs;
+mod model;
+mod open;
+mod options;
+mod outputs;
+
+use backend::{Backend, OpenSpec, Opened};
+use std::path::PathBuf;
+use tensor::Result;
+
+/// Backend `onnxruntime`.
+pub struct OnnxBackend {
+    library: Option<PathBuf>,
+}
+
+impl OnnxBackend {
+    /// A backend over the shared library at `library`. Nothing is loaded before the first model; without a library only
+    /// models fail to load, with UNAVAILABLE.
+    pub fn new(library: Option<PathBuf>) -> Self {
+        Self { library }
+    }
+}
+
+impl Backend for OnnxBackend {
+    fn name(&self) -> &'static str {
+        "onnxruntime"
+    }
+
+    fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        Ok(Box::new(open::open(self.library.as_deref(), spec)?))
+    }
+}
+
+/// The bare runtime, for measuring what this crate adds to it. Not part of the interface.
+#[doc(hidden)]
+pub mod bench {
+    pub use crate::ffi::bench_bare_run;
+}

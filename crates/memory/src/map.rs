@@ -10,6 +10,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 
 const DIRECTORY: &std::ffi::CStr = c"/dev/shm";
@@ -36,6 +37,7 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     guard: Guard,
+    object: (u64, u64),
 }
 
 // SAFETY: the mapping is plain memory without an owning thread; its users treat the contents as volatile plain bytes.
@@ -76,7 +78,7 @@ impl Mapping {
         let base =
             NonNull::new(base.cast::<u8>()).ok_or_else(|| MapError::Map(io::Error::from_raw_os_error(libc::EINVAL)))?;
         guard.protect(base.as_ptr() as usize, len);
-        Ok(Self { base, len, guard })
+        Ok(Self { base, len, guard, object: (meta.dev(), meta.ino()) })
     }
 
     /// First byte.
@@ -88,6 +90,11 @@ impl Mapping {
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         // SAFETY: clamped to one past the end of the mapping, so the result stays inside it.
         unsafe { self.base.as_ptr().add(offset.min(self.len)) }
+    }
+
+    /// Device and inode of the file behind it.
+    pub(crate) fn object(&self) -> (u64, u64) {
+        self.object
     }
 
     /// False once a page of it was found missing.

@@ -240,6 +240,10 @@ unsafe impl RegionSlice for Window {
     fn region_name(&self) -> &str {
         &self.region.status.name
     }
+    fn extent(&self) -> Option<(u64, u64, u64)> {
+        let (device, inode) = self.region.mapping.object();
+        Some((device, inode, self.region.status.offset.saturating_add(self.start as u64)))
+    }
 }
 
 impl Drop for Window {
@@ -364,6 +368,12 @@ mod tests {
         assert_eq!((Data::Region(window.clone()).as_slice(), window.region_name()), (&b"bcd"[..], "n"));
         assert_eq!(r.resolve("n", 0, 128).expect("all of it").len(), 128);
         assert!(r.resolve("n", 5, 0).expect("an empty window").is_empty());
+        r.register("whole", &shm.0, 0, 8192).expect("fits");
+        assert_eq!(
+            r.resolve("whole", 4097, 3).expect("inside").extent(),
+            window.extent(),
+            "the same bytes by another name"
+        );
     }
 
     #[test]

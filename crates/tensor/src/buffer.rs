@@ -24,6 +24,11 @@ pub unsafe trait RegionSlice: Send + Sync {
     fn is_intact(&self) -> bool;
     /// Name the region was registered under, for error texts.
     fn region_name(&self) -> &str;
+    /// Where the window lies in the object behind it: (device, inode, first byte). One object may be registered under several
+    /// names, so addresses do not tell whether two windows overlap. `None` = unknown, assume they do.
+    fn extent(&self) -> Option<(u64, u64, u64)> {
+        None
+    }
 }
 
 /// A counted, pinned window into a region.

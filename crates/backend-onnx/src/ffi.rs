@@ -1,0 +1,728 @@
+//! The C interface of ONNX Runtime behind types that cannot be misused: values borrow the memory they look at, every handle is
+//! released once, every status is read.
+//!
+//! Goes to the function table directly instead of through the `ort` crate's sessions, which want `&mut self` to run and
+//! allocate names and hash maps on every call. `ort` still finds, loads and checks the library and owns the environment.
+
+#![allow(unsafe_code)] // every call into the library
+
+use bytes::Bytes;
+use memory::SlabPool;
+use ort::AsPointer;
+use ort::environment::{Environment, GlobalThreadPoolOptions};
+use ort::sys;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::collections::HashSet;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::marker::PhantomData;
+use std::path::Path;
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::Arc;
+use tensor::{Data, DataType, Error, RegionRef, Result, Shape};
+
+/// The loaded library and the one environment of the process.
+pub(crate) struct Runtime {
+    api: &'static sys::OrtApi,
+    env: Arc<Environment>,
+    cpu: NonNull<sys::OrtMemoryInfo>,
+    allocator: NonNull<sys::OrtAllocator>,
+}
+
+// SAFETY: environment, memory info and default allocator are documented as thread-safe; none is ever released.
+unsafe impl Send for Runtime {}
+// SAFETY: as above.
+unsafe impl Sync for Runtime {}
+
+/// Threads of the pool all sessions share; fixed when the first model is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PoolThreads {
+    /// Within an operator; 0 = the cores we may use.
+    pub(crate) intra: usize,
+    /// Between operators; 0 = one, which needs no thread.
+    pub(crate) inter: usize,
+}
+
+impl Runtime {
+    /// The runtime, loaded by the first caller; later paths and thread counts have no effect.
+    pub(crate) fn get(library: &Path, threads: PoolThreads) -> Result<&'static Self> {
+        static RUNTIME: Mutex<Option<&'static Runtime>> = Mutex::new(None);
+        let mut slot = RUNTIME.lock();
+        if let Some(runtime) = *slot {
+            return Ok(runtime);
+        }
+        let unusable = |e: &dyn std::fmt::Display| {
+            Error::unavailable(format!("unable to use ONNX Runtime at '{}': {e}", library.display()))
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let builder = ort::init_from(library).map_err(|e| unusable(&e))?;
+        let pool = GlobalThreadPoolOptions::default()
+            .with_intra_threads(if threads.intra == 0 { cores } else { threads.intra })
+            .and_then(|p| p.with_inter_threads(threads.inter.max(1)))
+            // A spinning thread takes a core from the reactors.
+            .and_then(|p| p.with_spin_control(false))
+            .map_err(|e| unusable(&e))?;
+        builder.with_name("nereid").with_telemetry(false).with_global_thread_pool(pool).commit();
+        let env = Environment::current().map_err(|e| unusable(&e))?;
+        // Failures reach us as statuses; the library's own lines would repeat client-made text on stderr.
+        env.set_log_level(ort::logging::LogLevel::Fatal);
+        let api = ort::api();
+        let (mut cpu, mut allocator) = (null_mut(), null_mut());
+        // SAFETY: out pointers are valid; handles are checked below.
+        unsafe {
+            check(
+                api,
+                (api.CreateCpuMemoryInfo)(
+                    sys::OrtAllocatorType::OrtDeviceAllocator,
+                    sys::OrtMemType::OrtMemTypeDefault,
+                    &raw mut cpu,
+                ),
+            )?;
+            check(api, (api.GetAllocatorWithDefaultOptions)(&raw mut allocator))?;
+        }
+        let runtime: &'static Self =
+            Box::leak(Box::new(Self { api, env, cpu: non_null(cpu)?, allocator: non_null(allocator)? }));
+        *slot = Some(runtime);
+        Ok(runtime)
+    }
+}
+
+fn non_null<T>(p: *mut T) -> Result<NonNull<T>> {
+    NonNull::new(p).ok_or_else(|| Error::internal("onnx runtime returned no object and no error"))
+}
+
+/// Turns a status into our error, with Triton's text, and frees it.
+fn check(api: &sys::OrtApi, status: sys::OrtStatusPtr) -> Result<()> {
+    if status.0.is_null() { Ok(()) } else { Err(failure(api, status)) }
+}
+
+#[cold]
+fn failure(api: &sys::OrtApi, status: sys::OrtStatusPtr) -> Error {
+    // SAFETY: a non-null status owned by us: read, copied, released once. The code is fetched as the integer it is: newer
+    // libraries have codes the bindings' enum lacks, and such an enum value would be undefined behaviour.
+    unsafe {
+        let code: unsafe extern "system" fn(*const sys::OrtStatus) -> c_int = std::mem::transmute(api.GetErrorCode);
+        let code = code(status.0);
+        let text = CStr::from_ptr((api.GetErrorMessage)(status.0)).to_string_lossy().into_owned();
+        (api.ReleaseStatus)(status.0);
+        Error::internal(format!("onnx runtime error {code}: {text}"))
+    }
+}
+
+/// A name the runtime may keep: NUL-terminated and never freed.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct CName(*const c_char);
+
+// SAFETY: points to immutable memory that is never freed.
+unsafe impl Send for CName {}
+// SAFETY: as above.
+unsafe impl Sync for CName {}
+
+impl CName {
+    /// One copy per distinct name in the process, kept for ever: models share most of theirs, and come and go.
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        static NAMES: Mutex<Option<HashSet<&'static CStr>>> = Mutex::new(None);
+        let name = c_string(name)?;
+        let mut names = NAMES.lock();
+        let names = names.get_or_insert_default();
+        if let Some(known) = names.get(name.as_c_str()) {
+            return Ok(Self(known.as_ptr()));
+        }
+        let kept: &'static CStr = Box::leak(name.into_boxed_c_str());
+        names.insert(kept);
+        Ok(Self(kept.as_ptr()))
+    }
+}
+
+fn c_string(text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| Error::invalid(format!("'{}' contains a NUL character", text.escape_default())))
+}
+
+/// How a session is to be made.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(crate) struct SessionOptions {
+    /// 0 off, 1 basic, 2 extended, 99 all.
+    pub(crate) graph_level: GraphLevel,
+    /// Own thread counts; `None` = the shared pool.
+    pub(crate) threads: Option<(i32, i32)>,
+    pub(crate) parallel: bool,
+    pub(crate) arena: Option<bool>,
+    pub(crate) pattern: Option<bool>,
+    pub(crate) entries: Vec<(String, String)>,
+    pub(crate) op_libraries: Vec<String>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub(crate) enum GraphLevel {
+    Off,
+    Basic,
+    Extended,
+    #[default]
+    All,
+}
+
+/// A handle released when dropped.
+macro_rules! handle {
+    ($name:ident, $sys:ident, $release:ident) => {
+        struct $name(NonNull<sys::$sys>, &'static sys::OrtApi);
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: made by the library, owned by this value alone, released once.
+                unsafe { (self.1.$release)(self.0.as_ptr()) }
+            }
+        }
+    };
+}
+handle!(RawOptions, OrtSessionOptions, ReleaseSessionOptions);
+handle!(TypeInfo, OrtTypeInfo, ReleaseTypeInfo);
+handle!(ShapeInfo, OrtTensorTypeAndShapeInfo, ReleaseTensorTypeAndShapeInfo);
+handle!(RawSession, OrtSession, ReleaseSession);
+handle!(RawRunOptions, OrtRunOptions, ReleaseRunOptions);
+
+/// A loaded model. `run` may be called from any number of threads.
+pub(crate) struct Session {
+    raw: RawSession,
+    runtime: &'static Runtime,
+}
+
+// SAFETY: OrtSession is documented as safe to use from several threads at once, Run included.
+unsafe impl Send for Session {}
+// SAFETY: as above.
+unsafe impl Sync for Session {}
+
+/// Outputs of a run, in the order of their names.
+pub(crate) type Outputs<'a> = SmallVec<[Option<Value<'a>>; 4]>;
+
+/// What the graph says about one input, output or overridable initialiser.
+#[derive(Debug, Clone)]
+pub(crate) struct GraphTensor {
+    pub(crate) name: String,
+    /// `None`: not a tensor, or an element type the protocol cannot carry.
+    pub(crate) datatype: Option<DataType>,
+    /// -1 = symbolic.
+    pub(crate) shape: Shape,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Side {
+    Input,
+    Output,
+    Initializer,
+}
+
+impl Session {
+    /// Loads a model from its file, so that external data next to it are found.
+    pub(crate) fn load(runtime: &'static Runtime, path: &Path, options: &SessionOptions) -> Result<Self> {
+        let api = runtime.api;
+        let path = c_string(&path.to_string_lossy())?;
+        let raw_options = options.build(runtime)?;
+        let mut session = null_mut();
+        // SAFETY: environment and options are live handles, the path is NUL-terminated.
+        unsafe {
+            check(api, (api.CreateSession)(runtime.env.ptr(), path.as_ptr(), raw_options.0.as_ptr(), &raw mut session))?
+        };
+        Ok(Self { raw: RawSession(non_null(session)?, api), runtime })
+    }
+
+    /// Every tensor of one side of the graph, in graph order.
+    pub(crate) fn tensors(&self, side: Side) -> Result<Vec<GraphTensor>> {
+        let api = self.runtime.api;
+        let (count, type_info, name) = match side {
+            Side::Input => (api.SessionGetInputCount, api.SessionGetInputTypeInfo, api.SessionGetInputName),
+            Side::Output => (api.SessionGetOutputCount, api.SessionGetOutputTypeInfo, api.SessionGetOutputName),
+            Side::Initializer => (
+                api.SessionGetOverridableInitializerCount,
+                api.SessionGetOverridableInitializerTypeInfo,
+                api.SessionGetOverridableInitializerName,
+            ),
+        };
+        let session = self.raw.0.as_ptr();
+        let mut n = 0;
+        // SAFETY: a live session and a valid out pointer.
+        unsafe { check(api, count(session, &raw mut n))? };
+        (0..n)
+            .map(|i| {
+                let (mut text, mut info) = (null_mut(), null_mut());
+                // SAFETY: `i` is below the count; the text is NUL-terminated, copied, and freed with the allocator it came
+                // from; the type info is owned by its handle.
+                unsafe {
+                    check(api, name(session, i, self.runtime.allocator.as_ptr(), &raw mut text))?;
+                    let owned = CStr::from_ptr(text).to_string_lossy().into_owned();
+                    check(api, (api.AllocatorFree)(self.runtime.allocator.as_ptr(), text.cast()))?;
+                    check(api, type_info(session, i, &raw mut info))?;
+                    let info = TypeInfo(non_null(info)?, api);
+                    let mut tensor = null();
+                    check(api, (api.CastTypeInfoToTensorInfo)(info.0.as_ptr(), &raw mut tensor))?;
+                    // Null for sequences, maps and optionals.
+                    if tensor.is_null() {
+                        return Ok(GraphTensor { name: owned, datatype: None, shape: Shape::new() });
+                    }
+                    let (datatype, shape) = describe(api, tensor)?;
+                    Ok(GraphTensor { name: owned, datatype, shape })
+                }
+            })
+            .collect()
+    }
+
+    /// Runs the model. `outputs` that are values are written in place; the others are allocated by the runtime and returned,
+    /// with `None` in the places of the former.
+    pub(crate) fn run<'i: 'o, 'o>(
+        &self,
+        options: &RunOptions,
+        input_names: &[CName],
+        inputs: &[Value<'i>],
+        output_names: &[CName],
+        mut outputs: Outputs<'o>,
+    ) -> Result<Outputs<'i>> {
+        let ours: SmallVec<[bool; 4]> = outputs.iter().map(Option::is_some).collect();
+        self.run_raw(options, input_names, inputs, output_names, &mut outputs)?;
+        // What the runtime allocated is its own, or an input's when the graph hands one through; it never borrows from the
+        // memory of another output, so only `'i` binds it.
+        let rebind = |value: Value<'o>| {
+            let rebound = Value(value.0, PhantomData);
+            std::mem::forget(value);
+            rebound
+        };
+        Ok(outputs.into_iter().zip(ours).map(|(v, ours)| if ours { None } else { v.map(rebind) }).collect())
+    }
+
+    fn run_raw<'a>(
+        &self,
+        options: &RunOptions,
+        input_names: &[CName],
+        inputs: &[Value<'a>],
+        output_names: &[CName],
+        outputs: &mut [Option<Value<'a>>],
+    ) -> Result<()> {
+        if input_names.len() != inputs.len() || output_names.len() != outputs.len() {
+            return Err(Error::internal("a run has as many names as values"));
+        }
+        let api = self.runtime.api;
+        // SAFETY: names and values are as many as announced. `CName` and `Value` are transparent over the pointers the call
+        // wants, and `Option<Value>` has null in the place of `None`. The memory the values look at is borrowed for `'a`, so
+        // it outlives this call. New outputs are owned by the slots they are written to.
+        let status = unsafe {
+            (api.Run)(
+                self.raw.0.as_ptr(),
+                options.0.0.as_ptr(),
+                input_names.as_ptr().cast(),
+                inputs.as_ptr().cast(),
+                inputs.len(),
+                output_names.as_ptr().cast(),
+                outputs.len(),
+                outputs.as_mut_ptr().cast(),
+            )
+        };
+        check(api, status)
+    }
+
+    /// Makes run options with the configured entries.
+    pub(crate) fn run_options(&self, entries: &[(String, String)]) -> Result<RunOptions> {
+        let api = self.runtime.api;
+        let mut raw = null_mut();
+        // SAFETY: valid out pointer; keys and values are NUL-terminated and copied by the call.
+        unsafe {
+            check(api, (api.CreateRunOptions)(&raw mut raw))?;
+            let options = RunOptions(RawRunOptions(non_null(raw)?, api));
+            for (key, value) in entries {
+                check(
+                    api,
+                    (api.AddRunConfigEntry)(options.0.0.as_ptr(), c_string(key)?.as_ptr(), c_string(value)?.as_ptr()),
+                )?;
+            }
+            Ok(options)
+        }
+    }
+
+    pub(crate) fn runtime(&self) -> &'static Runtime {
+        self.runtime
+    }
+}
+
+impl SessionOptions {
+    fn build(&self, runtime: &Runtime) -> Result<RawOptions> {
+        let api = runtime.api;
+        let mut raw = null_mut();
+        // SAFETY: valid out pointer, then a live handle; strings are NUL-terminated and copied by the calls.
+        unsafe {
+            check(api, (api.CreateSessionOptions)(&raw mut raw))?;
+            let options = RawOptions(non_null(raw)?, api);
+            let raw = options.0.as_ptr();
+            let level = match self.graph_level {
+                GraphLevel::Off => sys::GraphOptimizationLevel::ORT_DISABLE_ALL,
+                GraphLevel::Basic => sys::GraphOptimizationLevel::ORT_ENABLE_BASIC,
+                GraphLevel::Extended => sys::GraphOptimizationLevel::ORT_ENABLE_EXTENDED,
+                GraphLevel::All => sys::GraphOptimizationLevel::ORT_ENABLE_ALL,
+            };
+            check(api, (api.SetSessionGraphOptimizationLevel)(raw, level))?;
+            check(api, (api.SetSessionLogSeverityLevel)(raw, sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_FATAL as c_int))?;
+            match self.threads {
+                None => check(api, (api.DisablePerSessionThreads)(raw))?,
+                Some((intra, inter)) => {
+                    check(api, (api.SetIntraOpNumThreads)(raw, intra))?;
+                    check(api, (api.SetInterOpNumThreads)(raw, inter))?;
+                }
+            }
+            if self.parallel {
+                check(api, (api.SetSessionExecutionMode)(raw, sys::ExecutionMode::ORT_PARALLEL))?;
+            }
+            match self.arena {
+                Some(true) => check(api, (api.EnableCpuMemArena)(raw))?,
+                Some(false) => check(api, (api.DisableCpuMemArena)(raw))?,
+                None => {}
+            }
+            match self.pattern {
+                Some(true) => check(api, (api.EnableMemPattern)(raw))?,
+                Some(false) => check(api, (api.DisableMemPattern)(raw))?,
+                None => {}
+            }
+            let spinning = ["session.intra_op.allow_spinning", "session.inter_op.allow_spinning"]
+                .map(|k| (k.to_owned(), "0".to_owned()));
+            for (key, value) in spinning.iter().chain(&self.entries) {
+                check(api, (api.AddSessionConfigEntry)(raw, c_string(key)?.as_ptr(), c_string(value)?.as_ptr()))?;
+            }
+            for library in &self.op_libraries {
+                check(api, (api.RegisterCustomOpsLibrary_V2)(raw, c_string(library)?.as_ptr()))?;
+            }
+            Ok(options)
+        }
+    }
+}
+
+/// # Safety
+/// `info` is a live tensor info.
+unsafe fn describe(
+    api: &sys::OrtApi,
+    info: *const sys::OrtTensorTypeAndShapeInfo,
+) -> Result<(Option<DataType>, Shape)> {
+    // An integer, not the bindings' enum: newer libraries know more element types.
+    let (mut element, mut rank) = (0i32, 0usize);
+    // SAFETY: `info` is live by contract; the enum is an i32 in C, and `dims` has room for `rank` values.
+    unsafe {
+        check(api, (api.GetTensorElementType)(info, (&raw mut element).cast()))?;
+        check(api, (api.GetDimensionsCount)(info, &raw mut rank))?;
+        let mut dims = Shape::from_elem(0, rank);
+        check(api, (api.GetDimensions)(info, dims.as_mut_ptr(), rank))?;
+        Ok((datatype(element), dims))
+    }
+}
+
+/// ONNX element codes and ours.
+const CODES: [(i32, DataType); 14] = [
+    (1, DataType::Fp32),
+    (2, DataType::Uint8),
+    (3, DataType::Int8),
+    (4, DataType::Uint16),
+    (5, DataType::Int16),
+    (6, DataType::Int32),
+    (7, DataType::Int64),
+    (8, DataType::Bytes),
+    (9, DataType::Bool),
+    (10, DataType::Fp16),
+    (11, DataType::Fp64),
+    (12, DataType::Uint32),
+    (13, DataType::Uint64),
+    (16, DataType::Bf16),
+];
+
+fn datatype(code: i32) -> Option<DataType> {
+    CODES.iter().find(|(c, _)| *c == code).map(|(_, t)| *t)
+}
+
+fn element(datatype: DataType) -> sys::ONNXTensorElementDataType {
+    use sys::ONNXTensorElementDataType as E;
+    match datatype {
+        DataType::Bool => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL,
+        DataType::Uint8 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
+        DataType::Uint16 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16,
+        DataType::Uint32 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32,
+        DataType::Uint64 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64,
+        DataType::Int8 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8,
+        DataType::Int16 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16,
+        DataType::Int32 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32,
+        DataType::Int64 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64,
+        DataType::Fp16 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
+        DataType::Fp32 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
+        DataType::Fp64 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE,
+        DataType::Bytes => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING,
+        DataType::Bf16 => E::ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16,
+    }
+}
+
+/// Options of one run; `terminate` may be called while it runs.
+pub(crate) struct RunOptions(RawRunOptions);
+
+// SAFETY: the only call made on it from another thread is SetTerminate, which is made for that.
+unsafe impl Send for RunOptions {}
+// SAFETY: as above.
+unsafe impl Sync for RunOptions {}
+
+impl RunOptions {
+    /// Makes the run that uses these options, now or later, fail soon.
+    pub(crate) fn terminate(&self) {
+        // SAFETY: a live handle.
+        let status = unsafe { (self.0.1.RunOptionsSetTerminate)(self.0.0.as_ptr()) };
+        // It can only fail for a null handle.
+        let _ = check(self.0.1, status);
+    }
+}
+
+/// A tensor of the runtime over memory borrowed for `'a`, or over memory of its own.
+#[repr(transparent)]
+pub(crate) struct Value<'a>(NonNull<sys::OrtValue>, PhantomData<&'a ()>);
+
+// SAFETY: a value may be used and released by any thread, one at a time.
+unsafe impl Send for Value<'_> {}
+// SAFETY: shared use only reads it.
+unsafe impl Sync for Value<'_> {}
+
+impl Drop for Value<'_> {
+    fn drop(&mut self) {
+        // SAFETY: owned by this value alone. A value exists only after the library was loaded.
+        unsafe { (ort::api().ReleaseValue)(self.0.as_ptr()) }
+    }
+}
+
+/// What empty tensors point to: the runtime wants an address even for no bytes.
+static NOTHING: [u64; 8] = [0; 8];
+
+impl<'a> Value<'a> {
+    /// An input over `data`, which must be aligned for its element type. Not for BYTES.
+    pub(crate) fn input(runtime: &Runtime, datatype: DataType, shape: &[i64], data: &'a Data) -> Result<Self> {
+        let (base, len) = match data {
+            Data::Bytes(b) => (b.as_ptr(), b.len()),
+            Data::Region(r) => (r.as_ptr().cast_const(), r.len()),
+        };
+        // SAFETY: `len` readable bytes borrowed for `'a`. The runtime takes a mutable pointer for inputs and outputs alike, but
+        // never writes to what it is given as an input.
+        unsafe { Self::over(runtime, datatype, shape, base.cast_mut(), len) }
+    }
+
+    /// An output over memory of ours. Not for BYTES.
+    pub(crate) fn output(runtime: &Runtime, datatype: DataType, shape: &[i64], memory: &'a mut [u8]) -> Result<Self> {
+        // SAFETY: exclusively borrowed for `'a`.
+        unsafe { Self::over(runtime, datatype, shape, memory.as_mut_ptr(), memory.len()) }
+    }
+
+    /// An output over the first `len` bytes of a client's region, which are there and aligned. Not for BYTES.
+    pub(crate) fn region_output(
+        runtime: &Runtime,
+        datatype: DataType,
+        shape: &[i64],
+        region: &'a RegionRef,
+        len: usize,
+    ) -> Result<Self> {
+        if len > region.len() {
+            return Err(Error::internal("an output must fit its region"));
+        }
+        // SAFETY: `RegionSlice` promises writable bytes for as long as the borrowed reference lives.
+        unsafe { Self::over(runtime, datatype, shape, region.as_ptr(), len) }
+    }
+
+    /// # Safety
+    /// `len` bytes at `base` stay valid for `'a`, for writing too if the value is used as an output.
+    unsafe fn over(runtime: &Runtime, datatype: DataType, shape: &[i64], base: *mut u8, len: usize) -> Result<Self> {
+        let api = runtime.api;
+        let base = if len == 0 { NOTHING.as_ptr().cast_mut().cast() } else { base };
+        let mut value = null_mut();
+        // SAFETY: `base` and `len` by contract; the library checks that the shape needs no more than `len` bytes, and copies it.
+        unsafe {
+            check(
+                api,
+                (api.CreateTensorWithDataAsOrtValue)(
+                    runtime.cpu.as_ptr(),
+                    base.cast(),
+                    len,
+                    shape.as_ptr(),
+                    shape.len(),
+                    element(datatype),
+                    &raw mut value,
+                ),
+            )?;
+        }
+        Ok(Self(non_null(value)?, PhantomData))
+    }
+
+    /// A string tensor of `count` elements; fewer or more in `elements` are an error that names the number found.
+    pub(crate) fn strings<'s>(
+        runtime: &Runtime,
+        shape: &[i64],
+        count: usize,
+        elements: impl Iterator<Item = &'s [u8]>,
+    ) -> Result<Self, StringCount> {
+        let api = runtime.api;
+        let mut value = null_mut();
+        // SAFETY: valid allocator and out pointer; the shape is copied.
+        unsafe {
+            let status = (api.CreateTensorAsOrtValue)(
+                runtime.allocator.as_ptr(),
+                shape.as_ptr(),
+                shape.len(),
+                element(DataType::Bytes),
+                &raw mut value,
+            );
+            check(api, status).map_err(StringCount::Failed)?;
+        }
+        let value = Self(non_null(value).map_err(StringCount::Failed)?, PhantomData);
+        let mut filled = 0;
+        for text in elements {
+            if filled < count {
+                let mut buffer: *mut c_char = null_mut();
+                // SAFETY: the library checks the index against the tensor and returns a buffer of exactly the length asked for,
+                // which keeps NUL bytes, unlike its calls that take C strings.
+                unsafe {
+                    check(
+                        api,
+                        (api.GetResizedStringTensorElementBuffer)(
+                            value.0.as_ptr(),
+                            filled,
+                            text.len(),
+                            &raw mut buffer,
+                        ),
+                    )
+                    .map_err(StringCount::Failed)?;
+                    if !buffer.is_null() {
+                        std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), text.len());
+                    }
+                }
+            }
+            filled += 1;
+        }
+        if filled == count { Ok(value) } else { Err(StringCount::Found(filled)) }
+    }
+
+    /// Element type and shape.
+    pub(crate) fn describe(&self, runtime: &Runtime) -> Result<(Option<DataType>, Shape)> {
+        let api = runtime.api;
+        let mut is_tensor = 0;
+        let mut info = null_mut();
+        // SAFETY: a live value and valid out pointers; the info is owned by its handle while it is read.
+        unsafe {
+            check(api, (api.IsTensor)(self.0.as_ptr(), &raw mut is_tensor))?;
+            if is_tensor == 0 {
+                return Ok((None, Shape::new()));
+            }
+            check(api, (api.GetTensorTypeAndShape)(self.0.as_ptr(), &raw mut info))?;
+            let info = ShapeInfo(non_null(info)?, api);
+            describe(api, info.0.as_ptr())
+        }
+    }
+
+    /// The contents of an output the runtime allocated, without a copy: the value lives on in the `Bytes`.
+    ///
+    /// An output that is an input of the graph shares its memory; that one is copied, because `inputs` do not live on.
+    pub(crate) fn into_bytes<'d>(
+        self,
+        session: &Arc<Session>,
+        len: usize,
+        mut inputs: impl Iterator<Item = &'d Data>,
+    ) -> Result<Bytes> {
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        let api = session.runtime.api;
+        let mut base = null_mut();
+        // SAFETY: a live tensor value and a valid out pointer.
+        unsafe { check(api, (api.GetTensorMutableData)(self.0.as_ptr(), &raw mut base))? };
+        let base: NonNull<u8> = non_null(base.cast())?;
+        let address = base.as_ptr() as usize;
+        let shared = inputs.any(|d| {
+            let start = d.as_slice().as_ptr() as usize;
+            address >= start && address < start + d.len()
+        });
+        // SAFETY: `len` is the byte size of the tensor's own shape and type; nothing writes to it any more. `'a` is forgotten
+        // because memory that belongs to an input is copied here, and all other memory belongs to the value or, for constants
+        // of the graph, to the session.
+        unsafe {
+            if shared {
+                return Ok(SlabPool::global().copy_of(std::slice::from_raw_parts(base.as_ptr(), len)).freeze());
+            }
+            let value = Value(self.0, PhantomData);
+            std::mem::forget(self);
+            Ok(Bytes::from_owner(Owned { base, len, _value: value, _session: Arc::clone(session) }))
+        }
+    }
+
+    /// The strings of an output one after another, and where each begins.
+    pub(crate) fn read_strings(&self, runtime: &Runtime, count: usize) -> Result<(Vec<u8>, Vec<usize>)> {
+        let api = runtime.api;
+        let mut len = 0;
+        // SAFETY: a live string tensor of `count` elements; buffers are as long as announced. For no elements the calls are
+        // left out, because they want non-null buffers.
+        unsafe {
+            check(api, (api.GetStringTensorDataLength)(self.0.as_ptr(), &raw mut len))?;
+            let (mut bytes, mut starts) = (vec![0u8; len.max(1)], vec![0usize; count]);
+            if count > 0 {
+                check(
+                    api,
+                    (api.GetStringTensorContent)(
+                        self.0.as_ptr(),
+                        bytes.as_mut_ptr().cast(),
+                        len,
+                        starts.as_mut_ptr(),
+                        count,
+                    ),
+                )?;
+            }
+            bytes.truncate(len);
+            Ok((bytes, starts))
+        }
+    }
+}
+
+/// Why a string tensor could not be filled.
+pub(crate) enum StringCount {
+    /// So many elements were there instead.
+    Found(usize),
+    Failed(Error),
+}
+
+/// Keeps an output of the runtime alive behind a `Bytes`.
+struct Owned {
+    base: NonNull<u8>,
+    len: usize,
+    _value: Value<'static>,
+    /// After the value: its allocator belongs to the session.
+    _session: Arc<Session>,
+}
+
+// SAFETY: the memory is only read, and released by whoever drops it last, which the library allows from any thread.
+unsafe impl Send for Owned {}
+// SAFETY: as above.
+unsafe impl Sync for Owned {}
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `len` bytes owned by `_value`, written before and never again.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+}
+
+/// Nanoseconds of one bare `Run` over prepared values, the mean of `rounds`: the floor our execution is compared with.
+#[doc(hidden)]
+pub fn bench_bare_run(
+    library: &Path,
+    model: &Path,
+    names: (&[&str], &[&str]),
+    datatype: DataType,
+    shape: &[i64],
+    rounds: u32,
+) -> Result<f64> {
+    let runtime = Runtime::get(library, PoolThreads::default())?;
+    let session = Session::load(runtime, model, &SessionOptions::default())?;
+    let options = session.run_options(&[])?;
+    let size = tensor::element_count(shape).unwrap_or(0) as usize * datatype.byte_size().unwrap_or(0);
+    let data: Vec<Data> = names.0.iter().map(|_| Data::Bytes(Bytes::from(vec![0u8; size]))).collect();
+    let mut memory: Vec<Vec<u8>> = names.1.iter().map(|_| vec![0u8; size]).collect();
+    let c_names = |n: &[&str]| n.iter().map(|n| CName::new(n)).collect::<Result<Vec<_>>>();
+    let (input_names, output_names) = (c_names(names.0)?, c_names(names.1)?);
+    let inputs = data.iter().map(|d| Value::input(runtime, datatype, shape, d)).collect::<Result<Vec<_>>>()?;
+    let mut outputs =
+        memory.iter_mut().map(|m| Value::output(runtime, datatype, shape, m).map(Some)).collect::<Result<Vec<_>>>()?;
+    let start = std::time::Instant::now();
+    for _ in 0..rounds {
+        session.run_raw(&options, &input_names, &inputs, &output_names, &mut outputs)?;
+    }
+    Ok(start.elapsed().as_nanos() as f64 / f64::from(rounds.max(1)))
+}

@@ -1,0 +1,200 @@
+//! Runs batches. One value per version, called by every instance at once.
+
+use crate::batch_input::BatchInput;
+use crate::ffi::{CName, Outputs, RunOptions, Session, Value};
+use crate::inputs::{self, InputPlan};
+use crate::open::Graph;
+use crate::outputs::{self, Hints, OutputPlan, Place, Plan, Produced};
+use backend::{Batch, BatchEntry, Marks, Model, RunControl, now_ns, scatter};
+use parking_lot::Mutex;
+use protocol::Signature;
+use protocol::pb::inference::ModelConfig;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use tensor::{Error, Result};
+
+/// Most idle run options kept; more than instances of a model are rarely needed.
+const RUN_OPTIONS_MAX: usize = 64;
+
+pub(crate) struct OnnxModel {
+    session: Arc<Session>,
+    signature: Arc<Signature>,
+    inputs: Vec<InputPlan>,
+    batch_inputs: Vec<(BatchInput, Vec<CName>)>,
+    outputs: Vec<OutputPlan>,
+    hints: Hints,
+    run_entries: Vec<(String, String)>,
+    run_options: Mutex<Vec<Arc<RunOptions>>>,
+}
+
+impl OnnxModel {
+    pub(crate) fn new(
+        session: Session,
+        config: &ModelConfig,
+        signature: Arc<Signature>,
+        graph: &Graph,
+        run_entries: Vec<(String, String)>,
+    ) -> Result<Self> {
+        let batching = signature.max_batch_size > 0;
+        let find = |name: &str| graph.inputs.iter().chain(&graph.initializers).find(|t| t.name == name);
+        let inputs = signature
+            .inputs
+            .iter()
+            .map(|spec| {
+                let scalar = !batching && find(&spec.name).is_some_and(|t| t.shape.is_empty());
+                Ok(InputPlan { name: CName::new(&spec.name)?, scalar })
+            })
+            .collect::<Result<_>>()?;
+        let batch_inputs = config
+            .batch_input
+            .iter()
+            .map(|c| {
+                let input = BatchInput::read(c, &signature)?;
+                let names = input.targets.iter().map(|t| CName::new(t)).collect::<Result<_>>()?;
+                Ok((input, names))
+            })
+            .collect::<Result<_>>()?;
+        let outputs = signature
+            .outputs
+            .iter()
+            .map(|spec| {
+                let scatter = config
+                    .batch_output
+                    .iter()
+                    .find(|b| b.target_name.first().is_some_and(|t| *spec.name == **t))
+                    .and_then(|b| b.source_input.first());
+                let source = scatter.and_then(|s| signature.inputs.iter().position(|i| *i.name == **s));
+                Ok(OutputPlan {
+                    name: CName::new(&spec.name)?,
+                    graph: graph
+                        .outputs
+                        .iter()
+                        .find(|t| *spec.name == *t.name)
+                        .map(|t| t.shape.clone())
+                        .unwrap_or_default(),
+                    scatter: source.and_then(|s| u16::try_from(s).ok()),
+                })
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            session: Arc::new(session),
+            signature,
+            inputs,
+            batch_inputs,
+            outputs,
+            hints: Hints::default(),
+            run_entries,
+            run_options: Mutex::default(),
+        })
+    }
+
+    fn take_options(&self) -> Result<Arc<RunOptions>> {
+        let idle = self.run_options.lock().pop();
+        idle.map_or_else(|| self.session.run_options(&self.run_entries).map(Arc::new), Ok)
+    }
+
+    fn run(&self, entries: &mut [BatchEntry], control: &RunControl, marks: &mut Marks) -> Result<()> {
+        inputs::take_strings(entries, &self.signature);
+        if entries.iter().all(|e| e.result.is_some()) {
+            return Ok(());
+        }
+        let (wanted, mut produced) = {
+            let tensors = inputs::feed(&self.inputs, &self.batch_inputs, &self.signature, entries)?;
+            let runtime = self.session.runtime();
+            let names: SmallVec<[CName; 4]> = tensors.iter().map(|t| t.name).collect();
+            let feeds: SmallVec<[Value<'_>; 4]> =
+                tensors.iter().map(|t| t.value(runtime, &self.signature)).collect::<Result<_>>()?;
+            let mut plan = Plan::new(&self.outputs, &self.hints, &self.signature, entries, &tensors);
+            let output_names: SmallVec<[CName; 4]> =
+                plan.wanted.iter().filter_map(|&i| self.outputs.get(usize::from(i))).map(|o| o.name).collect();
+            marks.inputs_ready = now_ns();
+            let options = self.take_options()?;
+            let hook = Arc::clone(&options);
+            if !control.arm(move || hook.terminate()) {
+                return Err(cancelled());
+            }
+            let mut outcome = self.run_once(&mut plan, &options, &names, &feeds, &output_names);
+            if outcome.is_err() && plan.has_hints() && !control.is_stopped() {
+                // Perhaps an output did not have the shape we guessed. The library says so in words that change between its
+                // versions, so every failed run with guesses is tried without; it has no effects but its outputs.
+                plan.without_hints();
+                outcome = self.run_once(&mut plan, &options, &names, &feeds, &output_names);
+                if outcome.is_ok() {
+                    self.hints.give_up();
+                }
+            }
+            control.disarm();
+            marks.inference_end = now_ns();
+            if control.is_stopped() {
+                // The flag cannot be trusted to be unset; these options are not used again.
+                return Err(cancelled());
+            }
+            let mut idle = self.run_options.lock();
+            if idle.len() < RUN_OPTIONS_MAX {
+                idle.push(options);
+            }
+            drop(idle);
+            let allocated = outcome?;
+            let mut produced: SmallVec<[Produced; 2]> = SmallVec::new();
+            for ((value, place), &index) in
+                allocated.into_iter().zip(std::mem::take(&mut plan.places)).zip(&plan.wanted)
+            {
+                let spec = self
+                    .signature
+                    .outputs
+                    .get(usize::from(index))
+                    .ok_or_else(|| Error::internal("an output is not configured"))?;
+                produced.push(match (place, value) {
+                    (Place::Slab { shape, slab }, _) => Produced::Bytes { shape, bytes: slab.freeze() },
+                    (Place::Region { shape, region, .. }, _) => Produced::Region { shape, region },
+                    (Place::Runtime, Some(value)) => {
+                        Produced::from_runtime(value, spec, &self.session, tensors.iter().map(|t| &*t.data))?
+                    }
+                    (Place::Runtime, None) => {
+                        return Err(Error::internal(format!("no data for inference output '{}'", spec.name)));
+                    }
+                });
+            }
+            plan.learn(&self.hints, &produced);
+            (plan.wanted, produced)
+        };
+        outputs::distribute(&self.outputs, &self.signature, entries, &wanted, &mut produced);
+        Ok(())
+    }
+
+    /// One `Run`; gives back the outputs the runtime allocated, `None` where they are in their places.
+    fn run_once<'v>(
+        &self,
+        plan: &mut Plan,
+        options: &RunOptions,
+        names: &[CName],
+        feeds: &[Value<'v>],
+        output_names: &[CName],
+    ) -> Result<Outputs<'v>> {
+        let Plan { wanted, places, .. } = plan;
+        let values = Plan::values(places, wanted, &self.signature, self.session.runtime())?;
+        self.session.run(options, names, feeds, output_names, values)
+    }
+}
+
+fn cancelled() -> Error {
+    Error::cancelled("the request was cancelled while its model ran")
+}
+
+impl Model for OnnxModel {
+    fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
+        let mut marks = Marks { inputs_ready: now_ns(), ..Marks::default() };
+        // Without a batch dimension there is nothing to put requests together along.
+        let together = if self.signature.max_batch_size > 0 { batch.requests.len().max(1) } else { 1 };
+        for entries in batch.requests.chunks_mut(together) {
+            if let Err(e) = self.run(entries, control, &mut marks) {
+                scatter::fail_all(entries, &e);
+            }
+        }
+        marks.outputs_ready = now_ns();
+        if marks.inference_end < marks.inputs_ready {
+            marks.inference_end = marks.inputs_ready;
+        }
+        marks
+    }
+}
