@@ -1,0 +1,292 @@
+//! Answers every `OUTPUT<x>` with the bytes of `INPUT<x>` (backends-native.md 11.1).
+//!
+//! Custom tracing activities are not made. The delay of an execution ends early when nobody wants its batch any more.
+
+use crate::config::{self, Delays, suffix};
+use backend::gather::{check_regions, input_of, rows_of};
+use backend::{
+    Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter, shape,
+};
+use parking_lot::{Condvar, Mutex};
+use protocol::{InputSpec, Parameter, Signature};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tensor::{Code, Data, Error, Name, Result, Shape, element_count};
+
+/// Backend `identity`.
+#[derive(Debug, Default)]
+pub struct IdentityBackend;
+
+impl Backend for IdentityBackend {
+    fn name(&self) -> &'static str {
+        "identity"
+    }
+
+    fn open(&self, _spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        Ok(Box::new(OpenedIdentity))
+    }
+}
+
+struct OpenedIdentity;
+
+impl Opened for OpenedIdentity {
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
+
+    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        let config = config::decode(config)?;
+        config::check(&config)?;
+        let delays = config::delays(&config)?;
+        // Loading runs on a thread of its own; this stands for a model that takes long to load.
+        std::thread::sleep(delays.creation);
+        let source = |name: &Name| {
+            let index = suffix(name, "OUTPUT")?;
+            signature
+                .inputs
+                .iter()
+                .position(|i| suffix(&i.name, "INPUT") == Some(index))
+                .and_then(|i| u16::try_from(i).ok())
+        };
+        let sources = signature.outputs.iter().map(|o| source(&o.name)).collect();
+        Ok(Arc::new(Identity { signature, delays, sources, input_bytes: AtomicU64::new(0) }))
+    }
+}
+
+struct Identity {
+    signature: Arc<Signature>,
+    delays: Delays,
+    /// For each output the input it repeats.
+    sources: Vec<Option<u16>>,
+    input_bytes: AtomicU64,
+}
+
+impl Identity {
+    fn answer(&self, entry: &BatchEntry) -> Result<Outcome> {
+        let mut outcome = Outcome { parameters: parameters(), ..Outcome::default() };
+        for &(index, slot) in &entry.checked.outputs {
+            let at = usize::from(index);
+            let (Some(output), Some(Some(source))) = (self.signature.outputs.get(at), self.sources.get(at)) else {
+                return Err(Error::internal("an output has no input"));
+            };
+            let Some(spec) = self.signature.inputs.get(usize::from(*source)) else {
+                return Err(Error::internal("an output has no input"));
+            };
+            let batching = self.signature.max_batch_size > 0;
+            let (seen, data) = match input_of(entry, *source) {
+                Some(input) => {
+                    // Counted per output that is asked for, as Triton does; its tests compare the sum.
+                    self.input_bytes.fetch_add(input.data.len() as u64, Ordering::Relaxed);
+                    (shape::to_model(&spec.dims, spec.reshape.as_ref(), &input.shape, batching), input.data.clone())
+                }
+                None => missing(spec, batching.then(|| rows_of(entry)))?,
+            };
+            let shape = shape::to_client(&output.dims, output.reshape.as_ref(), &seen, batching).ok_or_else(|| {
+                Error::internal(format!("the shape of output '{}' does not fit its reshape", output.name))
+            })?;
+            outcome.outputs.push(scatter::output(entry, output, (index, slot), shape, data)?);
+        }
+        check_regions(entry)?;
+        Ok(outcome)
+    }
+}
+
+/// Zeros for an optional input the client left out.
+fn missing(spec: &InputSpec, rows: Option<u64>) -> Result<(Shape, Data)> {
+    if !spec.optional {
+        return Err(Error::new(Code::Unsupported, format!("failed to get input '{}'", spec.name)));
+    }
+    // Triton asks for a buffer of -1 bytes, strings having no size; clients see it say so.
+    let size = spec
+        .datatype
+        .byte_size()
+        .ok_or_else(|| Error::internal(format!("failed to reserve {} bytes in output tensor buffer", u64::MAX)))?;
+    let dims = spec.reshape.as_ref().unwrap_or(&spec.dims).iter().map(|&d| if d < 0 { 1 } else { d });
+    let shape: Shape = rows.map(|r| r as i64).into_iter().chain(dims).collect();
+    let len = element_count(&shape).and_then(|n| usize::try_from(n).ok()).and_then(|n| n.checked_mul(size));
+    let len = len.ok_or_else(|| Error::internal(format!("input '{}' is too large to be made up", spec.name)))?;
+    let mut zeros = memory::SlabPool::global().get(len);
+    zeros.fill(0);
+    Ok((shape, Data::Bytes(zeros.freeze())))
+}
+
+/// Every answer carries these, one of each type.
+fn parameters() -> Vec<(Name, Parameter)> {
+    vec![
+        (Name::from_static("param0"), Parameter::String(Name::from_static("an example string parameter"))),
+        (Name::from_static("param1"), Parameter::Int(42)),
+        (Name::from_static("param2"), Parameter::Bool(false)),
+        (Name::from_static("param3"), Parameter::Double(123.123)),
+    ]
+}
+
+/// Waits; false when the batch was cancelled meanwhile.
+fn delay(duration: Duration, control: &RunControl) -> bool {
+    if duration.is_zero() {
+        return true;
+    }
+    let stop = Arc::new((Mutex::new(false), Condvar::new()));
+    let signal = Arc::clone(&stop);
+    let armed = control.arm(move || {
+        *signal.0.lock() = true;
+        signal.1.notify_all();
+    });
+    if !armed {
+        return false;
+    }
+    let until = Instant::now() + duration;
+    let mut stopped = stop.0.lock();
+    while !*stopped && !stop.1.wait_until(&mut stopped, until).timed_out() {}
+    let went_through = !*stopped;
+    drop(stopped);
+    control.disarm();
+    went_through
+}
+
+impl Model for Identity {
+    fn execute(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
+        let inputs_ready = now_ns();
+        let wanted = delay(self.delays.of_instance(instance), control);
+        let inference_end = now_ns();
+        if !wanted {
+            scatter::fail_all(batch.requests, &Error::cancelled("the request was cancelled while its model ran"));
+        }
+        for entry in batch.requests.iter_mut().filter(|e| e.result.is_none()) {
+            entry.result = Some(self.answer(entry));
+        }
+        Marks { inputs_ready, inference_end, outputs_ready: now_ns() }
+    }
+
+    fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
+        let help = "Cumulative input byte size of all requests received by the model";
+        vec![("input_byte_size_counter", help, self.input_bytes.load(Ordering::Relaxed) as f64)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+    use protocol::pb::inference::{ModelConfig, ModelInput, ModelOutput, ModelParameter};
+    use protocol::{Checked, InferRequest, InputTensor, OutputSpec};
+    use tensor::DataType;
+
+    const PAIRS: [(DataType, &[i64], bool); 3] =
+        [(DataType::Int32, &[-1], false), (DataType::Fp32, &[2], true), (DataType::Bytes, &[1], true)];
+
+    fn model(max_batch_size: u32, delay_ms: u32) -> Arc<dyn Model> {
+        let mut config = ModelConfig::default();
+        let mut signature = Signature { max_batch_size, ..Signature::default() };
+        for (i, (datatype, dims, optional)) in PAIRS.into_iter().enumerate() {
+            let (input, output) = (format!("INPUT{i}"), format!("OUTPUT{i}"));
+            config.input.push(ModelInput {
+                name: input.clone(),
+                data_type: datatype as i32,
+                dims: dims.to_vec(),
+                ..Default::default()
+            });
+            config.output.push(ModelOutput {
+                name: output.clone(),
+                data_type: datatype as i32,
+                dims: dims.to_vec(),
+                ..Default::default()
+            });
+            let dims = Shape::from_slice(dims);
+            signature.inputs.push(InputSpec {
+                name: input.into(),
+                datatype,
+                dims: dims.clone(),
+                reshape: None,
+                optional,
+                allow_ragged_batch: false,
+            });
+            signature.outputs.push(OutputSpec { name: output.into(), datatype, dims, reshape: None, labels: vec![] });
+        }
+        config.parameters.insert("execute_delay_ms".into(), ModelParameter { string_value: delay_ms.to_string() });
+        let opened: Box<dyn Opened> = Box::new(OpenedIdentity);
+        opened.finish(&config.encode_to_vec().into(), Arc::new(signature)).expect("a good configuration")
+    }
+
+    /// Inputs (index, shape, bytes) and wanted outputs.
+    fn entry(inputs: &[(u16, &[i64], &[u8])], outputs: &[u16]) -> BatchEntry {
+        let mut request = InferRequest::default();
+        let mut checked = Checked { outputs: outputs.iter().map(|&o| (o, None)).collect(), ..Checked::default() };
+        for (index, shape, data) in inputs {
+            request.inputs.push(InputTensor {
+                name: format!("INPUT{index}").into(),
+                datatype: Some(PAIRS[usize::from(*index)].0),
+                shape: Shape::from_slice(shape),
+                data: Data::Bytes(bytes::Bytes::copy_from_slice(data)),
+            });
+            checked.inputs.push(*index);
+        }
+        BatchEntry { request, checked, result: None }
+    }
+
+    fn run(model: &dyn Model, entries: Vec<BatchEntry>) -> Vec<Result<Outcome>> {
+        let mut entries = entries;
+        model.execute(0, &mut Batch { requests: &mut entries }, &RunControl::new(1));
+        entries.into_iter().map(|e| e.result.expect("a result")).collect()
+    }
+
+    #[test]
+    fn outputs_are_the_inputs_with_triton_s_parameters() {
+        let m = model(0, 0);
+        let raw = [1, 0, 0, 0, b'x'];
+        let all = run(&*m, vec![entry(&[(0, &[2], &[1; 8]), (1, &[2], &[2; 8]), (2, &[1], &raw)], &[0, 1, 2])]);
+        let outcome = all[0].as_ref().expect("succeeds");
+        assert_eq!(outcome.parameters, parameters());
+        let seen: Vec<_> = outcome.outputs.iter().map(|o| (&*o.name, o.data.as_slice().to_vec())).collect();
+        assert_eq!(seen, [("OUTPUT0", vec![1; 8]), ("OUTPUT1", vec![2; 8]), ("OUTPUT2", raw.to_vec())]);
+        assert_eq!(m.metrics()[0].2, 21.0);
+    }
+
+    #[test]
+    fn a_missing_optional_input_is_zeros_of_the_configured_shape() {
+        let m = model(0, 0);
+        let r = run(&*m, vec![entry(&[(0, &[2], &[1; 8])], &[1])]);
+        let output = &r[0].as_ref().expect("succeeds").outputs[0];
+        assert_eq!((&output.shape[..], output.data.as_slice()), (&[2i64][..], &[0u8; 8][..]));
+        assert_eq!(m.metrics()[0].2, 0.0, "only inputs that are answered count");
+        let batched = run(
+            &*model(4, 0),
+            vec![{
+                let mut e = entry(&[(0, &[3, 1], &[1; 12])], &[1]);
+                e.checked.rows = 3;
+                e
+            }],
+        );
+        assert_eq!(batched[0].as_ref().expect("succeeds").outputs[0].shape[..], [3, 2]);
+    }
+
+    #[test]
+    fn what_cannot_be_made_up_fails_with_triton_s_texts() {
+        let r =
+            run(&*model(0, 0), vec![entry(&[(0, &[1], &[1; 4])], &[0, 1, 2]), entry(&[(1, &[2], &[1; 8])], &[0, 1])]);
+        let text = "failed to reserve 18446744073709551615 bytes in output tensor buffer";
+        assert_eq!(r[0].as_ref().err(), Some(&Error::internal(text)));
+        assert_eq!(r[1].as_ref().err(), Some(&Error::new(Code::Unsupported, "failed to get input 'INPUT0'")));
+    }
+
+    #[test]
+    fn a_cancelled_batch_does_not_wait_out_its_delay() {
+        let m = model(0, 60_000);
+        let control = Arc::new(RunControl::new(1));
+        let canceller = Arc::clone(&control);
+        let start = Instant::now();
+        let thread = std::thread::spawn(move || canceller.cancel_one());
+        let mut entries = vec![entry(&[(0, &[1], &[1; 4])], &[0])];
+        m.execute(0, &mut Batch { requests: &mut entries }, &control);
+        thread.join().expect("canceller");
+        assert!(start.elapsed() < Duration::from_secs(30));
+        assert_eq!(entries[0].result.as_ref().and_then(|r| r.as_ref().err()).map(Error::code), Some(Code::Cancelled));
+    }
+
+    #[test]
+    fn an_execution_takes_at_least_its_delay() {
+        let start = Instant::now();
+        let r = run(&*model(0, 30), vec![entry(&[(0, &[1], &[1; 4])], &[0])]);
+        assert!(r[0].is_ok() && start.elapsed() >= Duration::from_millis(30));
+    }
+}
