@@ -5,7 +5,6 @@
  * here. Ports open after the start-up models had their chance (R-49).
  */
 
-import type { Log } from '../config/index.js'
 import type { Logger, LogSettings } from '../log/index.js'
 import { metricsText } from '../metrics/index.js'
 import type { MetricsServer } from '../metrics/server.js'
@@ -63,7 +62,6 @@ export async function startServer(
   logger: Logger,
   observe: (event: LoadEvent) => void = () => {},
 ): Promise<RunningServer> {
-  const log: Log = (level, message) => (level === 'verbose' ? logger.verbose(1, message) : logger[level](message))
   // The core calls back only after `listen`, when everything below exists.
   const core = createCore(
     {
@@ -84,7 +82,7 @@ export async function startServer(
   )
   core.setVerboseLevel(logger.settings.verbose)
   core.setServerState('initializing')
-  const repository = new Repository(core, settings.repository, log, observe)
+  const repository = new Repository(core, settings.repository, logger.log, observe)
   const trace = new TraceSettings(settings.trace, (name) => repository.isServing(name))
   let failures: LoadFailure[]
   try {

@@ -64,6 +64,11 @@ export function escapeMessage(message: string): string {
   return `"${body}"`
 }
 
+/** Like a message, but readable: quotes and backslashes do no harm between the bars. */
+function cleanCell(text: string): string {
+  return text.replace(UNSAFE, (c) => (c === '"' || c === '\\' ? c : escapeMessage(c).slice(1, -1)))
+}
+
 function cut(message: string): string {
   // UTF-16 units are at most as many as UTF-8 bytes, so this is the cheap test for the common case.
   if (message.length <= MESSAGE_BYTES_MAX / 4) return message
@@ -80,7 +85,7 @@ function cut(message: string): string {
 export function formatTable(rows: readonly (readonly string[])[]): string {
   const columns = Math.max(0, ...rows.map((row) => row.length))
   const cells = rows.map((row) =>
-    Array.from({ length: columns }, (_, i) => (row[i] ?? '').split('\n').map((part) => escapeMessage(part).slice(1, -1))),
+    Array.from({ length: columns }, (_, i) => (row[i] ?? '').split('\n').map(cleanCell)),
   )
   const widths = Array.from({ length: columns }, (_, i) =>
     Math.max(0, ...cells.flatMap((row) => (row[i] ?? []).map((part) => part.length))),

@@ -7,6 +7,7 @@
  */
 
 import { openSync, writeSync } from 'node:fs'
+import type { Log } from '../config/index.js'
 import { ServerError, type LogRecord } from '../native/index.js'
 import { formatLine, formatTable, type LogFormat, type LogSeverity } from './format.js'
 
@@ -41,6 +42,8 @@ export interface Logger {
   warning(message: string): void
   info(message: string): void
   verbose(level: number, message: string): void
+  /** The same by level name, for parts that know no logger. */
+  log: Log
   /** An info line followed by a table; the first row is its heading. */
   table(rows: readonly (readonly string[])[]): void
   /** A record of the core. */
@@ -52,10 +55,13 @@ export function createLogger(settings: LogSettings, sink: Sink = openSink(settin
   const escape = process.env['TRITON_SERVER_ESCAPE_LOG_MESSAGES'] !== '0'
   let dropped = 0
 
-  function write(severity: LogSeverity, message: string, file: string, line: number, tail = ''): void {
+  function write(severity: LogSeverity, message: string, file: string, line: number, table = ''): void {
     const event = { severity, timeUs: nowUs(), pid: process.pid, file, line, message }
+    // A table stands below a line without a message: raw, so that there are no empty quotes.
+    const head = formatLine(event, settings.format, escape && table === '')
+    const text = table === '' ? head : `${head}\n${table}`
     try {
-      sink(`${formatLine(event, settings.format, escape)}${tail}\n`, severity === 'error' || severity === 'warning')
+      sink(`${text}\n`, severity === 'error' || severity === 'warning')
     } catch {
       dropped += 1
     }
@@ -80,6 +86,7 @@ export function createLogger(settings: LogSettings, sink: Sink = openSink(settin
     warning: (message) => from('warning', 0, message),
     info: (message) => from('info', 0, message),
     verbose: (level, message) => from('verbose', level, message),
+    log: (level, message) => from(level, 1, message),
     table(rows) {
       if (!settings.info) return
       const place = callSite()
@@ -91,7 +98,7 @@ export function createLogger(settings: LogSettings, sink: Sink = openSink(settin
         }
         return
       }
-      write('info', '', place.file, place.line, `\n${formatTable(rows)}`)
+      write('info', '', place.file, place.line, formatTable(rows))
     },
     record(record) {
       const severity = (['error', 'warning', 'info'] as const)[record.level] ?? 'verbose'

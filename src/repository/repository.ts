@@ -341,7 +341,7 @@ export class Repository {
       }
       this.#states.begin(name, one.version, 'READY')
       const versions = this.#served.get(name) ?? new Map<number, ServedVersion>()
-      versions.set(one.version, { config: one.config, loadSeconds: (performance.now() - one.startedMs) / 1000 })
+      versions.set(one.version, { config: one.config, loadSeconds: Math.round((performance.now() - one.startedMs) * 1000) / 1e6 })
       this.#served.set(name, versions)
       if (!replaces) added.push(one.version)
       this.#observe({ model: name, version: one.version, phase: 'ready', detail: '' })
