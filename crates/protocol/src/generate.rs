@@ -2,7 +2,7 @@
 //!
 //! Framing (one object, or server-sent events), counting responses and the load report are the front end's.
 
-use crate::check::duplicate_input;
+use crate::check::{Names, duplicate_input};
 use crate::http::{Limits, classified, push_parameter, refuse_half, request_id, write_parameter};
 use crate::infer::{InferRequest, InferResponse, InputTensor};
 use crate::json::{Value, name_of, read_bytes_tensor, read_tensor, write_string, write_tensor};
@@ -29,7 +29,7 @@ pub fn parse_generate(body: &Bytes, signature: &Signature, limits: &Limits) -> R
     if let Some(id) = document.get("id") {
         request.id = request_id(id, body)?;
     }
-    let mut mapping = Mapping { body, signature, limits, used: 0, request };
+    let mut mapping = Mapping { body, signature, limits, used: 0, keys: Names::new(), request };
     mapping.members(document, true)?;
     Ok(mapping.request)
 }
@@ -40,12 +40,15 @@ struct Mapping<'a> {
     limits: &'a Limits,
     /// Tensor bytes so far.
     used: usize,
+    /// Keys of the parameters so far.
+    keys: Names<Bytes>,
     request: InferRequest,
 }
 
 impl Mapping<'_> {
     fn members(&mut self, object: Value<'_>, top: bool) -> Result<()> {
-        for (key, value) in object.members()? {
+        for (i, (key, value)) in object.members()?.enumerate() {
+            self.limits.check_entries(i + 1, "parameters")?;
             let key = name_of(key, self.body);
             let input = self.signature.inputs.iter().find(|i| i.name == key);
             match input {
@@ -62,6 +65,8 @@ impl Mapping<'_> {
                     self.members(object, false)
                         .map_err(|e| e.prefixed(format_args!("Converting keyword: '{NESTED}': ")))?;
                 }
+                // Of duplicates the first counts.
+                None if !self.keys.insert(key.bytes().clone()) => {}
                 None => push_parameter(&mut self.request.parameters, key, value, self.body)?,
             }
         }

@@ -24,13 +24,13 @@ use tensor::{Error, Result};
 pub struct Limits {
     /// `--http-max-input-size`: JSON text, one JSON input expanded, a raw binary body, the sum of generate inputs.
     pub input_bytes_max: usize,
-    /// Inputs and, separately, outputs one request may name. Far above any model; bounds what a body of `[1,1,1,…` can allocate.
-    pub tensors_max: usize,
+    /// Inputs, outputs and parameters one request may name, each. Far above any model; bounds what a body of `[1,1,1,…` can allocate.
+    pub entries_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { input_bytes_max: 64 << 20, tensors_max: 16_384 }
+        Self { input_bytes_max: 64 << 20, entries_max: 16_384 }
     }
 }
 
@@ -50,10 +50,10 @@ impl Limits {
         )))
     }
 
-    fn check_tensors(&self, count: usize, what: &str) -> Result<()> {
-        if count <= self.tensors_max {
+    pub(crate) fn check_entries(&self, count: usize, what: &str) -> Result<()> {
+        if count <= self.entries_max {
             return Ok(());
         }
-        Err(Error::invalid(format!("request names {count} {what}, more than the maximum of {}", self.tensors_max)))
+        Err(Error::invalid(format!("request names {count} {what}, more than the maximum of {}", self.entries_max)))
     }
 }

@@ -13,7 +13,11 @@ mod infer;
 pub mod json;
 pub mod pb;
 mod signature;
+// Signatures for tests, shared with the integration tests, which know this crate by its name.
 #[cfg(test)]
+extern crate self as protocol;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
 pub(crate) mod testing;
 
 pub use infer::*;

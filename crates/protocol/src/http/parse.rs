@@ -37,24 +37,25 @@ pub fn parse_infer(
         return Err(Error::invalid(format!("unexpected size for request JSON, expecting {missing} more bytes")));
     };
     let mut scan = Scan::document(head, limits)?;
+    let around = Around { body, signature, regions, limits };
     let mut request = InferRequest::default();
     if let Some(id) = scan.id {
         request.id = request_id(id, body)?;
     }
     if let Some(parameters) = scan.parameters {
-        read_parameters(parameters, body, &mut request)?;
+        read_parameters(parameters, &mut request, &around)?;
     }
     let mut tail = body.slice(head_length..);
     let inputs = scan
         .inputs
         .take()
         .ok_or_else(|| unable("inputs")(Error::internal("attempt to access non-existing object member 'inputs'")))?;
-    read_inputs(inputs, &mut tail, &mut request, &Around { body, signature, regions, limits })?;
+    read_inputs(inputs, &mut tail, &mut request, &around)?;
     if !tail.is_empty() {
         return Err(Error::invalid(format!("unexpected additional input data for model '{}'", signature.model)));
     }
     if let Some(outputs) = scan.outputs {
-        read_outputs(outputs, &mut request, &Around { body, signature, regions, limits })?;
+        read_outputs(outputs, &mut request, &around)?;
     }
     Ok(request)
 }
@@ -80,7 +81,7 @@ struct Scan<'a> {
 #[allow(clippy::large_enum_variant)]
 enum Inputs<'a> {
     NotAnArray,
-    /// At most `Limits::tensors_max` of them, and how many there really are.
+    /// At most `Limits::entries_max` of them, and how many there really are.
     List(SmallVec<[InputScan<'a>; 2]>, usize),
 }
 
@@ -122,7 +123,7 @@ impl<'a> Scan<'a> {
         let mut more = cursor.open(false);
         while more {
             count += 1;
-            if count <= limits.tensors_max {
+            if count <= limits.entries_max {
                 list.push(InputScan::scan(cursor, limits)?);
             } else {
                 cursor.value()?;
@@ -139,10 +140,17 @@ pub(crate) fn request_id(id: Value<'_>, body: &Bytes) -> Result<Name> {
 }
 
 /// P 1.12.5, in document order.
-fn read_parameters(parameters: Value<'_>, body: &Bytes, request: &mut InferRequest) -> Result<()> {
+fn read_parameters(parameters: Value<'_>, request: &mut InferRequest, around: &Around<'_>) -> Result<()> {
+    let body = around.body;
+    let mut seen = Names::new();
     let members = parameters.members().map_err(|e| e.prefixed("failed to get request params.: "))?;
-    for (key, value) in members {
+    for (i, (key, value)) in members.enumerate() {
+        around.limits.check_entries(i + 1, "parameters")?;
         let key = crate::json::name_of(key, body);
+        // Of duplicates the first counts.
+        if !seen.insert(key.bytes().clone()) {
+            continue;
+        }
         match &*key {
             "sequence_id" => request.sequence.id = correlation_id(value, body)?,
             "sequence_start" => request.sequence.start = value.as_bool().map_err(unable("sequence_start"))?,
@@ -163,7 +171,7 @@ fn read_parameters(parameters: Value<'_>, body: &Bytes, request: &mut InferReque
     Ok(())
 }
 
-/// A custom parameter (P-083). Of duplicates the first counts.
+/// A custom parameter (P-083).
 pub(crate) fn push_parameter(
     parameters: &mut Vec<(Name, Parameter)>,
     key: Name,
@@ -208,7 +216,7 @@ fn read_inputs(inputs: Inputs<'_>, tail: &mut Bytes, request: &mut InferRequest,
     let Inputs::List(inputs, count) = inputs else {
         return Err(unable("inputs")(Error::internal("attempt to access JSON non-array as array")));
     };
-    around.limits.check_tensors(count, "inputs")?;
+    around.limits.check_entries(count, "inputs")?;
     let mut parsed: SmallVec<[InputTensor; 2]> = SmallVec::with_capacity(inputs.len());
     let mut seen = Names::new();
     for mut input in inputs {
@@ -250,7 +258,7 @@ fn read_outputs(outputs: Value<'_>, request: &mut InferRequest, around: &Around<
     let mut parsed: SmallVec<[RequestedOutput; 2]> = SmallVec::new();
     let mut seen = Names::new();
     for (i, output) in outputs.elements().map_err(unable("outputs"))?.enumerate() {
-        around.limits.check_tensors(i + 1, "outputs")?;
+        around.limits.check_entries(i + 1, "outputs")?;
         let parameters = output.get("parameters");
         let parameter = |key: &str| parameters.and_then(|p| p.get(key));
         let region = parameter("shared_memory_region");

@@ -1,8 +1,9 @@
-//! Signatures and outputs for this crate's tests.
+//! Signatures and outputs for the tests of this crate.
 
-use crate::infer::{OutputForm, OutputTensor, Regions};
-use crate::signature::{InputSpec, OutputSpec, Signature};
+#![allow(dead_code)] // each test file uses its part
+
 use bytes::Bytes;
+use protocol::{InputSpec, OutputForm, OutputSpec, OutputTensor, Regions, Signature};
 use tensor::{DataType, Error, Name, RegionRef, Shape};
 
 /// A signature from `(name, datatype, dims)` lists.
