@@ -7,7 +7,7 @@
 use super::DATA_DEPTH_MAX;
 use super::cursor::{Cursor, Number};
 use super::value::Value;
-use super::write::{write_f64, write_string};
+use super::write::{write_f64, write_f64s, write_string};
 use tensor::strings::Strings;
 use tensor::{DataType, Error, Result, element_count};
 
@@ -375,7 +375,11 @@ pub fn write_tensor(out: &mut Vec<u8>, datatype: DataType, shape: &[i64], data: 
             return Err(unfit());
         }
     } else {
-        dispatch!(datatype, write_with(out, data), ());
+        match datatype {
+            DataType::Fp32 => write_f64s(out, data.chunks_exact(4).map(|c| f32::from_raw(c).into())),
+            DataType::Fp64 => write_f64s(out, data.chunks_exact(8).map(f64::from_raw)),
+            _ => dispatch!(datatype, write_with(out, data), ()),
+        }
         if out.len() > start {
             out.pop();
         }

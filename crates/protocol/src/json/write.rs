@@ -39,9 +39,7 @@ pub fn write_string(out: &mut Vec<u8>, bytes: &[u8]) {
 #[inline]
 pub fn write_f64(out: &mut Vec<u8>, value: f64) {
     let mut buffer = zmij::Buffer::new();
-    let magnitude = value.abs();
-    if (1e-5..1e16).contains(&magnitude) || magnitude == 0.0 {
-        // In this range both write plain notation.
+    if is_plain(value) {
         push_short(out, buffer.format_finite(value).as_bytes());
     } else if value.is_finite() {
         scientific(out, buffer.format_finite(value).as_bytes());
@@ -54,6 +52,50 @@ pub fn write_f64(out: &mut Vec<u8>, value: f64) {
             b"-Infinity"
         });
     }
+}
+
+/// Appends doubles with a comma behind each.
+///
+/// Eight are printed before the first is copied: reading bytes that were just written with stores of other sizes stalls.
+pub(super) fn write_f64s(out: &mut Vec<u8>, values: impl Iterator<Item = f64>) {
+    const LANES: usize = 8;
+    let mut buffers: [zmij::Buffer; LANES] = std::array::from_fn(|_| zmij::Buffer::new());
+    let mut values = values.fuse();
+    loop {
+        let mut lane = [0.0; LANES];
+        let mut n = 0;
+        let mut plain = true;
+        for (slot, value) in lane.iter_mut().zip(values.by_ref()) {
+            *slot = value;
+            plain &= is_plain(value);
+            n += 1;
+        }
+        if n == LANES && plain {
+            let mut texts: [&[u8]; LANES] = [&[]; LANES];
+            for ((text, buffer), value) in texts.iter_mut().zip(&mut buffers).zip(lane) {
+                *text = buffer.format_finite(value).as_bytes();
+            }
+            for text in texts {
+                push_short(out, text);
+                out.push(b',');
+            }
+            continue;
+        }
+        for value in lane.into_iter().take(n) {
+            write_f64(out, value);
+            out.push(b',');
+        }
+        if n < LANES {
+            return;
+        }
+    }
+}
+
+/// Where both libraries write plain notation.
+#[inline]
+fn is_plain(value: f64) -> bool {
+    let magnitude = value.abs();
+    (1e-5..1e16).contains(&magnitude) || magnitude == 0.0
 }
 
 /// Appends a few bytes with two copies of fixed size that overlap: a call of `memcpy` costs as much as the digits.
