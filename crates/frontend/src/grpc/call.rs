@@ -7,8 +7,8 @@ use super::status::{Status, code};
 use super::{reflection, stream, timeout, unary};
 use crate::encoding::Encoding;
 use crate::rope::Rope;
+use h2::RecvStream;
 use h2::server::SendResponse;
-use h2::{Reason, RecvStream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -140,13 +140,11 @@ pub fn trailers(status: &Status) -> HeaderMap {
     trailers
 }
 
-/// Ends a call that has nothing but a status.
+/// Ends a call that has nothing but a status. h2 tells the client by itself to stop sending once the request is dropped.
 pub fn refuse(respond: &mut SendResponse<Rope>, status: &Status) {
     let mut response = response_head(Encoding::Identity);
     status.write(response.headers_mut());
     let _ = respond.send_response(response, true);
-    // Whatever the client is still sending is not wanted; without this it would fill its window and wait.
-    respond.send_reset(Reason::NO_ERROR);
 }
 
 /// Ends a call with its one message. Failures mean that the client is gone.

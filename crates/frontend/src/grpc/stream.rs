@@ -50,7 +50,6 @@ struct Session<'a> {
     context: &'a GrpcContext,
     call: Call,
     send: SendStream<Rope>,
-    respond: SendResponse<Rope>,
     /// In request order.
     ordered: VecDeque<Slot<'a>>,
     /// Requests to decoupled models.
@@ -74,7 +73,6 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: SendResponse<
         context,
         call,
         send,
-        respond,
         ordered: VecDeque::new(),
         unordered: Vec::new(),
         out: VecDeque::new(),
@@ -112,7 +110,7 @@ impl<'a> Session<'a> {
                     return Poll::Ready(Ok(status));
                 }
             }
-            if self.respond.poll_reset(cx).is_ready() {
+            if self.send.poll_reset(cx).is_ready() {
                 return Poll::Ready(Err(Gone));
             }
             // Reading stopped because of a limit that the steps above may have lifted: then nobody would wake us.

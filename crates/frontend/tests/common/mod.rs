@@ -1,0 +1,475 @@
+//! A real server on loopback with four small models, and raw clients that show what is on the wire.
+#![allow(dead_code, missing_docs)]
+
+use backend::{Backend, Batch, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use engine::{Engine, EngineOptions, PublishSpec, ServerMetadata, ServerState};
+use frontend::{Control, ControlReply, FrontendOptions, GrpcOptions, HttpOptions, Operation, Running, serve};
+use prost::Message;
+use protocol::pb::inference as pb;
+use protocol::{OutputTensor, Signature};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+use tensor::{Error, Result};
+
+/// What the model `slow` is doing: it runs until it is told to stop or the gate opens.
+#[derive(Default)]
+pub struct Probe {
+    pub started: AtomicU32,
+    pub stopped: AtomicU32,
+    gate: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl Probe {
+    pub fn open(&self) {
+        self.gate.lock().unwrap().0 = true;
+        self.changed.notify_all();
+    }
+    pub fn wait_started(&self, n: u32) {
+        wait_for("the model to start", || self.started.load(Ordering::SeqCst) >= n);
+    }
+    pub fn wait_stopped(&self, n: u32) {
+        wait_for("the model to be stopped", || self.stopped.load(Ordering::SeqCst) >= n);
+    }
+}
+
+pub fn wait_for(what: &str, done: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !done() {
+        assert!(Instant::now() < end, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+struct Fake(Arc<Probe>);
+struct FakeOpened(Arc<Probe>);
+struct FakeModel {
+    probe: Arc<Probe>,
+    signature: Arc<Signature>,
+}
+
+impl Backend for Fake {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+    fn open(&self, _: &OpenSpec) -> Result<Box<dyn Opened>> {
+        Ok(Box::new(FakeOpened(self.0.clone())))
+    }
+}
+
+impl Opened for FakeOpened {
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
+    fn finish(self: Box<Self>, _: &Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        Ok(Arc::new(FakeModel { probe: self.0, signature }))
+    }
+}
+
+impl Model for FakeModel {
+    fn execute(&self, _: u32, batch: &mut Batch<'_>, run: &RunControl) -> Marks {
+        let start = now_ns();
+        let name = self.signature.model.as_str();
+        let mut stopped = false;
+        if name == "slow" {
+            let probe = self.probe.clone();
+            let hooked = self.probe.clone();
+            probe.gate.lock().unwrap().1 = false;
+            let armed = run.arm(move || {
+                hooked.gate.lock().unwrap().1 = true;
+                hooked.changed.notify_all();
+            });
+            probe.started.fetch_add(1, Ordering::SeqCst);
+            if armed {
+                let gate = probe.gate.lock().unwrap();
+                let (gate, _) = probe
+                    .changed
+                    .wait_timeout_while(gate, Duration::from_secs(10), |(open, stop)| !*open && !*stop)
+                    .unwrap();
+                stopped = gate.1;
+            } else {
+                stopped = true;
+            }
+            run.disarm();
+            if stopped {
+                probe.stopped.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        for entry in batch.requests.iter_mut() {
+            entry.result = Some(match name {
+                _ if stopped => Err(Error::cancelled("")),
+                "fail" => Err(Error::not_found("the model failed")),
+                _ => Ok(Outcome {
+                    outputs: entry
+                        .checked
+                        .outputs
+                        .iter()
+                        .map(|&(index, wanted)| {
+                            let input = &entry.request.inputs[0];
+                            let form = wanted
+                                .map_or(entry.request.default_form, |w| entry.request.outputs[usize::from(w)].form);
+                            OutputTensor {
+                                name: self.signature.outputs[usize::from(index)].name.clone(),
+                                index,
+                                datatype: input.datatype.unwrap(),
+                                shape: input.shape.clone(),
+                                data: input.data.clone(),
+                                form,
+                            }
+                        })
+                        .collect(),
+                    parameters: entry.request.parameters.clone(),
+                }),
+            });
+        }
+        Marks { inputs_ready: start, inference_end: now_ns(), outputs_ready: now_ns() }
+    }
+}
+
+/// Repeats what it is asked, so that tests can see what arrived.
+struct Echo;
+
+impl Control for Echo {
+    fn call(&self, operation: Operation, argument: String) -> ControlReply {
+        Box::pin(async move {
+            match operation {
+                Operation::RepositoryIndex => {
+                    Ok(r#"[{"name":"m","version":"1","state":"READY"},{"name":"n"}]"#.to_owned())
+                }
+                Operation::RepositoryUnload => Err(Error::unavailable(argument)),
+                Operation::LogGet => Ok(r#"{"log_file":"","log_info":true,"log_verbose_level":3}"#.to_owned()),
+                Operation::TraceGet => Ok(r#"{"trace_level":["OFF"],"trace_rate":"1000"}"#.to_owned()),
+                _ => Ok(argument),
+            }
+        })
+    }
+}
+
+pub struct Server {
+    pub engine: Arc<Engine>,
+    pub probe: Arc<Probe>,
+    pub running: Option<Running>,
+    pub http: u16,
+    pub grpc: u16,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        Self::with(|_, _, _| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut EngineOptions, &mut HttpOptions, &mut GrpcOptions)) -> Self {
+        let mut engine_options = EngineOptions {
+            metadata: ServerMetadata {
+                name: "triton".into(),
+                version: "2.73.0".into(),
+                extensions: vec!["trace".into()],
+            },
+            ..EngineOptions::default()
+        };
+        let mut http = HttpOptions { address: "127.0.0.1".into(), ..HttpOptions::default() };
+        let mut grpc = GrpcOptions { address: "127.0.0.1".into(), ..GrpcOptions::default() };
+        change(&mut engine_options, &mut http, &mut grpc);
+        let probe = Arc::new(Probe::default());
+        let engine = Engine::new(engine_options, vec![Arc::new(Fake(probe.clone()))]).unwrap();
+        for (name, decoupled) in [("id", false), ("slow", false), ("fail", false), ("deco", true)] {
+            publish(&engine, name, decoupled);
+        }
+        engine.set_server_state(ServerState::Ready);
+        let options = FrontendOptions { http: Some(http), grpc: Some(grpc), reactor_threads: 1 };
+        let running = serve(engine.clone(), Arc::new(Echo), options).unwrap();
+        Self { engine, probe, http: running.http_port, grpc: running.grpc_port, running: Some(running) }
+    }
+
+    pub fn connect(&self) -> Client {
+        let io = TcpStream::connect(("127.0.0.1", self.http)).unwrap();
+        io.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        io.set_nodelay(true).unwrap();
+        Client { io, buffer: Vec::new() }
+    }
+
+    /// One request on a connection of its own.
+    pub fn ask(&self, request: &str) -> Response {
+        let mut client = self.connect();
+        client.send(request.as_bytes());
+        client.response()
+    }
+
+    pub fn get(&self, path: &str) -> Response {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
+    }
+
+    pub fn post(&self, path: &str, headers: &str, body: &[u8]) -> Response {
+        let mut client = self.connect();
+        client.send(&post(path, headers, body));
+        client.response()
+    }
+}
+
+pub fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let mut all =
+        format!("POST {path} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {}\r\n\r\n", body.len()).into_bytes();
+    all.extend_from_slice(body);
+    all
+}
+
+fn publish(engine: &Engine, name: &str, decoupled: bool) {
+    let config = pb::ModelConfig {
+        name: name.into(),
+        backend: "fake".into(),
+        max_batch_size: 0,
+        input: vec![pb::ModelInput { name: "IN".into(), data_type: 8, dims: vec![-1], ..Default::default() }],
+        output: vec![pb::ModelOutput { name: "OUT".into(), data_type: 8, dims: vec![-1], ..Default::default() }],
+        model_transaction_policy: decoupled.then(|| pb::ModelTransactionPolicy { decoupled }),
+        instance_group: vec![pb::ModelInstanceGroup { count: 1, ..Default::default() }],
+        ..Default::default()
+    };
+    let config: Bytes = config.encode_to_vec().into();
+    let opened = engine
+        .open(
+            "fake",
+            OpenSpec {
+                model: name.into(),
+                version: 1,
+                model_directory: "/".into(),
+                version_directory: "/".into(),
+                config: config.clone(),
+                settings: Vec::new(),
+            },
+        )
+        .unwrap();
+    let spec = PublishSpec {
+        config,
+        config_json: format!("{{\"name\":\"{name}\"}}"),
+        labels: Vec::new(),
+        platform: "fake".into(),
+    };
+    engine.publish(opened.handle, spec).unwrap();
+}
+
+/// A client that sends exactly what it is told.
+pub struct Client {
+    pub io: TcpStream,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Response {
+    pub status: u16,
+    /// As on the wire.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+    /// The value of a header spelled exactly so.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+}
+
+impl Client {
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.io.write_all(bytes).unwrap();
+    }
+
+    /// Reads until the connection ends; true when it did.
+    pub fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        self.io.read_to_end(&mut rest).is_ok_and(|n| n == 0)
+    }
+
+    fn more(&mut self) {
+        let mut chunk = [0; 65536];
+        let n = self.io.read(&mut chunk).expect("a response");
+        assert!(n > 0, "closed after {:?}", String::from_utf8_lossy(&self.buffer));
+        self.buffer.extend_from_slice(&chunk[..n]);
+    }
+
+    fn take_until(&mut self, end: &[u8]) -> Vec<u8> {
+        loop {
+            if let Some(at) = self.buffer.windows(end.len()).position(|w| w == end) {
+                return self.buffer.drain(..at + end.len()).collect();
+            }
+            self.more();
+        }
+    }
+
+    fn take(&mut self, n: usize) -> Vec<u8> {
+        while self.buffer.len() < n {
+            self.more();
+        }
+        self.buffer.drain(..n).collect()
+    }
+
+    pub fn response(&mut self) -> Response {
+        let head = String::from_utf8(self.take_until(b"\r\n\r\n")).unwrap();
+        let mut lines = head.trim_end().split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let headers: Vec<(String, String)> =
+            lines.map(|l| l.split_once(": ").unwrap()).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+        let mut response = Response { status, headers, body: Vec::new() };
+        if status == 100 {
+            return response;
+        }
+        if response.header("Transfer-Encoding") == Some("chunked") {
+            loop {
+                let line = String::from_utf8(self.take_until(b"\r\n")).unwrap();
+                let n = usize::from_str_radix(line.trim_end(), 16).unwrap();
+                let chunk = self.take(n + 2);
+                response.body.extend_from_slice(&chunk[..n]);
+                if n == 0 {
+                    return response;
+                }
+            }
+        }
+        let n = response.header("Content-Length").expect("a length").parse().unwrap();
+        response.body = self.take(n);
+        response
+    }
+}
+
+/// A JSON inference of these values.
+pub fn infer_json(values: &[i32]) -> String {
+    format!(r#"{{"inputs":[{{"name":"IN","datatype":"INT32","shape":[{}],"data":{values:?}}}]}}"#, values.len())
+}
+
+/// A binary inference: JSON head and whole body.
+pub fn infer_binary(values: &[i32]) -> (usize, Vec<u8>) {
+    let mut body = format!(
+        r#"{{"inputs":[{{"name":"IN","datatype":"INT32","shape":[{}],"parameters":{{"binary_data_size":{}}}}}],"outputs":[{{"name":"OUT","parameters":{{"binary_data":true}}}}]}}"#,
+        values.len(),
+        values.len() * 4
+    )
+    .into_bytes();
+    let head = body.len();
+    body.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+    (head, body)
+}
+
+/// What a gRPC call came to.
+#[derive(Debug, Default)]
+pub struct Outcome2 {
+    pub status: u32,
+    pub message: String,
+    pub encoding: Option<String>,
+    /// Flag and bytes of each message.
+    pub messages: Vec<(u8, Bytes)>,
+}
+
+/// A gRPC client over plain h2.
+pub struct Grpc {
+    pub send: h2::client::SendRequest<Bytes>,
+}
+
+impl Grpc {
+    pub async fn connect(server: &Server) -> Self {
+        let io = tokio::net::TcpStream::connect(("127.0.0.1", server.grpc)).await.unwrap();
+        let (send, connection) = h2::client::Builder::new()
+            .initial_window_size(8 << 20)
+            .initial_connection_window_size(8 << 20)
+            .handshake(io)
+            .await
+            .unwrap();
+        tokio::task::spawn_local(async move { drop(connection.await) });
+        Self { send }
+    }
+
+    pub async fn open(
+        &mut self,
+        path: &str,
+        metadata: &[(&'static str, &str)],
+    ) -> (h2::client::ResponseFuture, h2::SendStream<Bytes>) {
+        let mut request = http::Request::post(format!("http://x{path}")).header("content-type", "application/grpc");
+        for (name, value) in metadata {
+            request = request.header(*name, *value);
+        }
+        let mut ready = self.send.clone().ready().await.unwrap();
+        ready.send_request(request.body(()).unwrap(), false).unwrap()
+    }
+
+    pub async fn call(&mut self, path: &str, metadata: &[(&'static str, &str)], messages: &[Bytes]) -> Outcome2 {
+        let (response, mut body) = self.open(path, metadata).await;
+        for (i, message) in messages.iter().enumerate() {
+            let _ = body.send_data(message.clone(), i + 1 == messages.len());
+        }
+        if messages.is_empty() {
+            let _ = body.send_data(Bytes::new(), true);
+        }
+        finish(response).await
+    }
+
+    pub async fn unary<R: Message + Default>(&mut self, rpc: &str, request: &impl Message) -> Result<R, (u32, String)> {
+        let path = format!("/inference.GRPCInferenceService/{rpc}");
+        let outcome = self.call(&path, &[], &[frame(0, &request.encode_to_vec())]).await;
+        match outcome.status {
+            0 => Ok(R::decode(outcome.messages[0].1.clone()).unwrap()),
+            code => Err((code, outcome.message)),
+        }
+    }
+}
+
+pub async fn finish(response: h2::client::ResponseFuture) -> Outcome2 {
+    let response = response.await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["content-type"], "application/grpc");
+    let text = |h: &http::HeaderMap, n: &str| h.get(n).map(|v| v.to_str().unwrap().to_owned());
+    let mut outcome = Outcome2 { encoding: text(response.headers(), "grpc-encoding"), ..Outcome2::default() };
+    let mut end = response.headers().clone();
+    let mut body = response.into_body();
+    let mut all = BytesMut::new();
+    while let Some(chunk) = body.data().await {
+        let chunk = chunk.unwrap();
+        body.flow_control().release_capacity(chunk.len()).unwrap();
+        all.extend_from_slice(&chunk);
+    }
+    if let Some(trailers) = body.trailers().await.unwrap() {
+        end = trailers;
+    }
+    while all.has_remaining() {
+        let flag = all.get_u8();
+        let n = all.get_u32() as usize;
+        outcome.messages.push((flag, all.split_to(n).freeze()));
+    }
+    outcome.status = text(&end, "grpc-status").expect("a status").parse().unwrap();
+    outcome.message = text(&end, "grpc-message").unwrap_or_default();
+    outcome
+}
+
+pub fn frame(flag: u8, message: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_u8(flag);
+    out.put_u32(message.len() as u32);
+    out.extend_from_slice(message);
+    out.freeze()
+}
+
+pub fn infer_request(model: &str, id: &str, values: &[i32]) -> pb::ModelInferRequest {
+    pb::ModelInferRequest {
+        model_name: model.into(),
+        id: id.into(),
+        inputs: vec![pb::model_infer_request::InferInputTensor {
+            name: "IN".into(),
+            datatype: "INT32".into(),
+            shape: vec![values.len() as i64],
+            ..Default::default()
+        }],
+        raw_input_contents: vec![values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>().into()],
+        ..Default::default()
+    }
+}
+
+/// Runs a client on a thread of its own kind.
+pub fn client<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        tokio::time::timeout(Duration::from_secs(20), work).await.expect("the client to finish")
+    })
+}

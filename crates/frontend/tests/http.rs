@@ -1,0 +1,479 @@
+//! The HTTP front end on the wire: raw sockets, exact statuses, headers and texts.
+
+mod common;
+
+use common::{Server, infer_binary, infer_json, post, wait_for};
+use std::io::Write as _;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const INFER: &str = "/v2/models/id/infer";
+const ANSWER: &str = r#"{"model_name":"id","model_version":"1","outputs":[{"name":"OUT","datatype":"INT32","shape":[3],"data":[1,2,3]}]}"#;
+
+#[test]
+fn p005_p006_routes_methods_and_content_types() {
+    let server = Server::start();
+    let (plain, json) = ("text/plain", "application/json");
+    for (request, status, content_type, body) in [
+        ("GET /v2/health/live", 200, plain, ""),
+        ("GET /v2/health/live?x=1&y", 200, plain, ""),
+        ("GET http://golden/v2/health/ready", 200, plain, ""),
+        ("GET /v2/health/ready/", 404, plain, r#"{"error":"Not Found"}"#),
+        ("PUT /v2/health/live", 405, plain, r#"{"error":"Method Not Allowed"}"#),
+        ("GET /v2", 200, json, r#"{"name":"triton","version":"2.73.0","extensions":["trace"]}"#),
+        ("POST /v2", 405, json, r#"{"error":"Method Not Allowed"}"#),
+        ("GET /v2/", 404, plain, r#"{"error":"Not Found"}"#),
+        (
+            "GET /v2/models/id",
+            200,
+            json,
+            r#"{"name":"id","versions":["1"],"platform":"fake","inputs":[{"name":"IN","datatype":"INT32","shape":[-1]}],"outputs":[{"name":"OUT","datatype":"INT32","shape":[-1]}]}"#,
+        ),
+        ("GET /v2/models/id/versions/1/config", 200, json, r#"{"name":"id"}"#),
+        ("GET /v2/models/nope", 404, json, r#"{"error":"Request for unknown model: 'nope' is not found"}"#),
+        (
+            "GET /v2/models/id/versions/7",
+            404,
+            json,
+            r#"{"error":"Request for unknown model: 'id' version 7 is not found"}"#,
+        ),
+        ("GET /v2/models/i%64", 404, json, r#"{"error":"Request for unknown model: 'i%64' is not found"}"#),
+        ("GET /v2/models/id/ready", 200, plain, ""),
+        ("GET /v2/models/nope/ready", 400, plain, r#"{"error":"Model version not ready"}"#),
+        ("GET /v2/models/id/infer", 405, plain, r#"{"error":"Method Not Allowed"}"#),
+        ("GET /v2/models/id/generate", 405, json, r#"{"error":"Method Not Allowed"}"#),
+        ("GET /v2/models/nope/stats", 400, json, r#"{"error":"requested model 'nope' is not available"}"#),
+        ("GET /v2/systemsharedmemory/status", 200, json, "[]"),
+        ("GET /v2/cudasharedmemory/status", 200, json, "[]"),
+        (
+            "GET /v2/cudasharedmemory/region/a%20b/status",
+            404,
+            json,
+            r#"{"error":"Unable to find cuda shared memory region: 'a b'"}"#,
+        ),
+        (
+            "POST /v2/systemsharedmemory/unregister",
+            501,
+            json,
+            r#"{"error":"Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."}"#,
+        ),
+        ("POST /v2/repository/index", 200, json, r#"[{"name":"m","version":"1","state":"READY"},{"name":"n"}]"#),
+        (
+            "POST /v2/repository/r/models/m/load",
+            501,
+            json,
+            r#"{"error":"'repository_name' specification is not supported"}"#,
+        ),
+        ("GET /v2/logging", 200, json, r#"{"log_file":"","log_info":true,"log_verbose_level":3}"#),
+        (
+            "POST /v2/logging",
+            500,
+            json,
+            r#"{"error":"failed to parse the request JSON buffer: The document is empty. at 0"}"#,
+        ),
+        ("GET /v2/models/id/versions/1/trace/setting", 404, plain, r#"{"error":"Not Found"}"#),
+    ] {
+        let response = server.ask(&format!("{request} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"));
+        assert_eq!((response.status, response.text()), (status, body), "{request}");
+        assert_eq!(response.header("Content-Type"), Some(content_type), "{request}");
+        let names: Vec<_> = response.headers.iter().map(|(n, _)| n.as_str()).collect();
+        assert_eq!(names, ["Content-Type", "Content-Length"], "{request}: nothing else, no Date");
+    }
+}
+
+#[test]
+fn control_operations_leave_as_the_contract_says() {
+    let server = Server::start();
+    let check = |path: &str, body: &str, status: u16, expected: &str| {
+        let response = server.post(path, "", body.as_bytes());
+        assert_eq!((response.status, response.text()), (status, expected), "{path} {body}");
+    };
+    check("/v2/logging", r#"{"log_info":false}"#, 200, r#"{"settings":{"log_info":false},"protocol":"http"}"#);
+    check("/v2/logging", "[]", 200, r#"{"settings":{},"protocol":"http"}"#);
+    check(
+        "/v2/models/m/trace/setting",
+        r#"{"trace_rate":null}"#,
+        200,
+        r#"{"model":"m","settings":{"trace_rate":null},"protocol":"http"}"#,
+    );
+    check("/v2/repository/models/m/load", r#"{"parameters":{"config":"{}"}}"#, 200, "");
+    check(
+        "/v2/repository/models/m/unload",
+        r#"{"parameters":{"unload_dependents":true}}"#,
+        503,
+        r#"{"error":"{\"model\":\"m\",\"unload_dependents\":true}"}"#,
+    );
+    check(
+        "/v2/repository/index",
+        r#"{"ready":1}"#,
+        400,
+        r#"{"error":"Invalid value for 'ready': expected a boolean"}"#,
+    );
+    check(
+        "/v2/repository/models/m/load",
+        "{bad",
+        500,
+        r#"{"error":"failed to parse the request JSON buffer: Missing a name for object member. at 1"}"#,
+    );
+}
+
+#[test]
+fn p1_12_infer_json_and_binary_on_one_connection() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let (head, body) = infer_binary(&[1, 2, 3]);
+    let mut first_head = 0;
+    for round in 0..3 {
+        client.send(&post(INFER, "", infer_json(&[1, 2, 3]).as_bytes()));
+        let response = client.response();
+        assert_eq!((response.status, response.text()), (200, ANSWER), "round {round}");
+        assert_eq!(response.header("Content-Type"), Some("application/json"));
+        client.send(&post(INFER, &format!("inference-HEADER-content-length: {head}\r\n"), &body));
+        let response = client.response();
+        assert_eq!((response.status, response.header("Content-Type")), (200, Some("application/octet-stream")));
+        let json: usize = response.header("Inference-Header-Content-Length").unwrap().parse().unwrap();
+        assert_eq!(response.body[json..], body[head..]);
+        first_head = json;
+    }
+    assert!(first_head > 0);
+    // Beyond the connection's own buffer: into a slab, and back out without being joined.
+    let values: Vec<i32> = (0..300_000).collect();
+    let (head, body) = infer_binary(&values);
+    client.send(&post(INFER, &format!("Inference-Header-Content-Length: {head}\r\n"), &body));
+    let response = client.response();
+    let json: usize = response.header("Inference-Header-Content-Length").unwrap().parse().unwrap();
+    assert_eq!(response.body.len(), json + 1_200_000);
+    assert_eq!(response.body[json..], body[head..]);
+}
+
+#[test]
+fn p1_1_the_content_type_of_an_error_tells_how_far_the_request_got() {
+    let server = Server::start();
+    let ok = infer_json(&[1]);
+    for (path, headers, body, status, content_type, text) in [
+        ("/v2/models/nope/infer", "", "{", 404, "text/plain", "Request for unknown model: 'nope' is not found"),
+        (
+            "/v2/models/deco/infer",
+            "",
+            "{",
+            501,
+            "text/plain",
+            "HTTP end point doesn't support models with decoupled transaction policy",
+        ),
+        (INFER, "Content-Encoding: br\r\n", "{", 501, "text/plain", "Unsupported compression type"),
+        (INFER, "Content-Encoding: gzip\r\n", "", 400, "text/plain", "nothing to be decompressed"),
+        (
+            INFER,
+            "",
+            "{}",
+            500,
+            "application/json",
+            "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'",
+        ),
+        (
+            INFER,
+            "Inference-Header-Content-Length: x\r\n",
+            "{}",
+            400,
+            "application/json",
+            "Unable to parse Inference-Header-Content-Length, got: x",
+        ),
+        ("/v2/models/fail/infer", "", &ok, 404, "text/plain", "the model failed"),
+    ] {
+        let response = server.post(path, headers, body.as_bytes());
+        assert_eq!(response.status, status, "{path}");
+        assert_eq!(response.header("Content-Type"), Some(content_type), "{path} {text}");
+        assert_eq!(response.text(), format!("{{\"error\":\"{text}\"}}"));
+        let accept = (status == 501 && headers.contains("br")).then_some("gzip, deflate");
+        assert_eq!(response.header("Accept-Encoding"), accept);
+    }
+}
+
+#[test]
+fn p1_1_pipelined_requests_are_answered_in_order() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let mut all = Vec::new();
+    for i in 0..50 {
+        all.extend(post(INFER, "", infer_json(&[i, i, i]).as_bytes()));
+        all.extend_from_slice(b"GET /v2/models/nope HTTP/1.1\r\n\r\n");
+    }
+    client.send(&all);
+    for i in 0..50 {
+        let response = client.response();
+        assert!(response.text().ends_with(&format!("\"data\":[{i},{i},{i}]}}]}}")), "{i}: {}", response.text());
+        assert_eq!(client.response().status, 404);
+    }
+}
+
+#[test]
+fn p1_1_chunked_bodies_and_their_limit() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let head = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let chunked = |step: usize| {
+        let body = infer_json(&[1, 2, 3]).into_bytes();
+        let mut out = head.clone().into_bytes();
+        for chunk in body.chunks(step) {
+            out.extend(format!("{:x};ext=1\r\n", chunk.len()).into_bytes());
+            out.extend_from_slice(chunk);
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"0\r\n\r\n");
+        out
+    };
+    for step in [1, 7, 1000] {
+        client.send(&chunked(step));
+        assert_eq!(client.response().text(), ANSWER, "chunks of {step}");
+    }
+    let mut all = head.into_bytes();
+    all.extend(b"1\r\n \r\n".repeat(65_600));
+    let _ = client.io.write_all(&all);
+    let response = client.response();
+    assert_eq!(
+        (response.status, response.text(), response.header("Content-Type"), response.header("Connection")),
+        (
+            400,
+            r#"{"error":"Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks."}"#,
+            Some("application/json"),
+            Some("close")
+        )
+    );
+    assert!(client.is_closed());
+}
+
+#[test]
+fn p1_1_any_expect_header_is_answered_before_the_body() {
+    let server = Server::start();
+    for expect in ["100-continue", "something"] {
+        let mut client = server.connect();
+        let body = infer_json(&[1, 2, 3]);
+        client.send(
+            format!("POST {INFER} HTTP/1.1\r\nExpect: {expect}\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(),
+        );
+        assert_eq!(client.response().status, 100, "{expect}");
+        client.send(body.as_bytes());
+        assert_eq!(client.response().text(), ANSWER);
+    }
+}
+
+#[test]
+fn p1_1_connections_stay_or_close_as_asked() {
+    let server = Server::start();
+    for (request, header, closes) in [
+        ("GET /v2 HTTP/1.1\r\n\r\n", None, false),
+        ("GET /v2 HTTP/1.1\r\nConnection: close\r\n\r\n", Some("close"), true),
+        ("GET /v2 HTTP/1.0\r\n\r\n", Some("close"), true),
+        ("GET /v2 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", Some("keep-alive"), false),
+        ("POST /v2 HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", None, false),
+        ("POST /v2 HTTP/1.1\r\nContent-Length: 99999999\r\n\r\nhello", Some("close"), true),
+        ("GET / HTTP/1.1\nHost: x\n\n", Some("close"), true),
+        ("POST /v2 HTTP/1.1\r\nContent-Length: -5\r\n\r\n", Some("close"), true),
+    ] {
+        let mut client = server.connect();
+        client.send(request.as_bytes());
+        let response = client.response();
+        assert_eq!(response.header("Connection"), header, "{request:?}");
+        if closes {
+            client.io.shutdown(std::net::Shutdown::Write).unwrap();
+            assert!(client.is_closed(), "{request:?}");
+        } else {
+            client.send(b"GET /v2/health/live HTTP/1.1\r\n\r\n");
+            assert_eq!(client.response().status, 200, "{request:?}");
+        }
+    }
+}
+
+#[test]
+fn p1_1_head_has_no_body_and_long_heads_pass() {
+    let server = Server::start();
+    let mut client = server.connect();
+    client.send(b"HEAD /v2/health/live HTTP/1.1\r\n\r\nGET /v2/health/live HTTP/1.1\r\nConnection: close\r\n\r\n");
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut client.io, &mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 405 ") && !text.contains("error") && text.contains("HTTP/1.1 200 OK"), "{text}");
+    let many: String = (0..90).map(|i| format!("X-{i}: 1\r\n")).collect();
+    let long = "a".repeat(7000);
+    assert_eq!(server.ask(&format!("GET /v2/health/live HTTP/1.1\r\n{many}X-Long: {long}\r\n\r\n")).status, 200);
+}
+
+#[test]
+fn p1_1_a_client_that_leaves_cancels_its_inference() {
+    let server = Server::start();
+    let mut client = server.connect();
+    client.send(&post("/v2/models/slow/infer", "", infer_json(&[1]).as_bytes()));
+    server.probe.wait_started(1);
+    assert_eq!(server.running.as_ref().unwrap().inflight(), 1);
+    drop(client);
+    server.probe.wait_stopped(1);
+    wait_for("the request to be gone", || server.running.as_ref().unwrap().inflight() == 0);
+}
+
+#[test]
+fn p1_15_restricted_apis_come_before_methods() {
+    let server = Server::with(|_, http, _| {
+        http.restrictions = vec![frontend::Restriction {
+            apis: vec!["model-config".into(), "inference".into()],
+            key: "Secret".into(),
+            value: "sesame".into(),
+        }];
+    });
+    for (method, path, headers, status) in [
+        ("GET", "/v2/models/id/config", "", 403),
+        ("GET", "/v2/models/id/config", "secret: sesame\r\n", 200),
+        ("GET", "/v2/models/id/config", "SECRET: sesame\r\n", 200),
+        ("GET", "/v2/models/id/config", "secret: Sesame\r\n", 403),
+        ("GET", "/v2/models/nope/config", "secret: sesame\r\n", 404),
+        ("POST", "/v2/models/id/config", "", 403),
+        ("POST", "/v2/models/id/config", "secret: sesame\r\n", 405),
+        ("POST", "/v2/models/id/generate", "", 403),
+        ("GET", "/v2/models/id", "", 200),
+    ] {
+        let response = server.ask(&format!("{method} {path} HTTP/1.1\r\n{headers}\r\n"));
+        assert_eq!(response.status, status, "{method} {path} {headers}");
+        if status == 403 {
+            assert_eq!(response.text(), r#"{"error":"This API is restricted, expecting header 'Secret'"}"#);
+            assert_eq!(response.header("Content-Type"), Some("text/plain"));
+        }
+    }
+}
+
+#[test]
+fn p1_15_headers_are_forwarded_with_their_capitals() {
+    let server = Server::with(|_, http, _| http.header_forward_pattern = "^x-|timeout".into());
+    let body = infer_json(&[1]);
+    let ask = |headers: &str| server.post(INFER, headers, body.as_bytes());
+    let response = ask("X-Foo: bar\r\nOther: 1\r\nTimeout: 5\r\n");
+    assert!(response.text().contains(r#""parameters":{"X-Foo":"bar","Timeout":"5"}"#), "{}", response.text());
+    let response = ask("timeout: 5\r\n");
+    assert_eq!(response.status, 400);
+    assert_eq!(
+        response.text(),
+        r#"{"error":"Header 'timeout' is reserved for Triton usage and cannot be forwarded."}"#
+    );
+}
+
+#[test]
+fn p1_12_8_compression_both_ways() {
+    use flate2::{Compression, read::GzDecoder, read::ZlibDecoder, write::GzEncoder};
+    use std::io::Read;
+    let server = Server::with(|engine, _, _| engine.http_input_bytes_max = 2000);
+    let mut packer = GzEncoder::new(Vec::new(), Compression::default());
+    packer.write_all(infer_json(&[1, 2, 3]).as_bytes()).unwrap();
+    let packed = packer.finish().unwrap();
+    for accept in ["gzip", "deflate", "deflate;q=0.5, gzip;q=0.9", "identity"] {
+        let headers = format!("Content-Encoding: gzip\r\nAccept-Encoding: {accept}\r\n");
+        let response = server.post(INFER, &headers, &packed);
+        let mut text = String::new();
+        match response.header("Content-Encoding") {
+            Some("gzip") => GzDecoder::new(&response.body[..]).read_to_string(&mut text).unwrap(),
+            Some("deflate") => ZlibDecoder::new(&response.body[..]).read_to_string(&mut text).unwrap(),
+            _ => (&response.body[..]).read_to_string(&mut text).unwrap(),
+        };
+        assert_eq!(text, ANSWER, "{accept}");
+        assert_eq!(response.header("Content-Encoding").is_some(), accept != "identity");
+    }
+    let error = server.post(INFER, "Accept-Encoding: gzip\r\n", b"{}");
+    assert_eq!((error.status, error.header("Content-Encoding")), (500, None), "errors are never packed");
+    let mut bomb = GzEncoder::new(Vec::new(), Compression::default());
+    bomb.write_all(&[b' '; 5000]).unwrap();
+    let response = server.post(INFER, "Content-Encoding: gzip\r\n", &bomb.finish().unwrap());
+    assert_eq!(
+        (response.status, response.text()),
+        (
+            400,
+            r#"{"error":"Decompressed data size exceeds the maximum allowed value of 2000 bytes. Use --http-max-input-size to increase the limit."}"#
+        )
+    );
+}
+
+#[test]
+fn p1_12_9_size_limits() {
+    let server = Server::with(|engine, _, _| engine.http_input_bytes_max = 2000);
+    let exact = |n: usize| format!("{{\"x\":\"{}\"}}", "a".repeat(n - 8));
+    assert_eq!(server.post("/v2/logging", "", exact(2000).as_bytes()).status, 200);
+    for path in ["/v2/logging", "/v2/repository/models/m/load", "/v2/models/id/generate", INFER] {
+        let response = server.post(path, "", exact(2001).as_bytes());
+        assert_eq!(
+            (response.status, response.text()),
+            (
+                400,
+                r#"{"error":"request JSON size of 2001 bytes exceeds the maximum allowed input size of 2000 bytes. Use --http-max-input-size to increase the limit."}"#
+            ),
+            "{path}"
+        );
+    }
+    let response = server.ask(&format!("POST {INFER} HTTP/1.1\r\nContent-Length: 2147483648\r\n\r\n"));
+    assert_eq!(
+        (response.status, response.text()),
+        (
+            400,
+            r#"{"error":"Unable to parse Content-Length, value is out of range [ -2147483648, 2147483647 ], got: 2147483648"}"#
+        )
+    );
+}
+
+#[test]
+fn p1_13_generate_is_chunked_and_generate_stream_is_events() {
+    let server = Server::start();
+    let body = br#"{"IN":[1,2],"x":5}"#;
+    let json = r#"{"OUT":[1,2],"model_name":"id","model_version":"1","x":5}"#;
+    let response = server.post("/v2/models/id/generate", "", body);
+    assert_eq!((response.status, response.text()), (200, json));
+    assert_eq!(response.header("Content-Type"), Some("application/json"));
+    assert_eq!(response.header("Transfer-Encoding"), Some("chunked"));
+    assert_eq!(response.header("Content-Length"), None);
+    let response = server.post("/v2/models/id/generate_stream", "", body);
+    assert_eq!((response.status, response.text()), (200, format!("data: {json}\n\n").as_str()));
+    assert_eq!(response.header("Content-Type"), Some("text/event-stream; charset=utf-8"));
+    let response = server.post("/v2/models/fail/generate_stream", "", body);
+    assert_eq!((response.status, response.text()), (400, "data: {\"error\":\"the model failed\"}\n\n"));
+    let response = server.post("/v2/models/id/generate", "Content-Encoding: gzip\r\n", body);
+    assert_eq!(
+        (response.status, response.text()),
+        (400, r#"{"error":"Unsupported content-encoding, only 'identity' is supported."}"#)
+    );
+}
+
+#[test]
+fn http2_with_prior_knowledge_on_the_http_port() {
+    let server = Server::start();
+    common::client(async {
+        let io = tokio::net::TcpStream::connect(("127.0.0.1", server.http)).await.unwrap();
+        let (mut send, connection) = h2::client::handshake(io).await.unwrap();
+        tokio::task::spawn_local(async move { drop(connection.await) });
+        let request = http::Request::post(format!("http://x{INFER}")).body(()).unwrap();
+        let (response, mut body) = send.send_request(request, false).unwrap();
+        body.send_data(infer_json(&[1, 2, 3]).into(), true).unwrap();
+        let response = response.await.unwrap();
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()["content-type"]),
+            (200, &"application/json".parse().unwrap())
+        );
+        let chunk: bytes::Bytes = response.into_body().data().await.unwrap().unwrap();
+        assert_eq!(chunk, ANSWER);
+    });
+}
+
+#[test]
+fn a_drain_closes_the_port_and_refuses_inferences_but_finishes_what_runs() {
+    let mut server = Server::start();
+    let mut idle = server.connect();
+    idle.send(b"GET /v2/health/live HTTP/1.1\r\n\r\n");
+    assert_eq!(idle.response().status, 200);
+    let mut busy = server.connect();
+    busy.send(&post("/v2/models/slow/infer", "", infer_json(&[1]).as_bytes()));
+    server.probe.wait_started(1);
+    let running = server.running.take().unwrap();
+    running.stop_accepting();
+    wait_for("the port to close", || std::net::TcpStream::connect(("127.0.0.1", server.http)).is_err());
+    idle.send(&post(INFER, "", infer_json(&[1]).as_bytes()));
+    let response = idle.response();
+    assert_eq!((response.status, response.text()), (503, r#"{"error":"Server exiting"}"#));
+    assert_eq!(response.header("Connection"), Some("close"));
+    wait_for("only the running request to be left", || running.inflight() == 1);
+    server.probe.open();
+    assert_eq!(busy.response().status, 200);
+    running.close(Duration::from_secs(5));
+    assert_eq!(server.probe.stopped.load(Ordering::SeqCst), 0);
+}
