@@ -9,6 +9,7 @@
 //! - A version holds no thread while it is idle: instances are permits, threads belong to one elastic pool.
 
 mod compile;
+mod inline;
 mod options;
 mod order;
 mod pool;

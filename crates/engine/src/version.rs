@@ -4,6 +4,7 @@
 //! takes an instance permit, runs the batch, and goes on with the next one as long as there is one. Replies are called outside
 //! every lock.
 
+use crate::inline::InlineCost;
 use crate::options::EngineOptions;
 use crate::order::Order;
 use crate::pool::Pool;
@@ -23,11 +24,6 @@ use tensor::{Code, Error, Name, Result};
 
 /// Called once with the answer, on whichever thread has it. Must not block.
 pub type Reply = Box<dyn FnOnce(Result<InferResponse>) + Send>;
-
-/// An inline run that took this many times the limit keeps the version off the reactor for a while.
-const INLINE_OVERRUN: u64 = 4;
-/// How long.
-const INLINE_PENALTY_NS: u64 = 1_000_000_000;
 
 /// What versions share with their engine.
 pub(crate) struct Shared {
@@ -59,7 +55,6 @@ pub struct ModelVersion {
     shape_rule: ShapeRule,
     /// Responses leave in request order; saves the others a lock.
     ordered: bool,
-    inline_blocked_until: AtomicU64,
     pending: AtomicU64,
     inflight: AtomicU64,
     cancelled: AtomicU64,
@@ -71,6 +66,7 @@ struct Run {
     /// Numbers of the instances that do nothing, the one that stopped last on top: its caches are warm.
     idle: SmallVec<[u32; 8]>,
     order: Option<Order>,
+    cost: InlineCost,
     /// Time of the earliest timer that will call `wake`; 0 = none.
     armed: u64,
 }
@@ -156,6 +152,8 @@ struct Ran {
     rows: u32,
     /// 0 = failed; failures say nothing about cost.
     duration: u64,
+    /// On the thread that brought the request.
+    inline: bool,
 }
 
 /// What makes a version.
@@ -185,12 +183,17 @@ impl ModelVersion {
             config_json,
             config_pb,
             model,
-            run: Mutex::new(Run { scheduler: Scheduler::new(scheduling), idle, order, armed: 0 }),
+            run: Mutex::new(Run {
+                scheduler: Scheduler::new(scheduling),
+                idle,
+                order,
+                cost: InlineCost::default(),
+                armed: 0,
+            }),
             ordered,
             statistics,
             shape_rule,
             shared,
-            inline_blocked_until: AtomicU64::new(0),
             pending: AtomicU64::new(0),
             inflight: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
@@ -241,10 +244,7 @@ impl ModelVersion {
         if let Some((instance, requests)) = self.pump(run, now, true) {
             let control = RunControl::new(requests.len() as u32);
             let ran = self.execute(instance, requests, &control);
-            if ran.duration > INLINE_OVERRUN * self.shared.options.inline_cost_max_ns {
-                self.inline_blocked_until.store(now_ns() + INLINE_PENALTY_NS, Ordering::Relaxed);
-            }
-            if let Some(requests) = self.next(instance, ran) {
+            if let Some(requests) = self.next(instance, Ran { inline: true, ..ran }) {
                 self.submit(instance, requests);
             }
         }
@@ -320,10 +320,14 @@ impl ModelVersion {
     fn is_cheap(&self, run: &Run, now: u64, requests: &Requests) -> bool {
         let limit = self.shared.options.inline_cost_max_ns;
         let rows = requests.iter().map(Waiting::rows).sum();
-        now >= self.inline_blocked_until.load(Ordering::Relaxed)
-            && requests
+        let fits = match self.shape_rule {
+            ShapeRule::Any => true,
+            // Cost depends on shapes too; the scheduler keeps those apart.
+            ShapeRule::Compare { .. } => requests
                 .first()
-                .is_some_and(|q| run.scheduler.predicted_ns(q.class(), rows).is_some_and(|ns| ns < limit))
+                .is_some_and(|q| run.scheduler.predicted_ns(q.class(), rows).is_some_and(|ns| ns < limit)),
+        };
+        fits && run.cost.is_cheap(now, rows, limit)
     }
 
     fn submit(&self, instance: u32, requests: Requests) {
@@ -339,6 +343,10 @@ impl ModelVersion {
         let mut run = self.run.lock();
         if ran.duration > 0 {
             run.scheduler.observe(ran.class, ran.rows, ran.duration);
+            run.cost.observe(ran.rows, ran.duration);
+            if ran.inline {
+                run.cost.ran_inline(now, ran.duration, self.shared.options.inline_cost_max_ns);
+            }
         }
         run.idle.push(instance);
         let mut dropped = Vec::new();
@@ -469,7 +477,7 @@ impl ModelVersion {
             asker.ticket.settle();
             self.deliver(asker.place, Delivery { reply: asker.reply, result });
         }
-        Ran { class, rows, duration: if any { end.saturating_sub(start).max(1) } else { 0 } }
+        Ran { class, rows, inline: false, duration: if any { end.saturating_sub(start).max(1) } else { 0 } }
     }
 
     fn deliver(&self, place: u64, delivery: Delivery) {

@@ -34,6 +34,10 @@ fn thrown(e: &Error) -> napi::Error {
     napi::Error::from_reason(format!("{}: {}", e.code() as u8, e.message()))
 }
 
+fn text(json: &[u8]) -> String {
+    String::from_utf8_lossy(json).into_owned()
+}
+
 #[napi]
 impl NativeCore {
     #[napi(constructor)]
@@ -45,9 +49,8 @@ impl NativeCore {
     ) -> napi::Result<Self> {
         logging::install(&on_log)?;
         let onnx = OnnxBackend::new(options.onnxruntime_library.clone().map(PathBuf::from));
-        let engine =
-            Engine::new(convert::engine_options(&options), vec![Arc::new(onnx), Arc::new(IdentityBackend::default())])
-                .map_err(|e| thrown(&e))?;
+        let engine = Engine::new(convert::engine_options(&options), vec![Arc::new(onnx), Arc::new(IdentityBackend)])
+            .map_err(|e| thrown(&e))?;
         Ok(Self {
             engine,
             control: Arc::new(Bridge::new(&on_control)?),
@@ -236,24 +239,21 @@ impl NativeCore {
 
     #[napi]
     pub fn server_metadata(&self) -> String {
-        protocol::server_metadata_json(
-            &self.engine.server_metadata().name,
-            &self.engine.server_metadata().version,
-            &self.engine.server_metadata().extensions,
-        )
+        let m = self.engine.server_metadata();
+        text(&protocol::http::server_metadata_json(&m.name, &m.version, &m.extensions))
     }
 
     #[napi]
     pub fn model_metadata(&self, name: String, version: String) -> napi::Result<String> {
         let model = self.engine.model(&name, &version).map_err(|e| thrown(&e))?;
         let versions = if version.is_empty() { self.engine.ready_versions(&name) } else { vec![model.number] };
-        Ok(protocol::model_metadata_json(&model.signature, &versions, &model.platform))
+        Ok(text(&protocol::http::model_metadata_json(&model.signature, &versions, &model.platform)))
     }
 
     #[napi]
     pub fn model_config(&self, name: String, version: String) -> napi::Result<String> {
         let model = self.engine.model(&name, &version).map_err(|e| thrown(&e))?;
-        Ok(String::from_utf8_lossy(&model.config_json).into_owned())
+        Ok(text(&model.config_json))
     }
 
     #[napi]

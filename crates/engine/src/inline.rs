@@ -1,0 +1,104 @@
+//! Decides whether a model is cheap enough to run on the thread that brings the request (design row 6).
+//!
+//! What counts is what the model costs when nothing disturbs it: a reactor that is preempted in the middle of a run did not block
+//! because of the model. So the estimate follows fast runs quickly and slow ones slowly, and one slow run changes nothing.
+
+/// Row counts are kept apart by their power of two.
+const SLOTS: usize = 16;
+/// Runs before an estimate is believed.
+const SEEN_MIN: u16 = 4;
+/// An inline run of this many times the limit is an overrun.
+const OVERRUN: u64 = 4;
+/// What an overrun adds to the score, and the score at which inlining stops. A run within bounds takes one off.
+const OVERRUN_WEIGHT: u32 = 4;
+const SCORE_MAX: u32 = 32;
+/// How long it stops.
+const PENALTY_NS: u64 = 1_000_000_000;
+
+/// What is known about the cost of one model.
+#[derive(Default)]
+pub(crate) struct InlineCost {
+    slots: [(f32, u16); SLOTS],
+    score: u32,
+    blocked_until: u64,
+}
+
+impl InlineCost {
+    /// Whether a run of `rows` rows is expected to take less than `limit_ns`.
+    pub(crate) fn is_cheap(&self, now: u64, rows: u32, limit_ns: u64) -> bool {
+        let (ns, seen) = self.slots[slot(rows)];
+        now >= self.blocked_until && seen >= SEEN_MIN && ns < limit_ns as f32
+    }
+
+    /// Learns from a run, wherever it ran.
+    pub(crate) fn observe(&mut self, rows: u32, duration_ns: u64) {
+        let (ns, seen) = &mut self.slots[slot(rows)];
+        let new = duration_ns as f32;
+        *ns = match (*seen, new < *ns) {
+            (0, _) => new,
+            (_, true) => *ns + (new - *ns) / 4.0,
+            (_, false) => *ns + (new.min(2.0 * *ns) - *ns) / 64.0,
+        };
+        *seen = seen.saturating_add(1);
+    }
+
+    /// Judges a run that blocked the thread that brought it.
+    pub(crate) fn ran_inline(&mut self, now: u64, duration_ns: u64, limit_ns: u64) {
+        if duration_ns <= OVERRUN * limit_ns {
+            self.score = self.score.saturating_sub(1);
+            return;
+        }
+        self.score += OVERRUN_WEIGHT;
+        if self.score >= SCORE_MAX {
+            self.score = 0;
+            self.blocked_until = now + PENALTY_NS;
+            // What was believed was wrong: start over with what is seen from now on.
+            self.slots = Default::default();
+        }
+    }
+}
+
+fn slot(rows: u32) -> usize {
+    (rows.max(1).ilog2() as usize).min(SLOTS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    const LIMIT: u64 = 25_000;
+
+    fn learned(durations: &[u64]) -> InlineCost {
+        let mut cost = InlineCost::default();
+        durations.iter().for_each(|&d| cost.observe(1, d));
+        cost
+    }
+
+    #[test]
+    fn a_cheap_model_stays_inline_through_preemptions() {
+        let mut cost = learned(&[3_000; 8]);
+        for i in 0..1000u64 {
+            let d = if i % 10 == 0 { 4_000_000 } else { 3_000 };
+            cost.ran_inline(i, d, LIMIT);
+            cost.observe(1, d);
+            assert!(cost.is_cheap(i, 1, LIMIT), "run {i}");
+        }
+    }
+
+    #[test]
+    fn a_model_that_became_slow_leaves_the_reactor_within_eight_runs() {
+        let mut cost = learned(&[3_000; 8]);
+        let runs = (0..100u64).take_while(|&i| {
+            cost.ran_inline(i, 300_000, LIMIT);
+            cost.observe(1, 300_000);
+            cost.is_cheap(i + 1, 1, LIMIT)
+        });
+        assert!(runs.count() < 8);
+        assert!(!cost.is_cheap(u64::MAX, 1, LIMIT), "and what it believed is forgotten");
+    }
+
+    #[test]
+    fn nothing_is_cheap_before_it_was_seen() {
+        assert!(!learned(&[3_000; 3]).is_cheap(0, 1, LIMIT));
+        assert!(!learned(&[3_000; 9]).is_cheap(0, 64, LIMIT));
+    }
+}
