@@ -1,21 +1,53 @@
 //! Collects a body of announced length into one slab. A length is a promise of the client's, so only so much is reserved on the
-//! strength of it; beyond that the buffer doubles as the bytes arrive, and who makes us hold memory has sent half of it.
+//! strength of it, by one body and by all together; beyond that the buffer doubles as the bytes arrive, and who makes us hold
+//! memory has sent half of it.
 
-use crate::limits::RESERVE_BYTES_MAX;
+use crate::limits::{RESERVE_BYTES_MAX, RESERVE_BYTES_MIN, RESERVE_TOTAL_BYTES_MAX};
 use bytes::Bytes;
 use memory::{SlabMut, SlabPool};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes reserved on promises, over all bodies being collected.
+static PROMISED: AtomicUsize = AtomicUsize::new(0);
+
+/// A share of `PROMISED`, for as long as it lives.
+struct Promise(usize);
+
+impl Promise {
+    /// As much of `wanted` as may be reserved now.
+    fn new(wanted: usize) -> Self {
+        let wanted = wanted.min(RESERVE_BYTES_MAX);
+        if wanted <= RESERVE_BYTES_MIN {
+            return Self(0);
+        }
+        if PROMISED.fetch_add(wanted, Ordering::Relaxed) + wanted > RESERVE_TOTAL_BYTES_MAX {
+            PROMISED.fetch_sub(wanted, Ordering::Relaxed);
+            return Self(0);
+        }
+        Self(wanted)
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        PROMISED.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
 
 /// A body being collected. Invariant: `at <= slab.len() <= length`.
 pub struct Assembler {
     slab: SlabMut,
     at: usize,
     length: usize,
+    _promise: Promise,
 }
 
 impl Assembler {
     /// Room for `length` bytes.
     pub fn new(length: usize) -> Self {
-        Self { slab: SlabPool::global().get(length.min(RESERVE_BYTES_MAX)), at: 0, length }
+        let promise = Promise::new(length);
+        let first = length.min(promise.0.max(RESERVE_BYTES_MIN));
+        Self { slab: SlabPool::global().get(first), at: 0, length, _promise: promise }
     }
 
     /// Bytes still to come.
@@ -75,6 +107,11 @@ mod tests {
         assert_eq!(a.spare().len(), RESERVE_BYTES_MAX, "doubled");
         assert_eq!(a.push(&piece), piece.len());
         assert_eq!((a.push(&piece), a.push(&piece), a.missing()), (piece.len(), 0, 0));
+        // Too many promises at once: the next ones start small.
+        let many: Vec<_> = (0..40).map(|_| Promise::new(RESERVE_BYTES_MAX)).collect();
+        assert_eq!(Assembler::new(RESERVE_BYTES_MAX).spare().len(), RESERVE_BYTES_MIN);
+        drop(many);
+        assert_eq!(Assembler::new(RESERVE_BYTES_MAX).spare().len(), RESERVE_BYTES_MAX);
         let all = a.into_bytes();
         assert!(all.len() == 3 * piece.len() && all.iter().all(|&b| b == 7));
     }

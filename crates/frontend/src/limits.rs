@@ -20,7 +20,7 @@ pub const DISCARD_BYTES_MAX: u64 = 1024 * 1024;
 pub const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// Time from the first byte of a request head to its last.
 pub const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
-/// Time a body may make no progress.
+/// Time a body, ours or the client's, may make no progress.
 pub const BODY_STALL_TIME_MAX: Duration = Duration::from_secs(300);
 /// Open connections of both front ends together, per reactor.
 pub const CONNECTIONS_PER_REACTOR_MAX: usize = 16_384;
@@ -42,3 +42,9 @@ pub const SEND_BUFFER_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const STREAM_REQUESTS_PENDING_MAX: usize = 1024;
 /// What a body may make us reserve before its bytes are here; beyond it the buffer grows with what has come.
 pub const RESERVE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// All such reservations of the process together; with less than that left, bodies start at `RESERVE_BYTES_MIN`.
+pub const RESERVE_TOTAL_BYTES_MAX: usize = 1024 * 1024 * 1024;
+/// What a body may make us reserve in any case.
+pub const RESERVE_BYTES_MIN: usize = 64 * 1024;
+/// How often memory that a burst left behind is given back to the system.
+pub const TRIM_INTERVAL: Duration = Duration::from_secs(5);

@@ -74,7 +74,7 @@ impl FrontendOptions {
     /// The number of reactor threads to run.
     pub fn reactors(&self) -> usize {
         match self.reactor_threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from).div_ceil(4).max(1),
+            0 => std::thread::available_parallelism().map_or(1, |n| n.get() / 4).max(1),
             n => n,
         }
     }

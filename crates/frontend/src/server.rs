@@ -5,11 +5,12 @@ use crate::control::Control;
 use crate::grpc::connection::{self as grpc, GrpcContext};
 use crate::http::connection as http;
 use crate::http::service::HttpContext;
-use crate::limits::CONNECTIONS_PER_REACTOR_MAX;
+use crate::limits::{CONNECTIONS_PER_REACTOR_MAX, TRIM_INTERVAL};
 use crate::listen::bind;
 use crate::options::FrontendOptions;
 use crate::shared::{Phase, Shared};
 use engine::Engine;
+use memory::SlabPool;
 use std::cell::Cell;
 use std::future::Future;
 use std::net::TcpListener as StdListener;
@@ -66,7 +67,7 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         let grpc = grpc.as_mut().and_then(|(c, l)| Some((c.clone(), l.pop()?)));
         let shared = shared.clone();
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let body = move || reactor(&runtime, http, grpc, &shared);
+        let body = move || reactor(&runtime, http, grpc, &shared, i == 0);
         let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
         // Dropping `running` ends those that were started.
         running.threads.push(thread.map_err(failed)?);
@@ -112,9 +113,18 @@ impl Drop for Running {
 
 type Front<C> = Option<(Arc<C>, StdListener)>;
 
-fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>, shared: &Arc<Shared>) {
+fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>, shared: &Arc<Shared>, trims: bool) {
     let local = LocalSet::new();
     local.block_on(runtime, async {
+        if trims {
+            spawn_local(async {
+                loop {
+                    sleep(TRIM_INTERVAL).await;
+                    // On a thread of its own: giving back hundreds of megabytes takes milliseconds.
+                    let _ = tokio::task::spawn_blocking(|| SlabPool::global().trim()).await;
+                }
+            });
+        }
         let (open, grpc_open) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let mut accepting = Vec::new();
         if let Some((context, listener)) = http {

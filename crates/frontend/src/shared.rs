@@ -9,7 +9,8 @@ use tokio::sync::watch;
 pub enum Phase {
     /// Everything is open.
     Serving,
-    /// Listeners are closed, new inferences refused; connections stay, so that health can be asked.
+    /// Listeners are closed, new inferences refused. HTTP connections end with their next reply, gRPC connections stay, so that
+    /// health can be asked.
     Draining,
     /// Connections finish what they are doing and go, within this time.
     Closing(Duration),

@@ -176,19 +176,19 @@ fn p2_7_compression_both_ways() {
         packer.write_all(&infer_request("id", "", &[1, 2]).encode_to_vec()).unwrap();
         let message = frame(1, &packer.finish().unwrap());
         let headers = [("grpc-encoding", "gzip"), ("grpc-accept-encoding", "identity, deflate,gzip")];
-        let outcome = grpc.call(INFER, &headers, &[message.clone()]).await;
+        let outcome = grpc.call(INFER, &headers, std::slice::from_ref(&message)).await;
         assert_eq!((outcome.status, outcome.encoding.as_deref()), (0, Some("gzip")));
         let (flag, packed) = &outcome.messages[0];
         let mut plain = Vec::new();
         GzDecoder::new(&packed[..]).read_to_end(&mut plain).unwrap();
         assert_eq!((*flag, values(&pb::ModelInferResponse::decode(&plain[..]).unwrap())), (1, vec![1, 2]));
-        let outcome = grpc.call(INFER, &[("grpc-encoding", "gzip")], &[message.clone()]).await;
+        let outcome = grpc.call(INFER, &[("grpc-encoding", "gzip")], std::slice::from_ref(&message)).await;
         assert_eq!(
             (outcome.status, outcome.encoding, outcome.messages[0].0),
             (0, None, 0),
             "not asked for, not packed"
         );
-        let outcome = grpc.call(INFER, &[("grpc-encoding", "br")], &[message.clone()]).await;
+        let outcome = grpc.call(INFER, &[("grpc-encoding", "br")], std::slice::from_ref(&message)).await;
         assert_eq!(outcome.status, 12);
         let outcome = grpc.call(INFER, &[], &[message]).await;
         assert_eq!(outcome.status, 13, "packed, and nobody said how");
@@ -211,12 +211,12 @@ fn p2_6_restricted_protocols_and_forwarded_metadata() {
         let refused = "This protocol is restricted, expecting header 'triton-grpc-protocol-Secret'";
         for path in [INFER, STREAM] {
             for headers in [&[][..], &[("secret", "sesame")], &[("triton-grpc-protocol-secret", "x")]] {
-                let outcome = grpc.call(path, headers, &[message.clone()]).await;
+                let outcome = grpc.call(path, headers, std::slice::from_ref(&message)).await;
                 assert_eq!((outcome.status, outcome.message.as_str()), (14, refused), "{path} {headers:?}");
             }
         }
         let key = ("triton-grpc-protocol-secret", "sesame");
-        let outcome = grpc.call(INFER, &[key, ("x-foo", "bar")], &[message.clone()]).await;
+        let outcome = grpc.call(INFER, &[key, ("x-foo", "bar")], std::slice::from_ref(&message)).await;
         let response = pb::ModelInferResponse::decode(outcome.messages[0].1.clone()).unwrap();
         use pb::infer_parameter::ParameterChoice;
         assert_eq!(response.parameters["x-foo"].parameter_choice, Some(ParameterChoice::StringParam("bar".into())));

@@ -53,7 +53,7 @@ struct Session<'a> {
     /// In request order.
     ordered: VecDeque<Slot<'a>>,
     /// Requests to decoupled models.
-    unordered: Vec<Box<Waiting<'a>>>,
+    unordered: Vec<Waiting<'a>>,
     /// Encoded and not yet handed to HTTP/2.
     out: VecDeque<Rope>,
     out_bytes: usize,
@@ -105,10 +105,9 @@ impl<'a> Session<'a> {
                 Ok(()) => {}
                 Err(Gone) => return Poll::Ready(Err(Gone)),
             }
-            if self.out.is_empty() && self.ordered.is_empty() && self.unordered.is_empty() {
-                if let Some(status) = self.ending.take() {
-                    return Poll::Ready(Ok(status));
-                }
+            let idle = self.out.is_empty() && self.ordered.is_empty() && self.unordered.is_empty();
+            if idle && let Some(status) = self.ending.take() {
+                return Poll::Ready(Ok(status));
             }
             if self.send.poll_reset(cx).is_ready() {
                 return Poll::Ready(Err(Gone));
@@ -148,7 +147,7 @@ impl<'a> Session<'a> {
         };
         match self.start(&head) {
             Ok(waiting) if waiting.version.signature.decoupled => self.unordered.push(waiting),
-            Ok(waiting) => self.ordered.push_back(Slot::Waiting(waiting)),
+            Ok(waiting) => self.ordered.push_back(Slot::Waiting(Box::new(waiting))),
             Err(error) => {
                 let refusal = encode_stream_error(&error, &head.id, StreamFailure::BeforeEnqueue);
                 self.ordered.push_back(Slot::Refused(refusal));
@@ -156,7 +155,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn start(&self, head: &InferHead) -> Result<Box<Waiting<'a>>> {
+    fn start(&self, head: &InferHead) -> Result<Waiting<'a>> {
         if self.context.shared.is_draining() {
             return Err(Error::unavailable(shutting_down().message));
         }
@@ -165,14 +164,14 @@ impl<'a> Session<'a> {
         let mut request = head.into_request(&version.signature, &*self.context.engine)?;
         forward(&self.context.forward, &self.call.headers, &mut request)?;
         let flight = flight::start(&version, request)?;
-        Ok(Box::new(Waiting {
+        Ok(Waiting {
             flight,
             version,
             id: head.id.clone(),
             model_name: head.model_name.clone(),
             model_version: head.model_version.clone(),
             _counted: counted,
-        }))
+        })
     }
 
     /// Moves answers that are there to the output.

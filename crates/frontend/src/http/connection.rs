@@ -31,6 +31,17 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 /// How long a closing connection waits for the client to stop sending, so that it gets to read the reply.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// Runs one read or write of a body, with an end to patience. The timer is made only when there is something to wait for.
+async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let mut work = pin!(work);
+    match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
+        Poll::Ready(result) => result,
+        Poll::Pending => {
+            timeout(BODY_STALL_TIME_MAX, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        }
+    }
+}
+
 /// Why no request came out of the connection.
 enum Stop {
     /// It is over: the client closed it, or reading failed.
@@ -157,8 +168,8 @@ impl Connection {
 
     /// As `fill`, with an end to patience: a body must make progress.
     async fn fill_body(&mut self) -> Result<(), Stop> {
-        match timeout(BODY_STALL_TIME_MAX, self.fill()).await {
-            Ok(Ok(n)) if n > 0 => Ok(()),
+        match patient(self.fill()).await {
+            Ok(n) if n > 0 => Ok(()),
             _ => Err(Stop::Gone),
         }
     }
@@ -228,8 +239,8 @@ impl Connection {
         body.push(self.buffer.get(..ready).unwrap_or_default());
         self.buffer.advance(ready);
         while body.missing() > 0 {
-            match timeout(BODY_STALL_TIME_MAX, self.io.read(body.spare())).await {
-                Ok(Ok(n)) if n > 0 => body.filled(n),
+            match patient(self.io.read(body.spare())).await {
+                Ok(n) if n > 0 => body.filled(n),
                 _ => return Err(Stop::Gone.into()),
             }
         }
@@ -279,7 +290,7 @@ impl Connection {
         self.out.clear();
         reply.write_head(&mut self.out, http11, keep_alive);
         if is_head {
-            return self.io.write_all(&self.out).await;
+            return patient(self.io.write_all(&self.out)).await;
         }
         let chunked = reply.chunked && http11;
         let length = reply.body_length();
@@ -296,7 +307,7 @@ impl Connection {
                 self.out.extend_from_slice(part);
             }
             self.out.extend_from_slice(end);
-            return self.io.write_all(&self.out).await;
+            return patient(self.io.write_all(&self.out)).await;
         }
         let mut rest = Rope::new(reply.body.into_iter().chain(std::iter::once(Bytes::from_static(end))));
         let mut head = self.out.as_slice();
@@ -309,7 +320,7 @@ impl Connection {
                 *first = IoSlice::new(head);
                 1 + rest.chunks_vectored(others)
             };
-            let written = self.io.write_vectored(slices.get(..n).unwrap_or_default()).await?;
+            let written = patient(self.io.write_vectored(slices.get(..n).unwrap_or_default())).await?;
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }

@@ -224,7 +224,7 @@ fn publish(engine: &Engine, name: &str, decoupled: bool) {
         max_batch_size: 0,
         input: vec![pb::ModelInput { name: "IN".into(), data_type: 8, dims: vec![-1], ..Default::default() }],
         output: vec![pb::ModelOutput { name: "OUT".into(), data_type: 8, dims: vec![-1], ..Default::default() }],
-        model_transaction_policy: decoupled.then(|| pb::ModelTransactionPolicy { decoupled }),
+        model_transaction_policy: decoupled.then_some(pb::ModelTransactionPolicy { decoupled }),
         instance_group: vec![pb::ModelInstanceGroup { count: 1, ..Default::default() }],
         ..Default::default()
     };
