@@ -120,6 +120,11 @@ unsafe impl Send for CName {}
 unsafe impl Sync for CName {}
 
 impl CName {
+    /// Tells names apart: equal names are one copy.
+    pub(crate) fn id(self) -> i64 {
+        self.0.addr() as i64
+    }
+
     /// One copy per distinct name in the process, kept for ever: models share most of theirs, and come and go.
     pub(crate) fn new(name: &str) -> Result<Self> {
         static NAMES: Mutex<Option<HashSet<&'static CStr>>> = Mutex::new(None);
@@ -668,6 +673,90 @@ impl<'a> Value<'a> {
             bytes.truncate(len);
             Ok((bytes, starts))
         }
+    }
+}
+
+/// Values over memory of their own for one class of small inputs and outputs. Making and releasing the values of a run costs
+/// more than copying a few hundred bytes, so these are made once and filled anew for each run.
+pub(crate) struct Frame {
+    // Before the memory they look at: fields are dropped in this order.
+    input_values: SmallVec<[Value<'static>; 4]>,
+    output_values: Outputs<'static>,
+    inputs: SmallVec<[Cells; 4]>,
+    outputs: SmallVec<[Cells; 4]>,
+}
+
+/// Aligned memory the runtime has a pointer to.
+struct Cells {
+    words: Box<[std::cell::UnsafeCell<u64>]>,
+    len: usize,
+}
+
+// SAFETY: plain memory; a frame is used by one thread at a time, which its `&mut self` methods make sure of.
+unsafe impl Send for Cells {}
+
+impl Cells {
+    fn new(len: usize) -> Self {
+        Self { words: (0..len.div_ceil(8)).map(|_| std::cell::UnsafeCell::new(0)).collect(), len }
+    }
+
+    fn base(&self) -> *mut u8 {
+        std::cell::UnsafeCell::raw_get(self.words.as_ptr()).cast()
+    }
+}
+
+impl Frame {
+    /// A frame for tensors of these datatypes, shapes and byte sizes.
+    pub(crate) fn new<'s>(
+        runtime: &Runtime,
+        inputs: impl Iterator<Item = (DataType, &'s [i64], usize)>,
+        outputs: impl Iterator<Item = (DataType, &'s [i64], usize)>,
+    ) -> Result<Self> {
+        let mut frame = Self {
+            input_values: SmallVec::new(),
+            output_values: SmallVec::new(),
+            inputs: SmallVec::new(),
+            outputs: SmallVec::new(),
+        };
+        for (datatype, shape, len) in inputs {
+            let cells = Cells::new(len);
+            // SAFETY: the cells' heap memory stays where it is and is freed after the value.
+            frame.input_values.push(unsafe { Value::over(runtime, datatype, shape, cells.base(), len)? });
+            frame.inputs.push(cells);
+        }
+        for (datatype, shape, len) in outputs {
+            let cells = Cells::new(len);
+            // SAFETY: as above.
+            frame.output_values.push(Some(unsafe { Value::over(runtime, datatype, shape, cells.base(), len)? }));
+            frame.outputs.push(cells);
+        }
+        Ok(frame)
+    }
+
+    /// Copies the contents in, runs the model, and copies the outputs out.
+    pub(crate) fn run<'d>(
+        &mut self,
+        session: &Session,
+        options: &RunOptions,
+        input_names: &[CName],
+        inputs: impl Iterator<Item = &'d [u8]>,
+        output_names: &[CName],
+        outputs: impl Iterator<Item = &'d mut [u8]>,
+    ) -> Result<()> {
+        for (cells, data) in self.inputs.iter().zip(inputs) {
+            if cells.len != data.len() {
+                return Err(Error::internal("an input does not have the size of its class"));
+            }
+            // SAFETY: both are `len` bytes, the cells' are ours alone, and no run is using them: `&mut self`.
+            unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), cells.base(), data.len()) };
+        }
+        session.run_raw(options, input_names, &self.input_values, output_names, &mut self.output_values)?;
+        for (cells, data) in self.outputs.iter().zip(outputs) {
+            let len = cells.len.min(data.len());
+            // SAFETY: at most the length of either; the run that wrote the cells is over.
+            unsafe { std::ptr::copy_nonoverlapping(cells.base(), data.as_mut_ptr(), len) };
+        }
+        Ok(())
     }
 }
 

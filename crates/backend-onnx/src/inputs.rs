@@ -24,7 +24,7 @@ pub(crate) struct InputPlan {
 /// One input of a run.
 pub(crate) struct Tensor<'a> {
     pub(crate) name: CName,
-    datatype: DataType,
+    pub(crate) datatype: DataType,
     pub(crate) shape: Shape,
     pub(crate) data: Held<'a>,
 }

@@ -1,10 +1,10 @@
 //! Runs batches. One value per version, called by every instance at once.
 
 use crate::batch_input::BatchInput;
-use crate::ffi::{CName, Outputs, RunOptions, Session, Value};
-use crate::inputs::{self, InputPlan};
+use crate::ffi::{CName, Frame, Outputs, RunOptions, Session, Value};
+use crate::inputs::{self, InputPlan, Tensor};
 use crate::open::Graph;
-use crate::outputs::{self, Hints, OutputPlan, Place, Plan, Produced};
+use crate::outputs::{self, Class, Hints, OutputPlan, Place, Plan, Produced};
 use backend::{Batch, BatchEntry, Marks, Model, RunControl, now_ns, scatter};
 use parking_lot::Mutex;
 use protocol::Signature;
@@ -16,6 +16,9 @@ use tensor::{Error, Result};
 /// Most idle run options kept; more than instances of a model are rarely needed.
 const RUN_OPTIONS_MAX: usize = 64;
 
+/// Most frames kept, of all classes of a model.
+const FRAMES_MAX: usize = 32;
+
 pub(crate) struct OnnxModel {
     session: Arc<Session>,
     signature: Arc<Signature>,
@@ -25,6 +28,7 @@ pub(crate) struct OnnxModel {
     hints: Hints,
     run_entries: Vec<(String, String)>,
     run_options: Mutex<Vec<Arc<RunOptions>>>,
+    frames: Mutex<Vec<(Class, Frame)>>,
 }
 
 impl OnnxModel {
@@ -85,6 +89,7 @@ impl OnnxModel {
             hints: Hints::default(),
             run_entries,
             run_options: Mutex::default(),
+            frames: Mutex::default(),
         })
     }
 
@@ -102,8 +107,6 @@ impl OnnxModel {
             let tensors = inputs::feed(&self.inputs, &self.batch_inputs, &self.signature, entries)?;
             let runtime = self.session.runtime();
             let names: SmallVec<[CName; 4]> = tensors.iter().map(|t| t.name).collect();
-            let feeds: SmallVec<[Value<'_>; 4]> =
-                tensors.iter().map(|t| t.value(runtime, &self.signature)).collect::<Result<_>>()?;
             let mut plan = Plan::new(&self.outputs, &self.hints, &self.signature, entries, &tensors);
             let output_names: SmallVec<[CName; 4]> =
                 plan.wanted.iter().filter_map(|&i| self.outputs.get(usize::from(i))).map(|o| o.name).collect();
@@ -113,7 +116,17 @@ impl OnnxModel {
             if !control.arm(move || hook.terminate()) {
                 return Err(cancelled());
             }
-            let mut outcome = self.run_once(&mut plan, &options, &names, &feeds, &output_names);
+            let framed = self.run_in_frame(&mut plan, &options, &tensors, &names, &output_names);
+            let feeds: SmallVec<[Value<'_>; 4]> = if framed == Some(true) {
+                SmallVec::new()
+            } else {
+                tensors.iter().map(|t| t.value(runtime, &self.signature)).collect::<Result<_>>()?
+            };
+            let mut outcome = match framed {
+                Some(true) => Ok(plan.places.iter().map(|_| None).collect()),
+                Some(false) => Err(Error::internal("a run in a frame failed")),
+                None => self.run_once(&mut plan, &options, &names, &feeds, &output_names),
+            };
             if outcome.is_err() && plan.has_hints() && !control.is_stopped() {
                 // Perhaps an output did not have the shape we guessed. The library says so in words that change between its
                 // versions, so every failed run with guesses is tried without; it has no effects but its outputs.
@@ -162,6 +175,52 @@ impl OnnxModel {
         Ok(())
     }
 
+    /// Runs small tensors in values kept ready. `None`: not for this run; `Some(false)`: it failed, and a run without
+    /// guesses will tell why.
+    fn run_in_frame(
+        &self,
+        plan: &mut Plan,
+        options: &RunOptions,
+        tensors: &[Tensor<'_>],
+        names: &[CName],
+        output_names: &[CName],
+    ) -> Option<bool> {
+        let class = plan.frame_class(tensors)?;
+        let idle = {
+            let mut frames = self.frames.lock();
+            let at = frames.iter().rposition(|(c, _)| *c == class);
+            at.map(|at| frames.swap_remove(at).1)
+        };
+        let Plan { wanted, places, .. } = plan;
+        let mut frame = match idle {
+            Some(frame) => frame,
+            None => {
+                let inputs = tensors.iter().map(|t| (t.datatype, &t.shape[..], t.data.len()));
+                let outputs = places.iter().zip(wanted.iter()).filter_map(|(p, &i)| match p {
+                    Place::Slab { shape, slab } => {
+                        Some((self.signature.outputs.get(usize::from(i))?.datatype, &shape[..], slab.len()))
+                    }
+                    _ => None,
+                });
+                Frame::new(self.session.runtime(), inputs, outputs).ok()?
+            }
+        };
+        let slabs = places.iter_mut().filter_map(|p| match p {
+            Place::Slab { slab, .. } => Some(&mut slab[..]),
+            _ => None,
+        });
+        let data = tensors.iter().map(|t| t.data.as_slice());
+        let done = frame.run(&self.session, options, names, data, output_names, slabs).is_ok();
+        if done {
+            let mut frames = self.frames.lock();
+            if frames.len() >= FRAMES_MAX {
+                frames.swap_remove(0);
+            }
+            frames.push((class, frame));
+        }
+        Some(done)
+    }
+
     /// One `Run`; gives back the outputs the runtime allocated, `None` where they are in their places.
     fn run_once<'v>(
         &self,
@@ -183,7 +242,7 @@ fn cancelled() -> Error {
 
 impl Model for OnnxModel {
     fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
-        let mut marks = Marks { inputs_ready: now_ns(), ..Marks::default() };
+        let mut marks = Marks::default();
         // Without a batch dimension there is nothing to put requests together along.
         let together = if self.signature.max_batch_size > 0 { batch.requests.len().max(1) } else { 1 };
         for entries in batch.requests.chunks_mut(together) {
@@ -192,9 +251,11 @@ impl Model for OnnxModel {
             }
         }
         marks.outputs_ready = now_ns();
-        if marks.inference_end < marks.inputs_ready {
-            marks.inference_end = marks.inputs_ready;
+        // A batch that failed on the way did not reach every mark.
+        if marks.inputs_ready == 0 {
+            marks.inputs_ready = marks.outputs_ready;
         }
+        marks.inference_end = marks.inference_end.max(marks.inputs_ready);
         marks
     }
 }

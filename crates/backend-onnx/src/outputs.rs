@@ -27,10 +27,13 @@ pub(crate) struct OutputPlan {
     pub(crate) scatter: Option<u16>,
 }
 
+/// Largest tensor that is rather copied than described to the runtime anew.
+const FRAME_BYTES_MAX: usize = 2 << 10;
+
 /// Most shape classes remembered per model.
 const CLASSES_MAX: usize = 256;
 
-type Class = SmallVec<[i64; 16]>;
+pub(crate) type Class = SmallVec<[i64; 16]>;
 
 /// Output shapes seen before, by input shapes.
 #[derive(Default)]
@@ -148,6 +151,15 @@ impl Plan {
         self.places.iter_mut().for_each(|p| *p = Place::Runtime);
     }
 
+    /// The class of a run whose every tensor is small and has a known size: such a run may use a frame.
+    pub(crate) fn frame_class(&self, inputs: &[Tensor<'_>]) -> Option<Class> {
+        let small = |len: usize| len <= FRAME_BYTES_MAX;
+        let outputs = self.places.iter().all(|p| matches!(p, Place::Slab { slab, .. } if small(slab.len())));
+        let inputs_fit = inputs.iter().all(|t| t.datatype != DataType::Bytes && small(t.data.len()));
+        // At least one output: a failed frame is repeated without its guesses, so there must be some.
+        (outputs && inputs_fit && !self.places.is_empty()).then(|| class(inputs, &self.wanted))
+    }
+
     /// Whether some output has a place that may be wrong.
     pub(crate) fn has_hints(&self) -> bool {
         self.places.iter().any(|p| !matches!(p, Place::Runtime))
@@ -188,6 +200,7 @@ fn class(inputs: &[Tensor<'_>], wanted: &[u16]) -> Class {
     let mut class: Class = wanted.iter().map(|&i| i64::from(i)).collect();
     for input in inputs {
         class.push(-1); // between shapes, where no dimension can be
+        class.push(input.name.id()); // which of the optional inputs there are
         class.extend_from_slice(&input.shape);
     }
     class
@@ -195,7 +208,7 @@ fn class(inputs: &[Tensor<'_>], wanted: &[u16]) -> Class {
 
 /// The output's shape when the graph leaves nothing open but the batch dimension.
 fn from_graph(graph: &Shape, batching: bool, rows: u64) -> Option<Shape> {
-    let mut shape = graph.clone();
+    let mut shape = Shape::from_slice(graph);
     if batching {
         *shape.first_mut()? = i64::try_from(rows).ok()?;
     }
@@ -344,7 +357,7 @@ fn outcome(
         };
         let batching = signature.max_batch_size > 0;
         let count = |s: &[i64]| element_count(s).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-        let whole = place.shape().clone();
+        let whole = Shape::from_slice(place.shape());
         let (mut model_shape, from) = match scattered(plans, signature, entry, index) {
             Some(shape) => {
                 let from = cursor.elements.get(at).copied().unwrap_or(0);
@@ -359,14 +372,14 @@ fn outcome(
                 if u64::try_from(got).unwrap_or(0) < cursor.rows + rows {
                     return Err(split_error(entry, spec, (cursor.rows + rows) as usize, got as usize));
                 }
-                let mut shape = whole.clone();
+                let mut shape = Shape::from_slice(&whole);
                 if let Some(first) = shape.first_mut() {
                     *first = rows as i64;
                 }
                 let row = count(shape.get(1..).unwrap_or(&[]));
                 (shape, cursor.rows as usize * row)
             }
-            None => (whole.clone(), 0),
+            None => (Shape::from_slice(&whole), 0),
         };
         let to = from + count(&model_shape);
         let data = place.cut(spec.datatype, from, to, alone && model_shape == whole);
