@@ -2,7 +2,7 @@
  * The metrics endpoint: its own port, `node:http`, one exposition per scrape (O 1.2). Serves nothing else.
  */
 
-import { createServer, type Server } from 'node:http'
+import { createServer, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { ServerError } from '../native/index.js'
 
@@ -22,21 +22,12 @@ const REQUEST_TIMEOUT_MS = 10_000
 export function startMetricsServer(address: string, port: number, render: () => Promise<string>): Promise<MetricsServer> {
   const server = createServer((request, response) => {
     // Method before path, and an empty 200 for other paths: what the reference does, and probes point there.
-    if (request.method !== 'GET') {
-      response.writeHead(405, { 'Content-Type': 'text/plain' }).end('{"error":"Method Not Allowed"}')
-      return
-    }
+    if (request.method !== 'GET') return send(response, 405, '{"error":"Method Not Allowed"}', 'text/plain')
     const path = (request.url ?? '').replace(/[?#].*$/s, '')
-    const headers = { 'Content-Type': 'text/plain; charset=utf-8' }
-    if (path !== '/metrics' && path !== '/metrics/') {
-      response.writeHead(200, headers).end()
-      return
-    }
+    if (path !== '/metrics' && path !== '/metrics/') return send(response, 200, '')
     render().then(
-      (text) => response.writeHead(200, headers).end(text),
-      (error: unknown) => {
-        response.writeHead(500, headers).end(`# ${error instanceof Error ? error.message.replace(/\s+/g, ' ') : 'failed'}\n`)
-      },
+      (text) => send(response, 200, text),
+      (error: unknown) => send(response, 500, `# ${String(error).replace(/\s+/g, ' ')}\n`),
     )
   })
   server.requestTimeout = REQUEST_TIMEOUT_MS
@@ -50,6 +41,11 @@ export function startMetricsServer(address: string, port: number, render: () => 
       settled({ port: (server.address() as AddressInfo).port, close: () => closeServer(server) })
     })
   })
+}
+
+/** With its length: the reference never sends a scrape in chunks. */
+function send(response: ServerResponse, status: number, text: string, type = 'text/plain; charset=utf-8'): void {
+  response.writeHead(status, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(text) }).end(text)
 }
 
 function closeServer(server: Server): Promise<void> {

@@ -7,6 +7,7 @@
 
 import { finishConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import type { Core, PublishSpec } from '../native/index.js'
+import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 import { refuseUnsupported } from './unsupported.js'
 
@@ -41,6 +42,7 @@ export async function prepareVersion(
 ): Promise<Prepared> {
   const startedMs = performance.now()
   refuseUnsupported(source.config)
+  checkRuntime(source.config, { ...source, backendDirectory: settings.backendDirectory })
   const backend = source.config.backend
   const backendSettings = settingsOf(settings, backend)
   const opened = await core.openModel({

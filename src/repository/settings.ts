@@ -20,6 +20,8 @@ export interface RepositorySettings {
   /** `--backend-config` in order; backend null = every backend. */
   backendConfig: { backend: string | null; key: string; value: string }[]
   minComputeCapability: number
+  /** Named in the error of a backend library that is not there; nothing is loaded from it. */
+  backendDirectory: string
 }
 
 /** Something about one version that a start-up display wants to know. */

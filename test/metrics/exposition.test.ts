@@ -196,6 +196,7 @@ test('O 1.2: only GET /metrics has a text; other paths are empty, other methods 
   const server = await startMetricsServer('127.0.0.1', 0, async () => 'x 1\n')
   const ask = async (path: string, method = 'GET'): Promise<[number, string, string | null]> => {
     const response = await fetch(`http://127.0.0.1:${server.port}${path}`, { method })
+    expect(response.headers.get('transfer-encoding')).toBeNull()
     return [response.status, await response.text(), response.headers.get('content-type')]
   }
   const type = 'text/plain; charset=utf-8'

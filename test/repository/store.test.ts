@@ -8,6 +8,7 @@ import { asServerError } from '../../src/native/errors.js'
 import { KeyedLock, Limit } from '../../src/repository/limit.js'
 import { writeOverride } from '../../src/repository/override.js'
 import { requireSafeName } from '../../src/repository/repository.js'
+import { checkRuntime } from '../../src/repository/runtime.js'
 import { findModel, findModels, openRepositories } from '../../src/repository/scan.js'
 import { settingsOf } from '../../src/repository/settings.js'
 import { latestChange } from '../../src/repository/stamp.js'
@@ -243,6 +244,15 @@ test.each([
   expect(failure(() => refuseUnsupported(parsePbtxt(text, 'config.pbtxt')))).toBe(
     `UNSUPPORTED model 'm' uses ${feature}, which this release does not support`,
   )
+})
+
+test('R-13: a runtime other than the own library of the backend is refused, with the places searched', () => {
+  const place = { modelDirectory: '/r/m', versionDirectory: '/r/m/1', backendDirectory: '/opt/b' }
+  const config = (runtime: string) => parsePbtxt(`name: "m" backend: "onnxruntime" runtime: "${runtime}"`, 'config.pbtxt')
+  expect(failure(() => checkRuntime(config('../nope.so'), place))).toBe(
+    "INVALID_ARG unable to find backend library '../nope.so' for model 'm', searched: '/r/m/1' '/r/m' '/opt/b/onnxruntime' ",
+  )
+  for (const runtime of ['', 'libtriton_onnxruntime.so']) expect(() => checkRuntime(config(runtime), place)).not.toThrow()
 })
 
 test('a plain model with dynamic batching is not refused', () => {

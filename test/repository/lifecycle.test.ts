@@ -1,0 +1,231 @@
+/** The repository and the in-process API over the real core: loads, reloads, failures, cancellation, the end. */
+
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { Server, ServerError, type ServerOptions } from '../../src/index.js'
+import { writeTestRepositories } from '../models/generate.mjs'
+
+const ROOT = mkdtempSync(join(tmpdir(), 'nereid-lifecycle-'))
+const REPO = join(ROOT, 'small')
+const OVERRIDE = { max_batch_size: 4, dynamic_batching: {} }
+
+beforeAll(() => {
+  writeTestRepositories(ROOT)
+  writeFileSync(join(REPO, 'loose.txt'), 'no model')
+})
+afterAll(() => rmSync(ROOT, { recursive: true, force: true }))
+
+async function withServer(options: Partial<ServerOptions>, run: (server: Server) => Promise<void>): Promise<void> {
+  const server = await Server.start({ modelRepository: REPO, log: () => {}, ...options })
+  try {
+    await run(server)
+  } finally {
+    await server.stop({ timeoutMs: 2000 })
+  }
+}
+
+const explicit = (run: (server: Server) => Promise<void>): Promise<void> =>
+  withServer({ modelControlMode: 'explicit' }, run)
+
+const ones = { data: new Int32Array(16).fill(1), shape: [1, 16] }
+const twos = { data: new Int32Array(16).fill(2), shape: [1, 16] }
+
+async function sum(server: Server, version = ''): Promise<number | bigint | Uint8Array | undefined> {
+  const result = await server.model('simple', version).infer({ inputs: { INPUT0: ones, INPUT1: twos } })
+  return result.output('OUTPUT0').data[0]
+}
+
+/** `CODE text` of a rejection. */
+async function failure(promise: Promise<unknown>): Promise<string> {
+  try {
+    await promise
+  } catch (error) {
+    return error instanceof ServerError ? `${error.code} ${error.message}` : `not a ServerError: ${String(error)}`
+  }
+  return 'no failure'
+}
+
+/** Waits for a state that arrives in the background. */
+async function until(check: () => boolean): Promise<void> {
+  for (let i = 0; i < 200 && !check(); i += 1) await new Promise((done) => setTimeout(done, 10))
+  expect(check()).toBe(true)
+}
+
+test('R-20: mode none loads everything, serves it, and refuses loads and unloads', () =>
+  withServer({}, async (server) => {
+    expect(server.ready()).toBe(true)
+    expect(server.index()).toEqual([
+      { name: 'id_string', version: '1', state: 'READY' },
+      { name: 'simple', version: '1', state: 'READY' },
+    ])
+    expect(await sum(server)).toBe(3)
+    const refusal = 'UNAVAILABLE explicit model load / unload is not allowed if polling is enabled'
+    expect(await failure(server.load('simple'))).toBe(refusal)
+    expect(await failure(server.unload('simple'))).toBe(refusal)
+  }))
+
+test('R-23, R-30, R-31, R-38: explicit mode loads and unloads on request', () =>
+  explicit(async (server) => {
+    expect(server.ready()).toBe(true)
+    expect(server.index()).toEqual([{ name: 'id_string' }, { name: 'simple' }])
+    await server.load('simple')
+    await server.load('simple')
+    expect(await sum(server)).toBe(3)
+    await server.unload('simple')
+    await until(() => server.index()[1]?.reason === 'unloaded')
+    expect(await failure(sum(server))).toBe("NOT_FOUND Request for unknown model: 'simple' has no available versions")
+    await server.unload('simple')
+    await server.unload('nobody')
+    await server.load('simple')
+    expect(await sum(server)).toBe(3)
+  }))
+
+test('R-26: texts of loads that can not be', () =>
+  explicit(async (server) => {
+    const poll = (name: string): string => `INTERNAL failed to load '${name}', failed to poll from model repository`
+    expect(await failure(server.load('nope'))).toBe(poll('nope'))
+    expect(await failure(server.load('loose.txt'))).toBe(poll('loose.txt'))
+    expect(await failure(server.load('simple', { config: '{' }))).toBe(poll('simple'))
+    expect(await failure(server.load('simple', { files: { '1/model.onnx': Buffer.from('x') } }))).toBe(poll('simple'))
+    expect(await failure(server.load('../small/simple'))).toMatch(/^INVALID_ARG invalid model name/)
+    expect(await failure(server.load(' '))).toBe('INVALID_ARG Model name cannot be empty. Please enter a valid name to deploy.')
+    expect(server.ready()).toBe(true)
+  }))
+
+test('R-24, R-25: a new version takes over; one that is broken leaves the old serving', async () => {
+  const repository = join(ROOT, 'versions-repository')
+  cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
+  const model = join(repository, 'simple')
+  await withServer({ modelRepository: repository, modelControlMode: 'explicit', loadModel: ['simple'] }, async (server) => {
+    cpSync(join(model, '1'), join(model, '2'), { recursive: true })
+    await server.load('simple')
+    await until(() => server.index()[0]?.reason === 'unloaded')
+    expect(server.index()).toEqual([
+      { name: 'simple', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' },
+      { name: 'simple', version: '2', state: 'READY' },
+    ])
+    mkdirSync(join(model, '3'))
+    writeFileSync(join(model, '3/model.onnx'), 'junk')
+    for (let attempt = 0; attempt < 2; attempt += 1) {
+      expect(await failure(server.load('simple'))).toMatch(
+        /^INVALID_ARG load failed for model 'simple': version 3 is at UNAVAILABLE state: Internal: onnx runtime error 7: .*;\n$/s,
+      )
+    }
+    expect(server.index()[2]).toMatchObject({ version: '3', state: 'UNAVAILABLE' })
+    expect(await sum(server)).toBe(3)
+    expect(await sum(server, '2')).toBe(3)
+    rmSync(join(model, '3'), { recursive: true })
+    await server.load('simple')
+    expect(await sum(server)).toBe(3)
+  })
+})
+
+test('R-34, R-35: a configuration or files in the request replace those on disk, for this load', () =>
+  explicit(async (server) => {
+    const { readFileSync } = await import('node:fs')
+    const file = readFileSync(join(REPO, 'simple/1/model.onnx'))
+    const before = readdirSync(tmpdir()).filter((name) => name.startsWith('nereid-model-')).length
+    const config = { ...OVERRIDE, backend: 'onnxruntime' }
+    await server.load('simple', { config })
+    expect(server.model('simple').config()).toMatchObject({ max_batch_size: 4 })
+    await server.load('simple', { config, files: { '7/model.onnx': file } })
+    expect(await sum(server, '7')).toBe(3)
+    await server.load('fresh', { config, files: { '1/model.onnx': file } })
+    expect(server.model('fresh').ready()).toBe(true)
+    expect(server.index().map((row) => row.name)).not.toContain('fresh')
+    await server.load('simple')
+    expect(server.model('simple').config()).toMatchObject({ max_batch_size: 8 })
+    await server.unload('fresh')
+    expect(readdirSync(tmpdir()).filter((name) => name.startsWith('nereid-model-'))).toHaveLength(before)
+  }))
+
+test('R-29: a model in two repositories is served from neither', async () => {
+  const second = join(ROOT, 'second')
+  cpSync(join(REPO, 'simple'), join(second, 'simple'), { recursive: true })
+  await withServer({ modelRepository: [REPO, second], exitOnError: false }, async (server) => {
+    expect(server.failures.map((f) => f.model)).toEqual(['simple'])
+    expect(server.index()).toEqual([
+      { name: 'id_string', version: '1', state: 'READY' },
+      { name: 'simple', state: 'UNAVAILABLE', reason: 'model appears in two or more repositories' },
+    ])
+  })
+})
+
+test('R-49: with faulty models a start fails and names each; with exitOnError false the good ones serve', async () => {
+  const broken = join(ROOT, 'broken')
+  expect(await failure(Server.start({ modelRepository: broken, log: () => {} }))).toMatch(
+    /^INTERNAL failed to load all models: .*bad_syntax: .*no_version: .*not_onnx: /s,
+  )
+  await withServer({ modelRepository: broken, exitOnError: false }, async (server) => {
+    expect(server.model('good').ready()).toBe(true)
+    expect(server.ready()).toBe(false)
+  })
+})
+
+test('an ensemble and a sequence model fail to load by name of the feature; nothing else suffers', async () => {
+  const repository = join(ROOT, 'unsupported')
+  const tensor = (kind: string, name: string): string => `${kind} [ { name: "${name}" data_type: TYPE_INT32 dims: [ 16 ] } ]\n`
+  mkdirSync(join(repository, 'chain/1'), { recursive: true })
+  writeFileSync(
+    join(repository, 'chain/config.pbtxt'),
+    `platform: "ensemble"\n${tensor('input', 'A')}${tensor('output', 'B')}ensemble_scheduling { step [ { model_name: "simple" model_version: -1
+      input_map { key: "INPUT0" value: "A" } output_map { key: "OUTPUT0" value: "B" } } ] }\n`,
+  )
+  cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
+  await withServer({ modelRepository: repository, modelControlMode: 'explicit' }, async (server) => {
+    expect(await failure(server.load('chain'))).toBe(
+      "INVALID_ARG load failed for model 'chain': version 1 is at UNAVAILABLE state: Unsupported: model 'chain' uses ensemble scheduling, which this release does not support;\n",
+    )
+    await server.load('simple')
+    expect(await sum(server)).toBe(3)
+  })
+})
+
+test('mode poll follows the disk', async () => {
+  const repository = join(ROOT, 'polled')
+  cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
+  await withServer({ modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0 }, async (server) => {
+    cpSync(join(REPO, 'id_string'), join(repository, 'id_string'), { recursive: true })
+    await server.poll()
+    expect(server.model('id_string').ready()).toBe(true)
+    rmSync(join(repository, 'simple'), { recursive: true })
+    await server.poll()
+    expect(server.model('simple').ready()).toBe(false)
+    expect(server.index()).toEqual([{ name: 'id_string', version: '1', state: 'READY' }])
+  })
+})
+
+test('strings go in and come out; ids, versions and shapes are echoed', () =>
+  withServer({}, async (server) => {
+    const result = await server.model('id_string').infer({ id: 'r1', inputs: { INPUT0: { data: ['grüße', '', 'x'], shape: [1, 3] } } })
+    expect(result.output('OUTPUT0').strings()).toEqual(['grüße', '', 'x'])
+    expect([result.id, result.model, result.version, result.output('OUTPUT0').shape]).toEqual(['r1', 'id_string', '1', [1, 3]])
+    const responses = []
+    for await (const response of server.model('simple').stream({ inputs: { INPUT0: ones, INPUT1: twos } })) responses.push(response)
+    expect(responses).toHaveLength(1)
+  }))
+
+test('mistakes have the class and text of the network API', () =>
+  withServer({}, async (server) => {
+    const { model } = { model: server.model('simple') }
+    expect(await failure(server.model('nope').infer({ inputs: {} }))).toBe("NOT_FOUND Request for unknown model: 'nope' is not found")
+    expect(await failure(model.infer({ inputs: { INPUT0: ones } }))).toMatch(/^INVALID_ARG /)
+    expect(await failure(model.infer({ inputs: { INPUT0: { data: [1] as never, datatype: 'INT32' } } }))).toMatch(/^INVALID_ARG input 'INPUT0' has datatype INT32/)
+    expect(await failure(model.infer({ inputs: {} }, { signal: AbortSignal.abort() }))).toMatch(/^CANCELLED /)
+    const result = await model.infer({ inputs: { INPUT0: ones, INPUT1: twos }, outputs: ['OUTPUT1'] })
+    expect(() => result.output('OUTPUT0')).toThrow("the response has no output 'OUTPUT0'; it has OUTPUT1")
+    expect(await failure(Server.start({ modelRepository: REPO, httpPort: 'x' as never }))).toMatch(/^INVALID_ARG Bad option: "--http-port"/)
+    expect(await failure(Server.start({ modelRepository: '/nope' }))).toBe('INTERNAL failed to stat file /nope')
+  }))
+
+test('metrics count what was served, and ports open only on request', () =>
+  withServer({ metrics: { address: '127.0.0.1' } }, async (server) => {
+    expect(server.ports).toMatchObject({ http: 0, grpc: 0 })
+    await sum(server)
+    const text = await (await fetch(`http://127.0.0.1:${server.ports.metrics}/metrics`)).text()
+    expect(text).toContain('nv_inference_request_success{model="simple",version="1"} 1\n')
+    expect(text).toMatch(/^nv_model_load_duration_secs\{model="simple",version="1"\} 0\.\d+$/m)
+    expect(text).toMatch(/^nereid_process_resident_memory_bytes \d+$/m)
+  }))
