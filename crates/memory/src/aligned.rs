@@ -8,6 +8,11 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+/// Larger blocks are not touched beforehand: their size may be a client's mere promise, and must not cost memory before its
+/// bytes arrive.
+#[cfg(target_os = "linux")]
+const TOUCHED_BYTES_MAX: usize = 64 << 20;
+
 /// Owned anonymous memory, zeroed when fresh, aligned to a page.
 pub(crate) struct Block {
     base: NonNull<u8>,
@@ -20,11 +25,13 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Maps `len` bytes (> 0) and touches every page, so that no request pays for page faults later. `None` when the system
-    /// has no memory to give.
+    /// Maps `len` bytes (> 0) and, up to 64 MiB, touches every page, so that no request pays for page faults later. `None` when
+    /// the system has no memory to give.
     pub(crate) fn new(len: usize) -> Option<Self> {
         #[cfg(target_os = "linux")]
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        let flags = libc::MAP_PRIVATE
+            | libc::MAP_ANONYMOUS
+            | if len <= TOUCHED_BYTES_MAX { libc::MAP_POPULATE } else { libc::MAP_NORESERVE };
         #[cfg(not(target_os = "linux"))]
         let flags = libc::MAP_PRIVATE | libc::MAP_ANON;
         // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
