@@ -35,7 +35,7 @@ impl Category {
 /// A header that must be there.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Header name as the operator wrote it, with the protocol's prefix.
+    /// Header name as it was configured.
     pub header: String,
     value: Vec<u8>,
 }
@@ -53,11 +53,11 @@ impl Rule {
 pub struct Restrictions([Option<Rule>; 9]);
 
 impl Restrictions {
-    /// Compiles the groups; `prefix` goes before every key (gRPC has one).
+    /// Compiles the groups.
     ///
     /// # Errors
     /// INVALID_ARG for a category that does not exist or stands in two groups.
-    pub fn new(groups: &[Restriction], prefix: &str) -> Result<Self> {
+    pub fn new(groups: &[Restriction]) -> Result<Self> {
         let mut rules = Self::default();
         for group in groups {
             for api in &group.apis {
@@ -71,8 +71,7 @@ impl Restrictions {
                         "restricted api '{api}' can not be specified in multiple config groups"
                     )));
                 }
-                *slot =
-                    Some(Rule { header: format!("{prefix}{}", group.key), value: group.value.clone().into_bytes() });
+                *slot = Some(Rule { header: group.key.clone(), value: group.value.clone().into_bytes() });
             }
         }
         Ok(rules)
@@ -94,9 +93,9 @@ mod tests {
 
     #[test]
     fn a_category_asks_for_exactly_its_value() {
-        let r = Restrictions::new(&[group(&["trace", "model-config"], "secret", "sesame")], "p-").unwrap();
+        let r = Restrictions::new(&[group(&["trace", "model-config"], "secret", "sesame")]).unwrap();
         let rule = r.rule(Category::Trace).unwrap();
-        assert_eq!(rule.header, "p-secret");
+        assert_eq!(rule.header, "secret");
         assert!(rule.admits(Some(b"sesame")));
         for wrong in [None, Some(&b""[..]), Some(b"sesamE"), Some(b"sesame ")] {
             assert!(!rule.admits(wrong), "{wrong:?}");
@@ -106,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_category_stands_in_one_group_only_and_must_exist() {
-        assert!(Restrictions::new(&[group(&["trace"], "a", "b"), group(&["trace"], "c", "d")], "").is_err());
-        assert!(Restrictions::new(&[group(&["nope"], "a", "b")], "").is_err());
+        assert!(Restrictions::new(&[group(&["trace"], "a", "b"), group(&["trace"], "c", "d")]).is_err());
+        assert!(Restrictions::new(&[group(&["nope"], "a", "b")]).is_err());
     }
 }

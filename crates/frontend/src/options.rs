@@ -37,7 +37,7 @@ pub struct GrpcOptions {
     pub reuse_port: bool,
     /// As for HTTP, over metadata keys.
     pub header_forward_pattern: String,
-    /// Restricted protocols.
+    /// Restricted protocols; keys are whole metadata keys, `triton-grpc-protocol-…`.
     pub restrictions: Vec<Restriction>,
     /// `none`, `low`, `medium`, `high`; anything else is `none`.
     pub infer_response_compression_level: String,

@@ -201,7 +201,7 @@ fn p2_6_restricted_protocols_and_forwarded_metadata() {
         grpc.header_forward_pattern = "^x-|timeout".into();
         grpc.restrictions = vec![frontend::Restriction {
             apis: vec!["inference".into()],
-            key: "Secret".into(),
+            key: "triton-grpc-protocol-Secret".into(),
             value: "sesame".into(),
         }];
     });
