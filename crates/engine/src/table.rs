@@ -74,15 +74,13 @@ impl Entry {
 impl Table {
     /// Finds the version a request means (protocol.md 2.9 rows 1–4).
     pub(crate) fn find(&self, name: &str, version: Option<i64>) -> Result<&Arc<ModelVersion>> {
-        let unknown = || Error::not_found(format!("Request for unknown model: '{name}' is not found"));
-        let entry = self.models.get(name).ok_or_else(unknown)?;
+        let entry = self
+            .models
+            .get(name)
+            .ok_or_else(|| Error::not_found(format!("Request for unknown model: '{name}' is not found")))?;
         let Some(version) = version else {
             return entry.latest.as_ref().ok_or_else(|| {
-                if entry.versions.is_empty() {
-                    unknown()
-                } else {
-                    Error::not_found(format!("Request for unknown model: '{name}' has no available versions"))
-                }
+                Error::not_found(format!("Request for unknown model: '{name}' has no available versions"))
             });
         };
         match entry.versions.get(&version) {
