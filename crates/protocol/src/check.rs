@@ -261,7 +261,8 @@ impl Signature {
             )));
         }
         let dims = shape.get(usize::from(self.batches())..).unwrap_or_default();
-        let fits = dims.len() == spec.dims.len() && dims.iter().zip(&spec.dims).all(|(d, s)| *s == -1 || d == s);
+        let fits =
+            dims.len() == spec.dims.len() && dims.iter().zip(&spec.dims).all(|(d, s)| *d >= 0 && (*s == -1 || d == s));
         if fits {
             return Ok(());
         }
