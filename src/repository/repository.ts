@@ -90,8 +90,7 @@ export class Repository {
         try {
           await this.#change(model, () => this.#loadLocked(model, NO_PARAMETERS))
         } catch (error) {
-          const reason = asServerError(error).message
-          failures.push({ model, reason })
+          failures.push({ model, reason: rootReason(error) })
         }
       }),
     )
@@ -394,6 +393,12 @@ export class Repository {
     this.#states.begin(name, version, state, reason)
     this.#core.setVersionState(name, version, state, reason)
   }
+}
+
+/** What really went wrong, where an API text that says less stands in front of it. */
+function rootReason(error: unknown): string {
+  const { cause, message } = asServerError(error)
+  return cause instanceof Error ? cause.message : message
 }
 
 /** Refuses names that could leave the repository. */

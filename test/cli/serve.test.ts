@@ -1,0 +1,78 @@
+/** The command as a process: exit codes, signals, and what it says on the way out. */
+
+import { createServer, type AddressInfo } from 'node:net'
+import { afterAll, expect, test } from 'vitest'
+import { TestServer, repositories } from '../server/harness.js'
+
+const models = repositories()
+afterAll(() => models.remove())
+
+test('R-54: a bad option ends the process with 1 and its text', async () => {
+  const server = await TestServer.spawn(models.path('small'), ['--http-prot=1'])
+  expect(await server.ended()).toBe(1)
+  expect(server.stderr).toContain("unrecognized option '--http-prot'; did you mean '--http-port'?")
+})
+
+test('R-02: a missing repository ends the process with 1', async () => {
+  const server = await TestServer.spawn('/nowhere')
+  expect(await server.ended()).toBe(1)
+  expect(server.stderr).toBe('error: creating server: Internal - failed to stat file /nowhere\n')
+})
+
+test('a taken port ends the process with 1 and names the socket', async () => {
+  const taken = createServer()
+  await new Promise<void>((done) => taken.listen(0, '127.0.0.1', done))
+  const { port } = taken.address() as AddressInfo
+  for (const flag of ['http', 'metrics']) {
+    const server = await TestServer.spawn(models.path('small'), [`--${flag}-port=${port}`])
+    expect(await server.ended(), flag).toBe(1)
+    expect(server.stderr).toContain(`Unavailable - Socket '127.0.0.1:${port}' already in use `)
+  }
+  taken.close()
+})
+
+test.each(['SIGINT', 'SIGTERM'] as const)('R-51: %s with nothing in flight ends with 0', async (signal) => {
+  const server = await TestServer.start(models.path('small'))
+  server.process.kill(signal)
+  expect(await server.ended()).toBe(0)
+  expect(server.stdout).toContain('Waiting for in-flight requests to complete.')
+})
+
+/** Starts an inference of one second and gives it time to begin; the answer is its status, 0 when the connection broke. */
+async function slowRequest(server: TestServer): Promise<{ status: Promise<number> }> {
+  const body = JSON.stringify({ inputs: [{ name: 'INPUT0', shape: [1], datatype: 'INT32', data: [1] }] })
+  const status = fetch(`${server.url}/v2/models/slow_drain/infer`, { method: 'POST', body }).then(
+    (response) => response.status,
+    () => 0,
+  )
+  await new Promise((done) => setTimeout(done, 250))
+  return { status }
+}
+
+test('R-51: a request in flight is answered before the end, and the end is 0', async () => {
+  const server = await TestServer.start(models.path('main'))
+  const { status } = await slowRequest(server)
+  server.process.kill('SIGTERM')
+  expect(await status).toBe(200)
+  expect(await server.ended()).toBe(0)
+})
+
+test('R-51: when the time is up the end is 1, and it says so', async () => {
+  const server = await TestServer.start(models.path('main'), ['--exit-timeout-secs=0'])
+  await slowRequest(server)
+  server.process.kill('SIGTERM')
+  expect(await server.ended()).toBe(1)
+  expect(server.stderr).toContain('Exit timeout expired')
+})
+
+test('a second signal ends the process at once with 1', async () => {
+  const server = await TestServer.start(models.path('main'))
+  const { status } = await slowRequest(server)
+  server.process.kill('SIGTERM')
+  await new Promise((done) => setTimeout(done, 100))
+  const from = performance.now()
+  server.process.kill('SIGTERM')
+  expect(await server.ended()).toBe(1)
+  expect(performance.now() - from).toBeLessThan(500)
+  expect(await status).toBe(0)
+})
