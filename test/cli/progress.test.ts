@@ -1,0 +1,59 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { Progress } from '../../src/cli/progress.js'
+
+beforeEach(() => void vi.useFakeTimers())
+afterEach(() => void vi.useRealTimers())
+
+/** A terminal that keeps a screen: understands line feeds, `up n` and `clear to the end`. */
+function screen(columns = 80): { terminal: { columns: number; write(text: string): void }; lines: () => string[] } {
+  let rows: string[] = ['']
+  const write = (text: string): void => {
+    for (const part of text.split(/(\u001B\[\d*[AJ]|\n)/)) {
+      // oxlint-disable-next-line no-control-regex
+      const up = /^\u001B\[(\d+)A$/.exec(part)
+      if (up !== null) rows = [...rows.slice(0, rows.length - 1 - Number(up[1])), '']
+      else if (part === '\n') rows.push('')
+      else if (!part.startsWith('\u001B')) rows[rows.length - 1] += part
+    }
+  }
+  return { terminal: { columns, write }, lines: () => rows.filter((row) => row !== '') }
+}
+
+const loading = { version: 1, phase: 'loading', detail: '' } as const
+
+test('O-53: a model that takes its time has a live line until it is ready; log lines stay above', () => {
+  const { terminal, lines } = screen()
+  const progress = new Progress(terminal)
+  progress.observe({ model: 'slow', ...loading })
+  progress.observe({ model: 'quick', ...loading })
+  vi.advanceTimersByTime(100)
+  expect(lines()).toEqual([])
+  vi.advanceTimersByTime(100)
+  expect(lines().map((line) => line.slice(2))).toEqual(['loading slow:1  0.2 s', 'loading quick:1  0.2 s'])
+  progress.observe({ model: 'quick', version: 1, phase: 'ready', detail: '' })
+  progress.around(() => terminal.write('a log line\n'))
+  expect(lines().map((line) => line.replace(/^[-\\|/] /, ''))).toEqual(['a log line', 'loading slow:1  0.2 s'])
+  progress.end()
+  expect(lines()).toEqual(['a log line'])
+})
+
+test('a start that is over at once draws nothing', () => {
+  const { terminal, lines } = screen()
+  const progress = new Progress(terminal)
+  progress.observe({ model: 'm', ...loading })
+  progress.observe({ model: 'm', version: 1, phase: 'ready', detail: '' })
+  vi.advanceTimersByTime(1000)
+  progress.end()
+  expect(lines()).toEqual([])
+})
+
+test('many models and a narrow terminal stay within the screen', () => {
+  const { terminal, lines } = screen(20)
+  const progress = new Progress(terminal)
+  for (let i = 0; i < 40; i += 1) progress.observe({ model: `model_with_a_long_name_${i}`, ...loading })
+  vi.advanceTimersByTime(300)
+  expect(lines()).toHaveLength(13)
+  expect(lines().every((line) => line.length < 20)).toBe(true)
+  expect(lines()[12]).toBe('  and 28 more, 0 do')
+  progress.end()
+})
