@@ -136,7 +136,28 @@ function writeMain(root) {
   identityBackend('id_bf16', 8, 'TYPE_BF16', [-1])
   add('scalar', { versions: { 1: identity(TYPE.FP32, []) } })
   add('constant', { versions: { 1: constant() } })
-  add('optional', { versions: { 1: optionalInitializer() } })
+  add('scalar_rows', {
+    config: config(
+      'onnxruntime',
+      8,
+      [['INPUT0', 'TYPE_FP32', [1], 'reshape { shape: [ ] }']],
+      [['OUTPUT0', 'TYPE_FP32', [1], 'reshape { shape: [ ] }']],
+    ),
+    versions: { 1: identity(TYPE.FP32, ['batch']) },
+  })
+  // No batch dimension: the first dimension of SCALE is not one.
+  add('optional', {
+    config: config(
+      'onnxruntime',
+      0,
+      [
+        ['INPUT0', 'TYPE_FP32', [-1]],
+        ['SCALE', 'TYPE_FP32', [1], 'optional: true'],
+      ],
+      [['OUTPUT0', 'TYPE_FP32', [-1]]],
+    ),
+    versions: { 1: optionalInitializer() },
+  })
   add('failing', {
     config: config('onnxruntime', 0, pairs('TYPE_INT32', [-1])[0], [['OUTPUT0', 'TYPE_INT32', [-1]]]),
     versions: { 1: failing() },

@@ -195,6 +195,8 @@ def test_a_port_that_is_taken_is_an_error(repositories, start):
 def test_the_log_says_what_was_started(repositories, start):
     """O-53 R-52"""
     server = start(repositories / "small")
+    # The port answers a moment before its line is written.
+    eventually(lambda: "Started Metrics Service" in server.output())
     said = server.output()
     for text in (
         f"Started GRPCInferenceService at 127.0.0.1:{server.grpc_port}",

@@ -40,7 +40,9 @@ test('R-49 a summary names each model that failed, and why', async () => {
   const said = server.output()
   expect(said).toContain('error: creating server: Internal - failed to load all models')
   for (const name of ['not_onnx', 'no_file', 'bad_syntax']) expect(said).toContain(name)
-  expect(said).toContain("unable to find '")
+  // The reason, not only the fact: which file, and what the runtime said about it.
+  expect(said).toMatch(/model 'no_file'.*no_file\/1\/model\.onnx/)
+  expect(said).toMatch(/model 'not_onnx'.*[Pp]rotobuf/)
 })
 
 test('C-29 a mistake in config.pbtxt is reported with file, line and a hint', async () => {

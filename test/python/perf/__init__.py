@@ -62,6 +62,12 @@ def run(command, what):
     return done.stdout
 
 
+def build(compiler, home, source, name):
+    out = os.path.join(home, name)
+    run([compiler, "-shared", "-fPIC", "-O1", "-o", out, os.path.join(HERE, source)], source)
+    return out
+
+
 def works(command, env):
     done = subprocess.run([*command, "--version"], capture_output=True, text=True, env=env)
     return done.returncode == 0, f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}"
@@ -89,16 +95,19 @@ def binary():
         with zipfile.ZipFile(glob.glob(os.path.join(home, "*.whl"))[0]) as wheel:
             wheel.extractall(home)
         os.chmod(path, 0o755)
-    ok, said = works([path], os.environ)
+    compiler = shutil.which("c++") or shutil.which("g++")
+    env = dict(os.environ)
+    if compiler is not None:
+        build(compiler, home, "cudart.cc", "libcudart.so")
+        # Behind whatever is there: a real libcudart comes first.
+        env["LD_LIBRARY_PATH"] = ":".join(filter(None, [env.get("LD_LIBRARY_PATH"), home]))
+    ok, said = works([path], env)
     if ok:
-        return path, dict(os.environ)
-    if shutil.which("c++") is None and shutil.which("g++") is None:
+        return path, env
+    if compiler is None:
         raise Unavailable(f"needs a newer system or a C++ compiler: {said}")
     weaken(path)
-    library = os.path.join(home, "compat.so")
-    compiler = shutil.which("c++") or shutil.which("g++")
-    run([compiler, "-shared", "-fPIC", "-O1", "-o", library, os.path.join(HERE, "compat.cc")], "compat.cc")
-    env = {**os.environ, "LD_PRELOAD": library}
+    env["LD_PRELOAD"] = build(compiler, home, "compat.cc", "compat.so")
     ok, said = works([path], env)
     if not ok:
         raise Unavailable(said)
