@@ -8,6 +8,7 @@ afterEach(() => void vi.useRealTimers())
 function screen(columns = 80): { terminal: { columns: number; write(text: string): void }; lines: () => string[] } {
   let rows: string[] = ['']
   const write = (text: string): void => {
+    // oxlint-disable-next-line no-control-regex
     for (const part of text.split(/(\u001B\[\d*[AJ]|\n)/)) {
       // oxlint-disable-next-line no-control-regex
       const up = /^\u001B\[(\d+)A$/.exec(part)
