@@ -1,0 +1,65 @@
+"""What README.md prints is what happens: its curl, Python and Node examples, run as written but for the ports."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from conftest import NODE
+from server import ROOT, Server
+
+with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+    BLOCKS = re.findall(r"```(\w+)\n(.*?)```", f.read(), re.S)
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    models = tmp_path_factory.mktemp("examples")
+    subprocess.run([NODE, os.path.join(ROOT, "scripts/models/examples.mjs"), str(models)], check=True)
+    one = Server(models, log=tmp_path_factory.mktemp("log") / "server.log")
+    one.models = models
+    yield one
+    one.stop()
+
+
+def block(language, containing):
+    found = [text for name, text in BLOCKS if name == language and containing in text]
+    assert len(found) == 1, f"README.md has {len(found)} {language} blocks with {containing}"
+    return found[0]
+
+
+def here(text, server):
+    for theirs, ours in ((8000, server.http_port), (8001, server.grpc_port), (8002, server.metrics_port)):
+        text = text.replace(f"localhost:{theirs}", f"127.0.0.1:{ours}")
+    return text
+
+
+def test_the_curl_examples(examples):
+    """P-217"""
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    commands = here(block("sh", "curl"), examples).replace("curl ", "curl -sS ")
+    said = subprocess.run(["bash", "-euc", commands], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("HTTP/1.1 200 OK")
+    assert '{"name":"simple","versions":["1"],"platform":"onnxruntime_onnx"' in said
+    assert block("json", "model_version").strip() in said
+    assert "nv_inference_request_success" in said
+
+
+def test_the_python_example(examples):
+    code = here(block("python", "tritonclient"), examples)
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    labels = re.findall(r"b'(\d\.\d{6}):(\d):(\w+)'", said)
+    assert len(labels) == 3 and labels == sorted(labels, reverse=True), said
+
+
+def test_the_node_example(examples):
+    code = block("ts", "Server.start").replace("'examples/models'", json.dumps(str(examples.models)))
+    # In the repository itself, so that the package finds itself by name.
+    command = [NODE, "--input-type=module", "-e", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("40") == 16, done.stdout
