@@ -9,24 +9,6 @@ use std::task::{Context, Poll};
 use tensor::{Error, Result};
 use tokio::sync::oneshot;
 
-/// Why an inference has no response. The two differ in how they are reported (P 1.1, P 2.5).
-#[derive(Debug)]
-pub enum Failure {
-    /// Before it was queued: the request was wrong, or there was no room.
-    Refused(Error),
-    /// Afterwards, by the scheduler or the model.
-    Failed(Error),
-}
-
-impl Failure {
-    /// The error, whichever way it came.
-    pub fn into_error(self) -> Error {
-        match self {
-            Self::Refused(error) | Self::Failed(error) => error,
-        }
-    }
-}
-
 /// An accepted inference. Resolves once; dropped before that, it is cancelled.
 pub struct Flight {
     reply: oneshot::Receiver<Result<InferResponse>>,
@@ -45,14 +27,12 @@ pub fn start(version: &Arc<ModelVersion>, request: InferRequest) -> Result<Fligh
     Ok(Flight { reply, ticket: Some(ticket) })
 }
 
-/// Runs an inference to its end.
-pub async fn infer(version: &Arc<ModelVersion>, request: InferRequest) -> Result<InferResponse, Failure> {
-    let mut flight = start(version, request).map_err(Failure::Refused)?;
+/// Awaits the answer; the usual one is here already, and then nothing is registered anywhere.
+pub async fn land(mut flight: Flight) -> Result<InferResponse> {
     match flight.ready() {
         Some(result) => result,
         None => flight.await,
     }
-    .map_err(Failure::Failed)
 }
 
 impl Flight {

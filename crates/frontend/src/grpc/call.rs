@@ -14,6 +14,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 /// The request's part of a call.
 pub struct Call {
@@ -44,20 +45,19 @@ pub async fn serve(context: Arc<GrpcContext>, request: Request<RecvStream>, mut 
         _ => Encoding::Identity,
     };
     let deadline = parts.headers.get("grpc-timeout").and_then(|v| timeout::parse(v.as_bytes()));
-    let call = Call { headers: parts.headers, messages: Messages::new(body, encoding), response_encoding };
+    let mut call = Call { headers: parts.headers, messages: Messages::new(body, encoding), response_encoding };
     match rpc {
-        Rpc::ModelStreamInfer => stream::serve(&context, call, respond, deadline).await,
-        Rpc::Reflection => reflection::serve(call, respond).await,
+        // In boxes of their own: the future of every call is as large as the largest it may become.
+        Rpc::ModelStreamInfer => Box::pin(stream::serve(&context, call, respond, deadline)).await,
+        Rpc::Reflection => Box::pin(reflection::serve(call, respond)).await,
         _ => {
             let _request = context.shared.request();
             let encoding = call.response_encoding;
-            let answer = unary::answer(&context, rpc, call);
+            let answer = unary::answer(&context, rpc, &mut call);
+            let watched = until_reset(&mut respond, answer);
             let outcome = match deadline {
-                None => until_reset(&mut respond, answer).await,
-                Some(limit) => {
-                    let limited = tokio::time::timeout(limit, until_reset(&mut respond, answer)).await;
-                    limited.unwrap_or_else(|_| Some(Err(deadline_exceeded())))
-                }
+                None => watched.await,
+                Some(limit) => limited(limit, watched).await,
             };
             match outcome {
                 // The client is gone; dropping the answer's future cancelled what it was waiting for.
@@ -67,6 +67,14 @@ pub async fn serve(context: Arc<GrpcContext>, request: Request<RecvStream>, mut 
             }
         }
     }
+}
+
+/// Gives `work` so much time. In a box of its own, as most calls have no deadline.
+async fn limited<T>(
+    limit: Duration,
+    work: impl Future<Output = Option<Result<T, Status>>>,
+) -> Option<Result<T, Status>> {
+    Box::pin(tokio::time::timeout(limit, work)).await.unwrap_or_else(|_| Some(Err(deadline_exceeded())))
 }
 
 /// How a call ends whose time is up.
@@ -153,5 +161,19 @@ fn finish(respond: &mut SendResponse<Rope>, message: Rope, encoding: Encoding) {
         && send.send_data(message, false).is_ok()
     {
         let _ = send.send_trailers(trailers(&Status::ok()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Printed by `--no-capture`; a future is copied into its box once per call, so its size is paid for every time.
+    #[test]
+    fn the_future_of_a_call_stays_small() {
+        fn size<A, B, C, F: Future>(_: impl Fn(A, B, C) -> F) -> usize {
+            size_of::<F>()
+        }
+        let bytes = size(super::serve);
+        println!("{bytes} bytes");
+        assert!(bytes <= 2304, "{bytes} bytes");
     }
 }

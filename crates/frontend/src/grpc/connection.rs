@@ -1,7 +1,8 @@
 //! One HTTP/2 connection of gRPC clients: accepts streams, keeps the connection alive, ends it in time.
 //!
 //! A call is polled once where it was accepted: a small inference is then over, and goes out with the connection's next write
-//! without any task having been woken. Only calls that wait become tasks.
+//! without any task having been woken. Only calls that wait become tasks. All calls that one read brought are accepted before the
+//! first is run, because accepting writes out what is ready: so their answers leave together.
 //!
 //! Of the keep-alive options `keepalive_*` and `max_connection_age*` are honoured. `http2_max_pings_without_data`,
 //! `http2_min_recv_ping_interval_without_data` and `http2_max_ping_strikes` are not: h2 answers pings itself and does not report
@@ -12,14 +13,16 @@ use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
 use crate::limits::{
-    CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, HEADER_LIST_BYTES_MAX, SEND_BUFFER_BYTES_MAX, STREAM_WINDOW_BYTES,
-    STREAMS_PER_CONNECTION_MAX,
+    ACCEPTED_CALLS_MAX, CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, HEADER_LIST_BYTES_MAX, SEND_BUFFER_BYTES_MAX,
+    STREAM_WINDOW_BYTES, STREAMS_PER_CONNECTION_MAX,
 };
 use crate::options::GrpcOptions;
 use crate::rope::Rope;
 use crate::shared::{Phase, Shared};
 use engine::Engine;
-use h2::Ping;
+use h2::server::SendResponse;
+use h2::{Ping, RecvStream};
+use http::Request;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
@@ -27,6 +30,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tensor::Result;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep_until};
@@ -136,20 +140,25 @@ pub async fn run(io: TcpStream, context: Arc<GrpcContext>) {
     let mut end_at = context.age.map_or(never, |age| Instant::now() + age);
     let mut leaving = false;
     let mut phase = context.shared.watch();
+    let mut accepted = Vec::new();
     loop {
         let timer = pong_by.unwrap_or(ping_at).min(end_at);
         tokio::select! {
             biased;
-            accepted = connection.accept() => {
-                let Some(Ok((request, respond))) = accepted else { return };
+            ended = accept_all(&mut connection, &mut accepted) => {
                 ping_at = Instant::now() + keepalive.time;
-                calls.set(calls.get() + 1);
-                let (context, open) = (context.clone(), OpenCall(calls.clone()));
-                start(async move {
-                    call::serve(context, request, respond).await;
-                    drop(open);
-                })
-                .await;
+                for (request, respond) in accepted.drain(..) {
+                    calls.set(calls.get() + 1);
+                    let (context, open) = (context.clone(), OpenCall(calls.clone()));
+                    start(async move {
+                        call::serve(context, request, respond).await;
+                        drop(open);
+                    })
+                    .await;
+                }
+                if ended {
+                    return;
+                }
             }
             () = poll_pong(&mut pings), if pong_by.is_some() => {
                 pong_by = None;
@@ -188,6 +197,27 @@ pub async fn run(io: TcpStream, context: Arc<GrpcContext>) {
             }
         }
     }
+}
+
+type Accepted = (Request<RecvStream>, SendResponse<Rope>);
+
+/// Waits for a call and takes all that are there; true when there will be no more.
+pub async fn accept_all<T>(connection: &mut h2::server::Connection<T, Rope>, calls: &mut Vec<Accepted>) -> bool
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    poll_fn(|cx| {
+        while calls.len() < ACCEPTED_CALLS_MAX {
+            match connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok(call))) => calls.push(call),
+                Poll::Ready(_) => return Poll::Ready(true),
+                Poll::Pending if calls.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(false)
+    })
+    .await
 }
 
 async fn poll_pong(pings: &mut Option<h2::PingPong>) {

@@ -6,27 +6,36 @@ use super::control;
 use super::message::{frame, frame_encoded};
 use super::method::Rpc;
 use super::status::{Status, code};
-use crate::flight;
+use crate::flight::{self, Flight};
 use crate::forward::HeaderForward;
 use crate::http::route::SharedMemory;
 use crate::regions;
 use crate::rope::Rope;
 use bytes::{BufMut, Bytes, BytesMut};
+use engine::ModelVersion;
 use http::HeaderMap;
 use prost::Message;
 use protocol::pb::health::{HealthCheckResponse, health_check_response::ServingStatus};
 use protocol::pb::inference as pb;
 use protocol::{InferRequest, Parameter};
 use std::future::poll_fn;
+use std::sync::Arc;
 use tensor::{DataType, Error, Name, Result};
 
 /// Reads the request, does what it asks, frames the response.
-pub async fn answer(context: &GrpcContext, rpc: Rpc, mut call: Call) -> Result<Rope, Status> {
+pub async fn answer(context: &GrpcContext, rpc: Rpc, call: &mut Call) -> Result<Rope, Status> {
     let message = poll_fn(|cx| call.messages.poll_next(cx)).await?;
     let message = message.ok_or_else(|| Status::new(code::INTERNAL, "the call has no request message"))?;
+    match rpc {
+        Rpc::ModelInfer => infer(context, call, message).await,
+        // Rare, and its future is large: not part of every inference's.
+        _ => Box::pin(other(context, rpc, message)).await,
+    }
+}
+
+async fn other(context: &GrpcContext, rpc: Rpc, message: Bytes) -> Result<Rope, Status> {
     let engine = &*context.engine;
     Ok(match rpc {
-        Rpc::ModelInfer => infer(context, &call, &message).await?,
         Rpc::ServerLive => {
             refuse_exiting(context)?;
             frame(&pb::ServerLiveResponse { live: engine.is_live() })
@@ -104,21 +113,30 @@ pub async fn answer(context: &GrpcContext, rpc: Rpc, mut call: Call) -> Result<R
             regions::unregister(engine, SharedMemory::Cuda, &request.name)?;
             frame(&pb::CudaSharedMemoryUnregisterResponse {})
         }
-        // Streams; they never come here.
-        Rpc::ModelStreamInfer | Rpc::Reflection => return Err(Status::new(code::UNIMPLEMENTED, "")),
+        // Answered elsewhere; they never come here.
+        Rpc::ModelInfer | Rpc::ModelStreamInfer | Rpc::Reflection => return Err(Status::new(code::UNIMPLEMENTED, "")),
     })
 }
 
-async fn infer(context: &GrpcContext, call: &Call, message: &Bytes) -> Result<Rope, Status> {
-    let head = protocol::grpc::peek(message)?;
+async fn infer(context: &GrpcContext, call: &Call, message: Bytes) -> Result<Rope, Status> {
+    let (version, flight) = depart(context, call, message)?;
+    let response = flight::land(flight).await?;
+    let encoded = protocol::grpc::encode(&response, &version.signature)?;
+    Ok(frame_encoded(encoded, call.response_encoding, context.compression_level.unwrap_or_default()))
+}
+
+/// Everything up to the queue; a function, so that nothing of it is kept across the wait.
+fn depart(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<ModelVersion>, Flight)> {
+    let head = protocol::grpc::peek(&message)?;
+    drop(message);
     let version = context.engine.model(&head.model_name, &head.model_version)?;
     protocol::grpc::refuse_decoupled(&version.signature)?;
     let mut request = head.into_request(&version.signature, &*context.engine)?;
+    // Not kept: the request's buffer is reused as soon as its last tensor is gone.
     drop(head);
     forward(&context.forward, &call.headers, &mut request)?;
-    let response = flight::infer(&version, request).await.map_err(flight::Failure::into_error)?;
-    let encoded = protocol::grpc::encode(&response, &version.signature)?;
-    Ok(frame_encoded(encoded, call.response_encoding, context.compression_level.unwrap_or_default()))
+    let flight = flight::start(&version, request)?;
+    Ok((version, flight))
 }
 
 /// Adds forwarded metadata to a request.

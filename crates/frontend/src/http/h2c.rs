@@ -4,7 +4,7 @@ use super::reply::Reply;
 use super::request::Head;
 use super::route::Method;
 use super::service::{self, HttpContext, Plan};
-use crate::grpc::connection::{builder, start};
+use crate::grpc::connection::{accept_all, builder, start};
 use crate::limits::BODY_BYTES_MAX;
 use crate::rope::Rope;
 use crate::shared::Phase;
@@ -64,12 +64,17 @@ pub async fn run(io: TcpStream, read: Bytes, context: Arc<HttpContext>) {
     let Ok(mut connection) = builder().handshake::<_, Rope>(Rewound { read, io }).await else { return };
     let mut phase = context.shared.watch();
     let mut leaving = false;
+    let mut accepted = Vec::new();
     loop {
         tokio::select! {
             biased;
-            accepted = connection.accept() => {
-                let Some(Ok((request, respond))) = accepted else { return };
-                start(serve(context.clone(), request, respond)).await;
+            ended = accept_all(&mut connection, &mut accepted) => {
+                for (request, respond) in accepted.drain(..) {
+                    start(serve(context.clone(), request, respond)).await;
+                }
+                if ended {
+                    return;
+                }
             }
             closing = phase.wait_for(|p| matches!(p, Phase::Closing(_))), if !leaving => {
                 if closing.is_err() {

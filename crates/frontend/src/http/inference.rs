@@ -5,7 +5,7 @@ use super::reply::{EVENTS, JSON, OCTETS, PLAIN, Parts, Reply};
 use super::request::Head;
 use super::service::HttpContext;
 use crate::encoding::{Encoding, compress, decompress};
-use crate::flight::{self, Failure};
+use crate::flight::{self, Flight};
 use bytes::Bytes;
 use engine::ModelVersion;
 use protocol::http::{encode_infer, parse_header_length, parse_infer};
@@ -26,14 +26,14 @@ pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &Head
         Ok(body) => body,
         Err(reply) => return *reply,
     };
-    let request = match parse(context, &version, head, body) {
-        Ok(request) => request,
+    // One expression, so that the request is not kept across the wait.
+    let flight = match parse(context, &version, head, body).and_then(|request| flight::start(&version, request)) {
+        Ok(flight) => flight,
         Err(error) => return Reply::error(JSON, &error),
     };
-    let response = match flight::infer(&version, request).await {
+    let response = match flight::land(flight).await {
         Ok(response) => response,
-        Err(Failure::Refused(error)) => return Reply::error(JSON, &error),
-        Err(Failure::Failed(error)) => return Reply::error(PLAIN, &error),
+        Err(error) => return Reply::error(PLAIN, &error),
     };
     match encode(&version, &response, head) {
         Ok(reply) => reply,
@@ -112,7 +112,7 @@ pub async fn generate(
     body: &Bytes,
     stream: bool,
 ) -> Reply {
-    let started = || -> Result<(Arc<ModelVersion>, InferRequest)> {
+    let started = || -> Result<(Arc<ModelVersion>, Flight)> {
         if context.shared.is_draining() {
             return Err(Error::unavailable("Server exiting"));
         }
@@ -121,14 +121,14 @@ pub async fn generate(
             return Err(Error::invalid("Unsupported content-encoding, only 'identity' is supported."));
         }
         let request = generate::parse_generate(body, &version.signature, &context.limits)?;
-        Ok((version, request))
+        let flight = flight::start(&version, request)?;
+        Ok((version, flight))
     };
     let result = match started() {
-        Ok((version, request)) => match flight::infer(&version, request).await {
-            Ok(response) => generate::encode_generate(&response, &version.signature),
-            Err(Failure::Failed(error)) => Err(error),
-            Err(Failure::Refused(error)) => return Reply::error(JSON, &error),
-        },
+        Ok((version, flight)) => {
+            let landed = flight::land(flight).await;
+            landed.and_then(|response| generate::encode_generate(&response, &version.signature))
+        }
         Err(error) => return Reply::error(JSON, &error),
     };
     // Once the request was accepted every failure is a 400, whatever its class (P 1.13).

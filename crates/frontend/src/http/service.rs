@@ -111,7 +111,7 @@ pub fn too_large(context: &HttpContext, route: Route<'_>, bytes: u64) -> Reply {
     }
 }
 
-/// Does what the request asks.
+/// Does what the request asks. Rare operations are boxed: the future of every request is as large as the largest it may become.
 pub async fn respond(context: &HttpContext, route: Route<'_>, head: &Head, body: Bytes) -> Reply {
     let engine = &*context.engine;
     let json = |result: Result<Bytes>| match result {
@@ -121,8 +121,10 @@ pub async fn respond(context: &HttpContext, route: Route<'_>, head: &Head, body:
     match route {
         Route::Model { name, version, action } => match action {
             ModelAction::Infer => inference::infer(context, name, version, head, body).await,
-            ModelAction::Generate => inference::generate(context, name, version, head, &body, false).await,
-            ModelAction::GenerateStream => inference::generate(context, name, version, head, &body, true).await,
+            ModelAction::Generate => Box::pin(inference::generate(context, name, version, head, &body, false)).await,
+            ModelAction::GenerateStream => {
+                Box::pin(inference::generate(context, name, version, head, &body, true)).await
+            }
             ModelAction::Ready => match engine.model_ready(name, version) {
                 Ok(true) => Reply::empty(PLAIN),
                 Ok(false) => Reply::text_error(400, PLAIN, "Model version not ready"),
@@ -142,11 +144,11 @@ pub async fn respond(context: &HttpContext, route: Route<'_>, head: &Head, body:
         }
         Route::Live => health(engine, engine.is_live()),
         Route::Ready => health(engine, engine.is_ready()),
-        Route::Logging => control::logging(context, head.method, &body).await,
-        Route::Trace { model } => control::trace(context, model, head.method, &body).await,
-        Route::RepositoryIndex => control::index(context, &body).await,
+        Route::Logging => Box::pin(control::logging(context, head.method, &body)).await,
+        Route::Trace { model } => Box::pin(control::trace(context, model, head.method, &body)).await,
+        Route::RepositoryIndex => Box::pin(control::index(context, &body)).await,
         Route::RepositoryModel { repository, model, load } => {
-            control::repository_model(context, repository, model, load, &body).await
+            Box::pin(control::repository_model(context, repository, model, load, &body)).await
         }
         Route::SharedMemory { kind, region, action } => {
             // Clients percent-encode region names in the path and not in requests: decoded once here, they meet (memory.md 1.4).
