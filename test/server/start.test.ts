@@ -1,7 +1,7 @@
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, expect, test } from 'vitest'
+import { afterAll, expect, test, vi } from 'vitest'
 import { ROOT, TestServer, repositories, simpleBody } from './harness.js'
 
 const models = repositories()
@@ -24,6 +24,8 @@ test('ready with two small models soon after the process starts', async () => {
 
 test('O-53 each model is a line while it loads, and a row of the table', async () => {
   const server = await TestServer.start(models.path('small'))
+  // The port answers a moment before its line is written.
+  await vi.waitFor(() => expect(server.output()).toContain('Started Metrics Service at '))
   await server.stop()
   const said = server.output()
   for (const name of ['simple', 'id_string']) {
