@@ -90,6 +90,7 @@ pub struct Batch<'a> {
 }
 
 /// One request of a batch.
+#[derive(Default)]
 pub struct BatchEntry {
     /// The request; the backend may take its data apart.
     pub request: InferRequest,

@@ -79,6 +79,8 @@ pub(crate) const SUMMARIES: [&str; 5] = ["request", "queue", "compute_input", "c
 
 pub(crate) struct Statistics {
     counters: Mutex<Counters>,
+    /// Milliseconds since the epoch at time 0 of `backend::now_ns`: one clock per execution is enough.
+    epoch_ms: u64,
 }
 
 /// One executed request, for [`Statistics::executed`].
@@ -98,7 +100,8 @@ impl Statistics {
         if options.summaries {
             counters.sketches = Some(Box::new(std::array::from_fn(|_| Sketch::new())));
         }
-        Self { counters: Mutex::new(counters) }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        Self { counters: Mutex::new(counters), epoch_ms: now.saturating_sub(backend::now_ns() / 1_000_000) }
     }
 
     /// Counts one execution and each of its requests.
@@ -135,8 +138,7 @@ impl Statistics {
         }
         if any {
             c.execution_count += 1;
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
-            c.last_inference_ms = c.last_inference_ms.max(now);
+            c.last_inference_ms = c.last_inference_ms.max(self.epoch_ms + t.end / 1_000_000);
             let b = c.batches.entry(rows).or_default();
             b.input.add(input);
             b.infer.add(infer);

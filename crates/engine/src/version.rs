@@ -83,8 +83,7 @@ enum ShapeRule {
 type Key = SmallVec<[i64; 8]>;
 
 struct Pending {
-    request: InferRequest,
-    checked: protocol::Checked,
+    entry: BatchEntry,
     reply: Reply,
     ticket: Arc<TicketState>,
     key: Key,
@@ -99,7 +98,7 @@ pub(crate) struct Queued(Box<Pending>);
 
 impl Waiting for Queued {
     fn rows(&self) -> u32 {
-        self.0.checked.rows.max(1)
+        self.0.entry.checked.rows.max(1)
     }
     fn is_cancelled(&self) -> bool {
         self.0.ticket.is_cancelled()
@@ -154,6 +153,8 @@ struct Ran {
     duration: u64,
     /// On the thread that brought the request.
     inline: bool,
+    /// When it ended: as good as now for what follows.
+    end: u64,
 }
 
 /// What makes a version.
@@ -221,7 +222,8 @@ impl ModelVersion {
         let handle = Ticket { state: ticket.clone(), version: self.me.clone() };
         let (priority, timeout_us) = (request.priority, request.timeout_us);
         let id = request.id.clone();
-        let mut pending = Box::new(Pending { request, checked, reply, ticket, key, class, accepted: now, place: 0 });
+        let entry = BatchEntry { request, checked, result: None };
+        let mut pending = Box::new(Pending { entry, reply, ticket, key, class, accepted: now, place: 0 });
 
         let mut run = self.run.lock();
         if let Some(order) = &mut run.order {
@@ -270,7 +272,8 @@ impl ModelVersion {
             });
             let place = self.run.lock().order.as_mut().map_or(0, Order::place);
             let (key, class, ticket) = (Key::new(), 0, Arc::default());
-            batch.push(Queued(Box::new(Pending { request, checked, reply, ticket, key, class, accepted: now, place })));
+            let entry = BatchEntry { request, checked, result: None };
+            batch.push(Queued(Box::new(Pending { entry, reply, ticket, key, class, accepted: now, place })));
         }
         let n = batch.len() as u64;
         self.pending.fetch_add(n, Ordering::Relaxed);
@@ -339,7 +342,7 @@ impl ModelVersion {
 
     /// After an execution: the instance takes the next batch, or becomes idle.
     fn next(&self, instance: u32, ran: Ran) -> Option<Requests> {
-        let now = now_ns();
+        let now = ran.end;
         let mut run = self.run.lock();
         if ran.duration > 0 {
             run.scheduler.observe(ran.class, ran.rows, ran.duration);
@@ -415,69 +418,62 @@ impl ModelVersion {
 
     /// Runs a batch and answers its requests.
     fn execute(&self, instance: u32, requests: Requests, control: &RunControl) -> Ran {
-        struct Asker {
-            reply: Reply,
-            ticket: Arc<TicketState>,
-            id: Name,
-            accepted: u64,
-            rows: u32,
-            place: u64,
-        }
-        let mut entries: SmallVec<[BatchEntry; 1]> = SmallVec::with_capacity(requests.len());
-        let mut askers: SmallVec<[Asker; 1]> = SmallVec::with_capacity(requests.len());
-        let mut class = 0;
-        for Queued(p) in requests {
-            let Pending { request, checked, reply, ticket, class: c, accepted, place, .. } = *p;
-            class = c;
-            askers.push(Asker { reply, ticket, id: request.id.clone(), accepted, rows: checked.rows, place });
-            entries.push(BatchEntry { request, checked, result: None });
-        }
-        let rows = askers.iter().map(|a| a.rows.max(1)).sum();
+        let mut requests = requests;
+        let class = requests.first().map_or(0, Waiting::class);
+        let rows = requests.iter().map(Waiting::rows).sum();
         let start = now_ns();
-        self.pending.fetch_sub(askers.len() as u64, Ordering::Relaxed);
+        self.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         // A panic in a backend is our bug, but it is this batch's failure, not the server's.
-        let ran = catch_unwind(AssertUnwindSafe(|| {
-            self.model.execute(instance, &mut Batch { requests: &mut entries }, control)
-        }));
+        let run = |entries: &mut [BatchEntry]| {
+            catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut Batch { requests: entries }, control)))
+        };
+        let ran = match &mut requests[..] {
+            // The usual request stays where it is: an entry is most of a kilobyte.
+            [alone] => run(std::slice::from_mut(&mut alone.0.entry)),
+            several => {
+                let mut entries: Vec<_> = several.iter_mut().map(|q| std::mem::take(&mut q.0.entry)).collect();
+                let ran = run(&mut entries);
+                several.iter_mut().zip(entries).for_each(|(q, entry)| q.0.entry = entry);
+                ran
+            }
+        };
         let end = now_ns();
         let marks = ran.unwrap_or(Marks { inputs_ready: end, inference_end: end, outputs_ready: end });
-        let timings = Timings { start, marks, end };
-
-        let mut answers: SmallVec<[Result<InferResponse>; 1]> = SmallVec::with_capacity(askers.len());
-        for (entry, asker) in entries.into_iter().zip(&askers) {
-            answers.push(match entry.result {
-                Some(Ok(outcome)) => Ok(InferResponse {
-                    model_name: self.signature.model.clone(),
-                    model_version: self.signature.version.clone(),
-                    id: asker.id.clone(),
-                    parameters: outcome.parameters,
-                    outputs: outcome.outputs,
-                }),
-                Some(Err(error)) => Err(error),
-                None => Err(Error::internal(format!(
-                    "the backend of model '{}' stopped without an answer; this is a defect of the server, please report it",
-                    self.signature.model
-                ))),
-            });
+        let unanswered = || {
+            Err(Error::internal(format!(
+                "the backend of model '{}' stopped without an answer; this is a defect of the server, please report it",
+                self.signature.model
+            )))
+        };
+        let mut any = false;
+        for Queued(p) in &mut requests {
+            any |= p.entry.result.get_or_insert_with(unanswered).is_ok();
         }
-        let any = answers.iter().any(Result::is_ok);
         self.statistics.executed(
-            &timings,
-            askers.iter().zip(&answers).map(|(asker, answer)| Executed {
-                accepted: asker.accepted,
-                queued: asker.accepted,
-                rows: u64::from(asker.rows),
-                failure: answer.as_ref().err().map(|e| match e.code() {
-                    Code::Cancelled => FailureReason::Cancelled,
-                    _ => FailureReason::Backend,
-                }),
+            &Timings { start, marks, end },
+            requests.iter().map(|Queued(p)| Executed {
+                accepted: p.accepted,
+                queued: p.accepted,
+                rows: u64::from(p.entry.checked.rows),
+                failure: match &p.entry.result {
+                    Some(Err(e)) if e.code() == Code::Cancelled => Some(FailureReason::Cancelled),
+                    Some(Err(_)) => Some(FailureReason::Backend),
+                    _ => None,
+                },
             }),
         );
-        for (asker, result) in askers.into_iter().zip(answers) {
-            asker.ticket.settle();
-            self.deliver(asker.place, Delivery { reply: asker.reply, result });
+        for Queued(mut p) in requests {
+            let result = p.entry.result.take().unwrap_or_else(unanswered).map(|outcome| InferResponse {
+                model_name: self.signature.model.clone(),
+                model_version: self.signature.version.clone(),
+                id: std::mem::take(&mut p.entry.request.id),
+                parameters: outcome.parameters,
+                outputs: outcome.outputs,
+            });
+            p.ticket.settle();
+            self.deliver(p.place, Delivery { reply: p.reply, result });
         }
-        Ran { class, rows, inline: false, duration: if any { end.saturating_sub(start).max(1) } else { 0 } }
+        Ran { class, rows, inline: false, end, duration: if any { end.saturating_sub(start).max(1) } else { 0 } }
     }
 
     fn deliver(&self, place: u64, delivery: Delivery) {

@@ -99,6 +99,10 @@ fn main() {
         size_of::<protocol::InferResponse>()
     );
     time("http parse", || drop(black_box(parse())));
+    let mut heads = protocol::http::HeadCache::default();
+    time("http parse, known head", || {
+        drop(black_box(heads.parse_infer(&body, Some(head.len()), &signature, &*engine, &limits)));
+    });
     time("lookup", || drop(black_box(engine.model("simple", ""))));
     time("check", || {
         let mut r = parse();
@@ -130,5 +134,3 @@ fn main() {
     time("grpc parse + infer", || drop(black_box(run(parse()))));
     time("grpc encode", || drop(black_box(protocol::grpc::encode(&answer, &signature))));
 }
-#[allow(dead_code)]
-fn sizes() {}

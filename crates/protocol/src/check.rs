@@ -252,7 +252,7 @@ impl Signature {
 
     /// Rows 13 and 12. Only -1 is "not specified"; any other negative dimension is a shape like another and does not fit.
     fn check_shape(&self, prefix: &IdPrefix<'_>, spec: &InputSpec, shape: &[i64]) -> Result<()> {
-        if shape.iter().any(|&d| d == -1) {
+        if shape.contains(&-1) {
             return Err(Error::invalid(format!(
                 "{prefix}All input dimensions should be specified for input '{}' for model '{}', got {}",
                 spec.name,

@@ -3,6 +3,7 @@
 //! No sockets and no headers beyond the two lengths whose text decides how a body is cut. Compression and framing are the front end's.
 
 mod encode;
+mod heads;
 mod input;
 mod length;
 mod metadata;
@@ -11,6 +12,7 @@ mod raw;
 
 pub use encode::{HttpInferBody, encode_infer};
 pub(crate) use encode::{classified, write_parameter};
+pub use heads::HeadCache;
 pub(crate) use input::refuse_half;
 pub use length::{parse_content_length, parse_header_length};
 pub use metadata::{model_metadata_json, server_metadata_json};

@@ -8,13 +8,19 @@ use crate::encoding::{Encoding, compress, decompress};
 use crate::flight::{self, Flight};
 use bytes::Bytes;
 use engine::ModelVersion;
-use protocol::http::{encode_infer, parse_header_length, parse_infer};
+use protocol::http::{HeadCache, encode_infer, parse_header_length};
 use protocol::{InferRequest, InferResponse, Parameter, generate};
+use std::cell::RefCell;
 use std::sync::Arc;
 use tensor::{Data, Error, Name, Result};
 
 /// zlib level of responses: most of the gain for a fraction of the time.
 const COMPRESSION_LEVEL: u32 = 1;
+
+thread_local! {
+    /// Heads this reactor read before; nothing is shared, so nothing is locked.
+    static HEADS: RefCell<HeadCache> = RefCell::default();
+}
 
 /// `POST …/infer`.
 pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &Head, body: Bytes) -> Reply {
@@ -70,7 +76,9 @@ fn parse(context: &HttpContext, version: &ModelVersion, head: &Head, body: Bytes
         None => None,
         Some(value) => Some(parse_header_length(&String::from_utf8_lossy(value), body.len())?),
     };
-    let mut request = parse_infer(&body, header_length, &version.signature, &*context.engine, &context.limits)?;
+    let mut request = HEADS.with_borrow_mut(|heads| {
+        heads.parse_infer(&body, header_length, &version.signature, &*context.engine, &context.limits)
+    })?;
     if context.forward.is_active() {
         for (name, value) in head.headers.iter() {
             let name = Name::from_utf8_lossy(name);

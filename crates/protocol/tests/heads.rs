@@ -1,0 +1,63 @@
+//! A head that was read before must mean exactly what it meant then.
+
+mod support;
+
+use bytes::Bytes;
+use protocol::http::{HeadCache, Limits, parse_infer};
+use support::{NoRegions, addsub};
+
+fn body(head: &str, tail: &[u8]) -> (Bytes, Option<usize>) {
+    let mut all = head.as_bytes().to_vec();
+    all.extend_from_slice(tail);
+    (all.into(), Some(head.len()))
+}
+
+fn head(extra: &str) -> String {
+    let input =
+        |n| format!(r#"{{"name":"{n}","shape":[1,16],"datatype":"INT32","parameters":{{"binary_data_size":64}}}}"#);
+    let output = r#"{"name":"OUTPUT0","parameters":{"binary_data":true}}"#;
+    format!(r#"{{{extra}"inputs":[{},{}],"outputs":[{output}]}}"#, input("INPUT0"), input("INPUT1"))
+}
+
+#[test]
+fn a_known_head_gives_what_reading_it_gives_with_the_new_data() {
+    let (mut cache, limits, signature) = (HeadCache::default(), Limits::default(), addsub(8));
+    for extra in ["", r#""id":"a\u0062","parameters":{"priority":2,"k":"v","n":1.5},"#] {
+        for round in 0..4u8 {
+            let (body, length) = body(&head(extra), &[round; 128]);
+            let cached = cache.parse_infer(&body, length, &signature, &NoRegions, &limits).unwrap();
+            let read = parse_infer(&body, length, &signature, &NoRegions, &limits).unwrap();
+            assert_eq!(format!("{cached:?}"), format!("{read:?}"), "{extra} round {round}");
+            for (a, b) in cached.inputs.iter().zip(&read.inputs) {
+                assert_eq!(a.data.as_slice(), b.data.as_slice());
+            }
+        }
+    }
+    assert_eq!(cache.len(), 2);
+}
+
+#[test]
+fn a_known_head_with_another_length_of_data_is_refused_as_ever() {
+    let (mut cache, limits, signature) = (HeadCache::default(), Limits::default(), addsub(8));
+    for _ in 0..3 {
+        let (whole, length) = body(&head(""), &[1; 128]);
+        cache.parse_infer(&whole, length, &signature, &NoRegions, &limits).unwrap();
+    }
+    for n in [0, 127, 129] {
+        let (wrong, length) = body(&head(""), &vec![1; n]);
+        let cached = cache.parse_infer(&wrong, length, &signature, &NoRegions, &limits).unwrap_err();
+        let read = parse_infer(&wrong, length, &signature, &NoRegions, &limits).unwrap_err();
+        assert_eq!(cached, read);
+    }
+}
+
+#[test]
+fn heads_with_tensor_data_in_them_are_not_kept() {
+    let (mut cache, limits, signature) = (HeadCache::default(), Limits::default(), addsub(8));
+    let text = r#"{"inputs":[{"name":"INPUT0","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
+    for _ in 0..3 {
+        let (whole, length) = body(text, &[]);
+        cache.parse_infer(&whole, length, &signature, &NoRegions, &limits).unwrap();
+    }
+    assert_eq!(cache.len(), 0);
+}
