@@ -28,12 +28,15 @@ pub struct Engine {
     table: ArcSwap<Table>,
     /// Held while the table is replaced, so that no change is lost; readers never wait for it.
     changes: Mutex<()>,
-    opened: Mutex<HashMap<u32, (OpenSpec, Box<dyn backend::Opened>)>>,
+    opened: Mutex<HashMap<u32, Waiting>>,
     handles: AtomicU32,
     state: AtomicU8,
     regions: RegionRegistry,
     shared: Arc<Shared>,
 }
+
+/// An opened model and where it came from.
+type Waiting = (OpenSpec, Box<dyn backend::Opened>);
 
 /// A model file that was read and waits for its completed configuration.
 pub struct Opened {
@@ -326,11 +329,11 @@ impl Engine {
     /// The last request of a retired version is gone.
     pub fn retired(&self, name: &str, version: i64, reason: &str) {
         self.change(|table| {
-            if let Some(entry) = table.models.get_mut(name).and_then(|e| e.versions.get_mut(&version)) {
-                if entry.state == VersionState::Unloading {
-                    entry.state = VersionState::Unavailable;
-                    entry.reason = reason.to_owned();
-                }
+            if let Some(entry) = table.models.get_mut(name).and_then(|e| e.versions.get_mut(&version))
+                && entry.state == VersionState::Unloading
+            {
+                entry.state = VersionState::Unavailable;
+                entry.reason = reason.to_owned();
             }
         });
     }

@@ -534,10 +534,10 @@ impl ShapeRule {
         let mut key = Key::new();
         for (spec, i) in order {
             key.push(i64::from(spec));
-            if variable.get(usize::from(spec)) == Some(&true) {
-                if let Some(input) = request.inputs.get(i) {
-                    key.extend(input.shape.iter().skip(usize::from(*batching)).copied());
-                }
+            if variable.get(usize::from(spec)) == Some(&true)
+                && let Some(input) = request.inputs.get(i)
+            {
+                key.extend(input.shape.iter().skip(usize::from(*batching)).copied());
             }
         }
         key
