@@ -10,9 +10,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 struct Connection {
     stream: TcpStream,
+    /// Grows to the longest request and is kept.
     input: Vec<u8>,
-    output: Vec<u8>,
-    written: usize,
+    filled: usize,
+    /// Bytes of answers still to be written.
+    owed: usize,
 }
 
 pub fn serve(a: &Arguments) -> Result<(), Failure> {
@@ -37,7 +39,6 @@ pub fn serve(a: &Arguments) -> Result<(), Failure> {
     };
     watch(listener.as_raw_fd(), libc::EPOLLIN);
     let mut connections: HashMap<RawFd, Connection> = HashMap::new();
-    let mut scratch = vec![0u8; 256 << 10];
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; 64];
     loop {
         // SAFETY: `events` has room for 64 entries and lives over the call.
@@ -50,12 +51,10 @@ pub fn serve(a: &Arguments) -> Result<(), Failure> {
                     stream.set_nodelay(true)?;
                     let fd = stream.as_raw_fd();
                     watch(fd, libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET);
-                    connections.insert(fd, Connection { stream, input: Vec::new(), output: Vec::new(), written: 0 });
+                    connections.insert(fd, Connection { stream, input: vec![0; 64 << 10], filled: 0, owed: 0 });
                 }
-            } else if let Some(c) = connections.get_mut(&fd) {
-                if !c.turn(&answer, &mut scratch) {
-                    connections.remove(&fd);
-                }
+            } else if connections.get_mut(&fd).is_some_and(|c| !c.turn(&answer)) {
+                connections.remove(&fd);
             }
         }
     }
@@ -63,32 +62,45 @@ pub fn serve(a: &Arguments) -> Result<(), Failure> {
 
 impl Connection {
     /// Reads and writes until both would block. False when the connection is over.
-    fn turn(&mut self, answer: &[u8], scratch: &mut [u8]) -> bool {
+    fn turn(&mut self, answer: &[u8]) -> bool {
         loop {
-            match self.stream.read(scratch) {
+            if self.filled == self.input.len() {
+                let wanted = request_length(&self.input[..self.filled]).unwrap_or(0).max(self.filled * 2);
+                self.input.resize(wanted, 0);
+            }
+            let room = self.input.len() - self.filled;
+            match self.stream.read(&mut self.input[self.filled..]) {
                 Ok(0) => return false,
-                Ok(n) => self.input.extend_from_slice(&scratch[..n]),
+                Ok(n) => {
+                    self.filled += n;
+                    self.answer_complete(answer.len());
+                    // Less than there was room for: the socket is empty, and the next bytes make a new edge.
+                    if n < room {
+                        break;
+                    }
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => return false,
             }
         }
-        while let Some(length) = request_length(&self.input) {
-            if self.input.len() < length {
-                break;
-            }
-            self.input.drain(..length);
-            self.output.extend_from_slice(answer);
-        }
-        while self.written < self.output.len() {
-            match self.stream.write(&self.output[self.written..]) {
-                Ok(n) => self.written += n,
+        while self.owed > 0 {
+            let written = (answer.len() - self.owed % answer.len()) % answer.len();
+            match self.stream.write(&answer[written..]) {
+                Ok(n) => self.owed -= n,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return true,
                 Err(_) => return false,
             }
         }
-        self.output.clear();
-        self.written = 0;
         true
+    }
+
+    /// Takes whole requests out of the input; each is owed one answer.
+    fn answer_complete(&mut self, answer: usize) {
+        while let Some(length) = request_length(&self.input[..self.filled]).filter(|l| self.filled >= *l) {
+            self.input.copy_within(length..self.filled, 0);
+            self.filled -= length;
+            self.owed += answer;
+        }
     }
 }
 

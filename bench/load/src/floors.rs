@@ -2,7 +2,7 @@
 //! Each reads the whole request and answers with the bytes it was given at start.
 
 use crate::arguments::{Arguments, Failure};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -80,10 +80,11 @@ async fn serve_h2(stream: tokio::net::TcpStream, answer: Bytes) -> Result<(), Fa
         let answer = answer.clone();
         tokio::task::spawn_local(async move {
             let mut body = request.into_body();
-            let mut all = BytesMut::new();
+            // Chunks are kept as they come: an echo needs the bytes, not all in one place.
+            let mut all = Vec::new();
             while let Some(Ok(chunk)) = body.data().await {
                 let _ = body.flow_control().release_capacity(chunk.len());
-                all.extend_from_slice(&chunk);
+                all.push(chunk);
             }
             let head = http::Response::builder().header("content-type", "application/grpc").body(());
             let Ok(head) = head else { return };

@@ -1,12 +1,12 @@
 //! A lean gRPC client on `h2`: unary calls with a ready-made message, `connections` × `streams`.
 
 use crate::arguments::Failure;
-use crate::load::{Pace, Plan};
+use crate::load::Plan;
+use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
 use std::rc::Rc;
-use std::time::Instant;
 use tokio::net::TcpStream;
 
 /// Large enough that a 16 MiB tensor never waits for a window update in either direction.
@@ -77,16 +77,21 @@ pub async fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
 }
 
 /// `connections` connections with `streams` calls at a time on each.
-pub async fn drive(plan: &Rc<Plan>, begin: Instant) -> Result<Vec<Tally>, Failure> {
+/// Their tallies, and how many arrivals were never sent.
+pub async fn drive(plan: &Rc<Plan>) -> Result<(Vec<Tally>, u64), Failure> {
     let frame = framed(&plan.body);
+    let mut clients = Vec::new();
+    for _ in 0..plan.connections {
+        clients.push(connect(plan).await?);
+    }
+    let schedule = Schedule::begin(plan);
     let mut workers = Vec::new();
-    for connection in 0..plan.connections {
-        let client = connect(plan).await?;
-        for stream in 0..plan.streams {
+    for client in clients {
+        for _ in 0..plan.streams {
+            let mut pace = Pace::new(&schedule)?;
             let (plan, client, frame) = (plan.clone(), client.clone(), frame.clone());
             workers.push(tokio::task::spawn_local(async move {
                 let mut tally = Tally::new();
-                let mut pace = Pace::new(&plan, begin, connection * plan.streams + stream);
                 let keep = !plan.expected.is_empty();
                 while let Some(due) = pace.due().await {
                     match call(&plan, client.clone(), &frame, keep).await {
@@ -112,5 +117,5 @@ pub async fn drive(plan: &Rc<Plan>, begin: Instant) -> Result<Vec<Tally>, Failur
     for w in workers {
         tallies.push(w.await?);
     }
-    Ok(tallies)
+    Ok((tallies, schedule.unsent()))
 }

@@ -1,10 +1,10 @@
 //! A lean HTTP/1.1 client: one connection, one request at a time, headers scanned for the length and nothing else.
 
 use crate::arguments::Failure;
-use crate::load::{Pace, Plan};
+use crate::load::Plan;
+use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
 use std::rc::Rc;
-use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -45,10 +45,10 @@ impl Connection {
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 return Err("the server closed the connection".into());
             }
-            if body.is_none() {
-                if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
-                    body = Some(self.head(end + 4)?);
-                }
+            if body.is_none()
+                && let Some(end) = find(&self.buffer, b"\r\n\r\n")
+            {
+                body = Some(self.head(end + 4)?);
             }
         }
     }
@@ -78,14 +78,19 @@ pub async fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
 }
 
 /// `connections` connections, each with one request at a time.
-pub async fn drive(plan: &Rc<Plan>, begin: Instant) -> Result<Vec<Tally>, Failure> {
+/// Their tallies, and how many arrivals were never sent.
+pub async fn drive(plan: &Rc<Plan>) -> Result<(Vec<Tally>, u64), Failure> {
+    let mut connections = Vec::new();
+    for _ in 0..plan.connections * plan.streams {
+        connections.push(Connection::open(plan).await?);
+    }
+    let schedule = Schedule::begin(plan);
     let mut workers = Vec::new();
-    for worker in 0..plan.connections * plan.streams {
+    for mut connection in connections {
         let plan = plan.clone();
-        let mut connection = Connection::open(&plan).await?;
+        let mut pace = Pace::new(&schedule)?;
         workers.push(tokio::task::spawn_local(async move {
             let mut tally = Tally::new();
-            let mut pace = Pace::new(&plan, begin, worker);
             while let Some(due) = pace.due().await {
                 let result = connection.exchange().await;
                 match result {
@@ -111,5 +116,5 @@ pub async fn drive(plan: &Rc<Plan>, begin: Instant) -> Result<Vec<Tally>, Failur
     for w in workers {
         tallies.push(w.await?);
     }
-    Ok(tallies)
+    Ok((tallies, schedule.unsent()))
 }

@@ -4,14 +4,16 @@
 //! `nereid-bench load …` prints one JSON line; the floors print `ready <port>` and serve until they are ended.
 
 mod arguments;
-mod check;
 mod epoll;
 mod floors;
 mod grpc;
 mod http1;
 mod load;
 mod ort_loop;
+mod pace;
+mod path;
 mod report;
+mod timer;
 
 use arguments::Arguments;
 
@@ -25,7 +27,12 @@ fn main() {
         "floor-h2" => floors::h2(&a),
         "floor-epoll" => epoll::serve(&a),
         "ort-loop" => ort_loop::run(&a),
-        _ => Err("usage: nereid-bench load|floor-http|floor-h2|floor-epoll|ort-loop --name=value …".into()),
+        "path-http" => path::http(&a),
+        "path-grpc" => path::grpc(&a),
+        _ => {
+            Err("usage: nereid-bench load|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-grpc --name=value …"
+                .into())
+        }
     });
     if let Err(e) = result {
         eprintln!("nereid-bench {command}: {e}");

@@ -1,78 +1,99 @@
-//! ONNX Runtime in a loop, through our backend and nothing else: what the model costs when nobody serves it.
+//! ONNX Runtime in a loop, and nothing else: what a model costs when nobody serves it.
+//!
+//! `--callers` threads, each with a session of its own and `--intra` threads in it, run the model on the same input until the time
+//! is over. The script tries the settings and takes the best one: that is the most a server on this machine could answer.
 
 use crate::arguments::{Arguments, Failure};
 use crate::report::Tally;
-use backend::{Backend, Batch, BatchEntry, OpenSpec, RunControl};
-use protocol::{Checked, InferRequest, InputSpec, InputTensor, OutputSpec, Signature};
-use std::sync::Arc;
+use ort::session::{Session, SessionInputValue};
+use ort::value::Tensor;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use tensor::{DataType, Name, Shape};
 
-/// Runs the add/sub example model with one row until the time is over.
+struct Input {
+    name: String,
+    datatype: String,
+    dims: Vec<i64>,
+}
+
+/// `name:FP32:1x3x224x224`, several joined by commas.
+fn inputs(text: &str) -> Result<Vec<Input>, Failure> {
+    text.split(',')
+        .map(|one| {
+            let mut parts = one.split(':');
+            let (Some(name), Some(datatype), Some(dims)) = (parts.next(), parts.next(), parts.next()) else {
+                return Err(Failure::from(format!("--inputs: '{one}' is not name:datatype:dims")));
+            };
+            let dims = dims.split('x').map(str::parse).collect::<Result<_, _>>()?;
+            Ok(Input { name: name.to_owned(), datatype: datatype.to_owned(), dims })
+        })
+        .collect()
+}
+
+impl Input {
+    /// The same numbers as the script sends: index modulo 7.
+    fn value(&self) -> Result<SessionInputValue<'static>, Failure> {
+        let count = self.dims.iter().product::<i64>();
+        let of = |i: i64| i % 7;
+        let dims = self.dims.clone();
+        Ok(match self.datatype.as_str() {
+            "FP32" => Tensor::from_array((dims, (0..count).map(|i| of(i) as f32).collect::<Vec<_>>()))?.into(),
+            "INT32" => Tensor::from_array((dims, (0..count).map(|i| of(i) as i32).collect::<Vec<_>>()))?.into(),
+            "INT64" => Tensor::from_array((dims, (0..count).map(of).collect::<Vec<_>>()))?.into(),
+            other => return Err(format!("--inputs: no data type '{other}' here").into()),
+        })
+    }
+}
+
 pub fn run(a: &Arguments) -> Result<(), Failure> {
-    let directory = std::path::PathBuf::from(a.text("model")?);
-    let onnx = backend_onnx::OnnxBackend::new(Some(a.text("library")?.into()));
-    let spec = OpenSpec {
-        model: Name::from_static("simple"),
-        version: 1,
-        version_directory: directory.join("1"),
-        model_directory: directory,
-        config: bytes::Bytes::new(),
-        settings: Vec::new(),
-    };
-    let input = |name| InputSpec {
-        name: Name::from_static(name),
-        datatype: DataType::Int32,
-        dims: Shape::from_slice(&[16]),
-        reshape: None,
-        optional: false,
-        allow_ragged_batch: false,
-    };
-    let output = |name| OutputSpec {
-        name: Name::from_static(name),
-        datatype: DataType::Int32,
-        dims: Shape::from_slice(&[16]),
-        reshape: None,
-        labels: Vec::new(),
-    };
-    let signature = Arc::new(Signature {
-        model: Name::from_static("simple"),
-        version: Name::from_static("1"),
-        max_batch_size: 8,
-        inputs: vec![input("INPUT0"), input("INPUT1")],
-        outputs: vec![output("OUTPUT0"), output("OUTPUT1")],
-        decoupled: false,
-    });
-    let model = onnx.open(&spec)?.finish(&spec.config, signature)?;
-    let data = bytes::Bytes::from((0..16i32).flat_map(i32::to_le_bytes).collect::<Vec<u8>>());
+    ort::init_from(a.text("library")?)?.commit();
+    let inputs = inputs(a.text("inputs")?)?;
+    let (callers, intra) = (a.number("callers", 1usize)?, a.number("intra", 1usize)?);
     let duration = Duration::from_secs_f64(a.number("duration", 2.0)?);
+    let model = a.text("model")?;
+    let mut sessions = Vec::new();
+    for _ in 0..callers {
+        let builder = Session::builder()?.with_intra_threads(intra).map_err(|e| e.to_string())?;
+        sessions.push(builder.with_intra_op_spinning(false).map_err(|e| e.to_string())?.commit_from_file(model)?);
+    }
+    let barrier = Barrier::new(callers);
+    let tallies: Vec<Result<Tally, String>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = sessions
+            .into_iter()
+            .map(|session| {
+                let (barrier, inputs) = (&barrier, &inputs);
+                scope.spawn(move || work(session, inputs, barrier, duration).map_err(|e| e.to_string()))
+            })
+            .collect();
+        workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Err("a caller panicked".into()))).collect()
+    });
+    let mut sum = Tally::new();
+    for tally in tallies {
+        sum.add(&tally?);
+    }
+    sum.print(duration.as_secs_f64(), 0);
+    Ok(())
+}
+
+fn work(mut session: Session, inputs: &[Input], barrier: &Barrier, duration: Duration) -> Result<Tally, Failure> {
+    let values = inputs.iter().map(|i| Ok((i.name.clone(), i.value()?))).collect::<Result<Vec<_>, Failure>>()?;
     let mut tally = Tally::new();
+    // The first runs allocate, and must not count.
+    let warm = Instant::now();
+    let run = |session: &mut Session| -> Result<(), Failure> {
+        let views: Vec<(&str, SessionInputValue)> = values.iter().map(|(n, v)| (n.as_str(), (&**v).into())).collect();
+        drop(session.run(views)?);
+        Ok(())
+    };
+    while warm.elapsed() < duration.mul_f64(0.15) {
+        run(&mut session)?;
+    }
+    barrier.wait();
     let begin = Instant::now();
     while begin.elapsed() < duration {
-        let tensor = |name| InputTensor {
-            name: Name::from_static(name),
-            datatype: Some(DataType::Int32),
-            shape: Shape::from_slice(&[1, 16]),
-            data: data.clone().into(),
-        };
-        let request = InferRequest {
-            inputs: [tensor("INPUT0"), tensor("INPUT1")].into_iter().collect(),
-            ..InferRequest::default()
-        };
-        let checked = Checked {
-            rows: 1,
-            inputs: [0u16, 1].into_iter().collect(),
-            outputs: [(0u16, None), (1, None)].into_iter().collect(),
-        };
-        let mut entries = [BatchEntry { request, checked, result: None }];
         let start = Instant::now();
-        model.execute(0, &mut Batch { requests: &mut entries }, &RunControl::new(1));
-        match &entries[0].result {
-            Some(Ok(_)) => tally.done(start.elapsed()),
-            Some(Err(e)) => tally.failed(e.message()),
-            None => tally.failed("no result"),
-        }
+        run(&mut session)?;
+        tally.done(start.elapsed());
     }
-    tally.print(begin.elapsed().as_secs_f64());
-    Ok(())
+    Ok(tally)
 }

@@ -35,12 +35,12 @@ impl Tally {
         }
     }
 
-    /// `{"requests":…,"rate":…,"p50_us":…,…}`.
-    pub fn print(&self, seconds: f64) {
+    /// `{"requests":…,"rate":…,"p50_us":…,…}`. `unsent`: arrivals of an open loop that found no free connection in time.
+    pub fn print(&self, seconds: f64, unsent: u64) {
         let us = |q: f64| self.latency_ns.value_at_quantile(q) as f64 / 1000.0;
         let error = self.first_error.as_deref().unwrap_or("").replace(['"', '\\', '\n'], " ");
         println!(
-            "{{\"requests\":{},\"seconds\":{seconds:.3},\"rate\":{:.1},\"p50_us\":{:.1},\"p90_us\":{:.1},\"p99_us\":{:.1},\"p999_us\":{:.1},\"errors\":{},\"first_error\":\"{error}\"}}",
+            "{{\"requests\":{},\"seconds\":{seconds:.3},\"rate\":{:.1},\"p50_us\":{:.1},\"p90_us\":{:.1},\"p99_us\":{:.1},\"p999_us\":{:.1},\"errors\":{},\"unsent\":{unsent},\"first_error\":\"{error}\"}}",
             self.latency_ns.len(),
             self.latency_ns.len() as f64 / seconds,
             us(0.5),
