@@ -1,6 +1,6 @@
 //! Takes a checked request to a result: model table, versions, instances, lifecycle, statistics.
 //!
-//! Front ends and the in-process API both come in through [`ModelVersion::infer`]; nothing else runs a model. The engine knows no
+//! Front ends and the in-process API both come in through [`ModelVersion::start`]; nothing else runs a model. The engine knows no
 //! transport, no file format and no clock but [`backend::now_ns`]; what to load and when is decided above it.
 //!
 //! Invariants:
@@ -30,5 +30,5 @@ pub use table::{ServerState, VersionState};
 pub use ticket::Ticket;
 #[doc(hidden)]
 pub use ticket::{TicketState, Was};
-pub use version::{ModelVersion, Reply};
+pub use version::{ModelVersion, Reply, Started};
 pub use wire::statistics_json;

@@ -3,10 +3,11 @@
 
 use crate::options::MetricsOptions;
 use crate::sketch::{Histogram, Sketch};
-use backend::Marks;
+use backend::{BatchEntry, Marks};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tensor::Code;
 
 /// How often something happened and how long it took in all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,10 +86,22 @@ pub(crate) struct Statistics {
 
 /// One executed request, for [`Statistics::executed`].
 pub(crate) struct Executed {
+    /// A and B: a request is queued as it is accepted.
     pub accepted: u64,
-    pub queued: u64,
     pub rows: u64,
     pub failure: Option<FailureReason>,
+}
+
+impl Executed {
+    /// What is counted of an entry that has its result.
+    pub(crate) fn of(entry: &BatchEntry, accepted: u64) -> Self {
+        let failure = match &entry.result {
+            Some(Err(e)) if e.code() == Code::Cancelled => Some(FailureReason::Cancelled),
+            Some(Err(_)) => Some(FailureReason::Backend),
+            _ => None,
+        };
+        Self { accepted, rows: u64::from(entry.checked.rows), failure }
+    }
 }
 
 impl Statistics {
@@ -123,7 +136,7 @@ impl Statistics {
                 continue;
             }
             any = true;
-            let queue = t.start.saturating_sub(r.queued);
+            let queue = t.start.saturating_sub(r.accepted);
             c.success.add(request_ns);
             c.queue.add(queue);
             c.input.add(input);

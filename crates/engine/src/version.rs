@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use tensor::{Code, Error, Name, Result};
+use tensor::{Error, Name, Result};
 
 /// Called once with the answer, on whichever thread has it. Must not block.
 pub type Reply = Box<dyn FnOnce(Result<InferResponse>) + Send>;
@@ -55,6 +55,8 @@ pub struct ModelVersion {
     shape_rule: ShapeRule,
     /// Responses leave in request order; saves the others a lock.
     ordered: bool,
+    /// Requests may run on the thread that brings them: not where order is kept or Triton's timer is asked for.
+    may_inline: bool,
     pending: AtomicU64,
     inflight: AtomicU64,
     cancelled: AtomicU64,
@@ -109,6 +111,14 @@ impl Waiting for Queued {
     fn class(&self) -> u64 {
         self.0.class
     }
+}
+
+/// What became of a request that was not refused.
+pub enum Started {
+    /// It ran at once on the calling thread; its reply was not asked for.
+    Answered(Result<InferResponse>),
+    /// It waits or runs elsewhere.
+    Queued(Ticket),
 }
 
 /// An answer on its way out.
@@ -174,6 +184,7 @@ impl ModelVersion {
         let VersionParts { signature, number, platform, config_json, config_pb, model, scheduling, .. } = parts;
         let order = scheduling.dynamic.as_ref().is_some_and(|d| d.preserve_ordering).then(Order::default);
         let ordered = order.is_some();
+        let may_inline = !ordered && !scheduling.strict_delay && scheduling.delay_scheduler == 0;
         let idle = (0..scheduling.instances.max(1)).rev().collect();
         let statistics = Statistics::new(&shared.options.metrics, parts.histogram_buckets_ms);
         let shape_rule = ShapeRule::of(&signature);
@@ -192,6 +203,7 @@ impl ModelVersion {
                 armed: 0,
             }),
             ordered,
+            may_inline,
             statistics,
             shape_rule,
             shared,
@@ -202,12 +214,14 @@ impl ModelVersion {
         })
     }
 
-    /// Checks and accepts a request. `Ok` means that `reply` will be called exactly once, perhaps before this returns.
+    /// Checks a request and either runs it at once on this thread, when it is cheap and nothing waits, or queues it.
+    ///
+    /// `reply` is asked for only when the request is queued; that reply will be called exactly once, perhaps before this returns.
     ///
     /// # Errors
     /// Refusals: the request does not fit the signature, the queue is full, the server is stopping. They are counted nowhere
-    /// (S-02), and `reply` is not called.
-    pub fn infer(&self, mut request: InferRequest, reply: Reply) -> Result<Ticket> {
+    /// (S-02), and `reply` is not asked for or dropped uncalled.
+    pub fn start(&self, mut request: InferRequest, reply: impl FnOnce() -> Reply) -> Result<Started> {
         if self.shared.exiting.load(Ordering::Acquire) {
             return Err(Error::unavailable(format!(
                 "{}Server is stopping, scheduler for model has stopped accepting new inference requests",
@@ -218,22 +232,32 @@ impl ModelVersion {
         let now = now_ns();
         let key = self.shape_rule.key(&request, &checked);
         let class = class_of(&key);
+        let rows = checked.rows.max(1);
+
+        let mut run = self.run.lock();
+        if self.may_inline
+            && run.scheduler.is_empty()
+            && self.is_cheap(&run, now, class, rows)
+            && let Some(instance) = run.idle.pop()
+        {
+            drop(run);
+            return Ok(Started::Answered(self.run_here(
+                instance,
+                class,
+                now,
+                BatchEntry { request, checked, result: None },
+            )));
+        }
         let ticket = Arc::new(TicketState::default());
         let handle = Ticket { state: ticket.clone(), version: self.me.clone() };
         let (priority, timeout_us) = (request.priority, request.timeout_us);
         let id = request.id.clone();
         let entry = BatchEntry { request, checked, result: None };
-        let mut pending = Box::new(Pending { entry, reply, ticket, key, class, accepted: now, place: 0 });
-
-        let mut run = self.run.lock();
-        if let Some(order) = &mut run.order {
-            pending.place = order.place();
-        }
-        let place = pending.place;
+        let place = run.order.as_mut().map_or(0, Order::place);
+        let pending = Box::new(Pending { entry, reply: reply(), ticket, key, class, accepted: now, place });
         // Counted before the push: another thread may take the request at once, and the gauge must never go below zero.
         self.pending.fetch_add(1, Ordering::Relaxed);
-        self.inflight.fetch_add(1, Ordering::AcqRel);
-        self.shared.inflight.fetch_add(1, Ordering::AcqRel);
+        self.joined(1);
         if let Err((scheduler::Refusal::QueueFull, _)) = run.scheduler.push(now, priority, timeout_us, Queued(pending))
         {
             if let Some(order) = &mut run.order {
@@ -243,14 +267,42 @@ impl ModelVersion {
             self.left(1);
             return Err(Error::unavailable(format!("{}Exceeds maximum queue size", id_prefix(&id))));
         }
-        if let Some((instance, requests)) = self.pump(run, now, true) {
-            let control = RunControl::new(requests.len() as u32);
-            let ran = self.execute(instance, requests, &control);
-            if let Some(requests) = self.next(instance, Ran { inline: true, ..ran }) {
-                self.submit(instance, requests);
+        self.pump(run, now);
+        Ok(Started::Queued(handle))
+    }
+
+    /// As [`start`](Self::start), for callers that have their reply at hand: it is called in either case.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub fn infer(&self, request: InferRequest, reply: Reply) -> Result<Option<Ticket>> {
+        let mut reply = Some(reply);
+        let started = self.start(request, || reply.take().unwrap_or_else(|| Box::new(|_| ())))?;
+        Ok(match started {
+            Started::Queued(ticket) => Some(ticket),
+            Started::Answered(result) => {
+                if let Some(reply) = reply {
+                    reply(result);
+                }
+                None
             }
+        })
+    }
+
+    /// Runs one request on this thread. The instance was taken from the idle ones.
+    fn run_here(&self, instance: u32, class: u64, accepted: u64, mut entry: BatchEntry) -> Result<InferResponse> {
+        self.joined(1);
+        let rows = entry.checked.rows.max(1);
+        let timings = self.run(instance, std::slice::from_mut(&mut entry), &RunControl::new(1), accepted);
+        let executed = Executed::of(&entry, accepted);
+        let duration = if executed.failure.is_none() { timings.end.saturating_sub(timings.start).max(1) } else { 0 };
+        self.statistics.executed(&timings, std::iter::once(executed));
+        let answer = self.answer(&mut entry);
+        self.left(1);
+        if let Some(requests) = self.next(instance, Ran { class, rows, duration, inline: true, end: timings.end }) {
+            self.submit(instance, requests);
         }
-        Ok(handle)
+        answer
     }
 
     /// Runs requests as one batch on this thread, past the scheduler; for warm-up, before the version serves. Returns how those
@@ -277,34 +329,33 @@ impl ModelVersion {
         }
         let n = batch.len() as u64;
         self.pending.fetch_add(n, Ordering::Relaxed);
-        self.inflight.fetch_add(n, Ordering::AcqRel);
-        self.shared.inflight.fetch_add(n, Ordering::AcqRel);
+        self.joined(n);
         self.execute(instance, batch, &RunControl::new(n as u32));
         Ok(std::mem::take(&mut *errors.lock()))
     }
 
-    /// Steps the scheduler until it has nothing more to start. Returns a batch for the caller to run itself when that is allowed
-    /// and cheap; everything else goes to the pool.
-    fn pump(&self, mut run: MutexGuard<'_, Run>, now: u64, may_inline: bool) -> Option<(u32, Requests)> {
-        let mut dropped = Vec::new();
-        let mut inline = None;
+    /// Steps the scheduler until it has nothing more to start; what it starts goes to the pool.
+    fn pump(&self, mut run: MutexGuard<'_, Run>, now: u64) {
+        let dropped = self.start_batches(&mut run, now, None).1;
+        drop(run);
+        self.answer_dropped(dropped);
+    }
+
+    /// Starts every batch that can be started. The first one for `mine` is handed back instead, to the thread that holds it.
+    fn start_batches(&self, run: &mut Run, now: u64, mine: Option<u32>) -> (Option<Requests>, Vec<(Dropped, Queued)>) {
+        let (mut kept, mut dropped) = (None, Vec::new());
         loop {
             let idle = run.idle.len() as u32;
             match run.scheduler.step(now, idle, &mut dropped) {
-                Step::Run(requests) => {
-                    let Some(instance) = run.idle.pop() else {
+                Step::Run(requests) => match run.idle.pop() {
+                    Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
+                    Some(instance) => self.submit(instance, requests),
+                    None => {
                         // A scheduler that starts more than there are instances is our bug; the batch still has to be answered.
                         debug_assert!(false, "batch without an idle instance");
                         self.submit(0, requests);
-                        continue;
-                    };
-                    if may_inline && inline.is_none() && run.scheduler.is_empty() && self.is_cheap(&run, now, &requests)
-                    {
-                        inline = Some((instance, requests));
-                    } else {
-                        self.submit(instance, requests);
                     }
-                }
+                },
                 Step::SleepUntil(at) => {
                     if run.armed == 0 || at < run.armed {
                         run.armed = at;
@@ -315,20 +366,15 @@ impl ModelVersion {
                 Step::Idle => break,
             }
         }
-        drop(run);
-        self.answer_dropped(dropped);
-        inline
+        (kept, dropped)
     }
 
-    fn is_cheap(&self, run: &Run, now: u64, requests: &Requests) -> bool {
+    fn is_cheap(&self, run: &Run, now: u64, class: u64, rows: u32) -> bool {
         let limit = self.shared.options.inline_cost_max_ns;
-        let rows = requests.iter().map(Waiting::rows).sum();
         let fits = match self.shape_rule {
             ShapeRule::Any => true,
             // Cost depends on shapes too; the scheduler keeps those apart.
-            ShapeRule::Compare { .. } => requests
-                .first()
-                .is_some_and(|q| run.scheduler.predicted_ns(q.class(), rows).is_some_and(|ns| ns < limit)),
+            ShapeRule::Compare { .. } => run.scheduler.predicted_ns(class, rows).is_some_and(|ns| ns < limit),
         };
         fits && run.cost.is_cheap(now, rows, limit)
     }
@@ -352,25 +398,7 @@ impl ModelVersion {
             }
         }
         run.idle.push(instance);
-        let mut dropped = Vec::new();
-        let mut mine = None;
-        loop {
-            let idle = run.idle.len() as u32;
-            match run.scheduler.step(now, idle, &mut dropped) {
-                Step::Run(requests) => match run.idle.pop() {
-                    Some(i) if i == instance && mine.is_none() => mine = Some(requests),
-                    other => self.submit(other.unwrap_or(0), requests),
-                },
-                Step::SleepUntil(at) => {
-                    if run.armed == 0 || at < run.armed {
-                        run.armed = at;
-                        self.shared.timer.arm(at, self.me.clone());
-                    }
-                    break;
-                }
-                Step::Idle => break,
-            }
-        }
+        let (mine, dropped) = self.start_batches(&mut run, now, Some(instance));
         drop(run);
         self.answer_dropped(dropped);
         mine
@@ -382,7 +410,7 @@ impl ModelVersion {
         if run.armed == at {
             run.armed = 0;
         }
-        self.pump(run, now_ns(), false);
+        self.pump(run, now_ns());
     }
 
     /// Takes cancelled requests out of the queue and answers them.
@@ -390,7 +418,7 @@ impl ModelVersion {
         let mut dropped = Vec::new();
         let mut run = self.run.lock();
         run.scheduler.remove_cancelled(&mut dropped);
-        self.pump(run, now_ns(), false);
+        self.pump(run, now_ns());
         self.answer_dropped(dropped);
     }
 
@@ -417,63 +445,62 @@ impl ModelVersion {
     }
 
     /// Runs a batch and answers its requests.
-    fn execute(&self, instance: u32, requests: Requests, control: &RunControl) -> Ran {
-        let mut requests = requests;
+    fn execute(&self, instance: u32, mut requests: Requests, control: &RunControl) -> Ran {
         let class = requests.first().map_or(0, Waiting::class);
         let rows = requests.iter().map(Waiting::rows).sum();
         let start = now_ns();
         self.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
-        // A panic in a backend is our bug, but it is this batch's failure, not the server's.
-        let run = |entries: &mut [BatchEntry]| {
-            catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut Batch { requests: entries }, control)))
-        };
-        let ran = match &mut requests[..] {
+        let timings = match &mut requests[..] {
             // The usual request stays where it is: an entry is most of a kilobyte.
-            [alone] => run(std::slice::from_mut(&mut alone.0.entry)),
+            [alone] => self.run(instance, std::slice::from_mut(&mut alone.0.entry), control, start),
             several => {
                 let mut entries: Vec<_> = several.iter_mut().map(|q| std::mem::take(&mut q.0.entry)).collect();
-                let ran = run(&mut entries);
+                let timings = self.run(instance, &mut entries, control, start);
                 several.iter_mut().zip(entries).for_each(|(q, entry)| q.0.entry = entry);
-                ran
+                timings
             }
         };
-        let end = now_ns();
-        let marks = ran.unwrap_or(Marks { inputs_ready: end, inference_end: end, outputs_ready: end });
-        let unanswered = || {
-            Err(Error::internal(format!(
-                "the backend of model '{}' stopped without an answer; this is a defect of the server, please report it",
-                self.signature.model
-            )))
-        };
-        let mut any = false;
-        for Queued(p) in &mut requests {
-            any |= p.entry.result.get_or_insert_with(unanswered).is_ok();
-        }
-        self.statistics.executed(
-            &Timings { start, marks, end },
-            requests.iter().map(|Queued(p)| Executed {
-                accepted: p.accepted,
-                queued: p.accepted,
-                rows: u64::from(p.entry.checked.rows),
-                failure: match &p.entry.result {
-                    Some(Err(e)) if e.code() == Code::Cancelled => Some(FailureReason::Cancelled),
-                    Some(Err(_)) => Some(FailureReason::Backend),
-                    _ => None,
-                },
-            }),
-        );
+        let any = requests.iter().any(|q| matches!(q.0.entry.result, Some(Ok(_))));
+        self.statistics.executed(&timings, requests.iter().map(|Queued(p)| Executed::of(&p.entry, p.accepted)));
         for Queued(mut p) in requests {
-            let result = p.entry.result.take().unwrap_or_else(unanswered).map(|outcome| InferResponse {
-                model_name: self.signature.model.clone(),
-                model_version: self.signature.version.clone(),
-                id: std::mem::take(&mut p.entry.request.id),
-                parameters: outcome.parameters,
-                outputs: outcome.outputs,
-            });
+            let result = self.answer(&mut p.entry);
             p.ticket.settle();
             self.deliver(p.place, Delivery { reply: p.reply, result });
         }
-        Ran { class, rows, inline: false, end, duration: if any { end.saturating_sub(start).max(1) } else { 0 } }
+        let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
+        Ran { class, rows, inline: false, end: timings.end, duration }
+    }
+
+    /// Lets the backend run the entries and sees to it that each has a result.
+    fn run(&self, instance: u32, entries: &mut [BatchEntry], control: &RunControl, start: u64) -> Timings {
+        // A panic in a backend is our bug, but it is this batch's failure, not the server's.
+        let ran =
+            catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut Batch { requests: entries }, control)));
+        let marks = ran.unwrap_or_else(|_| {
+            let end = now_ns();
+            Marks { inputs_ready: end, inference_end: end, outputs_ready: end }
+        });
+        for entry in entries {
+            entry.result.get_or_insert_with(|| {
+                Err(Error::internal(format!(
+                    "the backend of model '{}' stopped without an answer; this is a defect of the server, please report it",
+                    self.signature.model
+                )))
+            });
+        }
+        Timings { start, marks, end: marks.outputs_ready.max(start) }
+    }
+
+    /// The response made of an entry's result, which `run` has put there.
+    fn answer(&self, entry: &mut BatchEntry) -> Result<InferResponse> {
+        let outcome = entry.result.take().unwrap_or_else(|| Err(Error::internal("answered twice")))?;
+        Ok(InferResponse {
+            model_name: self.signature.model.clone(),
+            model_version: self.signature.version.clone(),
+            id: std::mem::take(&mut entry.request.id),
+            parameters: outcome.parameters,
+            outputs: outcome.outputs,
+        })
     }
 
     fn deliver(&self, place: u64, delivery: Delivery) {
@@ -491,6 +518,11 @@ impl ModelVersion {
             (d.reply)(d.result);
         }
         self.left(n);
+    }
+
+    fn joined(&self, requests: u64) {
+        self.inflight.fetch_add(requests, Ordering::AcqRel);
+        self.shared.inflight.fetch_add(requests, Ordering::AcqRel);
     }
 
     fn left(&self, requests: u64) {

@@ -3,7 +3,7 @@
 
 use backend::OpenSpec;
 use bytes::Bytes;
-use engine::{Engine, EngineOptions, PublishSpec, ServerState};
+use engine::{Engine, EngineOptions, PublishSpec, ServerState, Started};
 use prost::Message;
 use protocol::pb::inference as pb;
 use std::hint::black_box;
@@ -80,8 +80,12 @@ fn main() {
     let parse = || protocol::http::parse_infer(&body, Some(head.len()), &signature, &*engine, &limits).expect("parse");
     let run = |request| {
         let (send, receive) = std::sync::mpsc::sync_channel(1);
-        model.infer(request, Box::new(move |r| drop(send.send(r)))).expect("accepted");
-        receive.recv().expect("answered").expect("succeeded")
+        let started = model.start(request, || Box::new(move |r| drop(send.send(r)))).expect("accepted");
+        match started {
+            Started::Answered(result) => result,
+            Started::Queued(_) => receive.recv().expect("answered"),
+        }
+        .expect("succeeded")
     };
     for _ in 0..2000 {
         run(parse());

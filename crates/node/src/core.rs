@@ -217,7 +217,8 @@ impl NativeCore {
             Ok(handle)
         });
         match started {
-            Ok(handle) => {
+            Ok(None) => {}
+            Ok(Some(handle)) => {
                 // The lock is taken before the look: an answer either came already, or will find the handle to remove.
                 let mut tickets = self.tickets.lock();
                 if !handle.is_settled() {

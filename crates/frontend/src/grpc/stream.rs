@@ -31,13 +31,26 @@ use tensor::{Error, Name, Result};
 
 /// A request that has no answer yet.
 struct Waiting<'a> {
-    flight: Flight,
+    /// Taken when its answer is.
+    flight: Option<Flight>,
     version: Arc<ModelVersion>,
     id: Name,
     model_name: Name,
     /// As requested, possibly empty: that is what errors repeat.
     model_version: Name,
     _counted: Counted<'a>,
+}
+
+impl Waiting<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<InferResponse>> {
+        if let Some(Flight::Airborne(airborne)) = &mut self.flight {
+            return Pin::new(airborne).poll(cx);
+        }
+        match self.flight.take() {
+            Some(Flight::Landed(result)) => Poll::Ready(result),
+            _ => Poll::Ready(Err(Error::internal("a request was answered twice"))),
+        }
+    }
 }
 
 enum Slot<'a> {
@@ -165,7 +178,7 @@ impl<'a> Session<'a> {
         forward(&self.context.forward, &self.call.headers, &mut request)?;
         let flight = flight::start(&version, request)?;
         Ok(Waiting {
-            flight,
+            flight: Some(flight),
             version,
             id: head.id.clone(),
             model_name: head.model_name.clone(),
@@ -178,7 +191,7 @@ impl<'a> Session<'a> {
     fn collect(&mut self, cx: &mut Context<'_>) {
         let mut i = 0;
         while let Some(waiting) = self.unordered.get_mut(i) {
-            match Pin::new(&mut waiting.flight).poll(cx) {
+            match waiting.poll(cx) {
                 Poll::Pending => i += 1,
                 Poll::Ready(result) => {
                     let waiting = self.unordered.swap_remove(i);
@@ -189,7 +202,7 @@ impl<'a> Session<'a> {
         while let Some(slot) = self.ordered.front_mut() {
             let result = match slot {
                 Slot::Refused(_) => None,
-                Slot::Waiting(waiting) => match Pin::new(&mut waiting.flight).poll(cx) {
+                Slot::Waiting(waiting) => match waiting.poll(cx) {
                     Poll::Pending => return,
                     Poll::Ready(result) => Some(result),
                 },

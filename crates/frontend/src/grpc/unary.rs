@@ -6,7 +6,7 @@ use super::control;
 use super::message::{frame, frame_encoded};
 use super::method::Rpc;
 use super::status::{Status, code};
-use crate::flight::{self, Flight};
+use crate::flight::{self, Airborne, Flight};
 use crate::forward::HeaderForward;
 use crate::http::route::SharedMemory;
 use crate::regions;
@@ -17,7 +17,7 @@ use http::HeaderMap;
 use prost::Message;
 use protocol::pb::health::{HealthCheckResponse, health_check_response::ServingStatus};
 use protocol::pb::inference as pb;
-use protocol::{InferRequest, Parameter};
+use protocol::{InferRequest, InferResponse, Parameter};
 use std::future::poll_fn;
 use std::sync::Arc;
 use tensor::{DataType, Error, Name, Result};
@@ -119,14 +119,29 @@ async fn other(context: &GrpcContext, rpc: Rpc, message: Bytes) -> Result<Rope, 
 }
 
 async fn infer(context: &GrpcContext, call: &Call, message: Bytes) -> Result<Rope, Status> {
-    let (version, flight) = depart(context, call, message)?;
-    let response = flight::land(flight).await?;
-    let encoded = protocol::grpc::encode(&response, &version.signature)?;
+    match depart(context, call, message)? {
+        Departed::Answered(rope) => Ok(rope),
+        Departed::Waits(version, airborne) => respond(context, call, &version, &airborne.await?),
+    }
+}
+
+fn respond(
+    context: &GrpcContext,
+    call: &Call,
+    version: &ModelVersion,
+    response: &InferResponse,
+) -> Result<Rope, Status> {
+    let encoded = protocol::grpc::encode(response, &version.signature)?;
     Ok(frame_encoded(encoded, call.response_encoding, context.compression_level.unwrap_or_default()))
 }
 
-/// Everything up to the queue; a function, so that nothing of it is kept across the wait.
-fn depart(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<ModelVersion>, Flight)> {
+enum Departed {
+    Answered(Rope),
+    Waits(Arc<ModelVersion>, Airborne),
+}
+
+/// Everything that needs no waiting; a function, so that nothing of it is kept across the wait.
+fn depart(context: &GrpcContext, call: &Call, message: Bytes) -> Result<Departed, Status> {
     let head = protocol::grpc::peek(&message)?;
     drop(message);
     let version = context.engine.model(&head.model_name, &head.model_version)?;
@@ -135,8 +150,10 @@ fn depart(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Mod
     // Not kept: the request's buffer is reused as soon as its last tensor is gone.
     drop(head);
     forward(&context.forward, &call.headers, &mut request)?;
-    let flight = flight::start(&version, request)?;
-    Ok((version, flight))
+    Ok(match flight::start(&version, request)? {
+        Flight::Landed(result) => Departed::Answered(respond(context, call, &version, &result?)?),
+        Flight::Airborne(airborne) => Departed::Waits(version, airborne),
+    })
 }
 
 /// Adds forwarded metadata to a request.

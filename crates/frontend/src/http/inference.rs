@@ -33,15 +33,16 @@ pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &Head
         Err(reply) => return *reply,
     };
     // One expression, so that the request is not kept across the wait.
-    let flight = match parse(context, &version, head, body).and_then(|request| flight::start(&version, request)) {
-        Ok(flight) => flight,
+    let airborne = match parse(context, &version, head, body).and_then(|request| flight::start(&version, request)) {
+        Ok(Flight::Landed(result)) => return reply(&version, result, head),
+        Ok(Flight::Airborne(airborne)) => airborne,
         Err(error) => return Reply::error(JSON, &error),
     };
-    let response = match flight::land(flight).await {
-        Ok(response) => response,
-        Err(error) => return Reply::error(PLAIN, &error),
-    };
-    match encode(&version, &response, head) {
+    reply(&version, airborne.await, head)
+}
+
+fn reply(version: &ModelVersion, result: Result<InferResponse>, head: &Head) -> Reply {
+    match result.and_then(|response| encode(version, &response, head)) {
         Ok(reply) => reply,
         Err(error) => Reply::error(PLAIN, &error),
     }
@@ -132,13 +133,15 @@ pub async fn generate(
         let flight = flight::start(&version, request)?;
         Ok((version, flight))
     };
-    let result = match started() {
-        Ok((version, flight)) => {
-            let landed = flight::land(flight).await;
-            landed.and_then(|response| generate::encode_generate(&response, &version.signature))
+    let (version, result) = match started() {
+        Ok((version, Flight::Landed(result))) => (version, result),
+        Ok((version, Flight::Airborne(airborne))) => {
+            let result = airborne.await;
+            (version, result)
         }
         Err(error) => return Reply::error(JSON, &error),
     };
+    let result = result.and_then(|response| generate::encode_generate(&response, &version.signature));
     // Once the request was accepted every failure is a 400, whatever its class (P 1.13).
     let (status, json) = match result {
         Ok(json) => (200, json),
