@@ -1,0 +1,125 @@
+/**
+ * Writes the repositories of the bench: `node bench/models/generate.mjs [all]`.
+ *
+ * Everything is made here from seeds: no download, no Python, the same bytes on every machine. A group is written again only when
+ * the files that make it changed. Without `all` the large transformer, which only full runs need, is left out.
+ */
+import { createHash } from 'node:crypto'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { addSub, identity } from '../../scripts/models/graphs.mjs'
+import { TYPE } from '../../scripts/models/onnx.mjs'
+import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { SEQUENCE, bertBase, miniLm, mlp, resnet50 } from './graphs.mjs'
+
+export const GENERATED = fileURLToPath(new URL('../.generated', import.meta.url))
+/** The repository of all bench models; servers load from it by name. */
+export const MODELS = join(GENERATED, 'models')
+/** `simple` and 199 small models. */
+export const MANY = join(GENERATED, 'many')
+/** `simple` and one more: what start-up is timed with. */
+export const TWO = join(GENERATED, 'two')
+export const MANY_COUNT = 200
+
+const single = (type, dims) => [[['INPUT0', type, dims]], [['OUTPUT0', type, dims]]]
+const pair = [
+  [['INPUT0', 'TYPE_INT32', [16]], ['INPUT1', 'TYPE_INT32', [16]]],
+  [['OUTPUT0', 'TYPE_INT32', [16]], ['OUTPUT1', 'TYPE_INT32', [16]]],
+]
+const batching = (delay) => `dynamic_batching { ${delay === 0 ? '' : `max_queue_delay_microseconds: ${delay} `}}\n`
+const instances = (count) => `instance_group [ { count: ${count} kind: KIND_CPU } ]\n`
+
+/** Fixed delays that the learned batcher is compared with, in microseconds. */
+export const DELAYS = [100, 500, 2000]
+
+const simple = { config: config('onnxruntime', 8, ...pair), versions: { 1: addSub() } }
+
+function writeSmall() {
+  writeModel(MODELS, 'simple', simple)
+  writeModel(MODELS, 'identity', { config: config('identity', 0, ...single('TYPE_FP32', [-1])) })
+  writeModel(MODELS, 'identity_bytes', { config: config('identity', 0, ...single('TYPE_STRING', [-1])) })
+  writeModel(MODELS, 'identity_onnx', {
+    config: config('onnxruntime', 0, ...single('TYPE_FP32', [-1])),
+    versions: { 1: identity(TYPE.FP32, ['n']) },
+  })
+  const network = mlp()
+  const io = [[['INPUT0', 'TYPE_FP32', [64]]], [['OUTPUT0', 'TYPE_FP32', [16]]]]
+  const write = (name, more) => writeModel(MODELS, name, { config: config('onnxruntime', 64, ...io, more), versions: { 1: network } })
+  write('mlp', batching(0))
+  write('mlp_plain', '')
+  for (const delay of DELAYS) write(`mlp_delay_${delay}`, batching(delay))
+  writeModel(TWO, 'simple', simple)
+  writeModel(TWO, 'mlp', { config: config('onnxruntime', 64, ...io), versions: { 1: network } })
+}
+
+function writeMany() {
+  writeModel(MANY, 'simple', simple)
+  for (let i = 1; i < MANY_COUNT; i += 1) writeModel(MANY, `simple_${i}`, simple)
+}
+
+function writeResnet() {
+  const io = [[['INPUT0', 'TYPE_FP32', [3, 224, 224]]], [['OUTPUT0', 'TYPE_FP32', [1000]]]]
+  writeModel(MODELS, 'resnet50', { config: config('onnxruntime', 8, ...io, batching(0)), versions: { 1: resnet50() } })
+}
+
+const tokens = ['INPUT0', 'INPUT1'].map((name) => [name, 'TYPE_INT64', [SEQUENCE]])
+
+function writeMiniLm() {
+  const network = miniLm()
+  const io = [tokens, [['OUTPUT0', 'TYPE_FP32', [384]]]]
+  const write = (name, more) => writeModel(MODELS, name, { config: config('onnxruntime', 32, ...io, more), versions: { 1: network } })
+  write('minilm', batching(0))
+  write('minilm_plain', '')
+}
+
+function writeBert() {
+  const network = bertBase()
+  const io = [tokens, [['OUTPUT0', 'TYPE_FP32', [768]]]]
+  const write = (name, more) => writeModel(MODELS, name, { config: config('onnxruntime', 16, ...io, more), versions: { 1: network } })
+  write('bert_base', batching(0))
+  // The same twice: what a second instance adds to memory is the difference.
+  write('bert_base_one', instances(1))
+  write('bert_base_two', instances(2))
+}
+
+const GROUPS = [
+  { name: 'small models', write: writeSmall },
+  { name: '200 models', write: writeMany },
+  { name: 'ResNet-50 size, 102 MB', write: writeResnet },
+  { name: 'MiniLM size, 2 × 46 MB', write: writeMiniLm },
+  { name: 'BERT base size, 3 × 347 MB', write: writeBert, largeOnly: true },
+]
+
+/** Everything that decides what the files look like. */
+function fingerprint() {
+  const hash = createHash('sha256')
+  for (const file of ['generate.mjs', 'graphs.mjs', '../../scripts/models/onnx.mjs', '../../scripts/models/repository.mjs', '../../scripts/models/graphs.mjs']) {
+    hash.update(readFileSync(new URL(file, import.meta.url)))
+  }
+  return hash.digest('hex')
+}
+
+/** Writes what is missing; `say` is told about each group that takes time. */
+export function generateModels({ large, say }) {
+  const stampFile = join(GENERATED, 'stamp.json')
+  const version = fingerprint()
+  let stamp = existsSync(stampFile) ? JSON.parse(readFileSync(stampFile, 'utf8')) : {}
+  if (stamp.version !== version) {
+    rmSync(GENERATED, { recursive: true, force: true })
+    stamp = { version, groups: [] }
+  }
+  mkdirSync(GENERATED, { recursive: true })
+  for (const group of GROUPS) {
+    if (stamp.groups.includes(group.name) || (group.largeOnly && !large)) continue
+    const from = performance.now()
+    group.write()
+    stamp.groups.push(group.name)
+    writeFileSync(stampFile, JSON.stringify(stamp))
+    say(`wrote ${group.name} in ${((performance.now() - from) / 1000).toFixed(1)} s`)
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  generateModels({ large: process.argv[2] === 'all', say: console.log })
+}
