@@ -10,10 +10,8 @@ typescript=src/config/generated
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cargo run --quiet --locked -p nereid-protocol-gen -- proto "$work/rust"
-# The plugin is found on PATH by its name.
-PATH="$PWD/node_modules/.bin:$PATH" node_modules/.bin/buf generate --output "$work"
-node scripts/erase-enums.mjs "$work/$typescript"/*.ts
+cargo run --quiet --locked -p nereid-protocol-gen -- proto "$work/rust" "$work/commented.bin"
+node scripts/generate-typescript.mjs "$work/commented.bin" "$work/$typescript" model_config.proto
 
 if [[ "${1:-}" == --check ]]; then
   # mod.rs is written by hand and lives beside the generated files.

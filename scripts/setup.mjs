@@ -73,9 +73,7 @@ const STEPS = [
     outputs: () => ['node_modules/.package-lock.json'],
     expect: 'a minute',
     async run() {
-      // Not `npm ci`: it refuses a lock file that lacks an optional package of some other platform, and not every mirror
-      // has them all. `--no-save` keeps to the lock file just the same, and leaves it alone.
-      await must('npm', 'npm', ['install', '--no-save', '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error'], {
+      await must('npm', 'npm', ['ci', '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error'], {
         // The CPU library is in the package; its install script would fetch GPU libraries.
         env: { ...process.env, ONNXRUNTIME_NODE_INSTALL: 'skip' },
       })
@@ -127,7 +125,7 @@ export async function setup() {
     say(`${step.name} (${step.expect}) …`)
     const from = Date.now()
     await step.run()
-    // Listed again: the step may write one of its own inputs, as npm does with the lock file.
+    // Listed again: a step may write one of its own inputs.
     stamps.record(step.name, step.inputs())
     say(`${step.name} done in ${((Date.now() - from) / 1000).toFixed(1)} s`)
     ran.push(step.name)

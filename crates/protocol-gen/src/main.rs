@@ -1,5 +1,8 @@
 //! Writes the generated part of `protocol::pb`: one Rust file per protobuf package, and the serialised descriptors that
-//! server reflection hands out. `protocol-gen <proto directory> <output directory>`; no `protoc` is needed.
+//! server reflection hands out. No `protoc` is needed.
+//!
+//! `protocol-gen <proto directory> <output directory> [<descriptor file>]`: the last is written with comments, for generators
+//! of other languages.
 
 use std::error::Error;
 use std::path::Path;
@@ -15,13 +18,18 @@ const HEADER: &str = "// @generated from proto/, do not edit; rebuild with scrip
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [protos, out] = arguments.as_slice() else {
-        return Err("usage: protocol-gen <proto directory> <output directory>".into());
+    let (protos, out, commented) = match arguments.as_slice() {
+        [protos, out] => (protos, out, None),
+        [protos, out, commented] => (protos, out, Some(commented)),
+        _ => return Err("usage: protocol-gen <proto directory> <output directory> [<descriptor file>]".into()),
     };
     let (protos, out) = (Path::new(protos), Path::new(out));
     fs::create_dir_all(out)?;
 
     let mut descriptors = protox::compile(FILES, [protos])?;
+    if let Some(path) = commented {
+        fs::write(path, descriptors.encode_to_vec())?;
+    }
     prost_build::Config::new()
         .out_dir(out)
         .bytes(["."])
