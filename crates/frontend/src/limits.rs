@@ -42,6 +42,10 @@ pub const HEADER_LIST_BYTES_MAX: u32 = 64 * 1024;
 pub const SEND_BUFFER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Requests of one ModelStreamInfer stream that are started and not yet answered; further ones wait unread.
 pub const STREAM_REQUESTS_PENDING_MAX: usize = 1024;
+/// Open `grpc.health.v1.Health/Watch` calls of the server.
+pub const HEALTH_WATCHERS_MAX: usize = 1024;
+/// How often each of them looks.
+pub const HEALTH_WATCH_INTERVAL: Duration = Duration::from_millis(250);
 /// What a body may make us reserve before its bytes are here; beyond it the buffer grows with what has come.
 pub const RESERVE_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// All such reservations of the process together; with less than that left, bodies start at `RESERVE_BYTES_MIN`.

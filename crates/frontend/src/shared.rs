@@ -1,5 +1,6 @@
 //! What every reactor of a server knows: how far the shutdown is, and how much is going on.
 
+use crate::limits::HEALTH_WATCHERS_MAX;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -22,6 +23,7 @@ pub struct Shared {
     draining: AtomicBool,
     requests: AtomicU64,
     connections: AtomicU64,
+    watchers: AtomicU64,
     phase: watch::Sender<Phase>,
 }
 
@@ -31,6 +33,7 @@ impl Default for Shared {
             draining: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            watchers: AtomicU64::new(0),
             phase: watch::Sender::new(Phase::Serving),
         }
     }
@@ -56,6 +59,14 @@ impl Shared {
     pub fn connection(&self) -> Counted<'_> {
         self.connections.fetch_add(1, Ordering::AcqRel);
         Counted(&self.connections)
+    }
+
+    /// Somebody watches our health; `None` when as many do as may.
+    pub fn watcher(&self) -> Option<Counted<'_>> {
+        // Counted first: of two that come together only one may have the last place.
+        let before = self.watchers.fetch_add(1, Ordering::AcqRel);
+        let counted = Counted(&self.watchers);
+        (before < HEALTH_WATCHERS_MAX as u64).then_some(counted)
     }
 
     /// Requests begun and not yet answered to the last byte.
@@ -88,5 +99,20 @@ impl Shared {
     /// Follows the shutdown.
     pub fn watch(&self) -> watch::Receiver<Phase> {
         self.phase.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_watchers_than_the_limit_and_places_come_back() {
+        let shared = Shared::default();
+        let mut all: Vec<_> = (0..HEALTH_WATCHERS_MAX).map(|_| shared.watcher().expect("a place")).collect();
+        assert!(shared.watcher().is_none() && shared.watcher().is_none(), "a refusal takes no place");
+        all.pop();
+        let again = shared.watcher();
+        assert!(again.is_some() && shared.watcher().is_none());
     }
 }

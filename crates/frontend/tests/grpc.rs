@@ -127,15 +127,92 @@ fn p2_8_errors_are_trailers_only_with_code_and_text() {
 }
 
 #[test]
-fn p2_6_health_check_answers_and_watch_does_not_exist() {
+fn p2_6_health_check_answers_for_every_service() {
     let server = Server::start();
     client(async {
         let mut grpc = Grpc::connect(&server).await;
         let request = HealthCheckRequest { service: "whatever".into() }.encode_to_vec();
         let outcome = grpc.call("/grpc.health.v1.Health/Check", &[], &[frame(0, &request)]).await;
         assert_eq!(HealthCheckResponse::decode(outcome.messages[0].1.clone()).unwrap().status, 1);
-        let outcome = grpc.call("/grpc.health.v1.Health/Watch", &[], &[frame(0, &request)]).await;
-        assert_eq!((outcome.status, outcome.message.as_str()), (12, ""));
+    });
+}
+
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+
+/// Opens a watch and returns its messages to come.
+async fn watch(grpc: &mut Grpc) -> h2::RecvStream {
+    let request = HealthCheckRequest { service: "whatever".into() }.encode_to_vec();
+    let (response, mut body) = grpc.open(WATCH, &[]).await;
+    body.send_data(frame(0, &request), true).unwrap();
+    response.await.unwrap().into_body()
+}
+
+async fn next_status(body: &mut h2::RecvStream) -> i32 {
+    let data = body.data().await.expect("a status").unwrap();
+    body.flow_control().release_capacity(data.len()).unwrap();
+    HealthCheckResponse::decode(data.slice(5..)).unwrap().status
+}
+
+#[test]
+fn health_watch_tells_the_status_now_and_each_change_and_ends_with_the_server() {
+    let mut server = Server::start();
+    let (engine, running) = (server.engine.clone(), server.running.take().unwrap());
+    client(async {
+        let mut grpc = Grpc::connect(&server).await;
+        let mut watched = watch(&mut grpc).await;
+        assert_eq!(next_status(&mut watched).await, 1, "at once");
+        let silence = tokio::time::timeout(Duration::from_millis(600), next_status(&mut watched)).await;
+        assert!(silence.is_err(), "nothing changed, yet {silence:?} came");
+        for (state, status) in [(engine::ServerState::Initializing, 2), (engine::ServerState::Ready, 1)] {
+            engine.set_server_state(state);
+            assert_eq!(next_status(&mut watched).await, status, "{state:?}");
+        }
+        assert_eq!(running.inflight(), 0, "a drain does not wait for it");
+        running.stop_accepting();
+        assert_eq!(next_status(&mut watched).await, 2);
+        assert!(watched.data().await.is_none(), "nothing after the last word");
+        assert_eq!(watched.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+        let mut late = watch(&mut grpc).await;
+        assert_eq!((next_status(&mut late).await, late.data().await.is_none()), (2, true));
+        drop(grpc);
+    });
+    running.close(Duration::from_secs(5));
+}
+
+#[test]
+fn health_watch_obeys_deadline_restriction_and_its_limit_and_makes_room_when_a_watcher_leaves() {
+    let server = Server::with(|_, _, grpc| {
+        grpc.restrictions =
+            vec![frontend::Restriction { apis: vec!["health".into()], key: "k".into(), value: "v".into() }];
+    });
+    client(async {
+        let mut grpc = Grpc::connect(&server).await;
+        let message = [frame(0, &[])];
+        let refused = "This protocol is restricted, expecting header 'k'";
+        let outcome = grpc.call(WATCH, &[], &message).await;
+        assert_eq!((outcome.status, outcome.message.as_str()), (14, refused));
+        let outcome = grpc.call(WATCH, &[("k", "v"), ("grpc-timeout", "100m")], &message).await;
+        assert_eq!((outcome.status, outcome.messages.len()), (4, 1));
+        for (messages, status) in [(&[][..], 13), (&[frame(0, &[0xff])], 13)] {
+            assert_eq!(grpc.call(WATCH, &[("k", "v")], messages).await.status, status);
+        }
+    });
+    let server = Server::start();
+    client(async {
+        let mut grpc = Grpc::connect(&server).await;
+        let mut all = Vec::new();
+        for _ in 0..frontend::limits::HEALTH_WATCHERS_MAX {
+            all.push(watch(&mut grpc).await);
+        }
+        let outcome = grpc.call(WATCH, &[], &[frame(0, &[])]).await;
+        let text = "health is watched by 1024 clients, which is the limit; use Check";
+        assert_eq!((outcome.status, outcome.message.as_str()), (8, text));
+        // Dropping a stream resets it.
+        drop(all.pop());
+        let end = std::time::Instant::now() + Duration::from_secs(5);
+        while grpc.call(WATCH, &[("grpc-timeout", "20m")], &[frame(0, &[])]).await.status != 4 {
+            assert!(std::time::Instant::now() < end, "no room after one left");
+        }
     });
 }
 

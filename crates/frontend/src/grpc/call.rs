@@ -4,7 +4,7 @@ use super::connection::GrpcContext;
 use super::message::Messages;
 use super::method::Rpc;
 use super::status::{Status, code};
-use super::{reflection, stream, timeout, unary};
+use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
 use crate::rope::Rope;
 use h2::RecvStream;
@@ -49,6 +49,7 @@ pub async fn serve(context: Arc<GrpcContext>, request: Request<RecvStream>, mut 
     match rpc {
         // In boxes of their own: the future of every call is as large as the largest it may become.
         Rpc::ModelStreamInfer => Box::pin(stream::serve(&context, call, respond, deadline)).await,
+        Rpc::HealthWatch => Box::pin(watch::serve(&context, call, respond, deadline)).await,
         Rpc::Reflection => Box::pin(reflection::serve(call, respond)).await,
         _ => {
             let _request = context.shared.request();
@@ -96,7 +97,7 @@ fn admit(context: &GrpcContext, path: &str, headers: &HeaderMap) -> Result<(Rpc,
             return Err(Status::new(code::UNAVAILABLE, text));
         }
     }
-    let is_health = matches!(rpc, Rpc::ServerLive | Rpc::ServerReady | Rpc::HealthCheck);
+    let is_health = matches!(rpc, Rpc::ServerLive | Rpc::ServerReady | Rpc::HealthCheck | Rpc::HealthWatch);
     if context.shared.is_draining() && !is_health {
         return Err(shutting_down());
     }

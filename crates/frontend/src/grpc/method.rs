@@ -27,12 +27,12 @@ pub enum Rpc {
     TraceSetting,
     LogSettings,
     HealthCheck,
+    HealthWatch,
     Reflection,
 }
 
 impl Rpc {
-    /// Reads a method path. `grpc.health.v1.Health/Watch` is unknown on purpose: Triton does not implement it, and its clients
-    /// fall back to `Check` (P 2.6).
+    /// Reads a method path.
     pub fn parse(path: &str) -> Option<Self> {
         if let Some(name) = path.strip_prefix("/inference.GRPCInferenceService/") {
             return Some(match name {
@@ -61,6 +61,7 @@ impl Rpc {
         }
         match path {
             "/grpc.health.v1.Health/Check" => Some(Self::HealthCheck),
+            "/grpc.health.v1.Health/Watch" => Some(Self::HealthWatch),
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
             | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => Some(Self::Reflection),
             _ => None,
@@ -70,7 +71,9 @@ impl Rpc {
     /// What has to be unlocked for it; reflection tells nothing that is not in the published proto files.
     pub fn category(self) -> Option<Category> {
         Some(match self {
-            Self::ServerLive | Self::ServerReady | Self::ModelReady | Self::HealthCheck => Category::Health,
+            Self::ServerLive | Self::ServerReady | Self::ModelReady | Self::HealthCheck | Self::HealthWatch => {
+                Category::Health
+            }
             Self::ServerMetadata | Self::ModelMetadata => Category::Metadata,
             Self::ModelInfer | Self::ModelStreamInfer => Category::Inference,
             Self::ModelConfig => Category::ModelConfig,

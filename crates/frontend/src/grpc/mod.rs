@@ -10,3 +10,4 @@ mod status;
 mod stream;
 mod timeout;
 mod unary;
+mod watch;

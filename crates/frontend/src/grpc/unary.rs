@@ -114,7 +114,9 @@ async fn other(context: &GrpcContext, rpc: Rpc, message: Bytes) -> Result<Rope, 
             frame(&pb::CudaSharedMemoryUnregisterResponse {})
         }
         // Answered elsewhere; they never come here.
-        Rpc::ModelInfer | Rpc::ModelStreamInfer | Rpc::Reflection => return Err(Status::new(code::UNIMPLEMENTED, "")),
+        Rpc::ModelInfer | Rpc::ModelStreamInfer | Rpc::HealthWatch | Rpc::Reflection => {
+            return Err(Status::new(code::UNIMPLEMENTED, ""));
+        }
     })
 }
 
