@@ -97,6 +97,18 @@ fn control_operations_leave_as_the_contract_says() {
         r#"{"model":"m","settings":{"trace_rate":null},"protocol":"http"}"#,
     );
     check("/v2/repository/models/m/load", r#"{"parameters":{"config":"{}"}}"#, 200, "");
+    // Parameters travel as they are: whoever decides about them also says what is wrong with them.
+    for (body, parameters) in [
+        (r#"{"parameters":"x"}"#, r#"\"x\""#),
+        (r#"{"parameters":[1]}"#, "[1]"),
+        (r#"{"parameters":null}"#, "null"),
+        ("{}", "{}"),
+        ("[]", "{}"),
+        ("", "{}"),
+    ] {
+        let told = format!(r#"{{"error":"{{\"model\":\"told\",\"parameters\":{parameters}}}"}}"#);
+        check("/v2/repository/models/told/load", body, 503, &told);
+    }
     check(
         "/v2/repository/models/m/unload",
         r#"{"parameters":{"unload_dependents":true}}"#,

@@ -44,10 +44,11 @@ pub async fn repository_model(context: &HttpContext, repository: &str, model: &s
         if !repository.is_empty() {
             return Err(Error::unsupported("'repository_name' specification is not supported"));
         }
-        let parameters = optional(body)?.and_then(|v| v.get("parameters")).filter(|p| p.is_object());
+        let parameters = optional(body)?.and_then(|v| v.get("parameters"));
         let mut argument = Text::begin(b'{');
         argument.key("model").string(model);
         if load {
+            // Whatever it is: what is wrong with a value that is no object is decided where the others are.
             argument.key("parameters").raw(parameters.map_or(b"{}", |p| p.text()));
         } else {
             // What is not a boolean is false, and the unload goes on (P 1.8).

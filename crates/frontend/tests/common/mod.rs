@@ -141,6 +141,10 @@ impl Control for Echo {
                     Ok(r#"[{"name":"m","version":"1","state":"READY"},{"name":"n"}]"#.to_owned())
                 }
                 Operation::RepositoryUnload => Err(Error::unavailable(argument)),
+                // A load says nothing when it succeeds: this one tells what arrived.
+                Operation::RepositoryLoad if argument.starts_with(r#"{"model":"told""#) => {
+                    Err(Error::unavailable(argument))
+                }
                 Operation::LogGet => Ok(r#"{"log_file":"","log_info":true,"log_verbose_level":3}"#.to_owned()),
                 Operation::TraceGet => Ok(r#"{"trace_level":["OFF"],"trace_rate":"1000"}"#.to_owned()),
                 _ => Ok(argument),
