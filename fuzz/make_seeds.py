@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Writes seeds/: one small example of everything a target reads, from which the fuzzers start.
+
+Requests are for the model of src/model.rs: an optional input and an output of each datatype, I1 (BOOL) to I14 (BF16).
+Run again after adding an example; the files are committed.
+"""
+import gzip
+import json
+import shutil
+import struct
+import zlib
+from pathlib import Path
+
+SEEDS = Path(__file__).parent / "seeds"
+TYPES = ["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BYTES", "BF16"]
+SIZES = dict(zip(TYPES, [1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, None, 2]))
+
+
+def text(value):
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def tensor(datatype, shape, data=None, **parameters):
+    made = {"name": f"I{TYPES.index(datatype) + 1}", "shape": shape, "datatype": datatype}
+    if parameters:
+        made["parameters"] = parameters
+    if data is not None:
+        made["data"] = data
+    return made
+
+
+def strings(*items):
+    return b"".join(struct.pack("<I", len(i)) + i for i in items)
+
+
+# --- http_head: size of the pieces, then what a connection brings
+
+def head(line, *fields, body=b""):
+    return b"\x06" + "\r\n".join([line, *fields, "", ""]).encode() + body
+
+
+HOST = "Host: localhost:8000"
+HTTP_HEAD = {
+    "live": head("GET /v2/health/live HTTP/1.1", HOST, "User-Agent: curl/8.5.0", "Accept: */*"),
+    "infer": head("POST /v2/models/m/versions/1/infer HTTP/1.1", HOST, "Content-Type: application/octet-stream",
+                  "Inference-Header-Content-Length: 2", "Content-Length: 4", "Accept-Encoding: gzip;q=0.5, deflate", body=b"{}ab"),
+    "chunked": head("POST http://h:1/v2/models/m/generate_stream?a=b HTTP/1.1", "host:x", "Transfer-Encoding: chunked", "Expect: 100-continue",
+                    body=b"3;a=b\r\nabc\r\n0A\r\n0123456789\r\n0\r\nX: y\r\n\r\nGET /"),
+    "http10": head("GET /v2/models/m/stats HTTP/1.0", "Connection: keep-alive, x"),
+    "close": head("HEAD /v2 HTTP/1.1", "Connection: Close", "X-Forwarded-For:\t1.2.3.4 ", "Empty:"),
+    "repository": head("POST /v2/repository/r/models/m/load HTTP/1.1", HOST, "Content-Length: 2", "content-length: 2", body=b"{}"),
+    "region": head("POST /v2/systemsharedmemory/region/r/register HTTP/1.1", HOST, "Content-Length: 0"),
+    "trace": head("POST /v2/models/m/trace/setting HTTP/1.1", HOST, "Content-Length: 0"),
+}
+
+# --- http_body: bit 0 batching, bits 1-2 how the head ends (no length, eight digits, behind the last brace), bit 3 packed, bit 4 one input, bit 5 generate
+
+
+def body(mode, top, tail=b""):
+    return bytes([mode]) + (top if isinstance(top, bytes) else text(top)) + tail
+
+
+BINARY = {"id": "7", "inputs": [tensor("FP32", [1, 2], binary_data_size=8), tensor("INT16", [1, 4], binary_data_size=8)],
+          "outputs": [{"name": "O11", "parameters": {"binary_data": True}}, {"name": "O7", "parameters": {"binary_data": False}}]}
+JSON_BODY = {"id": "\u00fc1", "parameters": {"sequence_id": "a", "sequence_start": True, "priority": 1, "timeout": 5, "x": 1.5, "binary_data_output": True},
+             "inputs": [tensor("FP32", [1, 2], [1.5, [-2e3]]), tensor("BYTES", [1, 2], ["a", "\n"])],
+             "outputs": [{"name": "O11", "parameters": {"classification": 1}}]}
+HTTP_BODY = {
+    "json": body(1, JSON_BODY),
+    "binary": body(5, BINARY, struct.pack("<ff4h", 1, 2, 3, 4, 5, 6)),
+    "bytes": body(4, {"inputs": [tensor("BYTES", [2], binary_data_size=11)]}, strings(b"abc", b"")),
+    "mixed": body(5, {"inputs": [tensor("INT64", [1, 1], [5]), tensor("BOOL", [1, 2], binary_data_size=2)]}, b"\x00\x01"),
+    "region": body(1, {"inputs": [tensor("INT8", [1, 2], shared_memory_region="r", shared_memory_offset=0, shared_memory_byte_size=2)]}),
+    "generate": body(32, {"I11": [1, 2], "I13": "text", "id": "1", "parameters": {"I1": True, "p": -1}}),
+    "raw": body(18, b"00000000", b"1234"),
+    "raw_batch": body(19, b"00000000"),
+    "all_types": body(1, {"inputs": [tensor(t, [1, 1], [True] if t == "BOOL" else ["x"] if t == "BYTES" else [1]) for t in TYPES if t not in ("FP16", "BF16")]}),
+    "half": body(5, {"inputs": [tensor("FP16", [1, 1], binary_data_size=2), tensor("BF16", [1, 1], binary_data_size=2)], "parameters": {"binary_data_output": True}}, b"\x00\x3c\x80\x3f"),
+    "gzip": body(13, gzip.compress(text(BINARY) + struct.pack("<ff4h", 1, 2, 3, 4, 5, 6), mtime=0)),
+    "deflate": body(9, zlib.compress(text(JSON_BODY))),
+}
+
+# --- json: a datatype, then a document
+
+DATA = {
+    "BOOL": "[true,[false]]", "UINT8": "[0,255,256]", "UINT64": "[18446744073709551615,0]", "INT8": "[-128,127]", "INT32": "[[1,2],[3,-2147483648]]",
+    "INT64": "[-9223372036854775808,9223372036854775807]", "FP32": "[0.1,-1.5e3,NaN,-Infinity,3e38,-0.0,1]", "FP64": "[5e-324,1.7976931348623157e308,0.1]",
+    "BYTES": '["a\\u00fc\\n",["\\ud83d\\ude00",""]]', "UINT16": ' { "a" : [ 1 , { "b" : null } ] , "a" : "\\\\" , "c":{} } ',
+}
+JSON = {name.lower(): bytes([TYPES.index(name)]) + data.encode() for name, data in DATA.items()}
+JSON["bom"] = b"\x00\xef\xbb\xbf[]\x00rest"
+JSON["deep"] = b"\x0a" + b"[" * 98 + b"1" + b"]" * 98
+
+# --- grpc: a ModelInferRequest
+
+
+def varint(n):
+    out = b""
+    n &= (1 << 64) - 1
+    while n > 127:
+        out += bytes([n & 127 | 128])
+        n >>= 7
+    return out + bytes([n])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def entry(number, key, kind, value):
+    """A member of a parameters map: kind 1 bool, 2 int64, 3 string, 4 double."""
+    choice = varint(4 << 3 | 1) + struct.pack("<d", value) if kind == 4 else field(kind, value)
+    return field(number, field(1, key) + field(2, choice))
+
+
+def ginput(datatype, shape, contents=None, extra=b""):
+    made = field(1, f"I{TYPES.index(datatype) + 1}") + field(2, datatype) + field(3, b"".join(map(varint, shape))) + extra
+    return field(5, made + (b"" if contents is None else field(5, contents)))
+
+
+def packed(number, *values):
+    return field(number, b"".join(map(varint, values)))
+
+
+START = field(1, "m") + field(2, "1") + field(3, "id")
+
+
+def even(message):
+    """The model batches when the length is odd: an unknown field makes it so."""
+    return message if len(message) % 2 else message + field(15, "x")
+
+
+GRPC = {
+    "raw": START + ginput("FP32", [1, 2]) + ginput("BYTES", [1, 1]) + field(7, struct.pack("<ff", 1, 2)) + field(7, strings(b"abc")),
+    "typed": START + ginput("INT32", [1, 2], packed(2, 1, -2)) + ginput("BYTES", [1, 2], field(8, "a") + field(8, "")) + ginput("BOOL", [1, 2], packed(1, 1, 0)),
+    "wide": START + ginput("INT64", [1, 1], packed(3, -1)) + ginput("UINT64", [1, 1], packed(5, -1)) + ginput("UINT8", [1, 1], packed(4, 255)),
+    "floats": START + ginput("FP32", [1, 1], field(6, struct.pack("<f", 1))) + ginput("FP64", [1, 1], field(7, struct.pack("<d", 1))),
+    "parameters": START + entry(4, "sequence_id", 2, 5) + entry(4, "sequence_start", 1, 1) + entry(4, "k", 3, "v") + entry(4, "d", 4, 1.5)
+    + entry(4, "triton_enable_empty_final_response", 1, 1) + ginput("INT8", [1, 1], packed(2, 3)),
+    "outputs": START + ginput("FP32", [1, 2]) + field(6, field(1, "O11") + entry(2, "classification", 2, 1)) + field(7, struct.pack("<ff", 1, 2)),
+    "region": START + ginput("UINT8", [1, 4], extra=entry(4, "shared_memory_region", 3, "r") + entry(4, "shared_memory_byte_size", 2, 4)),
+    "unpacked_and_groups": START + field(5, field(1, "I8") + field(2, "INT32") + field(3, 1) + field(3, 1) + field(5, field(2, 7)))
+    + varint(9 << 3 | 3) + field(1, 5) + varint(10 << 3 | 3) + varint(10 << 3 | 4) + varint(9 << 3 | 4),
+}
+GRPC = {name: even(message) for name, message in GRPC.items()}
+
+shutil.rmtree(SEEDS, ignore_errors=True)
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC}.items():
+    (SEEDS / target).mkdir(parents=True)
+    for name, data in files.items():
+        (SEEDS / target / name).write_bytes(data)

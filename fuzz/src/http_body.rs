@@ -1,0 +1,79 @@
+//! Bodies of `infer` and `generate`: JSON heads with binary parts, packed or not, read with and without the memory of earlier heads.
+
+use crate::encoding::decompress;
+use crate::model::{NoRegions, echo, same, signature};
+use bytes::Bytes;
+use protocol::generate::{encode_generate, parse_generate};
+use protocol::http::{HeadCache, Limits, encode_infer, parse_header_length, parse_infer};
+use protocol::json::Value;
+use protocol::{InferRequest, Signature};
+use std::cell::RefCell;
+use tensor::{DataType, Result};
+
+const LIMITS: Limits = Limits { input_bytes_max: 1 << 20, entries_max: 64 };
+
+thread_local! {
+    // Lives as long as on a reactor: every input meets the heads of the ones before it.
+    static CACHE: RefCell<HeadCache> = RefCell::default();
+}
+
+/// The first byte chooses whether the model batches, how the rest is cut, whether it is packed, whether the model has a single
+/// input (which may come without any head), and whether it is a body of `generate`.
+pub fn http_body(data: &[u8]) -> bool {
+    protocol::fuzz_http(data);
+    let Some((&mode, body)) = data.split_first() else { return false };
+    let body = if mode & 8 == 0 {
+        Bytes::copy_from_slice(body)
+    } else {
+        let Ok(body) = decompress(body, LIMITS.input_bytes_max as u64) else { return false };
+        assert!(body.len() <= LIMITS.input_bytes_max);
+        body
+    };
+    let mut signature = signature(u32::from(mode & 1) * 4);
+    if mode & 32 != 0 {
+        return generate(&body, &signature);
+    }
+    if mode & 16 != 0 {
+        signature.inputs.retain(|i| i.datatype == DataType::Fp32);
+    }
+    let head = match mode >> 1 & 3 {
+        0 => None,
+        1 => match parse_header_length(&String::from_utf8_lossy(&body[..body.len().min(8)]), body.len()) {
+            Ok(n) => Some(n),
+            Err(_) => return false,
+        },
+        _ => memchr::memrchr(b'}', &body).map(|i| i + 1),
+    };
+    let read = parse_infer(&body, head, &signature, &NoRegions, &LIMITS);
+    // Three times: a head is kept when it comes the second time and used the third.
+    for _ in 0..3 {
+        let cached = CACHE.with_borrow_mut(|c| c.parse_infer(&body, head, &signature, &NoRegions, &LIMITS));
+        same(&read, &cached, "a remembered head");
+        if let (Err(a), Err(b)) = (&read, &cached) {
+            assert_eq!(a.to_string(), b.to_string());
+        }
+    }
+    answer(read, &signature)
+}
+
+/// A good request is answered with its own inputs, and the answer is JSON.
+fn answer(request: Result<InferRequest>, signature: &Signature) -> bool {
+    let Ok(mut request) = request else { return false };
+    let Ok(checked) = signature.check(&mut request) else { return false };
+    assert_eq!(checked.inputs.len(), request.inputs.len());
+    let response = echo(&request, &checked, signature);
+    if let Ok(body) = encode_infer(&response, signature) {
+        let head = Value::parse(&body.json).expect("our own JSON");
+        assert_eq!(head.get("outputs").map_or(0, |o| o.elements().unwrap().count()), response.outputs.len());
+    }
+    true
+}
+
+fn generate(body: &Bytes, signature: &Signature) -> bool {
+    let Ok(mut request) = parse_generate(body, signature, &LIMITS) else { return false };
+    let Ok(checked) = signature.check(&mut request) else { return false };
+    if let Ok(body) = encode_generate(&echo(&request, &checked, signature), signature) {
+        assert!(Value::parse(&body).expect("our own JSON").is_object());
+    }
+    true
+}

@@ -1,0 +1,144 @@
+//! HTTP/1 as it comes off the socket: the head, then a body framed by it.
+
+use crate::encoding::Encoding;
+use crate::http::chunked::{Broken, Chunks, Progress};
+use crate::http::request::{Framing, Head, head_length, parse_head};
+use crate::http::route::{Method, Route};
+use crate::limits::{CHUNK_LINE_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX};
+use bytes::{Bytes, BytesMut};
+
+const BODY_BYTES_MAX: u64 = 1 << 16;
+
+/// The first byte is the size of the pieces the rest arrives in.
+pub fn http_head(data: &[u8]) -> bool {
+    let Some((&step, text)) = data.split_first() else { return false };
+    let step = usize::from(step) + 1;
+    let whole = read(text, text.len().max(1));
+    let pieces = read(text, step);
+    match (whole, pieces) {
+        (None, None) => false,
+        (Some((head, used)), Some((other, used_too))) => {
+            assert_eq!((print(&head), used), (print(&other), used_too), "in pieces of {step}");
+            check(&head);
+            if head.framing == Framing::Chunked {
+                chunks(&text[used..], step);
+            }
+            true
+        }
+        (whole, _) => panic!("accepted in one piece: {}, in pieces of {step}: the opposite", whole.is_some()),
+    }
+}
+
+/// What the connection does, without the socket.
+fn read(text: &[u8], step: usize) -> Option<(Head, usize)> {
+    let (mut seen, mut end) = (0, 0);
+    while end < text.len() {
+        end = text.len().min(end + step);
+        if let Some(length) = head_length(&text[..end], seen).ok()? {
+            assert!(length <= end && length <= HEAD_BYTES_MAX);
+            assert!(text[..length].ends_with(b"\r\n\r\n"));
+            return Some((parse_head(Bytes::copy_from_slice(&text[..length])).ok()?, length));
+        }
+        seen = end;
+    }
+    None
+}
+
+/// Everything a head says.
+fn print(head: &Head) -> String {
+    let fields: Vec<_> = head.headers.iter().collect();
+    let Head { method, is_head, http11, keep_alive, expect, framing, .. } = head;
+    let path = head.path().escape_ascii();
+    format!("{method:?} {path} {is_head} {http11} {keep_alive} {expect} {framing:?} {fields:?}")
+}
+
+/// What holds for any head that is accepted.
+fn check(head: &Head) {
+    let path = head.path();
+    assert!(!path.iter().any(|&b| b <= b' ' || b == b'?' || b == 0x7f), "path {:?}", path.escape_ascii().to_string());
+    assert_eq!(head.headers.iter().count(), head.headers.iter().take(HEADERS_MAX).count());
+    let mut length = None;
+    for (name, value) in head.headers.iter() {
+        assert!(!name.is_empty() && name.iter().all(|b| b.is_ascii_graphic() && !b":()<>@,;\\\"/[]?={}".contains(b)));
+        assert!(!value.iter().any(|&b| matches!(b, b'\r' | b'\n' | 0)));
+        assert_eq!(value, value.trim_ascii());
+        let text = std::str::from_utf8(&name).expect("tokens are ASCII");
+        // The first of that name is what `get` finds, whatever the case.
+        assert!(head.headers.get(&text.to_ascii_uppercase()).is_some());
+        if text.eq_ignore_ascii_case("content-length") {
+            length = Some(value.clone());
+        }
+        // Whatever was sent under any name; never more than a choice of three.
+        let _ = Encoding::negotiate(&value);
+    }
+    // A proxy in front of us that goes by Content-Length must find the same end of the body.
+    match (&head.framing, &length) {
+        (Framing::Chunked, length) => assert!(length.is_none() && head.http11),
+        (Framing::Length(n), Some(text)) => {
+            assert_eq!(std::str::from_utf8(text).unwrap().parse().unwrap_or(u64::MAX), *n);
+        }
+        (Framing::Length(n), None) => assert_eq!(*n, 0),
+    }
+    if let Ok(path) = std::str::from_utf8(path)
+        && let Some(route) = Route::parse(path)
+    {
+        let _ = (route.category(), route.errs_in_plain_text());
+        assert!(!route.allows(Method::Other));
+        if let Route::Model { version, .. } = route {
+            assert!(version.bytes().all(|b| b.is_ascii_digit()));
+        }
+    }
+    again(head);
+}
+
+/// Printed plainly and read again, a head says the same.
+fn again(head: &Head) {
+    let method: &[u8] = match (head.method, head.is_head) {
+        (Method::Get, _) => b"GET",
+        (Method::Post, _) => b"POST",
+        (Method::Other, true) => b"HEAD",
+        (Method::Other, false) => b"PUT",
+    };
+    if head.path().is_empty() || head.path().get(..7).is_some_and(|p| p.eq_ignore_ascii_case(b"http://")) {
+        return;
+    }
+    let version: &[u8] = if head.http11 { b" HTTP/1.1\r\n" } else { b" HTTP/1.0\r\n" };
+    let mut text = [method, b" ", head.path(), version].concat();
+    for (name, value) in head.headers.iter() {
+        text.extend([&name[..], b": ", &value[..], b"\r\n"].concat());
+    }
+    text.extend(b"\r\n");
+    // A blank that was missing may push it over the limit.
+    if text.len() <= HEAD_BYTES_MAX {
+        let (second, used) = read(&text, text.len()).expect("what was accepted is accepted again");
+        assert_eq!((print(&second), used), (print(head), text.len()));
+    }
+}
+
+/// A chunked body means the same in any pieces, and what follows is left alone.
+fn chunks(text: &[u8], step: usize) {
+    let (whole, pieces) = (decode(text, text.len().max(1)), decode(text, step));
+    match (&whole, &pieces) {
+        // Which of the two complaints about an endless line depends on how much of it was seen.
+        (Err(Broken::Malformed(_)), Err(Broken::Malformed(_))) => {}
+        _ => assert_eq!(whole, pieces, "in pieces of {step}"),
+    }
+    if let Ok(Some((body, left))) = whole {
+        assert!(body.len() as u64 <= BODY_BYTES_MAX && body.len() + left <= text.len());
+    }
+}
+
+fn decode(text: &[u8], step: usize) -> Result<Option<(Bytes, usize)>, Broken> {
+    let (mut chunks, mut buffer) = (Chunks::new(BODY_BYTES_MAX), BytesMut::new());
+    let mut given = 0;
+    for piece in text.chunks(step) {
+        buffer.extend_from_slice(piece);
+        given += piece.len();
+        if chunks.advance(&mut buffer)? == Progress::Done {
+            return Ok(Some((chunks.into_body(), text.len() - given + buffer.len())));
+        }
+        // What waits unused has a bound: a line, or the two bytes behind a chunk.
+        assert!(buffer.len() <= CHUNK_LINE_BYTES_MAX);
+    }
+    Ok(None)
+}

@@ -1,0 +1,47 @@
+//! Fuzz targets: each takes arbitrary bytes through one of the readers that stand between a socket and a model.
+//!
+//! A target fails by panicking. Besides "nothing panics" it checks what must hold whatever came in: a request that arrives in
+//! pieces means what it means in one, two ways of reading the same agree, what is printed reads back the same.
+//! It returns whether the input was accepted, so that a run can tell that it got past the first check.
+//!
+//! Not here: sockets, HTTP/2 framing (the `h2` crate's), model configuration (TypeScript, see README.md).
+
+mod grpc;
+mod http_body;
+mod http_head;
+mod json;
+mod model;
+
+pub use grpc::grpc;
+pub use http_body::http_body;
+pub use http_head::http_head;
+pub use json::json;
+
+// The readers of the front end are private to it, and pure. They are compiled from where they stand, so that fuzzing needs neither
+// an opening in the server nor the server's sockets, runtime and engine. A new dependency of one of them shows as a build error here.
+#[allow(dead_code)]
+#[path = "../../crates/frontend/src/access.rs"]
+mod access;
+#[allow(dead_code)]
+#[path = "../../crates/frontend/src/encoding.rs"]
+mod encoding;
+#[allow(dead_code)]
+#[path = "../../crates/frontend/src/http"]
+mod http {
+    pub mod chunked;
+    pub mod request;
+    pub mod route;
+}
+#[allow(dead_code)]
+#[path = "../../crates/frontend/src/limits.rs"]
+mod limits;
+#[allow(dead_code)]
+#[path = "../../crates/frontend/src/options.rs"]
+mod options;
+
+/// A target by name.
+pub type Target = fn(&[u8]) -> bool;
+
+/// All of them.
+pub const TARGETS: [(&str, Target); 4] =
+    [("http_head", http_head), ("http_body", http_body), ("json", json), ("grpc", grpc)];
