@@ -19,6 +19,7 @@ mod statistics;
 mod table;
 mod ticket;
 mod timer;
+mod turn;
 mod version;
 mod warmup;
 mod wire;
@@ -30,5 +31,6 @@ pub use table::{ServerState, VersionState};
 pub use ticket::Ticket;
 #[doc(hidden)]
 pub use ticket::{TicketState, Was};
+pub use turn::{begin_turns, end_turn};
 pub use version::{ModelVersion, Reply, Started};
 pub use wire::statistics_json;

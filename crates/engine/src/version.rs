@@ -11,6 +11,7 @@ use crate::pool::Pool;
 use crate::statistics::{Executed, FailureReason, Statistics, Timings, VersionStatistics};
 use crate::ticket::{Ticket, TicketState};
 use crate::timer::Timer;
+use crate::turn;
 use backend::{Batch, BatchEntry, Marks, Model, RunControl, now_ns};
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -55,6 +56,8 @@ pub struct ModelVersion {
     shape_rule: ShapeRule,
     /// Responses leave in request order; saves the others a lock.
     ordered: bool,
+    /// Requests that arrive together may run together.
+    batches: bool,
     /// Requests may run on the thread that brings them: not where order is kept or Triton's timer is asked for.
     may_inline: bool,
     pending: AtomicU64,
@@ -184,6 +187,11 @@ impl ModelVersion {
         let VersionParts { signature, number, platform, config_json, config_pb, model, scheduling, .. } = parts;
         let order = scheduling.dynamic.as_ref().is_some_and(|d| d.preserve_ordering).then(Order::default);
         let ordered = order.is_some();
+        // With a limit on the queue a request that finds an idle instance must not take a place in it.
+        let unlimited = |d: &scheduler::Dynamic| {
+            d.default_policy.max_queue_size == 0 && d.level_policies.values().all(|p| p.max_queue_size == 0)
+        };
+        let batches = scheduling.max_batch_size > 1 && scheduling.dynamic.as_ref().is_some_and(unlimited);
         let may_inline = !ordered && !scheduling.strict_delay && scheduling.delay_scheduler == 0;
         let idle = (0..scheduling.instances.max(1)).rev().collect();
         let statistics = Statistics::new(&shared.options.metrics, parts.histogram_buckets_ms);
@@ -204,6 +212,7 @@ impl ModelVersion {
             }),
             ordered,
             may_inline,
+            batches,
             statistics,
             shape_rule,
             shared,
@@ -235,9 +244,12 @@ impl ModelVersion {
         let rows = checked.rows.max(1);
 
         let mut run = self.run.lock();
-        if self.may_inline
+        let cheap = self.may_inline && !run.idle.is_empty() && self.is_cheap(&run, now, class, rows);
+        // A model that batches waits for the end of the turn: others may arrive in it.
+        let in_turn = cheap && self.batches && turn::has_turns();
+        if cheap
+            && !in_turn
             && run.scheduler.is_empty()
-            && self.is_cheap(&run, now, class, rows)
             && let Some(instance) = run.idle.pop()
         {
             drop(run);
@@ -267,7 +279,12 @@ impl ModelVersion {
             self.left(1);
             return Err(Error::unavailable(format!("{}Exceeds maximum queue size", id_prefix(&id))));
         }
-        self.pump(run, now);
+        if in_turn && let Some(me) = self.me.upgrade() {
+            drop(run);
+            turn::join(me);
+        } else {
+            self.pump(run, now);
+        }
         Ok(Started::Queued(handle))
     }
 
@@ -339,6 +356,29 @@ impl ModelVersion {
         let dropped = self.start_batches(&mut run, now, None).1;
         drop(run);
         self.answer_dropped(dropped);
+    }
+
+    /// The end of a turn of the reactor that collected requests for this version.
+    pub(crate) fn end_turn(&self) {
+        let now = now_ns();
+        let mut run = self.run.lock();
+        let Some(instance) = run.idle.last().copied() else { return };
+        let (requests, dropped) = self.start_batches(&mut run, now, Some(instance));
+        let cheap = requests.as_ref().is_some_and(|requests| {
+            let rows = requests.iter().map(Waiting::rows).sum();
+            requests.first().is_some_and(|q| self.is_cheap(&run, now, q.class(), rows))
+        });
+        drop(run);
+        self.answer_dropped(dropped);
+        let Some(requests) = requests else { return };
+        if !cheap {
+            return self.submit(instance, requests);
+        }
+        let control = RunControl::new(requests.len() as u32);
+        let ran = self.execute(instance, requests, &control);
+        if let Some(requests) = self.next(instance, Ran { inline: true, ..ran }) {
+            self.submit(instance, requests);
+        }
     }
 
     /// Starts every batch that can be started. The first one for `mine` is handed back instead, to the thread that holds it.

@@ -21,6 +21,7 @@ use std::time::Duration;
 use tensor::{Error, Result};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
@@ -125,6 +126,16 @@ fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>
                 }
             });
         }
+        // Woken by the first request of a turn, it stands behind everything that was ready before it: the end of the turn.
+        let turn = Rc::new(Notify::new());
+        let wake = turn.clone();
+        engine::begin_turns(move || wake.notify_one());
+        spawn_local(async move {
+            loop {
+                turn.notified().await;
+                engine::end_turn();
+            }
+        });
         let (open, grpc_open) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let mut accepting = Vec::new();
         if let Some((context, listener)) = http {
