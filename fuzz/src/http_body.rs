@@ -10,7 +10,8 @@ use protocol::{InferRequest, Signature};
 use std::cell::RefCell;
 use tensor::{DataType, Result};
 
-const LIMITS: Limits = Limits { input_bytes_max: 1 << 20, entries_max: 64 };
+// As many entries as the server takes by default: work that grows with their square must show.
+const LIMITS: Limits = Limits { input_bytes_max: 1 << 20, entries_max: 16_384 };
 
 thread_local! {
     // Lives as long as on a reactor: every input meets the heads of the ones before it.

@@ -86,10 +86,14 @@ const PIECES: [&[u8]; 56] = [
     b"\"shape\":[",
 ];
 
-/// One to four changes to an input of `pool`; now and then a piece repeated up to `bytes_max`, which is how slow readers show.
-pub fn mutate(random: &mut Random, pool: &[Vec<u8>], bytes_max: usize) -> Vec<u8> {
-    let mut data = pool[random.below(pool.len())].clone();
-    for _ in 0..=random.below(4) {
+/// One to four changes to an input of `pool`, half of the time one of its first `seeds`; now and then a piece repeated up to
+/// `bytes_max`, which is how slow readers show.
+pub fn mutate(random: &mut Random, pool: &[Vec<u8>], seeds: usize, bytes_max: usize) -> Vec<u8> {
+    // Most of the pool has been changed before. One change to something good is what finds a wrong limit.
+    let from = if random.below(2) == 0 { seeds } else { pool.len() };
+    let mut data = pool[random.below(from)].clone();
+    let more = random.below(4) * random.below(2);
+    for _ in 0..=more {
         change(random, &mut data, pool);
     }
     if random.below(2000) == 0 {
