@@ -30,6 +30,12 @@ export declare class NativeCore {
   inflight(): number
 }
 
+/**
+ * Waits for the end of `preload_onnxruntime`. To be called before the process exits: a library whose static objects are
+ * destroyed while it initialises may crash, and the crash would replace the exit code.
+ */
+export declare function awaitPreload(): void
+
 export interface ControlCall {
   id: number
   operation: string
@@ -169,6 +175,9 @@ export interface OutputLabels {
   output: string
   lines: Array<string>
 }
+
+/** Starts loading the library, with the settings of the backend `onnxruntime`. */
+export declare function preloadOnnxruntime(library: string, settings: Array<Setting>): void
 
 export interface PublishSpec {
   config: Buffer

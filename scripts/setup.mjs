@@ -94,13 +94,15 @@ const STEPS = [
   },
   {
     name: 'TypeScript',
-    inputs: () => filesBelow(ROOT, ['src', 'tsconfig.json', 'package-lock.json']),
-    outputs: () => ['dist/cli/main.js'],
+    inputs: () => filesBelow(ROOT, ['src', 'tsconfig.json', 'package-lock.json', 'scripts/bundle.mjs']),
+    outputs: () => ['dist/cli/main.js', 'dist/index.js', 'dist/index.d.ts'],
     expect: 'seconds',
     async run() {
       // A file that was deleted from src must not live on in dist.
       rmSync(join(ROOT, 'dist'), { recursive: true, force: true })
-      await must('the TypeScript build', bin('tsc'), ['-p', 'tsconfig.json'])
+      await must('the TypeScript build', bin('tsc'), ['-p', 'tsconfig.json', '--emitDeclarationOnly'])
+      const { bundle } = await import('./bundle.mjs')
+      await bundle(ROOT)
     },
   },
   {

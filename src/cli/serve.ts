@@ -5,10 +5,12 @@
  * Exit codes (R-49, R-51): 0 after a complete drain; 1 for a bad command line, a failed start, or requests left over.
  */
 
-import { startServer, type Ports, type RunningServer } from '../api/server.js'
+import { findOnnxRuntime } from '../api/onnxruntime.js'
+import type { Ports, RunningServer } from '../api/server.js'
 import { createLogger, openSink, type Logger, type Sink } from '../log/index.js'
-import { asServerError, statusName } from '../native/index.js'
-import { usageLine } from './help.js'
+import { asServerError, preloadOnnxRuntime, statusName } from '../native/index.js'
+import { settingsOf, type RepositorySettings } from '../repository/settings.js'
+import { helpText, usageLine } from './help.js'
 import { OptionError, parseArguments, type Parsed } from './parse.js'
 import { Progress, liveTerminal } from './progress.js'
 import { reportStart } from './report.js'
@@ -28,6 +30,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     return exit(1)
   }
   for (const warning of resolved.warnings) process.stderr.write(`${warning}\n`)
+  loadAhead(resolved.settings.repository)
 
   const terminal = resolved.settings.log.file === '' ? liveTerminal() : null
   const progress = terminal === null ? null : new Progress(terminal)
@@ -47,6 +50,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   const signals = new Signals(logger)
   let server: RunningServer
   try {
+    const { startServer } = await import('../api/server.js')
     server = await startServer(resolved.settings, logger, (event) => progress?.observe(event))
   } catch (error) {
     progress?.end()
@@ -74,6 +78,15 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   announce(logger, resolved, ports)
   await signals.first
   return exit(await shutDown(server, logger, resolved.exitTimeoutSecs))
+}
+
+/** Lets ONNX Runtime load on a thread of its own while this one still reads the modules of the server. */
+function loadAhead(settings: RepositorySettings): void {
+  // Nothing is served at first, and perhaps never with this backend: the library would be memory for nothing.
+  if (settings.mode === 'explicit' && settings.loadModels.length === 0) return
+  const library = findOnnxRuntime()
+  // Without a library, models say so; without the native module, creating the core does.
+  if (library !== null) preloadOnnxRuntime(library, settingsOf(settings, 'onnxruntime'))
 }
 
 function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
@@ -131,7 +144,6 @@ async function printAndExit(program: string, { options }: Parsed): Promise<void>
     process.stdout.write(`${program} ${packageVersion()}\n`)
     return exit(0)
   }
-  const { helpText } = await import('./help.js')
   process.stdout.write(helpText(program))
   // The reference ends with 1 here, and scripts that probe for options know it.
   return exit(1)

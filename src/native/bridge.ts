@@ -49,8 +49,10 @@ interface Settlement {
   response?: RawResponse
 }
 
-/** The class that the native module exports. */
+/** What the native module exports. */
 export interface RawModule {
+  preloadOnnxruntime(library: string, settings: { key: string; value: string }[]): void
+  awaitPreload(): void
   NativeCore: new (
     options: object,
     onControl: (call: ControlCall) => void,

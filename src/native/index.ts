@@ -55,6 +55,22 @@ export function loadNative(): RawModule {
   throw new ServerError('UNAVAILABLE', `the native core can not be loaded: ${failures.join('; ')}`)
 }
 
+/**
+ * Starts loading ONNX Runtime on a thread of its own, before there is a core. Saves time and decides nothing: whatever goes
+ * wrong is told to the first model that needs the library, or by `createCore`.
+ */
+export function preloadOnnxRuntime(library: string, settings: { key: string; value: string }[]): void {
+  let native: RawModule
+  try {
+    native = loadNative()
+  } catch {
+    return
+  }
+  native.preloadOnnxruntime(library, settings)
+  // An exit in the middle of the loading might crash in the library, and the crash would replace the exit code.
+  process.once('exit', () => native.awaitPreload())
+}
+
 /** Creates a core. The callbacks run on the JavaScript thread, never inside a call into the core. */
 export function createCore(
   options: CoreOptions,

@@ -18,7 +18,7 @@ mod options;
 mod outputs;
 
 use backend::{Backend, OpenSpec, Opened};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tensor::Result;
 
 /// Backend `onnxruntime`.
@@ -42,6 +42,15 @@ impl Backend for OnnxBackend {
     fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
         Ok(Box::new(open::open(self.library.as_deref(), spec)?))
     }
+}
+
+/// Loads the library and makes its environment, some 20 ms that the first model need not wait for then. `settings` are those
+/// of every later `OpenSpec`; the thread pool is made from them.
+///
+/// # Errors
+/// As the first model would see them; trying again is harmless.
+pub fn preload(library: &Path, settings: &[(String, String)]) -> Result<()> {
+    ffi::Runtime::get(library, options::pool_threads(settings)?).map(|_| ())
 }
 
 /// The bare runtime, for measuring what this crate adds to it. Not part of the interface.

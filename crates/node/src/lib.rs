@@ -13,4 +13,5 @@ mod core;
 mod infer;
 mod logging;
 mod objects;
+mod preload;
 mod settle;
