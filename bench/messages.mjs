@@ -1,47 +1,120 @@
-/** The request both transports send to the model `simple`, and the check of what comes back. */
+/**
+ * Requests as bytes, for both transports and both forms of HTTP, and the check of what comes back.
+ *
+ * Bodies are made once and sent many times. The check belongs to a separate pass: nothing is compared while the clock runs.
+ */
 
-const A = Int32Array.from({ length: 16 }, (_, i) => i)
-const B = Int32Array.from({ length: 16 }, () => 1)
-const bytes = (typed) => Buffer.from(typed.buffer)
+const SIZES = { INT32: 4, FP32: 4, INT64: 8 }
 
-/** JSON head and two binary inputs, as tritonclient sends them. */
-export function httpRequest() {
-  const input = (name) => ({ name, shape: [1, 16], datatype: 'INT32', parameters: { binary_data_size: 64 } })
-  const output = (name) => ({ name, parameters: { binary_data: true } })
-  const head = Buffer.from(
-    JSON.stringify({ inputs: [input('INPUT0'), input('INPUT1')], outputs: [output('OUTPUT0'), output('OUTPUT1')] }),
-  )
-  return { body: Buffer.concat([head, bytes(A), bytes(B)]), headerLength: head.length }
+/** A tensor of the bench: index modulo 7, so that every element is exact in every type and in JSON. */
+export function tensor(name, datatype, shape, at = (i) => i % 7) {
+  const count = shape.reduce((a, b) => a * b, 1)
+  const data = Buffer.alloc(count * SIZES[datatype])
+  for (let i = 0; i < count; i += 1) {
+    if (datatype === 'FP32') data.writeFloatLE(at(i), i * 4)
+    else if (datatype === 'INT32') data.writeInt32LE(at(i), i * 4)
+    else data.writeBigInt64LE(BigInt(at(i)), i * 8)
+  }
+  return { name, datatype, shape, data }
 }
 
-const field = (number, content) => Buffer.concat([Buffer.from([(number << 3) | 2, content.length]), content])
+/** One string of the given length. */
+export function text(name, length) {
+  const data = Buffer.alloc(length + 4, 'a')
+  data.writeUInt32LE(length)
+  return { name, datatype: 'BYTES', shape: [1], data }
+}
 
-/** A ModelInferRequest with raw contents. Every field is shorter than 128 bytes, so lengths are one byte. */
-export function grpcRequest() {
-  const input = (name) =>
-    Buffer.concat([field(1, Buffer.from(name)), field(2, Buffer.from('INT32')), field(3, Buffer.from([1, 16]))])
-  const output = (name) => field(1, Buffer.from(name))
+function numbers({ datatype, data }) {
+  if (datatype === 'FP32') return Array.from(new Float32Array(new Uint8Array(data).buffer))
+  if (datatype === 'INT32') return Array.from(new Int32Array(new Uint8Array(data).buffer))
+  if (datatype === 'BYTES') return [data.subarray(4).toString()]
+  return Array.from(new BigInt64Array(new Uint8Array(data).buffer), Number)
+}
+
+/** @param form `binary`, `json`, or `shm` with a region per tensor in `regions` */
+export function httpBody({ inputs, outputs }, form, regions = {}) {
+  const region = (name) => ({
+    shared_memory_region: regions[name].name,
+    shared_memory_byte_size: regions[name].bytes,
+  })
+  const input = (t) => {
+    const head = { name: t.name, shape: t.shape, datatype: t.datatype }
+    if (form === 'json') return { ...head, data: numbers(t) }
+    return { ...head, parameters: form === 'shm' ? region(t.name) : { binary_data_size: t.data.length } }
+  }
+  const output = (name) => {
+    if (form === 'json') return { name, parameters: { binary_data: false } }
+    return { name, parameters: form === 'shm' ? region(name) : { binary_data: true } }
+  }
+  const head = Buffer.from(JSON.stringify({ inputs: inputs.map(input), outputs: outputs.map(output) }))
+  if (form !== 'binary') return { body: head, headers: { 'Content-Type': 'application/json' } }
+  return {
+    body: Buffer.concat([head, ...inputs.map((t) => t.data)]),
+    headers: { 'Content-Type': 'application/octet-stream', 'Inference-Header-Content-Length': head.length },
+  }
+}
+
+function varint(n) {
+  const out = []
+  for (let rest = n; ; rest = Math.floor(rest / 128)) {
+    if (rest < 128) return Buffer.from([...out, rest])
+    out.push((rest % 128) | 0x80)
+  }
+}
+
+const field = (number, content) => Buffer.concat([Buffer.from([(number << 3) | 2]), varint(content.length), content])
+
+/** A ModelInferRequest with raw contents. */
+export function grpcBody({ model, inputs, outputs }) {
+  const input = (t) =>
+    field(5, Buffer.concat([field(1, Buffer.from(t.name)), field(2, Buffer.from(t.datatype)), field(3, Buffer.concat(t.shape.map(varint)))]))
   return Buffer.concat([
-    field(1, Buffer.from('simple')),
-    field(5, input('INPUT0')),
-    field(5, input('INPUT1')),
-    field(6, output('OUTPUT0')),
-    field(6, output('OUTPUT1')),
-    field(7, bytes(A)),
-    field(7, bytes(B)),
+    field(1, Buffer.from(model)),
+    ...inputs.map(input),
+    ...outputs.map((name) => field(6, field(1, Buffer.from(name)))),
+    ...inputs.map((t) => field(7, t.data)),
   ])
 }
 
-const expected = Buffer.concat([bytes(A.map((a, i) => a + B[i])), bytes(A.map((a, i) => a - B[i]))])
-
-/** Throws unless the body ends with sum and difference. */
-export function httpSum(answer) {
-  if (!answer.subarray(-128).equals(expected)) throw new Error(`the HTTP answer is wrong: ${answer.toString('latin1')}`)
+/** The raw outputs at the end of an answer, in order; `sizes` are their lengths. */
+function tail(answer, sizes, isGrpc) {
+  let at = answer.length
+  const out = []
+  for (const size of sizes.toReversed()) {
+    at -= size
+    if (at < 0) throw new Error(`an answer of ${answer.length} bytes is too short for its outputs`)
+    out.unshift(answer.subarray(at, at + size))
+    // Each raw content of a protobuf message stands behind its tag and its length.
+    if (isGrpc) at -= 1 + varint(size).length
+  }
+  return out
 }
 
-/** Throws unless the message ends with sum and difference, each behind its tag and length. */
-export function grpcSum(answer) {
-  const tail = answer.subarray(-132)
-  const tensors = Buffer.concat([tail.subarray(2, 66), tail.subarray(68, 132)])
-  if (!tensors.equals(expected)) throw new Error(`the gRPC answer is wrong: ${answer.toString('hex')}`)
+/**
+ * Throws unless an answer holds the expected outputs.
+ *
+ * @param expected one Buffer per output; with `tolerance`, FP32 that may differ by that much
+ */
+export function checkAnswer(answer, expected, { transport, form, tolerance = 0 }) {
+  const wrong = (why) => new Error(`the ${transport} answer is wrong: ${why}: ${answer.subarray(0, 200).toString('latin1')}`)
+  let found
+  if (form === 'json') {
+    const { outputs } = JSON.parse(answer.toString())
+    found = outputs.map(({ datatype, data }) => {
+      const typed = { FP32: Float32Array, INT32: Int32Array }[datatype]
+      return Buffer.from(typed.from(data).buffer)
+    })
+  } else {
+    found = tail(answer, expected.map((e) => e.length), transport === 'gRPC')
+  }
+  expected.forEach((want, i) => {
+    if (tolerance === 0) {
+      if (!found[i]?.equals(want)) throw wrong(`output ${i} differs`)
+      return
+    }
+    const [a, b] = [found[i], want].map((bytes) => new Float32Array(new Uint8Array(bytes).buffer))
+    const far = a.findIndex((x, k) => !(Math.abs(x - b[k]) <= tolerance))
+    if (far >= 0) throw wrong(`output ${i} has ${a[far]} at ${far}, not ${b[far]}`)
+  })
 }

@@ -1,199 +1,190 @@
 #!/usr/bin/env node
 /**
- * `npm run bench [-- --quick] [--filter=TEXT] [--out=DIR] [--repetitions=N] [--seconds=S]`
+ * `npm run bench [-- --quick]`: Nereid beside floors built from the same libraries and beside other servers, in one run, interleaved.
  *
- * Serves the example model `simple` and measures it beside floors built from the same libraries, in one run, interleaved:
- * every repetition visits every cell once, so that whatever else the machine does falls on all of them. Prints rates, latencies
- * and the server's CPU per request, as medians over the repetitions, and each of them divided by its floor.
+ * Sets up what is missing, starts every server itself on loopback, checks answers before it measures, and writes figures with
+ * their conditions as JSON, Markdown and one page of HTML. `--help` lists the options.
  */
-
-import { execFileSync, spawn } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { createHash } from 'node:crypto'
-import { createServer } from 'node:net'
-import { cpus, loadavg, tmpdir } from 'node:os'
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { cpus, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
-import { grpcRequest, grpcSum, httpRequest, httpSum } from './messages.mjs'
-import { markdown } from './report.mjs'
+import { ROOT, orExplain, setup } from '../scripts/setup.mjs'
+import { Runner, summary } from './lib/cells.mjs'
+import { Generator } from './lib/load.mjs'
+import { Conditions } from './lib/machine.mjs'
+import { UsageError, help, parseOptions } from './lib/options.mjs'
+import { end, endAll, killAll, memoryMiB } from './lib/process.mjs'
+import { removeRegions } from './lib/regions.mjs'
+import { generateModels } from './models/generate.mjs'
+import { page } from './report/page.mjs'
+import { markdown } from './report/markdown.mjs'
+import { judge } from './report/targets.mjs'
+import { Floors } from './subjects/floors.mjs'
+import { startNereid } from './subjects/nereid.mjs'
+import { startPeers } from './subjects/python.mjs'
+import { startGivenTriton, startPytriton } from './subjects/triton.mjs'
+import { isolation, memory, startUp } from './suites/isolation.mjs'
+import { batching, compute } from './suites/models.mjs'
+import { curves, front, sizes } from './suites/network.mjs'
 
-const root = fileURLToPath(new URL('..', import.meta.url))
-const options = Object.fromEntries(
-  process.argv.slice(2).map((word) => {
-    const [name, value] = word.replace(/^--/, '').split('=')
-    return [name, value ?? 'true']
-  }),
-)
-const known = ['quick', 'filter', 'out', 'repetitions', 'seconds']
-const unknown = Object.keys(options).filter((name) => !known.includes(name))
-if (unknown.length > 0) {
-  console.error(`unknown option --${unknown[0]}; there are ${known.map((k) => `--${k}`).join(', ')}`)
-  process.exit(2)
-}
-const quick = options.quick === 'true'
-const repetitions = Number(options.repetitions ?? (quick ? 3 : 5))
-const seconds = Number(options.seconds ?? (quick ? 1.2 : 3))
-const binary = join(root, 'target/release/nereid-bench')
-const work = mkdtempSync(join(tmpdir(), 'nereid-bench-'))
-const children = []
+const began = performance.now()
+const say = (text) => console.log(`[${((performance.now() - began) / 1000).toFixed(0).padStart(4)} s] ${text}`)
 
-function stop() {
-  for (const child of children) if (child.exitCode === null) child.kill('SIGTERM')
-  rmSync(work, { recursive: true, force: true })
-}
-process.on('exit', stop)
-for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(130))
-
-async function freePort() {
-  const server = createServer()
-  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address()
-  await new Promise((resolve) => server.close(resolve))
-  return port
-}
-
-/** Starts a process and resolves when its output matches. */
-function start(command, args, ready, name) {
-  const child = spawn(command, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] })
-  children.push(child)
-  let text = ''
-  return new Promise((resolve, reject) => {
-    const seen = (chunk) => {
-      text += chunk
-      const match = ready.exec(text)
-      if (match) resolve({ child, match })
+/** Servers to compare with, and the ones that cannot be compared with, each with its reason. */
+async function startOthers(options, work, models) {
+  const found = { tritons: [], peers: [], absent: [] }
+  const attempt = async (name, begin) => {
+    try {
+      found.tritons.push(...(await begin()))
+    } catch (error) {
+      found.absent.push({ name, reason: error.message })
     }
-    child.stdout.on('data', seen)
-    child.stderr.on('data', seen)
-    child.on('exit', (code) => reject(new Error(`${name} ended with ${code} before it was ready:\n${text}`)))
-  })
-}
-
-/** CPU seconds a process and its threads used so far. The kernel counts in hundredths of a second. */
-function cpuSeconds(pid) {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-  return (Number(fields[11]) + Number(fields[12])) / 100
-}
-
-function residentMiB(pid, key) {
-  const line = readFileSync(`/proc/${pid}/status`, 'utf8').split('\n').find((l) => l.startsWith(key))
-  return Math.round(Number(line?.replace(/\D/g, '')) / 1024)
-}
-
-/** Runs the load generator without blocking us, so that children's output is read. */
-function load(args) {
-  return new Promise((resolve, reject) => {
-    const child = spawn(binary, ['load', ...Object.entries(args).map(([k, v]) => `--${k}=${v}`)], { stdio: ['ignore', 'pipe', 'inherit'] })
-    let text = ''
-    child.stdout.on('data', (c) => (text += c))
-    child.on('exit', (code) => (code === 0 ? resolve(text.trim()) : reject(new Error(`the load generator ended with ${code}`))))
-  })
-}
-
-const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)]
-
-async function main() {
-  console.log('building the load generator …')
-  execFileSync('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: root, stdio: 'inherit' })
-  const [http, grpc, metrics] = [await freePort(), await freePort(), await freePort()]
-  const began = performance.now()
-  const nereid = await start(
-    process.execPath,
-    ['dist/cli/main.js', '--model-repository=examples/models', '--http-address=127.0.0.1', '--grpc-address=127.0.0.1',
-      `--http-port=${http}`, `--grpc-port=${grpc}`, `--metrics-port=${metrics}`],
-    /Started HTTPService at/,
-    'nereid',
-  )
-  const startMs = Math.round(performance.now() - began)
-
-  const files = {}
-  const write = (name, bytes) => {
-    files[name] = join(work, name)
-    writeFileSync(files[name], bytes)
   }
-  const request = httpRequest()
-  write('http', request.body)
-  write('grpc', grpcRequest())
-  const httpArgs = { protocol: 'http', path: '/v2/models/simple/infer', headers: `Inference-Header-Content-Length:${request.headerLength}`, body: files.http }
-  const grpcArgs = { protocol: 'grpc', path: '/inference.GRPCInferenceService/ModelInfer', body: files.grpc }
-
-  // A separate pass checks what is answered; the floors then send the same bytes.
-  const httpAnswer = Buffer.from(await load({ ...httpArgs, address: `127.0.0.1:${http}`, once: 1 }), 'hex')
-  const grpcAnswer = Buffer.from(await load({ ...grpcArgs, address: `127.0.0.1:${grpc}`, once: 1 }), 'hex')
-  httpSum(httpAnswer)
-  grpcSum(grpcAnswer)
-  write('http-answer', httpAnswer)
-  write('grpc-answer', grpcAnswer)
-  const floor = async (kind, answer) => {
-    const { child, match } = await start(binary, [kind, `--answer=${files[answer]}`], /ready (\d+)/, kind)
-    return { pid: child.pid, port: Number(match[1]) }
+  if (options.triton === null) {
+    found.absent.push({ name: 'Triton with an ONNX Runtime backend', reason: 'not given: --triton=PATH --triton-backends=DIR' })
+  } else {
+    await attempt('Triton with an ONNX Runtime backend', () => startGivenTriton(options))
   }
-  const subjects = [
-    { name: 'nereid', transport: 'HTTP', pid: nereid.child.pid, port: http, args: { ...httpArgs, expect: files['http-answer'] } },
-    { name: 'hyper echo', transport: 'HTTP', ...(await floor('floor-http', 'http-answer')), args: httpArgs },
-    { name: 'epoll echo', transport: 'HTTP', ...(await floor('floor-epoll', 'http-answer')), args: httpArgs },
-    { name: 'nereid', transport: 'gRPC', pid: nereid.child.pid, port: grpc, args: { ...grpcArgs, expect: files['grpc-answer'] } },
-    { name: 'h2 echo', transport: 'gRPC', ...(await floor('floor-h2', 'grpc-answer')), args: grpcArgs },
-  ]
-  const shapes = [
-    { c: 1, connections: 1, streams: { HTTP: 1, gRPC: 1 } },
-    { c: 8, connections: 8, streams: { HTTP: 1, gRPC: 1 } },
-    { c: 32, connections: { HTTP: 32, gRPC: 4 }, streams: { HTTP: 1, gRPC: 8 } },
-  ]
-  const cells = subjects.flatMap((s) =>
-    shapes.map((shape) => ({ ...s, c: shape.c, connections: shape.connections[s.transport] ?? shape.connections, streams: shape.streams[s.transport], runs: [] })),
-  ).filter((cell) => `${cell.transport} ${cell.name} c=${cell.c}`.includes(options.filter ?? ''))
-
-  const run = async (cell, duration) => {
-    const before = cpuSeconds(cell.pid)
-    const result = JSON.parse(await load({ ...cell.args, address: `127.0.0.1:${cell.port}`, connections: cell.connections, streams: cell.streams, warmup: 0, duration }))
-    const cpuUs = ((cpuSeconds(cell.pid) - before) * 1e6) / Math.max(1, result.requests)
-    if (result.errors > 0) console.error(`${cell.transport} ${cell.name} c=${cell.c}: ${result.errors} errors, first: ${result.first_error}`)
-    return { ...result, cpuUs }
-  }
-  const idleMiB = residentMiB(nereid.child.pid, 'VmRSS')
-  console.log(`measuring ${cells.length} cells × ${repetitions} repetitions × ${seconds} s …`)
-  for (const cell of cells) await run(cell, 0.3)
-  const ort = []
-  const library = join(root, `node_modules/onnxruntime-node/bin/napi-v6/${process.platform}/${process.arch}/libonnxruntime.so.1`)
-  for (let r = 0; r < repetitions; r++) {
-    for (const cell of cells) cell.runs.push(await run(cell, seconds))
-    ort.push(JSON.parse(execFileSync(binary, ['ort-loop', '--model=examples/models/simple', `--library=${library}`, `--duration=${seconds / 2}`], { cwd: root, encoding: 'utf8' })))
-  }
-
-  const rows = cells.map((cell) => {
-    const pick = (key) => median(cell.runs.map((x) => x[key]))
-    const cpu = cell.runs.map((x) => x.cpuUs)
-    return {
-      transport: cell.transport, name: cell.name, c: cell.c,
-      rate: pick('rate'), p50: pick('p50_us'), p90: pick('p90_us'), p99: pick('p99_us'), p999: pick('p999_us'),
-      cpuUs: median(cpu), cpuUsMin: Math.min(...cpu), cpuUsMax: Math.max(...cpu),
-      errors: cell.runs.reduce((n, x) => n + x.errors, 0),
+  if (!options.peers) {
+    for (const name of ['Triton of nvidia-pytriton', 'MLServer', 'LitServe', 'FastAPI + onnxruntime', 'mosec']) {
+      found.absent.push({ name, reason: options.quick ? 'left out of a quick run: --peers measures it' : 'left out by --peers=false' })
     }
+    return found
+  }
+  say('starting other servers …')
+  await attempt('Triton of nvidia-pytriton', () => startPytriton(ROOT, work, say))
+  if (models) {
+    const { running, absent } = await startPeers(ROOT, work, say)
+    found.peers.push(...running)
+    found.absent.push(...absent)
+  }
+  for (const { name, reason } of found.absent) say(`not compared: ${name}: ${reason}`)
+  return found
+}
+
+const SUITE_MODELS = {
+  front: ['simple'],
+  sizes: ['identity', 'identity_bytes', 'identity_onnx'],
+  batching: ['mlp', 'mlp_plain'],
+  compute: ['minilm'],
+  curves: ['simple'],
+}
+const FULL_MODELS = { batching: ['minilm', 'minilm_plain'], compute: ['resnet50', 'bert_base'] }
+
+async function main(options) {
+  const work = mkdtempSync(join(tmpdir(), 'nereid-bench-'))
+  process.on('exit', () => {
+    killAll()
+    removeRegions()
+    rmSync(work, { recursive: true, force: true })
   })
+  for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(130))
+
+  say(`building the load generator${process.env.CI ? '' : ' (a minute the first time)'} …`)
+  execFileSync('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT, stdio: 'inherit' })
+  generateModels({ large: !options.quick, say })
+
+  const binary = join(ROOT, 'target/release/nereid-bench')
+  const library = join(ROOT, `node_modules/onnxruntime-node/bin/napi-v6/${process.platform}/${process.arch}/libonnxruntime.so.1`)
+  const conditions = new Conditions(ROOT, library)
+  const generator = new Generator(binary, join(work, 'bodies'))
+  const runner = new Runner(generator, { filter: options.filter, say })
+  const has = (suite) => options.suites.includes(suite)
+  const models = [...new Set(options.suites.flatMap((s) => [...(SUITE_MODELS[s] ?? []), ...(options.quick ? [] : (FULL_MODELS[s] ?? []))]))]
+  const nereid = await startNereid(ROOT, { models: models.length === 0 ? ['simple'] : models, flags: ['--allow-client-shm=true'] })
+  const others = await startOthers(options, work, has('front'))
+  const resting = new Map([nereid, ...others.tritons, ...others.peers].map((s) => [s.name, memoryMiB(s.pids(), 'VmRSS')]))
+
+  const ctx = {
+    root: ROOT,
+    ...options,
+    filtered: options.filter !== '',
+    say,
+    nereid,
+    ...others,
+    // Closest to a model that costs nothing: a real one on the same backend, else answers from the cache.
+    tritonReference: others.tritons.find((t) => t.name === 'Triton') ?? others.tritons.find((t) => t.name === 'Triton (response cache)') ?? null,
+    floors: new Floors(binary, generator),
+    runner,
+    generator,
+    binary,
+    library,
+    cpus: cpus().length,
+  }
+  const cells = []
+  const frontCells = has('front') ? await front(ctx) : []
+  cells.push(...frontCells)
+  const peaks = new Map()
+  const notePeaks = (subjects) => subjects.forEach((s) => peaks.set(s.name, memoryMiB(s.pids(), 'VmHWM')))
+  // Their event loops and watchdogs must not run beside what follows.
+  notePeaks(others.peers)
+  await Promise.all(others.peers.map((p) => end(p.child)))
+  if (has('sizes')) cells.push(...(await sizes(ctx)))
+  if (has('curves')) cells.push(...(await curves(ctx, frontCells)))
+  notePeaks(others.tritons)
+  await Promise.all([...new Set(others.tritons.map((t) => t.child))].map((child) => end(child)))
+  if (has('batching')) cells.push(...(await batching(ctx)))
+  if (has('compute')) cells.push(...(await compute(ctx)))
+  notePeaks([nereid])
+  await end(nereid.child)
+  const isolated = has('isolation') && !ctx.filtered ? await isolation(ctx) : null
+  const remembered = has('memory') && !ctx.filtered ? await memory(ctx) : null
+  const started = ctx.filtered ? null : await startUp(ctx)
+
   const result = {
-    date: new Date().toISOString(), quick, repetitions, seconds,
-    node: process.version, cpus: cpus().length, cpu: cpus()[0]?.model ?? 'unknown', loadAverage: loadavg(),
-    libonnxruntime: createHash('sha256').update(readFileSync(library)).digest('hex').slice(0, 16),
-    startMs, idleMiB, peakMiB: residentMiB(nereid.child.pid, 'VmHWM'),
-    ortLoop: { p50Us: median(ort.map((o) => o.p50_us)), rate: median(ort.map((o) => o.rate)) },
-    rows,
+    schema: 2,
+    date: new Date().toISOString(),
+    quick: options.quick,
+    repetitions: options.repetitions,
+    seconds: options.seconds,
+    filter: options.filter,
+    suites: options.suites,
+    minutes: (performance.now() - began) / 60_000,
+    conditions: conditions.now(),
+    tritonReference: ctx.tritonReference?.name ?? null,
+    subjects: [nereid, ...others.tritons, ...others.peers].map((s) => ({
+      name: s.name,
+      kind: s.kind,
+      version: s.version ?? null,
+      restingMiB: resting.get(s.name),
+      peakMiB: peaks.get(s.name) ?? null,
+    })),
+    absent: others.absent,
+    failed: runner.failed,
+    cells: cells.map(summary),
+    isolation: isolated,
+    memory: remembered,
+    startUp: started,
   }
+  result.targets = judge(result)
   const text = markdown(result)
-  console.log(text)
-  const out = options.out ?? join(root, 'bench/results')
+  console.log(`\n${text}`)
+  const out = options.out ?? join(ROOT, 'bench/results')
   mkdirSync(out, { recursive: true })
-  const name = quick ? 'quick' : 'full'
-  writeFileSync(join(out, `${name}.json`), JSON.stringify(result, null, 1) + '\n')
+  // A partial run must not look like a whole one.
+  const isPartial = ctx.filtered || options.suites.length < 7
+  const name = `${options.quick ? 'quick' : 'full'}${isPartial ? '-partial' : ''}`
+  writeFileSync(join(out, `${name}.json`), `${JSON.stringify(result, null, 1)}\n`)
   writeFileSync(join(out, `${name}.md`), text)
-  console.log(`written to ${out}/${name}.json and ${name}.md`)
-  if (rows.some((row) => row.errors > 0)) process.exitCode = 1
+  writeFileSync(join(out, `${name}.html`), page(result))
+  say(`written to ${join(out, name)}.{json,md,html}`)
+  if (result.failed.length > 0 || result.cells.some((c) => c.errors > 0)) process.exitCode = 1
 }
 
-main()
-  .catch((error) => {
-    console.error(error.message)
-    process.exitCode = 1
-  })
-  .finally(stop)
+try {
+  const options = parseOptions(process.argv.slice(2))
+  if (options.help) {
+    console.log(help())
+  } else {
+    await orExplain(setup)
+    if (options.micro) await (await import('./micro/run.mjs')).micro(options)
+    else if (options.guard) process.exitCode = await (await import('./guard.mjs')).guard(options)
+    else await main(options)
+  }
+} catch (error) {
+  console.error(error instanceof UsageError ? error.message : error)
+  process.exitCode = error instanceof UsageError ? 2 : 1
+} finally {
+  await endAll()
+}

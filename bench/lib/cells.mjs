@@ -1,0 +1,113 @@
+/**
+ * Cells: one subject under one load. A suite lists them; here they are prepared, checked, and measured in turn: every repetition
+ * visits every cell of its suite once, so that whatever else the machine does falls on all of them.
+ */
+import { spread } from './stats.mjs'
+
+/** How a number of concurrent requests is spread: connections × streams. HTTP/1.1 has one request per connection. */
+function shape(transport, c) {
+  if (transport === 'HTTP' || c <= 8) return { connections: c, streams: 1 }
+  return { connections: Math.ceil(c / 8), streams: 8 }
+}
+
+export function cell(suite, subject, workload, transport, { form = 'binary', c, rate = null, ...more }) {
+  const ours = subject.models === undefined ? workload : { ...workload, model: subject.models[workload.model] ?? workload.model }
+  const load = rate === null ? `c=${c}` : `${Math.round(rate)}/s`
+  const name = [suite, workload.name, transport, ...(form === 'binary' ? [] : [form]), subject.name, load].join(' · ')
+  return { suite, name, subject, workload: ours, transport, form, c, rate, ...shape(transport, c), runs: [], ...more }
+}
+
+export class Runner {
+  #generator
+  #say
+  #filter
+  #checked = new Map()
+  /** Cells that could not be measured, with the reason. */
+  failed = []
+
+  constructor(generator, { filter, say }) {
+    this.#generator = generator
+    this.#filter = filter
+    this.#say = say
+  }
+
+  wanted(cells) {
+    return cells.filter((c) => c.name.includes(this.#filter))
+  }
+
+  /** Makes the request of a cell and checks answers, once per subject and workload. Resolves with the answer. */
+  async prepare(cell) {
+    const key = [cell.subject.name, cell.workload.name, cell.workload.model, cell.transport, cell.form].join('\0')
+    if (!this.#checked.has(key)) {
+      cell.target = this.#generator.target(cell.subject, cell.workload, cell.transport, cell.form, cell.regions)
+      this.#checked.set(key, { target: cell.target, answer: await this.#generator.check(cell) })
+    }
+    const { target, answer } = this.#checked.get(key)
+    cell.target = target
+    return answer
+  }
+
+  /** Measures the cells that pass the filter; the others are dropped. Returns the measured ones. */
+  async measure(title, cells, { repetitions, seconds }) {
+    const ready = []
+    for (const cell of this.wanted(cells)) {
+      try {
+        if (cell.run === undefined) {
+          await this.prepare(cell)
+          await this.#generator.run(cell, Math.min(0.3, seconds))
+        }
+        ready.push(cell)
+      } catch (error) {
+        this.failed.push({ name: cell.name, reason: error.message })
+        this.#say(`cannot measure ${cell.name}: ${error.message}`)
+      }
+    }
+    if (ready.length === 0) return ready
+    const length = (cell) => cell.seconds ?? seconds
+    const total = ready.reduce((sum, cell) => sum + length(cell), 0) * repetitions
+    this.#say(`${title}: ${ready.length} cells × ${repetitions} repetitions, ${Math.ceil(total)} s …`)
+    for (let repetition = 0; repetition < repetitions; repetition += 1) {
+      // Each repetition starts elsewhere: nobody is always measured after the same neighbour.
+      const from = Math.floor((repetition * ready.length) / repetitions)
+      for (const cell of [...ready.slice(from), ...ready.slice(0, from)]) {
+        const run = cell.run === undefined ? this.#generator.run(cell, length(cell), { seed: repetition + 1 }) : cell.run(length(cell))
+        try {
+          cell.runs.push(await run)
+        } catch (error) {
+          this.failed.push({ name: cell.name, reason: error.message })
+          this.#say(`${cell.name}: ${error.message}`)
+        }
+      }
+    }
+    for (const cell of ready) {
+      const errors = cell.runs.reduce((n, r) => n + r.errors, 0)
+      if (errors > 0) this.#say(`${cell.name}: ${errors} errors, first: ${cell.runs.find((r) => r.errors > 0).firstError}`)
+    }
+    return ready
+  }
+}
+
+const FIGURES = ['rate', 'p50', 'p90', 'p99', 'p999', 'cpuUs', 'cpuMainUs']
+
+/** What is kept of a cell: figures over the repetitions, and every repetition's own. */
+export function summary(cell) {
+  const { suite, name, transport, form, c, rate, connections, streams, runs } = cell
+  return {
+    suite,
+    name,
+    subject: cell.subject.name,
+    kind: cell.subject.kind,
+    workload: cell.workload.name,
+    bytes: cell.workload.bytes ?? null,
+    transport,
+    form,
+    c,
+    targetRate: rate,
+    connections,
+    streams,
+    ...Object.fromEntries(FIGURES.map((key) => [key, spread(runs.map((r) => r[key]))])),
+    errors: runs.reduce((n, r) => n + r.errors, 0),
+    unsent: runs.reduce((n, r) => n + r.unsent, 0),
+    runs,
+  }
+}

@@ -1,0 +1,62 @@
+/** Command-line options of the bench. One table: it is the parser and the help. */
+
+const OPTIONS = {
+  quick: 'two minutes: fewer cells, 3 short repetitions',
+  peers: 'also measure the servers in .venv-bench in a quick run; full runs always do (--peers=false leaves them out)',
+  triton: 'PATH of a tritonserver to compare with',
+  'triton-backends': 'DIR of its backends; with onnxruntime in it, the models are the same as ours',
+  'triton-caches': 'DIR of its caches',
+  filter: 'TEXT: only cells whose name contains it',
+  suite: 'NAMES, joined by commas: front, sizes, batching, compute, curves, isolation, memory',
+  out: 'DIR for the results (default bench/results)',
+  repetitions: 'N (default 3 quick, 5 full)',
+  seconds: 'S per cell and repetition',
+  micro: 'run the micro benchmarks instead',
+  guard: 'count instructions per request instead, and compare them with the record',
+  record: 'with --guard: write the record',
+  help: 'print this',
+}
+
+export const SUITES = ['front', 'sizes', 'batching', 'compute', 'curves', 'isolation', 'memory']
+
+export class UsageError extends Error {}
+
+/** `--name=value`, `--name value` where a value is needed, and bare `--name` for true. */
+export function parseOptions(words) {
+  const found = {}
+  const takesValue = (name) => /^[A-Z]/.test(OPTIONS[name] ?? '') || name === 'seconds'
+  for (let i = 0; i < words.length; i += 1) {
+    const match = /^--([\w-]+)(?:=(.*))?$/s.exec(words[i])
+    const name = match?.[1]
+    if (name === undefined || !(name in OPTIONS)) throw new UsageError(`unknown option ${words[i]}\n${help()}`)
+    found[name] = match[2] ?? (takesValue(name) ? words[(i += 1)] : 'true')
+    if (found[name] === undefined) throw new UsageError(`--${name} needs a value`)
+  }
+  const isTrue = (name) => found[name] === 'true'
+  const positive = (name, fallback) => {
+    const number = Number(found[name] ?? fallback)
+    if (!(number > 0)) throw new UsageError(`--${name}=${found[name]}: a positive number is needed`)
+    return number
+  }
+  const quick = isTrue('quick')
+  const suites = (found.suite ?? SUITES.join(',')).split(',')
+  for (const suite of suites) if (!SUITES.includes(suite)) throw new UsageError(`--suite=${suite}: there are ${SUITES.join(', ')}`)
+  return {
+    quick,
+    help: isTrue('help'),
+    micro: isTrue('micro'),
+    guard: isTrue('guard'),
+    record: isTrue('record'),
+    peers: quick ? isTrue('peers') : found.peers !== 'false',
+    triton: found.triton ?? null,
+    tritonBackends: found['triton-backends'] ?? null,
+    tritonCaches: found['triton-caches'] ?? null,
+    filter: found.filter ?? '',
+    suites,
+    out: found.out ?? null,
+    repetitions: positive('repetitions', quick ? 3 : 5),
+    seconds: positive('seconds', quick ? 0.8 : 1.5),
+  }
+}
+
+export const help = () => `npm run bench [-- OPTIONS]\n${Object.entries(OPTIONS).map(([name, what]) => `  --${name.padEnd(16)} ${what}`).join('\n')}`

@@ -1,0 +1,34 @@
+/**
+ * The peers' Python environments: `.venv-bench/<peer>`, one each, because their pins contradict one another. Made when first
+ * needed; what cannot be installed is a reason in the results, not an error of the bench.
+ */
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { ask, capture } from '../../scripts/lib/run.mjs'
+
+export async function peerEnvironment(root, peer, packages, say) {
+  const base = join(root, '.venv-bench')
+  mkdirSync(base, { recursive: true })
+  writeFileSync(join(base, '.gitignore'), '*\n')
+  const directory = join(base, peer)
+  const python = join(directory, 'bin', 'python')
+  const stamp = join(directory, `installed-${Buffer.from(packages.join(' ')).toString('base64url')}`)
+  if (existsSync(stamp)) return environment(directory, python)
+  say(`installing ${packages.join(', ')} into .venv-bench/${peer} …`)
+  if (!existsSync(python)) {
+    const made = await capture('python3', ['-m', 'venv', directory], { quiet: true })
+    if (made.code !== 0) throw new Error(`python3 -m venv failed: ${lastLine(made.text)}`)
+  }
+  const pip = await capture(python, ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', ...packages], { quiet: true })
+  if (pip.code !== 0) throw new Error(`pip could not install ${packages.join(', ')}: ${lastLine(pip.text)}`)
+  writeFileSync(stamp, '')
+  return environment(directory, python)
+}
+
+function environment(directory, python) {
+  const site = ask(python, ['-c', 'import sysconfig; print(sysconfig.get_path("purelib"))'])
+  const version = (name) => ask(python, ['-c', `import importlib.metadata as m; print(m.version("${name}"))`])
+  return { directory, python, bin: join(directory, 'bin'), site, version }
+}
+
+const lastLine = (text) => text.trim().split('\n').at(-1) ?? ''

@@ -1,0 +1,60 @@
+/** The results as Markdown: the targets first, then every figure. */
+import { pairedRatio } from '../lib/stats.mjs'
+import { conditionsText, figure, short, whole, withRange } from './format.mjs'
+
+const MARK = { met: 'met', missed: '**missed**', 'not measured': 'not measured' }
+const FLOOR = { HTTP: 'hyper echo', gRPC: 'h2 echo' }
+
+export function targetTable(targets) {
+  return [
+    '| target | limit | found | |',
+    '|---|---|---|---|',
+    ...targets.map((t) => `| ${t.what} | ${t.target} | ${figure(t)} | ${MARK[t.verdict]}${t.note ? `: ${t.note}` : ''} |`),
+  ]
+}
+
+const TITLES = {
+  front: 'Small requests: `simple`',
+  sizes: 'Sizes and forms',
+  batching: 'Batching',
+  compute: 'Models that compute',
+  curves: 'Latency over rate, open loop',
+}
+
+function cellTable(result, suite) {
+  const cells = result.cells.filter((c) => c.suite === suite)
+  if (cells.length === 0) return []
+  const lines = [`### ${TITLES[suite]}`, '', '| | | requests/s | p50 µs | p90 µs | p99 µs | p99.9 µs | server CPU µs/request | ÷ floor | errors |', '|---|---|---|---|---|---|---|---|---|---|']
+  for (const c of cells) {
+    const floor = cells.find((f) => f.subject === FLOOR[c.transport] && f.transport === c.transport && f.workload === c.workload && f.form === c.form && f.c === c.c && f.targetRate === c.targetRate)
+    const ratio = floor && c.kind !== 'floor' ? pairedRatio(c, floor, 'cpuUs') : null
+    const load = c.targetRate === null ? `c=${c.c}` : `${whole(c.targetRate)}/s asked`
+    const what = [c.workload, c.transport, c.form === 'binary' ? '' : c.form, load].filter(Boolean).join(', ')
+    const value = (key) => whole(c[key]?.median)
+    const errors = c.errors + c.unsent === 0 ? '0' : `${c.errors}${c.unsent > 0 ? ` and ${c.unsent} unsent` : ''}`
+    lines.push(`| ${c.subject} | ${what} | ${short(c.rate?.median)} | ${value('p50')} | ${value('p90')} | ${value('p99')} | ${value('p999')} | ${withRange(c.cpuUs)} | ${ratio ? short(ratio.median) : ''} | ${errors} |`)
+  }
+  return [...lines, '']
+}
+
+export function markdown(result) {
+  const lines = [conditionsText(result), '', '### Targets', '', ...targetTable(result.targets), '']
+  for (const suite of Object.keys(TITLES)) lines.push(...cellTable(result, suite))
+  if (result.isolation) {
+    lines.push('### Isolation', '', `| at ${result.isolation.latency[0].rate} requests/s | p99 quiet µs | p99 disturbed µs | ratio | errors |`, '|---|---|---|---|---|')
+    for (const l of result.isolation.latency) lines.push(`| ${l.name} | ${withRange(l.p99Quiet)} | ${withRange(l.p99Disturbed)} | ${withRange(l.p99Ratio)} | ${l.errors} |`)
+    lines.push('')
+  }
+  lines.push('### Memory and start', '', '| | version | resting MiB | peak MiB |', '|---|---|---|---|')
+  for (const s of result.subjects) lines.push(`| ${s.name} | ${s.version ?? ''} | ${whole(s.restingMiB)} | ${whole(s.peakMiB)} |`)
+  if (result.startUp) lines.push(`| Nereid with two small models; ready after ${withRange(result.startUp.readyMs)} ms | | ${withRange(result.startUp.restingMiB)} | |`)
+  if (result.isolation) lines.push(`| Nereid with 200 models (with 1: ${whole(result.isolation.many.restingMiB.one)} MiB) | | ${whole(result.isolation.many.restingMiB.many)} | |`)
+  if (result.memory) {
+    const b = result.memory.bodies
+    lines.push(`| Nereid, ${b.seconds} s of 16 MiB bodies, then ${b.quietSeconds} s of quiet: ${whole(b.afterMiB)} MiB | | ${whole(b.beforeMiB)} | ${whole(b.peakMiB)} |`)
+  }
+  lines.push('')
+  const gone = [...result.absent.map((a) => `${a.name}: ${a.reason}`), ...result.failed.map((f) => `${f.name}: ${f.reason}`)]
+  if (gone.length > 0) lines.push('### Not compared', '', ...gone.map((g) => `- ${g}`), '')
+  return lines.join('\n')
+}

@@ -1,0 +1,118 @@
+/** The project's targets beside what was found: met, missed, or not measured and why. One row per figure. */
+import { pairedRatio } from '../lib/stats.mjs'
+
+const LARGE = 16 << 20
+
+/** @returns rows of `{ what, target, figure, range, verdict, note }`; verdict is `met`, `missed` or `not measured` */
+export function judge(result) {
+  const rows = []
+  const find = (suite, subject, transport, more) =>
+    result.cells.find((c) => c.suite === suite && c.subject === subject && c.transport === transport && more(c))
+  const row = (what, limit, direction, found, { unit = '×', note = '', missing = 'its suite did not run' } = {}) => {
+    const sign = direction === 'most' ? '≤' : '≥'
+    const target = `${sign} ${limit}${unit === '×' ? '' : ` ${unit}`}`
+    if (found === null || found === undefined) return rows.push({ what, target, figure: null, range: null, verdict: 'not measured', note: missing })
+    const isMet = direction === 'most' ? found.median <= limit : found.median >= limit
+    rows.push({ what, target, figure: found.median, range: [found.min, found.max], pairs: found.n, unit, verdict: isMet ? 'met' : 'missed', note })
+  }
+  const single = (value) => (value === null || value === undefined ? null : { median: value, min: value, max: value, n: 1 })
+  const ratio = (a, b, key) => (a && b ? pairedRatio(a, b, key) : null)
+  const at = (c) => (x) => x.c === c && x.workload === 'simple'
+
+  for (const [transport, floor, limit] of [['HTTP', 'hyper echo', 1.7], ['gRPC', 'h2 echo', 1.8]]) {
+    for (const c of [8, 32]) {
+      row(
+        `${transport} \`simple\`, c=${c}: CPU per request ÷ ${floor}`,
+        limit,
+        'most',
+        ratio(find('front', 'Nereid', transport, at(c)), find('front', floor, transport, at(c)), 'cpuUs'),
+      )
+    }
+  }
+
+  const triton = result.tritonReference
+  const stand = triton === 'Triton (response cache)' ? 'Triton answers from its response cache: no ONNX Runtime backend here' : ''
+  const noTriton = { missing: 'no Triton in this run: see “not compared”', note: stand }
+  for (const [transport, limit] of [['HTTP', 0.38], ['gRPC', 0.4]]) {
+    for (const c of [8, 32]) {
+      row(`${transport}, c=${c}: CPU per request ÷ Triton's`, limit, 'most', ratio(find('front', 'Nereid', transport, at(c)), find('front', triton, transport, at(c)), 'cpuUs'), noTriton)
+    }
+  }
+  for (const [transport, limits] of [['HTTP', { 1: 1.5, 8: 2, 32: 1.8 }], ['gRPC', { 1: 1.9, 8: 1.9, 32: 1.9 }]]) {
+    for (const [c, limit] of Object.entries(limits)) {
+      row(`${transport}, c=${c}: throughput ÷ Triton's`, limit, 'least', ratio(find('front', 'Nereid', transport, at(Number(c))), find('front', triton, transport, at(Number(c))), 'rate'), noTriton)
+    }
+  }
+  for (const transport of ['HTTP', 'gRPC']) {
+    const theirs = result.cells.filter((c) => c.suite === 'curves' && c.subject === triton && c.transport === transport).toSorted((a, b) => a.targetRate - b.targetRate)
+    // Shares are sorted like rates; full runs have 10, 20, 40, 60 and 80 %, quick ones 20, 40 and 70 %.
+    const picks = result.quick ? { 20: theirs[0], 40: theirs[1] } : { 20: theirs[1], 40: theirs[2] }
+    for (const [percent, other] of Object.entries(picks)) {
+      const ours = other && find('curves', 'Nereid', transport, (c) => c.targetRate === other.targetRate)
+      for (const [key, limit] of [['p50', 0.65], ['p99', 0.7]]) {
+        row(`${transport}, open loop at ${percent} % of Triton's saturation: ${key} ÷ Triton's`, limit, 'most', ratio(ours, other, key), noTriton)
+      }
+    }
+  }
+
+  for (const [transport, floor, limit] of [['HTTP', 'epoll echo', 1.6], ['gRPC', 'h2 echo', 1.5]]) {
+    const big = (c) => c.bytes === LARGE && c.form === 'binary'
+    row(`16 MiB identity over ${transport}: CPU ÷ ${floor}`, limit, 'most', ratio(find('sizes', 'Nereid', transport, big), find('sizes', floor, transport, big), 'cpuUs'))
+  }
+  const shm = find('sizes', 'Nereid', 'HTTP', (c) => c.form === 'shm')
+  rows.push({
+    what: '16 MiB through shared memory into an ONNX model: bytes we copy',
+    target: '0',
+    figure: null,
+    range: null,
+    verdict: 'not measured',
+    note: shm ? `a matter of tests, not of timing; ${(shm.cpuUs.median / 1000).toFixed(1)} ms of CPU per request, in which the model itself copies 16 MiB` : 'a matter of tests, not of timing',
+  })
+  const json = find('sizes', 'Nereid', 'HTTP', (c) => c.form === 'json')
+  const perFloat = json?.cpuUs && { ...json.cpuUs, ...Object.fromEntries(['median', 'min', 'max'].map((k) => [k, (json.cpuUs[k] * 1000) / (256 << 10)])) }
+  row('JSON, 256 Ki floats in and out: CPU per float, both ways', 40, 'most', perFloat, { unit: 'ns' })
+
+  for (const [model, label] of [['resnet50', 'ResNet-50 size'], ['bert_base', 'BERT base size'], ['minilm', 'MiniLM size']]) {
+    const bare = result.cells.find((c) => c.suite === 'compute' && c.workload === model && c.kind === 'floor')
+    const served = result.cells.filter((c) => c.suite === 'compute' && c.workload === model && c.kind === 'nereid')
+    const best = served.map((c) => ratio(c, bare, 'rate')).filter(Boolean).toSorted((a, b) => b.median - a.median)[0]
+    const missing = result.quick && model !== 'minilm' ? 'only in full runs' : undefined
+    row(`${label}: rate ÷ best bare ONNX Runtime loop`, 0.97, 'least', best, { ...(missing && { missing }), note: bare ? `best loop: ${bare.connections} × ${bare.streams} threads` : '' })
+  }
+
+  for (const model of ['mlp', 'minilm']) {
+    const of = (variant) => result.cells.filter((c) => c.suite === 'batching' && c.workload === model && c.subject === `Nereid, ${variant}`)
+    const ratios = of('learned batching').map((on) => ({ c: on.c, r: ratio(on, of('no batching').find((off) => off.c === on.c), 'rate') })).filter((x) => x.r)
+    const worst = ratios.toSorted((a, b) => a.r.median - b.r.median)[0]
+    row(`batching on ÷ off, ${model}, worst concurrency`, 0.97, 'least', worst?.r, {
+      note: worst ? `c=${worst.c} of ${ratios.map((x) => x.c).join(', ')}` : '',
+      ...(result.quick && model !== 'mlp' && { missing: 'only in full runs' }),
+    })
+    if (model === 'mlp') row('batching on ÷ off, mlp, c=64', 1.3, 'least', ratios.find((x) => x.c === 64)?.r)
+  }
+
+  const second = result.memory?.secondInstance
+  row('second instance of a model: added memory ÷ the model', 0.03, 'most', single(second?.share), {
+    note: second ? `${second.oneMiB.toFixed(0)} → ${second.twoMiB.toFixed(0)} MiB` : '',
+    ...(result.quick && { missing: 'only in full runs' }),
+  })
+  const latency = result.isolation?.latency ?? []
+  for (const start of ['JavaScript thread blocked (asleep)', 'JavaScript thread blocked (computing)', 'another model loads', 'metrics scraped']) {
+    const found = latency.find((l) => l.name.startsWith(start))
+    row(`p99 while ${found?.name ?? start} ÷ quiet`, 1.2, 'most', found?.p99Ratio, {
+      note: [found && `${found.p99Quiet.median.toFixed(0)} → ${found.p99Disturbed.median.toFixed(0)} µs`, found?.note].filter(Boolean).join('; '),
+    })
+  }
+  const many = result.isolation?.many
+  for (const transport of ['HTTP', 'gRPC']) {
+    row(`${transport}: CPU per request with 200 models ÷ with 1`, 1.1, 'most', many?.rows.find((r) => r.name.endsWith(transport))?.cpuRatio)
+  }
+  row('threads added by 199 idle models', 0, 'most', single(many?.idleThreads), { unit: 'threads' })
+  const bodies = result.memory?.bodies
+  row('resident memory after 16 MiB bodies and quiet, minus before', 64, 'most', single(bodies?.growthMiB), {
+    unit: 'MiB',
+    note: bodies ? `${bodies.seconds} s of load, ${bodies.quietSeconds} s of quiet${result.quick ? ' (short form; the target is for 600 s and 60 s)' : ''}` : '',
+  })
+  row('ready with two small models, from process start', 300, 'most', result.startUp?.readyMs, { unit: 'ms' })
+  return rows
+}

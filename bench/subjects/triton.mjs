@@ -1,0 +1,114 @@
+/**
+ * Real Triton servers. `nvidia-pytriton`'s wheel holds one with the Python backend and the response cache, and no other backend;
+ * it starts without a GPU. With `--triton` any other build is measured, and with an ONNX Runtime backend, on the same models.
+ */
+import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { ask } from '../../scripts/lib/run.mjs'
+import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { answers, freePort, processTree, start } from '../lib/process.mjs'
+import { peerEnvironment } from '../lib/venv.mjs'
+import { MODELS } from '../models/generate.mjs'
+
+async function startTriton(name, command, args, env) {
+  const [http, grpc] = [await freePort(), await freePort()]
+  const { child, output } = await start(
+    name,
+    command,
+    [...args, '--http-address=127.0.0.1', '--grpc-address=127.0.0.1', `--http-port=${http}`, `--grpc-port=${grpc}`, '--allow-metrics=false'],
+    { ready: answers(`http://127.0.0.1:${http}/v2/health/ready`), env, timeoutMs: 90_000 },
+  )
+  const { version } = await (await fetch(`http://127.0.0.1:${http}/v2`)).json()
+  // Stubs of the Python backend are processes of their own; the server itself comes first.
+  return { name, kind: 'peer', child, http, grpc, version, pids: () => processTree(child.pid), output }
+}
+
+const MODEL_SIMPLE = `import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            a, b = (pb.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
+            answers.append(pb.InferenceResponse([pb.Tensor("OUTPUT0", a + b), pb.Tensor("OUTPUT1", a - b)]))
+        return answers
+`
+const MODEL_IDENTITY = `import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        tensors = (pb.get_input_tensor_by_name(request, "INPUT0") for request in requests)
+        return [pb.InferenceResponse([pb.Tensor("OUTPUT0", t.as_numpy())]) for t in tensors]
+`
+
+function writeRepository(directory) {
+  const io = [
+    [['INPUT0', 'TYPE_INT32', [16]], ['INPUT1', 'TYPE_INT32', [16]]],
+    [['OUTPUT0', 'TYPE_INT32', [16]], ['OUTPUT1', 'TYPE_INT32', [16]]],
+  ]
+  const one = 'instance_group [ { count: 1 kind: KIND_CPU } ]\n'
+  const write = (name, text, code) => writeModel(directory, name, { config: text, files: { '1/model.py': code } })
+  write('simple', config('python', 8, ...io, one), MODEL_SIMPLE)
+  write('simple_cached', config('python', 8, ...io, `${one}response_cache { enable: true }\n`), MODEL_SIMPLE)
+  write('identity', config('python', 0, [['INPUT0', 'TYPE_FP32', [-1]]], [['OUTPUT0', 'TYPE_FP32', [-1]]], one), MODEL_IDENTITY)
+}
+
+/** The server in the wheel of nvidia-pytriton. */
+export async function startPytriton(root, work, say) {
+  const environment = await peerEnvironment(root, 'pytriton', ['nvidia-pytriton==0.7.0'], say)
+  const server = join(environment.site, 'pytriton', 'tritonserver')
+  const python = ask(environment.python, ['-c', 'import sys; print("%d.%d" % sys.version_info[:2])'])
+  const stub = join(server, 'python_backend_stubs', python, 'triton_python_backend_stub')
+  if (!existsSync(stub)) throw new Error(`nvidia-pytriton has no Python backend stub for Python ${python}`)
+  // The wheel keeps one stub per Python version aside, and the backend wants it beside itself.
+  const backends = join(work, 'backends')
+  rmSync(backends, { recursive: true, force: true })
+  cpSync(join(server, 'backends'), backends, { recursive: true })
+  const copy = join(backends, 'python', 'triton_python_backend_stub')
+  copyFileSync(stub, copy)
+  chmodSync(copy, 0o755)
+  const binary = join(server, 'bin', 'tritonserver')
+  chmodSync(binary, 0o755)
+  const repository = join(work, 'triton-models')
+  mkdirSync(repository, { recursive: true })
+  writeRepository(repository)
+  const libraries = ask(environment.python, ['-c', 'import sysconfig; print(sysconfig.get_config_var("LIBDIR"))'])
+  const subject = await startTriton(
+    'Triton (Python backend)',
+    binary,
+    [`--model-repository=${repository}`, `--backend-directory=${backends}`, `--cache-directory=${join(server, 'caches')}`, '--cache-config=local,size=67108864'],
+    {
+      PATH: `${environment.bin}:${process.env.PATH}`,
+      PYTHONPATH: environment.site,
+      LD_LIBRARY_PATH: [libraries, join(environment.site, 'nvidia_pytriton.libs'), process.env.LD_LIBRARY_PATH ?? ''].join(':'),
+    },
+  )
+  // Answers out of the response cache never reach the Python backend: front end, request handling and cache lookup of the same
+  // process. With no ONNX Runtime backend in the wheel this is the nearest to a model that costs nothing.
+  const cached = { ...subject, name: 'Triton (response cache)', models: { simple: 'simple_cached' } }
+  return [{ ...subject, models: { simple: 'simple', identity: 'identity' } }, cached]
+}
+
+/** A build the user names. */
+export async function startGivenTriton({ triton, tritonBackends, tritonCaches }) {
+  if (!existsSync(triton)) throw new Error(`--triton=${triton}: no such file`)
+  if (tritonBackends !== null && !existsSync(tritonBackends)) throw new Error(`--triton-backends=${tritonBackends}: no such directory`)
+  const has = (backend) => tritonBackends !== null && existsSync(join(tritonBackends, backend))
+  const models = {
+    ...(has('onnxruntime') && Object.fromEntries(['simple', 'mlp', 'mlp_plain', 'minilm', 'resnet50', 'identity_onnx'].map((m) => [m, m]))),
+    ...(has('identity') && { identity: 'identity', identity_bytes: 'identity_bytes' }),
+  }
+  if (Object.keys(models).length === 0) {
+    throw new Error(`--triton-backends=${tritonBackends ?? '(not given)'} holds neither onnxruntime nor identity: nothing to compare`)
+  }
+  const subject = await startTriton('Triton', triton, [
+    `--model-repository=${MODELS}`,
+    `--backend-directory=${tritonBackends}`,
+    ...(tritonCaches === null ? [] : [`--cache-directory=${tritonCaches}`]),
+    '--model-control-mode=explicit',
+    ...Object.keys(models).map((m) => `--load-model=${m}`),
+  ])
+  return [{ ...subject, models }]
+}

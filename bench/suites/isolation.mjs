@@ -1,0 +1,215 @@
+/**
+ * What must not move the latency of a request: a blocked JavaScript thread, a model that loads, scrapes, many loaded models. And
+ * what must not grow: memory under large bodies, threads, a second instance.
+ *
+ * Latency is measured as pairs: a quiet run, then a disturbed one, at a moderate rate in an open loop.
+ */
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { cell } from '../lib/cells.mjs'
+import { end, memoryMiB, start, threads } from '../lib/process.mjs'
+import { spread } from '../lib/stats.mjs'
+import { MANY, MANY_COUNT, TWO } from '../models/generate.mjs'
+import { modelBytes, startNereid, subject } from '../subjects/nereid.mjs'
+import * as workloads from '../workloads.mjs'
+
+const RATE = 1000
+const MODEL_THAT_LOADS = 'resnet50'
+
+/** Runs quiet and disturbed in turn. `disturb` begins something and returns what ends it. */
+async function pairs(ctx, name, quiet, { repetitions, seconds, disturb, note = '' }) {
+  const runs = []
+  for (let i = 0; i < repetitions; i += 1) {
+    const a = await ctx.generator.run(quiet, seconds, { seed: i + 1 })
+    const stop = await disturb()
+    const b = await ctx.generator.run(quiet, seconds, { seed: i + 1 })
+    const did = await stop()
+    runs.push({ quiet: a, disturbed: b, did: did ?? null })
+  }
+  const of = (f) => spread(runs.map(f))
+  return {
+    name,
+    note,
+    rate: RATE,
+    p50Quiet: of((r) => r.quiet.p50),
+    p50Disturbed: of((r) => r.disturbed.p50),
+    p99Quiet: of((r) => r.quiet.p99),
+    p99Disturbed: of((r) => r.disturbed.p99),
+    p99Ratio: of((r) => r.disturbed.p99 / r.quiet.p99),
+    errors: runs.reduce((n, r) => n + r.quiet.errors + r.disturbed.errors, 0),
+    did: runs.map((r) => r.did),
+  }
+}
+
+/** The JavaScript thread is gone for the whole of the disturbed run. */
+async function blockedThread(ctx, options) {
+  const blockMs = options.seconds * 1000 + 300
+  const started = await start('Nereid in process', process.execPath, [join(ctx.root, 'bench/isolation/shell.mjs'), TWO], {
+    ready: /ready (\d+) (\d+)/,
+    env: { BENCH_BLOCK_MS: `${blockMs}` },
+    cwd: ctx.root,
+  })
+  const [, http, grpc] = started.match.map(Number)
+  const shell = subject('Nereid in process', started.child, { http, grpc })
+  const quiet = cell('isolation', shell, workloads.simple, 'HTTP', { c: 16, rate: RATE })
+  await ctx.runner.prepare(quiet)
+  await ctx.generator.run(quiet, 0.3)
+  const rows = []
+  for (const [signal, word, name, note] of [
+    ['SIGHUP', 'slept', 'JavaScript thread blocked (asleep)', ''],
+    ['SIGUSR2', 'computed', 'JavaScript thread blocked (computing)', `takes one of ${ctx.cpus} cores away as well`],
+  ]) {
+    const disturb = async () => {
+      const lines = () => started.output().split('\n').filter((l) => l.startsWith(word)).length
+      const before = lines()
+      process.kill(shell.child.pid, signal)
+      await sleep(20)
+      return async () => {
+        // A block that did not last proves nothing.
+        if (lines() !== before) throw new Error('the JavaScript thread came back before the run was over')
+        while (lines() === before) await sleep(20)
+        return null
+      }
+    }
+    rows.push(await pairs(ctx, name, quiet, { ...options, disturb, note }))
+  }
+  await end(shell.child)
+  return rows
+}
+
+async function otherModelLoads(ctx, options) {
+  const server = await startNereid(ctx.root, { models: ['simple'], name: 'Nereid, isolation' })
+  const quiet = cell('isolation', server, workloads.simple, 'HTTP', { c: 16, rate: RATE })
+  await ctx.runner.prepare(quiet)
+  await ctx.generator.run(quiet, 0.3)
+  const ask = async (what) => {
+    const answer = await fetch(`http://127.0.0.1:${server.http}/v2/repository/models/${MODEL_THAT_LOADS}/${what}`, { method: 'POST', body: '{}' })
+    if (!answer.ok) throw new Error(`${what} failed: ${await answer.text()}`)
+  }
+  const loading = async () => {
+    let isOver = false
+    let loads = 0
+    const loop = (async () => {
+      while (!isOver) {
+        await ask('load')
+        loads += 1
+        await ask('unload')
+      }
+    })()
+    return async () => {
+      isOver = true
+      await loop
+      return `${loads} loads`
+    }
+  }
+  const scraping = async () => {
+    let scrapes = 0
+    const scrape = async () => {
+      const answer = await fetch(`http://127.0.0.1:${server.metrics}/metrics`)
+      if ((await answer.text()).includes('nv_inference_request_success')) scrapes += 1
+    }
+    const pending = []
+    const timer = setInterval(() => pending.push(scrape()), 100)
+    return async () => {
+      clearInterval(timer)
+      await Promise.all(pending)
+      if (scrapes === 0) throw new Error('no scrape succeeded')
+      return `${scrapes} scrapes`
+    }
+  }
+  const rows = [
+    await pairs(ctx, `another model loads (${MODEL_THAT_LOADS}, 102 MB, over and over)`, quiet, { ...options, disturb: loading, note: `session creation computes on the same ${ctx.cpus} cores` }),
+    await pairs(ctx, 'metrics scraped at 10 Hz', quiet, { ...options, disturb: scraping }),
+  ]
+  await end(server.child)
+  return rows
+}
+
+/** CPU per request and threads with 200 models against one. */
+async function manyModels(ctx, options) {
+  const one = await startNereid(ctx.root, { repository: MANY, models: ['simple'], name: 'Nereid, 1 model' })
+  const many = await startNereid(ctx.root, { repository: MANY, name: `Nereid, ${MANY_COUNT} models` })
+  const extraThreads = threads(many.child.pid).length - threads(one.child.pid).length
+  const resting = [one, many].map((s) => memoryMiB(s.pids(), 'VmRSS'))
+  const rows = []
+  for (const transport of ['HTTP', 'gRPC']) {
+    const [a, b] = [one, many].map((s) => cell('isolation', s, workloads.simple, transport, { c: 8 }))
+    const ratios = []
+    for (const c of [a, b]) {
+      await ctx.runner.prepare(c)
+      await ctx.generator.run(c, 0.3)
+    }
+    for (let i = 0; i < options.repetitions; i += 1) {
+      const first = await ctx.generator.run(a, options.seconds)
+      const second = await ctx.generator.run(b, options.seconds)
+      ratios.push(second.cpuUs / first.cpuUs)
+    }
+    rows.push({ name: `${MANY_COUNT} models loaded, ${transport}`, cpuRatio: spread(ratios) })
+  }
+  await Promise.all([one, many].map((s) => end(s.child)))
+  return { rows, idleThreads: extraThreads, idleModels: MANY_COUNT - 1, restingMiB: { one: resting[0], many: resting[1] } }
+}
+
+export async function isolation(ctx) {
+  const options = ctx.quick ? { repetitions: 2, seconds: 0.7 } : { repetitions: Math.max(5, ctx.repetitions), seconds: 1 }
+  ctx.say('isolation …')
+  const latency = [...(await blockedThread(ctx, options)), ...(await otherModelLoads(ctx, options))]
+  return { latency, many: await manyModels(ctx, options) }
+}
+
+/** Resident memory before, at the peak of, and after a while of 16 MiB bodies on both transports. */
+async function largeBodies(ctx, { seconds, quietSeconds }) {
+  ctx.say(`memory under 16 MiB bodies: ${seconds} s of load, ${quietSeconds} s of quiet …`)
+  const server = await startNereid(ctx.root, { models: ['identity'], name: 'Nereid, large bodies' })
+  const resident = () => memoryMiB(server.pids(), 'VmRSS')
+  await sleep(1000)
+  const before = resident()
+  const cells = ['HTTP', 'gRPC'].map((t) => cell('memory', server, workloads.identity(16 << 20), t, { c: 4 }))
+  let errors = 0
+  for (const c of cells) {
+    await ctx.runner.prepare(c)
+    errors += (await ctx.generator.run(c, seconds / 2)).errors
+  }
+  const peak = memoryMiB(server.pids(), 'VmHWM')
+  const loaded = resident()
+  await sleep(quietSeconds * 1000)
+  const after = resident()
+  await end(server.child)
+  return { seconds, quietSeconds, beforeMiB: before, loadedMiB: loaded, peakMiB: peak, afterMiB: after, growthMiB: after - before, errors }
+}
+
+/** What a second instance of a large model adds, once both have run. */
+async function secondInstance(ctx) {
+  ctx.say('memory of a second instance …')
+  const used = []
+  for (const model of ['bert_base_one', 'bert_base_two']) {
+    const server = await startNereid(ctx.root, { models: [model], name: `Nereid, ${model}` })
+    const busy = cell('memory', server, workloads.bert(model), 'gRPC', { c: 4 })
+    await ctx.runner.prepare(busy)
+    await ctx.generator.run(busy, 5)
+    used.push(memoryMiB(server.pids(), 'VmRSS'))
+    await end(server.child)
+  }
+  const modelMiB = modelBytes('bert_base_one') / 2 ** 20
+  return { modelMiB, oneMiB: used[0], twoMiB: used[1], share: (used[1] - used[0]) / modelMiB }
+}
+
+export async function memory(ctx) {
+  const bodies = await largeBodies(ctx, ctx.quick ? { seconds: 4, quietSeconds: 4 } : { seconds: 600, quietSeconds: 60 })
+  return { bodies, secondInstance: ctx.quick ? null : await secondInstance(ctx) }
+}
+
+/** Milliseconds from the start of the process to serving, and what it holds then. */
+export async function startUp(ctx) {
+  const times = []
+  const resting = []
+  for (let i = 0; i < (ctx.quick ? 3 : 7); i += 1) {
+    const server = await startNereid(ctx.root, { repository: TWO })
+    times.push(server.readyMs)
+    await sleep(300)
+    resting.push(memoryMiB(server.pids(), 'VmRSS'))
+    await end(server.child)
+  }
+  return { readyMs: spread(times), restingMiB: spread(resting) }
+}
+
