@@ -47,6 +47,8 @@ export async function bundle(root) {
       dir: directory,
       format: 'esm',
       sourcemap: true,
+      // Read at every start and never by a person: the source map leads to where they are.
+      comments: { legal: true, annotation: false, jsdoc: false },
       // The native module and package.json are found two levels up, in dist as in src.
       chunkFileNames: 'lib/[name].js',
       codeSplitting: {

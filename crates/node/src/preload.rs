@@ -22,7 +22,8 @@ pub fn preload_onnxruntime(library: String, settings: Vec<Setting>) {
     };
     let mut loading = LOADING.lock();
     if loading.is_none() {
-        *loading = std::thread::Builder::new().name("nereid-preload".into()).spawn(load).ok();
+        // The threads of the library's pool inherit the name.
+        *loading = std::thread::Builder::new().name("onnxruntime".into()).spawn(load).ok();
     }
 }
 
