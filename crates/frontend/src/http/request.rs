@@ -127,7 +127,7 @@ pub fn head_length(buffer: &[u8], seen: usize) -> Result<Option<usize>, BadReque
         Some(length) if length <= HEAD_BYTES_MAX => Ok(Some(length)),
         None if buffer.len() < HEAD_BYTES_MAX => {
             // Without this a client that ends lines with a bare line feed would wait for ever.
-            if memchr::memmem::find(buffer, b"\n\n").is_some() {
+            if memchr::memmem::find(buffer.get(from..).unwrap_or_default(), b"\n\n").is_some() {
                 Err(bad("bare line feed in the request head"))
             } else {
                 Ok(None)
