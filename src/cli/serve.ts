@@ -8,7 +8,7 @@
 import { findOnnxRuntime } from '../api/onnxruntime.js'
 import type { Ports, RunningServer } from '../api/server.js'
 import { createLogger, openSink, type Logger, type Sink } from '../log/index.js'
-import { asServerError, preloadOnnxRuntime, statusName } from '../native/index.js'
+import { asServerError, exitNow, preloadOnnxRuntime, statusName } from '../native/index.js'
 import { settingsOf, type RepositorySettings } from '../repository/settings.js'
 import { helpText, usageLine } from './help.js'
 import { OptionError, parseArguments, type Parsed } from './parse.js'
@@ -16,7 +16,7 @@ import { Progress, liveTerminal } from './progress.js'
 import { reportStart } from './report.js'
 import { resolveSettings, type Resolved } from './settings.js'
 
-/** Never returns: the process ends through `process.exit`, since native threads may outlive the event loop. */
+/** Never returns: the process is ended explicitly, since native threads may outlive the event loop. */
 export async function serve(program: string, args: readonly string[]): Promise<void> {
   let parsed: Parsed
   let resolved: Resolved
@@ -77,7 +77,10 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   signals.serving = true
   announce(logger, resolved, ports)
   await signals.first
-  return exit(await shutDown(server, logger, resolved.exitTimeoutSecs))
+  const code = await shutDown(server, logger, resolved.exitTimeoutSecs)
+  // Only now is nothing of the core at work, and a regular exit safe; profilers write their files in it.
+  if (code === 0) process.exit(0)
+  return exit(code)
 }
 
 /** Lets ONNX Runtime load on a thread of its own while this one still reads the modules of the server. */
@@ -156,5 +159,6 @@ function fail(what: string, error: unknown): void {
 }
 
 function exit(code: number): never {
-  process.exit(code)
+  // Console and log file were written synchronously; nothing is lost.
+  return exitNow(code)
 }

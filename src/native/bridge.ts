@@ -53,6 +53,7 @@ interface Settlement {
 export interface RawModule {
   preloadOnnxruntime(library: string, settings: { key: string; value: string }[]): void
   awaitPreload(): void
+  exitNow(code: number): void
   NativeCore: new (
     options: object,
     onControl: (call: ControlCall) => void,

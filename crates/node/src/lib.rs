@@ -3,7 +3,7 @@
 //! Calls that take time run on a thread of their own and report through one queue ([`settle`]); the JavaScript side turns
 //! reports into promises. No panic crosses: napi catches them at the boundary, and every thread started here reports its own.
 
-// The napi macros expand to FFI glue. This crate is the named binding module; it writes no unsafe block of its own.
+// The napi macros expand to FFI glue. This crate is the named binding module; its own unsafe block is the exit.
 #![allow(unsafe_code)]
 #![allow(missing_docs)] // the public face is src/native/contract.ts, where every item is documented
 

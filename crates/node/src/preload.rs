@@ -1,5 +1,6 @@
 //! Loads ONNX Runtime on a thread of its own while JavaScript is still reading its modules. Only saves time: what fails here
-//! fails again, and is reported, when the first model is opened.
+//! fails again, and is reported, when the first model is opened. And the other end: leaving the process while the library may be
+//! at work.
 
 use crate::objects::Setting;
 use napi_derive::napi;
@@ -36,4 +37,12 @@ pub fn await_preload() {
         // A panic was caught on the thread.
         let _ = thread.join();
     }
+}
+
+/// Ends the process at once. A regular exit destroys the static objects of the libraries first, and a thread that is loading or
+/// running a model then would crash in them; the crash would replace the exit code.
+#[napi]
+pub fn exit_now(code: i32) {
+    // SAFETY: `_exit` has no preconditions and does not return.
+    unsafe { libc::_exit(code) }
 }
