@@ -4,16 +4,19 @@ use super::connection::GrpcContext;
 use super::message::Messages;
 use super::method::Rpc;
 use super::status::{Status, code};
+use super::unary::Departed;
 use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
+use crate::flight::Airborne;
 use crate::rope::Rope;
+use engine::ModelVersion;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// The request's part of a call.
@@ -26,26 +29,70 @@ pub struct Call {
     pub response_encoding: Encoding,
 }
 
-/// Answers a call.
-pub async fn serve(context: Arc<GrpcContext>, request: Request<RecvStream>, mut respond: SendResponse<Rope>) {
+/// Answers a call as far as that goes without waiting. What is left, if anything, is for a task of its own.
+///
+/// The usual inference is over when this returns: no future was made for it, and nothing of it outlives the turn.
+pub fn begin(
+    context: &Arc<GrpcContext>,
+    cx: &mut Context<'_>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Rope>,
+) -> Option<Pin<Box<impl Future<Output = ()> + use<>>>> {
     let (parts, body) = request.into_parts();
-    let media = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    if parts.method != Method::POST || !media.is_some_and(|m| m.starts_with(b"application/grpc")) {
+    let metadata = Metadata::read(&parts.headers);
+    if parts.method != Method::POST || !metadata.media.starts_with(b"application/grpc") {
         let mut response = Response::new(());
         *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         let _ = respond.send_response(response, true);
-        return;
+        return None;
     }
-    let (rpc, encoding) = match admit(&context, parts.uri.path(), &parts.headers) {
+    let (rpc, encoding) = match admit(context, parts.uri.path(), &parts.headers, &metadata) {
         Ok(admitted) => admitted,
-        Err(status) => return refuse(&mut respond, &status),
+        Err(status) => {
+            refuse(&mut respond, &status);
+            return None;
+        }
     };
     let response_encoding = match (rpc, context.compression_level) {
         (Rpc::ModelInfer | Rpc::ModelStreamInfer, Some(_)) => accepted(&parts.headers),
         _ => Encoding::Identity,
     };
-    let deadline = parts.headers.get("grpc-timeout").and_then(|v| timeout::parse(v.as_bytes()));
+    let deadline = metadata.timeout.and_then(timeout::parse);
     let mut call = Call { headers: parts.headers, messages: Messages::new(body, encoding), response_encoding };
+    // Held until the task that goes on with it, if there is one, counts for itself.
+    let _request = (!rpc.is_stream()).then(|| context.shared.request());
+    let mut departed = None;
+    if rpc == Rpc::ModelInfer
+        && let Poll::Ready(message) = call.messages.poll_next(cx)
+    {
+        match unary::required(message).and_then(|message| unary::depart(context, &call, message)) {
+            Ok(Departed::Answered(message)) => {
+                finish(&mut respond, message, response_encoding);
+                return None;
+            }
+            Ok(Departed::Waits(version, airborne)) => departed = Some((version, airborne)),
+            Err(status) => {
+                refuse(&mut respond, &status);
+                return None;
+            }
+        }
+    }
+    let mut rest = Box::pin(go_on(context.clone(), rpc, call, respond, deadline, departed));
+    rest.as_mut().poll(cx).is_pending().then_some(rest)
+}
+
+/// An inference that was started and has no answer yet.
+type Started = (Arc<ModelVersion>, Airborne);
+
+/// The part of a call that may wait.
+async fn go_on(
+    context: Arc<GrpcContext>,
+    rpc: Rpc,
+    mut call: Call,
+    mut respond: SendResponse<Rope>,
+    deadline: Option<Duration>,
+    departed: Option<Started>,
+) {
     match rpc {
         // In boxes of their own: the future of every call is as large as the largest it may become.
         Rpc::ModelStreamInfer => Box::pin(stream::serve(&context, call, respond, deadline)).await,
@@ -54,7 +101,12 @@ pub async fn serve(context: Arc<GrpcContext>, request: Request<RecvStream>, mut 
         _ => {
             let _request = context.shared.request();
             let encoding = call.response_encoding;
-            let answer = unary::answer(&context, rpc, &mut call);
+            let answer = async {
+                match departed {
+                    Some((version, airborne)) => unary::respond(&context, &call, &version, &airborne.await?),
+                    None => unary::answer(&context, rpc, &mut call).await,
+                }
+            };
             let watched = until_reset(&mut respond, answer);
             let outcome = match deadline {
                 None => watched.await,
@@ -67,6 +119,31 @@ pub async fn serve(context: Arc<GrpcContext>, request: Request<RecvStream>, mut 
                 Some(Err(status)) => refuse(&mut respond, &status),
             }
         }
+    }
+}
+
+/// The request headers that every call is asked for: few come, so one walk is cheaper than a look-up for each.
+#[derive(Default)]
+struct Metadata<'a> {
+    media: &'a [u8],
+    encoding: Option<&'a [u8]>,
+    timeout: Option<&'a [u8]>,
+}
+
+impl<'a> Metadata<'a> {
+    fn read(headers: &'a HeaderMap) -> Self {
+        let mut metadata = Self::default();
+        // Of several headers of one name the first counts.
+        for (name, value) in headers {
+            let value = value.as_bytes();
+            match name.as_str() {
+                "content-type" if metadata.media.is_empty() => metadata.media = value,
+                "grpc-encoding" => _ = metadata.encoding.get_or_insert(value),
+                "grpc-timeout" => _ = metadata.timeout.get_or_insert(value),
+                _ => {}
+            }
+        }
+        metadata
     }
 }
 
@@ -88,7 +165,12 @@ pub fn shutting_down() -> Status {
     Status::new(code::UNAVAILABLE, "GRPC server is shutting down and has stopped accepting new requests.")
 }
 
-fn admit(context: &GrpcContext, path: &str, headers: &HeaderMap) -> Result<(Rpc, Encoding), Status> {
+fn admit(
+    context: &GrpcContext,
+    path: &str,
+    headers: &HeaderMap,
+    metadata: &Metadata<'_>,
+) -> Result<(Rpc, Encoding), Status> {
     let rpc = Rpc::parse(path).ok_or_else(|| Status::new(code::UNIMPLEMENTED, ""))?;
     if let Some(rule) = rpc.category().and_then(|c| context.restrictions.rule(c)) {
         let value = headers.get(rule.header.as_str()).map(HeaderValue::as_bytes);
@@ -101,10 +183,10 @@ fn admit(context: &GrpcContext, path: &str, headers: &HeaderMap) -> Result<(Rpc,
     if context.shared.is_draining() && !is_health {
         return Err(shutting_down());
     }
-    let encoding = match headers.get("grpc-encoding") {
+    let encoding = match metadata.encoding {
         None => Encoding::Identity,
-        Some(name) => Encoding::parse(name.as_bytes()).ok_or_else(|| {
-            let name = String::from_utf8_lossy(name.as_bytes());
+        Some(name) => Encoding::parse(name).ok_or_else(|| {
+            let name = String::from_utf8_lossy(name);
             Status::new(code::UNIMPLEMENTED, format!("Compression algorithm '{name}' is not supported."))
         })?,
     };
@@ -130,12 +212,17 @@ async fn until_reset<T>(respond: &mut SendResponse<Rope>, work: impl Future<Outp
     .await
 }
 
-/// Headers every response begins with.
+/// Headers every response begins with. Copied from one that is ready: no name is hashed again for each response.
 pub fn response_head(encoding: Encoding) -> Response<()> {
+    static HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
+        let mut headers = HeaderMap::with_capacity(2);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert("grpc-accept-encoding", HeaderValue::from_static("identity,deflate,gzip"));
+        headers
+    });
     let mut response = Response::new(());
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    headers.insert("grpc-accept-encoding", HeaderValue::from_static("identity,deflate,gzip"));
+    headers.clone_from(&HEADERS);
     if encoding != Encoding::Identity {
         headers.insert("grpc-encoding", HeaderValue::from_static(encoding.name()));
     }
@@ -147,6 +234,12 @@ pub fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     status.write(&mut trailers);
     trailers
+}
+
+/// Trailers of success.
+fn ok_trailers() -> HeaderMap {
+    static TRAILERS: LazyLock<HeaderMap> = LazyLock::new(|| trailers(&Status::ok()));
+    TRAILERS.clone()
 }
 
 /// Ends a call that has nothing but a status. h2 tells the client by itself to stop sending once the request is dropped.
@@ -161,19 +254,19 @@ fn finish(respond: &mut SendResponse<Rope>, message: Rope, encoding: Encoding) {
     if let Ok(mut send) = respond.send_response(response_head(encoding), false)
         && send.send_data(message, false).is_ok()
     {
-        let _ = send.send_trailers(trailers(&Status::ok()));
+        let _ = send.send_trailers(ok_trailers());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    /// Printed by `--no-capture`; a future is copied into its box once per call, so its size is paid for every time.
+    /// Printed by `--no-capture`; a future is copied into its box once per call that waits, so its size is paid for every time.
     #[test]
     fn the_future_of_a_call_stays_small() {
-        fn size<A, B, C, F: Future>(_: impl Fn(A, B, C) -> F) -> usize {
+        fn size<A, B, C, D, E, G, F: Future>(_: impl Fn(A, B, C, D, E, G) -> F) -> usize {
             size_of::<F>()
         }
-        let bytes = size(super::serve);
+        let bytes = size(super::go_on);
         println!("{bytes} bytes");
         assert!(bytes <= 2304, "{bytes} bytes");
     }

@@ -1,14 +1,14 @@
 //! One HTTP/2 connection of gRPC clients: accepts streams, keeps the connection alive, ends it in time.
 //!
-//! A call is polled once where it was accepted: a small inference is then over, and goes out with the connection's next write
-//! without any task having been woken. Only calls that wait become tasks. All calls that one read brought are accepted before the
-//! first is run, because accepting writes out what is ready: so their answers leave together.
+//! A call is begun where it was accepted: a small inference is then over, and goes out with the connection's next write
+//! without any task having been woken. Only calls that wait become tasks.
 //!
 //! Of the keep-alive options `keepalive_*` and `max_connection_age*` are honoured. `http2_max_pings_without_data`,
 //! `http2_min_recv_ping_interval_without_data` and `http2_max_ping_strikes` are not: h2 answers pings itself and does not report
 //! them (P 2.7, D12).
 
 use super::call;
+use super::upkeep::{Age, Keepalive, Tick, Upkeep};
 use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
@@ -25,9 +25,10 @@ use h2::{Ping, RecvStream};
 use http::Request;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tensor::Result;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -50,15 +51,7 @@ pub struct GrpcContext {
     /// zlib level of inference responses; `None` = not packed.
     pub compression_level: Option<u32>,
     keepalive: Keepalive,
-    age: Option<Duration>,
-    age_grace: Option<Duration>,
-}
-
-#[derive(Clone, Copy)]
-struct Keepalive {
-    time: Duration,
-    timeout: Duration,
-    without_calls: bool,
+    age: Age,
 }
 
 impl GrpcContext {
@@ -90,8 +83,10 @@ impl GrpcContext {
                 timeout: positive(options.keepalive_timeout_ms).unwrap_or(Duration::from_secs(20)),
                 without_calls: options.keepalive_permit_without_calls,
             },
-            age: positive(options.max_connection_age_ms),
-            age_grace: positive(options.max_connection_age_grace_ms),
+            age: Age {
+                max: positive(options.max_connection_age_ms),
+                grace: positive(options.max_connection_age_grace_ms),
+            },
         })
     }
 }
@@ -130,75 +125,142 @@ impl Drop for OpenCall {
 /// Serves a connection until it ends.
 pub async fn run(io: TcpStream, context: Arc<GrpcContext>) {
     let Ok(mut connection) = builder().handshake::<_, Rope>(io).await else { return };
-    let calls = Rc::new(Cell::new(0usize));
     let mut pings = connection.ping_pong();
-    let keepalive = context.keepalive;
-    let mut ping_at = Instant::now() + keepalive.time;
-    let mut pong_by: Option<Instant> = None;
-    // No connection lives so long that this matters; it stands for "never".
-    let never = Instant::now() + Duration::from_secs(86_400 * 365);
-    let mut end_at = context.age.map_or(never, |age| Instant::now() + age);
-    let mut leaving = false;
-    let mut phase = context.shared.watch();
-    let mut accepted = Vec::new();
-    loop {
-        let timer = pong_by.unwrap_or(ping_at).min(end_at);
-        tokio::select! {
-            biased;
-            ended = accept_all(&mut connection, &mut accepted) => {
-                ping_at = Instant::now() + keepalive.time;
-                for (request, respond) in accepted.drain(..) {
-                    calls.set(calls.get() + 1);
-                    let (context, open) = (context.clone(), OpenCall(calls.clone()));
-                    start(async move {
-                        call::serve(context, request, respond).await;
-                        drop(open);
-                    })
-                    .await;
-                }
-                if ended {
-                    return;
-                }
+    let now = Instant::now();
+    let mut calls = Calls { open: Rc::default(), accepted: Vec::new(), single: 0, heard_at: now };
+    let mut upkeep = Upkeep::new(context.keepalive, context.age, now);
+    // Made once, not for each read: both register with their owners, under a lock.
+    let mut timer = pin!(sleep_until(upkeep.due()));
+    let mut closing = pin!(until_closing(&context.shared));
+    poll_fn(|cx| {
+        loop {
+            if calls.poll(cx, &mut connection, &context).is_ready() {
+                return Poll::Ready(());
             }
-            () = poll_pong(&mut pings), if pong_by.is_some() => {
-                pong_by = None;
-                ping_at = Instant::now() + keepalive.time;
+            // Whatever changes below goes out when the connection is polled again.
+            let mut changed = false;
+            if upkeep.awaits_pong() && poll_pong(&mut pings, cx).is_ready() {
+                upkeep.ponged(Instant::now());
+                changed = true;
             }
-            () = sleep_until(timer) => {
+            if timer.as_mut().poll(cx).is_ready() {
                 let now = Instant::now();
-                if pong_by.is_some_and(|by| by <= now) {
-                    return; // nobody is there any more
-                }
-                if end_at <= now {
-                    if leaving {
-                        return; // out of grace
+                match upkeep.tick(now, calls.heard_at, calls.open.get() > 0) {
+                    Tick::Wait => {}
+                    Tick::Ping => {
+                        if pings.as_mut().is_some_and(|pings| pings.send_ping(Ping::opaque()).is_ok()) {
+                            upkeep.pinged(now);
+                        }
                     }
-                    leaving = true;
-                    connection.graceful_shutdown();
-                    end_at = context.age_grace.map_or(never, |grace| now + grace);
-                } else if pong_by.is_none() && ping_at <= now {
-                    ping_at = now + keepalive.time;
-                    let wanted = calls.get() > 0 || keepalive.without_calls;
-                    if let Some(pings) = pings.as_mut().filter(|_| wanted)
-                        && pings.send_ping(Ping::opaque()).is_ok()
-                    {
-                        pong_by = Some(now + keepalive.timeout);
-                    }
+                    Tick::Leave => connection.graceful_shutdown(),
+                    Tick::End => return Poll::Ready(()),
                 }
+                timer.as_mut().reset(upkeep.due());
+                changed = true;
             }
-            closing = phase.wait_for(|p| matches!(p, Phase::Closing(_))), if !leaving => {
-                if closing.is_err() {
-                    return;
-                }
-                leaving = true;
-                connection.graceful_shutdown();
+            if !upkeep.is_leaving() && closing.as_mut().poll(cx).is_ready() {
                 // The reactor ends us when the grace of the whole server is over.
-                end_at = never;
+                upkeep.leave(None);
+                connection.graceful_shutdown();
+                changed = true;
+            }
+            if !changed {
+                return Poll::Pending;
             }
         }
+    })
+    .await;
+}
+
+async fn until_closing(shared: &Shared) {
+    // An error means that there is no server any more.
+    let _ = shared.watch().wait_for(|p| matches!(p, Phase::Closing(_))).await;
+}
+
+fn poll_pong(pings: &mut Option<h2::PingPong>, cx: &mut Context<'_>) -> Poll<()> {
+    match pings {
+        // An error means that the connection is ending, which `accept` reports.
+        Some(pings) => pings.poll_pong(cx).map(|_| ()),
+        None => Poll::Pending,
     }
 }
 
+/// Turns in a row that brought one call each, after which the next turn is expected to.
+const SINGLE_TURNS: u32 = 16;
+
+/// The calls of one connection.
+struct Calls {
+    /// Those that became tasks and are not over.
+    open: Rc<Cell<usize>>,
+    /// Taken and not yet run.
+    accepted: Vec<Accepted>,
+    /// How many of the last turns in a row brought no more than one call.
+    single: u32,
+    /// When the last call came.
+    heard_at: Instant,
+}
+
+impl Calls {
+    /// Takes and runs the calls that are there, and writes what they answered. Ready when there will be no more.
+    fn poll(&mut self, cx: &mut Context<'_>, connection: &mut Connection, context: &Arc<GrpcContext>) -> Poll<()> {
+        let mut taken = 0;
+        loop {
+            let poll = connection.poll_accept(cx);
+            match poll {
+                Poll::Ready(Some(Ok(call))) => {
+                    taken += 1;
+                    if taken > 1 {
+                        self.single = 0;
+                    }
+                    // Taking another writes out what is ready. So all that one read brought are taken before the first is run,
+                    // and their answers leave together; except where calls come one by one, and looking for more is in vain.
+                    if self.single >= SINGLE_TURNS {
+                        self.begin(cx, context, call);
+                    } else {
+                        self.accepted.push(call);
+                        if self.accepted.len() >= ACCEPTED_CALLS_MAX {
+                            self.begin_all(cx, context);
+                        }
+                    }
+                }
+                Poll::Ready(_) => {
+                    self.begin_all(cx, context);
+                    return Poll::Ready(());
+                }
+                Poll::Pending if self.accepted.is_empty() => break,
+                Poll::Pending => self.begin_all(cx, context),
+            }
+        }
+        if taken > 0 {
+            self.heard_at = Instant::now();
+            if taken == 1 {
+                self.single = self.single.saturating_add(1);
+            }
+        }
+        Poll::Pending
+    }
+
+    fn begin_all(&mut self, cx: &mut Context<'_>, context: &Arc<GrpcContext>) {
+        let mut accepted = std::mem::take(&mut self.accepted);
+        for call in accepted.drain(..) {
+            self.begin(cx, context, call);
+        }
+        // Kept for its memory.
+        self.accepted = accepted;
+    }
+
+    fn begin(&self, cx: &mut Context<'_>, context: &Arc<GrpcContext>, (request, respond): Accepted) {
+        let Some(rest) = call::begin(context, cx, request, respond) else { return };
+        self.open.set(self.open.get() + 1);
+        let open = OpenCall(self.open.clone());
+        spawn_local(async move {
+            rest.await;
+            drop(open);
+        });
+    }
+}
+
+type Connection = h2::server::Connection<TcpStream, Rope>;
 type Accepted = (Request<RecvStream>, SendResponse<Rope>);
 
 /// Waits for a call and takes all that are there; true when there will be no more.
@@ -218,12 +280,4 @@ where
         Poll::Ready(false)
     })
     .await
-}
-
-async fn poll_pong(pings: &mut Option<h2::PingPong>) {
-    match pings {
-        // An error means that the connection is ending, which `accept` reports.
-        Some(pings) => poll_fn(|cx| pings.poll_pong(cx).map(|_| ())).await,
-        None => std::future::pending().await,
-    }
 }

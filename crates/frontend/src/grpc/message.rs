@@ -18,6 +18,8 @@ pub struct Messages {
     encoding: Encoding,
     /// Received and not yet used.
     chunk: Bytes,
+    /// Bytes received of which the client was not told that there is room for as many more.
+    unreleased: usize,
     state: State,
 }
 
@@ -35,7 +37,7 @@ enum State {
 impl Messages {
     /// Messages of a request whose `grpc-encoding` was `encoding`.
     pub fn new(body: RecvStream, encoding: Encoding) -> Self {
-        Self { body, encoding, chunk: Bytes::new(), state: State::Prefix([0; PREFIX_BYTES], 0) }
+        Self { body, encoding, chunk: Bytes::new(), unreleased: 0, state: State::Prefix([0; PREFIX_BYTES], 0) }
     }
 
     /// The next message; `None` once the client has said that there are no more.
@@ -84,10 +86,14 @@ impl Messages {
                     }
                 }
             }
+            // Given back as soon as more is wanted: what bounds memory is the length of a message, not the window. Not before,
+            // because the usual request is one chunk, and h2 gives back by itself what it finds at the end of a call.
+            if self.unreleased > 0 {
+                let _ = self.body.flow_control().release_capacity(std::mem::take(&mut self.unreleased));
+            }
             match ready!(self.body.poll_data(cx)) {
                 Some(Ok(chunk)) => {
-                    // Given back at once: what bounds memory is the length of a message, not the window.
-                    let _ = self.body.flow_control().release_capacity(chunk.len());
+                    self.unreleased = chunk.len();
                     self.chunk = chunk;
                 }
                 Some(Err(_)) => return self.fail(Status::new(code::CANCELLED, "CANCELLED")),

@@ -68,6 +68,11 @@ impl Rpc {
         }
     }
 
+    /// Whether it may go on for ever, and counts by its requests, if at all, instead of as one.
+    pub fn is_stream(self) -> bool {
+        matches!(self, Self::ModelStreamInfer | Self::HealthWatch | Self::Reflection)
+    }
+
     /// What has to be unlocked for it; reflection tells nothing that is not in the published proto files.
     pub fn category(self) -> Option<Category> {
         Some(match self {

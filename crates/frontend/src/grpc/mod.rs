@@ -10,4 +10,5 @@ mod status;
 mod stream;
 mod timeout;
 mod unary;
+mod upkeep;
 mod watch;

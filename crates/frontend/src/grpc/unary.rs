@@ -24,13 +24,17 @@ use tensor::{DataType, Error, Name, Result};
 
 /// Reads the request, does what it asks, frames the response.
 pub async fn answer(context: &GrpcContext, rpc: Rpc, call: &mut Call) -> Result<Rope, Status> {
-    let message = poll_fn(|cx| call.messages.poll_next(cx)).await?;
-    let message = message.ok_or_else(|| Status::new(code::INTERNAL, "the call has no request message"))?;
+    let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
     match rpc {
         Rpc::ModelInfer => infer(context, call, message).await,
         // Rare, and its future is large: not part of every inference's.
         _ => Box::pin(other(context, rpc, message)).await,
     }
+}
+
+/// The message that a unary call must have.
+pub fn required(message: Result<Option<Bytes>, Status>) -> Result<Bytes, Status> {
+    message?.ok_or_else(|| Status::new(code::INTERNAL, "the call has no request message"))
 }
 
 async fn other(context: &GrpcContext, rpc: Rpc, message: Bytes) -> Result<Rope, Status> {
@@ -127,7 +131,8 @@ async fn infer(context: &GrpcContext, call: &Call, message: Bytes) -> Result<Rop
     }
 }
 
-fn respond(
+/// The answer of an inference, framed.
+pub fn respond(
     context: &GrpcContext,
     call: &Call,
     version: &ModelVersion,
@@ -137,13 +142,16 @@ fn respond(
     Ok(frame_encoded(encoded, call.response_encoding, context.compression_level.unwrap_or_default()))
 }
 
-enum Departed {
+/// What became of an inference.
+pub enum Departed {
+    /// Here is its answer.
     Answered(Rope),
+    /// It will have one.
     Waits(Arc<ModelVersion>, Airborne),
 }
 
 /// Everything that needs no waiting; a function, so that nothing of it is kept across the wait.
-fn depart(context: &GrpcContext, call: &Call, message: Bytes) -> Result<Departed, Status> {
+pub fn depart(context: &GrpcContext, call: &Call, message: Bytes) -> Result<Departed, Status> {
     let head = protocol::grpc::peek(&message)?;
     drop(message);
     let version = context.engine.model(&head.model_name, &head.model_version)?;

@@ -9,6 +9,7 @@ use super::call::{Call, deadline_exceeded, refuse, response_head, trailers};
 use super::connection::GrpcContext;
 use super::message::frame;
 use super::status::{Status, code};
+use super::unary::required;
 use crate::encoding::Encoding;
 use crate::limits::{HEALTH_WATCH_INTERVAL, HEALTH_WATCHERS_MAX};
 use crate::rope::Rope;
@@ -72,11 +73,10 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: SendRespo
 
 /// Reads the request; what is wrong with it, if anything is.
 async fn asked(call: &mut Call) -> Option<Status> {
-    match poll_fn(|cx| call.messages.poll_next(cx)).await {
-        Ok(Some(message)) => HealthCheckRequest::decode(message)
+    match required(poll_fn(|cx| call.messages.poll_next(cx)).await) {
+        Ok(message) => HealthCheckRequest::decode(message)
             .err()
             .map(|e| Status::new(code::INTERNAL, format!("failed to parse the request message: {e}"))),
-        Ok(None) => Some(Status::new(code::INTERNAL, "the call has no request message")),
         Err(status) => Some(status),
     }
 }
