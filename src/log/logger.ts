@@ -149,9 +149,12 @@ function nowUs(): number {
   return (performance.timeOrigin + performance.now()) * 1000
 }
 
+/** This file, as it is and packed into dist/lib/log.js. */
+const OWN_FRAME = /[/\\]log([/\\]logger)?\.[jt]s:/
+
 /** The caller of the logger's caller. Some µs per written line, nothing for lines that are off. */
 function callSite(): { file: string; line: number } {
   const frames = (new Error('').stack ?? '').split('\n')
-  const match = /([^/\\(\s]+?):(\d+):\d+\)?$/.exec(frames.find((f, i) => i > 1 && !/[/\\]log[/\\]logger\./.test(f)) ?? '')
+  const match = /([^/\\(\s]+?):(\d+):\d+\)?$/.exec(frames.find((f, i) => i > 1 && !OWN_FRAME.test(f)) ?? '')
   return { file: match?.[1] ?? 'unknown', line: Number(match?.[2] ?? 0) }
 }
