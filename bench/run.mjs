@@ -177,7 +177,7 @@ try {
   if (options.help) {
     console.log(help())
   } else {
-    await orExplain(setup)
+    if (options.setup) await orExplain(setup)
     if (options.micro) await (await import('./micro/run.mjs')).micro(options)
     else if (options.guard) process.exitCode = await (await import('./guard.mjs')).guard(options)
     else await main(options)

@@ -14,6 +14,7 @@ const OPTIONS = {
   micro: 'run the micro benchmarks instead',
   guard: 'count instructions per request instead, and compare them with the record',
   record: 'with --guard: write the record',
+  setup: 'false: measure what is built already, without looking for changes',
   help: 'print this',
 }
 
@@ -47,6 +48,7 @@ export function parseOptions(words) {
     micro: isTrue('micro'),
     guard: isTrue('guard'),
     record: isTrue('record'),
+    setup: found.setup !== 'false',
     peers: quick ? isTrue('peers') : found.peers !== 'false',
     triton: found.triton ?? null,
     tritonBackends: found['triton-backends'] ?? null,

@@ -1,1 +1,173 @@
-export const page = () => ''
+/** The results as one page that needs nothing but itself: what was asked, targets, plots, every figure, conditions. */
+import { conditionsText, figure, short, whole, withRange } from './format.mjs'
+import { barChart, colourOf, escape, lineChart } from './plots.mjs'
+
+const STYLE = `
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2328; max-width: 1060px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { margin-top: 2.4rem; border-bottom: 1px solid #d8dde3; padding-bottom: .2rem; }
+p { max-width: 70ch; } .small { color: #59636e; font-size: .85rem; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .85rem; }
+th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #e6e9ed; vertical-align: top; } td.n, th.n { text-align: right; white-space: nowrap; }
+td.met, td.missed, td.none { white-space: nowrap; } .met { color: #1a7f37; } .missed { color: #b42318; font-weight: 600; } .none { color: #6e7781; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(470px, 1fr)); gap: 1.2rem; }
+svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; } svg .title { font-weight: 600; font-size: 14px; } svg .unit { fill: #59636e; font-weight: 400; font-size: 12px; }
+svg .grid { stroke: #e6e9ed; } svg .range { stroke: #1f2328; stroke-width: 1.2; }
+details { margin: .6rem 0; } summary { cursor: pointer; }
+`
+
+const median = (c, key) => c[key]?.median ?? null
+
+function bars(cells, key, scale = 1) {
+  const names = [...new Set(cells.map((c) => c.subject))]
+  return cells
+    .filter((c) => c[key] !== null)
+    .map((c) => ({ label: c.subject, value: c[key].median * scale, min: c[key].min * scale, max: c[key].max * scale, colour: colourOf(c.subject, names) }))
+    .toSorted((a, b) => a.value - b.value)
+}
+
+function frontPlots(result) {
+  const of = (transport, c) => result.cells.filter((x) => x.suite === 'front' && x.transport === transport && x.c === c)
+  const out = []
+  for (const transport of ['HTTP', 'gRPC']) {
+    for (const c of [8, 32]) {
+      out.push(barChart({ title: `${transport}, ${c} requests at a time`, unit: 'server CPU, µs per request: shorter is better', bars: bars(of(transport, c), 'cpuUs') }))
+    }
+    out.push(barChart({ title: `${transport}, 8 requests at a time`, unit: 'requests per second: longer is better', bars: bars(of(transport, 8), 'rate') }))
+    const cells = result.cells.filter((x) => x.suite === 'front' && x.transport === transport)
+    const names = [...new Set(cells.map((c) => c.subject))]
+    const lines = names.map((name) => ({
+      label: name,
+      colour: colourOf(name, names),
+      points: cells.filter((c) => c.subject === name && c.rate !== null).map((c) => [c.c, median(c, 'rate')]),
+    }))
+    out.push(lineChart({ title: `${transport}: scaling with concurrency`, xLabel: 'requests at a time', yLabel: 'requests per second', lines, xTicks: [1, 8, 32] }))
+  }
+  return out
+}
+
+function curvePlots(result) {
+  return ['HTTP', 'gRPC'].map((transport) => {
+    const cells = result.cells.filter((c) => c.suite === 'curves' && c.transport === transport && c.p50 !== null)
+    const names = [...new Set(cells.map((c) => c.subject))]
+    const lines = names.flatMap((name) =>
+      ['p50', 'p99'].map((key) => ({
+        label: `${name}, ${key}`,
+        colour: colourOf(name, names),
+        isDashed: key === 'p99',
+        points: cells.filter((c) => c.subject === name).map((c) => [c.targetRate, median(c, key)]),
+      })),
+    )
+    return lineChart({ title: `${transport}: latency over rate`, xLabel: 'requests per second that arrive (Poisson)', yLabel: 'µs from when a request was due', lines })
+  })
+}
+
+function batchingPlots(result) {
+  return ['mlp', 'minilm'].map((model) => {
+    const cells = result.cells.filter((c) => c.suite === 'batching' && c.workload === model && c.rate !== null)
+    const names = [...new Set(cells.map((c) => c.subject))]
+    const lines = names.map((name) => ({
+      label: name.replace('Nereid, ', ''),
+      colour: colourOf(name, names),
+      isDashed: name.includes('fixed'),
+      points: cells.filter((c) => c.subject === name).map((c) => [c.c, median(c, 'rate')]),
+    }))
+    const xTicks = [...new Set(cells.map((c) => c.c))]
+    return lineChart({ title: `Batching, ${model}`, xLabel: 'requests at a time', yLabel: 'requests per second', lines, xTicks })
+  })
+}
+
+function computePlots(result) {
+  const models = [...new Set(result.cells.filter((c) => c.suite === 'compute').map((c) => c.workload))]
+  return models.map((model) => {
+    const cells = result.cells.filter((c) => c.suite === 'compute' && c.workload === model && c.rate !== null)
+    const named = cells.map((c) => ({ ...c, subject: c.kind === 'floor' ? `${c.subject}, ${c.connections} × ${c.streams} threads` : `Nereid, ${c.c} at a time` }))
+    return barChart({ title: model, unit: 'requests per second: longer is better', bars: bars(named, 'rate') })
+  })
+}
+
+function sizePlots(result) {
+  return ['HTTP', 'gRPC'].map((transport) => {
+    const cells = result.cells.filter((c) => c.suite === 'sizes' && c.transport === transport && c.form === 'binary' && c.workload.startsWith('identity') && c.cpuUs !== null)
+    const sizes = [...new Set(cells.map((c) => c.bytes))]
+    if (sizes.length < 2) {
+      return barChart({ title: `${transport}: ${cells[0]?.workload ?? ''}`, unit: 'server CPU, ms per request: shorter is better', bars: bars(cells, 'cpuUs', 0.001) })
+    }
+    const names = [...new Set(cells.map((c) => c.subject))]
+    const lines = names.map((name) => ({
+      label: name,
+      colour: colourOf(name, names),
+      points: cells.filter((c) => c.subject === name).map((c) => [c.bytes, median(c, 'cpuUs')]),
+    }))
+    return lineChart({ title: `${transport}: cost over size`, xLabel: 'bytes of the tensor, each way', yLabel: 'server CPU, µs per request', lines, xTicks: sizes })
+  })
+}
+
+const table = (head, rows) =>
+  `<table><thead><tr>${head.map((h, i) => `<th${i > 1 ? ' class="n"' : ''}>${escape(h)}</th>`).join('')}</tr></thead><tbody>${rows
+    .map((r) => `<tr>${r.map((v, i) => `<td${i > 1 ? ' class="n"' : ''}>${escape(v)}</td>`).join('')}</tr>`)
+    .join('')}</tbody></table>`
+
+function targetRows(targets) {
+  const cls = { met: 'met', missed: 'missed', 'not measured': 'none' }
+  const rows = targets.map(
+    (t) =>
+      `<tr><td>${escape(t.what).replace(/`([^`]+)`/g, '<code>$1</code>')}</td><td class="n">${escape(t.target)}</td><td class="n">${escape(figure(t))}</td><td class="${cls[t.verdict]}">${t.verdict}</td><td class="small">${escape(t.note)}</td></tr>`,
+  )
+  return `<table><thead><tr><th>what</th><th class="n">target</th><th class="n">found (range)</th><th>verdict</th><th></th></tr></thead><tbody>${rows.join('')}</tbody></table>`
+}
+
+function everyCell(result) {
+  const rows = result.cells.map((c) => [
+    c.subject,
+    [c.workload, c.transport, c.form === 'binary' ? '' : c.form, c.targetRate === null ? `${c.c} at a time` : `${whole(c.targetRate)}/s asked`].filter(Boolean).join(', '),
+    withRange(c.rate),
+    ...['p50', 'p90', 'p99', 'p999'].map((key) => whole(median(c, key))),
+    withRange(c.cpuUs),
+    c.errors + c.unsent === 0 ? '0' : `${c.errors} / ${c.unsent}`,
+  ])
+  return table(['subject', 'load', 'requests/s', 'p50 µs', 'p90', 'p99', 'p99.9', 'CPU µs/request', 'errors / unsent'], rows)
+}
+
+function section(title, text, plots) {
+  const shown = plots.filter(Boolean)
+  return shown.length === 0 ? '' : `<h2>${title}</h2><p>${text}</p><div class="plots">${shown.join('')}</div>`
+}
+
+export function page(result) {
+  const count = (verdict) => result.targets.filter((t) => t.verdict === verdict).length
+  const gone = [...result.absent, ...result.failed]
+  const latency = result.isolation?.latency ?? []
+  return `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Nereid: measurements</title><style>${STYLE}</style></head><body>
+<h1>Nereid: measurements</h1>
+<p>Nereid is an inference server with the network API of NVIDIA Triton. This page says what a request costs in it, beside other servers and beside <b>floors</b>: programs that only move the bytes of the same request, built from the same libraries. A floor is what no server can go below; <b>CPU per request</b> is what decides how many machines a service needs.</p>
+<p><b>${count('met')} targets met, ${count('missed')} missed, ${count('not measured')} not measured</b>${result.quick ? ' in a quick run' : ''}.</p>
+<p class="small">${escape(conditionsText(result))}</p>
+<h2>Targets</h2>
+<p>Ratios compare two sides that were measured in turn; the figure is the median of the pairs, with the range behind it.</p>
+${targetRows(result.targets.filter((t) => t.verdict !== 'not measured'))}
+${count('not measured') === 0 ? '' : `<details><summary>${count('not measured')} not measured here, with the reasons</summary>${targetRows(result.targets.filter((t) => t.verdict === 'not measured'))}</details>`}
+${section('Small requests', 'The model adds and subtracts 16 integers, so nearly all of the cost is the server. Thin lines show the range over the repetitions.', frontPlots(result))}
+${section('Latency over rate', 'Requests arrive at random times whatever the server does (open loop), and latency counts from when a request was due: a stall is seen in full.', curvePlots(result))}
+${section('Sizes', 'The same floats come back.', sizePlots(result))}
+${section('Batching', 'A small network, alone and in batches: Nereid learns what a batch costs and decides; fixed delays are waited out literally.', batchingPlots(result))}
+${section('Models that compute', 'Networks of real size beside ONNX Runtime in a bare loop at the best of its thread settings.', computePlots(result))}
+${
+  latency.length === 0
+    ? ''
+    : `<h2>Isolation</h2><p>p99 at ${latency[0].rate} requests/s, quiet and with something else going on.</p>${table(
+        ['while', 'note', 'quiet µs', 'disturbed µs', 'ratio'],
+        latency.map((l) => [l.name, l.note, withRange(l.p99Quiet), withRange(l.p99Disturbed), withRange(l.p99Ratio)]),
+      )}`
+}
+<h2>Memory</h2>
+${table(['server', 'version', 'resting MiB', 'peak MiB'], result.subjects.map((s) => [s.name, s.version ?? '', whole(s.restingMiB), whole(s.peakMiB)]))}
+${result.startUp ? `<p>Nereid with two small models: ready after ${withRange(result.startUp.readyMs)} ms, then ${short(result.startUp.restingMiB.median)} MiB.</p>` : ''}
+<h2>Not compared</h2>
+${gone.length === 0 ? '<p>Everything ran.</p>' : `<ul>${gone.map((g) => `<li><b>${escape(g.name)}</b>: ${escape(g.reason)}</li>`).join('')}</ul>`}
+<h2>Every figure</h2>
+<details${result.cells.length < 30 ? ' open' : ''}><summary>${result.cells.length} cells</summary>${everyCell(result)}</details>
+</body></html>
+`
+}

@@ -1,6 +1,6 @@
 /**
  * Floors: servers that only move the bytes. One process per transport and answer, since a floor knows nothing of models; it sends
- * the very bytes that Nereid answered.
+ * the very bytes that Nereid answered. A tensor that comes back as it went is a true echo, out of the memory it was read into.
  */
 import { start } from '../lib/process.mjs'
 
@@ -17,10 +17,10 @@ export class Floors {
     this.#generator = generator
   }
 
-  async get(name, key, answer) {
+  async get(name, key, answer, echoed = 0) {
     const id = `${name}\0${key}`
     if (!this.#running.has(id)) {
-      const { child, match } = await start(name, this.#binary, [KINDS[name], `--answer=${this.#generator.file(answer)}`], { ready: /ready (\d+)/ })
+      const { child, match } = await start(name, this.#binary, [KINDS[name], `--answer=${this.#generator.file(answer)}`, `--tail=${echoed}`], { ready: /ready (\d+)/ })
       const port = Number(match[1])
       // What a floor answers is not an inference; that it is the same bytes is seen by the checked pass.
       const verify = (got) => {

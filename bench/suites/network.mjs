@@ -16,7 +16,7 @@ async function floors(ctx, suite, workload, transport, form, loads) {
   if (wanted.length === 0) return cells
   const answer = await ctx.runner.prepare(asked)
   for (const name of wanted) {
-    const subject = await ctx.floors.get(name, `${workload.name} ${form}`, answer)
+    const subject = await ctx.floors.get(name, `${workload.name} ${form}`, answer, form === 'binary' ? (workload.bytes ?? 0) : 0)
     for (const load of loads) cells.push(cell(suite, subject, workload, transport, { form, ...load }))
   }
   return cells

@@ -1,4 +1,5 @@
-//! The lowest floor: epoll, one thread, no HTTP library. Reads a request by its Content-Length and writes ready-made bytes.
+//! The lowest floor: epoll, one thread, no HTTP library. Reads a request by its Content-Length and writes ready-made bytes; with
+//! `--tail` the last bytes of the answer are those of the request, out of the buffer they were read into: an echo.
 
 #![allow(unsafe_code)] // epoll has no safe wrapper in std; four calls, each with its reason
 
@@ -15,12 +16,29 @@ struct Connection {
     filled: usize,
     /// Bytes of answers still to be written.
     owed: usize,
+    /// Where in the input the echoed bytes end.
+    echo_end: usize,
+}
+
+/// What every request is answered with.
+struct Answer {
+    /// Head and body; without the echoed bytes.
+    ready: Vec<u8>,
+    tail: usize,
+}
+
+impl Answer {
+    fn len(&self) -> usize {
+        self.ready.len() + self.tail
+    }
 }
 
 pub fn serve(a: &Arguments) -> Result<(), Failure> {
     let body = a.file("answer")?;
     let mut answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
-    answer.extend_from_slice(&body);
+    let tail = a.number("tail", 0usize)?.min(body.len());
+    answer.extend_from_slice(&body[..body.len() - tail]);
+    let answer = Answer { ready: answer, tail };
     let listener = TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     println!("ready {}", listener.local_addr()?.port());
@@ -51,7 +69,8 @@ pub fn serve(a: &Arguments) -> Result<(), Failure> {
                     stream.set_nodelay(true)?;
                     let fd = stream.as_raw_fd();
                     watch(fd, libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET);
-                    connections.insert(fd, Connection { stream, input: vec![0; 64 << 10], filled: 0, owed: 0 });
+                    connections
+                        .insert(fd, Connection { stream, input: vec![0; 64 << 10], filled: 0, owed: 0, echo_end: 0 });
                 }
             } else if connections.get_mut(&fd).is_some_and(|c| !c.turn(&answer)) {
                 connections.remove(&fd);
@@ -62,8 +81,9 @@ pub fn serve(a: &Arguments) -> Result<(), Failure> {
 
 impl Connection {
     /// Reads and writes until both would block. False when the connection is over.
-    fn turn(&mut self, answer: &[u8]) -> bool {
-        loop {
+    fn turn(&mut self, answer: &Answer) -> bool {
+        // An echo is written out of the input, which must stay until then; the client has nothing to send meanwhile.
+        while answer.tail == 0 || self.owed == 0 {
             if self.filled == self.input.len() {
                 let wanted = request_length(&self.input[..self.filled]).unwrap_or(0).max(self.filled * 2);
                 self.input.resize(wanted, 0);
@@ -73,7 +93,7 @@ impl Connection {
                 Ok(0) => return false,
                 Ok(n) => {
                     self.filled += n;
-                    self.answer_complete(answer.len());
+                    self.answer_complete(answer);
                     // Less than there was room for: the socket is empty, and the next bytes make a new edge.
                     if n < room {
                         break;
@@ -85,7 +105,11 @@ impl Connection {
         }
         while self.owed > 0 {
             let written = (answer.len() - self.owed % answer.len()) % answer.len();
-            match self.stream.write(&answer[written..]) {
+            let rest = match written.checked_sub(answer.ready.len()) {
+                Some(echoed) => &self.input[self.echo_end - answer.tail + echoed..self.echo_end],
+                None => &answer.ready[written..],
+            };
+            match self.stream.write(rest) {
                 Ok(n) => self.owed -= n,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return true,
                 Err(_) => return false,
@@ -95,11 +119,17 @@ impl Connection {
     }
 
     /// Takes whole requests out of the input; each is owed one answer.
-    fn answer_complete(&mut self, answer: usize) {
+    fn answer_complete(&mut self, answer: &Answer) {
         while let Some(length) = request_length(&self.input[..self.filled]).filter(|l| self.filled >= *l) {
+            if answer.tail > 0 {
+                self.echo_end = length.max(answer.tail);
+                self.filled = 0;
+                self.owed = answer.len();
+                return;
+            }
             self.input.copy_within(length..self.filled, 0);
             self.filled -= length;
-            self.owed += answer;
+            self.owed += answer.len();
         }
     }
 }
