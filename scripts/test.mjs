@@ -1,11 +1,12 @@
 #!/usr/bin/env node
 /**
- * `npm test [-- suite …] [-- --lint]`: set-up, then every suite, going on after failures. Suites: rust, vitest, python, golden.
+ * `npm test [-- suite …] [-- --lint]`: set-up, then every suite, going on after failures. Suites: generated, rust, loom, fuzz, vitest,
+ * python, golden.
  * The last line is `N passed, N failed`, summed over all of them.
  */
 import { mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { cargoCounts, junitCounts, vitestCounts } from './lib/counts.mjs'
+import { cargoCounts, junitCounts, lastLineCounts, vitestCounts } from './lib/counts.mjs'
 import { capture, show } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { golden, goldenAvailable } from './golden.mjs'
@@ -24,6 +25,11 @@ function report(name) {
 
 const SUITES = {
   lint,
+  /** Committed generated files are what the generators write. */
+  async generated() {
+    const code = await show('bash', ['scripts/generate.sh', '--check'], { cwd: ROOT })
+    return code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 }
+  },
   async rust() {
     // The binding is a library for Node and cannot be linked into a test of its own; vitest and pytest go through it.
     const args = ['test', '--workspace', '--exclude', 'nereid-node', '--no-fail-fast']
@@ -32,6 +38,20 @@ const SUITES = {
     // Thousands of lines of "ok" hide the few that matter.
     if (code !== 0) process.stdout.write(`${text.split('\n').filter((l) => !l.endsWith('... ok')).slice(-400).join('\n')}\n`)
     return counts
+  },
+  /** Every interleaving of the lock-free parts. A target directory of its own: the flag would rebuild everything else. */
+  async loom() {
+    const env = { ...process.env, RUSTFLAGS: '--cfg nereid_loom', CARGO_TARGET_DIR: join(ROOT, 'target', 'loom') }
+    const { code, text } = await capture('cargo', ['test', '-p', 'nereid-engine', '--test', 'loom'], { cwd: ROOT, env, quiet: true })
+    if (code !== 0) process.stdout.write(text)
+    return cargoCounts(code, text)
+  },
+  /** A few seconds of damaged input for every parser; fuzz/README.md says how to run them for longer. */
+  async fuzz() {
+    const args = ['run', '--quiet', '--release', '--locked', '--manifest-path', 'fuzz/Cargo.toml', '--bin', 'smoke']
+    const env = { ...process.env, CARGO_TARGET_DIR: join(ROOT, 'target', 'fuzz') }
+    const { code, text } = await capture('cargo', args, { cwd: ROOT, env })
+    return lastLineCounts(code, text)
   },
   async vitest() {
     const file = report('vitest.json')

@@ -15,6 +15,12 @@ export function cargoCounts(code, text) {
   return orOne(code, { passed, failed })
 }
 
+/** A runner of ours, whose last line is `N passed, N failed`. */
+export function lastLineCounts(code, text) {
+  const found = [...text.matchAll(/^(\d+) passed, (\d+) failed$/gm)].at(-1)
+  return orOne(code, { passed: Number(found?.[1] ?? 0), failed: Number(found?.[2] ?? 0) })
+}
+
 /** vitest's JSON report. A file that cannot be imported has no tests, and must still count. */
 export function vitestCounts(code, file) {
   if (!existsSync(file)) return orOne(code, { passed: 0, failed: 0 })
