@@ -61,6 +61,12 @@ export interface Duration {
   ns: bigint
 }
 
+/**
+ * Ends the process at once. A regular exit destroys the static objects of the libraries first, and a thread that is loading or
+ * running a model then would crash in them; the crash would replace the exit code.
+ */
+export declare function exitNow(code: number): void
+
 export interface FirstResponse {
   bounds: Array<number>
   counts: Array<bigint>
