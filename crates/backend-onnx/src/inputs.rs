@@ -8,7 +8,8 @@ use crate::ffi::{CName, Runtime, StringCount, Value};
 use backend::gather::{gather, input_of, rows_of};
 use backend::{BatchEntry, shape};
 use memory::SlabPool;
-use protocol::{InferRequest, InputSpec, Signature};
+use protocol::check::IdPrefix;
+use protocol::{InputSpec, Signature};
 use smallvec::SmallVec;
 use std::ops::Deref;
 use tensor::strings::Strings;
@@ -45,12 +46,6 @@ impl Deref for Held<'_> {
     }
 }
 
-/// `[request id: x] `, as many of Triton's texts begin.
-pub(crate) fn request_prefix(request: &InferRequest) -> String {
-    let id = if request.id.is_empty() { "<id_unknown>" } else { &*request.id };
-    format!("[request id: {id}] ")
-}
-
 /// Takes strings out of regions and checks them again: the client could have changed them since they were checked. A request
 /// whose strings are broken gets its failure here and is left out of the batch.
 pub(crate) fn take_strings(entries: &mut [BatchEntry], signature: &Signature) {
@@ -74,7 +69,7 @@ pub(crate) fn take_strings(entries: &mut [BatchEntry], signature: &Signature) {
             }
         }
         if let Some(Err(e)) = &entry.result {
-            entry.result = Some(Err(e.clone().prefixed(request_prefix(&entry.request))));
+            entry.result = Some(Err(e.clone().prefixed(IdPrefix(&entry.request.id))));
         }
     }
 }

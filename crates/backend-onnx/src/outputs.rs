@@ -5,12 +5,13 @@
 //! A known shape is only a hint. When it proves wrong the run is repeated without, and the model gets no hints any more.
 
 use crate::ffi::{CName, Outputs, Runtime, Session, Value};
-use crate::inputs::{Tensor, request_prefix, steers_memory};
+use crate::inputs::{Tensor, steers_memory};
 use backend::gather::{check_regions, input_of, rows_of};
 use backend::{BatchEntry, Outcome, scatter, shape};
 use bytes::Bytes;
 use memory::{SlabMut, SlabPool};
 use parking_lot::Mutex;
+use protocol::check::IdPrefix;
 use protocol::{OutputSpec, Signature};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -422,7 +423,7 @@ fn split_error(entry: &BatchEntry, spec: &OutputSpec, expected: usize, got: usiz
         tensor::Code::Unsupported,
         format!(
             "{}failed to split the output tensor '{}' in responses: expected batch size of at least {expected} in model output, got {got}",
-            request_prefix(&entry.request),
+            IdPrefix(&entry.request.id),
             spec.name
         ),
     )

@@ -15,13 +15,14 @@ use crate::turn;
 use backend::{Batch, BatchEntry, Marks, Model, RunControl, now_ns};
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
+use protocol::check::IdPrefix;
 use protocol::{InferRequest, InferResponse, Signature};
 use scheduler::{Drop as Dropped, Scheduler, Step, Waiting};
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use tensor::{Error, Name, Result};
+use tensor::{Error, Result};
 
 /// Called once with the answer, on whichever thread has it. Must not block.
 pub type Reply = Box<dyn FnOnce(Result<InferResponse>) + Send>;
@@ -234,7 +235,7 @@ impl ModelVersion {
         if self.shared.exiting.load(Ordering::Acquire) {
             return Err(Error::unavailable(format!(
                 "{}Server is stopping, scheduler for model has stopped accepting new inference requests",
-                id_prefix(&request.id)
+                IdPrefix(&request.id)
             )));
         }
         let checked = self.signature.check(&mut request)?;
@@ -277,7 +278,7 @@ impl ModelVersion {
             }
             self.pending.fetch_sub(1, Ordering::Relaxed);
             self.left(1);
-            return Err(Error::unavailable(format!("{}Exceeds maximum queue size", id_prefix(&id))));
+            return Err(Error::unavailable(format!("{}Exceeds maximum queue size", IdPrefix(&id))));
         }
         if in_turn && let Some(me) = self.me.upgrade() {
             drop(run);
@@ -619,10 +620,4 @@ impl ShapeRule {
 /// Requests of one class cost the same per row: same shapes, apart from the batch dimension.
 fn class_of(key: &Key) -> u64 {
     key.iter().fold(0, |h: u64, &d| (h.rotate_left(5) ^ d as u64).wrapping_mul(0x517c_c1b7_2722_0a95))
-}
-
-/// The prefix of refusals that name the request (protocol.md 2.9).
-fn id_prefix(id: &Name) -> String {
-    let id: &str = if id.is_empty() { "<id_unknown>" } else { id };
-    format!("[request id: {id}] ")
 }

@@ -4,6 +4,7 @@
 
 use crate::version::ModelVersion;
 use bytes::Bytes;
+use protocol::check::IdPrefix;
 use protocol::pb::inference::ModelConfig;
 use protocol::pb::inference::model_warmup::Input;
 use protocol::pb::inference::model_warmup::input::InputDataType;
@@ -90,7 +91,8 @@ fn tensor(
         Some(InputDataType::InputDataFile(file)) => from_file(&directory.join("warmup").join(file), size, datatype)?,
         None => {
             return Err(Error::invalid(format!(
-                "[request id: <id_unknown>] warmup setting expects input '{name}' to have input_data_type set"
+                "{}warmup setting expects input '{name}' to have input_data_type set",
+                IdPrefix("")
             )));
         }
     };
@@ -107,7 +109,8 @@ fn from_file(path: &Path, size: usize, datatype: DataType) -> Result<Vec<u8>> {
     })?;
     if data.len() < size {
         return Err(Error::invalid(format!(
-            "[request id: <id_unknown>] warmup setting expects {size} bytes, but the data provided from {}only has {} bytes",
+            "{}warmup setting expects {size} bytes, but the data provided from {}only has {} bytes",
+            IdPrefix(""),
             path.display(),
             data.len()
         )));

@@ -19,24 +19,17 @@ pub fn statistics_json(models: &[VersionStatistics]) -> String {
 }
 
 fn one(out: &mut String, m: &VersionStatistics) {
-    // Writing to a String cannot fail. Model names are directory names, checked at load; they still need escaping.
-    out.push_str("{\"name\":\"");
-    for c in m.name.chars() {
-        match c {
-            '"' | '\\' => {
-                out.push('\\');
-                out.push(c);
-            }
-            c if c < ' ' => {
-                let _ = write!(out, "\\u{:04X}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
+    let mut name = Vec::new();
+    protocol::json::write_string(&mut name, m.name.as_bytes());
+    // Writing to a String cannot fail.
     let _ = write!(
         out,
-        "\",\"version\":\"{}\",\"last_inference\":{},\"inference_count\":{},\"execution_count\":{},\"inference_stats\":{{",
-        m.version, m.last_inference_ms, m.inference_count, m.execution_count
+        "{{\"name\":{},\"version\":\"{}\",\"last_inference\":{},\"inference_count\":{},\"execution_count\":{},\"inference_stats\":{{",
+        String::from_utf8_lossy(&name),
+        m.version,
+        m.last_inference_ms,
+        m.inference_count,
+        m.execution_count
     );
     let none = Duration::default();
     durations(

@@ -7,6 +7,7 @@ use tensor::{Data, DataType, Error, Name, Result, Shape};
 use super::contents;
 use super::parameters::{self, TensorParameters};
 use super::wire::{Reader, Span, Value};
+use crate::check::{duplicate_input, duplicate_output};
 use crate::{InferRequest, InputTensor, OutputForm, Regions, RequestedOutput, Signature};
 
 /// Most inputs, outputs and parameters of one request. An empty tensor is two bytes on the wire and some hundred in
@@ -201,15 +202,14 @@ impl InferHead {
     /// The error of the first tensor that is named twice (P 2.9 row 10).
     #[cold]
     fn named_twice(&self) -> Option<Error> {
-        for (kind, places) in [("input", &self.inputs), ("output", &self.outputs)] {
+        let kinds: [(_, fn(&str, &str) -> Error); 2] =
+            [(&self.inputs, duplicate_input), (&self.outputs, duplicate_output)];
+        for (places, already_named) in kinds {
             let mut seen = std::collections::BTreeSet::new();
             for &place in places {
                 let name = self.tensor_name(place).ok()?;
                 if !seen.insert(name) {
-                    let id = if self.id.is_empty() { "<id_unknown>" } else { self.id.as_str() };
-                    return Some(Error::invalid(format!(
-                        "[request id: {id}] {kind} '{name}' already exists in request"
-                    )));
+                    return Some(already_named(&self.id, name));
                 }
             }
         }
