@@ -202,8 +202,8 @@ impl InferHead {
     /// The error of the first tensor that is named twice (P 2.9 row 10).
     #[cold]
     fn named_twice(&self) -> Option<Error> {
-        let kinds: [(_, fn(&str, &str) -> Error); 2] =
-            [(&self.inputs, duplicate_input), (&self.outputs, duplicate_output)];
+        type Refusal = fn(&str, &str) -> Error;
+        let kinds = [(&self.inputs, duplicate_input as Refusal), (&self.outputs, duplicate_output)];
         for (places, already_named) in kinds {
             let mut seen = std::collections::BTreeSet::new();
             for &place in places {
