@@ -118,6 +118,8 @@ impl Waiting for Queued {
 }
 
 /// What became of a request that was not refused.
+// The large variant is the usual one, and is looked at where it is returned.
+#[allow(clippy::large_enum_variant)]
 pub enum Started {
     /// It ran at once on the calling thread; its reply was not asked for.
     Answered(Result<InferResponse>),
