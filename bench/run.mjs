@@ -81,8 +81,8 @@ async function main(options) {
   })
   for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(130))
 
-  say(`building the load generator${process.env.CI ? '' : ' (a minute the first time)'} …`)
-  execFileSync('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT, stdio: 'inherit' })
+  if (options.setup) say('building the load generator (a minute the first time) …')
+  if (options.setup) execFileSync('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT, stdio: 'inherit' })
   generateModels({ large: !options.quick, say })
 
   const binary = join(ROOT, 'target/release/nereid-bench')
@@ -112,24 +112,35 @@ async function main(options) {
     library,
     cpus: cpus().length,
   }
+  // One suite that fails must not take the others' figures with it.
+  const attempt = async (suite, work) => {
+    if (!has(suite)) return null
+    try {
+      return await work()
+    } catch (error) {
+      say(`${suite}: ${error.message}`)
+      runner.failed.push({ name: suite, reason: error.message })
+      return null
+    }
+  }
   const cells = []
-  const frontCells = has('front') ? await front(ctx) : []
+  const frontCells = (await attempt('front', () => front(ctx))) ?? []
   cells.push(...frontCells)
   const peaks = new Map()
   const notePeaks = (subjects) => subjects.forEach((s) => peaks.set(s.name, memoryMiB(s.pids(), 'VmHWM')))
   // Their event loops and watchdogs must not run beside what follows.
   notePeaks(others.peers)
   await Promise.all(others.peers.map((p) => end(p.child)))
-  if (has('sizes')) cells.push(...(await sizes(ctx)))
-  if (has('curves')) cells.push(...(await curves(ctx, frontCells)))
+  cells.push(...((await attempt('sizes', () => sizes(ctx))) ?? []))
+  cells.push(...((await attempt('curves', () => curves(ctx, frontCells))) ?? []))
   notePeaks(others.tritons)
   await Promise.all([...new Set(others.tritons.map((t) => t.child))].map((child) => end(child)))
-  if (has('batching')) cells.push(...(await batching(ctx)))
-  if (has('compute')) cells.push(...(await compute(ctx)))
+  cells.push(...((await attempt('batching', () => batching(ctx))) ?? []))
+  cells.push(...((await attempt('compute', () => compute(ctx))) ?? []))
   notePeaks([nereid])
   await end(nereid.child)
-  const isolated = has('isolation') && !ctx.filtered ? await isolation(ctx) : null
-  const remembered = has('memory') && !ctx.filtered ? await memory(ctx) : null
+  const isolated = ctx.filtered ? null : await attempt('isolation', () => isolation(ctx))
+  const remembered = ctx.filtered ? null : await attempt('memory', () => memory(ctx))
   const started = ctx.filtered ? null : await startUp(ctx)
 
   const result = {

@@ -54,7 +54,7 @@ export class Runner {
       try {
         if (cell.run === undefined) {
           await this.prepare(cell)
-          await this.#generator.run(cell, Math.min(0.3, seconds))
+          await this.#generator.run(cell, Math.min(0.3, seconds / 3))
         }
         ready.push(cell)
       } catch (error) {

@@ -57,7 +57,7 @@ export function parseOptions(words) {
     suites,
     out: found.out ?? null,
     repetitions: positive('repetitions', quick ? 3 : 5),
-    seconds: positive('seconds', quick ? 0.8 : 1.5),
+    seconds: positive('seconds', quick ? 0.5 : 1.5),
   }
 }
 

@@ -40,7 +40,7 @@ function cellTable(result, suite) {
 export function markdown(result) {
   const lines = [conditionsText(result), '', '### Targets', '', ...targetTable(result.targets), '']
   for (const suite of Object.keys(TITLES)) lines.push(...cellTable(result, suite))
-  if (result.isolation) {
+  if (result.isolation?.latency.length > 0) {
     lines.push('### Isolation', '', `| at ${result.isolation.latency[0].rate} requests/s | p99 quiet µs | p99 disturbed µs | ratio | errors |`, '|---|---|---|---|---|')
     for (const l of result.isolation.latency) lines.push(`| ${l.name} | ${withRange(l.p99Quiet)} | ${withRange(l.p99Disturbed)} | ${withRange(l.p99Ratio)} | ${l.errors} |`)
     lines.push('')
@@ -48,7 +48,7 @@ export function markdown(result) {
   lines.push('### Memory and start', '', '| | version | resting MiB | peak MiB |', '|---|---|---|---|')
   for (const s of result.subjects) lines.push(`| ${s.name} | ${s.version ?? ''} | ${whole(s.restingMiB)} | ${whole(s.peakMiB)} |`)
   if (result.startUp) lines.push(`| Nereid with two small models; ready after ${withRange(result.startUp.readyMs)} ms | | ${withRange(result.startUp.restingMiB)} | |`)
-  if (result.isolation) lines.push(`| Nereid with 200 models (with 1: ${whole(result.isolation.many.restingMiB.one)} MiB) | | ${whole(result.isolation.many.restingMiB.many)} | |`)
+  if (result.isolation?.many) lines.push(`| Nereid with 200 models (with 1: ${whole(result.isolation.many.restingMiB.one)} MiB) | | ${whole(result.isolation.many.restingMiB.many)} | |`)
   if (result.memory) {
     const b = result.memory.bodies
     lines.push(`| Nereid, ${b.seconds} s of 16 MiB bodies, then ${b.quietSeconds} s of quiet: ${whole(b.afterMiB)} MiB | | ${whole(b.beforeMiB)} | ${whole(b.peakMiB)} |`)

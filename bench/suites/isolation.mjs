@@ -23,8 +23,11 @@ async function pairs(ctx, name, quiet, { repetitions, seconds, disturb, note = '
     const a = await ctx.generator.run(quiet, seconds, { seed: i + 1 })
     const stop = await disturb()
     const b = await ctx.generator.run(quiet, seconds, { seed: i + 1 })
-    const did = await stop()
-    runs.push({ quiet: a, disturbed: b, did: did ?? null })
+    try {
+      runs.push({ quiet: a, disturbed: b, did: await stop() })
+    } catch (error) {
+      ctx.runner.failed.push({ name: `isolation · ${name} · repetition ${i + 1}`, reason: error.message })
+    }
   }
   const of = (f) => spread(runs.map(f))
   return {
@@ -43,7 +46,8 @@ async function pairs(ctx, name, quiet, { repetitions, seconds, disturb, note = '
 
 /** The JavaScript thread is gone for the whole of the disturbed run. */
 async function blockedThread(ctx, options) {
-  const blockMs = options.seconds * 1000 + 300
+  // The generator takes its time to start and to drain; the block must outlast that.
+  const blockMs = options.seconds * 1000 + 700
   const started = await start('Nereid in process', process.execPath, [join(ctx.root, 'bench/isolation/shell.mjs'), TWO], {
     ready: /ready (\d+) (\d+)/,
     env: { BENCH_BLOCK_MS: `${blockMs}` },
@@ -65,9 +69,10 @@ async function blockedThread(ctx, options) {
       process.kill(shell.child.pid, signal)
       await sleep(20)
       return async () => {
-        // A block that did not last proves nothing.
-        if (lines() !== before) throw new Error('the JavaScript thread came back before the run was over')
+        const isOver = lines() !== before
         while (lines() === before) await sleep(20)
+        // A block that did not last proves nothing.
+        if (isOver) throw new Error('the JavaScript thread came back before the run was over')
         return null
       }
     }
@@ -87,17 +92,17 @@ async function otherModelLoads(ctx, options) {
     if (!answer.ok) throw new Error(`${what} failed: ${await answer.text()}`)
   }
   const loading = async () => {
-    let isOver = false
+    const over = new AbortController()
     let loads = 0
     const loop = (async () => {
-      while (!isOver) {
+      while (!over.signal.aborted) {
         await ask('load')
         loads += 1
         await ask('unload')
       }
     })()
     return async () => {
-      isOver = true
+      over.abort()
       await loop
       return `${loads} loads`
     }
@@ -153,8 +158,13 @@ async function manyModels(ctx, options) {
 export async function isolation(ctx) {
   const options = ctx.quick ? { repetitions: 2, seconds: 0.7 } : { repetitions: Math.max(5, ctx.repetitions), seconds: 1 }
   ctx.say('isolation …')
-  const latency = [...(await blockedThread(ctx, options)), ...(await otherModelLoads(ctx, options))]
-  return { latency, many: await manyModels(ctx, options) }
+  const attempt = (part) =>
+    part(ctx, options).catch((error) => {
+      ctx.runner.failed.push({ name: `isolation · ${part.name}`, reason: error.message })
+      return null
+    })
+  const latency = [...((await attempt(blockedThread)) ?? []), ...((await attempt(otherModelLoads)) ?? [])]
+  return { latency, many: await attempt(manyModels) }
 }
 
 /** Resident memory before, at the peak of, and after a while of 16 MiB bodies on both transports. */

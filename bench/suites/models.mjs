@@ -22,7 +22,7 @@ export async function batching(ctx) {
     }
   }
   const both = (name) => [['learned batching', name], ['no batching', `${name}_plain`]]
-  add(workloads.mlp, both('mlp'), ctx.quick ? [1, 8, 64] : [1, 2, 4, 8, 16, 32, 64, 128])
+  add(workloads.mlp, both('mlp'), ctx.quick ? [1, 64] : [1, 2, 4, 8, 16, 32, 64, 128])
   let strict = null
   if (!ctx.quick) {
     add(workloads.minilm, both('minilm'), [1, 2, 4, 8, 16], 3)
@@ -77,14 +77,14 @@ export async function compute(ctx) {
   const cells = []
   const list = ctx.quick ? [workloads.minilm()] : [workloads.minilm(), workloads.resnet50(), workloads.bert()]
   // A share of a slow model's run is what a request or two more make; long enough that it does not matter.
-  const seconds = ctx.quick ? 1.5 : 5
+  const seconds = ctx.quick ? 1 : 5
   for (const workload of list) {
     const served = (ctx.quick ? [2] : [1, 2, 4]).map((c) => cell('compute', ctx.nereid, workload, 'gRPC', { c, seconds }))
     if (ctx.runner.wanted(served).length === 0) continue
     let best = null
     for (const setting of threadSettings(ctx.cpus)) {
       const candidate = ortCell(ctx, workload, setting)
-      const { rate } = await candidate.run(ctx.quick ? 1 : 2.5)
+      const { rate } = await candidate.run(ctx.quick ? 0.5 : 2.5)
       if (best === null || rate > best.rate) best = { rate, setting }
     }
     cells.push(...served, { ...ortCell(ctx, workload, best.setting), seconds })

@@ -34,7 +34,9 @@ export async function front(ctx) {
     }
     cells.push(...(await floors(ctx, 'front', workloads.simple, transport, 'binary', loads)))
   }
-  return ctx.runner.measure('small requests', cells, ctx)
+  // The lowest floor is context, not a target of its own: once is enough when time is short.
+  const kept = ctx.quick ? cells.filter((x) => x.subject.name !== 'epoll echo' || x.c === 8) : cells
+  return ctx.runner.measure('small requests', kept, ctx)
 }
 
 const LARGE = 16 << 20
