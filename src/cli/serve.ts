@@ -68,13 +68,14 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     logger.error(`${text}; serving what loaded, as --exit-on-error=false asks`)
   }
   let ports: Ports
+  // Before the first port opens: requests come in while the last one is still being opened.
+  signals.serving = true
   try {
     ports = await server.listen()
   } catch (error) {
     await server.stop(0)
     return fail('starting services', error)
   }
-  signals.serving = true
   announce(logger, resolved, ports)
   await signals.first
   const code = await shutDown(server, logger, resolved.exitTimeoutSecs)
