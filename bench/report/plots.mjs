@@ -9,8 +9,8 @@ export const escape = (text) => String(text).replaceAll('&', '&amp;').replaceAll
 /** Nereid always has the first colour and floors are grey, so that a reader learns them once. */
 export function colourOf(name, names) {
   if (name.startsWith('Nereid') && !names.some((n) => n !== name && n.startsWith('Nereid'))) return COLOURS[0]
-  if (/echo|bare ONNX/.test(name)) return GREY
-  const others = names.filter((n) => !/echo|bare ONNX/.test(n))
+  if (/echo|bare /.test(name)) return GREY
+  const others = names.filter((n) => !/echo|bare /.test(n))
   return COLOURS[others.indexOf(name) % COLOURS.length]
 }
 
@@ -21,7 +21,7 @@ export function colourOf(name, names) {
  */
 export function barChart({ title, unit, bars }) {
   if (bars.length === 0) return ''
-  const [labelWidth, plotWidth, rowHeight, top] = [230, 400, 24, 30]
+  const [labelWidth, plotWidth, rowHeight, top] = [200, 380, 24, 30]
   const highest = Math.max(...bars.map((b) => b.max))
   const x = (v) => (v / highest) * plotWidth
   const rows = bars.map((b, i) => {
@@ -38,12 +38,13 @@ export function barChart({ title, unit, bars }) {
   return `<svg viewBox="0 0 ${labelWidth + plotWidth + 80} ${height}" role="img" aria-label="${escape(title)}"><text x="0" y="16" class="title">${escape(title)} <tspan class="unit">${escape(unit)}</tspan></text>${rows.join('')}</svg>`
 }
 
-function ticks(low, high) {
+/** 1, 2 and 5 of each decade; every digit where that leaves a reader with fewer than three. */
+function ticks(low, high, steps = [1, 2, 5]) {
   const out = []
   for (let decade = 10 ** Math.floor(Math.log10(low)); decade <= high * 1.0001; decade *= 10) {
-    for (const step of [1, 2, 5]) if (decade * step >= low * 0.999 && decade * step <= high * 1.001) out.push(decade * step)
+    for (const step of steps) if (decade * step >= low * 0.999 && decade * step <= high * 1.001) out.push(decade * step)
   }
-  return out
+  return out.length < 3 && steps.length === 3 ? ticks(low, high, [1, 2, 3, 4, 5, 6, 8]) : out
 }
 
 /**
@@ -55,7 +56,7 @@ function ticks(low, high) {
 export function lineChart({ title, xLabel, yLabel, lines, xTicks }) {
   const points = lines.flatMap((l) => l.points).filter(([a, b]) => a > 0 && b > 0)
   if (points.length === 0) return ''
-  const [left, top, width, height, legend] = [64, 30, 470, 250, 200]
+  const [left, top, width, height, legend] = [64, 46, 400, 250, 210]
   const range = (k) => {
     const values = points.map((p) => p[k])
     const [low, high] = [Math.min(...values), Math.max(...values)]
@@ -72,7 +73,7 @@ export function lineChart({ title, xLabel, yLabel, lines, xTicks }) {
     parts.push(`<line x1="${left}" x2="${left + width}" y1="${y(v).toFixed(1)}" y2="${y(v).toFixed(1)}" class="grid"/><text x="${left - 6}" y="${(y(v) + 4).toFixed(1)}" text-anchor="end">${short(v).replace(/\.0+$/, '')}</text>`)
   }
   parts.push(`<text x="${left + width / 2}" y="${top + height + 34}" text-anchor="middle" class="unit">${escape(xLabel)}</text>`)
-  parts.push(`<text x="${left}" y="${top - 4}" class="unit">${escape(yLabel)}</text>`)
+  parts.push(`<text x="${left}" y="${top - 10}" class="unit">${escape(yLabel)}</text>`)
   lines.forEach((line, i) => {
     const path = line.points.toSorted((a, b) => a[0] - b[0]).map(([a, b]) => `${x(a).toFixed(1)},${y(b).toFixed(1)}`)
     const dash = line.isDashed ? ' stroke-dasharray="5 4"' : ''
