@@ -52,5 +52,5 @@ pub const RESERVE_BYTES_MAX: usize = 32 * 1024 * 1024;
 pub const RESERVE_TOTAL_BYTES_MAX: usize = 1024 * 1024 * 1024;
 /// What a body may make us reserve in any case.
 pub const RESERVE_BYTES_MIN: usize = 64 * 1024;
-/// How often memory that a burst left behind is given back to the system.
-pub const TRIM_INTERVAL: Duration = Duration::from_secs(5);
+/// How often memory that a burst left behind is given back to the system: what lay idle from one time to the next.
+pub const TRIM_INTERVAL: Duration = Duration::from_secs(2);

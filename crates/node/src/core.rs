@@ -67,14 +67,15 @@ impl NativeCore {
     #[napi]
     pub fn open_model(&self, ticket: u32, spec: js::OpenSpec) -> napi::Result<()> {
         let (engine, backend, spec) = (self.engine.clone(), spec.backend.clone(), convert::open_spec(&spec));
-        self.settler()?.run(ticket, move || engine.open(&backend, spec).map(|o| Value::Opened(convert::opened(o))));
+        self.settler()?
+            .run_behind(ticket, move || engine.open(&backend, spec).map(|o| Value::Opened(convert::opened(o))));
         Ok(())
     }
 
     #[napi]
     pub fn publish_model(&self, ticket: u32, handle: u32, spec: js::PublishSpec) -> napi::Result<()> {
         let (engine, spec) = (self.engine.clone(), convert::publish_spec(spec));
-        self.settler()?.run(ticket, move || engine.publish(handle, spec).map(|()| Value::Nothing));
+        self.settler()?.run_behind(ticket, move || engine.publish(handle, spec).map(|()| Value::Nothing));
         Ok(())
     }
 

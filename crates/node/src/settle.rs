@@ -7,6 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tensor::{Error, Result};
 
+/// Niceness of threads that load models: a tenth of the share of a thread that serves, when both want the same core.
+#[cfg(target_os = "linux")]
+const LOADING_NICENESS: libc::c_int = 10;
+
 type Report = ThreadsafeFunction<Settlement, (), FnArgs<(Settlement,)>, napi::Status, false>;
 
 /// Where threads report. Keeps Node's event loop alive, so that a process with an open call does not end under it.
@@ -53,6 +57,15 @@ impl Settler {
         self.0.call(s, ThreadsafeFunctionCallMode::NonBlocking);
     }
 
+    /// Runs `work`, loading a model, as [`run`](Self::run) does, but behind whatever serves requests: creating a session
+    /// computes for seconds, and on few cores it would take them from inferences.
+    pub fn run_behind(&self, ticket: u32, work: impl FnOnce() -> Result<Value> + Send + 'static) {
+        self.run(ticket, move || {
+            step_back();
+            work()
+        });
+    }
+
     /// Runs `work` on a thread of its own and reports what it returns. Lifecycle calls only: seconds long, a few at a time.
     pub fn run(&self, ticket: u32, work: impl FnOnce() -> Result<Value> + Send + 'static) {
         let settler = self.clone();
@@ -65,5 +78,14 @@ impl Settler {
         if let Err(e) = spawned {
             self.settle(ticket, Err(Error::internal(format!("cannot start a thread: {e}"))));
         }
+    }
+}
+
+/// Lowers the priority of this thread for good. On Linux niceness belongs to the thread; elsewhere this does nothing.
+fn step_back() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: no pointers; 0 means the calling thread. Failure leaves the priority as it was, which is only less polite.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, LOADING_NICENESS);
     }
 }
