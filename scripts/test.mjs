@@ -1,13 +1,13 @@
 #!/usr/bin/env node
 /**
- * `npm test [-- suite …] [-- --lint]`: set-up, then every suite, going on after failures. Suites: generated, rust, loom, fuzz, vitest,
- * python, golden.
+ * `npm test [-- suite …] [-- --lint]`: set-up, then every suite, going on after failures. Suites: generated, rust, loom, fuzz, guard,
+ * vitest, python, golden.
  * The last line is `N passed, N failed`, summed over all of them.
  */
 import { mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { cargoCounts, junitCounts, lastLineCounts, vitestCounts } from './lib/counts.mjs'
-import { capture, show } from './lib/run.mjs'
+import { ask, capture, show } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { golden, goldenAvailable } from './golden.mjs'
 import { lint } from './lint.mjs'
@@ -51,6 +51,15 @@ const SUITES = {
     const args = ['run', '--quiet', '--release', '--locked', '--manifest-path', 'fuzz/Cargo.toml', '--bin', 'smoke']
     const env = { ...process.env, CARGO_TARGET_DIR: join(ROOT, 'target', 'fuzz') }
     const { code, text } = await capture('cargo', args, { cwd: ROOT, env })
+    return lastLineCounts(code, text)
+  },
+  /** Instructions per request against the record; a count does not depend on what else the machine does. */
+  async guard() {
+    if (ask('valgrind', ['--version']) === null) {
+      process.stdout.write('guard: skipped, valgrind is not installed: apt-get install valgrind\n')
+      return { passed: 0, failed: 0 }
+    }
+    const { code, text } = await capture(process.execPath, ['bench/guard.mjs'], { cwd: ROOT })
     return lastLineCounts(code, text)
   },
   async vitest() {
