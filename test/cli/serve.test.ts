@@ -65,6 +65,17 @@ test('R-51: when the time is up the end is 1, and it says so', async () => {
   expect(server.stderr).toContain('Exit timeout expired')
 })
 
+test('a signal while models load never ends in a crash', async () => {
+  for (const delay of [60, 90, 120, 150, 180, 210]) {
+    const server = await TestServer.spawn(models.path('main'))
+    await new Promise((done) => setTimeout(done, delay))
+    server.process.kill('SIGTERM')
+    await server.ended()
+    // Before the handler is there the signal itself ends the process; a loader that outlives its library would be SIGSEGV.
+    expect([null, 'SIGTERM'], `after ${delay} ms: ${server.stderr}`).toContain(server.process.signalCode)
+  }
+})
+
 test('a second signal ends the process at once with 1', async () => {
   const server = await TestServer.start(models.path('main'))
   const { status } = await slowRequest(server)
