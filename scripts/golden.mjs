@@ -20,7 +20,7 @@ const LIST = join(ROOT, 'test', 'golden', 'known-differences.json')
 const REPORT = join(ROOT, 'golden-report.json')
 
 /** Suites whose features exist. The others are replayed when they are asked for by name. */
-const SUITES = ['main', 'defaults', 'strict', 'broken', 'broken_start', 'restricted', 'forward']
+const SUITES = ['main', 'defaults', 'explicit', 'poll', 'strict', 'broken', 'broken_start', 'restricted', 'forward', 'trace']
 
 /** Suites whose repository holds models of features that are still missing: they must not decide whether the rest is ready. */
 const MIXED = ['main', 'forward']
