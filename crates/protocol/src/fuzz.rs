@@ -1,14 +1,16 @@
-//! What a fuzzer calls: arbitrary bytes through everything that reads a body. Whatever comes in, nothing may panic.
+//! What fuzzers call: arbitrary bytes through everything that reads a body, and the model they ask. Whatever comes in, nothing
+//! may panic. Public for the fuzz package only.
 
 use crate::generate::parse_generate;
 use crate::http::{Limits, encode_infer, parse_content_length, parse_header_length, parse_infer};
 use crate::infer::{InferRequest, InferResponse, OutputTensor, Regions};
-use crate::signature::{InputSpec, OutputSpec, Signature};
+use crate::signature::{Checked, InputSpec, OutputSpec, Signature};
 use bytes::Bytes;
 use smallvec::smallvec;
 use tensor::{DataType, Error, Name, RegionRef, Result};
 
-struct NoRegions;
+/// No region is ever registered: what is looked at is how requests name them.
+pub struct NoRegions;
 
 impl Regions for NoRegions {
     fn resolve(&self, name: &str, _: u64, _: u64) -> Result<RegionRef, Error> {
@@ -17,7 +19,7 @@ impl Regions for NoRegions {
 }
 
 /// An input of every datatype, `I1` to `I14`, all optional, and outputs to match.
-fn signature(max_batch_size: u32) -> Signature {
+pub fn signature(max_batch_size: u32) -> Signature {
     let name = |prefix: &str, t: DataType| Name::from(format!("{prefix}{}", t as u8));
     Signature {
         model: Name::from_static("fuzz"),
@@ -46,10 +48,8 @@ fn signature(max_batch_size: u32) -> Signature {
     }
 }
 
-/// Checks a request and, if it is good, answers it with its own inputs.
-fn answer(request: Result<InferRequest>, signature: &Signature) {
-    let Ok(mut request) = request else { return };
-    let Ok(checked) = signature.check(&mut request) else { return };
+/// The answer of a model that returns its inputs.
+pub fn echo(request: &InferRequest, checked: &Checked, signature: &Signature) -> InferResponse {
     let outputs = checked.outputs.iter().filter_map(|&(index, wanted)| {
         let position = checked.inputs.iter().position(|&i| i == index)?;
         let input = request.inputs.get(position)?;
@@ -63,7 +63,14 @@ fn answer(request: Result<InferRequest>, signature: &Signature) {
             form,
         })
     });
-    let response = InferResponse { id: request.id.clone(), outputs: outputs.collect(), ..InferResponse::default() };
+    InferResponse { id: request.id.clone(), outputs: outputs.collect(), ..InferResponse::default() }
+}
+
+/// Checks a request and, if it is good, answers it with its own inputs.
+fn answer(request: Result<InferRequest>, signature: &Signature) {
+    let Ok(mut request) = request else { return };
+    let Ok(checked) = signature.check(&mut request) else { return };
+    let response = echo(&request, &checked, signature);
     let _ = encode_infer(&response, signature);
     let _ = crate::generate::encode_generate(&response, signature);
 }

@@ -5,7 +5,8 @@
 
 pub mod check;
 pub mod classify;
-mod fuzz;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod generate;
 pub mod grpc;
 pub mod http;
