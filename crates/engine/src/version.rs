@@ -4,7 +4,7 @@
 //! takes an instance permit, runs the batch, and goes on with the next one as long as there is one. Replies are called outside
 //! every lock.
 
-use crate::inline::InlineCost;
+use crate::inline::{Company, InlineCost};
 use crate::options::EngineOptions;
 use crate::order::Order;
 use crate::pool::Pool;
@@ -26,6 +26,10 @@ use tensor::{Error, Result};
 
 /// Called once with the answer, on whichever thread has it. Must not block.
 pub type Reply = Box<dyn FnOnce(Result<InferResponse>) + Send>;
+
+/// A batch of cheap requests may take this many times as long on the reactor as one of them: less than they would one by one,
+/// and above it waking a thread costs little for each.
+const TURN_COST: u64 = 2;
 
 /// What versions share with their engine.
 pub(crate) struct Shared {
@@ -73,6 +77,7 @@ struct Run {
     idle: SmallVec<[u32; 8]>,
     order: Option<Order>,
     cost: InlineCost,
+    company: Company,
     /// Time of the earliest timer that will call `wake`; 0 = none.
     armed: u64,
 }
@@ -211,6 +216,7 @@ impl ModelVersion {
                 idle,
                 order,
                 cost: InlineCost::default(),
+                company: Company::default(),
                 armed: 0,
             }),
             ordered,
@@ -247,9 +253,9 @@ impl ModelVersion {
         let rows = checked.rows.max(1);
 
         let mut run = self.run.lock();
-        let cheap = self.may_inline && !run.idle.is_empty() && self.is_cheap(&run, now, class, rows);
+        let cheap = self.may_inline && !run.idle.is_empty() && self.is_cheap(&run, now, class, rows, 1);
         // A model that batches waits for the end of the turn: others may arrive in it.
-        let in_turn = cheap && self.batches && turn::has_turns();
+        let in_turn = cheap && self.batches && turn::has_turns() && run.company.expected(now);
         if cheap
             && !in_turn
             && run.scheduler.is_empty()
@@ -367,9 +373,10 @@ impl ModelVersion {
         let mut run = self.run.lock();
         let Some(instance) = run.idle.last().copied() else { return };
         let (requests, dropped) = self.start_batches(&mut run, now, Some(instance));
+        run.company.turn_of(requests.as_ref().map_or(0, SmallVec::len));
         let cheap = requests.as_ref().is_some_and(|requests| {
             let rows = requests.iter().map(Waiting::rows).sum();
-            requests.first().is_some_and(|q| self.is_cheap(&run, now, q.class(), rows))
+            requests.first().is_some_and(|q| self.is_cheap(&run, now, q.class(), rows, TURN_COST))
         });
         drop(run);
         self.answer_dropped(dropped);
@@ -412,8 +419,9 @@ impl ModelVersion {
         (kept, dropped)
     }
 
-    fn is_cheap(&self, run: &Run, now: u64, class: u64, rows: u32) -> bool {
-        let limit = self.shared.options.inline_cost_max_ns;
+    /// Whether a run is expected to take less than `times` the limit of an inline run.
+    fn is_cheap(&self, run: &Run, now: u64, class: u64, rows: u32, times: u64) -> bool {
+        let limit = times * self.shared.options.inline_cost_max_ns;
         let fits = match self.shape_rule {
             ShapeRule::Any => true,
             // Cost depends on shapes too; the scheduler keeps those apart.
@@ -437,6 +445,7 @@ impl ModelVersion {
             run.scheduler.observe(ran.class, ran.rows, ran.duration);
             run.cost.observe(ran.rows, ran.duration);
             if ran.inline {
+                run.company.ran(now);
                 run.cost.ran_inline(now, ran.duration, self.shared.options.inline_cost_max_ns);
             }
         }
