@@ -733,30 +733,38 @@ impl Frame {
         Ok(frame)
     }
 
-    /// Copies the contents in, runs the model, and copies the outputs out.
-    pub(crate) fn run<'d>(
+    /// Copies `bytes` into an input, from byte `at` on; false when there is no room for them.
+    pub(crate) fn put(&mut self, input: usize, at: usize, bytes: &[u8]) -> bool {
+        let Some(cells) = self.inputs.get(input) else { return false };
+        if at.checked_add(bytes.len()).is_none_or(|end| end > cells.len) {
+            return false;
+        }
+        // SAFETY: inside the cells, which are ours alone, and no run is using them: `&mut self`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), cells.base().add(at), bytes.len()) };
+        true
+    }
+
+    /// Bytes of an input.
+    pub(crate) fn input_len(&self, input: usize) -> usize {
+        self.inputs.get(input).map_or(0, |cells| cells.len)
+    }
+
+    /// Runs the model on what was put in.
+    pub(crate) fn run(
         &mut self,
         session: &Session,
         options: &RunOptions,
         input_names: &[CName],
-        inputs: impl Iterator<Item = &'d [u8]>,
         output_names: &[CName],
-        outputs: impl Iterator<Item = &'d mut [u8]>,
     ) -> Result<()> {
-        for (cells, data) in self.inputs.iter().zip(inputs) {
-            if cells.len != data.len() {
-                return Err(Error::internal("an input does not have the size of its class"));
-            }
-            // SAFETY: both are `len` bytes, the cells' are ours alone, and no run is using them: `&mut self`.
-            unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), cells.base(), data.len()) };
-        }
-        session.run_raw(options, input_names, &self.input_values, output_names, &mut self.output_values)?;
-        for (cells, data) in self.outputs.iter().zip(outputs) {
-            let len = cells.len.min(data.len());
-            // SAFETY: at most the length of either; the run that wrote the cells is over.
-            unsafe { std::ptr::copy_nonoverlapping(cells.base(), data.as_mut_ptr(), len) };
-        }
-        Ok(())
+        session.run_raw(options, input_names, &self.input_values, output_names, &mut self.output_values)
+    }
+
+    /// What the last run wrote to an output.
+    pub(crate) fn output(&self, output: usize) -> &[u8] {
+        let Some(cells) = self.outputs.get(output) else { return &[] };
+        // SAFETY: `len` initialised bytes of ours; runs, which write them, need `&mut self`.
+        unsafe { std::slice::from_raw_parts(cells.base(), cells.len) }
     }
 }
 

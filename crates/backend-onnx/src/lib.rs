@@ -16,6 +16,7 @@ mod model;
 mod open;
 mod options;
 mod outputs;
+mod recipe;
 
 use backend::{Backend, OpenSpec, Opened};
 use std::path::{Path, PathBuf};

@@ -1,10 +1,11 @@
 //! Runs batches. One value per version, called by every instance at once.
 
 use crate::batch_input::BatchInput;
-use crate::ffi::{CName, Frame, Outputs, RunOptions, Session, Value};
-use crate::inputs::{self, InputPlan, Tensor};
+use crate::ffi::{CName, Outputs, RunOptions, Session, Value};
+use crate::inputs::{self, InputPlan};
 use crate::open::Graph;
-use crate::outputs::{self, Class, Hints, OutputPlan, Place, Plan, Produced};
+use crate::outputs::{self, Hints, OutputPlan, Place, Plan, Produced};
+use crate::recipe::{Recipe, Recipes};
 use backend::{Batch, BatchEntry, Marks, Model, RunControl, now_ns, scatter};
 use parking_lot::Mutex;
 use protocol::Signature;
@@ -16,9 +17,6 @@ use tensor::{Error, Result};
 /// Most idle run options kept; more than instances of a model are rarely needed.
 const RUN_OPTIONS_MAX: usize = 64;
 
-/// Most frames kept, of all classes of a model.
-const FRAMES_MAX: usize = 32;
-
 pub(crate) struct OnnxModel {
     session: Arc<Session>,
     signature: Arc<Signature>,
@@ -28,7 +26,9 @@ pub(crate) struct OnnxModel {
     hints: Hints,
     run_entries: Vec<(String, String)>,
     run_options: Mutex<Vec<Arc<RunOptions>>>,
-    frames: Mutex<Vec<(Class, Frame)>>,
+    recipes: Recipes,
+    /// Every output is cut by rows and every input comes from the requests.
+    may_repeat: bool,
 }
 
 impl OnnxModel {
@@ -80,6 +80,7 @@ impl OnnxModel {
                 })
             })
             .collect::<Result<_>>()?;
+        let may_repeat = config.batch_input.is_empty() && config.batch_output.is_empty();
         Ok(Self {
             session: Arc::new(session),
             signature,
@@ -89,7 +90,8 @@ impl OnnxModel {
             hints: Hints::default(),
             run_entries,
             run_options: Mutex::default(),
-            frames: Mutex::default(),
+            recipes: Recipes::default(),
+            may_repeat,
         })
     }
 
@@ -99,6 +101,11 @@ impl OnnxModel {
     }
 
     fn run(&self, entries: &mut [BatchEntry], control: &RunControl, marks: &mut Marks) -> Result<()> {
+        if let Some(recipe) = self.recipes.take(entries)
+            && self.repeat(recipe, entries, control, marks)?
+        {
+            return Ok(());
+        }
         inputs::take_strings(entries, &self.signature);
         if entries.iter().all(|e| e.result.is_some()) {
             return Ok(());
@@ -112,21 +119,12 @@ impl OnnxModel {
                 plan.wanted.iter().filter_map(|&i| self.outputs.get(usize::from(i))).map(|o| o.name).collect();
             marks.inputs_ready = now_ns();
             let options = self.take_options()?;
-            let hook = Arc::clone(&options);
-            if !control.arm(move || hook.terminate()) {
+            if !control.arm(|| stopper(&options)) {
                 return Err(cancelled());
             }
-            let framed = self.run_in_frame(&mut plan, &options, &tensors, &names, &output_names);
-            let feeds: SmallVec<[Value<'_>; 4]> = if framed == Some(true) {
-                SmallVec::new()
-            } else {
-                tensors.iter().map(|t| t.value(runtime, &self.signature)).collect::<Result<_>>()?
-            };
-            let mut outcome = match framed {
-                Some(true) => Ok(plan.places.iter().map(|_| None).collect()),
-                Some(false) => Err(Error::internal("a run in a frame failed")),
-                None => self.run_once(&mut plan, &options, &names, &feeds, &output_names),
-            };
+            let feeds: SmallVec<[Value<'_>; 4]> =
+                tensors.iter().map(|t| t.value(runtime, &self.signature)).collect::<Result<_>>()?;
+            let mut outcome = self.run_once(&mut plan, &options, &names, &feeds, &output_names);
             if outcome.is_err() && plan.has_hints() && !control.is_stopped() {
                 // Perhaps an output did not have the shape we guessed. The library says so in words that change between its
                 // versions, so every failed run with guesses is tried without; it has no effects but its outputs.
@@ -134,6 +132,7 @@ impl OnnxModel {
                 outcome = self.run_once(&mut plan, &options, &names, &feeds, &output_names);
                 if outcome.is_ok() {
                     self.hints.give_up();
+                    self.recipes.clear();
                 }
             }
             control.disarm();
@@ -169,56 +168,52 @@ impl OnnxModel {
                 });
             }
             plan.learn(&self.hints, &produced);
+            if self.may_repeat && !self.hints.are_wrong() {
+                let made = (&plan.wanted[..], &produced[..]);
+                let options = || self.take_options();
+                let recipe =
+                    Recipe::of(&self.session, options, &self.signature, entries, &tensors, &output_names, made);
+                if let Some(recipe) = recipe {
+                    self.recipes.put(recipe);
+                }
+            }
             (plan.wanted, produced)
         };
         outputs::distribute(&self.outputs, &self.signature, entries, &wanted, &mut produced);
         Ok(())
     }
 
-    /// Runs small tensors in values kept ready. `None`: not for this run; `Some(false)`: it failed, and a run without
-    /// guesses will tell why.
-    fn run_in_frame(
+    /// Runs a batch of a kind that was run before. False when it has to be worked out anew: nothing happened then that could be
+    /// seen.
+    ///
+    /// # Errors
+    /// CANCELLED when nobody wants it any more.
+    fn repeat(
         &self,
-        plan: &mut Plan,
-        options: &RunOptions,
-        tensors: &[Tensor<'_>],
-        names: &[CName],
-        output_names: &[CName],
-    ) -> Option<bool> {
-        let class = plan.frame_class(tensors)?;
-        let idle = {
-            let mut frames = self.frames.lock();
-            let at = frames.iter().rposition(|(c, _)| *c == class);
-            at.map(|at| frames.swap_remove(at).1)
-        };
-        let Plan { wanted, places, .. } = plan;
-        let mut frame = match idle {
-            Some(frame) => frame,
-            None => {
-                let inputs = tensors.iter().map(|t| (t.datatype, &t.shape[..], t.data.len()));
-                let outputs = places.iter().zip(wanted.iter()).filter_map(|(p, &i)| match p {
-                    Place::Slab { shape, slab } => {
-                        Some((self.signature.outputs.get(usize::from(i))?.datatype, &shape[..], slab.len()))
-                    }
-                    _ => None,
-                });
-                Frame::new(self.session.runtime(), inputs, outputs).ok()?
-            }
-        };
-        let slabs = places.iter_mut().filter_map(|p| match p {
-            Place::Slab { slab, .. } => Some(&mut slab[..]),
-            _ => None,
-        });
-        let data = tensors.iter().map(|t| t.data.as_slice());
-        let done = frame.run(&self.session, options, names, data, output_names, slabs).is_ok();
-        if done {
-            let mut frames = self.frames.lock();
-            if frames.len() >= FRAMES_MAX {
-                frames.swap_remove(0);
-            }
-            frames.push((class, frame));
+        mut recipe: Box<Recipe>,
+        entries: &mut [BatchEntry],
+        control: &RunControl,
+        marks: &mut Marks,
+    ) -> Result<bool> {
+        if !recipe.fill(entries) {
+            return Ok(false);
         }
-        Some(done)
+        marks.inputs_ready = now_ns();
+        if !control.arm(|| stopper(recipe.options())) {
+            return Err(cancelled());
+        }
+        let ran = recipe.run(&self.session);
+        control.disarm();
+        marks.inference_end = now_ns();
+        if control.is_stopped() {
+            return Err(cancelled());
+        }
+        if ran.is_err() {
+            return Ok(false);
+        }
+        recipe.serve(&self.signature, entries);
+        self.recipes.put(recipe);
+        Ok(true)
     }
 
     /// One `Run`; gives back the outputs the runtime allocated, `None` where they are in their places.
@@ -234,6 +229,12 @@ impl OnnxModel {
         let values = Plan::values(places, wanted, &self.signature, self.session.runtime())?;
         self.session.run(options, names, feeds, output_names, values)
     }
+}
+
+/// Ends the run that uses `options` as soon as the runtime looks.
+fn stopper(options: &Arc<RunOptions>) -> impl FnOnce() + Send + 'static {
+    let options = Arc::clone(options);
+    move || options.terminate()
 }
 
 fn cancelled() -> Error {

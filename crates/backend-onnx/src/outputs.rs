@@ -28,13 +28,10 @@ pub(crate) struct OutputPlan {
     pub(crate) scatter: Option<u16>,
 }
 
-/// Largest tensor that is rather copied than described to the runtime anew.
-const FRAME_BYTES_MAX: usize = 2 << 10;
-
 /// Most shape classes remembered per model.
 const CLASSES_MAX: usize = 256;
 
-pub(crate) type Class = SmallVec<[i64; 16]>;
+type Class = SmallVec<[i64; 16]>;
 
 /// Output shapes seen before, by input shapes.
 #[derive(Default)]
@@ -54,6 +51,11 @@ impl Hints {
         if learned.len() < CLASSES_MAX {
             learned.insert(class, shapes);
         }
+    }
+
+    /// Whether a hint was wrong.
+    pub(crate) fn are_wrong(&self) -> bool {
+        self.wrong.load(Ordering::Relaxed)
     }
 
     /// A hint was wrong: shapes depend on more than the inputs' shapes.
@@ -113,7 +115,7 @@ impl Plan {
             }
         }
         let mut plan = Self { places: SmallVec::new(), class: None, wanted };
-        if hints.wrong.load(Ordering::Relaxed) {
+        if hints.are_wrong() {
             plan.places = plan.wanted.iter().map(|_| Place::Runtime).collect();
             return plan;
         }
@@ -150,15 +152,6 @@ impl Plan {
     pub(crate) fn without_hints(&mut self) {
         self.class = None;
         self.places.iter_mut().for_each(|p| *p = Place::Runtime);
-    }
-
-    /// The class of a run whose every tensor is small and has a known size: such a run may use a frame.
-    pub(crate) fn frame_class(&self, inputs: &[Tensor<'_>]) -> Option<Class> {
-        let small = |len: usize| len <= FRAME_BYTES_MAX;
-        let outputs = self.places.iter().all(|p| matches!(p, Place::Slab { slab, .. } if small(slab.len())));
-        let inputs_fit = inputs.iter().all(|t| t.datatype != DataType::Bytes && small(t.data.len()));
-        // At least one output: a failed frame is repeated without its guesses, so there must be some.
-        (outputs && inputs_fit && !self.places.is_empty()).then(|| class(inputs, &self.wanted))
     }
 
     /// Whether some output has a place that may be wrong.

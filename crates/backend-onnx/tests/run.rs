@@ -234,6 +234,74 @@ fn shapes_that_depend_on_values_are_never_guessed_wrong() {
 }
 
 #[test]
+fn runs_of_a_kind_seen_before_give_each_request_its_own() {
+    let version = Version::new(&addsub(I32, &[D::S("N"), D::S("w")]));
+    let s = addsub_signature(8, DataType::Int32, &[-1]);
+    let model = version.load(&config(), s.clone());
+    let (key, regions) = shm("repeat", i32s(0..64).as_slice());
+    regions.register("r", &key, 0, 256).expect("fits");
+    // Kinds come back in another order; what is in them differs each time.
+    let kinds: [(&[i32], i32); 6] = [(&[1], 4), (&[2], 4), (&[1, 2], 4), (&[1], 3), (&[3], 4), (&[1, 1, 1], 600)];
+    for round in 0..4 {
+        for (k, &(rows, width)) in kinds.iter().cycle().skip(round).take(kinds.len()).enumerate() {
+            let from = |i: usize| (round * 1000 + k * 100 + i * 10) as i32;
+            let entries = rows.iter().enumerate().map(|(i, &rows)| {
+                let (shape, n) = ([i64::from(rows), i64::from(width)], rows * width);
+                let one = (1, &shape[..], i32s((0..n).map(|_| 1)));
+                let start = from(i);
+                let mut inputs = [(0, &shape[..], i32s(start..start + n)), one];
+                if round == 2 {
+                    inputs.reverse();
+                }
+                let mut e = request(&s, rows as u32, &inputs);
+                if round == 3 && k % 2 == 0 {
+                    e.checked.outputs = [(1, None)].into_iter().collect();
+                }
+                e
+            });
+            let results = run(&*model, entries.collect());
+            for (i, r) in results.iter().enumerate() {
+                let (n, start) = (rows[i] * width, from(i));
+                let shape = [i64::from(rows[i]), i64::from(width)];
+                let last = r.as_ref().expect("runs").outputs.len() - 1;
+                same(r, last, &shape, i32s(start - 1..start + n - 1));
+                if last > 0 {
+                    same(r, 0, &shape, i32s(start + 1..start + n + 1));
+                }
+            }
+        }
+        // From a region, whose contents are its client's.
+        let data = Data::Region(regions.resolve("r", 0, 16).expect("inside"));
+        let r = run(&*model, vec![request(&s, 1, &[(0, &[1, 4], data), (1, &[1, 4], i32s([5; 4]))])]);
+        same(&r[0], 0, &[1, 4], i32s(5..9));
+    }
+    let _ = std::fs::remove_file(format!("/dev/shm/{key}"));
+}
+
+#[test]
+fn a_failure_after_runs_of_its_kind_is_told_and_the_next_one_runs() {
+    // Gather refuses an index that is not there, whatever its shape.
+    let file = onnx(
+        &[node("Gather", &["table", "I"], &["O"], &[])],
+        &[tensor("I", I32, &[D::N(2)])],
+        &[tensor("O", I32, &[D::N(2)])],
+        &[initializer("table", I32, &[3], i32s([10, 11, 12]).as_slice())],
+    );
+    let version = Version::new(&file);
+    let t = DataType::Int32;
+    let s = signature(0, vec![input("I", t, &[2])], vec![output("O", t, &[2])]);
+    let model = version.load(&config(), s.clone());
+    let run = |indices: [i32; 2]| run(&*model, vec![request(&s, 0, &[(0, &[2], i32s(indices))])]);
+    for _ in 0..3 {
+        same(&run([0, 2])[0], 0, &[2], i32s([10, 12]));
+        same(&run([1, 1])[0], 0, &[2], i32s([11, 11]));
+        let failed = run([0, 3]);
+        let error = failed[0].as_ref().expect_err("3 is out of bounds");
+        assert!(error.message().contains("indices element out of data bounds"), "{error}");
+    }
+}
+
+#[test]
 fn a_failing_run_has_the_runtime_s_text_and_class_internal() {
     let d = |n| vec![D::S(n)];
     let file = onnx(

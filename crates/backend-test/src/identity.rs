@@ -128,9 +128,11 @@ fn delay(duration: Duration, control: &RunControl) -> bool {
     }
     let stop = Arc::new((Mutex::new(false), Condvar::new()));
     let signal = Arc::clone(&stop);
-    let armed = control.arm(move || {
-        *signal.0.lock() = true;
-        signal.1.notify_all();
+    let armed = control.arm(|| {
+        move || {
+            *signal.0.lock() = true;
+            signal.1.notify_all();
+        }
     });
     if !armed {
         return false;

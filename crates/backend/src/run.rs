@@ -138,6 +138,8 @@ type Hook = Box<dyn FnOnce() + Send>;
 pub struct RunControl {
     wanted: AtomicU32,
     hook: Mutex<HookState>,
+    /// Nobody but the thread that runs the batch has it: there is nobody to stop the run.
+    alone: bool,
 }
 
 #[derive(Default)]
@@ -152,7 +154,12 @@ enum HookState {
 impl RunControl {
     /// A control for a batch of `requests` requests.
     pub fn new(requests: u32) -> Self {
-        Self { wanted: AtomicU32::new(requests), hook: Mutex::default() }
+        Self { wanted: AtomicU32::new(requests), hook: Mutex::default(), alone: false }
+    }
+
+    /// A control for a batch that cannot be stopped, since it runs on the thread that brought it.
+    pub fn alone() -> Self {
+        Self { wanted: AtomicU32::new(1), hook: Mutex::default(), alone: true }
     }
 
     /// One request of the batch was cancelled. When it was the last wanted one, the execution is told to stop.
@@ -166,19 +173,25 @@ impl RunControl {
         }
     }
 
-    /// Called by the backend before it starts something that `hook` can stop. Returns false, without keeping the hook, when
-    /// the batch need not be started at all.
-    pub fn arm(&self, hook: impl FnOnce() + Send + 'static) -> bool {
+    /// Called by the backend before it starts something that the hook can stop. Returns false, without keeping the hook, when
+    /// the batch need not be started at all. `hook` is not asked for where nobody could stop the batch.
+    pub fn arm<H: FnOnce() + Send + 'static>(&self, hook: impl FnOnce() -> H) -> bool {
+        if self.alone {
+            return true;
+        }
         let mut state = self.hook.lock();
         if matches!(*state, HookState::Stopped) {
             return false;
         }
-        *state = HookState::Armed(Box::new(hook));
+        *state = HookState::Armed(Box::new(hook()));
         true
     }
 
     /// Called by the backend when `hook` must not run any more.
     pub fn disarm(&self) {
+        if self.alone {
+            return;
+        }
         let mut state = self.hook.lock();
         if matches!(*state, HookState::Armed(_)) {
             *state = HookState::Empty;
@@ -187,6 +200,6 @@ impl RunControl {
 
     /// Whether every request of the batch was cancelled.
     pub fn is_stopped(&self) -> bool {
-        matches!(*self.hook.lock(), HookState::Stopped)
+        !self.alone && matches!(*self.hook.lock(), HookState::Stopped)
     }
 }

@@ -251,6 +251,8 @@ impl ModelVersion {
         let key = self.shape_rule.key(&request, &checked);
         let class = class_of(&key);
         let rows = checked.rows.max(1);
+        // Built once, and run or queued from here: it is most of a kilobyte.
+        let mut entry = BatchEntry { request, checked, result: None };
 
         let mut run = self.run.lock();
         let cheap = self.may_inline && !run.idle.is_empty() && self.is_cheap(&run, now, class, rows, 1);
@@ -262,18 +264,12 @@ impl ModelVersion {
             && let Some(instance) = run.idle.pop()
         {
             drop(run);
-            return Ok(Started::Answered(self.run_here(
-                instance,
-                class,
-                now,
-                BatchEntry { request, checked, result: None },
-            )));
+            return Ok(Started::Answered(self.run_here(instance, class, now, &mut entry)));
         }
         let ticket = Arc::new(TicketState::default());
         let handle = Ticket { state: ticket.clone(), version: self.me.clone() };
-        let (priority, timeout_us) = (request.priority, request.timeout_us);
-        let id = request.id.clone();
-        let entry = BatchEntry { request, checked, result: None };
+        let (priority, timeout_us) = (entry.request.priority, entry.request.timeout_us);
+        let id = entry.request.id.clone();
         let place = run.order.as_mut().map_or(0, Order::place);
         let pending = Box::new(Pending { entry, reply: reply(), ticket, key, class, accepted: now, place });
         // Counted before the push: another thread may take the request at once, and the gauge must never go below zero.
@@ -316,14 +312,14 @@ impl ModelVersion {
     }
 
     /// Runs one request on this thread. The instance was taken from the idle ones.
-    fn run_here(&self, instance: u32, class: u64, accepted: u64, mut entry: BatchEntry) -> Result<InferResponse> {
+    fn run_here(&self, instance: u32, class: u64, accepted: u64, entry: &mut BatchEntry) -> Result<InferResponse> {
         self.joined(1);
         let rows = entry.checked.rows.max(1);
-        let timings = self.run(instance, std::slice::from_mut(&mut entry), &RunControl::new(1), accepted);
-        let executed = Executed::of(&entry, accepted);
+        let timings = self.run(instance, std::slice::from_mut(entry), &RunControl::alone(), accepted);
+        let executed = Executed::of(entry, accepted);
         let duration = if executed.failure.is_none() { timings.end.saturating_sub(timings.start).max(1) } else { 0 };
         self.statistics.executed(&timings, std::iter::once(executed));
-        let answer = self.answer(&mut entry);
+        let answer = self.answer(entry);
         self.left(1);
         if let Some(requests) = self.next(instance, Ran { class, rows, duration, inline: true, end: timings.end }) {
             self.submit(instance, requests);
@@ -356,7 +352,7 @@ impl ModelVersion {
         let n = batch.len() as u64;
         self.pending.fetch_add(n, Ordering::Relaxed);
         self.joined(n);
-        self.execute(instance, batch, &RunControl::new(n as u32));
+        self.execute(instance, batch, &RunControl::alone());
         Ok(std::mem::take(&mut *errors.lock()))
     }
 
@@ -384,8 +380,7 @@ impl ModelVersion {
         if !cheap {
             return self.submit(instance, requests);
         }
-        let control = RunControl::new(requests.len() as u32);
-        let ran = self.execute(instance, requests, &control);
+        let ran = self.execute(instance, requests, &RunControl::alone());
         if let Some(requests) = self.next(instance, Ran { inline: true, ..ran }) {
             self.submit(instance, requests);
         }

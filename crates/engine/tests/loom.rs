@@ -24,8 +24,10 @@ fn a_request_given_up_is_either_swept_or_stops_its_batch_or_was_answered() {
         if taken {
             ticket.running(&control);
             let counter = stops.clone();
-            started = control.arm(move || {
-                counter.fetch_add(1, Ordering::Relaxed);
+            started = control.arm(|| {
+                move || {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                }
             });
             if started {
                 control.disarm();

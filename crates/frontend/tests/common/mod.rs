@@ -79,9 +79,11 @@ impl Model for FakeModel {
             let probe = self.probe.clone();
             let hooked = self.probe.clone();
             probe.gate.lock().unwrap().1 = false;
-            let armed = run.arm(move || {
-                hooked.gate.lock().unwrap().1 = true;
-                hooked.changed.notify_all();
+            let armed = run.arm(|| {
+                move || {
+                    hooked.gate.lock().unwrap().1 = true;
+                    hooked.changed.notify_all();
+                }
             });
             probe.started.fetch_add(1, Ordering::SeqCst);
             if armed {
