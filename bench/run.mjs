@@ -13,7 +13,7 @@ import { ROOT, orExplain, setup } from '../scripts/setup.mjs'
 import { Runner, summary } from './lib/cells.mjs'
 import { Generator } from './lib/load.mjs'
 import { Conditions } from './lib/machine.mjs'
-import { UsageError, help, parseOptions } from './lib/options.mjs'
+import { SUITES, UsageError, help, parseOptions } from './lib/options.mjs'
 import { end, endAll, killAll, memoryMiB } from './lib/process.mjs'
 import { removeRegions } from './lib/regions.mjs'
 import { generateModels } from './models/generate.mjs'
@@ -24,6 +24,7 @@ import { Floors } from './subjects/floors.mjs'
 import { startNereid } from './subjects/nereid.mjs'
 import { startPeers } from './subjects/python.mjs'
 import { startGivenTriton, startPytriton } from './subjects/triton.mjs'
+import { counts } from './suites/counts.mjs'
 import { isolation, memory, startUp } from './suites/isolation.mjs'
 import { batching, compute } from './suites/models.mjs'
 import { curves, front, sizes } from './suites/network.mjs'
@@ -98,6 +99,7 @@ async function main(options) {
 
   const ctx = {
     root: ROOT,
+    work,
     ...options,
     filtered: options.filter !== '',
     say,
@@ -139,6 +141,7 @@ async function main(options) {
   cells.push(...((await attempt('compute', () => compute(ctx))) ?? []))
   notePeaks([nereid])
   await end(nereid.child)
+  const counted = await attempt('counts', () => counts(ctx))
   const isolated = ctx.filtered ? null : await attempt('isolation', () => isolation(ctx))
   const remembered = ctx.filtered ? null : await attempt('memory', () => memory(ctx))
   const started = ctx.filtered ? null : await startUp(ctx)
@@ -164,6 +167,7 @@ async function main(options) {
     absent: others.absent,
     failed: runner.failed,
     cells: cells.map(summary),
+    counts: counted,
     isolation: isolated,
     memory: remembered,
     startUp: started,
@@ -174,7 +178,7 @@ async function main(options) {
   const out = options.out ?? join(ROOT, 'bench/results')
   mkdirSync(out, { recursive: true })
   // A partial run must not look like a whole one.
-  const isPartial = ctx.filtered || options.suites.length < 7
+  const isPartial = ctx.filtered || options.suites.length < SUITES.length
   const name = `${options.quick ? 'quick' : 'full'}${isPartial ? '-partial' : ''}`
   writeFileSync(join(out, `${name}.json`), `${JSON.stringify(result, null, 1)}\n`)
   writeFileSync(join(out, `${name}.md`), text)

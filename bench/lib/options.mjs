@@ -7,7 +7,7 @@ const OPTIONS = {
   'triton-backends': 'DIR of its backends; with onnxruntime in it, the models are the same as ours',
   'triton-caches': 'DIR of its caches',
   filter: 'TEXT: only cells whose name contains it',
-  suite: 'NAMES, joined by commas: front, sizes, batching, compute, curves, isolation, memory',
+  suite: 'NAMES, joined by commas: front, sizes, curves, batching, compute, threads, crosscheck, counts, isolation, memory',
   out: 'DIR for the results (default bench/results)',
   repetitions: 'N (default 3 quick, 5 full)',
   seconds: 'S per cell and repetition',
@@ -18,7 +18,7 @@ const OPTIONS = {
   help: 'print this',
 }
 
-export const SUITES = ['front', 'sizes', 'batching', 'compute', 'curves', 'isolation', 'memory']
+export const SUITES = ['front', 'sizes', 'curves', 'batching', 'compute', 'threads', 'crosscheck', 'counts', 'isolation', 'memory']
 
 export class UsageError extends Error {}
 

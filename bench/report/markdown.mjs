@@ -1,5 +1,6 @@
 /** The results as Markdown: the targets first, then every figure. */
 import { pairedRatio } from '../lib/stats.mjs'
+import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './counts.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 
 const MARK = { met: 'met', missed: '**missed**', 'not measured': 'not measured' }
@@ -37,9 +38,16 @@ function cellTable(result, suite) {
   return [...lines, '']
 }
 
+const table = (head, rows) => [`| ${head.join(' | ')} |`, `|${'---|'.repeat(head.length)}`, ...rows.map((r) => `| ${r.join(' | ')} |`), '']
+
 export function markdown(result) {
   const lines = [conditionsText(result), '', '### Targets', '', ...targetTable(result.targets), '']
   for (const suite of Object.keys(TITLES)) lines.push(...cellTable(result, suite))
+  if (result.counts) {
+    lines.push('### Counts per request', '', COUNTS_TEXT, '', ...table(COUNTS_HEAD, countRows(result.counts)))
+    const sites = siteRows(result.counts).filter((r) => r[1].startsWith('allocation'))
+    if (sites.length > 0) lines.push('Who allocates:', '', ...table(SITES_HEAD, sites))
+  }
   if (result.isolation?.latency.length > 0) {
     lines.push('### Isolation', '', `| at ${result.isolation.latency[0].rate} requests/s | p99 quiet µs | p99 disturbed µs | ratio | errors |`, '|---|---|---|---|---|')
     for (const l of result.isolation.latency) lines.push(`| ${l.name} | ${withRange(l.p99Quiet)} | ${withRange(l.p99Disturbed)} | ${withRange(l.p99Ratio)} | ${l.errors} |`)
@@ -54,7 +62,7 @@ export function markdown(result) {
     lines.push(`| Nereid, ${b.seconds} s of 16 MiB bodies, then ${b.quietSeconds} s of quiet: ${whole(b.afterMiB)} MiB | | ${whole(b.beforeMiB)} | ${whole(b.peakMiB)} |`)
   }
   lines.push('')
-  const gone = [...result.absent.map((a) => `${a.name}: ${a.reason}`), ...result.failed.map((f) => `${f.name}: ${f.reason}`)]
+  const gone = [...result.absent.map((a) => `${a.name}: ${a.reason}`), ...result.failed.map((f) => `${f.name}: ${f.reason}`), ...(result.counts?.missing ?? []).map((m) => `counts by ${m.tool}: ${m.reason}`)]
   if (gone.length > 0) lines.push('### Not compared', '', ...gone.map((g) => `- ${g}`), '')
   return lines.join('\n')
 }

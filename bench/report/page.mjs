@@ -1,4 +1,5 @@
 /** The results as one page that needs nothing but itself: what was asked, targets, plots, every figure, conditions. */
+import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './counts.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 import { barChart, colourOf, escape, lineChart } from './plots.mjs'
 
@@ -134,9 +135,16 @@ function section(title, text, plots) {
   return shown.length === 0 ? '' : `<h2>${title}</h2><p>${text}</p><div class="plots">${shown.join('')}</div>`
 }
 
+function countsSection({ counts }) {
+  if (!counts) return ''
+  const sites = siteRows(counts)
+  const who = sites.length === 0 ? '' : `<details><summary>Who allocates, and who copies most</summary>${table(SITES_HEAD, sites)}</details>`
+  return `<h2>Counts per request</h2><p>${escape(COUNTS_TEXT)}</p>${table(COUNTS_HEAD, countRows(counts))}${who}`
+}
+
 export function page(result) {
   const count = (verdict) => result.targets.filter((t) => t.verdict === verdict).length
-  const gone = [...result.absent, ...result.failed]
+  const gone = [...result.absent, ...result.failed, ...(result.counts?.missing ?? []).map((m) => ({ name: `counts by ${m.tool}`, reason: m.reason }))]
   const latency = result.isolation?.latency ?? []
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Nereid: measurements</title><style>${STYLE}</style></head><body>
@@ -153,6 +161,7 @@ ${section('Latency over rate', 'Requests arrive at random times whatever the ser
 ${section('Sizes', 'The same floats come back.', sizePlots(result))}
 ${section('Batching', 'A small network, alone and in batches: Nereid learns what a batch costs and decides; fixed delays are waited out literally.', batchingPlots(result))}
 ${section('Models that compute', 'Networks of real size beside ONNX Runtime in a bare loop at the best of its thread settings.', computePlots(result))}
+${countsSection(result)}
 ${
   latency.length === 0
     ? ''

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { MODELS } from '../models/generate.mjs'
 import { freePort, start } from '../lib/process.mjs'
 
-export async function startNereid(root, { models, repository = MODELS, flags = [], name = 'Nereid' }) {
+export async function startNereid(root, { models, repository = MODELS, flags = [], name = 'Nereid', env = {} }) {
   const [http, grpc, metrics] = [await freePort(), await freePort(), await freePort()]
   const chosen = models === undefined ? [] : ['--model-control-mode=explicit', ...models.map((m) => `--load-model=${m}`)]
   const started = await start(
@@ -21,7 +21,7 @@ export async function startNereid(root, { models, repository = MODELS, flags = [
       `--metrics-port=${metrics}`,
       ...flags,
     ],
-    { ready: /Started HTTPService at/, cwd: root, timeoutMs: 120_000 },
+    { ready: /Started HTTPService at/, cwd: root, timeoutMs: 120_000, env },
   )
   return { ...subject(name, started.child, { http, grpc, metrics }), readyMs: started.readyMs }
 }

@@ -1,0 +1,31 @@
+/** The verdicts of the bench: a target that cannot be missed is none. */
+import { expect, test } from 'vitest'
+import { judge } from '../../bench/report/targets.mjs'
+
+const once = (n: number) => ({ median: n, min: n, max: n, n: 1 })
+const image = (copiedBytes: number, largeCopiedBytes: number, systemCalls = 2) => ({ copiedBytes: once(copiedBytes), largeCopiedBytes: once(largeCopiedBytes), systemCalls: once(systemCalls) })
+const empty = { quick: false, cells: [], tritonReference: null }
+
+function check(what: string, result: object, verdict: string, figure: number | null) {
+  const row = judge({ ...empty, ...result }).find((r) => r.what.includes(what))
+  expect(row, what).toMatchObject({ verdict, figure })
+}
+
+const shm = (ours: object) => ({ counts: { rows: [{ key: 'shm', ours, onnxruntime: image(1 << 24, 1 << 24), kernelSystemCalls: null }] } })
+
+test('bytes we copy of a tensor in shared memory: none, in large pieces or in small ones', () => {
+  const what = '16 MiB through shared memory'
+  check(what, {}, 'not measured', null)
+  check(what, shm(image(21_840, 0)), 'met', 0)
+  check(what, shm(image(16_800_000, 16_777_216)), 'missed', 16_800_000)
+  check(what, shm(image(30_000, 4096)), 'missed', 4096)
+  check(what, shm(image(16_800_000, 0)), 'missed', 16_800_000)
+})
+
+test('system calls per HTTP request: the kernel has the last word', () => {
+  const what = 'system calls per HTTP'
+  const http = (kernel: number | null) => ({ counts: { rows: [{ key: 'http', ours: image(0, 0, 3), kernelSystemCalls: kernel === null ? null : once(kernel) }] } })
+  check(what, http(2.2), 'met', 2.2)
+  check(what, http(4.1), 'missed', 4.1)
+  check(what, http(null), 'met', 3)
+})
