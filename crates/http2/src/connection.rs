@@ -1,0 +1,186 @@
+//! Drives a [`Machine`] over a socket: one read per turn, all calls it brought, one write.
+
+use crate::core::Machine;
+use crate::handle::{Request, Responder};
+use crate::limits::{LINGER, LINGER_BYTES_MAX, READ_BYTES, READ_BYTES_MAX};
+use crate::options::Options;
+use bytes::BytesMut;
+use std::future::Future;
+use std::io::IoSlice;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::time::{Sleep, sleep};
+
+/// Slices of one vectored write.
+const SLICES: usize = 32;
+
+enum State {
+    Open,
+    /// The last word is written; the client gets a moment to read it, which it could not if we closed with something unread.
+    Lingers {
+        left: usize,
+        until: Pin<Box<Sleep>>,
+    },
+    Over,
+}
+
+/// A connection of a client.
+pub struct Connection<T> {
+    io: T,
+    machine: Machine,
+    buffer: BytesMut,
+    /// How much to read at once: more while reads fill their buffer.
+    read_bytes: usize,
+    /// The last read filled its buffer: there is more.
+    is_full: bool,
+    state: State,
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
+    /// A connection that begins, of which `read` was read already.
+    pub fn new(io: T, read: BytesMut, options: Options) -> Self {
+        let mut machine = Machine::new(options);
+        let mut buffer = read;
+        if !buffer.is_empty() {
+            machine.receive(&mut buffer, Instant::now());
+        }
+        Self { io, machine, buffer, read_bytes: READ_BYTES, is_full: false, state: State::Open }
+    }
+
+    /// The next call; `None` when there will be no more and everything is written.
+    ///
+    /// This also reads and writes. After a call it must be called again, in the same turn, until it is pending: only then what was
+    /// answered meanwhile is written, all of it together.
+    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Request, Responder)>> {
+        self.machine.core.borrow_mut().in_turn = true;
+        let poll = self.poll_turn(cx);
+        if poll.is_pending() {
+            let mut core = self.machine.core.borrow_mut();
+            core.in_turn = false;
+            crate::core::register(&mut core.waker, cx);
+        }
+        poll
+    }
+
+    /// Asks the client to make no more calls. `poll_accept` ends when those under way are answered.
+    pub fn leave(&mut self) {
+        self.machine.leave();
+    }
+
+    /// Asks the client whether it is there, with the next write; false when it is being asked, or may not be at this time.
+    pub fn ping(&mut self) -> bool {
+        self.machine.ping()
+    }
+
+    /// Whether the client has answered since this was last asked.
+    pub fn take_pong(&mut self) -> bool {
+        self.machine.take_pong()
+    }
+
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Request, Responder)>> {
+        loop {
+            if !matches!(self.state, State::Open) {
+                return self.poll_linger(cx).map(|()| None);
+            }
+            if let Some(call) = self.machine.accept() {
+                return Poll::Ready(Some(call));
+            }
+            let Ok(is_written) = self.write(cx) else {
+                return self.end();
+            };
+            if is_written && self.machine.is_finished() {
+                if self.machine.is_failed() {
+                    self.state = State::Lingers { left: LINGER_BYTES_MAX, until: Box::pin(sleep(LINGER)) };
+                    continue;
+                }
+                // Everything was said on both sides.
+                let _ = Pin::new(&mut self.io).poll_shutdown(cx);
+                return self.end();
+            }
+            if !self.machine.may_read() {
+                return Poll::Pending;
+            }
+            if std::mem::take(&mut self.is_full) {
+                // Those who wait for what came go first: it would pile up.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            match ready!(self.poll_read(cx)) {
+                Ok(n) if n > 0 => self.machine.receive(&mut self.buffer, Instant::now()),
+                _ => return self.end(),
+            }
+        }
+    }
+
+    fn end(&mut self) -> Poll<Option<(Request, Responder)>> {
+        self.state = State::Over;
+        self.machine.abandon();
+        Poll::Ready(None)
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+        let want = self.machine.wanted().clamp(self.read_bytes, READ_BYTES_MAX);
+        if self.buffer.is_empty() && want == READ_BYTES && self.buffer.capacity() > 4 * READ_BYTES {
+            // A large body is over: its buffer is not kept for small ones.
+            self.buffer = BytesMut::new();
+        }
+        if self.buffer.capacity() - self.buffer.len() < want / 4 {
+            self.buffer.reserve(want);
+        }
+        let room = self.buffer.capacity() - self.buffer.len();
+        let n = ready!(pin!(self.io.read_buf(&mut self.buffer)).poll(cx))?;
+        self.is_full = n >= room;
+        if self.is_full {
+            self.read_bytes = (2 * self.read_bytes).min(READ_BYTES_MAX);
+        } else if n < self.read_bytes / 8 {
+            self.read_bytes = READ_BYTES;
+        }
+        Poll::Ready(Ok(n))
+    }
+
+    /// Writes what there is; whether all of it went.
+    fn write(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
+        let mut core = self.machine.core.borrow_mut();
+        loop {
+            core.pump();
+            let output = core.output();
+            if output.is_empty() {
+                return Ok(true);
+            }
+            let io = Pin::new(&mut self.io);
+            let poll = match output.single() {
+                Some(slice) => io.poll_write(cx, slice),
+                None => {
+                    let mut slices = [IoSlice::new(&[]); SLICES];
+                    let n = output.slices(&mut slices);
+                    io.poll_write_vectored(cx, slices.get(..n).unwrap_or_default())
+                }
+            };
+            match poll {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(Ok(0)) => return Err(std::io::ErrorKind::WriteZero.into()),
+                Poll::Ready(result) => output.advance(result?),
+            }
+        }
+    }
+
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let State::Lingers { left, until } = &mut self.state else { return Poll::Ready(()) };
+        if ready!(Pin::new(&mut self.io).poll_shutdown(cx)).is_ok() {
+            loop {
+                self.buffer.clear();
+                self.buffer.reserve(READ_BYTES);
+                match pin!(self.io.read_buf(&mut self.buffer)).poll(cx) {
+                    Poll::Ready(Ok(n)) if n > 0 && n < *left => *left -= n,
+                    Poll::Ready(_) => break,
+                    Poll::Pending if until.as_mut().poll(cx).is_ready() => break,
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        }
+        self.state = State::Over;
+        Poll::Ready(())
+    }
+}

@@ -1,0 +1,499 @@
+//! Bytes to events.
+
+use super::stream::Sending;
+use super::{ALIVE, Closing, Core, Fatal, LEAVING};
+use crate::frame::{
+    FRAME_BYTES_MAX, FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, PREFACE, Reason, WINDOW_MAX, flag, kind, number31, setting,
+};
+use crate::head::{BadHead, Builder, Head};
+use crate::limits::{CONTINUATIONS_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX};
+use bytes::{Buf, Bytes, BytesMut};
+use std::rc::Rc;
+use std::time::Instant;
+
+/// A DATA frame of which not everything is here.
+pub struct Data {
+    stream: u32,
+    /// Bytes of the body.
+    pub left: usize,
+    /// Bytes behind them.
+    padding: usize,
+    ends: bool,
+}
+
+/// A header block of which not everything is here.
+pub struct Block {
+    stream: u32,
+    bytes: Vec<u8>,
+    ends: bool,
+    continuations: u32,
+}
+
+const fn protocol(text: &'static str) -> Fatal {
+    Fatal(Reason::PROTOCOL_ERROR, text)
+}
+
+const fn size(text: &'static str) -> Fatal {
+    Fatal(Reason::FRAME_SIZE_ERROR, text)
+}
+
+impl Core {
+    /// Takes what it can of `bytes`.
+    pub fn receive(&mut self, bytes: &mut BytesMut, now: Instant) {
+        while self.closing != Closing::Failed {
+            match self.step(bytes, now) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(fatal) => self.fail(fatal),
+            }
+        }
+    }
+
+    /// One step; false when more bytes are needed.
+    fn step(&mut self, bytes: &mut BytesMut, now: Instant) -> Result<bool, Fatal> {
+        if self.skip > 0 {
+            let n = self.skip.min(bytes.len());
+            bytes.advance(n);
+            self.skip -= n;
+            return Ok(self.skip == 0);
+        }
+        if let Some(data) = self.data.take() {
+            return self.take_data(data, bytes, now);
+        }
+        if !self.prefaced {
+            return self.take_preface(bytes);
+        }
+        let Some(head) = FrameHead::read(bytes) else { return Ok(false) };
+        if head.length > self.options.frame_bytes_max as usize {
+            return Err(size("frame too large"));
+        }
+        if !self.settled && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
+            return Err(protocol("SETTINGS must come first"));
+        }
+        match &self.block {
+            None if head.kind == kind::CONTINUATION => return Err(protocol("CONTINUATION of nothing")),
+            Some(block) if head.kind != kind::CONTINUATION || head.stream != block.stream => {
+                return Err(protocol("a header block was interrupted"));
+            }
+            _ => {}
+        }
+        if head.kind == kind::DATA {
+            return self.begin_data(head, bytes, now);
+        }
+        self.check_length(head)?;
+        // These are read whole; `check_length` bounds them.
+        let is_known = matches!(head.kind, kind::HEADERS..=kind::PING | kind::WINDOW_UPDATE | kind::CONTINUATION);
+        if !is_known {
+            bytes.advance(HEAD_BYTES);
+            self.skip = head.length;
+            return Ok(true);
+        }
+        let Some(payload) = bytes.get(HEAD_BYTES..HEAD_BYTES + head.length) else { return Ok(false) };
+        match head.kind {
+            kind::HEADERS => self.take_headers(head, payload, now)?,
+            kind::CONTINUATION => self.take_continuation(head, payload, now)?,
+            kind::RST_STREAM => self.take_reset(head, now)?,
+            kind::SETTINGS => self.take_settings(head, payload, now)?,
+            kind::PING => self.take_ping(head, payload, now)?,
+            kind::WINDOW_UPDATE => self.take_window(head, number31(payload).unwrap_or_default(), now)?,
+            kind::PRIORITY if head.stream == 0 => return Err(protocol("PRIORITY without a stream")),
+            _ => {}
+        }
+        bytes.advance(HEAD_BYTES + head.length);
+        Ok(true)
+    }
+
+    fn take_preface(&mut self, bytes: &mut BytesMut) -> Result<bool, Fatal> {
+        let n = bytes.len().min(PREFACE.len());
+        if bytes.get(..n) != PREFACE.get(..n) {
+            return Err(protocol("not HTTP/2"));
+        }
+        if n < PREFACE.len() {
+            return Ok(false);
+        }
+        bytes.advance(n);
+        self.prefaced = true;
+        Ok(true)
+    }
+
+    /// Checks the length of a frame that is read whole, before its payload is waited for.
+    fn check_length(&self, head: FrameHead) -> Result<(), Fatal> {
+        if head.kind == kind::PUSH_PROMISE {
+            return Err(protocol("clients cannot push"));
+        }
+        let is_good = match head.kind {
+            kind::PRIORITY => head.length == 5,
+            kind::RST_STREAM | kind::WINDOW_UPDATE => head.length == 4,
+            kind::PING => head.length == 8,
+            kind::GOAWAY => head.length >= 8,
+            kind::SETTINGS if head.has(flag::ACK) => head.length == 0,
+            kind::SETTINGS => head.length.is_multiple_of(6),
+            _ => true,
+        };
+        if !is_good {
+            return Err(size("frame of a wrong size"));
+        }
+        if head.kind == kind::SETTINGS && head.length > SETTINGS_BYTES_MAX {
+            return Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too many settings"));
+        }
+        let before = self.block.as_ref().map_or(0, |b| b.bytes.len());
+        if matches!(head.kind, kind::HEADERS | kind::CONTINUATION) && before + head.length > self.block_bytes_max() {
+            return Err(Fatal(Reason::ENHANCE_YOUR_CALM, "header block too large"));
+        }
+        Ok(())
+    }
+
+    /// A block of an allowed list is smaller than the list, unless somebody packs strings that grow when packed. The rest is for
+    /// padding and priorities.
+    fn block_bytes_max(&self) -> usize {
+        2 * self.options.header_list_bytes_max as usize + FRAME_BYTES_MIN as usize
+    }
+
+    /// Counts a frame that brings nothing.
+    fn count_empty(&mut self) -> Result<(), Fatal> {
+        self.empty_frames += 1;
+        match self.empty_frames > EMPTY_FRAMES_MAX {
+            true => Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too many empty frames")),
+            false => Ok(()),
+        }
+    }
+
+    // DATA
+
+    fn begin_data(&mut self, head: FrameHead, bytes: &mut BytesMut, now: Instant) -> Result<bool, Fatal> {
+        let (mut left, mut padding) = (head.length, 0);
+        if head.has(flag::PADDED) {
+            if head.length == 0 {
+                return Err(size("frame of a wrong size"));
+            }
+            let Some(&n) = bytes.get(HEAD_BYTES) else { return Ok(false) };
+            padding = usize::from(n);
+            left = (head.length - 1).checked_sub(padding).ok_or(protocol("more padding than frame"))?;
+        }
+        if head.stream == 0 || head.stream > self.last_id {
+            return Err(protocol("DATA of a stream that is not open"));
+        }
+        bytes.advance(HEAD_BYTES + usize::from(head.has(flag::PADDED)));
+        // The whole frame counts, padding included, whatever becomes of it.
+        self.receive_window -= head.length as i64;
+        if self.receive_window < 0 {
+            return Err(Fatal(Reason::FLOW_CONTROL_ERROR, "more than the connection's window"));
+        }
+        self.release_connection(head.length - left);
+        let ends = head.has(flag::END_STREAM);
+        if left == 0 && !ends {
+            self.count_empty()?;
+        } else {
+            self.empty_frames = 0;
+        }
+        let data = Data { stream: head.stream, left, padding, ends };
+        if let Some(key) = self.streams.find(head.stream)
+            && let Some(stream) = self.streams.get(key)
+        {
+            stream.receive_window -= head.length as i64;
+            let is_short = stream.length_left.as_mut().is_some_and(|all| match all.checked_sub(left as u64) {
+                Some(rest) => {
+                    *all = rest;
+                    false
+                }
+                None => true,
+            });
+            let wrong = match stream {
+                s if s.received_all => Some(Reason::STREAM_CLOSED),
+                s if s.receive_window < 0 => Some(Reason::FLOW_CONTROL_ERROR),
+                _ if is_short => Some(Reason::PROTOCOL_ERROR),
+                _ => None,
+            };
+            match wrong {
+                Some(reason) => self.refuse(key, reason, now)?,
+                None => self.release_stream(key, head.length - left),
+            }
+        }
+        self.take_data(data, bytes, now)
+    }
+
+    fn take_data(&mut self, mut data: Data, bytes: &mut BytesMut, now: Instant) -> Result<bool, Fatal> {
+        let n = data.left.min(bytes.len());
+        data.left -= n;
+        if n > 0 {
+            let piece = bytes.split_to(n).freeze();
+            self.deliver(data.stream, piece);
+        }
+        if data.left > 0 {
+            self.data = Some(data);
+            return Ok(false);
+        }
+        // Counted already.
+        self.skip = data.padding;
+        if data.ends
+            && let Some(key) = self.streams.find(data.stream)
+        {
+            self.end_body(key, now)?;
+        }
+        Ok(true)
+    }
+
+    fn deliver(&mut self, id: u32, piece: Bytes) {
+        let n = piece.len();
+        match self.streams.find(id).and_then(|key| self.streams.get(key)) {
+            Some(stream) if stream.has_body => {
+                stream.unreleased += n;
+                stream.received.push(piece);
+                stream.wake_body();
+            }
+            // Nobody wants it; the stream gets no more room, the others do.
+            _ => self.release_connection(n),
+        }
+    }
+
+    /// The client has sent everything.
+    fn end_body(&mut self, key: u32, now: Instant) -> Result<(), Fatal> {
+        let Some(stream) = self.streams.get(key) else { return Ok(()) };
+        if stream.length_left.is_some_and(|left| left > 0) {
+            return self.refuse(key, Reason::PROTOCOL_ERROR, now);
+        }
+        stream.received_all = true;
+        stream.wake_body();
+        if stream.sending == Sending::Done {
+            self.streams.leave_wire(key);
+        }
+        Ok(())
+    }
+
+    /// Resets a stream for a mistake of the client's, which costs it some of our patience.
+    fn refuse(&mut self, key: u32, reason: Reason, now: Instant) -> Result<(), Fatal> {
+        self.reset(key, reason);
+        self.tolerate(now)
+    }
+
+    // HEADERS
+
+    fn take_headers(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Fatal> {
+        if head.stream.is_multiple_of(2) {
+            return Err(protocol("HEADERS of a stream that clients cannot open"));
+        }
+        let mut fragment = payload;
+        if head.has(flag::PADDED) {
+            let (&padding, rest) = fragment.split_first().ok_or(size("frame of a wrong size"))?;
+            let length = rest.len().checked_sub(usize::from(padding)).ok_or(protocol("more padding than frame"))?;
+            fragment = rest.get(..length).unwrap_or_default();
+        }
+        if head.has(flag::PRIORITY) {
+            fragment = fragment.get(5..).ok_or(size("frame of a wrong size"))?;
+        }
+        let ends = head.has(flag::END_STREAM);
+        if head.has(flag::END_HEADERS) {
+            return self.take_block(head.stream, fragment, ends, now);
+        }
+        self.block = Some(Block { stream: head.stream, bytes: fragment.to_vec(), ends, continuations: 0 });
+        Ok(())
+    }
+
+    fn take_continuation(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Fatal> {
+        let Some(mut block) = self.block.take() else { return Err(protocol("CONTINUATION of nothing")) };
+        block.bytes.extend_from_slice(payload);
+        block.continuations += 1;
+        if head.has(flag::END_HEADERS) {
+            return self.take_block(block.stream, &block.bytes, block.ends, now);
+        }
+        if block.continuations >= CONTINUATIONS_MAX {
+            return Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too many CONTINUATION frames"));
+        }
+        self.block = Some(block);
+        Ok(())
+    }
+
+    /// A whole header block: a request, or trailers.
+    fn take_block(&mut self, id: u32, block: &[u8], ends: bool, now: Instant) -> Result<(), Fatal> {
+        if id <= self.last_id {
+            return self.take_trailers(id, block, ends, now);
+        }
+        let head = self.read_head(block)?;
+        self.empty_frames = 0;
+        self.last_id = id;
+        if let Closing::After(_) = self.closing {
+            // It was told that these are not served.
+            return Ok(());
+        }
+        let head = match head {
+            Ok(head) if self.streams.len() < self.options.streams_max as usize => Ok(head),
+            Ok(_) => Err(Reason::REFUSED_STREAM),
+            Err(BadHead::TooLarge) => {
+                self.answer_too_large(id, ends);
+                return self.tolerate(now);
+            }
+            Err(BadHead::Malformed) => Err(Reason::PROTOCOL_ERROR),
+        };
+        let length = head.as_ref().ok().and_then(|h| h.content_length());
+        let head = match head {
+            Ok(_) if ends && length.is_some_and(|l| l > 0) => Err(Reason::PROTOCOL_ERROR),
+            other => other,
+        };
+        match head {
+            Ok(head) => {
+                let (receive_window, send_window) = (i64::from(self.options.stream_window), self.peer_window);
+                let (key, stream) = self.streams.open(id);
+                if let Some(stream) = stream {
+                    stream.head = Some(head);
+                    stream.length_left = length;
+                    stream.receive_window = receive_window;
+                    stream.send_window = send_window;
+                    stream.received_all = ends;
+                    // Its place among those that are to be accepted.
+                    stream.handles = 1;
+                    stream.has_body = true;
+                }
+                self.accepted.push_back(key);
+                Ok(())
+            }
+            Err(reason) => {
+                self.put_frame(kind::RST_STREAM, 0, id, &reason.0.to_be_bytes());
+                self.tolerate(now)
+            }
+        }
+    }
+
+    fn read_head(&mut self, block: &[u8]) -> Result<Result<Rc<Head>, BadHead>, Fatal> {
+        let generation = self.decoder.generation();
+        if let Some(head) = self.heads.get(block, generation) {
+            return Ok(Ok(head));
+        }
+        let mut builder = Builder::new(self.options.header_list_bytes_max as usize);
+        self.decode(block, &mut builder)?;
+        let head = builder.finish().map(Rc::new);
+        if let Ok(head) = &head
+            && self.decoder.generation() == generation
+        {
+            self.heads.keep(block, generation, head);
+        }
+        Ok(head)
+    }
+
+    fn decode(&mut self, block: &[u8], builder: &mut Builder) -> Result<(), Fatal> {
+        let decoded = self.decoder.decode(block, |name, value| builder.field(name, value));
+        decoded.map_err(|_| Fatal(Reason::COMPRESSION_ERROR, "broken header block"))
+    }
+
+    /// Fields behind a body. Nobody asks for them, but they must be read, and they end the body.
+    fn take_trailers(&mut self, id: u32, block: &[u8], ends: bool, now: Instant) -> Result<(), Fatal> {
+        let mut builder = Builder::new(self.options.header_list_bytes_max as usize);
+        self.decode(block, &mut builder)?;
+        // Of a stream that we have ended: it may have been on its way.
+        let Some(key) = self.streams.find(id) else { return self.count_empty() };
+        let is_over = self.streams.get(key).is_some_and(|s| s.received_all);
+        if is_over {
+            return self.refuse(key, Reason::STREAM_CLOSED, now);
+        }
+        if !ends || !builder.are_trailers() {
+            return self.refuse(key, Reason::PROTOCOL_ERROR, now);
+        }
+        self.end_body(key, now)
+    }
+
+    // The rest
+
+    fn take_reset(&mut self, head: FrameHead, now: Instant) -> Result<(), Fatal> {
+        if head.stream == 0 || head.stream > self.last_id {
+            return Err(protocol("RST_STREAM of a stream that is not open"));
+        }
+        let Some(key) = self.streams.find(head.stream) else { return self.count_empty() };
+        self.end_stream(key, Reason::CANCEL);
+        self.tolerate(now)
+    }
+
+    fn take_settings(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Fatal> {
+        if head.stream != 0 {
+            return Err(protocol("SETTINGS of a stream"));
+        }
+        if head.has(flag::ACK) {
+            return self.count_empty();
+        }
+        if std::mem::replace(&mut self.settled, true) {
+            self.tolerate(now)?;
+        }
+        let mut window = self.peer_window;
+        for entry in payload.chunks_exact(6) {
+            let &[a, b, c, d, e, f] = entry else { continue };
+            let value = u32::from_be_bytes([c, d, e, f]);
+            match u16::from_be_bytes([a, b]) {
+                setting::HEADER_TABLE_SIZE => self.encoder.resize(value as usize),
+                setting::ENABLE_PUSH if value > 1 => return Err(protocol("ENABLE_PUSH is 0 or 1")),
+                setting::INITIAL_WINDOW_SIZE if i64::from(value) > WINDOW_MAX => {
+                    return Err(Fatal(Reason::FLOW_CONTROL_ERROR, "window too large"));
+                }
+                setting::INITIAL_WINDOW_SIZE => window = i64::from(value),
+                setting::MAX_FRAME_SIZE if !(FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&value) => {
+                    return Err(protocol("MAX_FRAME_SIZE out of range"));
+                }
+                setting::MAX_FRAME_SIZE => self.peer_frame_bytes = value as usize,
+                _ => {}
+            }
+        }
+        self.put_frame(kind::SETTINGS, flag::ACK, 0, &[]);
+        self.change_windows(window)
+    }
+
+    /// The client's window of every stream was, and is from now on, another one.
+    fn change_windows(&mut self, window: i64) -> Result<(), Fatal> {
+        let change = window - std::mem::replace(&mut self.peer_window, window);
+        if change == 0 {
+            return Ok(());
+        }
+        let keys: Vec<u32> = self.streams.keys().collect();
+        for key in keys {
+            let Some(stream) = self.streams.get(key) else { continue };
+            stream.send_window += change;
+            if stream.send_window > WINDOW_MAX {
+                return Err(Fatal(Reason::FLOW_CONTROL_ERROR, "window too large"));
+            }
+            self.list(key);
+        }
+        Ok(())
+    }
+
+    fn take_ping(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Fatal> {
+        if head.stream != 0 {
+            return Err(protocol("PING of a stream"));
+        }
+        if head.has(flag::ACK) {
+            if payload == LEAVING && self.closing == Closing::Asked {
+                self.leave_after(self.last_id);
+            } else if payload == ALIVE && std::mem::take(&mut self.pinged) {
+                self.ponged = true;
+            }
+            return Ok(());
+        }
+        if self.strikes.ping(&self.options.pings, now, self.streams.len() > 0) {
+            return Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too_many_pings"));
+        }
+        self.put_frame(kind::PING, flag::ACK, 0, payload);
+        Ok(())
+    }
+
+    fn take_window(&mut self, head: FrameHead, more: u32, now: Instant) -> Result<(), Fatal> {
+        let more = i64::from(more);
+        if head.stream == 0 {
+            self.send_window += more;
+            return match self.send_window {
+                _ if more == 0 => Err(protocol("WINDOW_UPDATE of nothing")),
+                window if window > WINDOW_MAX => Err(Fatal(Reason::FLOW_CONTROL_ERROR, "window too large")),
+                _ => Ok(()),
+            };
+        }
+        if head.stream > self.last_id {
+            return Err(protocol("WINDOW_UPDATE of a stream that is not open"));
+        }
+        let Some(key) = self.streams.find(head.stream) else { return Ok(()) };
+        let Some(stream) = self.streams.get(key) else { return Ok(()) };
+        if more == 0 {
+            return self.refuse(key, Reason::PROTOCOL_ERROR, now);
+        }
+        stream.send_window += more;
+        if stream.send_window > WINDOW_MAX {
+            return self.refuse(key, Reason::FLOW_CONTROL_ERROR, now);
+        }
+        stream.wake_sender();
+        self.list(key);
+        Ok(())
+    }
+}

@@ -1,0 +1,304 @@
+//! Calls to bytes.
+
+use super::stream::{End, Sending};
+use super::{Core, WINDOW_DEFAULT};
+use crate::frame::{FrameHead, HEAD_BYTES, Reason, flag, kind};
+use crate::handle::Gone;
+use crate::hpack::{Encoder, Field};
+use crate::limits::{DATA_FRAME_BYTES_MAX, WRITE_BYTES};
+use bytes::{Buf, Bytes};
+use std::task::{Context, Poll, Waker};
+
+/// Registers whoever is to be woken, without touching the count of a waker that is registered already.
+pub fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
+    match place {
+        Some(waker) if waker.will_wake(cx.waker()) => {}
+        _ => *place = Some(cx.waker().clone()),
+    }
+}
+
+impl Core {
+    /// Room for more is given back to all streams.
+    pub fn release_connection(&mut self, n: usize) {
+        self.untold += n;
+        let window = self.options.connection_window.max(WINDOW_DEFAULT);
+        if self.untold >= (window / 2).max(1) as usize {
+            let more = u32::try_from(std::mem::take(&mut self.untold)).unwrap_or(window);
+            self.receive_window += i64::from(more);
+            self.put_frame(kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
+            self.wake_driver();
+        }
+    }
+
+    /// Room for more is given back to one.
+    pub fn release_stream(&mut self, key: u32, n: usize) {
+        let half = (self.options.stream_window / 2).max(1) as usize;
+        let Some(stream) = self.streams.get(key).filter(|s| s.on_wire && !s.received_all) else { return };
+        stream.untold += n;
+        if stream.untold >= half {
+            let more = u32::try_from(std::mem::take(&mut stream.untold)).unwrap_or_default();
+            stream.receive_window += i64::from(more);
+            let id = stream.id;
+            self.put_frame(kind::WINDOW_UPDATE, 0, id, &more.to_be_bytes());
+            self.wake_driver();
+        }
+    }
+
+    /// The caller has used `n` bytes of a body.
+    pub fn release(&mut self, key: u32, n: usize) {
+        let Some(stream) = self.streams.get(key) else { return };
+        let n = n.min(stream.unreleased);
+        stream.unreleased -= n;
+        self.release_connection(n);
+        self.release_stream(key, n);
+    }
+
+    /// The next piece of a body.
+    pub fn poll_data(&mut self, key: u32, cx: &Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
+        let Some(stream) = self.streams.get(key) else { return Poll::Ready(None) };
+        if let Some(reason) = stream.reset {
+            return Poll::Ready(Some(Err(reason)));
+        }
+        if let Some(piece) = stream.received.pop() {
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        if stream.received_all {
+            return Poll::Ready(None);
+        }
+        register(&mut stream.body_waker, cx);
+        Poll::Pending
+    }
+
+    /// Sends the head of a response.
+    pub fn send_head(&mut self, key: u32, status: u16, fields: &[Field<'_>], ends: bool) -> Result<(), Gone> {
+        let stream = self.streams.get(key).filter(|s| s.on_wire && s.sending == Sending::Nothing).ok_or(Gone)?;
+        stream.sending = Sending::Body;
+        let id = stream.id;
+        self.put_block(id, ends, |encoder, out| {
+            Encoder::status(out, status);
+            fields.iter().for_each(|f| encoder.field(out, *f));
+        });
+        if ends {
+            self.finish(key);
+        }
+        self.wake_driver();
+        Ok(())
+    }
+
+    /// Sends or queues a part of a body.
+    pub fn send_data(&mut self, key: u32, mut data: impl Buf, ends: bool) -> Result<(), Gone> {
+        let room = self.output.len() < WRITE_BYTES;
+        let largest = self.peer_frame_bytes.min(DATA_FRAME_BYTES_MAX) as i64;
+        let window = self.send_window.min(largest);
+        let stream = self.streams.get(key).filter(|s| s.on_wire && s.sending == Sending::Body).ok_or(Gone)?;
+        let n = data.remaining();
+        if n == 0 && !ends {
+            return Ok(());
+        }
+        // Whatever was queued goes first.
+        if stream.queued == 0 && room && n as i64 <= stream.send_window.min(window) {
+            stream.send_window -= n as i64;
+            self.send_window -= n as i64;
+            let id = stream.id;
+            self.put_data_head(id, n, ends);
+            while data.has_remaining() {
+                let part = data.chunk().len();
+                self.output.put(data.copy_to_bytes(part));
+            }
+            if ends {
+                self.finish(key);
+            }
+        } else {
+            while data.has_remaining() {
+                let part = data.chunk().len();
+                stream.queue.push_back(data.copy_to_bytes(part));
+            }
+            stream.queued += n;
+            if ends {
+                stream.end = Some(End::Data);
+                stream.sending = Sending::Ending;
+            }
+            self.list(key);
+        }
+        self.wake_driver();
+        Ok(())
+    }
+
+    /// Sends or queues trailers, which end the stream.
+    pub fn send_trailers(&mut self, key: u32, fields: &[Field<'_>]) -> Result<(), Gone> {
+        let stream = self.streams.get(key).filter(|s| s.on_wire && s.sending == Sending::Body).ok_or(Gone)?;
+        if stream.queued == 0 {
+            let id = stream.id;
+            self.put_block(id, true, |encoder, out| fields.iter().for_each(|f| encoder.field(out, *f)));
+            self.finish(key);
+        } else {
+            stream.sending = Sending::Ending;
+            let mut block = Vec::new();
+            fields.iter().for_each(|f| self.encoder.literal(&mut block, *f));
+            stream.end = Some(End::Trailers(block));
+            self.list(key);
+        }
+        self.wake_driver();
+        Ok(())
+    }
+
+    /// Bytes that the client's window of this stream, and our bound, have room for.
+    pub fn capacity(&mut self, key: u32) -> usize {
+        let bound = self.options.send_buffer_bytes_max;
+        let Some(stream) = self.streams.get(key).filter(|s| s.on_wire) else { return 0 };
+        usize::try_from(stream.send_window).unwrap_or(0).min(bound).saturating_sub(stream.queued)
+    }
+
+    /// Ready when there is room, with how much; `None` when the stream is over.
+    pub fn poll_capacity(&mut self, key: u32, cx: &Context<'_>) -> Poll<Option<usize>> {
+        let room = self.capacity(key);
+        let Some(stream) = self.streams.get(key).filter(|s| s.on_wire) else { return Poll::Ready(None) };
+        if room > 0 {
+            return Poll::Ready(Some(room));
+        }
+        register(&mut stream.send_waker, cx);
+        Poll::Pending
+    }
+
+    /// Ready when the stream ended before its time.
+    pub fn poll_reset(&mut self, key: u32, cx: &Context<'_>) -> Poll<Reason> {
+        let Some(stream) = self.streams.get(key) else { return Poll::Ready(Reason::CANCEL) };
+        if let Some(reason) = stream.reset {
+            return Poll::Ready(reason);
+        }
+        register(&mut stream.send_waker, cx);
+        Poll::Pending
+    }
+
+    /// Puts a stream that has something to send among those that may.
+    pub(super) fn list(&mut self, key: u32) {
+        let Some(stream) = self.streams.get(key) else { return };
+        let has_something = stream.queued > 0 || stream.end.is_some();
+        if has_something && !stream.is_listed {
+            stream.is_listed = true;
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Moves queued bodies into the output, a frame of each stream in turn, as far as the windows and the size of a write allow.
+    pub fn pump(&mut self) {
+        let largest = self.peer_frame_bytes.min(DATA_FRAME_BYTES_MAX);
+        while self.output.len() < WRITE_BYTES {
+            let Some(key) = self.ready.pop_front() else { return };
+            let Some(stream) = self.streams.get(key) else { continue };
+            if stream.queued > 0 && stream.send_window > 0 && self.send_window <= 0 {
+                // Nobody can send; the next WINDOW_UPDATE begins here.
+                return self.ready.push_front(key);
+            }
+            stream.is_listed = false;
+            if !stream.on_wire || (stream.queued == 0 && stream.end.is_none()) {
+                continue;
+            }
+            let window = usize::try_from(stream.send_window.min(self.send_window)).unwrap_or(0);
+            let n = stream.queued.min(largest).min(window);
+            if n == 0 && stream.queued > 0 {
+                // Its own window is used up. An update lists it again.
+                continue;
+            }
+            self.pump_frame(key, n);
+        }
+    }
+
+    /// One DATA frame of `n` bytes of a stream's queue, and what follows if that was the last.
+    fn pump_frame(&mut self, key: u32, n: usize) {
+        let Some(stream) = self.streams.get(key) else { return };
+        let id = stream.id;
+        stream.queued -= n;
+        stream.send_window -= n as i64;
+        self.send_window -= n as i64;
+        let is_last = stream.queued == 0;
+        let ends = is_last && matches!(stream.end, Some(End::Data));
+        stream.wake_sender();
+        if n > 0 || ends {
+            let tail = self.output.tail();
+            let flags = if ends { flag::END_STREAM } else { 0 };
+            tail.extend_from_slice(&FrameHead { length: n, kind: kind::DATA, flags, stream: id }.bytes());
+        }
+        let mut left = n;
+        while left > 0 {
+            let Some(part) = stream.queue.front_mut() else { break };
+            let taken = part.split_to(left.min(part.len()));
+            left -= taken.len();
+            if part.is_empty() {
+                stream.queue.pop_front();
+            }
+            self.output.put(taken);
+        }
+        let end = if is_last { stream.end.take() } else { None };
+        self.note_sent();
+        if let Some(end) = end {
+            if let End::Trailers(block) = end {
+                self.put_block(id, true, |_, out| out.extend_from_slice(&block));
+            }
+            self.finish(key);
+        } else {
+            self.list(key);
+        }
+    }
+
+    /// The last frame of a response is in the output.
+    fn finish(&mut self, key: u32) {
+        self.trouble.forgive();
+        let Some(stream) = self.streams.get(key) else { return };
+        stream.sending = Sending::Done;
+        if stream.received_all {
+            self.streams.leave_wire(key);
+        } else if stream.handles == 0 {
+            self.reset(key, Reason::NO_ERROR);
+        }
+    }
+
+    fn note_sent(&mut self) {
+        self.strikes.clear();
+        self.pings_without_data = 0;
+    }
+
+    fn put_data_head(&mut self, id: u32, n: usize, ends: bool) {
+        let flags = if ends { flag::END_STREAM } else { 0 };
+        let head = FrameHead { length: n, kind: kind::DATA, flags, stream: id };
+        self.output.tail().extend_from_slice(&head.bytes());
+        self.note_sent();
+    }
+
+    /// A header block, in as many frames as it needs.
+    fn put_block(&mut self, id: u32, ends: bool, write: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
+        self.note_sent();
+        let out = self.output.tail();
+        let start = out.len();
+        out.extend_from_slice(&[0; HEAD_BYTES]);
+        self.encoder.begin(out);
+        write(&mut self.encoder, out);
+        let length = out.len() - start - HEAD_BYTES;
+        let end = if ends { flag::END_STREAM } else { 0 };
+        if length <= self.peer_frame_bytes {
+            let head = FrameHead { length, kind: kind::HEADERS, flags: flag::END_HEADERS | end, stream: id };
+            if let Some(place) = out.get_mut(start..start + HEAD_BYTES) {
+                place.copy_from_slice(&head.bytes());
+            }
+            return;
+        }
+        let block = out.split_off(start + HEAD_BYTES);
+        out.truncate(start);
+        let count = block.len().div_ceil(self.peer_frame_bytes);
+        for (i, part) in block.chunks(self.peer_frame_bytes).enumerate() {
+            let kind = if i == 0 { kind::HEADERS } else { kind::CONTINUATION };
+            let last = if i + 1 == count { flag::END_HEADERS } else { 0 };
+            let flags = last | if i == 0 { end } else { 0 };
+            out.extend_from_slice(&FrameHead { length: part.len(), kind, flags, stream: id }.bytes());
+            out.extend_from_slice(part);
+        }
+    }
+
+    /// Answers a request whose head is too large: 431, without a stream ever having been there.
+    pub(super) fn answer_too_large(&mut self, id: u32, ends: bool) {
+        self.put_block(id, true, |_, out| Encoder::status(out, 431));
+        if !ends {
+            self.put_frame(kind::RST_STREAM, 0, id, &Reason::NO_ERROR.0.to_be_bytes());
+        }
+    }
+}

@@ -1,0 +1,684 @@
+//! The state machine on bytes: what a client sends, and what it gets.
+
+use super::*;
+use crate::frame::{FRAME_BYTES_MAX, HEAD_BYTES, PREFACE, flag};
+use crate::handle::Gone;
+use crate::hpack::Field;
+use crate::limits::{CONTINUATIONS_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX, TROUBLE_MAX};
+use crate::options::Pings;
+use bytes::{BufMut, Bytes};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+const FIXED: &[(&str, &str)] = &[("content-type", "application/grpc"), ("grpc-status", "0")];
+/// `:method: POST`, `:scheme: http`, `:path: /`, all of them static.
+const POST: &[u8] = &[0x83, 0x86, 0x84];
+
+fn options() -> Options {
+    Options { fixed: FIXED, streams_max: 8, stream_window: 100_000, connection_window: 200_000, ..Options::default() }
+}
+
+/// A client that says exactly what it is told to.
+struct Wire {
+    machine: Machine,
+    buffer: BytesMut,
+    now: Instant,
+    decoder: Decoder,
+}
+
+/// A frame as the client sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = FrameHead { length: payload.len(), kind, flags, stream }.bytes().to_vec();
+    out.extend_from_slice(payload);
+    out
+}
+
+fn settings(entries: &[(u16, u32)]) -> Vec<u8> {
+    let payload: Vec<u8> =
+        entries.iter().flat_map(|(id, v)| id.to_be_bytes().into_iter().chain(v.to_be_bytes())).collect();
+    frame(kind::SETTINGS, 0, 0, &payload)
+}
+
+impl Wire {
+    fn with(options: Options, entries: &[(u16, u32)]) -> Self {
+        let mut wire = Self::silent(options);
+        wire.send(PREFACE);
+        wire.send(&settings(entries));
+        let seen = wire.seen();
+        assert_eq!((seen[0].kind, seen.last().unwrap().flags), (kind::SETTINGS, flag::ACK));
+        wire
+    }
+
+    fn silent(options: Options) -> Self {
+        Self { machine: Machine::new(options), buffer: BytesMut::new(), now: Instant::now(), decoder: Decoder::new() }
+    }
+
+    fn new() -> Self {
+        Self::with(options(), &[])
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+        self.machine.receive(&mut self.buffer, self.now);
+    }
+
+    fn request(&mut self, id: u32, ends: bool) {
+        let end = if ends { flag::END_STREAM } else { 0 };
+        self.send(&frame(kind::HEADERS, flag::END_HEADERS | end, id, POST));
+    }
+
+    fn call(&mut self, id: u32, ends: bool) -> (Request, Responder) {
+        self.request(id, ends);
+        self.machine.accept().expect("a call")
+    }
+
+    fn data(&mut self, id: u32, n: usize, ends: bool) {
+        self.send(&frame(kind::DATA, u8::from(ends), id, &vec![b'd'; n]));
+    }
+
+    fn window(&mut self, id: u32, more: u32) {
+        self.send(&frame(kind::WINDOW_UPDATE, 0, id, &more.to_be_bytes()));
+    }
+
+    fn seen(&mut self) -> Vec<Seen> {
+        let mut bytes = Vec::new();
+        self.machine.transmit(&mut bytes);
+        let (mut rest, mut all) = (&bytes[..], Vec::new());
+        while let Some(head) = FrameHead::read(rest) {
+            let payload = rest[HEAD_BYTES..HEAD_BYTES + head.length].to_vec();
+            rest = &rest[HEAD_BYTES + head.length..];
+            all.push(Seen { kind: head.kind, flags: head.flags, stream: head.stream, payload });
+        }
+        assert!(rest.is_empty(), "half a frame");
+        all
+    }
+
+    /// Short forms of all frames seen.
+    fn short(&mut self) -> Vec<String> {
+        let seen = self.seen();
+        seen.into_iter().map(|f| self.describe(&f)).collect()
+    }
+
+    fn describe(&mut self, f: &Seen) -> String {
+        let number = |at: usize| f.payload.get(at..at + 4).map_or(0, |b| u32::from_be_bytes(b.try_into().unwrap()));
+        let end =
+            if matches!(f.kind, kind::DATA | kind::HEADERS) && f.flags & flag::END_STREAM != 0 { " end" } else { "" };
+        match f.kind {
+            kind::DATA => format!("DATA {} {}{end}", f.stream, f.payload.len()),
+            kind::HEADERS => {
+                let mut fields = String::new();
+                let mut each = |n: &[u8], v: &[u8]| {
+                    fields += &format!(" {}={}", String::from_utf8_lossy(n), String::from_utf8_lossy(v));
+                };
+                self.decoder.decode(&f.payload, &mut each).unwrap();
+                format!("HEADERS {}{fields}{end}", f.stream)
+            }
+            kind::RST_STREAM => format!("RST {} {}", f.stream, number(0)),
+            kind::GOAWAY => {
+                format!("GOAWAY {} {} {}", number(0), number(4), String::from_utf8_lossy(&f.payload[8..]))
+            }
+            kind::WINDOW_UPDATE => format!("WINDOW {} {}", f.stream, number(0)),
+            kind::PING => format!("PING {}", f.flags),
+            kind::SETTINGS => format!("SETTINGS {}", f.flags),
+            other => format!("frame {other} {}", f.stream),
+        }
+    }
+}
+
+fn cx() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+fn read(request: &mut Request) -> String {
+    match request.body.poll_data(&mut cx()) {
+        Poll::Pending => "pending".into(),
+        Poll::Ready(None) => "end".into(),
+        Poll::Ready(Some(Ok(piece))) => piece.len().to_string(),
+        Poll::Ready(Some(Err(reason))) => format!("reset {}", reason.0),
+    }
+}
+
+/// What a client that sends `bytes` first of all gets as the last word.
+fn check_fatal(bytes: &[u8], reason: Reason) {
+    let mut wire = Wire::new();
+    wire.request(1, false);
+    wire.send(bytes);
+    let last = wire.short().pop().unwrap_or_default();
+    assert!(last.starts_with(&format!("GOAWAY 1 {} ", reason.0)), "{last:?} after {bytes:x?}");
+    assert!(wire.machine.is_finished() && !wire.machine.may_read());
+    wire.data(1, 1, true);
+    assert!(wire.seen().is_empty() && wire.machine.streams() == 0);
+}
+
+/// What a client that opens stream 1 and then sends `bytes` gets for that stream.
+fn check_reset(bytes: &[u8], reason: Reason) {
+    let mut wire = Wire::new();
+    let (mut request, mut respond) = wire.call(1, false);
+    wire.send(bytes);
+    assert_eq!(wire.short(), [format!("RST 1 {}", reason.0)], "after {bytes:x?}");
+    assert_eq!(read(&mut request), format!("reset {}", reason.0));
+    assert_eq!(respond.poll_reset(&mut cx()), Poll::Ready(reason));
+    assert_eq!(respond.send_head(200, &[], true), Err(Gone));
+    // The connection goes on.
+    wire.call(3, true);
+}
+
+#[test]
+fn a_call_is_answered_and_the_second_answer_is_bytes() {
+    let mut wire = Wire::new();
+    for id in [1, 3] {
+        let (mut request, mut respond) = wire.call(id, false);
+        assert_eq!((request.head.method(), request.head.path()), (&b"POST"[..], &b"/"[..]));
+        assert_eq!(read(&mut request), "pending");
+        wire.data(id, 10, true);
+        assert_eq!((read(&mut request), read(&mut request)), ("10".into(), "end".into()));
+        respond.send_head(200, &[Field::Fixed(0)], false).unwrap();
+        respond.send_data(Bytes::from_static(b"hello"), false).unwrap();
+        respond.send_trailers(&[Field::Fixed(1)]).unwrap();
+        assert_eq!(respond.send_trailers(&[]), Err(Gone));
+        drop((request, respond));
+        let mut bytes = Vec::new();
+        wire.machine.transmit(&mut bytes);
+        if id == 3 {
+            assert_eq!(bytes.len(), 9 + 2 + 9 + 5 + 9 + 1);
+        }
+        assert_eq!(wire.machine.streams(), 0);
+    }
+    assert_eq!(wire.machine.core.borrow_mut().streams.used(), 0);
+}
+
+#[test]
+fn heads_that_repeat_are_decoded_once_until_the_table_changes() {
+    let mut wire = Wire::new();
+    let (a, _x) = wire.call(1, true);
+    let (b, _y) = wire.call(3, true);
+    assert!(Rc::ptr_eq(&a.head, &b.head));
+    // The same bytes that mean something else afterwards: index 62 is the newest entry.
+    let newest = |id| frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, id, &[0x83, 0x86, 0x84, 0xbe]);
+    let insert = |id, value| {
+        frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, id, &[0x83, 0x86, 0x84, 0x40, 1, b'k', 1, value])
+    };
+    for (id, bytes, expected) in [
+        (5, insert(5, b'1'), b'1'),
+        (7, newest(7), b'1'),
+        (9, newest(9), b'1'),
+        (11, insert(11, b'2'), b'2'),
+        (13, newest(13), b'2'),
+        (15, newest(15), b'2'),
+    ] {
+        wire.send(&bytes);
+        let (request, _) = wire.machine.accept().unwrap();
+        assert_eq!(request.head.get("k"), Some(&[expected][..]), "stream {id}");
+    }
+}
+
+#[test]
+fn bytes_may_come_in_any_pieces() {
+    let mut all = [&PREFACE[..], &settings(&[])].concat();
+    let block = [POST, &[0x40, 1, b'k', 3, b'a', b'b', b'c']].concat();
+    all.extend(frame(
+        kind::HEADERS,
+        flag::PRIORITY | flag::PADDED,
+        1,
+        &[&[2, 0, 0, 0, 0, 9], &block[..4], &[0, 0]].concat(),
+    ));
+    all.extend(frame(kind::CONTINUATION, 0, 1, &block[4..6]));
+    all.extend(frame(kind::CONTINUATION, flag::END_HEADERS, 1, &block[6..]));
+    all.extend(frame(0x77, 0xff, 1, b"nobody knows"));
+    all.extend(frame(kind::PRIORITY, 0, 9, &[0; 5]));
+    all.extend(frame(kind::DATA, flag::PADDED, 1, b"\x03helloXXX"));
+    all.extend(frame(kind::DATA, 0, 1, b" world"));
+    all.extend(frame(kind::GOAWAY, 0, 0, &[0; 20]));
+    all.extend(frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 1, &[0x00, 1, b't', 1, b'v']));
+    for step in [1, 2, 3, 7, 10, 1000] {
+        let mut wire = Wire::silent(options());
+        for piece in all.chunks(step) {
+            wire.send(piece);
+        }
+        let (mut request, _respond) = wire.machine.accept().unwrap();
+        assert_eq!(request.head.get("k"), Some(&b"abc"[..]));
+        let mut body = Vec::new();
+        while let Poll::Ready(Some(piece)) = request.body.poll_data(&mut cx()) {
+            body.extend_from_slice(&piece.unwrap());
+        }
+        assert_eq!((&body[..], read(&mut request)), (&b"hello world"[..], "end".into()), "step {step}");
+    }
+}
+
+#[test]
+fn rfc9113_mistakes_of_a_connection_end_it_with_the_right_word() {
+    let large = frame(kind::DATA, 0, 1, &vec![0; 64 * 1024 + 1]);
+    let head = |kind, length| FrameHead { length, kind, flags: 0, stream: 1 }.bytes();
+    for (bytes, reason) in [
+        (frame(kind::DATA, 0, 0, b"x"), Reason::PROTOCOL_ERROR),
+        (frame(kind::DATA, 0, 3, b"x"), Reason::PROTOCOL_ERROR),
+        (frame(kind::DATA, flag::PADDED, 1, b"\x05abc"), Reason::PROTOCOL_ERROR),
+        (frame(kind::DATA, flag::PADDED, 1, b""), Reason::FRAME_SIZE_ERROR),
+        (large, Reason::FRAME_SIZE_ERROR),
+        (head(kind::HEADERS, FRAME_BYTES_MAX as usize).to_vec(), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::HEADERS, flag::END_HEADERS, 2, POST), Reason::PROTOCOL_ERROR),
+        (frame(kind::HEADERS, flag::END_HEADERS, 0, POST), Reason::PROTOCOL_ERROR),
+        (frame(kind::HEADERS, flag::END_HEADERS | flag::PADDED, 3, b"\x09abc"), Reason::PROTOCOL_ERROR),
+        (frame(kind::HEADERS, flag::END_HEADERS | flag::PRIORITY, 3, b"abc"), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::HEADERS, flag::END_HEADERS, 3, &[0xbe]), Reason::COMPRESSION_ERROR),
+        (frame(kind::CONTINUATION, flag::END_HEADERS, 1, POST), Reason::PROTOCOL_ERROR),
+        ([frame(kind::HEADERS, 0, 3, POST), frame(kind::PING, 0, 0, &[0; 8])].concat(), Reason::PROTOCOL_ERROR),
+        (
+            [frame(kind::HEADERS, 0, 3, POST), frame(kind::CONTINUATION, flag::END_HEADERS, 5, POST)].concat(),
+            Reason::PROTOCOL_ERROR,
+        ),
+        (frame(kind::PRIORITY, 0, 0, &[0; 5]), Reason::PROTOCOL_ERROR),
+        (frame(kind::PRIORITY, 0, 1, &[0; 4]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::RST_STREAM, 0, 0, &[0; 4]), Reason::PROTOCOL_ERROR),
+        (frame(kind::RST_STREAM, 0, 3, &[0; 4]), Reason::PROTOCOL_ERROR),
+        (frame(kind::RST_STREAM, 0, 1, &[0; 5]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::SETTINGS, 0, 1, &[]), Reason::PROTOCOL_ERROR),
+        (frame(kind::SETTINGS, 0, 0, &[0; 5]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::SETTINGS, flag::ACK, 0, &[0; 6]), Reason::FRAME_SIZE_ERROR),
+        (settings(&[(setting::ENABLE_PUSH, 2)]), Reason::PROTOCOL_ERROR),
+        (settings(&[(setting::INITIAL_WINDOW_SIZE, 1 << 31)]), Reason::FLOW_CONTROL_ERROR),
+        (settings(&[(setting::MAX_FRAME_SIZE, 16_383)]), Reason::PROTOCOL_ERROR),
+        (settings(&[(setting::MAX_FRAME_SIZE, 1 << 24)]), Reason::PROTOCOL_ERROR),
+        (frame(kind::PUSH_PROMISE, 0, 1, &[0; 4]), Reason::PROTOCOL_ERROR),
+        (frame(kind::PING, 0, 1, &[0; 8]), Reason::PROTOCOL_ERROR),
+        (frame(kind::PING, 0, 0, &[0; 7]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::GOAWAY, 0, 0, &[0; 7]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 0, &[0; 4]), Reason::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 3, &[0, 0, 0, 1]), Reason::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR),
+    ] {
+        check_fatal(&bytes, reason);
+    }
+    for first in [&b"GET / HTTP/1.1\r\n"[..], &[&PREFACE[..], &frame(kind::PING, 0, 0, &[0; 8])].concat()] {
+        let mut wire = Wire::silent(options());
+        wire.send(first);
+        assert!(wire.short().pop().unwrap().starts_with("GOAWAY 0 1 "), "{first:?}");
+    }
+}
+
+#[test]
+fn rfc9113_mistakes_of_a_stream_end_only_that() {
+    let trailers = |flags, block: &[u8]| frame(kind::HEADERS, flag::END_HEADERS | flags, 1, block);
+    for (bytes, reason) in [
+        (trailers(0, &[0x00, 1, b't', 1, b'v']), Reason::PROTOCOL_ERROR),
+        (trailers(flag::END_STREAM, POST), Reason::PROTOCOL_ERROR),
+        (trailers(flag::END_STREAM, &[0x00, 1, b'T', 1, b'v']), Reason::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 1, &[0; 4]), Reason::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 1, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR),
+        ([frame(kind::DATA, 1, 1, b"x"), frame(kind::DATA, 0, 1, b"x")].concat(), Reason::STREAM_CLOSED),
+        ([frame(kind::DATA, 1, 1, b"x"), trailers(flag::END_STREAM, &[])].concat(), Reason::STREAM_CLOSED),
+        (
+            [frame(kind::DATA, 0, 1, &[0; 60_000]), frame(kind::DATA, 0, 1, &[0; 40_001])].concat(),
+            Reason::FLOW_CONTROL_ERROR,
+        ),
+    ] {
+        check_reset(&bytes, reason);
+    }
+    // Malformed heads: the call never shows.
+    let length = |n: u8| [POST, &[0x0f, 0x0d, 1, n]].concat();
+    for (block, flags) in [
+        (&[0x83, 0x86][..], 0),
+        (&[0x83, 0x86, 0x84, 0x84], 0),
+        (&[0x83, 0x86, 0x84, 0x00, 1, b'K', 1, b'v'], 0),
+        (&[0x88], 0),
+        (&length(b'5'), flag::END_STREAM),
+        (&length(b'x'), 0),
+    ] {
+        let mut wire = Wire::new();
+        wire.send(&frame(kind::HEADERS, flag::END_HEADERS | flags, 1, block));
+        assert_eq!(wire.short(), ["RST 1 1"], "{block:x?}");
+        assert!(wire.machine.accept().is_none());
+        wire.call(3, true);
+    }
+    // More, or less, than was announced.
+    for (n, ends) in [(6, false), (6, true), (4, true)] {
+        let mut wire = Wire::new();
+        wire.send(&frame(kind::HEADERS, flag::END_HEADERS, 1, &length(b'5')));
+        let (mut request, _respond) = wire.machine.accept().unwrap();
+        wire.data(1, n, ends);
+        assert_eq!(wire.short(), ["RST 1 1"], "{n} of 5");
+        assert_eq!(read(&mut request), "reset 1");
+    }
+}
+
+#[test]
+fn frames_of_streams_that_are_over_are_read_and_forgotten() {
+    let mut wire = Wire::new();
+    drop(wire.call(1, false));
+    assert_eq!(wire.short(), ["RST 1 8"]);
+    // The table must stay in step: the field that this inserts is used by the next stream.
+    wire.send(&frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 1, &[0x40, 1, b'k', 1, b'v']));
+    wire.window(1, 5);
+    wire.send(&frame(kind::RST_STREAM, 0, 1, &[0; 4]));
+    for _ in 0..10 {
+        wire.data(1, 20_000, false);
+    }
+    assert_eq!(wire.short(), ["WINDOW 0 100000", "WINDOW 0 100000"], "the others get their room back");
+    wire.send(&frame(kind::HEADERS, flag::END_HEADERS, 3, &[POST, &[0xbe]].concat()));
+    assert_eq!(wire.machine.accept().unwrap().0.head.get("k"), Some(&b"v"[..]));
+}
+
+#[test]
+fn a_call_nobody_answers_is_cancelled_and_one_answered_early_is_told_so() {
+    let mut wire = Wire::new();
+    let (request, mut respond) = wire.call(1, false);
+    respond.send_head(200, &[], false).unwrap();
+    drop((request, respond));
+    assert_eq!(wire.short()[1..], ["RST 1 8"]);
+    let (request, mut respond) = wire.call(3, false);
+    respond.send_head(404, &[], true).unwrap();
+    drop((request, respond));
+    assert_eq!(wire.short(), ["HEADERS 3 :status=404 end", "RST 3 0"]);
+    let (request, mut respond) = wire.call(5, false);
+    respond.send_head(404, &[], true).unwrap();
+    wire.data(5, 1, true);
+    drop((request, respond));
+    assert_eq!(wire.short(), ["HEADERS 5 :status=404 end"]);
+    assert_eq!((wire.machine.streams(), wire.machine.core.borrow_mut().streams.used()), (0, 0));
+}
+
+#[test]
+fn flow_control_of_requests_gives_room_as_it_is_released_and_not_before() {
+    let mut wire = Wire::new();
+    let (mut request, _respond) = wire.call(1, false);
+    for _ in 0..2 {
+        wire.data(1, 49_999, false);
+    }
+    assert_eq!((read(&mut request), wire.short()), ("49999".into(), vec![]));
+    request.body.release(49_999);
+    assert_eq!(wire.short(), Vec::<String>::new(), "less than half");
+    request.body.release(1);
+    assert_eq!(wire.short(), ["WINDOW 1 50000"]);
+    request.body.release(1_000_000);
+    assert_eq!(wire.short(), Vec::<String>::new(), "no more than came: 49998, and the connection's half is 100000");
+    // Padding is given back by itself.
+    wire.send(&frame(kind::DATA, flag::PADDED, 1, &[&[255][..], &[0; 255]].concat()));
+    assert_eq!(wire.short(), ["WINDOW 0 100254", "WINDOW 1 50254"]);
+    wire.data(1, 40_000, false);
+    drop(request);
+    // Nobody reads it any more, but the others get their room.
+    wire.data(1, 60_000, false);
+    assert_eq!(wire.short(), ["WINDOW 0 100000"]);
+    // The whole connection's window, spread over streams.
+    let mut wire = Wire::new();
+    let _calls: Vec<_> = (0..3).map(|n| wire.call(2 * n + 1, false)).collect();
+    for (id, n) in [(1, 60_000), (1, 40_000), (3, 60_000), (3, 40_000)] {
+        wire.data(id, n, false);
+    }
+    assert_eq!(wire.short(), Vec::<String>::new());
+    wire.data(5, 1, false);
+    assert!(wire.short()[0].starts_with("GOAWAY 5 3 "));
+}
+
+#[test]
+fn flow_control_of_responses_obeys_both_windows_in_turn() {
+    let mut wire = Wire::with(options(), &[(setting::INITIAL_WINDOW_SIZE, 10)]);
+    let (_a, mut one) = wire.call(1, true);
+    let (_b, mut two) = wire.call(3, true);
+    for respond in [&mut one, &mut two] {
+        respond.send_head(200, &[], false).unwrap();
+        assert_eq!(respond.capacity(), 10);
+        respond.send_data(Bytes::from(vec![0; 25]), false).unwrap();
+        assert_eq!((respond.capacity(), respond.poll_capacity(&mut cx())), (0, Poll::Pending));
+    }
+    wire.short();
+    two.send_trailers(&[Field::Fixed(1)]).unwrap();
+    wire.window(3, 5);
+    assert_eq!(wire.short(), ["DATA 3 5"]);
+    wire.window(1, 100);
+    assert_eq!((wire.short(), one.capacity()), (vec!["DATA 1 15".into()], 85));
+    wire.window(3, 100);
+    assert_eq!(wire.short(), ["DATA 3 10", "HEADERS 3 grpc-status=0 end"]);
+    one.send_data(Bytes::new(), true).unwrap();
+    assert_eq!(wire.short(), ["DATA 1 0 end"]);
+    // 50 of 65535 are used; the connection's window is the smaller one from here on.
+    let mut wire = Wire::with(options(), &[(setting::INITIAL_WINDOW_SIZE, 1 << 30)]);
+    let (_a, mut one) = wire.call(1, true);
+    let (_b, mut two) = wire.call(3, true);
+    for respond in [&mut one, &mut two] {
+        respond.send_head(200, &[], false).unwrap();
+        respond.send_data(Bytes::from(vec![0; 50_000]), true).unwrap();
+    }
+    assert_eq!(wire.short()[2..], ["DATA 1 16384", "DATA 3 16384", "DATA 1 16384", "DATA 3 16383"]);
+    wire.window(0, 10_000);
+    assert_eq!(wire.short(), ["DATA 1 10000"]);
+    wire.window(0, 100_000);
+    assert_eq!(wire.short(), ["DATA 3 16384", "DATA 1 7232 end", "DATA 3 849 end"]);
+}
+
+#[test]
+fn flow_control_a_window_may_become_negative_and_nothing_goes_until_it_is_not() {
+    let mut wire = Wire::with(options(), &[(setting::INITIAL_WINDOW_SIZE, 1000)]);
+    let (_a, mut respond) = wire.call(1, true);
+    respond.send_head(200, &[], false).unwrap();
+    respond.send_data(Bytes::from(vec![0; 900]), false).unwrap();
+    wire.short();
+    wire.send(&settings(&[(setting::INITIAL_WINDOW_SIZE, 100)]));
+    assert_eq!(respond.capacity(), 0);
+    respond.send_data(Bytes::from(vec![0; 30]), true).unwrap();
+    assert_eq!(wire.short(), ["SETTINGS 1"]);
+    wire.window(1, 800);
+    assert_eq!(wire.short(), Vec::<String>::new(), "it is 0 now");
+    wire.window(1, 10);
+    assert_eq!(wire.short(), ["DATA 1 10"]);
+    wire.send(&settings(&[(setting::INITIAL_WINDOW_SIZE, 150)]));
+    assert_eq!(wire.short(), ["SETTINGS 1", "DATA 1 20 end"]);
+    // A change that makes the window of an open stream too large.
+    let _more = wire.call(3, true);
+    wire.window(3, 0x7fff_fff0 - 150);
+    assert_eq!(wire.short(), Vec::<String>::new());
+    wire.send(&settings(&[(setting::INITIAL_WINDOW_SIZE, 1000)]));
+    assert!(wire.short().pop().unwrap().starts_with("GOAWAY 3 3 "));
+}
+
+#[test]
+fn a_reset_by_the_client_is_seen_and_what_was_queued_is_gone() {
+    let mut wire = Wire::with(options(), &[(setting::INITIAL_WINDOW_SIZE, 10)]);
+    let (mut request, mut respond) = wire.call(1, false);
+    wire.data(1, 5, false);
+    respond.send_head(200, &[], false).unwrap();
+    respond.send_data(Bytes::from(vec![0; 25]), false).unwrap();
+    wire.short();
+    wire.send(&frame(kind::RST_STREAM, 0, 1, &8u32.to_be_bytes()));
+    assert_eq!(read(&mut request), "reset 8");
+    assert_eq!(respond.poll_reset(&mut cx()), Poll::Ready(Reason::CANCEL));
+    assert_eq!(respond.send_data(Bytes::from_static(b"x"), true), Err(Gone));
+    drop((request, respond));
+    assert_eq!((wire.short(), wire.machine.core.borrow_mut().streams.used()), (vec![], 0));
+    // Reset before it was accepted: it never shows.
+    wire.request(3, true);
+    wire.send(&frame(kind::RST_STREAM, 0, 3, &8u32.to_be_bytes()));
+    assert!(wire.machine.accept().is_none());
+    assert_eq!(wire.machine.core.borrow_mut().streams.used(), 0);
+}
+
+#[test]
+fn leaving_serves_what_was_under_way_and_nothing_after_it() {
+    let mut wire = Wire::new();
+    let (_a, mut one) = wire.call(1, true);
+    wire.machine.leave();
+    wire.machine.leave();
+    assert_eq!(wire.short(), [format!("GOAWAY {ID_MAX} 0 "), "PING 0".into()]);
+    // Sent before the client heard of it.
+    let (_b, mut two) = wire.call(3, true);
+    wire.send(&frame(kind::PING, flag::ACK, 0, &LEAVING));
+    assert_eq!(wire.short(), ["GOAWAY 3 0 "]);
+    wire.request(5, true);
+    assert!(wire.machine.accept().is_none());
+    one.send_head(200, &[], true).unwrap();
+    assert!(!wire.machine.is_finished());
+    two.send_head(200, &[], true).unwrap();
+    assert!(wire.machine.is_finished() && !wire.machine.is_failed());
+    let mut silent = Wire::silent(options());
+    silent.machine.leave();
+    assert!(silent.machine.is_finished());
+}
+
+#[test]
+fn pings_are_answered_and_ours_are_counted() {
+    let pings = Pings { sent_without_data_max: 2, ..Pings::default() };
+    let mut wire = Wire::with(Options { pings, ..options() }, &[]);
+    wire.send(&frame(kind::PING, 0, 0, b"12345678"));
+    assert_eq!(wire.seen(), [Seen { kind: kind::PING, flags: flag::ACK, stream: 0, payload: b"12345678".to_vec() }]);
+    for allowed in [true, true, false] {
+        assert_eq!(wire.machine.ping(), allowed);
+        assert!(!wire.machine.ping(), "one at a time");
+        if let Some(ping) = wire.seen().pop() {
+            wire.send(&frame(kind::PING, flag::ACK, 0, b"whatever"));
+            assert!(!wire.machine.take_pong());
+            wire.send(&frame(kind::PING, flag::ACK, 0, &ping.payload));
+        }
+        assert_eq!(wire.machine.take_pong(), allowed);
+    }
+    let (_a, mut respond) = wire.call(1, true);
+    respond.send_head(200, &[], true).unwrap();
+    assert!(wire.machine.ping(), "something was sent");
+}
+
+#[test]
+fn d12_too_many_pings_end_the_connection() {
+    let pings = Pings { interval_min: Duration::from_secs(300), strikes_max: 2, ..Pings::default() };
+    let mut wire = Wire::with(Options { pings, ..options() }, &[]);
+    for _ in 0..3 {
+        wire.send(&frame(kind::PING, 0, 0, &[0; 8]));
+        assert_eq!(wire.short(), ["PING 1"]);
+    }
+    wire.send(&frame(kind::PING, 0, 0, &[0; 8]));
+    assert_eq!(wire.short(), ["GOAWAY 0 11 too_many_pings"]);
+}
+
+/// Sends the same until the connection ends; how often that was.
+fn until_calm(wire: &mut Wire, most: u32, mut once: impl FnMut(&mut Wire, u32)) -> u32 {
+    for n in 0..most {
+        once(wire, n);
+        if wire.machine.is_failed() {
+            let last = wire.short().pop().unwrap();
+            assert!(last.contains(" 11 "), "{last}");
+            return n + 1;
+        }
+        wire.machine.transmit(&mut Vec::new());
+    }
+    panic!("still there after {most}")
+}
+
+#[test]
+fn floods_are_ended() {
+    let calm = |most, once: &mut dyn FnMut(&mut Wire, u32)| until_calm(&mut Wire::new(), most, once);
+    // Rapid reset.
+    let rapid = calm(5000, &mut |w, n| {
+        w.request(2 * n + 1, true);
+        w.send(&frame(kind::RST_STREAM, 0, 2 * n + 1, &[0; 4]));
+    });
+    assert_eq!(rapid, TROUBLE_MAX + 1);
+    // The same, made to be our doing.
+    let made = calm(5000, &mut |w, n| {
+        w.request(2 * n + 1, true);
+        w.window(2 * n + 1, 0);
+    });
+    assert_eq!(made, TROUBLE_MAX + 1);
+    // More streams than allowed.
+    let many = calm(5000, &mut |w, n| w.request(2 * n + 1, true));
+    assert_eq!(many, TROUBLE_MAX + 1 + options().streams_max);
+    let changes = calm(5000, &mut |w, _| w.send(&settings(&[])));
+    assert_eq!(changes, TROUBLE_MAX + 1);
+    let mut wire = Wire::new();
+    let _call = wire.call(1, false);
+    assert_eq!(until_calm(&mut wire, 10_000, |w, _| w.data(1, 0, false)), EMPTY_FRAMES_MAX + 1);
+    // A header block without an end: by number and by size.
+    let part = |n, payload: &[u8]| frame(if n == 0 { kind::HEADERS } else { kind::CONTINUATION }, 0, 1, payload);
+    assert_eq!(calm(5000, &mut |w, n| w.send(&part(n, &[]))), CONTINUATIONS_MAX + 1);
+    assert!(calm(50, &mut |w, n| w.send(&part(n, &[0; 16_384]))) <= 10);
+    calm(1, &mut |w, _| w.send(&frame(kind::SETTINGS, 0, 0, &vec![0; SETTINGS_BYTES_MAX / 6 * 6 + 6])));
+    // One that answers forgive: reset after reset, but every second call is answered.
+    let mut wire = Wire::new();
+    for n in 0..3000 {
+        let (_request, mut respond) = wire.call(4 * n + 1, true);
+        respond.send_head(200, &[], true).unwrap();
+        wire.request(4 * n + 3, true);
+        wire.send(&frame(kind::RST_STREAM, 0, 4 * n + 3, &[0; 4]));
+        assert!(wire.machine.accept().is_none() && !wire.machine.is_failed(), "after {n}");
+        wire.machine.transmit(&mut Vec::new());
+    }
+}
+
+#[test]
+fn a_client_that_does_not_take_its_answers_is_not_listened_to() {
+    let mut wire = Wire::new();
+    let pings = frame(kind::PING, 0, 0, &[7; 8]).repeat(1000);
+    let mut sent = 0;
+    while wire.machine.may_read() {
+        wire.send(&pings);
+        sent += pings.len();
+        assert!(sent <= OUTPUT_BYTES_MAX + pings.len());
+    }
+    assert_eq!(wire.seen().len() * 17, sent);
+    assert!(wire.machine.may_read());
+}
+
+#[test]
+fn a_head_of_many_large_indices_gets_431_and_no_memory() {
+    let mut wire = Wire::with(Options { header_list_bytes_max: 16 * 1024, ..options() }, &[]);
+    let mut block = [POST, &[0x40, 1, b'k', 0x7f, 0x81, 0x1e]].concat();
+    block.put_bytes(b'v', 127 + 1 + (0x1e << 7));
+    wire.send(&frame(kind::HEADERS, flag::END_HEADERS, 1, &block));
+    assert!(wire.machine.accept().is_some());
+    wire.short();
+    let mut bomb = POST.to_vec();
+    bomb.put_bytes(0xbe, 16_000);
+    wire.send(&frame(kind::HEADERS, flag::END_HEADERS, 3, &bomb));
+    assert_eq!(wire.short(), ["HEADERS 3 :status=431 end", "RST 3 0"]);
+    assert!(wire.machine.accept().is_none() && !wire.machine.is_failed());
+}
+
+#[test]
+fn a_head_longer_than_a_frame_is_continued() {
+    let mut wire = Wire::new();
+    let (_request, mut respond) = wire.call(1, true);
+    let long = vec![b'm'; 40_000];
+    respond.send_head(200, &[Field::Fixed(0), Field::Literal("grpc-message", &long)], true).unwrap();
+    let seen = wire.seen();
+    let kinds: Vec<_> = seen.iter().map(|f| (f.kind, f.flags, f.payload.len() <= 16_384)).collect();
+    assert_eq!(
+        kinds,
+        [
+            (kind::HEADERS, flag::END_STREAM, true),
+            (kind::CONTINUATION, 0, true),
+            (kind::CONTINUATION, flag::END_HEADERS, true)
+        ]
+    );
+    let block: Vec<u8> = seen.into_iter().flat_map(|f| f.payload).collect();
+    let mut fields = 0;
+    wire.decoder
+        .decode(&block, |_, v| fields += usize::from(v == b"200" || v == b"application/grpc" || *v == long))
+        .unwrap();
+    assert_eq!(fields, 3);
+}
+
+#[test]
+fn streams_beyond_the_limit_are_refused_and_places_come_back() {
+    let mut wire = Wire::new();
+    let mut calls: Vec<_> = (0..8).map(|n| wire.call(2 * n + 1, true)).collect();
+    wire.request(17, true);
+    assert_eq!(wire.short(), ["RST 17 7"]);
+    calls.pop().unwrap().1.send_head(200, &[], true).unwrap();
+    wire.call(19, true);
+}
+
+#[test]
+fn handles_outlive_their_connection_and_say_so() {
+    let mut wire = Wire::new();
+    let (mut request, mut respond) = wire.call(1, false);
+    drop(wire);
+    assert_eq!((read(&mut request), respond.poll_reset(&mut cx())), ("reset 8".into(), Poll::Ready(Reason::CANCEL)));
+    assert_eq!((respond.send_head(200, &[], false), respond.capacity()), (Err(Gone), 0));
+    assert_eq!(respond.poll_capacity(&mut cx()), Poll::Ready(None));
+    request.body.release(10);
+}

@@ -1,0 +1,102 @@
+//! What a caller holds of a call. Dropping all of it without an answer resets the stream.
+
+use crate::core::Core;
+use crate::frame::Reason;
+use crate::head::Head;
+use crate::hpack::Field;
+use bytes::{Buf, Bytes};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// The stream is over, or was ended by an earlier call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone;
+
+/// A request.
+pub struct Request {
+    /// Method, path, fields.
+    pub head: Rc<Head>,
+    /// What comes behind them.
+    pub body: Body,
+    /// Whether there is no body.
+    pub is_end: bool,
+}
+
+impl Request {
+    pub(crate) fn new(head: Rc<Head>, core: &Rc<RefCell<Core>>, key: u32, is_end: bool) -> (Self, Responder) {
+        let (a, b) = (Shared { core: core.clone(), key }, Shared { core: core.clone(), key });
+        (Self { head, body: Body(a), is_end }, Responder(b))
+    }
+}
+
+struct Shared {
+    core: Rc<RefCell<Core>>,
+    key: u32,
+}
+
+/// The body of a request.
+pub struct Body(Shared);
+
+impl Body {
+    /// The next piece; `None` behind the last.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
+        self.0.core.borrow_mut().poll_data(self.0.key, cx)
+    }
+
+    /// `n` bytes were used: the client may send as many more. What was not released when the body is dropped is given back to the
+    /// connection then.
+    pub fn release(&mut self, n: usize) {
+        self.0.core.borrow_mut().release(self.0.key, n);
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.0.core.borrow_mut().drop_body(self.0.key);
+    }
+}
+
+/// The way back. What is sent goes out with the connection's next write.
+pub struct Responder(Shared);
+
+impl Responder {
+    /// Sends the head of the response; with `ends` that is all of it.
+    ///
+    /// # Errors
+    /// `Gone`, here and below, when the stream is over or this is not what comes next.
+    pub fn send_head(&mut self, status: u16, fields: &[Field<'_>], ends: bool) -> Result<(), Gone> {
+        self.0.core.borrow_mut().send_head(self.0.key, status, fields, ends)
+    }
+
+    /// Sends a part of the body. It is queued as far as the client has no room for it: `capacity` says how much it has.
+    pub fn send_data(&mut self, data: impl Buf, ends: bool) -> Result<(), Gone> {
+        self.0.core.borrow_mut().send_data(self.0.key, data, ends)
+    }
+
+    /// Sends trailers, which end the response.
+    pub fn send_trailers(&mut self, fields: &[Field<'_>]) -> Result<(), Gone> {
+        self.0.core.borrow_mut().send_trailers(self.0.key, fields)
+    }
+
+    /// Bytes the client has room for and we would not have to queue for longer than the connection's turn.
+    pub fn capacity(&self) -> usize {
+        self.0.core.borrow_mut().capacity(self.0.key)
+    }
+
+    /// Ready when `capacity` is not 0, with what it is; with `None` when the stream is over.
+    pub fn poll_capacity(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        self.0.core.borrow_mut().poll_capacity(self.0.key, cx)
+    }
+
+    /// Ready when the client has reset the stream, or is gone. `poll_capacity` of the same handle must be called by the same task.
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Reason> {
+        self.0.core.borrow_mut().poll_reset(self.0.key, cx)
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.0.core.borrow_mut().drop_handle(self.0.key);
+    }
+}

@@ -1,0 +1,31 @@
+//! HTTP/2 as a server needs it (RFC 9113, RFC 7541), for connections that live on one thread.
+//!
+//! It is on the way of every tensor, and what it costs is what a small inference costs. So there is no lock, no atomic and no task
+//! inside: a turn is one read, all frames of it, the answers of every call that needs no waiting, one write. A header block that
+//! was decoded before and means the same is not decoded again (`heads`), and what its reader made of it is kept with it.
+//!
+//! [`Machine`] has no I/O and no clock: bytes in, calls out; answers in, bytes out. [`Connection`] drives one over a socket.
+//! Handles ([`Body`], [`Responder`]) belong to the thread of their connection and stay harmless when it is gone.
+//!
+//! What it does not do: the client's side, server push, priorities (frames are read and ignored), `CONNECT`, upgrades.
+//!
+//! Every queue here has a bound: see [`Options`] and `limits`.
+
+mod connection;
+mod core;
+mod frame;
+mod handle;
+mod head;
+mod heads;
+mod hpack;
+mod limits;
+mod options;
+mod output;
+
+pub use connection::Connection;
+pub use core::Machine;
+pub use frame::Reason;
+pub use handle::{Body, Gone, Request, Responder};
+pub use head::Head;
+pub use hpack::Field;
+pub use options::{Options, Pings};

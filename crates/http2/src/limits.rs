@@ -1,0 +1,41 @@
+//! Bounds that nobody needs to set. Those a server chooses are in [`Options`](crate::Options).
+
+use std::time::Duration;
+
+/// CONTINUATION frames of one header block.
+pub const CONTINUATIONS_MAX: u32 = 64;
+/// Frames in a row that carry nothing: empty DATA without an end, empty parts of a header block.
+pub const EMPTY_FRAMES_MAX: u32 = 4096;
+/// Bytes of a SETTINGS frame; all settings there are, many times over.
+pub const SETTINGS_BYTES_MAX: usize = 1024;
+/// Output gathered before it is written. Bodies beyond it wait in their streams.
+pub const WRITE_BYTES: usize = 1024 * 1024;
+/// Output that a peer does not take, beyond which it is not listened to either. Bodies alone never get there, so that a client
+/// that has stopped reading them can still cancel.
+pub const OUTPUT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Largest DATA frame we send: what one response may delay the others by.
+pub const DATA_FRAME_BYTES_MAX: usize = 256 * 1024;
+/// A piece of a body this small is copied beside its frame head; a larger one is written from where it is.
+pub const COPY_BYTES_MAX: usize = 4096;
+/// Trouble a client may cause at once: streams that are reset before they are answered, settings that change.
+pub const TROUBLE_MAX: u32 = 1000;
+/// It is forgiven one such thing for each answered call, and one in this time.
+pub const TROUBLE_FORGIVEN_EVERY: Duration = Duration::from_millis(10);
+/// Pieces of a received body that are kept as they came; beyond that small ones are put together.
+pub const PIECES_MAX: usize = 16;
+/// What is a small piece.
+pub const SMALL_PIECE_BYTES: usize = 1024;
+/// Size of what they are put together to.
+pub const JOINED_BYTES: usize = 16 * 1024;
+/// Read at once from a connection that sends heads and small bodies.
+pub const READ_BYTES: usize = 16 * 1024;
+/// Read at once while a large body arrives.
+pub const READ_BYTES_MAX: usize = 256 * 1024;
+/// Bytes thrown away after the last word to a client, so that it gets to read it.
+pub const LINGER_BYTES_MAX: usize = 1024 * 1024;
+/// And how long that may take.
+pub const LINGER: Duration = Duration::from_secs(2);
+/// Remembered heads of a connection.
+pub const HEADS_MAX: usize = 8;
+/// Longest block that is remembered: a client that repeats itself sends indices.
+pub const HEAD_BLOCK_BYTES_MAX: usize = 512;

@@ -1,0 +1,123 @@
+//! What is to be written: small things in one buffer, large ones between them as they are.
+
+use crate::limits::COPY_BYTES_MAX;
+use bytes::{Buf, Bytes};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+/// Memory a burst may leave behind.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes on their way out. Invariant: no segment is empty, `at <= tail.len()`, and everything in `segments` comes before `tail`.
+#[derive(Default)]
+pub struct Output {
+    segments: VecDeque<Bytes>,
+    tail: Vec<u8>,
+    /// How much of `tail` is written.
+    at: usize,
+    segment_bytes: usize,
+}
+
+impl Output {
+    /// Bytes that are not written.
+    pub fn len(&self) -> usize {
+        self.segment_bytes + self.tail.len() - self.at
+    }
+
+    /// Whether everything is written.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where small things go. What stands there must not be changed.
+    pub fn tail(&mut self) -> &mut Vec<u8> {
+        &mut self.tail
+    }
+
+    /// Takes a piece of a body: copied when that is cheaper than another part in a vectored write.
+    pub fn put(&mut self, piece: Bytes) {
+        if piece.len() <= COPY_BYTES_MAX {
+            return self.tail.extend_from_slice(&piece);
+        }
+        if self.at < self.tail.len() {
+            let mut before = Bytes::from(std::mem::take(&mut self.tail));
+            before.advance(self.at);
+            self.segment_bytes += before.len();
+            self.segments.push_back(before);
+        } else {
+            self.tail.clear();
+        }
+        self.at = 0;
+        self.segment_bytes += piece.len();
+        self.segments.push_back(piece);
+    }
+
+    /// The one slice that is everything there is, if it is one.
+    pub fn single(&self) -> Option<&[u8]> {
+        if self.segments.is_empty() { self.tail.get(self.at..) } else { None }
+    }
+
+    /// Slices for a vectored write; how many.
+    pub fn slices<'a>(&'a self, to: &mut [IoSlice<'a>]) -> usize {
+        let tail = self.tail.get(self.at..).filter(|t| !t.is_empty());
+        let all = self.segments.iter().map(|s| &s[..]).chain(tail);
+        let mut n = 0;
+        for (slot, slice) in to.iter_mut().zip(all) {
+            *slot = IoSlice::new(slice);
+            n += 1;
+        }
+        n
+    }
+
+    /// So many bytes were written.
+    pub fn advance(&mut self, mut n: usize) {
+        while let Some(first) = self.segments.front_mut() {
+            let part = first.len().min(n);
+            first.advance(part);
+            self.segment_bytes -= part;
+            n -= part;
+            if !first.is_empty() {
+                return;
+            }
+            self.segments.pop_front();
+        }
+        self.at = (self.at + n).min(self.tail.len());
+        if self.at == self.tail.len() {
+            self.at = 0;
+            self.tail.clear();
+            self.tail.shrink_to(KEPT_BYTES_MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_in_the_order_it_was_put_however_it_is_written() {
+        for step in [1, 7, 4096, 5000, 1 << 20] {
+            let (mut output, mut expected, mut written) = (Output::default(), Vec::new(), Vec::new());
+            for round in 0..3u8 {
+                for n in [1usize, 9, 4096, 4097, 70_000, 3] {
+                    let piece = vec![n as u8 ^ round; n];
+                    expected.extend_from_slice(&piece);
+                    if n < 10 { output.tail().extend_from_slice(&piece) } else { output.put(piece.into()) }
+                }
+                // Half of it, then more on top.
+                let mut left = output.len() / (2 - usize::from(round) / 2);
+                while left > 0 {
+                    let mut slices = [IoSlice::new(&[]); 4];
+                    let n = output.slices(&mut slices);
+                    let all = slices[..n].iter().flat_map(|s| s.iter().copied());
+                    let some: Vec<u8> = all.take(step.min(left)).collect();
+                    output.advance(some.len());
+                    left -= some.len();
+                    written.extend(some);
+                }
+            }
+            assert!(output.is_empty() && output.single() == Some(&[][..]), "step {step}");
+            assert_eq!(written, expected, "step {step}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Over loopback, with the `h2` crate as the client: another reading of the same documents.
+#![allow(missing_docs)]
+
+use bytes::{Bytes, BytesMut};
+use h2::client::{Builder, SendRequest};
+use http2::{Connection, Field, Options, Request, Responder};
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{LocalSet, spawn_local};
+
+const FIXED: &[(&str, &str)] = &[("content-type", "application/grpc"), ("grpc-status", "0")];
+
+/// Answers with what it was sent, piece by piece, as far as the client takes it.
+async fn echo(mut request: Request, mut respond: Responder) {
+    let path = String::from_utf8_lossy(request.head.path()).into_owned();
+    let length = request.head.content_length().unwrap_or_default().to_string();
+    let fields =
+        [Field::Fixed(0), Field::Literal("x-path", path.as_bytes()), Field::Literal("x-length", length.as_bytes())];
+    if path == "/early" {
+        let _ = respond.send_head(404, &fields, true);
+        return;
+    }
+    if respond.send_head(200, &fields, false).is_err() {
+        return;
+    }
+    if path == "/wait" {
+        poll_fn(|cx| respond.poll_reset(cx)).await;
+        return;
+    }
+    if path == "/large" {
+        let _ = respond.send_data(pattern(3 << 20), false);
+        let _ = respond.send_trailers(&[Field::Fixed(1)]);
+        return;
+    }
+    while let Some(piece) = poll_fn(|cx| request.body.poll_data(cx)).await {
+        let Ok(mut piece) = piece else { return };
+        request.body.release(piece.len());
+        while !piece.is_empty() {
+            let Some(room) = poll_fn(|cx| respond.poll_capacity(cx)).await else { return };
+            let part = piece.split_to(room.min(piece.len()));
+            if respond.send_data(part, false).is_err() {
+                return;
+            }
+        }
+    }
+    let _ = respond.send_trailers(&[Field::Fixed(1), Field::Literal("x-end", b"yes")]);
+}
+
+async fn serve(io: TcpStream, options: Options, leave_after: Option<u32>) {
+    let mut connection = Connection::new(io, BytesMut::new(), options);
+    let mut count = 0;
+    poll_fn(|cx| {
+        loop {
+            match connection.poll_accept(cx) {
+                Poll::Ready(Some((request, respond))) => {
+                    spawn_local(echo(request, respond));
+                    count += 1;
+                    if Some(count) == leave_after {
+                        connection.leave();
+                    }
+                }
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    })
+    .await;
+}
+
+fn options() -> Options {
+    Options { fixed: FIXED, ..Options::default() }
+}
+
+fn run(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let work = async { tokio::time::timeout(Duration::from_secs(60), work).await.expect("too slow") };
+    LocalSet::new().block_on(&runtime, work);
+}
+
+async fn socket(options: Options, leave_after: Option<u32>) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    spawn_local(async move {
+        let (io, _) = listener.accept().await.unwrap();
+        serve(io, options, leave_after).await;
+    });
+    TcpStream::connect(address).await.unwrap()
+}
+
+/// A client, and what its connection ended with.
+async fn client(
+    options: Options,
+    builder: &Builder,
+    leave_after: Option<u32>,
+) -> (SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), h2::Error>>) {
+    let io = socket(options, leave_after).await;
+    let (send, connection) = builder.handshake(io).await.unwrap();
+    (send, spawn_local(connection))
+}
+
+fn pattern(n: usize) -> Bytes {
+    (0..n).map(|i| (i * 31 + i / 251) as u8).collect()
+}
+
+fn request(path: &str) -> http::Request<()> {
+    http::Request::post(format!("http://test{path}")).header("te", "trailers").body(()).unwrap()
+}
+
+async fn send_all(send: &mut h2::SendStream<Bytes>, mut body: Bytes, ends: bool) {
+    while !body.is_empty() {
+        send.reserve_capacity(body.len());
+        let Some(Ok(room)) = poll_fn(|cx| send.poll_capacity(cx)).await else { panic!("no room") };
+        let part = body.split_to(room.min(body.len()));
+        let last = body.is_empty() && ends;
+        send.send_data(part, last).unwrap();
+    }
+}
+
+async fn receive_all(mut body: h2::RecvStream) -> (Bytes, Option<http::HeaderMap>) {
+    let mut all = BytesMut::new();
+    while let Some(piece) = body.data().await {
+        let piece = piece.unwrap();
+        body.flow_control().release_capacity(piece.len()).unwrap();
+        all.extend_from_slice(&piece);
+    }
+    (all.freeze(), body.trailers().await.unwrap())
+}
+
+async fn call(client: &SendRequest<Bytes>, path: &str, body: Bytes) {
+    let mut client = client.clone().ready().await.unwrap();
+    let (response, mut send) = client.send_request(request(path), false).unwrap();
+    let sending = async {
+        send_all(&mut send, body.clone(), false).await;
+        send.send_data(Bytes::new(), true).unwrap();
+    };
+    let receiving = async {
+        let response = response.await.unwrap();
+        assert_eq!((response.status().as_u16(), response.headers()["x-path"].as_bytes()), (200, path.as_bytes()));
+        assert_eq!(response.headers()["content-type"], "application/grpc");
+        receive_all(response.into_body()).await
+    };
+    let ((), (answer, trailers)) = tokio::join!(sending, receiving);
+    assert!(answer == body, "{} of {} bytes", answer.len(), body.len());
+    let trailers = trailers.unwrap();
+    assert_eq!((trailers["grpc-status"].as_bytes(), trailers["x-end"].as_bytes()), (&b"0"[..], &b"yes"[..]));
+}
+
+#[test]
+fn many_streams_at_once_with_bodies_of_every_size() {
+    run(async {
+        let (client, _) = client(options(), &Builder::new(), None).await;
+        let sizes = [0, 1, 100, 5000, 16_384, 16_385, 100_000, 3, 70_000];
+        let calls: Vec<_> = (0..600)
+            .map(|n| {
+                let client = client.clone();
+                spawn_local(async move { call(&client, &format!("/{}", n % 7), pattern(sizes[n % sizes.len()])).await })
+            })
+            .collect();
+        for call in calls {
+            call.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn tiny_windows_on_both_sides_lose_nothing() {
+    run(async {
+        let mut builder = Builder::new();
+        builder.initial_window_size(100).initial_connection_window_size(65_535).max_frame_size(16_384);
+        let server = Options { stream_window: 65_535, connection_window: 65_535, ..options() };
+        let (client, _) = client(server, &builder, None).await;
+        let calls: Vec<_> = (0..5)
+            .map(|_| {
+                let client = client.clone();
+                spawn_local(async move { call(&client, "/tiny", pattern(200_000)).await })
+            })
+            .collect();
+        for call in calls {
+            call.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn large_bodies_both_ways_with_large_windows_and_frames() {
+    run(async {
+        let mut builder = Builder::new();
+        builder.initial_window_size(8 << 20).initial_connection_window_size(16 << 20).max_frame_size(1 << 20);
+        let server = Options {
+            stream_window: 4 << 20,
+            connection_window: 8 << 20,
+            frame_bytes_max: 1 << 20,
+            send_buffer_bytes_max: 4 << 20,
+            ..options()
+        };
+        let (client, _) = client(server, &builder, None).await;
+        call(&client, "/a", pattern(20 << 20)).await;
+        call(&client, "/b", pattern(1)).await;
+    });
+}
+
+#[test]
+fn a_client_without_a_header_table_is_understood_and_understands() {
+    for size in [0, 64, 4096, 65_536] {
+        run(async move {
+            let mut builder = Builder::new();
+            builder.header_table_size(size);
+            let (client, _) = client(options(), &builder, None).await;
+            for n in 0..5 {
+                call(&client, "/table", pattern(n)).await;
+            }
+        });
+    }
+}
+
+#[test]
+fn resets_reach_the_other_side_both_ways() {
+    run(async {
+        let (client, _) = client(options(), &Builder::new(), None).await;
+        for n in 0..50 {
+            let mut ready = client.clone().ready().await.unwrap();
+            let (response, mut send) = ready.send_request(request("/wait"), false).unwrap();
+            let response = response.await.unwrap();
+            send.send_reset(h2::Reason::CANCEL);
+            drop(response);
+            call(&client, "/after", pattern(n)).await;
+        }
+        // Answered before the body was there: the client is told to stop, and that nothing is wrong.
+        let mut ready = client.clone().ready().await.unwrap();
+        let (response, mut send) = ready.send_request(request("/early"), false).unwrap();
+        assert_eq!(response.await.unwrap().status().as_u16(), 404);
+        assert_eq!(poll_fn(|cx| send.poll_reset(cx)).await.unwrap(), h2::Reason::NO_ERROR);
+        call(&client, "/after", pattern(10)).await;
+    });
+}
+
+#[test]
+fn trailers_of_a_request_end_it_and_a_wrong_length_resets_it() {
+    run(async {
+        let (client, _) = client(options(), &Builder::new(), None).await;
+        let mut ready = client.clone().ready().await.unwrap();
+        let (response, mut send) = ready.send_request(request("/trailers"), false).unwrap();
+        send.send_data(Bytes::from_static(b"body"), false).unwrap();
+        send.send_trailers(http::HeaderMap::from_iter([(http::header::ETAG, "x".parse().unwrap())])).unwrap();
+        assert_eq!(&receive_all(response.await.unwrap().into_body()).await.0[..], b"body");
+        let mut ready = client.clone().ready().await.unwrap();
+        let announced = http::Request::post("http://test/short").header("content-length", 10).body(()).unwrap();
+        let (response, mut send) = ready.send_request(announced, false).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        send.send_data(Bytes::from_static(b"body"), true).unwrap();
+        let mut seen = body.data().await;
+        while let Some(Ok(_)) = seen {
+            seen = body.data().await;
+        }
+        assert_eq!(seen.unwrap().unwrap_err().reason(), Some(h2::Reason::PROTOCOL_ERROR));
+    });
+}
+
+#[test]
+fn leaving_finishes_what_is_under_way_and_closes() {
+    run(async {
+        let (client, ended) = client(options(), &Builder::new(), Some(3)).await;
+        let calls: Vec<_> = (0..3)
+            .map(|_| {
+                let client = client.clone();
+                spawn_local(async move { call(&client, "/leave", pattern(300_000)).await })
+            })
+            .collect();
+        for call in calls {
+            call.await.unwrap();
+        }
+        assert!(ended.await.unwrap().is_ok(), "an orderly end");
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_its_answer_costs_no_more_than_its_window() {
+    run(async {
+        let mut builder = Builder::new();
+        builder.initial_window_size(1 << 20).initial_connection_window_size(2 << 20);
+        let (client, _) = client(options(), &builder, None).await;
+        let mut ready = client.clone().ready().await.unwrap();
+        let (response, _send) = ready.send_request(request("/large"), true).unwrap();
+        let response = response.await.unwrap();
+        // Others are served meanwhile.
+        for n in 0..20 {
+            call(&client, "/others", pattern(n * 1000)).await;
+        }
+        assert!(receive_all(response.into_body()).await.0 == pattern(3 << 20));
+    });
+}
+
+#[test]
+fn pings_are_answered() {
+    run(async {
+        let io = socket(options(), None).await;
+        let (_send, mut connection) = Builder::new().handshake::<_, Bytes>(io).await.unwrap();
+        let mut pings = connection.ping_pong().unwrap();
+        spawn_local(connection);
+        for _ in 0..3 {
+            pings.ping(h2::Ping::opaque()).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_last_word_is_read_however_much_the_client_still_sends() {
+    run(async {
+        let mut io = socket(options(), None).await;
+        let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        hello.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
+        // DATA of no stream, and a lot after it.
+        hello.extend_from_slice(&[0, 0, 1, 0, 0, 0, 0, 0, 1, b'x']);
+        hello.resize(600_000, 0);
+        io.write_all(&hello).await.unwrap();
+        io.shutdown().await.unwrap();
+        let mut all = Vec::new();
+        io.read_to_end(&mut all).await.unwrap();
+        let text = String::from_utf8_lossy(&all);
+        assert!(text.ends_with("DATA of a stream that is not open"), "{text:?}");
+    });
+}
