@@ -26,7 +26,7 @@ import { startPeers } from './subjects/python.mjs'
 import { startGivenTriton, startPytriton } from './subjects/triton.mjs'
 import { counts } from './suites/counts.mjs'
 import { isolation, memory, startUp } from './suites/isolation.mjs'
-import { batching, compute } from './suites/models.mjs'
+import { batching, compute, threads } from './suites/models.mjs'
 import { curves, front, sizes } from './suites/network.mjs'
 
 const began = performance.now()
@@ -141,6 +141,8 @@ async function main(options) {
   cells.push(...((await attempt('compute', () => compute(ctx))) ?? []))
   notePeaks([nereid])
   await end(nereid.child)
+  // Minutes of whole networks: only a full run has them.
+  if (!ctx.quick) cells.push(...((await attempt('threads', () => threads(ctx))) ?? []))
   const counted = await attempt('counts', () => counts(ctx))
   const isolated = ctx.filtered ? null : await attempt('isolation', () => isolation(ctx))
   const remembered = ctx.filtered ? null : await attempt('memory', () => memory(ctx))

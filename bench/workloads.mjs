@@ -33,7 +33,7 @@ export function strings(bytes) {
 const network = (model, inputs, outputBytes) => ({ name: model, model, inputs, outputs: ['OUTPUT0'], outputBytes, tolerance: 2e-3 })
 
 export const mlp = (model = 'mlp') => network(model, [tensor('INPUT0', 'FP32', [1, 64])], 64)
-export const resnet50 = () => network('resnet50', [tensor('INPUT0', 'FP32', [1, 3, 224, 224])], 4000)
+export const resnet50 = (model = 'resnet50') => network(model, [tensor('INPUT0', 'FP32', [1, 3, 224, 224])], 4000)
 const tokens = () => [tensor('INPUT0', 'INT64', [1, SEQUENCE]), tensor('INPUT1', 'INT64', [1, SEQUENCE], () => 1)]
 export const minilm = (model = 'minilm') => network(model, tokens(), 384 * 4)
 export const bert = (model = 'bert_base') => network(model, tokens(), 768 * 4)

@@ -19,6 +19,7 @@ const TITLES = {
   sizes: 'Sizes and forms',
   batching: 'Batching',
   compute: 'Models that compute',
+  threads: 'Threads and instances',
   curves: 'Latency over rate, open loop',
 }
 

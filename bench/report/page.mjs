@@ -63,20 +63,25 @@ function curvePlots(result) {
   })
 }
 
-function batchingPlots(result) {
-  return ['mlp', 'minilm'].map((model) => {
-    const cells = result.cells.filter((c) => c.suite === 'batching' && c.workload === model && c.rate !== null)
+/** Rate over concurrency, one plot per model and a line per setting; `isPlain` tells which lines are what a user gets. */
+function settingPlots(result, suite, models, isPlain) {
+  return models.map(([model, title]) => {
+    const cells = result.cells.filter((c) => c.suite === suite && c.workload === model && c.rate !== null)
     const names = [...new Set(cells.map((c) => c.subject))]
     const lines = names.map((name) => ({
       label: name.replace('Nereid, ', ''),
       colour: colourOf(name, names),
-      isDashed: name.includes('fixed'),
+      isDashed: !isPlain(name),
       points: cells.filter((c) => c.subject === name).map((c) => [c.c, median(c, 'rate')]),
     }))
     const xTicks = [...new Set(cells.map((c) => c.c))]
-    return lineChart({ title: `Batching, ${model}`, xLabel: 'requests at a time', yLabel: 'requests per second', lines, xTicks })
+    return lineChart({ title, xLabel: 'requests at a time', yLabel: 'requests per second', lines, xTicks })
   })
 }
+
+const NETWORKS = [['mlp', 'small network (MLP, 3 layers)'], ['minilm', 'transformer (MiniLM size)'], ['resnet50', 'convolutions (ResNet-50 size)']]
+const batchingPlots = (result) => settingPlots(result, 'batching', NETWORKS.slice(0, 2), (name) => !name.includes('fixed'))
+const threadPlots = (result) => settingPlots(result, 'threads', NETWORKS, (name) => name.endsWith('default'))
 
 function computePlots(result) {
   const models = [...new Set(result.cells.filter((c) => c.suite === 'compute').map((c) => c.workload))]
@@ -159,8 +164,9 @@ ${count('not measured') === 0 ? '' : `<details><summary>${count('not measured')}
 ${section('Small requests', 'The model adds and subtracts 16 integers, so nearly all of the cost is the server. Thin lines show the range over the repetitions.', frontPlots(result))}
 ${section('Latency over rate', 'Requests arrive at random times whatever the server does (open loop), and latency counts from when a request was due: a stall is seen in full.', curvePlots(result))}
 ${section('Sizes', 'The same floats come back.', sizePlots(result))}
-${section('Batching', 'A small network, alone and in batches: Nereid learns what a batch costs and decides; fixed delays are waited out literally.', batchingPlots(result))}
+${section('Batching', 'Requests of one model can run together. Nereid learns what a batch costs and decides whether waiting for company pays; other servers wait for a fixed time that somebody has to choose (dashed: that time is waited out literally).', batchingPlots(result))}
 ${section('Models that compute', 'Networks of real size beside ONNX Runtime in a bare loop at the best of its thread settings.', computePlots(result))}
+${section('Threads and instances', 'What a model gets when its configuration says nothing, beside settings chosen by hand (dashed): so many instances, each with so many threads of its own, and one pool for the whole process.', threadPlots(result))}
 ${countsSection(result)}
 ${
   latency.length === 0

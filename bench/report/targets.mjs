@@ -86,6 +86,19 @@ export function judge(result) {
     row(`${label}: rate ÷ best bare ONNX Runtime loop`, 0.97, 'least', best, { ...(missing && { missing }), note: bare ? `best loop: ${bare.connections} × ${bare.streams} threads` : '' })
   }
 
+  /** One setting beside the best of others at each concurrency: the row is about the concurrency where it does worst. */
+  const best = (suite, model, setting, isOther, what, limit) => {
+    const cells = result.cells.filter((c) => c.suite === suite && c.workload === model)
+    const pairs = cells
+      .filter((c) => isOther(c.subject))
+      .map((other) => ({ c: other.c, other: other.subject.replace('Nereid, ', ''), r: ratio(cells.find((c) => c.subject === `Nereid, ${setting}` && c.c === other.c), other, 'rate') }))
+      .filter((p) => p.r)
+    const worst = pairs.toSorted((a, b) => a.r.median - b.r.median)[0]
+    row(what, limit, 'least', worst?.r, {
+      note: worst ? `c=${worst.c} of ${[...new Set(pairs.map((p) => p.c))].join(', ')}, against ${worst.other}` : '',
+      ...(result.quick && { missing: 'only in full runs' }),
+    })
+  }
   for (const model of ['mlp', 'minilm']) {
     const of = (variant) => result.cells.filter((c) => c.suite === 'batching' && c.workload === model && c.subject === `Nereid, ${variant}`)
     const ratios = of('learned batching').map((on) => ({ c: on.c, r: ratio(on, of('no batching').find((off) => off.c === on.c), 'rate') })).filter((x) => x.r)
@@ -95,6 +108,11 @@ export function judge(result) {
       ...(result.quick && model !== 'mlp' && { missing: 'only in full runs' }),
     })
     if (model === 'mlp') row('batching on ÷ off, mlp, c=64', 1.3, 'least', ratios.find((x) => x.c === 64)?.r)
+    best('batching', model, 'learned batching', (subject) => subject.includes('fixed delay'), `learned batching ÷ best fixed delay, ${model}, worst concurrency`, 1)
+  }
+
+  for (const model of ['mlp', 'minilm', 'resnet50']) {
+    best('threads', model, 'default', (subject) => !subject.endsWith(', default'), `default threads ÷ best by hand, ${model}, worst concurrency`, 0.97)
   }
 
   const second = result.memory?.secondInstance

@@ -1,4 +1,4 @@
-/** Nereid as a user starts it: the command line, models by name. */
+/** Nereid as a user starts it: the command line, models by name, out of one repository or several. */
 import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { MODELS } from '../models/generate.mjs'
@@ -12,7 +12,7 @@ export async function startNereid(root, { models, repository = MODELS, flags = [
     process.execPath,
     [
       join(root, 'dist/cli/main.js'),
-      `--model-repository=${repository}`,
+      ...[repository].flat().map((directory) => `--model-repository=${directory}`),
       ...chosen,
       '--http-address=127.0.0.1',
       '--grpc-address=127.0.0.1',

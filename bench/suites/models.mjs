@@ -1,10 +1,11 @@
-/** The suites about models that compute: batching, and what serving adds to a bare ONNX Runtime loop. */
+/** The suites about models that compute: batching, threads, and what serving adds to a bare ONNX Runtime loop. */
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { cell } from '../lib/cells.mjs'
 import { end } from '../lib/process.mjs'
 import { DELAYS, MODELS } from '../models/generate.mjs'
+import { MINILM_DELAYS, VARIANTS, delayVariant, threadVariant } from '../models/variants.mjs'
 import { startNereid } from '../subjects/nereid.mjs'
 import * as workloads from '../workloads.mjs'
 
@@ -26,11 +27,21 @@ export async function batching(ctx) {
   let strict = null
   if (!ctx.quick) {
     add(workloads.minilm, both('minilm'), [1, 2, 4, 8, 16], 3)
-    strict = await startNereid(ctx.root, { models: DELAYS.map((d) => `mlp_delay_${d}`), flags: ['--strict-batching-delay=true'], name: 'Nereid, fixed delays' })
-    for (const delay of DELAYS) {
+    const waiting = [
+      ...DELAYS.map((delay) => ({ delay, make: workloads.mlp, model: `mlp_delay_${delay}`, list: [1, 8, 32, 128] })),
+      ...MINILM_DELAYS.map((delay) => ({ delay, make: workloads.minilm, model: delayVariant('minilm', delay), list: [1, 4, 16], seconds: 2 })),
+    ]
+    strict = await startNereid(ctx.root, {
+      repository: [MODELS, VARIANTS],
+      models: waiting.map((w) => w.model),
+      flags: ['--strict-batching-delay=true'],
+      name: 'Nereid, fixed delays',
+    })
+    for (const { delay, make, model, list, seconds } of waiting) {
       const variant = `fixed delay ${delay} µs`
-      for (const c of [1, 8, 32, 128]) {
-        cells.push(cell('batching', { ...strict, name: `Nereid, ${variant}` }, { ...workloads.mlp(`mlp_delay_${delay}`), name: 'mlp' }, 'gRPC', { c, variant }))
+      for (const c of list) {
+        const subject = { ...strict, name: `Nereid, ${variant}` }
+        cells.push(cell('batching', subject, { ...make(model), name: model.split('_')[0] }, 'gRPC', { c, seconds, variant }))
       }
     }
   }
@@ -38,6 +49,46 @@ export async function batching(ctx) {
     return await ctx.runner.measure('batching', cells, ctx)
   } finally {
     if (strict !== null) await end(strict.child)
+  }
+}
+
+/** Instances × threads of a small grid by hand: as many as there are cores, half of them, one; not more than twice the cores in all. */
+function threadGrid(cpus) {
+  const counts = [...new Set([1, Math.max(1, cpus >> 1), cpus])]
+  return counts.flatMap((instances) => counts.map((threads) => [instances, threads])).filter(([instances, threads]) => instances * threads <= 2 * cpus)
+}
+
+/** What a model gets without a word in its configuration, beside a grid of settings by hand. */
+export async function threads(ctx) {
+  const bases = [
+    { base: 'mlp', make: workloads.mlp, seconds: 0.5 },
+    { base: 'minilm', make: workloads.minilm, seconds: 1 },
+    // Twenty-five requests a second: fewer seconds, and one request more or less would decide.
+    { base: 'resnet50', make: workloads.resnet50, seconds: 2.5 },
+  ]
+  const names = bases.map((b) => b.base)
+  const grid = threadGrid(ctx.cpus)
+  const variants = names.flatMap((base) => grid.map(([instances, count]) => threadVariant(base, instances, count)))
+  const servers = []
+  try {
+    const own = await startNereid(ctx.root, { repository: [MODELS, VARIANTS], models: [...names, ...variants], name: 'Nereid, threads' })
+    servers.push(own)
+    const shared = await startNereid(ctx.root, { models: names, flags: ['--backend-config=onnxruntime,enable-global-threadpool=1'], name: 'Nereid, global pool' })
+    servers.push(shared)
+    const cells = []
+    for (const { base, make, seconds } of bases) {
+      const add = (server, setting, model) => {
+        for (const c of [1, 2, 4]) {
+          cells.push(cell('threads', { ...server, name: `Nereid, ${setting}` }, { ...make(model), name: base }, 'gRPC', { c, seconds }))
+        }
+      }
+      add(own, 'default', base)
+      for (const [instances, count] of grid) add(own, `${instances} × ${count} threads`, `${base}_${instances}x${count}`)
+      add(shared, 'global pool', base)
+    }
+    return await ctx.runner.measure('threads', cells, ctx)
+  } finally {
+    await Promise.all(servers.map((s) => end(s.child)))
   }
 }
 

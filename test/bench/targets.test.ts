@@ -29,3 +29,24 @@ test('system calls per HTTP request: the kernel has the last word', () => {
   check(what, http(4.1), 'missed', 4.1)
   check(what, http(null), 'met', 3)
 })
+
+/** A cell with one rate per repetition. */
+const cell = (suite: string, workload: string, subject: string, c: number, ...rates: number[]) => ({ suite, workload, subject, c, transport: 'gRPC', kind: 'nereid', runs: rates.map((rate) => ({ rate })) })
+
+test('the learned batcher is judged by the delay and the concurrency where it does worst', () => {
+  const what = 'learned batching ÷ best fixed delay, minilm'
+  const learned = [cell('batching', 'minilm', 'Nereid, learned batching', 1, 50, 50, 50), cell('batching', 'minilm', 'Nereid, learned batching', 16, 60, 60, 60)]
+  const fixed = (rate: number) => [cell('batching', 'minilm', 'Nereid, fixed delay 500 µs', 1, 25, 25, 25), cell('batching', 'minilm', 'Nereid, fixed delay 5000 µs', 16, rate, rate, rate)]
+  check(what, { cells: learned }, 'not measured', null)
+  check(what, { cells: [...learned, ...fixed(50)] }, 'met', 1.2)
+  check(what, { cells: [...learned, ...fixed(80)] }, 'missed', 0.75)
+  // No batching is a target of its own, and other models are others.
+  check(what, { cells: [...learned, ...fixed(50), cell('batching', 'minilm', 'Nereid, no batching', 1, 99), cell('batching', 'mlp', 'Nereid, fixed delay 500 µs', 1, 99)] }, 'met', 1.2)
+})
+
+test('default threads are judged against the best setting by hand at each concurrency', () => {
+  const what = 'default threads ÷ best by hand, resnet50'
+  const cells = [cell('threads', 'resnet50', 'Nereid, default', 2, 24, 25, 26), cell('threads', 'resnet50', 'Nereid, 1 × 2 threads', 2, 24, 25, 26), cell('threads', 'resnet50', 'Nereid, default', 4, 20, 20, 20)]
+  check(what, { cells }, 'met', 1)
+  check(what, { cells: [...cells, cell('threads', 'resnet50', 'Nereid, global pool', 4, 25, 25, 25)] }, 'missed', 0.8)
+})

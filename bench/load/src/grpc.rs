@@ -1,7 +1,7 @@
 //! A lean gRPC client on `h2`: unary calls with a ready-made message, `connections` × `streams`.
 
 use crate::arguments::Failure;
-use crate::load::Plan;
+use crate::load::{Outcome, Plan};
 use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -77,8 +77,7 @@ pub async fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
 }
 
 /// `connections` connections with `streams` calls at a time on each.
-/// Their tallies, and how many arrivals were never sent.
-pub async fn drive(plan: &Rc<Plan>) -> Result<(Vec<Tally>, u64), Failure> {
+pub async fn drive(plan: &Rc<Plan>) -> Result<Outcome, Failure> {
     let frame = framed(&plan.body);
     let mut clients = Vec::new();
     for _ in 0..plan.connections {
@@ -97,7 +96,7 @@ pub async fn drive(plan: &Rc<Plan>) -> Result<(Vec<Tally>, u64), Failure> {
                     match call(&plan, client.clone(), &frame, keep).await {
                         Ok(answer) if !keep || answer[..] == plan.expected[..] => {
                             if pace.counts(due) {
-                                tally.done(due.elapsed());
+                                tally.done(due);
                             }
                         }
                         Ok(_) => tally.failed("an answer differs from the expected one"),
@@ -117,5 +116,5 @@ pub async fn drive(plan: &Rc<Plan>) -> Result<(Vec<Tally>, u64), Failure> {
     for w in workers {
         tallies.push(w.await?);
     }
-    Ok((tallies, schedule.unsent()))
+    Ok(Outcome { tallies, start: schedule.start(), unsent: schedule.unsent() })
 }

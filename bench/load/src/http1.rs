@@ -1,7 +1,7 @@
 //! A lean HTTP/1.1 client: one connection, one request at a time, headers scanned for the length and nothing else.
 
 use crate::arguments::Failure;
-use crate::load::Plan;
+use crate::load::{Outcome, Plan};
 use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
 use std::rc::Rc;
@@ -78,8 +78,7 @@ pub async fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
 }
 
 /// `connections` connections, each with one request at a time.
-/// Their tallies, and how many arrivals were never sent.
-pub async fn drive(plan: &Rc<Plan>) -> Result<(Vec<Tally>, u64), Failure> {
+pub async fn drive(plan: &Rc<Plan>) -> Result<Outcome, Failure> {
     let mut connections = Vec::new();
     for _ in 0..plan.connections * plan.streams {
         connections.push(Connection::open(plan).await?);
@@ -96,7 +95,7 @@ pub async fn drive(plan: &Rc<Plan>) -> Result<(Vec<Tally>, u64), Failure> {
                 match result {
                     Ok(range) if plan.expected.is_empty() || connection.buffer[range.clone()] == plan.expected[..] => {
                         if pace.counts(due) {
-                            tally.done(due.elapsed());
+                            tally.done(due);
                         }
                     }
                     Ok(_) => tally.failed("an answer differs from the expected one"),
@@ -116,5 +115,5 @@ pub async fn drive(plan: &Rc<Plan>) -> Result<(Vec<Tally>, u64), Failure> {
     for w in workers {
         tallies.push(w.await?);
     }
-    Ok((tallies, schedule.unsent()))
+    Ok(Outcome { tallies, start: schedule.start(), unsent: schedule.unsent() })
 }

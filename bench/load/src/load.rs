@@ -6,7 +6,7 @@
 use crate::arguments::{Arguments, Failure};
 use crate::report::Tally;
 use crate::{grpc, http1};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What every worker needs to know.
 #[derive(Default)]
@@ -26,6 +26,15 @@ pub struct Plan {
     pub seed: u64,
     /// Requests to send over all workers; 0 = as many as there is time for.
     pub requests: u64,
+}
+
+/// What the workers of a run found.
+pub struct Outcome {
+    pub tallies: Vec<Tally>,
+    /// When the requests that count began.
+    pub start: Instant,
+    /// Arrivals of an open loop that were never sent.
+    pub unsent: u64,
 }
 
 pub fn run(a: &Arguments) -> Result<(), Failure> {
@@ -66,10 +75,12 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
         };
         Ok(Some(done))
     })?;
-    if let Some((tallies, unsent)) = total {
+    if let Some(Outcome { tallies, start, unsent }) = total {
         let mut sum = Tally::new();
         tallies.iter().for_each(|t| sum.add(t));
-        sum.print(plan.duration.as_secs_f64(), unsent);
+        // What arrived in the time of an open loop does not depend on when the last answer came.
+        let open = sum.latency_ns.len() as f64 / plan.duration.as_secs_f64();
+        sum.print(plan.duration, if plan.rate > 0.0 { open } else { sum.rate(start) }, unsent);
     }
     Ok(())
 }

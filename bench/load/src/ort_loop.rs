@@ -57,7 +57,7 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
         sessions.push(builder.with_intra_op_spinning(false).map_err(|e| e.to_string())?.commit_from_file(model)?);
     }
     let barrier = Barrier::new(callers);
-    let tallies: Vec<Result<Tally, String>> = std::thread::scope(|scope| {
+    let tallies: Vec<Result<(Tally, f64), String>> = std::thread::scope(|scope| {
         let workers: Vec<_> = sessions
             .into_iter()
             .map(|session| {
@@ -67,15 +67,23 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
             .collect();
         workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Err("a caller panicked".into()))).collect()
     });
-    let mut sum = Tally::new();
-    for tally in tallies {
-        sum.add(&tally?);
+    let (mut sum, mut rate) = (Tally::new(), 0.0);
+    for result in tallies {
+        let (tally, own) = result?;
+        sum.add(&tally);
+        // Each caller's own: while one finishes its last run, the others' time is over.
+        rate += own;
     }
-    sum.print(duration.as_secs_f64(), 0);
+    sum.print(duration, rate, 0);
     Ok(())
 }
 
-fn work(mut session: Session, inputs: &[Input], barrier: &Barrier, duration: Duration) -> Result<Tally, Failure> {
+fn work(
+    mut session: Session,
+    inputs: &[Input],
+    barrier: &Barrier,
+    duration: Duration,
+) -> Result<(Tally, f64), Failure> {
     let values = inputs.iter().map(|i| Ok((i.name.clone(), i.value()?))).collect::<Result<Vec<_>, Failure>>()?;
     let mut tally = Tally::new();
     // The first runs allocate, and must not count.
@@ -93,7 +101,8 @@ fn work(mut session: Session, inputs: &[Input], barrier: &Barrier, duration: Dur
     while begin.elapsed() < duration {
         let start = Instant::now();
         run(&mut session)?;
-        tally.done(start.elapsed());
+        tally.done(start);
     }
-    Ok(tally)
+    let rate = tally.rate(begin);
+    Ok((tally, rate))
 }

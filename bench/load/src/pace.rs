@@ -43,6 +43,11 @@ impl Schedule {
         })
     }
 
+    /// When the requests that count begin.
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
     pub fn unsent(&self) -> u64 {
         self.unsent.get()
     }
