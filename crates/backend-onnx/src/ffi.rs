@@ -6,6 +6,9 @@
 
 #![allow(unsafe_code)] // every call into the library
 
+mod park;
+pub(crate) use park::{Gate, Park};
+
 use bytes::Bytes;
 use memory::SlabPool;
 use ort::AsPointer;
@@ -27,6 +30,8 @@ pub(crate) struct Runtime {
     env: Arc<Environment>,
     cpu: NonNull<sys::OrtMemoryInfo>,
     allocator: NonNull<sys::OrtAllocator>,
+    /// Threads of the shared pool beside the one that calls it.
+    workers: u32,
 }
 
 // SAFETY: environment, memory info and default allocator are documented as thread-safe; none is ever released.
@@ -56,8 +61,9 @@ impl Runtime {
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let builder = ort::init_from(library).map_err(|e| unusable(&e))?;
+        let intra = if threads.intra == 0 { cores } else { threads.intra };
         let pool = GlobalThreadPoolOptions::default()
-            .with_intra_threads(if threads.intra == 0 { cores } else { threads.intra })
+            .with_intra_threads(intra)
             .and_then(|p| p.with_inter_threads(threads.inter.max(1)))
             // A spinning thread takes a core from the reactors.
             .and_then(|p| p.with_spin_control(false))
@@ -80,10 +86,15 @@ impl Runtime {
             )?;
             check(api, (api.GetAllocatorWithDefaultOptions)(&raw mut allocator))?;
         }
+        let workers = u32::try_from(intra - 1).unwrap_or(u32::MAX);
         let runtime: &'static Self =
-            Box::leak(Box::new(Self { api, env, cpu: non_null(cpu)?, allocator: non_null(allocator)? }));
+            Box::leak(Box::new(Self { api, env, cpu: non_null(cpu)?, allocator: non_null(allocator)?, workers }));
         *slot = Some(runtime);
         Ok(runtime)
+    }
+
+    pub(crate) fn workers(&self) -> u32 {
+        self.workers
     }
 }
 

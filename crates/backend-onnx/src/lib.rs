@@ -11,6 +11,7 @@
 mod batch_input;
 mod check;
 mod ffi;
+mod governor;
 mod inputs;
 mod model;
 mod open;
@@ -58,4 +59,5 @@ pub fn preload(library: &Path, settings: &[(String, String)]) -> Result<()> {
 #[doc(hidden)]
 pub mod bench {
     pub use crate::ffi::bench_bare_run;
+    pub use crate::governor::parked;
 }

@@ -2,6 +2,7 @@
 
 use crate::batch_input::BatchInput;
 use crate::ffi::{CName, Outputs, RunOptions, Session, Value};
+use crate::governor::Weight;
 use crate::inputs::{self, InputPlan};
 use crate::open::Graph;
 use crate::outputs::{self, Hints, OutputPlan, Place, Plan, Produced};
@@ -19,6 +20,7 @@ const RUN_OPTIONS_MAX: usize = 64;
 
 pub(crate) struct OnnxModel {
     session: Arc<Session>,
+    weight: Weight,
     signature: Arc<Signature>,
     inputs: Vec<InputPlan>,
     batch_inputs: Vec<(BatchInput, Vec<CName>)>,
@@ -38,6 +40,7 @@ impl OnnxModel {
         signature: Arc<Signature>,
         graph: &Graph,
         run_entries: Vec<(String, String)>,
+        weight: Weight,
     ) -> Result<Self> {
         let batching = signature.max_batch_size > 0;
         let find = |name: &str| graph.inputs.iter().chain(&graph.initializers).find(|t| t.name == name);
@@ -83,6 +86,7 @@ impl OnnxModel {
         let may_repeat = config.batch_input.is_empty() && config.batch_output.is_empty();
         Ok(Self {
             session: Arc::new(session),
+            weight,
             signature,
             inputs,
             batch_inputs,
@@ -244,6 +248,7 @@ fn cancelled() -> Error {
 impl Model for OnnxModel {
     fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
         let mut marks = Marks::default();
+        let heavy = self.weight.begin();
         // Without a batch dimension there is nothing to put requests together along.
         let together = if self.signature.max_batch_size > 0 { batch.requests.len().max(1) } else { 1 };
         for entries in batch.requests.chunks_mut(together) {
@@ -251,12 +256,14 @@ impl Model for OnnxModel {
                 scatter::fail_all(entries, &e);
             }
         }
+        drop(heavy);
         marks.outputs_ready = now_ns();
         // A batch that failed on the way did not reach every mark.
         if marks.inputs_ready == 0 {
             marks.inputs_ready = marks.outputs_ready;
         }
         marks.inference_end = marks.inference_end.max(marks.inputs_ready);
+        self.weight.learn(marks.inference_end - marks.inputs_ready);
         marks
     }
 }

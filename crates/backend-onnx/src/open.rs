@@ -1,6 +1,7 @@
 //! From a version directory to a session, and from a session and a final configuration to a model.
 
 use crate::ffi::{GraphTensor, Runtime, Session, Side};
+use crate::governor::{Governor, Weight};
 use crate::model::OnnxModel;
 use crate::{check, options};
 use backend::{Model, ModelIo, OpenSpec, Opened, TensorIo};
@@ -16,6 +17,8 @@ pub(crate) struct OpenedOnnx {
     session: Session,
     graph: Graph,
     run_entries: Vec<(String, String)>,
+    /// `None`: its runs do not compete for the shared pool.
+    governor: Option<&'static Governor>,
 }
 
 /// The tensors of a graph.
@@ -42,7 +45,9 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
         outputs: session.tensors(Side::Output)?,
         initializers: session.tensors(Side::Initializer)?,
     };
-    Ok(OpenedOnnx { session, graph, run_entries: options.run })
+    let shares = options.session.threads.is_none();
+    let governor = shares.then(|| Governor::of(runtime)).flatten();
+    Ok(OpenedOnnx { session, graph, run_entries: options.run, governor })
 }
 
 fn no_library(why: &str) -> Error {
@@ -87,6 +92,7 @@ impl Opened for OpenedOnnx {
     fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let config = decode(config)?;
         check::check(&config, &signature, &self.graph)?;
-        Ok(Arc::new(OnnxModel::new(self.session, &config, signature, &self.graph, self.run_entries)?))
+        let weight = Weight::new(self.governor);
+        Ok(Arc::new(OnnxModel::new(self.session, &config, signature, &self.graph, self.run_entries, weight)?))
     }
 }
