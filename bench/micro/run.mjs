@@ -1,25 +1,27 @@
 /**
- * Micro benchmarks: `npm run bench -- --micro [--filter=TEXT]`. The TypeScript side with tinybench; the Rust side with the crates' own
- * measuring examples, which print what a stage costs.
+ * Micro benchmarks: `npm run bench -- --micro [--filter=TEXT]`. The TypeScript side with tinybench, the Rust side with criterion; what
+ * needs a model, with the crates' own measuring examples, which print what a stage costs.
  */
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Bench } from 'tinybench'
 import { ROOT } from '../../scripts/setup.mjs'
+import { Conditions } from '../lib/machine.mjs'
 import { generateModels } from '../models/generate.mjs'
+import { criterion } from './criterion.mjs'
 
 const SUITES = ['config', 'inprocess', 'metrics']
 
-const RUST = [
-  { name: 'JSON floats, both ways', crate: 'nereid-protocol', example: 'json_speed', args: [] },
-  { name: 'scheduler step', crate: 'nereid-scheduler', example: 'step_cost', args: [] },
+const LIBRARY = join('node_modules/onnxruntime-node/bin/napi-v6', process.platform, process.arch, 'libonnxruntime.so.1')
+
+const EXAMPLES = [
   { name: 'ONNX backend above a bare run: gather, run, scatter', crate: 'nereid-backend-onnx', example: 'run_cost', args: ['20000'] },
   {
     name: 'stages of one request without sockets',
     crate: 'nereid-frontend',
     example: 'path_cost',
-    args: [join('node_modules/onnxruntime-node/bin/napi-v6', process.platform, process.arch, 'libonnxruntime.so.1'), 'examples/models/simple'],
+    args: [LIBRARY, 'examples/models/simple'],
   },
 ]
 
@@ -46,9 +48,9 @@ async function typescript(filter) {
   return rows
 }
 
-function rust(filter) {
+function examples(filter) {
   const rows = []
-  for (const { name, crate, example, args } of RUST.filter((r) => `${r.crate} ${r.example} ${r.name}`.includes(filter))) {
+  for (const { name, crate, example, args } of EXAMPLES.filter((r) => `${r.crate} ${r.example} ${r.name}`.includes(filter))) {
     console.log(`\n${name} (${crate}, ${example}) …`)
     const done = spawnSync('cargo', ['run', '--release', '-q', '-p', crate, '--example', example, '--', ...args], { cwd: ROOT, encoding: 'utf8' })
     if (done.status !== 0) throw new Error(`${example} ended with ${done.status}: ${done.stderr.slice(-1000)}`)
@@ -60,7 +62,9 @@ function rust(filter) {
 
 export async function micro({ filter, out }) {
   generateModels({ large: false, say: console.log })
-  const result = { date: new Date().toISOString(), node: process.version, typescript: await typescript(filter), rust: rust(filter) }
+  const conditions = new Conditions(ROOT, join(ROOT, LIBRARY))
+  const measured = { typescript: await typescript(filter), rust: criterion(filter), examples: examples(filter) }
+  const result = { date: new Date().toISOString(), conditions: conditions.now(), ...measured }
   const directory = out ?? join(ROOT, 'bench/results')
   mkdirSync(directory, { recursive: true })
   writeFileSync(join(directory, 'micro.json'), `${JSON.stringify(result, null, 1)}\n`)
