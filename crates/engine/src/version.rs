@@ -497,20 +497,28 @@ impl ModelVersion {
         let rows = requests.iter().map(Waiting::rows).sum();
         let start = now_ns();
         self.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        // Entries side by side, as the backend wants them, where there are several. They are answered from there: each is most of
+        // a kilobyte, and a request alone stays where it is.
+        let mut several = Vec::new();
         let timings = match &mut requests[..] {
-            // The usual request stays where it is: an entry is most of a kilobyte.
             [alone] => self.run(instance, std::slice::from_mut(&mut alone.0.entry), control, start),
-            several => {
-                let mut entries: Vec<_> = several.iter_mut().map(|q| std::mem::take(&mut q.0.entry)).collect();
-                let timings = self.run(instance, &mut entries, control, start);
-                several.iter_mut().zip(entries).for_each(|(q, entry)| q.0.entry = entry);
-                timings
+            all => {
+                several.extend(all.iter_mut().map(|q| std::mem::take(&mut q.0.entry)));
+                self.run(instance, &mut several, control, start)
             }
         };
-        let any = requests.iter().any(|q| matches!(q.0.entry.result, Some(Ok(_))));
-        self.statistics.executed(&timings, requests.iter().map(|Queued(p)| Executed::of(&p.entry, p.accepted)));
+        let mut any = false;
+        self.statistics.executed(
+            &timings,
+            requests.iter().enumerate().map(|(i, Queued(p))| {
+                let entry = several.get(i).unwrap_or(&p.entry);
+                any |= matches!(entry.result, Some(Ok(_)));
+                Executed::of(entry, p.accepted)
+            }),
+        );
+        let mut several = several.iter_mut();
         for Queued(mut p) in requests {
-            let result = self.answer(&mut p.entry);
+            let result = self.answer(several.next().unwrap_or(&mut p.entry));
             p.ticket.settle();
             self.deliver(p.place, Delivery { reply: p.reply, result });
         }
