@@ -28,7 +28,7 @@ const HOME = join(ROOT, 'target', 'micro')
 /**
  * What is measured, in the order of measuring. Times are of one iteration; `bytesPerSecond` and `nsPerElement` are null where an
  * iteration has no such size. An interval tells how steady a row was for half a second, not how it would come out in another run:
- * whatever shares the core for that long moves all of it (`busyPercent` of the conditions tells).
+ * the same program, run again, gave a group of rows 1.6 times its time, each with an interval of a few percent.
  */
 export function criterion(filter) {
   // A name of a crate or bench means all of it, anything else is looked for in the rows' names.
