@@ -25,6 +25,7 @@ import { startNereid } from './subjects/nereid.mjs'
 import { startPeers } from './subjects/python.mjs'
 import { startGivenTriton, startPytriton } from './subjects/triton.mjs'
 import { counts } from './suites/counts.mjs'
+import { crosscheck } from './suites/crosscheck.mjs'
 import { isolation, memory, startUp } from './suites/isolation.mjs'
 import { batching, compute, threads } from './suites/models.mjs'
 import { curves, front, sizes } from './suites/network.mjs'
@@ -70,6 +71,7 @@ const SUITE_MODELS = {
   batching: ['mlp', 'mlp_plain'],
   compute: ['minilm'],
   curves: ['simple'],
+  crosscheck: ['simple'],
 }
 const FULL_MODELS = { batching: ['minilm', 'minilm_plain'], compute: ['resnet50', 'bert_base'] }
 
@@ -139,6 +141,7 @@ async function main(options) {
   await Promise.all([...new Set(others.tritons.map((t) => t.child))].map((child) => end(child)))
   cells.push(...((await attempt('batching', () => batching(ctx))) ?? []))
   cells.push(...((await attempt('compute', () => compute(ctx))) ?? []))
+  if (!ctx.quick) cells.push(...((await attempt('crosscheck', () => crosscheck(ctx))) ?? []))
   notePeaks([nereid])
   await end(nereid.child)
   // Minutes of whole networks: only a full run has them.

@@ -87,7 +87,7 @@ export class Runner {
   }
 }
 
-const FIGURES = ['rate', 'p50', 'p90', 'p99', 'p999', 'cpuUs', 'cpuMainUs']
+const FIGURES = ['rate', 'p50', 'p90', 'p99', 'p999', 'cpuUs', 'cpuMainUs', 'clientCpuUs']
 
 /** What is kept of a cell: figures over the repetitions, and every repetition's own. */
 export function summary(cell) {

@@ -6,6 +6,7 @@ import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ask, capture } from '../../scripts/lib/run.mjs'
 
+/** @param packages what pip installs; none makes a bare environment */
 export async function peerEnvironment(root, peer, packages, say) {
   const base = join(root, '.venv-bench')
   mkdirSync(base, { recursive: true })
@@ -14,15 +15,19 @@ export async function peerEnvironment(root, peer, packages, say) {
   const python = join(directory, 'bin', 'python')
   const stamp = join(directory, `installed-${Buffer.from(packages.join(' ')).toString('base64url')}`)
   if (existsSync(stamp)) return environment(directory, python)
-  say(`installing ${packages.join(', ')} into .venv-bench/${peer} …`)
+  say(`installing ${packages.join(', ') || 'nothing but Python'} into .venv-bench/${peer} …`)
   if (!existsSync(python)) {
     const made = await capture('python3', ['-m', 'venv', directory], { quiet: true })
     if (made.code !== 0) throw new Error(`python3 -m venv failed: ${lastLine(made.text)}`)
   }
-  const pip = await capture(python, ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', ...packages], { quiet: true })
-  if (pip.code !== 0) throw new Error(`pip could not install ${packages.join(', ')}: ${lastLine(pip.text)}`)
+  if (packages.length > 0) await install(python, packages)
   writeFileSync(stamp, '')
   return environment(directory, python)
+}
+
+async function install(python, packages) {
+  const pip = await capture(python, ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', ...packages], { quiet: true })
+  if (pip.code !== 0) throw new Error(`pip could not install ${packages.join(', ')}: ${lastLine(pip.text)}`)
 }
 
 function environment(directory, python) {

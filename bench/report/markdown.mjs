@@ -1,6 +1,7 @@
 /** The results as Markdown: the targets first, then every figure. */
 import { pairedRatio } from '../lib/stats.mjs'
 import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './counts.mjs'
+import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 
 const MARK = { met: 'met', missed: '**missed**', 'not measured': 'not measured' }
@@ -44,6 +45,8 @@ const table = (head, rows) => [`| ${head.join(' | ')} |`, `|${'---|'.repeat(head
 export function markdown(result) {
   const lines = [conditionsText(result), '', '### Targets', '', ...targetTable(result.targets), '']
   for (const suite of Object.keys(TITLES)) lines.push(...cellTable(result, suite))
+  const crossed = crosscheckRows(result.cells)
+  if (crossed.length > 0) lines.push('### Cross-check of the load generator', '', CROSSCHECK_TEXT, '', ...table(CROSSCHECK_HEAD, crossed))
   if (result.counts) {
     lines.push('### Counts per request', '', COUNTS_TEXT, '', ...table(COUNTS_HEAD, countRows(result.counts)))
     const sites = siteRows(result.counts).filter((r) => r[1].startsWith('allocation'))

@@ -1,5 +1,6 @@
 /** The results as one page that needs nothing but itself: what was asked, targets, plots, every figure, conditions. */
 import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './counts.mjs'
+import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 import { barChart, colourOf, escape, lineChart } from './plots.mjs'
 
@@ -147,6 +148,11 @@ function countsSection({ counts }) {
   return `<h2>Counts per request</h2><p>${escape(COUNTS_TEXT)}</p>${table(COUNTS_HEAD, countRows(counts))}${who}`
 }
 
+function crosscheckSection({ cells }) {
+  const rows = crosscheckRows(cells)
+  return rows.length === 0 ? '' : `<h2>Cross-check of the load generator</h2><p>${escape(CROSSCHECK_TEXT)}</p>${table(CROSSCHECK_HEAD, rows)}`
+}
+
 export function page(result) {
   const count = (verdict) => result.targets.filter((t) => t.verdict === verdict).length
   const gone = [...result.absent, ...result.failed, ...(result.counts?.missing ?? []).map((m) => ({ name: `counts by ${m.tool}`, reason: m.reason }))]
@@ -176,6 +182,7 @@ ${
         latency.map((l) => [l.name, l.note, withRange(l.p99Quiet), withRange(l.p99Disturbed), withRange(l.p99Ratio)]),
       )}`
 }
+${crosscheckSection(result)}
 <h2>Memory</h2>
 ${table(['server', 'version', 'resting MiB', 'peak MiB'], result.subjects.map((s) => [s.name, s.version ?? '', whole(s.restingMiB), whole(s.peakMiB)]))}
 ${result.startUp ? `<p>Nereid with two small models: ready after ${withRange(result.startUp.readyMs)} ms, then ${short(result.startUp.restingMiB.median)} MiB.</p>` : ''}
