@@ -13,7 +13,7 @@ import { ROOT, orExplain, setup } from '../scripts/setup.mjs'
 import { Runner, summary } from './lib/cells.mjs'
 import { Generator } from './lib/load.mjs'
 import { Conditions } from './lib/machine.mjs'
-import { SUITES, UsageError, help, parseOptions } from './lib/options.mjs'
+import { SUITES, UsageError, help, minutesOf, parseOptions } from './lib/options.mjs'
 import { end, endAll, killAll, memoryMiB } from './lib/process.mjs'
 import { removeRegions } from './lib/regions.mjs'
 import { generateModels } from './models/generate.mjs'
@@ -84,6 +84,7 @@ async function main(options) {
   })
   for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(130))
 
+  if (options.filter === '') say(`about ${Math.ceil(minutesOf(options))} minutes, and more the first time …`)
   if (options.setup) say('building the load generator (a minute the first time) …')
   if (options.setup) execFileSync('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT, stdio: 'inherit' })
   generateModels({ large: !options.quick, say })

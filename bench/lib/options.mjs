@@ -1,5 +1,23 @@
 /** Command-line options of the bench. One table: it is the parser and the help. */
 
+/** Minutes a suite takes on two cores: with everything, and in a quick run. */
+const MINUTES = {
+  front: [6.5, 0.3],
+  sizes: [6, 0.4],
+  curves: [5, 0.2],
+  batching: [6.5, 0.2],
+  compute: [5.5, 0.2],
+  threads: [5.5, 0],
+  crosscheck: [2, 0],
+  counts: [1, 0.15],
+  isolation: [2, 0.4],
+  memory: [12, 0.2],
+}
+export const SUITES = Object.keys(MINUTES)
+
+/** How long a run will take, roughly: what it does before the suites included. */
+export const minutesOf = ({ suites, quick }) => suites.reduce((sum, suite) => sum + MINUTES[suite][quick ? 1 : 0], quick ? 0.2 : 1)
+
 const OPTIONS = {
   quick: 'two minutes: fewer cells, 3 short repetitions',
   peers: 'also measure the servers in .venv-bench in a quick run; full runs always do (--peers=false leaves them out)',
@@ -7,7 +25,7 @@ const OPTIONS = {
   'triton-backends': 'DIR of its backends; with onnxruntime in it, the models are the same as ours',
   'triton-caches': 'DIR of its caches',
   filter: 'TEXT: only cells whose name contains it',
-  suite: 'NAMES, joined by commas: front, sizes, curves, batching, compute, threads, crosscheck, counts, isolation, memory',
+  suite: `NAMES, joined by commas: ${SUITES.join(', ')}`,
   out: 'DIR for the results (default bench/results)',
   repetitions: 'N (default 3 quick, 5 full)',
   seconds: 'S per cell and repetition',
@@ -17,8 +35,6 @@ const OPTIONS = {
   setup: 'false: measure what is built already, without looking for changes',
   help: 'print this',
 }
-
-export const SUITES = ['front', 'sizes', 'curves', 'batching', 'compute', 'threads', 'crosscheck', 'counts', 'isolation', 'memory']
 
 export class UsageError extends Error {}
 

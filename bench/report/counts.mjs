@@ -12,23 +12,20 @@ const listed = (calls) =>
 export const COUNTS_TEXT =
   'What one request makes the server do; no clock is involved. A library in front of the C library counts the calls of our native module and of ONNX Runtime; the kernel’s own count of system calls stands beside it, ' +
   'and what strace counts, which slows the server down. “Tensor bytes” are copies in pieces of 4 KiB and more; smaller ones are moves of the request’s own values and do not grow with the tensor. ' +
-  'The identity model itself copies its 16 MiB inside ONNX Runtime; the gRPC body, which has to be put together from frames, shows that copies of ours would be seen.'
+  'The identity model itself copies its 16 MiB inside ONNX Runtime; our own identity, which has to copy from one region into the other, shows that copies of ours would be seen.'
 
-export const COUNTS_HEAD = ['request', 'made of', 'system calls (kernel)', 'of our module', 'strace', 'allocations', 'bytes allocated', 'tensor bytes we copy', 'small moves, bytes', 'ONNX Runtime allocates', 'and copies, bytes']
+export const COUNTS_HEAD = ['request', 'system calls of our module', 'all system calls: kernel', 'strace', 'our allocations (bytes)', 'tensor bytes we copy', 'small moves, bytes', 'ONNX Runtime: allocations, bytes copied']
 
 export function countRows(counts) {
   return counts.rows.map((r) => [
     r.label,
-    listed(r.ours.calls),
+    `${of(r.ours.systemCalls)}: ${listed(r.ours.calls)}`,
     of(r.kernelSystemCalls),
-    of(r.ours.systemCalls),
     r.strace === null ? '–' : short(Object.values(r.strace).reduce((a, b) => a + b, 0)),
-    of(r.ours.allocations),
-    of(r.ours.allocatedBytes),
+    `${of(r.ours.allocations)} (${of(r.ours.allocatedBytes)})`,
     of(r.ours.largeCopiedBytes),
     whole(r.ours.copiedBytes.median - r.ours.largeCopiedBytes.median),
-    of(r.onnxruntime.allocations),
-    of(r.onnxruntime.copiedBytes),
+    `${of(r.onnxruntime.allocations)}, ${of(r.onnxruntime.copiedBytes)}`,
   ])
 }
 

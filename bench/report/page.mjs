@@ -10,7 +10,7 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #1f2328; max-width: 1320px; 
 h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { margin-top: 2.4rem; border-bottom: 1px solid #d8dde3; padding-bottom: .2rem; }
 p { max-width: 70ch; } .small { color: #59636e; font-size: .85rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .85rem; }
-th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #e6e9ed; vertical-align: top; } td.n, th.n { text-align: right; white-space: nowrap; }
+th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #e6e9ed; vertical-align: top; } td.n, th.n { text-align: right; } td.n { white-space: nowrap; }
 td.met, td.missed, td.none { white-space: nowrap; } .met { color: #1a7f37; } .missed { color: #b42318; font-weight: 600; } .none { color: #6e7781; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(560px, 1fr)); gap: 1.2rem; }
 svg { width: 100%; max-width: 680px; height: auto; font: 13px system-ui, sans-serif; } svg .title { font-weight: 600; font-size: 14px; } svg .unit { fill: #59636e; font-weight: 400; font-size: 12px; }
