@@ -28,8 +28,6 @@ pub const CONNECTIONS_PER_REACTOR_MAX: usize = 16_384;
 pub const ACCEPT_BACKLOG: i32 = 4096;
 /// Streams a client may have open on one HTTP/2 connection.
 pub const STREAMS_PER_CONNECTION_MAX: u32 = 4096;
-/// Calls of one connection accepted before the first of them is run.
-pub const ACCEPTED_CALLS_MAX: usize = 64;
 /// HTTP/2 flow-control window of one stream: large enough that one tensor of a usual size never waits for an update.
 pub const STREAM_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 /// HTTP/2 flow-control window of a connection.

@@ -47,11 +47,11 @@ pub struct GrpcOptions {
     pub keepalive_timeout_ms: u64,
     /// Ping even when no call is open.
     pub keepalive_permit_without_calls: bool,
-    /// Accepted and not honoured: h2 sends no ping but ours, one at a time.
+    /// Pings we send with neither headers nor data sent between them; 0 = any number.
     pub http2_max_pings_without_data: u32,
-    /// Accepted and not honoured: h2 answers the client's pings by itself and does not report them. It does bound them.
+    /// A client's ping that comes sooner after its last one, with nothing sent to it between the two, is a strike; 0 = never.
     pub http2_min_recv_ping_interval_without_data_ms: u64,
-    /// Accepted and not honoured, for the same reason.
+    /// More strikes than this end the connection; 0 = they do not.
     pub http2_max_ping_strikes: u32,
     /// 0 = unlimited.
     pub max_connection_age_ms: u64,

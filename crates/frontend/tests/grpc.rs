@@ -534,6 +534,28 @@ fn p2_7_connection_age_and_keepalive() {
     });
 }
 
+#[test]
+fn d12_a_client_that_pings_too_often_is_told_to_calm_down() {
+    let server = Server::with(|_, _, grpc| {
+        grpc.http2_min_recv_ping_interval_without_data_ms = 300_000;
+        grpc.http2_max_ping_strikes = 2;
+    });
+    client(async {
+        let io = tokio::net::TcpStream::connect(("127.0.0.1", server.grpc)).await.unwrap();
+        let (_send, mut connection) = h2::client::handshake(io).await.unwrap();
+        let mut pings = connection.ping_pong().unwrap();
+        let ended = tokio::task::spawn_local(connection);
+        // The first and two strikes are answered.
+        for _ in 0..3 {
+            pings.ping(h2::Ping::opaque()).await.unwrap();
+        }
+        assert!(pings.ping(h2::Ping::opaque()).await.is_err());
+        let error = ended.await.unwrap().unwrap_err();
+        assert_eq!(error.reason(), Some(h2::Reason::ENHANCE_YOUR_CALM));
+        assert!(error.to_string().contains("too_many_pings"), "{error}");
+    });
+}
+
 async fn wait_for_closed(grpc: &Grpc) {
     let end = std::time::Instant::now() + Duration::from_secs(5);
     while grpc.send.clone().ready().await.is_ok() {

@@ -3,30 +3,86 @@
 use super::connection::GrpcContext;
 use super::message::Messages;
 use super::method::Rpc;
+use super::reply::{finish, refuse};
 use super::status::{Status, code};
 use super::unary::Departed;
 use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
 use crate::flight::Airborne;
-use crate::rope::Rope;
 use engine::ModelVersion;
-use h2::RecvStream;
-use h2::server::SendResponse;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http2::{Head, Request, Responder};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, LazyLock};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// The request's part of a call.
 pub struct Call {
     /// Metadata.
-    pub headers: HeaderMap,
+    pub head: Rc<Head>,
     /// Messages.
     pub messages: Messages,
     /// How inference responses are packed.
     pub response_encoding: Encoding,
+}
+
+/// What the head of a call says. It stays the same for as long as the server has the same options, so it is kept with the head:
+/// clients repeat theirs, and nothing of this is done again for the next call.
+struct Plan {
+    is_grpc: bool,
+    /// Which call; else why it is not one that this client may make.
+    rpc: Result<Rpc, Status>,
+    encoding: Result<Encoding, Status>,
+    response_encoding: Encoding,
+    deadline: Option<Duration>,
+}
+
+impl Plan {
+    fn read(context: &GrpcContext, head: &Head) -> Self {
+        let media = head.get("content-type").unwrap_or_default();
+        let rpc = Rpc::parse(head.path());
+        let response_encoding = match (rpc, context.compression_level) {
+            (Some(Rpc::ModelInfer | Rpc::ModelStreamInfer), Some(_)) => accepted(head),
+            _ => Encoding::Identity,
+        };
+        Self {
+            is_grpc: head.method() == b"POST" && media.starts_with(b"application/grpc"),
+            rpc: rpc.ok_or_else(|| Status::new(code::UNIMPLEMENTED, "")).and_then(|rpc| permit(context, rpc, head)),
+            encoding: match head.get("grpc-encoding") {
+                None => Ok(Encoding::Identity),
+                Some(name) => Encoding::parse(name).ok_or_else(|| {
+                    let name = String::from_utf8_lossy(name);
+                    Status::new(code::UNIMPLEMENTED, format!("Compression algorithm '{name}' is not supported."))
+                }),
+            },
+            response_encoding,
+            deadline: head.get("grpc-timeout").and_then(timeout::parse),
+        }
+    }
+
+    /// Decides what can change from one call to the next.
+    fn admit(&self, context: &GrpcContext) -> Result<(Rpc, Encoding), Status> {
+        let rpc = self.rpc.clone()?;
+        let is_health = matches!(rpc, Rpc::ServerLive | Rpc::ServerReady | Rpc::HealthCheck | Rpc::HealthWatch);
+        if context.shared.is_draining() && !is_health {
+            return Err(shutting_down());
+        }
+        Ok((rpc, self.encoding.clone()?))
+    }
+}
+
+/// Restricted protocols: the call, if the client has the key to it.
+fn permit(context: &GrpcContext, rpc: Rpc, head: &Head) -> Result<Rpc, Status> {
+    if let Some(rule) = rpc.category().and_then(|c| context.restrictions.rule(c))
+        // Names of metadata are in lower case on the wire, however the option spells them.
+        && !rule.admits(head.get(&rule.header.to_ascii_lowercase()))
+    {
+        let text = format!("This protocol is restricted, expecting header '{}'", rule.header);
+        return Err(Status::new(code::UNAVAILABLE, text));
+    }
+    Ok(rpc)
 }
 
 /// Answers a call as far as that goes without waiting. What is left, if anything, is for a task of its own.
@@ -35,30 +91,31 @@ pub struct Call {
 pub fn begin(
     context: &Arc<GrpcContext>,
     cx: &mut Context<'_>,
-    request: Request<RecvStream>,
-    mut respond: SendResponse<Rope>,
+    request: Request,
+    mut respond: Responder,
 ) -> Option<Pin<Box<impl Future<Output = ()> + use<>>>> {
-    let (parts, body) = request.into_parts();
-    let metadata = Metadata::read(&parts.headers);
-    if parts.method != Method::POST || !metadata.media.starts_with(b"application/grpc") {
-        let mut response = Response::new(());
-        *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        let _ = respond.send_response(response, true);
+    let Request { head, body, .. } = request;
+    let unkept;
+    let plan = match head.derived(|head| Plan::read(context, head)) {
+        Some(plan) => plan,
+        None => {
+            unkept = Plan::read(context, &head);
+            &unkept
+        }
+    };
+    if !plan.is_grpc {
+        let _ = respond.send_head(415, &[], true);
         return None;
     }
-    let (rpc, encoding) = match admit(context, parts.uri.path(), &parts.headers, &metadata) {
+    let (rpc, encoding) = match plan.admit(context) {
         Ok(admitted) => admitted,
         Err(status) => {
             refuse(&mut respond, &status);
             return None;
         }
     };
-    let response_encoding = match (rpc, context.compression_level) {
-        (Rpc::ModelInfer | Rpc::ModelStreamInfer, Some(_)) => accepted(&parts.headers),
-        _ => Encoding::Identity,
-    };
-    let deadline = metadata.timeout.and_then(timeout::parse);
-    let mut call = Call { headers: parts.headers, messages: Messages::new(body, encoding), response_encoding };
+    let (response_encoding, deadline) = (plan.response_encoding, plan.deadline);
+    let mut call = Call { head, messages: Messages::new(body, encoding), response_encoding };
     // Held until the task that goes on with it, if there is one, counts for itself.
     let _request = (!rpc.is_stream()).then(|| context.shared.request());
     let mut departed = None;
@@ -89,7 +146,7 @@ async fn go_on(
     context: Arc<GrpcContext>,
     rpc: Rpc,
     mut call: Call,
-    mut respond: SendResponse<Rope>,
+    mut respond: Responder,
     deadline: Option<Duration>,
     departed: Option<Started>,
 ) {
@@ -122,31 +179,6 @@ async fn go_on(
     }
 }
 
-/// The request headers that every call is asked for: few come, so one walk is cheaper than a look-up for each.
-#[derive(Default)]
-struct Metadata<'a> {
-    media: &'a [u8],
-    encoding: Option<&'a [u8]>,
-    timeout: Option<&'a [u8]>,
-}
-
-impl<'a> Metadata<'a> {
-    fn read(headers: &'a HeaderMap) -> Self {
-        let mut metadata = Self::default();
-        // Of several headers of one name the first counts.
-        for (name, value) in headers {
-            let value = value.as_bytes();
-            match name.as_str() {
-                "content-type" if metadata.media.is_empty() => metadata.media = value,
-                "grpc-encoding" => _ = metadata.encoding.get_or_insert(value),
-                "grpc-timeout" => _ = metadata.timeout.get_or_insert(value),
-                _ => {}
-            }
-        }
-        metadata
-    }
-}
-
 /// Gives `work` so much time. In a box of its own, as most calls have no deadline.
 async fn limited<T>(
     limit: Duration,
@@ -165,43 +197,15 @@ pub fn shutting_down() -> Status {
     Status::new(code::UNAVAILABLE, "GRPC server is shutting down and has stopped accepting new requests.")
 }
 
-fn admit(
-    context: &GrpcContext,
-    path: &str,
-    headers: &HeaderMap,
-    metadata: &Metadata<'_>,
-) -> Result<(Rpc, Encoding), Status> {
-    let rpc = Rpc::parse(path).ok_or_else(|| Status::new(code::UNIMPLEMENTED, ""))?;
-    if let Some(rule) = rpc.category().and_then(|c| context.restrictions.rule(c)) {
-        let value = headers.get(rule.header.as_str()).map(HeaderValue::as_bytes);
-        if !rule.admits(value) {
-            let text = format!("This protocol is restricted, expecting header '{}'", rule.header);
-            return Err(Status::new(code::UNAVAILABLE, text));
-        }
-    }
-    let is_health = matches!(rpc, Rpc::ServerLive | Rpc::ServerReady | Rpc::HealthCheck | Rpc::HealthWatch);
-    if context.shared.is_draining() && !is_health {
-        return Err(shutting_down());
-    }
-    let encoding = match metadata.encoding {
-        None => Encoding::Identity,
-        Some(name) => Encoding::parse(name).ok_or_else(|| {
-            let name = String::from_utf8_lossy(name);
-            Status::new(code::UNIMPLEMENTED, format!("Compression algorithm '{name}' is not supported."))
-        })?,
-    };
-    Ok((rpc, encoding))
-}
-
 /// gzip where the client takes it, else deflate, else nothing.
-fn accepted(headers: &HeaderMap) -> Encoding {
-    let list = headers.get("grpc-accept-encoding").map(HeaderValue::as_bytes).unwrap_or_default();
+fn accepted(head: &Head) -> Encoding {
+    let list = head.get("grpc-accept-encoding").unwrap_or_default();
     let has = |e: Encoding| list.split(|&b| b == b',').any(|n| n.trim_ascii() == e.name().as_bytes());
     [Encoding::Gzip, Encoding::Deflate].into_iter().find(|&e| has(e)).unwrap_or(Encoding::Identity)
 }
 
 /// Runs `work` for as long as the client is interested.
-async fn until_reset<T>(respond: &mut SendResponse<Rope>, work: impl Future<Output = T>) -> Option<T> {
+async fn until_reset<T>(respond: &mut Responder, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|cx| {
         if let Poll::Ready(result) = work.as_mut().poll(cx) {
@@ -210,52 +214,6 @@ async fn until_reset<T>(respond: &mut SendResponse<Rope>, work: impl Future<Outp
         respond.poll_reset(cx).map(|_| None)
     })
     .await
-}
-
-/// Headers every response begins with. Copied from one that is ready: no name is hashed again for each response.
-pub fn response_head(encoding: Encoding) -> Response<()> {
-    static HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
-        let mut headers = HeaderMap::with_capacity(2);
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert("grpc-accept-encoding", HeaderValue::from_static("identity,deflate,gzip"));
-        headers
-    });
-    let mut response = Response::new(());
-    let headers = response.headers_mut();
-    headers.clone_from(&HEADERS);
-    if encoding != Encoding::Identity {
-        headers.insert("grpc-encoding", HeaderValue::from_static(encoding.name()));
-    }
-    response
-}
-
-/// Trailers of a status.
-pub fn trailers(status: &Status) -> HeaderMap {
-    let mut trailers = HeaderMap::with_capacity(2);
-    status.write(&mut trailers);
-    trailers
-}
-
-/// Trailers of success.
-fn ok_trailers() -> HeaderMap {
-    static TRAILERS: LazyLock<HeaderMap> = LazyLock::new(|| trailers(&Status::ok()));
-    TRAILERS.clone()
-}
-
-/// Ends a call that has nothing but a status. h2 tells the client by itself to stop sending once the request is dropped.
-pub fn refuse(respond: &mut SendResponse<Rope>, status: &Status) {
-    let mut response = response_head(Encoding::Identity);
-    status.write(response.headers_mut());
-    let _ = respond.send_response(response, true);
-}
-
-/// Ends a call with its one message. Failures mean that the client is gone.
-fn finish(respond: &mut SendResponse<Rope>, message: Rope, encoding: Encoding) {
-    if let Ok(mut send) = respond.send_response(response_head(encoding), false)
-        && send.send_data(message, false).is_ok()
-    {
-        let _ = send.send_trailers(ok_trailers());
-    }
 }
 
 #[cfg(test)]

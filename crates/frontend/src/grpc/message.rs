@@ -6,7 +6,7 @@ use crate::encoding::{Encoding, compress, decompress};
 use crate::limits::BODY_BYTES_MAX;
 use crate::rope::Rope;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use h2::RecvStream;
+use http2::Body;
 use prost::Message;
 use std::task::{Context, Poll, ready};
 
@@ -14,7 +14,7 @@ const PREFIX_BYTES: usize = 5;
 
 /// Reads messages from a stream.
 pub struct Messages {
-    body: RecvStream,
+    body: Body,
     encoding: Encoding,
     /// Received and not yet used.
     chunk: Bytes,
@@ -26,7 +26,7 @@ pub struct Messages {
 enum State {
     /// Collecting a prefix that did not come in one piece.
     Prefix([u8; PREFIX_BYTES], usize),
-    Body {
+    Message {
         compressed: bool,
         body: Assembler,
     },
@@ -36,7 +36,7 @@ enum State {
 
 impl Messages {
     /// Messages of a request whose `grpc-encoding` was `encoding`.
-    pub fn new(body: RecvStream, encoding: Encoding) -> Self {
+    pub fn new(body: Body, encoding: Encoding) -> Self {
         Self { body, encoding, chunk: Bytes::new(), unreleased: 0, state: State::Prefix([0; PREFIX_BYTES], 0) }
     }
 
@@ -71,25 +71,29 @@ impl Messages {
                             self.state = State::Prefix([0; PREFIX_BYTES], 0);
                             return Poll::Ready(self.unpack(message, compressed).map(Some));
                         }
-                        self.state = State::Body { compressed, body: Assembler::new(length) };
+                        self.state = State::Message { compressed, body: Assembler::new(length) };
                         continue;
                     }
                 }
-                State::Body { compressed, body } => {
+                State::Message { compressed, body } => {
                     let taken = body.push(&self.chunk);
                     self.chunk.advance(taken);
+                    if self.chunk.is_empty() {
+                        // Even an empty slice would keep the buffer that the next read is to go into.
+                        self.chunk = Bytes::new();
+                    }
                     if body.missing() == 0 {
                         let compressed = *compressed;
                         let done = std::mem::replace(&mut self.state, State::Prefix([0; PREFIX_BYTES], 0));
-                        let State::Body { body, .. } = done else { continue };
+                        let State::Message { body, .. } = done else { continue };
                         return Poll::Ready(self.unpack(body.into_bytes(), compressed).map(Some));
                     }
                 }
             }
             // Given back as soon as more is wanted: what bounds memory is the length of a message, not the window. Not before,
-            // because the usual request is one chunk, and h2 gives back by itself what it finds at the end of a call.
+            // because the usual request is one chunk, and what is left at the end of a call is given back with it.
             if self.unreleased > 0 {
-                let _ = self.body.flow_control().release_capacity(std::mem::take(&mut self.unreleased));
+                self.body.release(std::mem::take(&mut self.unreleased));
             }
             match ready!(self.body.poll_data(cx)) {
                 Some(Ok(chunk)) => {

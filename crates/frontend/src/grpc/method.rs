@@ -32,8 +32,9 @@ pub enum Rpc {
 }
 
 impl Rpc {
-    /// Reads a method path.
-    pub fn parse(path: &str) -> Option<Self> {
+    /// Reads a method path; a query is not part of it.
+    pub fn parse(path: &[u8]) -> Option<Self> {
+        let path = std::str::from_utf8(path).ok()?.split(['?', '#']).next()?;
         if let Some(name) = path.strip_prefix("/inference.GRPCInferenceService/") {
             return Some(match name {
                 "ModelInfer" => Self::ModelInfer,

@@ -1,4 +1,4 @@
-//! gRPC over h2, by hand: connections, framing, calls. No tonic: a unary call here is one poll of one future.
+//! gRPC by hand, over our own HTTP/2: connections, framing, calls. A unary call that need not wait is one function call.
 
 pub mod call;
 pub mod connection;
@@ -6,6 +6,7 @@ mod control;
 mod message;
 mod method;
 mod reflection;
+mod reply;
 mod status;
 mod stream;
 mod timeout;

@@ -1,12 +1,12 @@
 //! Server reflection, v1 and v1alpha (the same on the wire): what grpcurl and its like ask before they call. Answers come from the
 //! descriptors the proto files were compiled to; the index over them is built when somebody first asks.
 
-use super::call::{Call, response_head, trailers};
+use super::call::Call;
 use super::message::frame;
+use super::reply;
 use super::status::{Status, code};
-use crate::rope::Rope;
 use bytes::Bytes;
-use h2::server::SendResponse;
+use http2::Responder;
 use prost::Message;
 use protocol::pb::FILE_DESCRIPTOR_SET;
 use protocol::pb::reflection::server_reflection_request::MessageRequest as Question;
@@ -175,13 +175,15 @@ impl Index {
 }
 
 /// Serves one stream of questions.
-pub async fn serve(mut call: Call, mut respond: SendResponse<Rope>) {
-    let Ok(mut send) = respond.send_response(response_head(call.response_encoding), false) else { return };
+pub async fn serve(mut call: Call, mut respond: Responder) {
+    if reply::begin(&mut respond, call.response_encoding).is_err() {
+        return;
+    }
     let status = loop {
         match poll_fn(|cx| call.messages.poll_next(cx)).await {
             Ok(Some(message)) => match ServerReflectionRequest::decode(message) {
                 Ok(request) => {
-                    if send.send_data(frame(&Index::get().answer(request)), false).is_err() {
+                    if respond.send_data(frame(&Index::get().answer(request)), false).is_err() {
                         return;
                     }
                 }
@@ -191,7 +193,7 @@ pub async fn serve(mut call: Call, mut respond: SendResponse<Rope>) {
             Err(status) => break status,
         }
     };
-    let _ = send.send_trailers(trailers(&status));
+    reply::end(&mut respond, &status);
 }
 
 #[cfg(test)]

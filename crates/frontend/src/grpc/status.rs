@@ -1,6 +1,6 @@
 //! How a call ends: a number and a message, carried in trailers.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http2::Field;
 use tensor::Error;
 
 /// Numbers used here by name; the others come from `tensor::Code`.
@@ -35,20 +35,20 @@ impl Status {
         Self::new(code::OK, "")
     }
 
-    /// Adds the status to trailers, or to the headers of a response that has nothing else.
-    pub fn write(&self, headers: &mut HeaderMap) {
-        const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-        const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-        let number = match self.code {
-            0 => HeaderValue::from_static("0"),
-            n => HeaderValue::from(u16::from(n)),
-        };
-        headers.insert(STATUS, number);
-        if !self.message.is_empty()
-            && let Ok(value) = HeaderValue::from_str(&percent_encode(&self.message))
-        {
-            headers.insert(MESSAGE, value);
+    /// Whether this is success.
+    pub fn is_ok(&self) -> bool {
+        self.code == code::OK
+    }
+
+    /// Calls `then` with the status as header fields.
+    pub fn with_fields<T>(&self, then: impl FnOnce(&[Field<'_>]) -> T) -> T {
+        let mut buffer = itoa::Buffer::new();
+        let number = Field::Literal("grpc-status", buffer.format(self.code).as_bytes());
+        if self.message.is_empty() {
+            return then(&[number]);
         }
+        let message = percent_encode(&self.message);
+        then(&[number, Field::Literal("grpc-message", message.as_bytes())])
     }
 }
 
@@ -95,14 +95,19 @@ mod tests {
         }
     }
 
+    fn written(status: &Status) -> Vec<String> {
+        status.with_fields(|fields| {
+            let text = |f: &Field<'_>| match f {
+                Field::Literal(name, value) => format!("{name}: {}", String::from_utf8_lossy(value)),
+                Field::Fixed(n) => format!("fixed {n}"),
+            };
+            fields.iter().map(text).collect()
+        })
+    }
+
     #[test]
     fn a_status_without_message_writes_only_its_number() {
-        let mut headers = HeaderMap::new();
-        Status::ok().write(&mut headers);
-        assert_eq!((headers.get("grpc-status").unwrap().as_bytes(), headers.len()), (&b"0"[..], 1));
-        let mut headers = HeaderMap::new();
-        Status::from(Error::unavailable("x")).write(&mut headers);
-        assert_eq!(headers.get("grpc-status").unwrap().as_bytes(), b"14");
-        assert_eq!(headers.get("grpc-message").unwrap().as_bytes(), b"x");
+        assert_eq!(written(&Status::new(code::UNIMPLEMENTED, "")), ["grpc-status: 12"]);
+        assert_eq!(written(&Status::from(Error::unavailable("x\n"))), ["grpc-status: 14", "grpc-message: x%0A"]);
     }
 }

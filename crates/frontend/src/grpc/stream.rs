@@ -6,19 +6,19 @@
 //! One future, no task per request. Nothing is read while too many requests wait for their answer or the client does not take
 //! what is ready for it.
 
-use super::call::{Call, deadline_exceeded, response_head, shutting_down, trailers};
+use super::call::{Call, deadline_exceeded, shutting_down};
 use super::connection::GrpcContext;
 use super::message::frame_encoded;
+use super::reply;
 use super::status::{Status, code};
 use super::unary::forward;
 use crate::flight::{self, Flight};
-use crate::limits::{FRAME_BYTES_MAX, SEND_BUFFER_BYTES_MAX, STREAM_REQUESTS_PENDING_MAX};
+use crate::limits::{SEND_BUFFER_BYTES_MAX, STREAM_REQUESTS_PENDING_MAX};
 use crate::rope::Rope;
 use crate::shared::Counted;
 use bytes::{Buf, Bytes};
 use engine::ModelVersion;
-use h2::SendStream;
-use h2::server::SendResponse;
+use http2::Responder;
 use protocol::InferResponse;
 use protocol::grpc::{Encoded, InferHead, StreamFailure, encode_stream_error, encode_stream_response, peek};
 use std::collections::VecDeque;
@@ -62,7 +62,7 @@ enum Slot<'a> {
 struct Session<'a> {
     context: &'a GrpcContext,
     call: Call,
-    send: SendStream<Rope>,
+    respond: Responder,
     /// In request order.
     ordered: VecDeque<Slot<'a>>,
     /// Requests to decoupled models.
@@ -79,13 +79,15 @@ struct Session<'a> {
 struct Gone;
 
 /// Serves one stream to its end.
-pub async fn serve(context: &GrpcContext, call: Call, mut respond: SendResponse<Rope>, deadline: Option<Duration>) {
-    let Ok(send) = respond.send_response(response_head(call.response_encoding), false) else { return };
-    let errors_end_stream = call.headers.get("triton_grpc_error").is_some_and(|v| v == "true");
+pub async fn serve(context: &GrpcContext, call: Call, mut respond: Responder, deadline: Option<Duration>) {
+    if reply::begin(&mut respond, call.response_encoding).is_err() {
+        return;
+    }
+    let errors_end_stream = call.head.get("triton_grpc_error").is_some_and(|v| v == b"true");
     let mut session = Session {
         context,
         call,
-        send,
+        respond,
         ordered: VecDeque::new(),
         unordered: Vec::new(),
         out: VecDeque::new(),
@@ -102,7 +104,7 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: SendResponse<
     };
     // Dropping the session cancels what is still running.
     if let Ok(status) = ended {
-        let _ = session.send.send_trailers(trailers(&status));
+        reply::end(&mut session.respond, &status);
     }
 }
 
@@ -122,7 +124,7 @@ impl<'a> Session<'a> {
             if idle && let Some(status) = self.ending.take() {
                 return Poll::Ready(Ok(status));
             }
-            if self.send.poll_reset(cx).is_ready() {
+            if self.respond.poll_reset(cx).is_ready() {
                 return Poll::Ready(Err(Gone));
             }
             // Reading stopped because of a limit that the steps above may have lifted: then nobody would wake us.
@@ -175,7 +177,7 @@ impl<'a> Session<'a> {
         let counted = self.context.shared.request();
         let version = self.context.engine.model(&head.model_name, &head.model_version)?;
         let mut request = head.into_request(&version.signature, &*self.context.engine)?;
-        forward(&self.context.forward, &self.call.headers, &mut request)?;
+        forward(&self.context.forward, &self.call.head, &mut request)?;
         let flight = flight::start(&version, request)?;
         Ok(Waiting {
             flight: Some(flight),
@@ -246,21 +248,17 @@ impl<'a> Session<'a> {
     /// Hands HTTP/2 as much as the client's windows allow.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), Gone> {
         while let Some(frame) = self.out.front_mut() {
-            self.send.reserve_capacity(frame.remaining().min(FRAME_BYTES_MAX as usize));
-            let capacity = self.send.capacity();
-            if capacity == 0 {
-                match self.send.poll_capacity(cx) {
-                    Poll::Pending => return Ok(()),
-                    Poll::Ready(Some(Ok(_))) => continue,
-                    Poll::Ready(_) => return Err(Gone),
-                }
-            }
+            let capacity = match self.respond.poll_capacity(cx) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Some(capacity)) => capacity,
+                Poll::Ready(None) => return Err(Gone),
+            };
             let piece = frame.take_front(capacity);
             self.out_bytes -= piece.remaining();
             if !frame.has_remaining() {
                 self.out.pop_front();
             }
-            self.send.send_data(piece, false).map_err(|_| Gone)?;
+            self.respond.send_data(piece, false).map_err(|_| Gone)?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::regions;
 use crate::rope::Rope;
 use bytes::{BufMut, Bytes, BytesMut};
 use engine::ModelVersion;
-use http::HeaderMap;
+use http2::Head;
 use prost::Message;
 use protocol::pb::health::{HealthCheckResponse, health_check_response::ServingStatus};
 use protocol::pb::inference as pb;
@@ -159,7 +159,7 @@ pub fn depart(context: &GrpcContext, call: &Call, message: Bytes) -> Result<Depa
     let mut request = head.into_request(&version.signature, &*context.engine)?;
     // Not kept: the request's buffer is reused as soon as its last tensor is gone.
     drop(head);
-    forward(&context.forward, &call.headers, &mut request)?;
+    forward(&context.forward, &call.head, &mut request)?;
     Ok(match flight::start(&version, request)? {
         Flight::Landed(result) => Departed::Answered(respond(context, call, &version, &result?)?),
         Flight::Airborne(airborne) => Departed::Waits(version, airborne),
@@ -170,14 +170,14 @@ pub fn depart(context: &GrpcContext, call: &Call, message: Bytes) -> Result<Depa
 ///
 /// # Errors
 /// INVALID_ARG for a key that is reserved.
-pub fn forward(pattern: &HeaderForward, headers: &HeaderMap, request: &mut InferRequest) -> Result<()> {
+pub fn forward(pattern: &HeaderForward, head: &Head, request: &mut InferRequest) -> Result<()> {
     if !pattern.is_active() {
         return Ok(());
     }
-    for (name, value) in headers {
-        if pattern.wants(name.as_str())? {
-            let value = Name::from_utf8_lossy(Bytes::copy_from_slice(value.as_bytes()));
-            request.parameters.push((name.as_str().into(), Parameter::String(value)));
+    for (name, value) in head.fields() {
+        if pattern.wants(name)? {
+            let value = Name::from_utf8_lossy(Bytes::copy_from_slice(value));
+            request.parameters.push((name.into(), Parameter::String(value)));
         }
     }
     Ok(())

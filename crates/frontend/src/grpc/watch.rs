@@ -5,18 +5,16 @@
 //!
 //! The first sign of a shutdown is the last message, NOT_SERVING; then the call ends, so that no drain waits for a watcher.
 
-use super::call::{Call, deadline_exceeded, refuse, response_head, trailers};
+use super::call::{Call, deadline_exceeded};
 use super::connection::GrpcContext;
 use super::message::frame;
+use super::reply;
 use super::status::{Status, code};
 use super::unary::required;
 use crate::encoding::Encoding;
 use crate::limits::{HEALTH_WATCH_INTERVAL, HEALTH_WATCHERS_MAX};
-use crate::rope::Rope;
 use crate::shared::Phase;
-use bytes::Buf;
-use h2::SendStream;
-use h2::server::SendResponse;
+use http2::{Gone, Responder};
 use prost::Message;
 use protocol::pb::health::{HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus};
 use std::future::poll_fn;
@@ -24,7 +22,7 @@ use std::time::Duration;
 use tokio::time::{Instant, interval, sleep_until};
 
 /// Serves one watcher until it leaves, its time is up or the server goes.
-pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: SendResponse<Rope>, deadline: Option<Duration>) {
+pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: Responder, deadline: Option<Duration>) {
     let until = deadline.map(|limit| Instant::now() + limit);
     let status = tokio::select! {
         biased;
@@ -32,13 +30,15 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: SendRespo
         () = sleep_for(until) => Some(deadline_exceeded()),
     };
     if let Some(status) = status {
-        return refuse(&mut respond, &status);
+        return reply::refuse(&mut respond, &status);
     }
     let Some(_counted) = context.shared.watcher() else {
         let text = format!("health is watched by {HEALTH_WATCHERS_MAX} clients, which is the limit; use Check");
-        return refuse(&mut respond, &Status::new(code::RESOURCE_EXHAUSTED, text));
+        return reply::refuse(&mut respond, &Status::new(code::RESOURCE_EXHAUSTED, text));
     };
-    let Ok(mut send) = respond.send_response(response_head(Encoding::Identity), false) else { return };
+    if reply::begin(&mut respond, Encoding::Identity).is_err() {
+        return;
+    }
     let mut phase = context.shared.watch();
     let mut told = None;
     let mut ticks = interval(HEALTH_WATCH_INTERVAL);
@@ -47,28 +47,28 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: SendRespo
             biased;
             // An error means that there is no server any more.
             _ = phase.wait_for(|p| *p != Phase::Serving) => {
-                if told != Some(ServingStatus::NotServing) && tell(&mut send, ServingStatus::NotServing).is_err() {
+                if told != Some(ServingStatus::NotServing) && tell(&mut respond, ServingStatus::NotServing).is_err() {
                     return;
                 }
                 break Status::ok();
             }
-            _ = poll_fn(|cx| send.poll_reset(cx)) => return,
+            _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
             () = sleep_for(until) => break deadline_exceeded(),
             // The first tick is now.
             _ = ticks.tick() => {
                 let now = if context.engine.is_ready() { ServingStatus::Serving } else { ServingStatus::NotServing };
                 // Without room the last message is still on its way: the next tick looks again.
-                if told == Some(now) || (told.is_some() && send.capacity() == 0) {
+                if told == Some(now) || (told.is_some() && respond.capacity() == 0) {
                     continue;
                 }
-                if tell(&mut send, now).is_err() {
+                if tell(&mut respond, now).is_err() {
                     return;
                 }
                 told = Some(now);
             }
         }
     };
-    let _ = send.send_trailers(trailers(&status));
+    reply::end(&mut respond, &status);
 }
 
 /// Reads the request; what is wrong with it, if anything is.
@@ -88,11 +88,7 @@ async fn sleep_for(until: Option<Instant>) {
     }
 }
 
-/// Sends one status and asks for the room that the next will need.
-fn tell(send: &mut SendStream<Rope>, status: ServingStatus) -> Result<(), h2::Error> {
-    let message = frame(&HealthCheckResponse { status: status.into() });
-    let room = message.remaining();
-    send.send_data(message, false)?;
-    send.reserve_capacity(room);
-    Ok(())
+/// Sends one status.
+fn tell(respond: &mut Responder, status: ServingStatus) -> Result<(), Gone> {
+    respond.send_data(frame(&HealthCheckResponse { status: status.into() }), false)
 }

@@ -82,7 +82,7 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>) {
             Err(Stop::Gone) => return,
             Err(Stop::Http2) => {
                 let Connection { io, buffer, .. } = connection;
-                return super::h2c::run(io, buffer.freeze(), context).await;
+                return super::h2c::run(io, buffer, context).await;
             }
             Err(Stop::Refuse(reply)) => {
                 if connection.write(*reply, true, false, false).await.is_ok() {

@@ -446,6 +446,7 @@ impl Core {
             if stream.send_window > WINDOW_MAX {
                 return Err(Fatal(Reason::FLOW_CONTROL_ERROR, "window too large"));
             }
+            stream.wake_sender();
             self.list(key);
         }
         Ok(())
@@ -473,12 +474,17 @@ impl Core {
     fn take_window(&mut self, head: FrameHead, more: u32, now: Instant) -> Result<(), Fatal> {
         let more = i64::from(more);
         if head.stream == 0 {
+            if more == 0 {
+                return Err(protocol("WINDOW_UPDATE of nothing"));
+            }
+            if self.send_window + more > WINDOW_MAX {
+                return Err(Fatal(Reason::FLOW_CONTROL_ERROR, "window too large"));
+            }
+            if self.send_window <= 0 {
+                self.streams.wake_senders();
+            }
             self.send_window += more;
-            return match self.send_window {
-                _ if more == 0 => Err(protocol("WINDOW_UPDATE of nothing")),
-                window if window > WINDOW_MAX => Err(Fatal(Reason::FLOW_CONTROL_ERROR, "window too large")),
-                _ => Ok(()),
-            };
+            return Ok(());
         }
         if head.stream > self.last_id {
             return Err(protocol("WINDOW_UPDATE of a stream that is not open"));

@@ -142,11 +142,13 @@ impl Core {
         Ok(())
     }
 
-    /// Bytes that the client's window of this stream, and our bound, have room for.
+    /// Bytes that the client's windows, and our bound, have room for.
     pub fn capacity(&mut self, key: u32) -> usize {
         let bound = self.options.send_buffer_bytes_max;
+        let window = self.send_window;
         let Some(stream) = self.streams.get(key).filter(|s| s.on_wire) else { return 0 };
-        usize::try_from(stream.send_window).unwrap_or(0).min(bound).saturating_sub(stream.queued)
+        let window = usize::try_from(stream.send_window.min(window)).unwrap_or(0);
+        window.min(bound).saturating_sub(stream.queued)
     }
 
     /// Ready when there is room, with how much; `None` when the stream is over.

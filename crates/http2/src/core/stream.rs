@@ -257,6 +257,15 @@ impl Streams {
         }
     }
 
+    /// Wakes all who wait for room.
+    pub fn wake_senders(&mut self) {
+        for (_, key) in &self.wire {
+            if let Some(stream) = self.slots.get_mut(*key as usize) {
+                stream.wake_sender();
+            }
+        }
+    }
+
     /// All that are on the wire.
     pub fn keys(&self) -> impl Iterator<Item = u32> + '_ {
         self.wire.iter().map(|w| w.1)

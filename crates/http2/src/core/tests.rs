@@ -448,6 +448,8 @@ fn flow_control_of_responses_obeys_both_windows_in_turn() {
         respond.send_data(Bytes::from(vec![0; 50_000]), true).unwrap();
     }
     assert_eq!(wire.short()[2..], ["DATA 1 16384", "DATA 3 16384", "DATA 1 16384", "DATA 3 16383"]);
+    let (_c, three) = wire.call(5, true);
+    assert_eq!(three.capacity(), 0, "its own window is large");
     wire.window(0, 10_000);
     assert_eq!(wire.short(), ["DATA 1 10000"]);
     wire.window(0, 100_000);

@@ -1,0 +1,56 @@
+//! What a call answers besides messages: heads, trailers, and refusals, which are both at once.
+
+use super::status::Status;
+use crate::encoding::Encoding;
+use crate::rope::Rope;
+use http2::{Field, Gone, Responder};
+
+/// Fields that repeat: one byte each from the second time on.
+pub const FIXED: &[(&str, &str)] = &[
+    ("content-type", "application/grpc"),
+    ("grpc-accept-encoding", "identity,deflate,gzip"),
+    ("grpc-status", "0"),
+    ("grpc-encoding", "gzip"),
+    ("grpc-encoding", "deflate"),
+];
+const HEAD: [Field<'static>; 2] = [Field::Fixed(0), Field::Fixed(1)];
+const OK: Field<'static> = Field::Fixed(2);
+const HEAD_GZIP: [Field<'static>; 3] = [Field::Fixed(0), Field::Fixed(1), Field::Fixed(3)];
+const HEAD_DEFLATE: [Field<'static>; 3] = [Field::Fixed(0), Field::Fixed(1), Field::Fixed(4)];
+
+/// Begins a response whose messages are packed like this.
+///
+/// # Errors
+/// `Gone`, here and below, means that the client is.
+pub fn begin(respond: &mut Responder, encoding: Encoding) -> Result<(), Gone> {
+    let fields: &[_] = match encoding {
+        Encoding::Identity => &HEAD,
+        Encoding::Gzip => &HEAD_GZIP,
+        Encoding::Deflate => &HEAD_DEFLATE,
+    };
+    respond.send_head(200, fields, false)
+}
+
+/// Ends a response that was begun.
+pub fn end(respond: &mut Responder, status: &Status) {
+    // The client is gone, or it is not: there is nothing more to say in either case.
+    let _ = match status.is_ok() {
+        true => respond.send_trailers(&[OK]),
+        false => status.with_fields(|fields| respond.send_trailers(fields)),
+    };
+}
+
+/// Ends a call that has nothing but a status. A client that still sends is told to stop when the call is dropped.
+pub fn refuse(respond: &mut Responder, status: &Status) {
+    let _ = status.with_fields(|fields| {
+        let all: smallvec::SmallVec<[Field<'_>; 4]> = HEAD.iter().chain(fields).copied().collect();
+        respond.send_head(200, &all, true)
+    });
+}
+
+/// Ends a call with its one message.
+pub fn finish(respond: &mut Responder, message: Rope, encoding: Encoding) {
+    if begin(respond, encoding).is_ok() && respond.send_data(message, false).is_ok() {
+        let _ = respond.send_trailers(&[OK]);
+    }
+}
