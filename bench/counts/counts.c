@@ -50,7 +50,7 @@ struct counter { uint64_t calls, bytes; };
 struct site { uint64_t hash, kind, calls, bytes, frames[FRAMES]; };
 
 static struct shared {
-    uint64_t magic, generation, ready, stacks, sites_dropped;
+    uint64_t magic, generation, ready, allocation_period, copy_period, sites_dropped;
     uint64_t kinds, images, sites, frames, first_system_call, names_at, counters_at, sites_at;
     char names[KIND_COUNT][NAME];
     struct counter counters[IMAGES][KIND_COUNT];
@@ -121,7 +121,15 @@ static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *dat
     return trace->count < FRAMES ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
+/*
+ * Takes the stack of every so many calls: each costs microseconds, and a server that believes its model to be slow takes other
+ * ways. A stack stands for as many calls as the period; periods share no divisor with what a request does, so all are met.
+ */
 static void note_site(enum kind kind, size_t bytes) {
+    static uint64_t allocations, copies;
+    int is_copy = kind >= K_memcpy;
+    uint64_t period = LOAD(is_copy ? &shared->copy_period : &shared->allocation_period);
+    if (period == 0 || ADD(is_copy ? &copies : &allocations, 1) % period != 0) return;
     struct trace trace = {.count = 0};
     busy = 1;
     _Unwind_Backtrace(note_frame, &trace);
@@ -138,8 +146,8 @@ static void note_site(enum kind kind, size_t bytes) {
             held = hash;
         }
         if (held != hash) continue;
-        ADD(&site->calls, 1);
-        ADD(&site->bytes, bytes);
+        ADD(&site->calls, period);
+        ADD(&site->bytes, bytes * period);
         return;
     }
     ADD(&shared->sites_dropped, 1);
@@ -151,7 +159,7 @@ static void count(enum kind kind, size_t bytes, const void *caller) {
     struct counter *counter = &shared->counters[image][kind];
     ADD(&counter->calls, 1);
     ADD(&counter->bytes, bytes);
-    if (kind <= K_memmove && image == OURS && LOAD(&shared->stacks)) note_site(kind, bytes);
+    if (kind <= K_memmove && image == OURS) note_site(kind, bytes);
     if ((kind == K_memcpy || kind == K_memmove) && bytes >= LARGE) {
         ADD(&shared->counters[image][K_copy_4k].calls, 1);
         ADD(&shared->counters[image][K_copy_4k].bytes, bytes);

@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url'
 const SOURCE = fileURLToPath(new URL('counts.c', import.meta.url))
 /** Whose code called: our native module, ONNX Runtime, or anything else in the process (Node, the C and C++ libraries). */
 export const IMAGES = ['ours', 'onnxruntime', 'rest']
-const HEADER = ['magic', 'generation', 'ready', 'stacks', 'sitesDropped', 'kinds', 'images', 'sites', 'frames', 'firstSystemCall', 'namesAt', 'countersAt', 'sitesAt']
+const HEADER = ['magic', 'generation', 'ready', 'allocationPeriod', 'copyPeriod', 'sitesDropped', 'kinds', 'images', 'sites', 'frames', 'firstSystemCall', 'namesAt', 'countersAt', 'sitesAt']
 const WORD = 8
 const NAME = 16
 
@@ -53,9 +53,10 @@ export class Shim {
     }
   }
 
-  /** Records the stacks of our allocations and copies as well, which takes microseconds each. */
-  stacks(isOn) {
-    this.#write('stacks', isOn ? 1 : 0)
+  /** Takes the stack of every so many of our allocations and copies from now on; 0 for none. */
+  stacks(allocationPeriod, copyPeriod) {
+    this.#write('allocationPeriod', allocationPeriod)
+    this.#write('copyPeriod', copyPeriod)
   }
 
   /** `{ image: { kind: { calls, bytes } } }` since counting began. */

@@ -66,14 +66,21 @@ describe.skipIf(process.platform !== 'linux')('the counting library', () => {
 
   test('takes stacks only when asked, and they add up', async () => {
     expect(shim.sites()).toEqual([])
-    shim.stacks(true)
+    shim.stacks(1, 1)
     for (let i = 0; i < REQUESTS; i += 1) await line('r')
-    shim.stacks(false)
+    shim.stacks(0, 0)
     await line('r')
     const sum = (kind: string, key: 'calls' | 'bytes') => shim.sites().filter((s) => s.kind === kind).reduce((n, s) => n + (s[key] ?? 0), 0)
     expect(sum('malloc', 'calls')).toBe(3 * REQUESTS)
     expect(sum('memcpy', 'bytes')).toBe(2 * 65_002 * REQUESTS)
     expect(shim.sites().every((s) => s.frames.length >= 1)).toBe(true)
+    // Every seventh stands for seven.
+    shim.stacks(7, 0)
+    const before = sum('malloc', 'calls')
+    for (let i = 0; i < 7 * REQUESTS; i += 1) await line('r')
+    shim.stacks(0, 0)
+    expect(sum('malloc', 'calls') - before).toBe(3 * 7 * REQUESTS)
+    expect(sum('memcpy', 'bytes')).toBe(2 * 65_002 * REQUESTS)
   })
 })
 
