@@ -147,8 +147,43 @@ GRPC = {
 }
 GRPC = {name: even(message) for name, message in GRPC.items()}
 
+# --- http2: pieces and manners, then frames
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def settings(*pairs):
+    return frame(4, 0, 0, b"".join(struct.pack(">HI", *p) for p in pairs))
+
+
+def update(stream, more):
+    return frame(8, 0, stream, struct.pack(">I", more))
+
+
+def literal(name, value, kept=True):
+    return bytes([0x40 if kept else 0, len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+
+
+# :method POST, :scheme http, :path /
+POST = bytes([0x83, 0x86, 0x84])
+PACKED = bytes([0x41, 0x8C]) + bytes.fromhex("f1e3c2e5f23a6ba0ab90f4ff") + bytes([0x40, 0x88]) + bytes.fromhex("25a849e95ba97d7f8925a849e95bb8e8b4bf")
+HTTP2 = {
+    "call": b"\x08" + settings() + frame(1, 4, 1, POST + literal("te", "trailers")) + frame(0, 1, 1, b"\0\0\0\0\x02hi"),
+    "two": b"\x3f" + settings((4, 10), (5, 20000)) + frame(4, 1, 0) + frame(1, 4, 1, POST + literal("k", "v")) + frame(1, 5, 3, POST + b"\xbe")
+    + frame(0, 1, 1, b"x" * 100) + update(1, 5000) + update(0, 100000) + update(3, 7000) + settings((4, 3)),
+    "padded": b"\x43" + settings((1, 0)) + frame(1, 0x2C, 1, b"\x02" + b"\0\0\0\0\x09" + POST + PACKED + b"\0\0") + frame(0, 8, 1, b"\x03abcXXX")
+    + frame(2, 0, 5, bytes(5)) + frame(6, 0, 0, b"12345678") + frame(1, 5, 1, literal("t", "v", False)),
+    "continued": b"\x85" + settings((3, 100)) + frame(1, 0, 1, POST[:2]) + frame(9, 0, 1, POST[2:] + b"\x20"[:0]) + frame(9, 4, 1, literal("k", "v"))
+    + frame(0, 0, 1, b"abc") + frame(0x20, 0xFF, 1, b"unknown") + frame(3, 0, 1, bytes([0, 0, 0, 8])) + frame(1, 5, 3, POST + b"\xbe"),
+    "length": b"\xc1" + settings() + frame(1, 4, 1, b"\x20\x3f\xe1\x1f" + POST + literal("content-length", "5")) + frame(0, 1, 1, b"hello")
+    + frame(7, 0, 0, bytes(8)),
+    "large": b"\x3f" + settings((5, 1 << 20)) + update(0, 1 << 20) + frame(1, 4, 1, POST) + frame(0, 0, 1, b"l" * 19000) * 3 + update(1, 1 << 20) + frame(0, 1, 1, b""),
+}
+
 shutil.rmtree(SEEDS, ignore_errors=True)
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC}.items():
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

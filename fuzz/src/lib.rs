@@ -4,17 +4,19 @@
 //! pieces means what it means in one, two ways of reading the same agree, what is printed reads back the same.
 //! It returns whether the input was accepted, so that a run can tell that it got past the first check.
 //!
-//! Not here: sockets, HTTP/2 framing (the `h2` crate's), model configuration (TypeScript, see README.md).
+//! Not here: sockets, model configuration (TypeScript, see README.md).
 
 mod grpc;
 mod http_body;
 mod http_head;
+mod http2;
 mod json;
 mod model;
 
 pub use grpc::grpc;
 pub use http_body::http_body;
 pub use http_head::http_head;
+pub use http2::http2;
 pub use json::json;
 
 // The readers of the front end are private to it, and pure. They are compiled from where they stand, so that fuzzing needs neither
@@ -43,5 +45,5 @@ mod options;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 4] =
-    [("http_head", http_head), ("http_body", http_body), ("json", json), ("grpc", grpc)];
+pub const TARGETS: [(&str, Target); 5] =
+    [("http_head", http_head), ("http_body", http_body), ("json", json), ("grpc", grpc), ("http2", http2)];
