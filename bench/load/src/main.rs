@@ -29,8 +29,9 @@ fn main() {
         "ort-loop" => ort_loop::run(&a),
         "path-http" => path::http(&a),
         "path-grpc" => path::grpc(&a),
+        "path-http2" => path::http2(&a),
         _ => {
-            Err("usage: nereid-bench load|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-grpc --name=value …"
+            Err("usage: nereid-bench load|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-grpc|path-http2 --name=value …"
                 .into())
         }
     });

@@ -6,13 +6,17 @@
 
 use crate::arguments::{Arguments, Failure};
 use backend::OpenSpec;
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Started};
+use http2::{Field, Machine, Options};
 use prost::Message;
 use protocol::pb::inference as pb;
 use protocol::{InferRequest, InferResponse};
+use smallvec::SmallVec;
 use std::hint::black_box;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 const MODEL: &str = "identity";
 
@@ -96,8 +100,8 @@ pub fn http(a: &Arguments) -> Result<(), Failure> {
     })
 }
 
-pub fn grpc(a: &Arguments) -> Result<(), Failure> {
-    let engine = engine()?;
+/// A message of a whole inference call.
+fn grpc_message() -> Bytes {
     let tensor = |name: &str| pb::model_infer_request::InferInputTensor {
         name: name.into(),
         datatype: "INT32".into(),
@@ -110,13 +114,67 @@ pub fn grpc(a: &Arguments) -> Result<(), Failure> {
         raw_input_contents: vec![Bytes::from(vec![1; 64]), Bytes::from(vec![1; 64])],
         ..Default::default()
     };
-    let message = Bytes::from(request.encode_to_vec());
+    Bytes::from(request.encode_to_vec())
+}
+
+fn grpc_infer(engine: &Arc<Engine>, message: &Bytes) -> Result<SmallVec<[Bytes; 3]>, Failure> {
+    let head = protocol::grpc::peek(message)?;
+    let model = engine.model(MODEL, "")?;
+    let request = head.into_request(&model.signature, &**engine)?;
+    let response = infer(&model, request)?;
+    Ok(protocol::grpc::encode(&response, &model.signature)?.into_frame())
+}
+
+pub fn grpc(a: &Arguments) -> Result<(), Failure> {
+    let (engine, message) = (engine()?, grpc_message());
+    repeat(a, || Ok(black_box(grpc_infer(&engine, &message)?).len()))
+}
+
+/// A frame head of HTTP/2: length, type, flags, stream.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    out.extend([kind, flags]);
+    out.extend(stream.to_be_bytes());
+    out.extend(payload);
+    out
+}
+
+/// The same calls with everything HTTP/2 does for them: frames and header blocks in, frames and header blocks out.
+pub fn http2(a: &Arguments) -> Result<(), Failure> {
+    const FIXED: &[(&str, &str)] = &[("content-type", "application/grpc"), ("grpc-status", "0")];
+    let (engine, message) = (engine()?, grpc_message());
+    let mut machine = Machine::new(Options { fixed: FIXED, ..Options::default() });
+    let (now, mut buffer, mut out) = (Instant::now(), BytesMut::new(), Vec::new());
+    buffer.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    // Windows as large as can be; then fields that the client's table keeps, as clients do on their first call.
+    buffer.extend_from_slice(&frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
+    buffer.extend_from_slice(&frame(8, 0, 0, &(i32::MAX as u32 - 65_535).to_be_bytes()));
+    let first = [&[0x83, 0x86, 0x44, 1, b'/', 0x5f, 16][..], b"application/grpc", &[0x40, 2], b"te", &[8], b"trailers"]
+        .concat();
+    let again = [0x83, 0x86, 0xc0, 0xbf, 0xbe];
+    let body = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
+    let mut id = 1;
     repeat(a, || {
-        let head = protocol::grpc::peek(&message)?;
-        let model = engine.model(MODEL, "")?;
-        let request = head.into_request(&model.signature, &*engine)?;
-        let response = infer(&model, request)?;
-        black_box(protocol::grpc::encode(&response, &model.signature))?;
-        Ok(response.outputs.len())
+        let block = if id == 1 { &first[..] } else { &again };
+        buffer.extend_from_slice(&frame(1, 4, id, block));
+        buffer.extend_from_slice(&frame(0, 1, id, &body));
+        id += 2;
+        machine.receive(&mut buffer, now);
+        let (mut request, mut respond) = machine.accept().ok_or("no call came")?;
+        let mut cx = Context::from_waker(Waker::noop());
+        let Poll::Ready(Some(Ok(mut piece))) = request.body.poll_data(&mut cx) else {
+            return Err("no body came".into());
+        };
+        piece.advance(5);
+        let gone = |_| "the call is over";
+        respond.send_head(200, &[Field::Fixed(0)], false).map_err(gone)?;
+        for part in grpc_infer(&engine, &piece)? {
+            respond.send_data(part, false).map_err(gone)?;
+        }
+        respond.send_trailers(&[Field::Fixed(1)]).map_err(gone)?;
+        drop((request, respond));
+        out.clear();
+        machine.transmit(&mut out);
+        Ok(out.len())
     })
 }
