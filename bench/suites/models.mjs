@@ -73,7 +73,10 @@ export async function threads(ctx) {
   const variants = names.flatMap((base) => grid.map(([instances, count]) => threadVariant(base, instances, count)))
   const servers = []
   try {
-    const own = await startNereid(ctx.root, { repository: [MODELS, VARIANTS], models: [...names, ...variants], name: 'Nereid, threads' })
+    // Each setting of a whole process has a process of its own; the ones by model share one, or there would be a dozen.
+    const plain = await startNereid(ctx.root, { models: names, name: 'Nereid, default threads' })
+    servers.push(plain)
+    const own = await startNereid(ctx.root, { repository: VARIANTS, models: variants, name: 'Nereid, threads by hand' })
     servers.push(own)
     const shared = await startNereid(ctx.root, { models: names, flags: ['--backend-config=onnxruntime,enable-global-threadpool=1'], name: 'Nereid, global pool' })
     servers.push(shared)
@@ -84,7 +87,7 @@ export async function threads(ctx) {
           cells.push(cell('threads', { ...server, name: `Nereid, ${setting}` }, { ...make(model), name: base }, 'gRPC', { c, seconds }))
         }
       }
-      add(own, 'default', base)
+      add(plain, 'default', base)
       for (const [instances, count] of grid) add(own, `${instances} × ${count} threads`, `${base}_${instances}x${count}`)
       add(shared, 'global pool', base)
     }
