@@ -31,7 +31,7 @@ pub struct Connection<T> {
     io: T,
     machine: Machine,
     buffer: BytesMut,
-    /// How much to read at once: more while reads fill their buffer.
+    /// How much to read at once.
     read_bytes: usize,
     /// The last read filled its buffer: there is more.
     is_full: bool,
@@ -108,7 +108,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                 return Poll::Pending;
             }
             match ready!(self.poll_read(cx)) {
-                Ok(n) if n > 0 => self.machine.receive(&mut self.buffer, Instant::now()),
+                Ok(n) if n > 0 => {
+                    self.machine.receive(&mut self.buffer, Instant::now());
+                    // A body that fills one read after the other is read in larger ones. Calls are not: those of one read are
+                    // all run before the first is answered.
+                    self.read_bytes = match self.is_full && !self.machine.has_calls() {
+                        true => (2 * self.read_bytes).min(READ_BYTES_MAX),
+                        false => READ_BYTES,
+                    };
+                }
                 _ => return self.end(),
             }
         }
@@ -132,11 +140,6 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         let room = self.buffer.capacity() - self.buffer.len();
         let n = ready!(pin!(self.io.read_buf(&mut self.buffer)).poll(cx))?;
         self.is_full = n >= room;
-        if self.is_full {
-            self.read_bytes = (2 * self.read_bytes).min(READ_BYTES_MAX);
-        } else if n < self.read_bytes / 8 {
-            self.read_bytes = READ_BYTES;
-        }
         Poll::Ready(Ok(n))
     }
 

@@ -300,6 +300,11 @@ impl Machine {
         self.core.borrow().data.as_ref().map_or(0, |d| d.left)
     }
 
+    /// Whether calls came that were not taken.
+    pub fn has_calls(&self) -> bool {
+        !self.core.borrow().accepted.is_empty()
+    }
+
     /// A call that came.
     pub fn accept(&mut self) -> Option<(Request, Responder)> {
         let mut core = self.core.borrow_mut();
