@@ -22,7 +22,11 @@ fn main() {
     let command = words.next().unwrap_or_default();
     let arguments = Arguments::new(words);
     let result = arguments.and_then(|a| match command.as_str() {
-        "load" => load::run(&a),
+        "load" => {
+            // It stands for clients on other machines, which do not wait for the server's threads.
+            memory::thread::be_prompt();
+            load::run(&a)
+        }
         "floor-http" => floors::http(&a),
         "floor-h2" => floors::h2(&a),
         "floor-epoll" => epoll::serve(&a),

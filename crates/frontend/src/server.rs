@@ -68,7 +68,10 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         let grpc = grpc.as_mut().and_then(|(c, l)| Some((c.clone(), l.pop()?)));
         let shared = shared.clone();
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let body = move || reactor(&runtime, http, grpc, &shared, i == 0);
+        let body = move || {
+            memory::thread::be_prompt();
+            reactor(&runtime, http, grpc, &shared, i == 0);
+        };
         let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
         // Dropping `running` ends those that were started.
         running.threads.push(thread.map_err(failed)?);

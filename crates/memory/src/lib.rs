@@ -1,7 +1,9 @@
-//! Where tensor bytes live: pooled slabs for bodies and batches, and the system shared memory regions clients register.
+//! Where tensor bytes live: pooled slabs for bodies and batches, and the system shared memory regions clients register. And what
+//! threads ask of the kernel's scheduler.
 //!
 //! Knows nothing of requests or models. `unsafe` is confined to `aligned` (slab memory), `map` (mappings of client files),
-//! `sigbus` (surviving a client that truncates its file under us) and `write` (copying into a client's region).
+//! `sigbus` (surviving a client that truncates its file under us), `write` (copying into a client's region) and `thread` (system
+//! calls about the calling thread).
 //!
 //! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
 
@@ -10,6 +12,7 @@ mod map;
 mod region;
 mod sigbus;
 mod slab;
+pub mod thread;
 mod write;
 
 pub use region::{RegionLimits, RegionRegistry, RegionStatus};

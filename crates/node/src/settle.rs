@@ -7,10 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tensor::{Error, Result};
 
-/// Niceness of threads that load models: a tenth of the share of a thread that serves, when both want the same core.
-#[cfg(target_os = "linux")]
-const LOADING_NICENESS: libc::c_int = 10;
-
 type Report = ThreadsafeFunction<Settlement, (), FnArgs<(Settlement,)>, napi::Status, false>;
 
 /// Where threads report. Keeps Node's event loop alive, so that a process with an open call does not end under it.
@@ -61,7 +57,7 @@ impl Settler {
     /// computes for seconds, and on few cores it would take them from inferences.
     pub fn run_behind(&self, ticket: u32, work: impl FnOnce() -> Result<Value> + Send + 'static) {
         self.run(ticket, move || {
-            step_back();
+            memory::thread::step_behind();
             work()
         });
     }
@@ -78,14 +74,5 @@ impl Settler {
         if let Err(e) = spawned {
             self.settle(ticket, Err(Error::internal(format!("cannot start a thread: {e}"))));
         }
-    }
-}
-
-/// Lowers the priority of this thread for good. On Linux niceness belongs to the thread; elsewhere this does nothing.
-fn step_back() {
-    #[cfg(target_os = "linux")]
-    // SAFETY: no pointers; 0 means the calling thread. Failure leaves the priority as it was, which is only less polite.
-    unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, LOADING_NICENESS);
     }
 }

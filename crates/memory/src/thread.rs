@@ -1,0 +1,96 @@
+//! What a thread asks of the kernel's scheduler. Requests only: where they are refused, or not known, all goes on as before.
+#![allow(unsafe_code)]
+
+/// Niceness of threads that load models: a tenth of the share of a thread that serves, when both want the same core.
+#[cfg(target_os = "linux")]
+const BEHIND_NICENESS: libc::c_int = 10;
+
+/// Slice of threads that serve, the least the kernel grants. A thread that wakes up takes the core from one with a longer slice,
+/// but waits for the end of an equal one, which is 1.4 to 3 ms with the default.
+#[cfg(target_os = "linux")]
+const PROMPT_SLICE_NS: u64 = 100_000;
+
+/// `struct sched_attr` of Linux, in its first form.
+#[cfg(target_os = "linux")]
+#[repr(C)]
+#[derive(Default)]
+struct SchedulingAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    /// For ordinary threads, since Linux 6.12: the slice asked for, in nanoseconds.
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+#[cfg(target_os = "linux")]
+const SIZE: u32 = size_of::<SchedulingAttributes>() as u32;
+
+/// This thread does little at a time and is waited for: it is to run soon after it woke up, also where others compute.
+///
+/// Its share of a core stays what it was.
+pub fn be_prompt() {
+    #[cfg(target_os = "linux")]
+    {
+        let Some(now) = scheduling() else { return };
+        // Real-time and idle threads were made so by somebody who knows why.
+        if now.policy != libc::SCHED_OTHER as u32 {
+            return;
+        }
+        let attributes =
+            SchedulingAttributes { size: SIZE, nice: now.nice, runtime: PROMPT_SLICE_NS, ..Default::default() };
+        // SAFETY: 0 means the calling thread; the structure is as long as it says and is only read.
+        unsafe {
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
+        }
+    }
+}
+
+/// What the kernel has for the calling thread.
+#[cfg(target_os = "linux")]
+fn scheduling() -> Option<SchedulingAttributes> {
+    let mut attributes = SchedulingAttributes::default();
+    // SAFETY: 0 means the calling thread; at most the size of the structure is written.
+    let done = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, SIZE, 0) };
+    (done == 0).then_some(attributes)
+}
+
+/// Lowers the priority of this thread for good. On Linux niceness belongs to the thread; elsewhere this does nothing.
+pub fn step_behind() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: no pointers; 0 means the calling thread. Failure leaves the priority as it was, which is only less polite.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, BEHIND_NICENESS);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// Slice and niceness of a thread that did `work`.
+    fn on_a_thread(work: fn()) -> (u64, i32) {
+        let thread = std::thread::spawn(move || {
+            work();
+            scheduling().map(|a| (a.runtime, a.nice))
+        });
+        thread.join().expect("does not panic").expect("the kernel tells")
+    }
+
+    #[test]
+    fn a_prompt_thread_asks_for_a_short_slice_where_slices_can_be_asked_for() {
+        let (before, nice) = on_a_thread(|| ());
+        let (after, same) = on_a_thread(be_prompt);
+        // Before Linux 6.12 both are 0.
+        assert_eq!((after, same), (before.min(PROMPT_SLICE_NS), nice));
+    }
+
+    #[test]
+    fn a_thread_behind_is_nicer_than_others() {
+        let (_, before) = on_a_thread(|| ());
+        assert_eq!(on_a_thread(step_behind).1, before.max(BEHIND_NICENESS));
+    }
+}
