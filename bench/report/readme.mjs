@@ -1,0 +1,65 @@
+#!/usr/bin/env node
+/**
+ * The README's part: `node bench/report/readme.mjs bench/results/full.json` writes a run's small table and its targets between the
+ * marks in README.md. So what the README says is what a run found, misses included.
+ */
+import { readFileSync, writeFileSync } from 'node:fs'
+import { relative } from 'node:path'
+import { ROOT } from '../../scripts/setup.mjs'
+import { conditionsText, short } from './format.mjs'
+import { targetTable } from './markdown.mjs'
+
+const BEGIN = '<!-- written by bench/report/readme.mjs: begin -->'
+const END = '<!-- written by bench/report/readme.mjs: end -->'
+const COLUMNS = [['HTTP', 1], ['HTTP', 8], ['HTTP', 32], ['gRPC', 1], ['gRPC', 8], ['gRPC', 32]]
+/** The floors answer one transport each: one row for both. */
+const FLOORS = { HTTP: 'hyper echo', gRPC: 'h2 echo' }
+
+const title = ([transport, c]) => `${transport}, ${transport === 'gRPC' && c > 8 ? `${c / 8}×8` : `c=${c}`}`
+const rateText = (rate) => (rate >= 10_000 ? `${Math.round(rate / 1000)}k` : `${(rate / 1000).toFixed(1)}k`)
+
+/** Server CPU per request and rate of every subject on the small model. */
+export function smallTable(result) {
+  const cell = (subject, [transport, c]) => {
+    const found = result.cells.find((x) => x.suite === 'front' && x.workload === 'simple' && x.subject === subject && x.transport === transport && x.c === c)
+    return found?.cpuUs && found.rate ? `${short(found.cpuUs.median)} (${rateText(found.rate.median)})` : '–'
+  }
+  const servers = [...new Set(result.cells.filter((c) => c.suite === 'front' && c.kind !== 'floor').map((c) => c.subject))]
+  const rows = servers.map((s) => [s === 'Nereid' ? '**Nereid**' : s, ...COLUMNS.map((column) => cell(s, column))])
+  rows.push(['floor: bare hyper / h2 echo, no model', ...COLUMNS.map((column) => cell(FLOORS[column[0]], column))])
+  const head = ['server CPU per request, µs (requests/s)', ...COLUMNS.map(title)]
+  return [head, head.map(() => '---'), ...rows].map((r) => `| ${r.join(' | ')} |`)
+}
+
+export function readmePart(result, path) {
+  const count = (verdict) => result.targets.filter((t) => t.verdict === verdict).length
+  return [
+    ...smallTable(result),
+    '',
+    `Targets: ${count('met')} met, ${count('missed')} missed, ${count('not measured')} not measured. Every figure with its range: [${path}](${path}).`,
+    '',
+    ...targetTable(result.targets),
+    '',
+    conditionsText(result),
+  ].join('\n')
+}
+
+function write(from) {
+  const file = `${ROOT}/README.md`
+  const text = readFileSync(file, 'utf8')
+  const [begin, end] = [text.indexOf(BEGIN), text.indexOf(END)]
+  if (begin < 0 || end < begin) throw new Error(`README.md has no part between '${BEGIN}' and '${END}'`)
+  const result = JSON.parse(readFileSync(from, 'utf8'))
+  const part = readmePart(result, relative(ROOT, from.replace(/\.json$/, '.md')))
+  writeFileSync(file, `${text.slice(0, begin + BEGIN.length)}\n\n${part}\n\n${text.slice(end)}`)
+}
+
+if (process.argv[1]?.endsWith('readme.mjs')) {
+  const from = process.argv[2]
+  if (from === undefined) {
+    console.error('usage: node bench/report/readme.mjs bench/results/full.json')
+    process.exitCode = 1
+  } else {
+    write(from.startsWith('/') ? from : `${process.cwd()}/${from}`)
+  }
+}

@@ -1,0 +1,12 @@
+/** The README's figures are those of the recorded full run: nobody edits them by hand. */
+import { readFileSync } from 'node:fs'
+import { expect, test } from 'vitest'
+import { readmePart } from '../../bench/report/readme.mjs'
+
+const read = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8')
+
+test('the table and the targets in README.md are what the recorded full run found', () => {
+  const result = JSON.parse(read('bench/results/full.json'))
+  expect(result.quick).toBe(false)
+  expect(read('README.md')).toContain(`begin -->\n\n${readmePart(result, 'bench/results/full.md')}\n\n<!--`)
+})
