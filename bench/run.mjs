@@ -85,8 +85,10 @@ async function main(options) {
   for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(130))
 
   if (options.filter === '') say(`about ${Math.ceil(minutesOf(options))} minutes, and more the first time …`)
-  if (options.setup) say('building the load generator (a minute the first time) …')
-  if (options.setup) execFileSync('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT, stdio: 'inherit' })
+  if (options.setup) {
+    say('building the load generator (a minute the first time) …')
+    execFileSync('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT, stdio: 'inherit' })
+  }
   generateModels({ large: !options.quick, say })
 
   const binary = join(ROOT, 'target/release/nereid-bench')

@@ -4,7 +4,8 @@
  * marks in README.md. So what the README says is what a run found, misses included.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
-import { relative } from 'node:path'
+import { join, relative, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { ROOT } from '../../scripts/setup.mjs'
 import { conditionsText, short } from './format.mjs'
 import { targetTable } from './markdown.mjs'
@@ -45,7 +46,7 @@ export function readmePart(result, path) {
 }
 
 function write(from) {
-  const file = `${ROOT}/README.md`
+  const file = join(ROOT, 'README.md')
   const text = readFileSync(file, 'utf8')
   const [begin, end] = [text.indexOf(BEGIN), text.indexOf(END)]
   if (begin < 0 || end < begin) throw new Error(`README.md has no part between '${BEGIN}' and '${END}'`)
@@ -54,12 +55,12 @@ function write(from) {
   writeFileSync(file, `${text.slice(0, begin + BEGIN.length)}\n\n${part}\n\n${text.slice(end)}`)
 }
 
-if (process.argv[1]?.endsWith('readme.mjs')) {
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const from = process.argv[2]
   if (from === undefined) {
     console.error('usage: node bench/report/readme.mjs bench/results/full.json')
     process.exitCode = 1
   } else {
-    write(from.startsWith('/') ? from : `${process.cwd()}/${from}`)
+    write(resolve(from))
   }
 }
