@@ -135,12 +135,15 @@ fn never_parks(once: impl Fn(usize) + Sync) {
 #[test]
 fn cheap_runs_park_nobody() {
     let _alone = ALONE.lock();
-    let version = Version::new(&addsub(I32, &[D::S("N"), D::N(4)]));
-    let s = addsub_signature(8, DataType::Int32, &[4]);
+    // Wider than what runs on the calling thread only, so that it shares the pool.
+    const WIDE: i32 = 8192;
+    let version = Version::new(&addsub(I32, &[D::S("N"), D::N(WIDE.into())]));
+    let s = addsub_signature(8, DataType::Int32, &[WIDE.into()]);
     let model = load(&version, s.clone(), &ModelConfig::default());
+    let (shape, ramp) = ([1, i64::from(WIDE)], || i32s(0..WIDE));
     never_parks(|_| {
-        let r = run(&*model, vec![request(&s, 1, &[(0, &[1, 4], i32s(0..4)), (1, &[1, 4], i32s(0..4))])]);
-        same(&r[0], 0, &[1, 4], i32s([0, 2, 4, 6]));
+        let r = run(&*model, vec![request(&s, 1, &[(0, &shape, ramp()), (1, &shape, ramp())])]);
+        same(&r[0], 0, &shape, i32s((0..WIDE).map(|i| 2 * i)));
     });
 }
 
