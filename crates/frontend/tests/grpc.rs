@@ -3,7 +3,7 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Grpc, Server, client, finish, frame, infer_request, wait_for};
+use common::{Grpc, Server, client, finish, frame, infer_request, rest, wait_for};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use prost::Message;
 use protocol::pb::health::{HealthCheckRequest, HealthCheckResponse};
@@ -496,6 +496,10 @@ fn p2_7_a_drain_refuses_new_calls_and_close_lets_the_running_one_finish() {
         body.send_data(encoded(&infer_request("slow", "", &[1])), true).unwrap();
         let (stream_response, mut stream) = grpc.open(STREAM, &[]).await;
         stream.send_data(encoded(&infer_request("id", "", &[1])), false).unwrap();
+        // The stream was accepted before the drain began, and its first request answered.
+        let mut answers = stream_response.await.unwrap();
+        let first = answers.body_mut().data().await.unwrap().unwrap();
+        answers.body_mut().flow_control().release_capacity(first.len()).unwrap();
         while probe.started.load(Ordering::SeqCst) == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -504,8 +508,8 @@ fn p2_7_a_drain_refuses_new_calls_and_close_lets_the_running_one_finish() {
         let outcome = grpc.call(INFER, &[], &[encoded(&infer_request("id", "", &[1]))]).await;
         assert_eq!((outcome.status, outcome.message.as_str()), (14, text));
         stream.send_data(encoded(&infer_request("id", "late", &[1])), true).unwrap();
-        let outcome = finish(stream_response).await;
-        assert_eq!(stream_messages(&outcome)[1].error_message, text);
+        let outcome = rest(answers).await;
+        assert_eq!(stream_messages(&outcome)[0].error_message, text);
         let closer = std::thread::spawn(move || running.close(Duration::from_secs(5)));
         tokio::time::sleep(Duration::from_millis(50)).await;
         probe.open();

@@ -423,7 +423,11 @@ impl Grpc {
 }
 
 pub async fn finish(response: h2::client::ResponseFuture) -> Outcome2 {
-    let response = response.await.unwrap();
+    rest(response.await.unwrap()).await
+}
+
+/// What of an answer was not read yet, to its end.
+pub async fn rest(response: http::Response<h2::RecvStream>) -> Outcome2 {
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-type"], "application/grpc");
     let text = |h: &http::HeaderMap, n: &str| h.get(n).map(|v| v.to_str().unwrap().to_owned());
