@@ -38,6 +38,27 @@ export class Generator {
     })
   }
 
+  /** Starts what is to go on beside a measurement. The function that comes back ends it and resolves with what it printed. */
+  beside(command, args = {}) {
+    const words = Object.entries(args).map(([name, value]) => `--${name}=${value}`)
+    const child = spawn(this.#binary, [command, ...words], { stdio: ['pipe', 'pipe', 'pipe'] })
+    let text = ''
+    let problem = ''
+    child.stdout.on('data', (chunk) => (text += chunk))
+    child.stderr.on('data', (chunk) => (problem += chunk))
+    // Asked to end after it failed: its exit says so.
+    child.stdin.on('error', () => {})
+    const over = new Promise((resolve, reject) => {
+      child.on('error', reject)
+      child.on('exit', (code) => (code === 0 ? resolve(text.trim()) : reject(new Error(problem.trim() || `nereid-bench ${command} ended with ${code}`))))
+    })
+    over.catch(() => {})
+    return () => {
+      child.stdin.end()
+      return over
+    }
+  }
+
   /** Where a workload goes, as arguments. Subjects with a protocol of their own bring `custom`. */
   target(subject, workload, transport, form, regions) {
     const custom = subject.custom?.(workload, transport)

@@ -7,10 +7,10 @@ const MINUTES = {
   curves: [5, 0.2],
   batching: [6, 0.2],
   compute: [5.5, 0.2],
-  threads: [6, 0],
+  threads: [7, 0],
   crosscheck: [2, 0],
   counts: [1, 0.15],
-  isolation: [2, 0.4],
+  isolation: [3.5, 0.5],
   memory: [12, 0.2],
 }
 export const SUITES = Object.keys(MINUTES)

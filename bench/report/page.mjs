@@ -82,7 +82,7 @@ function settingPlots(result, suite, models, isPlain) {
 
 const NETWORKS = [['mlp', 'small network (MLP, 3 layers)'], ['minilm', 'transformer (MiniLM size)'], ['resnet50', 'convolutions (ResNet-50 size)']]
 const batchingPlots = (result) => settingPlots(result, 'batching', NETWORKS.slice(0, 2), (name) => !name.includes('fixed'))
-const threadPlots = (result) => settingPlots(result, 'threads', NETWORKS, (name) => name.endsWith('default'))
+const threadPlots = (result) => settingPlots(result, 'threads', NETWORKS, (name) => name === 'Nereid, default')
 
 function computePlots(result) {
   const models = [...new Set(result.cells.filter((c) => c.suite === 'compute').map((c) => c.workload))]

@@ -1,5 +1,6 @@
 /** The project's targets beside what was found: met, missed, or not measured and why. One row per figure. */
 import { median, pairedRatio } from '../lib/stats.mjs'
+import { withRange } from './format.mjs'
 
 const LARGE = 16 << 20
 /** Moves of a request's own values are some 20 kB; tensor bytes copied in small pieces would be many times this. */
@@ -40,9 +41,15 @@ export function judge(result) {
       row(`${transport}, c=${c}: CPU per request ÷ Triton's`, limit, 'most', ratio(find('front', 'Nereid', transport, at(c)), find('front', triton, transport, at(c)), 'cpuUs'), noTriton)
     }
   }
-  for (const [transport, limits] of [['HTTP', { 1: 1.5, 8: 2, 32: 1.8 }], ['gRPC', { 1: 1.9, 8: 1.9, 32: 1.9 }]]) {
+  for (const [transport, floor, limits] of [['HTTP', 'hyper echo', { 1: 1.5, 8: 2, 32: 1.8 }], ['gRPC', 'h2 echo', { 1: 1.9, 8: 1.9, 32: 1.9 }]]) {
     for (const [c, limit] of Object.entries(limits)) {
-      row(`${transport}, c=${c}: throughput ÷ Triton's`, limit, 'least', ratio(find('front', 'Nereid', transport, at(Number(c))), find('front', triton, transport, at(Number(c))), 'rate'), noTriton)
+      const over = (subject) => ratio(find('front', subject, transport, at(Number(c))), find('front', triton, transport, at(Number(c))), 'rate')
+      // What a server without any work could reach here.
+      const echo = over(floor)
+      row(`${transport}, c=${c}: throughput ÷ Triton's`, limit, 'least', over('Nereid'), {
+        ...noTriton,
+        note: [stand, echo && `the ${floor} reaches ${withRange(echo)}`].filter(Boolean).join('; '),
+      })
     }
   }
   for (const transport of ['HTTP', 'gRPC']) {
@@ -88,7 +95,7 @@ export function judge(result) {
   }
 
   /** One setting beside the best of others at each concurrency: the row is about the concurrency where it does worst. */
-  const best = (suite, model, setting, isOther, what, limit) => {
+  const best = (suite, model, setting, isOther, what, limit, control) => {
     const cells = result.cells.filter((c) => c.suite === suite && c.workload === model)
     const rate = (c) => median(c.runs.map((r) => r.rate))
     const pairs = cells
@@ -96,12 +103,15 @@ export function judge(result) {
       .map((own) => {
         // Chosen by its median: the worst of many noisy ratios would be the noise's.
         const other = cells.filter((c) => isOther(c.subject) && c.c === own.c).toSorted((x, y) => rate(y) - rate(x))[0]
-        return { c: own.c, other: other?.subject.replace('Nereid, ', ''), r: ratio(own, other, 'rate') }
+        const same = cells.find((c) => c.subject === `Nereid, ${control}` && c.c === own.c)
+        return { c: own.c, other: other?.subject.replace('Nereid, ', ''), r: ratio(own, other, 'rate'), same: ratio(own, same, 'rate') }
       })
       .filter((p) => p.r)
     const worst = pairs.toSorted((x, y) => x.r.median - y.r.median)[0]
     row(what, limit, 'least', worst?.r, {
-      note: worst ? `c=${worst.c} of ${pairs.map((p) => p.c).join(', ')}, against ${worst.other}` : '',
+      note: worst
+        ? `c=${worst.c} of ${pairs.map((p) => p.c).join(', ')}, against ${worst.other}${worst.same ? `; control, against itself in a second process: ${withRange(worst.same)}` : ''}`
+        : '',
       ...(result.quick && { missing: 'only in full runs' }),
     })
   }
@@ -118,7 +128,7 @@ export function judge(result) {
   }
 
   for (const model of ['mlp', 'minilm', 'resnet50']) {
-    best('threads', model, 'default', (subject) => !subject.endsWith(', default'), `default threads ÷ best by hand, ${model}, worst concurrency`, 0.97)
+    best('threads', model, 'default', (subject) => !subject.startsWith('Nereid, default'), `default threads ÷ best by hand, ${model}, worst concurrency`, 0.97, 'default again')
   }
 
   const second = result.memory?.secondInstance
@@ -129,8 +139,15 @@ export function judge(result) {
   const latency = result.isolation?.latency ?? []
   for (const start of ['JavaScript thread blocked (asleep)', 'JavaScript thread blocked (computing)', 'another model loads', 'metrics scraped']) {
     const found = latency.find((l) => l.name.startsWith(start))
+    const control = latency.find((l) => l.name === found?.control)
     row(`p99 while ${found?.name ?? start} ÷ quiet`, 1.2, 'most', found?.p99Ratio, {
-      note: [found && `${found.p99Quiet.median.toFixed(0)} → ${found.p99Disturbed.median.toFixed(0)} µs`, found?.note].filter(Boolean).join('; '),
+      note: [
+        found && `${found.p99Quiet.median.toFixed(0)} → ${found.p99Disturbed.median.toFixed(0)} µs`,
+        found?.note,
+        control?.p99Ratio && `${control.name}: ${withRange(control.p99Ratio)}`,
+      ]
+        .filter(Boolean)
+        .join('; '),
     })
   }
   const many = result.isolation?.many

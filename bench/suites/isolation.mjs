@@ -2,7 +2,8 @@
  * What must not move the latency of a request: a blocked JavaScript thread, a model that loads, scrapes, many loaded models. And
  * what must not grow: memory under large bodies, threads, a second instance.
  *
- * Latency is measured as pairs: a quiet run, then a disturbed one, at a moderate rate in an open loop.
+ * Latency is measured as pairs: a quiet run and a disturbed one, at a moderate rate in an open loop. Controls are pairs, too: they
+ * say what a ratio is made of where server, load generator and disturbance share a few cores.
  */
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -16,32 +17,51 @@ import * as workloads from '../workloads.mjs'
 const RATE = 1000
 const MODEL_THAT_LOADS = 'resnet50'
 
-/** Runs quiet and disturbed in turn. `disturb` begins something and returns what ends it. */
-async function pairs(ctx, name, quiet, { repetitions, seconds, disturb, note = '' }) {
-  const runs = []
+/** What the machine does to a p99 without the server having a part in it: the same pairs, beside things it knows nothing of. */
+const CONTROL = {
+  nothing: 'control: nothing',
+  computes: 'control: another process computes',
+  copies: 'control: another process copies memory, at the niceness of a load',
+}
+
+/**
+ * Runs each row's pairs in turn, one of every row in a repetition: quiet, then disturbed, and the other way round in every other
+ * repetition. A row's `begin` starts something and returns what ends it.
+ */
+async function pairs(ctx, quiet, rows, { repetitions, seconds }) {
+  await ctx.runner.prepare(quiet)
+  await ctx.generator.run(quiet, 0.3)
+  const runs = rows.map(() => [])
   for (let i = 0; i < repetitions; i += 1) {
-    const a = await ctx.generator.run(quiet, seconds, { seed: i + 1 })
-    const stop = await disturb()
-    const b = await ctx.generator.run(quiet, seconds, { seed: i + 1 })
-    try {
-      runs.push({ quiet: a, disturbed: b, did: await stop() })
-    } catch (error) {
-      ctx.runner.failed.push({ name: `isolation · ${name} · repetition ${i + 1}`, reason: error.message })
+    const load = () => ctx.generator.run(quiet, seconds, { seed: i + 1 })
+    for (const [r, row] of rows.entries()) {
+      try {
+        const before = i % 2 === 0 ? await load() : null
+        const stop = await row.begin()
+        const disturbed = await load()
+        const did = await stop()
+        runs[r].push({ quiet: before ?? (await load()), disturbed, did })
+      } catch (error) {
+        ctx.runner.failed.push({ name: `isolation · ${row.name} · repetition ${i + 1}`, reason: error.message })
+      }
     }
   }
-  const of = (f) => spread(runs.map(f))
-  return {
-    name,
-    note,
-    rate: RATE,
-    p50Quiet: of((r) => r.quiet.p50),
-    p50Disturbed: of((r) => r.disturbed.p50),
-    p99Quiet: of((r) => r.quiet.p99),
-    p99Disturbed: of((r) => r.disturbed.p99),
-    p99Ratio: of((r) => r.disturbed.p99 / r.quiet.p99),
-    errors: runs.reduce((n, r) => n + r.quiet.errors + r.disturbed.errors, 0),
-    did: runs.map((r) => r.did),
-  }
+  return rows.map(({ name, note = '', control = null }, r) => {
+    const of = (f) => spread(runs[r].map(f))
+    return {
+      name,
+      note,
+      control,
+      rate: RATE,
+      p50Quiet: of((run) => run.quiet.p50),
+      p50Disturbed: of((run) => run.disturbed.p50),
+      p99Quiet: of((run) => run.quiet.p99),
+      p99Disturbed: of((run) => run.disturbed.p99),
+      p99Ratio: of((run) => run.disturbed.p99 / run.quiet.p99),
+      errors: runs[r].reduce((n, run) => n + run.quiet.errors + run.disturbed.errors, 0),
+      did: runs[r].map((run) => run.did),
+    }
+  })
 }
 
 /** The JavaScript thread is gone for the whole of the disturbed run. */
@@ -56,78 +76,58 @@ async function blockedThread(ctx, options) {
   const [, http, grpc] = started.match.map(Number)
   const shell = subject('Nereid in process', started.child, { http, grpc })
   const quiet = cell('isolation', shell, workloads.simple, 'HTTP', { c: 16, rate: RATE })
-  await ctx.runner.prepare(quiet)
-  await ctx.generator.run(quiet, 0.3)
-  const rows = []
-  for (const [signal, word, name, note] of [
-    ['SIGHUP', 'slept', 'JavaScript thread blocked (asleep)', ''],
-    ['SIGUSR2', 'computed', 'JavaScript thread blocked (computing)', `takes one of ${ctx.cpus} cores away as well`],
-  ]) {
-    const disturb = async () => {
-      const lines = () => started.output().split('\n').filter((l) => l.startsWith(word)).length
-      const before = lines()
-      process.kill(shell.child.pid, signal)
-      await sleep(20)
-      return async () => {
-        const isOver = lines() !== before
-        while (lines() === before) await sleep(20)
-        // A block that did not last proves nothing.
-        if (isOver) throw new Error('the JavaScript thread came back before the run was over')
-        return null
-      }
+  const block = (signal, word) => async () => {
+    const lines = () => started.output().split('\n').filter((l) => l.startsWith(word)).length
+    const before = lines()
+    process.kill(shell.child.pid, signal)
+    await sleep(20)
+    return async () => {
+      const isOver = lines() !== before
+      while (lines() === before) await sleep(20)
+      // A block that did not last proves nothing.
+      if (isOver) throw new Error('the JavaScript thread came back before the run was over')
+      return null
     }
-    rows.push(await pairs(ctx, name, quiet, { ...options, disturb, note }))
   }
+  const rows = [
+    { name: 'JavaScript thread blocked (asleep)', begin: block('SIGHUP', 'slept'), control: CONTROL.nothing },
+    { name: 'JavaScript thread blocked (computing)', begin: block('SIGUSR2', 'computed'), control: CONTROL.computes, note: `takes one of ${ctx.cpus} cores away as well` },
+  ]
+  const found = await pairs(ctx, quiet, rows, options)
   await end(shell.child)
-  return rows
+  return found
 }
 
 async function otherModelLoads(ctx, options) {
   const server = await startNereid(ctx.root, { models: ['simple'], name: 'Nereid, isolation' })
   const quiet = cell('isolation', server, workloads.simple, 'HTTP', { c: 16, rate: RATE })
-  await ctx.runner.prepare(quiet)
-  await ctx.generator.run(quiet, 0.3)
-  const ask = async (what) => {
-    const answer = await fetch(`http://127.0.0.1:${server.http}/v2/repository/models/${MODEL_THAT_LOADS}/${what}`, { method: 'POST', body: '{}' })
-    if (!answer.ok) throw new Error(`${what} failed: ${await answer.text()}`)
-  }
-  const loading = async () => {
-    const over = new AbortController()
-    let loads = 0
-    const loop = (async () => {
-      while (!over.signal.aborted) {
-        await ask('load')
-        loads += 1
-        await ask('unload')
-      }
-    })()
+  const asks = (what, port, method, paths, more = {}) => async () => {
+    const stop = ctx.generator.beside('ask', { address: `127.0.0.1:${port}`, method, paths, ...more })
     return async () => {
-      over.abort()
-      await loop
-      return `${loads} loads`
+      const times = Number(await stop())
+      if (times === 0) throw new Error(`no ${what} in the whole run`)
+      return `${times} ${what}s`
     }
   }
-  const scraping = async () => {
-    let scrapes = 0
-    const scrape = async () => {
-      const answer = await fetch(`http://127.0.0.1:${server.metrics}/metrics`)
-      if ((await answer.text()).includes('nv_inference_request_success')) scrapes += 1
-    }
-    const pending = []
-    const timer = setInterval(() => pending.push(scrape()), 100)
-    return async () => {
-      clearInterval(timer)
-      await Promise.all(pending)
-      if (scrapes === 0) throw new Error('no scrape succeeded')
-      return `${scrapes} scrapes`
-    }
+  const loads = asks('load', server.http, 'POST', ['load', 'unload'].map((what) => `/v2/repository/models/${MODEL_THAT_LOADS}/${what}`).join(','))
+  const scrapes = asks('scrape', server.metrics, 'GET', '/metrics', { 'every-ms': 100, contains: 'nv_inference_request_success' })
+  const beside = (command) => async () => ctx.generator.beside(command)
+  // The first of each compiles and imports: once in the life of a server.
+  for (const once of [loads, scrapes]) {
+    const stop = await once()
+    await sleep(500)
+    await stop()
   }
   const rows = [
-    await pairs(ctx, `another model loads (${MODEL_THAT_LOADS}, 102 MB, over and over)`, quiet, { ...options, disturb: loading, note: `session creation computes on the same ${ctx.cpus} cores` }),
-    await pairs(ctx, 'metrics scraped at 10 Hz', quiet, { ...options, disturb: scraping }),
+    { name: `another model loads (${MODEL_THAT_LOADS}, 102 MB, over and over)`, begin: loads, control: CONTROL.copies, note: `session creation computes on the same ${ctx.cpus} cores` },
+    { name: 'metrics scraped at 10 Hz', begin: scrapes, control: CONTROL.nothing },
+    { name: CONTROL.nothing, begin: async () => async () => null },
+    { name: CONTROL.computes, begin: beside('compute') },
+    { name: CONTROL.copies, begin: beside('copy') },
   ]
+  const found = await pairs(ctx, quiet, rows, options)
   await end(server.child)
-  return rows
+  return found
 }
 
 /** CPU per request and threads with 200 models against one. */
@@ -156,7 +156,7 @@ async function manyModels(ctx, options) {
 }
 
 export async function isolation(ctx) {
-  const options = ctx.quick ? { repetitions: 2, seconds: 0.7 } : { repetitions: Math.max(5, ctx.repetitions), seconds: 1 }
+  const options = ctx.quick ? { repetitions: 2, seconds: 0.7 } : { repetitions: Math.max(9, ctx.repetitions), seconds: 1 }
   ctx.say('isolation …')
   const attempt = (part) =>
     part(ctx, options).catch((error) => {

@@ -80,6 +80,9 @@ export async function threads(ctx) {
     servers.push(own)
     const shared = await startNereid(ctx.root, { models: names, flags: ['--backend-config=onnxruntime,enable-global-threadpool=1'], name: 'Nereid, global pool' })
     servers.push(shared)
+    // The default beside itself: how far two equal processes are apart is what a ratio to another setting is worth.
+    const again = await startNereid(ctx.root, { models: names, name: 'Nereid, default again' })
+    servers.push(again)
     const cells = []
     for (const { base, make, seconds } of bases) {
       const add = (server, setting, model) => {
@@ -90,6 +93,7 @@ export async function threads(ctx) {
       add(plain, 'default', base)
       for (const [instances, count] of grid) add(own, `${instances} × ${count} threads`, `${base}_${instances}x${count}`)
       add(shared, 'global pool', base)
+      add(again, 'default again', base)
     }
     return await ctx.runner.measure('threads', cells, ctx)
   } finally {

@@ -4,6 +4,7 @@
 //! `nereid-bench load …` prints one JSON line; the floors print `ready <port>` and serve until they are ended.
 
 mod arguments;
+mod disturb;
 mod epoll;
 mod floors;
 mod grpc;
@@ -27,6 +28,9 @@ fn main() {
             memory::thread::be_prompt();
             load::run(&a)
         }
+        "ask" => disturb::ask(&a),
+        "compute" => disturb::compute(),
+        "copy" => disturb::copy(),
         "floor-http" => floors::http(&a),
         "floor-h2" => floors::h2(&a),
         "floor-epoll" => epoll::serve(&a),
@@ -35,7 +39,7 @@ fn main() {
         "path-grpc" => path::grpc(&a),
         "path-http2" => path::http2(&a),
         _ => {
-            Err("usage: nereid-bench load|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-grpc|path-http2 --name=value …"
+            Err("usage: nereid-bench load|ask|compute|copy|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-grpc|path-http2 --name=value …"
                 .into())
         }
     });
