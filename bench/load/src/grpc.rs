@@ -1,31 +1,93 @@
-//! A lean gRPC client on `h2`: unary calls with a ready-made message, `connections` × `streams`.
+//! A lean gRPC client: unary calls with a ready-made message, `connections` × `streams`.
+//!
+//! Client and server share the cores of the machine that measures, so what the client costs dilutes every ratio of two servers.
+//! Hence one task per connection, nothing allocated per call, and one write for all calls that one read made room for. On the wire
+//! it does what clients do: header fields go into the server's table with the first call and are a byte each from then on.
 
 use crate::arguments::Failure;
 use crate::load::{Outcome, Plan};
 use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
 use bytes::{BufMut, Bytes, BytesMut};
-use h2::client::SendRequest;
+use http2::parts::{Decoder, Encoder, FrameHead, HEAD_BYTES, Output, PREFACE, flag, kind, number31, setting};
+use http2::{Field, Reason};
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Large enough that a 16 MiB tensor never waits for a window update in either direction.
-const WINDOW: u32 = 64 << 20;
+/// No answer ever waits for a window update of ours: what there is at most, given back by the half.
+const WINDOW: u32 = i32::MAX as u32;
+const WINDOW_DEFAULT: i64 = 65_535;
+/// Largest frame we take; large answers come in few pieces.
+const FRAME_BYTES: u32 = 1 << 20;
+/// One read. Payloads of answers are taken as they come; every other frame has to fit.
+const INPUT_BYTES: usize = 64 << 10;
+/// A server that fails is told from one that is slow after so many.
+const ERRORS_MAX: u64 = 1000;
+/// Parts of a write: the head of a frame and its payload. The server reads a large message while the rest of it is written.
+const SLICES: usize = 2;
 
-async fn connect(plan: &Plan) -> Result<SendRequest<Bytes>, Failure> {
-    let stream = TcpStream::connect(&plan.address).await?;
-    stream.set_nodelay(true)?;
-    let (client, connection) = h2::client::Builder::new()
-        .initial_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .max_frame_size(1 << 20)
-        .handshake(stream)
-        .await?;
-    tokio::task::spawn_local(async move {
-        // Ends with the client; what goes wrong before is seen by the call it went wrong for.
-        let _ = connection.await;
-    });
-    Ok(client)
+/// A call that was sent, or is being sent.
+struct Call {
+    stream: u32,
+    due: Instant,
+    /// What of the message waits for windows.
+    unsent: Bytes,
+    /// What the server lets us send on this stream.
+    window: i64,
+    /// Body of the answer, where somebody wants to see it.
+    answer: Vec<u8>,
+    /// Empty for success, or what the server said instead.
+    status: Option<String>,
+}
+
+/// A call that is over.
+struct Ended {
+    due: Instant,
+    outcome: Result<Vec<u8>, Failure>,
+}
+
+/// A payload that has not come whole, or a header block in several frames.
+#[derive(Default)]
+struct Partial {
+    data_bytes: usize,
+    data_stream: u32,
+    data_ends: bool,
+    block: Vec<u8>,
+    block_ends: bool,
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// Message with its five-byte prefix.
+    message: Bytes,
+    /// Fields of a request, all in the encoder's list.
+    fields: u8,
+    keep: bool,
+    input: Vec<u8>,
+    /// Bytes of `input` that hold something.
+    filled: usize,
+    output: Output,
+    decoder: Decoder,
+    encoder: Encoder,
+    partial: Partial,
+    calls: Vec<Call>,
+    next_stream: u32,
+    /// The server's first settings came.
+    ready: bool,
+    streams_max: usize,
+    frame_max: usize,
+    window: i64,
+    window_of_new: i64,
+    /// Bytes that were received and not given back to the connection's window.
+    received: u32,
+    /// Others had their turn before this one writes.
+    yielded: bool,
 }
 
 fn framed(message: &Bytes) -> Bytes {
@@ -36,85 +98,368 @@ fn framed(message: &Bytes) -> Bytes {
     frame.freeze()
 }
 
-async fn call(plan: &Plan, client: SendRequest<Bytes>, frame: &Bytes, keep: bool) -> Result<Vec<u8>, Failure> {
-    let mut client = client.ready().await?;
-    let mut request = http::Request::post(format!("http://bench{}", plan.path))
-        .version(http::Version::HTTP_2)
-        .header("content-type", "application/grpc")
-        .header("te", "trailers");
-    for (name, value) in &plan.headers {
-        request = request.header(name, value);
+impl Connection {
+    async fn open(plan: &Plan) -> Result<Self, Failure> {
+        let stream = TcpStream::connect(&plan.address).await?;
+        stream.set_nodelay(true)?;
+        let mut fields: Vec<(&str, &str)> = [(":method", "POST"), (":scheme", "http"), (":path", &plan.path)].into();
+        fields.extend([(":authority", "bench"), ("te", "trailers"), ("content-type", "application/grpc")]);
+        fields.extend(plan.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let fields: Vec<(&'static str, &'static str)> =
+            fields.iter().map(|(n, v)| (&*n.to_ascii_lowercase().leak(), &*(*v).to_owned().leak())).collect();
+        let count = u8::try_from(fields.len())?;
+        let mut this = Self {
+            stream,
+            message: framed(&plan.body),
+            fields: count,
+            keep: !plan.expected.is_empty(),
+            input: vec![0; INPUT_BYTES],
+            filled: 0,
+            output: Output::default(),
+            decoder: Decoder::new(),
+            // For the life of a process that measures once.
+            encoder: Encoder::new(fields.leak()),
+            partial: Partial::default(),
+            calls: Vec::with_capacity(plan.streams),
+            next_stream: 1,
+            ready: false,
+            streams_max: plan.streams,
+            frame_max: 16_384,
+            window: WINDOW_DEFAULT,
+            window_of_new: WINDOW_DEFAULT,
+            received: 0,
+            yielded: false,
+        };
+        this.output.tail().extend_from_slice(PREFACE);
+        let mut settings = Vec::new();
+        let mine =
+            [(setting::ENABLE_PUSH, 0), (setting::INITIAL_WINDOW_SIZE, WINDOW), (setting::MAX_FRAME_SIZE, FRAME_BYTES)];
+        for (name, value) in mine {
+            settings.put_u16(name);
+            settings.put_u32(value);
+        }
+        this.send(kind::SETTINGS, 0, 0, &settings);
+        this.send(kind::WINDOW_UPDATE, 0, 0, &(WINDOW - WINDOW_DEFAULT as u32).to_be_bytes());
+        Ok(this)
     }
-    let (response, mut send) = client.send_request(request.body(())?, false)?;
-    send.send_data(frame.clone(), true)?;
-    let response = response.await?;
-    let early = response.headers().get("grpc-status").cloned();
-    let mut body = response.into_body();
-    let mut answer = Vec::new();
-    while let Some(chunk) = body.data().await {
-        let chunk = chunk?;
-        body.flow_control().release_capacity(chunk.len())?;
-        if keep {
-            answer.extend_from_slice(&chunk);
+
+    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let out = self.output.tail();
+        out.extend_from_slice(&FrameHead { length: payload.len(), kind, flags, stream }.bytes());
+        out.extend_from_slice(payload);
+    }
+
+    fn has_room(&self) -> bool {
+        self.ready && self.calls.len() < self.streams_max
+    }
+
+    fn start(&mut self, due: Instant) {
+        let stream = self.next_stream;
+        self.next_stream += 2;
+        let out = self.output.tail();
+        let at = out.len();
+        out.extend_from_slice(&[0; HEAD_BYTES]);
+        self.encoder.begin(out);
+        for i in 0..self.fields {
+            self.encoder.field(out, Field::Fixed(i));
+        }
+        let length = out.len() - at - HEAD_BYTES;
+        let head = FrameHead { length, kind: kind::HEADERS, flags: flag::END_HEADERS, stream };
+        out[at..at + HEAD_BYTES].copy_from_slice(&head.bytes());
+        self.calls.push(Call {
+            stream,
+            due,
+            unsent: self.message.clone(),
+            window: self.window_of_new,
+            answer: Vec::new(),
+            status: None,
+        });
+        self.send_bodies();
+    }
+
+    /// Sends what the windows allow.
+    fn send_bodies(&mut self) {
+        for call in &mut self.calls {
+            while !call.unsent.is_empty() {
+                let allowed = self.window.min(call.window).min(self.frame_max as i64).max(0) as usize;
+                let n = call.unsent.len().min(allowed);
+                if n == 0 {
+                    break;
+                }
+                let flags = if n == call.unsent.len() { flag::END_STREAM } else { 0 };
+                let head = FrameHead { length: n, kind: kind::DATA, flags, stream: call.stream };
+                self.output.tail().extend_from_slice(&head.bytes());
+                self.output.put(call.unsent.split_to(n));
+                self.window -= n as i64;
+                call.window -= n as i64;
+            }
         }
     }
-    let trailers = body.trailers().await?;
-    let status = early.or_else(|| trailers.as_ref().and_then(|t| t.get("grpc-status").cloned()));
-    match status {
-        Some(s) if s == "0" => Ok(answer),
-        Some(s) => {
-            let message = trailers.as_ref().and_then(|t| t.get("grpc-message")).and_then(|m| m.to_str().ok());
-            Err(format!("grpc-status {} {}", s.to_str().unwrap_or("?"), message.unwrap_or("")).into())
+
+    /// The call of a stream is over; `failure` says why, where its status does not.
+    fn end(&mut self, stream: u32, failure: Option<Failure>, ended: &mut impl FnMut(Ended)) {
+        let Some(i) = self.calls.iter().position(|c| c.stream == stream) else { return };
+        let call = self.calls.swap_remove(i);
+        let outcome = match (failure, call.status) {
+            (Some(e), _) => Err(e),
+            (None, None) => Err("an answer without grpc-status".into()),
+            (None, Some(status)) if status.is_empty() => Ok(call.answer),
+            (None, Some(status)) => Err(status.into()),
+        };
+        ended(Ended { due: call.due, outcome });
+    }
+
+    /// Takes what came, and tells of calls that are over.
+    fn take(&mut self, ended: &mut impl FnMut(Ended)) -> Result<(), Failure> {
+        let mut at = 0;
+        loop {
+            let left = self.filled - at;
+            if self.partial.data_bytes > 0 || self.partial.data_ends {
+                let n = self.partial.data_bytes.min(left);
+                self.data(at, n, ended);
+                at += n;
+                if self.partial.data_bytes > 0 {
+                    break;
+                }
+                continue;
+            }
+            let Some(head) = FrameHead::read(&self.input[at..self.filled]) else { break };
+            if head.kind == kind::DATA {
+                if head.has(flag::PADDED) {
+                    return Err("the server pads its frames, which this client does not read".into());
+                }
+                at += HEAD_BYTES;
+                self.partial.data_bytes = head.length;
+                self.partial.data_stream = head.stream;
+                self.partial.data_ends = head.has(flag::END_STREAM);
+                continue;
+            }
+            if HEAD_BYTES + head.length > self.input.len() {
+                return Err(format!("a frame of kind {} with {} bytes", head.kind, head.length).into());
+            }
+            if left < HEAD_BYTES + head.length {
+                break;
+            }
+            let from = at + HEAD_BYTES;
+            at = from + head.length;
+            self.frame(head, from, ended)?;
         }
-        None => Err("an answer without grpc-status".into()),
+        self.input.copy_within(at..self.filled, 0);
+        self.filled -= at;
+        if self.received > WINDOW / 2 {
+            let received = std::mem::take(&mut self.received);
+            self.send(kind::WINDOW_UPDATE, 0, 0, &received.to_be_bytes());
+        }
+        Ok(())
+    }
+
+    /// The next `n` bytes of a payload.
+    fn data(&mut self, at: usize, n: usize, ended: &mut impl FnMut(Ended)) {
+        let Partial { data_bytes, data_stream, data_ends, .. } = &mut self.partial;
+        let stream = *data_stream;
+        *data_bytes -= n;
+        let is_last = *data_bytes == 0 && std::mem::take(data_ends);
+        self.received += n as u32;
+        if self.keep
+            && let Some(call) = self.calls.iter_mut().find(|c| c.stream == stream)
+        {
+            call.answer.extend_from_slice(&self.input[at..at + n]);
+        }
+        if is_last {
+            self.end(stream, None, ended);
+        }
+    }
+
+    /// A whole frame that is not data; its payload begins at `from`.
+    fn frame(&mut self, head: FrameHead, from: usize, ended: &mut impl FnMut(Ended)) -> Result<(), Failure> {
+        let payload = from..from + head.length;
+        match head.kind {
+            kind::HEADERS => {
+                let mut block = &self.input[payload];
+                if head.has(flag::PADDED) {
+                    let (&pad, rest) = block.split_first().ok_or("an empty padded frame")?;
+                    block = rest.get(..rest.len().saturating_sub(pad.into())).unwrap_or_default();
+                }
+                if head.has(flag::PRIORITY) {
+                    block = block.get(5..).ok_or("a frame that is too short")?;
+                }
+                self.partial.block.clear();
+                self.partial.block.extend_from_slice(block);
+                self.partial.block_ends = head.has(flag::END_STREAM);
+                self.block(head, ended)?;
+            }
+            kind::CONTINUATION => {
+                self.partial.block.extend_from_slice(&self.input[payload]);
+                self.block(head, ended)?;
+            }
+            kind::RST_STREAM => {
+                let code = Reason(number31(&self.input[payload]).unwrap_or_default());
+                self.end(head.stream, Some(format!("the server reset the call: {code:?}").into()), ended);
+            }
+            kind::SETTINGS if !head.has(flag::ACK) => {
+                self.settings(payload)?;
+                self.send(kind::SETTINGS, flag::ACK, 0, &[]);
+                self.ready = true;
+                self.send_bodies();
+            }
+            kind::PING if !head.has(flag::ACK) => {
+                let echoed = self.input[payload].to_vec();
+                self.send(kind::PING, flag::ACK, 0, &echoed);
+            }
+            kind::GOAWAY => {
+                let text = String::from_utf8_lossy(&self.input[payload]).into_owned();
+                return Err(format!("the server closes the connection: {text:?}").into());
+            }
+            kind::WINDOW_UPDATE => {
+                let more = i64::from(number31(&self.input[payload]).unwrap_or_default());
+                if head.stream == 0 {
+                    self.window += more;
+                } else if let Some(call) = self.calls.iter_mut().find(|c| c.stream == head.stream) {
+                    call.window += more;
+                }
+                self.send_bodies();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A header block, once it is whole.
+    fn block(&mut self, head: FrameHead, ended: &mut impl FnMut(Ended)) -> Result<(), Failure> {
+        if !head.has(flag::END_HEADERS) {
+            return Ok(());
+        }
+        let call = self.calls.iter_mut().find(|c| c.stream == head.stream);
+        let (mut code, mut text) = (None, String::new());
+        self.decoder
+            .decode(&self.partial.block, |name, value| match name {
+                b"grpc-status" => code = Some(value == b"0"),
+                b"grpc-message" => text = String::from_utf8_lossy(value).into_owned(),
+                _ => {}
+            })
+            .map_err(|_| "a header block that cannot be read")?;
+        if let (Some(call), Some(is_ok)) = (call, code) {
+            call.status = Some(if is_ok { String::new() } else { format!("the call failed: {text}") });
+        }
+        if self.partial.block_ends {
+            self.end(head.stream, None, ended);
+        }
+        Ok(())
+    }
+
+    fn settings(&mut self, payload: std::ops::Range<usize>) -> Result<(), Failure> {
+        for entry in self.input[payload].chunks_exact(6) {
+            let name = u16::from_be_bytes([entry[0], entry[1]]);
+            let value = u32::from_be_bytes([entry[2], entry[3], entry[4], entry[5]]);
+            match name {
+                setting::HEADER_TABLE_SIZE => self.encoder.resize(value as usize),
+                setting::MAX_CONCURRENT_STREAMS => self.streams_max = self.streams_max.min(value as usize),
+                setting::INITIAL_WINDOW_SIZE => {
+                    let more = i64::from(value) - self.window_of_new;
+                    self.window_of_new = i64::from(value);
+                    self.calls.iter_mut().for_each(|c| c.window += more);
+                }
+                setting::MAX_FRAME_SIZE => self.frame_max = value as usize,
+                _ => {}
+            }
+        }
+        if self.streams_max == 0 { Err("the server allows no streams".into()) } else { Ok(()) }
+    }
+
+    /// One turn: what came, the calls that are due, one write. Ready when `next` has no more and every call ended.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        next: &mut impl FnMut(&mut Context<'_>) -> Poll<Option<Instant>>,
+        ended: &mut impl FnMut(Ended),
+    ) -> Poll<Result<(), Failure>> {
+        // All that there is to read before anything is written: one write then serves as many calls as can be.
+        loop {
+            let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                Poll::Pending => break,
+                Poll::Ready(result) => result?,
+            }
+            let n = buffer.filled().len();
+            if n == 0 {
+                return Poll::Ready(Err("the server closed the connection".into()));
+            }
+            self.filled += n;
+            self.take(ended)?;
+        }
+        let mut is_over = false;
+        while self.has_room() && !is_over {
+            match next(cx) {
+                Poll::Ready(Some(due)) => self.start(due),
+                Poll::Ready(None) => is_over = true,
+                Poll::Pending => break,
+            }
+        }
+        // First every other connection that has something to read: what all of them send then meets the server at once, as it does
+        // with a client that reads and writes in tasks of their own.
+        if !self.output.is_empty() && !std::mem::replace(&mut self.yielded, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.yielded = false;
+        while !self.output.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let n = self.output.slices(&mut slices);
+            match Pin::new(&mut self.stream).poll_write_vectored(cx, &slices[..n]) {
+                Poll::Ready(written) => self.output.advance(written?),
+                Poll::Pending => break,
+            }
+        }
+        if is_over && self.calls.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
 
 /// One call; the message of the answer with its five-byte prefix.
 pub async fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
-    let client = connect(plan).await?;
-    call(plan, client, &framed(&plan.body), true).await
+    let mut connection = Connection::open(plan).await?;
+    connection.keep = true;
+    let (mut due, mut answer) = (Some(Instant::now()), None);
+    poll_fn(|cx| connection.poll(cx, &mut |_| Poll::Ready(due.take()), &mut |e| answer = Some(e.outcome))).await?;
+    answer.unwrap_or_else(|| Err("no answer".into()))
 }
 
 /// `connections` connections with `streams` calls at a time on each.
 pub async fn drive(plan: &Rc<Plan>) -> Result<Outcome, Failure> {
-    let frame = framed(&plan.body);
-    let mut clients = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..plan.connections {
-        clients.push(connect(plan).await?);
+        connections.push(Connection::open(plan).await?);
     }
     let schedule = Schedule::begin(plan);
     let mut workers = Vec::new();
-    for client in clients {
-        for _ in 0..plan.streams {
-            let mut pace = Pace::new(&schedule)?;
-            let (plan, client, frame) = (plan.clone(), client.clone(), frame.clone());
-            workers.push(tokio::task::spawn_local(async move {
-                let mut tally = Tally::new();
-                let keep = !plan.expected.is_empty();
-                while let Some(due) = pace.due().await {
-                    match call(&plan, client.clone(), &frame, keep).await {
-                        Ok(answer) if !keep || answer[..] == plan.expected[..] => {
-                            if pace.counts(due) {
-                                tally.done(due);
-                            }
-                        }
-                        Ok(_) => tally.failed("an answer differs from the expected one"),
-                        Err(e) => {
-                            tally.failed(e.to_string());
-                            if tally.errors > 1000 {
-                                break;
-                            }
-                        }
-                    }
-                }
-                tally
-            }));
-        }
+    for connection in connections {
+        let (plan, pace) = (plan.clone(), Pace::new(&schedule)?);
+        workers.push(tokio::task::spawn_local(work(plan, connection, pace)));
     }
     let mut tallies = Vec::new();
     for w in workers {
         tallies.push(w.await?);
     }
     Ok(Outcome { tallies, start: schedule.start(), unsent: schedule.unsent() })
+}
+
+async fn work(plan: Rc<Plan>, mut connection: Connection, mut pace: Pace) -> Tally {
+    let mut tally = Tally::new();
+    let start = pace.start();
+    let result = poll_fn(|cx| {
+        let mut ended = |call: Ended| match call.outcome {
+            Ok(answer) if !plan.expected.is_empty() && answer[..] != plan.expected[..] => {
+                tally.failed("an answer differs from the expected one");
+            }
+            Ok(_) if call.due >= start => tally.done(call.due),
+            Ok(_) => {}
+            Err(e) => tally.failed(e.to_string()),
+        };
+        let polled = connection.poll(cx, &mut |cx| pace.poll_due(cx), &mut ended);
+        if tally.errors > ERRORS_MAX { Poll::Ready(Ok(())) } else { polled }
+    });
+    if let Err(e) = result.await {
+        // What was on its way is lost with the connection.
+        (0..connection.calls.len().max(1)).for_each(|_| tally.failed(e.to_string()));
+    }
+    tally
 }

@@ -8,7 +8,9 @@
 use crate::load::Plan;
 use crate::timer::Timer;
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 /// After the end, how long arrivals that are already due are still sent.
@@ -70,15 +72,44 @@ impl Schedule {
 pub struct Pace {
     schedule: Rc<Schedule>,
     timer: Timer,
+    /// The arrival this worker waits for.
+    taken: Option<Instant>,
 }
 
 impl Pace {
     pub fn new(schedule: &Rc<Schedule>) -> std::io::Result<Self> {
-        Ok(Self { schedule: schedule.clone(), timer: Timer::new()? })
+        Ok(Self { schedule: schedule.clone(), timer: Timer::new()?, taken: None })
     }
 
     /// Waits until the next request is due. Its time, or `None` when the run is over.
     pub async fn due(&mut self) -> Option<Instant> {
+        poll_fn(|cx| self.poll_due(cx)).await
+    }
+
+    /// The same without waiting, for workers that have more to do. A worker whose connection takes several requests at a time asks
+    /// again after each: as it then waits for the earliest arrival nobody else has, none waits for another worker.
+    pub fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
+        let due = match self.taken {
+            Some(due) => due,
+            None => match self.take() {
+                Some(due) => due,
+                None => return Poll::Ready(None),
+            },
+        };
+        if self.schedule.mean > 0.0 {
+            if self.taken.is_none() && self.timer.arm(due).is_err() {
+                return Poll::Ready(None);
+            }
+            self.taken = Some(due);
+            if ready!(self.timer.poll_until(due, cx)).is_err() {
+                return Poll::Ready(None);
+            }
+            self.taken = None;
+        }
+        Poll::Ready(Some(due))
+    }
+
+    fn take(&self) -> Option<Instant> {
         let s = &self.schedule;
         s.budget.set(s.budget.get().checked_sub(1)?);
         let now = Instant::now();
@@ -93,8 +124,12 @@ impl Pace {
             }
             return None;
         }
-        self.timer.until(due).await.ok()?;
         Some(due)
+    }
+
+    /// When the requests that count begin.
+    pub fn start(&self) -> Instant {
+        self.schedule.start
     }
 
     /// Warm-up requests do not count.
@@ -133,7 +168,8 @@ mod tests {
             let mut late: Vec<_> = Vec::new();
             for _ in 0..51 {
                 let at = Instant::now() + Duration::from_micros(300);
-                timer.until(at).await.expect("waits");
+                timer.arm(at).expect("arms");
+                std::future::poll_fn(|cx| timer.poll_until(at, cx)).await.expect("waits");
                 late.push(at.elapsed());
             }
             late.sort();

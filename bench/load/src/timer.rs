@@ -5,7 +5,8 @@
 
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Instant;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 
 /// One waiter at a time.
@@ -24,11 +25,11 @@ impl Timer {
         Ok(Self(unsafe { AsyncFd::register(owned) }?))
     }
 
-    pub async fn until(&self, at: Instant) -> Result<()> {
+    /// Sets the time that is waited for; an earlier one is forgotten.
+    pub fn arm(&self, at: Instant) -> Result<()> {
         let left = at.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
+        // Zero would disarm it.
+        let left = left.max(Duration::from_nanos(1));
         let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let value = libc::timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         let when = libc::itimerspec { it_interval: zero, it_value: value };
@@ -36,19 +37,25 @@ impl Timer {
         if unsafe { libc::timerfd_settime(self.0.as_raw_fd(), 0, &when, std::ptr::null_mut()) } < 0 {
             return Err(Error::last_os_error());
         }
-        loop {
-            let mut guard = self.0.readable().await?;
+        Ok(())
+    }
+
+    /// Ready once `at`, the time that was set, has come.
+    pub fn poll_until(&self, at: Instant, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        while Instant::now() < at {
+            let mut guard = ready!(self.0.poll_read_ready(cx))?;
             let mut expirations = 0u64;
             // SAFETY: the descriptor is open and eight writable bytes are given.
             let n = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut expirations).cast(), 8) };
             if n == 8 {
-                return Ok(());
+                break;
             }
             let error = Error::last_os_error();
             if error.kind() != ErrorKind::WouldBlock {
-                return Err(error);
+                return Poll::Ready(Err(error));
             }
             guard.clear_ready();
         }
+        Poll::Ready(Ok(()))
     }
 }

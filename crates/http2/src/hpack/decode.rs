@@ -17,6 +17,12 @@ pub struct Decoder {
 /// Strings this long are unpacked into memory that is given back afterwards.
 const SCRATCH_BYTES_MAX: usize = 16 * 1024;
 
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Decoder {
     /// For a connection that begins.
     pub fn new() -> Self {
