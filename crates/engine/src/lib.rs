@@ -10,6 +10,7 @@
 
 mod compile;
 mod inline;
+mod mail;
 mod options;
 mod order;
 mod pool;
@@ -24,6 +25,7 @@ mod version;
 mod warmup;
 mod wire;
 
+pub use mail::{Mailbox, begin_mail};
 pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
 pub use registry::{Engine, Opened, PublishSpec};
 pub use statistics::{Duration, FailureReason, Snapshot, Summary, VersionStatistics};

@@ -5,6 +5,7 @@
 //! every lock.
 
 use crate::inline::{Company, InlineCost};
+use crate::mail::together;
 use crate::options::EngineOptions;
 use crate::order::Order;
 use crate::pool::Pool;
@@ -517,11 +518,13 @@ impl ModelVersion {
             }),
         );
         let mut several = several.iter_mut();
-        for Queued(mut p) in requests {
-            let result = self.answer(several.next().unwrap_or(&mut p.entry));
-            p.ticket.settle();
-            self.deliver(p.place, Delivery { reply: p.reply, result });
-        }
+        together(|| {
+            for Queued(mut p) in requests {
+                let result = self.answer(several.next().unwrap_or(&mut p.entry));
+                p.ticket.settle();
+                self.deliver(p.place, Delivery { reply: p.reply, result });
+            }
+        });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
         Ran { class, rows, inline: false, end: timings.end, duration }
     }

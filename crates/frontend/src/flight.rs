@@ -1,14 +1,14 @@
 //! One inference from a front end's view: started, then either answered at once or awaited; cancelled when nobody awaits it.
 //! Callers look at a [`Flight`] before they await, so that no future has to hold a whole response.
 
-use engine::{ModelVersion, Started, Ticket};
+use engine::{Mailbox, ModelVersion, Started, Ticket};
+use parking_lot::Mutex;
 use protocol::{InferRequest, InferResponse};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use tensor::{Error, Result};
-use tokio::sync::oneshot;
 
 /// An inference that was started.
 // The large variant is the usual one, and is looked at where it is returned.
@@ -22,7 +22,7 @@ pub enum Flight {
 
 /// An accepted inference without its answer. Resolves once; dropped before that, it is cancelled.
 pub struct Airborne {
-    reply: oneshot::Receiver<Result<InferResponse>>,
+    reply: Arc<Mutex<Answer>>,
     /// Taken when the answer is here: it cannot be cancelled any more.
     ticket: Option<Ticket>,
 }
@@ -34,16 +34,60 @@ pub struct Airborne {
 pub fn start(version: &Arc<ModelVersion>, request: InferRequest) -> Result<Flight> {
     let mut receiver = None;
     let started = version.start(request, || {
-        let (sender, reply) = oneshot::channel();
-        receiver = Some(reply);
-        // A receiver that is gone means that the client is: nobody is left to tell.
-        Box::new(move |result| drop(sender.send(result)))
+        let reply = Arc::new(Mutex::new(Answer::Awaited(None)));
+        receiver = Some(reply.clone());
+        let sender = Sender { reply, mailbox: Mailbox::mine() };
+        Box::new(move |result| sender.send(result))
     })?;
     Ok(match (started, receiver) {
         (Started::Answered(result), _) => Flight::Landed(result),
         (Started::Queued(ticket), Some(reply)) => Flight::Airborne(Airborne { reply, ticket: Some(ticket) }),
         (Started::Queued(_), None) => Flight::Landed(lost()),
     })
+}
+
+/// What became of an answer.
+// Made once per request that waits, and the large variant is what it is for.
+#[allow(clippy::large_enum_variant)]
+enum Answer {
+    /// By this task, once it has asked.
+    Awaited(Option<Waker>),
+    Here(Result<InferResponse>),
+    /// Taken, or it will never come.
+    Gone,
+}
+
+/// The other end of an [`Airborne`], on whatever thread answers.
+struct Sender {
+    reply: Arc<Mutex<Answer>>,
+    /// Of the reactor that awaits the answer.
+    mailbox: Option<Arc<Mailbox>>,
+}
+
+impl Sender {
+    fn send(self, result: Result<InferResponse>) {
+        self.put(Answer::Here(result));
+    }
+
+    fn put(&self, answer: Answer) {
+        let mut state = self.reply.lock();
+        // Once only: what comes after an answer is this sender's end.
+        let Answer::Awaited(waker) = &mut *state else { return };
+        let waker = waker.take();
+        *state = answer;
+        drop(state);
+        match (waker, &self.mailbox) {
+            (Some(waker), Some(mailbox)) => mailbox.post(waker),
+            (Some(waker), None) => waker.wake(),
+            (None, _) => {}
+        }
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.put(Answer::Gone);
+    }
 }
 
 fn lost() -> Result<InferResponse> {
@@ -54,9 +98,18 @@ impl Future for Airborne {
     type Output = Result<InferResponse>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Poll::Ready(result) = Pin::new(&mut self.reply).poll(cx) else { return Poll::Pending };
+        let mut state = self.reply.lock();
+        if let Answer::Awaited(waker) = &mut *state {
+            match waker {
+                Some(known) => known.clone_from(cx.waker()),
+                None => *waker = Some(cx.waker().clone()),
+            }
+            return Poll::Pending;
+        }
+        let answer = std::mem::replace(&mut *state, Answer::Gone);
+        drop(state);
         self.ticket = None;
-        Poll::Ready(result.unwrap_or_else(|_| lost()))
+        Poll::Ready(if let Answer::Here(result) = answer { result } else { lost() })
     }
 }
 

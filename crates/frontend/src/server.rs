@@ -139,6 +139,16 @@ fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>
                 engine::end_turn();
             }
         });
+        // Answers of other threads: all that lie there wake their tasks before any of these runs, and then write together.
+        let mail = Arc::new(Notify::new());
+        let wake = mail.clone();
+        let mailbox = engine::begin_mail(move || wake.notify_one());
+        spawn_local(async move {
+            loop {
+                mail.notified().await;
+                mailbox.open();
+            }
+        });
         let (open, grpc_open) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let mut accepting = Vec::new();
         if let Some((context, listener)) = http {
