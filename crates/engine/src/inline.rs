@@ -68,6 +68,10 @@ const COMPANY: usize = 3;
 /// request tens.
 const CLOSE_NS: u64 = 15_000;
 
+/// Requests that are run one by one after collecting found no company, the first time and at most. Requests right behind each other
+/// are only a sign: two clients that answer within microseconds look like many.
+const REST: std::ops::RangeInclusive<u32> = 256..=4096;
+
 /// Whether a request of a batching model is likely to have company in its turn. Waiting for the end of the turn costs a request
 /// that stays alone a fifth of its rate (MLP, one client), and gains nothing.
 #[derive(Default)]
@@ -76,11 +80,21 @@ pub(crate) struct Company {
     last_run_end: u64,
     /// Requests in a row that came right behind the run of another.
     close: usize,
+    /// Requests to run one by one before signs are looked at again; twice as many after each time they misled.
+    rest: u32,
+    next_rest: u32,
 }
 
 impl Company {
     /// Whether to collect requests from now on.
     pub(crate) fn expected(&mut self, now: u64) -> bool {
+        if self.alone < ALONE_TURNS {
+            return true;
+        }
+        if self.rest > 0 {
+            self.rest -= 1;
+            return false;
+        }
         self.close = if now.saturating_sub(self.last_run_end) < CLOSE_NS { self.close + 1 } else { 0 };
         if self.close + 1 >= COMPANY {
             self.alone = 0;
@@ -90,7 +104,16 @@ impl Company {
 
     /// A turn ended with that many requests.
     pub(crate) fn turn_of(&mut self, requests: usize) {
-        self.alone = if requests >= COMPANY { 0 } else { self.alone.saturating_add(1) };
+        if requests >= COMPANY {
+            (self.alone, self.next_rest) = (0, 0);
+            return;
+        }
+        self.alone = self.alone.saturating_add(1);
+        if self.alone == ALONE_TURNS {
+            self.rest = self.next_rest;
+            self.next_rest = (2 * self.next_rest).clamp(*REST.start(), *REST.end());
+            self.close = 0;
+        }
     }
 
     /// A run on the reactor ended.
@@ -172,6 +195,33 @@ mod tests {
             }
         }
         assert_eq!(turns, ALONE_TURNS);
+    }
+
+    #[test]
+    fn two_clients_that_come_back_at_once_are_taken_for_more_ever_more_rarely() {
+        let mut company = Company::default();
+        let collected = (0..100_000u64).filter(|i| {
+            let now = i * 20_000;
+            let collects = company.expected(now);
+            if collects {
+                company.turn_of(2);
+            }
+            company.ran(now + 10_000);
+            collects
+        });
+        assert!(collected.count() < 100_000 / 100);
+        // A third client ends that.
+        let until = (100_000..200_000u64).find(|i| {
+            let collects = company.expected(i * 20_000);
+            company.ran(i * 20_000 + 10_000);
+            collects
+        });
+        assert!(until.is_some_and(|i| i - 100_000 < u64::from(*REST.end()) + 16), "{until:?}");
+        company.turn_of(3);
+        assert!((0..1000).all(|_| {
+            company.turn_of(3);
+            company.expected(u64::MAX)
+        }));
     }
 
     #[test]
