@@ -85,8 +85,9 @@ pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
             }
         }
     }
-    HELD.with_borrow_mut(|held| *held = Some(Vec::new()));
-    let _held = Held;
+    // An answer that makes this thread answer another batch leaves the collecting to the first.
+    let is_outermost = HELD.with_borrow_mut(|held| held.is_none() && held.insert(Vec::new()).is_empty());
+    let _held = is_outermost.then(|| Held);
     work()
 }
 
@@ -126,7 +127,11 @@ mod tests {
         let (mailbox, calls, task) = mailbox();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                together(|| (0..30).for_each(|_| mailbox.post(task.clone().into())));
+                together(|| {
+                    together(|| mailbox.post(task.clone().into()));
+                    assert_eq!(calls.load(Ordering::SeqCst), 0, "not before the last answer");
+                    (0..29).for_each(|_| mailbox.post(task.clone().into()));
+                });
                 mailbox.post(task.clone().into());
             });
         });
