@@ -463,3 +463,121 @@ async fn work(plan: Rc<Plan>, mut connection: Connection, mut pace: Pace) -> Tal
     }
     tally
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::net::TcpListener;
+
+    /// What a test server does, beyond sending each message back.
+    #[derive(Clone, Copy)]
+    struct Behaviour {
+        window: u32,
+        table_bytes: u32,
+        streams: u32,
+        status: &'static str,
+    }
+
+    const USUAL: Behaviour = Behaviour { window: 65_535, table_bytes: 4096, streams: 100, status: "0" };
+
+    /// An echo on the `h2` crate, for one connection after the other; nothing of it is ours.
+    async fn serve(listener: TcpListener, b: Behaviour) {
+        while let Ok((io, _)) = listener.accept().await {
+            tokio::task::spawn_local(async move {
+                let mut builder = h2::server::Builder::new();
+                builder
+                    .initial_window_size(b.window)
+                    .header_table_size(b.table_bytes)
+                    .max_concurrent_streams(b.streams);
+                let Ok(mut connection) = builder.handshake::<_, Bytes>(io).await else { return };
+                while let Some(Ok((request, respond))) = connection.accept().await {
+                    assert_eq!(request.headers()["content-type"], "application/grpc");
+                    assert_eq!(request.uri().path(), "/p");
+                    tokio::task::spawn_local(echo(request, respond, b.status));
+                }
+            });
+        }
+    }
+
+    async fn echo(request: http::Request<h2::RecvStream>, mut respond: h2::server::SendResponse<Bytes>, status: &str) {
+        let mut body = request.into_body();
+        let mut message = BytesMut::new();
+        while let Some(Ok(chunk)) = body.data().await {
+            let _ = body.flow_control().release_capacity(chunk.len());
+            message.extend_from_slice(&chunk);
+        }
+        let head = http::Response::builder().header("content-type", "application/grpc").body(()).expect("a head");
+        let Ok(mut send) = respond.send_response(head, false) else { return };
+        let _ = send.send_data(message.freeze(), false);
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("grpc-status", status.parse().expect("a value"));
+        trailers.insert("grpc-message", "so it is".parse().expect("a value"));
+        let _ = send.send_trailers(trailers);
+    }
+
+    /// Drives a test server with so many requests, and adds up what was found.
+    fn drive_all(b: Behaviour, mut plan: Plan) -> Tally {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+            plan.address = listener.local_addr().expect("an address").to_string();
+            plan.path = "/p".into();
+            plan.duration = Duration::from_secs(30);
+            tokio::task::spawn_local(serve(listener, b));
+            let outcome = drive(&Rc::new(plan)).await.expect("drives");
+            let mut sum = Tally::new();
+            outcome.tallies.iter().for_each(|t| sum.add(t));
+            sum
+        })
+    }
+
+    fn plan(bytes: usize, connections: usize, streams: usize, requests: u64) -> Plan {
+        let body = Bytes::from((0..bytes).map(|i| i as u8).collect::<Vec<_>>());
+        Plan { expected: framed(&body), body, connections, streams, requests, ..Plan::default() }
+    }
+
+    #[test]
+    fn every_answer_is_the_message_whatever_windows_and_tables_the_server_has() {
+        for window in [65_535, 100, 1 << 20] {
+            for table_bytes in [4096, 0, 100] {
+                for (bytes, requests) in [(0, 200), (100, 200), (300_000, 12)] {
+                    let tally = drive_all(Behaviour { window, table_bytes, ..USUAL }, plan(bytes, 2, 3, requests));
+                    assert_eq!(tally.first_error, None, "{window} {table_bytes} {bytes}");
+                    assert_eq!(tally.latency_ns.len(), requests, "{window} {table_bytes} {bytes}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_streams_are_open_than_the_server_allows() {
+        let tally = drive_all(Behaviour { streams: 2, ..USUAL }, plan(10, 1, 8, 100));
+        assert_eq!((tally.first_error.as_deref(), tally.latency_ns.len()), (None, 100));
+    }
+
+    #[test]
+    fn what_differs_and_what_fails_is_an_error() {
+        let tally = drive_all(USUAL, Plan { expected: Bytes::from_static(b"other"), ..plan(10, 1, 2, 20) });
+        assert_eq!((tally.errors, tally.latency_ns.len()), (20, 0));
+        let tally = drive_all(Behaviour { status: "5", ..USUAL }, plan(10, 1, 2, 20));
+        assert_eq!((tally.errors, tally.latency_ns.len()), (20, 0));
+        assert!(tally.first_error.is_some_and(|e| e.contains("so it is")));
+    }
+
+    #[test]
+    fn an_open_loop_sends_what_arrives() {
+        let plan = Plan { rate: 2000.0, duration: Duration::from_millis(300), seed: 3, ..plan(10, 2, 4, 0) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let outcome = tokio::task::LocalSet::new().block_on(&runtime, async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+            let address = listener.local_addr().expect("an address").to_string();
+            tokio::task::spawn_local(serve(listener, USUAL));
+            drive(&Rc::new(Plan { address, path: "/p".into(), ..plan })).await.expect("drives")
+        });
+        let answered: u64 = outcome.tallies.iter().map(|t| t.latency_ns.len()).sum();
+        let all = answered + outcome.unsent;
+        assert!((450..750).contains(&all), "{all} of about 600 arrivals");
+        assert!(outcome.tallies.iter().all(|t| t.errors == 0));
+    }
+}
