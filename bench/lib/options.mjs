@@ -10,7 +10,7 @@ const MINUTES = {
   threads: [7, 0],
   crosscheck: [2, 0],
   counts: [1, 0.15],
-  isolation: [3.5, 0.5],
+  isolation: [3.5, 0.4],
   memory: [12, 0.2],
 }
 export const SUITES = Object.keys(MINUTES)

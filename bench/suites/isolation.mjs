@@ -122,8 +122,7 @@ async function otherModelLoads(ctx, options) {
     { name: `another model loads (${MODEL_THAT_LOADS}, 102 MB, over and over)`, begin: loads, control: CONTROL.copies, note: `session creation computes on the same ${ctx.cpus} cores` },
     { name: 'metrics scraped at 10 Hz', begin: scrapes, control: CONTROL.nothing },
     { name: CONTROL.nothing, begin: async () => async () => null },
-    { name: CONTROL.computes, begin: beside('compute') },
-    { name: CONTROL.copies, begin: beside('copy') },
+    ...(ctx.quick ? [] : [{ name: CONTROL.computes, begin: beside('compute') }, { name: CONTROL.copies, begin: beside('copy') }]),
   ]
   const found = await pairs(ctx, quiet, rows, options)
   await end(server.child)
@@ -156,7 +155,7 @@ async function manyModels(ctx, options) {
 }
 
 export async function isolation(ctx) {
-  const options = ctx.quick ? { repetitions: 2, seconds: 0.7 } : { repetitions: Math.max(9, ctx.repetitions), seconds: 1 }
+  const options = ctx.quick ? { repetitions: 2, seconds: 0.5 } : { repetitions: Math.max(9, ctx.repetitions), seconds: 1 }
   ctx.say('isolation …')
   const attempt = (part) =>
     part(ctx, options).catch((error) => {
