@@ -330,16 +330,17 @@ impl Connection {
             return Ok(());
         }
         let call = self.calls.iter_mut().find(|c| c.stream == head.stream);
-        let (mut code, mut text) = (None, String::new());
+        let (mut status, mut text) = (None, String::new());
         self.decoder
-            .decode(&self.partial.block, |name, value| match name {
-                b"grpc-status" => code = Some(value == b"0"),
-                b"grpc-message" => text = String::from_utf8_lossy(value).into_owned(),
+            .decode(&self.partial.block, |name, value| match (name, value) {
+                (b"grpc-status", b"0") => status = Some(String::new()),
+                (b"grpc-status", code) => status = Some(format!("grpc-status {} ", String::from_utf8_lossy(code))),
+                (b"grpc-message", message) => text = String::from_utf8_lossy(message).into_owned(),
                 _ => {}
             })
             .map_err(|_| "a header block that cannot be read")?;
-        if let (Some(call), Some(is_ok)) = (call, code) {
-            call.status = Some(if is_ok { String::new() } else { format!("the call failed: {text}") });
+        if let (Some(call), Some(status)) = (call, status) {
+            call.status = Some(if status.is_empty() { status } else { status + &text });
         }
         if self.partial.block_ends {
             self.end(head.stream, None, ended);
@@ -562,7 +563,7 @@ mod tests {
         assert_eq!((tally.errors, tally.latency_ns.len()), (20, 0));
         let tally = drive_all(Behaviour { status: "5", ..USUAL }, plan(10, 1, 2, 20));
         assert_eq!((tally.errors, tally.latency_ns.len()), (20, 0));
-        assert!(tally.first_error.is_some_and(|e| e.contains("so it is")));
+        assert!(tally.first_error.is_some_and(|e| e == "grpc-status 5 so it is"));
     }
 
     #[test]
