@@ -127,14 +127,9 @@ impl Pace {
         Some(due)
     }
 
-    /// When the requests that count begin.
+    /// When the requests that count begin: those due before it are warm-up.
     pub fn start(&self) -> Instant {
         self.schedule.start
-    }
-
-    /// Warm-up requests do not count.
-    pub fn counts(&self, due: Instant) -> bool {
-        due >= self.schedule.start
     }
 }
 

@@ -8,6 +8,7 @@ use crate::arguments::{Arguments, Failure};
 use backend::OpenSpec;
 use bytes::{Buf, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Started};
+use http2::parts::{FrameHead, PREFACE};
 use http2::{Field, Machine, Options};
 use prost::Message;
 use protocol::pb::inference as pb;
@@ -130,13 +131,9 @@ pub fn grpc(a: &Arguments) -> Result<(), Failure> {
     repeat(a, || Ok(black_box(grpc_infer(&engine, &message)?).len()))
 }
 
-/// A frame head of HTTP/2: length, type, flags, stream.
+/// A whole frame of HTTP/2.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut out = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-    out.extend([kind, flags]);
-    out.extend(stream.to_be_bytes());
-    out.extend(payload);
-    out
+    [&FrameHead { length: payload.len(), kind, flags, stream }.bytes()[..], payload].concat()
 }
 
 /// The same calls with everything HTTP/2 does for them: frames and header blocks in, frames and header blocks out.
@@ -145,7 +142,7 @@ pub fn http2(a: &Arguments) -> Result<(), Failure> {
     let (engine, message) = (engine()?, grpc_message());
     let mut machine = Machine::new(Options { fixed: FIXED, ..Options::default() });
     let (now, mut buffer, mut out) = (Instant::now(), BytesMut::new(), Vec::new());
-    buffer.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    buffer.extend_from_slice(PREFACE);
     // Windows as large as can be; then fields that the client's table keeps, as clients do on their first call.
     buffer.extend_from_slice(&frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
     buffer.extend_from_slice(&frame(8, 0, 0, &(i32::MAX as u32 - 65_535).to_be_bytes()));
