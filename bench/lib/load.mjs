@@ -24,34 +24,31 @@ export class Generator {
     return path
   }
 
-  /** Runs it without blocking us, so that the output of servers is read meanwhile. */
-  load(args) {
-    return new Promise((resolve, reject) => {
-      const words = Object.entries(args).map(([name, value]) => `--${name}=${value}`)
-      const child = spawn(this.#binary, ['load', ...words], { stdio: ['ignore', 'pipe', 'pipe'] })
-      let text = ''
-      let problem = ''
-      child.stdout.on('data', (chunk) => (text += chunk))
-      child.stderr.on('data', (chunk) => (problem += chunk))
-      child.on('error', reject)
-      child.on('exit', (code) => (code === 0 ? resolve(text.trim()) : reject(new Error(problem.trim() || `the load generator ended with ${code}`))))
-    })
-  }
-
-  /** Starts what is to go on beside a measurement. The function that comes back ends it and resolves with what it printed. */
-  beside(command, args = {}) {
+  /** Starts one of its commands, without blocking us: the output of servers is read meanwhile. `over` resolves with what it printed. */
+  #start(command, args) {
     const words = Object.entries(args).map(([name, value]) => `--${name}=${value}`)
     const child = spawn(this.#binary, [command, ...words], { stdio: ['pipe', 'pipe', 'pipe'] })
     let text = ''
     let problem = ''
     child.stdout.on('data', (chunk) => (text += chunk))
     child.stderr.on('data', (chunk) => (problem += chunk))
-    // Asked to end after it failed: its exit says so.
+    // Told to end after it failed: its exit says so.
     child.stdin.on('error', () => {})
     const over = new Promise((resolve, reject) => {
       child.on('error', reject)
       child.on('exit', (code) => (code === 0 ? resolve(text.trim()) : reject(new Error(problem.trim() || `nereid-bench ${command} ended with ${code}`))))
     })
+    return { child, over }
+  }
+
+  load(args) {
+    return this.#start('load', args).over
+  }
+
+  /** Starts what is to go on beside a measurement. The function that comes back ends it and resolves with what it printed. */
+  beside(command, args = {}) {
+    const { child, over } = this.#start(command, args)
+    // Looked at when it is told to end.
     over.catch(() => {})
     return () => {
       child.stdin.end()

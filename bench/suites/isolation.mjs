@@ -38,8 +38,9 @@ async function pairs(ctx, quiet, rows, { repetitions, seconds }) {
       try {
         const before = i % 2 === 0 ? await load() : null
         const stop = await row.begin()
-        const disturbed = await load()
-        const did = await stop()
+        let did
+        // Whatever becomes of the run: what goes on would disturb the next one, too.
+        const disturbed = await load().finally(async () => (did = await stop()))
         runs[r].push({ quiet: before ?? (await load()), disturbed, did })
       } catch (error) {
         ctx.runner.failed.push({ name: `isolation · ${row.name} · repetition ${i + 1}`, reason: error.message })

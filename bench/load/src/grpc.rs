@@ -9,7 +9,10 @@ use crate::load::{Outcome, Plan};
 use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
 use bytes::{BufMut, Bytes, BytesMut};
-use http2::parts::{Decoder, Encoder, FrameHead, HEAD_BYTES, Output, PREFACE, flag, kind, number31, setting};
+use http2::parts::{
+    Decoder, Encoder, FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, Output, PREFACE, WINDOW_DEFAULT, flag, kind, number31,
+    setting,
+};
 use http2::{Field, Reason};
 use std::future::poll_fn;
 use std::io::IoSlice;
@@ -22,7 +25,6 @@ use tokio::net::TcpStream;
 
 /// No answer ever waits for a window update of ours: what there is at most, given back by the half.
 const WINDOW: u32 = i32::MAX as u32;
-const WINDOW_DEFAULT: i64 = 65_535;
 /// Largest frame we take; large answers come in few pieces.
 const FRAME_BYTES: u32 = 1 << 20;
 /// One read. Payloads of answers are taken as they come; every other frame has to fit.
@@ -90,7 +92,8 @@ struct Connection {
     yielded: bool,
 }
 
-fn framed(message: &Bytes) -> Bytes {
+/// A message with its five-byte prefix, not compressed.
+pub fn framed(message: &Bytes) -> Bytes {
     let mut frame = BytesMut::with_capacity(message.len() + 5);
     frame.put_u8(0);
     frame.put_u32(message.len() as u32);
@@ -124,9 +127,9 @@ impl Connection {
             next_stream: 1,
             ready: false,
             streams_max: plan.streams,
-            frame_max: 16_384,
-            window: WINDOW_DEFAULT,
-            window_of_new: WINDOW_DEFAULT,
+            frame_max: FRAME_BYTES_MIN as usize,
+            window: WINDOW_DEFAULT.into(),
+            window_of_new: WINDOW_DEFAULT.into(),
             received: 0,
             yielded: false,
         };
@@ -139,7 +142,7 @@ impl Connection {
             settings.put_u32(value);
         }
         this.send(kind::SETTINGS, 0, 0, &settings);
-        this.send(kind::WINDOW_UPDATE, 0, 0, &(WINDOW - WINDOW_DEFAULT as u32).to_be_bytes());
+        this.send(kind::WINDOW_UPDATE, 0, 0, &(WINDOW - WINDOW_DEFAULT).to_be_bytes());
         Ok(this)
     }
 

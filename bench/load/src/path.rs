@@ -5,6 +5,7 @@
 //! model is the native identity, so that ONNX Runtime's own instructions, which are not ours to guard, stay out of the count.
 
 use crate::arguments::{Arguments, Failure};
+use crate::grpc::framed;
 use backend::OpenSpec;
 use bytes::{Buf, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Started};
@@ -149,7 +150,7 @@ pub fn http2(a: &Arguments) -> Result<(), Failure> {
     let first = [&[0x83, 0x86, 0x44, 1, b'/', 0x5f, 16][..], b"application/grpc", &[0x40, 2], b"te", &[8], b"trailers"]
         .concat();
     let again = [0x83, 0x86, 0xc0, 0xbf, 0xbe];
-    let body = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
+    let body = framed(&message);
     let mut id = 1;
     repeat(a, || {
         let block = if id == 1 { &first[..] } else { &again };

@@ -96,10 +96,11 @@ impl Company {
             return false;
         }
         self.close = if now.saturating_sub(self.last_run_end) < CLOSE_NS { self.close + 1 } else { 0 };
-        if self.close + 1 >= COMPANY {
+        let is_company = self.close + 1 >= COMPANY;
+        if is_company {
             self.alone = 0;
         }
-        self.alone < ALONE_TURNS
+        is_company
     }
 
     /// A turn ended with that many requests.

@@ -130,25 +130,15 @@ fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>
             });
         }
         // Woken by the first request of a turn, it stands behind everything that was ready before it: the end of the turn.
-        let turn = Rc::new(Notify::new());
+        let turn = Arc::new(Notify::new());
         let wake = turn.clone();
         engine::begin_turns(move || wake.notify_one());
-        spawn_local(async move {
-            loop {
-                turn.notified().await;
-                engine::end_turn();
-            }
-        });
+        whenever(turn, engine::end_turn);
         // Answers of other threads: all that lie there wake their tasks before any of these runs, and then write together.
         let mail = Arc::new(Notify::new());
         let wake = mail.clone();
         let mailbox = engine::begin_mail(move || wake.notify_one());
-        spawn_local(async move {
-            loop {
-                mail.notified().await;
-                mailbox.open();
-            }
-        });
+        whenever(mail, move || mailbox.open());
         let (open, grpc_open) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let mut accepting = Vec::new();
         if let Some((context, listener)) = http {
@@ -174,6 +164,16 @@ fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>
         }
     });
     // Dropping the set drops the connections that are left.
+}
+
+/// A task of this reactor that does `work` each time it was notified.
+fn whenever(notified: Arc<Notify>, work: impl Fn() + 'static) {
+    spawn_local(async move {
+        loop {
+            notified.notified().await;
+            work();
+        }
+    });
 }
 
 /// Counts connections of this reactor.

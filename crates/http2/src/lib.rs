@@ -33,7 +33,9 @@ pub use options::{Options, Pings};
 /// Frames and header blocks without a connection, for the client of the benchmarks. No part of what a server needs.
 #[doc(hidden)]
 pub mod parts {
-    pub use crate::frame::{FrameHead, HEAD_BYTES, PREFACE, flag, kind, number31, setting};
+    pub use crate::frame::{
+        FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, PREFACE, WINDOW_DEFAULT, flag, kind, number31, setting,
+    };
     pub use crate::hpack::{Decoder, Encoder};
     pub use crate::output::Output;
 }
