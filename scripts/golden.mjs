@@ -15,7 +15,7 @@ import { capture } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { ROOT, orExplain } from './setup.mjs'
 
-const RECORDED = join(ROOT, '..', 'shared', 'golden')
+const RECORDED = join(ROOT, 'test', 'golden')
 const LIST = join(ROOT, 'test', 'golden', 'known-differences.json')
 const REPORT = join(ROOT, 'golden-report.json')
 
