@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Rebuilds everything generated from proto/: Rust messages and descriptors for crates/protocol, TypeScript for src/config.
+# Rebuilds what is generated: from proto/ Rust messages and descriptors for crates/protocol and TypeScript for src/config; docs/limits.md from
+# the rows of test/attacks.
 # With --check nothing is written; fails when what is committed differs from what would be generated. Needs no network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +20,9 @@ if [[ "${1:-}" == --check ]]; then
     echo "generated files differ from proto/: run scripts/generate.sh and commit the result" >&2
     exit 1
   }
+  node test/attacks/docs.mjs --check
 else
   cp "$work/rust"/* "$rust/"
   cp "$work/$typescript"/*.ts "$typescript/"
+  node test/attacks/docs.mjs
 fi

@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 /**
- * `npm test [-- suite …] [-- --lint]`: set-up, then every suite, going on after failures. Suites: generated, rust, loom, fuzz, guard,
- * vitest, python, golden.
+ * `npm test [-- suite …] [-- --lint] [-- --all] [-- --only=TEXT]`: set-up, then every suite, going on after failures. `--all` replays every
+ * recorded answer, `--only` limits the suite attacks to rows with this text. A table tells what each suite did: tests that passed and failed,
+ * differences from Triton that are listed as known, and suites or tests that could not run here and why.
  * The last line is `N passed, N failed`, summed over all of them.
  */
 import { mkdirSync, rmSync } from 'node:fs'
@@ -9,7 +10,8 @@ import { join } from 'node:path'
 import { cargoCounts, junitCounts, lastLineCounts, vitestCounts } from './lib/counts.mjs'
 import { ask, capture, show } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
-import { golden, goldenAvailable } from './golden.mjs'
+import { attacks } from '../test/attacks/run.mjs'
+import { ALL_SUITES, golden } from './golden.mjs'
 import { lint } from './lint.mjs'
 import { ROOT, SetupError, setup } from './setup.mjs'
 
@@ -56,8 +58,7 @@ const SUITES = {
   /** Instructions per request against the record; a count does not depend on what else the machine does. */
   async guard() {
     if (ask('valgrind', ['--version']) === null) {
-      process.stdout.write('guard: skipped, valgrind is not installed: apt-get install valgrind\n')
-      return { passed: 0, failed: 0 }
+      return { passed: 0, failed: 0, skipped: 'valgrind is not installed: apt-get install valgrind' }
     }
     const { code, text } = await capture(process.execPath, ['bench/guard.mjs'], { cwd: ROOT })
     return lastLineCounts(code, text)
@@ -74,12 +75,12 @@ const SUITES = {
     const env = { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }
     return junitCounts(await show(PYTHON, args, { cwd: ROOT, env }), file)
   },
-  async golden() {
-    if (!goldenAvailable()) {
-      process.stdout.write('golden: skipped, the recorded answers are not beside this repository\n')
-      return { passed: 0, failed: 0 }
-    }
-    return golden()
+  /** Recorded answers of Triton. */
+  golden: () => golden(process.argv.includes('--all') ? { suites: ALL_SUITES } : {}),
+  /** Every row of docs/limits.md over real sockets. */
+  async attacks() {
+    const only = process.argv.find((a) => a.startsWith('--only='))?.slice('--only='.length) ?? null
+    return attacks({ only })
   },
 }
 
@@ -91,10 +92,11 @@ async function main() {
   const names = asked.length > 0 ? asked : Object.keys(SUITES).filter((name) => name !== 'lint' || withLint)
   const total = { passed: 0, failed: 0 }
   const rows = []
-  const record = (name, { passed, failed }, seconds) => {
+  const record = (name, { passed, failed, known = 0, skipped = '' }, seconds) => {
     total.passed += passed
     total.failed += failed
-    rows.push(`${name.padEnd(8)} ${String(passed).padStart(6)} passed, ${failed} failed, ${seconds.toFixed(0)} s`)
+    const counts = [passed, failed, known].map((n) => String(n).padStart(7)).join(' ')
+    rows.push(`${name.padEnd(10)}${counts} ${seconds.toFixed(0).padStart(7)}  ${skipped === '' ? '' : `skipped: ${skipped}`}`)
   }
   const timed = async (name, run) => {
     const from = Date.now()
@@ -112,7 +114,8 @@ async function main() {
     return { passed: 0, failed: 0 }
   })
   for (const name of names) await timed(name, SUITES[name])
-  process.stdout.write(`\n${rows.join('\n')}\n\n${total.passed} passed, ${total.failed} failed\n`)
+  const head = `${'suite'.padEnd(10)} ${['passed', 'failed', 'known'].map((n) => n.padStart(7)).join(' ').slice(1)} seconds`
+  process.stdout.write(`\n${head}\n${rows.join('\n')}\n\n${total.passed} passed, ${total.failed} failed\n`)
   process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1
 }
 

@@ -26,7 +26,8 @@ export function vitestCounts(code, file) {
   if (!existsSync(file)) return orOne(code, { passed: 0, failed: 0 })
   const report = JSON.parse(readFileSync(file, 'utf8'))
   const unread = report.testResults.filter((r) => r.status === 'failed' && r.assertionResults.length === 0).length
-  return orOne(code, { passed: report.numPassedTests, failed: report.numFailedTests + unread })
+  const skipped = report.numPendingTests > 0 ? `${report.numPendingTests} of its tests; the lines above say why` : ''
+  return { ...orOne(code, { passed: report.numPassedTests, failed: report.numFailedTests + unread }), skipped }
 }
 
 /** pytest's JUnit report. */
@@ -35,5 +36,7 @@ export function junitCounts(code, file) {
   const head = /<testsuite [^>]*>/.exec(readFileSync(file, 'utf8'))?.[0] ?? ''
   const read = (name) => Number(new RegExp(` ${name}="(\\d+)"`).exec(head)?.[1] ?? 0)
   const failed = read('failures') + read('errors')
-  return orOne(code, { passed: Math.max(0, read('tests') - failed - read('skipped')), failed })
+  const unran = read('skipped')
+  const skipped = unran === 0 ? '' : `${unran} of its tests; the lines above say why`
+  return { ...orOne(code, { passed: Math.max(0, read('tests') - failed - unran), failed }), skipped }
 }

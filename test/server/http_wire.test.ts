@@ -1,7 +1,7 @@
 import { connect as connectHttp2 } from 'node:http2'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { TestServer, repositories, simpleBody } from './harness.js'
-import { RawConnection, chunked, get, post } from './raw.js'
+import { RawConnection, chunked, get, post } from './raw.mjs'
 
 const models = repositories()
 let server: TestServer

@@ -7,7 +7,7 @@ import { connect as connectHttp2, type ClientHttp2Session } from 'node:http2'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { TestServer, repositories } from './harness.js'
 import { inferRequest, readResponse } from './protobuf.js'
-import { RawConnection } from './raw.js'
+import { RawConnection } from './raw.mjs'
 
 const REQUESTS = 100_000
 const HTTP_CONNECTIONS = 12

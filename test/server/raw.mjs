@@ -2,28 +2,22 @@
  * HTTP/1.1 over a bare socket, one byte at a time if need be: for what HTTP client libraries will not send, or would
  * quietly repair on the way back. Reads answers with a Content-Length only, which is all this server sends.
  */
-import { connect, type Socket } from 'node:net'
-
-export interface RawAnswer {
-  status: number
-  headers: Map<string, string>
-  body: Buffer
-}
+import { connect } from 'node:net'
 
 export class RawConnection {
-  private readonly socket: Socket
-  private pending: Buffer = Buffer.alloc(0)
-  private waiting: (() => void) | null = null
+  #socket
+  #pending = Buffer.alloc(0)
+  #waiting = null
   closed = false
 
-  private constructor(socket: Socket) {
-    this.socket = socket
+  constructor(socket) {
+    this.#socket = socket
     const wake = () => {
-      this.waiting?.()
-      this.waiting = null
+      this.#waiting?.()
+      this.#waiting = null
     }
-    socket.on('data', (chunk: Buffer) => {
-      this.pending = this.pending.length === 0 ? chunk : Buffer.concat([this.pending, chunk])
+    socket.on('data', (chunk) => {
+      this.#pending = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk])
       wake()
     })
     const ended = () => {
@@ -36,7 +30,7 @@ export class RawConnection {
     socket.on('error', ended)
   }
 
-  static open(port: number): Promise<RawConnection> {
+  static open(port) {
     return new Promise((resolve, reject) => {
       const socket = connect({ host: '127.0.0.1', port, noDelay: true })
       socket.once('error', reject)
@@ -44,52 +38,52 @@ export class RawConnection {
     })
   }
 
-  send(...parts: (string | Buffer)[]): void {
-    for (const part of parts) this.socket.write(part)
+  send(...parts) {
+    for (const part of parts) this.#socket.write(part)
   }
 
   /** Hangs up without a goodbye. */
-  destroy(): void {
-    this.socket.destroy()
+  destroy() {
+    this.#socket.destroy()
   }
 
-  private more(): Promise<void> {
-    if (this.closed) return Promise.reject(new Error(`closed, with ${this.pending.length} bytes unread`))
-    return new Promise((resolve) => (this.waiting = resolve))
+  #more() {
+    if (this.closed) return Promise.reject(new Error(`closed, with ${this.#pending.length} bytes unread`))
+    return new Promise((resolve) => (this.#waiting = resolve))
   }
 
   /** The next answer, `100 Continue` included. */
-  async answer(): Promise<RawAnswer> {
-    let end = this.pending.indexOf('\r\n\r\n')
+  async answer() {
+    let end = this.#pending.indexOf('\r\n\r\n')
     while (end < 0) {
-      await this.more()
-      end = this.pending.indexOf('\r\n\r\n')
+      await this.#more()
+      end = this.#pending.indexOf('\r\n\r\n')
     }
-    const [first = '', ...lines] = this.pending.subarray(0, end).toString('latin1').split('\r\n')
-    const headers = new Map<string, string>()
+    const [first = '', ...lines] = this.#pending.subarray(0, end).toString('latin1').split('\r\n')
+    const headers = new Map()
     for (const line of lines) {
       const colon = line.indexOf(':')
       headers.set(line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim())
     }
     const length = Number(headers.get('content-length') ?? 0)
-    while (this.pending.length < end + 4 + length) await this.more()
-    const body = this.pending.subarray(end + 4, end + 4 + length)
-    this.pending = this.pending.subarray(end + 4 + length)
+    while (this.#pending.length < end + 4 + length) await this.#more()
+    const body = this.#pending.subarray(end + 4, end + 4 + length)
+    this.#pending = this.#pending.subarray(end + 4 + length)
     return { status: Number(first.split(' ')[1]), headers, body }
   }
 
   /** Resolves when the server has closed the connection; false when it has not within `ms`. */
-  async endsWithin(ms: number): Promise<boolean> {
+  async endsWithin(ms) {
     const until = Date.now() + ms
     while (!this.closed && Date.now() < until) await new Promise((resolve) => setTimeout(resolve, 5))
     return this.closed
   }
 }
 
-export const get = (path: string, ...headers: string[]) =>
+export const get = (path, ...headers) =>
   `GET ${path} HTTP/1.1\r\nHost: x\r\n${headers.map((h) => `${h}\r\n`).join('')}\r\n`
 
-export const post = (path: string, body: string | Buffer, ...headers: string[]) =>
+export const post = (path, body, ...headers) =>
   Buffer.concat([
     Buffer.from(
       `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${Buffer.byteLength(body)}\r\n` +
@@ -99,8 +93,8 @@ export const post = (path: string, body: string | Buffer, ...headers: string[]) 
   ])
 
 /** A body in chunks of `size` bytes. */
-export function chunked(body: Buffer, size: number): Buffer {
-  const parts: Buffer[] = []
+export function chunked(body, size) {
+  const parts = []
   for (let at = 0; at < body.length; at += size) {
     const part = body.subarray(at, at + size)
     parts.push(Buffer.from(`${part.length.toString(16)}\r\n`), part, Buffer.from('\r\n'))

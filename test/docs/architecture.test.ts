@@ -1,0 +1,72 @@
+/** ARCHITECTURE.md names files, modules and types: each of them exists, so that a reader who follows it arrives. */
+import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+const TEXT = readFileSync(join(ROOT, 'ARCHITECTURE.md'), 'utf8')
+
+function filesBelow(directory: string, pattern: RegExp): string[] {
+  return readdirSync(directory).flatMap((name) => {
+    const path = join(directory, name)
+    if (name === 'node_modules' || name === 'target') return []
+    return statSync(path).isDirectory() ? filesBelow(path, pattern) : pattern.test(name) ? [path] : []
+  })
+}
+
+const crates = readdirSync(join(ROOT, 'crates'))
+const rust = new Map(crates.map((name) => [name.replaceAll('-', '_'), filesBelow(join(ROOT, 'crates', name, 'src'), /\.rs$/)]))
+const read = (path: string) => readFileSync(path, 'utf8')
+const rustText = [...rust.values()].flat().map(read).join('\n')
+const typescriptText = filesBelow(join(ROOT, 'src'), /\.ts$/).map(read).join('\n')
+
+/** Names of other people's libraries and of the standard one. */
+const FOREIGN = new Set(['ArcSwap', 'Bytes', 'OrtValue', 'OrtRunOptions', 'Buffer', 'String', 'Vec', 'ModelInfer', 'ModelConfig', 'ModelStreamInfer', 'BufferList', 'Expect', 'Host', 'Upgrade'])
+
+const spans = [...TEXT.replaceAll(/```[\s\S]*?```/g, '').matchAll(/`([^`\n]+)`/g)].map((m) => m[1] ?? '')
+
+/** `a::{b, c}::d` → `a::b::d`, `a::c::d`. */
+function expanded(path: string): string[] {
+  const group = /\{([^{}]*)\}/.exec(path)
+  if (group === null) return [path]
+  return (group[1] ?? '').split(',').flatMap((part) => expanded(path.replace(group[0], part.trim())))
+}
+
+/** Whether a path such as `frontend::http::connection` or `engine::inline::InlineCost` leads to a module or an item. */
+function rustPathExists(path: string): boolean {
+  const [crate = '', ...rest] = path.split('::')
+  const files = rust.get(crate) ?? rust.get(crates.find((name) => name.replaceAll('-', '_').endsWith(`_${crate}`))?.replaceAll('-', '_') ?? '')
+  // A path that begins inside the crate named earlier in the sentence.
+  const searched = files ?? [...rust.values()].flat()
+  const parts = files === undefined ? [crate, ...rest] : rest
+  return parts.every((part) => {
+    const isModule = searched.some((file) => file.endsWith(`/${part}.rs`) || file.includes(`/${part}/`))
+    return isModule || searched.some((file) => new RegExp(`\\b(?:fn|struct|enum|trait|type|const|static|mod|macro_rules!) ${part}\\b|\\b${part}\\(|^ {4}${part}[,({ ]`, 'm').test(read(file)))
+  })
+}
+
+test('every Rust path that ARCHITECTURE.md names exists', () => {
+  const paths = spans.filter((s) => /^[a-z_0-9]+::[A-Za-z_0-9:{}, -]+$/.test(s)).flatMap(expanded)
+  expect(paths.length).toBeGreaterThan(20)
+  expect(paths.filter((path) => !rustPathExists(path.replaceAll('-', '_')))).toEqual([])
+})
+
+test('every file that ARCHITECTURE.md names exists', () => {
+  const named = spans.filter((s) => /^[\w@./*{}, -]+$/.test(s) && (s.includes('/') || /\.(ts|rs|mjs|md|proto|json)$/.test(s)) && !s.startsWith('/') && !s.includes(' '))
+  const missing = named.flatMap(expanded).filter((path) => {
+    if (path.includes('*') || path.startsWith('@') || path.includes('.so')) return false
+    const places = ['', 'crates', 'src', 'docs', 'crates/backend-onnx', 'crates/engine'].map((at) => join(ROOT, at, path))
+    return !places.some(existsSync) && !filesBelow(join(ROOT, 'crates'), /\.rs$/).some((f) => f.endsWith(`/${path}`)) && !filesBelow(join(ROOT, 'src'), /\.ts$/).some((f) => f.endsWith(`/${path}`))
+  })
+  expect(missing).toEqual([])
+})
+
+test('every type that ARCHITECTURE.md names exists', () => {
+  const types = spans.flatMap((s) => s.match(/\b[A-Z][a-z]+(?:[A-Z][a-z0-9]+)*\b/g) ?? []).filter((t) => /[a-z]/.test(t))
+  const missing = [...new Set(types)].filter((t) => {
+    if (FOREIGN.has(t)) return false
+    return !new RegExp(`\\b(?:struct|enum|trait|type|union) ${t}\\b|^ {4}${t}[,({ ]`, 'm').test(rustText) && !new RegExp(`\\b(?:class|interface|type|enum) ${t}\\b`).test(typescriptText)
+  })
+  expect(missing).toEqual([])
+})
