@@ -96,6 +96,14 @@ export interface GrpcOptions {
   maxConnectionAgeGraceMs: number
 }
 
+export interface Histogram {
+  name: string
+  help: string
+  bounds: Array<number>
+  counts: Array<bigint>
+  sum: number
+}
+
 export interface HttpOptions {
   address: string
   port: number
@@ -227,6 +235,7 @@ export interface Settlement {
 export interface Snapshot {
   versions: Array<VersionStatistics>
   gauges: Array<Gauge>
+  histograms: Array<Histogram>
 }
 
 export interface Summary {

@@ -107,6 +107,9 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       { labels, value: s.cancelled },
     ]),
     ...snapshot.gauges.map(({ name, help, value }) => one(name, help, value)),
+    ...snapshot.histograms.map(
+      ({ name, help, ...histogram }): Family => ({ name, help, type: 'histogram', samples: bucketSamples(histogram, {}) }),
+    ),
   )
   return families
 }
@@ -134,6 +137,10 @@ function labelsOf(statistics: VersionStatistics, context: FamilyContext): Labels
 function histogramSamples(statistics: VersionStatistics, labels: Labels): Sample[] {
   const histogram = statistics.firstResponse
   if (histogram === null) return []
+  return bucketSamples({ ...histogram, sum: histogram.sumMs }, labels)
+}
+
+function bucketSamples(histogram: { bounds: number[]; counts: bigint[]; sum: number }, labels: Labels): Sample[] {
   let cumulative = 0n
   const buckets = histogram.counts.map((count, i): Sample => {
     cumulative += count
@@ -145,7 +152,7 @@ function histogramSamples(statistics: VersionStatistics, labels: Labels): Sample
       value: cumulative,
     }
   })
-  return [{ suffix: '_count', labels, value: cumulative }, { suffix: '_sum', labels, value: histogram.sumMs }, ...buckets]
+  return [{ suffix: '_count', labels, value: cumulative }, { suffix: '_sum', labels, value: histogram.sum }, ...buckets]
 }
 
 function summarySamples(statistics: VersionStatistics, family: string, labels: Labels): Sample[] {

@@ -148,7 +148,7 @@ export function createBridge(
       const versions = s.versions.map((v) =>
         Object.assign(v, { firstResponse: v.firstResponse ?? null, summaries: v.summaries ?? null }),
       )
-      return { versions, gauges: s.gauges }
+      return { versions, gauges: s.gauges, histograms: s.histograms }
     },
     controlReply: (id, json, errorCode, message) =>
       raw.controlReply(id, optional(json), errorCode === null ? -1 : ERROR_CODES.indexOf(errorCode), message),

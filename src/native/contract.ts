@@ -217,6 +217,16 @@ export interface Snapshot {
   versions: VersionStatistics[]
   /** Our own limits and their current values, for `nereid_…` families. */
   gauges: { name: string; help: string; value: number }[]
+  /** Likewise. `counts` are those between the bounds, with one more behind the last. */
+  histograms: Histogram[]
+}
+
+export interface Histogram {
+  name: string
+  help: string
+  bounds: number[]
+  counts: bigint[]
+  sum: number
 }
 
 /** A tensor of the in-process API. `data` is raw contents (BYTES: 4-byte lengths). */

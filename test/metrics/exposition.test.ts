@@ -74,6 +74,7 @@ function render(statistics: Partial<VersionStatistics> = {}, context: Partial<Fa
   const snapshot: Snapshot = {
     versions: [{ ...STATISTICS, ...statistics }],
     gauges: [{ name: 'nereid_slab_bytes', help: 'Bytes of slabs.', value: 7 }],
+    histograms: [{ name: 'nereid_hold_seconds', help: 'Holds.', bounds: [0.0001, 1], counts: [5n, 2n, 1n], sum: 2.5 }],
   }
   return renderFamilies(buildFamilies(snapshot, { ...CONTEXT, ...context }))
 }
@@ -101,6 +102,17 @@ test('O 1.5: the families of a model, in the order of the reference', () => {
     'nv_pinned_memory_pool_total_bytes gauge',
     'nv_pinned_memory_pool_used_bytes gauge',
     'nereid_slab_bytes gauge',
+    'nereid_hold_seconds histogram',
+  ])
+})
+
+test('histograms of the core have cumulative buckets and no labels', () => {
+  expect(samples(render(), 'nereid_hold_seconds')).toEqual([
+    'nereid_hold_seconds_count 8',
+    'nereid_hold_seconds_sum 2.5',
+    'nereid_hold_seconds_bucket{le="0.0001"} 5',
+    'nereid_hold_seconds_bucket{le="1"} 7',
+    'nereid_hold_seconds_bucket{le="+Inf"} 8',
   ])
 })
 
@@ -127,7 +139,7 @@ test('O 1.5: values are where the reference has them', () => {
 
 test('O 1.8: a family that is off is not named anywhere', () => {
   const text = render({}, { counterLatencies: false })
-  for (const name of ['duration_us', 'histogram', 'summary', 'nv_cache', 'namespace=', 'nv_cpu']) expect(text).not.toContain(name)
+  for (const name of ['duration_us', '_histogram', 'summary', 'nv_cache', 'namespace=', 'nv_cpu']) expect(text).not.toContain(name)
   expect(text).toContain('nv_inference_count')
 })
 

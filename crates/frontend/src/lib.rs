@@ -5,7 +5,7 @@
 //! Not here: what a tensor is, what a model accepts, when a batch is formed, what the settings mean.
 //!
 //! Invariants:
-//! - Nothing on a reactor blocks.
+//! - Nothing on a reactor blocks, and nothing holds it for longer than a millisecond: [`hold`] counts.
 //! - A client that is gone, or whose deadline has passed, has cancelled its inference: dropping the future of an answer does it.
 //! - Every buffer a client can fill has a limit, and they all stand in [`limits`].
 
@@ -16,6 +16,7 @@ mod encoding;
 mod flight;
 mod forward;
 mod grpc;
+mod hold;
 mod http;
 pub mod limits;
 mod listen;
@@ -27,5 +28,6 @@ mod shared;
 mod text;
 
 pub use control::{Control, ControlReply, Operation};
+pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
 pub use options::{FrontendOptions, GrpcOptions, HttpOptions, Restriction};
 pub use server::{Running, serve};

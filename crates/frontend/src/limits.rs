@@ -14,6 +14,8 @@ pub const CHUNKS_MAX: u32 = 65_536;
 pub const CHUNK_LINE_BYTES_MAX: usize = 4 * 1024;
 /// Bodies up to this size are read into the connection's own buffer; larger ones get a slab of their own.
 pub const INLINE_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a body moved by one read or write: the kernel copies them meanwhile, and others wait. Some 60 µs.
+pub const STEP_BYTES: usize = 256 * 1024;
 /// Bytes of an unwanted body that are read and thrown away to keep the connection; beyond that it is closed.
 pub const DISCARD_BYTES_MAX: u64 = 1024 * 1024;
 /// Bytes read ahead from a connection whose request is still being answered (pipelining).

@@ -1,5 +1,6 @@
 //! Bytes in several parts that go out as one: a response is a head and tensors, and joining them would copy the tensors.
 
+use crate::limits::STEP_BYTES;
 use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
 use std::io::IoSlice;
@@ -57,10 +58,15 @@ impl Buf for Rope {
     }
 
     fn chunks_vectored<'a>(&'a self, dst: &mut [IoSlice<'a>]) -> usize {
-        let mut n = 0;
+        // No more than one step, however much there is: the kernel copies it while others wait.
+        let (mut n, mut room) = (0, STEP_BYTES);
         for (slot, part) in dst.iter_mut().zip(self.parts.iter().rev()) {
-            *slot = IoSlice::new(part);
+            *slot = IoSlice::new(part.get(..room).unwrap_or(part));
             n += 1;
+            room = room.saturating_sub(part.len());
+            if room == 0 {
+                break;
+            }
         }
         n
     }

@@ -3,6 +3,7 @@
 
 use crate::control::Control;
 use crate::grpc::connection::{self as grpc, GrpcContext};
+use crate::hold::{self, HoldTotals, Holds};
 use crate::http::connection as http;
 use crate::http::service::HttpContext;
 use crate::limits::{CONNECTIONS_PER_REACTOR_MAX, TRIM_INTERVAL};
@@ -22,7 +23,7 @@ use tensor::{Error, Result};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
 /// How often a closing reactor looks whether it may go.
@@ -38,6 +39,8 @@ pub struct Running {
     pub grpc_port: u16,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// Of each reactor.
+    holds: Vec<Arc<Holds>>,
 }
 
 /// Binds and serves.
@@ -48,7 +51,8 @@ pub struct Running {
 pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOptions) -> Result<Running> {
     let shared = Arc::new(Shared::default());
     let count = options.reactors();
-    let mut running = Running { http_port: 0, grpc_port: 0, shared: shared.clone(), threads: Vec::new() };
+    let mut running =
+        Running { http_port: 0, grpc_port: 0, shared: shared.clone(), threads: Vec::new(), holds: Vec::new() };
     let (mut http, mut grpc) = (None, None);
     if let Some(o) = &options.http {
         let context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), o)?;
@@ -67,9 +71,13 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         let http = http.as_mut().and_then(|(c, l)| Some((c.clone(), l.pop()?)));
         let grpc = grpc.as_mut().and_then(|(c, l)| Some((c.clone(), l.pop()?)));
         let shared = shared.clone();
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let runtime =
+            Builder::new_current_thread().enable_all().on_thread_unpark(hold::woke).build().map_err(failed)?;
+        let holds = Arc::new(Holds::default());
+        running.holds.push(holds.clone());
         let body = move || {
             memory::thread::be_prompt();
+            hold::begin(holds);
             reactor(&runtime, http, grpc, &shared, i == 0);
         };
         let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
@@ -93,6 +101,13 @@ impl Running {
     /// Open connections.
     pub fn connections(&self) -> u64 {
         self.shared.connections()
+    }
+
+    /// How long reactors worked for one client at a stretch.
+    pub fn holds(&self) -> HoldTotals {
+        let mut totals = HoldTotals::default();
+        self.holds.iter().for_each(|holds| totals.add(holds));
+        totals
     }
 
     /// Ends everything: what is being answered has `grace` to finish. Blocks until all threads are gone.
@@ -121,7 +136,7 @@ fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>
     let local = LocalSet::new();
     local.block_on(runtime, async {
         if trims {
-            spawn_local(async {
+            hold::spawn(async {
                 loop {
                     sleep(TRIM_INTERVAL).await;
                     // On a thread of its own: giving back hundreds of megabytes takes milliseconds.
@@ -143,11 +158,11 @@ fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>
         let mut accepting = Vec::new();
         if let Some((context, listener)) = http {
             let serve = move |io| http::run(io, context.clone());
-            accepting.push(spawn_local(accept(listener, shared.clone(), open.clone(), Rc::default(), serve)));
+            accepting.push(hold::spawn(accept(listener, shared.clone(), open.clone(), Rc::default(), serve)));
         }
         if let Some((context, listener)) = grpc {
             let serve = move |io| grpc::run(io, context.clone());
-            accepting.push(spawn_local(accept(listener, shared.clone(), open, grpc_open.clone(), serve)));
+            accepting.push(hold::spawn(accept(listener, shared.clone(), open, grpc_open.clone(), serve)));
         }
         let mut phase = shared.watch();
         // The sender lives in `shared`, which we hold: neither wait can fail.
@@ -168,7 +183,7 @@ fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>
 
 /// A task of this reactor that does `work` each time it was notified.
 fn whenever(notified: Arc<Notify>, work: impl Fn() + 'static) {
-    spawn_local(async move {
+    hold::spawn(async move {
         loop {
             notified.notified().await;
             work();
@@ -210,7 +225,7 @@ async fn accept<F: Future<Output = ()> + 'static>(
             continue;
         }
         let (served, counts, shared) = (serve(io), (Open::new(&open), Open::new(&of_kind)), shared.clone());
-        spawn_local(async move {
+        hold::spawn(async move {
             let _counted = shared.connection();
             served.await;
             drop(counts);

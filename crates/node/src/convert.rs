@@ -2,7 +2,7 @@
 
 use crate::objects as js;
 use engine::{PublishSpec, Snapshot, VersionStatistics};
-use frontend::{FrontendOptions, GrpcOptions, HttpOptions, Restriction};
+use frontend::{FrontendOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, Restriction};
 use napi::bindgen_prelude::BigInt;
 
 pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
@@ -104,7 +104,28 @@ fn gauges(list: Vec<(&'static str, &'static str, f64)>) -> Vec<js::Gauge> {
 }
 
 pub fn snapshot(s: Snapshot) -> js::Snapshot {
-    js::Snapshot { versions: s.versions.into_iter().map(version_statistics).collect(), gauges: gauges(s.gauges) }
+    js::Snapshot {
+        versions: s.versions.into_iter().map(version_statistics).collect(),
+        gauges: gauges(s.gauges),
+        histograms: Vec::new(),
+    }
+}
+
+/// Adds how long reactors were held to a snapshot.
+pub fn add_holds(snapshot: &mut js::Snapshot, holds: &HoldTotals) {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    snapshot.gauges.push(js::Gauge {
+        name: "nereid_reactor_hold_seconds_max".into(),
+        help: "Longest time a reactor worked for one client at a stretch since the start, in CPU seconds".into(),
+        value: seconds(holds.max_ns),
+    });
+    snapshot.histograms.push(js::Histogram {
+        name: "nereid_reactor_hold_seconds".into(),
+        help: "Times a reactor worked for one client at a stretch, in CPU seconds".into(),
+        bounds: HOLD_BOUNDS_NS.iter().copied().map(seconds).collect(),
+        counts: holds.counts.iter().copied().map(BigInt::from).collect(),
+        sum: seconds(holds.sum_ns),
+    });
 }
 
 fn version_statistics(v: VersionStatistics) -> js::VersionStatistics {

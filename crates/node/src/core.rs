@@ -180,6 +180,9 @@ impl NativeCore {
             help: "Log lines dropped because too many were waiting".into(),
             value: dropped,
         });
+        if let Some(running) = &*self.running.lock() {
+            convert::add_holds(&mut snapshot, &running.holds());
+        }
         snapshot
     }
 

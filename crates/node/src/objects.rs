@@ -193,9 +193,19 @@ pub struct VersionStatistics {
 }
 
 #[napi(object)]
+pub struct Histogram {
+    pub name: String,
+    pub help: String,
+    pub bounds: Vec<f64>,
+    pub counts: Vec<BigInt>,
+    pub sum: f64,
+}
+
+#[napi(object)]
 pub struct Snapshot {
     pub versions: Vec<VersionStatistics>,
     pub gauges: Vec<Gauge>,
+    pub histograms: Vec<Histogram>,
 }
 
 #[napi(object)]

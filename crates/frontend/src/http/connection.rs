@@ -9,8 +9,9 @@ use super::reply::{JSON, Reply};
 use super::request::{BadRequest, Framing, Head, head_length, parse_head};
 use super::service::{self, HttpContext, Plan};
 use crate::assemble::Assembler;
+use crate::hold;
 use crate::limits::{
-    BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX, READ_AHEAD_BYTES_MAX,
+    BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX, READ_AHEAD_BYTES_MAX, STEP_BYTES,
 };
 use crate::rope::Rope;
 use bytes::{Buf, Bytes, BytesMut};
@@ -77,6 +78,10 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>) {
     let mut connection = Connection { io, buffer: BytesMut::with_capacity(READ_BYTES), out: Vec::with_capacity(512) };
     let mut first = true;
     loop {
+        if !connection.buffer.is_empty() {
+            // The client sent its next request already, and perhaps many more: others are served between them.
+            hold::pause().await;
+        }
         let head = match connection.read_head(first).await {
             Ok(head) => head,
             Err(Stop::Gone) => return,
@@ -239,10 +244,13 @@ impl Connection {
         body.push(self.buffer.get(..ready).unwrap_or_default());
         self.buffer.advance(ready);
         while body.missing() > 0 {
-            match patient(self.io.read(body.spare())).await {
+            let spare = body.spare();
+            let step = spare.len().min(STEP_BYTES);
+            match patient(self.io.read(spare.get_mut(..step).unwrap_or_default())).await {
                 Ok(n) if n > 0 => body.filled(n),
                 _ => return Err(Stop::Gone.into()),
             }
+            hold::pause().await;
         }
         Ok(body.into_bytes().slice(shift..))
     }
@@ -252,7 +260,10 @@ impl Connection {
         loop {
             match chunks.advance(&mut self.buffer) {
                 Ok(Progress::Done) => return Ok(chunks.into_body()),
-                Ok(Progress::More) => self.fill_body().await?,
+                Ok(Progress::More) => {
+                    hold::pause().await;
+                    self.fill_body().await?;
+                }
                 Err(super::chunked::Broken::TooLarge(n)) => return Err(BodyError::TooLarge(n)),
                 Err(super::chunked::Broken::Malformed(why)) => {
                     return Err(Stop::Refuse(Box::new(Reply::text_error(400, JSON, why).closing())).into());
@@ -327,6 +338,9 @@ impl Connection {
             let of_head = written.min(head.len());
             head = head.get(of_head..).unwrap_or_default();
             rest.advance(written - of_head);
+            if rest.has_remaining() {
+                hold::pause().await;
+            }
         }
         Ok(())
     }
