@@ -7,6 +7,7 @@
 #![allow(unsafe_code)] // every call into the library
 
 mod park;
+mod probe;
 pub(crate) use park::{Gate, Park};
 
 use bytes::Bytes;
@@ -60,6 +61,7 @@ impl Runtime {
             Error::unavailable(format!("unable to use ONNX Runtime at '{}': {e}", library.display()))
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        probe::probe(library).map_err(|e| unusable(&e))?;
         let builder = ort::init_from(library).map_err(|e| unusable(&e))?;
         let intra = if threads.intra == 0 { cores } else { threads.intra };
         let pool = GlobalThreadPoolOptions::default()
