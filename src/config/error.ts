@@ -3,8 +3,6 @@
  */
 import { ServerError } from '../native/errors.js'
 
-export { QUOTE_CHARS_MAX, quoted } from '../native/errors.js'
-
 /** A configuration that cannot be served, or that could not be read. */
 export class ConfigError extends ServerError {}
 

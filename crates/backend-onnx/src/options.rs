@@ -7,6 +7,9 @@ use protocol::pb::inference::{ModelConfig, model_config};
 use std::path::Path;
 use tensor::{Error, Result};
 
+/// Threads of a pool, whoever asks for it: each is a thread of the system from the moment the pool is made.
+const POOL_THREADS_MAX: i64 = 1024;
+
 /// What one model asks for.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Options {
@@ -21,7 +24,8 @@ pub(crate) fn pool_threads(settings: &[(String, String)]) -> Result<PoolThreads>
         return Ok(PoolThreads::default());
     }
     let count = |key| {
-        Ok::<_, Error>(usize::try_from(setting(settings, key).map(integer).transpose()?.unwrap_or(0)).unwrap_or(0))
+        let n = setting(settings, key).map(integer).transpose()?;
+        Ok::<_, Error>(usize::try_from(threads(key, n, "--backend-config=onnxruntime")?).unwrap_or(0))
     };
     Ok(PoolThreads { intra: count("intra_op_thread_count")?, inter: count("inter_op_thread_count")? })
 }
@@ -59,8 +63,11 @@ pub(crate) fn read(config: &ModelConfig, model_directory: &Path, settings: &[(St
     // A pool of its own only for a model that asks: hundreds of loaded models must not have hundreds of pools.
     let own_pool = intra.is_some() || inter.is_some() || session.parallel;
     if own_pool && !global_pool(settings)? {
-        let clamp = |n: Option<i64>| i32::try_from(n.unwrap_or(0).max(0)).unwrap_or(i32::MAX);
-        session.threads = Some((clamp(intra), clamp(inter)));
+        let of_model = format!("model '{}'", config.name);
+        session.threads = Some((
+            threads("intra_op_thread_count", intra, &of_model)?,
+            threads("inter_op_thread_count", inter, &of_model)?,
+        ));
     }
     session.arena = parameter("enable_mem_arena").map(boolean).transpose()?;
     session.pattern = parameter("enable_mem_pattern").map(boolean).transpose()?;
@@ -76,6 +83,15 @@ pub(crate) fn read(config: &ModelConfig, model_directory: &Path, settings: &[(St
         session.op_libraries.push(op_library(library, model_directory)?);
     }
     Ok(options)
+}
+
+/// A count of threads as the runtime wants it; 0 = its own choice.
+fn threads(key: &str, count: Option<i64>, of: &str) -> Result<i32> {
+    let n = count.unwrap_or(0).max(0);
+    if n > POOL_THREADS_MAX {
+        return Err(Error::invalid(format!("{key} of {of} is {n}: at most {POOL_THREADS_MAX} is supported")));
+    }
+    Ok(i32::try_from(n).unwrap_or(0))
 }
 
 /// Graph inputs that are filled by the sequence batcher, not by clients: (name, is a control).
@@ -199,6 +215,11 @@ mod tests {
             &[("execution_mode", "7")],
             "Invalid configuration value provided. Expected values for  execution_mode are 0 or 1 but got 7 .",
         );
+        refused(
+            &[("intra_op_thread_count", "2147483647")],
+            "intra_op_thread_count of model '' is 2147483647: at most 1024 is supported",
+        );
+        assert_eq!(threads(&[("intra_op_thread_count", "-5"), ("inter_op_thread_count", "1024")]), Ok(Some((0, 1024))));
         refused(&[("intra_op_thread_count", "many")], "failed to convert 'many' to integral number");
         refused(&[("enable_mem_arena", "perhaps")], "failed to convert 'perhaps' to boolean");
     }

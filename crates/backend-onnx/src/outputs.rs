@@ -31,6 +31,10 @@ pub(crate) struct OutputPlan {
 /// Most shape classes remembered per model.
 const CLASSES_MAX: usize = 256;
 
+/// Most bytes made ready for an output before the run. What is larger, the runtime allocates when it is sure of it: a graph may
+/// declare any shape, and what it declares must not end the process.
+const PREPARED_BYTES_MAX: usize = 256 << 20;
+
 type Class = SmallVec<[i64; 16]>;
 
 /// Output shapes seen before, by input shapes.
@@ -223,6 +227,7 @@ fn place(known: Option<Shape>, spec: &OutputSpec, index: u16, alone: Option<&Bat
     });
     match region {
         Some(region) => Place::Region { shape, region, len },
+        None if len > PREPARED_BYTES_MAX => Place::Runtime,
         None => Place::Slab { shape, slab: SlabPool::global().get(len) },
     }
 }

@@ -12,7 +12,7 @@ use protocol::{InputSpec, Parameter, Signature};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tensor::{Code, Data, Error, Name, Result, Shape, element_count};
+use tensor::{Code, Data, Error, Name, Result, Shape, ShapeDisplay, element_count};
 
 /// Backend `identity`.
 #[derive(Debug, Default)]
@@ -27,6 +27,9 @@ impl Backend for IdentityBackend {
         Ok(Box::new(OpenedIdentity))
     }
 }
+
+/// Most bytes made up for an optional input that a request leaves out; its shape is whatever the configuration says.
+const MADE_UP_BYTES_MAX: usize = 64 << 20;
 
 struct OpenedIdentity;
 
@@ -105,7 +108,13 @@ fn missing(spec: &InputSpec, rows: Option<u64>) -> Result<(Shape, Data)> {
     let dims = spec.reshape.as_ref().unwrap_or(&spec.dims).iter().map(|&d| if d < 0 { 1 } else { d });
     let shape: Shape = rows.map(|r| r as i64).into_iter().chain(dims).collect();
     let len = element_count(&shape).and_then(|n| usize::try_from(n).ok()).and_then(|n| n.checked_mul(size));
-    let len = len.ok_or_else(|| Error::internal(format!("input '{}' is too large to be made up", spec.name)))?;
+    let len = len.filter(|&n| n <= MADE_UP_BYTES_MAX).ok_or_else(|| {
+        Error::internal(format!(
+            "input '{}' of shape {} is too large to be made up: at most {MADE_UP_BYTES_MAX} bytes are supported",
+            spec.name,
+            ShapeDisplay(&shape)
+        ))
+    })?;
     let mut zeros = memory::SlabPool::global().get(len);
     zeros.fill(0);
     Ok((shape, Data::Bytes(zeros.freeze())))

@@ -9,7 +9,9 @@
 //! - A version holds no thread while it is idle: instances are permits, threads belong to one elastic pool.
 
 mod compile;
+mod data_file;
 mod inline;
+pub mod limits;
 mod mail;
 mod options;
 mod order;

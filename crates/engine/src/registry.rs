@@ -1,6 +1,7 @@
 //! The engine itself: backends, the table of models, and the steps by which a version comes and goes.
 
 use crate::compile;
+use crate::limits;
 use crate::options::{EngineOptions, ServerMetadata};
 use crate::pool::Pool;
 use crate::statistics::{Snapshot, VersionStatistics};
@@ -259,6 +260,7 @@ impl Engine {
         let config = ModelConfig::decode(spec.config.clone()).map_err(|e| {
             Error::internal(format!("the completed configuration of model '{}' cannot be decoded: {e}", open.model))
         })?;
+        limits::check(&config)?;
         let signature = Arc::new(compile::signature(&config, open.version, &spec.labels)?);
         let model = opened.finish(&spec.config, signature.clone())?;
         let options = &self.shared.options;

@@ -588,6 +588,11 @@ impl ModelVersion {
         self.shared.inflight.fetch_sub(requests, Ordering::AcqRel);
     }
 
+    /// The server takes no new requests.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.exiting.load(Ordering::Acquire)
+    }
+
     /// Accepted requests without a reply.
     pub fn inflight(&self) -> u64 {
         self.inflight.load(Ordering::Acquire)

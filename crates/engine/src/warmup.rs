@@ -2,15 +2,17 @@
 //!
 //! Samples go straight to the instance, past the scheduler; they are counted like ordinary executions.
 
+use crate::data_file::{self, Want};
+use crate::limits::{WARMUP_BATCH_SIZE_MAX, WARMUP_BYTES_MAX, WARMUP_ERRORS_MAX};
 use crate::version::ModelVersion;
 use bytes::Bytes;
 use protocol::check::IdPrefix;
-use protocol::pb::inference::ModelConfig;
 use protocol::pb::inference::model_warmup::Input;
 use protocol::pb::inference::model_warmup::input::InputDataType;
+use protocol::pb::inference::{ModelConfig, ModelWarmup};
 use protocol::{InferRequest, InputTensor, Signature};
 use std::path::Path;
-use tensor::{DataType, Error, Name, Result, Shape, element_count};
+use tensor::{DataType, Error, Name, Result, Shape, ShapeDisplay, element_count};
 
 /// Runs every sample in the order of the configuration, `count` times on each instance.
 ///
@@ -30,30 +32,35 @@ pub(crate) fn run(
                 log::debug!("skipping batch 0 warmup sample '{}'", sample.name);
                 continue;
             }
+            let rows_max = version.signature.max_batch_size.max(1);
+            let failed =
+                |errors: &str| Error::invalid(format!("failed to run warmup sample '{}': {errors}", sample.name));
+            if sample.batch_size > rows_max {
+                let one =
+                    format!("batch size {} for '{instance_name}', max allowed is {rows_max}; ", sample.batch_size);
+                return Err(failed(&joined(sample.batch_size as usize, std::iter::repeat(one))));
+            }
+            check_size(version, sample)?;
             let inputs = sample
                 .inputs
                 .iter()
                 .map(|(name, input)| tensor(&version.signature, name, input, model_directory))
                 .collect::<Result<Vec<_>>>()?;
-            let rows_max = version.signature.max_batch_size.max(1);
-            if sample.batch_size > rows_max {
-                let one =
-                    format!("batch size {} for '{instance_name}', max allowed is {rows_max}; ", sample.batch_size);
-                let all = one.repeat(sample.batch_size as usize);
-                return Err(Error::invalid(format!("failed to run warmup sample '{}': {all}", sample.name)));
-            }
             for iteration in 0..sample.count.max(1) {
                 log::debug!(
                     "model '{}' instance {instance_name} is running warmup sample '{}' for iteration {iteration}",
                     version.signature.model,
                     sample.name
                 );
+                if version.is_stopping() {
+                    return Err(Error::unavailable("Server exiting"));
+                }
                 // `batch_size` is the number of separate requests of one row, executed together.
                 let requests = (0..sample.batch_size).map(|_| request(&inputs)).collect();
                 let errors = version.execute_now(instance, requests)?;
                 if !errors.is_empty() {
-                    let all: String = errors.iter().map(|e| format!("{}; ", e.message())).collect();
-                    return Err(Error::invalid(format!("failed to run warmup sample '{}': {all}", sample.name)));
+                    let texts = errors.iter().map(|e| format!("{}; ", e.message()));
+                    return Err(failed(&joined(errors.len(), texts)));
                 }
             }
         }
@@ -79,16 +86,12 @@ fn tensor(
 ) -> Result<(Name, DataType, Shape, Bytes)> {
     let datatype = DataType::from_number(input.data_type)
         .ok_or_else(|| Error::invalid(format!("warmup setting expects input '{name}' to have data_type set")))?;
-    let elements = element_count(&input.dims).ok_or_else(|| {
-        Error::invalid(format!("warmup setting expects all variable-size dimensions are specified for input '{name}'"))
-    })? as usize;
-    // Strings of zero length are four bytes each.
-    let size = elements.saturating_mul(datatype.byte_size().unwrap_or(4));
+    let size = byte_size(name, input, datatype)? as usize;
     let data = match &input.input_data_type {
-        Some(InputDataType::ZeroData(_)) => vec![0; size],
-        Some(InputDataType::RandomData(_)) if datatype == DataType::Bytes => vec![0; size],
-        Some(InputDataType::RandomData(_)) => random(size),
-        Some(InputDataType::InputDataFile(file)) => from_file(&directory.join("warmup").join(file), size, datatype)?,
+        Some(InputDataType::ZeroData(_)) => zeros(name, size)?,
+        Some(InputDataType::RandomData(_)) if datatype == DataType::Bytes => zeros(name, size)?,
+        Some(InputDataType::RandomData(_)) => random(zeros(name, size)?),
+        Some(InputDataType::InputDataFile(file)) => from_file(directory, file, size, datatype)?,
         None => {
             return Err(Error::invalid(format!(
                 "{}warmup setting expects input '{name}' to have input_data_type set",
@@ -103,31 +106,89 @@ fn tensor(
     Ok((Name::from(name), datatype, shape, data.into()))
 }
 
-fn from_file(path: &Path, size: usize, datatype: DataType) -> Result<Vec<u8>> {
-    let data = std::fs::read(path).map_err(|_| {
-        Error::internal(format!("failed to open text file for read {}: No such file or directory", path.display()))
-    })?;
+/// Bytes of one request's tensor; of a file of strings, those that it must have at least.
+fn byte_size(name: &str, input: &Input, datatype: DataType) -> Result<u64> {
+    if input.dims.iter().any(|&d| d < 0) {
+        return Err(Error::invalid(format!(
+            "warmup setting expects all variable-size dimensions are specified for input '{name}'"
+        )));
+    }
+    // Strings of zero length are four bytes each.
+    let of_element = datatype.byte_size().unwrap_or(4) as u64;
+    let bytes = element_count(&input.dims).and_then(|n| (n as u64).checked_mul(of_element));
+    bytes.filter(|&n| n <= WARMUP_BYTES_MAX).ok_or_else(|| {
+        Error::invalid(format!(
+            "warmup setting for input '{name}' asks for {} elements of {}: at most {WARMUP_BYTES_MAX} bytes are supported",
+            ShapeDisplay(&input.dims),
+            datatype.config_name()
+        ))
+    })
+}
+
+/// Whether the sample may be made at all.
+fn check_size(version: &ModelVersion, sample: &ModelWarmup) -> Result<()> {
+    let (model, name, batch) = (&version.signature.model, &sample.name, sample.batch_size);
+    if batch > WARMUP_BATCH_SIZE_MAX {
+        return Err(Error::invalid(format!(
+            "the batch_size of warmup sample '{name}' of model '{model}' is {batch}: at most {WARMUP_BATCH_SIZE_MAX} is supported"
+        )));
+    }
+    let mut bytes = 0u64;
+    for (input_name, input) in &sample.inputs {
+        let Some(datatype) = DataType::from_number(input.data_type) else { continue };
+        bytes = bytes.saturating_add(byte_size(input_name, input, datatype)?);
+    }
+    let all = bytes.saturating_mul(batch.into());
+    if all > WARMUP_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "warmup sample '{name}' of model '{model}' asks for {all} bytes, {batch} times {bytes}: at most {WARMUP_BYTES_MAX} are supported"
+        )));
+    }
+    Ok(())
+}
+
+/// The first errors in a row, and how many there are beyond.
+fn joined(count: usize, errors: impl Iterator<Item = String>) -> String {
+    let mut all: String = errors.take(count.min(WARMUP_ERRORS_MAX)).collect();
+    if count > WARMUP_ERRORS_MAX {
+        all.push_str(&format!("and {} more; ", count - WARMUP_ERRORS_MAX));
+    }
+    all
+}
+
+fn from_file(directory: &Path, file: &str, size: usize, datatype: DataType) -> Result<Vec<u8>> {
+    // Strings use the whole file; anything else as much as the shape holds.
+    let want = match datatype {
+        DataType::Bytes => Want::All { bytes_max: WARMUP_BYTES_MAX },
+        _ => Want::AtMost(size),
+    };
+    let data = data_file::read(directory, "warmup", file, want)?;
     if data.len() < size {
         return Err(Error::invalid(format!(
             "{}warmup setting expects {size} bytes, but the data provided from {}only has {} bytes",
             IdPrefix(""),
-            path.display(),
+            data_file::path(directory, "warmup", file).display(),
             data.len()
         )));
     }
-    // Strings use the whole file; anything else as much as the shape holds.
-    Ok(if datatype == DataType::Bytes { data } else { data[..size].to_vec() })
+    Ok(data)
+}
+
+fn zeros(name: &str, size: usize) -> Result<Vec<u8>> {
+    let mut data = Vec::new();
+    data_file::reserve(&mut data, size, || format!("warmup input '{name}'"))?;
+    data.resize(size, 0);
+    Ok(data)
 }
 
 /// Any bytes will do; the same ones every time make a load repeatable.
-fn random(size: usize) -> Vec<u8> {
+fn random(mut data: Vec<u8>) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
-    (0..size)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        })
-        .collect()
+    for byte in &mut data {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        *byte = (state >> 32) as u8;
+    }
+    data
 }

@@ -1,0 +1,111 @@
+//! What a configuration may ask for. Whatever is sized by a number of a configuration is checked here first: a configuration may
+//! come over the network, and a number in it must not end the process.
+//!
+//! Not limited here, because nothing is sized by them: `max_batch_size`, `max_queue_size`, delays and timeouts are only compared;
+//! priority levels are made when a request uses one (`scheduler::queue`). Thread counts of ONNX sessions are limited in
+//! `backend_onnx::options`.
+
+use protocol::pb::inference::ModelConfig;
+use tensor::{Error, Result};
+
+/// Instances of a model, all its groups together.
+pub const INSTANCES_MAX: u64 = 4096;
+/// `preferred_batch_size` entries: each batch that is formed is compared with them.
+pub const PREFERRED_BATCH_SIZES_MAX: usize = 1024;
+/// Buckets of a histogram a model sets for itself: each response is compared with them.
+pub const HISTOGRAM_BUCKETS_MAX: usize = 1024;
+/// `batch_size` of a warm-up sample: so many requests are made and run together.
+pub const WARMUP_BATCH_SIZE_MAX: u32 = 16_384;
+/// `count` of a warm-up sample: the model is not ready before all of them ran.
+pub const WARMUP_COUNT_MAX: u32 = 100_000;
+/// Bytes of a warm-up sample: its inputs, times its `batch_size`.
+pub const WARMUP_BYTES_MAX: u64 = 1 << 30;
+/// Errors of a failed warm-up sample that are repeated in its text.
+pub(crate) const WARMUP_ERRORS_MAX: usize = 16;
+
+/// # Errors
+/// INVALID_ARG with the model, the field, its number and the limit.
+pub(crate) fn check(config: &ModelConfig) -> Result<()> {
+    let model = &config.name;
+    let mut instances = 0u64;
+    for group in &config.instance_group {
+        let count = u64::try_from(group.count).unwrap_or(0);
+        instances += count;
+        if instances > INSTANCES_MAX {
+            return Err(Error::invalid(format!(
+                "instance group '{}' of model '{model}' has count {count}: at most {INSTANCES_MAX} instances per model are supported, and its groups ask for {instances}",
+                group.name
+            )));
+        }
+    }
+    let within = |field: &str, number: u64, max: u64| {
+        if number <= max {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("{field} of model '{model}' is {number}: at most {max} is supported")))
+    };
+    use protocol::pb::inference::model_config::SchedulingChoice as Choice;
+    use protocol::pb::inference::model_sequence_batching::StrategyChoice;
+    let preferred = match &config.scheduling_choice {
+        Some(Choice::DynamicBatching(d)) => d.preferred_batch_size.len(),
+        Some(Choice::SequenceBatching(s)) => match &s.strategy_choice {
+            Some(StrategyChoice::Oldest(o)) => o.preferred_batch_size.len(),
+            _ => 0,
+        },
+        _ => 0,
+    };
+    within("the number of preferred batch sizes", preferred as u64, PREFERRED_BATCH_SIZES_MAX as u64)?;
+    use protocol::pb::inference::model_metrics::metric_control::MetricOptions;
+    for control in config.model_metrics.iter().flat_map(|m| &m.metric_control) {
+        if let Some(MetricOptions::HistogramOptions(h)) = &control.metric_options {
+            within("the number of histogram buckets", h.buckets.len() as u64, HISTOGRAM_BUCKETS_MAX as u64)?;
+        }
+    }
+    for sample in &config.model_warmup {
+        let field = format!("the count of warmup sample '{}'", sample.name);
+        within(&field, sample.count.into(), WARMUP_COUNT_MAX.into())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::pb::inference::model_config::SchedulingChoice;
+    use protocol::pb::inference::{ModelDynamicBatching, ModelInstanceGroup, ModelWarmup};
+
+    fn refused(config: ModelConfig, text: &str) {
+        assert_eq!(check(&ModelConfig { name: "m".into(), ..config }), Err(Error::invalid(text.to_owned())));
+    }
+
+    #[test]
+    fn numbers_that_would_be_allocated_are_refused_by_field_number_and_limit() {
+        let groups = |counts: &[i32]| ModelConfig {
+            instance_group: counts
+                .iter()
+                .map(|&count| ModelInstanceGroup { name: "g".into(), count, ..Default::default() })
+                .collect(),
+            ..Default::default()
+        };
+        refused(
+            groups(&[i32::MAX]),
+            "instance group 'g' of model 'm' has count 2147483647: at most 4096 instances per model are supported, and its groups ask for 2147483647",
+        );
+        refused(
+            groups(&[4000, 97]),
+            "instance group 'g' of model 'm' has count 97: at most 4096 instances per model are supported, and its groups ask for 4097",
+        );
+        assert_eq!(check(&groups(&[4000, 96, -1])), Ok(()));
+
+        let dynamic = ModelDynamicBatching { preferred_batch_size: vec![1; 1025], ..Default::default() };
+        refused(
+            ModelConfig { scheduling_choice: Some(SchedulingChoice::DynamicBatching(dynamic)), ..Default::default() },
+            "the number of preferred batch sizes of model 'm' is 1025: at most 1024 is supported",
+        );
+        let warmup = ModelWarmup { name: "w".into(), count: u32::MAX, ..Default::default() };
+        refused(
+            ModelConfig { model_warmup: vec![warmup], ..Default::default() },
+            "the count of warmup sample 'w' of model 'm' is 4294967295: at most 100000 is supported",
+        );
+    }
+}
