@@ -3,6 +3,8 @@
  */
 import { ServerError } from '../native/errors.js'
 
+export { QUOTE_CHARS_MAX, quoted } from '../native/errors.js'
+
 /** A configuration that cannot be served, or that could not be read. */
 export class ConfigError extends ServerError {}
 

@@ -1,15 +1,18 @@
 /**
  * Reads a configuration from JSON: the load parameter `config`, and what a backend sends back.
  *
- * Protobuf JSON rules, widened as in the reference: names in snake_case or lowerCamelCase, enum values in any case,
- * 64-bit integers as numbers or strings. Nothing is merged with a file, and an unknown key is an error.
+ * The rules are those of protobuf's reader, which writes members to a message as they come: a key that comes twice replaces a
+ * scalar, merges a message, appends to a list or a map; a second member of a oneof is refused; one value where a list is wanted
+ * is a list of one. Names are snake_case or lowerCamelCase, enum values in any case, 64-bit integers numbers or strings.
+ * Nothing is merged with a file, and an unknown key is an error.
  */
 import { ScalarType, type DescEnum, type DescField, type DescMessage } from '@bufbuild/protobuf'
 import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
-import { invalid } from './error.js'
+import { invalid, quoted } from './error.js'
 import type { ModelConfig } from './generated/model_config_pb.js'
 import { ModelConfigSchema } from './generated/model_config_pb.js'
-import { JsonNumber, JsonSyntaxError, readJson, type JsonValue } from './json_value.js'
+import { JsonNumber, JsonObject, JsonSyntaxError, readJson, type JsonValue } from './json_value.js'
+import { CONFIG_BYTES_MAX } from './files.js'
 import { emptyConfig } from './pbtxt.js'
 
 /**
@@ -19,6 +22,7 @@ import { emptyConfig } from './pbtxt.js'
  */
 export function parseJsonConfig(text: string): ModelConfig {
   const config = emptyConfig()
+  if (text.length > CONFIG_BYTES_MAX) throw invalid(`Invalid config override: ${text.length} characters, at most ${CONFIG_BYTES_MAX} are read`)
   try {
     readMessage(reflect(ModelConfigSchema, config), readJson(text), '')
   } catch (error) {
@@ -38,15 +42,21 @@ const INTEGER_RANGES: Partial<Record<ScalarType, [bigint, bigint, string]>> = {
   [ScalarType.UINT64]: [0n, 18446744073709551615n, 'TYPE_UINT64'],
 }
 
+/** Booleans in quotes. */
+const TRUE_WORDS = new Set(['true', 't', 'yes', 'y', '1'])
+const FALSE_WORDS = new Set(['false', 'f', 'no', 'n', '0'])
+
 function readMessage(message: ReflectMessage, value: JsonValue, path: string): void {
-  if (!(value instanceof Map)) throw mismatch(path, value, message.desc.typeName)
-  for (const [key, item] of value) {
+  if (!(value instanceof JsonObject)) throw mismatch(path, value, message.desc.typeName)
+  for (const [key, item] of value.members) {
     const field = message.desc.fields.find((f) => f.name === key || f.jsonName === key)
-    if (field === undefined) throw new Mismatch(`${at(path)}${key}: Cannot find field.`)
+    if (field === undefined) throw new Mismatch(`${at(path)}${quoted(key)}: Cannot find field.`)
     if (item === null) continue
     const inner = path === '' ? field.name : `${path}.${field.name}`
+    // The same member a second time is refused as well.
     if (field.oneof !== undefined && message.oneofCase(field.oneof) !== undefined) {
-      throw new Mismatch(`(${inner}): oneof field '${field.oneof.name}' is already set. Cannot set '${field.name}'`)
+      const why = `oneof field '${field.oneof.name}' is already set. Cannot set '${key}'`
+      throw new Mismatch(`${at(path).trimEnd()}: invalid value ${why} for type oneof`)
     }
     readField(message, field, item, inner)
   }
@@ -60,19 +70,21 @@ function readField(message: ReflectMessage, field: DescField, value: JsonValue, 
       return message.set(field, part)
     }
     case 'list': {
-      if (!Array.isArray(value)) throw mismatch(path, value, 'List')
       const list = message.get(field)
-      // A key in both spellings counts once, the later one.
-      list.clear()
+      if (!Array.isArray(value)) return void list.add(readItem(field, value, path))
       return value.forEach((item, index) => list.add(readItem(field, item, `${path}[${index}]`)))
     }
     case 'map': {
-      if (!(value instanceof Map)) throw mismatch(path, value, 'Map')
+      if (!(value instanceof JsonObject)) throw mismatch(path, value, 'Map')
       const map = message.get(field)
-      for (const [key, item] of value) {
+      const keys = new Set<string>()
+      for (const [key, item] of value.members) {
+        // A second object under the name of the map may repeat a key, one object may not.
+        if (keys.has(key)) throw new Mismatch(`${at(path)}${quoted(key)}: Repeated map key: '${quoted(key)}' is already set.`)
+        keys.add(key)
         // Maps are plain objects in memory, where this one key is no property.
         if (key === '__proto__') throw mismatch(path, key, 'map key')
-        map.set(readMapKey(field.mapKey, key, path), readItem(field, item, `${path}["${key}"]`))
+        map.set(readMapKey(field.mapKey, key, path), readItem(field, item, `${path}["${quoted(key)}"]`))
       }
       return
     }
@@ -101,7 +113,8 @@ function readMapKey(type: ScalarType, key: string, path: string): unknown {
 function readEnum(desc: DescEnum, value: JsonValue, path: string): number {
   if (value instanceof JsonNumber) return Number(readInteger(ScalarType.INT32, value, path))
   const name = typeof value === 'string' ? value.toUpperCase().replaceAll('-', '_') : null
-  const found = desc.values.find((v) => v.name === name)
+  // Its number in quotes names a value too, if there is one.
+  const found = desc.values.find((v) => v.name === name || String(v.number) === value)
   if (found === undefined) throw mismatch(path, value, desc.typeName)
   return found.number
 }
@@ -114,6 +127,8 @@ function readScalar(type: ScalarType, value: JsonValue, path: string): unknown {
       if (Buffer.from(value).toString() !== value) throw mismatch(path, value, 'TYPE_STRING')
       return value
     case ScalarType.BOOL:
+      if (typeof value === 'string' && TRUE_WORDS.has(value.toLowerCase())) return true
+      if (typeof value === 'string' && FALSE_WORDS.has(value.toLowerCase())) return false
       if (typeof value !== 'boolean') throw mismatch(path, value, 'TYPE_BOOL')
       return value
     case ScalarType.FLOAT:
@@ -131,9 +146,7 @@ function readScalar(type: ScalarType, value: JsonValue, path: string): unknown {
 
 function readInteger(type: ScalarType, value: JsonValue, path: string): bigint {
   const [min, max, name] = INTEGER_RANGES[type] ?? [0n, 0n, String(type)]
-  const text = value instanceof JsonNumber ? value.text : value
-  if (typeof text !== 'string') throw mismatch(path, value, name)
-  const number = integerOf(text)
+  const number = value instanceof JsonNumber ? integerOf(value.text) : typeof value === 'string' ? integerInQuotes(value) : null
   if (number === null || number < min || number > max) throw mismatch(path, value, name)
   return number
 }
@@ -142,16 +155,23 @@ function readInteger(type: ScalarType, value: JsonValue, path: string): bigint {
 function integerOf(text: string): bigint | null {
   // 21 characters hold every 64-bit integer; more would only cost time.
   if (/^-?[0-9]{1,20}$/.test(text)) return BigInt(text)
-  const number = /^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$/.test(text) ? Number(text) : Number.NaN
+  const number = Number(text)
   return Number.isSafeInteger(number) ? BigInt(number) : null
+}
+
+/** Digits only: `"1.0"` in quotes is no integer. */
+function integerInQuotes(text: string): bigint | null {
+  return /^[+-]?[0-9]{1,20}$/.test(text) ? BigInt(text.replace('+', '')) : null
 }
 
 function readFloat(value: JsonValue, path: string, type: string, max: number): number {
   const text = value instanceof JsonNumber ? value.text : value
-  if (text === 'NaN') return Number.NaN
-  if (text === 'Infinity') return Number.POSITIVE_INFINITY
-  if (text === '-Infinity') return Number.NEGATIVE_INFINITY
-  const number = typeof text === 'string' && text.trim() !== '' ? Number(text) : Number.NaN
+  if (typeof value === 'string') {
+    if (text === 'NaN') return Number.NaN
+    if (text === 'Infinity') return Number.POSITIVE_INFINITY
+    if (text === '-Infinity') return Number.NEGATIVE_INFINITY
+  }
+  const number = typeof text === 'string' && /^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/.test(text) ? Number(text) : Number.NaN
   if (!(Math.abs(number) <= max)) throw mismatch(path, value, type)
   return type === 'TYPE_FLOAT' ? Math.fround(number) : number
 }
@@ -167,7 +187,7 @@ function at(path: string): string {
 /** A value as an error shows it: short, whatever it is. */
 function show(value: JsonValue): string {
   if (value instanceof JsonNumber) return value.text.slice(0, 40)
-  if (value instanceof Map) return 'Object'
+  if (value instanceof JsonObject) return 'Object'
   if (Array.isArray(value)) return 'List'
   return JSON.stringify(value).slice(0, 80)
 }

@@ -1,8 +1,10 @@
 /**
- * Reads JSON text into values that keep numbers as written.
+ * Reads JSON text into values that keep numbers as written and members as often as they stand there.
  *
- * `JSON.parse` would round 64-bit integers, and a configuration holds `18446744073709551615` as a plain number.
+ * `JSON.parse` would round 64-bit integers, and a configuration holds `18446744073709551615` as a plain number. What protobuf's
+ * own reader accepts beyond JSON is accepted here: trailing commas, single quotes, bare keys, raw control characters in strings.
  */
+import { quoted } from './error.js'
 
 export type JsonValue = null | boolean | string | JsonNumber | JsonValue[] | JsonObject
 
@@ -14,8 +16,10 @@ export class JsonNumber {
   }
 }
 
-/** Members in the order of the text; a repeated key keeps its last value. */
-export type JsonObject = Map<string, JsonValue>
+/** Members in the order of the text; a key may stand there more than once. */
+export class JsonObject {
+  readonly members: [string, JsonValue][] = []
+}
 
 /** Deeper nesting is refused: the reader recurses. No valid configuration comes near. */
 export const JSON_DEPTH_MAX = 100
@@ -29,6 +33,8 @@ export function readJson(text: string): JsonValue {
   reader.end()
   return value
 }
+
+const ESCAPES: Record<string, string> = { b: '\b', f: '\f', n: '\n', r: '\r', t: '\t', v: '\v' }
 
 class Reader {
   private readonly text: string
@@ -44,11 +50,11 @@ class Reader {
     const c = this.text[this.position]
     if (c === '{') return this.object(depth)
     if (c === '[') return this.array(depth)
-    if (c === '"') return this.string()
+    if (c === '"' || c === "'") return this.string(c)
     const word = this.match(/true|false|null/y)
     if (word !== null) return word === 'null' ? null : word === 'true'
-    const number = this.match(/-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y)
-    if (number !== null) return new JsonNumber(number)
+    const number = this.match(/-?[0-9][-+.0-9eEx]*|-[.][0-9eE+-]*/y)
+    if (number !== null) return new JsonNumber(this.checkNumber(number))
     return this.fail(c === undefined ? 'unexpected end of text' : `expected a value, found '${c}'`)
   }
 
@@ -57,43 +63,76 @@ class Reader {
     if (this.position < this.text.length) this.fail('expected the end of the text')
   }
 
+  private checkNumber(number: string): string {
+    if (/^-?0[0-9x]/.test(number) && !/[.eE]/.test(number)) this.fail(`octal and hex numbers are no JSON: ${quoted(number)}`)
+    if (!/^-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$/.test(number)) this.fail(`not a number: ${quoted(number)}`)
+    return number
+  }
+
   private object(depth: number): JsonObject {
-    const members: JsonObject = new Map()
+    const object = new JsonObject()
     this.position++
-    if (this.take('}')) return members
     for (;;) {
-      this.skipSpace()
-      if (this.text[this.position] !== '"') this.fail('expected a key in quotes')
-      const key = this.string()
-      if (!this.take(':')) this.fail(`expected ':' after key "${key}"`)
-      members.set(key, this.value(depth + 1))
-      if (this.take('}')) return members
+      // After a comma too.
+      if (this.take('}')) return object
+      const key = this.key()
+      if (!this.take(':')) this.fail(`expected ':' after key "${quoted(key)}"`)
+      object.members.push([key, this.value(depth + 1)])
+      if (this.take('}')) return object
       if (!this.take(',')) this.fail("expected ',' or '}'")
     }
+  }
+
+  private key(): string {
+    const c = this.text[this.position]
+    if (c === '"' || c === "'") return this.string(c)
+    const bare = this.match(/[A-Za-z_$][A-Za-z0-9_$]*/y)
+    if (bare === null || bare === 'true' || bare === 'false' || bare === 'null') return this.fail("expected a key or '}'")
+    return bare
   }
 
   private array(depth: number): JsonValue[] {
     const items: JsonValue[] = []
     this.position++
-    if (this.take(']')) return items
     for (;;) {
+      // After a comma too.
+      if (this.take(']')) return items
       items.push(this.value(depth + 1))
       if (this.take(']')) return items
       if (!this.take(',')) this.fail("expected ',' or ']'")
     }
   }
 
-  private string(): string {
-    const start = this.position
-    // eslint-disable-next-line no-control-regex -- raw control characters are what must not match
-    const literal = this.match(/"(?:[^"\\\u0000-\u001f]|\\.)*"/y)
-    if (literal === null) return this.fail('string is not closed or holds a raw control character')
-    try {
-      return JSON.parse(literal) as string
-    } catch {
-      this.position = start
-      return this.fail('invalid escape in string')
+  private string(quote: string): string {
+    const opening = this.position
+    const stop = quote === '"' ? /["\\]/g : /['\\]/g
+    let value = ''
+    this.position++
+    for (;;) {
+      stop.lastIndex = this.position
+      const end = stop.exec(this.text)?.index
+      if (end === undefined) {
+        this.position = opening
+        return this.fail('string is not closed')
+      }
+      value += this.text.slice(this.position, end)
+      this.position = end + 1
+      if (this.text[end] === quote) return value
+      value += this.escape()
     }
+  }
+
+  /** What stands behind a backslash. An escape nobody knows is the character itself. */
+  private escape(): string {
+    const c = this.text[this.position] ?? ''
+    if (c === '') return this.fail('string is not closed')
+    if (c === 'u') {
+      const digits = this.match(/u[0-9a-fA-F]{4}/y)
+      if (digits === null) return this.fail('invalid escape in string')
+      return String.fromCharCode(Number.parseInt(digits.slice(1), 16))
+    }
+    this.position++
+    return Object.hasOwn(ESCAPES, c) ? (ESCAPES[c] ?? c) : c
   }
 
   private match(pattern: RegExp): string | null {
@@ -103,6 +142,7 @@ class Reader {
     return found
   }
 
+  /** Skips blanks, and the symbol when it comes next. */
   private take(symbol: string): boolean {
     this.skipSpace()
     if (this.text[this.position] !== symbol) return false
@@ -111,11 +151,16 @@ class Reader {
   }
 
   private skipSpace(): void {
-    while (' \t\n\r'.includes(this.text[this.position] ?? 'end')) this.position++
+    while (' \t\n\r\v\f'.includes(this.text[this.position] ?? 'end')) this.position++
   }
 
   private fail(reason: string): never {
-    const before = this.text.slice(0, this.position).split('\n')
-    throw new JsonSyntaxError(`${before.length}:${(before.at(-1)?.length ?? 0) + 1}: ${reason}`)
+    let line = 1
+    let lineStart = 0
+    for (let at = this.text.indexOf('\n'); at >= 0 && at < this.position; at = this.text.indexOf('\n', lineStart)) {
+      line++
+      lineStart = at + 1
+    }
+    throw new JsonSyntaxError(`${line}:${this.position - lineStart + 1}: ${reason}`)
   }
 }

@@ -1,7 +1,7 @@
 /** Reads the class labels that outputs name. Used by classification requests only. */
-import { readFileSync } from 'node:fs'
 import { relative, resolve, sep } from 'node:path'
 import { ConfigError } from './error.js'
+import { LABEL_BYTES_MAX, readRegularFile } from './files.js'
 import type { ModelConfig } from './generated/model_config_pb.js'
 
 /** The lines of one output's label file; the index of a line is the index of the class. */
@@ -24,32 +24,8 @@ export function readLabels(config: ModelConfig, modelDirectory: string): Labels[
       if (inside === '..' || inside.startsWith(`..${sep}`)) {
         throw new ConfigError('UNSUPPORTED', `label file path '${path}' for output '${output.name}' in model '${config.name}' is outside model directory`)
       }
-      return { output: output.name, lines: splitLines(readText(path)) }
+      return { output: output.name, lines: splitLines(readRegularFile(path, LABEL_BYTES_MAX, `failed to open text file for read ${path}`).toString()) }
     })
-}
-
-/** Reads a small text file, failing with the reference's words. */
-export function readText(path: string): string {
-  try {
-    return readFileSync(path, 'utf8')
-  } catch (error) {
-    throw new ConfigError('INTERNAL', `failed to open text file for read ${path}: ${reasonOf(error)}`)
-  }
-}
-
-function reasonOf(error: unknown): string {
-  switch ((error as NodeJS.ErrnoException).code) {
-    case 'ENOENT':
-      return 'No such file or directory'
-    case 'EACCES':
-      return 'Permission denied'
-    case 'EISDIR':
-      return 'Is a directory'
-    case 'ENOTDIR':
-      return 'Not a directory'
-    default:
-      return error instanceof Error ? error.message : String(error)
-  }
 }
 
 /** At newlines only: a carriage return belongs to the label. An end without a newline is a line, an empty one is not. */

@@ -1,25 +1,22 @@
 /**
  * The two moments at which a configuration is made: when its directory is polled, and when a version's file has been opened.
  */
-import { existsSync, statSync } from 'node:fs'
+import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import { create } from '@bufbuild/protobuf'
 import { copy } from './binary.js'
 import { checkAgainstModel } from './check_model.js'
 import { completeFromModel, DEFAULT_MAX_BATCH_SIZE, type ModelIo } from './complete.js'
 import { ConfigError, ConfigSyntaxError, invalid, noLog, type Log } from './error.js'
+import { CONFIG_BYTES_MAX, readRegularFile } from './files.js'
 import { ModelTransactionPolicySchema, type ModelConfig } from './generated/model_config_pb.js'
 import { adoptName, inferBackend, listFirstDirectory } from './infer_backend.js'
 import { resolveInstanceGroups, type Devices } from './instance_groups.js'
 import { parseJsonConfig } from './json_in.js'
-import { readText } from './labels.js'
 import { normalise } from './normalise.js'
 import { emptyConfig, parsePbtxt } from './pbtxt.js'
 import { validate } from './validate.js'
 import { validateInitialStates } from './validate_scheduling.js'
-
-/** A larger configuration file is refused unread. The largest in the wild are some hundred KiB of generated steps. */
-export const CONFIG_BYTES_MAX = 16 * 1024 * 1024
 
 export interface ConfigFlags {
   /** Off with `--disable-auto-complete-config`. */
@@ -43,17 +40,24 @@ export interface LoadedConfig {
  */
 export function loadConfigFile(modelDirectory: string, flags: ConfigFlags, log: Log = noLog): LoadedConfig {
   const custom = flags.configName === null ? null : join(modelDirectory, 'configs', `${flags.configName}.pbtxt`)
-  const path = custom !== null && existsSync(custom) ? custom : join(modelDirectory, 'config.pbtxt')
-  const stat = statSync(path, { throwIfNoEntry: false })
-  if (stat === undefined && flags.autoComplete) return { config: emptyConfig(), path: null, provided: false }
-  if (stat !== undefined && stat.size > CONFIG_BYTES_MAX) {
-    throw new ConfigError('INTERNAL', `failed to read text proto from ${path}: ${stat.size} bytes, at most ${CONFIG_BYTES_MAX} are read`)
-  }
+  const path = custom !== null && exists(custom) ? custom : join(modelDirectory, 'config.pbtxt')
+  if (!exists(path) && flags.autoComplete) return { config: emptyConfig(), path: null, provided: false }
   try {
-    return { config: parsePbtxt(readText(path), path), path, provided: true }
+    // As bytes: what is no UTF-8 must reach the parser unchanged.
+    const bytes = readRegularFile(path, CONFIG_BYTES_MAX, `failed to read text proto from ${path}`)
+    return { config: parsePbtxt(bytes, path), path, provided: true }
   } catch (error) {
     if (error instanceof ConfigSyntaxError) log('error', `Error parsing text-format inference.ModelConfig: ${error.line}:${error.column}: ${error.reason}`)
     throw error
+  }
+}
+
+/** Whether there is a file of this name. One that cannot be looked at (a loop of links) counts: opening it says why. */
+function exists(path: string): boolean {
+  try {
+    return statSync(path, { throwIfNoEntry: false }) !== undefined
+  } catch {
+    return true
   }
 }
 

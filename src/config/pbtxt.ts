@@ -1,14 +1,15 @@
 /**
  * Reads `config.pbtxt`: protobuf text format, driven by the descriptor of `ModelConfig`.
  *
- * Written here because the library's reader follows another dialect: it refuses repeated singular fields, has no line
- * numbers, and its words are not the ones people search for. Writing text is not done here at all.
+ * Written here because the library's reader follows another dialect, has no line numbers, and its words are not the ones people
+ * search for. Reasons and places are those of protobuf's C++ reader: a place is mostly that of the token after the one that is
+ * wrong. Writing text is not done here at all.
  *
  * Nesting is bounded by the message types, none of which contains itself.
  */
 import { create, ScalarType, type DescEnum, type DescField, type DescMessage } from '@bufbuild/protobuf'
 import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
-import { ConfigSyntaxError } from './error.js'
+import { ConfigSyntaxError, QUOTE_CHARS_MAX, quoted } from './error.js'
 import { ModelConfigSchema, type ModelConfig } from './generated/model_config_pb.js'
 import { LexError, Lexer, type Token } from './pbtxt_lexer.js'
 import { nearest } from './suggest.js'
@@ -21,13 +22,14 @@ export function emptyConfig(): ModelConfig {
 /**
  * Reads a configuration in text form.
  *
+ * @param text a string, or the bytes of a file. A string field whose bytes are no UTF-8 is refused: they could not be kept.
  * @param path only names the file in errors
  * @throws {ConfigSyntaxError} INTERNAL `failed to read text proto from <path>: <line>:<column>: <reason>` and a hint
  */
-export function parsePbtxt(text: string, path: string): ModelConfig {
+export function parsePbtxt(text: string | Uint8Array, path: string): ModelConfig {
   const config = emptyConfig()
   try {
-    new Parser(text, path).parseTop(reflect(ModelConfigSchema, config))
+    new Parser(typeof text === 'string' ? Buffer.from(text) : text, path).parseTop(reflect(ModelConfigSchema, config))
   } catch (error) {
     if (error instanceof LexError) throw new ConfigSyntaxError(path, error.line, error.column, error.message, '')
     throw error
@@ -43,12 +45,15 @@ const INT64_MAX = 9223372036854775807n
 const UINT32_MAX = 4294967295n
 const UINT64_MAX = 18446744073709551615n
 
+/** No 64-bit integer has more characters, be it written in octal with leading zeros; reading longer ones costs their length squared. */
+const INTEGER_CHARS_MAX = 100
+
 class Parser {
   private readonly lexer: Lexer
   private readonly path: string
   private current: Token
 
-  constructor(text: string, path: string) {
+  constructor(text: Uint8Array, path: string) {
     this.lexer = new Lexer(text)
     this.path = path
     this.current = this.lexer.next()
@@ -62,45 +67,57 @@ class Parser {
     const desc = message.desc
     if (this.looksAt('[')) this.extension(desc)
     const token = this.current
-    if (token.kind !== 'identifier') this.fail(token, `Expected identifier, got: ${token.text}`, unclosedHint(token, opened))
+    if (token.kind !== 'identifier') this.fail(`Expected identifier, got: ${show(token)}`, unclosedHint(token, opened))
     this.advance()
     const field = desc.fields.find((f) => f.name === token.text)
-    if (field === undefined) this.fail(token, `Message type "${desc.typeName}" has no field named "${token.text}".`, fieldHint(desc, token.text))
+    if (field === undefined) this.fail(`Message type "${desc.typeName}" has no field named "${show(token)}".`, fieldHint(desc, token.text))
+    this.refuseSecond(message, field)
     if (field.fieldKind === 'map') {
       this.take(':')
-      this.values(true, () => this.mapEntry(message, field))
+      this.values(() => this.mapEntry(message, field))
     } else if (isMessage(field)) {
       this.take(':')
       if (field.fieldKind === 'list') {
         const list = message.get(field)
-        this.values(true, () => {
+        this.values(() => {
           const item = reflect(field.message)
           this.message(item)
           list.add(item)
         })
       } else {
-        this.values(false, () => {
-          // A block given twice merges with the first one, unless another member of its oneof came in between.
-          const part = (message.isSet(field) ? message.get(field) : reflect(field.message)) as ReflectMessage
-          message.set(field, part)
-          this.message(part)
-        })
+        const part = reflect(field.message)
+        this.message(part)
+        message.set(field, part)
       }
     } else {
       this.expect(':')
       if (field.fieldKind === 'list') {
         const list = message.get(field)
-        this.values(true, () => this.scalar(field, (value) => list.add(value)))
+        this.values(() => this.scalar(field, (value) => list.add(value)))
       } else {
-        this.values(false, () => this.scalar(field, (value) => message.set(field, value)))
+        this.scalar(field, (value) => message.set(field, value))
       }
     }
     if (!this.take(';')) this.take(',')
   }
 
-  /** One value, or a bracketed list of them where the field repeats. */
-  private values(repeats: boolean, one: () => void): void {
-    if (!repeats || !this.take('[')) return one()
+  /**
+   * Refuses a singular field that is set already, and a second member of a oneof. A plain scalar that holds its default value does
+   * not count as set: `max_batch_size: 0 max_batch_size: 4` is legal, the other way round it is not.
+   */
+  private refuseSecond(message: ReflectMessage, field: DescField): void {
+    if (field.fieldKind === 'list' || field.fieldKind === 'map') return
+    // A negative zero counts as set, in the reference as on the wire.
+    if (message.isSet(field) || Object.is(message.get(field), -0)) this.fail(twice(field.name), '')
+    const other = field.oneof === undefined ? undefined : message.oneofCase(field.oneof)
+    if (field.oneof !== undefined && other !== undefined) {
+      this.fail(`Field "${field.name}" is specified along with field "${other.name}", another member of oneof "${field.oneof.name}".`, '')
+    }
+  }
+
+  /** One value, or a bracketed list of them. */
+  private values(one: () => void): void {
+    if (!this.take('[')) return one()
     if (this.take(']')) return
     for (;;) {
       one()
@@ -121,33 +138,38 @@ class Parser {
   private mapEntry(message: ReflectMessage, field: DescField & { fieldKind: 'map' }): void {
     const opened = this.current
     const entryType = `${field.parent.typeName}.${pascal(field.name)}Entry`
-    let key: unknown = mapKeyDefault(field.mapKey)
-    let value: unknown = field.mapKind === 'message' ? reflect(field.message) : field.mapKind === 'enum' ? 0 : ''
+    const keyDefault = mapKeyDefault(field.mapKey)
+    const valueDefault: unknown = field.mapKind === 'message' ? reflect(field.message) : field.mapKind === 'enum' ? 0 : ''
+    let key = keyDefault
+    let value = valueDefault
     const close = this.take('<') ? '>' : '}'
     if (close === '}') this.expect('{')
     while (!this.looksAt('>') && !this.looksAt('}')) {
       const token = this.current
-      if (token.kind !== 'identifier') this.fail(token, `Expected identifier, got: ${token.text}`, unclosedHint(token, opened))
+      if (token.kind !== 'identifier') this.fail(`Expected identifier, got: ${show(token)}`, unclosedHint(token, opened))
       this.advance()
+      if ((token.text === 'key' && key !== keyDefault) || (token.text === 'value' && value !== valueDefault)) this.fail(twice(token.text), '')
       if (token.text === 'key') {
         this.expect(':')
         this.scalarOf('key', field.mapKey, null, (v) => (key = v))
       } else if (token.text === 'value') {
         if (field.mapKind === 'message') {
           this.take(':')
-          this.message(value as ReflectMessage)
+          const part = reflect(field.message)
+          this.message(part)
+          value = part
         } else {
           this.expect(':')
           this.scalarOf('value', field.mapKind === 'scalar' ? field.scalar : null, field.mapKind === 'enum' ? field.enum : null, (v) => (value = v))
         }
       } else {
-        this.fail(token, `Message type "${entryType}" has no field named "${token.text}".`, 'A map entry has the fields "key" and "value".')
+        this.fail(`Message type "${entryType}" has no field named "${show(token)}".`, 'A map entry has the fields "key" and "value".')
       }
       if (!this.take(';')) this.take(',')
     }
     this.expect(close)
     // Maps are plain objects in memory, where this one key is no property.
-    if (key === '__proto__') this.fail(opened, `Map key "__proto__" is not supported.`, '')
+    if (key === '__proto__') this.fail(`Map key "__proto__" is not supported.`, '')
     message.get(field).set(key, value)
   }
 
@@ -183,39 +205,38 @@ class Parser {
 
   private string(name: string): string {
     const first = this.current
-    if (first.kind !== 'string') this.fail(first, `Expected string, got: ${first.text}`, 'Strings stand in quotes.')
-    const parts: Uint8Array[] = []
+    if (first.kind !== 'string') this.fail(`Expected string, got: ${show(first)}`, 'Strings stand in quotes.')
+    const parts: string[] = []
     while (this.current.kind === 'string') {
-      parts.push(this.current.bytes)
+      parts.push(this.current.content)
       this.advance()
     }
-    try {
-      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.concat(parts))
-    } catch {
-      return this.fail(first, `String field "${name}" contains invalid UTF-8.`, '')
-    }
+    const text = decodeUtf8(Buffer.from(parts.join(''), 'latin1'))
+    // The reference lets it pass and fails later, where the message is written.
+    if (text === null) this.failAt(first, `String field "${name}" contains invalid UTF-8.`, '')
+    return text
   }
 
   private boolean(name: string): boolean {
     const token = this.current
     if (token.kind === 'integer') return this.unsigned(1n) === 1n
-    if (token.kind !== 'identifier') this.fail(token, `Expected identifier, got: ${token.text}`, 'A boolean is true or false, without quotes.')
+    if (token.kind !== 'identifier') this.fail(`Expected identifier, got: ${show(token)}`, 'A boolean is true or false, without quotes.')
     this.advance()
     if (token.text === 'true' || token.text === 'True' || token.text === 't') return true
     if (token.text === 'false' || token.text === 'False' || token.text === 'f') return false
-    return this.fail(token, `Invalid value for boolean field "${name}". Value: "${token.text}".`, 'A boolean is true or false.')
+    return this.fail(`Invalid value for boolean field "${name}". Value: "${show(token)}".`, 'A boolean is true or false.')
   }
 
   private enumeration(name: string, desc: DescEnum): number {
     const token = this.current
     if (token.kind === 'integer' || this.looksAt('-')) return Number(this.signed(INT32_MAX))
     if (token.kind !== 'identifier') {
-      this.fail(token, `Expected integer or identifier, got: ${token.text}`, token.kind === 'string' ? 'Values of an enumeration stand without quotes.' : '')
+      this.fail(`Expected integer or identifier, got: ${show(token)}`, token.kind === 'string' ? 'Values of an enumeration stand without quotes.' : '')
     }
     this.advance()
     const value = desc.values.find((v) => v.name === token.text)
     if (value !== undefined) return value.number
-    return this.fail(token, `Unknown enumeration value of "${token.text}" for field "${name}".`, didYouMean(nearestValue(token.text, desc)))
+    return this.fail(`Unknown enumeration value of "${show(token)}" for field "${name}".`, didYouMean(nearestValue(token.text, desc)))
   }
 
   private signed(max: bigint): bigint {
@@ -226,10 +247,11 @@ class Parser {
 
   private unsigned(max: bigint): bigint {
     const token = this.current
-    if (token.kind !== 'integer') this.fail(token, `Expected integer, got: ${token.text}`, '')
+    if (token.kind !== 'integer') this.fail(`Expected integer, got: ${show(token)}`, '')
+    if (token.text.length > INTEGER_CHARS_MAX) this.fail(`Integer out of range (${show(token)})`, '')
     const octal = token.text.length > 1 && token.text.startsWith('0') && !/^0x/i.test(token.text)
     const value = BigInt(octal ? `0o${token.text}` : token.text)
-    if (value > max) this.fail(token, `Integer out of range (${token.text})`, '')
+    if (value > max) this.fail(`Integer out of range (${show(token)})`, '')
     this.advance()
     return value
   }
@@ -244,25 +266,26 @@ class Parser {
 
   private floatValue(token: Token): number {
     if (token.kind === 'integer') {
-      if (/^0[0-9xX]/.test(token.text)) this.fail(token, `Expect a decimal number, got: ${token.text}`, '')
+      if (/^0[0-9xX]/.test(token.text)) this.fail(`Expect a decimal number, got: ${show(token)}`, '')
       return Number(token.text)
     }
     if (token.kind === 'float') return Number(token.text.replace(/[fF]$/, ''))
     const word = token.kind === 'identifier' ? token.text.toLowerCase() : ''
     if (word === 'inf' || word === 'infinity') return Number.POSITIVE_INFINITY
     if (word === 'nan') return Number.NaN
-    return this.fail(token, `Expected double, got: ${token.text}`, '')
+    return this.fail(`Expected double, got: ${show(token)}`, '')
   }
 
   private extension(desc: DescMessage): never {
-    const opening = this.current
     this.advance()
     let name = ''
     while (this.current.kind === 'identifier' || this.looksAt('.') || this.looksAt('/')) {
       name += this.current.text
       this.advance()
     }
-    return this.fail(opening, `Extension "${name}" is not defined or is not an extension of "${desc.typeName}".`, '')
+    this.expect(']')
+    if (name.includes('/')) this.fail('Extension name contains "/"', '')
+    return this.fail(`Extension "${quoted(name)}" is not defined or is not an extension of "${desc.typeName}".`, '')
   }
 
   private advance(): void {
@@ -280,11 +303,35 @@ class Parser {
   }
 
   private expect(symbol: string): void {
-    if (!this.take(symbol)) this.fail(this.current, `Expected "${symbol}", found "${this.current.text}".`, '')
+    if (!this.take(symbol)) this.fail(`Expected "${symbol}", found "${show(this.current)}".`, '')
   }
 
-  private fail(token: Token, reason: string, hint: string): never {
+  private fail(reason: string, hint: string): never {
+    return this.failAt(this.current, reason, hint)
+  }
+
+  private failAt(token: Token, reason: string, hint: string): never {
     throw new ConfigSyntaxError(this.path, token.line, token.column, reason, hint)
+  }
+}
+
+function twice(name: string): string {
+  return `Non-repeated field "${name}" is specified multiple times.`
+}
+
+/** A token as an error shows it: of bounded length, its bytes read as UTF-8. */
+function show(token: Token): string {
+  // A character is one byte here; a few more than are shown, so that the cut is told.
+  const bytes = Buffer.from(token.text.slice(0, QUOTE_CHARS_MAX * 4 + 4), 'latin1')
+  return quoted(decodeUtf8(bytes) ?? bytes.toString())
+}
+
+/** null for bytes that are no UTF-8. */
+function decodeUtf8(bytes: Uint8Array): string | null {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+  } catch {
+    return null
   }
 }
 

@@ -1,21 +1,28 @@
 /**
  * Cuts protobuf text format into tokens, with the place of each. Knows nothing of messages and fields.
  *
- * Strings are decoded to bytes here, because escapes may spell bytes that only together are UTF-8. Numbers stay text:
- * their range depends on the field. A minus is a token of its own.
+ * Works on bytes, one character of a latin1 string each: the reference counts columns in bytes, escapes may spell bytes that
+ * only together are UTF-8, and bytes that are no UTF-8 must not change on the way. Numbers stay text: their range depends on
+ * the field. A minus is a token of its own.
  */
 
 export type TokenKind = 'identifier' | 'integer' | 'float' | 'string' | 'symbol' | 'end'
 
 export interface Token {
   kind: TokenKind
-  /** As written; empty at the end of the text. */
+  /** As written, a character per byte; empty at the end of the text. */
   text: string
-  /** Decoded content of a string token; empty otherwise. */
-  bytes: Uint8Array<ArrayBuffer>
+  /** Content of a string token with its escapes resolved, a character per byte; empty otherwise. */
+  content: string
   line: number
   column: number
 }
+
+/** Distance of tab stops, by which the reference counts columns. */
+const TAB_WIDTH = 8
+
+/** A byte-order mark, a character per byte. */
+const BYTE_ORDER_MARK = '\u00ef\u00bb\u00bf'
 
 /** A text that has no tokens at some place. */
 export class LexError extends Error {
@@ -29,7 +36,6 @@ export class LexError extends Error {
   }
 }
 
-const NO_BYTES = new Uint8Array(0)
 const SIMPLE_ESCAPES: Record<string, number> = {
   a: 7, b: 8, f: 12, n: 10, r: 13, t: 9, v: 11, '\\': 92, "'": 39, '"': 34, '?': 63,
 }
@@ -40,10 +46,16 @@ export class Lexer {
   private line = 1
   /** Position of the first character of the current line. */
   private lineStart = 0
+  /** Where the last identifier ended. */
+  private identifierEnd = -1
+  /** Up to where columns of this line are counted, and how many there are. */
+  private counted = 0
+  private columns = 0
 
-  constructor(text: string) {
+  constructor(bytes: Uint8Array) {
+    const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('latin1')
     // Editors on Windows put a byte-order mark in front; it means nothing here.
-    this.text = text.startsWith('\uFEFF') ? text.slice(1) : text
+    this.text = text.startsWith(BYTE_ORDER_MARK) ? text.slice(BYTE_ORDER_MARK.length) : text
   }
 
   /** The next token. After the end, `end` for ever. */
@@ -51,18 +63,19 @@ export class Lexer {
     this.skipSpace()
     const start = this.position
     const line = this.line
-    const column = start - this.lineStart + 1
-    const token = (kind: TokenKind, bytes = NO_BYTES): Token => ({ kind, text: this.text.slice(start, this.position), bytes, line, column })
+    const column = this.column()
+    const token = (kind: TokenKind, content = ''): Token => ({ kind, text: this.text.slice(start, this.position), content, line, column })
     const first = this.text[start]
     if (first === undefined) return token('end')
     if (isLetter(first)) {
       while (isLetter(this.peek()) || isDigit(this.peek())) this.position++
-      if (this.peek() === '.' && isDigit(this.peek(1))) this.fail('Need space between number and identifier.')
+      this.identifierEnd = this.position
       return token('identifier')
     }
+    if (first === '.' && isDigit(this.peek(1)) && start === this.identifierEnd) this.fail('Need space between identifier and decimal point.')
     if (isDigit(first) || (first === '.' && isDigit(this.peek(1)))) return token(this.number())
     if (first === '"' || first === "'") return token('string', this.string(first))
-    const code = this.text.codePointAt(start) ?? 0
+    const code = first.charCodeAt(0)
     if (code < 32 || code === 127) this.fail('Invalid control characters encountered in text.')
     if (code > 127) this.fail(`Interpreting non ascii codepoint ${code}.`)
     this.position++
@@ -74,7 +87,19 @@ export class Lexer {
   }
 
   private fail(reason: string): never {
-    throw new LexError(this.line, this.position - this.lineStart + 1, reason)
+    throw new LexError(this.line, this.column(), reason)
+  }
+
+  /** Column of the position, from 1. Counts on from the last call, so that a file of one line stays linear. */
+  private column(): number {
+    if (this.counted < this.lineStart || this.counted > this.position) {
+      this.counted = this.lineStart
+      this.columns = 0
+    }
+    for (; this.counted < this.position; this.counted++) {
+      this.columns += this.text[this.counted] === '\t' ? TAB_WIDTH - (this.columns % TAB_WIDTH) : 1
+    }
+    return this.columns + 1
   }
 
   private skipSpace(): void {
@@ -87,8 +112,10 @@ export class Lexer {
       } else if (c === ' ' || c === '\t' || c === '\r' || c === '\v' || c === '\f') {
         this.position++
       } else if (c === '#') {
-        const end = this.text.indexOf('\n', this.position)
-        this.position = end < 0 ? this.text.length : end
+        // A NUL ends a comment too, and is an error where it stands.
+        const end = /[\n\0]/g
+        end.lastIndex = this.position
+        this.position = end.exec(this.text)?.index ?? this.text.length
       } else {
         return
       }
@@ -129,73 +156,74 @@ export class Lexer {
     return kind
   }
 
-  private string(quote: string): Uint8Array<ArrayBuffer> {
-    const bytes: number[] = []
+  private string(quote: string): string {
+    const stop = quote === '"' ? /[\\\n\0"]/g : /[\\\n\0']/g
+    let content = ''
     this.position++
     for (;;) {
+      stop.lastIndex = this.position
+      const end = stop.exec(this.text)?.index ?? this.text.length
+      content += this.text.slice(this.position, end)
+      this.position = end
       const c = this.peek()
-      if (c === '') this.fail('Unexpected end of string.')
+      if (c === '' || c === '\0') this.fail('Unexpected end of string.')
       if (c === '\n') this.fail('String literals cannot cross line boundaries.')
       if (c === quote) {
         this.position++
-        return Uint8Array.from(bytes)
+        return content
       }
-      if (c === '\\') {
-        this.escape(bytes)
-        continue
-      }
-      const code = this.text.codePointAt(this.position) ?? 0
-      pushCodePoint(bytes, code)
-      this.position += code > 0xffff ? 2 : 1
+      content += this.escape()
     }
   }
 
-  private escape(bytes: number[]): void {
-    const at = this.position
-    const invalidEscape = (reason: string): never => {
-      this.position = at
-      return this.fail(reason)
-    }
+  /** The bytes that an escape stands for. */
+  private escape(): string {
     this.position++
     const c = this.peek()
     const simple = Object.hasOwn(SIMPLE_ESCAPES, c) ? SIMPLE_ESCAPES[c] : undefined
     if (simple !== undefined) {
       this.position++
-      bytes.push(simple)
-    } else if (isOctal(c)) {
+      return String.fromCharCode(simple)
+    }
+    if (isOctal(c)) {
       const value = Number.parseInt(this.take(isOctal, 3), 8)
       // \400 and up do not fit a byte; the reference cuts them.
-      bytes.push(value & 255)
-    } else if (c === 'x' || c === 'X') {
+      return String.fromCharCode(value & 255)
+    }
+    if (c === 'x' || c === 'X') {
       this.position++
       const digits = this.take(isHex, 2)
-      if (digits === '') invalidEscape('Expected hex digits for escape sequence.')
-      bytes.push(Number.parseInt(digits, 16))
-    } else if (c === 'u') {
-      this.position++
-      let code = this.hex4() ?? invalidEscape('Expected four hex digits for \\u escape sequence.')
-      // Two escapes may spell one character as a surrogate pair.
-      if (code >= 0xd800 && code < 0xdc00 && this.peek() === '\\' && this.peek(1) === 'u') {
-        this.position += 2
-        const low = this.hex4() ?? 0
-        if (low < 0xdc00 || low > 0xdfff) invalidEscape('Invalid escape sequence in string literal.')
-        code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00)
-      }
-      pushCodePoint(bytes, code)
-    } else if (c === 'U') {
-      this.position++
-      const digits = this.take(isHex, 8)
-      const code = Number.parseInt(digits, 16)
-      if (digits.length < 8 || code > 0x10ffff) invalidEscape('Expected eight hex digits up to 10ffff for \\U escape sequence')
-      pushCodePoint(bytes, code)
-    } else {
-      invalidEscape('Invalid escape sequence in string literal.')
+      if (digits === '') this.fail('Expected hex digits for escape sequence.')
+      return String.fromCharCode(Number.parseInt(digits, 16))
     }
+    if (c === 'u') {
+      this.position++
+      return utf8(this.surrogatePair() ?? this.hex('Expected four hex digits for \\u escape sequence.', 4))
+    }
+    if (c === 'U') {
+      this.position++
+      const code = this.hex('Expected eight hex digits up to 10ffff for \\U escape sequence', 8)
+      if (code <= 0x10ffff) return utf8(code)
+      return this.fail('Expected eight hex digits up to 10ffff for \\U escape sequence')
+    }
+    return this.fail('Invalid escape sequence in string literal.')
   }
 
-  private hex4(): number | null {
-    const digits = this.take(isHex, 4)
-    return digits.length === 4 ? Number.parseInt(digits, 16) : null
+  /** Two `\u` escapes that spell one character, from behind the first `u`; null for anything else. */
+  private surrogatePair(): number | null {
+    const pair = /(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})/iy
+    pair.lastIndex = this.position
+    const [all, high = '', low = ''] = pair.exec(this.text) ?? []
+    if (all === undefined) return null
+    this.position += all.length
+    return 0x10000 + ((Number.parseInt(high, 16) - 0xd800) << 10) + (Number.parseInt(low, 16) - 0xdc00)
+  }
+
+  /** The number that exactly so many hex digits spell. */
+  private hex(reason: string, digits: number): number {
+    const text = this.take(isHex, digits)
+    if (text.length < digits) this.fail(reason)
+    return Number.parseInt(text, 16)
   }
 
   private take(accept: (c: string) => boolean, max: number): string {
@@ -205,11 +233,13 @@ export class Lexer {
   }
 }
 
-function pushCodePoint(bytes: number[], code: number): void {
-  if (code < 0x80) bytes.push(code)
-  else if (code < 0x800) bytes.push(0xc0 | (code >> 6), 0x80 | (code & 63))
-  else if (code < 0x10000) bytes.push(0xe0 | (code >> 12), 0x80 | ((code >> 6) & 63), 0x80 | (code & 63))
-  else bytes.push(0xf0 | (code >> 18), 0x80 | ((code >> 12) & 63), 0x80 | ((code >> 6) & 63), 0x80 | (code & 63))
+/** A code point as UTF-8, a character per byte. Half a surrogate pair too: whether a field takes it is the field's business. */
+function utf8(code: number): string {
+  const tail = (shift: number): number => 0x80 | ((code >> shift) & 63)
+  if (code < 0x80) return String.fromCharCode(code)
+  if (code < 0x800) return String.fromCharCode(0xc0 | (code >> 6), tail(0))
+  if (code < 0x10000) return String.fromCharCode(0xe0 | (code >> 12), tail(6), tail(0))
+  return String.fromCharCode(0xf0 | (code >> 18), tail(12), tail(6), tail(0))
 }
 
 function isLetter(c: string): boolean {

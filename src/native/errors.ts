@@ -13,7 +13,7 @@ export class ServerError extends Error {
   readonly code: ErrorCode
 
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
-    super(message, options)
+    super(cut(message, ERROR_CHARS_MAX), options)
     this.code = code
   }
 }
@@ -54,4 +54,22 @@ export function asServerError(error: unknown): ServerError {
 
 function isErrorCode(code: unknown): code is ErrorCode {
   return typeof code === 'string' && (ERROR_CODES as readonly string[]).includes(code)
+}
+
+/** Characters of somebody's text that an error repeats; the rest is cut, and the cut is told. */
+export const QUOTE_CHARS_MAX = 256
+
+/** Characters of an error's text. Longer ones are cut: they go to clients, into logs and into the repository index. */
+export const ERROR_CHARS_MAX = 8192
+
+/** Text of a user as an error may repeat it: whole when it is short. */
+export function quoted(text: string): string {
+  return cut(text, QUOTE_CHARS_MAX)
+}
+
+function cut(text: string, max: number): string {
+  if (text.length <= max) return text
+  // Not between the halves of a surrogate pair.
+  const end = /[\ud800-\udbff]/.test(text[max - 1] ?? '') ? max - 1 : max
+  return `${text.slice(0, end)}… (${text.length - end} more characters)`
 }

@@ -1,0 +1,81 @@
+/**
+ * Reads the small files of a model directory: configurations and labels.
+ *
+ * A model directory is written by others. Whatever stands under the name of a file there (a FIFO, a socket, a device, a
+ * directory, ten gigabytes) must neither block the server nor fill its memory: files are opened without waiting, asked what they
+ * are, and read up to a limit.
+ */
+import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs'
+import { ConfigError } from './error.js'
+
+/** A larger configuration is refused, as a file unread. The largest in the wild are some hundred KiB of generated steps. */
+export const CONFIG_BYTES_MAX = 16 * 1024 * 1024
+
+/** A larger label file is refused. ImageNet with 21,841 classes has half a MiB. */
+export const LABEL_BYTES_MAX = 64 * 1024 * 1024
+
+/**
+ * The bytes of a regular file; links are followed.
+ *
+ * @throws {ConfigError} INTERNAL `failed to open text file for read <path>: <reason>`
+ * @throws {ConfigError} INTERNAL when the file holds more than `limit` bytes; `tooLarge` begins the text
+ */
+export function readRegularFile(path: string, limit: number, tooLarge: string): Buffer {
+  let file: number
+  try {
+    // Without O_NONBLOCK, opening a FIFO waits for a writer.
+    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK)
+  } catch (error) {
+    throw unreadable(path, reasonOf(error))
+  }
+  try {
+    const stat = fstatSync(file)
+    if (stat.isDirectory()) throw unreadable(path, 'Is a directory')
+    if (!stat.isFile()) throw unreadable(path, 'Not a regular file')
+    if (stat.size > limit) throw new ConfigError('INTERNAL', `${tooLarge}: ${stat.size} bytes, at most ${limit} are read`)
+    return readAll(file, stat.size, limit, tooLarge)
+  } catch (error) {
+    if (error instanceof ConfigError) throw error
+    throw unreadable(path, reasonOf(error))
+  } finally {
+    closeSync(file)
+  }
+}
+
+/** Reads to the end, which may lie elsewhere than the size said: files grow, and files of /proc have no size. */
+function readAll(file: number, size: number, limit: number, tooLarge: string): Buffer {
+  const parts: Buffer[] = []
+  let total = 0
+  for (;;) {
+    const part = Buffer.allocUnsafe(Math.max(4096, size - total + 1))
+    const read = readSync(file, part, 0, part.length, null)
+    if (read === 0) return Buffer.concat(parts)
+    parts.push(part.subarray(0, read))
+    total += read
+    if (total > limit) throw new ConfigError('INTERNAL', `${tooLarge}: more than ${limit} bytes`)
+  }
+}
+
+function unreadable(path: string, reason: string): ConfigError {
+  return new ConfigError('INTERNAL', `failed to open text file for read ${path}: ${reason}`)
+}
+
+function reasonOf(error: unknown): string {
+  switch ((error as NodeJS.ErrnoException).code) {
+    case 'ENOENT':
+      return 'No such file or directory'
+    case 'EACCES':
+      return 'Permission denied'
+    case 'EISDIR':
+      return 'Is a directory'
+    case 'ENOTDIR':
+      return 'Not a directory'
+    case 'ELOOP':
+      return 'Too many levels of symbolic links'
+    case 'ENXIO':
+      // A socket, or a device without a driver.
+      return 'No such device or address'
+    default:
+      return error instanceof Error ? error.message : String(error)
+  }
+}
