@@ -26,10 +26,12 @@ export function isArray(value: unknown): asserts value is unknown[] {
   if (!Array.isArray(value)) throw new ServerError('INTERNAL', 'attempt to access JSON non-array as array')
 }
 
-export function isUint32(value: unknown): asserts value is number {
-  if (!fitsUint32(value)) {
+/** The low 32 bits of an unsigned integer: Triton reads 64 bits and keeps as many as the setting has. */
+export function low32(value: unknown): number {
+  if (typeof value !== 'number' || !Number.isInteger(value) || value < 0 || value >= 2 ** 64) {
     throw new ServerError('INTERNAL', 'attempt to access JSON non-unsigned-integer as unsigned-integer')
   }
+  return Number(BigInt.asUintN(32, BigInt(value)))
 }
 
 export function fitsUint32(value: unknown): value is number {

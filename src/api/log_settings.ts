@@ -7,7 +7,7 @@
 
 import type { LogSettings } from '../log/index.js'
 import { ServerError } from '../native/index.js'
-import { fitsUint32, isBoolean, isString, isUint32, members } from './json.js'
+import { fitsUint32, isBoolean, isString, low32, members } from './json.js'
 
 export type Protocol = 'http' | 'grpc'
 
@@ -55,8 +55,7 @@ export function updateLogSettings(settings: LogSettings, update: unknown, protoc
     if (protocol === 'grpc' && !fitsUint32(value)) {
       throw new ServerError('INVALID_ARG', "expect int32 for 'log_verbose_level'")
     }
-    isUint32(value)
-    settings.verbose = value
+    settings.verbose = low32(value)
   }
   if (given('log_format')) {
     const value = values['log_format']

@@ -30,7 +30,7 @@ test.each<[unknown, Protocol, unknown]>([
   [{ log_verbose_level: true }, 'http', 'INTERNAL attempt to access JSON non-unsigned-integer as unsigned-integer'],
   [{ log_verbose_level: -1 }, 'http', 'INTERNAL attempt to access JSON non-unsigned-integer as unsigned-integer'],
   [{ log_verbose_level: '1' }, 'http', 'INTERNAL attempt to access JSON non-unsigned-integer as unsigned-integer'],
-  [{ log_verbose_level: 4294967296 }, 'http', 'INTERNAL attempt to access JSON non-unsigned-integer as unsigned-integer'],
+  [{ log_verbose_level: 2 ** 64 }, 'http', 'INTERNAL attempt to access JSON non-unsigned-integer as unsigned-integer'],
   [{ log_info: false }, 'http', { ...LOG, log_info: false }],
   [{ log_info: null }, 'http', LOG],
   [{ log_error: 'false' }, 'http', 'INTERNAL attempt to access JSON non-boolean as boolean'],
@@ -138,4 +138,9 @@ test('O 3.2: in mode opentelemetry the exporter is answered and the file is not'
   expect(JSON.stringify(live.answer(''))).toBe(
     '{"trace_level":["OFF"],"trace_rate":"1000","trace_count":"-1","trace_mode":"opentelemetry","url":"http://h/v1"}',
   )
+})
+
+test('P 1.10: a level of more than 32 bits keeps its low 32, as in Triton', () => {
+  expect(update({ log_verbose_level: 4294967296 }, 'http')).toMatchObject({ log_verbose_level: 0 })
+  expect(update({ log_verbose_level: 4294967298 }, 'http')).toMatchObject({ log_verbose_level: 2 })
 })

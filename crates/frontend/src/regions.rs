@@ -47,15 +47,26 @@ pub fn unregister(engine: &Engine, kind: SharedMemory, name: &str) -> Result<()>
     Ok(())
 }
 
+/// Refuses a register request that names no region. HTTP only: over gRPC a region may be called "", as with Triton.
+///
+/// # Errors
+/// INVALID_ARG with the text of the kind.
+pub fn named(kind: SharedMemory, name: &str) -> Result<()> {
+    if !name.is_empty() {
+        return Ok(());
+    }
+    let kind = match kind {
+        SharedMemory::System => "system",
+        SharedMemory::Cuda => "cuda",
+    };
+    Err(Error::invalid(format!("'region name' is necessary to register {kind} shared memory region")))
+}
+
 /// Registers a CUDA region: refused.
 ///
 /// # Errors
 /// Always.
 pub fn register_cuda(engine: &Engine, name: &str) -> Result<()> {
     permit(engine)?;
-    Err(Error::invalid(if name.is_empty() {
-        "'region name' is necessary to register cuda shared memory region".to_owned()
-    } else {
-        format!("failed to register CUDA shared memory region: '{name}', GPUs not supported")
-    }))
+    Err(Error::invalid(format!("failed to register CUDA shared memory region: '{name}', GPUs not supported")))
 }

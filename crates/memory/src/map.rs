@@ -16,6 +16,8 @@ use std::ptr::NonNull;
 const DIRECTORY: &std::ffi::CStr = c"/dev/shm";
 /// NAME_MAX of tmpfs.
 const KEY_BYTES_MAX: usize = 255;
+/// The smallest page there is: an offset that is no multiple of it is unaligned everywhere.
+const PAGE_BYTES: u64 = 4096;
 
 /// Why a window could not be mapped; the registry turns each into its text.
 #[derive(Debug)]
@@ -53,8 +55,15 @@ impl Mapping {
         if !meta.is_file() {
             return Err(MapError::NotAFile);
         }
-        if offset.checked_add(len).is_none_or(|end| end > meta.len()) {
+        // Triton adds without a check, and a sum that wrapped is refused by mmap instead: the same answer, without asking mmap.
+        let (end, wrapped) = offset.overflowing_add(len);
+        if end > meta.len() {
             return Err(MapError::Bounds);
+        }
+        if wrapped {
+            let unaligned = !offset.is_multiple_of(PAGE_BYTES);
+            let reason = if unaligned { libc::EINVAL } else { libc::ENOMEM };
+            return Err(MapError::Map(io::Error::from_raw_os_error(reason)));
         }
         let (Ok(len), Ok(offset)) = (usize::try_from(len), libc::off_t::try_from(offset)) else {
             return Err(MapError::Bounds);

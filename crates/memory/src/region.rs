@@ -78,9 +78,6 @@ impl RegionRegistry {
     /// # Errors
     /// The texts of memory.md 1.6, checked in its order.
     pub fn register(&self, name: &str, key: &str, offset: u64, byte_size: u64) -> Result<()> {
-        if name.is_empty() {
-            return Err(Error::invalid("'region name' is necessary to register system shared memory region"));
-        }
         let bare = key.trim_start_matches('/');
         if bare.is_empty() {
             return Err(Error::invalid(format!(
@@ -295,11 +292,6 @@ mod tests {
         let r = RegionRegistry::default();
         let shm = Shm::new("order", &[7; 8192]);
         let key = format!("/{}", shm.0);
-        refused(
-            r.register("", &key, 0, 4),
-            Code::InvalidArg,
-            "'region name' is necessary to register system shared memory region",
-        );
         for bad in ["", "/", "///"] {
             let text = format!("cannot register shared memory region 'n' - invalid shm key '{bad}'");
             refused(r.register("n", bad, 0, 4), Code::InvalidArg, &text);
@@ -319,10 +311,16 @@ mod tests {
             );
         }
         let args = "failed to register shared memory region 'n': invalid args";
-        for (offset, size) in [(0, 8193), (8192, 1), (u64::MAX, 2), (1, u64::MAX)] {
+        for (offset, size) in [(0, 8193), (8192, 1), (u64::MAX, 8194)] {
             refused(r.register("n", &key, offset, size), Code::InvalidArg, args);
         }
         let space = "failed to register shared memory region 'n': unable to process address spaceInvalid argument";
+        for (offset, size) in [(u64::MAX, 2), (1, u64::MAX), (u64::MAX, 8193)] {
+            refused(r.register("n", &key, offset, size), Code::InvalidArg, space);
+        }
+        let memory =
+            "failed to register shared memory region 'n': unable to process address spaceCannot allocate memory";
+        refused(r.register("n", &key, 4096, u64::MAX - 4095), Code::InvalidArg, memory);
         refused(r.register("n", &key, 100, 100), Code::InvalidArg, space);
         refused(r.register("n", &key, 0, 0), Code::InvalidArg, space);
         r.register("n", &key, 4096, 128).expect("fits");

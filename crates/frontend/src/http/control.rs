@@ -126,7 +126,12 @@ pub fn shared_memory(
             text.into_bytes()
         })),
         (RegionAction::Unregister, _) => reply(regions::unregister(engine, kind, region).map(empty)),
-        (RegionAction::Register, SharedMemory::Cuda) => reply(regions::register_cuda(engine, region).map(empty)),
+        (RegionAction::Register, SharedMemory::Cuda) => reply(
+            regions::permit(engine)
+                .and_then(|()| regions::named(kind, region))
+                .and_then(|()| regions::register_cuda(engine, region))
+                .map(empty),
+        ),
         (RegionAction::Register, SharedMemory::System) => reply(register(context, region, body).map(empty)),
     }
 }
@@ -134,9 +139,7 @@ pub fn shared_memory(
 /// Checks in the order of memory.md 1.4.
 fn register(context: &HttpContext, region: &str, body: &Bytes) -> Result<()> {
     regions::permit(&context.engine)?;
-    if region.is_empty() {
-        return Err(Error::invalid("'region name' is necessary to register system shared memory region"));
-    }
+    regions::named(SharedMemory::System, region)?;
     let request = Value::parse(body)?;
     let missing = |field: &str| Error::invalid(format!("Shared memory register request has no '{field}' field"));
     let key = request.get("key").ok_or_else(|| missing("key"))?.as_string()?;

@@ -287,7 +287,7 @@ fn read_outputs(outputs: Value<'_>, request: &mut InferRequest, around: &Around<
         if region.is_none()
             && let Some(binary) = parameter("binary_data")
         {
-            form.binary = binary.as_bool().map_err(set("binary_data"))?;
+            form.binary = binary.as_bool().map_err(unable("binary_data"))?;
         }
         parsed.push(RequestedOutput { name, form, region });
     }
