@@ -79,7 +79,7 @@ export class Server {
     }
     const running = await startServer(settings, logger)
     try {
-      if (running.failures.length > 0 && resolved.exitOnError) {
+      if (running.failures.length > 0 && settings.exitOnError) {
         const reasons = running.failures.map(({ model, reason }) => `${model}: ${reason.trimEnd()}`).join('; ')
         throw new ServerError('INTERNAL', `failed to load all models: ${reasons}`)
       }
@@ -95,8 +95,9 @@ export class Server {
     return this.#running.failures
   }
 
+  /** False from `stop` on, and for a server whose repository can not be read (`exitOnError: false`). */
   live(): boolean {
-    return this.#state === 'serving'
+    return this.#state === 'serving' && this.#running.unusable === null
   }
 
   ready(): boolean {

@@ -17,6 +17,8 @@ export interface ControlContext {
   repository: Repository
   trace: TraceSettings
   logger: Logger
+  /** The repository could not be read at start, and the server stays up all the same. */
+  unusable: () => boolean
 }
 
 /** Runs one operation and replies. Never throws. */
@@ -37,6 +39,7 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
   const argument = members(JSON.parse(call.argument))
   const protocol: Protocol = argument['protocol'] === 'grpc' ? 'grpc' : 'http'
   const model = typeof argument['model'] === 'string' ? argument['model'] : ''
+  if (context.unusable() && call.operation.startsWith('repository_')) throw new ServerError('UNAVAILABLE', 'Server not ready')
   switch (call.operation) {
     case 'repository_index':
       return repository.index(argument['ready'] === true)

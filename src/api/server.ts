@@ -9,7 +9,7 @@ import type { Logger, LogSettings } from '../log/index.js'
 import { metricsText } from '../metrics/index.js'
 import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
-import { createCore, type Core, type GrpcOptions, type HttpOptions } from '../native/index.js'
+import { asServerError, createCore, type Core, type GrpcOptions, type HttpOptions, type ServerError } from '../native/index.js'
 import { Repository, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
@@ -18,6 +18,8 @@ import { TraceSettings, type TraceDefaults } from './trace_settings.js'
 
 export interface ServerSettings {
   id: string
+  /** When false, a server whose repository can not be read stays up, neither live nor ready. */
+  exitOnError: boolean
   strictReadiness: boolean
   strictBatchingDelay: boolean
   httpInputBytesMax: number
@@ -44,6 +46,8 @@ export interface RunningServer {
   repository: Repository
   /** Start-up models that failed. */
   failures: LoadFailure[]
+  /** Why the repository can not be used at all; only with `exitOnError: false`. Such a server is neither live nor ready. */
+  unusable: ServerError | null
   /** Binds what the settings ask for. */
   listen(): Promise<Ports>
   /** The exposition a scrape would get now. */
@@ -55,13 +59,14 @@ export interface RunningServer {
 /**
  * Creates the core and loads the start-up models. Nothing listens yet.
  *
- * @throws {ServerError} when the core or the repository can not be used at all.
+ * @throws {ServerError} when the core can not be used, or the repository can not and `exitOnError` is set.
  */
 export async function startServer(
   settings: ServerSettings,
   logger: Logger,
   observe: (event: LoadEvent) => void = () => {},
 ): Promise<RunningServer> {
+  let unusable: ServerError | null = null
   // The core calls back only after `listen`, when everything below exists.
   const core = createCore(
     {
@@ -77,22 +82,28 @@ export async function startServer(
       httpInputBytesMax: settings.httpInputBytesMax,
       allowClientShm: settings.allowClientShm,
     },
-    (call) => void answerControl({ core, repository, trace, logger }, call),
+    (call) => void answerControl({ core, repository, trace, logger, unusable: () => unusable !== null }, call),
     (record) => logger.record(record),
   )
   core.setVerboseLevel(logger.settings.verbose)
   core.setServerState('initializing')
   const repository = new Repository(core, settings.repository, logger.log, observe)
   const trace = new TraceSettings(settings.trace, (name) => repository.isServing(name))
-  let failures: LoadFailure[]
+  let failures: LoadFailure[] = []
   try {
     failures = await repository.start()
   } catch (error) {
-    await core.close()
-    throw error
+    if (settings.exitOnError) {
+      await core.close()
+      throw error
+    }
+    unusable = asServerError(error)
+    logger.error(`the server stays up and is neither live nor ready, as --exit-on-error=false asks: ${unusable.message}`)
   }
-  core.setServerState('ready')
-  repository.startPolling()
+  if (unusable === null) {
+    core.setServerState('ready')
+    repository.startPolling()
+  }
   const metrics = metricsText(settings, core, repository)
   let metricsServer: MetricsServer | null = null
 
@@ -100,6 +111,7 @@ export async function startServer(
     core,
     repository,
     failures,
+    unusable,
     metrics,
     async listen() {
       const ports: Ports = { http: 0, grpc: 0, metrics: 0 }

@@ -60,7 +60,7 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   reportStart(logger, resolved, server.repository, server.failures)
   if (server.failures.length > 0) {
     const text = 'failed to load all models'
-    if (resolved.exitOnError) {
+    if (resolved.settings.exitOnError) {
       await server.stop(0)
       process.stderr.write(`error: creating server: Internal - ${text}\n`)
       return exit(1)
@@ -74,7 +74,11 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     ports = await server.listen()
   } catch (error) {
     await server.stop(0)
-    return fail('starting services', error)
+    // Triton's form: a line of the log that names the service.
+    const { message } = asServerError(error)
+    logger.error(message)
+    if (resolved.settings.log.file !== '') process.stderr.write(`error: ${message}\n`)
+    return exit(1)
   }
   announce(logger, resolved, ports)
   await signals.first

@@ -14,7 +14,6 @@ import { OptionError, badOption, type Parsed } from './parse.js'
 export interface Resolved {
   settings: ServerSettings
   exitTimeoutSecs: number
-  exitOnError: boolean
   /** Lines for stderr before anything is logged. */
   warnings: string[]
   /** Given options that this release accepts and does not act on. */
@@ -50,6 +49,7 @@ export function resolveSettings({ options, given }: Parsed): Resolved {
   const trace = traceDefaults(options, warnings)
   const settings: ServerSettings = {
     id: options.id,
+    exitOnError: options.exitOnError,
     strictReadiness: options.strictReadiness,
     strictBatchingDelay: options.strictBatchingDelay,
     httpInputBytesMax: options.httpMaxInputSize,
@@ -84,7 +84,7 @@ export function resolveSettings({ options, given }: Parsed): Resolved {
   }
   const table: readonly Flag[] = FLAGS
   const inactive = table.filter((f) => f.state === 'accepted' && given.has(f.name)).map((f) => f.name)
-  return { settings, exitTimeoutSecs: options.exitTimeoutSecs, exitOnError: options.exitOnError, warnings, inactive }
+  return { settings, exitTimeoutSecs: options.exitTimeoutSecs, warnings, inactive }
 }
 
 function autoComplete(options: Options, warnings: string[]): boolean {
@@ -180,6 +180,8 @@ const RESTRICTABLE = new Set([
 /** `<api>,<api>:<key>=<value>` groups; an API may be in one group only. */
 function readRestrictions(flag: string, groups: readonly string[], keyPrefix: string): Restriction[] {
   const seen = new Set<string>()
+  // Triton's words: an API over HTTP, a protocol over gRPC.
+  const noun = flag === 'http-restricted-api' ? 'api' : 'protocol'
   return groups.map((text) => {
     const match = /^([^:=]+):([^=]+)=(.*)$/s.exec(text)
     if (match === null) {
@@ -188,9 +190,9 @@ function readRestrictions(flag: string, groups: readonly string[], keyPrefix: st
     const [, list = '', key = '', value = ''] = match
     const apis = list.split(',')
     for (const api of apis) {
-      if (!RESTRICTABLE.has(api)) throw badOption(flag, `unknown restricted api '${api}' `)
+      if (!RESTRICTABLE.has(api)) throw badOption(flag, `unknown restricted ${noun} '${api}' `)
       if (seen.has(api)) {
-        throw badOption(flag, `restricted api '${api}' can not be specified in multiple config groups`)
+        throw badOption(flag, `restricted ${noun} '${api}' can not be specified in multiple config groups`)
       }
       seen.add(api)
     }

@@ -35,7 +35,7 @@ export function startMetricsServer(address: string, port: number, render: () => 
   return new Promise((settled, failed) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
       const text = error.code === 'EADDRINUSE' ? `Socket '${address}:${port}' already in use ` : error.message
-      failed(new ServerError('UNAVAILABLE', text))
+      failed(new ServerError('UNAVAILABLE', `failed to start Metrics service: Unavailable - ${text}`))
     })
     server.listen(port, address, () => {
       settled({ port: (server.address() as AddressInfo).port, close: () => closeServer(server) })

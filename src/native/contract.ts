@@ -279,7 +279,7 @@ export interface Core {
   retireModel(name: string, version: number, reason: string): Promise<void>
   setServerState(state: ServerState): void
   isReady(): boolean
-  /** Binds and serves. Rejects with UNAVAILABLE `Socket '<addr>:<port>' already in use `. */
+  /** Binds and serves. Rejects with UNAVAILABLE `failed to start HTTP service: Unavailable - Socket '<addr>:<port>' already in use `. */
   listen(options: ListenOptions): Promise<Listening>
   /** Closes the listeners, refuses new inferences, resolves with the number of requests still in flight after at most `timeoutMs`. */
   drain(timeoutMs: number): Promise<number>

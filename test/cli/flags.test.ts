@@ -123,6 +123,8 @@ test.each([
   [['--http-restricted-api=nope:a=b'], /unknown restricted api 'nope' /],
   [['--http-restricted-api=health:a=b', '--http-restricted-api=trace,health:c=d'], /restricted api 'health' can not be specified in multiple config groups/],
   [['--http-restricted-api=health'], /option format is/],
+  [['--grpc-restricted-protocol=nope:a=b'], /unknown restricted protocol 'nope' /],
+  [['--grpc-restricted-protocol=health:a=b', '--grpc-restricted-protocol=trace,health:c=d'], /restricted protocol 'health' can not be specified in multiple config groups/],
   [['--backend-config=x'], /No backend specified\. --backend-config option format is <backend name>,<setting>=<value> or <setting>=<value>\. Got x/],
   [['--backend-config=b,x'], /--backend-config option format is '<backend name>,<setting>=<value>'\. Got b,x/],
   [['--backend-config=b,=x'], /--backend-config option format is '<backend name>,<setting>=<value>'\./],
@@ -146,8 +148,9 @@ test('a command line without a repository is refused', () => {
 })
 
 test('defaults are those of the reference', () => {
-  const { settings, exitTimeoutSecs, exitOnError, warnings, inactive } = resolve()
-  expect({ exitTimeoutSecs, exitOnError, warnings, inactive }).toEqual({ exitTimeoutSecs: 30, exitOnError: true, warnings: [], inactive: [] })
+  const { settings, exitTimeoutSecs, warnings, inactive } = resolve()
+  expect({ exitTimeoutSecs, warnings, inactive }).toEqual({ exitTimeoutSecs: 30, warnings: [], inactive: [] })
+  expect(settings.exitOnError).toBe(true)
   expect(settings).toMatchObject({
     id: 'triton',
     strictReadiness: true,

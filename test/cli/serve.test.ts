@@ -19,14 +19,24 @@ test('R-02: a missing repository ends the process with 1', async () => {
   expect(server.stderr).toBe('error: creating server: Internal - failed to stat file /nowhere\n')
 })
 
+test('R-49: with --exit-on-error=false a repository that can not be read leaves a server neither live nor ready', async () => {
+  const server = await TestServer.start('/nowhere', ['--exit-on-error=false', '--strict-readiness=false'], { path: '/v2' })
+  for (const path of ['live', 'ready']) expect((await fetch(`${server.url}/v2/health/${path}`)).status, path).toBe(400)
+  expect(server.stderr).toContain('failed to stat file /nowhere')
+  const index = await fetch(`${server.url}/v2/repository/index`, { method: 'POST' })
+  expect([index.status, await index.json()]).toEqual([503, { error: 'Server not ready' }])
+  expect(await server.stop()).toBe(0)
+})
+
 test('a taken port ends the process with 1 and names the socket', async () => {
   const taken = createServer()
   await new Promise<void>((done) => taken.listen(0, '127.0.0.1', done))
   const { port } = taken.address() as AddressInfo
-  for (const flag of ['http', 'metrics']) {
+  for (const [flag, service] of [['http', 'HTTP'], ['grpc', 'GRPC'], ['metrics', 'Metrics']]) {
     const server = await TestServer.spawn(models.path('small'), [`--${flag}-port=${port}`])
     expect(await server.ended(), flag).toBe(1)
-    expect(server.stderr).toContain(`Unavailable - Socket '127.0.0.1:${port}' already in use `)
+    const text = `"failed to start ${service} service: Unavailable - Socket '127.0.0.1:${port}' already in use "\n`
+    expect(server.stderr).toContain(text)
   }
   taken.close()
 })

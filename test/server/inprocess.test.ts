@@ -79,6 +79,12 @@ test('a bad option is refused with the text of the command line', async () => {
   await expect(Server.start({ modelRepository: '/nowhere/at/all' })).rejects.toThrow(/failed to stat file/)
 })
 
+test('a repository that can not be read leaves a server neither live nor ready, with exitOnError false', async () => {
+  const other = await Server.start({ modelRepository: '/nowhere/at/all', exitOnError: false, strictReadiness: false, log: () => {} })
+  expect([other.live(), other.ready(), other.failures]).toEqual([false, false, []])
+  expect(await other.stop()).toBe(0)
+})
+
 test('several servers live side by side and stop apart', async () => {
   const other = await Server.start({ modelRepository: models.path('small'), http: { address: '127.0.0.1' } })
   expect(other.ports.http).toBeGreaterThan(0)

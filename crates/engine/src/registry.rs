@@ -166,9 +166,9 @@ impl Engine {
         Snapshot { versions, gauges }
     }
 
-    /// The process is up.
+    /// The server came up: false while it starts, when its start failed and it was told to stay, and when it exits.
     pub fn is_live(&self) -> bool {
-        self.server_state() != ServerState::Exiting
+        self.server_state() == ServerState::Ready
     }
 
     /// The server takes inferences, and with strict readiness so does every known version.

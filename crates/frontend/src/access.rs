@@ -53,22 +53,22 @@ impl Rule {
 pub struct Restrictions([Option<Rule>; 9]);
 
 impl Restrictions {
-    /// Compiles the groups.
+    /// Compiles the groups of a front end, which calls a category an `api` (HTTP) or a `protocol` (gRPC).
     ///
     /// # Errors
     /// INVALID_ARG for a category that does not exist or stands in two groups.
-    pub fn new(groups: &[Restriction]) -> Result<Self> {
+    pub fn new(noun: &str, groups: &[Restriction]) -> Result<Self> {
         let mut rules = Self::default();
         for group in groups {
             for api in &group.apis {
                 let category = Category::NAMES.iter().find(|(name, _)| name == api).map(|(_, category)| *category);
                 let slot = category.and_then(|c| rules.0.get_mut(c as usize));
                 let Some(slot) = slot else {
-                    return Err(Error::invalid(format!("unknown restricted api '{api}'")));
+                    return Err(Error::invalid(format!("unknown restricted {noun} '{api}' ")));
                 };
                 if slot.is_some() {
                     return Err(Error::invalid(format!(
-                        "restricted api '{api}' can not be specified in multiple config groups"
+                        "restricted {noun} '{api}' can not be specified in multiple config groups"
                     )));
                 }
                 *slot = Some(Rule { header: group.key.clone(), value: group.value.clone().into_bytes() });
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_category_asks_for_exactly_its_value() {
-        let r = Restrictions::new(&[group(&["trace", "model-config"], "secret", "sesame")]).unwrap();
+        let r = Restrictions::new("protocol", &[group(&["trace", "model-config"], "secret", "sesame")]).unwrap();
         let rule = r.rule(Category::Trace).unwrap();
         assert_eq!(rule.header, "secret");
         assert!(rule.admits(Some(b"sesame")));
@@ -105,7 +105,11 @@ mod tests {
 
     #[test]
     fn a_category_stands_in_one_group_only_and_must_exist() {
-        assert!(Restrictions::new(&[group(&["trace"], "a", "b"), group(&["trace"], "c", "d")]).is_err());
-        assert!(Restrictions::new(&[group(&["nope"], "a", "b")]).is_err());
+        let refused = |groups: &[Restriction]| Restrictions::new("protocol", groups).unwrap_err().message().to_owned();
+        assert_eq!(
+            refused(&[group(&["trace"], "a", "b"), group(&["trace"], "c", "d")]),
+            "restricted protocol 'trace' can not be specified in multiple config groups"
+        );
+        assert_eq!(refused(&[group(&["nope"], "a", "b")]), "unknown restricted protocol 'nope' ");
     }
 }

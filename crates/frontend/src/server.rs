@@ -46,25 +46,28 @@ pub struct Running {
 /// Binds and serves.
 ///
 /// # Errors
-/// UNAVAILABLE `Socket '<address>:<port>' already in use `; INVALID_ARG for options that cannot be; INTERNAL when the machine
-/// refuses a thread.
+/// `failed to start HTTP service: …` (or `GRPC`): UNAVAILABLE `Socket '<address>:<port>' already in use `, INVALID_ARG for options
+/// that cannot be; INTERNAL when the machine refuses a thread.
 pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOptions) -> Result<Running> {
     let shared = Arc::new(Shared::default());
     let count = options.reactors();
     let mut running =
         Running { http_port: 0, grpc_port: 0, shared: shared.clone(), threads: Vec::new(), holds: Vec::new() };
     let (mut http, mut grpc) = (None, None);
-    if let Some(o) = &options.http {
-        let context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), o)?;
-        let (port, listeners) = bind(&o.address, o.port, o.reuse_port, count)?;
-        running.http_port = port;
-        http = Some((Arc::new(context), listeners));
-    }
+    // gRPC first, as Triton does: when both ports are taken, the text names the same service.
     if let Some(o) = &options.grpc {
-        let context = GrpcContext::new(engine, control, shared.clone(), o)?;
-        let (port, listeners) = bind(&o.address, o.port, o.reuse_port, count)?;
+        let refused = not_started("GRPC");
+        let context = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), o).map_err(&refused)?;
+        let (port, listeners) = bind(&o.address, o.port, o.reuse_port, count).map_err(&refused)?;
         running.grpc_port = port;
         grpc = Some((Arc::new(context), listeners));
+    }
+    if let Some(o) = &options.http {
+        let refused = not_started("HTTP");
+        let context = HttpContext::new(engine, control, shared.clone(), o).map_err(&refused)?;
+        let (port, listeners) = bind(&o.address, o.port, o.reuse_port, count).map_err(&refused)?;
+        running.http_port = port;
+        http = Some((Arc::new(context), listeners));
     }
     let failed = |e: std::io::Error| Error::internal(format!("cannot start a reactor: {e}"));
     for i in 0..count {
@@ -85,6 +88,11 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         running.threads.push(thread.map_err(failed)?);
     }
     Ok(running)
+}
+
+/// Says which service could not start, in Triton's words.
+fn not_started(service: &'static str) -> impl Fn(Error) -> Error {
+    move |e| Error::new(e.code(), format!("failed to start {service} service: {} - {}", e.code().name(), e.message()))
 }
 
 impl Running {

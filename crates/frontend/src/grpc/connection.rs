@@ -69,7 +69,7 @@ impl GrpcContext {
             engine,
             control,
             shared,
-            restrictions: Restrictions::new(&options.restrictions)?,
+            restrictions: Restrictions::new("protocol", &options.restrictions)?,
             forward: HeaderForward::new(&options.header_forward_pattern)?,
             compression_level: match options.infer_response_compression_level.as_str() {
                 "low" => Some(1),

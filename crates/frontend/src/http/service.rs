@@ -50,7 +50,7 @@ impl HttpContext {
             engine,
             control,
             shared,
-            restrictions: Restrictions::new(&options.restrictions)?,
+            restrictions: Restrictions::new("api", &options.restrictions)?,
             forward: HeaderForward::new(&options.header_forward_pattern)?,
             limits,
         })
