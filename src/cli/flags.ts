@@ -65,7 +65,7 @@ const INT32_MAX = 2147483647
 export const FLAGS = [
   // Global
   { name: 'help', kind: 'switch', default: false, group: 'Global', state: 'active', meaning: 'Print this text.' },
-  { name: 'version', kind: 'switch', default: false, group: 'Global', state: 'active', meaning: 'Print the version. Ours.' },
+  { name: 'version', kind: 'switch', default: false, group: 'Global', state: 'active', meaning: 'Print the version. Not in Triton.' },
 
   // Server
   { name: 'id', kind: 'string', value: 'name', default: 'triton', group: 'Server', state: 'active', meaning: 'Name of the server in its metadata.' },
@@ -73,7 +73,7 @@ export const FLAGS = [
   { name: 'exit-on-error', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'End the process when a model fails to load at start. When false, what loaded is served.' },
   { name: 'strict-readiness', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'Report ready only while every known model is ready. When false, only the state of the server counts.' },
   { name: 'allow-client-shm', kind: 'boolean', default: false, group: 'Server', state: 'active', meaning: 'Let clients register shared memory regions.' },
-  { name: 'reactor-threads', kind: 'integer', default: 0, min: 0, max: 1024, group: 'Server', state: 'active', meaning: 'Threads that own the network connections; 0 takes one, and one per 4 cores above 4 cores. Ours.' },
+  { name: 'reactor-threads', kind: 'integer', default: 0, min: 0, max: 1024, group: 'Server', state: 'active', meaning: 'Threads that own the network connections; 0 takes one, and one per 4 cores above 4 cores. Not in Triton.' },
   { name: 'enable-peer-access', kind: 'boolean', default: true, group: 'Server', state: 'accepted', meaning: 'Access between GPUs.' },
 
   // Logging
@@ -81,7 +81,7 @@ export const FLAGS = [
   { name: 'log-info', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log what happens.' },
   { name: 'log-warning', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log warnings.' },
   { name: 'log-error', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log errors.' },
-  { name: 'log-format', kind: 'choice', choices: ['default', 'ISO8601', 'json'], anyCase: false, default: 'default', invalid: 'invalid argument for --log-format', group: 'Logging', state: 'active', meaning: 'Form of a log line. json, one object per line, is ours.' },
+  { name: 'log-format', kind: 'choice', choices: ['default', 'ISO8601', 'json'], anyCase: false, default: 'default', invalid: 'invalid argument for --log-format', group: 'Logging', state: 'active', meaning: 'Form of a log line. json, one object per line, is not in Triton.' },
   { name: 'log-file', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active', meaning: 'Append log lines to this file instead of writing to the console.' },
 
   // Model Repository
@@ -144,8 +144,8 @@ export const FLAGS = [
 
   // Backend
   { name: 'backend-config', kind: 'string', value: '[backend,]setting=value', default: null, list: true, group: 'Backend', state: 'active', meaning: 'Setting of one backend, or of all.' },
-  { name: 'strict-batching-delay', kind: 'boolean', default: false, group: 'Backend', state: 'active', meaning: 'Wait out max_queue_delay_microseconds even while an instance is idle. Ours.' },
-  { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend', state: 'accepted', meaning: 'Where backend libraries are; ours are built in.' },
+  { name: 'strict-batching-delay', kind: 'boolean', default: false, group: 'Backend', state: 'active', meaning: 'Wait out max_queue_delay_microseconds even while an instance is idle. Not in Triton.' },
+  { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend', state: 'accepted', meaning: 'Where backend libraries are; the backends of this release are built in.' },
   { name: 'min-supported-compute-capability', kind: 'number', default: 6.0, min: 0, group: 'Backend', state: 'accepted', meaning: 'GPUs below it are not used.' },
   { name: 'host-policy', kind: 'string', value: 'policy,setting=value', default: null, list: true, group: 'Backend', state: 'accepted', meaning: 'CPU affinity of instances.' },
   { name: 'model-load-gpu-limit', kind: 'string', value: 'gpu:fraction', default: null, list: true, group: 'Backend', state: 'accepted', meaning: 'Share of a GPU beyond which no model is loaded.' },
