@@ -47,7 +47,7 @@ HTTP_HEAD = {
     "chunked": head("POST http://h:1/v2/models/m/generate_stream?a=b HTTP/1.1", "host:x", "Transfer-Encoding: chunked", "Expect: 100-continue",
                     body=b"3;a=b\r\nabc\r\n0A\r\n0123456789\r\n0\r\nX: y\r\n\r\nGET /"),
     "http10": head("GET /v2/models/m/stats HTTP/1.0", "Connection: keep-alive, x"),
-    "close": head("HEAD /v2 HTTP/1.1", "Connection: Close", "X-Forwarded-For:\t1.2.3.4 ", "Empty:"),
+    "close": head("HEAD /v2 HTTP/1.1", HOST, "Connection: Close", "X-Forwarded-For:\t1.2.3.4 ", "Empty:"),
     "repository": head("POST /v2/repository/r/models/m/load HTTP/1.1", HOST, "Content-Length: 2", "content-length: 2", body=b"{}"),
     "region": head("POST /v2/systemsharedmemory/region/r/register HTTP/1.1", HOST, "Content-Length: 0"),
     "trace": head("POST /v2/models/m/trace/setting HTTP/1.1", HOST, "Content-Length: 0"),

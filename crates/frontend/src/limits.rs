@@ -18,6 +18,11 @@ pub const INLINE_BODY_BYTES_MAX: usize = 64 * 1024;
 pub const STEP_BYTES: usize = 256 * 1024;
 /// Bytes of an unwanted body that are read and thrown away to keep the connection; beyond that it is closed.
 pub const DISCARD_BYTES_MAX: u64 = 1024 * 1024;
+/// Bytes a closing connection still reads and throws away, so that a client that sends its whole body first gets to read why it
+/// was refused.
+pub const LINGER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// How long it does so.
+pub const LINGER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Bytes read ahead from a connection whose request is still being answered (pipelining).
 pub const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// Time from the first byte of a request head to its last.

@@ -208,7 +208,7 @@ fn p1_1_pipelined_requests_are_answered_in_order() {
     let mut all = Vec::new();
     for i in 0..50 {
         all.extend(post(INFER, "", infer_json(&[i, i, i]).as_bytes()));
-        all.extend_from_slice(b"GET /v2/models/nope HTTP/1.1\r\n\r\n");
+        all.extend_from_slice(b"GET /v2/models/nope HTTP/1.1\r\nHost: x\r\n\r\n");
     }
     client.send(&all);
     for i in 0..50 {
@@ -261,7 +261,8 @@ fn p1_1_any_expect_header_is_answered_before_the_body() {
         let mut client = server.connect();
         let body = infer_json(&[1, 2, 3]);
         client.send(
-            format!("POST {INFER} HTTP/1.1\r\nExpect: {expect}\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(),
+            format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nExpect: {expect}\r\nContent-Length: {}\r\n\r\n", body.len())
+                .as_bytes(),
         );
         assert_eq!(client.response().status, 100, "{expect}");
         client.send(body.as_bytes());
@@ -273,14 +274,14 @@ fn p1_1_any_expect_header_is_answered_before_the_body() {
 fn p1_1_connections_stay_or_close_as_asked() {
     let server = Server::start();
     for (request, header, closes) in [
-        ("GET /v2 HTTP/1.1\r\n\r\n", None, false),
-        ("GET /v2 HTTP/1.1\r\nConnection: close\r\n\r\n", Some("close"), true),
+        ("GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n", None, false),
+        ("GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", Some("close"), true),
         ("GET /v2 HTTP/1.0\r\n\r\n", Some("close"), true),
         ("GET /v2 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", Some("keep-alive"), false),
-        ("POST /v2 HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", None, false),
-        ("POST /v2 HTTP/1.1\r\nContent-Length: 99999999\r\n\r\nhello", Some("close"), true),
+        ("POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", None, false),
+        ("POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\nhello", Some("close"), true),
         ("GET / HTTP/1.1\nHost: x\n\n", Some("close"), true),
-        ("POST /v2 HTTP/1.1\r\nContent-Length: -5\r\n\r\n", Some("close"), true),
+        ("POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n", Some("close"), true),
     ] {
         let mut client = server.connect();
         client.send(request.as_bytes());
@@ -290,7 +291,7 @@ fn p1_1_connections_stay_or_close_as_asked() {
             client.io.shutdown(std::net::Shutdown::Write).unwrap();
             assert!(client.is_closed(), "{request:?}");
         } else {
-            client.send(b"GET /v2/health/live HTTP/1.1\r\n\r\n");
+            client.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
             assert_eq!(client.response().status, 200, "{request:?}");
         }
     }
@@ -300,13 +301,16 @@ fn p1_1_connections_stay_or_close_as_asked() {
 fn p1_1_head_has_no_body_and_long_heads_pass() {
     let server = Server::start();
     let mut client = server.connect();
-    client.send(b"HEAD /v2/health/live HTTP/1.1\r\n\r\nGET /v2/health/live HTTP/1.1\r\nConnection: close\r\n\r\n");
+    client.send(b"HEAD /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\nGET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let mut text = String::new();
     std::io::Read::read_to_string(&mut client.io, &mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 405 ") && !text.contains("error") && text.contains("HTTP/1.1 200 OK"), "{text}");
     let many: String = (0..90).map(|i| format!("X-{i}: 1\r\n")).collect();
     let long = "a".repeat(7000);
-    assert_eq!(server.ask(&format!("GET /v2/health/live HTTP/1.1\r\n{many}X-Long: {long}\r\n\r\n")).status, 200);
+    assert_eq!(
+        server.ask(&format!("GET /v2/health/live HTTP/1.1\r\nHost: x\r\n{many}X-Long: {long}\r\n\r\n")).status,
+        200
+    );
 }
 
 #[test]
@@ -341,7 +345,7 @@ fn p1_15_restricted_apis_come_before_methods() {
         ("POST", "/v2/models/id/generate", "", 403),
         ("GET", "/v2/models/id", "", 200),
     ] {
-        let response = server.ask(&format!("{method} {path} HTTP/1.1\r\n{headers}\r\n"));
+        let response = server.ask(&format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n"));
         assert_eq!(response.status, status, "{method} {path} {headers}");
         if status == 403 {
             assert_eq!(response.text(), r#"{"error":"This API is restricted, expecting header 'Secret'"}"#);
@@ -415,7 +419,7 @@ fn p1_12_9_size_limits() {
             "{path}"
         );
     }
-    let response = server.ask(&format!("POST {INFER} HTTP/1.1\r\nContent-Length: 2147483648\r\n\r\n"));
+    let response = server.ask(&format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 2147483648\r\n\r\n"));
     assert_eq!(
         (response.status, response.text()),
         (
@@ -471,7 +475,7 @@ fn http2_with_prior_knowledge_on_the_http_port() {
 fn a_drain_closes_the_port_and_refuses_inferences_but_finishes_what_runs() {
     let mut server = Server::start();
     let mut idle = server.connect();
-    idle.send(b"GET /v2/health/live HTTP/1.1\r\n\r\n");
+    idle.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!(idle.response().status, 200);
     let mut busy = server.connect();
     busy.send(&post("/v2/models/slow/infer", "", infer_json(&[1]).as_bytes()));
@@ -488,4 +492,166 @@ fn a_drain_closes_the_port_and_refuses_inferences_but_finishes_what_runs() {
     assert_eq!(busy.response().status, 200);
     running.close(Duration::from_secs(5));
     assert_eq!(server.probe.stopped.load(Ordering::SeqCst), 0);
+}
+
+/// What a server that lost its place in a body would take for a request.
+const SMUGGLED: &[u8] = b"GET /v2/models/smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
+
+/// Sends `request`, expects one answer of `status` that ends the connection, and nothing behind it.
+#[track_caller]
+fn one_answer_then_closed(server: &Server, request: &[u8], status: u16, text: &str) {
+    let mut client = server.connect();
+    let mut io = client.io.try_clone().unwrap();
+    let sent = request.to_vec();
+    let writer = std::thread::spawn(move || {
+        let _ = io.write_all(&sent);
+        io
+    });
+    let response = client.response();
+    assert_eq!((response.status, response.header("Connection")), (status, Some("close")), "{}", response.text());
+    assert!(response.text().contains(text), "{}", response.text());
+    let _ = writer.join().unwrap().shutdown(std::net::Shutdown::Write);
+    let mut rest = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut client.io, &mut rest);
+    assert_eq!(String::from_utf8_lossy(&rest), "", "a second answer");
+}
+
+/// A chunked request whose second chunk passes `bytes_max` and holds a request of its own.
+fn passes_limit(method: &str, path: &str, bytes_max: usize) -> Vec<u8> {
+    let mut all = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n").into_bytes();
+    all.extend(format!("{bytes_max:x}\r\n").into_bytes());
+    all.extend(std::iter::repeat_n(b' ', bytes_max));
+    all.extend_from_slice(b"\r\n");
+    // A decoder that starts afresh behind the size line reads a last chunk, and then a request.
+    let chunk = [b"0\r\n\r\n", SMUGGLED].concat();
+    all.extend(format!("{:x}\r\n", chunk.len()).into_bytes());
+    all.extend(chunk);
+    all.extend_from_slice(b"\r\n0\r\n\r\n");
+    all
+}
+
+#[test]
+fn a_chunked_body_that_passes_its_limit_gets_one_answer_and_no_other_request_is_read_from_it() {
+    let server = Server::with(|engine, _, _| engine.http_input_bytes_max = 3_000_000);
+    let mib = 1024 * 1024;
+    one_answer_then_closed(&server, &passes_limit("GET", "/v2/health/live", mib), 400, "a body that is not wanted");
+    for path in ["/v2/repository/index", "/v2/logging", "/v2/models/id/generate"] {
+        one_answer_then_closed(
+            &server,
+            &passes_limit("POST", path, 3_000_000),
+            400,
+            "exceeds the maximum allowed input",
+        );
+    }
+    // Nobody wants the body at all: its framing decides all the same.
+    for (method, path, status) in [("PUT", "/v2", 405), ("HEAD", "/v2/health/live", 405), ("POST", "/nope", 404)] {
+        let mut client = server.connect();
+        let _ = client.io.write_all(&passes_limit(method, path, mib));
+        let mut text = String::new();
+        let _ = client.io.shutdown(std::net::Shutdown::Write);
+        let _ = std::io::Read::read_to_string(&mut client.io, &mut text);
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")) && text.contains("Connection: close"), "{text}");
+        assert_eq!((text.matches("HTTP/1.1").count(), text.contains("smuggled")), (1, false), "{text}");
+    }
+    // 2 GiB are the limit of an inference: the announcement alone passes it.
+    let mut huge =
+        format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n80000000\r\n").into_bytes();
+    huge.extend([b"0\r\n\r\n", SMUGGLED].concat());
+    one_answer_then_closed(&server, &huge, 400, "Unable to parse Content-Length, value is out of range");
+}
+
+#[test]
+fn after_a_framing_error_there_is_one_answer_and_the_connection_ends() {
+    let server = Server::start();
+    let chunked = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for (body, text) in [
+        ("3\rx\r\nabc\r\n0\r\n\r\n", "malformed chunk line"),
+        ("3;a=\rb\r\nabc\r\n0\r\n\r\n", "malformed chunk line"),
+        ("3\nabc\r\n0\r\n\r\n", "malformed chunk line"),
+        ("3\r\nabcd\r\n0\r\n\r\n", "malformed chunk"),
+        ("-3\r\nabc\r\n0\r\n\r\n", "malformed chunk size"),
+        ("0x3\r\nabc\r\n0\r\n\r\n", "malformed chunk size"),
+        ("0\r\nA: b\rC: d\r\n\r\n", "malformed chunk line"),
+    ] {
+        let all = [chunked.as_bytes(), body.as_bytes(), SMUGGLED].concat();
+        one_answer_then_closed(&server, &all, 400, text);
+    }
+    for (head, text) in [
+        ("POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", "differing Content-Length"),
+        ("POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 5, 6\r\n\r\n", "Unable to parse Content-Length, got: 5, 6"),
+        ("POST /v2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "unsupported Transfer-Encoding"),
+        ("POST /v2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding : chunked\r\n\r\n", "malformed header name"),
+        ("POST /v2 HTTP/1.1\r\nHost: x\r\n Transfer-Encoding: chunked\r\n\r\n", "malformed header name"),
+        ("POST /v2 HTTP/1.1\r\nHost: x\r\nA: b\nTransfer-Encoding: chunked\r\n\r\n", "bare line feed"),
+        ("POST /v2 HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", "unsupported Transfer-Encoding"),
+        ("GET /v2/health/live HTTP/1.1\r\n\r\n", "missing Host header field"),
+        ("GET /v2/health/live HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", "more than one Host header field"),
+        ("GET /v2/health/live HTTP/1.1\r\nHost: a/b\r\n\r\n", "invalid Host header field: 'a/b'"),
+        ("GET http://u@h/v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n", "malformed request target"),
+    ] {
+        one_answer_then_closed(&server, &[head.as_bytes(), SMUGGLED].concat(), 400, text);
+    }
+    for (target, status) in [
+        ("http://h/v2/health/live", 200),
+        ("HTTP://h:80/v2/health/live?x", 200),
+        ("http://h?/v2/health/live", 404),
+        ("http://h", 404),
+    ] {
+        assert_eq!(server.get(target).status, status, "{target}");
+    }
+}
+
+#[test]
+fn chunked_wins_over_a_length_and_then_the_connection_ends() {
+    let server = Server::start();
+    let body = infer_json(&[1, 2, 3]);
+    for (first, second) in
+        [("Content-Length: 3", "Transfer-Encoding: chunked"), ("Transfer-Encoding: chunked", "Content-Length: 99999")]
+    {
+        let head = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\n{first}\r\n{second}\r\n\r\n");
+        let all = [format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).as_bytes(), SMUGGLED].concat();
+        one_answer_then_closed(&server, &all, 200, ANSWER);
+    }
+}
+
+#[test]
+fn a_body_announced_to_an_operation_that_refuses_it_never_becomes_a_request() {
+    let server = Server::start();
+    let length = SMUGGLED.len();
+    for (head, status, closes) in [
+        (format!("POST /nope HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"), 404, false),
+        (format!("PUT /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"), 405, false),
+        (format!("GET /v2/health/live HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"), 200, false),
+        // The client was not told to send it, and it is not known whether it will.
+        (
+            format!("POST /nope HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"),
+            404,
+            true,
+        ),
+        ("POST /nope HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n".into(), 404, true),
+        (format!("GET /v2 HTTP/1.0\r\nContent-Length: {length}\r\n\r\n"), 200, true),
+    ] {
+        let mut client = server.connect();
+        client.send(&[head.as_bytes(), SMUGGLED].concat());
+        let response = client.response();
+        assert_eq!((response.status, response.header("Connection")), (status, closes.then_some("close")), "{head:?}");
+        if !closes {
+            client.send(b"\r\nGET /v2/models/id/ready HTTP/1.1\r\nHost: x\r\n\r\n");
+            assert_eq!(client.response().status, 200, "the next answer is the next request's: {head:?}");
+        }
+        client.io.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(client.is_closed(), "{head:?}");
+    }
+}
+
+#[test]
+fn a_client_that_sends_a_refused_body_to_its_end_can_still_read_why() {
+    let server = Server::with(|engine, _, _| engine.http_input_bytes_max = 2000);
+    let mut client = server.connect();
+    client.send(b"POST /v2/logging HTTP/1.1\r\nHost: x\r\nContent-Length: 16777216\r\n\r\n");
+    client.send(&vec![b' '; 16 << 20]);
+    let response = client.response();
+    assert_eq!((response.status, response.header("Connection")), (400, Some("close")));
+    client.io.shutdown(std::net::Shutdown::Write).unwrap();
+    assert!(client.is_closed());
 }

@@ -1,12 +1,16 @@
-//! Decodes a chunked body. Pure: bytes in, progress out; chunks are counted because their number is limited (P 1.1).
+//! Decodes a chunked body. Pure: bytes in, pieces of the body out; chunks are counted because their number is limited (P 1.1).
+//!
+//! Invariant: once `next` has failed, where the body ends is unknown, so nothing that follows on the connection may be read as
+//! a request. The connection closes after its answer.
 
 use crate::limits::{CHUNK_LINE_BYTES_MAX, CHUNKS_MAX};
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 
 /// A body being decoded.
 pub struct Chunks {
-    body: BytesMut,
     bytes_max: u64,
+    /// Bytes of the body that the chunks so far announced.
+    total: u64,
     chunks: u32,
     /// Bytes of trailer fields so far.
     trailer: usize,
@@ -24,6 +28,8 @@ enum State {
 /// What a step came to.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
+    /// The next bytes of the body; there may be more of them in the input.
+    Data(BytesMut),
     /// Everything given was used and the body goes on.
     More,
     /// The body is complete; what follows belongs to the next request.
@@ -42,11 +48,11 @@ pub enum Broken {
 impl Chunks {
     /// A body of at most `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> Self {
-        Self { body: BytesMut::new(), bytes_max, chunks: 0, trailer: 0, state: State::Size }
+        Self { bytes_max, total: 0, chunks: 0, trailer: 0, state: State::Size }
     }
 
-    /// Takes what it can from `input`.
-    pub fn advance(&mut self, input: &mut BytesMut) -> Result<Progress, Broken> {
+    /// Takes the next step of the body from `input`.
+    pub fn next(&mut self, input: &mut BytesMut) -> Result<Progress, Broken> {
         loop {
             match self.state {
                 State::Size => {
@@ -62,21 +68,16 @@ impl Chunks {
                             "Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks.",
                         ));
                     }
-                    let total = size.saturating_add(self.body.len() as u64);
-                    let size = usize::try_from(size).unwrap_or(usize::MAX);
-                    if total > self.bytes_max {
-                        return Err(Broken::TooLarge(total));
+                    self.total = self.total.saturating_add(size);
+                    if self.total > self.bytes_max {
+                        return Err(Broken::TooLarge(self.total));
                     }
-                    self.state = State::Data(size);
+                    self.state = State::Data(usize::try_from(size).unwrap_or(usize::MAX));
                 }
                 State::Data(left) => {
-                    let n = left.min(input.len());
-                    self.body.extend_from_slice(&input.split_to(n));
-                    if n < left {
-                        self.state = State::Data(left - n);
-                        return Ok(Progress::More);
-                    }
-                    self.state = State::DataEnd;
+                    let piece = input.split_to(left.min(input.len()));
+                    self.state = if piece.len() < left { State::Data(left - piece.len()) } else { State::DataEnd };
+                    return Ok(if piece.is_empty() { Progress::More } else { Progress::Data(piece) });
                 }
                 State::DataEnd => match input.get(..2) {
                     None => return Ok(Progress::More),
@@ -99,11 +100,6 @@ impl Chunks {
             }
         }
     }
-
-    /// What was decoded.
-    pub fn into_body(self) -> Bytes {
-        self.body.freeze()
-    }
 }
 
 /// A line without its end; `None` while it is incomplete.
@@ -120,6 +116,10 @@ fn take_line(input: &mut BytesMut) -> Result<Option<BytesMut>, Broken> {
         return Err(Broken::Malformed("malformed chunk line"));
     }
     line.truncate(end - 1);
+    // A bare CR ends a line for some servers and not for others; what follows it could be a second size, or a request.
+    if line.iter().any(|&b| (b < b' ' && b != b'\t') || b == 0x7f) {
+        return Err(Broken::Malformed("malformed chunk line"));
+    }
     Ok(Some(line))
 }
 
@@ -134,14 +134,21 @@ fn parse_size(line: &[u8]) -> Result<u64, Broken> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
 
     fn decode(text: &[u8], step: usize, bytes_max: u64) -> Result<(Bytes, usize), Broken> {
-        let (mut chunks, mut buffer) = (Chunks::new(bytes_max), BytesMut::new());
+        let (mut chunks, mut buffer, mut body) = (Chunks::new(bytes_max), BytesMut::new(), BytesMut::new());
         for (i, piece) in text.chunks(step).enumerate() {
             buffer.extend_from_slice(piece);
-            if chunks.advance(&mut buffer)? == Progress::Done {
-                let left = buffer.len() + text.len().saturating_sub((i + 1) * step);
-                return Ok((chunks.into_body(), left));
+            loop {
+                match chunks.next(&mut buffer)? {
+                    Progress::Data(data) => body.extend_from_slice(&data),
+                    Progress::More => break,
+                    Progress::Done => {
+                        let left = buffer.len() + text.len().saturating_sub((i + 1) * step);
+                        return Ok((body.freeze(), left));
+                    }
+                }
             }
         }
         Err(Broken::Malformed("incomplete"))
@@ -158,9 +165,22 @@ mod tests {
 
     #[test]
     fn refuses_what_breaks_the_rules() {
-        for text in
-            [&b"x\r\n"[..], b"-1\r\n", b"\r\n", b"3\nabc\r\n", b"3\r\nabcd\r\n0\r\n\r\n", b"11111111111111111\r\n"]
-        {
+        for text in [
+            &b"x\r\n"[..],
+            b"-1\r\n",
+            b"\r\n",
+            b"3\nabc\r\n",
+            b"3\r\nabcd\r\n0\r\n\r\n",
+            b"11111111111111111\r\n",
+            b"0x3\r\nabc\r\n",
+            b" 3\r\nabc\r\n",
+            b"3;a\rb\r\nabc\r\n",
+            b"3;a=\"\r\r\n5\r\n",
+            b"3\r;a\r\nabc\r\n",
+            b"3;\0\r\nabc\r\n",
+            b"0\r\nX: a\rb\r\n\r\n",
+            b"0\r\nX: a\n\r\n",
+        ] {
             assert!(matches!(decode(text, 64, 100), Err(Broken::Malformed(_))), "{text:?}");
         }
         assert_eq!(decode(b"3\r\nabc\r\n3\r\nabc\r\n", 64, 5), Err(Broken::TooLarge(6)));

@@ -4,14 +4,15 @@
 //! While a request is being answered the socket is watched: a client that leaves drops the answer's future, and with it the
 //! inference (P 1.1). Nothing here knows what a path means.
 
-use super::chunked::{Chunks, Progress};
+use super::chunked::{Broken, Chunks, Progress};
 use super::reply::{JSON, Reply};
 use super::request::{BadRequest, Framing, Head, head_length, parse_head};
 use super::service::{self, HttpContext, Plan};
 use crate::assemble::Assembler;
 use crate::hold;
 use crate::limits::{
-    BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX, READ_AHEAD_BYTES_MAX, STEP_BYTES,
+    BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX, LINGER_BYTES_MAX, LINGER_TIME_MAX,
+    READ_AHEAD_BYTES_MAX, STEP_BYTES,
 };
 use crate::rope::Rope;
 use bytes::{Buf, Bytes, BytesMut};
@@ -20,7 +21,6 @@ use std::io::{self, IoSlice};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -29,8 +29,6 @@ const READ_BYTES: usize = 16 * 1024;
 /// A body this small is copied behind the head: one plain write is cheaper than a vectored one.
 const JOIN_BYTES_MAX: usize = 2048;
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
-/// How long a closing connection waits for the client to stop sending, so that it gets to read the reply.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// Runs one read or write of a body, with an end to patience. The timer is made only when there is something to wait for.
 async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
@@ -110,8 +108,9 @@ impl Connection {
     async fn exchange(&mut self, head: &Head, context: &Arc<HttpContext>) -> io::Result<bool> {
         // Counted until the last byte is written: a drain waits for that.
         let _inflight = context.shared.request();
-        let (reply, body_read) = match service::admit(context, head) {
-            Plan::Reply(reply) => (reply, false),
+        let (reply, reusable) = match service::admit(context, head) {
+            // A body nobody wants still stands between this request and the next.
+            Plan::Reply(reply) => (reply, self.discard_body(head).await),
             Plan::Read { route, bytes_max } => match self.read_body(head, bytes_max).await {
                 Ok(body) => {
                     let mut answer = pin!(service::respond(context, route, head, body));
@@ -124,13 +123,12 @@ impl Connection {
                         None => return Ok(false),
                     }
                 }
+                // Where a refused body ends is unknown, or far away: whatever follows on this connection is no request.
                 Err(BodyError::TooLarge(n)) => (service::too_large(context, route, n), false),
-                Err(BodyError::Stop(Stop::Refuse(reply))) => (*reply, true),
-                Err(BodyError::Stop(_)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(BodyError::Malformed(why)) => (Reply::text_error(400, JSON, why), false),
+                Err(BodyError::Gone) => return Err(io::ErrorKind::UnexpectedEof.into()),
             },
         };
-        // A body nobody wants still stands between this request and the next.
-        let reusable = body_read || self.discard_body(head).await?;
         let keep = head.keep_alive && reusable && !reply.close && !context.shared.is_draining();
         self.write(reply, head.http11, keep, head.is_head).await?;
         Ok(keep)
@@ -139,7 +137,13 @@ impl Connection {
     async fn read_head(&mut self, first: bool) -> Result<Head, Stop> {
         let mut seen = 0;
         let mut deadline = None;
+        let mut skipped = false;
         loop {
+            // Some clients end a body with an empty line that is not part of it (RFC 9112, 2.2).
+            if !skipped && self.buffer.starts_with(b"\r\n") {
+                self.buffer.advance(2);
+                (seen, skipped) = (0, true);
+            }
             if !self.buffer.is_empty() {
                 if first && self.buffer.starts_with(HTTP2_PREFACE) {
                     return Err(Stop::Http2);
@@ -172,10 +176,11 @@ impl Connection {
     }
 
     /// As `fill`, with an end to patience: a body must make progress.
-    async fn fill_body(&mut self) -> Result<(), Stop> {
-        match patient(self.fill()).await {
-            Ok(n) if n > 0 => Ok(()),
-            _ => Err(Stop::Gone),
+    async fn fill_body(&mut self) -> io::Result<()> {
+        hold::pause().await;
+        match patient(self.fill()).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
         }
     }
 
@@ -214,7 +219,7 @@ impl Connection {
         }
     }
 
-    async fn send_continue(&mut self, head: &Head) -> Result<(), Stop> {
+    async fn send_continue(&mut self, head: &Head) -> io::Result<()> {
         if head.expect {
             self.io.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
@@ -248,7 +253,7 @@ impl Connection {
             let step = spare.len().min(STEP_BYTES);
             match patient(self.io.read(spare.get_mut(..step).unwrap_or_default())).await {
                 Ok(n) if n > 0 => body.filled(n),
-                _ => return Err(Stop::Gone.into()),
+                _ => return Err(BodyError::Gone),
             }
             hold::pause().await;
         }
@@ -256,29 +261,24 @@ impl Connection {
     }
 
     async fn read_chunked(&mut self, bytes_max: u64) -> Result<Bytes, BodyError> {
-        let mut chunks = Chunks::new(bytes_max);
+        let (mut chunks, mut body) = (Chunks::new(bytes_max), BytesMut::new());
         loop {
-            match chunks.advance(&mut self.buffer) {
-                Ok(Progress::Done) => return Ok(chunks.into_body()),
-                Ok(Progress::More) => {
-                    hold::pause().await;
-                    self.fill_body().await?;
-                }
-                Err(super::chunked::Broken::TooLarge(n)) => return Err(BodyError::TooLarge(n)),
-                Err(super::chunked::Broken::Malformed(why)) => {
-                    return Err(Stop::Refuse(Box::new(Reply::text_error(400, JSON, why).closing())).into());
-                }
+            match chunks.next(&mut self.buffer)? {
+                Progress::Data(data) => body.extend_from_slice(&data),
+                Progress::More => self.fill_body().await?,
+                Progress::Done => return Ok(body.freeze()),
             }
         }
     }
 
-    /// Throws a body away; false when that is too much, and the connection has to go.
-    async fn discard_body(&mut self, head: &Head) -> io::Result<bool> {
+    /// Throws away a body of which nothing was read; false when that is too much or it breaks the rules, and the connection has
+    /// to go.
+    async fn discard_body(&mut self, head: &Head) -> bool {
         match head.framing {
-            Framing::Length(0) => Ok(true),
+            Framing::Length(0) => true,
             // The client may be waiting to be told to send it, and will not be.
-            _ if head.expect => Ok(false),
-            Framing::Length(length) if length > DISCARD_BYTES_MAX => Ok(false),
+            _ if head.expect => false,
+            Framing::Length(length) if length > DISCARD_BYTES_MAX => false,
             Framing::Length(length) => {
                 let mut left = usize::try_from(length).unwrap_or(usize::MAX);
                 loop {
@@ -286,14 +286,24 @@ impl Connection {
                     self.buffer.advance(taken);
                     left -= taken;
                     if left == 0 {
-                        return Ok(true);
+                        return true;
                     }
                     if self.fill_body().await.is_err() {
-                        return Ok(false);
+                        return false;
                     }
                 }
             }
-            Framing::Chunked => Ok(self.read_chunked(DISCARD_BYTES_MAX).await.is_ok()),
+            Framing::Chunked => {
+                let mut chunks = Chunks::new(DISCARD_BYTES_MAX);
+                loop {
+                    match chunks.next(&mut self.buffer) {
+                        Ok(Progress::Data(_)) => {}
+                        Ok(Progress::Done) => return true,
+                        Ok(Progress::More) if self.fill_body().await.is_ok() => {}
+                        _ => return false,
+                    }
+                }
+            }
         }
     }
 
@@ -352,8 +362,9 @@ impl Connection {
             if self.io.shutdown().await.is_err() {
                 return;
             }
-            let mut left = DISCARD_BYTES_MAX as usize;
+            let mut left = LINGER_BYTES_MAX;
             loop {
+                hold::pause().await;
                 self.buffer.clear();
                 match self.fill().await {
                     Ok(n) if n > 0 && n < left => left -= n,
@@ -361,19 +372,31 @@ impl Connection {
                 }
             }
         };
-        let _ = timeout(LINGER, drain).await;
+        let _ = timeout(LINGER_TIME_MAX, drain).await;
     }
 }
 
-/// Why there is no body.
+/// Why there is no body. The connection ends with the answer, if there is one.
 enum BodyError {
     /// It is, or has become, longer than allowed: this long.
     TooLarge(u64),
-    Stop(Stop),
+    /// Its framing breaks the rules.
+    Malformed(&'static str),
+    /// The client is gone, or stopped sending.
+    Gone,
 }
 
-impl From<Stop> for BodyError {
-    fn from(stop: Stop) -> Self {
-        Self::Stop(stop)
+impl From<io::Error> for BodyError {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<Broken> for BodyError {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::TooLarge(bytes) => Self::TooLarge(bytes),
+            Broken::Malformed(why) => Self::Malformed(why),
+        }
     }
 }

@@ -4,7 +4,9 @@
 //! the client's capitals (forwarded headers, P 1.15), any `Expect` is answered (P 1.1), and chunks are counted (P 1.1).
 //!
 //! Deliberately strict where leniency lets two servers disagree about where a request ends: bare line feeds, folded fields,
-//! blanks before the colon, `Content-Length` beside `Transfer-Encoding`, differing lengths, codings other than `chunked`.
+//! blanks before the colon, differing lengths, codings other than `chunked`, hosts that are none or two. A length beside
+//! `Transfer-Encoding: chunked` is ignored as RFC 9112 wants it, and the connection ends with the answer: a proxy in front that
+//! went by the length has another idea of what comes next.
 
 use super::route::Method;
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
@@ -165,10 +167,11 @@ pub fn parse_head(bytes: Bytes) -> Result<Head, BadRequest> {
     };
     let is_head = name == b"HEAD";
     let target = line.get(first + 1..last).unwrap_or_default();
-    if target.is_empty() || target.iter().any(|&b| b <= b' ' || b == 0x7f) {
+    // A fragment is never sent: who sends one builds targets out of something that is none.
+    if target.is_empty() || target.iter().any(|&b| b <= b' ' || b == 0x7f || b == b'#') {
         return Err(bad("malformed request target"));
     }
-    let (skip, length) = path_of(target);
+    let (skip, length) = path_of(target)?;
     let path = Span { start: (first + 1 + skip) as u32, end: (first + 1 + skip + length) as u32 };
 
     let mut head = Head {
@@ -183,7 +186,7 @@ pub fn parse_head(bytes: Bytes) -> Result<Head, BadRequest> {
     };
     let mut fields: SmallVec<[(Span, Span); 16]> = SmallVec::new();
     let mut length: Option<u64> = None;
-    let mut chunked = false;
+    let (mut chunked, mut closes, mut has_host) = (false, false, false);
     let mut at = line_end + 2;
     if text.get(line_end + 1) != Some(&b'\n') {
         return Err(bad("malformed request line"));
@@ -219,11 +222,19 @@ pub fn parse_head(bytes: Bytes) -> Result<Head, BadRequest> {
         at += end + 1;
         // Told apart by length first: most fields are none of these.
         match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                if std::mem::replace(&mut has_host, true) {
+                    return Err(bad("more than one Host header field"));
+                }
+                if !value.is_empty() && !is_host(value) {
+                    return Err(BadRequest(format!("invalid Host header field: '{}'", String::from_utf8_lossy(value))));
+                }
+            }
             6 if name.eq_ignore_ascii_case(b"expect") => head.expect = http11,
             10 if name.eq_ignore_ascii_case(b"connection") => {
                 for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
                     if option.eq_ignore_ascii_case(b"close") {
-                        head.keep_alive = false;
+                        closes = true;
                     } else if option.eq_ignore_ascii_case(b"keep-alive") && !http11 {
                         head.keep_alive = true;
                     }
@@ -245,8 +256,11 @@ pub fn parse_head(bytes: Bytes) -> Result<Head, BadRequest> {
             _ => {}
         }
     }
-    if chunked && length.is_some() {
-        return Err(bad("both Content-Length and Transfer-Encoding"));
+    if http11 && !has_host {
+        return Err(bad("missing Host header field"));
+    }
+    if closes || (chunked && length.is_some()) {
+        head.keep_alive = false;
     }
     head.framing = if chunked { Framing::Chunked } else { Framing::Length(length.unwrap_or(0)) };
     head.headers = Headers { bytes, fields };
@@ -262,15 +276,44 @@ fn parse_length(value: &[u8]) -> Result<u64, BadRequest> {
 }
 
 /// Where the path stands inside a target: after the authority of an absolute one, before the query.
-fn path_of(target: &[u8]) -> (usize, usize) {
+fn path_of(target: &[u8]) -> Result<(usize, usize), BadRequest> {
     let skip = match target.get(..7) {
         Some(scheme) if scheme.eq_ignore_ascii_case(b"http://") => {
-            7 + memchr::memchr(b'/', target.get(7..).unwrap_or_default()).unwrap_or(target.len() - 7)
+            let rest = target.get(7..).unwrap_or_default();
+            let authority = rest.split(|&b| b == b'/' || b == b'?').next().unwrap_or_default();
+            if !is_host(authority) {
+                return Err(bad("malformed request target"));
+            }
+            7 + authority.len()
         }
         _ => 0,
     };
     let path = target.get(skip..).unwrap_or_default();
-    (skip, memchr::memchr(b'?', path).unwrap_or(path.len()))
+    Ok((skip, memchr::memchr(b'?', path).unwrap_or(path.len())))
+}
+
+/// Whether this is `host` or `host:port` of RFC 3986, the host not empty.
+fn is_host(value: &[u8]) -> bool {
+    let (host, port) = match value.strip_prefix(b"[") {
+        Some(rest) => {
+            let Some(end) = memchr::memchr(b']', rest) else { return false };
+            let (address, port) = rest.split_at(end);
+            if !address.iter().all(|&b| b.is_ascii_alphanumeric() || b".:%-_~".contains(&b)) {
+                return false;
+            }
+            (address, port.get(1..).unwrap_or_default())
+        }
+        None => {
+            let (name, port) = value.split_at(memchr::memchr(b':', value).unwrap_or(value.len()));
+            if !name.iter().all(|&b| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&b)) {
+                return false;
+            }
+            (name, port)
+        }
+    };
+    let is_port =
+        |port: &[u8]| matches!(port.split_first(), Some((b':', digits)) if digits.iter().all(u8::is_ascii_digit));
+    !host.is_empty() && (port.is_empty() || is_port(port))
 }
 
 fn is_token(b: u8) -> bool {
@@ -299,9 +342,10 @@ mod tests {
     #[test]
     fn connection_header_and_version_decide_about_keep_alive() {
         for (text, expected) in [
-            ("GET / HTTP/1.1\r\n\r\n", true),
-            ("GET / HTTP/1.1\r\nConnection: Close\r\n\r\n", false),
-            ("GET / HTTP/1.1\r\nConnection: x, close\r\n\r\n", false),
+            ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", true),
+            ("GET / HTTP/1.1\r\nHost: x\r\nConnection: Close\r\n\r\n", false),
+            ("GET / HTTP/1.1\r\nHost: x\r\nConnection: x, close\r\n\r\n", false),
+            ("GET / HTTP/1.0\r\nConnection: close, keep-alive\r\n\r\n", false),
             ("GET / HTTP/1.0\r\n\r\n", false),
             ("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", true),
         ] {
@@ -313,25 +357,89 @@ mod tests {
     fn heads_two_servers_could_read_differently_are_refused() {
         for text in [
             "GET / HTTP/1.1\nHost: x\n\n",
-            "GET / HTTP/1.1\r\nA: b\nC: d\r\n\r\n",
-            "GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n",
-            "GET / HTTP/1.1\r\nA : b\r\n\r\n",
-            "GET /a b HTTP/1.1\r\n\r\n",
-            "GET / HTTP/2.0\r\n\r\n",
-            "GET /\r\n\r\n",
-            "POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-            "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
-            "POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-            "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nA: b\nC: d\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n\tc\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nA : b\r\n\r\n",
+            "GET / HTTP/1.1\r\n Host: x\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nA: b\rC: d\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nA: b\0\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nA\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\n: b\r\n\r\n",
+            "GET /a b HTTP/1.1\r\nHost: x\r\n\r\n",
+            "GET  / HTTP/1.1\r\nHost: x\r\n\r\n",
+            "GET /\t HTTP/1.1\r\nHost: x\r\n\r\n",
+            "GET /#a HTTP/1.1\r\nHost: x\r\n\r\n",
+            "GET / HTTP/2.0\r\nHost: x\r\n\r\n",
+            "GET / http/1.1\r\nHost: x\r\n\r\n",
+            "GET /\r\nHost: x\r\n\r\n",
+            "GE(T / HTTP/1.1\r\nHost: x\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +5\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5, 5\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: \x0bchunked\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity\r\n\r\n",
             "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
             "\u{16}\u{3}\u{1}\r\n\r\n",
         ] {
             assert!(parse(text).is_err(), "{text:?}");
         }
         assert_eq!(
-            parse("POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n").unwrap_err().0,
+            parse("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n").unwrap_err().0,
             "Unable to parse Content-Length, got: -5"
         );
+    }
+
+    #[test]
+    fn a_length_beside_chunked_is_ignored_and_ends_the_connection() {
+        for text in [
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
+        ] {
+            let head = parse(text).unwrap();
+            assert_eq!((head.framing, head.keep_alive), (Framing::Chunked, false), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_names_one_host() {
+        for (text, why) in [
+            ("GET / HTTP/1.1\r\n\r\n", "missing Host header field"),
+            ("GET http://x/ HTTP/1.1\r\n\r\n", "missing Host header field"),
+            ("GET / HTTP/1.1\r\nHost: x\r\nhost: x\r\n\r\n", "more than one Host header field"),
+            ("GET / HTTP/1.0\r\nHost: x\r\nHost: \r\n\r\n", "more than one Host header field"),
+            ("GET / HTTP/1.1\r\nHost: x/y\r\n\r\n", "invalid Host header field: 'x/y'"),
+            ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n", "invalid Host header field: 'a b'"),
+            ("GET / HTTP/1.1\r\nHost: x:80:80\r\n\r\n", "invalid Host header field: 'x:80:80'"),
+            ("GET / HTTP/1.1\r\nHost: x:8o\r\n\r\n", "invalid Host header field: 'x:8o'"),
+            ("GET / HTTP/1.1\r\nHost: :80\r\n\r\n", "invalid Host header field: ':80'"),
+            ("GET / HTTP/1.1\r\nHost: u@x\r\n\r\n", "invalid Host header field: 'u@x'"),
+            ("GET / HTTP/1.1\r\nHost: [::1\r\n\r\n", "invalid Host header field: '[::1'"),
+            ("GET / HTTP/1.1\r\nHost: [::1]x\r\n\r\n", "invalid Host header field: '[::1]x'"),
+            ("GET http:///path HTTP/1.1\r\nHost: x\r\n\r\n", "malformed request target"),
+            ("GET http://?/path HTTP/1.1\r\nHost: x\r\n\r\n", "malformed request target"),
+            ("GET http://u:p@x/path HTTP/1.1\r\nHost: x\r\n\r\n", "malformed request target"),
+        ] {
+            assert_eq!(parse(text).unwrap_err().0, why, "{text:?}");
+        }
+        for (text, path) in [
+            ("GET /p HTTP/1.0\r\n\r\n", "/p"),
+            ("GET /p HTTP/1.1\r\nHost:\r\n\r\n", "/p"),
+            ("GET /p HTTP/1.1\r\nHost: my_server.default.svc:8000\r\n\r\n", "/p"),
+            ("GET /p HTTP/1.1\r\nHost: [fe80::1%25eth0]:8000\r\n\r\n", "/p"),
+            ("GET /p HTTP/1.1\r\nHost: 127.0.0.1:\r\n\r\n", "/p"),
+            ("GET http://other:8000/p?q HTTP/1.1\r\nHost: x\r\n\r\n", "/p"),
+            ("GET HTTP://h HTTP/1.1\r\nHost: x\r\n\r\n", ""),
+            ("GET http://h?/path HTTP/1.1\r\nHost: x\r\n\r\n", ""),
+            ("GET /p?http://u@h/ HTTP/1.1\r\nHost: x\r\n\r\n", "/p"),
+        ] {
+            assert_eq!(parse(text).unwrap().path(), path.as_bytes(), "{text:?}");
+        }
     }
 
     #[test]
