@@ -187,7 +187,7 @@ export interface OpenSpec {
 
 export interface OutputLabels {
   output: string
-  lines: Array<string>
+  text: Buffer
 }
 
 /** Starts loading the library, with the settings of the backend `onnxruntime`. */

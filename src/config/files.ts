@@ -5,7 +5,7 @@
  * directory, ten gigabytes) must neither block the server nor fill its memory: files are opened without waiting, asked what they
  * are, and read up to a limit.
  */
-import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs'
+import { closeSync, constants, fstatSync, openSync, readSync, statSync, type BigIntStats } from 'node:fs'
 import { ConfigError } from './error.js'
 
 /** A larger configuration is refused, as a file unread. The largest in the wild are some hundred KiB of generated steps. */
@@ -13,6 +13,15 @@ export const CONFIG_BYTES_MAX = 16 * 1024 * 1024
 
 /** A larger label file is refused. ImageNet with 21,841 classes has half a MiB. */
 export const LABEL_BYTES_MAX = 64 * 1024 * 1024
+
+/** What a path leads to, links followed; undefined for what is not there or cannot be looked at, such as a loop of links. */
+export function statIfAny(path: string): BigIntStats | undefined {
+  try {
+    return statSync(path, { bigint: true, throwIfNoEntry: false })
+  } catch {
+    return undefined
+  }
+}
 
 /**
  * The bytes of a regular file; links are followed.

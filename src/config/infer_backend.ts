@@ -2,10 +2,11 @@
  * Fills `name`, `backend`, `platform` and `default_model_filename` from what is there: the directory name, the other three
  * fields, and the files of the first subdirectory. Runs always, also with auto-complete off; reads no model.
  */
-import { readdirSync, statSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { copy } from './binary.js'
 import { invalid } from './error.js'
+import { statIfAny } from './files.js'
 import type { ModelConfig } from './generated/model_config_pb.js'
 
 /** Entries of a directory, links followed. */
@@ -44,7 +45,7 @@ function list(directory: string): Listing {
     return entries
   }
   for (const name of names) {
-    const stat = statSync(join(directory, name), { throwIfNoEntry: false })
+    const stat = statIfAny(join(directory, name))
     if (stat !== undefined) entries.set(name, stat.isDirectory() ? 'directory' : 'file')
   }
   return entries

@@ -4,10 +4,10 @@ import { ConfigError } from './error.js'
 import { LABEL_BYTES_MAX, readRegularFile } from './files.js'
 import type { ModelConfig } from './generated/model_config_pb.js'
 
-/** The lines of one output's label file; the index of a line is the index of the class. */
+/** One output's label file as it is, a label per line; the index of a line is the index of the class. */
 export interface Labels {
   output: string
-  lines: string[]
+  text: Buffer
 }
 
 /**
@@ -24,13 +24,6 @@ export function readLabels(config: ModelConfig, modelDirectory: string): Labels[
       if (inside === '..' || inside.startsWith(`..${sep}`)) {
         throw new ConfigError('UNSUPPORTED', `label file path '${path}' for output '${output.name}' in model '${config.name}' is outside model directory`)
       }
-      return { output: output.name, lines: splitLines(readRegularFile(path, LABEL_BYTES_MAX, `failed to open text file for read ${path}`).toString()) }
+      return { output: output.name, text: readRegularFile(path, LABEL_BYTES_MAX, `failed to open text file for read ${path}`) }
     })
-}
-
-/** At newlines only: a carriage return belongs to the label. An end without a newline is a line, an empty one is not. */
-function splitLines(text: string): string[] {
-  const lines = text.split('\n')
-  if (lines.at(-1) === '') lines.pop()
-  return lines
 }

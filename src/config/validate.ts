@@ -4,7 +4,7 @@
  * `[cfg]` rules run when the repository is polled and again at load; `[io]` rules at load, and at polling too when auto-complete
  * is off and nothing will be filled in later.
  */
-import { invalid, noLog, type Log } from './error.js'
+import { invalid, noLog, quoted, type Log } from './error.js'
 import type { ModelConfig, ModelMetrics } from './generated/model_config_pb.js'
 import { validateEnsemble } from './validate_ensemble.js'
 import { validateIo } from './validate_io.js'
@@ -65,6 +65,6 @@ function validateMetrics(metrics: ModelMetrics, log: Log): void {
     if (family === '') throw invalid("metric identifier must specify non-empty 'family'")
     if (control.metricOptions.case !== 'histogramOptions') throw invalid("metric control must specify 'histogram_options'")
     if (control.metricOptions.value.buckets.length === 0) throw invalid("histogram options must specify non-empty 'buckets'")
-    if (family !== CUSTOM_HISTOGRAM) log('warning', `Metric family '${family}' in 'metric_identifier' is not a customizable metric in Nereid.`)
+    if (family !== CUSTOM_HISTOGRAM) log('warning', `Metric family '${quoted(family)}' in 'metric_identifier' is not a customizable metric in Nereid.`)
   }
 }

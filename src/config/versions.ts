@@ -2,6 +2,9 @@
 import { invalid, noLog, type Log } from './error.js'
 import type { ModelConfig } from './generated/model_config_pb.js'
 
+/** Missing versions that are named in the log, a line each; the rest are counted. */
+const MISSING_LOGGED_MAX = 16
+
 /**
  * The versions that the version policy selects, ascending.
  *
@@ -21,9 +24,11 @@ function select(config: ModelConfig, existing: number[], log: Log): number[] {
       return existing.slice(Math.max(0, existing.length - policy.value.numVersions))
     case 'specific': {
       const wanted = new Set(policy.value.versions.map(Number))
-      for (const version of wanted) {
-        if (!existing.includes(version)) log('error', `version ${version} is specified for model '${config.name}', but the version directory is not present`)
+      const missing = [...wanted].filter((version) => !existing.includes(version))
+      for (const version of missing.slice(0, MISSING_LOGGED_MAX)) {
+        log('error', `version ${version} is specified for model '${config.name}', but the version directory is not present`)
       }
+      if (missing.length > MISSING_LOGGED_MAX) log('error', `and ${missing.length - MISSING_LOGGED_MAX} more versions that are not present for model '${config.name}'`)
       return existing.filter((version) => wanted.has(version))
     }
     default:

@@ -56,8 +56,8 @@ export interface PublishSpec {
   config: Buffer
   /** The same in Triton's JSON form; the body of GET …/config. */
   configJson: string
-  /** Class labels by output name. */
-  labels: { output: string; lines: string[] }[]
+  /** Label files by output name, a label per line. Copied. */
+  labels: { output: string; text: Buffer }[]
   /** Platform to report in metadata (config `platform`, else `backend`). */
   platform: string
 }

@@ -59,8 +59,11 @@ function isErrorCode(code: unknown): code is ErrorCode {
 /** Characters of somebody's text that an error repeats; the rest is cut, and the cut is told. */
 export const QUOTE_CHARS_MAX = 256
 
-/** Characters of an error's text. Longer ones are cut: they go to clients, into logs and into the repository index. */
-export const ERROR_CHARS_MAX = 8192
+/**
+ * Characters of an error's text; the core has the same limit, in bytes. Longer ones are cut: they go to clients, into logs and
+ * into the repository index.
+ */
+export const ERROR_CHARS_MAX = 4096
 
 /** Text of a user as an error may repeat it: whole when it is short. */
 export function quoted(text: string): string {

@@ -9,6 +9,7 @@ import { finishConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, typ
 import type { Core, PublishSpec } from '../native/index.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
+import { refuseSpecialFiles } from './special_files.js'
 import { refuseUnsupported } from './unsupported.js'
 
 /** A version to load: `config` is what polling gave. */
@@ -43,6 +44,7 @@ export async function prepareVersion(
   const startedMs = performance.now()
   refuseUnsupported(source.config)
   checkRuntime(source.config, { ...source, backendDirectory: settings.backendDirectory })
+  refuseSpecialFiles(source.versionDirectory, source.name, source.version)
   const backend = source.config.backend
   const backendSettings = settingsOf(settings, backend)
   const opened = await core.openModel({

@@ -2,16 +2,83 @@
  * The private directory of a model that was loaded from files in the request (R-35).
  *
  * The directory holds exactly the given files. Each target must stay inside it; the check is on the normalised path,
- * before anything is written. The owner removes the directory when the model is replaced or unloaded.
+ * before anything is written. The owner removes the directory when the model is replaced or unloaded; what a process leaves
+ * behind that dies before, the next start removes: the name of a directory tells whose it is.
  */
 
-import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve, sep } from 'node:path'
-import { ServerError } from '../native/index.js'
+import { ServerError, quoted } from '../native/index.js'
 
 /** Path relative to the model directory, without the `file:` of the parameter → contents. */
 export type OverrideFiles = ReadonlyMap<string, Uint8Array>
+
+/** `nereid-model-<process namespace>-<process id>-<its start>-<random>`. */
+const NAME = /^nereid-model-(\d+)-(\d+)-(\d+)-[A-Za-z0-9]{6}$/
+
+/**
+ * Age at which a directory of another process namespace is taken for left over. Whether a process of another container lives cannot be
+ * seen from here; its files are needed while its model loads, and no longer.
+ */
+const FOREIGN_AGE_MS_MAX = 3_600_000
+
+/** A process as a name holds it. Ids are used again, and mean nothing in another container: the start and the namespace tell. */
+interface Owner {
+  namespace: string
+  pid: string
+  /** In clock ticks since the machine started; 0 where the system does not say. */
+  start: string
+}
+
+function ownProcess(): Owner {
+  let namespace = '0'
+  try {
+    namespace = /\d+/.exec(readlinkSync('/proc/self/ns/pid'))?.[0] ?? '0'
+  } catch {
+    // No /proc: ids are all there is.
+  }
+  return { namespace, pid: String(process.pid), start: startOf(String(process.pid)) ?? '0' }
+}
+
+/** null when there is no such process. */
+function startOf(pid: string): string | null {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    // Field 22; the name of the program, in brackets, may hold blanks.
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? '0'
+  } catch {
+    try {
+      process.kill(Number(pid), 0)
+      return '0'
+    } catch (error) {
+      return (error as NodeJS.ErrnoException).code === 'EPERM' ? '0' : null
+    }
+  }
+}
+
+/** Removes the directories of processes that are gone, and returns how many those were. */
+export function sweepOverrides(): number {
+  const own = ownProcess()
+  let swept = 0
+  for (const name of readdirSync(tmpdir())) {
+    const [, namespace, pid = '', start] = NAME.exec(name) ?? []
+    if (namespace === undefined) continue
+    const directory = join(tmpdir(), name)
+    try {
+      const stat = lstatSync(directory)
+      // Anybody may write to this directory, and choose names.
+      if (!stat.isDirectory() || stat.uid !== process.getuid?.()) continue
+      const left = namespace === own.namespace ? startOf(pid) !== start : Date.now() - stat.mtimeMs > FOREIGN_AGE_MS_MAX
+      if (!left) continue
+      removeOverride(directory)
+      swept += 1
+    } catch {
+      // Gone meanwhile, or not ours to remove.
+    }
+  }
+  return swept
+}
 
 /**
  * Writes the files and gives the directory.
@@ -19,19 +86,20 @@ export type OverrideFiles = ReadonlyMap<string, Uint8Array>
  * @throws {ServerError} `INVALID_ARG` for a path that leaves the directory or collides with another file.
  */
 export function writeOverride(files: OverrideFiles): string {
-  const directory = mkdtempSync(join(tmpdir(), 'nereid-model-'))
+  const { namespace, pid, start } = ownProcess()
+  const directory = mkdtempSync(join(tmpdir(), `nereid-model-${namespace}-${pid}-${start}-`))
   try {
     for (const [name, contents] of files) {
       const path = resolve(directory, `.${sep}${name}`)
       if (!path.startsWith(directory + sep)) {
         throw new ServerError(
           'INVALID_ARG',
-          `Invalid file parameter 'file:${name}' with normalized path '${path}' must stay within model directory.`,
+          `Invalid file parameter 'file:${quoted(name)}' with normalized path '${quoted(path)}' must stay within model directory.`,
         )
       }
       const parent = dirname(path)
       if (existsSync(path) || hasFileAbove(directory, parent)) {
-        throw new ServerError('INVALID_ARG', `Invalid file parameter 'file:${name}', directory has been created as a file`)
+        throw new ServerError('INVALID_ARG', `Invalid file parameter 'file:${quoted(name)}', directory has been created as a file`)
       }
       mkdirSync(parent, { recursive: true })
       writeFileSync(path, contents)

@@ -9,10 +9,10 @@
  */
 
 import { pollConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
-import { ServerError, asServerError, statusText, type Core } from '../native/index.js'
+import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { KeyedLock, Limit } from './limit.js'
 import { prepareVersion, type Prepared, type VersionSource } from './loader.js'
-import { removeOverride, writeOverride, type OverrideFiles } from './override.js'
+import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
 import { findModel, findModels, openRepositories } from './scan.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 import { latestChange } from './stamp.js'
@@ -82,6 +82,7 @@ export class Repository {
    * @throws {ServerError} when a repository path is no directory or the start-up models contradict each other.
    */
   async start(): Promise<LoadFailure[]> {
+    this.#sweep()
     this.#repositories = openRepositories(this.#settings.paths)
     const names = this.#startupNames()
     const failures: LoadFailure[] = []
@@ -185,6 +186,15 @@ export class Repository {
       else if (this.#known.has(name)) rows.push([name, '-', 'Not loaded: No model version was found'])
     }
     return rows
+  }
+
+  #sweep(): void {
+    try {
+      const swept = sweepOverrides()
+      if (swept > 0) this.#log('info', `removed ${swept} model directories that earlier processes left behind`)
+    } catch (error) {
+      this.#log('warning', `could not look for model directories that earlier processes left behind: ${asServerError(error).message}`)
+    }
   }
 
   #startupNames(): string[] {
@@ -401,14 +411,20 @@ function rootReason(error: unknown): string {
   return cause instanceof Error ? cause.message : message
 }
 
-/** Refuses names that could leave the repository (R-26). */
+/** No directory has a longer name; what is loaded from files in the request needs no longer one either. */
+const MODEL_NAME_CHARS_MAX = 1024
+
+/** Refuses names that could leave the repository (R-26), and names too long for one. */
 export function requireSafeName(name: string): void {
   const trimmed = name.trim()
   if (trimmed === '') {
     throw new ServerError('INVALID_ARG', 'Model name cannot be empty. Please enter a valid name to deploy.')
   }
+  if (name.length > MODEL_NAME_CHARS_MAX) {
+    throw new ServerError('INVALID_ARG', `invalid model name '${quoted(name)}', model name must not have more than ${MODEL_NAME_CHARS_MAX} characters`)
+  }
   // `.` is the repository itself: no model either.
   if (trimmed === '..' || trimmed === '.' || name.includes('/') || name.includes('\0')) {
-    throw new ServerError('INVALID_ARG', `invalid model name '${name}', model name must not contain path traversal characters`)
+    throw new ServerError('INVALID_ARG', `invalid model name '${quoted(name)}', model name must not contain path traversal characters`)
   }
 }

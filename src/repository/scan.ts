@@ -8,7 +8,7 @@
 import { readdirSync, statSync, type Dirent } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { ServerError } from '../native/index.js'
-import type { Log } from '../config/index.js'
+import { statIfAny, type Log } from '../config/index.js'
 
 /** Model name → directories that claim it, one per repository. More than one is a duplicate. */
 export type FoundModels = Map<string, string[]>
@@ -57,13 +57,13 @@ export function findModels(repositories: readonly string[], log: Log): FoundMode
 export function findModel(repositories: readonly string[], name: string): string[] {
   return repositories
     .map((repository) => join(repository, name))
-    .filter((directory) => statSync(directory, { throwIfNoEntry: false })?.isDirectory() === true)
+    .filter((directory) => statIfAny(directory)?.isDirectory() === true)
 }
 
 /** True for a directory and for a link to one. */
 export function isDirectory(entry: Dirent, path: string): boolean {
   if (!entry.isSymbolicLink()) return entry.isDirectory()
-  return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
+  return statIfAny(path)?.isDirectory() === true
 }
 
 /** Order of code units; the same as bytes of UTF-8 for every name without surrogates. */

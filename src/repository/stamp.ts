@@ -3,25 +3,14 @@
  * it, in ns. Replacing a file by an older one moves its ctime, so that is seen too; removing one moves the directory's.
  */
 
-import { readdirSync, statSync, type BigIntStats } from 'node:fs'
-import { join } from 'node:path'
-
-/** Directory depth that is followed; guards against links that form a loop. */
-const DEPTH_MAX = 32
+import { walk } from './walk.js'
 
 /** 0 when the path is gone. */
-export function latestChange(path: string, depth = 0): bigint {
-  const stat = statSync(path, { bigint: true, throwIfNoEntry: false })
-  if (stat === undefined) return 0n
-  let latest = changeOf(stat)
-  if (!stat.isDirectory() || depth >= DEPTH_MAX) return latest
-  for (const name of readdirSync(path)) {
-    const nested = latestChange(join(path, name), depth + 1)
-    if (nested > latest) latest = nested
+export function latestChange(path: string): bigint {
+  let latest = 0n
+  for (const { stat } of walk(path)) {
+    const change = stat.mtimeNs > stat.ctimeNs ? stat.mtimeNs : stat.ctimeNs
+    if (change > latest) latest = change
   }
   return latest
-}
-
-function changeOf(stat: BigIntStats): bigint {
-  return stat.mtimeNs > stat.ctimeNs ? stat.mtimeNs : stat.ctimeNs
 }

@@ -1,6 +1,9 @@
 // What the model directory says: the file that is read, the backend, the versions, the labels; and completion from the graph.
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { adoptName, finishConfig, inferBackend, listFirstDirectory, loadConfigFile, NO_GPUS, parsePbtxt, pollConfig, readLabels, resolveInstanceGroups, selectVersions, type Listing } from '../../src/config/index.js'
+import { CONFIG_BYTES_MAX, adoptName, finishConfig, inferBackend, listFirstDirectory, loadConfigFile, NO_GPUS, parsePbtxt, pollConfig, readLabels, resolveInstanceGroups, selectVersions, type Listing } from '../../src/config/index.js'
 import { ADDSUB, ADDSUB_CONFIG, directory, finish, io, poll, reason, tensor } from './helpers.js'
 
 const AUTO = { autoComplete: true, configName: null }
@@ -31,6 +34,25 @@ describe('R-17, R-19 which file is read', () => {
       `Internal: failed to read text proto from ${broken}/config.pbtxt: 1:16: Expected ":", found "8".`,
     )
     expect(lines).toEqual(['error: Error parsing text-format inference.ModelConfig: 1:16: Expected ":", found "8".'])
+  })
+
+  test('what is no file of a sensible size is refused at once, and never waited for', () => {
+    const odd: [string, (path: string) => void, string][] = [
+      ['a FIFO', (path) => void execFileSync('mkfifo', [path]), 'Not a regular file'],
+      ['a directory', (path) => mkdirSync(path), 'Is a directory'],
+      ['a device', (path) => symlinkSync('/dev/zero', path), 'Not a regular file'],
+      ['a loop of links', (path) => symlinkSync('config.pbtxt', path), 'Too many levels of symbolic links'],
+    ]
+    for (const [what, make, why] of odd) {
+      const path = `${directory('odd', { '1/': '' })}/config.pbtxt`
+      make(path)
+      expect(reason(() => loadConfigFile(dirname(path), AUTO)), what).toBe(`Internal: failed to open text file for read ${path}: ${why}`)
+    }
+    const big = directory('big', { 'config.pbtxt': '' })
+    truncateSync(`${big}/config.pbtxt`, 10 * 2 ** 30)
+    expect(reason(() => loadConfigFile(big, AUTO))).toBe(
+      `Internal: failed to read text proto from ${big}/config.pbtxt: 10737418240 bytes, at most ${CONFIG_BYTES_MAX} are read`,
+    )
   })
 
   test('the load parameter replaces the file and merges nothing', () => {
@@ -123,10 +145,12 @@ describe('C-11 labels', () => {
     const model = directory('m', files)
     return reason(() => readLabels(parsePbtxt(`name: "m" output { name: "O" label_filename: "${file}" }`, ''), model)).replaceAll(model, '{model}')
   }
-  test('one label per line; an empty line is a label, a carriage return belongs to it, the last newline ends nothing', () => {
-    const model = directory('m', { 'sub/l.txt': 'zero\none\r\n\nthree with space\n' })
+  test('the file crosses as it is, be it UTF-8 or not', () => {
+    const model = directory('m', { 'sub/': '' })
+    const text = Buffer.from('zero\ncaf\xe9\r\n', 'latin1')
+    writeFileSync(`${model}/sub/l.txt`, text)
     const config = parsePbtxt('output { name: "A" } output { name: "O" label_filename: "sub/l.txt" }', '')
-    expect(readLabels(config, model)).toEqual([{ output: 'O', lines: ['zero', 'one\r', '', 'three with space'] }])
+    expect(readLabels(config, model)).toEqual([{ output: 'O', text }])
   })
   test('a missing file and a path that leaves the directory', () => {
     expect(labels('nolabels.txt', {})).toBe('Internal: failed to open text file for read {model}/nolabels.txt: No such file or directory')

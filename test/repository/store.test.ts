@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -6,15 +7,17 @@ import { readLoadParameters } from '../../src/api/control.js'
 import { parsePbtxt, type Log } from '../../src/config/index.js'
 import { asServerError } from '../../src/native/errors.js'
 import { KeyedLock, Limit } from '../../src/repository/limit.js'
-import { writeOverride } from '../../src/repository/override.js'
+import { sweepOverrides, writeOverride } from '../../src/repository/override.js'
 import { requireSafeName } from '../../src/repository/repository.js'
 import { checkRuntime } from '../../src/repository/runtime.js'
 import { findModel, findModels, openRepositories } from '../../src/repository/scan.js'
 import { settingsOf } from '../../src/repository/settings.js'
+import { refuseSpecialFiles } from '../../src/repository/special_files.js'
 import { latestChange } from '../../src/repository/stamp.js'
 import { VersionStates } from '../../src/repository/states.js'
 import { refuseUnsupported } from '../../src/repository/unsupported.js'
 import { findVersions } from '../../src/repository/versions.js'
+import { ENTRIES_MAX, walk } from '../../src/repository/walk.js'
 
 const ROOT = mkdtempSync(join(tmpdir(), 'nereid-repository-'))
 afterAll(() => rmSync(ROOT, { recursive: true }))
@@ -117,6 +120,74 @@ test('a loop of links ends', () => {
   const model = tree({ '1/': '' })
   symlinkSync(model, join(model, '1/loop'))
   expect(latestChange(model)).toBeGreaterThan(0n)
+})
+
+test('loops of links: every directory is looked at once, and a model behind one is no model', () => {
+  const model = tree({ '1/': '', '1/a/': '', '1/b/': '' })
+  // Two links back at each level: a walk that follows them all looks at 2^32 paths.
+  for (const at of ['1', '1/a', '1/b']) for (const link of ['x', 'y']) symlinkSync(model, join(model, at, link))
+  const started = performance.now()
+  expect(latestChange(model)).toBeGreaterThan(0n)
+  expect(performance.now() - started).toBeLessThan(1000)
+  const root = tree({ 'good/': '' })
+  symlinkSync('itself', join(root, 'itself'))
+  symlinkSync('two', join(root, 'one'))
+  symlinkSync('one', join(root, 'two'))
+  expect([...findModels([root], lines().log).keys()]).toEqual(['good'])
+  expect(findModel([root], 'itself')).toEqual([])
+  symlinkSync('11', join(root, 'good/11'))
+  expect([...findVersions(join(root, 'good'), lines().log)]).toEqual([])
+})
+
+test('no more than ENTRIES_MAX entries are looked at', () => {
+  const many = tree(Object.fromEntries(Array.from({ length: 50 }, (_, i) => [`d/${i}`, ''])))
+  expect([...walk(many, 20)]).toHaveLength(20)
+  expect([...walk(many)]).toHaveLength(52)
+  expect(ENTRIES_MAX).toBe(100_000)
+})
+
+test('a FIFO, a socket or a device in a version directory is refused by name, a link to a file is not', () => {
+  const version = tree({ 'model.onnx': 'x', 'data/': '' })
+  symlinkSync(join(version, 'model.onnx'), join(version, 'linked'))
+  expect(failure(() => refuseSpecialFiles(version, 'm', 1))).toBe('no failure')
+  execFileSync('mkfifo', [join(version, 'data/weights')])
+  expect(failure(() => refuseSpecialFiles(version, 'm', 1))).toBe(
+    `INVALID_ARG unable to load model 'm' version 1: '${version}/data/weights' is a FIFO; a version directory may hold files and directories only`,
+  )
+  const zero = tree({})
+  symlinkSync('/dev/zero', join(zero, 'model.onnx'))
+  expect(failure(() => refuseSpecialFiles(zero, 'm', 1))).toContain('is a device;')
+})
+
+test('override directories of processes that are gone are removed, all others stay', () => {
+  const mine = writeOverride(new Map([['a', Buffer.from('x')]]))
+  const [, namespace = ''] = /nereid-model-(\d+)-/.exec(mine) ?? []
+  const past = new Date(Date.now() - 2 * 3_600_000)
+  const leave = (name: string, age: Date | null = null): string => {
+    const path = join(tmpdir(), `nereid-model-${name}`)
+    mkdirSync(join(path, '1'), { recursive: true })
+    if (age !== null) utimesSync(path, age, age)
+    return path
+  }
+  const rows: [string, boolean][] = [
+    // 4194304 is the largest process id Linux gives: none has one above.
+    [leave(`${namespace}-4999999-1-dead01`), false],
+    // This process, under an id that was used before.
+    [leave(`${namespace}-${process.pid}-1-reuse1`), false],
+    [leave('7-1-1-young1'), true],
+    [leave('7-1-1-older1', past), false],
+    [leave('of-somebody-else', past), true],
+    [mine, true],
+  ]
+  const file = join(tmpdir(), `nereid-model-${namespace}-4999999-1-afile1`)
+  writeFileSync(file, '')
+  rows.push([file, true])
+  try {
+    expect(sweepOverrides()).toBeGreaterThanOrEqual(3)
+    expect(rows.map(([path]) => [path, existsSync(path)])).toEqual(rows)
+  } finally {
+    for (const [path] of rows) rmSync(path, { recursive: true, force: true })
+  }
 })
 
 test('R-35: an override directory holds exactly the given files', () => {

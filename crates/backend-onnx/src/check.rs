@@ -180,7 +180,7 @@ mod tests {
             datatype: DataType::Int32,
             dims: Shape::from_slice(dims),
             reshape: None,
-            labels: vec![],
+            labels: Default::default(),
         };
         Signature {
             model: "m".into(),

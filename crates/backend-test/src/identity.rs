@@ -212,7 +212,13 @@ mod tests {
                 optional,
                 allow_ragged_batch: false,
             });
-            signature.outputs.push(OutputSpec { name: output.into(), datatype, dims, reshape: None, labels: vec![] });
+            signature.outputs.push(OutputSpec {
+                name: output.into(),
+                datatype,
+                dims,
+                reshape: None,
+                labels: Default::default(),
+            });
         }
         config.parameters.insert("execute_delay_ms".into(), ModelParameter { string_value: delay_ms.to_string() });
         let opened: Box<dyn Opened> = Box::new(OpenedIdentity);

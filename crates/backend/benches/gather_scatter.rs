@@ -105,7 +105,7 @@ fn scattering(c: &mut Criterion) {
         datatype: DataType::Uint8,
         dims: smallvec![-1],
         reshape: None,
-        labels: Vec::new(),
+        labels: Default::default(),
     };
     for (name, to_region) in [("scatter into responses", false), ("scatter into shared memory", true)] {
         let mut group = c.benchmark_group(name);

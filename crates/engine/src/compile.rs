@@ -1,14 +1,15 @@
 //! Compiles a completed configuration into what the hot path uses: a signature and a scheduler configuration.
 //! Validation happened before; numbers that cannot be used here are clamped, not judged.
 
+use bytes::Bytes;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::pb::inference::model_queue_policy::TimeoutAction;
 use protocol::pb::inference::{ModelConfig, ModelQueuePolicy, ModelTensorReshape};
-use protocol::{InputSpec, OutputSpec, Signature};
+use protocol::{InputSpec, Labels, OutputSpec, Signature};
 use scheduler::{Config, Dynamic, Policy};
 use tensor::{DataType, Error, Name, Result, Shape};
 
-pub(crate) fn signature(config: &ModelConfig, version: i64, labels: &[(String, Vec<String>)]) -> Result<Signature> {
+pub(crate) fn signature(config: &ModelConfig, version: i64, labels: &[(String, Bytes)]) -> Result<Signature> {
     let datatype = |number: i32, what: &str, name: &str| {
         DataType::from_number(number)
             .ok_or_else(|| Error::invalid(format!("model {what} '{name}' must specify 'data_type'")))
@@ -41,7 +42,11 @@ pub(crate) fn signature(config: &ModelConfig, version: i64, labels: &[(String, V
                     datatype: datatype(o.data_type, "output", &o.name)?,
                     dims: Shape::from_slice(&o.dims),
                     reshape: reshape(&o.reshape),
-                    labels: labels.iter().find(|l| l.0 == o.name).map(|l| l.1.clone()).unwrap_or_default(),
+                    labels: labels
+                        .iter()
+                        .find(|l| l.0 == o.name)
+                        .map(|l| Labels::read(l.1.clone()))
+                        .unwrap_or_default(),
                 })
             })
             .collect::<Result<_>>()?,

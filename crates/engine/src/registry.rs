@@ -54,8 +54,8 @@ pub struct PublishSpec {
     pub config: Bytes,
     /// Its JSON form.
     pub config_json: String,
-    /// Class labels by output name.
-    pub labels: Vec<(String, Vec<String>)>,
+    /// Label files by output name.
+    pub labels: Vec<(String, Bytes)>,
     /// `platform` of the metadata.
     pub platform: String,
 }

@@ -56,7 +56,7 @@ pub fn publish_spec(s: js::PublishSpec) -> PublishSpec {
     PublishSpec {
         config: bytes::Bytes::copy_from_slice(&s.config),
         config_json: s.config_json,
-        labels: s.labels.into_iter().map(|l| (l.output, l.lines)).collect(),
+        labels: s.labels.into_iter().map(|l| (l.output, bytes::Bytes::copy_from_slice(&l.text))).collect(),
         platform: s.platform,
     }
 }

@@ -64,7 +64,7 @@ pub struct Opened {
 #[napi(object)]
 pub struct OutputLabels {
     pub output: String,
-    pub lines: Vec<String>,
+    pub text: Buffer,
 }
 
 #[napi(object)]

@@ -1,7 +1,7 @@
 //! The classification extension (P-096): the top k of an output as strings, for HTTP and gRPC alike.
 
 use crate::infer::{OutputForm, OutputTensor};
-use crate::signature::Signature;
+use crate::signature::{Labels, Signature};
 use std::cmp::Ordering;
 use std::io::Write;
 use tensor::{DataType, Error, Result, Shape, element_count, strings};
@@ -15,7 +15,7 @@ pub const ELEMENTS_MAX: usize = 1_000_000;
 /// # Errors
 /// INVALID_ARG for BOOL, FP16, BF16 and BYTES, and for more than [`ELEMENTS_MAX`] elements.
 pub fn top_k(output: &OutputTensor, signature: &Signature) -> Result<OutputTensor> {
-    let rank: fn(&OutputTensor, &Layout, &[String]) -> Vec<u8> = match output.datatype {
+    let rank: fn(&OutputTensor, &Layout, Option<&Labels>) -> Vec<u8> = match output.datatype {
         DataType::Uint8 => ranked::<u8>,
         DataType::Uint16 => ranked::<u16>,
         DataType::Uint32 => ranked::<u32>,
@@ -47,7 +47,7 @@ pub fn top_k(output: &OutputTensor, signature: &Signature) -> Result<OutputTenso
     let rows = batch.map_or(1, |b| usize::try_from(b).unwrap_or(0));
     let classes = count.checked_div(rows).unwrap_or(0);
     let k = classes.min(usize::try_from(output.form.classification).unwrap_or(usize::MAX));
-    let labels = signature.outputs.get(usize::from(output.index)).map_or(&[][..], |o| &o.labels);
+    let labels = signature.outputs.get(usize::from(output.index)).map(|o| &o.labels);
     let raw = rank(output, &Layout { classes, k }, labels);
     let shape: Shape = batch.into_iter().chain([k as i64]).collect();
     Ok(OutputTensor {
@@ -102,7 +102,7 @@ macro_rules! floats {
 
 floats!(f32, f64);
 
-fn ranked<S: Score>(output: &OutputTensor, layout: &Layout, labels: &[String]) -> Vec<u8> {
+fn ranked<S: Score>(output: &OutputTensor, layout: &Layout, labels: Option<&Labels>) -> Vec<u8> {
     let size = size_of::<S>();
     let mut raw = Vec::new();
     if layout.k == 0 {
@@ -127,9 +127,9 @@ fn ranked<S: Score>(output: &OutputTensor, layout: &Layout, labels: &[String]) -
             score.print(&mut text);
             text.push(b':');
             text.extend_from_slice(itoa::Buffer::new().format(index).as_bytes());
-            if let Some(label) = labels.get(index).filter(|l| !l.is_empty()) {
+            if let Some(label) = labels.and_then(|l| l.get(index)) {
                 text.push(b':');
-                text.extend_from_slice(label.as_bytes());
+                text.extend_from_slice(label);
             }
             strings::push(&mut raw, &text);
         }
@@ -157,7 +157,7 @@ mod tests {
         out_shape: &[i64],
     ) {
         let mut sig = signature("classify", batch, &[], &[("OUTPUT0", datatype, &shape[usize::from(batch > 0)..])]);
-        sig.outputs[0].labels = ["label0", "label1", "", "label3"].map(str::to_owned).to_vec();
+        sig.outputs[0].labels = Labels::read(Bytes::from_static(b"label0\nlabel1\n\nlabel3"));
         let mut out = output("OUTPUT0", datatype, shape, Bytes::from(data));
         out.form.classification = k;
         let got = top_k(&out, &sig).unwrap();

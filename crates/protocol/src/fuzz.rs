@@ -4,7 +4,7 @@
 use crate::generate::parse_generate;
 use crate::http::{Limits, encode_infer, parse_content_length, parse_header_length, parse_infer};
 use crate::infer::{InferRequest, InferResponse, OutputTensor, Regions};
-use crate::signature::{Checked, InputSpec, OutputSpec, Signature};
+use crate::signature::{Checked, InputSpec, Labels, OutputSpec, Signature};
 use bytes::Bytes;
 use smallvec::smallvec;
 use tensor::{DataType, Error, Name, RegionRef, Result};
@@ -41,7 +41,7 @@ pub fn signature(max_batch_size: u32) -> Signature {
                 datatype,
                 dims: smallvec![-1],
                 reshape: None,
-                labels: vec!["a".to_owned()],
+                labels: Labels::read(Bytes::from_static(b"a")),
             })
             .to_vec(),
         decoupled: false,

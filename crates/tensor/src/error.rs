@@ -7,6 +7,10 @@ use std::fmt;
 /// Result of anything a client can cause to fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Bytes of an error's text. Texts repeat names and values of requests and files, and whoever wrote those chose their length; what
+/// is longer is cut, with a note. It also keeps a text inside the 8 KiB of metadata that gRPC clients take.
+pub const ERROR_BYTES_MAX: usize = 4096;
+
 /// Class of a failure: the only thing code and clients may branch on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
@@ -91,7 +95,7 @@ macro_rules! constructors {
 impl Error {
     /// An error of the given class.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: cut(message.into()) }
     }
 
     constructors! {
@@ -125,8 +129,18 @@ impl Error {
 
     /// The same class with `prefix` put before the text.
     pub fn prefixed(self, prefix: impl fmt::Display) -> Self {
-        Self { code: self.code, message: format!("{prefix}{}", self.message).into() }
+        Self::new(self.code, format!("{prefix}{}", self.message))
     }
+}
+
+fn cut(text: Cow<'static, str>) -> Cow<'static, str> {
+    if text.len() <= ERROR_BYTES_MAX {
+        return text;
+    }
+    let note = |more: usize| format!("… ({more} more bytes)");
+    let room = ERROR_BYTES_MAX - note(text.len()).len();
+    let end = (0..=room).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    format!("{}{}", &text[..end], note(text.len() - end)).into()
 }
 
 impl fmt::Display for Error {
@@ -136,3 +150,29 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_characters_and_says_so() {
+        for long in ["x".repeat(20 << 20), "é".repeat(ERROR_BYTES_MAX), "中".repeat(ERROR_BYTES_MAX)] {
+            for error in [
+                Error::invalid(long.clone()),
+                Error::invalid("short").prefixed(&long),
+                Error::new(Code::Internal, long.clone()),
+            ] {
+                let text = error.message();
+                assert!(text.len() <= ERROR_BYTES_MAX, "{} bytes", text.len());
+                assert!(
+                    text.len() > ERROR_BYTES_MAX - 8 && text.ends_with(" more bytes)"),
+                    "{}",
+                    &text[text.len() - 40..]
+                );
+            }
+        }
+        let whole = "y".repeat(ERROR_BYTES_MAX);
+        assert_eq!(Error::invalid(whole.clone()).message(), whole);
+    }
+}

@@ -210,7 +210,7 @@ pub fn input(name: &'static str, datatype: DataType, dims: &[i64]) -> InputSpec 
 }
 
 pub fn output(name: &'static str, datatype: DataType, dims: &[i64]) -> OutputSpec {
-    OutputSpec { name: name.into(), datatype, dims: Shape::from_slice(dims), reshape: None, labels: vec![] }
+    OutputSpec { name: name.into(), datatype, dims: Shape::from_slice(dims), reshape: None, labels: Default::default() }
 }
 
 pub fn signature(max_batch_size: u32, inputs: Vec<InputSpec>, outputs: Vec<OutputSpec>) -> Signature {

@@ -142,7 +142,10 @@ impl Index {
 
     fn answer(&self, request: ServerReflectionRequest) -> ServerReflectionResponse {
         let missing = |what: &str| {
-            Answer::ErrorResponse(ErrorResponse { error_code: NOT_FOUND, error_message: format!("{what} not found") })
+            Answer::ErrorResponse(ErrorResponse {
+                error_code: NOT_FOUND,
+                error_message: tensor::Error::not_found(format!("{what} not found")).message().to_owned(),
+            })
         };
         let file = |name: Option<&str>, what: &str| {
             name.and_then(|n| self.with_imports(n)).map_or_else(

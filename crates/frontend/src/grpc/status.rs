@@ -58,11 +58,18 @@ impl From<Error> for Status {
     }
 }
 
-/// Printable ASCII as it is, everything else and `%` as `%XX`.
+/// Bytes of `grpc-message` after encoding. Clients take 8 KiB of metadata and fail the whole call beyond.
+const MESSAGE_BYTES_MAX: usize = 7 * 1024;
+
+/// Printable ASCII as it is, everything else and `%` as `%XX`. Ends after a whole character once it is full.
 fn percent_encode(text: &str) -> String {
     let plain = |b: u8| (b' '..=b'~').contains(&b) && b != b'%';
     let mut out = String::with_capacity(text.len());
-    for &b in text.as_bytes() {
+    for (at, &b) in text.as_bytes().iter().enumerate() {
+        // Twelve bytes: the longest character, encoded.
+        if text.is_char_boundary(at) && out.len() + 12 > MESSAGE_BYTES_MAX {
+            break;
+        }
         if plain(b) {
             out.push(char::from(b));
         } else {
@@ -93,6 +100,8 @@ mod tests {
         ] {
             assert_eq!(percent_encode(text), expected);
         }
+        let long = percent_encode(&"中".repeat(MESSAGE_BYTES_MAX));
+        assert!(long.len() <= MESSAGE_BYTES_MAX && long.len().is_multiple_of("%E4%B8%AD".len()), "{}", long.len());
     }
 
     fn written(status: &Status) -> Vec<String> {

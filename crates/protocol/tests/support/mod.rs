@@ -35,7 +35,7 @@ pub fn signature(
                 datatype,
                 dims: Shape::from_slice(dims),
                 reshape: None,
-                labels: Vec::new(),
+                labels: Default::default(),
             })
             .collect(),
         decoupled: false,

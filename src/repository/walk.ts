@@ -1,0 +1,40 @@
+/**
+ * Looks at everything below a directory, links followed, without ever going round in circles: each directory is entered once, by
+ * whatever path it is reached first. Nothing is opened but directories.
+ */
+import { readdirSync, type BigIntStats } from 'node:fs'
+import { join } from 'node:path'
+import { statIfAny } from '../config/index.js'
+
+/** Directory levels that are followed. */
+const DEPTH_MAX = 32
+
+/**
+ * Entries that are looked at below one directory. A model has some dozens; a link to the root of a file system leads to millions, and
+ * looking at them would hold this thread for as long.
+ */
+export const ENTRIES_MAX = 100_000
+
+/** The directory itself and what is in it. Entries that are gone, or cannot be looked at, are left out. */
+export function* walk(root: string, entriesMax = ENTRIES_MAX): Generator<{ path: string; stat: BigIntStats }> {
+  const entered = new Set<string>()
+  const waiting: { path: string; depth: number }[] = [{ path: root, depth: 0 }]
+  for (let seen = 0; waiting.length > 0 && seen < entriesMax; seen++) {
+    const { path, depth } = waiting.pop() ?? { path: root, depth: DEPTH_MAX }
+    const stat = statIfAny(path)
+    if (stat === undefined) continue
+    yield { path, stat }
+    const key = `${stat.dev}:${stat.ino}`
+    if (!stat.isDirectory() || depth >= DEPTH_MAX || entered.has(key)) continue
+    entered.add(key)
+    for (const name of namesIn(path)) waiting.push({ path: join(path, name), depth: depth + 1 })
+  }
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory)
+  } catch {
+    return []
+  }
+}
