@@ -51,11 +51,3 @@ pub const STREAM_REQUESTS_PENDING_MAX: usize = 1024;
 pub const HEALTH_WATCHERS_MAX: usize = 1024;
 /// How often each of them looks.
 pub const HEALTH_WATCH_INTERVAL: Duration = Duration::from_millis(250);
-/// What a body may make us reserve before its bytes are here; beyond it the buffer grows with what has come.
-pub const RESERVE_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// All such reservations of the process together; with less than that left, bodies start at `RESERVE_BYTES_MIN`.
-pub const RESERVE_TOTAL_BYTES_MAX: usize = 1024 * 1024 * 1024;
-/// What a body may make us reserve in any case.
-pub const RESERVE_BYTES_MIN: usize = 64 * 1024;
-/// How often memory that a burst left behind is given back to the system: what lay idle from one time to the next.
-pub const TRIM_INTERVAL: Duration = Duration::from_secs(2);

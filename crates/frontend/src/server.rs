@@ -6,12 +6,11 @@ use crate::grpc::connection::{self as grpc, GrpcContext};
 use crate::hold::{self, HoldTotals, Holds};
 use crate::http::connection as http;
 use crate::http::service::HttpContext;
-use crate::limits::{CONNECTIONS_PER_REACTOR_MAX, TRIM_INTERVAL};
+use crate::limits::CONNECTIONS_PER_REACTOR_MAX;
 use crate::listen::bind;
 use crate::options::FrontendOptions;
 use crate::shared::{Phase, Shared};
 use engine::Engine;
-use memory::SlabPool;
 use std::cell::Cell;
 use std::future::Future;
 use std::net::TcpListener as StdListener;
@@ -81,7 +80,7 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         let body = move || {
             memory::thread::be_prompt();
             hold::begin(holds);
-            reactor(&runtime, http, grpc, &shared, i == 0);
+            reactor(&runtime, http, grpc, &shared);
         };
         let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
         // Dropping `running` ends those that were started.
@@ -140,18 +139,9 @@ impl Drop for Running {
 
 type Front<C> = Option<(Arc<C>, StdListener)>;
 
-fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>, shared: &Arc<Shared>, trims: bool) {
+fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>, shared: &Arc<Shared>) {
     let local = LocalSet::new();
     local.block_on(runtime, async {
-        if trims {
-            hold::spawn(async {
-                loop {
-                    sleep(TRIM_INTERVAL).await;
-                    // On a thread of its own: giving back hundreds of megabytes takes milliseconds.
-                    let _ = tokio::task::spawn_blocking(|| SlabPool::global().trim()).await;
-                }
-            });
-        }
         // Woken by the first request of a turn, it stands behind everything that was ready before it: the end of the turn.
         let turn = Arc::new(Notify::new());
         let wake = turn.clone();

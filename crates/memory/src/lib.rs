@@ -1,14 +1,17 @@
 //! Where tensor bytes live: pooled slabs for bodies and batches, and the system shared memory regions clients register. And what
 //! threads ask of the kernel's scheduler.
 //!
-//! Knows nothing of requests or models. `unsafe` is confined to `aligned` (slab memory), `map` (mappings of client files),
+//! Knows nothing of requests or models. `unsafe` is confined to `aligned` (slab memory), `heap` (malloc's own free memory), `map` (mappings of client files),
 //! `sigbus` (surviving a client that truncates its file under us), `write` (copying into a client's region) and `thread` (system
 //! calls about the calling thread).
 //!
 //! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
 
 mod aligned;
+mod heap;
+pub mod machine;
 mod map;
+pub mod reclaim;
 mod region;
 mod sigbus;
 mod slab;

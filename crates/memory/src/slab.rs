@@ -3,16 +3,21 @@
 //! Sizes are rounded up to classes (two per power of two); a class keeps a free list under a mutex: one lock to take, one to
 //! give back, tens of nanoseconds against the milliseconds a fresh 16 MiB of zeroed pages costs.
 //!
+//! No call maps or unmaps many pages on the thread that makes it: fresh slabs are address space until they are written, and what
+//! the pool does not keep is unmapped by the thread of [`crate::reclaim`].
+//!
 //! Invariant: `retained_bytes <= retained_bytes_max`. A slab's old contents are unspecified: whoever takes one writes all of it
 //! before anybody else sees it.
 
-use crate::aligned::Block;
+use crate::aligned::{Block, MAPPINGS_MAX};
+use crate::{machine, reclaim};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use tensor::{Error, Result};
 
 /// Below this malloc is faster than the pool and fragments nothing.
 pub const SLAB_BYTES_MIN: usize = 4 << 10;
@@ -29,7 +34,7 @@ pub struct SlabPool(Arc<Inner>);
 
 struct Inner {
     classes: [Mutex<Class>; CLASSES],
-    retained_bytes_max: usize,
+    retained_bytes_max: AtomicUsize,
     retained_bytes: AtomicUsize,
     live_bytes: AtomicUsize,
     hits: AtomicU64,
@@ -63,7 +68,7 @@ impl SlabPool {
     pub fn new(retained_bytes_max: usize) -> Self {
         Self(Arc::new(Inner {
             classes: std::array::from_fn(|_| Mutex::default()),
-            retained_bytes_max,
+            retained_bytes_max: AtomicUsize::new(retained_bytes_max),
             retained_bytes: AtomicUsize::new(0),
             live_bytes: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
@@ -71,19 +76,61 @@ impl SlabPool {
         }))
     }
 
-    /// The pool of the process, with room for 256 MiB.
+    /// The pool of the process, with room for 256 MiB. A thread of its own trims it.
     pub fn global() -> &'static Self {
         static POOL: OnceLock<SlabPool> = OnceLock::new();
-        POOL.get_or_init(|| Self::new(RETAINED_BYTES_MAX))
+        POOL.get_or_init(|| {
+            let pool = Self::new(RETAINED_BYTES_MAX);
+            reclaim::keep_trimmed(pool.clone());
+            pool
+        })
+    }
+
+    /// Keeps no more than this from now on, and never more than 256 MiB.
+    pub fn retain_at_most(&self, bytes: usize) {
+        self.0.retained_bytes_max.store(bytes.min(RETAINED_BYTES_MAX), Relaxed);
     }
 
     /// A buffer of `len` bytes with unspecified (but initialised) contents.
     ///
     /// # Panics
-    /// When the system is out of memory, as `Vec` would: lengths are limited long before they get here.
+    /// When the system is out of memory, as `Vec` would: lengths are limited long before they get here. A length that comes from
+    /// a configuration or a client is given to [`Self::try_get`] or [`Self::reserve`].
     pub fn get(&self, len: usize) -> SlabMut {
+        match self.take_or_map(len) {
+            Some(slab) => slab,
+            None => std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; SLAB_BYTES_MIN]>()),
+        }
+    }
+
+    /// As [`Self::get`], for a length that somebody else chose.
+    ///
+    /// # Errors
+    /// UNAVAILABLE when the machine (or the control group) has not so much memory at all, or the system does not give it.
+    pub fn try_get(&self, len: usize) -> Result<SlabMut> {
+        let most = machine::memory_bytes();
+        if len as u64 > most {
+            return Err(Error::unavailable(format!(
+                "cannot allocate {len} bytes: the memory of this machine or container is {most} bytes"
+            )));
+        }
+        self.reserve(len)
+    }
+
+    /// As [`Self::get`], for a body of announced length that is then written with [`SlabMut::window`]: until it is written it is
+    /// mere address space, whatever its length.
+    ///
+    /// # Errors
+    /// UNAVAILABLE when the system has no address space to give, or too many mappings exist.
+    pub fn reserve(&self, len: usize) -> Result<SlabMut> {
+        // Beyond the kernel's limit on mappings every allocation of the process would fail, malloc's too.
+        let slab = if Block::count() < MAPPINGS_MAX { self.take_or_map(len) } else { None };
+        slab.ok_or_else(|| Error::unavailable(format!("cannot allocate {len} bytes: the system has no memory to give")))
+    }
+
+    fn take_or_map(&self, len: usize) -> Option<SlabMut> {
         if len < SLAB_BYTES_MIN {
-            return SlabMut { memory: Memory::Small(vec![0; len]), len };
+            return Some(SlabMut { memory: Memory::Small(vec![0; len]), len });
         }
         let (class, bytes) = class_of(len);
         let reused = class.and_then(|c| self.0.take(c));
@@ -94,14 +141,11 @@ impl SlabPool {
             }
             None => {
                 self.0.misses.fetch_add(1, Relaxed);
-                match Block::new(bytes) {
-                    Some(block) => block,
-                    None => std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; SLAB_BYTES_MIN]>()),
-                }
+                Block::new(bytes)?
             }
         };
         self.0.live_bytes.fetch_add(bytes, Relaxed);
-        SlabMut { memory: Memory::Slab(Slab { block: Some(block), pool: Arc::clone(&self.0), class }), len }
+        Some(SlabMut { memory: Memory::Slab(Slab { block: Some(block), pool: Arc::clone(&self.0), class }), len })
     }
 
     /// A slab filled with `contents`.
@@ -111,9 +155,11 @@ impl SlabPool {
         slab
     }
 
-    /// Gives back to the system what was not needed since the last call. Called every few seconds by whoever has a timer, so
-    /// that a burst's memory is gone a little after the burst.
-    pub fn trim(&self) {
+    /// Gives back to the system what was not needed since the last call, and says how many bytes that was. Takes milliseconds per
+    /// 64 MiB: the thread of [`crate::reclaim`] does it for the global pool every few seconds, so that a burst's memory is gone a
+    /// little after the burst.
+    pub fn trim(&self) -> usize {
+        let mut all = 0;
         for class in &self.0.classes {
             let mut state = class.lock();
             let keep = state.free.len().saturating_sub(state.idle);
@@ -123,7 +169,9 @@ impl SlabPool {
             // Unmapped outside the lock: munmap of many megabytes takes a while.
             let bytes: usize = dropped.iter().map(|b| b.len()).sum();
             self.0.retained_bytes.fetch_sub(bytes, Relaxed);
+            all += bytes;
         }
+        all
     }
 
     /// Counters for metrics.
@@ -133,7 +181,7 @@ impl SlabPool {
             hits: i.hits.load(Relaxed),
             misses: i.misses.load(Relaxed),
             retained_bytes: i.retained_bytes.load(Relaxed),
-            retained_bytes_max: i.retained_bytes_max,
+            retained_bytes_max: i.retained_bytes_max.load(Relaxed),
             live_bytes: i.live_bytes.load(Relaxed),
         }
     }
@@ -165,11 +213,15 @@ impl Inner {
     fn give(&self, block: Block, class: Option<usize>) {
         let bytes = block.len();
         self.live_bytes.fetch_sub(bytes, Relaxed);
-        let Some(class) = class.and_then(|c| self.classes.get(c)) else { return };
+        let Some(class) = class.and_then(|c| self.classes.get(c)) else { return reclaim::unmap(block) };
+        // Kept for its pages: with most of them never written, it would only take the place of one that was.
+        if block.touched() < bytes / 2 {
+            return reclaim::unmap(block);
+        }
         // Counted before it is put in, and taken back if it was too much: the maximum is never exceeded.
-        if self.retained_bytes.fetch_add(bytes, Relaxed) + bytes > self.retained_bytes_max {
+        if self.retained_bytes.fetch_add(bytes, Relaxed) + bytes > self.retained_bytes_max.load(Relaxed) {
             self.retained_bytes.fetch_sub(bytes, Relaxed);
-            return;
+            return reclaim::unmap(block);
         }
         class.lock().free.push(block);
     }
@@ -225,6 +277,20 @@ impl SlabMut {
         }
     }
 
+    /// A part of it that is about to be written; empty beyond the end. Only such parts take memory in a fresh slab, where
+    /// `deref_mut` says that all of it is written.
+    pub fn window(&mut self, range: Range<usize>) -> &mut [u8] {
+        let range = range.start..range.end.min(self.len);
+        match &mut self.memory {
+            Memory::Small(vec) => vec.get_mut(range).unwrap_or_default(),
+            Memory::Slab(slab) => {
+                let Some(block) = &mut slab.block else { return &mut [] };
+                block.prepare(range.clone());
+                block.get_mut(range).unwrap_or_default()
+            }
+        }
+    }
+
     /// Shortens it; longer lengths change nothing.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
@@ -246,7 +312,11 @@ impl DerefMut for SlabMut {
     fn deref_mut(&mut self) -> &mut [u8] {
         let all: &mut [u8] = match &mut self.memory {
             Memory::Small(vec) => vec,
-            Memory::Slab(slab) => slab.block.as_deref_mut().unwrap_or(&mut []),
+            Memory::Slab(Slab { block: Some(block), .. }) => {
+                block.touch(self.len);
+                block
+            }
+            Memory::Slab(_) => &mut [],
         };
         all.get_mut(..self.len).unwrap_or(&mut [])
     }
@@ -319,6 +389,37 @@ mod tests {
         assert_eq!(pool.counters().retained_bytes, 8192);
         drop(pool.get(SLAB_BYTES_MAX + 1));
         assert_eq!(pool.counters().live_bytes, 0);
+        pool.retain_at_most(4096);
+        drop([pool.get(4096), pool.get(4096)]);
+        assert_eq!(pool.counters().retained_bytes, 4096);
+    }
+
+    #[test]
+    fn a_slab_that_was_hardly_written_is_not_kept() {
+        let pool = SlabPool::new(64 << 20);
+        let announced = |written: usize| {
+            let mut slab = pool.reserve(16 << 20).expect("address space");
+            slab.window(0..written).fill(1);
+            drop(slab);
+            pool.counters().retained_bytes
+        };
+        assert_eq!(announced(1), 0);
+        assert_eq!(announced(9 << 20), 16 << 20);
+        assert_eq!(announced(1), 16 << 20, "now its pages are there");
+        let mut slab = pool.reserve(16 << 20).expect("address space");
+        assert_eq!((slab.window(100..200).len(), slab.window((16 << 20) - 10..usize::MAX).len()), (100, 10));
+        assert!(slab.window(17 << 20..18 << 20).is_empty());
+    }
+
+    #[test]
+    fn a_length_that_cannot_be_is_an_error() {
+        let pool = SlabPool::new(0);
+        for len in [1 << 50, usize::MAX] {
+            let text = pool.try_get(len).expect_err("no machine has it").message().to_owned();
+            assert!(text.starts_with(&format!("cannot allocate {len} bytes")), "{text}");
+            assert!(pool.reserve(len).is_err());
+        }
+        assert_eq!(pool.try_get(100_000).map(|s| s.len()), Ok(100_000));
     }
 
     #[test]

@@ -71,7 +71,10 @@ impl Messages {
                             self.state = State::Prefix([0; PREFIX_BYTES], 0);
                             return Poll::Ready(self.unpack(message, compressed).map(Some));
                         }
-                        self.state = State::Message { compressed, body: Assembler::new(length) };
+                        match Assembler::new(length) {
+                            Ok(body) => self.state = State::Message { compressed, body },
+                            Err(e) => return self.fail(Status::new(code::RESOURCE_EXHAUSTED, e.message())),
+                        }
                         continue;
                     }
                 }

@@ -12,7 +12,7 @@ use crate::assemble::Assembler;
 use crate::hold;
 use crate::limits::{
     BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX, LINGER_BYTES_MAX, LINGER_TIME_MAX,
-    READ_AHEAD_BYTES_MAX, STEP_BYTES,
+    READ_AHEAD_BYTES_MAX,
 };
 use crate::rope::Rope;
 use bytes::{Buf, Bytes, BytesMut};
@@ -126,6 +126,7 @@ impl Connection {
                 // Where a refused body ends is unknown, or far away: whatever follows on this connection is no request.
                 Err(BodyError::TooLarge(n)) => (service::too_large(context, route, n), false),
                 Err(BodyError::Malformed(why)) => (Reply::text_error(400, JSON, why), false),
+                Err(BodyError::Short(error)) => (Reply::error(JSON, &error), false),
                 Err(BodyError::Gone) => return Err(io::ErrorKind::UnexpectedEof.into()),
             },
         };
@@ -243,15 +244,13 @@ impl Connection {
         let json = head.headers.get("inference-header-content-length");
         let json = json.and_then(|v| std::str::from_utf8(v).ok()?.parse::<usize>().ok()).filter(|&n| n <= length);
         let shift = json.map_or(0, |n| (64 - n % 64) % 64);
-        let mut body = Assembler::new(shift + length);
+        let mut body = Assembler::new(shift + length).map_err(BodyError::Short)?;
         body.filled(shift);
         let ready = self.buffer.len().min(length);
         body.push(self.buffer.get(..ready).unwrap_or_default());
         self.buffer.advance(ready);
         while body.missing() > 0 {
-            let spare = body.spare();
-            let step = spare.len().min(STEP_BYTES);
-            match patient(self.io.read(spare.get_mut(..step).unwrap_or_default())).await {
+            match patient(self.io.read(body.spare())).await {
                 Ok(n) if n > 0 => body.filled(n),
                 _ => return Err(BodyError::Gone),
             }
@@ -382,6 +381,8 @@ enum BodyError {
     TooLarge(u64),
     /// Its framing breaks the rules.
     Malformed(&'static str),
+    /// There is no memory for it.
+    Short(Error),
     /// The client is gone, or stopped sending.
     Gone,
 }
