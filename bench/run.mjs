@@ -14,7 +14,7 @@ import { Runner, summary } from './lib/cells.mjs'
 import { Generator } from './lib/load.mjs'
 import { Conditions } from './lib/machine.mjs'
 import { SUITES, UsageError, help, minutesOf, parseOptions } from './lib/options.mjs'
-import { end, endAll, killAll, memoryMiB } from './lib/process.mjs'
+import { BENCH, end, endAll, killAll, memoryMiB } from './lib/process.mjs'
 import { removeRegions } from './lib/regions.mjs'
 import { generateModels } from './models/generate.mjs'
 import { page } from './report/page.mjs'
@@ -91,7 +91,7 @@ async function main(options) {
   }
   generateModels({ large: !options.quick, say })
 
-  const binary = join(ROOT, 'target/release/nereid-bench')
+  const binary = BENCH
   const library = join(ROOT, `node_modules/onnxruntime-node/bin/napi-v6/${process.platform}/${process.arch}/libonnxruntime.so.1`)
   const conditions = new Conditions(ROOT, library)
   const generator = new Generator(binary, join(work, 'bodies'))
@@ -155,7 +155,7 @@ async function main(options) {
   const started = ctx.filtered ? null : await startUp(ctx)
 
   const result = {
-    schema: 2,
+    schema: 3,
     date: new Date().toISOString(),
     quick: options.quick,
     repetitions: options.repetitions,

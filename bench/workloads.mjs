@@ -1,9 +1,23 @@
-/** What is asked of a server: a model, its inputs, and what must come back. */
+/**
+ * What is asked of a server: a model, its inputs, and what must come back.
+ *
+ * `vary(i)` is the i-th request of varied traffic: another id, other data, for small models other numbers of rows.
+ */
 import { SEQUENCE } from './models/graphs.mjs'
-import { tensor, text } from './messages.mjs'
+import { ID, randomTensor, tensor, text } from './messages.mjs'
 
 const plus = tensor('OUTPUT0', 'INT32', [1, 16], (i) => i + 1).data
 const minus = tensor('OUTPUT1', 'INT32', [1, 16], (i) => i - 1).data
+
+const ROWS = [1, 1, 1, 2, 4]
+
+function varySimple(i) {
+  const shape = [ROWS[i % ROWS.length], 16]
+  const [a, b] = [randomTensor('INPUT0', 'INT32', shape, 2 * i), randomTensor('INPUT1', 'INT32', shape, 2 * i + 1)]
+  const [x, y] = [a, b].map((t) => new Int32Array(t.data.buffer, t.data.byteOffset, t.data.length / 4))
+  const each = (f) => Buffer.from(Int32Array.from(x, (v, k) => f(v, y[k])).buffer)
+  return { ...simple, id: ID, inputs: [a, b], expected: [each((v, w) => v + w), each((v, w) => v - w)] }
+}
 
 /** Sum and difference of 16 integers: the model of Triton's own examples. */
 export const simple = {
@@ -12,29 +26,51 @@ export const simple = {
   inputs: [tensor('INPUT0', 'INT32', [1, 16], (i) => i), tensor('INPUT1', 'INT32', [1, 16], () => 1)],
   outputs: ['OUTPUT0', 'OUTPUT1'],
   expected: [plus, minus],
+  vary: varySimple,
 }
 
 /** Floats that come back as they are. */
 export function identity(bytes, model = 'identity') {
   const input = tensor('INPUT0', 'FP32', [bytes / 4])
   const size = bytes >= 1 << 20 ? `${bytes / (1 << 20)} MiB` : bytes >= 1024 ? `${bytes / 1024} KiB` : `${bytes} B`
-  return { name: `identity ${size}`, model, bytes, inputs: [input], outputs: ['OUTPUT0'], expected: [input.data] }
+  const vary = (i) => {
+    // `dataFirst` matters to JSON only.
+    const other = { ...randomTensor('INPUT0', 'FP32', [bytes / 4], i), dataFirst: i % 2 === 1 }
+    return { ...workload, id: ID, inputs: [other], expected: [other.data] }
+  }
+  const workload = { name: `identity ${size}`, model, bytes, inputs: [input], outputs: ['OUTPUT0'], expected: [input.data], vary }
+  return workload
 }
 
-export function strings(bytes) {
-  const input = text('INPUT0', bytes)
-  return { name: `bytes ${bytes} B`, model: 'identity_bytes', bytes, inputs: [input], outputs: ['OUTPUT0'], expected: [input.data] }
+/** What probes ask. */
+export const health = { name: 'health', model: null, path: '/v2/health/ready' }
+
+/** `count` strings of this many bytes each. */
+export function strings(bytes, count = 1) {
+  const input = text('INPUT0', bytes, count)
+  const name = count === 1 ? `bytes ${bytes} B` : `${count} strings of ${bytes} B`
+  const vary = (i) => {
+    const other = text('INPUT0', bytes, count, String.fromCharCode(97 + (i % 26)))
+    return { ...workload, id: ID, inputs: [other], expected: [other.data] }
+  }
+  const workload = { name, model: 'identity_bytes', bytes: input.data.length, inputs: [input], outputs: ['OUTPUT0'], expected: [input.data], vary }
+  return workload
 }
 
 /**
  * Networks. What they must return is what they returned first: batches of other sizes round differently, so later answers are
  * compared with a tolerance, and not byte by byte under load.
  */
-const network = (model, inputs, outputBytes) => ({ name: model, model, inputs, outputs: ['OUTPUT0'], outputBytes, tolerance: 2e-3 })
+function network(model, inputs, outputBytes) {
+  const other = (t, i) => (t.fixed ? t : randomTensor(t.name, t.datatype, t.shape, i))
+  const vary = (i) => ({ ...workload, id: ID, inputs: inputs.map((t) => other(t, i)), expected: undefined })
+  const workload = { name: model, model, inputs, outputs: ['OUTPUT0'], outputBytes, tolerance: 2e-3, vary }
+  return workload
+}
 
 export const mlp = (model = 'mlp') => network(model, [tensor('INPUT0', 'FP32', [1, 64])], 64)
 export const resnet50 = (model = 'resnet50') => network(model, [tensor('INPUT0', 'FP32', [1, 3, 224, 224])], 4000)
-const tokens = () => [tensor('INPUT0', 'INT64', [1, SEQUENCE]), tensor('INPUT1', 'INT64', [1, SEQUENCE], () => 1)]
+const tokens = () => [tensor('INPUT0', 'INT64', [1, SEQUENCE]), { ...tensor('INPUT1', 'INT64', [1, SEQUENCE], () => 1), fixed: true }]
 export const minilm = (model = 'minilm') => network(model, tokens(), 384 * 4)
 export const bert = (model = 'bert_base') => network(model, tokens(), 768 * 4)
 

@@ -10,11 +10,16 @@ function shape(transport, c) {
   return { connections: Math.ceil(c / 8), streams: 8 }
 }
 
-export function cell(suite, subject, workload, transport, { form = 'binary', c, rate = null, ...more }) {
+/**
+ * @param traffic `varied`: every request differs, as those of real clients do; `repeated`: the same bytes again and again. Shared memory is
+ *   always repeated: the data are in the region.
+ */
+export function cell(suite, subject, workload, transport, { form = 'binary', c, rate = null, traffic = 'varied', ...more }) {
   const ours = subject.models === undefined ? workload : { ...workload, model: subject.models[workload.model] ?? workload.model }
   const load = rate === null ? `c=${c}` : `${Math.round(rate)}/s`
-  const name = [suite, workload.name, transport, ...(form === 'binary' ? [] : [form]), subject.name, load].join(' · ')
-  return { suite, name, subject, workload: ours, transport, form, c, rate, ...shape(transport, c), runs: [], ...more }
+  const kind = form === 'shm' || workload.vary === undefined ? 'repeated' : traffic
+  const name = [suite, workload.name, transport, ...(form === 'binary' ? [] : [form]), subject.name, load, ...(kind === 'repeated' ? [kind] : [])].join(' · ')
+  return { suite, name, subject, workload: ours, transport, form, c, rate, traffic: kind, ...shape(transport, c), runs: [], ...more }
 }
 
 export class Runner {
@@ -37,13 +42,15 @@ export class Runner {
 
   /** Makes the request of a cell and checks answers, once per subject and workload. Resolves with the answer. */
   async prepare(cell) {
-    const key = [cell.subject.name, cell.workload.name, cell.workload.model, cell.transport, cell.form].join('\0')
+    const key = [cell.subject.name, cell.workload.name, cell.workload.model, cell.transport, cell.form, cell.traffic].join('\0')
     if (!this.#checked.has(key)) {
-      cell.target = this.#generator.target(cell.subject, cell.workload, cell.transport, cell.form, cell.regions)
-      this.#checked.set(key, { target: cell.target, answer: await this.#generator.check(cell) })
+      const request = [cell.subject, cell.workload, cell.transport, cell.form, cell.regions]
+      cell.target = this.#generator.target(...request)
+      if (cell.traffic === 'varied') cell.ring = this.#generator.ring(...request)
+      this.#checked.set(key, { target: cell.target, ring: cell.ring, answer: await this.#generator.check(cell) })
     }
-    const { target, answer } = this.#checked.get(key)
-    cell.target = target
+    const { target, ring, answer } = this.#checked.get(key)
+    Object.assign(cell, { target, ring })
     return answer
   }
 
@@ -91,7 +98,7 @@ const FIGURES = ['rate', 'p50', 'p90', 'p99', 'p999', 'cpuUs', 'cpuMainUs', 'cli
 
 /** What is kept of a cell: figures over the repetitions, and every repetition's own. */
 export function summary(cell) {
-  const { suite, name, transport, form, c, rate, connections, streams, runs } = cell
+  const { suite, name, transport, form, traffic, c, rate, connections, streams, runs } = cell
   return {
     suite,
     name,
@@ -101,6 +108,7 @@ export function summary(cell) {
     bytes: cell.workload.bytes ?? null,
     transport,
     form,
+    traffic,
     c,
     targetRate: rate,
     connections,

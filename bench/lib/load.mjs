@@ -2,8 +2,22 @@
 import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { checkAnswer, grpcBody, httpBody } from '../messages.mjs'
+import { answerTail, checkAnswer, grpcBody, httpBody } from '../messages.mjs'
 import { cpuBetween, cpuSnapshot } from './process.mjs'
+
+/** Requests of a ring: enough that caches of heads and of headers do not hold them all, and no more memory than this. */
+const RING_REQUESTS_MAX = 200
+const RING_REQUESTS_MIN = 3
+const RING_BYTES_MAX = 32 << 20
+
+const headerText = (headers) => Object.entries(headers).map(([k, v]) => `${k}:${v}`).join(';')
+
+/** What tracing and deadlines add to a request; a deadline on every other one, far away. */
+function contextHeaders(i, transport) {
+  const hex = (n, digits) => n.toString(16).padStart(digits, '0')
+  const trace = { traceparent: `00-${hex(i + 1, 32)}-${hex(i + 1, 16)}-01` }
+  return transport === 'gRPC' && i % 2 === 0 ? { ...trace, 'grpc-timeout': `${20_000 + i}m` } : trace
+}
 
 export class Generator {
   #binary
@@ -50,35 +64,46 @@ export class Generator {
     const { child, over } = this.#start(command, args)
     // Looked at when it is told to end.
     over.catch(() => {})
-    return () => {
+    const stop = () => {
       child.stdin.end()
       return over
     }
+    return Object.assign(stop, { pid: child.pid })
   }
 
-  /** Where a workload goes, as arguments. Subjects with a protocol of their own bring `custom`. */
-  target(subject, workload, transport, form, regions) {
+  /** One request: path, body and headers. Subjects with a protocol of their own bring `custom`. */
+  #request(subject, workload, transport, form, regions) {
     const custom = subject.custom?.(workload, transport)
-    if (custom !== undefined) {
-      const headers = Object.entries(custom.headers ?? {}).map(([k, v]) => `${k}:${v}`).join(';')
-      return { protocol: 'http', address: `127.0.0.1:${subject.http}`, path: custom.path, headers, body: this.file(custom.body) }
+    if (custom !== undefined) return { headers: {}, ...custom, protocol: 'http' }
+    if (transport === 'gRPC') return { protocol: 'grpc', path: '/inference.GRPCInferenceService/ModelInfer', body: grpcBody(workload), headers: {} }
+    return { protocol: 'http', path: `/v2/models/${workload.model}/infer`, ...httpBody(workload, form, regions) }
+  }
+
+  /** Where a workload goes, as arguments: the same request again and again. */
+  target(subject, workload, transport, form, regions) {
+    if (workload.path !== undefined) {
+      return { protocol: 'http', address: `127.0.0.1:${subject.http}`, method: 'GET', path: workload.path, body: this.file(Buffer.alloc(0)) }
     }
-    if (transport === 'gRPC') {
-      return {
-        protocol: 'grpc',
-        address: `127.0.0.1:${subject.grpc}`,
-        path: '/inference.GRPCInferenceService/ModelInfer',
-        body: this.file(grpcBody(workload)),
-      }
+    const { protocol, path, body, headers } = this.#request(subject, workload, transport, form, regions)
+    const port = protocol === 'grpc' ? subject.grpc : subject.http
+    return { protocol, address: `127.0.0.1:${port}`, path, headers: headerText(headers), body: this.file(body) }
+  }
+
+  /** The same for varied traffic: requests that differ in id, data, rows, headers and deadline. */
+  ring(subject, workload, transport, form, regions) {
+    const one = this.#request(subject, workload, transport, form, regions)
+    const count = Math.max(RING_REQUESTS_MIN, Math.min(RING_REQUESTS_MAX, Math.floor(RING_BYTES_MAX / one.body.length)))
+    const parts = []
+    for (let i = 0; i < count; i += 1) {
+      const other = { ...workload.vary(i), model: workload.model }
+      const { body, headers, counterAt = null } = this.#request(subject, other, transport, form, regions)
+      const hasTail = subject.custom === undefined && form === 'binary' && other.expected !== undefined
+      const tail = hasTail ? answerTail(other.expected, transport) : Buffer.alloc(0)
+      const line = `${body.length} ${tail.length} ${counterAt ?? '-'} ${headerText({ ...headers, ...contextHeaders(i, transport) })}\n`
+      parts.push(Buffer.from(line), body, tail)
     }
-    const { body, headers } = httpBody(workload, form, regions)
-    return {
-      protocol: 'http',
-      address: `127.0.0.1:${subject.http}`,
-      path: `/v2/models/${workload.model}/infer`,
-      headers: Object.entries(headers).map(([k, v]) => `${k}:${v}`).join(';'),
-      body: this.file(body),
-    }
+    const port = one.protocol === 'grpc' ? subject.grpc : subject.http
+    return { protocol: one.protocol, address: `127.0.0.1:${port}`, path: one.path, ring: this.file(Buffer.concat(parts)) }
   }
 
   async once(target) {
@@ -115,7 +140,15 @@ export class Generator {
       )
       if (result.errors > 0) throw new Error(`${result.errors} of ${result.requests + result.errors} answers were wrong: ${result.first_error}`)
     }
+    if (cell.traffic === 'varied') await this.#checkRing(cell)
     return answer
+  }
+
+  /** Every request of a ring is answered with what it must be, under the concurrency of the cell. */
+  async #checkRing({ ring, connections, streams, subject }) {
+    const verify = subject.kind === 'floor' ? {} : { verify: 'yes' }
+    const result = JSON.parse(await this.load({ ...ring, ...verify, connections, streams, requests: 400, warmup: 0, duration: 2 }))
+    if (result.errors > 0) throw new Error(`${result.errors} of ${result.requests + result.errors} varied answers were wrong: ${result.first_error}`)
   }
 
   /** One timed run of a cell, with the CPU the subject used for it. */
@@ -123,7 +156,9 @@ export class Generator {
     const pids = cell.subject.pids()
     const [main] = pids
     const before = cpuSnapshot(pids)
-    const text = await this.load({ ...cell.target, connections: cell.connections, streams: cell.streams, warmup, duration: seconds, rate, seed })
+    const from = performance.now()
+    const target = cell.traffic === 'varied' ? cell.ring : cell.target
+    const text = await this.load({ ...target, connections: cell.connections, streams: cell.streams, warmup, duration: seconds, rate, seed })
     const after = cpuSnapshot(pids)
     const result = JSON.parse(text)
     const requests = Math.max(1, result.requests)
@@ -139,6 +174,8 @@ export class Generator {
       unsent: result.unsent,
       firstError: result.first_error,
       cpuUs: cpuBetween(before, after) / requests,
+      /** Cores that the subject used. */
+      cores: cpuBetween(before, after) / ((performance.now() - from) * 1000),
       // Without model processes, where a server has them.
       cpuMainUs: cpuBetween(ofMain(before), ofMain(after)) / requests,
     }

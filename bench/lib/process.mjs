@@ -2,7 +2,12 @@
 import { spawn } from 'node:child_process'
 import { readFileSync, readdirSync } from 'node:fs'
 import { createServer } from 'node:net'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { ROOT } from '../../scripts/setup.mjs'
+
+/** The load generator; see bench/load. */
+export const BENCH = join(ROOT, 'target/release/nereid-bench')
 
 const children = new Set()
 
@@ -18,10 +23,12 @@ export async function freePort() {
  * Starts a process and resolves when it is ready: when its output matches a pattern, or when a function says so.
  *
  * @param ready RegExp over its output, or an async function that is asked every 50 ms
+ * @param prompt all of its threads get the short slices of the scheduler that Nereid's reactors ask for
  */
-export async function start(name, command, args, { ready, timeoutMs = 60_000, env = {}, cwd } = {}) {
+export async function start(name, command, args, { ready, timeoutMs = 60_000, env = {}, cwd, prompt = false } = {}) {
   const began = performance.now()
-  const child = spawn(command, args, { cwd, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  const [program, words] = prompt ? [BENCH, ['prompt', command, ...args]] : [command, args]
+  const child = spawn(program, words, { cwd, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   children.add(child)
   let text = ''
   let ended = null

@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { addSub, identity } from '../../scripts/models/graphs.mjs'
+import { addSub, identity, loop } from '../../scripts/models/graphs.mjs'
 import { TYPE } from '../../scripts/models/onnx.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { SEQUENCE, bertBase, miniLm, mlp, resnet50 } from './graphs.mjs'
@@ -21,6 +21,9 @@ export const MANY = join(GENERATED, 'many')
 /** `simple` and one more: what start-up is timed with. */
 export const TWO = join(GENERATED, 'two')
 export const MANY_COUNT = 200
+/** `simple`, what heavy clients ask, and enough small models that statistics of all are long. */
+export const HEAVY = join(GENERATED, 'heavy')
+export const HEAVY_COUNT = 1000
 
 const single = (type, dims) => [[['INPUT0', type, dims]], [['OUTPUT0', type, dims]]]
 const pair = [
@@ -58,6 +61,15 @@ function writeMany() {
   for (let i = 1; i < MANY_COUNT; i += 1) writeModel(MANY, `simple_${i}`, simple)
 }
 
+function writeHeavy() {
+  writeModel(HEAVY, 'simple', simple)
+  writeModel(HEAVY, 'loop', { versions: { 1: loop() } })
+  for (let i = 0; i < HEAVY_COUNT; i += 1) {
+    const name = i === 0 ? 'identity' : `identity_${i}`
+    writeModel(HEAVY, name, { config: config('identity', 0, ...single('TYPE_FP32', [-1])) })
+  }
+}
+
 function writeResnet() {
   const io = [[['INPUT0', 'TYPE_FP32', [3, 224, 224]]], [['OUTPUT0', 'TYPE_FP32', [1000]]]]
   writeModel(MODELS, 'resnet50', { config: config('onnxruntime', 8, ...io, batching(0)), versions: { 1: resnet50() } })
@@ -86,6 +98,7 @@ function writeBert() {
 const GROUPS = [
   { name: 'small models', write: writeSmall },
   { name: '200 models', write: writeMany },
+  { name: '1000 models', write: writeHeavy },
   { name: 'ResNet-50 size, 102 MB', write: writeResnet },
   { name: 'MiniLM size, 2 × 46 MB', write: writeMiniLm },
   { name: 'BERT base size, 3 × 347 MB', write: writeBert, largeOnly: true },

@@ -4,8 +4,8 @@ import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './cou
 import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 
-const MARK = { met: 'met', missed: '**missed**', 'not measured': 'not measured' }
-const FLOOR = { HTTP: 'hyper echo', gRPC: 'h2 echo' }
+const MARK = { met: 'met', missed: '**missed**', undecided: 'undecided', 'not measured': 'not measured' }
+const ECHO = { HTTP: 'hyper echo', gRPC: 'h2 echo' }
 
 export function targetTable(targets) {
   return [
@@ -27,12 +27,12 @@ const TITLES = {
 function cellTable(result, suite) {
   const cells = result.cells.filter((c) => c.suite === suite)
   if (cells.length === 0) return []
-  const lines = [`### ${TITLES[suite]}`, '', '| | | requests/s | p50 µs | p90 µs | p99 µs | p99.9 µs | server CPU µs/request | ÷ floor | errors |', '|---|---|---|---|---|---|---|---|---|---|']
+  const lines = [`### ${TITLES[suite]}`, '', '| | | requests/s | p50 µs | p90 µs | p99 µs | p99.9 µs | server CPU µs/request | ÷ echo | errors |', '|---|---|---|---|---|---|---|---|---|---|']
   for (const c of cells) {
-    const floor = cells.find((f) => f.subject === FLOOR[c.transport] && f.transport === c.transport && f.workload === c.workload && f.form === c.form && f.c === c.c && f.targetRate === c.targetRate)
-    const ratio = floor && c.kind !== 'floor' ? pairedRatio(c, floor, 'cpuUs') : null
+    const echo = cells.find((f) => f.subject === ECHO[c.transport] && f.traffic === c.traffic && f.transport === c.transport && f.workload === c.workload && f.form === c.form && f.c === c.c && f.targetRate === c.targetRate)
+    const ratio = echo && c.kind !== 'floor' ? pairedRatio(c, echo, 'cpuUs') : null
     const load = c.targetRate === null ? `c=${c.c}` : `${whole(c.targetRate)}/s asked`
-    const what = [c.workload, c.transport, c.form === 'binary' ? '' : c.form, load].filter(Boolean).join(', ')
+    const what = [c.workload, c.transport, c.form === 'binary' ? '' : c.form, load, c.traffic].filter(Boolean).join(', ')
     const value = (key) => whole(c[key]?.median)
     const errors = c.errors + c.unsent === 0 ? '0' : `${c.errors}${c.unsent > 0 ? ` and ${c.unsent} unsent` : ''}`
     lines.push(`| ${c.subject} | ${what} | ${short(c.rate?.median)} | ${value('p50')} | ${value('p90')} | ${value('p99')} | ${value('p999')} | ${withRange(c.cpuUs)} | ${ratio ? short(ratio.median) : ''} | ${errors} |`)
@@ -55,6 +55,11 @@ export function markdown(result) {
   if (result.isolation?.latency.length > 0) {
     lines.push('### Isolation', '', `| at ${result.isolation.latency[0].rate} requests/s | p99 quiet µs | p99 disturbed µs | ratio | errors |`, '|---|---|---|---|---|')
     for (const l of result.isolation.latency) lines.push(`| ${l.name} | ${withRange(l.p99Quiet)} | ${withRange(l.p99Disturbed)} | ${withRange(l.p99Ratio)} | ${l.errors} |`)
+    lines.push('')
+  }
+  if (result.isolation?.heavy?.length > 0) {
+    lines.push('Beside clients that ask for much work, and beside a process that burns as many cores:', '', '| p99 of | beside | control µs | client µs | ratio | cores |', '|---|---|---|---|---|---|')
+    for (const l of result.isolation.heavy) lines.push(`| ${l.of} | ${l.name} | ${withRange(l.p99Control)} | ${withRange(l.p99Disturbed)} | ${withRange(l.p99Ratio)} | ${short(l.share)} |`)
     lines.push('')
   }
   lines.push('### Memory and start', '', '| | version | resting MiB | peak MiB |', '|---|---|---|---|')

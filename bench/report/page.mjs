@@ -29,20 +29,26 @@ function bars(cells, key, scale = 1) {
 }
 
 function frontPlots(result) {
-  const of = (transport, c) => result.cells.filter((x) => x.suite === 'front' && x.transport === transport && x.c === c)
+  const varied = result.cells.filter((x) => x.suite === 'front' && x.traffic !== 'repeated')
+  const of = (transport, c) => varied.filter((x) => x.transport === transport && x.c === c)
   const out = []
   for (const transport of ['HTTP', 'gRPC']) {
     for (const c of [8, 32]) {
       out.push(barChart({ title: `${transport}, ${c} requests at a time`, unit: 'server CPU, µs per request: shorter is better', bars: bars(of(transport, c), 'cpuUs') }))
     }
     out.push(barChart({ title: `${transport}, 8 requests at a time`, unit: 'requests per second: longer is better', bars: bars(of(transport, 8), 'rate') }))
-    const cells = result.cells.filter((x) => x.suite === 'front' && x.transport === transport)
+    const cells = varied.filter((x) => x.transport === transport)
     const names = [...new Set(cells.map((c) => c.subject))]
     const lines = names.map((name) => ({
       label: name,
       colour: colourOf(name, names),
       points: cells.filter((c) => c.subject === name && c.rate !== null).map((c) => [c.c, median(c, 'rate')]),
     }))
+    const both = result.cells.filter((x) => x.suite === 'front' && x.transport === transport && x.c === 8 && ['Nereid', 'hyper echo', 'h2 echo', 'Triton (response cache)', 'Triton'].includes(x.subject))
+    if (both.some((x) => x.traffic === 'repeated')) {
+      const named = both.map((x) => ({ ...x, subject: `${x.subject}, ${x.traffic}` }))
+      out.push(barChart({ title: `${transport}: varied beside repeated, 8 requests at a time`, unit: 'server CPU, µs per request: shorter is better', bars: bars(named, 'cpuUs') }))
+    }
     out.push(lineChart({ title: `${transport}: scaling with concurrency`, xLabel: 'requests at a time', yLabel: 'requests per second', lines, xTicks: [1, 8, 32] }))
   }
   return out
@@ -116,7 +122,7 @@ const table = (head, rows) =>
     .join('')}</tbody></table>`
 
 function targetRows(targets) {
-  const cls = { met: 'met', missed: 'missed', 'not measured': 'none' }
+  const cls = { met: 'met', missed: 'missed', undecided: 'none', 'not measured': 'none' }
   const rows = targets.map(
     (t) =>
       `<tr><td>${escape(t.what).replace(/`([^`]+)`/g, '<code>$1</code>')}</td><td class="n">${escape(t.target)}</td><td class="n">${escape(figure(t))}</td><td class="${cls[t.verdict]}">${t.verdict}</td><td class="small">${escape(t.note)}</td></tr>`,
@@ -127,7 +133,7 @@ function targetRows(targets) {
 function everyCell(result) {
   const rows = result.cells.map((c) => [
     c.subject,
-    [c.workload, c.transport, c.form === 'binary' ? '' : c.form, c.targetRate === null ? `${c.c} at a time` : `${whole(c.targetRate)}/s asked`].filter(Boolean).join(', '),
+    [c.workload, c.transport, c.form === 'binary' ? '' : c.form, c.traffic, c.targetRate === null ? `${c.c} at a time` : `${whole(c.targetRate)}/s asked`].filter(Boolean).join(', '),
     withRange(c.rate),
     ...['p50', 'p90', 'p99', 'p999'].map((key) => whole(median(c, key))),
     withRange(c.cpuUs),
@@ -160,13 +166,9 @@ export function page(result) {
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Nereid: measurements</title><style>${STYLE}</style></head><body>
 <h1>Nereid: measurements</h1>
-<p>Nereid is an inference server with the network API of NVIDIA Triton. This page says what a request costs in it, beside other servers and beside <b>floors</b>: programs that only move the bytes of the same request, built from the same libraries. A floor is what no server can go below; <b>CPU per request</b> is what decides how many machines a service needs.</p>
-<p><b>${count('met')} targets met, ${count('missed')} missed, ${count('not measured')} not measured</b>${result.quick ? ' in a quick run' : ''}.</p>
+<p>Nereid is an inference server with the network API of NVIDIA Triton. This page says what a request costs in it, beside other servers and beside bare <b>echoes</b>: programs that only move the bytes of the same request, built from the same libraries. <b>Varied</b> traffic, the default, sends requests that differ in id, data, rows, headers and deadline; <b>repeated</b> traffic sends one again and again. <b>CPU per request</b> is what decides how many machines a service needs.</p>
+<p><b>${count('met')} targets met, ${count('missed')} missed, ${count('undecided')} undecided, ${count('not measured')} not measured</b>${result.quick ? ' in a quick run' : ''}.</p>
 <p class="small">${escape(conditionsText(result))}</p>
-<h2>Targets</h2>
-<p>Ratios compare two sides that were measured in turn; the figure is the median of the pairs, with the range behind it.</p>
-${targetRows(result.targets.filter((t) => t.verdict !== 'not measured'))}
-${count('not measured') === 0 ? '' : `<details><summary>${count('not measured')} not measured here, with the reasons</summary>${targetRows(result.targets.filter((t) => t.verdict === 'not measured'))}</details>`}
 ${section('Small requests', 'The model adds and subtracts 16 integers, so nearly all of the cost is the server. Thin lines show the range over the repetitions.', frontPlots(result))}
 ${section('Latency over rate', 'Requests arrive at random times whatever the server does (open loop), and latency counts from when a request was due: a stall is seen in full.', curvePlots(result))}
 ${section('Sizes', 'The same floats come back.', sizePlots(result))}
@@ -182,7 +184,19 @@ ${
         latency.map((l) => [l.name, l.note, withRange(l.p99Quiet), withRange(l.p99Disturbed), withRange(l.p99Ratio)]),
       )}`
 }
+${
+  (result.isolation?.heavy ?? []).length === 0
+    ? ''
+    : `<h3>Clients that ask for much work</h3><p>p99 beside such a client, and beside a process that burns as many cores as server and client did for it.</p>${table(
+        ['p99 of', 'beside', 'control µs', 'client µs', 'ratio', 'cores'],
+        result.isolation.heavy.map((l) => [l.of, l.name, withRange(l.p99Control), withRange(l.p99Disturbed), withRange(l.p99Ratio), short(l.share)]),
+      )}`
+}
 ${crosscheckSection(result)}
+<h2>Targets</h2>
+<p>Ratios compare two sides that were measured in turn; the figure is the median of the pairs, with the range behind it. A target is undecided when its limit lies inside the range.</p>
+${targetRows(result.targets.filter((t) => t.verdict !== 'not measured'))}
+${count('not measured') === 0 ? '' : `<details><summary>${count('not measured')} not measured here, with the reasons</summary>${targetRows(result.targets.filter((t) => t.verdict === 'not measured'))}</details>`}
 <h2>Memory</h2>
 ${table(['server', 'version', 'resting MiB', 'peak MiB'], result.subjects.map((s) => [s.name, s.version ?? '', whole(s.restingMiB), whole(s.peakMiB)]))}
 ${result.startUp ? `<p>Nereid with two small models: ready after ${withRange(result.startUp.readyMs)} ms, then ${short(result.startUp.restingMiB.median)} MiB.</p>` : ''}

@@ -6,7 +6,7 @@ const GREY = '#b4b9c0'
 
 export const escape = (text) => String(text).replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;').replaceAll('"', '&quot;')
 
-/** Nereid always has the first colour and floors are grey, so that a reader learns them once. */
+/** Nereid always has the first colour and echoes are grey, so that a reader learns them once. */
 export function colourOf(name, names) {
   if (name.startsWith('Nereid') && !names.some((n) => n !== name && n.startsWith('Nereid'))) return COLOURS[0]
   if (/echo|bare /.test(name)) return GREY
@@ -18,10 +18,11 @@ export function colourOf(name, names) {
  * Horizontal bars with their range.
  *
  * @param bars `{ label, value, min, max, colour }`
+ * @param standalone a file of its own, which has no page to take its style from
  */
-export function barChart({ title, unit, bars }) {
+export function barChart({ title, unit, bars, standalone = false }) {
   if (bars.length === 0) return ''
-  const [labelWidth, plotWidth, rowHeight, top] = [200, 380, 24, 30]
+  const [labelWidth, plotWidth, rowHeight, top] = [standalone ? 230 : 200, 380, 24, 30]
   const highest = Math.max(...bars.map((b) => b.max))
   const x = (v) => (v / highest) * plotWidth
   const rows = bars.map((b, i) => {
@@ -35,7 +36,9 @@ export function barChart({ title, unit, bars }) {
     )
   })
   const height = top + bars.length * rowHeight + 6
-  return `<svg viewBox="0 0 ${labelWidth + plotWidth + 80} ${height}" role="img" aria-label="${escape(title)}"><text x="0" y="16" class="title">${escape(title)} <tspan class="unit">${escape(unit)}</tspan></text>${rows.join('')}</svg>`
+  const alone = standalone ? ` xmlns="http://www.w3.org/2000/svg" width="${labelWidth + plotWidth + 80}" height="${height}"` : ''
+  const style = standalone ? '<style>text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:14px}.unit{fill:#59636e;font-weight:400;font-size:12px}.range{stroke:#1f2328;stroke-width:1.2}</style><rect width="100%" height="100%" fill="#fff"/>' : ''
+  return `<svg${alone} viewBox="0 0 ${labelWidth + plotWidth + 80} ${height}" role="img" aria-label="${escape(title)}">${style}<text x="0" y="16" class="title">${escape(title)} <tspan class="unit">${escape(unit)}</tspan></text>${rows.join('')}</svg>`
 }
 
 /** 1, 2 and 5 of each decade; every digit where that leaves a reader with fewer than three. */

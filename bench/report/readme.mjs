@@ -1,20 +1,20 @@
 #!/usr/bin/env node
 /**
- * The README's part: `node bench/report/readme.mjs bench/results/full.json` writes a run's small table and its targets between the
- * marks in README.md. So what the README says is what a run found, misses included.
+ * The README's part: `node bench/report/readme.mjs bench/results/full.json` writes a run's chart, a short table and what was missed between
+ * the marks in README.md. So what the README says is what a run found, losses included. Every target is on the bench page.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { ROOT } from '../../scripts/setup.mjs'
-import { conditionsText, short } from './format.mjs'
-import { targetTable } from './markdown.mjs'
+import { conditionsText, figure, short } from './format.mjs'
+import { barChart, colourOf } from './plots.mjs'
 
 const BEGIN = '<!-- written by bench/report/readme.mjs: begin -->'
 const END = '<!-- written by bench/report/readme.mjs: end -->'
 const COLUMNS = [['HTTP', 1], ['HTTP', 8], ['HTTP', 32], ['gRPC', 1], ['gRPC', 8], ['gRPC', 32]]
-/** The floors answer one transport each: one row for both. */
-const FLOORS = { HTTP: 'hyper echo', gRPC: 'h2 echo' }
+/** The echoes speak one transport each: one row for both. */
+const ECHOES = { HTTP: 'hyper echo', gRPC: 'h2 echo' }
 
 const title = ([transport, c]) => `${transport}, ${transport === 'gRPC' && c > 8 ? `${c / 8}×8` : `c=${c}`}`
 const rateText = (rate) => (rate >= 10_000 ? `${Math.round(rate / 1000)}k` : `${(rate / 1000).toFixed(1)}k`)
@@ -22,24 +22,43 @@ const rateText = (rate) => (rate >= 10_000 ? `${Math.round(rate / 1000)}k` : `${
 /** Server CPU per request and rate of every subject on the small model. */
 export function smallTable(result) {
   const cell = (subject, [transport, c]) => {
-    const found = result.cells.find((x) => x.suite === 'front' && x.workload === 'simple' && x.subject === subject && x.transport === transport && x.c === c)
+    const found = result.cells.find((x) => x.suite === 'front' && x.workload === 'simple' && x.subject === subject && x.transport === transport && x.c === c && x.traffic !== 'repeated')
     return found?.cpuUs && found.rate ? `${short(found.cpuUs.median)} (${rateText(found.rate.median)})` : '–'
   }
   const servers = [...new Set(result.cells.filter((c) => c.suite === 'front' && c.kind !== 'floor').map((c) => c.subject))]
   const rows = servers.map((s) => [s === 'Nereid' ? '**Nereid**' : s, ...COLUMNS.map((column) => cell(s, column))])
-  rows.push(['floor: bare hyper / h2 echo, no model', ...COLUMNS.map((column) => cell(FLOORS[column[0]], column))])
+  rows.push(['bare hyper / h2 echo, no model', ...COLUMNS.map((column) => cell(ECHOES[column[0]], column))])
   const head = ['server CPU per request, µs (requests/s)', ...COLUMNS.map(title)]
   return [head, head.map(() => '---'), ...rows].map((r) => `| ${r.join(' | ')} |`)
 }
 
+/** CPU per request at 8 requests at a time, as a picture. */
+export function readmeChart(result) {
+  const cells = ['HTTP', 'gRPC'].flatMap((transport) =>
+    result.cells.filter((c) => c.suite === 'front' && c.transport === transport && c.c === 8 && c.traffic !== 'repeated' && c.cpuUs && c.subject !== 'epoll echo'),
+  )
+  const names = [...new Set(cells.map((c) => c.subject))]
+  const bars = cells.map((c) => ({
+    label: `${c.subject}, ${c.transport}`,
+    value: c.cpuUs.median,
+    min: c.cpuUs.min,
+    max: c.cpuUs.max,
+    colour: colourOf(c.subject, names),
+  }))
+  const title = 'simple, 8 requests at a time, every request different'
+  return barChart({ title, unit: 'server CPU, µs per request: shorter is better', bars: bars.toSorted((a, b) => a.value - b.value), standalone: true })
+}
+
 export function readmePart(result, path) {
   const count = (verdict) => result.targets.filter((t) => t.verdict === verdict).length
+  const losses = result.targets.filter((t) => t.verdict === 'missed')
   return [
+    `![Server CPU per request beside other servers](${path.replace(/\.md$/, '.svg')})`,
+    '',
     ...smallTable(result),
     '',
-    `Targets: ${count('met')} met, ${count('missed')} missed, ${count('not measured')} not measured. Every figure with its range: [${path}](${path}).`,
-    '',
-    ...targetTable(result.targets),
+    `Of ${result.targets.length} targets ${count('met')} are met, ${count('missed')} missed, ${count('undecided')} undecided (the limit lies inside the range of the repetitions) and ${count('not measured')} not measured: [${path}](${path}) has each with its range.`,
+    ...(losses.length === 0 ? [] : [' Missed:', '', ...losses.map((t) => `- ${t.what}: ${figure(t)}, target ${t.target}${t.note ? ` (${t.note})` : ''}`)]),
     '',
     conditionsText(result),
   ].join('\n')
@@ -52,6 +71,7 @@ function write(from) {
   if (begin < 0 || end < begin) throw new Error(`README.md has no part between '${BEGIN}' and '${END}'`)
   const result = JSON.parse(readFileSync(from, 'utf8'))
   const part = readmePart(result, relative(ROOT, from.replace(/\.json$/, '.md')))
+  writeFileSync(from.replace(/\.json$/, '.svg'), readmeChart(result))
   writeFileSync(file, `${text.slice(0, begin + BEGIN.length)}\n\n${part}\n\n${text.slice(end)}`)
 }
 

@@ -77,6 +77,7 @@ async function startMlServer(peer, environment, here, work) {
   writeFileSync(join(directory, 'settings.json'), JSON.stringify(settings))
   writeFileSync(join(directory, 'model-settings.json'), JSON.stringify({ name: 'simple', implementation: 'mlserver_simple.Simple' }))
   const { child } = await start(peer.name, join(environment.bin, 'mlserver'), ['start', directory], {
+    prompt: true,
     ready: answers(`http://127.0.0.1:${http}${peer.ready}`),
     env: { PATH: `${environment.bin}:${process.env.PATH}`, PYTHONPATH: here, BENCH_MODEL: MODEL },
     cwd: directory,
@@ -103,6 +104,7 @@ async function startPeer(peer, root, work, say) {
   }
   const http = await freePort()
   const { child } = await start(peer.name, environment.python, peer.command(http, here), {
+    prompt: true,
     ready: answers(`http://127.0.0.1:${http}${peer.ready}`),
     env: { PATH: `${environment.bin}:${process.env.PATH}`, BENCH_MODEL: MODEL },
     cwd: work,

@@ -16,7 +16,7 @@ async function startTriton(name, command, args, env) {
     name,
     command,
     [...args, '--http-address=127.0.0.1', '--grpc-address=127.0.0.1', `--http-port=${http}`, `--grpc-port=${grpc}`, '--allow-metrics=false'],
-    { ready: answers(`http://127.0.0.1:${http}/v2/health/ready`), env, timeoutMs: 90_000 },
+    { ready: answers(`http://127.0.0.1:${http}/v2/health/ready`), env, timeoutMs: 90_000, prompt: true },
   )
   const { version } = await (await fetch(`http://127.0.0.1:${http}/v2`)).json()
   // Stubs of the Python backend are processes of their own; the server itself comes first.

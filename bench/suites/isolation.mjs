@@ -8,9 +8,10 @@
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { cell } from '../lib/cells.mjs'
-import { end, memoryMiB, start, threads } from '../lib/process.mjs'
+import { cpuBetween, cpuSnapshot, end, memoryMiB, start, threads } from '../lib/process.mjs'
 import { spread } from '../lib/stats.mjs'
-import { MANY, MANY_COUNT, TWO } from '../models/generate.mjs'
+import { HEAVY_CLIENTS } from '../isolation/heavy.mjs'
+import { HEAVY, MANY, MANY_COUNT, TWO } from '../models/generate.mjs'
 import { modelBytes, startNereid, subject } from '../subjects/nereid.mjs'
 import * as workloads from '../workloads.mjs'
 
@@ -130,6 +131,60 @@ async function otherModelLoads(ctx, options) {
   return found
 }
 
+/**
+ * p99 of `simple` and of health beside clients that ask for much work with each request, as pairs with a process that burns as many
+ * cores as server and client spend on it: what is left is what the server lets one client do to the others.
+ */
+async function heavyClients(ctx, options) {
+  const server = await startNereid(ctx.root, { repository: HEAVY, name: 'Nereid, heavy clients' })
+  const asked = [
+    { of: '`simple`', cell: cell('isolation', server, workloads.simple, 'HTTP', { c: 16, rate: RATE }) },
+    { of: 'health', cell: cell('isolation', server, workloads.health, 'HTTP', { c: 4, rate: RATE / 2 }) },
+  ]
+  await ctx.runner.prepare(asked[0].cell)
+  asked[1].cell.target = ctx.generator.target(server, workloads.health, 'HTTP', 'json')
+  const rows = []
+  for (const client of HEAVY_CLIENTS) {
+    const { body, headers } = client.make()
+    const headerText = Object.entries(headers).map(([k, v]) => `${k}: ${v}`).join(';')
+    const args = { address: `127.0.0.1:${server.http}`, method: client.method, paths: client.path, body: ctx.generator.file(body), headers: headerText }
+    for (const { of, cell: one } of asked) {
+      const load = (i) => ctx.generator.run(one, options.seconds, { seed: i + 1 })
+      const quiet = await load(0)
+      const runs = []
+      for (let i = 0; i < options.pairs; i += 1) {
+        const stop = ctx.generator.beside('ask', args)
+        // The first request is on its way when the measurement begins.
+        await sleep(100)
+        const [before, from] = [cpuSnapshot([stop.pid]), performance.now()]
+        const disturbed = await load(i)
+        const client = cpuBetween(before, cpuSnapshot([stop.pid])) / ((performance.now() - from) * 1000)
+        const did = Number(await stop())
+        const share = Math.max(0.01, disturbed.cores - quiet.cores + client)
+        const burn = ctx.generator.beside('compute', { share: share.toFixed(3) })
+        await sleep(100)
+        const control = await load(i)
+        await burn()
+        runs.push({ disturbed, control, share, did })
+      }
+      const spreadOf = (f) => spread(runs.map(f))
+      rows.push({
+        name: client.name,
+        of,
+        rate: one.rate,
+        share: spreadOf((run) => run.share).median,
+        p99Control: spreadOf((run) => run.control.p99),
+        p99Disturbed: spreadOf((run) => run.disturbed.p99),
+        p99Ratio: spreadOf((run) => run.disturbed.p99 / run.control.p99),
+        errors: runs.reduce((n, run) => n + run.disturbed.errors + run.control.errors, 0),
+        did: runs.map((run) => run.did),
+      })
+    }
+  }
+  await end(server.child)
+  return rows
+}
+
 /** CPU per request and threads with 200 models against one. */
 async function manyModels(ctx, options) {
   const one = await startNereid(ctx.root, { repository: MANY, models: ['simple'], name: 'Nereid, 1 model' })
@@ -156,7 +211,7 @@ async function manyModels(ctx, options) {
 }
 
 export async function isolation(ctx) {
-  const options = ctx.quick ? { repetitions: 2, seconds: 0.5 } : { repetitions: Math.max(9, ctx.repetitions), seconds: 1 }
+  const options = ctx.quick ? { repetitions: 2, pairs: 1, seconds: 0.5 } : { repetitions: Math.max(9, ctx.repetitions), pairs: 5, seconds: 1 }
   ctx.say('isolation …')
   const attempt = (part) =>
     part(ctx, options).catch((error) => {
@@ -164,7 +219,7 @@ export async function isolation(ctx) {
       return null
     })
   const latency = [...((await attempt(blockedThread)) ?? []), ...((await attempt(otherModelLoads)) ?? [])]
-  return { latency, many: await attempt(manyModels) }
+  return { latency, heavy: (await attempt(heavyClients)) ?? [], many: await attempt(manyModels) }
 }
 
 /** Resident memory before, at the peak of, and after a while of 16 MiB bodies on both transports. */

@@ -22,20 +22,22 @@ async function floors(ctx, suite, workload, transport, form, loads) {
   return cells
 }
 
-/** `simple` at 1, 8 and 32 requests at a time, everybody. */
+/** `simple` at 1, 8 and 32 requests at a time, everybody; the same request repeated beside it, where a target compares. */
 export async function front(ctx) {
   const cells = []
   const loads = [1, 8, 32].map((c) => ({ c }))
+  const both = [...loads, ...loads.map((load) => ({ ...load, traffic: 'repeated' }))]
   for (const transport of TRANSPORTS) {
     for (const subject of [ctx.nereid, ...ctx.tritons, ...ctx.peers]) {
       if (!speaks(subject, transport) || !serves(subject, workloads.simple)) continue
       const form = transport === 'HTTP' ? (subject.form ?? 'binary') : 'binary'
-      for (const load of loads) cells.push(cell('front', subject, workloads.simple, transport, { form, ...load }))
+      const isCompared = subject === ctx.nereid || subject === ctx.tritonReference
+      for (const load of isCompared ? both : loads) cells.push(cell('front', subject, workloads.simple, transport, { form, ...load }))
     }
-    cells.push(...(await floors(ctx, 'front', workloads.simple, transport, 'binary', loads)))
+    cells.push(...(await floors(ctx, 'front', workloads.simple, transport, 'binary', both)))
   }
-  // The lowest floor is context, not a target of its own: once is enough when time is short.
-  const kept = ctx.quick ? cells.filter((x) => x.subject.name !== 'epoll echo' || x.c === 8) : cells
+  // The lowest echo is context, not a target of its own: once is enough.
+  const kept = cells.filter((x) => x.subject.name !== 'epoll echo' || (x.c === 8 && x.traffic === 'varied'))
   return ctx.runner.measure('small requests', kept, ctx)
 }
 
@@ -60,6 +62,7 @@ export async function sizes(ctx) {
   if (!ctx.quick) {
     for (const bytes of [64, 64 << 10]) await add(workloads.strings(bytes), 'HTTP', 'binary', { c: 8 }, false)
   }
+  for (const transport of TRANSPORTS) await add(workloads.strings(12, 4096), transport, 'binary', { c: 8 }, false)
   // Each server has regions of its own: two writers must not make each other's output look right.
   for (const [i, subject] of [ctx.nereid, ...ctx.tritons].entries()) {
     const workload = workloads.identity(LARGE, subject.models?.identity_onnx === undefined && subject !== ctx.nereid ? 'identity' : 'identity_onnx')
@@ -67,6 +70,7 @@ export async function sizes(ctx) {
     if (subject.name === 'Triton (response cache)' || !serves(subject, workload) || ctx.runner.wanted([wanted]).length === 0) continue
     const { regions, verify } = await makeRegions(subject.http, workload, i)
     cells.push({ ...wanted, regions, verifyRegion: verify })
+    cells.push({ ...cell('sizes', subject, workload, 'HTTP', { form: 'shm', c: 8 }), regions, verifyRegion: verify })
   }
   return ctx.runner.measure('sizes', cells, ctx)
 }

@@ -1,5 +1,5 @@
 /** The graphs that the example repository and the tests share. */
-import { TYPE, initializer, model, node, noise, raw, value } from './onnx.mjs'
+import { TYPE, initializer, model, node, noise, raw, subgraph, value } from './onnx.mjs'
 
 /** OUTPUT0 = INPUT0 + INPUT1, OUTPUT1 = INPUT0 - INPUT1. */
 export function addSub(type = TYPE.INT32, shape = ['batch', 16]) {
@@ -58,6 +58,25 @@ export function arithmetic(op, operand) {
     inputs: [value('INPUT0', TYPE.INT32, shape)],
     outputs: [value('OUTPUT0', TYPE.INT32, shape)],
     initializers: [initializer('operand', TYPE.INT32, [1], raw(Int32Array.of(operand)))],
+  })
+}
+
+/** OUTPUT0 = how often a loop of COUNT iterations went round: the cost is in the data. */
+export function loop() {
+  const body = subgraph({
+    nodes: [node('Identity', ['go'], ['go_on']), node('Add', ['x', 'one'], ['y'])],
+    inputs: [value('i', TYPE.INT64, []), value('go', TYPE.BOOL, []), value('x', TYPE.FP32, [1])],
+    outputs: [value('go_on', TYPE.BOOL, []), value('y', TYPE.FP32, [1])],
+  })
+  return model({
+    nodes: [node('Loop', ['COUNT', 'yes', 'zero'], ['OUTPUT0'], { body: { graph: body } })],
+    inputs: [value('COUNT', TYPE.INT64, [1])],
+    outputs: [value('OUTPUT0', TYPE.FP32, [1])],
+    initializers: [
+      initializer('yes', TYPE.BOOL, [], Buffer.of(1)),
+      initializer('zero', TYPE.FP32, [1], raw(Float32Array.of(0))),
+      initializer('one', TYPE.FP32, [1], raw(Float32Array.of(1))),
+    ],
   })
 }
 

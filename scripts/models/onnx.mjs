@@ -55,11 +55,12 @@ const float = (field, value) => {
 }
 const message = (field, ...parts) => bytes(field, Buffer.concat(parts.flat()))
 
-/** AttributeProto: the kind follows from the value. `{ float }` marks a number that is not an integer. */
+/** AttributeProto: the kind follows from the value. `{ float }` marks a number that is not an integer, `{ graph }` a subgraph. */
 function attribute([name, value]) {
   const typed = (kind, ...parts) => message(5, bytes(1, name), ...parts, int(20, kind))
   if (Array.isArray(value)) return typed(7, value.map((v) => int(8, v)))
   if (typeof value === 'object' && 'float' in value) return typed(1, float(2, value.float))
+  if (typeof value === 'object' && 'graph' in value) return typed(5, message(6, value.graph))
   if (typeof value === 'object') return typed(4, bytes(5, value.body))
   if (typeof value === 'string') return typed(3, bytes(4, value))
   return typed(2, int(3, value))
@@ -88,17 +89,18 @@ export function value(name, type, shape) {
   return [bytes(1, name), message(2, message(1, int(1, type), message(2, dims)))]
 }
 
+/** Parts of a GraphProto: of a model, or of an attribute `{ graph: subgraph({ … }) }`. */
+export const subgraph = ({ nodes, inputs, outputs, initializers = [] }) => [
+  nodes,
+  bytes(2, 'graph'),
+  initializers.map((t) => bytes(5, t.body)),
+  inputs.map((v) => message(11, v)),
+  outputs.map((v) => message(12, v)),
+].flat()
+
 /** Bytes of a `.onnx` file. */
-export function model({ nodes, inputs, outputs, initializers = [] }) {
-  const graph = message(
-    7,
-    nodes,
-    bytes(2, 'graph'),
-    initializers.map((t) => bytes(5, t.body)),
-    inputs.map((v) => message(11, v)),
-    outputs.map((v) => message(12, v)),
-  )
-  return Buffer.concat([int(1, IR_VERSION), bytes(2, 'nereid'), graph, message(8, bytes(1, ''), int(2, OPSET))])
+export function model(graph) {
+  return Buffer.concat([int(1, IR_VERSION), bytes(2, 'nereid'), message(7, subgraph(graph)), message(8, bytes(1, ''), int(2, OPSET))])
 }
 
 /** Raw contents of numbers, for `initializer`. */

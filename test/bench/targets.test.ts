@@ -13,6 +13,20 @@ function check(what: string, result: object, verdict: string, figure: number | n
 
 const shm = (ours: object) => ({ counts: { rows: [{ key: 'shm', ours, onnxruntime: image(1 << 24, 1 << 24), kernelSystemCalls: null }] } })
 
+test('a verdict needs the whole range on one side of the limit', () => {
+  const what = 'ready with two small models'
+  const startUp = (min: number, median: number, max: number) => ({ startUp: { readyMs: { min, median, max, n: 3 } } })
+  check(what, startUp(100, 200, 300), 'met', 200)
+  check(what, startUp(301, 400, 500), 'missed', 400)
+  check(what, startUp(200, 290, 310), 'undecided', 290)
+})
+
+test('small requests are judged on varied traffic', () => {
+  const one = (subject: string, traffic: string, cpuUs: number) => ({ suite: 'front', workload: 'simple', subject, traffic, c: 8, transport: 'HTTP', kind: 'nereid', runs: [{ cpuUs }] })
+  const cells = [one('Nereid', 'repeated', 10), one('Nereid', 'varied', 18), one('hyper echo', 'repeated', 10), one('hyper echo', 'varied', 12)]
+  check('HTTP `simple`, c=8: CPU per request ÷ hyper echo', { cells }, 'met', 1.5)
+})
+
 test('bytes we copy of a tensor in shared memory: none, in large pieces or in small ones', () => {
   const what = '16 MiB through shared memory'
   check(what, {}, 'not measured', null)

@@ -27,16 +27,45 @@ fn goes_on() -> bool {
     !OVER.load(Ordering::Relaxed)
 }
 
-/// A thread that computes in registers.
-pub fn compute() -> Result<(), Failure> {
+/// How long a thread with less than a whole core computes and rests, together.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// Computes in registers: `--share` cores' worth of it (1 when it is not given), at `--nice=behind` as far behind others as threads
+/// of the server are that load models.
+pub fn compute(a: &Arguments) -> Result<(), Failure> {
+    let share: f64 = a.number("share", 1.0)?;
+    let is_behind = a.optional("nice") == Some("behind");
     until_input_ends();
-    while goes_on() {
-        let mut x = 1u64;
-        for i in 0..10_000 {
-            x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(i));
-        }
+    let threads: Vec<_> = (0..share.ceil().max(1.0) as u32)
+        .map(|i| {
+            let own = (share - f64::from(i)).clamp(0.0, 1.0);
+            std::thread::spawn(move || {
+                if is_behind {
+                    memory::thread::step_behind();
+                }
+                while goes_on() {
+                    let from = Instant::now();
+                    while from.elapsed() < PERIOD.mul_f64(own) {
+                        compute_a_little();
+                    }
+                    if own < 1.0 {
+                        std::thread::sleep(PERIOD.mul_f64(1.0 - own));
+                    }
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().map_err(|_| "a computing thread panicked")?;
     }
     Ok(())
+}
+
+fn compute_a_little() {
+    let mut x = 1u64;
+    for i in 0..10_000 {
+        x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(i));
+    }
 }
 
 /// A thread that copies memory, as far behind others as threads of the server are that load models.
@@ -57,13 +86,20 @@ pub fn ask(a: &Arguments) -> Result<(), Failure> {
     let paths: Vec<&str> = a.text("paths")?.split(',').collect();
     let contains = a.optional("contains").unwrap_or("");
     let every = Duration::from_millis(a.number("every-ms", 0)?);
+    let body = if a.optional("body").is_some() { a.file("body")? } else { bytes::Bytes::new() };
+    let headers: String =
+        a.optional("headers").unwrap_or("").split(';').filter(|h| !h.is_empty()).map(|h| format!("{h}\r\n")).collect();
     until_input_ends();
     let mut connection = BufReader::new(TcpStream::connect(address)?);
     let (mut rounds, mut due) = (0u64, Instant::now());
     while goes_on() {
         for path in &paths {
-            let body = answer(&mut connection, address, method, path)?;
-            if !String::from_utf8_lossy(&body).contains(contains) {
+            let head = format!(
+                "{method} {path} HTTP/1.1\r\nHost: {address}\r\n{headers}Content-Length: {}\r\n\r\n",
+                body.len()
+            );
+            let answer = answer(&mut connection, path, &head, &body)?;
+            if !contains.is_empty() && !String::from_utf8_lossy(&answer).contains(contains) {
                 return Err(format!("{path}: the answer lacks '{contains}'").into());
             }
         }
@@ -76,9 +112,9 @@ pub fn ask(a: &Arguments) -> Result<(), Failure> {
 }
 
 /// One request on a connection that stays open, and the body of its answer.
-fn answer(connection: &mut BufReader<TcpStream>, address: &str, method: &str, path: &str) -> Result<Vec<u8>, Failure> {
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n");
-    connection.get_mut().write_all(request.as_bytes())?;
+fn answer(connection: &mut BufReader<TcpStream>, path: &str, head: &str, body: &[u8]) -> Result<Vec<u8>, Failure> {
+    connection.get_mut().write_all(head.as_bytes())?;
+    connection.get_mut().write_all(body)?;
     let mut line = String::new();
     connection.read_line(&mut line)?;
     let ok = line.split(' ').nth(1) == Some("200");

@@ -15,6 +15,8 @@ use std::task::{Context, Poll};
 use tokio::net::TcpListener;
 
 fn on_one_thread(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    // As Nereid's reactors do: an echo must not be slower for a setting of the scheduler.
+    memory::thread::be_prompt();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }

@@ -5,7 +5,8 @@
 //! it does what clients do: header fields go into the server's table with the first call and are a byte each from then on.
 
 use crate::arguments::Failure;
-use crate::load::{Outcome, Plan};
+use crate::http1::STRIDE;
+use crate::load::{Outcome, Plan, Prepared};
 use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -34,9 +35,39 @@ const ERRORS_MAX: u64 = 1000;
 /// Parts of a write: the head of a frame and its payload. The server reads a large message while the rest of it is written.
 const SLICES: usize = 2;
 
+/// A request as it goes out.
+struct Wire {
+    /// Message with its five-byte prefix.
+    message: Bytes,
+    /// Header fields of its own, encoded so that they mean the same at any time.
+    fields: Vec<u8>,
+}
+
+/// Every request of a plan, made once for all connections.
+fn wires(plan: &Plan) -> Rc<[Wire]> {
+    // Of a single request all fields are kept in the server's table, as clients do with what they repeat.
+    let own = |request: &Prepared| if plan.ring.len() == 1 { Vec::new() } else { literals(&request.headers) };
+    plan.ring.iter().map(|request| Wire { message: framed(&request.body), fields: own(request) }).collect()
+}
+
+/// Fields as literals that enter no table. Names and values are shorter than 127 bytes.
+pub fn literals(headers: &[(impl AsRef<str>, String)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (name, value) in headers {
+        out.push(0);
+        for text in [&name.as_ref().to_ascii_lowercase(), value] {
+            out.push(u8::try_from(text.len()).unwrap_or(0).min(126));
+            out.extend_from_slice(&text.as_bytes()[..text.len().min(126)]);
+        }
+    }
+    out
+}
+
 /// A call that was sent, or is being sent.
 struct Call {
     stream: u32,
+    /// Which request of the ring.
+    entry: usize,
     due: Instant,
     /// What of the message waits for windows.
     unsent: Bytes,
@@ -51,6 +82,7 @@ struct Call {
 /// A call that is over.
 struct Ended {
     due: Instant,
+    entry: usize,
     outcome: Result<Vec<u8>, Failure>,
 }
 
@@ -66,8 +98,9 @@ struct Partial {
 
 struct Connection {
     stream: TcpStream,
-    /// Message with its five-byte prefix.
-    message: Bytes,
+    requests: Rc<[Wire]>,
+    /// Which of them is next.
+    next: usize,
     /// Fields of a request, all in the encoder's list.
     fields: u8,
     keep: bool,
@@ -102,20 +135,23 @@ pub fn framed(message: &Bytes) -> Bytes {
 }
 
 impl Connection {
-    async fn open(plan: &Plan) -> Result<Self, Failure> {
+    async fn open(plan: &Plan, requests: Rc<[Wire]>, next: usize) -> Result<Self, Failure> {
         let stream = TcpStream::connect(&plan.address).await?;
         stream.set_nodelay(true)?;
         let mut fields: Vec<(&str, &str)> = [(":method", "POST"), (":scheme", "http"), (":path", &plan.path)].into();
         fields.extend([(":authority", "bench"), ("te", "trailers"), ("content-type", "application/grpc")]);
-        fields.extend(plan.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        if let [request] = &plan.ring[..] {
+            fields.extend(request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        }
         let fields: Vec<(&'static str, &'static str)> =
             fields.iter().map(|(n, v)| (&*n.to_ascii_lowercase().leak(), &*(*v).to_owned().leak())).collect();
         let count = u8::try_from(fields.len())?;
         let mut this = Self {
             stream,
-            message: framed(&plan.body),
+            next: next % requests.len(),
+            requests,
             fields: count,
-            keep: !plan.expected.is_empty(),
+            keep: !plan.expected.is_empty() || plan.verify,
             input: vec![0; INPUT_BYTES],
             filled: 0,
             output: Output::default(),
@@ -166,13 +202,17 @@ impl Connection {
         for i in 0..self.fields {
             self.encoder.field(out, Field::Fixed(i));
         }
+        let entry = self.next;
+        self.next = (self.next + 1) % self.requests.len();
+        out.extend_from_slice(&self.requests[entry].fields);
         let length = out.len() - at - HEAD_BYTES;
         let head = FrameHead { length, kind: kind::HEADERS, flags: flag::END_HEADERS, stream };
         out[at..at + HEAD_BYTES].copy_from_slice(&head.bytes());
         self.calls.push(Call {
             stream,
+            entry,
             due,
-            unsent: self.message.clone(),
+            unsent: self.requests[entry].message.clone(),
             window: self.window_of_new,
             answer: Vec::new(),
             status: None,
@@ -209,7 +249,7 @@ impl Connection {
             (None, Some(status)) if status.is_empty() => Ok(call.answer),
             (None, Some(status)) => Err(status.into()),
         };
-        ended(Ended { due: call.due, outcome });
+        ended(Ended { due: call.due, entry: call.entry, outcome });
     }
 
     /// Takes what came, and tells of calls that are over.
@@ -420,7 +460,7 @@ impl Connection {
 
 /// One call; the message of the answer with its five-byte prefix.
 pub async fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
-    let mut connection = Connection::open(plan).await?;
+    let mut connection = Connection::open(plan, wires(plan), 0).await?;
     connection.keep = true;
     let (mut due, mut answer) = (Some(Instant::now()), None);
     poll_fn(|cx| connection.poll(cx, &mut |_| Poll::Ready(due.take()), &mut |e| answer = Some(e.outcome))).await?;
@@ -429,9 +469,10 @@ pub async fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
 
 /// `connections` connections with `streams` calls at a time on each.
 pub async fn drive(plan: &Rc<Plan>) -> Result<Outcome, Failure> {
+    let requests = wires(plan);
     let mut connections = Vec::new();
     for _ in 0..plan.connections {
-        connections.push(Connection::open(plan).await?);
+        connections.push(Connection::open(plan, requests.clone(), connections.len() * STRIDE).await?);
     }
     let schedule = Schedule::begin(plan);
     let mut workers = Vec::new();
@@ -451,7 +492,7 @@ async fn work(plan: Rc<Plan>, mut connection: Connection, mut pace: Pace) -> Tal
     let start = pace.start();
     let result = poll_fn(|cx| {
         let mut ended = |call: Ended| match call.outcome {
-            Ok(answer) if !plan.expected.is_empty() && answer[..] != plan.expected[..] => {
+            Ok(answer) if !plan.accepts(call.entry, &answer) => {
                 tally.failed("an answer differs from the expected one");
             }
             Ok(_) if call.due >= start => tally.done(call.due),
@@ -538,7 +579,14 @@ mod tests {
 
     fn plan(bytes: usize, connections: usize, streams: usize, requests: u64) -> Plan {
         let body = Bytes::from((0..bytes).map(|i| i as u8).collect::<Vec<_>>());
-        Plan { expected: framed(&body), body, connections, streams, requests, ..Plan::default() }
+        Plan {
+            expected: framed(&body),
+            ring: vec![Prepared { body, ..Prepared::default() }],
+            connections,
+            streams,
+            requests,
+            ..Plan::default()
+        }
     }
 
     #[test]
@@ -567,6 +615,23 @@ mod tests {
         let tally = drive_all(Behaviour { status: "5", ..USUAL }, plan(10, 1, 2, 20));
         assert_eq!((tally.errors, tally.latency_ns.len()), (20, 0));
         assert!(tally.first_error.is_some_and(|e| e == "grpc-status 5 so it is"));
+    }
+
+    #[test]
+    fn a_ring_is_sent_in_turn_and_each_answer_is_looked_at() {
+        let request = |i: u8| Prepared {
+            headers: vec![("traceparent".into(), format!("00-{i:032x}-{i:016x}-01"))],
+            body: Bytes::from(vec![i; 10 + usize::from(i)]),
+            tail: Bytes::from(vec![i; 5]),
+            counter_at: None,
+        };
+        let ring: Vec<Prepared> = (0..7).map(request).collect();
+        let right = Plan { verify: true, expected: Bytes::new(), ring: ring.clone(), ..plan(0, 2, 3, 100) };
+        let tally = drive_all(USUAL, right);
+        assert_eq!((tally.first_error.as_deref(), tally.latency_ns.len()), (None, 100));
+        let wrong = ring.into_iter().map(|r| Prepared { tail: Bytes::from_static(b"other"), ..r }).collect();
+        let tally = drive_all(USUAL, Plan { verify: true, expected: Bytes::new(), ring: wrong, ..plan(0, 1, 2, 20) });
+        assert_eq!((tally.errors, tally.latency_ns.len()), (20, 0));
     }
 
     #[test]

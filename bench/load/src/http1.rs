@@ -1,37 +1,79 @@
 //! A lean HTTP/1.1 client: one connection, one request at a time, headers scanned for the length and nothing else.
 
 use crate::arguments::Failure;
-use crate::load::{Outcome, Plan};
+use crate::load::{Outcome, Plan, Prepared};
 use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
+use std::cell::Cell;
 use std::rc::Rc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+/// Connections begin this far apart in the ring: what one sends is not what its neighbour just sent.
+pub const STRIDE: usize = 37;
+
+/// A request as it goes out.
+struct Wire {
+    bytes: Vec<u8>,
+    /// Where its counter stands.
+    counter_at: Option<usize>,
+}
+
+/// Every request of a plan, made once for all connections.
+fn wires(plan: &Plan) -> Rc<[Wire]> {
+    let wire = |request: &Prepared| {
+        let method = if plan.method.is_empty() { "POST" } else { &plan.method };
+        let (path, length) = (&plan.path, request.body.len());
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {length}\r\n");
+        for (name, value) in &request.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        let counter_at = request.counter_at.map(|at| head.len() + at);
+        let mut bytes = head.into_bytes();
+        bytes.extend_from_slice(&request.body);
+        Wire { bytes, counter_at }
+    };
+    plan.ring.iter().map(wire).collect()
+}
+
 struct Connection {
     stream: TcpStream,
+    requests: Rc<[Wire]>,
+    /// Which of them is next.
+    next: usize,
+    /// Where a request gets its counter.
     request: Vec<u8>,
+    count: Rc<Cell<u32>>,
     buffer: Vec<u8>,
 }
 
 impl Connection {
-    async fn open(plan: &Plan) -> Result<Self, Failure> {
+    async fn open(plan: &Plan, requests: Rc<[Wire]>, next: usize, count: Rc<Cell<u32>>) -> Result<Self, Failure> {
         let stream = TcpStream::connect(&plan.address).await?;
         stream.set_nodelay(true)?;
-        let mut request =
-            format!("POST {} HTTP/1.1\r\nHost: bench\r\nContent-Length: {}\r\n", plan.path, plan.body.len());
-        for (name, value) in &plan.headers {
-            request.push_str(&format!("{name}: {value}\r\n"));
-        }
-        request.push_str("\r\n");
-        let mut request = request.into_bytes();
-        request.extend_from_slice(&plan.body);
-        Ok(Self { stream, request, buffer: Vec::with_capacity(64 << 10) })
+        let next = next % requests.len();
+        Ok(Self { stream, requests, next, request: Vec::new(), count, buffer: Vec::with_capacity(64 << 10) })
     }
 
-    /// Sends the request and returns where the body lies in the buffer.
+    /// Sends the next request and returns where the body of its answer lies in the buffer.
     async fn exchange(&mut self) -> Result<std::ops::Range<usize>, Failure> {
-        self.stream.write_all(&self.request).await?;
+        let wire = &self.requests[self.next];
+        self.next = (self.next + 1) % self.requests.len();
+        match wire.counter_at {
+            None => self.stream.write_all(&wire.bytes).await?,
+            Some(at) => {
+                self.request.clear();
+                self.request.extend_from_slice(&wire.bytes);
+                let mut left = self.count.get();
+                self.count.set(left.wrapping_add(1));
+                for digit in self.request[at..at + 8].iter_mut().rev() {
+                    *digit = b"0123456789abcdef"[(left & 15) as usize];
+                    left >>= 4;
+                }
+                self.stream.write_all(&self.request).await?;
+            }
+        }
         self.buffer.clear();
         let mut body = None;
         loop {
@@ -72,7 +114,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// One exchange; the body of the answer.
 pub async fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
-    let mut c = Connection::open(plan).await?;
+    let mut c = Connection::open(plan, wires(plan), 0, Rc::default()).await?;
     let range = c.exchange().await?;
     Ok(c.buffer[range].to_vec())
 }
@@ -80,8 +122,9 @@ pub async fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
 /// `connections` connections, each with one request at a time.
 pub async fn drive(plan: &Rc<Plan>) -> Result<Outcome, Failure> {
     let mut connections = Vec::new();
-    for _ in 0..plan.connections * plan.streams {
-        connections.push(Connection::open(plan).await?);
+    let (requests, count) = (wires(plan), Rc::new(Cell::new(0)));
+    for i in 0..plan.connections * plan.streams {
+        connections.push(Connection::open(plan, requests.clone(), i * STRIDE, count.clone()).await?);
     }
     let schedule = Schedule::begin(plan);
     let mut workers = Vec::new();
@@ -91,9 +134,10 @@ pub async fn drive(plan: &Rc<Plan>) -> Result<Outcome, Failure> {
         workers.push(tokio::task::spawn_local(async move {
             let mut tally = Tally::new();
             while let Some(due) = pace.due().await {
+                let entry = connection.next;
                 let result = connection.exchange().await;
                 match result {
-                    Ok(range) if plan.expected.is_empty() || connection.buffer[range.clone()] == plan.expected[..] => {
+                    Ok(range) if plan.accepts(entry, &connection.buffer[range.clone()]) => {
                         if due >= pace.start() {
                             tally.done(due);
                         }
@@ -101,7 +145,9 @@ pub async fn drive(plan: &Rc<Plan>) -> Result<Outcome, Failure> {
                     Ok(_) => tally.failed("an answer differs from the expected one"),
                     Err(e) => {
                         tally.failed(e.to_string());
-                        match Connection::open(&plan).await {
+                        match Connection::open(&plan, connection.requests.clone(), entry, connection.count.clone())
+                            .await
+                        {
                             Ok(c) => connection = c,
                             Err(_) => break,
                         }

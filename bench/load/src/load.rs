@@ -8,15 +8,30 @@ use crate::report::Tally;
 use crate::{grpc, http1};
 use std::time::{Duration, Instant};
 
+/// A request that was made before the clock runs.
+#[derive(Default, Clone)]
+pub struct Prepared {
+    pub headers: Vec<(String, String)>,
+    pub body: bytes::Bytes,
+    /// What an answer must end with, when answers are looked at.
+    pub tail: bytes::Bytes,
+    /// Where eight digits of the body are overwritten with a counter, so that no request equals one sent before. HTTP only.
+    pub counter_at: Option<usize>,
+}
+
 /// What every worker needs to know.
 #[derive(Default)]
 pub struct Plan {
     pub address: String,
+    /// Of HTTP; empty = POST.
+    pub method: String,
     pub path: String,
-    pub headers: Vec<(String, String)>,
-    pub body: bytes::Bytes,
-    /// Answers are compared with this one; empty = only the status is looked at.
+    /// Sent in turn by every connection, each beginning elsewhere. Never empty.
+    pub ring: Vec<Prepared>,
+    /// Answers are compared with this one; empty = they are not.
     pub expected: bytes::Bytes,
+    /// The end of each answer is compared with the `tail` of its request.
+    pub verify: bool,
     pub connections: usize,
     pub streams: usize,
     pub warmup: Duration,
@@ -28,6 +43,14 @@ pub struct Plan {
     pub requests: u64,
 }
 
+impl Plan {
+    /// Whether an answer to this request of the ring is what it must be, as far as that is asked for.
+    pub fn accepts(&self, entry: usize, answer: &[u8]) -> bool {
+        (self.expected.is_empty() || answer == &self.expected[..])
+            && (!self.verify || answer.ends_with(&self.ring[entry].tail))
+    }
+}
+
 /// What the workers of a run found.
 pub struct Outcome {
     pub tallies: Vec<Tally>,
@@ -37,13 +60,43 @@ pub struct Outcome {
     pub unsent: u64,
 }
 
+fn headers(text: &str) -> Vec<(String, String)> {
+    let fields = text.split(';').filter_map(|h| h.split_once(':'));
+    fields.map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned())).collect()
+}
+
+/// Reads a file of requests: for each a line `<bytes of the body> <bytes of the tail> <counter or -> <headers>`, then both.
+fn read_ring(mut file: bytes::Bytes) -> Result<Vec<Prepared>, Failure> {
+    let mut ring = Vec::new();
+    while !file.is_empty() {
+        let end = file.iter().position(|&b| b == b'\n').ok_or("a request without a line")?;
+        let line = String::from_utf8(file.split_to(end + 1).to_vec())?;
+        let mut words = line.trim_end().splitn(4, ' ');
+        let mut word = || words.next().ok_or("a line with too few words");
+        let (body, tail, counter) = (word()?.parse()?, word()?.parse()?, word()?.parse().ok());
+        let headers = headers(word().unwrap_or_default());
+        if file.len() < body + tail {
+            return Err("a request is cut off".into());
+        }
+        ring.push(Prepared { headers, body: file.split_to(body), tail: file.split_to(tail), counter_at: counter });
+    }
+    if ring.is_empty() { Err("no request in the file".into()) } else { Ok(ring) }
+}
+
 pub fn run(a: &Arguments) -> Result<(), Failure> {
-    let headers = a.optional("headers").unwrap_or("").split(';').filter_map(|h| h.split_once(':'));
+    let ring = match a.optional("ring") {
+        Some(_) => read_ring(a.file("ring")?)?,
+        None => {
+            let headers = headers(a.optional("headers").unwrap_or(""));
+            vec![Prepared { headers, body: a.file("body")?, ..Prepared::default() }]
+        }
+    };
     let plan = Plan {
         address: a.text("address")?.to_owned(),
+        method: a.optional("method").unwrap_or_default().to_owned(),
         path: a.text("path")?.to_owned(),
-        headers: headers.map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned())).collect(),
-        body: a.file("body")?,
+        ring,
+        verify: a.optional("verify").is_some(),
         expected: if a.optional("expect").is_some() { a.file("expect")? } else { bytes::Bytes::new() },
         connections: a.number("connections", 1)?,
         streams: a.number("streams", 1)?,

@@ -21,6 +21,10 @@ use arguments::Arguments;
 fn main() {
     let mut words = std::env::args().skip(1);
     let command = words.next().unwrap_or_default();
+    if command == "prompt" {
+        eprintln!("nereid-bench prompt: {}", prompt(words));
+        std::process::exit(1);
+    }
     let arguments = Arguments::new(words);
     let result = arguments.and_then(|a| match command.as_str() {
         "load" => {
@@ -29,17 +33,20 @@ fn main() {
             load::run(&a)
         }
         "ask" => disturb::ask(&a),
-        "compute" => disturb::compute(),
+        "compute" => disturb::compute(&a),
         "copy" => disturb::copy(),
         "floor-http" => floors::http(&a),
         "floor-h2" => floors::h2(&a),
         "floor-epoll" => epoll::serve(&a),
         "ort-loop" => ort_loop::run(&a),
         "path-http" => path::http(&a),
+        "path-http-varied" => path::http_varied(&a),
+        "path-http2-varied" => path::http2_varied(&a),
         "path-grpc" => path::grpc(&a),
         "path-http2" => path::http2(&a),
         _ => {
-            Err("usage: nereid-bench load|ask|compute|copy|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-grpc|path-http2 --name=value …"
+            Err("usage: nereid-bench load|ask|compute|copy|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-grpc|path-http2 --name=value …, \
+                 or prompt COMMAND …"
                 .into())
         }
     });
@@ -47,4 +54,13 @@ fn main() {
         eprintln!("nereid-bench {command}: {e}");
         std::process::exit(1);
     }
+}
+
+/// Becomes another program, all of whose threads have the short slices that Nereid's reactors ask for: whoever is compared must not
+/// lose to a setting of the scheduler. Returns only what went wrong.
+fn prompt(mut words: impl Iterator<Item = String>) -> std::io::Error {
+    use std::os::unix::process::CommandExt;
+    let Some(program) = words.next() else { return std::io::Error::other("a command is needed") };
+    memory::thread::be_prompt();
+    std::process::Command::new(program).args(words).exec()
 }

@@ -5,7 +5,7 @@
 //! model is the native identity, so that ONNX Runtime's own instructions, which are not ours to guard, stay out of the count.
 
 use crate::arguments::{Arguments, Failure};
-use crate::grpc::framed;
+use crate::grpc::{framed, literals};
 use backend::OpenSpec;
 use bytes::{Buf, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Started};
@@ -81,21 +81,62 @@ fn repeat(a: &Arguments, mut once: impl FnMut() -> Result<usize, Failure>) -> Re
     Ok(())
 }
 
+/// Heads that repeat: the case of a client that sends no ids.
 pub fn http(a: &Arguments) -> Result<(), Failure> {
-    let engine = engine()?;
+    let head = http_head("", 1);
+    let (body, length) = (http_body(&head, 1), head.len());
+    http_path(a, |_| (body.clone(), length))
+}
+
+/// Requests that differ: each has an id of its own, and one, two or four rows.
+pub fn http_varied(a: &Arguments) -> Result<(), Failure> {
+    const ID: &str = r#"{"id":"request-00000000","#;
+    let ring: Vec<(Vec<u8>, usize)> = (0..3)
+        .map(|i| {
+            let head = http_head(&ID[1..], 1 << i);
+            (http_body(&head, 1 << i).to_vec(), head.len())
+        })
+        .collect();
+    http_path(a, |i| {
+        let (body, length) = &ring[i % ring.len()];
+        let (mut body, mut left) = (body.clone(), i);
+        for digit in body[ID.len() - 10..ID.len() - 2].iter_mut().rev() {
+            *digit = b"0123456789abcdef"[left & 15];
+            left >>= 4;
+        }
+        (Bytes::from(body), *length)
+    })
+}
+
+fn http_head(id: &str, rows: usize) -> String {
     let input = |n: &str| {
-        format!(r#"{{"name":"{n}","shape":[1,16],"datatype":"INT32","parameters":{{"binary_data_size":64}}}}"#)
+        let bytes = 64 * rows;
+        format!(
+            r#"{{"name":"{n}","shape":[{rows},16],"datatype":"INT32","parameters":{{"binary_data_size":{bytes}}}}}"#
+        )
     };
     let output = |n: &str| format!(r#"{{"name":"{n}","parameters":{{"binary_data":true}}}}"#);
     let (inputs, outputs) = (["INPUT0", "INPUT1"].map(input), ["OUTPUT0", "OUTPUT1"].map(output));
-    let head = format!(r#"{{"inputs":[{}],"outputs":[{}]}}"#, inputs.join(","), outputs.join(","));
-    let mut body = head.clone().into_bytes();
-    body.extend_from_slice(&[1; 128]);
-    let (body, limits) = (Bytes::from(body), protocol::http::Limits::default());
+    format!(r#"{{{id}"inputs":[{}],"outputs":[{}]}}"#, inputs.join(","), outputs.join(","))
+}
+
+fn http_body(head: &str, rows: usize) -> Bytes {
+    let mut body = head.as_bytes().to_vec();
+    body.resize(body.len() + 128 * rows, 1);
+    Bytes::from(body)
+}
+
+/// `body` gives the i-th request and the length of its head.
+fn http_path(a: &Arguments, mut body: impl FnMut(usize) -> (Bytes, usize)) -> Result<(), Failure> {
+    let engine = engine()?;
+    let limits = protocol::http::Limits::default();
     let mut heads = protocol::http::HeadCache::default();
+    let mut i = 0;
     repeat(a, || {
         let model = engine.model(MODEL, "")?;
-        let request = heads.parse_infer(&body, Some(head.len()), &model.signature, &*engine, &limits)?;
+        let (body, length) = body(i);
+        i += 1;
+        let request = heads.parse_infer(&body, Some(length), &model.signature, &*engine, &limits)?;
         let response = infer(&model, request)?;
         black_box(protocol::http::encode_infer(&response, &model.signature))?;
         Ok(response.outputs.len())
@@ -103,17 +144,18 @@ pub fn http(a: &Arguments) -> Result<(), Failure> {
 }
 
 /// A message of a whole inference call.
-fn grpc_message() -> Bytes {
+fn grpc_message(id: &str, rows: usize) -> Bytes {
     let tensor = |name: &str| pb::model_infer_request::InferInputTensor {
         name: name.into(),
         datatype: "INT32".into(),
-        shape: vec![1, 16],
+        shape: vec![rows as i64, 16],
         ..Default::default()
     };
     let request = pb::ModelInferRequest {
         model_name: MODEL.into(),
+        id: id.into(),
         inputs: vec![tensor("INPUT0"), tensor("INPUT1")],
-        raw_input_contents: vec![Bytes::from(vec![1; 64]), Bytes::from(vec![1; 64])],
+        raw_input_contents: vec![Bytes::from(vec![1; 64 * rows]), Bytes::from(vec![1; 64 * rows])],
         ..Default::default()
     };
     Bytes::from(request.encode_to_vec())
@@ -128,7 +170,7 @@ fn grpc_infer(engine: &Arc<Engine>, message: &Bytes) -> Result<SmallVec<[Bytes; 
 }
 
 pub fn grpc(a: &Arguments) -> Result<(), Failure> {
-    let (engine, message) = (engine()?, grpc_message());
+    let (engine, message) = (engine()?, grpc_message("", 1));
     repeat(a, || Ok(black_box(grpc_infer(&engine, &message)?).len()))
 }
 
@@ -139,8 +181,22 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// The same calls with everything HTTP/2 does for them: frames and header blocks in, frames and header blocks out.
 pub fn http2(a: &Arguments) -> Result<(), Failure> {
+    http2_path(a, vec![(framed(&grpc_message("", 1)), Vec::new())])
+}
+
+/// Calls that differ: ids, rows, and header fields that enter no table.
+pub fn http2_varied(a: &Arguments) -> Result<(), Failure> {
+    let call = |i: usize| {
+        let fields = [("traceparent", format!("00-{i:032x}-{i:016x}-01")), ("grpc-timeout", format!("{}m", 5000 + i))];
+        (framed(&grpc_message(&format!("request-{i:08x}"), 1 << (i % 3))), literals(&fields))
+    };
+    http2_path(a, (0..200).map(call).collect())
+}
+
+/// `calls` are sent in turn: a framed message, and header fields of its own.
+fn http2_path(a: &Arguments, calls: Vec<(Bytes, Vec<u8>)>) -> Result<(), Failure> {
     const FIXED: &[(&str, &str)] = &[("content-type", "application/grpc"), ("grpc-status", "0")];
-    let (engine, message) = (engine()?, grpc_message());
+    let engine = engine()?;
     let mut machine = Machine::new(Options { fixed: FIXED, ..Options::default() });
     let (now, mut buffer, mut out) = (Instant::now(), BytesMut::new(), Vec::new());
     buffer.extend_from_slice(PREFACE);
@@ -150,12 +206,13 @@ pub fn http2(a: &Arguments) -> Result<(), Failure> {
     let first = [&[0x83, 0x86, 0x44, 1, b'/', 0x5f, 16][..], b"application/grpc", &[0x40, 2], b"te", &[8], b"trailers"]
         .concat();
     let again = [0x83, 0x86, 0xc0, 0xbf, 0xbe];
-    let body = framed(&message);
-    let mut id = 1;
+    let (mut id, mut next) = (1, 0);
     repeat(a, || {
+        let (body, fields) = &calls[next % calls.len()];
+        next += 1;
         let block = if id == 1 { &first[..] } else { &again };
-        buffer.extend_from_slice(&frame(1, 4, id, block));
-        buffer.extend_from_slice(&frame(0, 1, id, &body));
+        buffer.extend_from_slice(&frame(1, 4, id, &[block, fields].concat()));
+        buffer.extend_from_slice(&frame(0, 1, id, body));
         id += 2;
         machine.receive(&mut buffer, now);
         let (mut request, mut respond) = machine.accept().ok_or("no call came")?;
