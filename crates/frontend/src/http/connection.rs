@@ -21,6 +21,7 @@ use std::io::{self, IoSlice};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tensor::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
