@@ -6,7 +6,7 @@
  * their conditions as JSON, Markdown and one page of HTML. `--help` lists the options.
  */
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { cpus, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ROOT, orExplain, setup } from '../scripts/setup.mjs'
@@ -74,6 +74,23 @@ const SUITE_MODELS = {
   crosscheck: ['simple'],
 }
 const FULL_MODELS = { batching: ['minilm', 'minilm_plain'], compute: ['resnet50', 'bert_base'] }
+
+/** Suites of an earlier whole run that this one did not measure again, each with its commit, so that no figure passes for a newer one. */
+function mergeInto(result, file) {
+  const earlier = JSON.parse(readFileSync(file, 'utf8'))
+  const isNew = (suite) => result.suites.includes(suite)
+  const older = earlier.measured ?? [{ suites: earlier.suites, date: earlier.date, commit: earlier.conditions.commit }]
+  result.measured = [
+    { suites: result.suites, date: result.date, commit: result.conditions.commit },
+    ...older.map((m) => ({ ...m, suites: m.suites.filter((suite) => !isNew(suite)) })).filter((m) => m.suites.length > 0),
+  ]
+  result.cells = [...result.cells, ...earlier.cells.filter((c) => !isNew(c.suite))]
+  for (const part of ['counts', 'isolation', 'memory']) result[part] ??= isNew(part) ? null : earlier[part]
+  result.tritonReference ??= earlier.tritonReference
+  const names = new Set(result.subjects.map((s) => s.name))
+  result.subjects.push(...earlier.subjects.filter((s) => !names.has(s.name)))
+  result.suites = SUITES
+}
 
 async function main(options) {
   const work = mkdtempSync(join(tmpdir(), 'nereid-bench-'))
@@ -180,14 +197,15 @@ async function main(options) {
     memory: remembered,
     startUp: started,
   }
-  result.targets = judge(result)
-  const text = markdown(result)
-  console.log(`\n${text}`)
   const out = options.out ?? join(ROOT, 'bench/results')
   mkdirSync(out, { recursive: true })
   // A partial run must not look like a whole one.
   const isPartial = ctx.filtered || options.suites.length < SUITES.length
-  const name = `${options.quick ? 'quick' : 'full'}${isPartial ? '-partial' : ''}`
+  const name = `${options.quick ? 'quick' : 'full'}${isPartial && !options.merge ? '-partial' : ''}`
+  if (options.merge) mergeInto(result, join(out, `${name}.json`))
+  result.targets = judge(result)
+  const text = markdown(result)
+  console.log(`\n${text}`)
   writeFileSync(join(out, `${name}.json`), `${JSON.stringify(result, null, 1)}\n`)
   writeFileSync(join(out, `${name}.md`), text)
   writeFileSync(join(out, `${name}.html`), page(result))

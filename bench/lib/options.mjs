@@ -2,7 +2,7 @@
 
 /** Minutes a suite takes on two cores: with everything, and in a quick run. */
 const MINUTES = {
-  front: [6, 0.45],
+  front: [8, 0.7],
   sizes: [5.5, 0.2],
   curves: [6, 0.1],
   batching: [7, 0.15],
@@ -10,7 +10,7 @@ const MINUTES = {
   threads: [8, 0],
   crosscheck: [2, 0],
   counts: [1, 0.15],
-  isolation: [3, 0.4],
+  isolation: [5.5, 1],
   memory: [12, 0.2],
 }
 export const SUITES = Object.keys(MINUTES)
@@ -19,13 +19,14 @@ export const SUITES = Object.keys(MINUTES)
 export const minutesOf = ({ suites, quick }) => suites.reduce((sum, suite) => sum + MINUTES[suite][quick ? 1 : 0], quick ? 0.2 : 1)
 
 const OPTIONS = {
-  quick: 'two minutes: fewer cells, 3 short repetitions',
+  quick: 'three minutes: fewer cells, 3 short repetitions',
   peers: 'also measure the servers in .venv-bench in a quick run; full runs always do (--peers=false leaves them out)',
   triton: 'PATH of a tritonserver to compare with',
   'triton-backends': 'DIR of its backends; with onnxruntime in it, the models are the same as ours',
   'triton-caches': 'DIR of its caches',
   filter: 'TEXT: only cells whose name contains it',
   suite: `NAMES, joined by commas: ${SUITES.join(', ')}`,
+  merge: 'with --suite: keep the other suites of the last whole run, each with its commit',
   out: 'DIR for the results (default bench/results)',
   repetitions: 'N (default 3 quick, 5 full)',
   seconds: 'S per cell and repetition',
@@ -64,6 +65,7 @@ export function parseOptions(words) {
     micro: isTrue('micro'),
     guard: isTrue('guard'),
     record: isTrue('record'),
+    merge: isTrue('merge'),
     setup: found.setup !== 'false',
     peers: quick ? isTrue('peers') : found.peers !== 'false',
     triton: found.triton ?? null,

@@ -12,12 +12,13 @@ export function figure(row) {
 }
 
 /** The conditions in a sentence or two. */
-export function conditionsText({ conditions: c, repetitions, seconds, minutes, date }) {
+export function conditionsText({ conditions: c, repetitions, seconds, minutes, date, measured = [] }) {
+  const older = measured.slice(1).map((m) => ` ${m.suites.join(', ')}: measured on ${m.date.slice(0, 10)} at commit ${m.commit}.`).join('')
   const load = (l) => l.map((n) => n.toFixed(1)).join(' ')
   return (
     `${date.slice(0, 10)}; ${c.cpus} × ${c.cpu}, ${c.memoryGiB} GiB, Linux ${c.kernel}, Node ${c.node}, ${c.rust}; ` +
     `commit ${c.commit}${c.modified ? ' with changes' : ''}; ONNX Runtime ${c.onnxruntime} (libonnxruntime ${c.libonnxruntimeSha256.slice(0, 12)}). ` +
     `Medians (and ranges) of ${repetitions} interleaved repetitions of ${seconds} s, ${minutes.toFixed(0)} min in all; load generator on the same machine. ` +
-    `Load average ${load(c.loadBefore)} before, ${load(c.loadAfter)} after; ${c.busyPercent?.toFixed(0) ?? '?'} % busy, ${c.stealPercent?.toFixed(1) ?? '?'} % stolen.`
+    `Load average ${load(c.loadBefore)} before, ${load(c.loadAfter)} after; ${c.busyPercent?.toFixed(0) ?? '?'} % busy, ${c.stealPercent?.toFixed(1) ?? '?'} % stolen.${older}`
   )
 }
