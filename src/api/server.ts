@@ -6,6 +6,7 @@
  */
 
 import type { Logger, LogSettings } from '../log/index.js'
+import type { ExpositionFormat } from '../metrics/exposition.js'
 import { metricsText } from '../metrics/index.js'
 import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
@@ -51,7 +52,7 @@ export interface RunningServer {
   /** Binds what the settings ask for. */
   listen(): Promise<Ports>
   /** The exposition a scrape would get now. */
-  metrics(): Promise<string>
+  metrics(format?: ExpositionFormat): Promise<string>
   /** Not ready at once; waits for requests in flight; ends everything. Resolves with the number that did not finish. */
   stop(timeoutMs: number, progress?: (secondsLeft: number, inFlight: number) => void): Promise<number>
 }

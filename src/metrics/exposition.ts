@@ -2,6 +2,10 @@
  * Prometheus text format 0.0.4, in the form that parsers in the field rely on (O 1.3): labels sorted by key with `le` and
  * `quantile` last, numbers like C's `%.16g`, `_count` and `_sum` before buckets and quantiles, nothing at all for a
  * family without samples. Pure; prom-client's own renderer differs in each of these points.
+ *
+ * OpenMetrics 1.0 is the other form, for scrapers that ask for it, as Prometheus does by default. Every sample keeps its name
+ * and labels byte for byte, so that a scraper sees the same series whichever form it takes: OpenMetrics knows counters only as
+ * `…_total`, hence Triton's counters are of type `unknown` there.
  */
 
 export type FamilyType = 'counter' | 'gauge' | 'histogram' | 'summary'
@@ -22,19 +26,34 @@ export interface Family {
   samples: Sample[]
 }
 
+export type ExpositionFormat = 'text' | 'openmetrics'
+
 const TYPE_ORDER: readonly FamilyType[] = ['counter', 'gauge', 'histogram', 'summary']
 
 /** The whole exposition: families by type, inside a type in the given order. */
-export function renderFamilies(families: readonly Family[]): string {
+export function renderFamilies(families: readonly Family[], format: ExpositionFormat = 'text'): string {
   const parts: string[] = []
   for (const type of TYPE_ORDER) {
     for (const family of families) {
       if (family.type !== type || family.samples.length === 0) continue
-      parts.push(`# HELP ${family.name} ${escapeHelp(family.help)}\n# TYPE ${family.name} ${type}\n`)
+      parts.push(format === 'text' ? textHead(family) : openMetricsHead(family))
       for (const sample of family.samples) parts.push(renderSample(family.name, sample))
     }
   }
+  if (format === 'openmetrics') parts.push('# EOF\n')
   return parts.join('')
+}
+
+function textHead({ name, help, type }: Family): string {
+  return `# HELP ${name} ${escapeHelp(help)}\n# TYPE ${name} ${type}\n`
+}
+
+function openMetricsHead({ name, help, type }: Family): string {
+  const counted = type === 'counter' && name.endsWith('_total')
+  const family = counted ? name.slice(0, -'_total'.length) : name
+  // Quotes are escaped here, and only here.
+  const text = escapeHelp(help).replace(/"/g, '\\"')
+  return `# TYPE ${family} ${type === 'counter' && !counted ? 'unknown' : type}\n# HELP ${family} ${text}\n`
 }
 
 function renderSample(name: string, sample: Sample): string {

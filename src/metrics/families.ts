@@ -47,7 +47,8 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   const one = (name: string, help: string, value: number): Family => ({
     name,
     help,
-    type: 'gauge',
+    // What counts is named so: a gauge with this ending would be another type in OpenMetrics.
+    type: name.endsWith('_total') ? 'counter' : 'gauge',
     samples: [{ labels: {}, value }],
   })
 

@@ -2,7 +2,7 @@
 
 import type { Core } from '../native/index.js'
 import type { Repository } from '../repository/index.js'
-import { renderFamilies } from './exposition.js'
+import { renderFamilies, type ExpositionFormat } from './exposition.js'
 import { buildFamilies } from './families.js'
 import { HostSampler } from './host.js'
 import type { ProcessMetrics } from './process.js'
@@ -15,11 +15,11 @@ export function metricsText(
   settings: { metrics: MetricsSettings | null; metricsConfig: MetricsConfig },
   core: Core,
   repository: Repository,
-): () => Promise<string> {
+): (format?: ExpositionFormat) => Promise<string> {
   const { metrics, metricsConfig } = settings
   const host = metrics?.cpu === true ? new HostSampler(metrics.intervalMs, performance.now()) : null
   let process: Promise<ProcessMetrics> | null = null
-  return async () => {
+  return async (format = 'text') => {
     process ??= import('./process.js').then((module) => module.createProcessMetrics())
     const own = await (await process).families()
     const families = buildFamilies(core.snapshot(), {
@@ -31,6 +31,6 @@ export function metricsText(
       pinnedPoolBytes: metrics?.pinnedPoolBytes ?? 0,
       host: host?.sample(performance.now()) ?? null,
     })
-    return renderFamilies([...families, ...own])
+    return renderFamilies([...families, ...own], format)
   }
 }

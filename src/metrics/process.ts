@@ -17,7 +17,12 @@ export function createProcessMetrics(): ProcessMetrics {
   const registry = new Registry()
   // 100 ms: the histogram of the event loop wakes the thread this often, for ever.
   collectDefaultMetrics({ register: registry, prefix: 'nereid_', eventLoopMonitoringPrecision: 100 })
-  return { families: () => familiesOf(registry) }
+  return { families: async () => (await familiesOf(registry)).map(renamed) }
+}
+
+/** prom-client names three gauges as counters are named: `nodejs_active_handles_total` becomes `nodejs_handles_active`. */
+function renamed(family: Family): Family {
+  return { ...family, name: family.name.replace(/^(nereid_nodejs)_active_(\w+)_total$/, '$1_$2_active') }
 }
 
 /** The contents of a prom-client registry in the form of our renderer. */

@@ -2,8 +2,11 @@
  * The metrics endpoint: its own port, `node:http`, one exposition per scrape (O 1.2). Serves nothing else.
  */
 
-import { createServer, type Server, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { promisify } from 'node:util'
+import { constants, gzip, type ZlibOptions } from 'node:zlib'
+import type { ExpositionFormat } from './exposition.js'
 import { ServerError } from '../native/index.js'
 
 export interface MetricsServer {
@@ -14,24 +17,33 @@ export interface MetricsServer {
 /** A scraper that does not read must not hold its socket for ever. */
 const REQUEST_TIMEOUT_MS = 10_000
 
+/** Scrapers connected at the same time; more are refused. */
+const CONNECTIONS_MAX = 256
+/** A small text would not become smaller. */
+const COMPRESS_BYTES_MIN = 1024
+const OPENMETRICS = 'application/openmetrics-text'
+
 /**
- * Binds and serves `render`'s text.
+ * Binds and serves `render`'s text: OpenMetrics to those who ask for it by `Accept`, gzip by `Accept-Encoding`.
  *
  * @throws {ServerError} `UNAVAILABLE` when the port is taken.
  */
-export function startMetricsServer(address: string, port: number, render: () => Promise<string>): Promise<MetricsServer> {
+export function startMetricsServer(
+  address: string,
+  port: number,
+  render: (format: ExpositionFormat) => Promise<string>,
+): Promise<MetricsServer> {
   const server = createServer((request, response) => {
     // Method before path, and an empty 200 for other paths: what the reference does, and probes point there.
-    if (request.method !== 'GET') return send(response, 405, '{"error":"Method Not Allowed"}', 'text/plain')
+    if (request.method !== 'GET') return send(response, 405, '{"error":"Method Not Allowed"}', { 'Content-Type': 'application/json' })
     const path = (request.url ?? '').replace(/[?#].*$/s, '')
     if (path !== '/metrics' && path !== '/metrics/') return send(response, 200, '')
-    render().then(
-      (text) => send(response, 200, text),
-      (error: unknown) => send(response, 500, `# ${String(error).replace(/\s+/g, ' ')}\n`),
+    scrape(request, response, render).catch((error: unknown) =>
+      send(response, 500, `# ${String(error).replace(/\s+/g, ' ')}\n`),
     )
   })
   server.requestTimeout = REQUEST_TIMEOUT_MS
-  server.maxConnections = 256
+  server.maxConnections = CONNECTIONS_MAX
   return new Promise((settled, failed) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
       const text = error.code === 'EADDRINUSE' ? `Socket '${address}:${port}' already in use ` : error.message
@@ -43,9 +55,61 @@ export function startMetricsServer(address: string, port: number, render: () => 
   })
 }
 
+async function scrape(
+  request: IncomingMessage,
+  response: ServerResponse,
+  render: (format: ExpositionFormat) => Promise<string>,
+): Promise<void> {
+  const version = openMetricsVersion(request.headers.accept ?? '')
+  const text = await render(version === null ? 'text' : 'openmetrics')
+  const type = version === null ? TEXT : `${OPENMETRICS}; version=${version}; charset=utf-8`
+  const headers = { 'Content-Type': type, Vary: 'Accept, Accept-Encoding' }
+  const bytes = Buffer.from(text, 'utf8')
+  if (bytes.length < COMPRESS_BYTES_MIN || !acceptsGzip(request.headers['accept-encoding'])) return send(response, 200, bytes, headers)
+  // On a thread of libuv. The fastest level: names repeat, and a scrape comes every few seconds.
+  const packed = await gzipAsync(bytes, { level: constants.Z_BEST_SPEED })
+  send(response, 200, packed, { ...headers, 'Content-Encoding': 'gzip' })
+}
+
+const gzipAsync = promisify<Buffer, ZlibOptions, Buffer>(gzip)
+const TEXT = 'text/plain; charset=utf-8'
+
+/** Members of a list such as `text/plain;version=0.0.4;q=0.5, *;q=0.1` with their weight, in lower case. */
+function weighted(header: string): { name: string; parameters: string[]; q: number }[] {
+  return header
+    .toLowerCase()
+    .split(',')
+    .map((member) => {
+      const [name = '', ...parameters] = member.split(';').map((part) => part.trim())
+      const q = Number(parameters.find((one) => one.startsWith('q='))?.slice(2) ?? 1)
+      return { name, parameters, q: Number.isNaN(q) ? 1 : q }
+    })
+}
+
+/** The version of OpenMetrics to answer with; null for the text format, which everybody gets who does not prefer the other. */
+export function openMetricsVersion(accept: string): '1.0.0' | '0.0.1' | null {
+  const ranges = weighted(accept)
+  const text = Math.max(0, ...ranges.filter(({ name }) => name === 'text/plain').map(({ q }) => q))
+  const wanted = ranges
+    .filter(({ name, q }) => name === OPENMETRICS && q > 0 && q >= text)
+    .map(({ parameters, q }) => ({ q, version: parameters.find((one) => one.startsWith('version='))?.slice(8) ?? '1.0.0' }))
+    // The sort is stable: of equal weights, the first one named.
+    .sort((a, b) => b.q - a.q)
+  for (const { version } of wanted) if (version === '1.0.0' || version === '0.0.1') return version
+  return null
+}
+
+/** Whether an answer may be gzip: named, or covered by `*`, with a weight above 0. */
+export function acceptsGzip(header: string | string[] | undefined): boolean {
+  const codings = weighted(String(header ?? ''))
+  const named = codings.find(({ name }) => name === 'gzip' || name === 'x-gzip') ?? codings.find(({ name }) => name === '*')
+  return named !== undefined && named.q > 0
+}
+
 /** With its length: the reference never sends a scrape in chunks. */
-function send(response: ServerResponse, status: number, text: string, type = 'text/plain; charset=utf-8'): void {
-  response.writeHead(status, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(text) }).end(text)
+function send(response: ServerResponse, status: number, body: string | Buffer, headers: Record<string, string> = {}): void {
+  const bytes = typeof body === 'string' ? Buffer.from(body, 'utf8') : body
+  response.writeHead(status, { 'Content-Type': TEXT, ...headers, 'Content-Length': bytes.length }).end(bytes)
 }
 
 function closeServer(server: Server): Promise<void> {

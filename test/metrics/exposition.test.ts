@@ -216,11 +216,11 @@ test('O 1.2: only GET /metrics has a text; other paths are empty, other methods 
   expect(await ask('/metrics/?a=b')).toEqual([200, 'x 1\n', type])
   expect(await ask('/nope')).toEqual([200, '', type])
   expect(await ask('/')).toEqual([200, '', type])
-  expect(await ask('/metrics', 'POST')).toEqual([405, '{"error":"Method Not Allowed"}', 'text/plain'])
-  expect(await ask('/nope', 'PUT')).toEqual([405, '{"error":"Method Not Allowed"}', 'text/plain'])
+  expect(await ask('/metrics', 'POST')).toEqual([405, '{"error":"Method Not Allowed"}', 'application/json'])
+  expect(await ask('/nope', 'PUT')).toEqual([405, '{"error":"Method Not Allowed"}', 'application/json'])
   await expect(startMetricsServer('127.0.0.1', server.port, async () => '')).rejects.toMatchObject({
     code: 'UNAVAILABLE',
-    message: `Socket '127.0.0.1:${server.port}' already in use `,
+    message: `failed to start Metrics service: Unavailable - Socket '127.0.0.1:${server.port}' already in use `,
   })
   await server.close()
 })

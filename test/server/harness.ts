@@ -13,7 +13,7 @@ const START_MS_MAX = 30_000
 const STOP_MS_MAX = 20_000
 
 /** Ports nobody listens on; held together, so that they differ. */
-async function freePorts(count: number): Promise<number[]> {
+export async function freePorts(count: number): Promise<number[]> {
   const servers = await Promise.all(
     Array.from(
       { length: count },
