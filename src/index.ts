@@ -8,6 +8,7 @@
  * ```
  */
 
+import { asDimension, asObject, asString, wrong } from './api/check.js'
 import { Model } from './api/model.js'
 import { startServer, type Ports, type RunningServer } from './api/server.js'
 import type { Options } from './cli/flags.js'
@@ -55,7 +56,9 @@ export class Server {
   readonly #exitTimeoutMs: number
   /** Ports that are bound; 0 where nothing listens. */
   readonly ports: Readonly<Ports>
-  #state: 'serving' | 'stopping' | 'stopped' = 'serving'
+  /** Set when `stop` was called. */
+  #stopping: Promise<number> | null = null
+  #stopped = false
 
   private constructor(running: RunningServer, ports: Ports, exitTimeoutMs: number) {
     this.#running = running
@@ -95,28 +98,36 @@ export class Server {
     return this.#running.failures
   }
 
-  /** False from `stop` on, and for a server whose repository can not be read (`exitOnError: false`). */
-  live(): boolean {
-    return this.#state === 'serving' && this.#running.unusable === null
+  /** The server, as long as it serves. */
+  get #serving(): RunningServer {
+    if (this.#stopping !== null) throw new ServerError('UNAVAILABLE', 'Server exiting')
+    return this.#running
   }
 
+  /** False from `stop` on, and for a server whose repository can not be read (`exitOnError: false`). */
+  live(): boolean {
+    return this.#stopping === null && this.#running.unusable === null
+  }
+
+  /** False from `stop` on. */
   ready(): boolean {
-    return this.#state === 'serving' && this.#running.core.isReady()
+    return this.#stopping === null && this.#running.core.isReady()
   }
 
   /** The body of GET /v2. */
   metadata(): unknown {
-    return JSON.parse(this.#running.core.serverMetadata())
+    return JSON.parse(this.#serving.core.serverMetadata())
   }
 
   /** A model by name; its greatest ready version unless one is given. Whether it exists shows at the first use. */
   model(name: string, version: string | number = ''): Model {
-    return new Model(this.#running.core, name, String(version))
+    if (typeof version !== 'string') asDimension('version', version)
+    return new Model(this.#serving.core, asString('name', name), String(version), () => this.#stopping !== null)
   }
 
   /** The repository index. */
   index(options: { ready?: boolean } = {}): IndexRow[] {
-    return this.#running.repository.index(options.ready === true)
+    return this.#serving.repository.index(options.ready === true)
   }
 
   /**
@@ -125,35 +136,46 @@ export class Server {
    * @throws {ServerError} with the class and text of the network API.
    */
   async load(name: string, options: LoadOptions = {}): Promise<void> {
-    const { config } = options
-    await this.#running.repository.load(name, {
+    const { repository } = this.#serving
+    const { config, files = {} } = options
+    if (config !== undefined && typeof config !== 'string') asObject('config', config)
+    const entries = Object.entries(asObject('files', files)).map(([path, content]): [string, Uint8Array] => {
+      if (!(content instanceof Uint8Array)) throw wrong(`files.${path}`, 'a Uint8Array', content)
+      return [path, content]
+    })
+    await repository.load(asString('name', name), {
       config: config === undefined ? null : typeof config === 'string' ? config : JSON.stringify(config),
-      files: new Map(Object.entries(options.files ?? {})),
+      files: new Map(entries),
     })
   }
 
   /** Unloads a model, `modelControlMode: 'explicit'` only. Requests in flight finish. */
   async unload(name: string): Promise<void> {
-    await this.#running.repository.unload(name)
+    await this.#serving.repository.unload(asString('name', name))
   }
 
   /** Looks at the repositories now, whatever the interval. */
   async poll(): Promise<void> {
-    await this.#running.repository.poll()
+    await this.#serving.repository.poll()
   }
 
-  /** The Prometheus exposition. */
-  metricsText(): Promise<string> {
-    return this.#running.metrics()
+  /** The Prometheus exposition. Also while the server stops: operators watch that through it. */
+  async metricsText(): Promise<string> {
+    if (this.#stopped) throw new ServerError('UNAVAILABLE', 'Server exiting')
+    return await this.#running.metrics()
   }
 
-  /** Ends the server: new requests fail at once, those in flight get `timeoutMs`. Resolves with how many did not finish. */
+  /**
+   * Ends the server: new requests fail at once, those in flight get `timeoutMs`. Resolves with how many did not finish; a second
+   * call waits for the first. From now on every method fails as UNAVAILABLE, also those of models.
+   */
   async stop(options: { timeoutMs?: number } = {}): Promise<number> {
-    if (this.#state !== 'serving') return 0
-    this.#state = 'stopping'
-    const left = await this.#running.stop(options.timeoutMs ?? this.#exitTimeoutMs)
-    this.#state = 'stopped'
-    return left
+    const timeoutMs = options.timeoutMs ?? this.#exitTimeoutMs
+    if (typeof timeoutMs !== 'number' || !(timeoutMs >= 0)) throw wrong('timeoutMs', 'a number of at least 0', timeoutMs)
+    this.#stopping ??= this.#running.stop(timeoutMs).finally(() => {
+      this.#stopped = true
+    })
+    return await this.#stopping
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

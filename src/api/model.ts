@@ -1,6 +1,8 @@
 /** A model as the in-process API shows it: inference, metadata, statistics. Same core and checks as over the network. */
 
 import { ServerError, type Core, type NativeInferRequest, type NativeInferResponse } from '../native/index.js'
+import { onAbort } from './abort.js'
+import { asArray, asObject, asParameter, asString, asUint32, asUint64, wrong } from './check.js'
 import { Tensor, toNative, type TensorInput } from './tensor.js'
 
 export type ParameterValue = string | bigint | number | boolean
@@ -58,30 +60,40 @@ export class Model {
   /** Empty = the greatest version that is ready. */
   readonly version: string
   readonly #core: Core
+  readonly #stopped: () => boolean
 
-  constructor(core: Core, name: string, version: string) {
+  constructor(core: Core, name: string, version: string, stopped: () => boolean) {
     this.#core = core
     this.name = name
     this.version = version
+    this.#stopped = stopped
+  }
+
+  /** The core, as long as its server serves. */
+  get #serving(): Core {
+    if (this.#stopped()) throw new ServerError('UNAVAILABLE', 'Server exiting')
+    return this.#core
   }
 
   /**
    * Runs one inference. Input arrays must stay unchanged until the promise settles.
    *
-   * @throws {ServerError} with the class and text of the network API; `CANCELLED` after an abort.
+   * @throws {ServerError} with the class and text of the network API; `INVALID_ARG` naming the place, `inputs.INPUT0.shape[1]`, of a
+   * value that is no such request; `CANCELLED` after an abort; `UNAVAILABLE` once the server stops.
    */
   async infer(request: InferRequest, options: InferOptions = {}): Promise<InferResult> {
+    const core = this.#serving
     const { signal } = options
+    if (signal !== undefined && !(signal instanceof AbortSignal)) throw wrong('signal', 'an AbortSignal', signal)
     if (signal?.aborted === true) throw new ServerError('CANCELLED', 'the request was cancelled before it began')
     const ticket = nextTicket
     nextTicket = nextTicket === 0xffffffff ? 1 : nextTicket + 1
     const native = toNativeRequest(this.name, this.version, request)
-    const cancel = (): void => this.#core.cancel(ticket)
-    signal?.addEventListener('abort', cancel, { once: true })
+    const done = signal === undefined ? null : onAbort(signal, () => core.cancel(ticket))
     try {
-      return new InferResult(await this.#core.infer(native, ticket))
+      return new InferResult(await core.infer(native, ticket))
     } finally {
-      signal?.removeEventListener('abort', cancel)
+      done?.()
     }
   }
 
@@ -90,38 +102,47 @@ export class Model {
     yield await this.infer(request, options)
   }
 
-  /** True while the version serves. */
+  /** True while the version serves; false once the server stops. */
   ready(): boolean {
-    return this.#core.modelReady(this.name, this.version)
+    return !this.#stopped() && this.#core.modelReady(this.name, this.version)
   }
 
   /** The body of GET /v2/models/{m}. */
   metadata(): unknown {
-    return JSON.parse(this.#core.modelMetadata(this.name, this.version))
+    return JSON.parse(this.#serving.modelMetadata(this.name, this.version))
   }
 
   /** The body of GET /v2/models/{m}/config. */
   config(): unknown {
-    return JSON.parse(this.#core.modelConfig(this.name, this.version))
+    return JSON.parse(this.#serving.modelConfig(this.name, this.version))
   }
 
   /** The body of GET /v2/models/{m}/stats. Durations above 2^53 ns (104 days in all) lose their last digits. */
   statistics(): unknown {
-    return JSON.parse(this.#core.modelStatistics(this.name, this.version))
+    return JSON.parse(this.#serving.modelStatistics(this.name, this.version))
   }
 }
 
 function toNativeRequest(model: string, version: string, request: InferRequest): NativeInferRequest {
+  const { id = '', inputs, outputs = [], parameters = {}, priority = 0n, timeoutUs = 0n } = asObject('the request', request)
   return {
     model,
     version,
-    id: request.id ?? '',
-    inputs: Object.entries(request.inputs).map(([name, input]) => toNative(name, input)),
-    outputs: (request.outputs ?? []).map((output) =>
-      typeof output === 'string' ? { name: output, classification: 0 } : { ...output },
-    ),
-    parameters: Object.entries(request.parameters ?? {}).map(([key, value]) => ({ key, value })),
-    priority: request.priority ?? 0n,
-    timeoutUs: request.timeoutUs ?? 0n,
+    id: asString('id', id),
+    inputs: Object.entries(asObject('inputs', inputs)).map(([name, input]) => toNative(name, input)),
+    outputs: asArray('outputs', outputs).map((output, i) => {
+      if (typeof output === 'string') return { name: output, classification: 0 }
+      const { name, classification } = asObject(`outputs[${i}]`, output)
+      return {
+        name: asString(`outputs[${i}].name`, name),
+        classification: asUint32(`outputs[${i}].classification`, classification ?? 0),
+      }
+    }),
+    parameters: Object.entries(asObject('parameters', parameters)).map(([key, value]) => ({
+      key,
+      value: asParameter(`parameters.${key}`, value),
+    })),
+    priority: asUint64('priority', priority),
+    timeoutUs: asUint64('timeoutUs', timeoutUs),
   }
 }

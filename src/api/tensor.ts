@@ -6,6 +6,7 @@
  */
 
 import { ServerError, type NativeTensor } from '../native/index.js'
+import { asArray, asDimension, asObject, asString, bytesOf, className, wrong } from './check.js'
 
 export type TensorData =
   | Float32Array
@@ -58,12 +59,17 @@ const ARRAYS = new Map<string, ArrayType>([
  * An input as the core takes it. The bytes are a view of the caller's array where that is possible: the core copies
  * them before the call returns.
  *
- * @throws {ServerError} `INVALID_ARG` when datatype and array do not fit each other.
+ * @throws {ServerError} `INVALID_ARG` naming the place: a value that is no tensor, or a datatype that does not fit the array.
  */
-export function toNative(name: string, input: TensorInput): NativeTensor {
-  const { data, shape, datatype } = isData(input) ? { data: input } : input
-  const found = datatype ?? inferDatatype(name, data)
-  return { name, datatype: found, shape: shape === undefined ? [data.length] : [...shape], data: encode(name, found, data) }
+export function toNative(name: string, input: unknown): NativeTensor {
+  const place = `inputs.${name}`
+  const whole = isData(input)
+  const { data, shape, datatype } = whole ? { data: input } : asObject(place, input)
+  const at = whole ? place : `${place}.data`
+  if (!isData(data)) throw wrong(at, 'a typed array or an array', data)
+  const found = datatype === undefined ? inferDatatype(at, data) : asString(`${place}.datatype`, datatype)
+  const dims = shape === undefined ? [data.length] : asArray(`${place}.shape`, shape)
+  return { name, datatype: found, shape: Array.from(dims, (dim, i) => asDimension(`${place}.shape[${i}]`, dim)), data: encode(at, found, data) }
 }
 
 /** An output of a request. */
@@ -104,37 +110,47 @@ export class Tensor {
   }
 }
 
-function isData(input: TensorInput): input is TensorData {
-  return Array.isArray(input) || ArrayBuffer.isView(input)
+function isData(input: unknown): input is TensorData {
+  // A DataView has no elements to count.
+  return Array.isArray(input) || (ArrayBuffer.isView(input) && !(input instanceof DataView))
 }
 
-function inferDatatype(name: string, data: TensorData): string {
+function inferDatatype(place: string, data: TensorData): string {
   if (Array.isArray(data)) return typeof data[0] === 'boolean' ? 'BOOL' : 'BYTES'
   for (const [datatype, type] of ARRAYS) if (data instanceof type) return datatype
-  throw new ServerError('INVALID_ARG', `input '${name}' has data of no known kind`)
+  throw wrong(place, 'an array of a kind that has a datatype', data)
 }
 
-function encode(name: string, datatype: string, data: TensorData): Buffer {
+function encode(place: string, datatype: string, data: TensorData): Buffer {
   if (!Array.isArray(data)) {
     const view = data as Exclude<TensorData, readonly unknown[]>
     const type = ARRAYS.get(datatype)
     // Raw bytes may stand for any datatype; another array must be the right one.
     if (!(view instanceof Uint8Array) && !(type !== undefined && view instanceof type)) {
-      throw new ServerError('INVALID_ARG', `input '${name}' has datatype ${datatype} but its data is a ${view.constructor.name}`)
+      throw new ServerError('INVALID_ARG', `${place} is a ${className(view)}, which does not hold datatype ${datatype}`)
     }
-    return Buffer.from(view.buffer as ArrayBuffer, view.byteOffset, view.byteLength)
+    return bytesOf(view)
   }
-  const elements = data as readonly (boolean | string | Uint8Array)[]
-  if (datatype === 'BOOL') return Buffer.from(elements.map((element) => (element === true ? 1 : 0)))
+  const elements = data as readonly unknown[]
+  if (datatype === 'BOOL') {
+    return Buffer.from(
+      Array.from(elements, (element, i) => {
+        if (typeof element !== 'boolean') throw wrong(`${place}[${i}]`, 'a boolean', element)
+        return element ? 1 : 0
+      }),
+    )
+  }
   if (datatype !== 'BYTES') {
-    throw new ServerError('INVALID_ARG', `input '${name}' has datatype ${datatype}: give its data as a typed array`)
+    throw new ServerError('INVALID_ARG', `${place} must be a typed array, as its datatype is ${datatype}`)
   }
   const parts: Uint8Array[] = []
-  for (const element of elements) {
-    const bytes = typeof element === 'string' ? Buffer.from(element, 'utf8') : element
-    if (!(bytes instanceof Uint8Array)) {
-      throw new ServerError('INVALID_ARG', `input '${name}' has datatype BYTES: its elements are strings or byte arrays`)
+  // Not forEach: a hole of a sparse array is a wrong element, too.
+  for (let i = 0; i < elements.length; i += 1) {
+    const element = elements[i]
+    if (typeof element !== 'string' && !(element instanceof Uint8Array)) {
+      throw wrong(`${place}[${i}]`, 'a string or a Uint8Array', element)
     }
+    const bytes = typeof element === 'string' ? Buffer.from(element, 'utf8') : element
     const length = Buffer.allocUnsafe(4)
     length.writeUInt32LE(bytes.byteLength)
     parts.push(length, bytes)

@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Server } from '../../src/index.js'
 import { repositories } from './harness.js'
@@ -92,4 +93,93 @@ test('several servers live side by side and stop apart', async () => {
   expect(await other.stop()).toBe(0)
   expect(other.live()).toBe(false)
   expect(server.ready()).toBe(true)
+})
+
+const NO = Symbol('not given')
+test.each<[string, unknown, string]>([
+  ['shape', [1, 1.5], 'inputs.INPUT0.shape[1] must be an integer from 0 to 9007199254740991, got 1.5'],
+  ['shape', [Number.NaN], 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got NaN'],
+  ['shape', [-1], 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got -1'],
+  ['shape', [2 ** 53], 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got 9007199254740992'],
+  ['shape', [1n], 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got 1n'],
+  ['shape', new Array(2), 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got undefined'],
+  ['shape', '1,16', 'inputs.INPUT0.shape must be an array, got "1,16"'],
+  ['datatype', 7, 'inputs.INPUT0.datatype must be a string, got 7'],
+  ['data', null, 'inputs.INPUT0.data must be a typed array or an array, got null'],
+  ['data', NO, 'inputs.INPUT0.data must be a typed array or an array, got undefined'],
+  ['data', new DataView(new ArrayBuffer(8)), 'inputs.INPUT0.data must be a typed array or an array, got an object (DataView)'],
+  ['data', new Float64Array(1), 'inputs.INPUT0.data is a Float64Array, which does not hold datatype INT32'],
+])('a wrong input is INVALID_ARG, and the message names the place: %s', async (field, value, message) => {
+  const input = { shape: [1, 16], datatype: 'INT32', data: new Int32Array(16), [field]: value === NO ? undefined : value }
+  const error: unknown = await server.model('simple').infer({ inputs: { INPUT0: input } } as never).catch((e: unknown) => e)
+  expect(error).toMatchObject({ name: 'ServerError', code: 'INVALID_ARG', message })
+})
+
+test.each<[unknown, string]>([
+  [null, 'the request must be an object, got null'],
+  [{}, 'inputs must be an object, got undefined'],
+  [{ inputs: [] }, 'inputs must be an object, got an array'],
+  [{ inputs: { A: 5 } }, 'inputs.A must be an object, got 5'],
+  [{ inputs: { A: ['a', 5] } }, 'inputs.A[1] must be a string or a Uint8Array, got 5'],
+  [{ inputs: { A: [true, 'x'] } }, 'inputs.A[1] must be a boolean, got "x"'],
+  [{ inputs: {}, id: 1 }, 'id must be a string, got 1'],
+  [{ inputs: {}, outputs: 'A' }, 'outputs must be an array, got "A"'],
+  [{ inputs: {}, outputs: [null] }, 'outputs[0] must be an object, got null'],
+  [{ inputs: {}, outputs: [{ name: 'A', classification: -1 }] }, 'outputs[0].classification must be an integer from 0 to 4294967295, got -1'],
+  [{ inputs: {}, parameters: { p: {} } }, 'parameters.p must be a string, number, bigint or boolean, got an object (Object)'],
+  [{ inputs: {}, parameters: { p: 2n ** 64n } }, 'parameters.p must be a bigint from -9223372036854775808 to 18446744073709551615, got 18446744073709551616n'],
+  [{ inputs: {}, priority: 1 }, 'priority must be a bigint from 0 to 18446744073709551615, got 1'],
+  [{ inputs: {}, timeoutUs: -1n }, 'timeoutUs must be a bigint from 0 to 18446744073709551615, got -1n'],
+  [{ inputs: {}, timeoutUs: 10n ** 99n }, 'timeoutUs must be a bigint from 0 to 18446744073709551615, got a bigint of 100 digits'],
+])('a wrong request is INVALID_ARG, and the message names the place: %#', async (request, message) => {
+  const error: unknown = await server.model('simple').infer(request as never).catch((e: unknown) => e)
+  expect(error).toMatchObject({ name: 'ServerError', code: 'INVALID_ARG', message })
+})
+
+test('many requests on one AbortSignal do not warn, leave no listener behind, and are all cancelled', async () => {
+  const warnings: Error[] = []
+  const note = (warning: Error): number => warnings.push(warning)
+  process.on('warning', note)
+  const abort = new AbortController()
+  const { signal } = abort
+  const ask = () => server.model('simple').infer({ inputs: { INPUT0: sixteen(1), INPUT1: sixteen(1) } }, { signal })
+  await Promise.all(Array.from({ length: 500 }, ask))
+  expect(getEventListeners(signal, 'abort')).toHaveLength(0)
+  const slow = Array.from({ length: 20 }, () => server.model('slow_drain').infer({ inputs: { INPUT0: new Int32Array([1]) } }, { signal }))
+  expect(getEventListeners(signal, 'abort')).toHaveLength(1)
+  abort.abort()
+  const ends = await Promise.allSettled(slow)
+  // The one that runs may have no way to stop; those that wait have.
+  expect(ends.filter((end) => end.status === 'rejected').length).toBeGreaterThanOrEqual(19)
+  expect(getEventListeners(signal, 'abort')).toHaveLength(0)
+  await new Promise((done) => setImmediate(done))
+  expect(warnings).toEqual([])
+  process.off('warning', note)
+})
+
+test('after stop nothing answers as if the server served, handles of models included', async () => {
+  const other = await Server.start({ modelRepository: models.path('small'), modelControlMode: 'explicit', loadModel: 'simple' })
+  const model = other.model('simple')
+  const inputs = { INPUT0: sixteen(1), INPUT1: sixteen(1) }
+  await model.infer({ inputs })
+  const stopping = other.stop()
+  const gone = { code: 'UNAVAILABLE', message: 'Server exiting' }
+  await expect(model.infer({ inputs })).rejects.toMatchObject(gone)
+  expect(await Promise.all([stopping, other.stop()])).toEqual([0, 0])
+  expect([other.live(), other.ready(), model.ready()]).toEqual([false, false, false])
+  const calls = [
+    () => model.infer({ inputs }),
+    () => model.stream({ inputs }).next(),
+    async () => model.metadata(),
+    async () => model.config(),
+    async () => model.statistics(),
+    async () => other.metadata(),
+    async () => other.model('simple'),
+    async () => other.index(),
+    () => other.load('simple'),
+    () => other.unload('simple'),
+    () => other.poll(),
+    () => other.metricsText(),
+  ]
+  for (const call of calls) await expect(call(), String(call)).rejects.toMatchObject(gone)
 })
