@@ -79,6 +79,7 @@ export function resolveSettings({ options, given }: Parsed): Resolved {
       loadRetries: options.modelLoadRetryCount,
       backendConfig: options.backendConfig.map(readBackendConfig),
       minComputeCapability: options.minSupportedComputeCapability,
+      gpuFallback: options.gpuFallback,
       backendDirectory: options.backendDirectory,
     },
   }

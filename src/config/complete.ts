@@ -32,7 +32,7 @@ export const DEFAULT_MAX_BATCH_SIZE = 4
  * @throws {ConfigError} INVALID_ARG when batching is asked of a model that cannot batch
  */
 export function completeFromModel(config: ModelConfig, io: ModelIo, defaultMaxBatchSize = DEFAULT_MAX_BATCH_SIZE, log: Log = noLog): ModelConfig {
-  if ((config.input.length > 0 || config.batchInput.length > 0) && config.output.length > 0) {
+  if (isComplete(config)) {
     log('info', `skipping model configuration auto-complete for '${config.name}': inputs and outputs already specified`)
     return config
   }
@@ -44,6 +44,11 @@ export function completeFromModel(config: ModelConfig, io: ModelIo, defaultMaxBa
   if (full.input.length === 0) full.input = inputs.map((tensor) => create(ModelInputSchema, describe(tensor, full.maxBatchSize)))
   if (full.output.length === 0) full.output = io.outputs.map((tensor) => create(ModelOutputSchema, describe(tensor, full.maxBatchSize)))
   return full
+}
+
+/** Whether inputs and outputs are there, so that nothing is taken from the file. */
+export function isComplete(config: ModelConfig): boolean {
+  return (config.input.length > 0 || config.batchInput.length > 0) && config.output.length > 0
 }
 
 function canBatch(tensor: TensorIo): boolean {

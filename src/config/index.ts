@@ -3,9 +3,9 @@
  *
  * The way of a configuration, in the order of the calls:
  *
- * 1. at polling, `pollConfig` = read (`loadConfigFile` or `parseJsonConfig`) → `adoptName` → `inferBackend` → `normalise` → `validate`;
- * 2. the version's file is opened by the core, which tells its inputs and outputs;
- * 3. at load, `finishConfig` = `completeFromModel` → `normalise` → `validate` → `resolveInstanceGroups` → `checkAgainstModel`;
+ * 1. at polling, `pollConfig` = read (`loadConfigFile` or `parseJsonConfig`) → `nameOr` → `inferBackend` → `normalise` → `validate` → `requireName`;
+ * 2. at load, `prepareConfig` = `resolveInstanceGroups` → `validate`, then the version's file is opened by the core, which tells its inputs and outputs;
+ * 3. then `finishConfig` = `completeFromModel` → `normalise` → `validate` → `resolveInstanceGroups` → `checkAgainstModel`;
  * 4. `toBinary`, `toTritonJson` and `readLabels` make what the core publishes.
  *
  * Every function takes a configuration and returns one; none changes its argument. Failures are `ConfigError`s.
@@ -14,17 +14,17 @@
 export type { ModelConfig } from './generated/model_config_pb.js'
 export { ConfigError, ConfigSyntaxError, noLog } from './error.js'
 export type { Log } from './error.js'
-export { loadConfigFile, pollConfig, finishConfig } from './load.js'
+export { loadConfigFile, pollConfig, prepareConfig, finishConfig } from './load.js'
 export { CONFIG_BYTES_MAX, LABEL_BYTES_MAX, statIfAny } from './files.js'
 export type { ConfigFlags, LoadedConfig, FinishContext } from './load.js'
 export { parsePbtxt, emptyConfig } from './pbtxt.js'
 export { parseJsonConfig } from './json_in.js'
 export { toTritonJson } from './json_out.js'
 export { toBinary, fromBinary } from './binary.js'
-export { adoptName, inferBackend, listFirstDirectory } from './infer_backend.js'
+export { inferBackend, listFirstDirectory, nameOr, requireName } from './infer_backend.js'
 export type { Listing } from './infer_backend.js'
 export { normalise } from './normalise.js'
-export { resolveInstanceGroups, NO_GPUS } from './instance_groups.js'
+export { moveGpuGroupsToCpu, resolveInstanceGroups, NO_GPUS } from './instance_groups.js'
 export type { Devices } from './instance_groups.js'
 export { validate } from './validate.js'
 export { completeFromModel, DEFAULT_MAX_BATCH_SIZE } from './complete.js'

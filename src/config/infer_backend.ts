@@ -5,25 +5,25 @@
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { copy } from './binary.js'
-import { invalid } from './error.js'
+import { invalid, quoted } from './error.js'
 import { statIfAny } from './files.js'
 import type { ModelConfig } from './generated/model_config_pb.js'
 
 /** Entries of a directory, links followed. */
 export type Listing = ReadonlyMap<string, 'file' | 'directory'>
 
-/**
- * Takes the name of the directory where the configuration has none.
- *
- * @throws {ConfigError} when it has another one
- */
-export function adoptName(config: ModelConfig, directoryName: string): ModelConfig {
-  if (config.name !== '' && config.name !== directoryName) {
-    throw invalid(`unexpected directory name '${directoryName}' for model '${config.name}', directory name must equal model name`)
-  }
+/** Takes the name of the directory where the configuration has none. */
+export function nameOr(config: ModelConfig, directoryName: string): ModelConfig {
   const named = copy(config)
-  named.name = directoryName
+  if (named.name === '') named.name = directoryName
   return named
+}
+
+/** @throws {ConfigError} when the configuration has another name than its directory */
+export function requireName(config: ModelConfig, directoryName: string): void {
+  if (config.name !== directoryName) {
+    throw invalid(`unexpected directory name '${directoryName}' for model '${quoted(config.name)}', directory name must equal model name`)
+  }
 }
 
 /** Entries of the model directory's first subdirectory in byte order (`10` before `2`, and `configs` if nothing comes before). */

@@ -19,6 +19,9 @@ export interface Devices {
 
 export const NO_GPUS: Devices = { gpus: [], gpuSupport: false, minComputeCapability: 0 }
 
+/** After Triton's text. */
+const FALLBACK_HINT = '; --gpu-fallback=cpu serves it on the CPU'
+
 /** Backends that run two instances on CPU unless told otherwise. */
 const TWO_ON_CPU = new Set(['onnxruntime', 'tensorflow'])
 
@@ -33,6 +36,25 @@ export function resolveInstanceGroups(config: ModelConfig, devices: Devices): Mo
   resolved.instanceGroup.forEach((group, index) => resolve(group, index, resolved, devices))
   for (const group of resolved.instanceGroup) check(group, resolved, devices)
   return resolved
+}
+
+/**
+ * Moves the groups that want a GPU to the CPU, for a machine without one: `--gpu-fallback=cpu`. Most published configurations say
+ * KIND_GPU. A group that lists GPUs and leaves the kind open is moved too: it could not be served either.
+ *
+ * @returns the configuration, and the names of the groups that were moved; the same object when there are none
+ */
+export function moveGpuGroupsToCpu(config: ModelConfig): { config: ModelConfig; moved: string[] } {
+  const wantsGpu = (group: ModelInstanceGroup): boolean => group.kind === Kind.GPU || (group.kind === Kind.AUTO && group.gpus.length > 0)
+  if (!config.instanceGroup.some(wantsGpu)) return { config, moved: [] }
+  const changed = copy(config)
+  const moved = changed.instanceGroup.flatMap((group, index) => {
+    if (!wantsGpu(group)) return []
+    group.kind = Kind.CPU
+    group.gpus = []
+    return [group.name === '' ? `${config.name}_${index}` : group.name]
+  })
+  return { config: changed, moved }
 }
 
 function resolve(group: ModelInstanceGroup, index: number, config: ModelConfig, devices: Devices): void {
@@ -50,8 +72,8 @@ function check(group: ModelInstanceGroup, config: ModelConfig, devices: Devices)
   if (group.kind === Kind.MODEL && group.gpus.length > 0) throw invalid(`${where} has kind KIND_MODEL but specifies one or more GPUs`)
   if (group.kind === Kind.CPU && group.gpus.length > 0) throw invalid(`${where} has kind KIND_CPU but specifies one or more GPUs`)
   if (group.kind === Kind.GPU) {
-    if (!devices.gpuSupport) throw invalid(`${where} has kind KIND_GPU but server does not support GPUs`)
-    if (devices.gpus.length === 0) throw invalid(`${where} has kind KIND_GPU but no GPUs are available`)
+    if (!devices.gpuSupport) throw invalid(`${where} has kind KIND_GPU but server does not support GPUs${FALLBACK_HINT}`)
+    if (devices.gpus.length === 0) throw invalid(`${where} has kind KIND_GPU but no GPUs are available${FALLBACK_HINT}`)
     const unknown = group.gpus.find((id) => !devices.gpus.includes(id))
     if (unknown !== undefined) {
       throw invalid(

@@ -6,11 +6,11 @@ import { join } from 'node:path'
 import { create } from '@bufbuild/protobuf'
 import { copy } from './binary.js'
 import { checkAgainstModel } from './check_model.js'
-import { completeFromModel, DEFAULT_MAX_BATCH_SIZE, type ModelIo } from './complete.js'
+import { completeFromModel, DEFAULT_MAX_BATCH_SIZE, isComplete, type ModelIo } from './complete.js'
 import { ConfigError, ConfigSyntaxError, invalid, noLog, type Log } from './error.js'
 import { CONFIG_BYTES_MAX, readRegularFile } from './files.js'
 import { ModelTransactionPolicySchema, type ModelConfig } from './generated/model_config_pb.js'
-import { adoptName, inferBackend, listFirstDirectory } from './infer_backend.js'
+import { inferBackend, listFirstDirectory, nameOr, requireName } from './infer_backend.js'
 import { resolveInstanceGroups, type Devices } from './instance_groups.js'
 import { parseJsonConfig } from './json_in.js'
 import { normalise } from './normalise.js'
@@ -69,10 +69,22 @@ function exists(path: string): boolean {
  */
 export function pollConfig(modelDirectory: string, name: string, flags: ConfigFlags, overrideJson: string | null = null, log: Log = noLog): LoadedConfig {
   const loaded = overrideJson === null ? loadConfigFile(modelDirectory, flags, log) : { config: parseJsonConfig(overrideJson), path: null, provided: true }
-  const named = adoptName(loaded.config, name)
+  const named = nameOr(loaded.config, name)
   const config = normalise(inferBackend(named, listFirstDirectory(modelDirectory), name))
   validate(config, { io: !flags.autoComplete }, log)
+  // Last, as in the reference: a configuration with two mistakes is told the other one first.
+  requireName(config, name)
   return { ...loaded, config }
+}
+
+/**
+ * What can be said of a configuration before its file is opened: instance groups resolved and checked, and inputs and outputs
+ * checked where nothing will be completed. A mistake is told before a missing or broken file is.
+ */
+export function prepareConfig(config: ModelConfig, flags: ConfigFlags, devices: Devices, log: Log = noLog): ModelConfig {
+  const prepared = resolveInstanceGroups(config, devices)
+  if (!flags.autoComplete || isComplete(config)) validate(prepared, { io: true }, log)
+  return prepared
 }
 
 export interface FinishContext {

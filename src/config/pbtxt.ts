@@ -321,9 +321,10 @@ function twice(name: string): string {
 
 /** A token as an error shows it: of bounded length, its bytes read as UTF-8. */
 function show(token: Token): string {
-  // A character is one byte here; a few more than are shown, so that the cut is told.
-  const bytes = Buffer.from(token.text.slice(0, QUOTE_CHARS_MAX * 4 + 4), 'latin1')
-  return quoted(decodeUtf8(bytes) ?? bytes.toString())
+  // Characters are bytes here; one that the cut divides is left out.
+  const shown = new TextDecoder('utf-8', { ignoreBOM: true }).decode(Buffer.from(token.text.slice(0, QUOTE_CHARS_MAX), 'latin1'), { stream: true })
+  const more = token.text.length - QUOTE_CHARS_MAX
+  return more > 0 ? `${shown}… (${more} more bytes)` : shown
 }
 
 /** null for bytes that are no UTF-8. */

@@ -7,10 +7,12 @@ import type { ModelConfig, ModelEnsembling } from './generated/model_config_pb.j
 
 /** A tensor of the ensemble and the models' ends that it is tied to. */
 interface Node {
+  /** An input of the ensemble; a step may write it too. */
+  isInput: boolean
   produced: boolean
   consumed: boolean
   isOutput: boolean
-  /** Tensors that the producing step reads; empty for ensemble inputs. */
+  /** Tensors that the producing step reads. */
   sources: string[]
 }
 
@@ -26,12 +28,12 @@ export function validateEnsemble(ensemble: ModelEnsembling, config: ModelConfig)
     if (nodes.get(input)?.consumed !== true) throw invalid(`ensemble input '${input}' for ensemble ${name}' is not used`)
   }
   for (const { name: output } of config.output) {
-    if (nodes.get(output)?.produced !== true && !isConsumed(nodes, output)) throw invalid(`ensemble output '${output}' for ensemble ${name}' is not used`)
+    if (nodes.get(output)?.produced !== true && nodes.get(output)?.isInput !== true && !isConsumed(nodes, output)) throw invalid(`ensemble output '${output}' for ensemble ${name}' is not used`)
   }
   const connected = connectedTensors(nodes)
   for (const { name: output } of config.output) {
     if (connected.has(output)) continue
-    const missing = nodes.get(output)?.sources.find((source) => !connected.has(source))
+    const missing = unconnectedSource(output, nodes, connected)
     throw invalid(
       `output '${output}' for ensemble '${name}' is not written` +
         (missing === undefined ? '' : `: at least one of its depending tensors, '${missing}', is not connected`),
@@ -39,6 +41,18 @@ export function validateEnsemble(ensemble: ModelEnsembling, config: ModelConfig)
   }
   for (const [tensor, node] of nodes) {
     if (!connected.has(tensor) || !(node.consumed || node.isOutput)) throw invalid(`ensemble tensor '${tensor}' is unused in ensemble '${name}'`)
+  }
+}
+
+/** The tensor farthest back from `output` that is not connected either; undefined when there is none but the output itself. */
+function unconnectedSource(output: string, nodes: Map<string, Node>, connected: Set<string>): string | undefined {
+  const seen = new Set([output])
+  let at = output
+  for (;;) {
+    const next = nodes.get(at)?.sources.find((source) => !connected.has(source) && !seen.has(source))
+    if (next === undefined) return at === output ? undefined : at
+    seen.add(next)
+    at = next
   }
 }
 
@@ -51,11 +65,11 @@ function buildGraph(ensemble: ModelEnsembling, config: ModelConfig): Map<string,
   const node = (tensor: string): Node => {
     const existing = nodes.get(tensor)
     if (existing !== undefined) return existing
-    const fresh: Node = { produced: false, consumed: false, isOutput: false, sources: [] }
+    const fresh: Node = { isInput: false, produced: false, consumed: false, isOutput: false, sources: [] }
     nodes.set(tensor, fresh)
     return fresh
   }
-  for (const { name } of config.input) node(name).produced = true
+  for (const { name } of config.input) node(name).isInput = true
   ensemble.step.forEach((step, index) => {
     const where = `in step ${index} of ensemble '${config.name}'`
     if (step.modelName === '') throw invalid(`must specify 'model_name' ${where}`)
@@ -81,7 +95,7 @@ function buildGraph(ensemble: ModelEnsembling, config: ModelConfig): Map<string,
 
 /** Tensors that exist once every step ran whose inputs exist. A cycle feeds nothing. */
 function connectedTensors(nodes: Map<string, Node>): Set<string> {
-  const connected = new Set<string>()
+  const connected = new Set([...nodes].filter(([, node]) => node.isInput).map(([tensor]) => tensor))
   for (let grew = true; grew; ) {
     grew = false
     for (const [tensor, node] of nodes) {

@@ -1,4 +1,4 @@
-/** Rules of `input`, `output`, `batch_input` and `batch_output`. Every text ends with ` for <model>`. */
+/** Rules of `input`, `output`, `batch_input` and `batch_output`. Every text but one ends with ` for <model>`. */
 import { ConfigError, invalid } from './error.js'
 import {
   BatchInput_KindSchema,
@@ -12,6 +12,9 @@ import {
 
 const INT64_MAX = 9223372036854775807n
 
+/** A mistake whose text is whole as it is. */
+class Nameless extends ConfigError {}
+
 export function validateIo(config: ModelConfig): void {
   try {
     for (const input of config.input) validateInput(input, config)
@@ -19,7 +22,7 @@ export function validateIo(config: ModelConfig): void {
     validateBatchInputs(config)
     validateBatchOutputs(config)
   } catch (error) {
-    if (error instanceof ConfigError) throw new ConfigError(error.code, `${error.message} for ${config.name}`)
+    if (error instanceof ConfigError && !(error instanceof Nameless)) throw new ConfigError(error.code, `${error.message} for ${config.name}`)
     throw error
   }
 }
@@ -102,6 +105,8 @@ function validateBatchInputs(config: ModelConfig): void {
     const kind = BatchInput_KindSchema.value[entry.kind]?.name
     if (kind === undefined) throw invalid(`unknown batch input kind '${entry.kind}'`)
     if (entry.sourceInput.length !== 1) throw invalid(`batch input kind '${kind}' expects 1 source input, got ${entry.sourceInput.length}`)
+    // Without the model's name, unlike every other text here.
+    if (entry.dataType === DataType.TYPE_INVALID) throw new Nameless('INVALID_ARG', "unexpected batch input data type 'TYPE_INVALID'")
     if (entry.dataType !== DataType.TYPE_INT32 && entry.dataType !== DataType.TYPE_FP32) {
       throw invalid('batch input data type must be TYPE_INT32 or TYPE_FP32')
     }

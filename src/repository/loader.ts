@@ -5,7 +5,7 @@
  * `Prepared.publish` is the switch. A handle that is not published must be discarded.
  */
 
-import { finishConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import { finishConfig, prepareConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import type { Core, PublishSpec } from '../native/index.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
@@ -44,8 +44,11 @@ export async function prepareVersion(
   const startedMs = performance.now()
   refuseUnsupported(source.config)
   checkRuntime(source.config, { ...source, backendDirectory: settings.backendDirectory })
+  // This release has no GPU execution; the configuration layer refuses what would need one.
+  const devices = { gpus: [], gpuSupport: false, minComputeCapability: settings.minComputeCapability }
+  const prepared = prepareConfig(source.config, flags, devices, log)
   refuseSpecialFiles(source.versionDirectory, source.name, source.version)
-  const backend = source.config.backend
+  const backend = prepared.backend
   const backendSettings = settingsOf(settings, backend)
   const opened = await core.openModel({
     name: source.name,
@@ -53,13 +56,11 @@ export async function prepareVersion(
     modelDirectory: source.modelDirectory,
     versionDirectory: source.versionDirectory,
     backend,
-    config: toBinary(source.config),
+    config: toBinary(prepared),
     settings: backendSettings,
   })
   try {
-    // This release has no GPU execution; the configuration layer refuses what would need one.
-    const devices = { gpus: [], gpuSupport: false, minComputeCapability: settings.minComputeCapability }
-    const config = finishConfig(source.config, opened.io, { flags, settings: backendSettings, devices }, log)
+    const config = finishConfig(prepared, opened.io, { flags, settings: backendSettings, devices }, log)
     const publish = {
       config: toBinary(config),
       configJson: toTritonJson(config),

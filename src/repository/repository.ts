@@ -8,8 +8,9 @@
  * Not here: ensembles and their dependencies, in-place instance updates, cloud storage, namespaces.
  */
 
-import { pollConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import { moveGpuGroupsToCpu, pollConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
+import { warnOfIneffective } from './ineffective.js'
 import { KeyedLock, Limit } from './limit.js'
 import { prepareVersion, type Prepared, type VersionSource } from './loader.js'
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
@@ -289,6 +290,7 @@ export class Repository {
       this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
       throw new ServerError('INVALID_ARG', `load failed for model '${name}': ${reason}\n`, { cause: error })
     }
+    const config = this.#adapt(polled.config)
     const sources = selected
       .toSorted((a, b) => a - b)
       .map((version) => ({
@@ -296,7 +298,7 @@ export class Repository {
         version,
         modelDirectory: polled.directory,
         versionDirectory: available.get(version) ?? polled.directory,
-        config: polled.config,
+        config,
       }))
     const outcomes = await Promise.all(sources.map((source) => this.#prepare(source)))
     const failed = new Map<number, unknown>()
@@ -311,6 +313,17 @@ export class Repository {
     const kept = new Set(selected)
     for (const version of this.#served.get(name)?.keys() ?? []) if (!kept.has(version)) this.#retire(name, version)
     this.#log('info', `successfully loaded '${name}'`)
+  }
+
+  /** The configuration as this release serves it; what it goes without is said here, once for all versions. */
+  #adapt(polled: ModelConfig): ModelConfig {
+    warnOfIneffective(polled, this.#log)
+    if (this.#settings.gpuFallback !== 'cpu') return polled
+    const { config, moved } = moveGpuGroupsToCpu(polled)
+    if (moved.length > 0) {
+      this.#log('warning', `model '${config.name}' is served on the CPU, as --gpu-fallback=cpu asks: there is no GPU for instance group ${moved.join(', ')}`)
+    }
+    return config
   }
 
   /** Never throws: the other versions of the model are still under way. */

@@ -3,9 +3,9 @@
  * backend's own; any other is refused with the reference's text instead of being ignored (R-13).
  */
 
-import { join, normalize } from 'node:path'
-import type { ModelConfig } from '../config/index.js'
-import { ServerError } from '../native/index.js'
+import { join, normalize, sep } from 'node:path'
+import { statIfAny, type ModelConfig } from '../config/index.js'
+import { ServerError, quoted } from '../native/index.js'
 
 /**
  * Refuses a `runtime` that names another library than the backend's own.
@@ -19,6 +19,15 @@ export function checkRuntime(
   const { runtime, backend, name } = config
   if (runtime === '' || runtime === `libtriton_${backend}.so`) return
   const searched = [place.versionDirectory, place.modelDirectory, join(normalize(place.backendDirectory), backend)]
+  for (const directory of searched) {
+    const path = join(directory, runtime)
+    // A name that leads out and to no file is merely not found, as in the reference.
+    if (path.startsWith(`${normalize(directory)}${sep}`) || statIfAny(path) === undefined) continue
+    throw new ServerError(
+      'INVALID_ARG',
+      `backend library name '${quoted(runtime)}' escapes backend directory '${directory}', for model '${name}', check model config runtime field`,
+    )
+  }
   const places = searched.map((path) => `'${path}' `).join('')
-  throw new ServerError('INVALID_ARG', `unable to find backend library '${runtime}' for model '${name}', searched: ${places}`)
+  throw new ServerError('INVALID_ARG', `unable to find backend library '${quoted(runtime)}' for model '${name}', searched: ${places}`)
 }

@@ -20,6 +20,8 @@ export interface RepositorySettings {
   /** `--backend-config` in order; backend null = every backend. */
   backendConfig: { backend: string | null; key: string; value: string }[]
   minComputeCapability: number
+  /** What becomes of instance groups that want a GPU where there is none. */
+  gpuFallback: 'error' | 'cpu'
   /** Named in the error of a backend library that is not there; nothing is loaded from it. */
   backendDirectory: string
 }

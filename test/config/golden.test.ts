@@ -96,7 +96,7 @@ describe('reasons of models that do not load (R-16, C-06, C-12, C-14; suite brok
     ['input_no_name', c((t) => t.replace('"INPUT0"', '""')), "Invalid argument: model input must specify 'name' for input_no_name"],
     ['input_no_type', c((t) => t.replace('data_type: TYPE_INT32', '')), "Invalid argument: model input 'INPUT0' must specify 'data_type' for input_no_type"],
     ['kind_cpu_gpus', add('instance_group [ { kind: KIND_CPU gpus: [ 0 ] } ]'), 'Invalid argument: instance group kind_cpu_gpus_0 of model kind_cpu_gpus has kind KIND_CPU but specifies one or more GPUs'],
-    ['kind_gpu', add('instance_group [ { kind: KIND_GPU } ]'), 'Invalid argument: instance group kind_gpu_0 of model kind_gpu has kind KIND_GPU but server does not support GPUs'],
+    ['kind_gpu', add('instance_group [ { kind: KIND_GPU } ]'), 'Invalid argument: instance group kind_gpu_0 of model kind_gpu has kind KIND_GPU but server does not support GPUs; --gpu-fallback=cpu serves it on the CPU'],
     ['kind_model_gpus', add('instance_group [ { kind: KIND_MODEL gpus: [ 0 ] } ]'), 'Invalid argument: instance group kind_model_gpus_0 of model kind_model_gpus has kind KIND_MODEL but specifies one or more GPUs'],
     ['profile', add('instance_group [ { kind: KIND_CPU profile: [ "0" ] } ]'), 'Invalid argument: instance group profile_0 of model profile and platform onnxruntime_onnxspecifies profile field which is only supported for TensorRT models'],
     ['missing_input', c((t) => t.replace(/,\n.*INPUT1.*\n/, '\n')), "Invalid argument: unable to load model 'missing_input', configuration expects 1 inputs, model provides 2"],
@@ -116,6 +116,7 @@ describe('reasons of models that do not load (R-16, C-06, C-12, C-14; suite brok
     ['wrong_rank', c((t) => t.replaceAll('16', '16, 1')), "Invalid argument: model 'wrong_rank', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,16]) but the model configuration specifies 3 dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape [-1,16,1])"],
     ['batch_in_src', batchInput('TYPE_INT32', '"NOPE"'), "Invalid argument: unknown source input name 'NOPE' for batch_in_src"],
     ['batch_in_two', batchInput('TYPE_INT32', '[ "INPUT0", "INPUT0" ]'), "Invalid argument: batch input kind 'BATCH_ELEMENT_COUNT' expects 1 source input, got 2 for batch_in_two"],
+    ['x_notype', batchInput('TYPE_INVALID', '"INPUT0"'), "Invalid argument: unexpected batch input data type 'TYPE_INVALID'"],
     ['batch_in_type', batchInput('TYPE_INT64', '"INPUT0"'), 'Invalid argument: batch input data type must be TYPE_INT32 or TYPE_FP32 for batch_in_type'],
     ['seq_missing_ctl', SEQUENCE('direct { }').replace('"START"', '"NOREADY"'), "Internal: configuration specified sequence control 'NOREADY', but model does not provide that input", SEQUENCE_IO],
   ]

@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { CONFIG_BYTES_MAX, adoptName, finishConfig, inferBackend, listFirstDirectory, loadConfigFile, NO_GPUS, parsePbtxt, pollConfig, readLabels, resolveInstanceGroups, selectVersions, type Listing } from '../../src/config/index.js'
+import { CONFIG_BYTES_MAX, finishConfig, inferBackend, listFirstDirectory, loadConfigFile, moveGpuGroupsToCpu, nameOr, NO_GPUS, parsePbtxt, pollConfig, prepareConfig, readLabels, requireName, resolveInstanceGroups, selectVersions, type Listing } from '../../src/config/index.js'
 import { ADDSUB, ADDSUB_CONFIG, directory, finish, io, poll, reason, tensor } from './helpers.js'
 
 const AUTO = { autoComplete: true, configName: null }
@@ -68,8 +68,14 @@ describe('R-17, R-19 which file is read', () => {
 
 describe('R-03 names', () => {
   test('an empty name is the directory name, another one is refused', () => {
-    expect(adoptName(parsePbtxt('', ''), 'm').name).toBe('m')
-    expect(reason(() => adoptName(parsePbtxt('name: "other"', ''), 'm'))).toBe("Invalid argument: unexpected directory name 'm' for model 'other', directory name must equal model name")
+    expect(nameOr(parsePbtxt('', ''), 'm').name).toBe('m')
+    expect(nameOr(parsePbtxt('name: "other"', ''), 'm').name).toBe('other')
+    const refusal = "Invalid argument: unexpected directory name 'm' for model 'other', directory name must equal model name"
+    expect(reason(() => requireName(parsePbtxt('name: "other"', ''), 'm'))).toBe(refusal)
+    const polled = (text: string): string => reason(() => pollConfig(directory('m', { 'config.pbtxt': text, '1/model.onnx': '' }), 'm', AUTO))
+    expect(polled('name: "other"')).toBe(refusal)
+    // What is wrong with the configuration itself is told first.
+    expect(polled('name: "other" max_batch_size: -1')).toBe("Invalid argument: 'max_batch_size' must be non-negative value for other")
   })
 })
 
@@ -246,6 +252,34 @@ describe('C-13, C-14 instance groups', () => {
     ['instance_group { gpus: 1 }', [0, 1], 'm_0 GPU 1 [1]'],
   ]
   test.each(cases)('%j with GPUs %j', (text, gpus, expected) => expect(groups(text, gpus)).toBe(expected))
+
+  test('before the file is opened, groups come before inputs and outputs, which are checked when the file adds nothing', () => {
+    const ready = (text: string, flags = AUTO): string =>
+      reason(() => prepareConfig(parsePbtxt(`name: "m" backend: "onnxruntime" ${text}`, ''), flags, NO_GPUS)).replace('Invalid argument: ', '')
+    const bad = 'input { name: "I" data_type: TYPE_FP32 dims: 0 }'
+    const output = 'output { name: "O" data_type: TYPE_FP32 dims: 1 }'
+    const gpu = 'instance_group { kind: KIND_GPU }'
+    const text = "model input 'I' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m"
+    expect(ready(`platform: "onnxruntime_onnx" version_policy { all { } } ${bad} ${output} ${gpu}`)).toMatch(/^instance group m_0 of model m has kind KIND_GPU/)
+    expect(ready(`platform: "onnxruntime_onnx" version_policy { all { } } ${bad} ${output}`)).toBe(text)
+    expect(ready(`platform: "onnxruntime_onnx" version_policy { all { } } ${bad}`)).toBe('ok')
+    expect(ready(`platform: "onnxruntime_onnx" version_policy { all { } } ${bad}`, STRICT)).toBe(text)
+  })
+
+  test('--gpu-fallback=cpu: groups that want a GPU move to the CPU, keep their counts and lose their GPUs', () => {
+    const moved = (text: string): string => {
+      const result = moveGpuGroupsToCpu(parsePbtxt(`name: "m" backend: "onnxruntime" ${text}`, ''))
+      const groups = resolveInstanceGroups(result.config, NO_GPUS).instanceGroup.map((g) => `${g.name} ${g.kind} ${g.count} [${g.gpus}]`)
+      return `${result.moved.join(', ')} | ${groups.join('; ')}`
+    }
+    expect(moved('instance_group [ { kind: KIND_GPU count: 3 gpus: [ 0, 1 ] }, { kind: KIND_CPU count: 1 } ]')).toBe('m_0 | m_0 2 3 []; m_1 2 1 []')
+    expect(moved('instance_group [ { name: "g" kind: KIND_GPU } ]')).toBe('g | g 2 2 []')
+    expect(moved('instance_group [ { gpus: 0 } ]')).toBe('m_0 | m_0 2 2 []')
+    expect(moved('')).toBe(' | m 2 2 []')
+    expect(reason(() => resolveInstanceGroups(parsePbtxt('name: "m" instance_group [ { kind: KIND_GPU } ]', ''), NO_GPUS))).toBe(
+      'Invalid argument: instance group m_0 of model m has kind KIND_GPU but server does not support GPUs; --gpu-fallback=cpu serves it on the CPU',
+    )
+  })
 
   test('an unusable GPU is named with those that are usable', () => {
     expect(reason(() => groups('instance_group { kind: KIND_GPU gpus: 7 }', [0, 1]))).toBe(

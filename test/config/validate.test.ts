@@ -173,6 +173,14 @@ describe('S-26 ensembles, without their composing models', () => {
     [ensemble(['X'], ['Y', 'Z'], good), "ensemble output 'Z' for ensemble e' is not used"],
     [ensemble(['X'], ['Y'], step(['X', 't'], ['Y'])), "output 'Y' for ensemble 'e' is not written: at least one of its depending tensors, 't', is not connected"],
     [ensemble(['X'], ['Y'], step(['X', 't'], ['Y']) + step(['Y'], ['t'])), "output 'Y' for ensemble 'e' is not written: at least one of its depending tensors, 't', is not connected"],
+    [ensemble(['X'], ['X'], step(['X'], ['X'])), 'ok'],
+    [ensemble(['X'], ['Y'], good + step(['Y'], ['X'])), 'ok'],
+    [ensemble(['X'], ['X'], step(['X'], ['X']) + step(['X'], ['X'])), "ensemble tensor 'X' can appear in an output map only once for ensemble 'e' step 1"],
+    [ensemble(['X'], ['Y'], step(['X', 'Y'], ['Y'])), "output 'Y' for ensemble 'e' is not written"],
+    [
+      ensemble(['X'], ['Y'], step(['X', 'u'], ['t']) + step(['t'], ['u']) + step(['t'], ['Y'])),
+      "output 'Y' for ensemble 'e' is not written: at least one of its depending tensors, 'u', is not connected",
+    ],
     [ensemble(['X'], ['Y'], step(['X'], ['Y', 'u'])), "ensemble tensor 'u' is unused in ensemble 'e'"],
   ]
   test.each(cases)('%j', (text, expected) => expect(complaint(text)).toBe(expected))

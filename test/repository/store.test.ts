@@ -6,6 +6,7 @@ import { afterAll, expect, test } from 'vitest'
 import { readLoadParameters } from '../../src/api/control.js'
 import { parsePbtxt, type Log } from '../../src/config/index.js'
 import { asServerError } from '../../src/native/errors.js'
+import { warnOfIneffective } from '../../src/repository/ineffective.js'
 import { KeyedLock, Limit } from '../../src/repository/limit.js'
 import { sweepOverrides, writeOverride } from '../../src/repository/override.js'
 import { requireSafeName } from '../../src/repository/repository.js'
@@ -317,12 +318,35 @@ test.each([
   )
 })
 
+test('fields without effect are named in one line, those at their default are not', () => {
+  const warned = (text: string): string[] => {
+    const { log, seen } = lines()
+    warnOfIneffective(parsePbtxt(`name: "m" ${text}`, ''), log)
+    return seen
+  }
+  expect(warned('response_cache { } optimization { priority: PRIORITY_DEFAULT graph { level: 1 } } parameters { key: "intra_op_thread_count" value { string_value: "1" } }')).toEqual([])
+  expect(
+    warned(`response_cache { enable: true } optimization { priority: PRIORITY_MAX cuda { graphs: true } eager_batching: true }
+      instance_group [ { count: 1 }, { rate_limiter { priority: 2 } host_policy: "p" } ] cc_model_filenames { key: "7.5" value: "x" }
+      parameters { key: "gpu_mem_limit" value { string_value: "1" } }`),
+  ).toEqual([
+    "warning model 'm' configures what has no effect in this release: response_cache, instance_group.rate_limiter, instance_group.host_policy, " +
+      'optimization.priority, optimization.cuda, optimization.eager_batching, cc_model_filenames, parameters.gpu_mem_limit',
+  ])
+})
+
 test('R-13: a runtime other than the own library of the backend is refused, with the places searched', () => {
   const place = { modelDirectory: '/r/m', versionDirectory: '/r/m/1', backendDirectory: '/opt/b' }
   const config = (runtime: string) => parsePbtxt(`name: "m" backend: "onnxruntime" runtime: "${runtime}"`, 'config.pbtxt')
   expect(failure(() => checkRuntime(config('../nope.so'), place))).toBe(
     "INVALID_ARG unable to find backend library '../nope.so' for model 'm', searched: '/r/m/1' '/r/m' '/opt/b/onnxruntime' ",
   )
+  const model = tree({ 'x.so': '', '1/own.so': '' })
+  const there = { versionDirectory: join(model, '1'), modelDirectory: model, backendDirectory: '/opt/b' }
+  expect(failure(() => checkRuntime(config('../x.so'), there))).toBe(
+    `INVALID_ARG backend library name '../x.so' escapes backend directory '${model}/1', for model 'm', check model config runtime field`,
+  )
+  expect(failure(() => checkRuntime(config('own.so'), there))).toMatch(/^INVALID_ARG unable to find backend library 'own.so'/)
   for (const runtime of ['', 'libtriton_onnxruntime.so']) expect(() => checkRuntime(config(runtime), place)).not.toThrow()
 })
 

@@ -1,4 +1,4 @@
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
@@ -45,6 +45,33 @@ test('R-49 a summary names each model that failed, and why', async () => {
   // The reason, not only the fact: which file, and what the runtime said about it.
   expect(said).toMatch(/model 'no_file'.*no_file\/1\/model\.onnx/)
   expect(said).toMatch(/model 'not_onnx'.*[Pp]rotobuf/)
+})
+
+test('--gpu-fallback=cpu serves on the CPU what wants a GPU, with a warning for each model; by default it fails, and the text names the flag', async () => {
+  const root = mkdtempSync(join(tmpdir(), 'nereid-gpu-'))
+  cpSync(join(models.path('small'), 'simple'), join(root, 'simple'), { recursive: true })
+  const file = join(root, 'simple', 'config.pbtxt')
+  // As guides to Triton print it.
+  const groups = 'instance_group [ { count: 1 kind: KIND_GPU gpus: [ 0 ] } ]\n'
+  const text = existsSync(file) ? readFileSync(file, 'utf8') : ''
+  writeFileSync(file, `${text}${groups}optimization { priority: PRIORITY_MAX }\n`)
+  try {
+    const refusing = await TestServer.spawn(root)
+    expect(await refusing.ended()).toBe(1)
+    expect(refusing.output()).toMatch(/instance group simple_0 of model simple has kind KIND_GPU but server does not support GPUs; --gpu-fallback=cpu serves it on the CPU/)
+    const server = await TestServer.start(root, ['--gpu-fallback=cpu'])
+    const answer = await fetch(`${server.url}/v2/models/simple/infer`, { method: 'POST', body: simpleBody() })
+    expect(answer.status).toBe(200)
+    const config = (await (await fetch(`${server.url}/v2/models/simple/config`)).json()) as { instance_group: unknown[] }
+    expect(config.instance_group).toMatchObject([{ name: 'simple_0', kind: 'KIND_CPU', count: 1, gpus: [] }])
+    await server.stop()
+    const warned = server.output().split('\n').filter((line) => line.includes("model 'simple' is served on the CPU"))
+    expect(warned).toHaveLength(1)
+    expect(warned[0]).toContain('there is no GPU for instance group simple_0')
+    expect(server.output()).toContain("model 'simple' configures what has no effect in this release: optimization.priority")
+  } finally {
+    rmSync(root, { recursive: true })
+  }
 })
 
 test('C-29 a mistake in config.pbtxt is reported with file, line and a hint', async () => {

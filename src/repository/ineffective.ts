@@ -1,0 +1,43 @@
+/**
+ * What a configuration asks for and this release reads, checks and shows, but does not act on. Answers are right without it, only
+ * slower, later or elsewhere, so such a model is served; the log says once per load what it goes without. What would make answers
+ * wrong is in unsupported.ts.
+ */
+
+import { ModelOptimizationPolicy_ModelPriority as Priority } from '../config/generated/model_config_pb.js'
+import type { Log, ModelConfig } from '../config/index.js'
+
+type Optimization = NonNullable<ModelConfig['optimization']>
+
+const optimizes = (c: ModelConfig, used: (o: Optimization) => boolean): boolean => c.optimization !== undefined && used(c.optimization)
+const groups = (c: ModelConfig, used: (g: ModelConfig['instanceGroup'][number]) => boolean): boolean => c.instanceGroup.some(used)
+const parameter = (name: string) => [`parameters.${name}`, (c: ModelConfig) => Object.hasOwn(c.parameters, name)] as const
+
+/** Field → whether a configuration uses it. */
+const INEFFECTIVE: readonly (readonly [string, (config: ModelConfig) => boolean])[] = [
+  ['response_cache', (c) => c.responseCache?.enable === true],
+  ['instance_group.rate_limiter', (c) => groups(c, (g) => g.rateLimiter !== undefined)],
+  ['instance_group.host_policy', (c) => groups(c, (g) => g.hostPolicy !== '')],
+  ['instance_group.secondary_devices', (c) => groups(c, (g) => g.secondaryDevices.length > 0)],
+  ['optimization.priority', (c) => optimizes(c, (o) => o.priority !== Priority.PRIORITY_DEFAULT)],
+  ['optimization.cuda', (c) => optimizes(c, (o) => o.cuda !== undefined)],
+  [
+    'optimization.execution_accelerators.gpu_execution_accelerator',
+    (c) => optimizes(c, (o) => (o.executionAccelerators?.gpuExecutionAccelerator.length ?? 0) > 0),
+  ],
+  ['optimization.gather_kernel_buffer_threshold', (c) => optimizes(c, (o) => o.gatherKernelBufferThreshold !== 0)],
+  ['optimization.eager_batching', (c) => optimizes(c, (o) => o.eagerBatching)],
+  ['cc_model_filenames', (c) => Object.keys(c.ccModelFilenames).length > 0],
+  // The deprecated settings of the CUDA provider.
+  parameter('cudnn_conv_algo_search'),
+  parameter('gpu_mem_limit'),
+  parameter('arena_extend_strategy'),
+  parameter('do_copy_in_default_stream'),
+  parameter('TRITON_BATCH_STRATEGY_PATH'),
+]
+
+/** Says in one line which of these fields a configuration sets. */
+export function warnOfIneffective(config: ModelConfig, log: Log): void {
+  const fields = INEFFECTIVE.filter(([, used]) => used(config)).map(([field]) => field)
+  if (fields.length > 0) log('warning', `model '${config.name}' configures what has no effect in this release: ${fields.join(', ')}`)
+}

@@ -1,0 +1,183 @@
+/** Repositories that hold what is no model, and requests that change them with more text than anybody reads. */
+import { execFileSync } from 'node:child_process'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { addSub } from '../../scripts/models/graphs.mjs'
+import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { fresh, server } from './lib/servers.mjs'
+
+const MODEL = config('identity', 0, [['INPUT0', 'TYPE_INT32', [16]]], [['OUTPUT0', 'TYPE_INT32', [16]]])
+const LABELLED = config('identity', 0, [['INPUT0', 'TYPE_INT32', [16]]], [['OUTPUT0', 'TYPE_INT32', [16], 'label_filename: "labels.txt"']])
+const fifo = (path) => execFileSync('mkfifo', [path])
+
+/** Model name → how it is made in its directory, and what its load says. */
+const ODD = {
+  config_fifo: [(at) => fifo(join(at, 'config.pbtxt')), /failed to poll from model repository/],
+  config_directory: [(at) => mkdirSync(join(at, 'config.pbtxt')), /failed to poll from model repository/],
+  config_device: [(at) => symlinkSync('/dev/zero', join(at, 'config.pbtxt')), /failed to poll from model repository/],
+  config_loop: [(at) => symlinkSync('config.pbtxt', join(at, 'config.pbtxt')), /failed to poll from model repository/],
+  config_terabyte: [
+    (at) => {
+      writeFileSync(join(at, 'config.pbtxt'), '')
+      truncateSync(join(at, 'config.pbtxt'), 2 ** 40)
+    },
+    /failed to poll from model repository/,
+  ],
+  labels_fifo: [(at) => (writeFileSync(join(at, 'config.pbtxt'), LABELLED), fifo(join(at, 'labels.txt'))), /labels\.txt: Not a regular file/],
+  labels_device: [
+    (at) => (writeFileSync(join(at, 'config.pbtxt'), LABELLED), symlinkSync('/dev/zero', join(at, 'labels.txt'))),
+    /labels\.txt: Not a regular file/,
+  ],
+  model_fifo: [(at) => fifo(join(at, '1/model.onnx')), /is a FIFO; a version directory may hold files and directories only/],
+  weights_fifo: [
+    (at) => (writeFileSync(join(at, '1/model.onnx'), addSub()), fifo(join(at, '1/weights'))),
+    /is a FIFO; a version directory may hold files and directories only/,
+  ],
+  model_device: [(at) => symlinkSync('/dev/zero', join(at, '1/model.onnx')), /is a device; a version directory/],
+  model_socket: [
+    async (at) => {
+      const listener = createServer()
+      await new Promise((done) => listener.listen(join(at, '1/model.onnx'), done))
+      listener.unref()
+    },
+    /is a socket; a version directory/,
+  ],
+  version_fifo: [(at) => (rmSync(join(at, '1'), { recursive: true }), fifo(join(at, '1')), writeFileSync(join(at, 'config.pbtxt'), MODEL)), /at least one version/],
+  // Two ways back at each of three levels: 2^32 paths for a walk that follows them all.
+  loops: [
+    (at) => {
+      writeFileSync(join(at, 'config.pbtxt'), MODEL)
+      for (const inner of ['1/a', '1/a/b']) mkdirSync(join(at, inner))
+      for (const inner of ['1', '1/a', '1/a/b']) for (const link of ['x', 'y']) symlinkSync(at, join(at, inner, link))
+    },
+    null,
+  ],
+  // Every file of the machine, as a part of the model.
+  root_link: [(at) => (writeFileSync(join(at, 'config.pbtxt'), MODEL), symlinkSync('/', join(at, 'everything'))), null],
+}
+
+async function writeOdd(root) {
+  for (const [name, [make]] of Object.entries(ODD)) {
+    mkdirSync(join(root, name, '1'), { recursive: true })
+    await make(join(root, name))
+  }
+  symlinkSync('itself', join(root, 'itself'))
+  fifo(join(root, 'no_model'))
+}
+
+const explicit = server('odd files', { flags: ['--model-control-mode=explicit', '--load-model=simple'], models: writeOdd })
+const polling = fresh(
+  server('odd files, polled', {
+    flags: ['--exit-on-error=false', '--strict-readiness=false', '--model-control-mode=poll', '--repository-poll-secs=1'],
+    models: writeOdd,
+  }),
+)
+
+/** Where the server of the last row keeps the files of overrides. */
+const temporary = mkdtempSync(join(tmpdir(), 'nereid-attack-tmp-'))
+process.once('exit', () => rmSync(temporary, { recursive: true, force: true }))
+const crashed = fresh(
+  server('after a crash', {
+    flags: ['--model-control-mode=explicit', '--load-model=simple'],
+    env: { TMPDIR: temporary },
+    models: () => {
+      const namespace = /\d+/.exec(execFileSync('readlink', ['/proc/self/ns/pid']).toString())[0]
+      for (let i = 10; i < 60; i++) writeModel(temporary, `nereid-model-${namespace}-49999${i}-1-left${i}`, { versions: { 1: addSub() } })
+    },
+  }),
+)
+
+const MILLION = 1_000_000
+
+export const rows = [
+  {
+    attack: 'FIFOs, sockets, devices, directories, a terabyte and links that lead back, as config.pbtxt, labels, versions and model files',
+    limit: 'regular files only, opened without waiting, of `CONFIG_BYTES_MAX` and `LABEL_BYTES_MAX`; a walk enters a directory once and looks at `ENTRIES_MAX` entries',
+    server: explicit,
+    async run(t) {
+      let worst = 0
+      for (const [name, [, text]] of Object.entries(ODD)) {
+        const from = performance.now()
+        const answer = await t.post(`/v2/repository/models/${name}/load`, '{}')
+        worst = Math.max(worst, performance.now() - from)
+        const right = text === null ? answer.status === 200 : answer.status !== 200 && text.test(answer.text)
+        t.check(right, `${name}: ${answer.status} ${answer.text.slice(0, 300)}`)
+      }
+      t.check(worst < 10_000, `the slowest load took ${worst} ms`)
+      return `${Object.keys(ODD).length} models, slowest answer ${worst.toFixed(0)} ms`
+    },
+  },
+  {
+    attack: 'the same repository at start, and polled each second beside questions for health',
+    limit: 'a model that cannot be read is told and left out; the walk of a poll is bounded (`ENTRIES_MAX`)',
+    server: polling,
+    async run(t) {
+      const { worstMs } = await t.health(() => new Promise((done) => setTimeout(done, 3000)))
+      const index = JSON.parse((await t.post('/v2/repository/index', '{}')).text)
+      t.check(index.some((m) => m.name === 'simple' && m.state === 'READY'), 'simple is not ready')
+      t.check(!index.some((m) => m.name === 'itself' || m.name === 'no_model'), 'a loop of links or a FIFO is listed as a model')
+      return `slowest health ${worstMs.toFixed(0)} ms`
+    },
+  },
+  {
+    attack: 'names, configurations and values of 20 MB in requests that change the repository',
+    limit: 'texts of errors end after 4 KiB (`ERROR_BYTES_MAX`, `ERROR_CHARS_MAX`), what they quote after `QUOTE_CHARS_MAX`; overrides after `CONFIG_BYTES_MAX`',
+    server: explicit,
+    async run(t) {
+      const long = 'x'.repeat(20 * MILLION)
+      const load = (overriding, model = 'simple') =>
+        t.post(`/v2/repository/models/${model}/load`, JSON.stringify({ parameters: { config: overriding } }))
+      writeModel(t.root, 'long_text', { config: `backend: "identity" max_batch_size: ${'9'.repeat(15 * MILLION)}` })
+      writeModel(t.root, 'long_name', { config: `backend: "identity" name: "${'n'.repeat(15 * MILLION)}"` })
+      writeModel(t.root, 'long_field', { config: 'f'.repeat(15 * MILLION) })
+      writeModel(t.root, 'many_versions', { config: `${MODEL} version_policy { specific { versions: [ ${Array.from({ length: 500_000 }, (_, i) => i + 5).join(',')} ] } }` })
+      const printed = t.output().length
+      let bytes = 0
+      let worst = 0
+      const asks = [
+        () => load(long),
+        () => load(`{"${long.slice(6 * MILLION)}":1}`),
+        () => load(`{"name":"${long.slice(6 * MILLION)}"}`),
+        () => load(`{"max_batch_size":"${long.slice(6 * MILLION)}"}`),
+        () => load(`{"backend":"identity","parameters":{"${long.slice(6 * MILLION)}":3}}`),
+        ...['long_text', 'long_name', 'long_field', 'many_versions'].map((name) => () => t.post(`/v2/repository/models/${name}/load`, '{}')),
+        () => t.post('/v2/repository/models/simple/load', JSON.stringify({ parameters: { [long]: 'x' } })),
+        () => t.post('/v2/repository/models/simple/load', JSON.stringify({ parameters: { config: '{}', [`file:../${long}`]: '' } })),
+        () => t.post(`/v2/models/simple/infer`, JSON.stringify({ inputs: [{ name: long, shape: [1], datatype: 'INT32', data: [1] }] })),
+        () => t.post(`/v2/models/simple/infer`, JSON.stringify({ id: long, inputs: [] })),
+        () => t.post(`/v2/systemsharedmemory/region/x/register`, JSON.stringify({ key: long, byte_size: 1 })),
+        () => t.post(`/v2/trace/setting`, JSON.stringify({ trace_rate: long })),
+        () => t.post(`/v2/logging`, JSON.stringify({ log_format: long })),
+      ]
+      for (const [i, ask] of asks.entries()) {
+        const from = performance.now()
+        const answer = await ask()
+        worst = Math.max(worst, performance.now() - from)
+        bytes = Math.max(bytes, answer.text.length)
+        t.check(answer.status >= 400, `request ${i}: ${answer.status}`)
+      }
+      const logged = t.output().length - printed
+      t.check(bytes < 8192, `an answer of ${bytes} bytes`)
+      t.check(logged < 256 * 1024, `${logged} bytes of log`)
+      return `largest answer ${bytes} bytes, ${(logged / 1024).toFixed(0)} KiB of log, slowest ${worst.toFixed(0)} ms`
+    },
+  },
+  {
+    attack: 'fifty directories of models that crashed processes were given as files',
+    limit: 'a directory names its process, and the next start removes those of dead ones (`sweepOverrides`)',
+    server: crashed,
+    async run(t) {
+      const left = () => readdirSync(temporary).filter((name) => name.startsWith('nereid-model-'))
+      t.check(left().length === 0, `${left().length} directories are still there`)
+      const parameters = { config: JSON.stringify({ backend: 'onnxruntime' }), 'file:1/model.onnx': Buffer.from(addSub()).toString('base64') }
+      const answer = await t.post('/v2/repository/models/given/load', JSON.stringify({ parameters }))
+      t.check(answer.status === 200, `${answer.status} ${answer.text.slice(0, 300)}`)
+      t.check(left().length === 1 && existsSync(join(temporary, left()[0], '1/model.onnx')), `${left().length} directories of the loaded model`)
+      await t.post('/v2/repository/models/given/unload', '{}')
+      t.check(left().length === 0, 'the directory outlives its model')
+      return '50 removed at start'
+    },
+  },
+]
