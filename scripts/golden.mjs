@@ -1,8 +1,11 @@
 #!/usr/bin/env node
 /**
- * Replays the recorded answers of Triton against the server and compares the outcome with `test/golden/known-differences.json`.
+ * Replays the recorded answers of Triton against the server and compares the outcome with the `known-differences.json` beside them.
  *
- *   node scripts/golden.mjs [--suite=NAME …] [--only=TEXT] [--write]
+ *   node scripts/golden.mjs [--all] [--suite=NAME …] [--only=TEXT] [--write]
+ *
+ * Without options every suite of test/golden is replayed: some minutes. `--all` adds test/golden-steps and test/golden-python, most of whose
+ * features are still missing.
  *
  * Fails on a mismatch that is not listed, and on a listed case that passes: a list that outlives its reasons hides things.
  * `--write` prints the cases that are not listed yet, in the form of the list, for a person to give them reasons.
@@ -15,14 +18,16 @@ import { capture } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { ROOT, orExplain } from './setup.mjs'
 
-const RECORDED = join(ROOT, 'test', 'golden')
-const LIST = join(ROOT, 'test', 'golden', 'known-differences.json')
 const REPORT = join(ROOT, 'golden-report.json')
 
-/** Suites whose features exist: some minutes. `--all` replays every suite; one can be asked for by name. */
-const SUITES = ['main', 'defaults', 'explicit', 'poll', 'strict', 'broken', 'broken_start', 'restricted', 'forward', 'trace']
+/** A directory of recordings: its answers, its replay tool and the list of known differences. */
+function recording(name) {
+  const directory = join(ROOT, 'test', name)
+  const suites = JSON.parse(readFileSync(join(directory, 'suites.json'), 'utf8')).suites.map((suite) => suite.name)
+  return { name, directory, suites }
+}
 
-export const ALL_SUITES = Object.keys(JSON.parse(readFileSync(join(RECORDED, 'suites.json'), 'utf8')))
+const RECORDINGS = ['golden', 'golden-steps', 'golden-python'].map(recording)
 
 /** Suites whose repository holds models of features that are still missing: they must not decide whether the rest is ready. */
 const MIXED = ['main', 'forward']
@@ -48,8 +53,9 @@ async function freePorts() {
  * `{ "<suite>": { "<category>": { "reason": "…", "cases": ["id", "prefix.*"] } } }` → a function from suite and id to the
  * reason. A case that ends in `*` stands for every id with that beginning.
  */
-function knownDifferences() {
-  const list = existsSync(LIST) ? JSON.parse(readFileSync(LIST, 'utf8')) : {}
+function knownDifferences({ directory }) {
+  const file = join(directory, 'known-differences.json')
+  const list = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : {}
   const entries = []
   for (const [suite, categories] of Object.entries(list)) {
     for (const [category, { reason, cases }] of Object.entries(categories)) {
@@ -61,14 +67,14 @@ function knownDifferences() {
 }
 
 /** One run of the replay. Resolves with its report, or null when it had no result. */
-async function replay(suites, only) {
+async function replay({ directory }, suites, only) {
   const ports = await freePorts()
   const names = ['http', 'grpc', 'metrics']
   const flags = names.map((name, i) => `--${name}-port=${ports[i]} --${name}-address=127.0.0.1`)
   flags.push('--exit-on-error=false')
   if (suites.some((name) => MIXED.includes(name))) flags.push('--strict-readiness=false')
   const server = [process.execPath, join(ROOT, 'dist/cli/main.js'), '--model-repository={repo}', ...flags, '{flags}']
-  const args = [join(RECORDED, 'replay.py'), '--start', `exec ${server.join(' ')}`, '--report', REPORT]
+  const args = [join(directory, 'replay.py'), '--start', `exec ${server.join(' ')}`, '--report', REPORT]
   names.forEach((name, i) => args.push(`--${name}`, `127.0.0.1:${ports[i]}`))
   for (const suite of suites) args.push('--suite', suite)
   if (only !== null) args.push('--only', only)
@@ -81,24 +87,23 @@ async function replay(suites, only) {
   return null
 }
 
-/** Replays suites and compares with the list. Resolves with `{ passed, failed, known }`; a listed difference is neither of the first two. */
-export async function golden({ suites = SUITES, only = null, write = false } = {}) {
-  await pythonEnvironment()
+/** Replays the suites of one recording. Resolves with `{ passed, failed, known }`; a listed difference is neither of the first two. */
+async function replayed(from, suites, { only, write }) {
   const report = { passed: 0, failed: 0, suites: {} }
   const groups = [suites.filter((name) => MIXED.includes(name)), suites.filter((name) => !MIXED.includes(name))]
   for (const group of groups.filter((names) => names.length > 0)) {
-    const one = await replay(group, only)
-    if (one === null) return { passed: 0, failed: 1 }
+    const one = await replay(from, group, only)
+    if (one === null) return { passed: 0, failed: 1, known: 0 }
     report.passed += one.passed
     report.failed += one.failed
     Object.assign(report.suites, one.suites)
   }
-  const known = knownDifferences()
+  const known = knownDifferences(from)
   let unexpected = 0
   const unlisted = {}
   for (const [suite, result] of Object.entries(report.suites)) {
     if (result.error !== undefined) {
-      process.stdout.write(`golden: ${suite}: ${result.error}\n`)
+      process.stdout.write(`${from.name}: ${suite}: ${result.error}\n`)
       unexpected += result.failed
       continue
     }
@@ -110,29 +115,43 @@ export async function golden({ suites = SUITES, only = null, write = false } = {
       }
       unexpected += 1
       ;(unlisted[suite] ??= []).push(id)
-      process.stdout.write(`golden: ${suite}/${id}: ${differences.join('; ').slice(0, 600)}\n`)
+      process.stdout.write(`${from.name}: ${suite}/${id}: ${differences.join('; ').slice(0, 600)}\n`)
     }
   }
   // Only a full run of a suite can tell that a listed case passes now.
   const stale = only !== null ? [] : known.entries.filter((e) => suites.includes(e.suite) && e.hits === 0)
-  for (const { suite, pattern } of stale) process.stdout.write(`golden: ${suite}/${pattern} passes now: take it off the list\n`)
+  for (const { suite, pattern } of stale) process.stdout.write(`${from.name}: ${suite}/${pattern} passes now: take it off the list\n`)
   if (write) process.stdout.write(`${JSON.stringify(unlisted, null, 1)}\n`)
   const failed = unexpected + stale.length
   const expected = report.failed - unexpected
-  process.stdout.write(`golden: ${report.passed} as recorded, ${expected} known differences, ${failed} to look at\n`)
+  process.stdout.write(`${from.name}: ${report.passed} as recorded, ${expected} known differences, ${failed} to look at\n`)
   return { passed: report.passed, failed, known: expected }
+}
+
+/**
+ * Replays and compares.
+ *
+ * @param suites names of suites; without any, all of test/golden, or of every recording with `all`
+ */
+export async function golden({ all = false, suites = [], only = null, write = false } = {}) {
+  await pythonEnvironment()
+  const total = { passed: 0, failed: 0, known: 0 }
+  for (const from of RECORDINGS) {
+    const isAsked = all || from === RECORDINGS[0]
+    const chosen = suites.length > 0 ? from.suites.filter((name) => suites.includes(name)) : isAsked ? from.suites : []
+    if (chosen.length === 0) continue
+    const { passed, failed, known } = await replayed(from, chosen, { only, write })
+    total.passed += passed
+    total.failed += failed
+    total.known += known
+  }
+  return total
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const value = (name) =>
     process.argv.filter((a) => a.startsWith(`--${name}=`)).map((a) => a.slice(name.length + 3))
-  const suites = process.argv.includes('--all') ? ALL_SUITES : value('suite')
-  const { failed } = await orExplain(() =>
-    golden({
-      ...(suites.length > 0 ? { suites } : {}),
-      only: value('only')[0] ?? null,
-      write: process.argv.includes('--write'),
-    }),
-  )
+  const has = (name) => process.argv.includes(`--${name}`)
+  const { failed } = await orExplain(() => golden({ all: has('all'), suites: value('suite'), only: value('only')[0] ?? null, write: has('write') }))
   process.exit(failed === 0 ? 0 : 1)
 }

@@ -11,7 +11,7 @@ import { cargoCounts, junitCounts, lastLineCounts, vitestCounts } from './lib/co
 import { ask, capture, show } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { attacks } from '../test/attacks/run.mjs'
-import { ALL_SUITES, golden } from './golden.mjs'
+import { golden } from './golden.mjs'
 import { lint } from './lint.mjs'
 import { ROOT, SetupError, setup } from './setup.mjs'
 
@@ -76,7 +76,7 @@ const SUITES = {
     return junitCounts(await show(PYTHON, args, { cwd: ROOT, env }), file)
   },
   /** Recorded answers of Triton. */
-  golden: () => golden(process.argv.includes('--all') ? { suites: ALL_SUITES } : {}),
+  golden: () => golden({ all: process.argv.includes('--all') }),
   /** Every row of docs/limits.md over real sockets. */
   async attacks() {
     const only = process.argv.find((a) => a.startsWith('--only='))?.slice('--only='.length) ?? null
