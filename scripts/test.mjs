@@ -11,6 +11,7 @@ import { cargoCounts, junitCounts, lastLineCounts, vitestCounts } from './lib/co
 import { ask, capture, show } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { attacks } from '../test/attacks/run.mjs'
+import { h2spec as runH2spec } from '../test/h2spec/run.mjs'
 import { golden } from './golden.mjs'
 import { lint } from './lint.mjs'
 import { ROOT, SetupError, setup } from './setup.mjs'
@@ -77,6 +78,8 @@ const SUITES = {
   },
   /** Recorded answers of Triton. */
   golden: () => golden({ all: process.argv.includes('--all') }),
+  /** HTTP/2 as others read its documents; needs Go. */
+  h2spec: () => runH2spec(),
   /** Every row of docs/limits.md over real sockets. */
   async attacks() {
     const only = process.argv.find((a) => a.startsWith('--only='))?.slice('--only='.length) ?? null

@@ -36,6 +36,9 @@ pub struct Connection<T> {
     /// The last read filled its buffer: there is more.
     is_full: bool,
     state: State,
+    /// When the machine is to look at how long it has waited; set while it waits for something.
+    timer: Option<Pin<Box<Sleep>>>,
+    is_armed: bool,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
@@ -46,7 +49,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         if !buffer.is_empty() {
             machine.receive(&mut buffer, Instant::now());
         }
-        Self { io, machine, buffer, read_bytes: READ_BYTES, is_full: false, state: State::Open }
+        Self {
+            io,
+            machine,
+            buffer,
+            read_bytes: READ_BYTES,
+            is_full: false,
+            state: State::Open,
+            timer: None,
+            is_armed: false,
+        }
     }
 
     /// The next call; `None` when there will be no more and everything is written.
@@ -55,7 +67,18 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
     /// answered meanwhile is written, all of it together.
     pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Request, Responder)>> {
         self.machine.core.borrow_mut().in_turn = true;
-        let poll = self.poll_turn(cx);
+        let poll = loop {
+            let poll = self.poll_turn(cx);
+            if poll.is_ready() || !matches!(self.state, State::Open) {
+                break poll;
+            }
+            match self.poll_timer(cx) {
+                Poll::Pending => break poll,
+                // What was given up may have left something to say.
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => break self.end(),
+            }
+        };
         if poll.is_pending() {
             let mut core = self.machine.core.borrow_mut();
             core.in_turn = false;
@@ -91,7 +114,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                 return self.end();
             };
             if is_written && self.machine.is_finished() {
-                if self.machine.is_failed() {
+                if self.machine.is_failed() || self.machine.is_lingering() {
                     self.state = State::Lingers { left: LINGER_BYTES_MAX, until: Box::pin(sleep(LINGER)) };
                     continue;
                 }
@@ -120,6 +143,24 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                 _ => return self.end(),
             }
         }
+    }
+
+    /// Ready when the machine has looked at how long it has waited; false when there is no point in going on.
+    ///
+    /// A timer that runs is not moved, so that a busy connection has one every few seconds and not one per call.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let Some(after) = self.machine.look_after() else { return Poll::Pending };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(after)));
+        // Only streams that linger are in more of a hurry than what it was set for.
+        let is_late = || self.machine.is_lingering() && timer.deadline() > tokio::time::Instant::now() + after;
+        if !self.is_armed || is_late() {
+            timer.as_mut().reset(tokio::time::Instant::now() + after);
+            self.is_armed = true;
+        }
+        ready!(timer.as_mut().poll(cx));
+        self.is_armed = false;
+        // The clock of the timers, which tests can stop.
+        Poll::Ready(self.machine.look(tokio::time::Instant::now().into_std()))
     }
 
     fn end(&mut self) -> Poll<Option<(Request, Responder)>> {

@@ -59,6 +59,7 @@ impl Reason {
     pub const PROTOCOL_ERROR: Self = Self(1);
     pub const INTERNAL_ERROR: Self = Self(2);
     pub const FLOW_CONTROL_ERROR: Self = Self(3);
+    pub const SETTINGS_TIMEOUT: Self = Self(4);
     pub const STREAM_CLOSED: Self = Self(5);
     pub const FRAME_SIZE_ERROR: Self = Self(6);
     pub const REFUSED_STREAM: Self = Self(7);

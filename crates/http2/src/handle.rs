@@ -44,6 +44,12 @@ impl Body {
         self.0.core.borrow_mut().poll_data(self.0.key, cx)
     }
 
+    /// Whether the client may take its time before the next byte: between two messages of a stream of them, say. Else a body that
+    /// is waited for and does not come is given up after `Times::body`.
+    pub fn rest(&mut self, rests: bool) {
+        self.0.core.borrow_mut().rest(self.0.key, rests);
+    }
+
     /// `n` bytes were used: the client may send as many more. What was not released when the body is dropped is given back to the
     /// connection then.
     pub fn release(&mut self, n: usize) {

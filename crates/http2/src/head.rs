@@ -167,6 +167,8 @@ impl Builder {
     pub fn finish(self) -> Result<Head, BadHead> {
         match (self.bad, self.method, self.path, self.scheme) {
             (Some(bad), ..) => Err(bad),
+            // A path is one of this server, or `*` where it means the whole of it (RFC 9113, 8.3.1).
+            (None, Some(method), Some(path), true) if !is_path(&self.text, method, path) => Err(BadHead::Malformed),
             (None, Some(method), Some(path), true) => Ok(Head {
                 text: self.text,
                 method,
@@ -188,6 +190,11 @@ impl Builder {
 /// A byte of a name: a token, without capitals.
 fn is_name(b: u8) -> bool {
     matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
+}
+
+fn is_path(text: &[u8], method: Span, path: Span) -> bool {
+    let at = |span: Span| text.get(span.start as usize..span.end as usize).unwrap_or_default();
+    at(path).first() == Some(&b'/') || (at(path) == b"*" && at(method) == b"OPTIONS")
 }
 
 fn number(text: &[u8]) -> Option<u64> {
@@ -237,10 +244,26 @@ mod tests {
             fields.remove(left_out);
             assert_eq!(head(&fields, 10_000).err(), Some(BadHead::Malformed));
         }
-        assert_eq!(
-            head(&[(":method", "GET"), (":scheme", "http"), (":path", "")], 1000).err(),
-            Some(BadHead::Malformed)
-        );
+    }
+
+    #[test]
+    fn rfc9113_8_3_1_a_path_begins_with_a_slash_and_a_star_is_for_options() {
+        for (method, path, is_good) in [
+            ("GET", "/", true),
+            ("POST", "/inference.GRPCInferenceService/ModelInfer", true),
+            ("GET", "/*", true),
+            ("OPTIONS", "*", true),
+            ("GET", "", false),
+            ("GET", "v2", false),
+            ("POST", "inference.GRPCInferenceService/ModelInfer", false),
+            ("GET", "http://x/v2", false),
+            ("GET", "*", false),
+            ("OPTIONS", "**", false),
+            ("GET", "?a", false),
+        ] {
+            let head = head(&[(":method", method), (":scheme", "http"), (":path", path)], 1000);
+            assert_eq!(head.err(), (!is_good).then_some(BadHead::Malformed), "{method} {path}");
+        }
     }
 
     #[test]

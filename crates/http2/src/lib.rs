@@ -7,7 +7,7 @@
 //! [`Machine`] has no I/O and no clock: bytes in, calls out; answers in, bytes out. [`Connection`] drives one over a socket.
 //! Handles ([`Body`], [`Responder`]) belong to the thread of their connection and stay harmless when it is gone.
 //!
-//! What it does not do: the client's side, server push, priorities (frames are read and ignored), `CONNECT`, upgrades.
+//! What it does not do: the client's side, server push, priorities (frames are checked and ignored), `CONNECT`, upgrades.
 //!
 //! Every queue here has a bound: see [`Options`] and `limits`.
 
@@ -18,7 +18,7 @@ mod handle;
 mod head;
 mod heads;
 mod hpack;
-mod limits;
+pub mod limits;
 mod options;
 mod output;
 
@@ -28,7 +28,7 @@ pub use frame::Reason;
 pub use handle::{Body, Gone, Request, Responder};
 pub use head::Head;
 pub use hpack::Field;
-pub use options::{Options, Pings};
+pub use options::{Options, Pings, Times};
 
 /// Frames and header blocks without a connection, for the client of the benchmarks. No part of what a server needs.
 #[doc(hidden)]

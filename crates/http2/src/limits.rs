@@ -35,6 +35,26 @@ pub const READ_BYTES_MAX: usize = 256 * 1024;
 pub const LINGER_BYTES_MAX: usize = 1024 * 1024;
 /// And how long that may take.
 pub const LINGER: Duration = Duration::from_secs(2);
+/// Bytes of a body that are thrown away after its call was answered, with room given for more, so that a client that sends all
+/// before it reads gets to read the answer. Beyond it the stream gets no more room.
+pub const DISCARD_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long a stream that was answered early may send nothing before it is reset: a reset that comes with the answer makes some
+/// clients throw the answer away.
+pub const EARLY_ANSWER_TIME: Duration = Duration::from_secs(2);
+/// Time for a client's preface and SETTINGS.
+pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(20);
+/// Time from the first byte of a header block, or of any frame but DATA, to its last.
+pub const HEAD_TIME_MAX: Duration = Duration::from_secs(20);
+/// Time in which nothing comes of a body that is waited for.
+pub const BODY_STALL_TIME_MAX: Duration = Duration::from_secs(60);
+/// Time in which a client takes nothing of what is to be sent: its windows stay closed, or it does not read.
+pub const SEND_STALL_TIME_MAX: Duration = Duration::from_secs(60);
+/// Time for the acknowledgement of our SETTINGS.
+pub const ACKNOWLEDGEMENT_TIME_MAX: Duration = Duration::from_secs(60);
+/// Streams that were reset and are remembered, to know what a late frame means.
+pub const RESETS_REMEMBERED_MAX: usize = 256;
+/// Ranges of ids that a client left out and that are remembered.
+pub const SKIPS_REMEMBERED_MAX: usize = 16;
 /// Remembered heads of a connection.
 pub const HEADS_MAX: usize = 8;
 /// Longest block that is remembered: a client that repeats itself sends indices.

@@ -1,5 +1,9 @@
 //! What a server chooses.
 
+use crate::limits::{
+    ACKNOWLEDGEMENT_TIME_MAX, BODY_STALL_TIME_MAX, EARLY_ANSWER_TIME, HANDSHAKE_TIME_MAX, HEAD_TIME_MAX,
+    SEND_STALL_TIME_MAX,
+};
 use std::time::Duration;
 
 /// Options of a connection.
@@ -22,6 +26,46 @@ pub struct Options {
     pub fixed: &'static [(&'static str, &'static str)],
     /// What pings are for.
     pub pings: Pings,
+    /// How long a client may leave us waiting.
+    pub times: Times,
+}
+
+/// How long a client may leave us waiting, each looked at a few times while it runs: a client may get a quarter more of the
+/// shortest. The defaults are in `limits`. A connection without a call, or with a call that waits for us, is never waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// For its preface and SETTINGS; then the connection is closed.
+    pub handshake: Duration,
+    /// For the acknowledgement of our SETTINGS; then the connection is closed.
+    pub acknowledgement: Duration,
+    /// For a header block, and any frame but DATA, from the first byte to the last; then the connection is closed.
+    pub head: Duration,
+    /// Without a byte of a body that is waited for; then its stream is reset. The connection is closed if nothing at all came.
+    pub body: Duration,
+    /// Without taking anything of what is to be sent; likewise.
+    pub send: Duration,
+    /// Without a byte of a body whose call was answered; then its stream is reset.
+    pub linger: Duration,
+}
+
+impl Times {
+    /// The shortest of those that are waited for while nothing happens.
+    pub(crate) fn shortest(&self) -> Duration {
+        self.handshake.min(self.acknowledgement).min(self.head).min(self.body).min(self.send)
+    }
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            handshake: HANDSHAKE_TIME_MAX,
+            acknowledgement: ACKNOWLEDGEMENT_TIME_MAX,
+            head: HEAD_TIME_MAX,
+            body: BODY_STALL_TIME_MAX,
+            send: SEND_STALL_TIME_MAX,
+            linger: EARLY_ANSWER_TIME,
+        }
+    }
 }
 
 /// Limits of pings, as gRPC has them. The default has none.
@@ -48,6 +92,7 @@ impl Default for Options {
             send_buffer_bytes_max: 1024 * 1024,
             fixed: &[],
             pings: Pings::default(),
+            times: Times::default(),
         }
     }
 }

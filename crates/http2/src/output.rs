@@ -16,12 +16,18 @@ pub struct Output {
     /// How much of `tail` is written.
     at: usize,
     segment_bytes: usize,
+    written: u64,
 }
 
 impl Output {
     /// Bytes that are not written.
     pub fn len(&self) -> usize {
         self.segment_bytes + self.tail.len() - self.at
+    }
+
+    /// Bytes written since the beginning.
+    pub fn written(&self) -> u64 {
+        self.written
     }
 
     /// Whether everything is written.
@@ -71,6 +77,7 @@ impl Output {
 
     /// So many bytes were written.
     pub fn advance(&mut self, mut n: usize) {
+        self.written += n as u64;
         while let Some(first) = self.segments.front_mut() {
             let part = first.len().min(n);
             first.advance(part);

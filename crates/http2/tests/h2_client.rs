@@ -3,7 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 use h2::client::{Builder, SendRequest};
-use http2::{Connection, Field, Options, Request, Responder};
+use http2::{Connection, Field, Options, Request, Responder, Times};
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
@@ -24,6 +24,18 @@ async fn echo(mut request: Request, mut respond: Responder) {
         return;
     }
     if respond.send_head(200, &fields, false).is_err() {
+        return;
+    }
+    if path == "/collect" {
+        let mut pieces = Vec::new();
+        while let Some(Ok(piece)) = poll_fn(|cx| request.body.poll_data(cx)).await {
+            request.body.release(piece.len());
+            pieces.push(piece);
+        }
+        for piece in pieces {
+            let _ = respond.send_data(piece, false);
+        }
+        let _ = respond.send_trailers(&[Field::Fixed(1)]);
         return;
     }
     if path == "/wait" {
@@ -321,5 +333,105 @@ fn the_last_word_is_read_however_much_the_client_still_sends() {
         io.read_to_end(&mut all).await.unwrap();
         let text = String::from_utf8_lossy(&all);
         assert!(text.ends_with("DATA of a stream that is not open"), "{text:?}");
+    });
+}
+
+/// A client that says `hello`, then nothing, and reads for as long as there is something: the last it got, and how long it took.
+async fn silent(hello: &[u8], options: Options) -> (String, Duration) {
+    let mut io = socket(options, None).await;
+    io.write_all(hello).await.unwrap();
+    let start = std::time::Instant::now();
+    let mut all = Vec::new();
+    let _ = io.read_to_end(&mut all).await;
+    (String::from_utf8_lossy(&all).into_owned(), start.elapsed())
+}
+
+fn impatient() -> Options {
+    let short = Duration::from_millis(200);
+    let times =
+        Times { handshake: short, acknowledgement: 3 * short, head: short, body: short, send: short, linger: short };
+    Options { times, ..options() }
+}
+
+/// Preface, SETTINGS and their acknowledgement, then `frames`: type, flags, stream, payload.
+fn hello(frames: &[(u8, u8, u8, &[u8])]) -> Vec<u8> {
+    let mut all = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    for (kind, flags, stream, payload) in [&[(4, 0, 0, &[][..]), (4, 1, 0, &[])], frames].concat() {
+        let [.., a, b, c] = (payload.len() as u32).to_be_bytes();
+        all.extend_from_slice(&[a, b, c, kind, flags, 0, 0, 0, stream]);
+        all.extend_from_slice(payload);
+    }
+    all
+}
+
+#[test]
+fn clients_that_leave_us_waiting_are_closed_over_a_socket_too() {
+    // `:method: POST`, `:scheme: http`, `:path: /…`
+    let post = |path: &str| [&[0x83, 0x86, 0x04, path.len() as u8], path.as_bytes()].concat();
+    let (body, large) = (post("/body"), post("/large"));
+    let zero = [0, 4, 0, 0, 0, 0];
+    let cases = [
+        (Vec::new(), "no preface and SETTINGS in time"),
+        (b"PRI * HTTP/2".to_vec(), "no preface and SETTINGS in time"),
+        (hello(&[])[..33].to_vec(), "SETTINGS were not acknowledged in time"),
+        (hello(&[(1, 0, 1, &[0x83])]), "half a frame or header block, and not the rest in time"),
+        (hello(&[(1, 4, 1, &body), (0, 0, 1, &[1, 2, 3])]), "half a body, and nothing more in time"),
+        (
+            [hello(&[(1, 4, 1, &body)]), vec![0, 1, 0, 0, 0, 0, 0, 0, 1, 7]].concat(),
+            "half a DATA frame, and not the rest in time",
+        ),
+        (hello(&[(4, 0, 0, &zero), (1, 5, 1, &large)]), "no room for an answer in time"),
+    ];
+    for (bytes, expected) in cases {
+        run(async move {
+            let (last, time) = silent(&bytes, impatient()).await;
+            assert!(last.ends_with(expected), "{last:?} instead of {expected:?}");
+            assert!(time >= Duration::from_millis(190) && time < Duration::from_secs(5), "{expected}: {time:?}");
+        });
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_closed_and_one_that_is_idle_is_not() {
+    run(async {
+        let io = socket(impatient(), None).await;
+        socket2::SockRef::from(&io).set_recv_buffer_size(4096).unwrap();
+        let (read, mut write) = io.into_split();
+        let window = 0x7fff_0000u32.to_be_bytes();
+        let [a, b, c, d] = window;
+        let settings = [0, 4, a, b, c, d];
+        let large = [&[0x83, 0x86, 0x04, 6][..], b"/large"].concat();
+        write.write_all(&hello(&[(4, 0, 0, &settings), (8, 0, 0, &window)])).await.unwrap();
+        // What the sockets have room for must be full: a few megabytes.
+        for n in 0..8 {
+            write.write_all(&hello(&[(1, 5, 2 * n + 1, &large)])[42..]).await.unwrap();
+        }
+        let mut one = [0];
+        let closed = tokio::time::timeout(Duration::from_secs(10), async {
+            while write.write_all(&hello(&[(6, 1, 0, &[0; 8])])[42..]).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        closed.await.expect("closed although nothing was read");
+        drop((read, write));
+        let mut io = socket(impatient(), None).await;
+        io.write_all(&hello(&[])).await.unwrap();
+        let idle = async { while io.read(&mut one).await.unwrap() > 0 {} };
+        assert!(tokio::time::timeout(Duration::from_secs(2), idle).await.is_err(), "an idle connection stays");
+    });
+}
+
+#[test]
+fn an_early_answer_reaches_a_client_that_sends_all_before_it_reads() {
+    run(async {
+        // More than the stream's window: the client depends on being given room for what nobody wants.
+        let (client, _) = client(options(), &Builder::new(), None).await;
+        for _ in 0..5 {
+            let mut ready = client.clone().ready().await.unwrap();
+            let (response, mut send) = ready.send_request(request("/early"), false).unwrap();
+            send_all(&mut send, pattern(5 << 20), true).await;
+            assert_eq!(response.await.unwrap().status().as_u16(), 404);
+        }
+        call(&client, "/after", pattern(10)).await;
     });
 }

@@ -10,13 +10,16 @@ use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
 use crate::flight::Airborne;
 use engine::ModelVersion;
-use http2::{Head, Request, Responder};
+use http2::{Field, Head, Request, Responder};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+/// What a client is told that speaks HTTP/2 here, and not gRPC.
+const NOT_GRPC: &[u8] = b"this port speaks gRPC: a call is a POST with content-type application/grpc\n";
 
 /// The request's part of a call.
 pub struct Call {
@@ -104,7 +107,10 @@ pub fn begin(
         }
     };
     if !plan.is_grpc {
-        let _ = respond.send_head(415, &[], true);
+        let ends = head.method() == b"HEAD";
+        if respond.send_head(415, &[Field::Literal("content-type", b"text/plain")], ends).is_ok() && !ends {
+            let _ = respond.send_data(NOT_GRPC, true);
+        }
         return None;
     }
     let (rpc, encoding) = match plan.admit(context) {
@@ -115,7 +121,8 @@ pub fn begin(
         }
     };
     let (response_encoding, deadline) = (plan.response_encoding, plan.deadline);
-    let mut call = Call { head, messages: Messages::new(body, encoding), response_encoding };
+    let messages = Messages::new(body, encoding, rpc.is_stream());
+    let mut call = Call { head, messages, response_encoding };
     // Held until the task that goes on with it, if there is one, counts for itself.
     let _request = (!rpc.is_stream()).then(|| context.shared.request());
     let mut departed = None;

@@ -8,7 +8,7 @@ use crate::rope::Rope;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http2::Body;
 use prost::Message;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 const PREFIX_BYTES: usize = 5;
 
@@ -21,6 +21,8 @@ pub struct Messages {
     /// Bytes received of which the client was not told that there is room for as many more.
     unreleased: usize,
     state: State,
+    /// The client may be silent between two messages.
+    is_stream: bool,
 }
 
 enum State {
@@ -35,9 +37,11 @@ enum State {
 }
 
 impl Messages {
-    /// Messages of a request whose `grpc-encoding` was `encoding`.
-    pub fn new(body: Body, encoding: Encoding) -> Self {
-        Self { body, encoding, chunk: Bytes::new(), unreleased: 0, state: State::Prefix([0; PREFIX_BYTES], 0) }
+    /// Messages of a request whose `grpc-encoding` was `encoding`. Those of a stream come when they come; the one of a unary call
+    /// has to, like the rest of any message that has begun.
+    pub fn new(body: Body, encoding: Encoding, is_stream: bool) -> Self {
+        let state = State::Prefix([0; PREFIX_BYTES], 0);
+        Self { body, encoding, chunk: Bytes::new(), unreleased: 0, state, is_stream }
     }
 
     /// The next message; `None` once the client has said that there are no more.
@@ -98,7 +102,11 @@ impl Messages {
             if self.unreleased > 0 {
                 self.body.release(std::mem::take(&mut self.unreleased));
             }
-            match ready!(self.body.poll_data(cx)) {
+            let Poll::Ready(data) = self.body.poll_data(cx) else {
+                self.body.rest(self.is_stream && matches!(self.state, State::Prefix(_, 0)));
+                return Poll::Pending;
+            };
+            match data {
                 Some(Ok(chunk)) => {
                     self.unreleased = chunk.len();
                     self.chunk = chunk;

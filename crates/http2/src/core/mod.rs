@@ -3,6 +3,8 @@
 //!
 //! Invariant: a stream is in the table while the wire or a handle knows it; `reset` is set before anybody is woken for it.
 
+mod closed;
+mod patience;
 mod receive;
 mod send;
 mod stream;
@@ -19,13 +21,16 @@ use crate::limits::OUTPUT_BYTES_MAX;
 use crate::options::Options;
 use crate::output::Output;
 use bytes::BytesMut;
+use closed::{By, Closed};
+pub(crate) use patience::Look;
+use patience::Patience;
 use receive::{Block, Data};
 pub(crate) use send::register;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stream::{Sending, Streams};
 use trouble::{Strikes, Trouble};
 
@@ -59,6 +64,13 @@ pub(crate) struct Core {
     /// Bytes of the client's preface that came; then its SETTINGS have to follow.
     prefaced: bool,
     settled: bool,
+    /// The client has acknowledged our SETTINGS.
+    acknowledged: bool,
+    /// What was left over of the last read: bytes of the beginning of a frame.
+    known_bytes: usize,
+    /// Bytes that came, and frames, of which a header block is one: marks for `patience`.
+    received_bytes: u64,
+    frames: u64,
     /// A frame whose payload is thrown away: bytes left.
     skip: usize,
     data: Option<Data>,
@@ -66,6 +78,8 @@ pub(crate) struct Core {
     decoder: Decoder,
     heads: Heads,
     last_id: u32,
+    closed: Closed,
+    patience: Patience,
     receive_window: i64,
     untold: usize,
     empty_frames: u32,
@@ -99,12 +113,18 @@ impl Core {
             closing: Closing::No,
             prefaced: false,
             settled: false,
+            acknowledged: false,
+            known_bytes: 0,
+            received_bytes: 0,
+            frames: 0,
             skip: 0,
             data: None,
             block: None,
             decoder: Decoder::new(),
             heads: Heads::default(),
             last_id: 0,
+            closed: Closed::default(),
+            patience: Patience::default(),
             receive_window: i64::from(options.connection_window.max(WINDOW_DEFAULT)),
             untold: 0,
             empty_frames: 0,
@@ -167,7 +187,8 @@ impl Core {
     fn is_finished(&self) -> bool {
         match self.closing {
             Closing::Failed => true,
-            Closing::After(_) => self.streams.len() == 0 && self.accepted.is_empty(),
+            // Those that linger have their answer; the driver reads on for a moment.
+            Closing::After(_) => self.streams.len() == self.streams.lingering() && self.accepted.is_empty(),
             Closing::No | Closing::Asked => false,
         }
     }
@@ -233,8 +254,20 @@ impl Core {
     /// Tells the client that a stream is over, and takes it off the wire.
     fn reset(&mut self, key: u32, reason: Reason) {
         let Some(id) = self.streams.get(key).filter(|s| s.on_wire).map(|s| s.id) else { return };
-        self.put_frame(kind::RST_STREAM, 0, id, &reason.0.to_be_bytes());
+        self.put_reset(id, reason);
         self.end_stream(key, reason);
+        self.wake_driver();
+    }
+
+    /// Tells the client that a stream is over.
+    fn put_reset(&mut self, id: u32, reason: Reason) {
+        self.closed.reset(id, By::Us);
+        self.put_frame(kind::RST_STREAM, 0, id, &reason.0.to_be_bytes());
+    }
+
+    /// Keeps an answered stream, whose body has not all come, for a while: see `limits::EARLY_ANSWER_TIME`.
+    fn linger(&mut self, key: u32) {
+        self.streams.linger(key);
         self.wake_driver();
     }
 
@@ -252,8 +285,15 @@ impl Core {
         stream.has_body = false;
         while stream.received.pop().is_some() {}
         let unreleased = std::mem::take(&mut stream.unreleased);
-        self.release_connection(unreleased);
+        self.discard(key, unreleased);
         self.drop_handle(key);
+    }
+
+    /// Whether the caller waits for more of a body, or only for the next thing that may come.
+    pub(crate) fn rest(&mut self, key: u32, rests: bool) {
+        if let Some(stream) = self.streams.get(key) {
+            stream.rests = rests;
+        }
     }
 
     /// A handle of a stream is gone.
@@ -267,8 +307,8 @@ impl Core {
             _ if !stream.on_wire => self.streams.reap(key),
             // `pump` sees to it that the stream ends.
             Sending::Ending => {}
-            // Answered before all was read: the client may stop sending.
-            Sending::Done => self.reset(key, Reason::NO_ERROR),
+            // Answered before all was read. The client stops sending by itself, or is told to later.
+            Sending::Done => self.linger(key),
             Sending::Nothing | Sending::Body => self.reset(key, Reason::CANCEL),
         }
     }
@@ -380,6 +420,22 @@ impl Machine {
     /// Whether the client has answered a ping since this was last asked.
     pub fn take_pong(&mut self) -> bool {
         std::mem::take(&mut self.core.borrow_mut().ponged)
+    }
+
+    /// How long until `look` has to be called; `None` while a client may be silent.
+    pub fn look_after(&self) -> Option<Duration> {
+        self.core.borrow().look_after()
+    }
+
+    /// Gives up what has been waited for too long; false when the connection is to be closed at once, as the client takes
+    /// nothing of what is written.
+    pub fn look(&mut self, now: Instant) -> bool {
+        self.core.borrow_mut().look(now) == Look::GoOn
+    }
+
+    /// Whether calls were answered of which the client still sends the body.
+    pub fn is_lingering(&self) -> bool {
+        self.core.borrow().streams.lingering() > 0
     }
 
     /// Ends every stream: the client is gone.

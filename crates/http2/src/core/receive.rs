@@ -1,12 +1,13 @@
 //! Bytes to events.
 
+use super::closed::{By, End};
 use super::stream::Sending;
 use super::{ALIVE, Closing, Core, Fatal, LEAVING};
 use crate::frame::{
     FRAME_BYTES_MAX, FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, PREFACE, Reason, WINDOW_MAX, flag, kind, number31, setting,
 };
 use crate::head::{BadHead, Builder, Head};
-use crate::limits::{CONTINUATIONS_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX};
+use crate::limits::{CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX};
 use bytes::{Buf, Bytes, BytesMut};
 use std::rc::Rc;
 use std::time::Instant;
@@ -26,6 +27,8 @@ pub struct Block {
     stream: u32,
     bytes: Vec<u8>,
     ends: bool,
+    /// Its priority says that the stream depends on itself.
+    depends_on_itself: bool,
     continuations: u32,
 }
 
@@ -40,13 +43,16 @@ const fn size(text: &'static str) -> Fatal {
 impl Core {
     /// Takes what it can of `bytes`.
     pub fn receive(&mut self, bytes: &mut BytesMut, now: Instant) {
+        let before = self.known_bytes;
+        self.received_bytes += bytes.len().saturating_sub(before) as u64;
         while self.closing != Closing::Failed {
             match self.step(bytes, now) {
                 Ok(true) => {}
-                Ok(false) => return,
+                Ok(false) => break,
                 Err(fatal) => self.fail(fatal),
             }
         }
+        self.known_bytes = bytes.len();
     }
 
     /// One step; false when more bytes are needed.
@@ -86,6 +92,7 @@ impl Core {
         if !is_known {
             bytes.advance(HEAD_BYTES);
             self.skip = head.length;
+            self.frames += 1;
             return Ok(true);
         }
         let Some(payload) = bytes.get(HEAD_BYTES..HEAD_BYTES + head.length) else { return Ok(false) };
@@ -96,10 +103,11 @@ impl Core {
             kind::SETTINGS => self.take_settings(head, payload, now)?,
             kind::PING => self.take_ping(head, payload, now)?,
             kind::WINDOW_UPDATE => self.take_window(head, number31(payload).unwrap_or_default(), now)?,
-            kind::PRIORITY if head.stream == 0 => return Err(protocol("PRIORITY without a stream")),
+            kind::PRIORITY => self.take_priority(head, payload, now)?,
             _ => {}
         }
         bytes.advance(HEAD_BYTES + head.length);
+        self.frames += u64::from(self.block.is_none());
         Ok(true)
     }
 
@@ -120,6 +128,9 @@ impl Core {
     fn check_length(&self, head: FrameHead) -> Result<(), Fatal> {
         if head.kind == kind::PUSH_PROMISE {
             return Err(protocol("clients cannot push"));
+        }
+        if head.kind == kind::GOAWAY && head.stream != 0 {
+            return Err(protocol("GOAWAY of a stream"));
         }
         let is_good = match head.kind {
             kind::PRIORITY => head.length == 5,
@@ -186,7 +197,11 @@ impl Core {
         } else {
             self.empty_frames = 0;
         }
+        self.frames += 1;
         let data = Data { stream: head.stream, left, padding, ends };
+        if self.streams.find(head.stream).is_none() {
+            self.check_late(head.stream, now)?;
+        }
         if let Some(key) = self.streams.find(head.stream)
             && let Some(stream) = self.streams.get(key)
         {
@@ -235,14 +250,42 @@ impl Core {
 
     fn deliver(&mut self, id: u32, piece: Bytes) {
         let n = piece.len();
-        match self.streams.find(id).and_then(|key| self.streams.get(key)) {
-            Some(stream) if stream.has_body => {
-                stream.unreleased += n;
-                stream.received.push(piece);
-                stream.wake_body();
+        let Some(key) = self.streams.find(id) else { return self.release_connection(n) };
+        let Some(stream) = self.streams.get(key) else { return };
+        stream.received_bytes += n as u64;
+        if !stream.has_body {
+            return self.discard(key, n);
+        }
+        stream.unreleased += n;
+        stream.received.push(piece);
+        stream.wake_body();
+    }
+
+    /// Bytes of a body that nobody wants. The others get their room back, and up to a bound so does the stream: a client may have
+    /// to send all of it before it reads the answer.
+    pub(super) fn discard(&mut self, key: u32, n: usize) {
+        self.release_connection(n);
+        let Some(stream) = self.streams.get(key) else { return };
+        stream.discarded = stream.discarded.saturating_add(n);
+        if stream.discarded <= DISCARD_BYTES_MAX {
+            self.release_stream(key, n);
+        }
+    }
+
+    /// A frame of a stream that is not on the wire, though it, or a later one, was (RFC 9113, 5.1 and 5.1.1).
+    fn check_late(&mut self, id: u32, now: Instant) -> Result<(), Fatal> {
+        if matches!(self.closing, Closing::After(after) if id > after) {
+            // The client was told that it is not served, or is being told.
+            return Ok(());
+        }
+        match self.closed.end(id) {
+            End::Reset => Ok(()),
+            End::ResetByClient => {
+                self.put_reset(id, Reason::STREAM_CLOSED);
+                self.tolerate(now)
             }
-            // Nobody wants it; the stream gets no more room, the others do.
-            _ => self.release_connection(n),
+            End::Closed => Err(Fatal(Reason::STREAM_CLOSED, "a frame of a stream that is closed")),
+            End::Skipped => Err(protocol("a stream id smaller than the last one")),
         }
     }
 
@@ -278,14 +321,19 @@ impl Core {
             let length = rest.len().checked_sub(usize::from(padding)).ok_or(protocol("more padding than frame"))?;
             fragment = rest.get(..length).unwrap_or_default();
         }
+        let mut depends_on = None;
         if head.has(flag::PRIORITY) {
+            depends_on = number31(fragment);
             fragment = fragment.get(5..).ok_or(size("frame of a wrong size"))?;
         }
+        // RFC 7540, 5.3.1; RFC 9113 has no priorities any more, and lets us keep to it.
+        let depends_on_itself = depends_on == Some(head.stream);
         let ends = head.has(flag::END_STREAM);
         if head.has(flag::END_HEADERS) {
-            return self.take_block(head.stream, fragment, ends, now);
+            return self.take_block(head.stream, fragment, ends, depends_on_itself, now);
         }
-        self.block = Some(Block { stream: head.stream, bytes: fragment.to_vec(), ends, continuations: 0 });
+        let bytes = fragment.to_vec();
+        self.block = Some(Block { stream: head.stream, bytes, ends, depends_on_itself, continuations: 0 });
         Ok(())
     }
 
@@ -294,7 +342,7 @@ impl Core {
         block.bytes.extend_from_slice(payload);
         block.continuations += 1;
         if head.has(flag::END_HEADERS) {
-            return self.take_block(block.stream, &block.bytes, block.ends, now);
+            return self.take_block(block.stream, &block.bytes, block.ends, block.depends_on_itself, now);
         }
         if block.continuations >= CONTINUATIONS_MAX {
             return Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too many CONTINUATION frames"));
@@ -304,24 +352,34 @@ impl Core {
     }
 
     /// A whole header block: a request, or trailers.
-    fn take_block(&mut self, id: u32, block: &[u8], ends: bool, now: Instant) -> Result<(), Fatal> {
+    fn take_block(
+        &mut self,
+        id: u32,
+        block: &[u8],
+        ends: bool,
+        depends_on_itself: bool,
+        now: Instant,
+    ) -> Result<(), Fatal> {
         if id <= self.last_id {
             return self.take_trailers(id, block, ends, now);
         }
         let head = self.read_head(block)?;
         self.empty_frames = 0;
+        self.closed.opened(id, self.last_id);
         self.last_id = id;
         if let Closing::After(_) = self.closing {
             // It was told that these are not served.
             return Ok(());
         }
         let head = match head {
+            Ok(_) if depends_on_itself => Err(Reason::PROTOCOL_ERROR),
             Ok(head) if self.streams.len() < self.options.streams_max as usize => Ok(head),
             Ok(_) => Err(Reason::REFUSED_STREAM),
-            Err(BadHead::TooLarge) => {
+            Err(BadHead::TooLarge) if self.streams.len() < self.options.streams_max as usize => {
                 self.answer_too_large(id, ends);
                 return self.tolerate(now);
             }
+            Err(BadHead::TooLarge) => Err(Reason::REFUSED_STREAM),
             Err(BadHead::Malformed) => Err(Reason::PROTOCOL_ERROR),
         };
         let length = head.as_ref().ok().and_then(|h| h.content_length());
@@ -347,7 +405,7 @@ impl Core {
                 Ok(())
             }
             Err(reason) => {
-                self.put_frame(kind::RST_STREAM, 0, id, &reason.0.to_be_bytes());
+                self.put_reset(id, reason);
                 self.tolerate(now)
             }
         }
@@ -378,8 +436,10 @@ impl Core {
     fn take_trailers(&mut self, id: u32, block: &[u8], ends: bool, now: Instant) -> Result<(), Fatal> {
         let mut builder = Builder::new(self.options.header_list_bytes_max as usize);
         self.decode(block, &mut builder)?;
-        // Of a stream that we have ended: it may have been on its way.
-        let Some(key) = self.streams.find(id) else { return self.count_empty() };
+        let Some(key) = self.streams.find(id) else {
+            self.check_late(id, now)?;
+            return self.count_empty();
+        };
         let is_over = self.streams.get(key).is_some_and(|s| s.received_all);
         if is_over {
             return self.refuse(key, Reason::STREAM_CLOSED, now);
@@ -397,8 +457,24 @@ impl Core {
             return Err(protocol("RST_STREAM of a stream that is not open"));
         }
         let Some(key) = self.streams.find(head.stream) else { return self.count_empty() };
+        self.closed.reset(head.stream, By::Client);
         self.end_stream(key, Reason::CANCEL);
         self.tolerate(now)
+    }
+
+    /// Priorities are not obeyed, but must make sense.
+    fn take_priority(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Fatal> {
+        if head.stream == 0 {
+            return Err(protocol("PRIORITY without a stream"));
+        }
+        if number31(payload) != Some(head.stream) {
+            return Ok(());
+        }
+        match self.streams.find(head.stream) {
+            Some(key) => self.refuse(key, Reason::PROTOCOL_ERROR, now),
+            // A stream that is idle, or over, cannot be reset.
+            None => Err(protocol("a stream depends on itself")),
+        }
     }
 
     fn take_settings(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Fatal> {
@@ -406,6 +482,7 @@ impl Core {
             return Err(protocol("SETTINGS of a stream"));
         }
         if head.has(flag::ACK) {
+            self.acknowledged = true;
             return self.count_empty();
         }
         if std::mem::replace(&mut self.settled, true) {

@@ -98,6 +98,7 @@ impl Core {
         // Whatever was queued goes first.
         if stream.queued == 0 && room && n as i64 <= stream.send_window.min(window) {
             stream.send_window -= n as i64;
+            stream.sent_bytes += n as u64;
             self.send_window -= n as i64;
             let id = stream.id;
             self.put_data_head(id, n, ends);
@@ -158,6 +159,7 @@ impl Core {
         if room > 0 {
             return Poll::Ready(Some(room));
         }
+        stream.wants_room = true;
         register(&mut stream.send_waker, cx);
         Poll::Pending
     }
@@ -211,6 +213,7 @@ impl Core {
         let Some(stream) = self.streams.get(key) else { return };
         let id = stream.id;
         stream.queued -= n;
+        stream.sent_bytes += n as u64;
         stream.send_window -= n as i64;
         self.send_window -= n as i64;
         let is_last = stream.queued == 0;
@@ -251,7 +254,7 @@ impl Core {
         if stream.received_all {
             self.streams.leave_wire(key);
         } else if stream.handles == 0 {
-            self.reset(key, Reason::NO_ERROR);
+            self.linger(key);
         }
     }
 
@@ -296,11 +299,14 @@ impl Core {
         }
     }
 
-    /// Answers a request whose head is too large: 431, without a stream ever having been there.
+    /// Answers a request whose head is too large: 431, without any caller having seen it.
     pub(super) fn answer_too_large(&mut self, id: u32, ends: bool) {
-        self.put_block(id, true, |_, out| Encoder::status(out, 431));
-        if !ends {
-            self.put_frame(kind::RST_STREAM, 0, id, &Reason::NO_ERROR.0.to_be_bytes());
+        let (key, stream) = self.streams.open(id);
+        if let Some(stream) = stream {
+            stream.received_all = ends;
+            stream.receive_window = i64::from(self.options.stream_window);
         }
+        self.put_block(id, true, |_, out| Encoder::status(out, 431));
+        self.finish(key);
     }
 }

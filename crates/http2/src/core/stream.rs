@@ -1,5 +1,6 @@
 //! One stream, and the table of them.
 
+use super::patience::Still;
 use crate::frame::Reason;
 use crate::head::Head;
 use crate::limits::{JOINED_BYTES, PIECES_MAX, SMALL_PIECE_BYTES};
@@ -65,6 +66,11 @@ impl Pieces {
         self.whole.pop_front()
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.whole.is_empty() && self.joined.is_empty()
+    }
+
     fn clear(&mut self) {
         self.whole.clear();
         self.whole.shrink_to(PIECES_MAX);
@@ -107,6 +113,20 @@ pub struct Stream {
 
     /// The stream ended before its time.
     pub reset: Option<Reason>,
+
+    /// It was answered before all of its body came, and waits for the rest of it, which is thrown away.
+    pub lingers: bool,
+    /// Bytes of its body that were thrown away.
+    pub discarded: usize,
+    /// The caller is between two messages of its body: the client may take its time.
+    pub rests: bool,
+    /// The caller waits for `capacity`.
+    pub wants_room: bool,
+    /// Bytes of its body that came, and bytes of its answer that went to the output: marks for `patience`.
+    pub received_bytes: u64,
+    pub sent_bytes: u64,
+    pub body_still: Still,
+    pub send_still: Still,
 }
 
 impl Stream {
@@ -132,6 +152,14 @@ impl Stream {
             is_listed: false,
             send_waker: None,
             reset: None,
+            lingers: false,
+            discarded: 0,
+            rests: false,
+            wants_room: false,
+            received_bytes: 0,
+            sent_bytes: 0,
+            body_still: Still::default(),
+            send_still: Still::default(),
         }
     }
 
@@ -146,6 +174,9 @@ impl Stream {
         self.length_left = None;
         self.sending = Sending::Nothing;
         self.reset = None;
+        (self.lingers, self.rests, self.wants_room) = (false, false, false);
+        (self.discarded, self.received_bytes, self.sent_bytes) = (0, 0, 0);
+        (self.body_still, self.send_still) = (Still::default(), Still::default());
         // `is_listed` stays: a place in the list is not taken back, and serves whoever has the slot.
     }
 
@@ -179,8 +210,14 @@ impl Stream {
         }
     }
 
+    /// Whether the caller has nothing to do but wait for more of the body.
+    pub fn awaits_body(&self) -> bool {
+        self.has_body && !self.rests && self.body_waker.is_some() && self.received.is_empty()
+    }
+
     /// Wakes the writer of the response.
     pub fn wake_sender(&mut self) {
+        self.wants_room = false;
         if let Some(waker) = self.send_waker.take() {
             waker.wake();
         }
@@ -194,12 +231,27 @@ pub struct Streams {
     free: Vec<u32>,
     /// Id and key of those on the wire. Ids only grow, so it is in order.
     wire: VecDeque<(u32, u32)>,
+    /// Those of them that linger.
+    lingering: usize,
 }
 
 impl Streams {
     /// Streams on the wire.
     pub fn len(&self) -> usize {
         self.wire.len()
+    }
+
+    /// Streams on the wire that were answered before all of their body came.
+    pub fn lingering(&self) -> usize {
+        self.lingering
+    }
+
+    /// Lets an answered stream stay on the wire.
+    pub fn linger(&mut self, key: u32) {
+        if let Some(stream) = self.slots.get_mut(key as usize).filter(|s| s.on_wire && !s.lingers) {
+            stream.lingers = true;
+            self.lingering += 1;
+        }
     }
 
     /// Slots in use, for tests.
@@ -241,6 +293,7 @@ impl Streams {
     pub fn leave_wire(&mut self, key: u32) {
         let Some(stream) = self.slots.get_mut(key as usize).filter(|s| s.on_wire) else { return };
         stream.on_wire = false;
+        self.lingering -= usize::from(std::mem::take(&mut stream.lingers));
         let id = stream.id;
         if let Some(at) = self.place(id) {
             self.wire.remove(at);

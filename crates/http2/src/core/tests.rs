@@ -4,7 +4,7 @@ use super::*;
 use crate::frame::{FRAME_BYTES_MAX, HEAD_BYTES, PREFACE, flag};
 use crate::handle::Gone;
 use crate::hpack::Field;
-use crate::limits::{CONTINUATIONS_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX, TROUBLE_MAX};
+use crate::limits::{CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX, TROUBLE_MAX};
 use crate::options::Pings;
 use bytes::{BufMut, Bytes};
 use std::task::{Context, Poll};
@@ -291,6 +291,8 @@ fn rfc9113_mistakes_of_a_connection_end_it_with_the_right_word() {
         (frame(kind::PING, 0, 1, &[0; 8]), Reason::PROTOCOL_ERROR),
         (frame(kind::PING, 0, 0, &[0; 7]), Reason::FRAME_SIZE_ERROR),
         (frame(kind::GOAWAY, 0, 0, &[0; 7]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::GOAWAY, 0, 1, &[0; 8]), Reason::PROTOCOL_ERROR),
+        (frame(kind::PRIORITY, 0, 5, &[0, 0, 0, 5, 1]), Reason::PROTOCOL_ERROR),
         (frame(kind::WINDOW_UPDATE, 0, 0, &[0; 4]), Reason::PROTOCOL_ERROR),
         (frame(kind::WINDOW_UPDATE, 0, 3, &[0, 0, 0, 1]), Reason::PROTOCOL_ERROR),
         (frame(kind::WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR),
@@ -310,6 +312,7 @@ fn rfc9113_mistakes_of_a_stream_end_only_that() {
     for (bytes, reason) in [
         (trailers(0, &[0x00, 1, b't', 1, b'v']), Reason::PROTOCOL_ERROR),
         (trailers(flag::END_STREAM, POST), Reason::PROTOCOL_ERROR),
+        (frame(kind::PRIORITY, 0, 1, &[0x80, 0, 0, 1, 1]), Reason::PROTOCOL_ERROR),
         (trailers(flag::END_STREAM, &[0x00, 1, b'T', 1, b'v']), Reason::PROTOCOL_ERROR),
         (frame(kind::WINDOW_UPDATE, 0, 1, &[0; 4]), Reason::PROTOCOL_ERROR),
         (frame(kind::WINDOW_UPDATE, 0, 1, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR),
@@ -331,6 +334,9 @@ fn rfc9113_mistakes_of_a_stream_end_only_that() {
         (&[0x88], 0),
         (&length(b'5'), flag::END_STREAM),
         (&length(b'x'), 0),
+        // `:path: v2`, `:path: *`
+        (&[0x83, 0x86, 0x04, 2, b'v', b'2'], 0),
+        (&[0x83, 0x86, 0x04, 1, b'*'], 0),
     ] {
         let mut wire = Wire::new();
         wire.send(&frame(kind::HEADERS, flag::END_HEADERS | flags, 1, block));
@@ -366,6 +372,251 @@ fn frames_of_streams_that_are_over_are_read_and_forgotten() {
     assert_eq!(wire.machine.accept().unwrap().0.head.get("k"), Some(&b"v"[..]));
 }
 
+/// What a client gets that sends `bytes` after stream 5 came to an end: opened as the only one, and finished by `end`.
+fn check_late(end: impl Fn(&mut Wire), bytes: &[u8], expected: &str) {
+    let mut wire = Wire::new();
+    end(&mut wire);
+    wire.short();
+    wire.send(bytes);
+    let seen = wire.short();
+    assert_eq!(seen.join(", "), expected, "after {bytes:x?}");
+    assert_eq!(wire.machine.is_failed(), expected.starts_with("GOAWAY"));
+}
+
+#[test]
+fn rfc9113_5_1_frames_of_closed_streams_end_what_the_section_says() {
+    let answered = |wire: &mut Wire| {
+        let (_request, mut respond) = wire.call(5, true);
+        respond.send_head(200, &[], true).unwrap();
+    };
+    let reset_by_client = |wire: &mut Wire| {
+        let _call = wire.call(5, false);
+        wire.send(&frame(kind::RST_STREAM, 0, 5, &[0; 4]));
+    };
+    let reset_by_us = |wire: &mut Wire| drop(wire.call(5, false));
+    let headers = |id| frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, id, POST);
+    let data = |id| frame(kind::DATA, 1, id, b"late");
+    let closed = "GOAWAY 5 5 a frame of a stream that is closed";
+    let smaller = "GOAWAY 5 1 a stream id smaller than the last one";
+    check_late(answered, &data(5), closed);
+    check_late(answered, &headers(5), closed);
+    for end in [&answered as &dyn Fn(&mut Wire), &reset_by_client, &reset_by_us] {
+        // 5.1.1: a new stream is larger than all before it.
+        check_late(end, &headers(3), smaller);
+        check_late(end, &data(1), smaller);
+        // These may cross our last frame.
+        check_late(end, &frame(kind::WINDOW_UPDATE, 0, 5, &[0, 0, 0, 1]), "");
+        check_late(end, &frame(kind::RST_STREAM, 0, 5, &[0; 4]), "");
+        check_late(end, &frame(kind::PRIORITY, 0, 5, &[0; 5]), "");
+    }
+    check_late(reset_by_client, &data(5), "RST 5 5");
+    check_late(reset_by_client, &headers(5), "RST 5 5");
+    check_late(reset_by_client, &[data(5), data(5)].concat(), "RST 5 5");
+    check_late(reset_by_us, &data(5), "");
+    check_late(reset_by_us, &headers(5), "");
+    // 5.3.1 of RFC 7540, and one that was never served.
+    let itself = [&[0, 0, 0, 7, 1][..], POST].concat();
+    let itself = frame(kind::HEADERS, flag::END_HEADERS | flag::PRIORITY, 7, &itself);
+    check_late(answered, &[itself, data(7)].concat(), "RST 7 1");
+}
+
+#[test]
+fn rfc9113_8_1_an_early_answer_is_not_followed_by_a_reset_until_the_client_was_silent_for_a_while() {
+    let mut wire = Wire::new();
+    let refuse = |wire: &mut Wire, id| {
+        let (_request, mut respond) = wire.call(id, false);
+        respond.send_head(404, &[], true).unwrap();
+    };
+    refuse(&mut wire, 1);
+    assert_eq!(
+        (wire.short(), wire.machine.look_after()),
+        (vec!["HEADERS 1 :status=404 end".into()], Some(Duration::from_secs(1)))
+    );
+    // The body is thrown away and makes room for more of it.
+    for _ in 0..2 {
+        wire.data(1, 60_000, false);
+    }
+    assert_eq!(wire.short(), ["WINDOW 1 60000", "WINDOW 0 120000", "WINDOW 1 60000"]);
+    let start = Instant::now();
+    let look = |wire: &mut Wire, seconds| {
+        assert!(wire.machine.look(start + Duration::from_secs(seconds)));
+        wire.short()
+    };
+    assert_eq!(look(&mut wire, 0), Vec::<String>::new());
+    wire.data(1, 10, false);
+    assert_eq!(look(&mut wire, 2), Vec::<String>::new(), "it moves");
+    assert_eq!(look(&mut wire, 4), ["RST 1 0"]);
+    assert_eq!((wire.machine.streams(), wire.machine.look_after().is_some()), (0, true));
+    // What was on its way is read and forgotten; the end of a body ends the stream.
+    wire.data(1, 10, true);
+    refuse(&mut wire, 3);
+    wire.data(3, 10, true);
+    assert_eq!((wire.short(), wire.machine.streams()), (vec!["HEADERS 3 :status=404 end".into()], 0));
+    // Mistakes are still mistakes.
+    refuse(&mut wire, 5);
+    wire.window(5, 0);
+    assert_eq!(wire.short(), ["HEADERS 5 :status=404 end", "RST 5 1"]);
+    // No client is listened to for ever.
+    refuse(&mut wire, 7);
+    wire.short();
+    let mut room = 100_000;
+    let mut sent = 0;
+    while room > 0 {
+        let n = room.min(60_000);
+        wire.data(7, n, false);
+        (room, sent) = (room - n, sent + n);
+        for seen in wire.short() {
+            room += seen.strip_prefix("WINDOW 7 ").map_or(0, |n| n.parse::<usize>().unwrap());
+        }
+    }
+    assert!((DISCARD_BYTES_MAX..DISCARD_BYTES_MAX + 200_000).contains(&sent), "{sent}");
+    look(&mut wire, 10);
+    assert_eq!(look(&mut wire, 12), ["RST 7 0"]);
+}
+
+/// A client of which nothing more comes after `bytes`, looked at each second; when something happened, and what.
+fn silence(wire: &mut Wire, seconds: u64) -> String {
+    let start = Instant::now();
+    for second in 0..=seconds {
+        let goes_on = wire.machine.look(start + Duration::from_secs(second));
+        let seen = if goes_on { wire.short() } else { vec!["closed".into()] };
+        if !seen.is_empty() {
+            return format!("{second}: {}", seen.join(", "));
+        }
+    }
+    "nothing".into()
+}
+
+#[test]
+fn a_client_that_leaves_us_waiting_is_given_up_after_the_time_for_what_it_owes() {
+    let hello = [&PREFACE[..], &settings(&[])].concat();
+    let preface = "20: GOAWAY 0 1 no preface and SETTINGS in time";
+    let frame_part = "20: GOAWAY 0 1 half a frame or header block, and not the rest in time";
+    let half = [&PREFACE[..], &settings(&[]), &frame(kind::SETTINGS, flag::ACK, 0, &[])].concat();
+    for (bytes, expected) in [
+        (Vec::new(), preface),
+        (PREFACE[..10].to_vec(), preface),
+        (PREFACE.to_vec(), preface),
+        (hello[..30].to_vec(), preface),
+        (hello.clone(), "60: GOAWAY 0 4 SETTINGS were not acknowledged in time"),
+        ([&half[..], &[0, 0, 5]].concat(), frame_part),
+        ([&half[..], &frame(kind::HEADERS, 0, 1, POST)].concat(), frame_part),
+        ([&half[..], &frame(kind::HEADERS, flag::END_HEADERS, 1, POST)[..10]].concat(), frame_part),
+        (half.clone(), "nothing"),
+    ] {
+        let mut wire = Wire::silent(options());
+        wire.send(&bytes);
+        wire.seen();
+        assert_eq!(silence(&mut wire, 200), expected, "after {bytes:x?}");
+        assert_eq!(wire.machine.look_after(), None);
+    }
+    // Bytes that come one by one do not make a head younger.
+    let mut wire = Wire::silent(options());
+    wire.send(&half);
+    wire.seen();
+    let (start, mut ended) = (Instant::now(), None);
+    for (second, part) in frame(kind::HEADERS, 0, 1, &[0; 60]).chunks(1).enumerate() {
+        wire.send(part);
+        wire.machine.look(start + Duration::from_secs(second as u64));
+        ended = ended.or(wire.machine.is_failed().then_some(second));
+    }
+    assert_eq!(ended, Some(20));
+}
+
+/// A connection that has acknowledged everything.
+fn settled(entries: &[(u16, u32)]) -> Wire {
+    let mut wire = Wire::with(options(), entries);
+    wire.send(&frame(kind::SETTINGS, flag::ACK, 0, &[]));
+    assert_eq!(wire.machine.look_after(), None);
+    wire
+}
+
+#[test]
+fn a_body_that_is_waited_for_and_does_not_come_ends_its_stream_or_with_a_silent_client_all() {
+    let silent = "60: GOAWAY 1 8 half a body, and nothing more in time";
+    // Waited for by a caller, in the middle of a frame or between two.
+    for half_a_frame in [false, true] {
+        let mut wire = settled(&[]);
+        let (mut request, _respond) = wire.call(1, false);
+        wire.data(1, 10, false);
+        if half_a_frame {
+            wire.send(&frame(kind::DATA, 0, 1, &[0; 100])[..50]);
+        }
+        while read(&mut request) != "pending" {}
+        let expected = if half_a_frame { "60: GOAWAY 1 1 half a DATA frame, and not the rest in time" } else { silent };
+        assert_eq!(silence(&mut wire, 100), expected);
+        assert!(read(&mut request).starts_with("reset"));
+    }
+    // The client is there, and slow: its stream goes.
+    let mut wire = settled(&[]);
+    let (mut request, _respond) = wire.call(1, false);
+    assert_eq!(read(&mut request), "pending");
+    let start = Instant::now();
+    let mut seen = Vec::new();
+    for second in 0..80u64 {
+        wire.send(&frame(kind::PING, flag::ACK, 0, &[0; 8]));
+        wire.machine.look(start + Duration::from_secs(second));
+        seen.extend(wire.short().into_iter().map(|frame| format!("{second}: {frame}")));
+    }
+    assert_eq!(seen, ["60: RST 1 8"]);
+    // Not waited for, all there, or in no hurry: a client may be silent for as long as it likes.
+    for quiet in [&(|_: &mut Request| ()) as &dyn Fn(&mut Request), &|r| r.body.rest(true)] {
+        let mut wire = settled(&[]);
+        let (mut request, _respond) = wire.call(1, false);
+        wire.data(1, 10, false);
+        quiet(&mut request);
+        if request.body.poll_data(&mut cx()).is_ready() && wire.machine.core.borrow_mut().streams.get(0).unwrap().rests
+        {
+            assert_eq!(read(&mut request), "pending");
+        }
+        assert_eq!(silence(&mut wire, 1000), "nothing");
+    }
+    let mut wire = settled(&[]);
+    let (mut request, _respond) = wire.call(1, true);
+    assert_eq!((read(&mut request), silence(&mut wire, 1000)), ("end".into(), "nothing".into()));
+}
+
+#[test]
+fn an_answer_that_finds_no_room_ends_its_stream_or_with_a_silent_client_all() {
+    let answer = |wire: &mut Wire, queue: bool| {
+        let (request, mut respond) = wire.call(1, true);
+        respond.send_head(200, &[], false).unwrap();
+        match queue {
+            true => respond.send_data(Bytes::from(vec![0; 1 << 24]), true).unwrap(),
+            false => assert_eq!(respond.poll_capacity(&mut cx()), Poll::Pending),
+        }
+        wire.short();
+        (request, respond)
+    };
+    for queue in [true, false] {
+        let mut wire = settled(&[(setting::INITIAL_WINDOW_SIZE, 0)]);
+        let _call = answer(&mut wire, queue);
+        assert_eq!(silence(&mut wire, 100), "60: GOAWAY 1 8 no room for an answer in time");
+    }
+    // A little room, now and then, is enough; a client that talks of other things loses only the stream.
+    for (gives, expected) in [(true, ""), (false, "60: RST 1 8")] {
+        let mut wire = settled(&[(setting::INITIAL_WINDOW_SIZE, 0)]);
+        let _call = answer(&mut wire, true);
+        let (start, mut seen) = (Instant::now(), Vec::new());
+        for second in 0..200u64 {
+            wire.send(&frame(kind::PING, flag::ACK, 0, &[0; 8]));
+            if gives && second % 50 == 49 {
+                wire.window(1, 1);
+            }
+            wire.machine.look(start + Duration::from_secs(second));
+            seen.extend(wire.short().into_iter().filter(|f| f != "DATA 1 1").map(|frame| format!("{second}: {frame}")));
+        }
+        assert_eq!(seen.join(", "), expected);
+    }
+    // Output that stays where it is: there is no way to say anything more.
+    let mut wire = settled(&[]);
+    let (_request, mut respond) = wire.call(1, true);
+    respond.send_head(200, &[], true).unwrap();
+    let start = Instant::now();
+    let ended = (0..100).find(|second| !wire.machine.look(start + Duration::from_secs(*second)));
+    assert_eq!(ended, Some(60));
+}
+
 #[test]
 fn a_call_nobody_answers_is_cancelled_and_one_answered_early_is_told_so() {
     let mut wire = Wire::new();
@@ -376,7 +627,9 @@ fn a_call_nobody_answers_is_cancelled_and_one_answered_early_is_told_so() {
     let (request, mut respond) = wire.call(3, false);
     respond.send_head(404, &[], true).unwrap();
     drop((request, respond));
-    assert_eq!(wire.short(), ["HEADERS 3 :status=404 end", "RST 3 0"]);
+    // RFC 9113, 8.1 lets us reset it at once; clients then lose the answer.
+    assert_eq!(wire.short(), ["HEADERS 3 :status=404 end"]);
+    wire.data(3, 1, true);
     let (request, mut respond) = wire.call(5, false);
     respond.send_head(404, &[], true).unwrap();
     wire.data(5, 1, true);
@@ -404,9 +657,9 @@ fn flow_control_of_requests_gives_room_as_it_is_released_and_not_before() {
     assert_eq!(wire.short(), ["WINDOW 0 100254", "WINDOW 1 50254"]);
     wire.data(1, 40_000, false);
     drop(request);
-    // Nobody reads it any more, but the others get their room.
+    // Nobody reads it any more; it is thrown away and makes room.
     wire.data(1, 60_000, false);
-    assert_eq!(wire.short(), ["WINDOW 0 100000"]);
+    assert_eq!(wire.short(), ["WINDOW 0 100000", "WINDOW 1 100000"]);
     // The whole connection's window, spread over streams.
     let mut wire = Wire::new();
     let _calls: Vec<_> = (0..3).map(|n| wire.call(2 * n + 1, false)).collect();
@@ -636,7 +889,10 @@ fn a_head_of_many_large_indices_gets_431_and_no_memory() {
     let mut bomb = POST.to_vec();
     bomb.put_bytes(0xbe, 16_000);
     wire.send(&frame(kind::HEADERS, flag::END_HEADERS, 3, &bomb));
-    assert_eq!(wire.short(), ["HEADERS 3 :status=431 end", "RST 3 0"]);
+    assert_eq!(wire.short(), ["HEADERS 3 :status=431 end"]);
+    assert_eq!(wire.machine.streams(), 1);
+    wire.data(3, 5, true);
+    assert_eq!(wire.machine.streams(), 0, "the body was thrown away");
     assert!(wire.machine.accept().is_none() && !wire.machine.is_failed());
 }
 

@@ -1,0 +1,207 @@
+/** Clients that speak HTTP/2 badly, or not on. Frames are written by hand: no library would. */
+import { connect } from 'node:http2'
+import { grpcBody } from '../../bench/messages.mjs'
+
+const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
+const DATA = 0
+const HEADERS = 1
+const PRIORITY = 2
+const RST_STREAM = 3
+const SETTINGS = 4
+const PING = 6
+const GOAWAY = 7
+const WINDOW_UPDATE = 8
+const END_STREAM = 1
+const ACK = 1
+const END_HEADERS = 4
+
+export function frame(kind, flags, stream, payload = Buffer.alloc(0)) {
+  const head = Buffer.alloc(9)
+  head.writeUIntBE(payload.length, 0, 3)
+  head[3] = kind
+  head[4] = flags
+  head.writeUInt32BE(stream, 5)
+  return Buffer.concat([head, payload])
+}
+
+/** A field that is not put into the table. */
+const field = (name, value) => Buffer.concat([Buffer.from([0, name.length]), Buffer.from(name), Buffer.from([value.length]), Buffer.from(value)])
+
+const INFER = '/inference.GRPCInferenceService/ModelInfer'
+/** The header block of a gRPC call. */
+const call = (path = INFER) =>
+  Buffer.concat([Buffer.from([0x83, 0x86, 0x04, path.length]), Buffer.from(path), field('content-type', 'application/grpc'), field('te', 'trailers')])
+
+/** SETTINGS: ids and values. */
+const settings = (...entries) => {
+  const payload = Buffer.alloc(6 * entries.length)
+  entries.forEach(([id, value], i) => {
+    payload.writeUInt16BE(id, 6 * i)
+    payload.writeUInt32BE(value, 6 * i + 2)
+  })
+  return frame(SETTINGS, 0, 0, payload)
+}
+const INITIAL_WINDOW_SIZE = 4
+
+/** A connection that is polite so far. */
+const hello = (...entries) => Buffer.concat([PREFACE, settings(...entries), frame(SETTINGS, ACK, 0)])
+
+function number(n) {
+  const out = Buffer.alloc(4)
+  out.writeUInt32BE(n)
+  return out
+}
+
+/** What a server sent: frames with their kind, flags, stream and payload. */
+export function frames(bytes) {
+  const out = []
+  for (let at = 0; at + 9 <= bytes.length; ) {
+    const length = bytes.readUIntBE(at, 3)
+    const payload = bytes.subarray(at + 9, at + 9 + length)
+    out.push({ kind: bytes[at + 3], flags: bytes[at + 4], stream: bytes.readUInt32BE(at + 5), payload })
+    at += 9 + length
+  }
+  return out
+}
+
+/** The last word of a connection: `error code: text`. */
+function lastWord(socket) {
+  const goaway = frames(socket.received).findLast((f) => f.kind === GOAWAY)
+  return goaway === undefined ? 'none' : `${goaway.payload.readUInt32BE(4)}: ${goaway.payload.subarray(8)}`
+}
+
+/** A gRPC call with `identity_fp32` and so many floats, as one message. */
+function inference(floats) {
+  const data = { name: 'INPUT0', datatype: 'FP32', shape: [floats], data: Buffer.alloc(4 * floats) }
+  const message = grpcBody({ model: 'identity_fp32', inputs: [data], outputs: ['OUTPUT0'] })
+  return Buffer.concat([Buffer.from([0]), number(message.length), message])
+}
+
+/** DATA frames of 16 KiB. */
+function dataFrames(stream, body, ends) {
+  const out = []
+  for (let at = 0; at < body.length; at += 16_384) {
+    const part = body.subarray(at, at + 16_384)
+    out.push(frame(DATA, ends && at + 16_384 >= body.length ? END_STREAM : 0, stream, part))
+  }
+  return Buffer.concat(out)
+}
+
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
+
+export const rows = [
+  {
+    attack: 'HTTP/2 clients that stop: no preface, half of one, no acknowledgement, half a head, half a body, a window of zero, an answer unread',
+    limit:
+      'each is closed after its time: `HANDSHAKE_TIME_MAX`, `HEAD_TIME_MAX` 20 s, `ACKNOWLEDGEMENT_TIME_MAX`, `BODY_STALL_TIME_MAX`, ' +
+      '`SEND_STALL_TIME_MAX` 60 s (`http2::limits`); idle connections stay',
+    msMax: 100_000,
+    async run(t) {
+      const headers = (stream, flags = 0) => frame(HEADERS, END_HEADERS | flags, stream, call())
+      const message = inference(4 << 20)
+      const half = message.subarray(0, 300_000)
+      const room = frame(WINDOW_UPDATE, 0, 0, number(0x7fff_0000))
+      const wide = hello([INITIAL_WINDOW_SIZE, 0x7fff_0000])
+      const answer = [room, headers(1), dataFrames(1, message, true)]
+      // Name, what it sends, the time it has, whether it reads; null = it may stay.
+      const clients = [
+        ['no preface', [], 20, true],
+        ['half a preface', [PREFACE.subarray(0, 11)], 20, true],
+        ['no SETTINGS', [PREFACE], 20, true],
+        ['SETTINGS not acknowledged', [PREFACE, settings()], 60, true],
+        ['half a header block', [hello(), frame(HEADERS, 0, 1, call())], 20, true],
+        ['half a frame', [hello(), headers(1).subarray(0, 20)], 20, true],
+        ['half a body', [hello(), headers(1), dataFrames(1, half, false)], 60, true],
+        ['half a DATA frame', [hello(), headers(1), dataFrames(1, half, false).subarray(0, -1000)], 60, true],
+        ['no message', [hello(), headers(1)], 60, true],
+        ['a window of zero', [hello([INITIAL_WINDOW_SIZE, 0]), ...answer], 60, true],
+        ['an answer that is not read', [wide, ...answer], 60, false],
+        ['idle', [hello()], null, true],
+        ['idle after a call', [hello(), frame(HEADERS, END_HEADERS, 1, call()), dataFrames(1, inference(4), true)], null, true],
+        ['an idle stream', [hello(), frame(HEADERS, END_HEADERS, 1, call('/inference.GRPCInferenceService/ModelStreamInfer'))], null, true],
+      ]
+      const open = await Promise.all(
+        clients.map(async ([name, parts, seconds, reads]) => {
+          const socket = await t.socket(t.grpcPort)
+          if (!reads) socket.socket.pause()
+          await socket.send(Buffer.concat(parts))
+          const one = { name, seconds, reads, socket, from: performance.now(), closed: null }
+          void socket.ended.then(() => (one.closed = (performance.now() - one.from) / 1000))
+          return one
+        }),
+      )
+      const before = t.rssMiB()
+      // One that does not read learns of its end by writing.
+      const nudge = setInterval(() => open.filter((c) => !c.reads && !c.socket.isClosed).forEach((c) => c.socket.socket.write(frame(PING, ACK, 0, Buffer.alloc(8)))), 1000)
+      await Promise.all(open.filter((c) => c.seconds !== null).map((c) => c.socket.endsWithin(75_000)))
+      clearInterval(nudge)
+      let worst = 0
+      for (const { name, seconds, socket, closed: after } of open) {
+        if (seconds === null) t.check(after === null, `${name}: closed after ${after} s: ${lastWord(socket)}`)
+        else {
+          t.check(after !== null, `${name}: still open after 75 s`)
+          t.check(after === null || (after > seconds - 1 && after < seconds + 14), `${name}: closed after ${after} s, not ${seconds}`)
+          worst = Math.max(worst, (after ?? 75) - seconds)
+        }
+        socket.destroy()
+      }
+      return `each closed at most ${worst.toFixed(0)} s after its time, ${before} → ${t.rssMiB()} MiB`
+    },
+  },
+  {
+    attack: 'uploads of 20 MB over h2c that are refused by their head',
+    limit: 'the answer is not followed by a reset: up to `DISCARD_BYTES_MAX` of the body are thrown away, for `EARLY_ANSWER_TIME` of silence',
+    async run(t) {
+      const body = Buffer.alloc(20_000_000)
+      let answers = 0
+      for (let n = 0; n < 20; n += 1) {
+        const session = connect(t.url, { maxSessionMemory: 100 })
+        const status = await new Promise((resolve) => {
+          session.once('error', () => resolve('error'))
+          const stream = session.request({ ':method': 'POST', ':path': '/v2/nothing' })
+          let status = 'none'
+          let text = ''
+          stream.on('response', (headers) => (status = headers[':status']))
+          stream.on('data', (chunk) => (text += chunk))
+          stream.on('error', () => {})
+          stream.on('close', () => resolve(text === '' ? 'no body' : status))
+          stream.on('end', () => resolve(text === '' ? 'no body' : status))
+          stream.end(body)
+        })
+        answers += Number(status === 404 || status === 400)
+        session.destroy()
+      }
+      t.check(answers === 20, `${20 - answers} of 20 answers were lost`)
+      return `${answers} of 20 answers read`
+    },
+  },
+  {
+    attack: 'frames of closed streams, stream ids that go back, GOAWAY on a stream, paths without a slash',
+    limit: 'connection errors STREAM_CLOSED and PROTOCOL_ERROR, stream error PROTOCOL_ERROR (RFC 9113, 5.1, 5.1.1, 6.8, 8.3.1)',
+    async run(t) {
+      const answered = [hello(), frame(HEADERS, END_HEADERS, 5, call()), dataFrames(5, inference(4), true)]
+      const cases = [
+        ['DATA', frame(DATA, END_STREAM, 5, Buffer.from('x')), '5: a frame of a stream that is closed'],
+        ['HEADERS', frame(HEADERS, END_HEADERS | END_STREAM, 5, call()), '5: a frame of a stream that is closed'],
+        ['a smaller id', frame(HEADERS, END_HEADERS | END_STREAM, 3, call()), '1: a stream id smaller than the last one'],
+        ['GOAWAY', frame(GOAWAY, 0, 5, Buffer.alloc(8)), '1: GOAWAY of a stream'],
+        ['PRIORITY', frame(PRIORITY, 0, 7, Buffer.from([0, 0, 0, 7, 1])), '1: a stream depends on itself'],
+      ]
+      for (const [name, late, expected] of cases) {
+        const socket = await t.socket(t.grpcPort)
+        await socket.send(Buffer.concat(answered))
+        await wait(100)
+        await socket.send(late)
+        t.check(await socket.endsWithin(5000), `${name}: still open`)
+        t.check(lastWord(socket) === expected, `${name}: ${lastWord(socket)}`)
+      }
+      const socket = await t.socket(t.grpcPort)
+      await socket.send(Buffer.concat([hello(), frame(HEADERS, END_HEADERS, 1, call('v2')), frame(HEADERS, END_HEADERS, 3, call('*'))]))
+      await wait(200)
+      const resets = frames(socket.received).filter((f) => f.kind === RST_STREAM)
+      t.check(resets.length === 2 && resets.every((f) => f.payload.readUInt32BE(0) === 1), `${resets.length} of 2 paths refused`)
+      socket.destroy()
+      return `${cases.length} connections ended, ${resets.length} streams reset`
+    },
+  },
+]
