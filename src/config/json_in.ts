@@ -48,16 +48,19 @@ const FALSE_WORDS = new Set(['false', 'f', 'no', 'n', '0'])
 
 function readMessage(message: ReflectMessage, value: JsonValue, path: string): void {
   if (!(value instanceof JsonObject)) throw mismatch(path, value, message.desc.typeName)
+  // Of this object: one of the same name that follows may set the other member, and replaces it.
+  const taken = new Set<string>()
   for (const [key, item] of value.members) {
     const field = message.desc.fields.find((f) => f.name === key || f.jsonName === key)
     if (field === undefined) throw new Mismatch(`${at(path)}${quoted(key)}: Cannot find field.`)
     if (item === null) continue
     const inner = path === '' ? field.name : `${path}.${field.name}`
     // The same member a second time is refused as well.
-    if (field.oneof !== undefined && message.oneofCase(field.oneof) !== undefined) {
+    if (field.oneof !== undefined && taken.has(field.oneof.name)) {
       const why = `oneof field '${field.oneof.name}' is already set. Cannot set '${key}'`
       throw new Mismatch(`${at(path).trimEnd()}: invalid value ${why} for type oneof`)
     }
+    if (field.oneof !== undefined) taken.add(field.oneof.name)
     readField(message, field, item, inner)
   }
 }

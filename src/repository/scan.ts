@@ -5,7 +5,7 @@
  * `.ipynb_checkpoints`) are left out: nobody means them as models.
  */
 
-import { readdirSync, statSync, type Dirent } from 'node:fs'
+import { readdirSync, type Dirent } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { ServerError } from '../native/index.js'
 import { statIfAny, type Log } from '../config/index.js'
@@ -16,13 +16,18 @@ export type FoundModels = Map<string, string[]>
 /**
  * The repositories as absolute paths, each once, in byte-wise order.
  *
- * @throws {ServerError} when a path is missing (`INTERNAL`) or no directory (`INVALID_ARG`).
+ * @throws {ServerError} when a path is missing or cannot be read (`INTERNAL`), or is no directory (`INVALID_ARG`).
  */
 export function openRepositories(paths: readonly string[]): string[] {
   for (const path of paths) {
-    const stat = statSync(path, { throwIfNoEntry: false })
+    const stat = statIfAny(path)
     if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${path}`)
     if (!stat.isDirectory()) throw new ServerError('INVALID_ARG', 'repository path is not a valid directory')
+    try {
+      readdirSync(path)
+    } catch (error) {
+      throw new ServerError('INTERNAL', `failed to open directory ${path}`, { cause: error })
+    }
   }
   return [...new Set(paths.map((path) => resolve(path)))].sort(byteWise)
 }

@@ -165,6 +165,18 @@ export const rows = [
     },
   },
   {
+    attack: 'a configuration in a load request whose bytes are not UTF-8',
+    limit: 'such text is refused before anything decodes it (`frontend::text`)',
+    server: explicit,
+    async run(t) {
+      const body = Buffer.from(String.raw`{"parameters":{"config":"{\"backend\":\"identity\",\"metric_tags\":{\"a\":\"caf?\"}}"}}`)
+      body[body.indexOf('?')] = 0xe9
+      const answer = await t.post('/v2/repository/models/simple/load', body)
+      t.check(answer.status === 400 && answer.text.includes('not UTF-8'), `${answer.status} ${answer.text}`)
+      return 'refused'
+    },
+  },
+  {
     attack: 'fifty directories of models that crashed processes were given as files',
     limit: 'a directory names its process, and the next start removes those of dead ones (`sweepOverrides`)',
     server: crashed,

@@ -57,6 +57,7 @@ describe('C-32 refuses with INVALID_ARG', () => {
     ['{"input":[{"data_type":"FP32"}]}', '(input[0].data_type): invalid value "FP32" for type inference.DataType'],
     ['{"response_cache":{"enable":1}}', '(response_cache.enable): invalid value 1 for type TYPE_BOOL'],
     ['{"dynamic_batching":{},"sequence_batching":{}}', ": invalid value oneof field 'scheduling_choice' is already set. Cannot set 'sequence_batching' for type oneof"],
+    ['{"sequence_batching":{"direct":{},"oldest":{}}}', "(sequence_batching): invalid value oneof field 'strategy_choice' is already set. Cannot set 'oldest' for type oneof"],
     ['{"version_policy":{"latest":{},"latest":{}}}', "(version_policy): invalid value oneof field 'policy_choice' is already set. Cannot set 'latest' for type oneof"],
     ['{"metric_tags":{"__proto__":"x"}}', '(metric_tags): invalid value "__proto__" for type map key'],
     [`${'['.repeat(200)}`, '1:102: nesting deeper than 100'],

@@ -1,5 +1,5 @@
 // Any configuration survives every form, and no text makes the readers throw anything but their own errors. Seeded: a failure repeats.
-import { create, ScalarType, type DescField, type DescMessage } from '@bufbuild/protobuf'
+import { create, ScalarType, toJson, toJsonString, type DescField, type DescMessage } from '@bufbuild/protobuf'
 import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
 import { toText } from '@bufbuild/protobuf/txtpb'
 import { expect, test } from 'vitest'
@@ -98,7 +98,123 @@ test('any configuration is normalised, and validated or refused with a ConfigErr
   }
 })
 
-const PIECES = ['{', '}', '<', '>', '[', ']', ':', ',', ';', '-', '"', "'", '\\', '#', '\n', '0x', '1e', '.5', '99999999999999999999', 'true', 'input', 'dims', 'key', '\uD800', 'é', '\u0000', 'dynamic_batching {', '"\\u', 'null']
+/** The top-level fields a configuration has, each alone. */
+function parts(config: ModelConfig): [DescField, ModelConfig][] {
+  const whole = reflect(ModelConfigSchema, config)
+  return ModelConfigSchema.fields.flatMap((field): [DescField, ModelConfig][] => {
+    if (!whole.isSet(field)) return []
+    const alone = create(ModelConfigSchema)
+    const one = reflect(ModelConfigSchema, alone)
+    if (field.fieldKind === 'list') for (const item of whole.get(field)) one.get(field).add(item)
+    else if (field.fieldKind === 'map') for (const [key, value] of whole.get(field)) one.get(field).set(key, value)
+    else one.set(field, whole.get(field))
+    return [[field, alone]]
+  })
+}
+
+/** What one message after another on the wire means: lists and maps grow, scalars are replaced, messages merge. */
+const merged = (...configs: ModelConfig[]): ModelConfig => fromBinary(Buffer.concat(configs.map(toBinary)))
+
+function failureOf(act: () => unknown): string {
+  try {
+    act()
+    return 'none'
+  } catch (error) {
+    if (error instanceof ConfigError) return error.message
+    throw error
+  }
+}
+
+test('C-28 in text a singular field twice is refused by name, a list or a map grows, a second member of a oneof is refused', () => {
+  const refused = { twice: 0, oneof: 0, grown: 0 }
+  for (let seed = 1; seed <= 150; seed++) {
+    const config = anyConfig(seed)
+    const text = toText(ModelConfigSchema, config)
+    for (const [field, alone] of parts(config)) {
+      const doubled = `${text}\n${toText(ModelConfigSchema, alone)}`
+      if (field.fieldKind === 'list' || field.fieldKind === 'map') {
+        refused.grown++
+        expect(parsePbtxt(doubled, 'f'), `seed ${seed}, ${field.name}`).toEqual(merged(config, alone))
+      } else {
+        refused.twice++
+        expect(failureOf(() => parsePbtxt(doubled, 'f')), `seed ${seed}`).toContain(`Non-repeated field "${field.name}" is specified multiple times.`)
+      }
+    }
+    const choice = config.schedulingChoice.case
+    for (const other of ['dynamic_batching', 'sequence_batching', 'ensemble_scheduling']) {
+      if (choice === undefined || other === choice.replaceAll(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)) continue
+      refused.oneof++
+      expect(failureOf(() => parsePbtxt(`${text} ${other} { }`, 'f')), `seed ${seed}`).toMatch(/another member of oneof "scheduling_choice"\.$/)
+    }
+  }
+  for (const [what, count] of Object.entries(refused)) expect(count, what).toBeGreaterThan(50)
+})
+
+test('C-32 two configurations in one JSON object mean what they mean one after another on the wire', () => {
+  let met = 0
+  let clashed = 0
+  for (let seed = 1; seed <= 300; seed++) {
+    const [first, second] = [anyConfig(seed), anyConfig(seed + 5000)]
+    const json = [first, second].map((c) => toJsonString(ModelConfigSchema, c, { useProtoFieldName: seed % 2 === 0 }))
+    const both = `${json[0]?.slice(0, -1)}${json[0] === '{}' || json[1] === '{}' ? '' : ','}${json[1]?.slice(1)}`
+    if (first.schedulingChoice.case !== undefined && second.schedulingChoice.case !== undefined) {
+      clashed++
+      expect(failureOf(() => parseJsonConfig(both)), `seed ${seed}`).toContain("oneof field 'scheduling_choice' is already set")
+    } else {
+      met++
+      expect(parseJsonConfig(both), `seed ${seed}`).toEqual(merged(first, second))
+    }
+  }
+  expect(Math.min(met, clashed)).toBeGreaterThan(50)
+})
+
+test('C-32 every spelling of JSON that protobuf reads means the same', () => {
+  for (let seed = 1; seed <= 200; seed++) {
+    const config = anyConfig(seed)
+    const r = random(seed)
+    const blank = (): string => pick(r, ['', '', ' ', '\n', '\t', '\r\n'])
+    const text = (value: string): string => {
+      if (r() < 0.5) return JSON.stringify(value)
+      return `'${value.replaceAll(/['\\]/g, (c) => `\\${c}`)}'`
+    }
+    const print = (value: unknown): string => {
+      const end = (): string => (r() < 0.3 ? `${blank()},${blank()}` : blank())
+      if (Array.isArray(value)) {
+        // One value is a list of one, but for a list in a list, which there is not.
+        if (value.length === 1 && r() < 0.5) return print(value[0])
+        return value.length === 0 ? '[]' : `[${blank()}${value.map(print).join(`${blank()},${blank()}`)}${end()}]`
+      }
+      if (value !== null && typeof value === 'object') {
+        const members = Object.entries(value).map(([key, item]) => `${/^[a-z_]+$/.test(key) && r() < 0.3 ? key : text(key)}${blank()}:${blank()}${print(item)}`)
+        return members.length === 0 ? '{}' : `{${blank()}${members.join(`${blank()},${blank()}`)}${end()}}`
+      }
+      if (typeof value === 'string') return text(value)
+      if (typeof value === 'boolean' && r() < 0.3) return `"${value}"`
+      return JSON.stringify(value)
+    }
+    const json = print(toJson(ModelConfigSchema, config, { useProtoFieldName: r() < 0.5 }))
+    expect(parseJsonConfig(json), `seed ${seed}: ${json}`).toEqual(config)
+  }
+})
+
+test('bytes that are no UTF-8 are refused or stand where they mean nothing; they never turn into other text', () => {
+  const r = random(7)
+  let refused = 0
+  for (let seed = 1; seed <= 300; seed++) {
+    const bytes = Buffer.from(`# caf\u00e9\n${toText(ModelConfigSchema, anyConfig(seed)).slice(0, 3000)}`)
+    bytes[Math.floor(r() * bytes.length)] = 0x80 + Math.floor(r() * 0x80)
+    try {
+      // No configuration here has this character, so one that has it got it from a lossy decoder.
+      expect(toTritonJson(parsePbtxt(bytes, 'f')), `seed ${seed}`).not.toContain('\ufffd')
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error
+      refused++
+    }
+  }
+  expect(refused).toBeGreaterThan(200)
+})
+
+const PIECES = ['{', '}', 'dims: 1 dims: [2]', 'name: "twice"', 'max_batch_size: 3', 'sequence_batching { }', '"name":"twice",', ',]', "'x'", '<', '>', '[', ']', ':', ',', ';', '-', '"', "'", '\\', '#', '\n', '0x', '1e', '.5', '99999999999999999999', 'true', 'input', 'dims', 'key', '\uD800', 'é', '\u0000', 'dynamic_batching {', '"\\u', 'null']
 
 function mutate(r: Random, text: string): string {
   let mutant = text

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
@@ -67,6 +67,13 @@ test('R-01: each subdirectory is one model, links included; files and dot names 
 test('R-02: a repository path that is missing or no directory is refused', () => {
   const root = tree({ file: '' })
   expect(failure(() => openRepositories([join(root, 'nope')]))).toBe(`INTERNAL failed to stat file ${join(root, 'nope')}`)
+  symlinkSync('loop', join(root, 'loop'))
+  expect(failure(() => openRepositories([join(root, 'loop')]))).toBe(`INTERNAL failed to stat file ${join(root, 'loop')}`)
+  const locked = tree({})
+  chmodSync(locked, 0)
+  // Root reads everything.
+  if (process.getuid?.() !== 0) expect(failure(() => openRepositories([locked]))).toBe(`INTERNAL failed to open directory ${locked}`)
+  chmodSync(locked, 0o700)
   expect(failure(() => openRepositories([join(root, 'file')]))).toBe('INVALID_ARG repository path is not a valid directory')
 })
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use protocol::json::write_string;
+use tensor::{Error, Result};
 
 /// An object or array being written.
 pub struct Text(Vec<u8>);
@@ -68,9 +69,13 @@ impl Text {
         self
     }
 
-    /// The text as a string; what clients sent inside it need not be UTF-8.
-    pub fn into_string(self) -> String {
-        String::from_utf8(self.0).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
+    /// The text as a string.
+    ///
+    /// # Errors
+    /// INVALID_ARG when it holds what a client sent and that is no UTF-8: a name or a configuration with other letters in it
+    /// than were meant would be worse.
+    pub fn into_string(self) -> Result<String> {
+        String::from_utf8(self.0).map_err(|_| Error::invalid("the request holds text that is not UTF-8"))
     }
 
     /// The text as bytes.
@@ -88,6 +93,6 @@ mod tests {
         let mut t = Text::begin(b'{');
         t.key("a").string("x\"").key("b").open(b'[').integer(1).integer(2).open(b'{').close(b'}').close(b']');
         t.key("c").boolean(true).key("d").open(b'{').close(b'}').close(b'}');
-        assert_eq!(t.into_string(), r#"{"a":"x\"","b":[1,2,{}],"c":true,"d":{}}"#);
+        assert_eq!(t.into_string().unwrap(), r#"{"a":"x\"","b":[1,2,{}],"c":true,"d":{}}"#);
     }
 }

@@ -12,7 +12,7 @@ use protocol::pb::inference as pb;
 use tensor::{Error, Result};
 
 async fn call(context: &GrpcContext, operation: Operation, argument: Text) -> Result<String> {
-    context.control.call(operation, argument.into_string()).await
+    context.control.call(operation, argument.into_string()?).await
 }
 
 fn refuse_repository(name: &str) -> Result<()> {

@@ -23,6 +23,13 @@ fn optional(body: &Bytes) -> Result<Option<Value<'_>>> {
     if body.is_empty() { Ok(None) } else { Value::parse(body).map(Some) }
 }
 
+async fn call(context: &HttpContext, operation: Operation, argument: Text) -> Reply {
+    match argument.into_string() {
+        Ok(argument) => reply(context.control.call(operation, argument).await),
+        Err(error) => Reply::error(JSON, &error),
+    }
+}
+
 /// `…/index`.
 pub async fn index(context: &HttpContext, body: &Bytes) -> Reply {
     let ready = optional(body).and_then(|v| match v.and_then(|v| v.get("ready")) {
@@ -35,7 +42,7 @@ pub async fn index(context: &HttpContext, body: &Bytes) -> Reply {
     };
     let mut argument = Text::begin(b'{');
     argument.key("ready").boolean(ready).close(b'}');
-    reply(context.control.call(Operation::RepositoryIndex, argument.into_string()).await)
+    call(context, Operation::RepositoryIndex, argument).await
 }
 
 /// `…/load` and `…/unload`.
@@ -56,7 +63,7 @@ pub async fn repository_model(context: &HttpContext, repository: &str, model: &s
             argument.key("unload_dependents").boolean(dependents);
         }
         argument.close(b'}');
-        Ok(argument.into_string())
+        argument.into_string()
     };
     let operation = if load { Operation::RepositoryLoad } else { Operation::RepositoryUnload };
     match argument() {
@@ -102,7 +109,7 @@ async fn settings(
         argument.raw(b"{}");
     }
     argument.key("protocol").string("http").close(b'}');
-    reply(context.control.call(operation, argument.into_string()).await)
+    call(context, operation, argument).await
 }
 
 /// `…sharedmemory…`.
