@@ -11,6 +11,12 @@ import { ConfigError } from './error.js'
 /** A larger configuration is refused, as a file unread. The largest in the wild are some hundred KiB of generated steps. */
 export const CONFIG_BYTES_MAX = 16 * 1024 * 1024
 
+/**
+ * Values of one configuration: fields, and items of lists. 16 MiB hold millions, which take twenty seconds and gigabytes to read. An
+ * ensemble of a thousand steps has some ten thousand.
+ */
+export const CONFIG_VALUES_MAX = 100_000
+
 /** A larger label file is refused. ImageNet with 21,841 classes has half a MiB. */
 export const LABEL_BYTES_MAX = 64 * 1024 * 1024
 

@@ -5,6 +5,7 @@
  * own reader accepts beyond JSON is accepted here: trailing commas, single quotes, bare keys, raw control characters in strings.
  */
 import { quoted } from './error.js'
+import { CONFIG_VALUES_MAX } from './files.js'
 
 export type JsonValue = null | boolean | string | JsonNumber | JsonValue[] | JsonObject
 
@@ -39,6 +40,7 @@ const ESCAPES: Record<string, string> = { b: '\b', f: '\f', n: '\n', r: '\r', t:
 class Reader {
   private readonly text: string
   private position = 0
+  private values = 0
 
   constructor(text: string) {
     this.text = text
@@ -46,6 +48,7 @@ class Reader {
 
   value(depth: number): JsonValue {
     if (depth > JSON_DEPTH_MAX) this.fail(`nesting deeper than ${JSON_DEPTH_MAX}`)
+    if (++this.values > CONFIG_VALUES_MAX) this.fail(`more than ${CONFIG_VALUES_MAX} values`)
     this.skipSpace()
     const c = this.text[this.position]
     if (c === '{') return this.object(depth)

@@ -10,6 +10,7 @@
 import { create, ScalarType, type DescEnum, type DescField, type DescMessage } from '@bufbuild/protobuf'
 import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
 import { ConfigSyntaxError, QUOTE_CHARS_MAX, quoted } from './error.js'
+import { CONFIG_VALUES_MAX } from './files.js'
 import { ModelConfigSchema, type ModelConfig } from './generated/model_config_pb.js'
 import { LexError, Lexer, type Token } from './pbtxt_lexer.js'
 import { nearest } from './suggest.js'
@@ -52,6 +53,7 @@ class Parser {
   private readonly lexer: Lexer
   private readonly path: string
   private current: Token
+  private counted = 0
 
   constructor(text: Uint8Array, path: string) {
     this.lexer = new Lexer(text)
@@ -63,7 +65,13 @@ class Parser {
     while (this.current.kind !== 'end') this.field(message, null)
   }
 
+  /** Counts one more field or item of a list. */
+  private count(): void {
+    if (++this.counted > CONFIG_VALUES_MAX) this.fail(`More than ${CONFIG_VALUES_MAX} values.`, '')
+  }
+
   private field(message: ReflectMessage, opened: Token | null): void {
+    this.count()
     const desc = message.desc
     if (this.looksAt('[')) this.extension(desc)
     const token = this.current
@@ -120,6 +128,7 @@ class Parser {
     if (!this.take('[')) return one()
     if (this.take(']')) return
     for (;;) {
+      this.count()
       one()
       if (this.take(']')) return
       this.expect(',')

@@ -18,6 +18,10 @@ const PLATFORMS: Record<string, string[]> = {
   pytorch: ['pytorch_libtorch', 'torch_aoti'],
 }
 
+/** Tags of a model, and characters of a key or a value: each stands in every sample of the model, in every scrape. */
+const METRIC_TAGS_MAX = 64
+const METRIC_TAG_CHARS_MAX = 1024
+
 /** The only histogram whose buckets a model may choose. */
 const CUSTOM_HISTOGRAM = 'nv_inference_first_response_histogram_ms'
 
@@ -56,6 +60,18 @@ function validateFields(config: ModelConfig, log: Log): void {
     throw invalid(`Response Cache does not currently support model ${name} with 'decoupled' transaction policy. Please disable the response cache.`)
   }
   if (config.modelMetrics !== undefined) validateMetrics(config.modelMetrics, log)
+  validateTags(config)
+}
+
+function validateTags(config: ModelConfig): void {
+  const tags = Object.entries(config.metricTags)
+  if (tags.length > METRIC_TAGS_MAX) throw invalid(`${tags.length} metric_tags for ${config.name}, at most ${METRIC_TAGS_MAX} are allowed`)
+  for (const [key, value] of tags) {
+    const longest = Math.max(key.length, value.length)
+    if (longest > METRIC_TAG_CHARS_MAX) {
+      throw invalid(`metric tag '${quoted(key)}' has ${longest} characters for ${config.name}, at most ${METRIC_TAG_CHARS_MAX} are allowed`)
+    }
+  }
 }
 
 function validateMetrics(metrics: ModelMetrics, log: Log): void {

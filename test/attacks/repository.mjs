@@ -122,8 +122,8 @@ export const rows = [
     },
   },
   {
-    attack: 'names, configurations and values of 20 MB in requests that change the repository',
-    limit: 'texts of errors end after 4 KiB (`ERROR_BYTES_MAX`, `ERROR_CHARS_MAX`), what they quote after `QUOTE_CHARS_MAX`; overrides after `CONFIG_BYTES_MAX`',
+    attack: 'names, configurations and values of 20 MB, and millions of values, in requests that change the repository',
+    limit: 'texts of errors end after 4 KiB (`ERROR_BYTES_MAX`, `ERROR_CHARS_MAX`), what they quote after `QUOTE_CHARS_MAX`; overrides after `CONFIG_BYTES_MAX` and `CONFIG_VALUES_MAX`',
     server: explicit,
     async run(t) {
       const long = 'x'.repeat(20 * MILLION)
@@ -132,7 +132,7 @@ export const rows = [
       writeModel(t.root, 'long_text', { config: `backend: "identity" max_batch_size: ${'9'.repeat(15 * MILLION)}` })
       writeModel(t.root, 'long_name', { config: `backend: "identity" name: "${'n'.repeat(15 * MILLION)}"` })
       writeModel(t.root, 'long_field', { config: 'f'.repeat(15 * MILLION) })
-      writeModel(t.root, 'many_versions', { config: `${MODEL} version_policy { specific { versions: [ ${Array.from({ length: 500_000 }, (_, i) => i + 5).join(',')} ] } }` })
+      writeModel(t.root, 'many_versions', { config: `${MODEL} version_policy { specific { versions: [ ${Array.from({ length: 90_000 }, (_, i) => i + 5).join(',')} ] } }` })
       const printed = t.output().length
       let bytes = 0
       let worst = 0
@@ -141,6 +141,9 @@ export const rows = [
         () => load(`{"${long.slice(6 * MILLION)}":1}`),
         () => load(`{"name":"${long.slice(6 * MILLION)}"}`),
         () => load(`{"max_batch_size":"${long.slice(6 * MILLION)}"}`),
+        () => load(`{"input":[{"dims":[${'1,'.repeat(7 * MILLION)}]}]}`),
+        () => load(`{"input":[${'{},'.repeat(5 * MILLION)}]}`),
+        () => load(JSON.stringify({ backend: 'identity', metric_tags: { a: 'x'.repeat(MILLION) } })),
         () => load(`{"backend":"identity","parameters":{"${long.slice(6 * MILLION)}":3}}`),
         ...['long_text', 'long_name', 'long_field', 'many_versions'].map((name) => () => t.post(`/v2/repository/models/${name}/load`, '{}')),
         () => t.post('/v2/repository/models/simple/load', JSON.stringify({ parameters: { [long]: 'x' } })),

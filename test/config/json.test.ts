@@ -67,6 +67,12 @@ describe('C-32 refuses with INVALID_ARG', () => {
   })
 })
 
+test('a configuration of millions of values is refused soon', () => {
+  for (const items of ['{},', '{"dims":[1,1,1,1,1,1,1,1,1]},']) {
+    expect(() => parseJsonConfig(`{"input":[${items.repeat(500_000)}]}`)).toThrow(/^Invalid config override: 1:\d+: more than 100000 values$/)
+  }
+})
+
 describe('C-31 prints', () => {
   const cases: [string, string, string][] = [
     ['uint64 with full precision, as a number', 'dynamic_batching { max_queue_delay_microseconds: 18446744073709551615 }', '"max_queue_delay_microseconds":18446744073709551615,'],

@@ -170,6 +170,13 @@ describe('C-28 bytes that are no UTF-8', () => {
   })
 })
 
+test('a configuration of millions of values is refused soon', () => {
+  const dims = `input { dims: [${'1,'.repeat(1_000_000)}1] }`
+  expect(refusal(dims)).toMatch(/^1:\d+: More than 100000 values\.$/)
+  expect(refusal('input{}'.repeat(1_000_000))).toMatch(/More than 100000 values/)
+  expect(refusal('input{}'.repeat(100_000))).toBe('accepted')
+})
+
 describe('errors repeat a limited part of the text', () => {
   const long = 'x'.repeat(1_000_000)
   const cases: [string, string][] = [

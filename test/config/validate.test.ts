@@ -18,6 +18,8 @@ describe('C-01 fields', () => {
     [BASE, 'ok'],
     ['backend: "b"', "model configuration must specify 'name'"],
     ['name: "m" platform: "nope"', "unexpected platform type 'nope' for m"],
+    [`${BASE} metric_tags { key: "a" value: "${'x'.repeat(1025)}" }`, "metric tag 'a' has 1025 characters for m, at most 1024 are allowed"],
+    [`${BASE} ${Array.from({ length: 65 }, (_, i) => `metric_tags { key: "${i}" value: "x" }`).join(' ')}`, '65 metric_tags for m, at most 64 are allowed'],
     ['name: "m" platform: "ensemble" backend: "b"', "Ensemble model 'm' must have platform type 'ensemble' and empty backend type"],
     [`${ONNX} platform: "tensorrt_plan"`, "unexpected 'platform' and 'backend' pair, got:tensorrt_plan, onnxruntime"],
     [`${ONNX} platform: "onnx"`, "unexpected 'platform' and 'backend' pair, got:onnx, onnxruntime"],
