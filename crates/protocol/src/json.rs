@@ -13,7 +13,7 @@ mod value;
 mod write;
 
 pub use cursor::{Cursor, Number, Reason, SyntaxError, Text};
-pub(crate) use tensor_data::fill;
+pub(crate) use tensor_data::{fill, skip_array};
 pub use tensor_data::{read_bytes_tensor, read_tensor, write_tensor};
 pub(crate) use value::name_of;
 pub use value::{Elements, Members, Value};

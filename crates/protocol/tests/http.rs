@@ -108,6 +108,17 @@ fn data(datatype: DataType, shape: &str, data: &str) -> Result<Vec<u8>> {
 }
 
 #[test]
+fn p105_the_first_mistake_is_named_also_where_data_are_read_late() {
+    let sig = identity("id", 8, DataType::Fp32);
+    let error = |text: &str| ask(&sig, &Bytes::from(text.to_owned()), None).map(drop).expect_err(text).to_string();
+    let whole = error(r#"{"inputs":[{"data":[1,,2],"name":"INPUT0","shape":[1,2],"datatype":"FP32"}]}"#);
+    assert_eq!(error(r#"{"inputs":[{"data":[1,,2],"name":"INPUT0","shape":[1,2],"datatype":"FP32",}]}"#), whole);
+    assert_eq!(error(r#"{"inputs":[{"data":[1,,2],"name":"INPUT0","shape":[1,2],"datatype":FP32}]}"#), whole);
+    let later = error(r#"{"inputs":[{"data":[1.5,2.5],"name":"INPUT0","shape":[1,2],"datatype":FP32}]}"#);
+    assert_ne!(later, whole);
+}
+
+#[test]
 fn p066_p067_numbers_become_tensor_bytes() {
     let check = |datatype, shape: &str, text: &str, expected: &[u8]| {
         assert_eq!(data(datatype, shape, text).unwrap_or_else(|e| panic!("{text}: {e}")), expected, "{text}");

@@ -2,7 +2,7 @@
 
 use super::Limits;
 use crate::infer::Regions;
-use crate::json::{Cursor, SyntaxError, Value, fill, read_bytes_tensor, read_tensor};
+use crate::json::{Cursor, SyntaxError, Value, fill, read_bytes_tensor, read_tensor, skip_array};
 use bytes::Bytes;
 use tensor::{Data, DataType, Error, RegionRef, Result, Shape, ShapeDisplay, element_count};
 
@@ -26,13 +26,37 @@ impl<'a> InputScan<'a> {
             cursor.value()?;
             return Ok(input);
         }
+        let mut skipped = None;
+        let scanned = input.members(cursor, limits, &mut skipped);
+        // What stands first is wrong first, if it is.
+        if let Some(mut data) = skipped
+            && !input.fill_late(data, limits)
+        {
+            data.value()?;
+        }
+        scanned.map(|()| input)
+    }
+
+    /// Takes the members. `skipped` is where `data` begin that were passed over: nothing of them is checked yet.
+    fn members(
+        &mut self,
+        cursor: &mut Cursor<'a>,
+        limits: &Limits,
+        skipped: &mut Option<Cursor<'a>>,
+    ) -> Result<(), SyntaxError> {
+        let input = self;
         let mut more = cursor.open(true);
         while more {
             let key = cursor.key()?.decode();
             let start = cursor.offset();
             if &*key == b"data" && input.data.is_none() {
                 input.filled = input.expected(limits).and_then(|(datatype, count)| fill(cursor, datatype, count));
-                if input.filled.is_none() {
+                let before = *cursor;
+                // Numbers whose type comes later are read once, when it is known.
+                let is_early = input.datatype.is_none() || input.shape.is_none();
+                if input.filled.is_none() && is_early && skip_array(cursor) {
+                    *skipped = Some(before);
+                } else if input.filled.is_none() {
                     cursor.value()?;
                 }
             } else {
@@ -52,7 +76,15 @@ impl<'a> InputScan<'a> {
             }
             more = cursor.another(true)?;
         }
-        Ok(input)
+        Ok(())
+    }
+
+    /// Converts `data` that were passed over, if all of them are what the other members say.
+    fn fill_late(&mut self, mut data: Cursor<'a>, limits: &Limits) -> bool {
+        let end = data.offset() + self.data.map_or(0, |data| data.text().len());
+        let filled = self.expected(limits).and_then(|(datatype, count)| fill(&mut data, datatype, count));
+        self.filled = filled.filter(|_| data.offset() == end);
+        self.filled.is_some()
     }
 
     /// What `data` has to be, as far as is known and allowed already. Any doubt is left to the second look.

@@ -72,6 +72,128 @@ integers! {
     i8, as_i64, true; i16, as_i64, true; i32, as_i64, true; i64, as_i64, true;
 }
 
+/// Eight ASCII digits at once, in the order of the text.
+#[derive(Clone, Copy)]
+struct Eight(u64);
+
+impl Eight {
+    const ONES: u64 = u64::MAX / 255;
+
+    #[inline]
+    fn at(text: &[u8], i: usize) -> Option<Self> {
+        text.get(i..).and_then(<[u8]>::first_chunk::<8>).map(|chunk| Self(u64::from_le_bytes(*chunk)))
+    }
+
+    /// How many of the eight are digits before the first byte that is none.
+    #[inline]
+    fn digits(self) -> usize {
+        // A digit has the high half 3, also when 6 is added. Carries leave a byte upwards only, away from the first.
+        let high = Self::ONES * 0xf0;
+        let other = ((self.0 & high) ^ (Self::ONES * 0x30))
+            | ((self.0.wrapping_add(Self::ONES * 6) & high) ^ (Self::ONES * 0x30));
+        (other.trailing_zeros() / 8) as usize
+    }
+
+    /// The number that the first `n` of them make, which must be digits; `n` is 1 to 8.
+    #[inline]
+    fn number(self, n: usize) -> u64 {
+        // What is in front counts as zeros; then pairs, fours and eights are put together.
+        let x = (self.0.wrapping_sub(Self::ONES * 0x30)) << (8 * (8 - n));
+        let x = (x.wrapping_mul(10) + (x >> 8)) & 0x00ff_00ff_00ff_00ff;
+        let x = (x.wrapping_mul(100) + (x >> 16)) & 0x0000_ffff_0000_ffff;
+        x.wrapping_mul(10_000).wrapping_add(x >> 32) & 0xffff_ffff
+    }
+}
+
+/// A decimal number with a fraction and no exponent: digits without the point, and how many stand behind it.
+struct Fraction {
+    digits: u64,
+    behind: usize,
+    negative: bool,
+    /// Bytes of its text.
+    length: usize,
+}
+
+/// Digits behind the point that fit 64 bits together with a few before it.
+const BEHIND_MAX: usize = 19;
+
+impl Fraction {
+    /// `0.12345679104328156`, as numpy prints floats; `None` for whatever needs more care.
+    #[inline]
+    fn read(text: &[u8]) -> Option<Self> {
+        const POWERS: [u64; 9] = [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+        let sign = usize::from(text.first() == Some(&b'-'));
+        let whole = Eight::at(text, sign)?;
+        let before = whole.digits();
+        if before == 0
+            || before > 7
+            || text.get(sign + before) != Some(&b'.')
+            || (before > 1 && text.get(sign) == Some(&b'0'))
+        {
+            return None;
+        }
+        let mut digits = whole.number(before);
+        let significant = if digits == 0 { 0 } else { before };
+        let from = sign + before + 1;
+        let mut at = from;
+        loop {
+            let eight = Eight::at(text, at)?;
+            let n = eight.digits();
+            if n > 0 {
+                digits = digits.wrapping_mul(*POWERS.get(n)?).wrapping_add(eight.number(n));
+            }
+            at += n;
+            if n < 8 {
+                break;
+            }
+            if at - from > BEHIND_MAX {
+                return None;
+            }
+        }
+        let behind = at - from;
+        // More digits than that have wrapped; an exponent is read elsewhere.
+        let is_usual = behind > 0 && behind + significant <= BEHIND_MAX && !matches!(text.get(at), Some(b'e' | b'E'));
+        is_usual.then_some(Self { digits, behind, negative: sign == 1, length: at })
+    }
+}
+
+/// 10^-0 to 10^-19, each the nearest double.
+const TENTHS: [f64; BEHIND_MAX + 1] = [
+    1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17,
+    1e-18, 1e-19,
+];
+
+/// The float nearest to the double nearest to a decimal number, where that can be told from an estimate.
+///
+/// The estimate has three roundings behind it (digits to double, the power of ten, their product), so it is at most three units in the last
+/// place from the double. The float is then the same unless the estimate lies that close to the middle between two floats: 16 of
+/// 2^29 positions are given up to the careful path.
+#[inline]
+fn nearest_float(number: &Fraction) -> Option<f32> {
+    const MIDDLE: u64 = 1 << 28;
+    const CLOSE: u64 = 8;
+    let estimate = number.digits as f64 * TENTHS.get(number.behind)?;
+    let below = estimate.to_bits() & (2 * MIDDLE - 1);
+    // Zero is exact; other numbers below the normal floats are rounded at another bit.
+    let is_normal = estimate >= f64::from(f32::MIN_POSITIVE) || number.digits == 0;
+    (is_normal && below.abs_diff(MIDDLE) > CLOSE).then(|| {
+        let float = estimate as f32;
+        if number.negative { -float } else { float }
+    })
+}
+
+/// A float as the double it is written as, rounded. `None` as for [`take_f64`].
+#[inline]
+fn take_f32(cursor: &mut Cursor<'_>) -> Option<f32> {
+    if let Some(number) = Fraction::read(cursor.rest())
+        && let Some(float) = nearest_float(&number)
+    {
+        cursor.advance(number.length);
+        return Some(float);
+    }
+    take_f64(cursor).map(|v| v as f32)
+}
+
 /// A double, unless the text needs the careful path (errors, literals, 19 digits and more before the point).
 #[inline]
 fn take_f64(cursor: &mut Cursor<'_>) -> Option<f64> {
@@ -105,11 +227,11 @@ fn take_f64(cursor: &mut Cursor<'_>) -> Option<f64> {
 }
 
 macro_rules! floats {
-    ($($t:ty),*) => { $(
+    ($($t:ty, $take:ident);*) => { $(
         impl Element for $t {
             type Bytes = [u8; size_of::<$t>()];
             #[inline]
-            fn take(cursor: &mut Cursor<'_>) -> Option<Self> { take_f64(cursor).map(|v| v as Self) }
+            fn take(cursor: &mut Cursor<'_>) -> Option<Self> { $take(cursor) }
             #[inline]
             fn bytes(self) -> Self::Bytes { self.to_le_bytes() }
             // Through double even for FP32, as the reference does; what does not fit becomes infinite.
@@ -120,7 +242,7 @@ macro_rules! floats {
     )* };
 }
 
-floats!(f32, f64);
+floats!(f32, take_f32; f64, take_f64);
 
 /// One byte, 0 or 1 on the way in, anything but 0 is true on the way out.
 struct Bool(u8);
@@ -178,6 +300,27 @@ pub(crate) fn fill(cursor: &mut Cursor<'_>, datatype: DataType, count: usize) ->
     }?;
     *cursor = ahead;
     Some(data)
+}
+
+/// Goes past an array without looking at what is in it, as long as there is no string in it; false, and nothing happened, otherwise.
+///
+/// For numbers whose type is named later: they are checked when they are converted. Finding the end costs a nanosecond a number.
+pub(crate) fn skip_array(cursor: &mut Cursor<'_>) -> bool {
+    let text = cursor.rest();
+    let (mut at, mut depth) = (0, 0usize);
+    while let Some(n) = text.get(at..).and_then(|rest| memchr::memchr3(b'[', b']', b'"', rest)) {
+        match text.get(at + n) {
+            Some(b'[') => depth += 1,
+            Some(b']') if depth > 0 => depth -= 1,
+            _ => return false,
+        }
+        at += n + 1;
+        if depth == 0 {
+            cursor.advance(at);
+            return true;
+        }
+    }
+    false
 }
 
 fn fill_with<E: Element>(cursor: &mut Cursor<'_>, count: usize) -> Option<Vec<u8>> {
@@ -415,5 +558,75 @@ raw!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
 impl Raw for Bool {
     fn from_raw(bytes: &[u8]) -> Self {
         Self(bytes.first().copied().unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn double_then_float(text: &str) -> f32 {
+        text.parse::<f64>().expect("a number") as f32
+    }
+
+    fn take(text: &str) -> Option<f32> {
+        let padded = format!("{text},        ");
+        let mut cursor = Cursor::new(padded.as_bytes());
+        let taken = take_f32(&mut cursor)?;
+        assert_eq!(cursor.offset(), text.len(), "{text}");
+        Some(taken)
+    }
+
+    #[test]
+    fn p105_floats_are_the_double_rounded_however_they_are_written() {
+        let mut state = 7u64;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for i in 0..400_000 {
+            let bits = random();
+            let float = f32::from_bits(bits as u32);
+            let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
+            let text = match i % 6 {
+                0 if float.is_finite() => format!("{:?}", f64::from(float)),
+                1 => format!("{:?}", f64::from(unit as f32)),
+                2 => format!("{unit:?}"),
+                3 => format!("{:.*}", (bits % 22) as usize + 1, unit * 1000.0),
+                // The middle between two floats, and its neighbours among the doubles.
+                4 => {
+                    let middle = f64::from(unit as f32).to_bits() | 1 << 28;
+                    format!("{:?}", f64::from_bits(middle.wrapping_add(bits % 5).wrapping_sub(2)))
+                }
+                _ => format!("{:.17}", -unit / 1e5),
+            };
+            assert_eq!(take(&text).map(f32::to_bits), Some(double_then_float(&text).to_bits()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_number_is_left_to_the_careful_path() {
+        for text in ["1.", "01.5", "-.5", "+1.5", ".5", "00.1", "-", "1.e5"] {
+            assert!(Fraction::read(format!("{text},        ").as_bytes()).is_none(), "{text}");
+        }
+        let read = |text: &str| Fraction::read(text.as_bytes()).map(|f| (f.digits, f.behind, f.negative, f.length));
+        assert_eq!(read("-12.0625]          "), Some((120_625, 4, true, 8)));
+        assert_eq!(read("0.0, 1.5           "), Some((0, 1, false, 3)));
+        assert_eq!(read("0.1"), None, "the end of the text is read with care");
+    }
+
+    #[test]
+    fn an_array_is_skipped_to_its_own_end() {
+        let skip = |text: &str| {
+            let mut cursor = Cursor::new(text.as_bytes());
+            skip_array(&mut cursor).then(|| cursor.offset())
+        };
+        assert_eq!(skip("[1,[2,3],[]] ]"), Some(12));
+        assert_eq!(skip("[]"), Some(2));
+        for text in ["[1,2", "[\"]\"]", "1]", "]", ""] {
+            assert_eq!(skip(text), None, "{text}");
+        }
     }
 }
