@@ -13,6 +13,7 @@ export declare class NativeCore {
   setServerState(state: string): void
   isReady(): boolean
   listen(ticket: number, options: ListenOptions): void
+  leave(): boolean
   drain(ticket: number, timeoutMs: number): void
   /** The last call: afterwards nothing keeps the event loop alive any more. */
   close(ticket: number): void

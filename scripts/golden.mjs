@@ -71,7 +71,7 @@ async function replay({ directory }, suites, only) {
   const ports = await freePorts()
   const names = ['http', 'grpc', 'metrics']
   const flags = names.map((name, i) => `--${name}-port=${ports[i]} --${name}-address=127.0.0.1`)
-  flags.push('--exit-on-error=false')
+  flags.push('--exit-on-error=false', '--exit-grace-secs=0')
   if (suites.some((name) => MIXED.includes(name))) flags.push('--strict-readiness=false')
   const server = [process.execPath, join(ROOT, 'dist/cli/main.js'), '--model-repository={repo}', ...flags, '{flags}']
   const args = [join(directory, 'replay.py'), '--start', `exec ${server.join(' ')}`, '--report', REPORT]

@@ -62,7 +62,8 @@ export async function end(child, graceMs = 3000) {
   if (child.exitCode !== null || child.signalCode !== null) return
   const tree = processTree(child.pid)
   const gone = new Promise((resolve) => child.once('exit', resolve))
-  child.kill('SIGTERM')
+  // Servers wait for load balancers after SIGTERM; an interrupt ends them as soon as nothing is in flight.
+  child.kill('SIGINT')
   await Promise.race([gone, sleep(graceMs)])
   for (const pid of tree) {
     try {

@@ -42,6 +42,15 @@ export interface Ports {
   metrics: number
 }
 
+export interface StopOptions {
+  /** How long connections are still accepted, within the timeout: load balancers go on sending for a moment. Default 0. */
+  graceMs?: number
+  /** Called when a grace begins: there is somebody it is for. */
+  leaving?: (graceMs: number) => void
+  /** Called each second while requests are in flight. */
+  progress?: (secondsLeft: number, inFlight: number) => void
+}
+
 export interface RunningServer {
   core: Core
   repository: Repository
@@ -53,8 +62,11 @@ export interface RunningServer {
   listen(): Promise<Ports>
   /** The exposition a scrape would get now. */
   metrics(format?: ExpositionFormat): Promise<string>
-  /** Not ready at once; waits for requests in flight; ends everything. Resolves with the number that did not finish. */
-  stop(timeoutMs: number, progress?: (secondsLeft: number, inFlight: number) => void): Promise<number>
+  /**
+   * Not ready at once; keeps the listeners open for a grace, in which inferences are refused; waits for requests in flight; ends
+   * everything. Resolves with the number that did not finish.
+   */
+  stop(timeoutMs: number, options?: StopOptions): Promise<number>
 }
 
 /**
@@ -89,6 +101,8 @@ export async function startServer(
   core.setVerboseLevel(logger.settings.verbose)
   core.setServerState('initializing')
   const repository = new Repository(core, settings.repository, logger.log, observe)
+  // Read while models load, so that the ports open together.
+  const metricsModule = settings.metrics === null ? null : import('../metrics/server.js')
   const trace = new TraceSettings(settings.trace, (name) => repository.isServing(name))
   let failures: LoadFailure[] = []
   try {
@@ -117,22 +131,28 @@ export async function startServer(
     async listen() {
       const ports: Ports = { http: 0, grpc: 0, metrics: 0 }
       const { http, grpc, reactorThreads } = settings
+      // First, so that who finds the server live finds its metrics too.
+      if (settings.metrics !== null && metricsModule !== null) {
+        const { startMetricsServer } = await metricsModule
+        metricsServer = await startMetricsServer(settings.metrics.address, settings.metrics.port, metrics)
+        ports.metrics = metricsServer.port
+      }
       if (http !== null || grpc !== null) {
         const bound = await core.listen({ http, grpc, reactorThreads })
         ports.http = bound.httpPort
         ports.grpc = bound.grpcPort
       }
-      if (settings.metrics !== null) {
-        const { startMetricsServer } = await import('../metrics/server.js')
-        metricsServer = await startMetricsServer(settings.metrics.address, settings.metrics.port, metrics)
-        ports.metrics = metricsServer.port
-      }
       return ports
     },
-    async stop(timeoutMs, progress = () => {}) {
+    async stop(timeoutMs, { graceMs = 0, leaving = () => {}, progress = () => {} } = {}) {
       core.setServerState('exiting')
       repository.stop()
       const deadline = performance.now() + timeoutMs
+      const grace = Math.min(graceMs, timeoutMs)
+      if (grace > 0 && core.leave()) {
+        leaving(grace)
+        await new Promise((done) => setTimeout(done, grace))
+      }
       let inFlight: number
       for (;;) {
         const left = Math.max(0, deadline - performance.now())

@@ -70,6 +70,7 @@ export const FLAGS = [
   // Server
   { name: 'id', kind: 'string', value: 'name', default: 'triton', group: 'Server', state: 'active', meaning: 'Name of the server in its metadata.' },
   { name: 'exit-timeout-secs', kind: 'integer', default: 30, min: 0, max: INT32_MAX, clamp: true, group: 'Server', state: 'active', meaning: 'Time for requests in flight to finish when the server exits, in seconds.' },
+  { name: 'exit-grace-secs', kind: 'integer', default: 3, min: 0, max: INT32_MAX, clamp: true, group: 'Server', state: 'active', meaning: 'After SIGTERM, time during which connections are still accepted and answered that the server is not ready, as load balancers go on sending for a moment; within --exit-timeout-secs. Not waited for when nobody connected in the last minute, nor after SIGINT. Not in Triton.' },
   { name: 'exit-on-error', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'End the process when a model fails to load at start. When false, what loaded is served.' },
   { name: 'strict-readiness', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'Report ready only while every known model is ready. When false, only the state of the server counts.' },
   { name: 'allow-client-shm', kind: 'boolean', default: false, group: 'Server', state: 'active', meaning: 'Let clients register shared memory regions.' },

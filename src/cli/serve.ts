@@ -81,8 +81,10 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     return exit(1)
   }
   announce(logger, resolved, ports)
-  await signals.first
-  const code = await shutDown(server, logger, resolved.exitTimeoutSecs)
+  const signal = await signals.first
+  // A person who interrupts the server wants it to end; only what stops servers for others waits for load balancers.
+  const graceMs = signal === 'SIGTERM' ? resolved.exitGraceSecs * 1000 : 0
+  const code = await shutDown(server, logger, resolved.exitTimeoutSecs, graceMs)
   // Only now is nothing of the core at work, and a regular exit safe; profilers write their files in it.
   if (code === 0) process.exit(0)
   return exit(code)
@@ -104,11 +106,14 @@ function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
   if (metrics !== null) logger.info(`Started Metrics Service at ${metrics.address}:${ports.metrics}`)
 }
 
-async function shutDown(server: RunningServer, logger: Logger, timeoutSecs: number): Promise<number> {
+async function shutDown(server: RunningServer, logger: Logger, timeoutSecs: number, graceMs: number): Promise<number> {
   logger.info('Waiting for in-flight requests to complete.')
-  const left = await server.stop(timeoutSecs * 1000, (seconds, inFlight) =>
-    logger.info(`Timeout ${seconds}: Found ${inFlight} in-flight inferences`),
-  )
+  const left = await server.stop(timeoutSecs * 1000, {
+    graceMs,
+    leaving: (ms) =>
+      logger.info(`Not ready and refusing inferences; still accepting connections for ${ms / 1000} s (--exit-grace-secs)`),
+    progress: (seconds, inFlight) => logger.info(`Timeout ${seconds}: Found ${inFlight} in-flight inferences`),
+  })
   if (left === 0) {
     logger.info('Found 0 live models and 0 in-flight non-inference requests')
     return 0
@@ -120,12 +125,12 @@ async function shutDown(server: RunningServer, logger: Logger, timeoutSecs: numb
 
 /** The first signal asks for a drain, the second ends the process at once; while nothing listens the first one does. */
 class Signals {
-  readonly first: Promise<void>
+  readonly first: Promise<'SIGINT' | 'SIGTERM'>
   /** Set when requests may be in flight. */
   serving = false
 
   constructor(logger: Logger) {
-    let started: () => void = () => {}
+    let started: (signal: 'SIGINT' | 'SIGTERM') => void = () => {}
     let count = 0
     this.first = new Promise((resolve) => {
       started = resolve
@@ -140,7 +145,7 @@ class Signals {
           exit(1)
         }
         logger.info(`Signal (${NUMBERS[signal]}) received.`)
-        started()
+        started(signal)
       })
     }
   }

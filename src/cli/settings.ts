@@ -14,6 +14,7 @@ import { OptionError, badOption, type Parsed } from './parse.js'
 export interface Resolved {
   settings: ServerSettings
   exitTimeoutSecs: number
+  exitGraceSecs: number
   /** Lines for stderr before anything is logged. */
   warnings: string[]
   /** Given options that this release accepts and does not act on. */
@@ -85,7 +86,7 @@ export function resolveSettings({ options, given }: Parsed): Resolved {
   }
   const table: readonly Flag[] = FLAGS
   const inactive = table.filter((f) => f.state === 'accepted' && given.has(f.name)).map((f) => f.name)
-  return { settings, exitTimeoutSecs: options.exitTimeoutSecs, warnings, inactive }
+  return { settings, exitTimeoutSecs: options.exitTimeoutSecs, exitGraceSecs: options.exitGraceSecs, warnings, inactive }
 }
 
 function autoComplete(options: Options, warnings: string[]): boolean {

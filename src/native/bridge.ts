@@ -140,6 +140,7 @@ export function createBridge(
       const s = await start((t) => raw.listen(t, { ...o, http: optional(o.http), grpc: optional(o.grpc) }))
       return s.listening ?? { httpPort: 0, grpcPort: 0 }
     },
+    leave: () => raw.leave(),
     drain: async (timeoutMs) => (await start((t) => raw.drain(t, timeoutMs))).count ?? 0,
     close: async () => void (await start((t) => raw.close(t))),
     snapshot: () => {

@@ -59,6 +59,30 @@ async function slowRequest(server: TestServer): Promise<{ status: Promise<number
   return { status }
 }
 
+test('after SIGTERM the port stays open for --exit-grace-secs and says that the server is not ready', async () => {
+  const server = await TestServer.start(models.path('small'), ['--exit-grace-secs=2'])
+  const from = performance.now()
+  server.process.kill('SIGTERM')
+  await new Promise((done) => setTimeout(done, 1000))
+  const ready = await fetch(`${server.url}/v2/health/ready`)
+  expect([ready.status, await ready.json()]).toEqual([400, { ready: false }])
+  expect(ready.headers.get('connection')).toBe('close')
+  const refused = await fetch(`${server.url}/v2/models/simple/infer`, { method: 'POST', body: '{}' })
+  expect([refused.status, await refused.json()]).toEqual([503, { error: 'Server exiting' }])
+  expect((await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).status).toBe(200)
+  expect(await server.ended()).toBe(0)
+  expect(performance.now() - from).toBeGreaterThan(1900)
+  expect(server.stdout).toContain('still accepting connections for 2 s (--exit-grace-secs)')
+})
+
+test('the grace is within --exit-timeout-secs', async () => {
+  const server = await TestServer.start(models.path('small'), ['--exit-timeout-secs=1'])
+  const from = performance.now()
+  server.process.kill('SIGTERM')
+  expect(await server.ended()).toBe(0)
+  expect(performance.now() - from).toBeLessThan(2500)
+})
+
 test('R-51: a request in flight is answered before the end, and the end is 0', async () => {
   const server = await TestServer.start(models.path('main'))
   const { status } = await slowRequest(server)

@@ -28,7 +28,7 @@ def free_ports(count):
 
 
 class Server:
-    """Starts on construction and returns when `/v2/health/live` answers. `stop` sends SIGTERM to the process started here."""
+    """Starts on construction and returns when `/v2/health/live` answers. `stop` sends SIGINT to the process started here: after SIGTERM a server waits for load balancers."""
 
     def __init__(self, repository, *flags, log, wait=True, env=None):
         self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
@@ -116,7 +116,7 @@ class Server:
     def stop(self):
         """Exit code of an orderly stop; -9 when it had to be killed."""
         if self.process.poll() is None:
-            self.signal(signal.SIGTERM)
+            self.signal(signal.SIGINT)
             try:
                 self.process.wait(30)
             except subprocess.TimeoutExpired:

@@ -119,7 +119,8 @@ export class TestServer {
 
   async stop(): Promise<number | null> {
     if (this.alive) {
-      this.process.kill('SIGTERM')
+      // As a person would: after SIGTERM the server waits for load balancers.
+      this.process.kill('SIGINT')
       const timer = setTimeout(() => this.process.kill('SIGKILL'), STOP_MS_MAX)
       await this.ended()
       clearTimeout(timer)

@@ -33,7 +33,7 @@ test('P-001 a connection serves one request after another', async () => {
 
 test('P-002 an answer without a body says so with Content-Length: 0', async () => {
   const raw = await RawConnection.open(server.httpPort)
-  raw.send(get('/v2/health/live'))
+  raw.send(get('/v2/models/simple/ready'))
   const { status, headers, body } = await raw.answer()
   expect([status, headers.get('content-length'), body.length]).toEqual([200, '0', 0])
   raw.destroy()

@@ -29,6 +29,9 @@ pub const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 pub const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time a body, ours or the client's, may make no progress.
 pub const BODY_STALL_TIME_MAX: Duration = Duration::from_secs(300);
+/// A server to which nobody has connected for so long closes its listeners without a grace: longer than the usual interval of
+/// probes and scrapes.
+pub const DESERTED_TIME: Duration = Duration::from_secs(60);
 /// Open connections of both front ends together, per reactor.
 pub const CONNECTIONS_PER_REACTOR_MAX: usize = 16_384;
 /// Depth of the kernel's accept queue.

@@ -6,7 +6,7 @@ use crate::grpc::connection::{self as grpc, GrpcContext};
 use crate::hold::{self, HoldTotals, Holds};
 use crate::http::connection as http;
 use crate::http::service::HttpContext;
-use crate::limits::CONNECTIONS_PER_REACTOR_MAX;
+use crate::limits::{CONNECTIONS_PER_REACTOR_MAX, DESERTED_TIME};
 use crate::listen::bind;
 use crate::options::FrontendOptions;
 use crate::shared::{Phase, Shared};
@@ -95,6 +95,13 @@ fn not_started(service: &'static str) -> impl Fn(Error) -> Error {
 }
 
 impl Running {
+    /// Refuses new inferences and lets connections go with their next answer; the listeners stay open. False when nobody is
+    /// connected, and nobody connected lately: there is no need to wait before they are closed.
+    pub fn leave(&self) -> bool {
+        self.shared.advance(Phase::Leaving);
+        !self.shared.is_deserted(DESERTED_TIME)
+    }
+
     /// Closes the listeners and refuses new inferences; connections stay.
     pub fn stop_accepting(&self) {
         self.shared.advance(Phase::Draining);
@@ -164,7 +171,7 @@ fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>
         }
         let mut phase = shared.watch();
         // The sender lives in `shared`, which we hold: neither wait can fail.
-        let _ = phase.wait_for(|p| *p != Phase::Serving).await;
+        let _ = phase.wait_for(|p| *p >= Phase::Draining).await;
         accepting.iter().for_each(tokio::task::JoinHandle::abort);
         let grace = match phase.wait_for(|p| matches!(p, Phase::Closing(_))).await.map(|p| *p) {
             Ok(Phase::Closing(grace)) => grace,

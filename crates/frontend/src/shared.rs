@@ -2,7 +2,7 @@
 
 use crate::limits::HEALTH_WATCHERS_MAX;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How far a shutdown is. Only ever moves down the list.
@@ -10,8 +10,10 @@ use tokio::sync::watch;
 pub enum Phase {
     /// Everything is open.
     Serving,
-    /// Listeners are closed, new inferences refused. HTTP connections end with their next reply, gRPC connections stay, so that
-    /// health can be asked.
+    /// Listeners stay open, as load balancers go on sending for a moment: health answers that we are not ready, new inferences
+    /// are refused. HTTP connections end with their next reply; gRPC connections are asked to go once they made a call.
+    Leaving,
+    /// Listeners are closed as well.
     Draining,
     /// Connections finish what they are doing and go, within this time.
     Closing(Duration),
@@ -24,6 +26,9 @@ pub struct Shared {
     requests: AtomicU64,
     connections: AtomicU64,
     watchers: AtomicU64,
+    started: Instant,
+    /// When a connection was last accepted, in ms since `started`, plus 1; 0 = never.
+    accepted: AtomicU64,
     phase: watch::Sender<Phase>,
 }
 
@@ -34,6 +39,8 @@ impl Default for Shared {
             requests: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             watchers: AtomicU64::new(0),
+            started: Instant::now(),
+            accepted: AtomicU64::new(0),
             phase: watch::Sender::new(Phase::Serving),
         }
     }
@@ -58,6 +65,8 @@ impl Shared {
     /// A connection was accepted.
     pub fn connection(&self) -> Counted<'_> {
         self.connections.fetch_add(1, Ordering::AcqRel);
+        let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.accepted.store(ms + 1, Ordering::Release);
         Counted(&self.connections)
     }
 
@@ -77,6 +86,15 @@ impl Shared {
     /// Open connections.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
+    }
+
+    /// Whether nobody is connected, and nobody connected within `time`: nobody will miss us at once.
+    pub fn is_deserted(&self, time: Duration) -> bool {
+        let last = match self.accepted.load(Ordering::Acquire) {
+            0 => return true,
+            ms => Duration::from_millis(ms - 1),
+        };
+        self.connections() == 0 && self.started.elapsed().saturating_sub(last) > time
     }
 
     /// Whether new inferences are refused.
@@ -105,6 +123,18 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_is_deserted_when_nobody_came_for_a_while_and_nobody_is_left() {
+        let shared = Shared::default();
+        assert!(shared.is_deserted(Duration::MAX), "nobody ever came");
+        let connection = shared.connection();
+        assert!(!shared.is_deserted(Duration::ZERO), "somebody is here");
+        drop(connection);
+        assert!(!shared.is_deserted(Duration::from_secs(60)), "somebody was here a moment ago");
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(shared.is_deserted(Duration::from_millis(1)));
+    }
 
     #[test]
     fn no_more_watchers_than_the_limit_and_places_come_back() {

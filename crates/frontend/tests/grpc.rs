@@ -168,11 +168,11 @@ fn health_watch_tells_the_status_now_and_each_change_and_ends_with_the_server() 
             assert_eq!(next_status(&mut watched).await, status, "{state:?}");
         }
         assert_eq!(running.inflight(), 0, "a drain does not wait for it");
-        running.stop_accepting();
+        running.leave();
         assert_eq!(next_status(&mut watched).await, 2);
         assert!(watched.data().await.is_none(), "nothing after the last word");
         assert_eq!(watched.trailers().await.unwrap().unwrap()["grpc-status"], "0");
-        let mut late = watch(&mut grpc).await;
+        let mut late = watch(&mut Grpc::connect(&server).await).await;
         assert_eq!((next_status(&mut late).await, late.data().await.is_none()), (2, true));
         drop(grpc);
     });
@@ -486,7 +486,7 @@ fn server_reflection_lists_the_service() {
 }
 
 #[test]
-fn p2_7_a_drain_refuses_new_calls_and_close_lets_the_running_one_finish() {
+fn p2_7_a_leaving_server_sends_its_clients_away_refuses_new_calls_and_finishes_those_that_run() {
     let mut server = Server::start();
     let probe = server.probe.clone();
     let running = server.running.take().unwrap();
@@ -503,10 +503,21 @@ fn p2_7_a_drain_refuses_new_calls_and_close_lets_the_running_one_finish() {
         while probe.started.load(Ordering::SeqCst) == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        running.stop_accepting();
+        assert!(running.leave(), "somebody is connected");
         let text = "GRPC server is shutting down and has stopped accepting new requests.";
-        let outcome = grpc.call(INFER, &[], &[encoded(&infer_request("id", "", &[1]))]).await;
+        // GOAWAY: no further call begins here, so that the client connects again, to another server if there is one.
+        while grpc.send.clone().ready().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        // Whoever connects to us all the same hears why, and is sent away with the answer.
+        let mut late = Grpc::connect(&server).await;
+        let outcome = late.call(INFER, &[], &[encoded(&infer_request("id", "", &[1]))]).await;
         assert_eq!((outcome.status, outcome.message.as_str()), (14, text));
+        wait_for_closed(&late).await;
+        running.stop_accepting();
+        while tokio::net::TcpStream::connect(("127.0.0.1", server.grpc)).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
         stream.send_data(encoded(&infer_request("id", "late", &[1])), true).unwrap();
         let outcome = rest(answers).await;
         assert_eq!(stream_messages(&outcome)[0].error_message, text);

@@ -15,9 +15,9 @@ fn p005_p006_routes_methods_and_content_types() {
     let server = Server::start();
     let (plain, json) = ("text/plain", "application/json");
     for (request, status, content_type, body) in [
-        ("GET /v2/health/live", 200, plain, ""),
-        ("GET /v2/health/live?x=1&y", 200, plain, ""),
-        ("GET http://golden/v2/health/ready", 200, plain, ""),
+        ("GET /v2/health/live", 200, json, r#"{"live":true}"#),
+        ("GET /v2/health/live?x=1&y", 200, json, r#"{"live":true}"#),
+        ("GET http://golden/v2/health/ready", 200, json, r#"{"ready":true}"#),
         ("GET /v2/health/ready/", 404, plain, r#"{"error":"Not Found"}"#),
         ("PUT /v2/health/live", 405, plain, r#"{"error":"Method Not Allowed"}"#),
         ("GET /v2", 200, json, r#"{"name":"triton","version":"2.73.0","extensions":["trace"]}"#),
@@ -472,26 +472,58 @@ fn http2_with_prior_knowledge_on_the_http_port() {
 }
 
 #[test]
-fn a_drain_closes_the_port_and_refuses_inferences_but_finishes_what_runs() {
+fn a_leaving_server_says_so_to_old_and_new_connections_until_the_port_closes() {
     let mut server = Server::start();
     let mut idle = server.connect();
     idle.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
-    assert_eq!(idle.response().status, 200);
+    assert_eq!(idle.response().text(), r#"{"live":true}"#);
     let mut busy = server.connect();
     busy.send(&post("/v2/models/slow/infer", "", infer_json(&[1]).as_bytes()));
     server.probe.wait_started(1);
     let running = server.running.take().unwrap();
+    server.engine.set_server_state(engine::ServerState::Exiting);
+    assert!(running.leave(), "somebody is connected");
+    for path in ["live", "ready"] {
+        let response = server.get(&format!("/v2/health/{path}"));
+        assert_eq!((response.status, response.text()), (400, format!(r#"{{"{path}":false}}"#).as_str()));
+        assert_eq!(response.header("Content-Type"), Some("application/json"));
+        assert_eq!(response.header("Connection"), Some("close"));
+    }
+    idle.send(&post(INFER, "", infer_json(&[1]).as_bytes()));
+    let generate = server.post("/v2/models/id/generate", "", b"{}");
+    for response in [idle.response(), generate] {
+        assert_eq!((response.status, response.text()), (503, r#"{"error":"Server exiting"}"#));
+        assert_eq!(response.header("Connection"), Some("close"));
+    }
     running.stop_accepting();
     wait_for("the port to close", || std::net::TcpStream::connect(("127.0.0.1", server.http)).is_err());
-    idle.send(&post(INFER, "", infer_json(&[1]).as_bytes()));
-    let response = idle.response();
-    assert_eq!((response.status, response.text()), (503, r#"{"error":"Server exiting"}"#));
-    assert_eq!(response.header("Connection"), Some("close"));
     wait_for("only the running request to be left", || running.inflight() == 1);
     server.probe.open();
     assert_eq!(busy.response().status, 200);
     running.close(Duration::from_secs(5));
     assert_eq!(server.probe.stopped.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_server_that_nobody_ever_asked_need_not_wait_before_it_closes_the_port() {
+    let server = Server::start();
+    assert!(!server.running.as_ref().unwrap().leave());
+}
+
+#[test]
+fn health_has_a_body_that_says_the_same_as_the_status() {
+    let server = Server::start();
+    for (state, live, ready) in
+        [(engine::ServerState::Initializing, false, false), (engine::ServerState::Ready, true, true)]
+    {
+        server.engine.set_server_state(state);
+        for (path, good) in [("live", live), ("ready", ready)] {
+            let response = server.get(&format!("/v2/health/{path}"));
+            let expected = (if good { 200 } else { 400 }, format!(r#"{{"{path}":{good}}}"#));
+            assert_eq!((response.status, response.text().to_owned()), expected, "{state:?} {path}");
+            assert_eq!(response.header("Content-Type"), Some("application/json"));
+        }
+    }
 }
 
 /// What a server that lost its place in a body would take for a request.

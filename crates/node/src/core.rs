@@ -143,6 +143,12 @@ impl NativeCore {
     }
 
     #[napi]
+    pub fn leave(&self) -> bool {
+        self.engine.set_server_state(ServerState::Exiting);
+        self.running.lock().as_ref().is_some_and(Running::leave)
+    }
+
+    #[napi]
     pub fn drain(&self, ticket: u32, timeout_ms: i64) -> napi::Result<()> {
         let settler = self.settler()?;
         self.engine.set_server_state(ServerState::Exiting);

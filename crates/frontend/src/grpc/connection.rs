@@ -135,11 +135,11 @@ impl Drop for OpenCall {
 pub async fn run(io: TcpStream, context: Arc<GrpcContext>) {
     let mut connection = Connection::new(io, BytesMut::new(), context.http2);
     let now = Instant::now();
-    let mut calls = Calls { open: Rc::default(), heard_at: now };
+    let mut calls = Calls { open: Rc::default(), heard_at: now, any: Rc::default() };
     let mut upkeep = Upkeep::new(context.keepalive, context.age, now);
     // Made once, not for each read: both register with their owners, under a lock.
     let mut timer = pin!(sleep_until(upkeep.due()));
-    let mut closing = pin!(until_closing(&context.shared));
+    let mut leaves = pin!(until_it_leaves(&context.shared, calls.any.clone()));
     poll_fn(|cx| {
         loop {
             if calls.poll(cx, &mut connection, &context).is_ready() {
@@ -166,7 +166,7 @@ pub async fn run(io: TcpStream, context: Arc<GrpcContext>) {
                 timer.as_mut().reset(upkeep.due());
                 changed = true;
             }
-            if !upkeep.is_leaving() && closing.as_mut().poll(cx).is_ready() {
+            if !upkeep.is_leaving() && leaves.as_mut().poll(cx).is_ready() {
                 // The reactor ends us when the grace of the whole server is over.
                 upkeep.leave(None);
                 connection.leave();
@@ -180,9 +180,14 @@ pub async fn run(io: TcpStream, context: Arc<GrpcContext>) {
     .await;
 }
 
-async fn until_closing(shared: &Shared) {
+/// Until the client is to be asked to go. One that connects while the server leaves is asked with its first answer: asked before it
+/// made a call, it would only connect again.
+async fn until_it_leaves(shared: &Shared, any: Rc<Cell<bool>>) {
     // An error means that there is no server any more.
-    let _ = shared.watch().wait_for(|p| matches!(p, Phase::Closing(_))).await;
+    let mut phase = shared.watch();
+    let _ = phase.wait_for(|p| *p != Phase::Serving).await;
+    let mut closing = pin!(phase.wait_for(|p| matches!(p, Phase::Closing(_))));
+    poll_fn(|cx| if any.get() { Poll::Ready(()) } else { closing.as_mut().poll(cx).map(|_| ()) }).await;
 }
 
 /// The calls of one connection.
@@ -191,6 +196,8 @@ struct Calls {
     open: Rc<Cell<usize>>,
     /// When the last call came.
     heard_at: Instant,
+    /// Whether one ever came.
+    any: Rc<Cell<bool>>,
 }
 
 impl Calls {
@@ -212,6 +219,7 @@ impl Calls {
             }
         } {
             taken += 1;
+            self.any.set(true);
             self.begin(cx, context, request, respond);
             if taken.is_multiple_of(CALLS_PER_LOOK) && hold::is_due() {
                 // What was answered goes out with the rest, in the next turn.

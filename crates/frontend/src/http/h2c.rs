@@ -25,15 +25,17 @@ const FIXED: &[(&str, &str)] =
 pub async fn run(io: TcpStream, read: BytesMut, context: Arc<HttpContext>) {
     let mut connection = Connection::new(io, read, Options { fixed: FIXED, ..http2_options() });
     let mut phase = context.shared.watch();
-    let mut leaving = false;
+    let (mut leaving, mut called) = (false, false);
     loop {
         tokio::select! {
             biased;
             call = poll_fn(|cx| connection.poll_accept(cx)) => {
                 let Some((request, respond)) = call else { return };
+                called = true;
                 start(serve(context.clone(), request, respond)).await;
             }
-            closing = phase.wait_for(|p| matches!(p, Phase::Closing(_))), if !leaving => {
+            // A client that connects during the grace is told so with its first answer, not before it could ask anything.
+            closing = phase.wait_for(|p| matches!(p, Phase::Closing(_)) || (called && *p != Phase::Serving)), if !leaving => {
                 if closing.is_err() {
                     return;
                 }

@@ -167,8 +167,7 @@ pub fn parse_head(bytes: Bytes) -> Result<Head, BadRequest> {
     };
     let is_head = name == b"HEAD";
     let target = line.get(first + 1..last).unwrap_or_default();
-    // A fragment is never sent: who sends one builds targets out of something that is none.
-    if target.is_empty() || target.iter().any(|&b| b <= b' ' || b == 0x7f || b == b'#') {
+    if target.is_empty() || target.iter().any(|&b| b <= b' ' || b == 0x7f) {
         return Err(bad("malformed request target"));
     }
     let (skip, length) = path_of(target)?;
@@ -280,7 +279,7 @@ fn path_of(target: &[u8]) -> Result<(usize, usize), BadRequest> {
     let skip = match target.get(..7) {
         Some(scheme) if scheme.eq_ignore_ascii_case(b"http://") => {
             let rest = target.get(7..).unwrap_or_default();
-            let authority = rest.split(|&b| b == b'/' || b == b'?').next().unwrap_or_default();
+            let authority = rest.split(|&b| matches!(b, b'/' | b'?' | b'#')).next().unwrap_or_default();
             if !is_host(authority) {
                 return Err(bad("malformed request target"));
             }
@@ -369,7 +368,6 @@ mod tests {
             "GET /a b HTTP/1.1\r\nHost: x\r\n\r\n",
             "GET  / HTTP/1.1\r\nHost: x\r\n\r\n",
             "GET /\t HTTP/1.1\r\nHost: x\r\n\r\n",
-            "GET /#a HTTP/1.1\r\nHost: x\r\n\r\n",
             "GET / HTTP/2.0\r\nHost: x\r\n\r\n",
             "GET / http/1.1\r\nHost: x\r\n\r\n",
             "GET /\r\nHost: x\r\n\r\n",
@@ -436,6 +434,7 @@ mod tests {
             ("GET http://other:8000/p?q HTTP/1.1\r\nHost: x\r\n\r\n", "/p"),
             ("GET HTTP://h HTTP/1.1\r\nHost: x\r\n\r\n", ""),
             ("GET http://h?/path HTTP/1.1\r\nHost: x\r\n\r\n", ""),
+            ("GET http://h#/path HTTP/1.1\r\nHost: x\r\n\r\n", "#/path"),
             ("GET /p?http://u@h/ HTTP/1.1\r\nHost: x\r\n\r\n", "/p"),
         ] {
             assert_eq!(parse(text).unwrap().path(), path.as_bytes(), "{text:?}");

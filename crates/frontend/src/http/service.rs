@@ -142,8 +142,8 @@ pub async fn respond(context: &HttpContext, route: Route<'_>, head: &Head, body:
             let m = engine.server_metadata();
             Reply::json(server_metadata_json(&m.name, &m.version, &m.extensions))
         }
-        Route::Live => health(engine, engine.is_live()),
-        Route::Ready => health(engine, engine.is_ready()),
+        Route::Live => health(engine.is_live(), r#"{"live":true}"#, r#"{"live":false}"#),
+        Route::Ready => health(engine.is_ready(), r#"{"ready":true}"#, r#"{"ready":false}"#),
         Route::Logging => Box::pin(control::logging(context, head.method, &body)).await,
         Route::Trace { model } => Box::pin(control::trace(context, model, head.method, &body)).await,
         Route::RepositoryIndex => Box::pin(control::index(context, &body)).await,
@@ -161,11 +161,9 @@ fn statistics(engine: &Engine, name: &str, version: &str) -> Result<Bytes> {
     Ok(engine::statistics_json(&engine.statistics(name, version)?).into())
 }
 
-fn health(engine: &Engine, good: bool) -> Reply {
-    if engine.is_exiting() {
-        return Reply::error(PLAIN, &Error::unavailable("Server exiting"));
-    }
-    if good { Reply::empty(PLAIN) } else { Reply::new(400, PLAIN, Bytes::new()) }
+/// A body, unlike Triton: KServe's client reads it.
+fn health(is_good: bool, good: &'static str, bad: &'static str) -> Reply {
+    if is_good { Reply::json(good) } else { Reply::new(400, JSON, bad) }
 }
 
 /// Decodes `%XX`; what is no such escape, or does not decode to UTF-8, stays as it is.
