@@ -49,6 +49,20 @@ const SUITES = {
     if (code !== 0) process.stdout.write(text)
     return cargoCounts(code, text)
   },
+  /**
+   * The unsafe code below everything, in an interpreter that knows what is undefined. It maps no files, raises no signals and schedules no
+   * threads as the kernel does: tests of those are left out where they stand (`not(miri)`).
+   */
+  async miri() {
+    if (ask('cargo', ['+nightly', 'miri', '--version']) === null) {
+      return { passed: 0, failed: 0, skipped: 'there is no Miri: rustup toolchain install nightly --component miri,rust-src' }
+    }
+    const env = { ...process.env, CARGO_TARGET_DIR: join(ROOT, 'target', 'miri') }
+    const args = ['+nightly', 'miri', 'test', '--lib', '-p', 'nereid-tensor', '-p', 'nereid-memory']
+    const { code, text } = await capture('cargo', args, { cwd: ROOT, env, quiet: true })
+    if (code !== 0) process.stdout.write(text)
+    return cargoCounts(code, text)
+  },
   /** A few seconds of damaged input for every parser; fuzz/README.md says how to run them for longer. */
   async fuzz() {
     const args = ['run', '--quiet', '--release', '--locked', '--manifest-path', 'fuzz/Cargo.toml', '--bin', 'smoke']

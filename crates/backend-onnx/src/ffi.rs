@@ -502,19 +502,26 @@ impl Drop for Value<'_> {
     }
 }
 
+/// Where the runtime finds the bytes.
+fn address(data: &Data) -> *const u8 {
+    match data {
+        Data::Bytes(bytes) => bytes.as_ptr(),
+        Data::Region(region) => region.as_ptr(),
+    }
+}
+
 /// What empty tensors point to: the runtime wants an address even for no bytes.
 static NOTHING: [u64; 8] = [0; 8];
 
 impl<'a> Value<'a> {
     /// An input over `data`, which must be aligned for its element type. Not for BYTES.
+    ///
+    /// The runtime reads a region at its address. It is C++ code that sees plain memory: what a client changes meanwhile makes its
+    /// results wrong, and no more, for types that do not steer memory (`inputs::may_stay`).
     pub(crate) fn input(runtime: &Runtime, datatype: DataType, shape: &[i64], data: &'a Data) -> Result<Self> {
-        let (base, len) = match data {
-            Data::Bytes(b) => (b.as_ptr(), b.len()),
-            Data::Region(r) => (r.as_ptr().cast_const(), r.len()),
-        };
-        // SAFETY: `len` readable bytes borrowed for `'a`. The runtime takes a mutable pointer for inputs and outputs alike, but
+        // SAFETY: that many readable bytes, borrowed for `'a`. The runtime takes a mutable pointer for inputs and outputs alike, but
         // never writes to what it is given as an input.
-        unsafe { Self::over(runtime, datatype, shape, base.cast_mut(), len) }
+        unsafe { Self::over(runtime, datatype, shape, address(data).cast_mut(), data.len()) }
     }
 
     /// An output over memory of ours. Not for BYTES.
@@ -534,7 +541,7 @@ impl<'a> Value<'a> {
         if len > region.len() {
             return Err(Error::internal("an output must fit its region"));
         }
-        // SAFETY: `RegionSlice` promises writable bytes for as long as the borrowed reference lives.
+        // SAFETY: `RegionMemory` promises writable bytes for as long as the borrowed reference lives.
         unsafe { Self::over(runtime, datatype, shape, region.as_ptr(), len) }
     }
 
@@ -644,22 +651,21 @@ impl<'a> Value<'a> {
         // SAFETY: a live tensor value and a valid out pointer.
         unsafe { check(api, (api.GetTensorMutableData)(self.0.as_ptr(), &raw mut base))? };
         let base: NonNull<u8> = non_null(base.cast())?;
-        let address = base.as_ptr() as usize;
-        let shared = inputs.any(|d| {
-            let start = d.as_slice().as_ptr() as usize;
-            address >= start && address < start + d.len()
+        let shared = inputs.find_map(|input| {
+            let offset = (base.as_ptr() as usize).checked_sub(address(input) as usize)?;
+            (offset < input.len()).then_some((input, offset))
         });
-        // SAFETY: `len` is the byte size of the tensor's own shape and type; nothing writes to it any more. `'a` is forgotten
-        // because memory that belongs to an input is copied here, and all other memory belongs to the value or, for constants
-        // of the graph, to the session.
-        unsafe {
-            if shared {
-                return Ok(SlabPool::global().copy_of(std::slice::from_raw_parts(base.as_ptr(), len)).freeze());
-            }
-            let value = Value(self.0, PhantomData);
-            std::mem::forget(self);
-            Ok(Bytes::from_owner(Owned { base, len, _value: value, _session: Arc::clone(session) }))
+        if let Some((input, offset)) = shared {
+            let mut copy = SlabPool::global().get(len);
+            input.copy_to(offset, &mut copy)?;
+            return Ok(copy.freeze());
         }
+        // `len` is the byte size of the tensor's own shape and type; nothing writes to it any more. `'a` is forgotten because memory
+        // that belongs to an input was copied above, and all other memory belongs to the value or, for constants of the graph, to the
+        // session.
+        let value = Value(self.0, PhantomData);
+        std::mem::forget(self);
+        Ok(Bytes::from_owner(Owned { base, len, _value: value, _session: Arc::clone(session) }))
     }
 
     /// The strings of an output one after another, and where each begins.
@@ -746,15 +752,15 @@ impl Frame {
         Ok(frame)
     }
 
-    /// Copies `bytes` into an input, from byte `at` on; false when there is no room for them.
-    pub(crate) fn put(&mut self, input: usize, at: usize, bytes: &[u8]) -> bool {
+    /// Copies `data` into an input, from byte `at` on; false when there is no room for them.
+    pub(crate) fn put(&mut self, input: usize, at: usize, data: &Data) -> bool {
         let Some(cells) = self.inputs.get(input) else { return false };
-        if at.checked_add(bytes.len()).is_none_or(|end| end > cells.len) {
+        if at.checked_add(data.len()).is_none_or(|end| end > cells.len) {
             return false;
         }
-        // SAFETY: inside the cells, which are ours alone, and no run is using them: `&mut self`.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), cells.base().add(at), bytes.len()) };
-        true
+        // SAFETY: inside the cells, which are ours alone, initialised, and no run is using them: `&mut self`.
+        let room = unsafe { std::slice::from_raw_parts_mut(cells.base().add(at), data.len()) };
+        data.copy_to(0, room).is_ok()
     }
 
     /// Bytes of an input.

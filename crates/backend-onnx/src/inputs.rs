@@ -1,14 +1,13 @@
 //! What a run is fed: each input of the batch as one tensor, in place where that is safe and aligned, else in a slab.
 //!
-//! Data in a client's region may change at any time. Floats only make results wrong; but operators check indices and masks
-//! first and use them later, so those are copied before the run, and so are strings with their lengths.
+//! Expects a batch that was staged (`backend::gather::stage`) with [`may_stay`]: what is left in a client's region is read there by
+//! the runtime, at its address, and by nothing of ours.
 
 use crate::batch_input::BatchInput;
 use crate::ffi::{CName, Runtime, StringCount, Value};
 use backend::gather::{gather, input_of, rows_of};
 use backend::{BatchEntry, shape};
 use memory::SlabPool;
-use protocol::check::IdPrefix;
 use protocol::{InputSpec, Signature};
 use smallvec::SmallVec;
 use std::ops::Deref;
@@ -46,34 +45,6 @@ impl Deref for Held<'_> {
     }
 }
 
-/// Takes strings out of regions and checks them again: the client could have changed them since they were checked. A request
-/// whose strings are broken gets its failure here and is left out of the batch.
-pub(crate) fn take_strings(entries: &mut [BatchEntry], signature: &Signature) {
-    for entry in entries.iter_mut().filter(|e| e.result.is_none()) {
-        for (input, &index) in entry.request.inputs.iter_mut().zip(&entry.checked.inputs) {
-            let is_bytes = signature.inputs.get(usize::from(index)).is_some_and(|s| s.datatype == DataType::Bytes);
-            if is_bytes && matches!(input.data, Data::Region(_)) {
-                let copy = SlabPool::global().copy_of(input.data.as_slice()).freeze();
-                let expected = element_count(&input.shape).unwrap_or(0);
-                let found = Strings::new(&copy).take_while(|s| s.is_ok()).count();
-                let whole = Strings::new(&copy).all(|s| s.is_ok());
-                if !whole || i64::try_from(found) != Ok(expected) {
-                    let text = format!(
-                        "expected {expected} string elements for inference input '{}' for model '{}', got {found}",
-                        input.name, signature.model
-                    );
-                    entry.result = Some(Err(Error::invalid(text)));
-                    break;
-                }
-                input.data = Data::Bytes(copy);
-            }
-        }
-        if let Some(Err(e)) = &entry.result {
-            entry.result = Some(Err(e.clone().prefixed(IdPrefix(&entry.request.id))));
-        }
-    }
-}
-
 /// The inputs of a run over every entry that has no result yet. Optional inputs nobody gave are left out.
 pub(crate) fn feed<'a>(
     plans: &[InputPlan],
@@ -87,7 +58,7 @@ pub(crate) fn feed<'a>(
         let mut live = entries.iter().filter(|e| e.result.is_none());
         let Some((first, input)) = live.find_map(|e| Some((e, input_of(e, index)?))) else { continue };
         let alone = live.next().is_none();
-        let data = if alone { Held::Lent(&input.data) } else { Held::Own(gather(entries, index).unwrap_or_default()) };
+        let data = if alone { Held::Lent(&input.data) } else { Held::Own(gather(entries, index)?.unwrap_or_default()) };
         let shape = if spec.allow_ragged_batch {
             let parts =
                 entries.iter().filter(|e| e.result.is_none()).filter_map(|e| element_count(&input_of(e, index)?.shape));
@@ -101,7 +72,7 @@ pub(crate) fn feed<'a>(
             }
             shape
         };
-        tensors.push(Tensor { name: plan.name, datatype: spec.datatype, shape, data: steady(data, spec) });
+        tensors.push(Tensor { name: plan.name, datatype: spec.datatype, shape, data: aligned(data, spec) });
     }
     for (input, names) in batch_inputs {
         let (datatype, shape, data) = input.make(entries, batching);
@@ -117,15 +88,19 @@ fn total_rows(entries: &[BatchEntry], default: u64) -> i64 {
     i64::try_from(sum.max(default)).unwrap_or(i64::MAX)
 }
 
-/// Copies what the runtime must not read in place: badly aligned data, and data of regions that operators trust after a check.
-fn steady<'a>(data: Held<'a>, spec: &InputSpec) -> Held<'a> {
-    let Some(align) = spec.datatype.byte_size() else { return data };
-    let unsteady = matches!(&*data, Data::Region(_)) && steers_memory(spec.datatype);
-    let bytes = data.as_slice();
-    if !unsteady && (bytes.as_ptr() as usize).is_multiple_of(align) {
+/// Copies data of a body that do not lie as the runtime wants them: they stand wherever the head before them ended.
+fn aligned<'a>(data: Held<'a>, spec: &InputSpec) -> Held<'a> {
+    let (Some(align), Some(bytes)) = (spec.datatype.byte_size(), data.host()) else { return data };
+    if (bytes.as_ptr() as usize).is_multiple_of(align) {
         return data;
     }
     Held::Own(Data::Bytes(SlabPool::global().copy_of(bytes).freeze()))
+}
+
+/// Whether the runtime may read tensors of this type in a client's region, where they can change at any time. Floats only make the
+/// results wrong that the client gets; but operators check indices and masks first and use them later.
+pub(crate) fn may_stay(datatype: DataType) -> bool {
+    !steers_memory(datatype)
 }
 
 /// Types whose values say where or how much an operator reads and writes: indices, shapes, masks.
@@ -140,7 +115,8 @@ impl Tensor<'_> {
             return Value::input(runtime, self.datatype, &self.shape, &self.data);
         }
         let count = element_count(&self.shape).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-        let elements = Strings::new(self.data.as_slice()).map_while(|s| s.ok());
+        let raw = self.data.host().ok_or_else(|| Error::internal("strings were not copied out of their region"))?;
+        let elements = Strings::new(raw).map_while(|s| s.ok());
         Value::strings(runtime, &self.shape, count, elements).map_err(|e| match e {
             StringCount::Failed(e) => e,
             StringCount::Found(found) => Error::invalid(format!(

@@ -5,9 +5,9 @@ use crate::ffi::{CName, Outputs, RunOptions, Session, Value};
 use crate::governor::Weight;
 use crate::inputs::{self, InputPlan};
 use crate::open::Graph;
-use crate::outputs::{self, Hints, OutputPlan, Place, Plan, Produced};
+use crate::outputs::{self, Hints, OutputPlan, Plan, Produced, Target};
 use crate::recipe::{Recipe, Recipes};
-use backend::{Batch, BatchEntry, Marks, Model, RunControl, now_ns, scatter};
+use backend::{Batch, BatchEntry, Marks, Model, RunControl, gather, now_ns, scatter};
 use parking_lot::Mutex;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
@@ -110,7 +110,7 @@ impl OnnxModel {
         {
             return Ok(());
         }
-        inputs::take_strings(entries, &self.signature);
+        gather::stage(entries, &self.signature, inputs::may_stay);
         if entries.iter().all(|e| e.result.is_some()) {
             return Ok(());
         }
@@ -152,21 +152,21 @@ impl OnnxModel {
             drop(idle);
             let allocated = outcome?;
             let mut produced: SmallVec<[Produced; 2]> = SmallVec::new();
-            for ((value, place), &index) in
-                allocated.into_iter().zip(std::mem::take(&mut plan.places)).zip(&plan.wanted)
+            for ((value, target), &index) in
+                allocated.into_iter().zip(std::mem::take(&mut plan.targets)).zip(&plan.wanted)
             {
                 let spec = self
                     .signature
                     .outputs
                     .get(usize::from(index))
                     .ok_or_else(|| Error::internal("an output is not configured"))?;
-                produced.push(match (place, value) {
-                    (Place::Slab { shape, slab }, _) => Produced::Bytes { shape, bytes: slab.freeze() },
-                    (Place::Region { shape, region, .. }, _) => Produced::Region { shape, region },
-                    (Place::Runtime, Some(value)) => {
+                produced.push(match (target, value) {
+                    (Target::Slab { shape, slab }, _) => Produced::Bytes { shape, bytes: slab.freeze() },
+                    (Target::Region { shape, region, .. }, _) => Produced::Region { shape, region },
+                    (Target::Runtime, Some(value)) => {
                         Produced::from_runtime(value, spec, &self.session, tensors.iter().map(|t| &*t.data))?
                     }
-                    (Place::Runtime, None) => {
+                    (Target::Runtime, None) => {
                         return Err(Error::internal(format!("no data for inference output '{}'", spec.name)));
                     }
                 });
@@ -220,7 +220,7 @@ impl OnnxModel {
         Ok(true)
     }
 
-    /// One `Run`; gives back the outputs the runtime allocated, `None` where they are in their places.
+    /// One `Run`; gives back the outputs the runtime allocated, `None` where they are in their targets.
     fn run_once<'v>(
         &self,
         plan: &mut Plan,
@@ -229,8 +229,8 @@ impl OnnxModel {
         feeds: &[Value<'v>],
         output_names: &[CName],
     ) -> Result<Outputs<'v>> {
-        let Plan { wanted, places, .. } = plan;
-        let values = Plan::values(places, wanted, &self.signature, self.session.runtime())?;
+        let Plan { wanted, targets, .. } = plan;
+        let values = Plan::values(targets, wanted, &self.signature, self.session.runtime())?;
         self.session.run(options, names, feeds, output_names, values)
     }
 }

@@ -70,7 +70,7 @@ impl Hints {
 }
 
 /// Where one output of a run is written.
-pub(crate) enum Place {
+pub(crate) enum Target {
     /// The runtime allocates it.
     Runtime,
     Slab {
@@ -92,16 +92,16 @@ pub(crate) enum Produced {
     Strings { shape: Shape, text: Vec<u8>, starts: Vec<usize> },
 }
 
-/// The outputs of one run: `wanted` are the indices in the signature, ascending; `places` are theirs.
+/// The outputs of one run: `wanted` are the indices in the signature, ascending; `targets` are theirs.
 pub(crate) struct Plan {
     pub(crate) wanted: SmallVec<[u16; 4]>,
-    pub(crate) places: SmallVec<[Place; 2]>,
+    pub(crate) targets: SmallVec<[Target; 2]>,
     /// Set when the shapes should be remembered after the run.
     class: Option<Class>,
 }
 
 impl Plan {
-    /// Decides the places of every output some entry wants.
+    /// Decides the targets of every output some entry wants.
     pub(crate) fn new(
         plans: &[OutputPlan],
         hints: &Hints,
@@ -118,9 +118,9 @@ impl Plan {
                 }
             }
         }
-        let mut plan = Self { places: SmallVec::new(), class: None, wanted };
+        let mut plan = Self { targets: SmallVec::new(), class: None, wanted };
         if hints.are_wrong() {
-            plan.places = plan.wanted.iter().map(|_| Place::Runtime).collect();
+            plan.targets = plan.wanted.iter().map(|_| Target::Runtime).collect();
             return plan;
         }
         let rows: u64 = live().map(rows_of).sum();
@@ -129,7 +129,7 @@ impl Plan {
         for (at, &index) in plan.wanted.iter().enumerate() {
             let (Some(output), Some(spec)) = (plans.get(usize::from(index)), signature.outputs.get(usize::from(index)))
             else {
-                plan.places.push(Place::Runtime);
+                plan.targets.push(Target::Runtime);
                 continue;
             };
             let batching = signature.max_batch_size > 0 && output.scatter.is_none();
@@ -147,7 +147,7 @@ impl Plan {
                     all.as_ref().and_then(|shapes| shapes.get(at).cloned())
                 }
             };
-            plan.places.push(place(known, spec, index, alone));
+            plan.targets.push(target(known, spec, index, alone));
         }
         plan
     }
@@ -155,30 +155,30 @@ impl Plan {
     /// All outputs allocated by the runtime.
     pub(crate) fn without_hints(&mut self) {
         self.class = None;
-        self.places.iter_mut().for_each(|p| *p = Place::Runtime);
+        self.targets.iter_mut().for_each(|p| *p = Target::Runtime);
     }
 
-    /// Whether some output has a place that may be wrong.
+    /// Whether some output has a target that may be wrong.
     pub(crate) fn has_hints(&self) -> bool {
-        self.places.iter().any(|p| !matches!(p, Place::Runtime))
+        self.targets.iter().any(|p| !matches!(p, Target::Runtime))
     }
 
     /// The outputs as the runtime wants them; `None` = it allocates.
     pub(crate) fn values<'s>(
-        places: &'s mut [Place],
+        targets: &'s mut [Target],
         wanted: &[u16],
         signature: &Signature,
         runtime: &Runtime,
     ) -> Result<Outputs<'s>> {
-        places
+        targets
             .iter_mut()
             .zip(wanted)
-            .map(|(place, &index)| {
+            .map(|(target, &index)| {
                 let datatype = signature.outputs.get(usize::from(index)).map_or(DataType::Bytes, |s| s.datatype);
-                match place {
-                    Place::Runtime => Ok(None),
-                    Place::Slab { shape, slab } => Value::output(runtime, datatype, shape, slab).map(Some),
-                    Place::Region { shape, region, len } => {
+                match target {
+                    Target::Runtime => Ok(None),
+                    Target::Slab { shape, slab } => Value::output(runtime, datatype, shape, slab).map(Some),
+                    Target::Region { shape, region, len } => {
                         Value::region_output(runtime, datatype, shape, region, *len).map(Some)
                     }
                 }
@@ -217,18 +217,18 @@ fn byte_len(datatype: DataType, shape: &[i64]) -> Option<usize> {
     usize::try_from(element_count(shape)?).ok()?.checked_mul(datatype.byte_size()?)
 }
 
-fn place(known: Option<Shape>, spec: &OutputSpec, index: u16, alone: Option<&BatchEntry>) -> Place {
-    let Some(shape) = known else { return Place::Runtime };
-    let Some(len) = byte_len(spec.datatype, &shape) else { return Place::Runtime };
+fn target(known: Option<Shape>, spec: &OutputSpec, index: u16, alone: Option<&BatchEntry>) -> Target {
+    let Some(shape) = known else { return Target::Runtime };
+    let Some(len) = byte_len(spec.datatype, &shape) else { return Target::Runtime };
     let region = alone.and_then(|entry| {
         let slot = entry.checked.outputs.iter().find(|(i, _)| *i == index)?.1;
         let region = scatter::region_of(entry, slot)?;
         may_run_in(region, spec.datatype, len, entry, slot).then(|| region.clone())
     });
     match region {
-        Some(region) => Place::Region { shape, region, len },
-        None if len > PREPARED_BYTES_MAX => Place::Runtime,
-        None => Place::Slab { shape, slab: SlabPool::global().get(len) },
+        Some(region) => Target::Region { shape, region, len },
+        None if len > PREPARED_BYTES_MAX => Target::Runtime,
+        None => Target::Slab { shape, slab: SlabPool::global().get(len) },
     }
 }
 
@@ -236,10 +236,9 @@ fn place(known: Option<Shape>, spec: &OutputSpec, index: u16, alone: Option<&Bat
 /// operator behind this output will trust what a client could have changed.
 fn may_run_in(region: &RegionRef, datatype: DataType, len: usize, entry: &BatchEntry, slot: Option<u16>) -> bool {
     let aligned = (region.as_ptr() as usize).is_multiple_of(datatype.byte_size().unwrap_or(1));
-    let reads_it =
-        entry.request.inputs.iter().any(|i| matches!(&i.data, Data::Region(r) if scatter::overlap(r, region)));
+    let reads_it = entry.request.inputs.iter().any(|i| matches!(&i.data, Data::Region(r) if r.overlaps(&**region)));
     let others = entry.request.outputs.iter().enumerate().filter(|(i, _)| slot.map(usize::from) != Some(*i));
-    let writes_it = others.filter_map(|(_, o)| o.region.as_ref()).any(|r| scatter::overlap(r, region));
+    let writes_it = others.filter_map(|(_, o)| o.region.as_ref()).any(|r| r.overlaps(&**region));
     region.len() >= len && aligned && !steers_memory(datatype) && !reads_it && !writes_it
 }
 
@@ -351,12 +350,12 @@ fn outcome(
     let mut outcome = Outcome::default();
     for &(index, slot) in &entry.checked.outputs {
         let at = wanted.binary_search(&index).map_err(|_| Error::internal("an output was not run"))?;
-        let (Some(place), Some(spec)) = (produced.get_mut(at), signature.outputs.get(usize::from(index))) else {
+        let (Some(made), Some(spec)) = (produced.get_mut(at), signature.outputs.get(usize::from(index))) else {
             return Err(Error::internal("an output was not run"));
         };
         let batching = signature.max_batch_size > 0;
         let count = |s: &[i64]| element_count(s).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-        let whole = Shape::from_slice(place.shape());
+        let whole = Shape::from_slice(made.shape());
         let (mut model_shape, from) = match scattered(plans, signature, entry, index) {
             Some(shape) => {
                 let from = cursor.elements.get(at).copied().unwrap_or(0);
@@ -381,7 +380,7 @@ fn outcome(
             None => (Shape::from_slice(&whole), 0),
         };
         let to = from + count(&model_shape);
-        let data = place.cut(spec.datatype, from, to, alone && model_shape == whole);
+        let data = made.cut(spec.datatype, from, to, alone && model_shape == whole);
         if !batching && model_shape.is_empty() {
             model_shape.push(1); // a scalar of the graph is [1] for clients
         }

@@ -172,11 +172,10 @@ impl Recipe {
             let mut at = 0;
             for entry in entries {
                 let Some(input) = input_of(entry, column.index) else { return false };
-                let bytes = input.data.as_slice();
-                if !self.frame.put(i, at, bytes) {
+                if !self.frame.put(i, at, &input.data) {
                     return false;
                 }
-                at += bytes.len();
+                at += input.data.len();
             }
             if at != self.frame.input_len(i) {
                 return false;

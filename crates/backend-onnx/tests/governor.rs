@@ -39,7 +39,7 @@ fn heavy() -> Version {
     };
     let nodes: Vec<_> = (0..STEPS).map(|i| node("MatMul", &[name(i), "W"], &[name(i + 1)], &[])).collect();
     let t = |n| tensor(n, F32, &[D::N(ROWS as i64), D::N(WIDTH as i64)]);
-    let w = initializer("W", F32, &[WIDTH as i64; 2], f32s(unit).as_slice());
+    let w = initializer("W", F32, &[WIDTH as i64; 2], &f32s(unit).to_vec());
     Version::new(&onnx(&nodes, &[t("I")], &[t("O")], &[w]))
 }
 

@@ -3,7 +3,7 @@
 //! Custom tracing activities are not made. The delay of an execution ends early when nobody wants its batch any more.
 
 use crate::config::{self, Delays, suffix};
-use backend::gather::{check_regions, input_of, rows_of};
+use backend::gather::{check_regions, detach, input_of, rows_of};
 use backend::{
     Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter, shape,
 };
@@ -66,7 +66,9 @@ struct Identity {
 }
 
 impl Identity {
-    fn answer(&self, entry: &BatchEntry) -> Result<Outcome> {
+    fn answer(&self, entry: &mut BatchEntry) -> Result<Outcome> {
+        detach(entry)?;
+        let entry = &*entry;
         let mut outcome = Outcome { parameters: parameters(), ..Outcome::default() };
         for &(index, slot) in &entry.checked.outputs {
             let at = usize::from(index);
@@ -254,7 +256,7 @@ mod tests {
         let all = run(&*m, vec![entry(&[(0, &[2], &[1; 8]), (1, &[2], &[2; 8]), (2, &[1], &raw)], &[0, 1, 2])]);
         let outcome = all[0].as_ref().expect("succeeds");
         assert_eq!(outcome.parameters, parameters());
-        let seen: Vec<_> = outcome.outputs.iter().map(|o| (&*o.name, o.data.as_slice().to_vec())).collect();
+        let seen: Vec<_> = outcome.outputs.iter().map(|o| (&*o.name, o.data.to_vec())).collect();
         assert_eq!(seen, [("OUTPUT0", vec![1; 8]), ("OUTPUT1", vec![2; 8]), ("OUTPUT2", raw.to_vec())]);
         assert_eq!(m.metrics()[0].2, 21.0);
     }
@@ -264,7 +266,7 @@ mod tests {
         let m = model(0, 0);
         let r = run(&*m, vec![entry(&[(0, &[2], &[1; 8])], &[1])]);
         let output = &r[0].as_ref().expect("succeeds").outputs[0];
-        assert_eq!((&output.shape[..], output.data.as_slice()), (&[2i64][..], &[0u8; 8][..]));
+        assert_eq!((&output.shape[..], output.data.to_vec()), (&[2i64][..], vec![0u8; 8]));
         assert_eq!(m.metrics()[0].2, 0.0, "only inputs that are answered count");
         let batched = run(
             &*model(4, 0),
@@ -284,6 +286,37 @@ mod tests {
         let text = "failed to reserve 18446744073709551615 bytes in output tensor buffer";
         assert_eq!(r[0].as_ref().err(), Some(&Error::internal(text)));
         assert_eq!(r[1].as_ref().err(), Some(&Error::new(Code::Unsupported, "failed to get input 'INPUT0'")));
+    }
+
+    #[test]
+    fn inputs_that_outputs_are_written_over_are_read_first() {
+        let key = format!("nereid_identity_{}", std::process::id());
+        let file = format!("/dev/shm/{key}");
+        std::fs::write(&file, [[1u8; 8], [2; 8], [3; 8]].concat()).expect("/dev/shm is writable");
+        let regions = memory::RegionRegistry::default();
+        // Two mappings of one object: addresses do not show that they are the same bytes.
+        for name in ["in", "out"] {
+            regions.register(name, &key, 0, 24).expect("fits");
+        }
+        let mut e = entry(&[(0, &[2], &[]), (1, &[2], &[])], &[0, 1]);
+        let mut check = |inputs: [u64; 2], outputs: [u64; 2], expected: [u8; 24]| {
+            for (i, (from, to)) in inputs.into_iter().zip(outputs).enumerate() {
+                e.request.inputs[i].data = Data::Region(regions.resolve("in", from, 8).expect("inside"));
+                let region = Some(regions.resolve("out", to, 8).expect("inside"));
+                let name = format!("OUTPUT{i}").into();
+                e.request.outputs.push(protocol::RequestedOutput { name, form: Default::default(), region });
+                e.checked.outputs[i].1 = Some(i as u16);
+            }
+            let result = run(&*model(0, 0), vec![std::mem::take(&mut e)]);
+            assert!(result[0].is_ok());
+            assert_eq!(std::fs::read(&file).expect("there"), expected);
+            e = entry(&[(0, &[2], &[]), (1, &[2], &[])], &[0, 1]);
+        };
+        let bytes = |a: [u8; 8], b: [u8; 8], c: [u8; 8]| -> [u8; 24] { [a, b, c].concat().try_into().expect("24") };
+        check([0, 8], [8, 0], bytes([2; 8], [1; 8], [3; 8])); // exchanged
+        check([8, 16], [16, 0], bytes([3; 8], [1; 8], [1; 8]));
+        check([0, 8], [4, 12], [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+        std::fs::remove_file(file).expect("there");
     }
 
     #[test]

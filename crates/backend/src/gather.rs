@@ -1,9 +1,17 @@
-//! One input of every request of a batch, put in a row: nothing is copied for one request, everything once for several.
+//! Inputs on their way to a run. `stage` brings the data of regions into the host's memory where a backend must not read them in
+//! place; `gather` then puts one input of every request of a batch in a row: nothing is copied for one request, everything once for
+//! several.
 
 use crate::BatchEntry;
 use memory::SlabPool;
-use protocol::InputTensor;
-use tensor::{Data, Error, Result};
+use protocol::check::IdPrefix;
+use protocol::{InputTensor, Signature};
+use tensor::strings::Strings;
+use tensor::{Data, DataType, Error, RegionMemory, Result, element_count};
+
+/// Most bytes of one tensor that are copied out of a region: what a body may bring. A region costs its owner nothing until it is
+/// written, and may be larger than all memory.
+pub const REGION_COPY_BYTES_MAX: usize = i32::MAX as usize;
 
 /// The tensor a request gave for input `index` of the signature.
 pub fn input_of(entry: &BatchEntry, index: u16) -> Option<&InputTensor> {
@@ -20,21 +28,112 @@ pub fn rows_of(entry: &BatchEntry) -> u64 {
 ///
 /// One request: its own bytes or region, shared. Several: one copy into a pooled slab. Raw BYTES tensors are gathered alike:
 /// their raw forms follow one another.
-pub fn gather(entries: &[BatchEntry], index: u16) -> Option<Data> {
+///
+/// # Errors
+/// None that a client can cause: the sizes are those of the same tensors.
+pub fn gather(entries: &[BatchEntry], index: u16) -> Result<Option<Data>> {
     let parts = || entries.iter().filter(|e| e.result.is_none()).filter_map(|e| Some(&input_of(e, index)?.data));
-    let first = parts().next()?;
+    let Some(first) = parts().next() else { return Ok(None) };
     if parts().nth(1).is_none() {
-        return Some(first.clone());
+        return Ok(Some(first.clone()));
     }
     let mut slab = SlabPool::global().get(parts().map(Data::len).sum());
     let mut rest = &mut slab[..];
     for part in parts() {
         // Lengths were taken from the same values a moment ago; a region changes its contents, never its length.
         let (here, after) = std::mem::take(&mut rest).split_at_mut(part.len());
-        here.copy_from_slice(part.as_slice());
+        part.copy_to(0, here)?;
         rest = after;
     }
-    Some(Data::Bytes(slab.freeze()))
+    Ok(Some(Data::Bytes(slab.freeze())))
+}
+
+/// Copies out of regions what the run must not read there, and leaves every other tensor where it is. Nothing of it can change
+/// any more when this returns. A request that fails here has its result, and is left out of the batch.
+///
+/// Strings are always copied, and counted again in the copy: the client could have changed them since they were checked. Of one
+/// request alone, data stay in their region when `in_place` says that the backend may read that type there, and they are aligned
+/// for it; those of several are copied by `gather` anyway.
+pub fn stage(entries: &mut [BatchEntry], signature: &Signature, in_place: impl Fn(DataType) -> bool) {
+    let alone = entries.iter().filter(|e| e.result.is_none()).nth(1).is_none();
+    for entry in entries.iter_mut().filter(|e| e.result.is_none()) {
+        for (input, &index) in entry.request.inputs.iter_mut().zip(&entry.checked.inputs) {
+            let (Data::Region(region), Some(spec)) = (&input.data, signature.inputs.get(usize::from(index))) else {
+                continue;
+            };
+            let is_aligned =
+                spec.datatype.byte_size().is_some_and(|size| (region.as_ptr() as usize).is_multiple_of(size));
+            let stays = alone && is_aligned && in_place(spec.datatype);
+            let staged = match spec.datatype.byte_size() {
+                _ if stays => continue,
+                Some(_) if !alone => may_copy(&**region).map(|()| None),
+                Some(_) => copied(&**region).map(Some),
+                None => copied(&**region).and_then(|data| strings(data, input, signature)).map(Some),
+            };
+            match staged {
+                Ok(Some(data)) => input.data = data,
+                Ok(None) => {}
+                Err(e) => {
+                    entry.result = Some(Err(e.prefixed(IdPrefix(&entry.request.id))));
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Copies out the inputs of a request that lie in regions its outputs go to: for a backend that writes one output before it has
+/// read the input of the next.
+///
+/// # Errors
+/// As `stage` puts into the request.
+pub fn detach(entry: &mut BatchEntry) -> Result<()> {
+    let targets = &entry.request.outputs;
+    for input in &mut entry.request.inputs {
+        if let Data::Region(region) = &input.data
+            && targets.iter().filter_map(|o| o.region.as_ref()).any(|target| region.overlaps(&**target))
+        {
+            input.data = copied(&**region)?;
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a region as they are now, in a slab.
+pub(crate) fn copied(region: &dyn RegionMemory) -> Result<Data> {
+    may_copy(region)?;
+    let mut slab = SlabPool::global().get(region.len());
+    region.copy_to(0, &mut slab)?;
+    Ok(Data::Bytes(slab.freeze()))
+}
+
+fn may_copy(region: &dyn RegionMemory) -> Result<()> {
+    if region.len() > REGION_COPY_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "{} bytes of shared memory region '{}' would have to be copied, the limit is {REGION_COPY_BYTES_MAX}",
+            region.len(),
+            region.region_name()
+        )));
+    }
+    Ok(())
+}
+
+/// `data` back, when they are as many strings as the input's shape says.
+fn strings(data: Data, input: &InputTensor, signature: &Signature) -> Result<Data> {
+    let expected = element_count(&input.shape).unwrap_or(0);
+    let mut found = 0;
+    let mut whole = true;
+    for element in Strings::new(data.host().map_or(&[], |bytes| bytes)) {
+        whole = element.is_ok();
+        found += i64::from(whole);
+    }
+    if !whole || found != expected {
+        return Err(Error::invalid(format!(
+            "expected {expected} string elements for inference input '{}' for model '{}', got {found}",
+            input.name, signature.model
+        )));
+    }
+    Ok(data)
 }
 
 /// Whether every region the request reads from is still whole; called after the data were used.
@@ -59,15 +158,103 @@ pub(crate) fn lost(name: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::entry;
+    use crate::testing::{Heap, entry};
+    use protocol::{InputSpec, RequestedOutput};
+    use std::sync::Arc;
+    use tensor::{Place, Shape};
+
+    /// One request per list of inputs, each in a region of its own.
+    fn in_regions(datatype: DataType, requests: &[&[&[u8]]]) -> (Signature, Vec<BatchEntry>) {
+        let count = requests.iter().map(|r| r.len()).max().unwrap_or(0);
+        let spec = |i: usize| InputSpec {
+            name: format!("IN{i}").into(),
+            datatype,
+            dims: Shape::from_slice(&[-1]),
+            reshape: None,
+            optional: false,
+            allow_ragged_batch: false,
+        };
+        let signature = Signature { model: "m".into(), inputs: (0..count).map(spec).collect(), ..Signature::default() };
+        let entries = requests.iter().map(|inputs| {
+            let named: Vec<_> = inputs.iter().map(|data| ("IN", *data)).collect();
+            let mut made = entry(1, &named);
+            for (input, data) in made.request.inputs.iter_mut().zip(*inputs) {
+                input.data = Data::Region(Arc::new(Heap::new(data)));
+                input.shape = Shape::from_slice(&[1]);
+            }
+            made
+        });
+        (signature, entries.collect())
+    }
+
+    fn places(entries: &[BatchEntry]) -> Vec<Place> {
+        entries.iter().flat_map(|e| e.request.inputs.iter().map(|i| i.data.place())).collect()
+    }
+
+    #[test]
+    fn data_stay_in_their_region_only_where_the_backend_may_read_them() {
+        use Place::{Host, Region};
+        let check = |datatype, may, requests: &[&[&[u8]]], expected: &[Place]| {
+            let (signature, mut entries) = in_regions(datatype, requests);
+            stage(&mut entries, &signature, |t| t == datatype && may);
+            assert_eq!(places(&entries), expected, "{datatype:?}, may be read in place: {may}");
+            assert!(entries.iter().all(|e| e.result.is_none()));
+            for (entry, inputs) in entries.iter().zip(requests) {
+                let data: Vec<_> = entry.request.inputs.iter().map(|i| i.data.to_vec()).collect();
+                assert_eq!(data, *inputs);
+            }
+        };
+        check(DataType::Uint8, true, &[&[b"a", b"b"]], &[Region, Region]);
+        check(DataType::Uint8, false, &[&[b"a", b"b"]], &[Host, Host]);
+        // Those of several requests are copied once, when they are put in a row.
+        check(DataType::Uint8, false, &[&[b"a"], &[b"b"]], &[Region, Region]);
+        let text = [1, 0, 0, 0, b'x'];
+        check(DataType::Bytes, true, &[&[&text]], &[Host]);
+        check(DataType::Bytes, true, &[&[&text], &[&text]], &[Host, Host]);
+    }
+
+    #[test]
+    fn strings_that_changed_since_their_check_fail_their_request_only() {
+        let (good, cut) = ([1, 0, 0, 0, b'x'], [9, 0, 0, 0, b'x']);
+        let (signature, mut entries) = in_regions(DataType::Bytes, &[&[&good], &[&cut], &[&[0; 8]]]);
+        stage(&mut entries, &signature, |_| true);
+        let failure =
+            |i: usize| entries[i].result.as_ref().and_then(|r| r.as_ref().err()).map(|e| e.message().to_owned());
+        assert_eq!(failure(0), None);
+        let text = "[request id: <id_unknown>] expected 1 string elements for inference input 'IN' for model 'm', got ";
+        assert_eq!(failure(1), Some(format!("{text}0")));
+        assert_eq!(failure(2), Some(format!("{text}2")));
+    }
+
+    #[test]
+    fn a_region_larger_than_what_may_be_copied_fails_its_request_and_is_not_touched() {
+        let (signature, mut entries) = in_regions(DataType::Int32, &[&[&[0; 4]], &[&[0; 4]]]);
+        entries[1].request.inputs[0].data = Data::Region(Arc::new(Heap::endless(REGION_COPY_BYTES_MAX + 1)));
+        stage(&mut entries, &signature, |_| false);
+        assert!(entries[0].result.is_none());
+        let text = "[request id: <id_unknown>] 2147483648 bytes of shared memory region 'heap' would have to be copied, the limit is 2147483647";
+        assert_eq!(entries[1].result.as_ref().and_then(|r| r.as_ref().err()), Some(&Error::invalid(text)));
+    }
+
+    #[test]
+    fn inputs_are_copied_out_only_where_outputs_go_to() {
+        let (_, mut entries) = in_regions(DataType::Uint8, &[&[b"a", b"b"]]);
+        let Data::Region(region) = entries[0].request.inputs[1].data.clone() else { panic!("in a region") };
+        let output = |region| RequestedOutput { name: "O".into(), form: Default::default(), region };
+        entries[0].request.outputs = [output(None), output(Some(region))].into_iter().collect();
+        detach(&mut entries[0]).expect("small");
+        assert_eq!(places(&entries), [Place::Region, Place::Host]);
+        assert_eq!(entries[0].request.inputs[1].data.to_vec(), b"b");
+    }
 
     #[test]
     fn one_request_is_not_copied() {
         let batch = [entry(1, &[("A", b"abcd")])];
-        let gathered = gather(&batch, 0).map(|d| d.as_slice().as_ptr());
-        assert_eq!(gathered, Some(batch[0].request.inputs[0].data.as_slice().as_ptr()));
-        assert!(gather(&batch, 1).is_none());
-        assert!(gather(&[], 0).is_none());
+        let address = |d: &Data| d.host().map(|b| b.as_ptr());
+        let gathered = gather(&batch, 0).expect("inside").expect("one part");
+        assert_eq!(address(&gathered), address(&batch[0].request.inputs[0].data));
+        assert!(gather(&batch, 1).expect("inside").is_none());
+        assert!(gather(&[], 0).expect("inside").is_none());
     }
 
     #[test]
@@ -75,16 +262,17 @@ mod tests {
         let big = vec![7u8; 5000];
         let batch =
             [entry(1, &[("A", b"ab")]), entry(2, &[("A", &big)]), entry(1, &[("A", b"")]), entry(1, &[("A", b"xyz")])];
-        let all = gather(&batch, 0).unwrap_or_default();
+        let all = gather(&batch, 0).expect("inside").expect("four parts");
         let expected: Vec<u8> = [&b"ab"[..], &big, b"xyz"].concat();
-        assert_eq!(all.as_slice(), expected);
+        assert_eq!(all.to_vec(), expected);
     }
 
     #[test]
     fn a_request_that_failed_already_has_no_part() {
         let mut batch = [entry(1, &[("A", b"ab")]), entry(1, &[("A", b"cd")])];
         batch[0].result = Some(Err(Error::invalid("x")));
-        assert_eq!(gather(&batch, 0).unwrap_or_default().as_slice(), b"cd");
+        let rest = gather(&batch, 0).expect("inside").expect("one part");
+        assert_eq!(rest.to_vec(), b"cd");
     }
 
     #[test]

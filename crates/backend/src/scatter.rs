@@ -1,6 +1,6 @@
 //! Brings outputs to where the client wants them: a slice of the batch's output, or its own shared memory region.
 
-use crate::gather::lost;
+use crate::gather::{copied, lost};
 use crate::{BatchEntry, Outcome};
 use protocol::{OutputForm, OutputSpec, OutputTensor};
 use tensor::{Data, Error, RegionRef, Result, Shape};
@@ -21,20 +21,25 @@ pub fn form_of(entry: &BatchEntry, slot: Option<u16>) -> OutputForm {
 /// Puts `data` where it has to be: unchanged without a region, else written into it.
 ///
 /// # Errors
-/// INTERNAL with Triton's text when the region is too small (memory.md 1.11), INVALID_ARG when it is no longer whole.
+/// INTERNAL with Triton's text when the region is too small (memory.md 1.11), INVALID_ARG when it is no longer whole, or when more
+/// would have to be copied out of one than may be.
 pub fn place(output: &str, data: Data, region: Option<&RegionRef>) -> Result<Data> {
-    let Some(region) = region else {
-        return Ok(match data {
-            // The client may change its region while the response is being sent.
-            Data::Region(source) => {
-                Data::Bytes(memory::SlabPool::global().copy_of(Data::Region(source).as_slice()).freeze())
-            }
-            bytes => bytes,
-        });
-    };
-    fits(output, region, data.len())?;
-    memory::write_region(&**region, data.as_slice());
-    written(region)
+    match (data, region) {
+        (host @ Data::Bytes(_), None) => Ok(host),
+        // The client may change its region while the response is being sent.
+        (Data::Region(source), None) => copied(&*source),
+        (Data::Bytes(bytes), Some(region)) => {
+            fits(output, region, bytes.len())?;
+            region.copy_from(0, &bytes)?;
+            written(region)
+        }
+        // Perhaps the same bytes: clients use one region as input and output at once.
+        (Data::Region(source), Some(region)) => {
+            fits(output, region, source.len())?;
+            region.copy_from_region(0, &*source, 0, source.len())?;
+            written(region)
+        }
+    }
 }
 
 /// Refuses a region smaller than `len` bytes.
@@ -57,18 +62,6 @@ pub fn fits(output: &str, region: &RegionRef, len: usize) -> Result<()> {
 /// INVALID_ARG when the client truncated it meanwhile: what was written is lost.
 pub fn written(region: &RegionRef) -> Result<Data> {
     if region.is_intact() { Ok(Data::Region(region.clone())) } else { Err(lost(region.region_name())) }
-}
-
-/// Whether two windows share bytes, under whatever names their object was registered.
-pub fn overlap(a: &RegionRef, b: &RegionRef) -> bool {
-    match (a.extent(), b.extent()) {
-        (Some((device, inode, start)), Some((other_device, other_inode, other_start))) => {
-            (device, inode) == (other_device, other_inode)
-                && start < other_start.saturating_add(b.len() as u64)
-                && other_start < start.saturating_add(a.len() as u64)
-        }
-        _ => true,
-    }
 }
 
 /// One finished output, placed and described.
@@ -102,6 +95,7 @@ pub fn fail_all(entries: &mut [BatchEntry], error: &Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gather::REGION_COPY_BYTES_MAX;
     use crate::testing::{Heap, entry};
     use bytes::Bytes;
     use std::sync::Arc;
@@ -110,7 +104,7 @@ mod tests {
     fn without_a_region_rows_are_slices_of_the_batch_output() {
         let all = Bytes::from(vec![1u8, 2, 3, 4]);
         let row = place("O", Data::Bytes(all.slice(2..4)), None).unwrap_or_default();
-        assert_eq!(row.as_slice().as_ptr(), all[2..].as_ptr());
+        assert_eq!(row.host().map(|b| b.as_ptr()), Some(all[2..].as_ptr()));
     }
 
     #[test]
@@ -118,7 +112,14 @@ mod tests {
         let region: RegionRef = Arc::new(Heap::new(&[9; 6]));
         let placed = place("O", Data::Bytes(Bytes::from_static(b"abcd")), Some(&region)).unwrap_or_default();
         assert!(matches!(placed, Data::Region(_)));
-        assert_eq!(Data::Region(region).as_slice(), b"abcd\t\t");
+        assert_eq!(Data::Region(region).to_vec(), b"abcd\t\t");
+    }
+
+    #[test]
+    fn a_region_that_is_input_and_output_keeps_its_bytes() {
+        let region: RegionRef = Arc::new(Heap::new(b"abc"));
+        let placed = place("O", Data::Region(Arc::clone(&region)), Some(&region)).unwrap_or_default();
+        assert_eq!(placed.to_vec(), b"abc");
     }
 
     #[test]
@@ -143,6 +144,8 @@ mod tests {
         let region: RegionRef = Arc::new(Heap::new(b"abc"));
         let placed = place("O", Data::Region(region), None).unwrap_or_default();
         assert!(matches!(&placed, Data::Bytes(b) if &b[..] == b"abc"));
+        let endless: RegionRef = Arc::new(Heap::endless(REGION_COPY_BYTES_MAX + 1));
+        assert!(place("O", Data::Region(endless), None).is_err_and(|e| e.message().contains("the limit is")));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use protocol::{Checked, InferRequest, InputTensor};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tensor::{Data, DataType, RegionSlice, Shape};
+use tensor::{Data, DataType, Extent, RegionMemory, Shape};
 
 /// A request of UINT8 inputs whose order is the signature's.
 pub(crate) fn entry(rows: u32, inputs: &[(&'static str, &[u8])]) -> BatchEntry {
@@ -28,12 +28,18 @@ pub(crate) fn entry(rows: u32, inputs: &[(&'static str, &[u8])]) -> BatchEntry {
 /// A region that is heap memory and can be lost on demand.
 pub(crate) struct Heap {
     memory: Box<[UnsafeCell<u8>]>,
+    len: usize,
     intact: AtomicBool,
 }
 
 impl Heap {
     pub(crate) fn new(contents: &[u8]) -> Self {
-        Self { memory: contents.iter().map(|&b| UnsafeCell::new(b)).collect(), intact: AtomicBool::new(true) }
+        let memory = contents.iter().map(|&b| UnsafeCell::new(b)).collect();
+        Self { memory, len: contents.len(), intact: AtomicBool::new(true) }
+    }
+    /// A region that says it has `len` bytes, for tests that touch none of them.
+    pub(crate) fn endless(len: usize) -> Self {
+        Self { len, ..Self::new(&[]) }
     }
     pub(crate) fn lose(&self) {
         self.intact.store(false, Ordering::Relaxed);
@@ -44,18 +50,22 @@ impl Heap {
 unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
-// SAFETY: the box lives as long as the value, and its cells may be written through shared references.
-unsafe impl RegionSlice for Heap {
+// SAFETY: the box lives as long as the value, and its cells may be written through shared references; `endless` ones are not
+// touched.
+unsafe impl RegionMemory for Heap {
     fn as_ptr(&self) -> *mut u8 {
         UnsafeCell::raw_get(self.memory.as_ptr())
     }
     fn len(&self) -> usize {
-        self.memory.len()
+        self.len
     }
     fn is_intact(&self) -> bool {
         self.intact.load(Ordering::Relaxed)
     }
-    fn region_name(&self) -> &str {
+    fn region_name(&self) -> &'static str {
         "heap"
+    }
+    fn extent(&self) -> Extent {
+        Extent { object: (0, self.memory.as_ptr() as u64), start: 0 }
     }
 }

@@ -18,6 +18,7 @@ pub(crate) const MAPPINGS_MAX: usize = 32_768;
 /// Blocks up to this size get their pages at once: 60 µs at most, and whoever takes so little uses all of it.
 const TOUCHED_BYTES_MAX: usize = 256 << 10;
 /// Pages are given back to the system in pieces of this size, so that other threads which map memory do not wait for all of it.
+#[cfg(all(target_os = "linux", not(miri)))]
 const RELEASE_PIECE_BYTES: usize = 4 << 20;
 
 /// Blocks there are.

@@ -1,9 +1,9 @@
 //! Where tensor bytes live: pooled slabs for bodies and batches, and the system shared memory regions clients register. And what
 //! threads ask of the kernel's scheduler.
 //!
-//! Knows nothing of requests or models. `unsafe` is confined to `aligned` (slab memory), `heap` (malloc's own free memory), `map` (mappings of client files),
-//! `sigbus` (surviving a client that truncates its file under us), `write` (copying into a client's region) and `thread` (system
-//! calls about the calling thread).
+//! Knows nothing of requests or models. `unsafe` is confined to `aligned` (slab memory), `heap` (malloc's own free memory), `map`
+//! (mappings of client files), `sigbus` (surviving a client that truncates its file under us), `region` (which vouches for the
+//! addresses of `map`) and `thread` (system calls about the calling thread).
 //!
 //! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
 
@@ -16,8 +16,6 @@ mod region;
 mod sigbus;
 mod slab;
 pub mod thread;
-mod write;
 
 pub use region::{RegionLimits, RegionRegistry, RegionStatus};
 pub use slab::{PoolCounters, SLAB_BYTES_MIN, SlabMut, SlabPool};
-pub use write::write_region;

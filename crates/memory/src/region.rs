@@ -10,7 +10,7 @@ use crate::sigbus::SLOTS;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tensor::{Error, RegionRef, RegionSlice, Result};
+use tensor::{Error, Extent, RegionMemory, RegionRef, Result};
 
 /// Keys of Triton's own Python backend; refused so that no client can write into such a segment.
 const RESERVED_PREFIX: &str = "triton_python_backend_shm_region_";
@@ -223,8 +223,9 @@ struct Window {
 
 #[allow(unsafe_code)]
 // SAFETY: the window was checked against the region's size, `region` keeps the mapping alive for as long as the window exists,
-// it is mapped readable and writable, and pages lost to truncation are replaced by `sigbus`.
-unsafe impl RegionSlice for Window {
+// it is mapped readable and writable, and pages lost to truncation are replaced by `sigbus`. The mapping's address is only handed out
+// as a raw pointer, here and in `map`.
+unsafe impl RegionMemory for Window {
     fn as_ptr(&self) -> *mut u8 {
         self.region.mapping.at(self.start)
     }
@@ -237,9 +238,9 @@ unsafe impl RegionSlice for Window {
     fn region_name(&self) -> &str {
         &self.region.status.name
     }
-    fn extent(&self) -> Option<(u64, u64, u64)> {
-        let (device, inode) = self.region.mapping.object();
-        Some((device, inode, self.region.status.offset.saturating_add(self.start as u64)))
+    fn extent(&self) -> Extent {
+        let start = self.region.status.offset.saturating_add(self.start as u64);
+        Extent { object: self.region.mapping.object(), start }
     }
 }
 
@@ -255,7 +256,8 @@ impl Drop for Window {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+// Miri maps no files.
+#[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;
     use std::fs::{File, OpenOptions};
@@ -363,7 +365,7 @@ mod tests {
         refused(r.resolve("n", 100, u64::MAX), Code::InvalidArg, overflow);
         refused(r.resolve("n", 100, 29), Code::InvalidArg, "Invalid offset + byte size for shared memory region: 'n'");
         let window = r.resolve("n", 1, 3).expect("inside");
-        assert_eq!((Data::Region(window.clone()).as_slice(), window.region_name()), (&b"bcd"[..], "n"));
+        assert_eq!((Data::Region(window.clone()).to_vec(), window.region_name()), (b"bcd".to_vec(), "n"));
         assert_eq!(r.resolve("n", 0, 128).expect("all of it").len(), 128);
         assert!(r.resolve("n", 5, 0).expect("an empty window").is_empty());
         r.register("whole", &shm.0, 0, 8192).expect("fits");
@@ -404,7 +406,7 @@ mod tests {
         r.unregister_all();
         assert_eq!(r.usage().0, 1, "the idle one went at once");
         drop(first);
-        assert_eq!(Data::Region(second.clone()).as_slice()[0], 5);
+        assert_eq!(second.read_at(0), Ok([5]));
         drop(second);
         refused(r.status(Some("n")), Code::NotFound, "Unable to find system shared memory region: 'n'");
         r.register("n", &shm.0, 0, 16).expect("free again");
@@ -417,7 +419,7 @@ mod tests {
         r.register("n", &shm.0, 0, 5).expect("fits");
         let window = r.resolve("n", 0, 5).expect("inside");
         drop(r);
-        assert_eq!(Data::Region(window).as_slice(), b"hello");
+        assert_eq!(Data::Region(window).to_vec(), b"hello");
     }
 
     #[test]
@@ -431,20 +433,18 @@ mod tests {
     }
 
     #[test]
-    #[allow(unsafe_code)]
     fn truncation_under_a_live_window_is_survived_and_noticed() {
         let r = RegionRegistry::default();
         let shm = Shm::new("truncate", &[9; 4 * 4096]);
         r.register("n", &shm.0, 0, 4 * 4096).expect("fits");
         let window = r.resolve("n", 0, 4 * 4096).expect("inside");
-        let data = Data::Region(window.clone());
-        assert_eq!(data.as_slice().iter().map(|&b| u64::from(b)).sum::<u64>(), 9 * 4 * 4096);
+        let sum = || Data::Region(window.clone()).to_vec().into_iter().map(u64::from).sum::<u64>();
+        assert_eq!(sum(), 9 * 4 * 4096);
         assert!(window.is_intact());
         shm.file().set_len(4096).expect("truncate");
-        assert_eq!(data.as_slice().iter().map(|&b| u64::from(b)).sum::<u64>(), 9 * 4096, "lost pages read as zeros");
+        assert_eq!(sum(), 9 * 4096, "lost pages read as zeros");
         assert!(!window.is_intact());
-        // SAFETY: inside the window; the page is gone and must be replaced for a write as well.
-        unsafe { window.as_ptr().add(3 * 4096 + 1).write(1) };
+        window.copy_from(3 * 4096 + 1, &[1]).expect("the page is gone, and replaced for a write as well");
         refused(r.resolve("n", 0, 1), Code::InvalidArg, "Invalid shared memory region: 'n'");
         // Another region is not concerned.
         let other = Shm::new("truncate_other", &[1; 64]);
@@ -453,19 +453,35 @@ mod tests {
     }
 
     #[test]
-    #[allow(unsafe_code)]
     fn writes_reach_the_client_in_place() {
         let r = RegionRegistry::default();
         let shm = Shm::new("write", &[0; 4096]);
         r.register("n", &shm.0, 0, 4096).expect("fits");
         let window = r.resolve("n", 8, 4).expect("inside");
-        // SAFETY: four bytes of a four-byte window.
-        unsafe { std::ptr::copy_nonoverlapping(b"data".as_ptr(), window.as_ptr(), 4) };
+        window.copy_from(0, b"data").expect("inside");
         let mut seen = [0; 4];
         let mut file = shm.file();
         file.seek(SeekFrom::Start(8)).expect("seek");
         file.read_exact(&mut seen).expect("read");
         assert_eq!(&seen, b"data");
+    }
+
+    #[test]
+    fn one_object_mapped_twice_is_copied_onto_itself_as_if_read_first() {
+        const LEN: usize = 3 * 4096 + 100;
+        let all: Vec<u8> = (0..5 * 4096).map(|i| (i % 251) as u8).collect();
+        // Two registrations, so two mappings: their addresses do not show that they share bytes.
+        for (from, to) in [(0, 4096), (4096, 0), (0, 100), (100, 0), (17, 4096 + 18)] {
+            let r = RegionRegistry::default();
+            let shm = Shm::new("alias", &all);
+            r.register("source", &shm.0, 0, 5 * 4096).expect("fits");
+            r.register("target", &shm.0, 0, 5 * 4096).expect("fits");
+            let source = r.resolve("source", from, LEN as u64).expect("inside");
+            let target = r.resolve("target", to, LEN as u64).expect("inside");
+            target.copy_from_region(0, &*source, 0, LEN).expect("inside");
+            let expected = &all[from as usize..from as usize + LEN];
+            assert!(Data::Region(target).to_vec() == expected, "{from} to {to}");
+        }
     }
 
     #[test]
@@ -478,7 +494,7 @@ mod tests {
                     for _ in 0..300 {
                         let _ = r.register("n", &shm.0, 0, 4096);
                         if let Ok(w) = r.resolve("n", 0, 4096) {
-                            assert_eq!(Data::Region(w).as_slice()[4095], 3);
+                            assert_eq!(w.read_at(4095), Ok([3]));
                         }
                         r.unregister("n");
                     }

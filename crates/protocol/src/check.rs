@@ -10,8 +10,8 @@ use crate::signature::{Checked, InputSpec, Signature};
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::Hash;
-use tensor::strings::{Broken, Strings};
-use tensor::{DataType, Error, Name, Result, Shape, ShapeDisplay, element_count};
+use tensor::strings::{Broken, Lengths};
+use tensor::{Data, DataType, Error, Name, Result, Shape, ShapeDisplay, element_count};
 
 /// Row 12's advice for models that batch.
 const BATCH_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended \
@@ -175,7 +175,7 @@ impl Signature {
                     }
                 }
                 None => {
-                    let cut = self.check_strings(&prefix, &input.name, input.data.as_slice(), count)?;
+                    let cut = self.check_strings(&prefix, &input.name, &input.data, count)?;
                     cut_string = cut_string.or(cut);
                 }
             }
@@ -276,12 +276,13 @@ impl Signature {
         )))
     }
 
-    /// Rows 18 to 20; row 21 is handed back, because it comes after everything else.
-    fn check_strings(&self, prefix: &IdPrefix<'_>, input: &str, raw: &[u8], expected: u64) -> Result<Option<Error>> {
+    /// Rows 18 to 20; row 21 is handed back, because it comes after everything else. Of data in a region this is said to the client
+    /// early; backends copy them before they use them, and count again.
+    fn check_strings(&self, prefix: &IdPrefix<'_>, input: &str, raw: &Data, expected: u64) -> Result<Option<Error>> {
         let model = &self.model;
         let mut n = 0u64;
         let mut cut = None;
-        for element in Strings::new(raw) {
+        for element in Lengths::new(raw) {
             if let Err(Broken::Length { available }) = element {
                 return Err(Error::invalid(format!(
                     "{prefix}incomplete string length indicator for inference input '{input}' for model '{model}', expecting 4 \

@@ -109,8 +109,8 @@ fn ranked<S: Score>(output: &OutputTensor, layout: &Layout, labels: Option<&Labe
         return raw;
     }
     let mut text = Vec::new();
-    for row in output.data.as_slice().chunks_exact(layout.classes * size) {
-        // Copied once: another process may write to a shared region while we sort.
+    // Where they lie in a region they are copied, once: another process may write to it while we sort.
+    for row in output.data.to_bytes().chunks_exact(layout.classes * size) {
         let mut scores: Vec<(S, usize)> = row.chunks_exact(size).map(S::read).zip(0..).collect();
         // Best first; of equals the first class; NaN last.
         let order = |a: &(S, usize), b: &(S, usize)| {
@@ -161,7 +161,7 @@ mod tests {
         let mut out = output("OUTPUT0", datatype, shape, Bytes::from(data));
         out.form.classification = k;
         let got = top_k(&out, &sig).unwrap();
-        let strings: Vec<String> = strings::Strings::new(got.data.as_slice())
+        let strings: Vec<String> = strings::Strings::new(&got.data.to_bytes())
             .map(|s| String::from_utf8_lossy(s.unwrap()).into_owned())
             .collect();
         assert_eq!(strings, expected);

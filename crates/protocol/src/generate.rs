@@ -158,7 +158,7 @@ pub fn encode_generate(response: &InferResponse, signature: &Signature) -> Resul
         let classes = classified(output, signature)?;
         let tensor = classes.as_ref().unwrap_or(output);
         let mut out = Vec::new();
-        write_tensor(&mut out, tensor.datatype, &tensor.shape, tensor.data.as_slice(), true)?;
+        write_tensor(&mut out, tensor.datatype, &tensor.shape, &tensor.data.to_bytes(), true)?;
         members.entry(&output.name).or_insert(out);
     }
     let mut out = Vec::with_capacity(members.iter().map(|(k, v)| k.len() + v.len() + 4).sum::<usize>() + 2);

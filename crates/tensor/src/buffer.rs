@@ -1,45 +1,26 @@
-//! Where the bytes of a tensor are: in a counted heap buffer of ours, or in a region another process shares with us.
+//! The bytes of a tensor, and the place where they lie.
 
-#![allow(unsafe_code)] // one call: reading a region through the pointer its owner vouches for
-
+use crate::region::RegionRef;
+use crate::{Error, Result};
 use bytes::Bytes;
 use std::fmt;
-use std::sync::Arc;
 
-/// A window into a shared memory region, pinned for as long as the value lives. Implemented by `memory`.
-///
-/// # Safety
-/// `as_ptr()` must stay valid for reads *and writes* of `len()` bytes until the value is dropped, even when the process at the
-/// other end truncates or unlinks the object (the implementation replaces lost pages and then reports `is_intact() == false`).
-pub unsafe trait RegionSlice: Send + Sync {
-    /// First byte of the window.
-    fn as_ptr(&self) -> *mut u8;
-    /// Length of the window in bytes.
-    fn len(&self) -> usize;
-    /// Whether the window is zero bytes long.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// False once the owner took the memory away; whatever was read from it since is meaningless.
-    fn is_intact(&self) -> bool;
-    /// Name the region was registered under, for error texts.
-    fn region_name(&self) -> &str;
-    /// Where the window lies in the object behind it: (device, inode, first byte). One object may be registered under several
-    /// names, so addresses do not tell whether two windows overlap. `None` = unknown, assume they do.
-    fn extent(&self) -> Option<(u64, u64, u64)> {
-        None
-    }
+/// Where the bytes of a tensor lie. Decides who may read them how, and what it takes to bring them elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive] // pinned and device memory follow
+pub enum Place {
+    /// Memory of this process that does not change: may be a slice, may be sent as it is.
+    Host,
+    /// Memory shared with a client or another process: only copied, or handed to a library by address.
+    Region,
 }
 
-/// A counted, pinned window into a region.
-pub type RegionRef = Arc<dyn RegionSlice>;
-
-/// The bytes of one tensor.
+/// The bytes of one tensor. Cheap to clone: bytes are counted, not copied.
 #[derive(Clone)]
 pub enum Data {
-    /// Heap memory of this process, counted; immutable.
+    /// Memory of this process, counted; immutable.
     Bytes(Bytes),
-    /// Shared memory, read in place. Its owner may change it under us: never trust a value read twice.
+    /// Shared memory. Its owner may change it under us, so it is never a slice.
     Region(RegionRef),
 }
 
@@ -49,14 +30,19 @@ impl Data {
         Self::Bytes(Bytes::new())
     }
 
-    /// The bytes, wherever they are.
-    pub fn as_slice(&self) -> &[u8] {
+    /// Where the bytes lie.
+    pub fn place(&self) -> Place {
         match self {
-            Self::Bytes(b) => b,
-            // SAFETY: `RegionSlice` promises `len()` readable bytes at `as_ptr()` for as long as the `Arc` lives, and `self`
-            // borrows it. Another process may write meanwhile: the bytes are plain data without invariants, every reader
-            // treats them as untrusted, and values used for memory safety (string lengths) are read once and checked.
-            Self::Region(r) => unsafe { std::slice::from_raw_parts(r.as_ptr(), r.len()) },
+            Self::Bytes(_) => Place::Host,
+            Self::Region(_) => Place::Region,
+        }
+    }
+
+    /// The bytes, where they lie in the host's own memory.
+    pub fn host(&self) -> Option<&Bytes> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Region(_) => None,
         }
     }
 
@@ -71,6 +57,64 @@ impl Data {
     /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Copies the bytes from `offset` on into `to`.
+    ///
+    /// # Errors
+    /// INTERNAL when there are fewer than `offset + to.len()`: callers check sizes, so this is a mistake of ours.
+    pub fn copy_to(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        match self {
+            Self::Bytes(bytes) => {
+                let end = offset.checked_add(to.len());
+                let from = end.and_then(|end| bytes.get(offset..end)).ok_or_else(|| self.outside(offset, to.len()))?;
+                to.copy_from_slice(from);
+                Ok(())
+            }
+            Self::Region(region) => region.copy_to(offset, to),
+        }
+    }
+
+    /// The `N` bytes at `offset`, each read once.
+    ///
+    /// # Errors
+    /// As `copy_to`.
+    pub fn read_at<const N: usize>(&self, offset: usize) -> Result<[u8; N]> {
+        match self {
+            Self::Bytes(bytes) => {
+                bytes.get(offset..).and_then(|rest| rest.first_chunk()).copied().ok_or_else(|| self.outside(offset, N))
+            }
+            Self::Region(region) => region.read_at(offset),
+        }
+    }
+
+    /// A copy of all bytes. A region may be larger than memory: callers limit what they copy.
+    pub fn to_vec(&self) -> Vec<u8> {
+        match self {
+            Self::Bytes(bytes) => bytes.to_vec(),
+            Self::Region(region) => {
+                let mut all = vec![0; region.len()];
+                // As long as the region's part, whose length never changes: always inside.
+                let _ = region.copy_to(0, &mut all);
+                all
+            }
+        }
+    }
+
+    /// The bytes in the host's own memory: the same ones where they are there already, else a copy, as by `to_vec`.
+    pub fn to_bytes(&self) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes.clone(),
+            Self::Region(_) => self.to_vec().into(),
+        }
+    }
+
+    #[cold]
+    fn outside(&self, offset: usize, len: usize) -> Error {
+        Error::internal(format!(
+            "{len} bytes at offset {offset} do not lie inside the {} bytes of a tensor",
+            self.len()
+        ))
     }
 }
 

@@ -1,15 +1,17 @@
 //! What a tensor is: datatype, shape, bytes, and the closed set of ways handling one can fail.
-//! No I/O, no threads; no unsafe beyond reading a shared memory view.
+//! No I/O, no threads; no unsafe beyond copying out of and into shared memory.
 
 mod buffer;
 mod datatype;
 mod error;
 mod name;
+mod region;
 mod shape;
 pub mod strings;
 
-pub use buffer::{Data, RegionRef, RegionSlice};
+pub use buffer::{Data, Place};
 pub use datatype::DataType;
 pub use error::{Code, Error, Result};
 pub use name::Name;
+pub use region::{Extent, RegionMemory, RegionRef};
 pub use shape::{Shape, ShapeDisplay, element_count};

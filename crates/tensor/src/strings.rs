@@ -1,5 +1,7 @@
 //! The raw form of a BYTES tensor: each element is a little-endian `u32` length and then that many bytes (P 1.12.4).
 
+use crate::Data;
+
 /// Walks the elements of a raw BYTES tensor.
 ///
 /// Yields `Ok(element)`, or one `Err` and then nothing: the walk cannot find its place again after a broken element.
@@ -54,6 +56,44 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
+/// Walks the lengths of the elements of a raw BYTES tensor, wherever it lies, and reads each length once. What it says of a region
+/// may be different a moment later: elements that are to be used are copied out first and walked in the copy.
+///
+/// Yields as [`Strings`] does.
+pub struct Lengths<'a> {
+    data: &'a Data,
+    at: usize,
+}
+
+impl<'a> Lengths<'a> {
+    /// Starts at the first element of `data`.
+    pub fn new(data: &'a Data) -> Self {
+        Self { data, at: 0 }
+    }
+}
+
+impl Iterator for Lengths<'_> {
+    type Item = Result<usize, Broken>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let available = self.data.len() - self.at;
+        if available == 0 {
+            return None;
+        }
+        let Ok(length) = self.data.read_at(self.at) else {
+            self.at = self.data.len();
+            return Some(Err(Broken::Length { available }));
+        };
+        let (expected, available) = (u32::from_le_bytes(length) as usize, available - 4);
+        if expected > available {
+            self.at = self.data.len();
+            return Some(Err(Broken::Element { expected, available }));
+        }
+        self.at += 4 + expected;
+        Some(Ok(expected))
+    }
+}
+
 /// Appends one element in its raw form. Elements of 4 GiB and more cannot be written and are cut: callers limit bodies to 2 GiB.
 pub fn push(out: &mut Vec<u8>, element: &[u8]) {
     let length = u32::try_from(element.len()).unwrap_or(u32::MAX);
@@ -73,6 +113,24 @@ mod tests {
         }
         let back: Vec<_> = Strings::new(&raw).collect();
         assert_eq!(back, [Ok(&b"a"[..]), Ok(&b""[..]), Ok(&b"bcd"[..])]);
+    }
+
+    #[test]
+    fn lengths_are_those_of_the_strings_in_every_place() {
+        let check = |raw: &[u8]| {
+            let expected: Vec<_> = Strings::new(raw).map(|s| s.map(<[u8]>::len)).collect();
+            let host = Data::Bytes(bytes::Bytes::copy_from_slice(raw));
+            let region = Data::Region(std::sync::Arc::new(crate::region::tests::Heap::new(raw)));
+            for data in [host, region] {
+                assert_eq!(Lengths::new(&data).collect::<Vec<_>>(), expected, "{raw:?} in {data:?}");
+            }
+        };
+        check(&[]);
+        check(&[0, 0, 0, 0]);
+        check(&[1, 0, 0, 0, b'x', 0, 0, 0, 0]);
+        check(&[1, 0, 0, 0, b'x', 2, 0]);
+        check(&[0, 0, 0, 0, 2, 0, 0, 0, b'y']);
+        check(&[255; 5]);
     }
 
     #[test]

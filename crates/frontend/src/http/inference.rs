@@ -12,7 +12,7 @@ use protocol::http::{HeadCache, encode_infer, parse_header_length};
 use protocol::{InferRequest, InferResponse, Parameter, generate};
 use std::cell::RefCell;
 use std::sync::Arc;
-use tensor::{Data, Error, Name, Result};
+use tensor::{Error, Name, Result};
 
 /// zlib level of responses: most of the gain for a fraction of the time.
 const COMPRESSION_LEVEL: u32 = 1;
@@ -95,11 +95,7 @@ fn encode(version: &ModelVersion, response: &InferResponse, head: &Head) -> Resu
     let encoded = encode_infer(response, &version.signature)?;
     let mut parts = Parts::new();
     parts.push(encoded.json);
-    parts.extend(encoded.binary.into_iter().map(|data| match data {
-        Data::Bytes(bytes) => bytes,
-        // An input region that came back as an output: it may change while it is written, so it is read once, here.
-        region @ Data::Region(_) => Bytes::copy_from_slice(region.as_slice()),
-    }));
+    parts.extend(encoded.binary);
     let mut reply = Reply::empty(if encoded.inference_header_length.is_some() { OCTETS } else { JSON });
     reply.header_length = encoded.inference_header_length;
     let encoding = head.headers.get("accept-encoding").map_or(Encoding::Identity, Encoding::negotiate);

@@ -15,7 +15,7 @@ pub struct HttpInferBody {
     /// The JSON head.
     pub json: Bytes,
     /// Binary outputs that are not empty; views into the batch output.
-    pub binary: SmallVec<[Data; 2]>,
+    pub binary: SmallVec<[Bytes; 2]>,
     /// Value of the `Inference-Header-Content-Length` header of an `application/octet-stream` response; `None` means
     /// `application/json` without the header.
     pub inference_header_length: Option<usize>,
@@ -62,7 +62,7 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
                 out.extend_from_slice(itoa::Buffer::new().format(data.len()).as_bytes());
                 out.push(b'}');
                 if !data.is_empty() {
-                    binary.push(output.data.clone());
+                    binary.push(data.clone());
                 }
             }
             Data::Bytes(data) => {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
-use tensor::{Error, Name, RegionRef, RegionSlice, Result};
+use tensor::{Error, Extent, Name, RegionMemory, RegionRef, Result};
 
 use super::peek;
 use crate::pb::inference::infer_parameter::ParameterChoice;
@@ -27,7 +27,7 @@ struct Window(u64);
 
 #[allow(unsafe_code)]
 // SAFETY: windows in these tests are never read; the pointer is only ever combined with length 0.
-unsafe impl RegionSlice for Window {
+unsafe impl RegionMemory for Window {
     fn as_ptr(&self) -> *mut u8 {
         std::ptr::NonNull::<u8>::dangling().as_ptr()
     }
@@ -37,8 +37,11 @@ unsafe impl RegionSlice for Window {
     fn is_intact(&self) -> bool {
         self.0 > 0
     }
-    fn region_name(&self) -> &str {
+    fn region_name(&self) -> &'static str {
         "in"
+    }
+    fn extent(&self) -> Extent {
+        Extent { object: (0, 0), start: 0 }
     }
 }
 
