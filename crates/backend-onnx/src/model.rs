@@ -29,7 +29,7 @@ pub(crate) struct OnnxModel {
     run_entries: Vec<(String, String)>,
     run_options: Mutex<Vec<Arc<RunOptions>>>,
     recipes: Recipes,
-    /// Every output is cut by rows and every input comes from the requests.
+    /// Every output is cut by rows and written by the run, and every input comes from the requests.
     may_repeat: bool,
 }
 
@@ -79,11 +79,14 @@ impl OnnxModel {
                         .find(|t| *spec.name == *t.name)
                         .map(|t| t.shape.clone())
                         .unwrap_or_default(),
+                    is_input: find(&spec.name).is_some(),
                     scatter: source.and_then(|s| u16::try_from(s).ok()),
                 })
             })
-            .collect::<Result<_>>()?;
-        let may_repeat = config.batch_input.is_empty() && config.batch_output.is_empty();
+            .collect::<Result<Vec<OutputPlan>>>()?;
+        let may_repeat = config.batch_input.is_empty()
+            && config.batch_output.is_empty()
+            && outputs.iter().all(|output| !output.is_input);
         Ok(Self {
             session: Arc::new(session),
             weight,

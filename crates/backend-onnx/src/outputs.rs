@@ -24,6 +24,9 @@ pub(crate) struct OutputPlan {
     pub(crate) name: CName,
     /// The graph's shape, -1 = symbolic.
     pub(crate) graph: Shape,
+    /// An input of the graph has this name, too. The runtime answers with that input's value, and writes nothing to memory it was
+    /// given for the output: such an output never gets a target.
+    pub(crate) is_input: bool,
     /// Cut by the shapes of this input's requests instead of by rows.
     pub(crate) scatter: Option<u16>,
 }
@@ -132,6 +135,10 @@ impl Plan {
                 plan.targets.push(Target::Runtime);
                 continue;
             };
+            if output.is_input {
+                plan.targets.push(Target::Runtime);
+                continue;
+            }
             let batching = signature.max_batch_size > 0 && output.scatter.is_none();
             let known = match from_graph(&output.graph, batching, rows) {
                 Some(shape) => Some(shape),

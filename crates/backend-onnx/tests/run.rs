@@ -204,14 +204,36 @@ fn a_graph_that_hands_an_input_through_does_not_share_its_memory() {
     let t = DataType::Fp32;
     let s = signature(0, vec![input("I", t, &[-1])], vec![output("I", t, &[-1]), output("O", t, &[-1])]);
     let model = version.load(&config(), s.clone());
-    for _ in 0..2 {
-        let data = f32s((0..3000).map(|i| i as f32));
+    for first in 0..3 {
+        let data = f32s((first..first + 3000).map(|i| i as f32));
         let r = run(&*model, vec![request(&s, 0, &[(0, &[3000], data.clone())])]);
         let got = r[0].as_ref().expect("runs").outputs[0].data.clone();
         assert_eq!(got.to_vec(), data.to_vec());
         let range = data.host().expect("a body").as_ptr_range();
         assert!(!range.contains(&got.host().expect("a response").as_ptr()), "copied");
     }
+    // Two floats, which are run by recipe from the second time on; other ones each time, so that nothing old can look right.
+    for i in 0..4 {
+        let data = f32s([i as f32, 7.0]);
+        let r = run(&*model, vec![request(&s, 0, &[(0, &[2], data.clone())])]);
+        same(&r[0], 0, &[2], data);
+        same(&r[0], 1, &[2], f32s([2.0 * i as f32, 14.0]));
+    }
+    // Out of a region, and into the same one.
+    let floats = f32s((0..3000).map(|i| i as f32));
+    let (key, regions) = shm("through", &[floats.to_vec(), vec![0; 100]].concat());
+    regions.register("r", &key, 0, 12_100).expect("fits");
+    let window = |at| regions.resolve("r", at, 12_000).expect("inside");
+    for target in [None, Some(window(0)), Some(window(64))] {
+        let mut e = request(&s, 0, &[(0, &[3000], Data::Region(window(0)))]);
+        if let Some(target) = &target {
+            e.request.outputs.push(wants(target.clone(), "I"));
+            e.checked.outputs = [(0, Some(0))].into_iter().collect();
+        }
+        let r = run(&*model, vec![e]);
+        same(&r[0], 0, &[3000], floats.clone());
+    }
+    let _ = std::fs::remove_file(format!("/dev/shm/{key}"));
 }
 
 #[test]
@@ -351,6 +373,26 @@ fn shm(tag: &str, bytes: &[u8]) -> (String, RegionRegistry) {
     let key = format!("nereid_onnx_{}_{tag}", std::process::id());
     std::fs::write(format!("/dev/shm/{key}"), bytes).expect("/dev/shm is writable");
     (key, RegionRegistry::default())
+}
+
+#[test]
+fn a_constant_that_is_an_output_is_answered_every_time() {
+    let constants = f32s([1.5, 2.5]);
+    let added = node("Add", &["I", "c"], &["O"], &[]);
+    let version = Version::new(&onnx(
+        &[added],
+        &[tensor("I", F32, &[D::N(2)])],
+        &[tensor("c", F32, &[D::N(2)]), tensor("O", F32, &[D::N(2)])],
+        &[initializer("c", F32, &[2], &constants.to_vec())],
+    ));
+    let t = DataType::Fp32;
+    let s = signature(0, vec![input("I", t, &[2])], vec![output("c", t, &[2]), output("O", t, &[2])]);
+    let model = version.load(&config(), s.clone());
+    for i in 0..4 {
+        let r = run(&*model, vec![request(&s, 0, &[(0, &[2], f32s([i as f32, 0.0]))])]);
+        same(&r[0], 0, &[2], constants.clone());
+        same(&r[0], 1, &[2], f32s([i as f32 + 1.5, 2.5]));
+    }
 }
 
 fn wants(region: tensor::RegionRef, name: &'static str) -> RequestedOutput {
