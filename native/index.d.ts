@@ -237,6 +237,7 @@ export interface Snapshot {
   versions: Array<VersionStatistics>
   gauges: Array<Gauge>
   histograms: Array<Histogram>
+  logRecordsDropped: number
 }
 
 export interface Summary {

@@ -119,7 +119,7 @@ export async function startServer(
     core.setServerState('ready')
     repository.startPolling()
   }
-  const metrics = metricsText(settings, core, repository)
+  const metrics = metricsText(settings, core, repository, logger)
   let metricsServer: MetricsServer | null = null
 
   return {

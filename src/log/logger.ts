@@ -3,7 +3,8 @@
  *
  * Writes are synchronous, since the line that matters most is the last one before the end. That is no danger to
  * inferences: they do not pass through this thread, and the core's queue of records drops under a flood.
- * A sink that fails (full disk, closed pipe) loses lines and counts them; it never ends the server.
+ * A sink that fails (full disk, closed pipe) loses lines and counts them by reason; it never ends the server. Every line is tried,
+ * so that the log goes on as soon as the disk has room; the first line that is written again is one that says how many are missing.
  */
 
 import { openSync, writeSync } from 'node:fs'
@@ -36,8 +37,8 @@ export type Sink = (line: string, problem: boolean) => void
 
 export interface Logger {
   readonly settings: LogSettings
-  /** Lines that could not be written. */
-  readonly dropped: number
+  /** Lines that could not be written, by the system's name of the reason (`ENOSPC`); `other` where it has none. */
+  readonly lost: ReadonlyMap<string, number>
   error(message: string): void
   warning(message: string): void
   info(message: string): void
@@ -53,7 +54,9 @@ export interface Logger {
 /** Makes a logger. Settings are the live object: what is changed in it takes effect with the next line. */
 export function createLogger(settings: LogSettings, sink: Sink = openSink(settings.file)): Logger {
   const escape = process.env['TRITON_SERVER_ESCAPE_LOG_MESSAGES'] !== '0'
-  let dropped = 0
+  const lost = new Map<string, number>()
+  /** Lines lost since the last one that was written. */
+  let missing = 0
 
   function write(severity: LogSeverity, message: string, file: string, line: number, table = ''): void {
     const event = { severity, timeUs: nowUs(), pid: process.pid, file, line, message }
@@ -61,9 +64,16 @@ export function createLogger(settings: LogSettings, sink: Sink = openSink(settin
     const head = formatLine(event, settings.format, escape && table === '')
     const text = table === '' ? head : `${head}\n${table}`
     try {
+      if (missing > 0) {
+        const gap = { ...event, severity: 'warning' as const, message: `${missing} log lines before this one could not be written` }
+        sink(`${formatLine(gap, settings.format, escape)}\n`, true)
+        missing = 0
+      }
       sink(`${text}\n`, severity === 'error' || severity === 'warning')
-    } catch {
-      dropped += 1
+    } catch (error) {
+      missing += 1
+      const reason = reasonOf(error)
+      lost.set(reason, (lost.get(reason) ?? 0) + 1)
     }
   }
 
@@ -79,9 +89,7 @@ export function createLogger(settings: LogSettings, sink: Sink = openSink(settin
 
   return {
     settings,
-    get dropped() {
-      return dropped
-    },
+    lost,
     error: (message) => from('error', 0, message),
     warning: (message) => from('warning', 0, message),
     info: (message) => from('info', 0, message),
@@ -115,31 +123,63 @@ export function createLogger(settings: LogSettings, sink: Sink = openSink(settin
  */
 export function openSink(path: string): Sink {
   if (path === '') {
-    return (line, problem) => writeAll(problem ? 2 : 1, line)
+    const [out, err] = [openStream(1), openStream(2)]
+    return (line, problem) => (problem ? err : out)(line, problem)
   }
   try {
-    const descriptor = openSync(path, 'a')
-    return (line) => writeAll(descriptor, line)
+    return openStream(openSync(path, 'a'))
   } catch (error) {
     throw new ServerError('INTERNAL', `failed to open log file '${path}': ${(error as Error).message}`)
   }
 }
 
-/** Writes every byte: a pipe may take a part only, and a non-blocking one may for a moment take none. */
-function writeAll(descriptor: number, text: string): void {
-  const bytes = Buffer.from(text, 'utf8')
-  let offset = 0
-  // Bounded: a reader that sleeps for ever must not stop the server; its line is dropped instead.
-  for (let attempts = 0; offset < bytes.length && attempts < 100; ) {
-    try {
-      offset += writeSync(descriptor, bytes, offset)
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') throw error
-      attempts += 1
-      Atomics.wait(PAUSE, 0, 0, 1)
+/** How long a line waits for the reader of a full pipe. */
+const WAIT_MS_MAX = 100
+/** How long no line waits after one that waited in vain: a reader that sleeps must not stop this thread line by line. */
+const IMPATIENCE_MS = 1000
+
+/** A sink that writes to an open descriptor. */
+export function openStream(descriptor: number): Sink {
+  const stream = new Stream(descriptor)
+  return (line) => stream.write(line)
+}
+
+/** A descriptor that lines are written to. */
+class Stream {
+  readonly #descriptor: number
+  /** The last line was cut: the next one must not be taken for its end. */
+  #torn = false
+  #impatientUntil = 0
+
+  constructor(descriptor: number) {
+    this.#descriptor = descriptor
+  }
+
+  /** Writes every byte, or throws: a pipe may take a part only, and a non-blocking one may for a moment take none. */
+  write(line: string): void {
+    const bytes = Buffer.from(this.#torn ? `\n${line}` : line, 'utf8')
+    let waits = performance.now() < this.#impatientUntil ? 0 : WAIT_MS_MAX
+    for (let offset = 0; offset < bytes.length; ) {
+      try {
+        offset += writeSync(this.#descriptor, bytes, offset)
+        this.#torn = offset < bytes.length
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') throw error
+        if (waits === 0) {
+          this.#impatientUntil = performance.now() + IMPATIENCE_MS
+          throw error
+        }
+        waits -= 1
+        Atomics.wait(PAUSE, 0, 0, 1)
+      }
     }
   }
-  if (offset < bytes.length) throw new Error('the log sink does not take lines')
+}
+
+/** Names of errors, of which there are few: a label of a metric must not have many values. */
+function reasonOf(error: unknown): string {
+  const code = (error as NodeJS.ErrnoException | null)?.code
+  return typeof code === 'string' && /^E[A-Z]{2,15}$/.test(code) ? code : 'other'
 }
 
 const PAUSE = new Int32Array(new SharedArrayBuffer(4))

@@ -21,6 +21,8 @@ export interface FamilyContext {
   facts: (name: string, version: number) => VersionFacts | null
   counterLatencies: boolean
   pinnedPoolBytes: number
+  /** Log lines that could not be written, by reason. */
+  logLost: ReadonlyMap<string, number>
   host: { utilization: number; memoryTotalBytes: number; memoryUsedBytes: number } | null
 }
 
@@ -107,6 +109,15 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     perVersion('nereid_requests_cancelled_total', 'counter', 'Requests given up by their client.', (s, labels) => [
       { labels, value: s.cancelled },
     ]),
+    {
+      name: 'nereid_log_lines_lost_total',
+      help: 'Log lines that were not written, by reason: too many waited (queue_full), or the error of the system.',
+      type: 'counter',
+      samples: [['queue_full', snapshot.logRecordsDropped] as const, ...context.logLost].map(([reason, value]) => ({
+        labels: { reason },
+        value,
+      })),
+    },
     ...snapshot.gauges.map(({ name, help, value }) => one(name, help, value)),
     ...snapshot.histograms.map(
       ({ name, help, ...histogram }): Family => ({ name, help, type: 'histogram', samples: bucketSamples(histogram, {}) }),

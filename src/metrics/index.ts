@@ -1,5 +1,6 @@
 /** Metrics: from a snapshot of the core to the text of a scrape. */
 
+import type { Logger } from '../log/index.js'
 import type { Core } from '../native/index.js'
 import type { Repository } from '../repository/index.js'
 import { renderFamilies, type ExpositionFormat } from './exposition.js'
@@ -15,6 +16,7 @@ export function metricsText(
   settings: { metrics: MetricsSettings | null; metricsConfig: MetricsConfig },
   core: Core,
   repository: Repository,
+  logger: Logger,
 ): (format?: ExpositionFormat) => Promise<string> {
   const { metrics, metricsConfig } = settings
   const host = metrics?.cpu === true ? new HostSampler(metrics.intervalMs, performance.now()) : null
@@ -29,6 +31,7 @@ export function metricsText(
       },
       counterLatencies: metricsConfig.counterLatencies,
       pinnedPoolBytes: metrics?.pinnedPoolBytes ?? 0,
+      logLost: logger.lost,
       host: host?.sample(performance.now()) ?? null,
     })
     return renderFamilies([...families, ...own], format)

@@ -149,7 +149,7 @@ export function createBridge(
       const versions = s.versions.map((v) =>
         Object.assign(v, { firstResponse: v.firstResponse ?? null, summaries: v.summaries ?? null }),
       )
-      return { versions, gauges: s.gauges, histograms: s.histograms }
+      return { ...s, versions }
     },
     controlReply: (id, json, errorCode, message) =>
       raw.controlReply(id, optional(json), errorCode === null ? -1 : ERROR_CODES.indexOf(errorCode), message),

@@ -219,6 +219,8 @@ export interface Snapshot {
   gauges: { name: string; help: string; value: number }[]
   /** Likewise. `counts` are those between the bounds, with one more behind the last. */
   histograms: Histogram[]
+  /** Log records of the core that were dropped because too many waited for this thread. */
+  logRecordsDropped: number
 }
 
 export interface Histogram {

@@ -1,8 +1,9 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { closeSync, constants, existsSync, mkdtempSync, openSync, readFileSync, readSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { MESSAGE_BYTES_MAX, createLogger, escapeMessage, formatLine, formatTable, type LogEvent } from '../../src/log/index.js'
+import { MESSAGE_BYTES_MAX, createLogger, escapeMessage, formatLine, formatTable, openStream, type LogEvent } from '../../src/log/index.js'
 
 const EVENT: LogEvent = {
   severity: 'info',
@@ -120,19 +121,64 @@ test('in json format a table is one object per row', () => {
   expect(lines.map(([line]) => (JSON.parse(line) as { msg: string }).msg)).toEqual(['Model=a Status=READY'])
 })
 
-test('a sink that fails loses the line, counts it, and nothing else', () => {
-  const logger = createLogger({ file: '', info: true, warning: true, error: true, verbose: 0, format: 'default' }, () => {
-    throw new Error('disk full')
+const QUIET = { info: true, warning: true, error: true, verbose: 0, format: 'default' } as const
+
+test('a sink that fails loses lines and counts them; the first line after it says how many', () => {
+  const lines: string[] = []
+  let full = false
+  const logger = createLogger({ file: '', ...QUIET }, (line) => {
+    if (full) throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' })
+    lines.push(line)
   })
-  logger.error('x')
-  expect(logger.dropped).toBe(1)
+  logger.info('before')
+  full = true
+  for (let i = 0; i < 3; i += 1) logger.error(`lost ${i}`)
+  full = false
+  logger.info('after')
+  logger.info('later')
+  expect([...logger.lost]).toEqual([['ENOSPC', 3]])
+  const said = lines.map((line) => `${line[0]} ${/"(.*)"/.exec(line)?.[1]}`)
+  expect(said).toEqual(['I before', 'W 3 log lines before this one could not be written', 'I after', 'I later'])
+})
+
+test.skipIf(!existsSync('/dev/full'))('a full disk loses lines at once, and counts them', () => {
+  const logger = createLogger({ file: '/dev/full', ...QUIET })
+  const from = performance.now()
+  for (let i = 0; i < 1000; i += 1) logger.info('x')
+  expect([...logger.lost]).toEqual([['ENOSPC', 1000]])
+  expect(performance.now() - from).toBeLessThan(1000)
+})
+
+test('a reader that sleeps costs one wait, not one per line', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'nereid-log-'))
+  const fifo = join(directory, 'fifo')
+  execFileSync('mkfifo', [fifo])
+  // Opened for both ends, so that neither end blocks the open; nobody reads.
+  const keeper = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK)
+  const writer = openSync(fifo, constants.O_WRONLY | constants.O_NONBLOCK)
+  const logger = createLogger({ file: '', ...QUIET }, openStream(writer))
+  const from = performance.now()
+  for (let i = 0; i < 500; i += 1) logger.info('y'.repeat(1000))
+  expect(performance.now() - from).toBeLessThan(800)
+  expect(logger.lost.get('EAGAIN')).toBeGreaterThan(400)
+  const buffer = Buffer.alloc(1 << 20)
+  const before = readSync(keeper, buffer)
+  await new Promise((done) => setTimeout(done, 1100))
+  logger.info('awake')
+  const after = buffer.toString('utf8', 0, before) + buffer.toString('utf8', 0, readSync(keeper, buffer))
+  expect(after).not.toMatch(/y[IW]\d{4} /)
+  logger.info('end')
+  const last = buffer.toString('utf8', 0, readSync(keeper, buffer))
+  expect(last).toContain('"end"')
+  for (const descriptor of [keeper, writer]) closeSync(descriptor)
+  rmSync(directory, { recursive: true })
 })
 
 test('a log file takes every level, appended', () => {
   const directory = mkdtempSync(join(tmpdir(), 'nereid-log-'))
   const file = join(directory, 'server.log')
   for (const message of ['first', 'second']) {
-    createLogger({ file, info: true, warning: true, error: true, verbose: 0, format: 'default' }).error(message)
+    createLogger({ file, ...QUIET }).error(message)
   }
   expect(readFileSync(file, 'utf8').split('\n').map((line) => /"(.*)"/.exec(line)?.[1])).toEqual(['first', 'second', undefined])
   rmSync(directory, { recursive: true })

@@ -67,6 +67,7 @@ const CONTEXT: FamilyContext = {
   facts: () => ({ loadSeconds: 0.25, tags: {} }),
   counterLatencies: true,
   pinnedPoolBytes: 1024,
+  logLost: new Map([['ENOSPC', 3]]),
   host: null,
 }
 
@@ -75,6 +76,7 @@ function render(statistics: Partial<VersionStatistics> = {}, context: Partial<Fa
     versions: [{ ...STATISTICS, ...statistics }],
     gauges: [{ name: 'nereid_slab_bytes', help: 'Bytes of slabs.', value: 7 }],
     histograms: [{ name: 'nereid_hold_seconds', help: 'Holds.', bounds: [0.0001, 1], counts: [5n, 2n, 1n], sum: 2.5 }],
+    logRecordsDropped: 1,
   }
   return renderFamilies(buildFamilies(snapshot, { ...CONTEXT, ...context }))
 }
@@ -97,6 +99,7 @@ test('O 1.5: the families of a model, in the order of the reference', () => {
     'nv_inference_compute_infer_duration_us counter',
     'nv_inference_compute_output_duration_us counter',
     'nereid_requests_cancelled_total counter',
+    'nereid_log_lines_lost_total counter',
     'nv_inference_pending_request_count gauge',
     'nv_model_load_duration_secs gauge',
     'nv_pinned_memory_pool_total_bytes gauge',
@@ -104,6 +107,10 @@ test('O 1.5: the families of a model, in the order of the reference', () => {
     'nereid_slab_bytes gauge',
     'nereid_hold_seconds histogram',
   ])
+})
+
+test('lost log lines are counted by reason', () => {
+  expect(samples(render(), 'nereid_log')).toEqual(['nereid_log_lines_lost_total{reason="queue_full"} 1', 'nereid_log_lines_lost_total{reason="ENOSPC"} 3'])
 })
 
 test('histograms of the core have cumulative buckets and no labels', () => {

@@ -102,7 +102,7 @@ test.each<[string, unknown, string]>([
   ['shape', [-1], 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got -1'],
   ['shape', [2 ** 53], 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got 9007199254740992'],
   ['shape', [1n], 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got 1n'],
-  ['shape', new Array(2), 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got undefined'],
+  ['shape', Array.from({ length: 2 }), 'inputs.INPUT0.shape[0] must be an integer from 0 to 9007199254740991, got undefined'],
   ['shape', '1,16', 'inputs.INPUT0.shape must be an array, got "1,16"'],
   ['datatype', 7, 'inputs.INPUT0.datatype must be a string, got 7'],
   ['data', null, 'inputs.INPUT0.data must be a typed array or an array, got null'],

@@ -108,6 +108,7 @@ pub fn snapshot(s: Snapshot) -> js::Snapshot {
         versions: s.versions.into_iter().map(version_statistics).collect(),
         gauges: gauges(s.gauges),
         histograms: Vec::new(),
+        log_records_dropped: 0.0,
     }
 }
 

@@ -180,12 +180,7 @@ impl NativeCore {
     #[napi]
     pub fn snapshot(&self) -> js::Snapshot {
         let mut snapshot = convert::snapshot(self.engine.snapshot());
-        let dropped = logging::DROPPED.load(std::sync::atomic::Ordering::Relaxed) as f64;
-        snapshot.gauges.push(js::Gauge {
-            name: "nereid_log_lines_dropped".into(),
-            help: "Log lines dropped because too many were waiting".into(),
-            value: dropped,
-        });
+        snapshot.log_records_dropped = logging::DROPPED.load(std::sync::atomic::Ordering::Relaxed) as f64;
         if let Some(running) = &*self.running.lock() {
             convert::add_holds(&mut snapshot, &running.holds());
         }

@@ -206,6 +206,7 @@ pub struct Snapshot {
     pub versions: Vec<VersionStatistics>,
     pub gauges: Vec<Gauge>,
     pub histograms: Vec<Histogram>,
+    pub log_records_dropped: f64,
 }
 
 #[napi(object)]

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { end, freePort, memoryMiB, start } from '../../../bench/lib/process.mjs'
+import { answers, end, freePort, memoryMiB, start } from '../../../bench/lib/process.mjs'
 import { ROOT } from '../../../scripts/setup.mjs'
 import { RawConnection } from '../../server/raw.mjs'
 import { besideHealth } from './health.mjs'
@@ -74,7 +74,10 @@ export class Target {
     ]
     const limited = description.descriptors === null ? [] : ['-c', `ulimit -n ${description.descriptors} && exec "$@"`, 'sh']
     const [program, args] = limited.length === 0 ? [command[0], command.slice(1)] : ['sh', [...limited, ...command]]
-    const options = { ready: /Started HTTPService at/, timeoutMs: START_MS_MAX, env: description.env }
+    // A server whose log goes elsewhere says nothing.
+    const silent = description.flags.some((flag) => flag.startsWith('--log-file='))
+    const ready = silent ? answers(`http://127.0.0.1:${http}/v2/health/ready`) : /Started HTTPService at/
+    const options = { ready, timeoutMs: START_MS_MAX, env: description.env }
     const started = await start(`server "${description.name}"`, program, args, options)
     return new Target(description, root, started, { http, grpc, metrics })
   }

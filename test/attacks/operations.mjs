@@ -1,0 +1,47 @@
+/** What operators meet: full disks, scrapers, floods of the log, and watchers. */
+import { request } from 'node:http'
+import { gunzipSync } from 'node:zlib'
+import { server } from './lib/servers.mjs'
+
+const fullDisk = server('log on a full disk', { flags: ['--log-file=/dev/full', '--log-verbose=1'] })
+
+/** A scrape as it came: `fetch` would undo the compression. */
+function scrape(port, headers) {
+  return new Promise((resolve, reject) => {
+    const asked = request({ host: '127.0.0.1', port, path: '/metrics', headers, agent: false }, (response) => {
+      const parts = []
+      response.on('data', (part) => parts.push(part))
+      response.on('end', () => resolve({ headers: response.headers, body: Buffer.concat(parts) }))
+    })
+    asked.on('error', reject).end()
+  })
+}
+
+export const rows = [
+  {
+    attack: 'the log stands on a full disk',
+    limit: 'a line is lost at once and counted, `nereid_log_lines_lost_total{reason="ENOSPC"}`; nothing waits for the disk',
+    server: fullDisk,
+    async run(t) {
+      const { worstMs } = await t.health(() => Promise.all(Array.from({ length: 2000 }, () => t.post('/v2/models/nope/infer', '{}'))))
+      const lost = await t.metric('nereid_log_lines_lost_total', 'reason="ENOSPC"')
+      t.check(lost > 1000, `only ${lost} lines are counted as lost`)
+      t.check(worstMs < 1000, `health took ${worstMs} ms`)
+      return `${lost} lines counted, health ≤ ${worstMs.toFixed(1)} ms`
+    },
+  },
+  {
+    attack: '64 scrapers at once, each wants gzip and OpenMetrics',
+    limit: 'scrapes are compressed on threads of libuv and never on a reactor; `CONNECTIONS_MAX` of `src/metrics/server.ts`',
+    async run(t) {
+      const headers = { 'Accept-Encoding': 'gzip', Accept: 'application/openmetrics-text' }
+      const { result, worstMs } = await t.health(() => Promise.all(Array.from({ length: 64 }, () => scrape(t.metricsPort, headers))))
+      for (const { headers: answered, body } of result) {
+        t.check(answered['content-encoding'] === 'gzip', 'a scrape is not compressed')
+        t.check(gunzipSync(body).toString().endsWith('# EOF\n'), 'a scrape is not whole')
+      }
+      t.check(worstMs < 1000, `health took ${worstMs} ms`)
+      return `health ≤ ${worstMs.toFixed(1)} ms`
+    },
+  },
+]
