@@ -34,7 +34,11 @@ pub struct Engine {
     state: AtomicU8,
     regions: RegionRegistry,
     shared: Arc<Shared>,
+    on_change: Mutex<Option<OnChange>>,
 }
+
+/// Called after each change of the table or of the server's state.
+type OnChange = Box<dyn Fn(&Engine) + Send>;
 
 /// An opened model and where it came from.
 type Waiting = (OpenSpec, Box<dyn backend::Opened>);
@@ -75,13 +79,13 @@ impl Engine {
             opened: Mutex::default(),
             handles: AtomicU32::new(1),
             state: AtomicU8::new(ServerState::Initializing as u8),
+            on_change: Mutex::default(),
             regions: RegionRegistry::new(memory::RegionLimits::default()),
             shared: Arc::new(Shared {
                 pool,
                 timer: Timer::new(),
                 exiting: AtomicBool::new(false),
                 inflight: AtomicU64::new(0),
-                cancelled: AtomicU64::new(0),
                 options,
             }),
         }))
@@ -157,11 +161,6 @@ impl Engine {
             ("nereid_inflight_requests", "Accepted requests without an answer", self.inflight() as f64),
             ("nereid_worker_threads", "Worker threads alive", threads as f64),
             ("nereid_worker_threads_max", "Most worker threads there may be", threads_max as f64),
-            (
-                "nereid_cancelled_requests",
-                "Requests cancelled by their client, queued or running",
-                self.shared.cancelled.load(Ordering::Relaxed) as f64,
-            ),
         ];
         Snapshot { versions, gauges }
     }
@@ -197,6 +196,19 @@ impl Engine {
         }
         if self.server_state() != ServerState::Exiting {
             self.state.store(state as u8, Ordering::Release);
+        }
+        self.changed();
+    }
+
+    /// Has `f` called now and after each change of what `is_ready` looks at, on the thread that made it. Replaces the one before.
+    pub fn on_change(&self, f: impl Fn(&Self) + Send + 'static) {
+        *self.on_change.lock() = Some(Box::new(f));
+        self.changed();
+    }
+
+    fn changed(&self) {
+        if let Some(f) = &*self.on_change.lock() {
+            f(self);
         }
     }
 
@@ -345,6 +357,7 @@ impl Engine {
         let mut table = Table::clone(&self.table.load());
         f(&mut table);
         self.table.store(Arc::new(table));
+        self.changed();
     }
 }
 

@@ -40,7 +40,6 @@ pub(crate) struct Shared {
     pub(crate) exiting: AtomicBool,
     /// Accepted requests without a reply, over all versions.
     pub(crate) inflight: AtomicU64,
-    pub(crate) cancelled: AtomicU64,
 }
 
 /// A version that serves.
@@ -472,7 +471,6 @@ impl ModelVersion {
 
     pub(crate) fn count_cancelled(&self) {
         self.cancelled.fetch_add(1, Ordering::Relaxed);
-        self.shared.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 
     fn answer_dropped(&self, dropped: Vec<(Dropped, Queued)>) {

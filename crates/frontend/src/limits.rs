@@ -52,5 +52,5 @@ pub const SEND_BUFFER_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const STREAM_REQUESTS_PENDING_MAX: usize = 1024;
 /// Open `grpc.health.v1.Health/Watch` calls of the server.
 pub const HEALTH_WATCHERS_MAX: usize = 1024;
-/// How often each of them looks.
-pub const HEALTH_WATCH_INTERVAL: Duration = Duration::from_millis(250);
+/// How often one of them looks whether its client reads again.
+pub const HEALTH_WATCH_RETRY: Duration = Duration::from_millis(250);

@@ -49,6 +49,8 @@ pub struct Running {
 /// that cannot be; INTERNAL when the machine refuses a thread.
 pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOptions) -> Result<Running> {
     let shared = Arc::new(Shared::default());
+    let watched = shared.clone();
+    engine.on_change(move |engine| watched.set_ready(|| engine.is_ready()));
     let count = options.reactors();
     let mut running =
         Running { http_port: 0, grpc_port: 0, shared: shared.clone(), threads: Vec::new(), holds: Vec::new() };

@@ -30,6 +30,7 @@ pub struct Shared {
     /// When a connection was last accepted, in ms since `started`, plus 1; 0 = never.
     accepted: AtomicU64,
     phase: watch::Sender<Phase>,
+    ready: watch::Sender<bool>,
 }
 
 impl Default for Shared {
@@ -42,6 +43,7 @@ impl Default for Shared {
             started: Instant::now(),
             accepted: AtomicU64::new(0),
             phase: watch::Sender::new(Phase::Serving),
+            ready: watch::Sender::new(false),
         }
     }
 }
@@ -112,6 +114,19 @@ impl Shared {
             }
             later
         });
+    }
+
+    /// Tells watchers whether the server is ready. `look` is asked under a lock: of two changes at once, the later look wins.
+    pub fn set_ready(&self, look: impl FnOnce() -> bool) {
+        self.ready.send_if_modified(|ready| {
+            let before = std::mem::replace(ready, look());
+            before != *ready
+        });
+    }
+
+    /// Follows readiness.
+    pub fn readiness(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
     }
 
     /// Follows the shutdown.

@@ -164,8 +164,10 @@ fn health_watch_tells_the_status_now_and_each_change_and_ends_with_the_server() 
         let silence = tokio::time::timeout(Duration::from_millis(600), next_status(&mut watched)).await;
         assert!(silence.is_err(), "nothing changed, yet {silence:?} came");
         for (state, status) in [(engine::ServerState::Initializing, 2), (engine::ServerState::Ready, 1)] {
+            let from = std::time::Instant::now();
             engine.set_server_state(state);
             assert_eq!(next_status(&mut watched).await, status, "{state:?}");
+            assert!(from.elapsed() < Duration::from_millis(100), "{:?}", from.elapsed());
         }
         assert_eq!(running.inflight(), 0, "a drain does not wait for it");
         running.leave();

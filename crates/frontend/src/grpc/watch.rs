@@ -1,7 +1,7 @@
 //! `grpc.health.v1.Health/Watch`: the readiness of the server now, then each time it is another one. Triton has only `Check`.
 //!
-//! As for `Check`, every `service` stands for the whole server. Each watcher looks for itself a few times a second: nothing that
-//! changes readiness has to know of watchers. A client that does not read gets the latest status when it does, never a backlog.
+//! As for `Check`, every `service` stands for the whole server. Watchers are woken when readiness changes, and only then: the thread
+//! that changes a model looks once for all of them. A client that does not read gets the latest status when it does, never a backlog.
 //!
 //! The first sign of a shutdown is the last message, NOT_SERVING; then the call ends, so that no drain waits for a watcher.
 
@@ -12,14 +12,14 @@ use super::reply;
 use super::status::{Status, code};
 use super::unary::required;
 use crate::encoding::Encoding;
-use crate::limits::{HEALTH_WATCH_INTERVAL, HEALTH_WATCHERS_MAX};
+use crate::limits::{HEALTH_WATCH_RETRY, HEALTH_WATCHERS_MAX};
 use crate::shared::Phase;
 use http2::{Gone, Responder};
 use prost::Message;
 use protocol::pb::health::{HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus};
 use std::future::poll_fn;
 use std::time::Duration;
-use tokio::time::{Instant, interval, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// Serves one watcher until it leaves, its time is up or the server goes.
 pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: Responder, deadline: Option<Duration>) {
@@ -40,9 +40,19 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: Responder
         return;
     }
     let mut phase = context.shared.watch();
+    let mut readiness = context.shared.readiness();
     let mut told = None;
-    let mut ticks = interval(HEALTH_WATCH_INTERVAL);
     let status = loop {
+        let ready = *readiness.borrow_and_update() && !context.shared.is_draining();
+        let now = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+        // Without room the last message is still on its way.
+        let behind = told.is_some_and(|told| told != now) && respond.capacity() == 0;
+        if told != Some(now) && !behind {
+            if tell(&mut respond, now).is_err() {
+                return;
+            }
+            told = Some(now);
+        }
         tokio::select! {
             biased;
             // An error means that there is no server any more.
@@ -54,18 +64,9 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: Responder
             }
             _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
             () = sleep_for(until) => break deadline_exceeded(),
-            // The first tick is now.
-            _ = ticks.tick() => {
-                let now = if context.engine.is_ready() { ServingStatus::Serving } else { ServingStatus::NotServing };
-                // Without room the last message is still on its way: the next tick looks again.
-                if told == Some(now) || (told.is_some() && respond.capacity() == 0) {
-                    continue;
-                }
-                if tell(&mut respond, now).is_err() {
-                    return;
-                }
-                told = Some(now);
-            }
+            () = sleep(HEALTH_WATCH_RETRY), if behind => {}
+            // The sender lives in `shared`, which we hold: this cannot fail.
+            _ = readiness.changed(), if !behind => {}
         }
     };
     reply::end(&mut respond, &status);
