@@ -1,6 +1,7 @@
 //! One inference from a front end's view: started, then either answered at once or awaited; cancelled when nobody awaits it.
 //! Callers look at a [`Flight`] before they await, so that no future has to hold a whole response.
 
+use crate::verbose;
 use engine::{Mailbox, ModelVersion, Started, Ticket};
 use parking_lot::Mutex;
 use protocol::{InferRequest, InferResponse};
@@ -8,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use tensor::{Error, Result};
+use tensor::{Error, Name, Result};
 
 /// An inference that was started.
 // The large variant is the usual one, and is looked at where it is returned.
@@ -25,6 +26,8 @@ pub struct Airborne {
     reply: Arc<Mutex<Answer>>,
     /// Taken when the answer is here: it cannot be cancelled any more.
     ticket: Option<Ticket>,
+    /// Of the request, for the line about its failure; none while nobody wants such lines.
+    id: Option<Box<Name>>,
 }
 
 /// Starts an inference; a cheap one is over when this returns.
@@ -32,6 +35,18 @@ pub struct Airborne {
 /// # Errors
 /// The refusal: nothing was queued.
 pub fn start(version: &Arc<ModelVersion>, request: InferRequest) -> Result<Flight> {
+    if !verbose::is_on() {
+        return begin(version, request, None);
+    }
+    let id = request.id.clone();
+    let started = begin(version, request, Some(Box::new(id.clone())));
+    if let Err(error) | Ok(Flight::Landed(Err(error))) = &started {
+        verbose::infer_failed(Some(&id), error);
+    }
+    started
+}
+
+fn begin(version: &Arc<ModelVersion>, request: InferRequest, id: Option<Box<Name>>) -> Result<Flight> {
     let mut receiver = None;
     let started = version.start(request, || {
         let reply = Arc::new(Mutex::new(Answer::Awaited(None)));
@@ -41,7 +56,7 @@ pub fn start(version: &Arc<ModelVersion>, request: InferRequest) -> Result<Fligh
     })?;
     Ok(match (started, receiver) {
         (Started::Answered(result), _) => Flight::Landed(result),
-        (Started::Queued(ticket), Some(reply)) => Flight::Airborne(Airborne { reply, ticket: Some(ticket) }),
+        (Started::Queued(ticket), Some(reply)) => Flight::Airborne(Airborne { reply, ticket: Some(ticket), id }),
         (Started::Queued(_), None) => Flight::Landed(lost()),
     })
 }
@@ -109,7 +124,11 @@ impl Future for Airborne {
         let answer = std::mem::replace(&mut *state, Answer::Gone);
         drop(state);
         self.ticket = None;
-        Poll::Ready(if let Answer::Here(result) = answer { result } else { lost() })
+        let result = if let Answer::Here(result) = answer { result } else { lost() };
+        if let (Some(id), Err(error)) = (&self.id, &result) {
+            verbose::infer_failed(Some(id), error);
+        }
+        Poll::Ready(result)
     }
 }
 

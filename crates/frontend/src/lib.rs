@@ -26,6 +26,7 @@ mod rope;
 mod server;
 mod shared;
 mod text;
+mod verbose;
 
 pub use control::{Control, ControlReply, Operation};
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};

@@ -9,6 +9,7 @@ use super::unary::Departed;
 use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
 use crate::flight::Airborne;
+use crate::verbose;
 use engine::ModelVersion;
 use http2::{Field, Head, Request, Responder};
 use std::future::{Future, poll_fn};
@@ -120,6 +121,7 @@ pub fn begin(
             return None;
         }
     };
+    verbose::grpc_request(head.path());
     let (response_encoding, deadline) = (plan.response_encoding, plan.deadline);
     let messages = Messages::new(body, encoding, rpc.is_stream());
     let mut call = Call { head, messages, response_encoding };
@@ -127,6 +129,7 @@ pub fn begin(
     let _request = (!rpc.is_stream()).then(|| context.shared.request());
     let mut departed = None;
     if rpc == Rpc::ModelInfer
+        && context.delays.response.is_none()
         && let Poll::Ready(message) = call.messages.poll_next(cx)
     {
         match unary::required(message).and_then(|message| unary::depart(context, &call, message)) {
@@ -165,20 +168,25 @@ async fn go_on(
         _ => {
             let _request = context.shared.request();
             let encoding = call.response_encoding;
+            let head = call.head.clone();
             let answer = async {
-                match departed {
+                let answer = match departed {
                     Some((version, airborne)) => unary::respond(&context, &call, &version, &airborne.await?),
                     None => unary::answer(&context, rpc, &mut call).await,
+                };
+                if let Some(pause) = context.delays.response {
+                    Box::pin(tokio::time::sleep(pause)).await;
                 }
+                answer
             };
-            let watched = until_reset(&mut respond, answer);
+            let watched = until_reset(&mut respond, context.delays.notification, answer);
             let outcome = match deadline {
                 None => watched.await,
                 Some(limit) => limited(limit, watched).await,
             };
             match outcome {
                 // The client is gone; dropping the answer's future cancelled what it was waiting for.
-                None => {}
+                None => verbose::grpc_cancelled(head.path()),
                 Some(Ok(message)) => finish(&mut respond, message, encoding),
                 Some(Err(status)) => refuse(&mut respond, &status),
             }
@@ -211,14 +219,19 @@ fn accepted(head: &Head) -> Encoding {
     [Encoding::Gzip, Encoding::Deflate].into_iter().find(|&e| has(e)).unwrap_or(Encoding::Identity)
 }
 
-/// Runs `work` for as long as the client is interested.
-async fn until_reset<T>(respond: &mut Responder, work: impl Future<Output = T>) -> Option<T> {
+/// Runs `work` for as long as the client is interested; that it no longer is takes effect after `delay`.
+async fn until_reset<T>(respond: &mut Responder, delay: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
+    let mut pause = None;
     poll_fn(|cx| {
         if let Poll::Ready(result) = work.as_mut().poll(cx) {
             return Poll::Ready(Some(result));
         }
-        respond.poll_reset(cx).map(|_| None)
+        if pause.is_none() && respond.poll_reset(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let Some(delay) = delay else { return Poll::Ready(None) };
+        pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(delay))).as_mut().poll(cx).map(|()| None)
     })
     .await
 }

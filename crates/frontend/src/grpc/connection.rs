@@ -5,6 +5,7 @@
 //!
 //! Keep-alive options (P 2.7): `keepalive_*` and `max_connection_age*` are seen to here, `http2_*` by the HTTP/2 layer.
 
+use super::delays::Delays;
 use super::upkeep::{Age, Keepalive, Tick, Upkeep};
 use super::{call, reply};
 use crate::access::Restrictions;
@@ -48,6 +49,8 @@ pub struct GrpcContext {
     pub forward: HeaderForward,
     /// zlib level of inference responses; `None` = not packed.
     pub compression_level: Option<u32>,
+    /// Pauses that QA asks for.
+    pub delays: Delays,
     keepalive: Keepalive,
     age: Age,
     http2: Options,
@@ -77,6 +80,7 @@ impl GrpcContext {
                 "high" => Some(9),
                 _ => None,
             },
+            delays: Delays::from_env(),
             keepalive: Keepalive {
                 time: positive(options.keepalive_time_ms).unwrap_or(Duration::from_secs(7200)),
                 timeout: positive(options.keepalive_timeout_ms).unwrap_or(Duration::from_secs(20)),

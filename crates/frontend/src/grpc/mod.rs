@@ -3,6 +3,7 @@
 pub mod call;
 pub mod connection;
 mod control;
+mod delays;
 mod message;
 mod method;
 mod reflection;

@@ -16,6 +16,7 @@ use crate::flight::{self, Flight};
 use crate::limits::{SEND_BUFFER_BYTES_MAX, STREAM_REQUESTS_PENDING_MAX};
 use crate::rope::Rope;
 use crate::shared::Counted;
+use crate::verbose;
 use bytes::{Buf, Bytes};
 use engine::ModelVersion;
 use http2::Responder;
@@ -175,9 +176,13 @@ impl<'a> Session<'a> {
             return Err(Error::unavailable(shutting_down().message));
         }
         let counted = self.context.shared.request();
-        let version = self.context.engine.model(&head.model_name, &head.model_version)?;
-        let mut request = head.into_request(&version.signature, &*self.context.engine)?;
-        forward(&self.context.forward, &self.call.head, &mut request)?;
+        let read = || {
+            let version = self.context.engine.model(&head.model_name, &head.model_version)?;
+            let mut request = head.into_request(&version.signature, &*self.context.engine)?;
+            forward(&self.context.forward, &self.call.head, &mut request)?;
+            Ok((version, request))
+        };
+        let (version, request) = read().inspect_err(|e| verbose::infer_failed(Some(&head.id), e))?;
         let flight = flight::start(&version, request)?;
         Ok(Waiting {
             flight: Some(flight),

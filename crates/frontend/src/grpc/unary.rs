@@ -11,6 +11,7 @@ use crate::forward::HeaderForward;
 use crate::http::route::SharedMemory;
 use crate::regions;
 use crate::rope::Rope;
+use crate::verbose;
 use bytes::{BufMut, Bytes, BytesMut};
 use engine::ModelVersion;
 use http2::Head;
@@ -152,18 +153,23 @@ pub enum Departed {
 
 /// Everything that needs no waiting; a function, so that nothing of it is kept across the wait.
 pub fn depart(context: &GrpcContext, call: &Call, message: Bytes) -> Result<Departed, Status> {
-    let head = protocol::grpc::peek(&message)?;
-    drop(message);
-    let version = context.engine.model(&head.model_name, &head.model_version)?;
-    protocol::grpc::refuse_decoupled(&version.signature)?;
-    let mut request = head.into_request(&version.signature, &*context.engine)?;
-    // Not kept: the request's buffer is reused as soon as its last tensor is gone.
-    drop(head);
-    forward(&context.forward, &call.head, &mut request)?;
+    let (version, request) = read(context, call, message).inspect_err(|e| verbose::infer_failed(None, e))?;
     Ok(match flight::start(&version, request)? {
         Flight::Landed(result) => Departed::Answered(respond(context, call, &version, &result?)?),
         Flight::Airborne(airborne) => Departed::Waits(version, airborne),
     })
+}
+
+/// The request of a message, and who is to answer it.
+fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<ModelVersion>, InferRequest)> {
+    let head = protocol::grpc::peek(&message)?;
+    // Neither is kept: the request's buffer is reused as soon as its last tensor is gone.
+    drop(message);
+    let version = context.engine.model(&head.model_name, &head.model_version)?;
+    protocol::grpc::refuse_decoupled(&version.signature)?;
+    let mut request = head.into_request(&version.signature, &*context.engine)?;
+    forward(&context.forward, &call.head, &mut request)?;
+    Ok((version, request))
 }
 
 /// Adds forwarded metadata to a request.

@@ -6,6 +6,7 @@ use super::request::Head;
 use super::service::HttpContext;
 use crate::encoding::{Encoding, compress, decompress};
 use crate::flight::{self, Flight};
+use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
 use protocol::http::{HeadCache, encode_infer, parse_header_length};
@@ -26,14 +27,18 @@ thread_local! {
 pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &Head, body: Bytes) -> Reply {
     let version = match find(context, name, version) {
         Ok(version) => version,
-        Err(error) => return Reply::error(PLAIN, &error),
+        Err(error) => {
+            verbose::infer_failed(None, &error);
+            return Reply::error(PLAIN, &error);
+        }
     };
     let body = match unpack(context, head, body) {
         Ok(body) => body,
         Err(reply) => return *reply,
     };
     // One expression, so that the request is not kept across the wait.
-    let airborne = match parse(context, &version, head, body).and_then(|request| flight::start(&version, request)) {
+    let parsed = parse(context, &version, head, body).inspect_err(|e| verbose::infer_failed(None, e));
+    let airborne = match parsed.and_then(|request| flight::start(&version, request)) {
         Ok(Flight::Landed(result)) => return reply(&version, result, head),
         Ok(Flight::Airborne(airborne)) => airborne,
         Err(error) => return Reply::error(JSON, &error),
@@ -125,7 +130,8 @@ pub async fn generate(
         if head.headers.get("content-encoding").is_some_and(|e| e != b"identity") {
             return Err(Error::invalid("Unsupported content-encoding, only 'identity' is supported."));
         }
-        let request = generate::parse_generate(body, &version.signature, &context.limits)?;
+        let request = generate::parse_generate(body, &version.signature, &context.limits)
+            .inspect_err(|e| verbose::infer_failed(None, e))?;
         let flight = flight::start(&version, request)?;
         Ok((version, flight))
     };

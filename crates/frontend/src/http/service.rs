@@ -11,6 +11,7 @@ use crate::forward::HeaderForward;
 use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX};
 use crate::options::HttpOptions;
 use crate::shared::Shared;
+use crate::verbose;
 use bytes::Bytes;
 use engine::Engine;
 use protocol::http::{Limits, model_metadata_json, server_metadata_json};
@@ -67,6 +68,7 @@ pub enum Plan<'a> {
 
 /// Route, restriction, method: in this order (P 1.2, P 1.12.2).
 pub fn admit<'a>(context: &HttpContext, head: &'a Head) -> Plan<'a> {
+    verbose::http_request(head.method, head.path());
     let Some(route) = std::str::from_utf8(head.path()).ok().and_then(Route::parse) else {
         return Plan::Reply(Reply::text_error(404, PLAIN, "Not Found"));
     };
