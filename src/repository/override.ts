@@ -14,6 +14,9 @@ import { ServerError, quoted } from '../native/index.js'
 /** Path relative to the model directory, without the `file:` of the parameter → contents. */
 export type OverrideFiles = ReadonlyMap<string, Uint8Array>
 
+/** Files of one request. Each is a file on disk, written while this thread does nothing else. */
+const OVERRIDE_FILES_MAX = 1024
+
 /** `nereid-model-<process namespace>-<process id>-<its start>-<random>`. */
 const NAME = /^nereid-model-(\d+)-(\d+)-(\d+)-[A-Za-z0-9]{6}$/
 
@@ -83,9 +86,10 @@ export function sweepOverrides(): number {
 /**
  * Writes the files and gives the directory.
  *
- * @throws {ServerError} `INVALID_ARG` for a path that leaves the directory or collides with another file.
+ * @throws {ServerError} `INVALID_ARG` for a path that leaves the directory or collides with another file, and for too many files.
  */
 export function writeOverride(files: OverrideFiles): string {
+  if (files.size > OVERRIDE_FILES_MAX) throw new ServerError('INVALID_ARG', `${files.size} file parameters, at most ${OVERRIDE_FILES_MAX} are taken`)
   const { namespace, pid, start } = ownProcess()
   const directory = mkdtempSync(join(tmpdir(), `nereid-model-${namespace}-${pid}-${start}-`))
   try {

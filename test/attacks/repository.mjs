@@ -75,6 +75,8 @@ const polling = fresh(
   }),
 )
 
+const huge = fresh(server('large requests', { flags: ['--model-control-mode=explicit', '--load-model=simple', '--http-max-input-size=2000000000'] }))
+
 /** Where the server of the last row keeps the files of overrides. */
 const temporary = mkdtempSync(join(tmpdir(), 'nereid-attack-tmp-'))
 process.once('exit', () => rmSync(temporary, { recursive: true, force: true }))
@@ -177,6 +179,21 @@ export const rows = [
       const answer = await t.post('/v2/repository/models/simple/load', body)
       t.check(answer.status === 400 && answer.text.includes('not UTF-8'), `${answer.status} ${answer.text}`)
       return 'refused'
+    },
+  },
+  {
+    attack: 'a load request with a file of 450 MB',
+    limit: 'the argument of a control operation ends at 256 MiB (`ARGUMENT_BYTES_MAX` in crates/node); JavaScript has no longer strings than 512',
+    server: huge,
+    async run(t) {
+      const body = Buffer.concat([
+        Buffer.from('{"parameters":{"config":"{}","file:1/model.onnx":"'),
+        Buffer.alloc(600 * MILLION, 'A'),
+        Buffer.from('"}}'),
+      ])
+      const answer = await t.post('/v2/repository/models/simple/load', body)
+      t.check(answer.status >= 400, `${answer.status} ${answer.text}`)
+      return answer.text.slice(0, 80)
     },
   },
   {

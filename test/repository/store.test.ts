@@ -214,6 +214,11 @@ test.each([['../x'], ['1/../../x'], ['..'], ['.'], ['']])('R-35: file:%s is refu
   expect(existsSync(escaped)).toBe(before)
 })
 
+test('R-35: a request brings a limited number of files', () => {
+  const files = new Map(Array.from({ length: 1025 }, (_, i) => [`1/${i}`, Buffer.from('x')]))
+  expect(failure(() => writeOverride(files))).toBe('INVALID_ARG 1025 file parameters, at most 1024 are taken')
+})
+
 test('R-35: an absolute path lands inside the directory', () => {
   const directory = writeOverride(new Map([['/1/m', Buffer.from('x')]]))
   expect(readFileSync(join(directory, '1/m'), 'utf8')).toBe('x')

@@ -13,6 +13,10 @@ use tokio::sync::oneshot;
 /// Operations that may wait for the JavaScript thread.
 const QUEUE_MAX: usize = 1024;
 
+/// Bytes of an operation's argument, in which files stand as base64. JavaScript has no strings beyond 512 MiB, and converting a longer
+/// one ends the process.
+const ARGUMENT_BYTES_MAX: usize = 256 << 20;
+
 type Calls = ThreadsafeFunction<ControlCall, (), FnArgs<(ControlCall,)>, napi::Status, false, true, QUEUE_MAX>;
 
 pub struct Bridge {
@@ -41,6 +45,13 @@ impl Bridge {
 
 impl Control for Bridge {
     fn call(&self, operation: Operation, argument: String) -> ControlReply {
+        if argument.len() > ARGUMENT_BYTES_MAX {
+            let text = format!(
+                "the request holds {} bytes as JSON, at most {ARGUMENT_BYTES_MAX} are taken; put larger files into the repository",
+                argument.len()
+            );
+            return Box::pin(std::future::ready(Err(Error::invalid(text))));
+        }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (send, receive) = oneshot::channel();
         self.waiting.lock().insert(id, send);
