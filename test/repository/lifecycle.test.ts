@@ -212,7 +212,7 @@ test('mistakes have the class and text of the network API', () =>
     const { model } = { model: server.model('simple') }
     expect(await failure(server.model('nope').infer({ inputs: {} }))).toBe("NOT_FOUND Request for unknown model: 'nope' is not found")
     expect(await failure(model.infer({ inputs: { INPUT0: ones } }))).toMatch(/^INVALID_ARG /)
-    expect(await failure(model.infer({ inputs: { INPUT0: { data: [1] as never, datatype: 'INT32' } } }))).toMatch(/^INVALID_ARG input 'INPUT0' has datatype INT32/)
+    expect(await failure(model.infer({ inputs: { INPUT0: { data: [1] as never, datatype: 'INT32' } } }))).toMatch(/^INVALID_ARG inputs\.INPUT0\.data must be a typed array/)
     expect(await failure(model.infer({ inputs: {} }, { signal: AbortSignal.abort() }))).toMatch(/^CANCELLED /)
     const result = await model.infer({ inputs: { INPUT0: ones, INPUT1: twos }, outputs: ['OUTPUT1'] })
     expect(() => result.output('OUTPUT0')).toThrow("the response has no output 'OUTPUT0'; it has OUTPUT1")
