@@ -182,8 +182,36 @@ HTTP2 = {
     "large": b"\x3f" + settings((5, 1 << 20)) + update(0, 1 << 20) + frame(1, 4, 1, POST) + frame(0, 0, 1, b"l" * 19000) * 3 + update(1, 1 << 20) + frame(0, 1, 1, b""),
 }
 
+# --- onnx: a ModelProto; field numbers are those of onnx.proto
+
+
+def part(number, *contents):
+    contents = b"".join(c.encode() if isinstance(c, str) else c for c in contents)
+    return field(number, contents)
+
+
+def onnx_node(operator, inputs, outputs, *more):
+    return part(1, *[part(1, i) for i in inputs], *[part(2, o) for o in outputs], part(4, operator), *more)
+
+
+def onnx_model(*graph, more=b""):
+    return b"\x08\x09" + part(7, *graph, part(11, part(1, "X")), part(12, part(1, "Y"))) + part(8, part(1, ""), b"\x10\x11") + more
+
+
+CONSTANT = part(5, b"\x08\x01\x10\x07", part(8, "k"), part(9, bytes(8)))
+ONNX = {
+    "add": onnx_model(onnx_node("Add", ["X", "k"], ["Y"]), CONSTANT),
+    "reshape": onnx_model(onnx_node("Shape", ["X"], ["s"]), onnx_node("Concat", ["s", "k"], ["t"], part(5, part(1, "axis"), b"\x18\0\xa0\x01\x02")),
+                          onnx_node("Reshape", ["X", "t"], ["Y"]), CONSTANT),
+    "dynamic": onnx_model(onnx_node("NonZero", ["X"], ["Y"])),
+    "loop": onnx_model(onnx_node("Loop", ["k", "", "X"], ["Y"], part(5, part(1, "body"), part(6, onnx_node("Identity", ["a"], ["b"]))))),
+    "function": onnx_model(onnx_node("F", ["X"], ["Y"], part(7, "d")),
+                           more=part(25, part(1, "F"), part(4, "x"), part(5, "y"), part(7, onnx_node("Relu", ["x"], ["y"])[2:]), part(10, "d"))),
+    "weights": onnx_model(onnx_node("Gemm", ["X", "k", ""], ["Y"]), part(5, part(9, bytes(3000)), part(8, "k")), CONSTANT),
+}
+
 shutil.rmtree(SEEDS, ignore_errors=True)
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2}.items():
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "onnx": ONNX}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

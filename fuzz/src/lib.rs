@@ -1,4 +1,5 @@
-//! Fuzz targets: each takes arbitrary bytes through one of the readers that stand between a socket and a model.
+//! Fuzz targets: each takes arbitrary bytes through one of the readers that stand between a socket and a model, or a
+//! file and one.
 //!
 //! A target fails by panicking. Besides "nothing panics" it checks what must hold whatever came in: a request that arrives in
 //! pieces means what it means in one, two ways of reading the same agree, what is printed reads back the same.
@@ -7,17 +8,19 @@
 //! Not here: sockets, model configuration (TypeScript, see README.md).
 
 mod grpc;
+mod http2;
 mod http_body;
 mod http_head;
-mod http2;
 mod json;
 mod model;
+mod onnx;
 
 pub use grpc::grpc;
 pub use http_body::http_body;
 pub use http_head::http_head;
 pub use http2::http2;
 pub use json::json;
+pub use onnx::onnx;
 
 // The readers of the front end are private to it, and pure. They are compiled from where they stand, so that fuzzing needs neither
 // an opening in the server nor the server's sockets, runtime and engine. A new dependency of one of them shows as a build error here.
@@ -41,9 +44,23 @@ mod limits;
 #[path = "../../crates/frontend/src/options.rs"]
 mod options;
 
+// Likewise the reader of ONNX files: without the runtime it is there for.
+#[allow(dead_code)]
+#[path = "../../crates/backend-onnx/src/cost.rs"]
+mod cost;
+#[allow(dead_code)]
+#[path = "../../crates/backend-onnx/src/proto.rs"]
+mod proto;
+
 /// A target by name.
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 5] =
-    [("http_head", http_head), ("http_body", http_body), ("json", json), ("grpc", grpc), ("http2", http2)];
+pub const TARGETS: [(&str, Target); 6] = [
+    ("http_head", http_head),
+    ("http_body", http_body),
+    ("json", json),
+    ("grpc", grpc),
+    ("http2", http2),
+    ("onnx", onnx),
+];

@@ -10,6 +10,7 @@
 
 mod batch_input;
 mod check;
+mod cost;
 mod ffi;
 mod governor;
 mod inputs;
@@ -17,6 +18,7 @@ mod model;
 mod open;
 mod options;
 mod outputs;
+mod proto;
 mod recipe;
 
 use backend::{Backend, OpenSpec, Opened};

@@ -31,6 +31,7 @@ pub(crate) struct OnnxModel {
     recipes: Recipes,
     /// Every output is cut by rows and written by the run, and every input comes from the requests.
     may_repeat: bool,
+    cost_may_depend_on_data: bool,
 }
 
 impl OnnxModel {
@@ -41,6 +42,7 @@ impl OnnxModel {
         graph: &Graph,
         run_entries: Vec<(String, String)>,
         weight: Weight,
+        cost_may_depend_on_data: bool,
     ) -> Result<Self> {
         let batching = signature.max_batch_size > 0;
         let find = |name: &str| graph.inputs.iter().chain(&graph.initializers).find(|t| t.name == name);
@@ -99,6 +101,7 @@ impl OnnxModel {
             run_options: Mutex::default(),
             recipes: Recipes::default(),
             may_repeat,
+            cost_may_depend_on_data,
         })
     }
 
@@ -249,6 +252,10 @@ fn cancelled() -> Error {
 }
 
 impl Model for OnnxModel {
+    fn cost_may_depend_on_data(&self) -> bool {
+        self.cost_may_depend_on_data
+    }
+
     fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
         let mut marks = Marks::default();
         let heavy = self.weight.begin();

@@ -3,14 +3,14 @@
 use crate::ffi::{GraphTensor, Runtime, Session, Side};
 use crate::governor::{Governor, Weight};
 use crate::model::OnnxModel;
-use crate::{check, options};
+use crate::{check, cost, options, proto};
 use backend::{Model, ModelIo, OpenSpec, Opened, TensorIo};
 use prost::Message;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use tensor::{Error, Result};
+use tensor::{DataType, Error, Result};
 
 /// Bytes of files, and elements of an input's row, up to which a model may count as small.
 const SMALL_MODEL_BYTES: u64 = 1 << 20;
@@ -24,6 +24,8 @@ pub(crate) struct OpenedOnnx {
     session: Session,
     graph: Graph,
     run_entries: Vec<(String, String)>,
+    /// What a run costs may depend on more than shapes.
+    cost_may_depend_on_data: bool,
     /// `None`: its runs do not compete for the shared pool.
     governor: Option<&'static Governor>,
 }
@@ -59,9 +61,20 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
         options.session.threads = None;
         session = Session::load(runtime, &file, &options.session)?;
     }
+    let cost_may_depend_on_data = cost_may_depend_on_data(&spec.model, &file, &graph);
     let shares = options.session.threads.is_none();
     let governor = shares.then(|| Governor::of(runtime)).flatten();
-    Ok(OpenedOnnx { session, graph, run_entries: options.run, governor })
+    Ok(OpenedOnnx { session, graph, run_entries: options.run, cost_may_depend_on_data, governor })
+}
+
+fn cost_may_depend_on_data(model: &str, file: &Path, graph: &Graph) -> bool {
+    let has_strings = graph.inputs.iter().chain(&graph.initializers).any(|t| t.datatype == Some(DataType::Bytes));
+    let read = std::fs::File::open(file).map_err(|_| "the file cannot be read").and_then(proto::Model::read);
+    let follows = read.map_err(str::to_owned).and_then(|file| cost::follows_from_shapes(&file, has_strings));
+    if let Err(why) = &follows {
+        log::debug!("model '{model}' runs on worker threads only: what it costs may depend on data, as {why}");
+    }
+    follows.is_err()
 }
 
 /// Whether the model and whatever lies beside it, such as weights in files of their own, are small together.
@@ -131,7 +144,8 @@ impl Opened for OpenedOnnx {
         let config = decode(config)?;
         check::check(&config, &signature, &self.graph)?;
         let weight = Weight::new(self.governor);
-        Ok(Arc::new(OnnxModel::new(self.session, &config, signature, &self.graph, self.run_entries, weight)?))
+        let depends = self.cost_may_depend_on_data;
+        Ok(Arc::new(OnnxModel::new(self.session, &config, signature, &self.graph, self.run_entries, weight, depends)?))
     }
 }
 

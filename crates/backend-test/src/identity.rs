@@ -171,6 +171,11 @@ impl Model for Identity {
         Marks { inputs_ready, inference_end, outputs_ready: now_ns() }
     }
 
+    fn cost_may_depend_on_data(&self) -> bool {
+        // A delay is not computing, but it holds the thread.
+        !self.delays.execute.is_zero()
+    }
+
     fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
         let help = "Cumulative input byte size of all requests received by the model";
         vec![("input_byte_size_counter", help, self.input_bytes.load(Ordering::Relaxed) as f64)]

@@ -77,6 +77,12 @@ pub trait Model: Send + Sync {
     /// `instance` counts from 0 and tells concurrent calls apart.
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, run: &RunControl) -> Marks;
 
+    /// Whether two runs on inputs of the same shapes may take very different time, or nobody knows. Such a model never runs on the
+    /// thread that brings a request: there nothing could stop it, and nobody else would be served.
+    fn cost_may_depend_on_data(&self) -> bool {
+        true
+    }
+
     /// The model's own counters as (family, help text, value); exposed with the labels `model` and `version`.
     fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
         Vec::new()

@@ -1,38 +1,85 @@
 //! Decides whether a model is cheap enough to run on the thread that brings the request (design row 6).
 //!
+//! A reactor must not be held: nothing but a run of a few microseconds may happen on it, and nothing can stop a run there. So only
+//! models whose cost follows from the shapes of their inputs are asked about here at all (`Model::cost_may_depend_on_data`); what
+//! they cost is learned per class of shapes, from runs on the pool, and a class that was not seen is not guessed at.
+//!
 //! What counts is what the model costs when nothing disturbs it: a reactor that is preempted in the middle of a run did not block
-//! because of the model. So the estimate follows fast runs quickly and slow ones slowly, and one slow run changes nothing.
+//! because of the model. So the estimate follows fast runs quickly and slow ones slowly, and overruns are judged on the thread's
+//! CPU clock.
 
-/// Row counts are kept apart by their power of two.
-const SLOTS: usize = 16;
-/// Runs before an estimate is believed.
+use std::cell::Cell;
+
+/// Classes remembered per model. A model with free dims can have thousands; the rare ones give way, and run on the pool.
+const CLASSES_MAX: usize = 128;
+/// Runs of a class before its estimate is believed.
 const SEEN_MIN: u16 = 4;
-/// An inline run of this many times the limit is an overrun.
-const OVERRUN: u64 = 4;
-/// What an overrun adds to the score, and the score at which inlining stops. A run within bounds takes one off.
-const OVERRUN_WEIGHT: u32 = 4;
-const SCORE_MAX: u32 = 32;
-/// How long it stops.
-const PENALTY_NS: u64 = 1_000_000_000;
+/// An inline run that took this many times its limit by the monotonic clock is looked at on the CPU clock.
+const DOUBT: u64 = 2;
+/// One that took this many times its limit in CPU is an overrun: the model never runs inline again. With 25 µs that is a quarter of
+/// what a reactor may be held. Not less: of a million runs of 10 µs beside busy neighbours 46 took more than 100 µs of CPU, which
+/// were page faults, caches and the hypervisor, none more than 250 µs.
+const OVERRUN: u64 = 10;
+/// After a run that may have been an overrun so many are measured exactly.
+const DOUBTED_RUNS: u32 = 16;
+/// How old the thread's last reading of its CPU clock may be before a run. By so much a single overrun can be underestimated.
+const READING_AGE_NS: u64 = 1_000_000;
+
+/// Runs that cost about the same: the class of shapes the scheduler uses, and rows and bytes to a power of two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct RunClass(u64);
+
+impl RunClass {
+    /// `bytes` only where they do not follow from the rest: of strings, and of ragged inputs.
+    pub(crate) fn new(shapes: u64, rows: u32, bytes: u64) -> Self {
+        // `shapes` is 0 or a keyed hash: no client can find two that differ in the low bits alone.
+        let bytes = u64::from(u64::BITS - bytes.leading_zeros());
+        Self(shapes ^ (bytes << 8) ^ u64::from(rows.max(1).ilog2()))
+    }
+}
+
+/// What is known about one class.
+#[derive(Clone, Copy)]
+struct Estimate {
+    class: RunClass,
+    ns: f32,
+    seen: u16,
+}
 
 /// What is known about the cost of one model.
 #[derive(Default)]
 pub(crate) struct InlineCost {
-    slots: [(f32, u16); SLOTS],
-    score: u32,
-    blocked_until: u64,
+    /// Frequent classes first.
+    classes: Vec<Estimate>,
+    /// There was an overrun: never again.
+    ended: bool,
+    /// Runs to be measured exactly.
+    doubted: u32,
 }
 
 impl InlineCost {
-    /// Whether a run of `rows` rows is expected to take less than `limit_ns`.
-    pub(crate) fn is_cheap(&self, now: u64, rows: u32, limit_ns: u64) -> bool {
-        let (ns, seen) = self.slots[slot(rows)];
-        now >= self.blocked_until && seen >= SEEN_MIN && ns < limit_ns as f32
+    /// Whether a run of this class is expected to take less than `limit_ns`.
+    pub(crate) fn is_cheap(&self, class: RunClass, limit_ns: u64) -> bool {
+        let known = self.classes.iter().find(|e| e.class == class);
+        known.is_some_and(|e| e.seen >= SEEN_MIN && e.ns < limit_ns as f32) && !self.ended
     }
 
     /// Learns from a run, wherever it ran.
-    pub(crate) fn observe(&mut self, rows: u32, duration_ns: u64) {
-        let (ns, seen) = &mut self.slots[slot(rows)];
+    pub(crate) fn observe(&mut self, class: RunClass, duration_ns: u64) {
+        let at = match self.classes.iter().position(|e| e.class == class) {
+            // One step towards the front: a frequent class is found quickly, and a flood of rare ones cannot push it out.
+            Some(at) if at > 0 => {
+                self.classes.swap(at, at - 1);
+                at - 1
+            }
+            Some(at) => at,
+            None => {
+                self.classes.truncate(CLASSES_MAX - 1);
+                self.classes.push(Estimate { class, ns: 0.0, seen: 0 });
+                self.classes.len() - 1
+            }
+        };
+        let Some(Estimate { ns, seen, .. }) = self.classes.get_mut(at) else { return };
         let new = duration_ns as f32;
         *ns = match (*seen, new < *ns) {
             (0, _) => new,
@@ -42,20 +89,64 @@ impl InlineCost {
         *seen = seen.saturating_add(1);
     }
 
-    /// Judges a run that blocked the thread that brought it.
-    pub(crate) fn ran_inline(&mut self, now: u64, duration_ns: u64, limit_ns: u64) {
-        if duration_ns <= OVERRUN * limit_ns {
-            self.score = self.score.saturating_sub(1);
-            return;
-        }
-        self.score += OVERRUN_WEIGHT;
-        if self.score >= SCORE_MAX {
-            self.score = 0;
-            self.blocked_until = now + PENALTY_NS;
-            // What was believed was wrong: start over with what is seen from now on.
-            self.slots = Default::default();
-        }
+    /// Whether the next inline run is to be measured exactly.
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.doubted > 0
     }
+
+    /// Judges a run that held the thread that brought it. Returns whether it was the overrun that ends inline runs of the model.
+    pub(crate) fn ran_inline(&mut self, ran: Held, limit_ns: u64) -> bool {
+        self.doubted = self.doubted.saturating_sub(1);
+        let Some(cpu_ns) = ran.cpu_ns else { return false };
+        if cpu_ns > OVERRUN * limit_ns {
+            return !std::mem::replace(&mut self.ended, true);
+        }
+        if !ran.exact {
+            self.doubted = DOUBTED_RUNS;
+        }
+        false
+    }
+}
+
+/// How long a run held its thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Held {
+    /// CPU it used, at least; `None` when it was so short that nobody looked.
+    cpu_ns: Option<u64>,
+    /// That is all it used.
+    exact: bool,
+}
+
+thread_local! {
+    /// When this thread read its CPU clock last, and what it said.
+    static READING: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// Begins a run on this thread. The CPU clock is read when it was not for a while, so that a run that proves long can be judged:
+/// with 30 µs per request, for one in thirty.
+pub(crate) fn hold(now: u64, exact: bool) {
+    READING.with(|r| {
+        if exact || now.saturating_sub(r.get().0) > READING_AGE_NS {
+            r.set((now, memory::thread::cpu_ns()));
+        }
+    });
+}
+
+/// Ends the run that went from `start` to `end`.
+pub(crate) fn held(start: u64, end: u64, exact: bool, limit_ns: u64) -> Held {
+    let duration = end.saturating_sub(start);
+    if duration <= DOUBT * limit_ns {
+        return Held::default();
+    }
+    let (at, before) = READING.get();
+    let cpu = memory::thread::cpu_ns();
+    READING.set((end, cpu));
+    Held { cpu_ns: Some(used(duration, cpu.saturating_sub(before), start.saturating_sub(at))), exact }
+}
+
+/// CPU that a run used at least: what was used since the last reading, less all the time before the run.
+fn used(duration: u64, since_reading: u64, before_run: u64) -> u64 {
+    since_reading.saturating_sub(before_run).min(duration)
 }
 
 /// Turns in a row with less than company, after which the next request is not made to wait for the end of its turn.
@@ -123,42 +214,85 @@ impl Company {
     }
 }
 
-fn slot(rows: u32) -> usize {
-    (rows.max(1).ilog2() as usize).min(SLOTS - 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     const LIMIT: u64 = 25_000;
 
+    fn class(rows: u32) -> RunClass {
+        RunClass::new(0, rows, 0)
+    }
+
     fn learned(durations: &[u64]) -> InlineCost {
         let mut cost = InlineCost::default();
-        durations.iter().for_each(|&d| cost.observe(1, d));
+        durations.iter().for_each(|&d| cost.observe(class(1), d));
         cost
+    }
+
+    fn exactly(cpu_ns: u64) -> Held {
+        Held { cpu_ns: Some(cpu_ns), exact: true }
     }
 
     #[test]
     fn a_cheap_model_stays_inline_through_preemptions() {
         let mut cost = learned(&[3_000; 8]);
         for i in 0..1000u64 {
-            let d = if i % 10 == 0 { 4_000_000 } else { 3_000 };
-            cost.ran_inline(i, d, LIMIT);
-            cost.observe(1, d);
-            assert!(cost.is_cheap(i, 1, LIMIT), "run {i}");
+            let (duration, held) = if i % 10 == 0 { (4_000_000, exactly(3_000)) } else { (3_000, Held::default()) };
+            assert!(!cost.ran_inline(held, LIMIT));
+            cost.observe(class(1), duration);
+            assert!(cost.is_cheap(class(1), LIMIT), "run {i}");
         }
     }
 
     #[test]
-    fn a_model_that_became_slow_leaves_the_reactor_within_eight_runs() {
+    fn one_overrun_in_cpu_ends_inline_for_good() {
         let mut cost = learned(&[3_000; 8]);
-        let runs = (0..100u64).take_while(|&i| {
-            cost.ran_inline(i, 300_000, LIMIT);
-            cost.observe(1, 300_000);
-            cost.is_cheap(i + 1, 1, LIMIT)
-        });
-        assert!(runs.count() < 8);
-        assert!(!cost.is_cheap(u64::MAX, 1, LIMIT), "and what it believed is forgotten");
+        assert!(!cost.ran_inline(exactly(OVERRUN * LIMIT), LIMIT), "at the limit");
+        assert!(cost.ran_inline(exactly(OVERRUN * LIMIT + 1), LIMIT));
+        assert!(!cost.is_cheap(class(1), LIMIT));
+        assert!(!cost.ran_inline(exactly(OVERRUN * LIMIT + 1), LIMIT), "is told once");
+        (0..1000).for_each(|_| cost.observe(class(1), 3_000));
+        assert!(!cost.is_cheap(class(1), LIMIT), "whatever it costs later");
+    }
+
+    #[test]
+    fn a_run_that_may_have_been_an_overrun_makes_the_next_ones_exact() {
+        let mut cost = learned(&[3_000; 8]);
+        cost.ran_inline(Held { cpu_ns: Some(0), exact: false }, LIMIT);
+        for run in 0..DOUBTED_RUNS {
+            assert!(cost.is_doubted(), "run {run}");
+            cost.ran_inline(Held::default(), LIMIT);
+        }
+        assert!(!cost.is_doubted());
+    }
+
+    #[test]
+    fn a_run_is_charged_what_it_used_at_least() {
+        // Duration, CPU since the reading, time between the reading and the run.
+        assert_eq!(used(1_000, 900, 0), 900, "read right before");
+        assert_eq!(used(4_000_000, 30_000, 0), 30_000, "preempted");
+        assert_eq!(used(60_000, 700_000, 900_000), 0, "it may all have been used before");
+        assert_eq!(used(3_800_000_000, 3_800_500_000, 900_000), 3_799_600_000);
+        assert_eq!(used(1_000, 900_000, 100), 1_000, "never more than it took");
+    }
+
+    #[test]
+    fn a_run_on_this_thread_is_judged_by_what_it_computed() {
+        let spin = |ns: u64| {
+            let until = memory::thread::cpu_ns() + ns;
+            while memory::thread::cpu_ns() < until {}
+        };
+        let run = |work: &dyn Fn()| {
+            let start = backend::now_ns();
+            hold(start, false);
+            work();
+            held(start, backend::now_ns(), false, LIMIT)
+        };
+        assert_eq!(run(&|| ()).cpu_ns, None);
+        let slept = run(&|| std::thread::sleep(std::time::Duration::from_millis(20))).cpu_ns;
+        assert!(slept.is_some_and(|ns| ns < OVERRUN * LIMIT), "{slept:?}");
+        let spun = run(&|| spin(5_000_000)).cpu_ns;
+        assert!(spun.is_some_and(|ns| ns > 3_000_000), "{spun:?}");
     }
 
     #[test]
@@ -226,8 +360,24 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_cheap_before_it_was_seen() {
-        assert!(!learned(&[3_000; 3]).is_cheap(0, 1, LIMIT));
-        assert!(!learned(&[3_000; 9]).is_cheap(0, 64, LIMIT));
+    fn nothing_is_cheap_before_its_class_was_seen() {
+        assert!(!learned(&[3_000; 3]).is_cheap(class(1), LIMIT));
+        let cost = learned(&[3_000; 9]);
+        assert!(cost.is_cheap(class(1), LIMIT));
+        assert!(!cost.is_cheap(class(64), LIMIT), "more rows");
+        assert!(!cost.is_cheap(RunClass::new(7, 1, 0), LIMIT), "other shapes");
+        assert!(!cost.is_cheap(RunClass::new(0, 1, 1 << 20), LIMIT), "longer strings");
+    }
+
+    #[test]
+    fn a_flood_of_classes_cannot_push_out_a_frequent_one() {
+        let mut cost = learned(&[3_000; 8]);
+        for shapes in 1..100_000u64 {
+            cost.observe(RunClass::new(shapes << 16, 1, 0), 3_000);
+            if shapes % 16 == 0 {
+                cost.observe(class(1), 3_000);
+            }
+            assert!(cost.is_cheap(class(1), LIMIT) && cost.classes.len() <= CLASSES_MAX);
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! takes an instance permit, runs the batch, and goes on with the next one as long as there is one. Replies are called outside
 //! every lock.
 
-use crate::inline::{Company, InlineCost};
+use crate::inline::{self, Company, Held, InlineCost, RunClass};
 use crate::mail::together;
 use crate::options::EngineOptions;
 use crate::order::Order;
@@ -20,10 +20,11 @@ use protocol::check::IdPrefix;
 use protocol::{InferRequest, InferResponse, Signature};
 use scheduler::{Drop as Dropped, Scheduler, Step, Waiting};
 use smallvec::SmallVec;
+use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
-use tensor::{Error, Result};
+use std::sync::{Arc, OnceLock, Weak};
+use tensor::{DataType, Error, Result};
 
 /// Called once with the answer, on whichever thread has it. Must not block.
 pub type Reply = Box<dyn FnOnce(Result<InferResponse>) + Send>;
@@ -63,8 +64,11 @@ pub struct ModelVersion {
     ordered: bool,
     /// Requests that arrive together may run together.
     batches: bool,
-    /// Requests may run on the thread that brings them: not where order is kept or Triton's timer is asked for.
+    /// Requests may run on the thread that brings them: not where order is kept or Triton's timer is asked for, and only models
+    /// whose cost follows from shapes.
     may_inline: bool,
+    /// What a run costs depends on the bytes of its inputs, too: they do not follow from shapes.
+    sized: bool,
     pending: AtomicU64,
     inflight: AtomicU64,
     cancelled: AtomicU64,
@@ -156,7 +160,7 @@ impl Job {
             for q in &requests {
                 q.0.ticket.running(&control);
             }
-            let ran = version.execute(instance, requests, &control);
+            let ran = version.execute(instance, requests, &control, None);
             match version.next(instance, ran) {
                 Some(more) => requests = more,
                 None => return,
@@ -165,17 +169,26 @@ impl Job {
     }
 }
 
-/// What the scheduler learns from an execution.
+/// What is learned from an execution.
 #[derive(Clone, Copy)]
 struct Ran {
     class: u64,
+    kind: RunClass,
     rows: u32,
     /// 0 = failed; failures say nothing about cost.
     duration: u64,
-    /// On the thread that brought the request.
-    inline: bool,
+    /// It held the thread that brought the request.
+    inline: Option<(Inline, Held)>,
     /// When it ended: as good as now for what follows.
     end: u64,
+}
+
+/// A run on the thread that brings the request.
+#[derive(Clone, Copy)]
+struct Inline {
+    limit_ns: u64,
+    /// Its CPU is measured exactly.
+    exact: bool,
 }
 
 /// What makes a version.
@@ -200,7 +213,9 @@ impl ModelVersion {
             d.default_policy.max_queue_size == 0 && d.level_policies.values().all(|p| p.max_queue_size == 0)
         };
         let batches = scheduling.max_batch_size > 1 && scheduling.dynamic.as_ref().is_some_and(unlimited);
-        let may_inline = !ordered && !scheduling.strict_delay && scheduling.delay_scheduler == 0;
+        let in_order = ordered || scheduling.strict_delay || scheduling.delay_scheduler > 0;
+        let may_inline = !in_order && !model.cost_may_depend_on_data();
+        let sized = signature.inputs.iter().any(|i| i.datatype == DataType::Bytes || i.allow_ragged_batch);
         let idle = (0..scheduling.instances.max(1)).rev().collect();
         let statistics = Statistics::new(&shared.options.metrics, parts.histogram_buckets_ms);
         let shape_rule = ShapeRule::of(&signature);
@@ -221,6 +236,7 @@ impl ModelVersion {
             }),
             ordered,
             may_inline,
+            sized,
             batches,
             statistics,
             shape_rule,
@@ -254,8 +270,10 @@ impl ModelVersion {
         // Built once, and run or queued from here: it is most of a kilobyte.
         let mut entry = BatchEntry { request, checked, result: None };
 
+        let kind = RunClass::new(class, rows, self.bytes_of(std::iter::once(&entry)));
+
         let mut run = self.run.lock();
-        let cheap = self.may_inline && !run.idle.is_empty() && self.is_cheap(&run, now, class, rows, 1);
+        let cheap = self.may_inline && !run.idle.is_empty() && run.cost.is_cheap(kind, self.inline_limit(1));
         // A model that batches waits for the end of the turn: others may arrive in it.
         let in_turn = cheap && self.batches && turn::has_turns() && run.company.expected(now);
         if cheap
@@ -263,8 +281,9 @@ impl ModelVersion {
             && run.scheduler.is_empty()
             && let Some(instance) = run.idle.pop()
         {
+            let inline = Inline { limit_ns: self.inline_limit(1), exact: run.cost.is_doubted() };
             drop(run);
-            return Ok(Started::Answered(self.run_here(instance, class, now, &mut entry)));
+            return Ok(Started::Answered(self.run_here(instance, (class, kind), now, &mut entry, inline)));
         }
         let ticket = Arc::new(TicketState::default());
         let handle = Ticket { state: ticket.clone(), version: self.me.clone() };
@@ -312,16 +331,26 @@ impl ModelVersion {
     }
 
     /// Runs one request on this thread. The instance was taken from the idle ones.
-    fn run_here(&self, instance: u32, class: u64, accepted: u64, entry: &mut BatchEntry) -> Result<InferResponse> {
+    fn run_here(
+        &self,
+        instance: u32,
+        (class, kind): (u64, RunClass),
+        accepted: u64,
+        entry: &mut BatchEntry,
+        inline: Inline,
+    ) -> Result<InferResponse> {
         self.joined(1);
         let rows = entry.checked.rows.max(1);
+        inline::hold(accepted, inline.exact);
         let timings = self.run(instance, std::slice::from_mut(entry), &RunControl::alone(), accepted);
+        let held = inline::held(accepted, timings.end, inline.exact, inline.limit_ns);
         let executed = Executed::of(entry, accepted);
         let duration = if executed.failure.is_none() { timings.end.saturating_sub(timings.start).max(1) } else { 0 };
         self.statistics.executed(&timings, std::iter::once(executed));
         let answer = self.answer(entry);
         self.left(1);
-        if let Some(requests) = self.next(instance, Ran { class, rows, duration, inline: true, end: timings.end }) {
+        let ran = Ran { class, kind, rows, duration, inline: Some((inline, held)), end: timings.end };
+        if let Some(requests) = self.next(instance, ran) {
             self.submit(instance, requests);
         }
         answer
@@ -352,7 +381,7 @@ impl ModelVersion {
         let n = batch.len() as u64;
         self.pending.fetch_add(n, Ordering::Relaxed);
         self.joined(n);
-        self.execute(instance, batch, &RunControl::alone());
+        self.execute(instance, batch, &RunControl::alone(), None);
         Ok(std::mem::take(&mut *errors.lock()))
     }
 
@@ -370,18 +399,19 @@ impl ModelVersion {
         let Some(instance) = run.idle.last().copied() else { return };
         let (requests, dropped) = self.start_batches(&mut run, now, Some(instance));
         run.company.turn_of(requests.as_ref().map_or(0, SmallVec::len));
-        let cheap = requests.as_ref().is_some_and(|requests| {
-            let rows = requests.iter().map(Waiting::rows).sum();
-            requests.first().is_some_and(|q| self.is_cheap(&run, now, q.class(), rows, TURN_COST))
-        });
+        let limit_ns = self.inline_limit(TURN_COST);
+        // What was cheap for each when it arrived may not be cheap for all of them together.
+        let cheap =
+            requests.as_ref().is_some_and(|all| self.may_inline && run.cost.is_cheap(self.kind_of(all), limit_ns));
+        let inline = Inline { limit_ns, exact: run.cost.is_doubted() };
         drop(run);
         self.answer_dropped(dropped);
         let Some(requests) = requests else { return };
         if !cheap {
             return self.submit(instance, requests);
         }
-        let ran = self.execute(instance, requests, &RunControl::alone());
-        if let Some(requests) = self.next(instance, Ran { inline: true, ..ran }) {
+        let ran = self.execute(instance, requests, &RunControl::alone(), Some(inline));
+        if let Some(requests) = self.next(instance, ran) {
             self.submit(instance, requests);
         }
     }
@@ -414,15 +444,24 @@ impl ModelVersion {
         (kept, dropped)
     }
 
-    /// Whether a run is expected to take less than `times` the limit of an inline run.
-    fn is_cheap(&self, run: &Run, now: u64, class: u64, rows: u32, times: u64) -> bool {
-        let limit = times * self.shared.options.inline_cost_max_ns;
-        let fits = match self.shape_rule {
-            ShapeRule::Any => true,
-            // Cost depends on shapes too; the scheduler keeps those apart.
-            ShapeRule::Compare { .. } => run.scheduler.predicted_ns(class, rows).is_some_and(|ns| ns < limit),
-        };
-        fits && run.cost.is_cheap(now, rows, limit)
+    /// What an inline run of `times` requests' worth may take.
+    fn inline_limit(&self, times: u64) -> u64 {
+        times * self.shared.options.inline_cost_max_ns
+    }
+
+    /// The class of a batch's cost.
+    fn kind_of(&self, requests: &Requests) -> RunClass {
+        let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
+        let bytes = self.bytes_of(requests.iter().map(|q| &q.0.entry));
+        RunClass::new(requests.first().map_or(0, Waiting::class), rows, bytes)
+    }
+
+    /// Bytes of the requests' inputs; 0 where they follow from shapes.
+    fn bytes_of<'e>(&self, entries: impl Iterator<Item = &'e BatchEntry>) -> u64 {
+        if !self.sized {
+            return 0;
+        }
+        entries.flat_map(|e| &e.request.inputs).map(|i| i.data.len() as u64).sum()
     }
 
     fn submit(&self, instance: u32, requests: Requests) {
@@ -438,15 +477,24 @@ impl ModelVersion {
         let mut run = self.run.lock();
         if ran.duration > 0 {
             run.scheduler.observe(ran.class, ran.rows, ran.duration);
-            run.cost.observe(ran.rows, ran.duration);
-            if ran.inline {
-                run.company.ran(now);
-                run.cost.ran_inline(now, ran.duration, self.shared.options.inline_cost_max_ns);
-            }
+            run.cost.observe(ran.kind, ran.duration);
+        }
+        let mut overran = false;
+        if let Some((inline, held)) = ran.inline {
+            run.company.ran(now);
+            // A run that failed held the thread all the same.
+            overran = run.cost.ran_inline(held, inline.limit_ns);
         }
         run.idle.push(instance);
         let (mine, dropped) = self.start_batches(&mut run, now, Some(instance));
         drop(run);
+        if overran {
+            log::warn!(
+                "model '{}' version {} held a thread of the front end for longer than a request may; its requests run on worker threads until it is loaded again",
+                self.signature.model,
+                self.signature.version
+            );
+        }
         self.answer_dropped(dropped);
         mine
     }
@@ -490,11 +538,16 @@ impl ModelVersion {
         }
     }
 
-    /// Runs a batch and answers its requests.
-    fn execute(&self, instance: u32, mut requests: Requests, control: &RunControl) -> Ran {
+    /// Runs a batch and answers its requests. `inline`: on the thread that brought them.
+    fn execute(&self, instance: u32, mut requests: Requests, control: &RunControl, inline: Option<Inline>) -> Ran {
         let class = requests.first().map_or(0, Waiting::class);
-        let rows = requests.iter().map(Waiting::rows).sum();
+        let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
+        // Before the backend takes the requests apart.
+        let kind = self.kind_of(&requests);
         let start = now_ns();
+        if let Some(inline) = inline {
+            inline::hold(start, inline.exact);
+        }
         self.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         // Entries side by side, as the backend wants them, where there are several. They are answered from there: each is most of
         // a kilobyte, and a request alone stays where it is.
@@ -506,6 +559,7 @@ impl ModelVersion {
                 self.run(instance, &mut several, control, start)
             }
         };
+        let inline = inline.map(|i| (i, inline::held(start, timings.end, i.exact, i.limit_ns)));
         let mut any = false;
         self.statistics.executed(
             &timings,
@@ -524,7 +578,7 @@ impl ModelVersion {
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
-        Ran { class, rows, inline: false, end: timings.end, duration }
+        Ran { class, kind, rows, inline, end: timings.end, duration }
     }
 
     /// Lets the backend run the entries and sees to it that each has a result.
@@ -637,7 +691,9 @@ impl ShapeRule {
     }
 }
 
-/// Requests of one class cost the same per row: same shapes, apart from the batch dimension.
+/// Requests of one class cost the same per row: same shapes, apart from the batch dimension. Keyed: a client that could choose two
+/// shapes of one class could have a dear one taken for a cheap one.
 fn class_of(key: &Key) -> u64 {
-    key.iter().fold(0, |h: u64, &d| (h.rotate_left(5) ^ d as u64).wrapping_mul(0x517c_c1b7_2722_0a95))
+    static KEYED: OnceLock<RandomState> = OnceLock::new();
+    if key.is_empty() { 0 } else { KEYED.get_or_init(RandomState::new).hash_one(&key[..]) }
 }
