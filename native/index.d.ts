@@ -27,8 +27,6 @@ export declare class NativeCore {
   modelConfig(name: string, version: string): string
   modelStatistics(name: string, version: string): string
   modelReady(name: string, version: string): boolean
-  /** Accepted requests without an answer. */
-  inflight(): number
 }
 
 /**

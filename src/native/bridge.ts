@@ -11,6 +11,9 @@ import {
   type CoreOptions,
   ERROR_CODES,
   type ErrorCode,
+  type GrpcOptions,
+  type HttpOptions,
+  type ListenOptions,
   type Listening,
   type LogRecord,
   type NativeInferRequest,
@@ -18,11 +21,13 @@ import {
   type NativeParameter,
   type NativeTensor,
   type Opened,
+  type OpenSpec,
+  type PublishSpec,
 } from './contract.js'
 import { ServerError } from './errors.js'
 
 /** A parameter as it crosses: exactly one value is set. */
-interface RawParameter {
+export interface RawParameter {
   key: string
   stringValue?: string
   intValue?: bigint
@@ -30,7 +35,7 @@ interface RawParameter {
   boolValue?: boolean
 }
 
-interface RawResponse {
+export interface RawResponse {
   model: string
   version: string
   id: string
@@ -38,7 +43,7 @@ interface RawResponse {
   outputs: NativeTensor[]
 }
 
-interface Settlement {
+export interface Settlement {
   ticket: number
   /** Index in `ERROR_CODES`, or -1. */
   errorCode: number
@@ -62,15 +67,25 @@ export interface RawModule {
   ) => RawCore
 }
 
+/** A request as it crosses. */
+export type RawRequest = Omit<NativeInferRequest, 'parameters'> & { parameters: RawParameter[] }
+
+/** Front ends as they cross. */
+export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc'> {
+  http: HttpOptions | undefined
+  grpc: GrpcOptions | undefined
+}
+
 type Raw = { [K in 'openModel' | 'publishModel' | 'retireModel' | 'listen' | 'drain' | 'close' | 'infer']: never }
-interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel'> {
-  openModel(ticket: number, spec: object): void
-  publishModel(ticket: number, handle: number, spec: object): void
+/** The class the native module exports. test/native/contract.test.ts compares it with the generated declarations. */
+export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel'> {
+  openModel(ticket: number, spec: OpenSpec): void
+  publishModel(ticket: number, handle: number, spec: PublishSpec): void
   retireModel(ticket: number, name: string, version: number, reason: string): void
-  listen(ticket: number, options: object): void
+  listen(ticket: number, options: RawListenOptions): void
   drain(ticket: number, timeoutMs: number): void
   close(ticket: number): void
-  infer(ticket: number, request: object): void
+  infer(ticket: number, request: RawRequest): void
   cancel(ticket: number): void
   controlReply(id: number, json: string | undefined, errorCode: number, message: string): void
 }
@@ -188,7 +203,7 @@ function unwrap(error: unknown): ServerError {
   return new ServerError(code ?? 'INTERNAL', code === undefined ? text : (match?.[2] ?? text), { cause: error })
 }
 
-function toRaw(request: NativeInferRequest): object {
+function toRaw(request: NativeInferRequest): RawRequest {
   return { ...request, parameters: request.parameters.map(parameterToRaw) }
 }
 

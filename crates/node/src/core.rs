@@ -271,10 +271,4 @@ impl NativeCore {
     pub fn model_ready(&self, name: String, version: String) -> napi::Result<bool> {
         self.engine.model_ready(&name, &version).map_err(|e| thrown(&e))
     }
-
-    /// Accepted requests without an answer.
-    #[napi]
-    pub fn inflight(&self) -> i64 {
-        self.engine.inflight() as i64
-    }
 }
