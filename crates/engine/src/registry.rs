@@ -129,6 +129,11 @@ impl Engine {
         self.table.load().models.get(name).map(|e| e.ready().map(|v| v.number).collect()).unwrap_or_default()
     }
 
+    /// How many models are known.
+    pub fn models(&self) -> usize {
+        self.table.load().models.len()
+    }
+
     /// Statistics of one version, of all ready versions of a model, or (name "") of everything that is ready, in name order.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Compression of bodies (P 1.12.8): what the client accepts, unpacking within a limit, packing.
 
+use crate::limits::{INFLATE_BYTES_ON_REACTOR_MAX, INFLATE_RATIO_FREE_BYTES, INFLATE_RATIO_MAX};
+use crate::offload::Abandoned;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
@@ -60,29 +62,88 @@ impl Encoding {
     }
 }
 
-/// Unpacks a whole body; gzip and zlib are told apart by their first bytes, whatever the header said.
+/// Why nothing came out of a packed body.
+#[derive(Debug)]
+pub enum Unpacking {
+    /// Nothing there, or a broken stream.
+    Broken(Error),
+    /// Larger than it may be, altogether or for what was sent.
+    TooLarge(Error),
+}
+
+impl From<Unpacking> for Error {
+    fn from(why: Unpacking) -> Self {
+        match why {
+            Unpacking::Broken(error) | Unpacking::TooLarge(error) => error,
+        }
+    }
+}
+
+/// What is made of a body between two looks at the limits, and at whether anybody still wants it.
+const INFLATE_STEP_BYTES: u64 = 256 * 1024;
+
+/// Unpacks a whole body of at most `bytes_max` bytes; gzip and zlib are told apart by their first bytes, whatever the header said.
 ///
 /// # Errors
-/// INVALID_ARG: nothing there, a broken stream, or more than `bytes_max` bytes.
-pub fn decompress(packed: &[u8], bytes_max: u64) -> Result<Bytes> {
-    if packed.is_empty() {
-        return Err(Error::invalid("nothing to be decompressed"));
-    }
-    let limit = bytes_max.saturating_add(1);
-    // A guess that saves most of the growing and cannot be used to make us reserve much more than the client sent.
-    let mut out = Vec::with_capacity(packed.len().saturating_mul(2).min(usize::try_from(limit).unwrap_or(usize::MAX)));
-    let read = match packed {
-        [0x1f, 0x8b, ..] => MultiGzDecoder::new(packed).take(limit).read_to_end(&mut out),
-        _ => ZlibDecoder::new(packed).take(limit).read_to_end(&mut out),
+/// Both INVALID_ARG.
+pub fn decompress(packed: &[u8], bytes_max: usize, abandoned: &Abandoned<'_>) -> Result<Bytes, Unpacking> {
+    let by_ratio = packed.len().saturating_mul(INFLATE_RATIO_MAX).max(INFLATE_RATIO_FREE_BYTES);
+    let limit = bytes_max.min(by_ratio);
+    let Some(out) = inflate(packed, limit, abandoned)? else {
+        return Err(Unpacking::TooLarge(Error::invalid(if limit == bytes_max {
+            format!(
+                "Decompressed data size exceeds the maximum allowed value of {bytes_max} bytes. \
+                 Use --http-max-input-size to increase the limit."
+            )
+        } else {
+            format!(
+                "Decompressed data size exceeds {INFLATE_RATIO_MAX} times the {} bytes received, the maximum for more than \
+                 {INFLATE_RATIO_FREE_BYTES} bytes. Send the data uncompressed.",
+                packed.len()
+            )
+        })));
     };
-    match read {
+    Ok(out)
+}
+
+/// As `decompress`, for a reactor; `None` when it would take too long there.
+pub fn decompress_small(packed: &[u8], bytes_max: usize) -> Option<Result<Bytes, Unpacking>> {
+    if packed.len() > INFLATE_BYTES_ON_REACTOR_MAX || bytes_max < INFLATE_BYTES_ON_REACTOR_MAX {
+        return None;
+    }
+    inflate(packed, INFLATE_BYTES_ON_REACTOR_MAX, &Abandoned::never()).transpose()
+}
+
+/// What is packed; `None` when that is more than `limit` bytes.
+fn inflate(packed: &[u8], limit: usize, abandoned: &Abandoned<'_>) -> Result<Option<Bytes>, Unpacking> {
+    if packed.is_empty() {
+        return Err(Unpacking::Broken(Error::invalid("nothing to be decompressed")));
+    }
+    let (mut gzip, mut zlib);
+    let stream: &mut dyn Read = if packed.starts_with(&[0x1f, 0x8b]) {
+        gzip = MultiGzDecoder::new(packed);
+        &mut gzip
+    } else {
+        zlib = ZlibDecoder::new(packed);
+        &mut zlib
+    };
+    // A guess that saves most of the growing and cannot be used to make us reserve much more than the client sent.
+    let mut out = Vec::with_capacity(packed.len().saturating_mul(2).min(limit));
+    loop {
         // Triton goes on with whatever came out of a broken stream; an answer computed from half a tensor helps nobody.
-        Err(e) => Err(Error::invalid(format!("failed to decompress the request body: {e}"))),
-        Ok(n) if n as u64 > bytes_max => Err(Error::invalid(format!(
-            "Decompressed data size exceeds the maximum allowed value of {bytes_max} bytes. \
-             Use --http-max-input-size to increase the limit."
-        ))),
-        Ok(_) => Ok(Bytes::from(out)),
+        let n = (&mut *stream)
+            .take(INFLATE_STEP_BYTES)
+            .read_to_end(&mut out)
+            .map_err(|e| Unpacking::Broken(Error::invalid(format!("failed to decompress the request body: {e}"))))?;
+        if out.len() > limit {
+            return Ok(None);
+        }
+        if n == 0 {
+            return Ok(Some(out.into()));
+        }
+        if abandoned.is() {
+            return Err(Unpacking::Broken(Error::cancelled("")));
+        }
     }
 }
 
@@ -147,11 +208,30 @@ mod tests {
         let body = vec![7u8; 10_000];
         for encoding in [Encoding::Gzip, Encoding::Deflate] {
             let packed = compress([&body[..5000], &body[5000..]].into_iter(), encoding, 1).unwrap();
-            assert_eq!(decompress(&packed, 10_000).unwrap(), body);
-            assert!(decompress(&packed, 9_999).unwrap_err().message().starts_with("Decompressed data size exceeds"));
-            assert!(decompress(&packed[..packed.len() - 6], 10_000).is_err(), "a truncated stream is refused");
+            assert_eq!(unpack(&packed, 10_000).unwrap(), body);
+            assert_eq!(decompress_small(&packed, 1 << 20).unwrap().unwrap(), body);
+            assert!(unpack(&packed, 9_999).unwrap_err().message().starts_with("Decompressed data size exceeds"));
+            assert!(unpack(&packed[..packed.len() - 6], 10_000).is_err(), "a truncated stream is refused");
         }
-        assert_eq!(decompress(b"", 1).unwrap_err().message(), "nothing to be decompressed");
-        assert!(decompress(b"not compressed", 1000).is_err());
+        assert_eq!(unpack(b"", 1).unwrap_err().message(), "nothing to be decompressed");
+        assert!(unpack(b"not compressed", 1000).is_err());
+    }
+
+    fn unpack(packed: &[u8], bytes_max: usize) -> Result<Bytes> {
+        decompress(packed, bytes_max, &Abandoned::never()).map_err(Error::from)
+    }
+
+    #[test]
+    fn a_body_inflates_to_so_many_times_its_size_and_any_body_to_some() {
+        let zeros = |n: usize| compress(std::iter::once(&vec![0; n][..]), Encoding::Gzip, 9).unwrap();
+        assert_eq!(unpack(&zeros(INFLATE_RATIO_FREE_BYTES), usize::MAX).unwrap().len(), INFLATE_RATIO_FREE_BYTES);
+        let packed = zeros(INFLATE_RATIO_FREE_BYTES + 1);
+        let refused = unpack(&packed, usize::MAX).unwrap_err();
+        let text = format!("Decompressed data size exceeds 256 times the {} bytes received", packed.len());
+        assert!(refused.message().starts_with(&text), "{refused}");
+        // A reactor gives up where it would be held, without a verdict.
+        assert!(decompress_small(&packed, usize::MAX).is_none());
+        assert!(decompress_small(&zeros(INFLATE_BYTES_ON_REACTOR_MAX), usize::MAX).unwrap().is_ok());
+        assert!(decompress_small(&zeros(100), 10).is_none(), "a smaller limit has its own text");
     }
 }

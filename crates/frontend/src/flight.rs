@@ -1,15 +1,17 @@
 //! One inference from a front end's view: started, then either answered at once or awaited; cancelled when nobody awaits it.
 //! Callers look at a [`Flight`] before they await, so that no future has to hold a whole response.
 
+use crate::limits::{ENTRIES_ON_REACTOR_MAX, STRINGS_BYTES_ON_REACTOR_MAX};
+use crate::offload;
 use crate::verbose;
 use engine::{Mailbox, ModelVersion, Started, Ticket};
 use parking_lot::Mutex;
-use protocol::{InferRequest, InferResponse};
+use protocol::{InferRequest, InferResponse, InputTensor};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use tensor::{Error, Name, Result};
+use tensor::{Data, Error, Name, Result};
 
 /// An inference that was started.
 // The large variant is the usual one, and is looked at where it is returned.
@@ -59,6 +61,36 @@ fn begin(version: &Arc<ModelVersion>, request: InferRequest, id: Option<Box<Name
         (Started::Queued(ticket), Some(reply)) => Flight::Airborne(Airborne { reply, ticket: Some(ticket), id }),
         (Started::Queued(_), None) => Flight::Landed(lost()),
     })
+}
+
+/// Whether the check of a request may hold a reactor: it counts the strings of its tensors, and an error may repeat all its names.
+pub fn is_long_to_check(request: &InferRequest) -> bool {
+    let is_long = |i: &InputTensor| {
+        i.data.len() > STRINGS_BYTES_ON_REACTOR_MAX && i.datatype.is_none_or(|t| t.byte_size().is_none())
+    };
+    request.inputs.len() + request.outputs.len() > ENTRIES_ON_REACTOR_MAX || request.inputs.iter().any(is_long)
+}
+
+/// As [`start`], on a thread of [`offload`] if the check may take long.
+///
+/// # Errors
+/// As `start`, and those of [`offload::run`].
+pub async fn start_large(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Flight> {
+    if !is_long_to_check(&request) {
+        return start(version, *request);
+    }
+    let version = version.clone();
+    let bytes = request.inputs.iter().map(|input| input.data.len()).sum();
+    offload::run(bytes, move |_| start(&version, *request)).await?
+}
+
+/// Has the memory of large tensors given back by [`offload`], whoever drops them last.
+pub fn dispose_elsewhere(request: &mut InferRequest) {
+    for input in &mut request.inputs {
+        if let Data::Bytes(bytes) = &mut input.data {
+            *bytes = offload::disposed(std::mem::take(bytes));
+        }
+    }
 }
 
 /// What became of an answer.

@@ -149,6 +149,11 @@ fn ended() {
     });
 }
 
+/// Whether this thread is a reactor.
+pub fn is_reactor() -> bool {
+    METER.try_with(|m| m.holds.get().is_some()).unwrap_or(false)
+}
+
 /// Whether this poll took so long that the rest of its work should wait for the next.
 pub fn is_due() -> bool {
     METER.with(|m| m.mark.get().is_some_and(|mark| nanoseconds(mark, Instant::now()) > PATIENCE_NS))

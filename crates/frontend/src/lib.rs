@@ -20,6 +20,7 @@ mod hold;
 mod http;
 pub mod limits;
 mod listen;
+mod offload;
 mod options;
 mod regions;
 mod rope;
@@ -30,5 +31,6 @@ mod verbose;
 
 pub use control::{Control, ControlReply, Operation};
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
+pub use offload::{OffloadStatus, status as offload_status};
 pub use options::{FrontendOptions, GrpcOptions, HttpOptions, Restriction};
 pub use server::{Running, serve};

@@ -16,6 +16,36 @@ pub const CHUNK_LINE_BYTES_MAX: usize = 4 * 1024;
 pub const INLINE_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a body moved by one read or write: the kernel copies them meanwhile, and others wait. Some 60 µs.
 pub const STEP_BYTES: usize = 256 * 1024;
+/// Work that waits for a thread of [`offload`](crate::offload).
+pub const JOBS_WAITING_MAX: usize = 1024;
+/// Work with more bytes than this is heavy: it may take tens of milliseconds, and does not get all of those threads.
+pub const HEAVY_BYTES_MIN: usize = 1024 * 1024;
+/// From this size on memory is given back by those threads.
+pub const DISPOSE_BYTES_MIN: usize = 1024 * 1024;
+/// JSON parsed on the reactor: 5 to 15 ns a byte.
+pub const JSON_BYTES_ON_REACTOR_MAX: usize = 16 * 1024;
+/// Tensor bytes printed as JSON on the reactor: up to 40 ns a byte.
+pub const PRINT_BYTES_ON_REACTOR_MAX: usize = 8 * 1024;
+/// Tensor bytes ranked for classification on the reactor.
+pub const RANK_BYTES_ON_REACTOR_MAX: usize = 8 * 1024;
+/// Bytes inflated on the reactor: 3 to 5 ns a byte.
+pub const INFLATE_BYTES_ON_REACTOR_MAX: usize = 32 * 1024;
+/// Bytes deflated on the reactor at level 1, 10 ns a byte; at level n a part of it, as it takes up to so much longer.
+pub const DEFLATE_BYTES_ON_REACTOR_MAX: usize = 16 * 1024;
+/// Bytes of a BYTES tensor whose strings are counted on the reactor: 1.5 ns a byte for empty ones.
+pub const STRINGS_BYTES_ON_REACTOR_MAX: usize = 64 * 1024;
+/// Bytes of a gRPC message besides raw tensors that are walked on the reactor: 5 ns a byte for the smallest fields.
+pub const MESSAGE_BYTES_ON_REACTOR_MAX: usize = 32 * 1024;
+/// Inputs and outputs of one request that are checked on the reactor.
+pub const ENTRIES_ON_REACTOR_MAX: usize = 64;
+/// Models whose statistics are made on the reactor: 5 µs each.
+pub const MODELS_ON_REACTOR_MAX: usize = 32;
+/// Bytes that come out of a compressed body for each that went in. Tensors of zeros have 1000; data that mean something rarely 100.
+pub const INFLATE_RATIO_MAX: usize = 256;
+/// Bytes that may come out of any body, whatever its ratio.
+pub const INFLATE_RATIO_FREE_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes of an error's text that are sent: names and ids of the client's stand in it.
+pub const ERROR_TEXT_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of an unwanted body that are read and thrown away to keep the connection; beyond that it is closed.
 pub const DISCARD_BYTES_MAX: u64 = 1024 * 1024;
 /// Bytes a closing connection still reads and throws away, so that a client that sends its whole body first gets to read why it

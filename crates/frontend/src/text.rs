@@ -1,7 +1,9 @@
-//! Small JSON texts, written by hand: arguments of control operations and short replies.
+//! Small texts: JSON written by hand, for arguments of control operations and short replies; errors that are not too long.
 
+use crate::limits::ERROR_TEXT_BYTES_MAX;
 use bytes::Bytes;
 use protocol::json::write_string;
+use std::borrow::Cow;
 use tensor::{Error, Result};
 
 /// An object or array being written.
@@ -82,6 +84,16 @@ impl Text {
     pub fn into_bytes(self) -> Bytes {
         self.0.into()
     }
+}
+
+/// A text for people that is not too long to be sent: names of a client's stand in it, and those may be.
+pub fn cut(text: &str) -> Cow<'_, str> {
+    if text.len() <= ERROR_TEXT_BYTES_MAX {
+        return Cow::Borrowed(text);
+    }
+    let end = (0..=ERROR_TEXT_BYTES_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    let (start, rest) = text.split_at(end);
+    Cow::Owned(format!("{start}… ({} bytes more)", rest.len()))
 }
 
 #[cfg(test)]

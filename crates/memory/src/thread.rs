@@ -5,6 +5,10 @@
 #[cfg(target_os = "linux")]
 const BEHIND_NICENESS: libc::c_int = 10;
 
+/// Niceness of threads that read and write large requests: a third of the share.
+#[cfg(target_os = "linux")]
+const ASIDE_NICENESS: libc::c_int = 5;
+
 /// Slice of threads that serve, the least the kernel grants. A thread that wakes up takes the core from one with a longer slice,
 /// but waits for the end of an equal one, which is 1.4 to 3 ms with the default.
 #[cfg(target_os = "linux")]
@@ -69,9 +73,20 @@ pub fn cpu_ns() -> u64 {
 /// Lowers the priority of this thread for good. On Linux niceness belongs to the thread; elsewhere this does nothing.
 pub fn step_behind() {
     #[cfg(target_os = "linux")]
+    be_nice(BEHIND_NICENESS);
+}
+
+/// As [`step_behind`], by less: for threads that work for requests, but for the large ones, which can wait for the others.
+pub fn step_aside() {
+    #[cfg(target_os = "linux")]
+    be_nice(ASIDE_NICENESS);
+}
+
+#[cfg(target_os = "linux")]
+fn be_nice(niceness: libc::c_int) {
     // SAFETY: no pointers; 0 means the calling thread. Failure leaves the priority as it was, which is only less polite.
     unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, BEHIND_NICENESS);
+        libc::setpriority(libc::PRIO_PROCESS, 0, niceness);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::objects as js;
 use engine::{PublishSpec, Snapshot, VersionStatistics};
-use frontend::{FrontendOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, Restriction};
+use frontend::{FrontendOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, OffloadStatus, Restriction};
 use napi::bindgen_prelude::BigInt;
 
 pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
@@ -110,6 +110,16 @@ pub fn snapshot(s: Snapshot) -> js::Snapshot {
         histograms: Vec::new(),
         log_records_dropped: 0.0,
     }
+}
+
+/// Adds what the pool for long requests does.
+pub fn add_offload(snapshot: &mut js::Snapshot, status: OffloadStatus) {
+    snapshot.gauges.extend(gauges(vec![
+        ("nereid_offload_threads", "Threads that read and write long requests", status.threads as f64),
+        ("nereid_offload_threads_max", "The most of them there may be", status.threads_max as f64),
+        ("nereid_offload_waiting", "Long requests that wait for one of them", status.waiting as f64),
+        ("nereid_offload_waiting_max", "The most that may wait", status.waiting_max as f64),
+    ]));
 }
 
 /// Adds how long reactors were held to a snapshot.

@@ -183,6 +183,7 @@ impl NativeCore {
         snapshot.log_records_dropped = logging::DROPPED.load(std::sync::atomic::Ordering::Relaxed) as f64;
         if let Some(running) = &*self.running.lock() {
             convert::add_holds(&mut snapshot, &running.holds());
+            convert::add_offload(&mut snapshot, frontend::offload_status());
         }
         snapshot
     }

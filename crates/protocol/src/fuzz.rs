@@ -79,7 +79,7 @@ fn answer(request: Result<InferRequest>, signature: &Signature) {
 pub fn http(data: &[u8]) {
     let Some((&mode, body)) = data.split_first() else { return };
     let signature = signature(u32::from(mode & 1) * 4);
-    let limits = Limits { input_bytes_max: 1 << 20, entries_max: 64 };
+    let limits = Limits { input_bytes_max: 1 << 20, entries_max: 64, ..Limits::default() };
     let text = String::from_utf8_lossy(body.get(..body.len().min(24)).unwrap_or_default());
     let _ = parse_content_length(&text);
     let header_length = match mode >> 1 & 3 {

@@ -28,11 +28,16 @@ pub struct Limits {
     pub input_bytes_max: usize,
     /// Inputs, outputs and parameters one request may name, each. Far above any model; bounds what a body of `[1,1,1,…` can allocate.
     pub entries_max: usize,
+    /// Dimensions of one input, far above any model too.
+    pub dims_max: usize,
 }
+
+/// Dimensions of one input over either transport: error texts print them all. A dimension costs a client two bytes and us eight.
+pub(crate) const DIMS_MAX: usize = 1024;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { input_bytes_max: 64 << 20, entries_max: 16_384 }
+        Self { input_bytes_max: 64 << 20, entries_max: 16_384, dims_max: DIMS_MAX }
     }
 }
 

@@ -465,14 +465,18 @@ fn p104_long_json_and_long_lists_are_refused() {
     let ask = |body: &'static str, limits| {
         parse_infer(&Bytes::from_static(body.as_bytes()), None, &addsub(8), &NoRegions, &limits).unwrap_err()
     };
-    let limits = Limits { input_bytes_max: 10, entries_max: 2 };
+    let limits = Limits { input_bytes_max: 10, entries_max: 2, dims_max: 3 };
     assert_eq!(
         ask(r#"{"inputs":[]}"#, limits).message(),
         "request JSON size of 13 bytes exceeds the maximum allowed input size of 10 bytes. Use --http-max-input-size to increase the \
          limit."
     );
-    let limits = Limits { input_bytes_max: 100, entries_max: 2 };
+    let limits = Limits { input_bytes_max: 100, entries_max: 2, dims_max: 3 };
     assert_eq!(ask(r#"{"inputs":[1,1,1]}"#, limits).message(), "request names 3 inputs, more than the maximum of 2");
+    assert_eq!(
+        ask(r#"{"inputs":[{"name":"A","datatype":"FP32","shape":[1,1,1,1],"data":[1]}]}"#, limits).message(),
+        "Unable to parse 'shape': an input has more than 3 dimensions"
+    );
 }
 
 fn response(outputs: Vec<OutputTensor>) -> InferResponse {

@@ -5,12 +5,10 @@ use super::message::Messages;
 use super::method::Rpc;
 use super::reply::{finish, refuse};
 use super::status::{Status, code};
-use super::unary::Departed;
+use super::unary::{Departed, LaterAnswer, Waits};
 use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
-use crate::flight::Airborne;
 use crate::verbose;
-use engine::ModelVersion;
 use http2::{Field, Head, Request, Responder};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -123,7 +121,8 @@ pub fn begin(
     };
     verbose::grpc_request(head.path());
     let (response_encoding, deadline) = (plan.response_encoding, plan.deadline);
-    let messages = Messages::new(body, encoding, rpc.is_stream());
+    let bytes_max = context.engine.options().http_input_bytes_max;
+    let messages = Messages::new(body, encoding, bytes_max, rpc.is_stream());
     let mut call = Call { head, messages, response_encoding };
     // Held until the task that goes on with it, if there is one, counts for itself.
     let _request = (!rpc.is_stream()).then(|| context.shared.request());
@@ -137,7 +136,8 @@ pub fn begin(
                 finish(&mut respond, message, response_encoding);
                 return None;
             }
-            Ok(Departed::Waits(version, airborne)) => departed = Some((version, airborne)),
+            Ok(Departed::Waits(waits)) => departed = Some(Started::Waits(waits)),
+            Ok(Departed::Later(answer)) => departed = Some(Started::Later(answer)),
             Err(status) => {
                 refuse(&mut respond, &status);
                 return None;
@@ -148,8 +148,11 @@ pub fn begin(
     rest.as_mut().poll(cx).is_pending().then_some(rest)
 }
 
-/// An inference that was started and has no answer yet.
-type Started = (Arc<ModelVersion>, Airborne);
+/// An inference that has no answer yet.
+enum Started {
+    Waits(Waits),
+    Later(LaterAnswer),
+}
 
 /// The part of a call that may wait.
 async fn go_on(
@@ -171,7 +174,8 @@ async fn go_on(
             let head = call.head.clone();
             let answer = async {
                 let answer = match departed {
-                    Some((version, airborne)) => unary::respond(&context, &call, &version, &airborne.await?),
+                    Some(Started::Waits(waits)) => waits.await,
+                    Some(Started::Later(answer)) => answer.await,
                     None => unary::answer(&context, rpc, &mut call).await,
                 };
                 if let Some(pause) = context.delays.response {

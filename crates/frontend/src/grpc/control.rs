@@ -3,10 +3,14 @@
 use super::connection::GrpcContext;
 use super::message::frame;
 use super::status::Status;
+use super::unary::decode_long;
 use crate::control::Operation;
+use crate::limits::{JSON_BYTES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX};
+use crate::offload::{self, Abandoned};
 use crate::rope::Rope;
 use crate::text::Text;
 use base64::Engine as _;
+use bytes::Bytes;
 use protocol::json::Value;
 use protocol::pb::inference as pb;
 use tensor::{Error, Result};
@@ -29,21 +33,40 @@ pub async fn index(context: &GrpcContext, request: pb::RepositoryIndexRequest) -
     let mut argument = Text::begin(b'{');
     argument.key("ready").boolean(request.ready).close(b'}');
     let reply = call(context, Operation::RepositoryIndex, argument).await?;
-    let mut response = pb::RepositoryIndexResponse::default();
-    for model in Value::parse(reply.as_bytes())?.elements()? {
-        response.models.push(pb::repository_index_response::ModelIndex {
-            name: text(model.get("name"))?,
-            version: text(model.get("version"))?,
-            state: text(model.get("state"))?,
-            reason: text(model.get("reason"))?,
-        });
-    }
-    Ok(frame(&response))
+    let length = reply.len();
+    let make = move |_: &Abandoned<'_>| -> Result<Rope> {
+        let mut response = pb::RepositoryIndexResponse::default();
+        for model in Value::parse(reply.as_bytes())?.elements()? {
+            response.models.push(pb::repository_index_response::ModelIndex {
+                name: text(model.get("name"))?,
+                version: text(model.get("version"))?,
+                state: text(model.get("state"))?,
+                reason: text(model.get("reason"))?,
+            });
+        }
+        Ok(frame(&response))
+    };
+    Ok(match length > JSON_BYTES_ON_REACTOR_MAX {
+        true => offload::run(length, make).await??,
+        false => make(&Abandoned::never())?,
+    })
 }
 
 /// `RepositoryModelLoad`.
-pub async fn load(context: &GrpcContext, request: pb::RepositoryModelLoadRequest) -> Result<Rope, Status> {
+pub async fn load(context: &GrpcContext, message: Bytes) -> Result<Rope, Status> {
+    let length = message.len();
+    // The files of a model may come with it.
+    let argument = match length > MESSAGE_BYTES_ON_REACTOR_MAX {
+        true => offload::run(length, move |_| load_argument(message)).await??,
+        false => load_argument(message)?,
+    };
+    context.control.call(Operation::RepositoryLoad, argument).await?;
+    Ok(frame(&pb::RepositoryModelLoadResponse {}))
+}
+
+fn load_argument(message: Bytes) -> Result<String, Status> {
     use pb::model_repository_parameter::ParameterChoice;
+    let request: pb::RepositoryModelLoadRequest = decode_long(message)?;
     refuse_repository(&request.repository_name)?;
     let mut argument = Text::begin(b'{');
     argument.key("model").string(&request.model_name).key("parameters").open(b'{');
@@ -62,8 +85,7 @@ pub async fn load(context: &GrpcContext, request: pb::RepositoryModelLoadRequest
         };
     }
     argument.close(b'}').close(b'}');
-    call(context, Operation::RepositoryLoad, argument).await?;
-    Ok(frame(&pb::RepositoryModelLoadResponse {}))
+    Ok(argument.into_string()?)
 }
 
 /// `RepositoryModelUnload`.

@@ -1,14 +1,23 @@
 //! Length-prefixed messages over an HTTP/2 stream: flag, four bytes of length, message.
 
+use super::connection::GrpcContext;
 use super::status::{Status, code};
 use crate::assemble::Assembler;
-use crate::encoding::{Encoding, compress, decompress};
-use crate::limits::BODY_BYTES_MAX;
+use crate::encoding::{Encoding, Unpacking, compress, decompress, decompress_small};
+use crate::hold;
+use crate::limits::{
+    BODY_BYTES_MAX, DEFLATE_BYTES_ON_REACTOR_MAX, INFLATE_RATIO_MAX, PRINT_BYTES_ON_REACTOR_MAX,
+    RANK_BYTES_ON_REACTOR_MAX,
+};
+use crate::offload::{self, Offloaded};
 use crate::rope::Rope;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http2::Body;
 use prost::Message;
-use std::task::{Context, Poll};
+use protocol::InferResponse;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 const PREFIX_BYTES: usize = 5;
 
@@ -16,6 +25,7 @@ const PREFIX_BYTES: usize = 5;
 pub struct Messages {
     body: Body,
     encoding: Encoding,
+    unpacked_bytes_max: usize,
     /// Received and not yet used.
     chunk: Bytes,
     /// Bytes received of which the client was not told that there is room for as many more.
@@ -32,16 +42,18 @@ enum State {
         compressed: bool,
         body: Assembler,
     },
+    /// A large message is unpacked elsewhere.
+    Inflating(Offloaded<Result<Bytes, Unpacking>>),
     /// Nothing more is read.
     Ended,
 }
 
 impl Messages {
-    /// Messages of a request whose `grpc-encoding` was `encoding`. Those of a stream come when they come; the one of a unary call
-    /// has to, like the rest of any message that has begun.
-    pub fn new(body: Body, encoding: Encoding, is_stream: bool) -> Self {
+    /// Messages of a request whose `grpc-encoding` was `encoding`; packed ones become at most `unpacked_bytes_max` bytes. Those of
+    /// a stream come when they come; the one of a unary call has to, like the rest of any message that has begun.
+    pub fn new(body: Body, encoding: Encoding, unpacked_bytes_max: usize, is_stream: bool) -> Self {
         let state = State::Prefix([0; PREFIX_BYTES], 0);
-        Self { body, encoding, chunk: Bytes::new(), unreleased: 0, state, is_stream }
+        Self { body, encoding, unpacked_bytes_max, chunk: Bytes::new(), unreleased: 0, state, is_stream }
     }
 
     /// The next message; `None` once the client has said that there are no more.
@@ -52,6 +64,14 @@ impl Messages {
         loop {
             match &mut self.state {
                 State::Ended => return Poll::Ready(Ok(None)),
+                State::Inflating(work) => {
+                    let unpacked = ready!(Pin::new(work).poll(cx));
+                    self.state = State::Prefix([0; PREFIX_BYTES], 0);
+                    return match unpacked {
+                        Ok(unpacked) => Poll::Ready(unpacked.map(Some).map_err(Status::from)),
+                        Err(error) => self.fail(error.into()),
+                    };
+                }
                 State::Prefix(prefix, at) => {
                     let n = self.chunk.len().min(PREFIX_BYTES - *at);
                     if let Some(to) = prefix.get_mut(*at..*at + n) {
@@ -73,7 +93,10 @@ impl Messages {
                             // The usual small message: used where it is.
                             let message = self.chunk.split_to(length);
                             self.state = State::Prefix([0; PREFIX_BYTES], 0);
-                            return Poll::Ready(self.unpack(message, compressed).map(Some));
+                            match self.unpack(message, compressed) {
+                                Some(unpacked) => return Poll::Ready(unpacked.map(Some)),
+                                None => continue,
+                            }
                         }
                         match Assembler::new(length) {
                             Ok(body) => self.state = State::Message { compressed, body },
@@ -93,7 +116,15 @@ impl Messages {
                         let compressed = *compressed;
                         let done = std::mem::replace(&mut self.state, State::Prefix([0; PREFIX_BYTES], 0));
                         let State::Message { body, .. } = done else { continue };
-                        return Poll::Ready(self.unpack(body.into_bytes(), compressed).map(Some));
+                        match self.unpack(body.into_bytes(), compressed) {
+                            Some(unpacked) => return Poll::Ready(unpacked.map(Some)),
+                            None => continue,
+                        }
+                    }
+                    if hold::is_due() {
+                        // More of it may be here already: others have their turn before it is copied.
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
                     }
                 }
             }
@@ -130,13 +161,39 @@ impl Messages {
         Poll::Ready(Err(status))
     }
 
-    fn unpack(&self, message: Bytes, compressed: bool) -> Result<Bytes, Status> {
+    /// The message as it is meant; `None` when it is being unpacked elsewhere.
+    fn unpack(&mut self, message: Bytes, compressed: bool) -> Option<Result<Bytes, Status>> {
         match (compressed, self.encoding) {
-            (false, _) => Ok(message),
+            (false, _) => return Some(Ok(message)),
             (true, Encoding::Identity) => {
-                Err(Status::new(code::INTERNAL, "compressed message without a grpc-encoding that says how"))
+                let text = "compressed message without a grpc-encoding that says how";
+                return Some(Err(Status::new(code::INTERNAL, text)));
             }
-            (true, _) => decompress(&message, BODY_BYTES_MAX).map_err(|e| Status::new(code::INTERNAL, e.message())),
+            (true, _) => {}
+        }
+        let bytes_max = self.unpacked_bytes_max;
+        if let Some(unpacked) = decompress_small(&message, bytes_max) {
+            return Some(unpacked.map_err(Status::from));
+        }
+        // What comes out is not known; it is as if it were all that may.
+        let work = offload::start(message.len().saturating_mul(INFLATE_RATIO_MAX), move |abandoned| {
+            decompress(&message, bytes_max, abandoned).map(offload::disposed)
+        });
+        match work {
+            Ok(work) => {
+                self.state = State::Inflating(work);
+                None
+            }
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+}
+
+impl From<Unpacking> for Status {
+    fn from(why: Unpacking) -> Self {
+        match why {
+            Unpacking::Broken(error) => Self::new(code::INTERNAL, error.message()),
+            Unpacking::TooLarge(error) => Self::new(code::RESOURCE_EXHAUSTED, error.message()),
         }
     }
 }
@@ -152,10 +209,39 @@ pub fn frame(message: &impl Message) -> Rope {
     out.freeze().into()
 }
 
+/// How inference responses of a call are packed.
+#[derive(Debug, Clone, Copy)]
+pub struct Packing {
+    encoding: Encoding,
+    level: u32,
+}
+
+impl Packing {
+    /// As the client and the options want it.
+    pub fn new(context: &GrpcContext, encoding: Encoding) -> Self {
+        Self { encoding, level: context.compression_level.unwrap_or_default() }
+    }
+
+    /// Whether an answer is ranked or packed for so long that it is done elsewhere.
+    pub fn is_long(self, response: &InferResponse) -> bool {
+        let mut bytes = response.id.len();
+        for output in &response.outputs {
+            bytes += output.data.len();
+            if output.form.classification > 0 && output.data.len() > RANK_BYTES_ON_REACTOR_MAX {
+                return true;
+            }
+        }
+        response.id.len() > PRINT_BYTES_ON_REACTOR_MAX
+            || (self.encoding != Encoding::Identity
+                && bytes > DEFLATE_BYTES_ON_REACTOR_MAX / self.level.max(1) as usize)
+    }
+}
+
 /// An inference response, packed when both sides want that.
-pub fn frame_encoded(encoded: protocol::grpc::Encoded, encoding: Encoding, level: u32) -> Rope {
+pub fn frame_encoded(encoded: protocol::grpc::Encoded, packing: Packing) -> Rope {
+    let Packing { encoding, level } = packing;
     if encoding == Encoding::Identity {
-        return Rope::new(encoded.into_frame().into_iter());
+        return Rope::new(encoded.into_frame().into_iter().map(offload::disposed));
     }
     let pieces = encoded.into_message();
     let Some(packed) = compress(pieces.iter().map(|p| &p[..]), encoding, level) else {

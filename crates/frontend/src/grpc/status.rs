@@ -1,5 +1,6 @@
 //! How a call ends: a number and a message, carried in trailers.
 
+use crate::text::cut;
 use http2::Field;
 use tensor::Error;
 
@@ -54,7 +55,7 @@ impl Status {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        Self::new(error.code().grpc_status(), error.message())
+        Self::new(error.code().grpc_status(), cut(error.message()))
     }
 }
 

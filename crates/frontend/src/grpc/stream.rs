@@ -8,32 +8,34 @@
 
 use super::call::{Call, deadline_exceeded, shutting_down};
 use super::connection::GrpcContext;
-use super::message::frame_encoded;
+use super::message::{Packing, frame_encoded};
 use super::reply;
 use super::status::{Status, code};
 use super::unary::forward;
 use crate::flight::{self, Flight};
-use crate::limits::{SEND_BUFFER_BYTES_MAX, STREAM_REQUESTS_PENDING_MAX};
+use crate::hold;
+use crate::limits::{MESSAGE_BYTES_ON_REACTOR_MAX, SEND_BUFFER_BYTES_MAX, STREAM_REQUESTS_PENDING_MAX};
+use crate::offload::{self, Abandoned, Offloaded};
 use crate::rope::Rope;
 use crate::shared::Counted;
 use crate::verbose;
 use bytes::{Buf, Bytes};
 use engine::ModelVersion;
-use http2::Responder;
-use protocol::InferResponse;
+use http2::{Head, Responder};
 use protocol::grpc::{Encoded, InferHead, StreamFailure, encode_stream_error, encode_stream_response, peek};
+use protocol::{InferRequest, InferResponse};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tensor::{Error, Name, Result};
 
 /// A request that has no answer yet.
 struct Waiting<'a> {
-    /// Taken when its answer is.
-    flight: Option<Flight>,
+    state: Answering,
     version: Arc<ModelVersion>,
     id: Name,
     model_name: Name,
@@ -42,16 +44,51 @@ struct Waiting<'a> {
     _counted: Counted<'a>,
 }
 
+// The large variant is the usual one; the slot is boxed.
+#[allow(clippy::large_enum_variant)]
+enum Answering {
+    /// Taken when its answer is.
+    Flight(Option<Flight>),
+    /// The answer is here and takes long to frame, which is done elsewhere.
+    Framing(Offloaded<Result<Rope>>),
+}
+
 impl Waiting<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<InferResponse>> {
-        if let Some(Flight::Airborne(airborne)) = &mut self.flight {
-            return Pin::new(airborne).poll(cx);
+    /// The framed answer.
+    fn poll(&mut self, cx: &mut Context<'_>, packing: Packing) -> Poll<Result<Rope>> {
+        let flight = match &mut self.state {
+            Answering::Framing(work) => return Pin::new(work).poll(cx).map(|framed| framed.and_then(|framed| framed)),
+            Answering::Flight(flight) => flight,
+        };
+        let result = if let Some(Flight::Airborne(airborne)) = flight {
+            ready!(Pin::new(airborne).poll(cx))
+        } else if let Some(Flight::Landed(result)) = flight.take() {
+            result
+        } else {
+            Err(Error::internal("a request was answered twice"))
+        };
+        let response = match result {
+            Ok(response) => response,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        if !packing.is_long(&response) {
+            return Poll::Ready(framed(&response, &self.version, packing));
         }
-        match self.flight.take() {
-            Some(Flight::Landed(result)) => Poll::Ready(result),
-            _ => Poll::Ready(Err(Error::internal("a request was answered twice"))),
+        let (version, bytes) = (self.version.clone(), response.outputs.iter().map(|o| o.data.len()).sum());
+        match offload::start(bytes, move |_| framed(&response, &version, packing)) {
+            Ok(mut work) => {
+                let polled = Pin::new(&mut work).poll(cx);
+                self.state = Answering::Framing(work);
+                polled.map(|framed| framed.and_then(|framed| framed))
+            }
+            Err(error) => Poll::Ready(Err(error)),
         }
     }
+}
+
+/// Every answer is the last of its request: models that answer more than once do not exist here yet.
+fn framed(response: &InferResponse, version: &ModelVersion, packing: Packing) -> Result<Rope> {
+    Ok(frame_encoded(encode_stream_response(response, &version.signature, true)?, packing))
 }
 
 enum Slot<'a> {
@@ -60,10 +97,18 @@ enum Slot<'a> {
     Refused(Encoded),
 }
 
+/// A request that is read or checked elsewhere. None that came behind it is started before it: of a sequence, order counts.
+type Starting<'a> = Pin<Box<dyn Future<Output = Started<'a>> + 'a>>;
+
+/// A request that was read, or why it was refused and which it was; outer errors are no request at all.
+type Started<'a> = Result<Result<Waiting<'a>, (Error, Name)>>;
+
 struct Session<'a> {
     context: &'a GrpcContext,
     call: Call,
     respond: Responder,
+    packing: Packing,
+    starting: Option<Starting<'a>>,
     /// In request order.
     ordered: VecDeque<Slot<'a>>,
     /// Requests to decoupled models.
@@ -72,6 +117,8 @@ struct Session<'a> {
     out: VecDeque<Rope>,
     out_bytes: usize,
     errors_end_stream: bool,
+    /// Messages since the poll began, for a look at the clock now and then.
+    read_in_poll: u32,
     /// Set once no more requests are read: how the stream ends when everything is out.
     ending: Option<Status>,
 }
@@ -79,21 +126,86 @@ struct Session<'a> {
 /// The client is gone.
 struct Gone;
 
+/// How many requests are started between looks at how long that took.
+const MESSAGES_PER_LOOK: u32 = 8;
+
+fn refuse_draining(context: &GrpcContext) -> Result<()> {
+    if context.shared.is_draining() { Err(Error::unavailable(shutting_down().message)) } else { Ok(()) }
+}
+
+fn waiting<'a>(flight: Flight, version: Arc<ModelVersion>, head: &InferHead, counted: Counted<'a>) -> Waiting<'a> {
+    Waiting {
+        state: Answering::Flight(Some(flight)),
+        version,
+        id: head.id.clone(),
+        model_name: head.model_name.clone(),
+        model_version: head.model_version.clone(),
+        _counted: counted,
+    }
+}
+
+/// Starts a request that takes long to check.
+async fn start_large<'a>(
+    version: Arc<ModelVersion>,
+    request: Box<InferRequest>,
+    head: &InferHead,
+    counted: Counted<'a>,
+) -> Result<Waiting<'a>, (Error, Name)> {
+    let flight = flight::start_large(&version, request).await.map_err(|error| (error, head.id.clone()))?;
+    Ok(waiting(flight, version, head, counted))
+}
+
+/// Reads a message that takes long to read, elsewhere, and starts its request.
+async fn read_large<'a>(context: &'a GrpcContext, metadata: Rc<Head>, message: Bytes) -> Started<'a> {
+    let counted = context.shared.request();
+    let engine = context.engine.clone();
+    let read = move |_: &Abandoned<'_>| {
+        let head = peek(&message)?;
+        let request = engine.model(&head.model_name, &head.model_version).and_then(|version| {
+            let mut request = Box::new(head.into_request(&version.signature, &*engine)?);
+            flight::dispose_elsewhere(&mut request);
+            Ok((version, request))
+        });
+        Ok::<_, Error>((head, request))
+    };
+    // Refused for lack of room, it is still a request.
+    let read = match offload::run(usize::MAX, read).await {
+        Ok(read) => read,
+        Err(error) => return Ok(Err((error, Name::new()))),
+    };
+    let (head, request) = read?;
+    let request = refuse_draining(context).and(request).and_then(|(version, mut request)| {
+        forward(&context.forward, &metadata, &mut request)?;
+        Ok((version, request))
+    });
+    Ok(match request {
+        Ok((version, request)) => start_large(version, request, &head, counted).await,
+        Err(error) => {
+            verbose::infer_failed(Some(&head.id), &error);
+            Err((error, head.id.clone()))
+        }
+    })
+}
+
 /// Serves one stream to its end.
 pub async fn serve(context: &GrpcContext, call: Call, mut respond: Responder, deadline: Option<Duration>) {
     if reply::begin(&mut respond, call.response_encoding).is_err() {
         return;
     }
     let errors_end_stream = call.head.get("triton_grpc_error").is_some_and(|v| v == b"true");
+    let packing = Packing::new(context, call.response_encoding);
     let mut session = Session {
         context,
         call,
         respond,
+        packing,
+        starting: None,
         ordered: VecDeque::new(),
         unordered: Vec::new(),
         out: VecDeque::new(),
         out_bytes: 0,
         errors_end_stream,
+        read_in_poll: 1,
         ending: None,
     };
     let ended = match deadline {
@@ -111,6 +223,7 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: Responder, de
 
 impl<'a> Session<'a> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Status, Gone>> {
+        self.read_in_poll = 1;
         loop {
             let read = match self.read(cx) {
                 Ok(read) => read,
@@ -121,7 +234,8 @@ impl<'a> Session<'a> {
                 Ok(()) => {}
                 Err(Gone) => return Poll::Ready(Err(Gone)),
             }
-            let idle = self.out.is_empty() && self.ordered.is_empty() && self.unordered.is_empty();
+            let idle =
+                self.out.is_empty() && self.ordered.is_empty() && self.unordered.is_empty() && self.starting.is_none();
             if idle && let Some(status) = self.ending.take() {
                 return Poll::Ready(Ok(status));
             }
@@ -144,6 +258,18 @@ impl<'a> Session<'a> {
     /// Starts requests until there are none, or a limit is reached; true in the latter case.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, Gone> {
         while self.may_read() {
+            if let Some(starting) = &mut self.starting {
+                let Poll::Ready(started) = starting.as_mut().poll(cx) else { return Ok(false) };
+                self.starting = None;
+                self.started(started);
+                continue;
+            }
+            if self.read_in_poll.is_multiple_of(MESSAGES_PER_LOOK) && hold::is_due() {
+                // Others have their turn; what is here already does not wake us.
+                cx.waker().wake_by_ref();
+                return Ok(false);
+            }
+            self.read_in_poll += 1;
             match self.call.messages.poll_next(cx) {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(Ok(Some(message))) => self.accept(&message),
@@ -156,49 +282,63 @@ impl<'a> Session<'a> {
     }
 
     fn accept(&mut self, message: &Bytes) {
+        if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
+            && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
+        {
+            self.starting = Some(Box::pin(read_large(self.context, self.call.head.clone(), message.clone())));
+            return;
+        }
         let head = match peek(message) {
             Ok(head) => head,
             // Without its fields there is no request to answer, and no telling what follows.
             Err(error) => return self.end(error.into()),
         };
-        match self.start(&head) {
-            Ok(waiting) if waiting.version.signature.decoupled => self.unordered.push(waiting),
-            Ok(waiting) => self.ordered.push_back(Slot::Waiting(Box::new(waiting))),
-            Err(error) => {
-                let refusal = encode_stream_error(&error, &head.id, StreamFailure::BeforeEnqueue);
-                self.ordered.push_back(Slot::Refused(refusal));
+        let counted = self.context.shared.request();
+        let id = head.id.clone();
+        match self.read_one(&head) {
+            Ok((version, request)) if flight::is_long_to_check(&request) => {
+                let request = Box::new(request);
+                self.starting = Some(Box::pin(async move { Ok(start_large(version, request, &head, counted).await) }));
             }
+            Ok((version, request)) => {
+                let started = flight::start(&version, request)
+                    .map(|flight| waiting(flight, version, &head, counted))
+                    .map_err(|error| (error, id));
+                self.started(Ok(started));
+            }
+            Err(error) => self.started(Ok(Err((error, id)))),
         }
     }
 
-    fn start(&self, head: &InferHead) -> Result<Waiting<'a>> {
-        if self.context.shared.is_draining() {
-            return Err(Error::unavailable(shutting_down().message));
-        }
-        let counted = self.context.shared.request();
+    fn read_one(&self, head: &InferHead) -> Result<(Arc<ModelVersion>, InferRequest)> {
+        refuse_draining(self.context)?;
         let read = || {
             let version = self.context.engine.model(&head.model_name, &head.model_version)?;
             let mut request = head.into_request(&version.signature, &*self.context.engine)?;
             forward(&self.context.forward, &self.call.head, &mut request)?;
             Ok((version, request))
         };
-        let (version, request) = read().inspect_err(|e| verbose::infer_failed(Some(&head.id), e))?;
-        let flight = flight::start(&version, request)?;
-        Ok(Waiting {
-            flight: Some(flight),
-            version,
-            id: head.id.clone(),
-            model_name: head.model_name.clone(),
-            model_version: head.model_version.clone(),
-            _counted: counted,
-        })
+        read().inspect_err(|e| verbose::infer_failed(Some(&head.id), e))
+    }
+
+    fn started(&mut self, started: Started<'a>) {
+        match started {
+            Ok(Ok(waiting)) if waiting.version.signature.decoupled => self.unordered.push(waiting),
+            Ok(Ok(waiting)) => self.ordered.push_back(Slot::Waiting(Box::new(waiting))),
+            Ok(Err((error, id))) => {
+                let refusal = encode_stream_error(&error, &id, StreamFailure::BeforeEnqueue);
+                self.ordered.push_back(Slot::Refused(refusal));
+            }
+            // Without its fields there is no request to answer, and no telling what follows.
+            Err(error) => self.end(error.into()),
+        }
     }
 
     /// Moves answers that are there to the output.
     fn collect(&mut self, cx: &mut Context<'_>) {
         let mut i = 0;
         while let Some(waiting) = self.unordered.get_mut(i) {
-            match waiting.poll(cx) {
+            match waiting.poll(cx, self.packing) {
                 Poll::Pending => i += 1,
                 Poll::Ready(result) => {
                     let waiting = self.unordered.swap_remove(i);
@@ -209,29 +349,27 @@ impl<'a> Session<'a> {
         while let Some(slot) = self.ordered.front_mut() {
             let result = match slot {
                 Slot::Refused(_) => None,
-                Slot::Waiting(waiting) => match waiting.poll(cx) {
+                Slot::Waiting(waiting) => match waiting.poll(cx, self.packing) {
                     Poll::Pending => return,
                     Poll::Ready(result) => Some(result),
                 },
             };
             match (self.ordered.pop_front(), result) {
                 (Some(Slot::Waiting(waiting)), Some(result)) => self.answer(&waiting, result),
-                (Some(Slot::Refused(refusal)), _) => self.put(refusal),
+                (Some(Slot::Refused(refusal)), _) => self.put(frame_encoded(refusal, self.packing)),
                 _ => {}
             }
         }
     }
 
-    fn answer(&mut self, waiting: &Waiting<'_>, result: Result<InferResponse>) {
-        // Every answer is the last of its request: models that answer more than once do not exist here yet.
-        let encoded = result.and_then(|r| encode_stream_response(&r, &waiting.version.signature, true));
-        match encoded {
-            Ok(encoded) => self.put(encoded),
+    fn answer(&mut self, waiting: &Waiting<'_>, result: Result<Rope>) {
+        match result {
+            Ok(frame) => self.put(frame),
             Err(error) if self.errors_end_stream => self.end(error.into()),
             Err(error) => {
                 let Waiting { model_name, model_version, id, .. } = waiting;
                 let after = StreamFailure::AfterEnqueue { model_name, model_version, is_final: true };
-                self.put(encode_stream_error(&error, id, after));
+                self.put(frame_encoded(encode_stream_error(&error, id, after), self.packing));
             }
         }
     }
@@ -240,12 +378,11 @@ impl<'a> Session<'a> {
     fn end(&mut self, status: Status) {
         self.ordered.clear();
         self.unordered.clear();
+        self.starting = None;
         self.ending = Some(status);
     }
 
-    fn put(&mut self, encoded: Encoded) {
-        let level = self.context.compression_level.unwrap_or_default();
-        let frame = frame_encoded(encoded, self.call.response_encoding, level);
+    fn put(&mut self, frame: Rope) {
         self.out_bytes += frame.remaining();
         self.out.push_back(frame);
     }

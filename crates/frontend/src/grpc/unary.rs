@@ -3,12 +3,14 @@
 use super::call::Call;
 use super::connection::GrpcContext;
 use super::control;
-use super::message::{frame, frame_encoded};
+use super::message::{Packing, frame, frame_encoded};
 use super::method::Rpc;
 use super::status::{Status, code};
 use crate::flight::{self, Airborne, Flight};
 use crate::forward::HeaderForward;
 use crate::http::route::SharedMemory;
+use crate::limits::{MESSAGE_BYTES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
+use crate::offload::{self, Abandoned};
 use crate::regions;
 use crate::rope::Rope;
 use crate::verbose;
@@ -19,15 +21,18 @@ use prost::Message;
 use protocol::pb::health::{HealthCheckResponse, health_check_response::ServingStatus};
 use protocol::pb::inference as pb;
 use protocol::{InferRequest, InferResponse, Parameter};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use tensor::{DataType, Error, Name, Result};
 
 /// Reads the request, does what it asks, frames the response.
-pub async fn answer(context: &GrpcContext, rpc: Rpc, call: &mut Call) -> Result<Rope, Status> {
+pub async fn answer(context: &Arc<GrpcContext>, rpc: Rpc, call: &mut Call) -> Result<Rope, Status> {
     let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
     match rpc {
-        Rpc::ModelInfer => infer(context, call, message).await,
+        Rpc::ModelInfer => Box::pin(depart(context, call, message)?.finish()).await,
         // Rare, and its future is large: not part of every inference's.
         _ => Box::pin(other(context, rpc, message)).await,
     }
@@ -38,7 +43,7 @@ pub fn required(message: Result<Option<Bytes>, Status>) -> Result<Bytes, Status>
     message?.ok_or_else(|| Status::new(code::INTERNAL, "the call has no request message"))
 }
 
-async fn other(context: &GrpcContext, rpc: Rpc, message: Bytes) -> Result<Rope, Status> {
+async fn other(context: &Arc<GrpcContext>, rpc: Rpc, message: Bytes) -> Result<Rope, Status> {
     let engine = &*context.engine;
     Ok(match rpc {
         Rpc::ServerLive => {
@@ -73,14 +78,20 @@ async fn other(context: &GrpcContext, rpc: Rpc, message: Bytes) -> Result<Rope, 
         }
         Rpc::ModelStatistics => {
             let request: pb::ModelStatisticsRequest = decode(message)?;
-            let statistics = engine.statistics(&request.name, &request.version)?;
-            frame(&pb::ModelStatisticsResponse { model_stats: statistics.iter().map(Into::into).collect() })
+            let models =
+                if request.name.is_empty() { engine.models() } else { engine.ready_versions(&request.name).len() };
+            let engine = context.engine.clone();
+            let make = move |_: &Abandoned<'_>| -> Result<Rope, Status> {
+                let statistics = engine.statistics(&request.name, &request.version)?;
+                Ok(frame(&pb::ModelStatisticsResponse { model_stats: statistics.iter().map(Into::into).collect() }))
+            };
+            if models > MODELS_ON_REACTOR_MAX { offload::run(0, make).await?? } else { make(&Abandoned::never())? }
         }
         Rpc::RepositoryIndex => control::index(context, decode(message)?).await?,
-        Rpc::RepositoryModelLoad => control::load(context, decode(message)?).await?,
-        Rpc::RepositoryModelUnload => control::unload(context, decode(message)?).await?,
-        Rpc::TraceSetting => control::trace(context, decode(message)?).await?,
-        Rpc::LogSettings => control::log(context, decode(message)?).await?,
+        Rpc::RepositoryModelLoad => control::load(context, message).await?,
+        Rpc::RepositoryModelUnload => control::unload(context, decode_any(message).await?).await?,
+        Rpc::TraceSetting => control::trace(context, decode_any(message).await?).await?,
+        Rpc::LogSettings => control::log(context, decode_any(message).await?).await?,
         Rpc::SystemSharedMemoryStatus => {
             use pb::system_shared_memory_status_response::RegionStatus;
             let request: pb::SystemSharedMemoryStatusRequest = decode(message)?;
@@ -95,12 +106,19 @@ async fn other(context: &GrpcContext, rpc: Rpc, message: Bytes) -> Result<Rope, 
         Rpc::SystemSharedMemoryRegister => {
             let request: pb::SystemSharedMemoryRegisterRequest = decode(message)?;
             regions::permit(engine)?;
-            engine.regions().register(&request.name, &request.key, request.offset, request.byte_size)?;
+            let engine = context.engine.clone();
+            let register = move |_: &Abandoned<'_>| {
+                engine.regions().register(&request.name, &request.key, request.offset, request.byte_size)
+            };
+            offload::run(0, register).await??;
             frame(&pb::SystemSharedMemoryRegisterResponse {})
         }
         Rpc::SystemSharedMemoryUnregister => {
             let request: pb::SystemSharedMemoryUnregisterRequest = decode(message)?;
-            regions::unregister(engine, SharedMemory::System, &request.name)?;
+            // Elsewhere: a large region takes long to unmap, and there may be many.
+            let engine = context.engine.clone();
+            let unregister = move |_: &Abandoned<'_>| regions::unregister(&engine, SharedMemory::System, &request.name);
+            offload::run(0, unregister).await??;
             frame(&pb::SystemSharedMemoryUnregisterResponse {})
         }
         Rpc::CudaSharedMemoryStatus => {
@@ -125,38 +143,77 @@ async fn other(context: &GrpcContext, rpc: Rpc, message: Bytes) -> Result<Rope, 
     })
 }
 
-async fn infer(context: &GrpcContext, call: &Call, message: Bytes) -> Result<Rope, Status> {
-    match depart(context, call, message)? {
-        Departed::Answered(rope) => Ok(rope),
-        Departed::Waits(version, airborne) => respond(context, call, &version, &airborne.await?),
-    }
+/// The answer of an inference, framed.
+fn respond(version: &ModelVersion, response: &InferResponse, packing: Packing) -> Result<Rope, Status> {
+    let encoded = protocol::grpc::encode(response, &version.signature)?;
+    Ok(frame_encoded(encoded, packing))
 }
 
-/// The answer of an inference, framed.
-pub fn respond(
-    context: &GrpcContext,
-    call: &Call,
-    version: &ModelVersion,
-    response: &InferResponse,
-) -> Result<Rope, Status> {
-    let encoded = protocol::grpc::encode(response, &version.signature)?;
-    Ok(frame_encoded(encoded, call.response_encoding, context.compression_level.unwrap_or_default()))
-}
+/// An answer that is made elsewhere, or has to be waited for.
+pub type LaterAnswer = Pin<Box<dyn Future<Output = Result<Rope, Status>>>>;
 
 /// What became of an inference.
 pub enum Departed {
     /// Here is its answer.
     Answered(Rope),
     /// It will have one.
-    Waits(Arc<ModelVersion>, Airborne),
+    Waits(Waits),
+    /// It takes long to read, to check or to answer, which is done elsewhere.
+    Later(LaterAnswer),
+}
+
+/// An inference that was started and has no answer yet.
+pub struct Waits {
+    version: Arc<ModelVersion>,
+    airborne: Airborne,
+    packing: Packing,
+    /// Set once the answer is there and is being framed elsewhere.
+    later: Option<LaterAnswer>,
+}
+
+/// Written by hand, so that it has no place for a response.
+impl Future for Waits {
+    type Output = Result<Rope, Status>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Some(later) = &mut this.later {
+            return later.as_mut().poll(cx);
+        }
+        let response = ready!(Pin::new(&mut this.airborne).poll(cx))?;
+        match answered(this.version.clone(), response, this.packing) {
+            Departed::Answered(rope) => Poll::Ready(Ok(rope)),
+            Departed::Later(answer) => this.later.insert(answer).as_mut().poll(cx),
+            Departed::Waits(_) => Poll::Ready(Err(Status::new(code::INTERNAL, "a request was answered twice"))),
+        }
+    }
+}
+
+fn answered(version: Arc<ModelVersion>, response: InferResponse, packing: Packing) -> Departed {
+    if packing.is_long(&response) {
+        let bytes = response.outputs.iter().map(|output| output.data.len()).sum();
+        let work = offload::run(bytes, move |_| respond(&version, &response, packing));
+        return Departed::Later(Box::pin(async move { work.await? }));
+    }
+    match respond(&version, &response, packing) {
+        Ok(rope) => Departed::Answered(rope),
+        Err(status) => Departed::Later(Box::pin(std::future::ready(Err(status)))),
+    }
 }
 
 /// Everything that needs no waiting; a function, so that nothing of it is kept across the wait.
-pub fn depart(context: &GrpcContext, call: &Call, message: Bytes) -> Result<Departed, Status> {
+pub fn depart(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<Departed, Status> {
+    let packing = Packing::new(context, call.response_encoding);
+    if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX && protocol::grpc::is_long(&message, MESSAGE_BYTES_ON_REACTOR_MAX) {
+        return Ok(Departed::Later(Box::pin(infer_large(context.clone(), call.head.clone(), message, packing))));
+    }
     let (version, request) = read(context, call, message).inspect_err(|e| verbose::infer_failed(None, e))?;
+    if flight::is_long_to_check(&request) {
+        return Ok(Departed::Later(Box::pin(start_large(version, Box::new(request), packing))));
+    }
     Ok(match flight::start(&version, request)? {
-        Flight::Landed(result) => Departed::Answered(respond(context, call, &version, &result?)?),
-        Flight::Airborne(airborne) => Departed::Waits(version, airborne),
+        Flight::Landed(result) => answered(version, result?, packing),
+        Flight::Airborne(airborne) => Departed::Waits(Waits { version, airborne, packing, later: None }),
     })
 }
 
@@ -170,6 +227,50 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
     let mut request = head.into_request(&version.signature, &*context.engine)?;
     forward(&context.forward, &call.head, &mut request)?;
     Ok((version, request))
+}
+
+/// As `depart`, for a message that is read elsewhere.
+async fn infer_large(
+    context: Arc<GrpcContext>,
+    head: Rc<Head>,
+    message: Bytes,
+    packing: Packing,
+) -> Result<Rope, Status> {
+    let engine = context.engine.clone();
+    let read = move |_: &Abandoned<'_>| -> Result<_> {
+        let head = protocol::grpc::peek(&message)?;
+        let version = engine.model(&head.model_name, &head.model_version)?;
+        protocol::grpc::refuse_decoupled(&version.signature)?;
+        let mut request = Box::new(head.into_request(&version.signature, &*engine)?);
+        flight::dispose_elsewhere(&mut request);
+        Ok((version, request))
+    };
+    let read = offload::run(usize::MAX, read).await.and_then(|read| read).and_then(|(version, mut request)| {
+        forward(&context.forward, &head, &mut request)?;
+        Ok((version, request))
+    });
+    let (version, request) = read.inspect_err(|e| verbose::infer_failed(None, e))?;
+    start_large(version, request, packing).await
+}
+
+/// Starts a request that was read elsewhere, or takes long to check.
+async fn start_large(version: Arc<ModelVersion>, request: Box<InferRequest>, packing: Packing) -> Result<Rope, Status> {
+    let departed = match flight::start_large(&version, request).await? {
+        Flight::Landed(result) => answered(version, result?, packing),
+        Flight::Airborne(airborne) => Departed::Waits(Waits { version, airborne, packing, later: None }),
+    };
+    departed.finish().await
+}
+
+impl Departed {
+    /// Waits for whatever is left.
+    async fn finish(self) -> Result<Rope, Status> {
+        match self {
+            Self::Answered(rope) => Ok(rope),
+            Self::Waits(waits) => waits.await,
+            Self::Later(answer) => answer.await,
+        }
+    }
 }
 
 /// Adds forwarded metadata to a request.
@@ -189,7 +290,28 @@ pub fn forward(pattern: &HeaderForward, head: &Head, request: &mut InferRequest)
     Ok(())
 }
 
+/// As `decode`, elsewhere if the message is long.
+async fn decode_any<M: Message + Default + 'static>(message: Bytes) -> Result<M, Status> {
+    match message.len() > MESSAGE_BYTES_ON_REACTOR_MAX {
+        true => offload::run(message.len(), move |_| decode_long(message)).await?,
+        false => decode_long(message),
+    }
+}
+
+/// Reads a message that has no place for much.
 fn decode<M: Message + Default>(message: Bytes) -> Result<M, Status> {
+    if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX {
+        let text = format!(
+            "a request of {} bytes, more than the maximum of {MESSAGE_BYTES_ON_REACTOR_MAX} for this call",
+            message.len()
+        );
+        return Err(Status::new(code::RESOURCE_EXHAUSTED, text));
+    }
+    decode_long(message)
+}
+
+/// Reads a message of any length.
+pub fn decode_long<M: Message + Default>(message: Bytes) -> Result<M, Status> {
     M::decode(message).map_err(|e| Status::new(code::INTERNAL, format!("failed to parse the request message: {e}")))
 }
 

@@ -5,9 +5,12 @@ use super::reply::{JSON, Reply};
 use super::route::{Method, RegionAction, SharedMemory};
 use super::service::HttpContext;
 use crate::control::Operation;
+use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
+use crate::offload;
 use crate::regions;
 use crate::text::Text;
 use bytes::Bytes;
+use engine::Engine;
 use protocol::json::Value;
 use tensor::{Error, Result};
 
@@ -30,13 +33,22 @@ async fn call(context: &HttpContext, operation: Operation, argument: Text) -> Re
     }
 }
 
+/// Does what reads a body: elsewhere, if the body is long.
+async fn read<T: Send + 'static>(body: &Bytes, work: impl FnOnce(&Bytes) -> Result<T> + Send + 'static) -> Result<T> {
+    if body.len() <= JSON_BYTES_ON_REACTOR_MAX {
+        return work(body);
+    }
+    let body = body.clone();
+    offload::run(body.len(), move |_| work(&body)).await?
+}
+
 /// `…/index`.
 pub async fn index(context: &HttpContext, body: &Bytes) -> Reply {
-    let ready = optional(body).and_then(|v| match v.and_then(|v| v.get("ready")) {
+    let ready = read(body, |body| match optional(body)?.and_then(|v| v.get("ready")) {
         None => Ok(false),
         Some(ready) => ready.as_bool().map_err(|_| Error::invalid("Invalid value for 'ready': expected a boolean")),
     });
-    let ready = match ready {
+    let ready = match ready.await {
         Ok(ready) => ready,
         Err(error) => return Reply::error(JSON, &error),
     };
@@ -47,13 +59,15 @@ pub async fn index(context: &HttpContext, body: &Bytes) -> Reply {
 
 /// `…/load` and `…/unload`.
 pub async fn repository_model(context: &HttpContext, repository: &str, model: &str, load: bool, body: &Bytes) -> Reply {
-    let argument = || -> Result<String> {
-        if !repository.is_empty() {
-            return Err(Error::unsupported("'repository_name' specification is not supported"));
-        }
+    if !repository.is_empty() {
+        let error = Error::unsupported("'repository_name' specification is not supported");
+        return Reply::error(JSON, &error);
+    }
+    let model = model.to_owned();
+    let argument = read(body, move |body| {
         let parameters = optional(body)?.and_then(|v| v.get("parameters"));
         let mut argument = Text::begin(b'{');
-        argument.key("model").string(model);
+        argument.key("model").string(&model);
         if load {
             // Whatever it is: what is wrong with a value that is no object is decided where the others are.
             argument.key("parameters").raw(parameters.map_or(b"{}", |p| p.text()));
@@ -64,9 +78,9 @@ pub async fn repository_model(context: &HttpContext, repository: &str, model: &s
         }
         argument.close(b'}');
         argument.into_string()
-    };
+    });
     let operation = if load { Operation::RepositoryLoad } else { Operation::RepositoryUnload };
-    match argument() {
+    match argument.await {
         // The reply is `{}`; over HTTP success has no body.
         Ok(argument) => reply(context.control.call(operation, argument).await.map(|_| Bytes::new())),
         Err(error) => Reply::error(JSON, &error),
@@ -95,32 +109,35 @@ async fn settings(
     if let Some(model) = model {
         argument.key("model").string(model);
     }
-    let mut operation = get;
     argument.key("settings");
-    if method == Method::Post {
-        operation = update;
-        match Value::parse(body) {
-            Ok(value) if value.is_object() => argument.raw(value.text()),
-            // JSON that is no object counts as an empty one (P 1.14).
-            Ok(_) => argument.raw(b"{}"),
-            Err(error) => return Reply::error(JSON, &error),
-        };
-    } else {
-        argument.raw(b"{}");
+    let is_update = method == Method::Post;
+    let argument = read(body, move |body| {
+        let given = if is_update { Some(Value::parse(body)?) } else { None };
+        // JSON that is no object counts as an empty one (P 1.14).
+        argument.raw(given.filter(|value| value.is_object()).map_or(b"{}", |value| value.text()));
+        argument.key("protocol").string("http").close(b'}');
+        argument.into_string()
+    });
+    match argument.await {
+        Ok(argument) => reply(context.control.call(if is_update { update } else { get }, argument).await),
+        Err(error) => Reply::error(JSON, &error),
     }
-    argument.key("protocol").string("http").close(b'}');
-    call(context, operation, argument).await
 }
 
-/// `…sharedmemory…`.
-pub fn shared_memory(
+/// `…sharedmemory…`. Elsewhere: a large region takes long to unmap, and there may be many.
+pub async fn shared_memory(
     context: &HttpContext,
     kind: SharedMemory,
     region: &str,
     action: RegionAction,
-    body: &Bytes,
+    body: Bytes,
 ) -> Reply {
-    let engine = &*context.engine;
+    let (engine, region) = (context.engine.clone(), region.to_owned());
+    let done = offload::run(body.len(), move |_| change_region(&engine, kind, &region, action, &body));
+    done.await.unwrap_or_else(|error| Reply::error(JSON, &error))
+}
+
+fn change_region(engine: &Engine, kind: SharedMemory, region: &str, action: RegionAction, body: &Bytes) -> Reply {
     let empty = |()| Bytes::new();
     match (action, kind) {
         (RegionAction::Status, _) => reply(regions::status(engine, kind, region).map(|found| {
@@ -139,18 +156,18 @@ pub fn shared_memory(
                 .and_then(|()| regions::register_cuda(engine, region))
                 .map(empty),
         ),
-        (RegionAction::Register, SharedMemory::System) => reply(register(context, region, body).map(empty)),
+        (RegionAction::Register, SharedMemory::System) => reply(register(engine, region, body).map(empty)),
     }
 }
 
 /// Checks in the order of memory.md 1.4.
-fn register(context: &HttpContext, region: &str, body: &Bytes) -> Result<()> {
-    regions::permit(&context.engine)?;
+fn register(engine: &Engine, region: &str, body: &Bytes) -> Result<()> {
+    regions::permit(engine)?;
     regions::named(SharedMemory::System, region)?;
     let request = Value::parse(body)?;
     let missing = |field: &str| Error::invalid(format!("Shared memory register request has no '{field}' field"));
     let key = request.get("key").ok_or_else(|| missing("key"))?.as_string()?;
     let offset = request.get("offset").map_or(Ok(0), Value::as_u64)?;
     let byte_size = request.get("byte_size").ok_or_else(|| missing("byte_size"))?.as_u64()?;
-    context.engine.regions().register(region, &key, offset, byte_size)
+    engine.regions().register(region, &key, offset, byte_size)
 }

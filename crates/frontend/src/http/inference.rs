@@ -4,14 +4,20 @@
 use super::reply::{EVENTS, JSON, OCTETS, PLAIN, Parts, Reply};
 use super::request::Head;
 use super::service::HttpContext;
-use crate::encoding::{Encoding, compress, decompress};
+use crate::encoding::{Encoding, compress, decompress, decompress_small};
 use crate::flight::{self, Flight};
+use crate::limits::{
+    DEFLATE_BYTES_ON_REACTOR_MAX, INFLATE_RATIO_MAX, JSON_BYTES_ON_REACTOR_MAX, PRINT_BYTES_ON_REACTOR_MAX,
+};
+use crate::offload::{self, Abandoned};
 use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
-use protocol::http::{HeadCache, encode_infer, parse_header_length};
+use protocol::http::{HeadCache, encode_infer, parse_header_length, parse_infer};
 use protocol::{InferRequest, InferResponse, Parameter, generate};
 use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use tensor::{Error, Name, Result};
 
@@ -24,6 +30,9 @@ thread_local! {
 }
 
 /// `POST …/infer`.
+///
+/// A request of usual size is read, checked and, if the model is cheap, answered right here. What grows with a body and would hold
+/// the reactor is done by [`offload`], in the boxed branches: the future of every request is as large as the largest it may become.
 pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &Head, body: Bytes) -> Reply {
     let version = match find(context, name, version) {
         Ok(version) => version,
@@ -33,24 +42,143 @@ pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &Head
         }
     };
     let body = match unpack(context, head, body) {
-        Ok(body) => body,
+        Ok(Unpacked::Here(body)) => body,
+        Ok(Unpacked::TooLong(body)) => return Box::pin(infer_large(context, version, head, body, true)).await,
         Err(reply) => return *reply,
     };
+    if body.len() > JSON_BYTES_ON_REACTOR_MAX && json_length(head, &body) > JSON_BYTES_ON_REACTOR_MAX {
+        return Box::pin(infer_large(context, version, head, body, false)).await;
+    }
     // One expression, so that the request is not kept across the wait.
     let parsed = parse(context, &version, head, body).inspect_err(|e| verbose::infer_failed(None, e));
-    let airborne = match parsed.and_then(|request| flight::start(&version, request)) {
-        Ok(Flight::Landed(result)) => return reply(&version, result, head),
-        Ok(Flight::Airborne(airborne)) => airborne,
+    let airborne = match parsed.and_then(|request| start(&version, request)) {
+        Ok(Begun::Flight(Flight::Landed(result))) => match reply(version, result, head) {
+            Ok(reply) => return reply,
+            Err(later) => return later.await,
+        },
+        Ok(Begun::Flight(Flight::Airborne(airborne))) => airborne,
+        Ok(Begun::NotYet(request)) => return Box::pin(start_large(version, request, head)).await,
         Err(error) => return Reply::error(JSON, &error),
     };
-    reply(&version, airborne.await, head)
+    match reply(version, airborne.await, head) {
+        Ok(reply) => reply,
+        Err(later) => later.await,
+    }
 }
 
-fn reply(version: &ModelVersion, result: Result<InferResponse>, head: &Head) -> Reply {
-    match result.and_then(|response| encode(version, &response, head)) {
-        Ok(reply) => reply,
-        Err(error) => Reply::error(PLAIN, &error),
+/// What became of a request that was read on the reactor.
+// The large variant is the usual one, and is looked at where it is returned.
+#[allow(clippy::large_enum_variant)]
+enum Begun {
+    Flight(Flight),
+    /// To be checked elsewhere.
+    NotYet(Box<InferRequest>),
+}
+
+fn start(version: &Arc<ModelVersion>, request: InferRequest) -> Result<Begun> {
+    if flight::is_long_to_check(&request) {
+        return Ok(Begun::NotYet(Box::new(request)));
     }
+    flight::start(version, request).map(Begun::Flight)
+}
+
+/// As `infer`, for a body that is unpacked or parsed elsewhere.
+async fn infer_large(
+    context: &HttpContext,
+    version: Arc<ModelVersion>,
+    head: &Head,
+    body: Bytes,
+    is_packed: bool,
+) -> Reply {
+    let body = if is_packed {
+        let (bytes, bytes_max) = (body.len(), context.limits.input_bytes_max);
+        // What comes out is not known; it is as if it were all that may.
+        let work = offload::run(bytes.saturating_mul(INFLATE_RATIO_MAX), move |abandoned| {
+            decompress(&body, bytes_max, abandoned).map(offload::disposed).map_err(Error::from)
+        });
+        match work.await.and_then(|unpacked| unpacked) {
+            Ok(body) => body,
+            Err(error) => return Reply::error(PLAIN, &error),
+        }
+    } else {
+        body
+    };
+    let parsed = async {
+        let header_length = header_length(head, &body)?;
+        let (engine, limits, model) = (context.engine.clone(), context.limits, version.clone());
+        let parse = move |_: &Abandoned<'_>| {
+            let mut request = parse_infer(&body, header_length, &model.signature, &*engine, &limits)?;
+            flight::dispose_elsewhere(&mut request);
+            Ok(Box::new(request))
+        };
+        offload::run(header_length.unwrap_or(usize::MAX), parse).await?
+    };
+    let request = match parsed.await.and_then(|mut request| forward(context, head, &mut request).map(|()| request)) {
+        Ok(request) => request,
+        Err(error) => {
+            verbose::infer_failed(None, &error);
+            return Reply::error(JSON, &error);
+        }
+    };
+    start_large(version, request, head).await
+}
+
+/// Starts a request that was read elsewhere, or takes long to check.
+async fn start_large(version: Arc<ModelVersion>, request: Box<InferRequest>, head: &Head) -> Reply {
+    let result = match flight::start_large(&version, request).await {
+        Ok(Flight::Landed(result)) => result,
+        Ok(Flight::Airborne(airborne)) => airborne.await,
+        Err(error) => return Reply::error(JSON, &error),
+    };
+    match reply(version, result, head) {
+        Ok(reply) => reply,
+        Err(later) => later.await,
+    }
+}
+
+/// Bytes of JSON in a body; 0 where the head is wrong about that, as that is soon found out.
+fn json_length(head: &Head, body: &Bytes) -> usize {
+    header_length(head, body).map_or(0, |length| length.unwrap_or(body.len()))
+}
+
+fn header_length(head: &Head, body: &Bytes) -> Result<Option<usize>> {
+    match head.headers.get("inference-header-content-length") {
+        None => Ok(None),
+        Some(value) => parse_header_length(&String::from_utf8_lossy(value), body.len()).map(Some),
+    }
+}
+
+/// A reply that is made elsewhere.
+type LaterReply = Pin<Box<dyn Future<Output = Reply>>>;
+
+/// The reply to an inference. A function, so that the future of a request has no place for a response.
+fn reply(version: Arc<ModelVersion>, result: Result<InferResponse>, head: &Head) -> Result<Reply, LaterReply> {
+    let failed = |error: Error| Reply::error(PLAIN, &error);
+    let response = match result {
+        Ok(response) => response,
+        Err(error) => return Ok(failed(error)),
+    };
+    let encoding = head.headers.get("accept-encoding").map_or(Encoding::Identity, Encoding::negotiate);
+    if !is_long_to_encode(&response, encoding) {
+        return Ok(encode(&version, &response, encoding).unwrap_or_else(failed));
+    }
+    let bytes = response.outputs.iter().map(|output| output.data.len()).sum();
+    let work = offload::run(bytes, move |_| encode(&version, &response, encoding));
+    Err(Box::pin(async move { work.await.and_then(|encoded| encoded).unwrap_or_else(failed) }))
+}
+
+/// Whether an answer is printed, ranked or packed for so long that it is done elsewhere.
+fn is_long_to_encode(response: &InferResponse, encoding: Encoding) -> bool {
+    let mut bytes = response.id.len();
+    for output in &response.outputs {
+        let length = output.data.len();
+        bytes += length;
+        if length > PRINT_BYTES_ON_REACTOR_MAX && (!output.form.binary || output.form.classification > 0) {
+            return true;
+        }
+    }
+    response.id.len() > PRINT_BYTES_ON_REACTOR_MAX
+        || (encoding != Encoding::Identity && bytes > DEFLATE_BYTES_ON_REACTOR_MAX)
 }
 
 fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
@@ -64,11 +192,20 @@ fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVer
     Ok(version)
 }
 
-fn unpack(context: &HttpContext, head: &Head, body: Bytes) -> Result<Bytes, Box<Reply>> {
+enum Unpacked {
+    Here(Bytes),
+    /// Still packed.
+    TooLong(Bytes),
+}
+
+fn unpack(context: &HttpContext, head: &Head, body: Bytes) -> Result<Unpacked, Box<Reply>> {
     match head.headers.get("content-encoding").map(Encoding::parse) {
-        None | Some(Some(Encoding::Identity)) => Ok(body),
-        Some(Some(_)) => decompress(&body, context.limits.input_bytes_max as u64)
-            .map_err(|error| Box::new(Reply::error(PLAIN, &error))),
+        None | Some(Some(Encoding::Identity)) => Ok(Unpacked::Here(body)),
+        Some(Some(_)) => match decompress_small(&body, context.limits.input_bytes_max) {
+            None => Ok(Unpacked::TooLong(body)),
+            Some(Ok(body)) => Ok(Unpacked::Here(body)),
+            Some(Err(why)) => Err(Box::new(Reply::error(PLAIN, &why.into()))),
+        },
         Some(None) => {
             let mut reply = Reply::error(PLAIN, &Error::unsupported("Unsupported compression type"));
             reply.accept_encoding = true;
@@ -78,13 +215,16 @@ fn unpack(context: &HttpContext, head: &Head, body: Bytes) -> Result<Bytes, Box<
 }
 
 fn parse(context: &HttpContext, version: &ModelVersion, head: &Head, body: Bytes) -> Result<InferRequest> {
-    let header_length = match head.headers.get("inference-header-content-length") {
-        None => None,
-        Some(value) => Some(parse_header_length(&String::from_utf8_lossy(value), body.len())?),
-    };
+    let header_length = header_length(head, &body)?;
     let mut request = HEADS.with_borrow_mut(|heads| {
         heads.parse_infer(&body, header_length, &version.signature, &*context.engine, &context.limits)
     })?;
+    forward(context, head, &mut request)?;
+    Ok(request)
+}
+
+/// Adds forwarded headers to a request.
+fn forward(context: &HttpContext, head: &Head, request: &mut InferRequest) -> Result<()> {
     if context.forward.is_active() {
         for (name, value) in head.headers.iter() {
             let name = Name::from_utf8_lossy(name);
@@ -93,17 +233,16 @@ fn parse(context: &HttpContext, version: &ModelVersion, head: &Head, body: Bytes
             }
         }
     }
-    Ok(request)
+    Ok(())
 }
 
-fn encode(version: &ModelVersion, response: &InferResponse, head: &Head) -> Result<Reply> {
+fn encode(version: &ModelVersion, response: &InferResponse, encoding: Encoding) -> Result<Reply> {
     let encoded = encode_infer(response, &version.signature)?;
     let mut parts = Parts::new();
-    parts.push(encoded.json);
-    parts.extend(encoded.binary);
+    parts.push(offload::disposed(encoded.json));
+    parts.extend(encoded.binary.into_iter().map(offload::disposed));
     let mut reply = Reply::empty(if encoded.inference_header_length.is_some() { OCTETS } else { JSON });
     reply.header_length = encoded.inference_header_length;
-    let encoding = head.headers.get("accept-encoding").map_or(Encoding::Identity, Encoding::negotiate);
     if let Some(packed) = compress(parts.iter().map(|p| &p[..]), encoding, COMPRESSION_LEVEL) {
         reply.content_encoding = Some(encoding.name());
         parts.clear();
@@ -111,6 +250,11 @@ fn encode(version: &ModelVersion, response: &InferResponse, head: &Head) -> Resu
     }
     reply.body = parts;
     Ok(reply)
+}
+
+/// Whatever form was asked for, the answer of `generate` is printed.
+fn has_long_output(response: &InferResponse) -> bool {
+    response.outputs.iter().any(|output| output.data.len() > PRINT_BYTES_ON_REACTOR_MAX)
 }
 
 /// `POST …/generate` and `…/generate_stream`.
@@ -122,7 +266,8 @@ pub async fn generate(
     body: &Bytes,
     stream: bool,
 ) -> Reply {
-    let started = || -> Result<(Arc<ModelVersion>, Flight)> {
+    let body_length = body.len();
+    let accepted = || -> Result<Arc<ModelVersion>> {
         if context.shared.is_draining() {
             return Err(Error::unavailable("Server exiting"));
         }
@@ -130,12 +275,26 @@ pub async fn generate(
         if head.headers.get("content-encoding").is_some_and(|e| e != b"identity") {
             return Err(Error::invalid("Unsupported content-encoding, only 'identity' is supported."));
         }
-        let request = generate::parse_generate(body, &version.signature, &context.limits)
-            .inspect_err(|e| verbose::infer_failed(None, e))?;
-        let flight = flight::start(&version, request)?;
-        Ok((version, flight))
+        Ok(version)
     };
-    let (version, result) = match started() {
+    let started = async {
+        let version = accepted()?;
+        let parsed = if body.len() > JSON_BYTES_ON_REACTOR_MAX {
+            let (body, limits, model) = (body.clone(), context.limits, version.clone());
+            let parse = move |_: &Abandoned<'_>| {
+                let mut request = generate::parse_generate(&body, &model.signature, &limits)?;
+                flight::dispose_elsewhere(&mut request);
+                Ok::<_, Error>(Box::new(request))
+            };
+            offload::run(body_length, parse).await.and_then(|parsed| parsed)
+        } else {
+            generate::parse_generate(body, &version.signature, &context.limits).map(Box::new)
+        };
+        let request = parsed.inspect_err(|e| verbose::infer_failed(None, e))?;
+        let flight = flight::start_large(&version, request).await?;
+        Ok::<_, Error>((version, flight))
+    };
+    let (version, result) = match started.await {
         Ok((version, Flight::Landed(result))) => (version, result),
         Ok((version, Flight::Airborne(airborne))) => {
             let result = airborne.await;
@@ -143,7 +302,17 @@ pub async fn generate(
         }
         Err(error) => return Reply::error(JSON, &error),
     };
-    let result = result.and_then(|response| generate::encode_generate(&response, &version.signature));
+    let result = match result {
+        Ok(response) if is_long_to_encode(&response, Encoding::Identity) || has_long_output(&response) => {
+            let bytes = response.outputs.iter().map(|output| output.data.len()).sum();
+            let print = move |_: &Abandoned<'_>| {
+                generate::encode_generate(&response, &version.signature).map(offload::disposed)
+            };
+            offload::run(bytes, print).await.and_then(|printed| printed)
+        }
+        Ok(response) => generate::encode_generate(&response, &version.signature),
+        Err(error) => Err(error),
+    };
     // Once the request was accepted every failure is a 400, whatever its class (P 1.13).
     let (status, json) = match result {
         Ok(json) => (200, json),

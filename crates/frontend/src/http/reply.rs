@@ -1,5 +1,6 @@
 //! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
 
+use crate::text::cut;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use tensor::Error;
@@ -69,7 +70,7 @@ impl Reply {
 
     /// `{"error":…}` with the status of the error's class.
     pub fn error(content_type: &'static str, error: &Error) -> Self {
-        Self::text_error(error.code().http_status(), content_type, error.message())
+        Self::text_error(error.code().http_status(), content_type, &cut(error.message()))
     }
 
     /// `{"error":…}` with a status of HTTP's own.

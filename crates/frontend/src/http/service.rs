@@ -8,7 +8,8 @@ use super::{control, inference};
 use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
-use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX};
+use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX, MODELS_ON_REACTOR_MAX};
+use crate::offload::{self, Abandoned};
 use crate::options::HttpOptions;
 use crate::shared::Shared;
 use crate::verbose;
@@ -137,9 +138,9 @@ pub async fn respond(context: &HttpContext, route: Route<'_>, head: &Head, body:
                 model_metadata_json(&v.signature, &versions, &v.platform)
             })),
             ModelAction::Config => json(engine.model(name, version).map(|v| v.config_json.clone())),
-            ModelAction::Statistics => json(statistics(engine, name, version)),
+            ModelAction::Statistics => json(Box::pin(statistics(context, name, version)).await),
         },
-        Route::AllStatistics => json(statistics(engine, "", "")),
+        Route::AllStatistics => json(Box::pin(statistics(context, "", "")).await),
         Route::ServerMetadata => {
             let m = engine.server_metadata();
             Reply::json(server_metadata_json(&m.name, &m.version, &m.extensions))
@@ -154,13 +155,20 @@ pub async fn respond(context: &HttpContext, route: Route<'_>, head: &Head, body:
         }
         Route::SharedMemory { kind, region, action } => {
             // Clients percent-encode region names in the path and not in requests: decoded once here, they meet (memory.md 1.4).
-            control::shared_memory(context, kind, &percent_decode(region), action, &body)
+            Box::pin(control::shared_memory(context, kind, &percent_decode(region), action, body)).await
         }
     }
 }
 
-fn statistics(engine: &Engine, name: &str, version: &str) -> Result<Bytes> {
-    Ok(engine::statistics_json(&engine.statistics(name, version)?).into())
+async fn statistics(context: &HttpContext, name: &str, version: &str) -> Result<Bytes> {
+    let engine = context.engine.clone();
+    let models = if name.is_empty() { engine.models() } else { engine.ready_versions(name).len() };
+    let (name, version) = (name.to_owned(), version.to_owned());
+    let make = move |_: &Abandoned<'_>| -> Result<Bytes> {
+        let text = Bytes::from(engine::statistics_json(&engine.statistics(&name, &version)?));
+        Ok(offload::disposed(text))
+    };
+    if models > MODELS_ON_REACTOR_MAX { offload::run(0, make).await? } else { make(&Abandoned::never()) }
 }
 
 /// A body, unlike Triton: KServe's client reads it.

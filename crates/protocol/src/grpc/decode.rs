@@ -8,14 +8,12 @@ use super::contents;
 use super::parameters::{self, TensorParameters};
 use super::wire::{Reader, Span, Value};
 use crate::check::{duplicate_input, duplicate_output};
+use crate::http::DIMS_MAX;
 use crate::{InferRequest, InputTensor, OutputForm, Regions, RequestedOutput, Signature};
 
 /// Most inputs, outputs and parameters of one request. An empty tensor is two bytes on the wire and some hundred in
 /// memory, so the size of the message alone is no limit; and indices into a signature are 16 bits wide.
 pub const TENSORS_MAX: usize = u16::MAX as usize;
-
-/// Most dimensions of one input; error texts print them all.
-const DIMS_MAX: usize = 1024;
 
 /// Where the fields of a `ModelInferRequest` are, and which model it is for.
 #[derive(Debug)]

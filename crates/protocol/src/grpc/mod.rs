@@ -23,6 +23,12 @@ pub use encode::{Encoded, RESPONSE_BYTES_MAX, StreamFailure, encode, encode_stre
 use crate::Signature;
 use tensor::{Error, Result};
 
+/// Whether reading this `ModelInferRequest` takes longer than `bytes_max` bytes of it suggest; raw contents do not count, as they
+/// are not looked at.
+pub fn is_long(message: &[u8], bytes_max: usize) -> bool {
+    wire::is_long(message, 7, bytes_max)
+}
+
 /// Refuses a decoupled model on the call that has exactly one response (P 2.3).
 ///
 /// # Errors

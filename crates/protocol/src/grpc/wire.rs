@@ -52,6 +52,32 @@ pub(super) enum Value {
     Group,
 }
 
+/// Whether reading a message takes longer than `bytes_max` bytes of it suggest: data in the field `raw` are not looked at and do
+/// not count. Walks no further than that limit; broken messages are short, as reading them ends where they break.
+pub fn is_long(message: &[u8], raw: u32, bytes_max: usize) -> bool {
+    /// What a field costs by itself, in bytes that take as long.
+    const FIELD_BYTES: usize = 16;
+    let Ok(mut reader) = Reader::new(message) else { return false };
+    let mut left = bytes_max;
+    while !reader.is_done() {
+        let Ok((number, wire_type)) = reader.key() else { return false };
+        let bytes = match wire_type {
+            0 => reader.varint().map(|_| 0),
+            1 => reader.array::<8>().map(|_| 0),
+            2 => reader.length().map(|place| if number == raw { 0 } else { place.len() }),
+            5 => reader.array::<4>().map(|_| 0),
+            // A group has no length in front. Nobody sends them.
+            _ => return true,
+        };
+        let Ok(bytes) = bytes else { return false };
+        match left.checked_sub(bytes + FIELD_BYTES) {
+            Some(rest) => left = rest,
+            None => return true,
+        }
+    }
+    false
+}
+
 /// Walks the fields of one message, or the elements of a packed list. Positions are those of the outermost message.
 pub(super) struct Reader<'a> {
     /// The outermost message, cut off at the end of this one.

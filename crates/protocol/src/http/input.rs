@@ -90,7 +90,7 @@ impl<'a> InputScan<'a> {
     /// What `data` has to be, as far as is known and allowed already. Any doubt is left to the second look.
     fn expected(&self, limits: &Limits) -> Option<(DataType, usize)> {
         let datatype = DataType::from_name(std::str::from_utf8(self.datatype?.as_text().ok()?.raw).ok()?)?;
-        let count = usize::try_from(element_count(&shape_of(self.shape?).ok()?)?).ok()?;
+        let count = usize::try_from(element_count(&shape_of(self.shape?, limits).ok()?)?).ok()?;
         let bytes = datatype.byte_size().unwrap_or(0).checked_mul(count)?;
         (count > 0 && bytes <= limits.input_bytes_max).then_some((datatype, count))
     }
@@ -137,8 +137,16 @@ pub(crate) fn unable(key: &'static str) -> impl Fn(Error) -> Error {
 }
 
 /// A shape: unsigned in the text, signed in memory, so that what exceeds i64 becomes negative and is refused as such.
-pub(super) fn shape_of(value: Value<'_>) -> Result<Shape> {
-    value.elements()?.map(|d| d.as_u64().map(|d| d as i64)).collect()
+/// The count of dimensions is checked as they come, so that a body full of them is not read to its end.
+pub(super) fn shape_of(value: Value<'_>, limits: &Limits) -> Result<Shape> {
+    let mut shape = Shape::new();
+    for dim in value.elements()? {
+        if shape.len() == limits.dims_max {
+            return Err(Error::invalid(format!("an input has more than {} dimensions", limits.dims_max)));
+        }
+        shape.push(dim.as_u64()? as i64);
+    }
+    Ok(shape)
 }
 
 /// The window `parameters` of a tensor name; sizes default to 0 over HTTP (memory.md 1.7).

@@ -224,7 +224,7 @@ fn read_inputs(inputs: Inputs<'_>, tail: &mut Bytes, request: &mut InferRequest,
         let name = input.name.ok_or_else(|| missing("name"))?.as_name(around.body).map_err(unable("name"))?;
         let datatype = input.datatype.ok_or_else(|| missing("datatype"))?.as_text().map_err(unable("datatype"))?;
         let datatype = std::str::from_utf8(&datatype.decode()).ok().and_then(DataType::from_name);
-        let shape = shape_of(input.shape.ok_or_else(|| missing("shape"))?).map_err(unable("shape"))?;
+        let shape = shape_of(input.shape.ok_or_else(|| missing("shape"))?, around.limits).map_err(unable("shape"))?;
         if !seen.insert(name.bytes().clone()) {
             return Err(duplicate_input(&request.id, &name));
         }

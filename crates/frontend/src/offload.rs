@@ -1,0 +1,357 @@
+//! Work that grows with what a client sends or asks for, and would hold a reactor: parsing, printing, inflating, deflating, ranking,
+//! checking strings. Above the sizes that [`limits`](crate::limits) name it runs on a few threads of its own.
+//!
+//! Threads are started when work finds none idle and end after a quiet while. They are nicer than reactors, which take the core
+//! from them. Work for a client that left is not begun; what was begun is finished and its result dropped there.
+//!
+//! There are two queues. Heavy work may take seconds and never has all threads; light work passes it. So one client with a large
+//! body waits for others with large bodies only, and in their order. A reactor's own work, health above all, never comes here.
+//!
+//! Invariants: work that was taken runs or is dropped, and who awaits it is woken once; at most [`JOBS_WAITING_MAX`] wait.
+
+use crate::limits::{DISPOSE_BYTES_MIN, HEAVY_BYTES_MIN, JOBS_WAITING_MAX};
+use bytes::Bytes;
+use engine::Mailbox;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tensor::{Error, Result};
+
+/// How long a thread without work stays.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    light: VecDeque<Job>,
+    heavy: VecDeque<Job>,
+    heavy_running: usize,
+    idle: usize,
+    threads: usize,
+}
+
+struct Pool {
+    state: Mutex<State>,
+    work: Condvar,
+    threads_max: usize,
+}
+
+static POOL: LazyLock<Pool> = LazyLock::new(|| {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    // Two at least: light work passes heavy work. A reactor per four cores needs half of the others at most.
+    Pool { state: Mutex::default(), work: Condvar::new(), threads_max: (cores / 2).max(2) }
+});
+
+/// What the pool does now and what it may, for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OffloadStatus {
+    /// Threads alive.
+    pub threads: usize,
+    /// The most there may be.
+    pub threads_max: usize,
+    /// Work that waits for one.
+    pub waiting: usize,
+    /// The most that may wait.
+    pub waiting_max: usize,
+}
+
+/// What the pool does now.
+pub fn status() -> OffloadStatus {
+    let state = POOL.state.lock();
+    let waiting = state.light.len() + state.heavy.len();
+    OffloadStatus { threads: state.threads, threads_max: POOL.threads_max, waiting, waiting_max: JOBS_WAITING_MAX }
+}
+
+impl Pool {
+    /// Takes a job; hands it back when too many wait.
+    fn submit(&'static self, job: Job, is_heavy: bool) -> Result<(), Job> {
+        let mut state = self.state.lock();
+        if state.light.len() + state.heavy.len() >= JOBS_WAITING_MAX {
+            return Err(job);
+        }
+        if is_heavy {
+            state.heavy.push_back(job)
+        } else {
+            state.light.push_back(job)
+        }
+        self.rouse(state);
+        Ok(())
+    }
+
+    /// Finds a thread for what was queued.
+    fn rouse(&'static self, mut state: MutexGuard<'_, State>) {
+        // Those idle may be promised to work queued just before.
+        if state.idle >= state.light.len() + state.heavy.len() {
+            drop(state);
+            self.work.notify_one();
+        } else if state.threads < self.threads_max {
+            state.threads += 1;
+            drop(state);
+            let thread = std::thread::Builder::new().name("nereid-offload".into());
+            if thread.spawn(|| self.run()).is_err() {
+                let mut state = self.state.lock();
+                state.threads -= 1;
+                if state.threads == 0 {
+                    // The machine refuses even one: the work is dropped, and who awaits it is told.
+                    let dropped = (std::mem::take(&mut state.light), std::mem::take(&mut state.heavy));
+                    drop(state);
+                    drop(dropped);
+                }
+            }
+        } else {
+            // All there may be, and one of them may be idle because the rest of the work is heavy.
+            drop(state);
+            self.work.notify_one();
+        }
+    }
+
+    /// The next job, and whether it is heavy. One heavy job always runs when there is any, and one thread is always left to others.
+    fn next(&self, state: &mut State) -> Option<(Job, bool)> {
+        let may_heavy = state.heavy_running + 1 < self.threads_max;
+        let first_heavy = state.heavy_running == 0 || state.light.is_empty();
+        if may_heavy
+            && first_heavy
+            && let Some(job) = state.heavy.pop_front()
+        {
+            return Some((job, true));
+        }
+        state.light.pop_front().map(|job| (job, false))
+    }
+
+    fn run(&'static self) {
+        memory::thread::step_aside();
+        let mut state = self.state.lock();
+        loop {
+            if let Some((job, is_heavy)) = self.next(&mut state) {
+                state.heavy_running += usize::from(is_heavy);
+                drop(state);
+                // Its panic is told to who awaits it; here it only must not cost a thread.
+                let _ = catch_unwind(AssertUnwindSafe(job));
+                state = self.state.lock();
+                state.heavy_running -= usize::from(is_heavy);
+                continue;
+            }
+            state.idle += 1;
+            let timed_out = self.work.wait_for(&mut state, IDLE_MAX).timed_out();
+            state.idle -= 1;
+            if timed_out && state.light.is_empty() && state.heavy.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+}
+
+/// What became of work.
+enum Outcome<T> {
+    Awaited(Option<Waker>),
+    Done(T),
+    /// Taken, or there will be none.
+    Gone,
+}
+
+struct Shared<T> {
+    outcome: Mutex<Outcome<T>>,
+    abandoned: AtomicBool,
+}
+
+/// Says whether anybody still waits for the result; long work asks now and then.
+pub struct Abandoned<'a>(&'a AtomicBool);
+
+impl Abandoned<'_> {
+    /// Nobody does.
+    pub fn is(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// For work on the caller's own thread.
+    pub fn never() -> Self {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Self(&NEVER)
+    }
+}
+
+/// The worker's end: puts the result, or says that there is none.
+struct Promise<T> {
+    shared: Arc<Shared<T>>,
+    mailbox: Option<Arc<Mailbox>>,
+}
+
+impl<T> Promise<T> {
+    fn put(&self, new: Outcome<T>) {
+        let mut outcome = self.shared.outcome.lock();
+        // After a result this is the end of the promise, and after a departure nobody waits: `new` is dropped here.
+        let Outcome::Awaited(waker) = &mut *outcome else { return };
+        let waker = waker.take();
+        *outcome = new;
+        drop(outcome);
+        match (waker, &self.mailbox) {
+            (Some(waker), Some(mailbox)) => mailbox.post(waker),
+            (Some(waker), None) => waker.wake(),
+            (None, _) => {}
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        self.put(Outcome::Gone);
+    }
+}
+
+/// The result to come. Dropped before that, the work is not begun, or its result is dropped.
+pub struct Offloaded<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// Starts `work`, which has to do with `bytes` bytes, on the pool.
+///
+/// # Errors
+/// UNAVAILABLE when too much work waits.
+pub fn start<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce(&Abandoned<'_>) -> T + Send + 'static,
+) -> Result<Offloaded<T>> {
+    let shared = Arc::new(Shared { outcome: Mutex::new(Outcome::Awaited(None)), abandoned: AtomicBool::new(false) });
+    let promise = Promise { shared: shared.clone(), mailbox: Mailbox::mine() };
+    let job = move || {
+        if !promise.shared.abandoned.load(Ordering::Relaxed) {
+            let result = work(&Abandoned(&promise.shared.abandoned));
+            promise.put(Outcome::Done(result));
+        }
+    };
+    match POOL.submit(Box::new(job), bytes >= HEAVY_BYTES_MIN) {
+        Ok(()) => Ok(Offloaded { shared }),
+        Err(_) => Err(Error::unavailable(format!(
+            "the server has {JOBS_WAITING_MAX} large requests waiting to be read or written, which is the limit; try again later"
+        ))),
+    }
+}
+
+/// As [`start`], and waits.
+///
+/// # Errors
+/// As `start`; INTERNAL when the work panicked.
+pub async fn run<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce(&Abandoned<'_>) -> T + Send + 'static,
+) -> Result<T> {
+    start(bytes, work)?.await
+}
+
+impl<T> Future for Offloaded<T> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        let mut outcome = self.shared.outcome.lock();
+        if let Outcome::Awaited(waker) = &mut *outcome {
+            match waker {
+                Some(known) => known.clone_from(cx.waker()),
+                None => *waker = Some(cx.waker().clone()),
+            }
+            return Poll::Pending;
+        }
+        let outcome = std::mem::replace(&mut *outcome, Outcome::Gone);
+        Poll::Ready(match outcome {
+            Outcome::Done(result) => Ok(result),
+            _ => Err(Error::internal(
+                "work on a large request stopped without a result; this is a defect of the server, please report it",
+            )),
+        })
+    }
+}
+
+impl<T> Drop for Offloaded<T> {
+    fn drop(&mut self) {
+        self.shared.abandoned.store(true, Ordering::Relaxed);
+        let left = std::mem::replace(&mut *self.shared.outcome.lock(), Outcome::Gone);
+        drop(left);
+    }
+}
+
+/// Bytes whose memory is given back by the pool when a reactor drops them last: unmapping costs about 0.1 ms per MiB.
+struct Disposed(Bytes);
+
+impl AsRef<[u8]> for Disposed {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Disposed {
+    fn drop(&mut self) {
+        if crate::hold::is_reactor() {
+            let bytes = std::mem::take(&mut self.0);
+            // With too much work waiting it is done here, after all.
+            drop(POOL.submit(Box::new(move || drop(bytes)), false));
+        }
+    }
+}
+
+/// The same bytes, whose memory no reactor gives back, if they are many.
+pub fn disposed(bytes: Bytes) -> Bytes {
+    if bytes.len() < DISPOSE_BYTES_MIN { bytes } else { Bytes::from_owner(Disposed(bytes)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    fn wait<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn results_come_back_and_a_panic_is_an_error() {
+        assert_eq!(wait(run(1, |_| 7)).unwrap(), 7);
+        let failed = wait(run(HEAVY_BYTES_MIN, |_| -> u8 { panic!("on purpose") })).unwrap_err();
+        assert!(failed.message().contains("without a result"), "{failed}");
+        assert_eq!(wait(run(HEAVY_BYTES_MIN, |_| 8)).unwrap(), 8);
+    }
+
+    #[test]
+    fn light_work_passes_heavy_work_that_never_has_all_threads() {
+        let (open, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let heavy: Vec<_> = (0..2 * POOL.threads_max)
+            .map(|_| {
+                let gate = gate.clone();
+                start(HEAVY_BYTES_MIN, move |_| gate.lock().recv().is_ok()).unwrap()
+            })
+            .collect();
+        assert_eq!(wait(run(1, |_| 1)).unwrap(), 1, "passes");
+        let count = heavy.len();
+        (0..count).for_each(|_| open.send(()).unwrap());
+        for job in heavy {
+            assert!(wait(job).unwrap());
+        }
+    }
+
+    #[test]
+    fn work_for_a_client_that_left_is_told_or_never_begun() {
+        let (tell, told) = mpsc::channel();
+        let begun = Arc::new(AtomicBool::new(false));
+        let (flag, seen) = (begun.clone(), tell.clone());
+        let job = start(1, move |abandoned| {
+            flag.store(true, Ordering::SeqCst);
+            let end = Instant::now() + Duration::from_secs(5);
+            while !abandoned.is() && Instant::now() < end {}
+            let _ = seen.send(abandoned.is());
+        });
+        while !begun.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        drop(job);
+        assert!(told.recv().unwrap());
+    }
+}
