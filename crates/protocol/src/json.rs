@@ -12,6 +12,7 @@ mod tensor_data;
 mod value;
 mod write;
 
+pub(crate) use cursor::special;
 pub use cursor::{Cursor, Number, Reason, SyntaxError, Text};
 pub(crate) use tensor_data::{fill, skip_array};
 pub use tensor_data::{read_bytes_tensor, read_tensor, write_tensor};

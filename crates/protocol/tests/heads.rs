@@ -37,6 +37,21 @@ fn a_known_head_gives_what_reading_it_gives_with_the_new_data() {
 }
 
 #[test]
+fn heads_that_differ_in_their_id_alone_are_one() {
+    let (mut cache, limits, signature) = (HeadCache::default(), Limits::default(), addsub(8));
+    for id in ["a", "b", "request-17", "", "\u{fc}", "a longer one", r"\u0061", "x"] {
+        for colon in [":", ": "] {
+            let text = head(&format!(r#""id"{colon}"{id}","id":"second","#));
+            let (body, length) = body(&text, &[7; 128]);
+            let cached = cache.parse_infer(&body, length, &signature, &NoRegions, &limits).unwrap();
+            let read = parse_infer(&body, length, &signature, &NoRegions, &limits).unwrap();
+            assert_eq!(format!("{cached:?}"), format!("{read:?}"), "{text}");
+        }
+    }
+    assert_eq!(cache.len(), 1);
+}
+
+#[test]
 fn a_known_head_with_another_length_of_data_is_refused_as_ever() {
     let (mut cache, limits, signature) = (HeadCache::default(), Limits::default(), addsub(8));
     for _ in 0..3 {
