@@ -9,6 +9,7 @@
 use crate::version::Job;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,7 +68,10 @@ impl Pool {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                job.run();
+                // What panics has answered its requests and given its instance back; the thread goes on.
+                if catch_unwind(AssertUnwindSafe(|| job.run())).is_err() {
+                    log::error!("a worker thread panicked; this is a defect of the server, please report it");
+                }
                 state = self.state.lock();
                 continue;
             }

@@ -8,6 +8,7 @@ use backend::now_ns;
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -77,7 +78,8 @@ impl Timer {
                     let who = state.heap.pop().and_then(|d| d.0.who.upgrade());
                     drop(state);
                     if let Some(version) = who {
-                        version.wake(at);
+                        // The timers of all models are on this thread.
+                        let _ = catch_unwind(AssertUnwindSafe(|| version.wake(at)));
                     }
                     state = self.state.lock();
                 }

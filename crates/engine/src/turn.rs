@@ -10,6 +10,7 @@
 
 use crate::version::ModelVersion;
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 struct Turn {
@@ -51,6 +52,7 @@ pub fn end_turn() {
     // Taken out first: running a batch may start requests that belong to the next turn.
     let waiting = TURN.with_borrow_mut(|t| t.as_mut().map(|t| std::mem::take(&mut t.waiting)).unwrap_or_default());
     for version in waiting {
-        version.end_turn();
+        // Others wait for this turn, too.
+        let _ = catch_unwind(AssertUnwindSafe(|| version.end_turn()));
     }
 }

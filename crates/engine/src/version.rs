@@ -99,7 +99,11 @@ type Key = SmallVec<[i64; 8]>;
 
 struct Pending {
     entry: BatchEntry,
-    reply: Reply,
+    /// `None` once it was called, or is not owed.
+    reply: Option<Reply>,
+    /// Counted as waiting.
+    waits: bool,
+    version: Weak<ModelVersion>,
     ticket: Arc<TicketState>,
     key: Key,
     class: u64,
@@ -107,6 +111,53 @@ struct Pending {
     accepted: u64,
     /// Place in the line of a model that preserves order.
     place: u64,
+}
+
+/// Whatever panics, an accepted request gets its answer.
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let Some(reply) = self.reply.take() else { return };
+        self.ticket.settle();
+        let (version, place, waits) = (self.version.clone(), self.place, self.waits);
+        let answer = move || {
+            let Some(version) = version.upgrade() else { return reply(Err(Error::unavailable("Server exiting"))) };
+            if waits {
+                version.pending.fetch_sub(1, Ordering::Relaxed);
+            }
+            version.deliver(place, Delivery { reply, result: Err(version.defect()) });
+        };
+        // On a thread of its own: this one may hold the lock of the version, and is perhaps unwinding.
+        if std::thread::Builder::new().name("nereid-defect".into()).spawn(answer).is_err() {
+            log::error!("a request whose handling panicked could not be answered");
+        }
+    }
+}
+
+/// An instance on its way back: whatever panics meanwhile, it becomes idle again.
+struct Permit<'v> {
+    version: &'v ModelVersion,
+    instance: u32,
+    held: bool,
+}
+
+impl<'v> Permit<'v> {
+    fn new(version: &'v ModelVersion, instance: u32) -> Self {
+        Self { version, instance, held: true }
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        if !self.held {
+            return;
+        }
+        // Also while a panic unwinds: another one would end the process.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let mut run = self.version.run.lock();
+            run.idle.push(self.instance);
+            self.version.pump(run, now_ns());
+        }));
+    }
 }
 
 pub(crate) struct Queued(Box<Pending>);
@@ -155,13 +206,14 @@ impl Job {
     /// Runs the batch, then whatever the instance can take next, until the queue has nothing for it.
     pub(crate) fn run(self) {
         let Job { version, instance, mut requests } = self;
+        let mut permit = Permit::new(&version, instance);
         loop {
             let control = Arc::new(RunControl::new(requests.len() as u32));
             for q in &requests {
                 q.0.ticket.running(&control);
             }
             let ran = version.execute(instance, requests, &control, None);
-            match version.next(instance, ran) {
+            match version.next(&mut permit, ran) {
                 Some(more) => requests = more,
                 None => return,
             }
@@ -283,19 +335,28 @@ impl ModelVersion {
         {
             let inline = Inline { limit_ns: self.inline_limit(1), exact: run.cost.is_doubted() };
             drop(run);
-            return Ok(Started::Answered(self.run_here(instance, (class, kind), now, &mut entry, inline)));
+            self.joined(1);
+            // A panic here is our defect, but it must cost this request only.
+            let ran =
+                catch_unwind(AssertUnwindSafe(|| self.run_here(instance, (class, kind), now, &mut entry, inline)));
+            self.left(1);
+            return Ok(Started::Answered(ran.unwrap_or_else(|_| Err(self.defect()))));
         }
         let ticket = Arc::new(TicketState::default());
         let handle = Ticket { state: ticket.clone(), version: self.me.clone() };
         let (priority, timeout_us) = (entry.request.priority, entry.request.timeout_us);
         let id = entry.request.id.clone();
         let place = run.order.as_mut().map_or(0, Order::place);
-        let pending = Box::new(Pending { entry, reply: reply(), ticket, key, class, accepted: now, place });
+        let (reply, version) = (Some(reply()), self.me.clone());
+        let pending =
+            Box::new(Pending { entry, reply, waits: true, version, ticket, key, class, accepted: now, place });
         // Counted before the push: another thread may take the request at once, and the gauge must never go below zero.
         self.pending.fetch_add(1, Ordering::Relaxed);
         self.joined(1);
-        if let Err((scheduler::Refusal::QueueFull, _)) = run.scheduler.push(now, priority, timeout_us, Queued(pending))
+        if let Err((scheduler::Refusal::QueueFull, mut refused)) =
+            run.scheduler.push(now, priority, timeout_us, Queued(pending))
         {
+            refused.0.reply = None;
             if let Some(order) = &mut run.order {
                 order.withdraw(place);
             }
@@ -339,7 +400,7 @@ impl ModelVersion {
         entry: &mut BatchEntry,
         inline: Inline,
     ) -> Result<InferResponse> {
-        self.joined(1);
+        let mut permit = Permit::new(self, instance);
         let rows = entry.checked.rows.max(1);
         inline::hold(accepted, inline.exact);
         let timings = self.run(instance, std::slice::from_mut(entry), &RunControl::alone(), accepted);
@@ -348,9 +409,9 @@ impl ModelVersion {
         let duration = if executed.failure.is_none() { timings.end.saturating_sub(timings.start).max(1) } else { 0 };
         self.statistics.executed(&timings, std::iter::once(executed));
         let answer = self.answer(entry);
-        self.left(1);
         let ran = Ran { class, kind, rows, duration, inline: Some((inline, held)), end: timings.end };
-        if let Some(requests) = self.next(instance, ran) {
+        if let Some(requests) = self.next(&mut permit, ran) {
+            permit.held = false;
             self.submit(instance, requests);
         }
         answer
@@ -376,7 +437,18 @@ impl ModelVersion {
             let place = self.run.lock().order.as_mut().map_or(0, Order::place);
             let (key, class, ticket) = (Key::new(), 0, Arc::default());
             let entry = BatchEntry { request, checked, result: None };
-            batch.push(Queued(Box::new(Pending { entry, reply, ticket, key, class, accepted: now, place })));
+            let (reply, version, waits) = (Some(reply), self.me.clone(), true);
+            batch.push(Queued(Box::new(Pending {
+                entry,
+                reply,
+                waits,
+                version,
+                ticket,
+                key,
+                class,
+                accepted: now,
+                place,
+            })));
         }
         let n = batch.len() as u64;
         self.pending.fetch_add(n, Ordering::Relaxed);
@@ -410,8 +482,10 @@ impl ModelVersion {
         if !cheap {
             return self.submit(instance, requests);
         }
+        let mut permit = Permit::new(self, instance);
         let ran = self.execute(instance, requests, &RunControl::alone(), Some(inline));
-        if let Some(requests) = self.next(instance, ran) {
+        if let Some(requests) = self.next(&mut permit, ran) {
+            permit.held = false;
             self.submit(instance, requests);
         }
     }
@@ -421,7 +495,9 @@ impl ModelVersion {
         let (mut kept, mut dropped) = (None, Vec::new());
         loop {
             let idle = run.idle.len() as u32;
-            match run.scheduler.step(now, idle, &mut dropped) {
+            // A schedule that panics loses its step, not the instances; the requests it held are answered when they are dropped.
+            let step = catch_unwind(AssertUnwindSafe(|| run.scheduler.step(now, idle, &mut dropped)));
+            match step.unwrap_or(Step::Idle) {
                 Step::Run(requests) => match run.idle.pop() {
                     Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
                     Some(instance) => self.submit(instance, requests),
@@ -472,7 +548,7 @@ impl ModelVersion {
     }
 
     /// After an execution: the instance takes the next batch, or becomes idle.
-    fn next(&self, instance: u32, ran: Ran) -> Option<Requests> {
+    fn next(&self, permit: &mut Permit<'_>, ran: Ran) -> Option<Requests> {
         let now = ran.end;
         let mut run = self.run.lock();
         if ran.duration > 0 {
@@ -485,8 +561,10 @@ impl ModelVersion {
             // A run that failed held the thread all the same.
             overran = run.cost.ran_inline(held, inline.limit_ns);
         }
-        run.idle.push(instance);
-        let (mine, dropped) = self.start_batches(&mut run, now, Some(instance));
+        run.idle.push(permit.instance);
+        permit.held = false;
+        let (mine, dropped) = self.start_batches(&mut run, now, Some(permit.instance));
+        permit.held = mine.is_some();
         drop(run);
         if overran {
             log::warn!(
@@ -527,14 +605,17 @@ impl ModelVersion {
         }
         let now = now_ns();
         self.pending.fetch_sub(dropped.len() as u64, Ordering::Relaxed);
-        for (why, Queued(p)) in dropped {
+        for (why, Queued(mut p)) in dropped {
+            p.waits = false;
             let (reason, error) = match why {
                 Dropped::Expired => (FailureReason::Rejected, Error::unavailable("Request timeout expired")),
                 Dropped::Cancelled => (FailureReason::Cancelled, Error::cancelled("")),
             };
             p.ticket.settle();
             self.statistics.failed(p.accepted, now, reason);
-            self.deliver(p.place, Delivery { reply: p.reply, result: Err(error) });
+            if let Some(reply) = p.reply.take() {
+                self.deliver(p.place, Delivery { reply, result: Err(error) });
+            }
         }
     }
 
@@ -549,6 +630,7 @@ impl ModelVersion {
             inline::hold(start, inline.exact);
         }
         self.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        requests.iter_mut().for_each(|q| q.0.waits = false);
         // Entries side by side, as the backend wants them, where there are several. They are answered from there: each is most of
         // a kilobyte, and a request alone stays where it is.
         let mut several = Vec::new();
@@ -574,7 +656,9 @@ impl ModelVersion {
             for Queued(mut p) in requests {
                 let result = self.answer(several.next().unwrap_or(&mut p.entry));
                 p.ticket.settle();
-                self.deliver(p.place, Delivery { reply: p.reply, result });
+                if let Some(reply) = p.reply.take() {
+                    self.deliver(p.place, Delivery { reply, result });
+                }
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
@@ -615,19 +699,29 @@ impl ModelVersion {
 
     fn deliver(&self, place: u64, delivery: Delivery) {
         if !self.ordered {
-            (delivery.reply)(delivery.result);
-            self.left(1);
+            self.reply(delivery);
             return;
         }
         let mut ready = Vec::new();
         if let Some(order) = &mut self.run.lock().order {
             order.give(place, delivery, &mut ready);
         }
-        let n = ready.len() as u64;
-        for d in ready {
-            (d.reply)(d.result);
+        ready.into_iter().for_each(|d| self.reply(d));
+    }
+
+    /// Calls a reply. One that panics must not cost the other requests of its batch theirs.
+    fn reply(&self, delivery: Delivery) {
+        if catch_unwind(AssertUnwindSafe(|| (delivery.reply)(delivery.result))).is_err() {
+            log::error!("the receiver of an answer of model '{}' panicked", self.signature.model);
         }
-        self.left(n);
+        self.left(1);
+    }
+
+    fn defect(&self) -> Error {
+        Error::internal(format!(
+            "the server panicked while it handled a request for model '{}'; this is a defect, please report it with the log",
+            self.signature.model
+        ))
     }
 
     fn joined(&self, requests: u64) {
