@@ -9,6 +9,8 @@
 //! All workers or none: a run hands its work to the others through one preferred worker, and found alone when that one sleeps,
 //! so with some of them parked every run would be as slow as with all of them.
 //!
+//! Off unless `--backend-config=onnxruntime,park-workers=true` asks for it (`options::parks_workers`).
+//!
 //! Cheap runs are not counted and pay nothing. Neither are runs of models with a pool of their own.
 //!
 //! Invariant: workers sleep only in the current round. A round ends for all of them at once, and the next one begins after the

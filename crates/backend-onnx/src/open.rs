@@ -62,7 +62,7 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
         session = Session::load(runtime, &file, &options.session)?;
     }
     let cost_may_depend_on_data = cost_may_depend_on_data(&spec.model, &file, &graph);
-    let shares = options.session.threads.is_none();
+    let shares = options.session.threads.is_none() && options::parks_workers(&spec.settings)?;
     let governor = shares.then(|| Governor::of(runtime)).flatten();
     Ok(OpenedOnnx { session, graph, run_entries: options.run, cost_may_depend_on_data, governor })
 }

@@ -2,7 +2,8 @@
 
 mod support;
 
-use backend::Model;
+use backend::{Backend, Model};
+use backend_onnx::OnnxBackend;
 use parking_lot::Mutex;
 use protocol::Signature;
 use protocol::pb::inference::{ModelConfig, ModelParameter};
@@ -52,7 +53,10 @@ fn load(version: &Version, signature: Signature, config: &ModelConfig) -> Arc<dy
     let pool = [("enable-global-threadpool", "1".to_owned()), ("intra_op_thread_count", threads().to_string())];
     // Has an effect the first time.
     backend_onnx::preload(&library(), &pool.map(|(k, v)| (k.to_owned(), v))).expect("loads");
-    version.load(config, signature)
+    let mut spec = version.spec(config);
+    spec.settings.push(("park-workers".to_owned(), "true".to_owned()));
+    let opened = OnnxBackend::new(Some(library())).open(&spec).expect("opens");
+    opened.finish(&spec.config, Arc::new(signature)).expect("matches")
 }
 
 fn heavy_run(model: &dyn Model, seed: usize) {
