@@ -9,6 +9,7 @@ import type { Resolved } from './settings.js'
 
 /** Logs the tables users of the reference know, with its headings. */
 export function reportStart(logger: Logger, resolved: Resolved, repository: Repository, failures: LoadFailure[]): void {
+  reportDefaults(logger, resolved.settings)
   logger.table([['Repository Agent', 'Path']])
   logger.table([['Backend', 'Path', 'Config'], ...backends(resolved.settings)])
   logger.table([['Model', 'Version', 'Status'], ...repository.table(failures)])
@@ -23,14 +24,34 @@ function rootReason(reason: string): string {
   return reason.replace(/^load failed for model '[^']*': /, '').trimEnd()
 }
 
-function backends(settings: ServerSettings): string[][] {
-  const pairs = (backend: string): string => {
-    const chosen = settings.repository.backendConfig.filter((c) => c.backend === null || c.backend === backend)
-    return JSON.stringify({ cmdline: Object.fromEntries(chosen.map(({ key, value }) => [key, value])) })
+/** What every backend is told when nothing else is said. */
+const DEFAULT_MAX_BATCH_SIZE = { key: 'default-max-batch-size', value: '4' }
+
+/** The setting as a line of level 1 each, which says whether the default holds; QA of the reference looks for these. */
+function reportDefaults(logger: Logger, { repository }: ServerSettings): void {
+  const { key, value } = DEFAULT_MAX_BATCH_SIZE
+  const given = repository.backendConfig.filter((one) => one.key === key)
+  for (const one of given) logger.verbose(1, `Found overwritten default setting: ${key},${one.value}`)
+  if (!given.some((one) => one.backend === null)) logger.verbose(1, `Adding default backend config setting: ${key},${value}`)
+}
+
+function backends({ repository }: ServerSettings): string[][] {
+  const { key, value } = DEFAULT_MAX_BATCH_SIZE
+  const defaults: Record<string, string> = {
+    'auto-complete-config': String(repository.autoComplete),
+    'backend-directory': repository.backendDirectory,
+    'min-compute-capability': repository.minComputeCapability.toFixed(6),
+    [key]: value,
+  }
+  const cmdline = (backend: string): string => {
+    const given = (owner: string | null): Record<string, string> =>
+      Object.fromEntries(repository.backendConfig.filter((one) => one.backend === owner).map((one) => [one.key, one.value]))
+    // What is said of one backend goes before what is said of all.
+    return JSON.stringify({ cmdline: { ...defaults, ...given(null), ...given(backend) } })
   }
   return [
-    ['identity', 'built in', pairs('identity')],
-    ['onnxruntime', findOnnxRuntime() ?? 'not found: the package onnxruntime-node has no library here', pairs('onnxruntime')],
+    ['identity', 'built in', cmdline('identity')],
+    ['onnxruntime', findOnnxRuntime() ?? 'not found: the package onnxruntime-node has no library here', cmdline('onnxruntime')],
   ]
 }
 

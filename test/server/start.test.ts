@@ -36,6 +36,18 @@ test('O-53 each model is a line while it loads, and a row of the table', async (
   expect(said).toContain('Started HTTPService at 127.0.0.1:')
 })
 
+test('R-52 the settings of backends are told at start: the defaults, and what replaces them', async () => {
+  const flags = ['--log-verbose=1', '--backend-config=onnxruntime,default-max-batch-size=7', '--backend-config=x=y']
+  const server = await TestServer.start(models.path('small'), flags)
+  await vi.waitFor(() => expect(server.output()).toContain('Started Metrics Service at '))
+  await server.stop()
+  const defaults = '"auto-complete-config":"true","backend-directory":"/opt/tritonserver/backends","min-compute-capability":"6.000000"'
+  expect(server.output()).toContain(`{"cmdline":{${defaults},"default-max-batch-size":"7","x":"y"}}`)
+  expect(server.output()).toContain(`{"cmdline":{${defaults},"default-max-batch-size":"4","x":"y"}}`)
+  expect(server.output()).toContain('Found overwritten default setting: default-max-batch-size,7')
+  expect(server.output()).toContain('Adding default backend config setting: default-max-batch-size,4')
+})
+
 test('R-49 a summary names each model that failed, and why', async () => {
   const server = await TestServer.spawn(models.path('broken'))
   expect(await server.ended()).toBe(1)
