@@ -19,6 +19,21 @@ function scrape(port, headers) {
 
 export const rows = [
   {
+    attack: 'trace settings of 16 MiB, eight times at once',
+    limit: 'what a control operation other than a load hands to TypeScript is at most `limits::CONTROL_ARGUMENT_BYTES_MAX`',
+    async run(t) {
+      const body = JSON.stringify({ trace_file: 'x'.repeat(16 * 1024 * 1024) })
+      const from = performance.now()
+      const answers = await Promise.all(Array.from({ length: 8 }, () => t.post('/v2/trace/setting', body)))
+      for (const { status } of answers) t.check(status === 400, `status ${status}`)
+      const scraped = performance.now()
+      await t.metrics()
+      const ms = performance.now() - scraped
+      t.check(ms < 500, `a scrape after them took ${ms.toFixed(0)} ms`)
+      return `refused in ${(scraped - from).toFixed(0)} ms, a scrape after them takes ${ms.toFixed(0)} ms`
+    },
+  },
+  {
     attack: 'the log stands on a full disk',
     limit: 'a line is lost at once and counted, `nereid_log_lines_lost_total{reason="ENOSPC"}`; nothing waits for the disk',
     server: fullDisk,

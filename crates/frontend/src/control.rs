@@ -1,8 +1,9 @@
 //! Operations that arrive here and are decided elsewhere: model control and settings. Rare, so they travel as JSON text.
 
+use crate::limits::CONTROL_ARGUMENT_BYTES_MAX;
 use std::future::Future;
 use std::pin::Pin;
-use tensor::Result;
+use tensor::{Error, Result};
 
 /// A control operation; argument and reply are the JSON of the table at `ControlCall` in the native contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,20 @@ impl Operation {
             Self::LogUpdate => "log_update",
         }
     }
+}
+
+/// Refuses an argument larger than the operation needs.
+///
+/// # Errors
+/// INVALID_ARG with both sizes.
+pub fn check(operation: Operation, argument: String) -> Result<String> {
+    if operation == Operation::RepositoryLoad || argument.len() <= CONTROL_ARGUMENT_BYTES_MAX {
+        return Ok(argument);
+    }
+    let bytes = argument.len();
+    Err(Error::invalid(format!(
+        "the request has {bytes} bytes, and a control operation other than a load may have {CONTROL_ARGUMENT_BYTES_MAX}"
+    )))
 }
 
 /// The answer to come.

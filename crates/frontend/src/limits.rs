@@ -84,3 +84,6 @@ pub const STREAM_REQUESTS_PENDING_MAX: usize = 1024;
 pub const HEALTH_WATCHERS_MAX: usize = 1024;
 /// How often one of them looks whether its client reads again.
 pub const HEALTH_WATCH_RETRY: Duration = Duration::from_millis(250);
+/// Bytes of JSON that a control operation other than a load may hand to TypeScript: parsing 64 MiB would hold metrics and other
+/// control operations for a second. A load brings files, up to the limits of its transport.
+pub const CONTROL_ARGUMENT_BYTES_MAX: usize = 1024 * 1024;

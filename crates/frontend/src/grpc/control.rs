@@ -4,7 +4,7 @@ use super::connection::GrpcContext;
 use super::message::frame;
 use super::status::Status;
 use super::unary::decode_long;
-use crate::control::Operation;
+use crate::control::{Operation, check};
 use crate::limits::{JSON_BYTES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::rope::Rope;
@@ -16,7 +16,7 @@ use protocol::pb::inference as pb;
 use tensor::{Error, Result};
 
 async fn call(context: &GrpcContext, operation: Operation, argument: Text) -> Result<String> {
-    context.control.call(operation, argument.into_string()?).await
+    context.control.call(operation, check(operation, argument.into_string()?)?).await
 }
 
 fn refuse_repository(name: &str) -> Result<()> {

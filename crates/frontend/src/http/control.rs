@@ -4,7 +4,7 @@
 use super::reply::{JSON, Reply};
 use super::route::{Method, RegionAction, SharedMemory};
 use super::service::HttpContext;
-use crate::control::Operation;
+use crate::control::{Operation, check};
 use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
 use crate::offload;
 use crate::regions;
@@ -27,7 +27,7 @@ fn optional(body: &Bytes) -> Result<Option<Value<'_>>> {
 }
 
 async fn call(context: &HttpContext, operation: Operation, argument: Text) -> Reply {
-    match argument.into_string() {
+    match argument.into_string().and_then(|argument| check(operation, argument)) {
         Ok(argument) => reply(context.control.call(operation, argument).await),
         Err(error) => Reply::error(JSON, &error),
     }
@@ -118,8 +118,9 @@ async fn settings(
         argument.key("protocol").string("http").close(b'}');
         argument.into_string()
     });
-    match argument.await {
-        Ok(argument) => reply(context.control.call(if is_update { update } else { get }, argument).await),
+    let operation = if is_update { update } else { get };
+    match argument.await.and_then(|argument| check(operation, argument)) {
+        Ok(argument) => reply(context.control.call(operation, argument).await),
         Err(error) => Reply::error(JSON, &error),
     }
 }
