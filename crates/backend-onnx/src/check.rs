@@ -124,7 +124,8 @@ fn check_dims(model: &str, tensor: &str, dims: &[i64], batching: bool, graph: &[
         )));
     }
     if !batching && graph.is_empty() {
-        if dims == [1] {
+        // However many of them: Triton compares each with 1.
+        if dims.iter().all(|&d| d == 1) {
             return Ok(());
         }
         return Err(Error::invalid(format!(
@@ -248,6 +249,7 @@ mod tests {
             "unable to load model 'm', scalar tensor 'INPUT0', should only provide 1 in the model configuration when the model doesn't support batching. Model configuration provided: [2].",
         );
         assert_eq!(check(&ModelConfig::default(), &signature(0, &[1]), &graph(&[])), Ok(()));
+        assert_eq!(check(&ModelConfig::default(), &signature(0, &[1, 1]), &graph(&[])), Ok(()));
         // An input may be configured more narrowly than the graph, an output may not.
         let mut s = signature(8, &[-1]);
         s.inputs[0].dims = Shape::from_slice(&[5]);

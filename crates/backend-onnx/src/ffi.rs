@@ -23,7 +23,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
-use tensor::{Data, DataType, Error, RegionRef, Result, Shape};
+use tensor::{Code, Data, DataType, Error, RegionRef, Result, Shape};
 
 /// The loaded library and the one environment of the process.
 pub(crate) struct Runtime {
@@ -274,7 +274,10 @@ impl Session {
                     check(api, (api.CastTypeInfoToTensorInfo)(info.0.as_ptr(), &raw mut tensor))?;
                     // Null for sequences, maps and optionals.
                     if tensor.is_null() {
-                        return Ok(GraphTensor { name: owned, datatype: None, shape: Shape::new() });
+                        // An integer, not the bindings' enum: newer libraries know more types.
+                        let mut kind = 0i32;
+                        check(api, (api.GetOnnxTypeFromTypeInfo)(info.0.as_ptr(), (&raw mut kind).cast()))?;
+                        return Err(unsupported(&owned, kind));
                     }
                     let (datatype, shape) = describe(api, tensor)?;
                     Ok(GraphTensor { name: owned, datatype, shape })
@@ -356,6 +359,24 @@ impl Session {
     pub(crate) fn runtime(&self) -> &'static Runtime {
         self.runtime
     }
+}
+
+/// Triton's text, and what to do about the usual case: converters of scikit-learn end classifiers with a ZipMap.
+fn unsupported(name: &str, kind: i32) -> Error {
+    let kind = match kind {
+        2 => "ONNX_TYPE_SEQUENCE",
+        3 => "ONNX_TYPE_MAP",
+        4 => "ONNX_TYPE_OPAQUE",
+        5 => "ONNX_TYPE_SPARSETENSOR",
+        6 => "ONNX_TYPE_OPTIONAL",
+        _ => "ONNX_TYPE_UNKNOWN",
+    };
+    Error::new(
+        Code::Unsupported,
+        format!(
+            "Unsupported ONNX Type '{kind}' for I/O '{name}', expected 'ONNX_TYPE_TENSOR'. A model converted from scikit-learn has tensors instead when it is converted with zipmap=False."
+        ),
+    )
 }
 
 impl SessionOptions {

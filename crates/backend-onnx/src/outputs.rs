@@ -389,7 +389,8 @@ fn outcome(
         let to = from + count(&model_shape);
         let data = made.cut(spec.datatype, from, to, alone && model_shape == whole);
         if !batching && model_shape.is_empty() {
-            model_shape.push(1); // a scalar of the graph is [1] for clients
+            // A scalar of the graph is [1] for clients, or [1,1], as it is configured.
+            model_shape.extend(spec.reshape.as_ref().unwrap_or(&spec.dims).iter().map(|_| 1));
         }
         let shape = shape::to_client(&spec.dims, spec.reshape.as_ref(), &model_shape, batching).ok_or_else(|| {
             Error::internal(format!(

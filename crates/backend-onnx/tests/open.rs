@@ -53,6 +53,22 @@ fn a_broken_file_has_the_runtime_s_text() {
 }
 
 #[test]
+fn a_sequence_is_no_tensor_and_the_text_says_so() {
+    // ValueInfoProto { name: "S", type { sequence_type { elem_type { tensor_type { elem_type: FLOAT shape { } } } } } }
+    let sequence = [&[0x0a, 1, b'S', 0x12, 10, 0x22, 8, 0x0a, 6, 0x0a, 4, 8, 1, 0x12, 0][..]].concat();
+    let version = Version::new(&onnx(
+        &[node("SequenceConstruct", &["I", "I"], &["S"], &[])],
+        &[tensor("I", F32, &[])],
+        &[sequence],
+        &[],
+    ));
+    let error = refused(&version, &config());
+    assert_eq!(error.code(), Code::Unsupported);
+    let start = "Unsupported ONNX Type 'ONNX_TYPE_SEQUENCE' for I/O 'S', expected 'ONNX_TYPE_TENSOR'.";
+    assert!(error.message().starts_with(start), "{error}");
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let version = Version::new(b"");
     std::fs::remove_file(version.0.join("model.onnx")).expect("remove");

@@ -165,6 +165,15 @@ fn a_scalar_graph_is_one_element_for_clients() {
 }
 
 #[test]
+fn a_scalar_graph_may_be_configured_with_several_dimensions_of_one() {
+    let version = Version::new(&identity(F32, &[]));
+    let s = signature(0, vec![input("I", DataType::Fp32, &[1, 1])], vec![output("O", DataType::Fp32, &[1, 1])]);
+    let model = version.load(&config(), s.clone());
+    let r = run(&*model, vec![request(&s, 0, &[(0, &[1, 1], f32s([2.5]))])]);
+    same(&r[0], 0, &[1, 1], f32s([2.5]));
+}
+
+#[test]
 fn a_model_without_inputs_runs() {
     let value = initializer("c", I32, &[2], &i32s([4, 5]).to_vec());
     let version =
