@@ -62,6 +62,8 @@ impl Runtime {
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         probe::probe(library).map_err(|e| unusable(&e))?;
+        // Before the first model: what is freed goes by where it was allocated.
+        memory::heap::map_large_blocks();
         let builder = ort::init_from(library).map_err(|e| unusable(&e))?;
         let intra = if threads.intra == 0 { cores } else { threads.intra };
         let pool = GlobalThreadPoolOptions::default()

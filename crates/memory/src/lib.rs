@@ -8,7 +8,7 @@
 //! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
 
 mod aligned;
-mod heap;
+pub mod heap;
 pub mod machine;
 mod map;
 pub mod reclaim;
