@@ -3,7 +3,7 @@
  */
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import { promisify } from 'node:util'
 import { constants, gzip, type ZlibOptions } from 'node:zlib'
 import type { ExpositionFormat } from './exposition.js'
@@ -17,7 +17,7 @@ export interface MetricsServer {
 /** A scraper that does not read must not hold its socket for ever. */
 const REQUEST_TIMEOUT_MS = 10_000
 
-/** Scrapers connected at the same time; more are refused. */
+/** Scrapers connected at the same time; beyond that the oldest that asks for nothing is closed. */
 const CONNECTIONS_MAX = 256
 /** A small text would not become smaller. */
 const COMPRESS_BYTES_MIN = 1024
@@ -43,7 +43,7 @@ export function startMetricsServer(
     )
   })
   server.requestTimeout = REQUEST_TIMEOUT_MS
-  server.maxConnections = CONNECTIONS_MAX
+  boundConnections(server)
   return new Promise((settled, failed) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
       const text = error.code === 'EADDRINUSE' ? `Socket '${address}:${port}' already in use ` : error.message
@@ -51,6 +51,33 @@ export function startMetricsServer(
     })
     server.listen(port, address, () => {
       settled({ port: (server.address() as AddressInfo).port, close: () => closeServer(server) })
+    })
+  })
+}
+
+/** Silent connections must not lock out scrapes: of those without a request the oldest goes for a new one. */
+function boundConnections(server: Server): void {
+  let open = 0
+  // In the order in which they became idle.
+  const idle = new Set<Socket>()
+  server.on('connection', (socket) => {
+    if (open >= CONNECTIONS_MAX) {
+      const [oldest] = idle
+      if (oldest === undefined) return socket.destroy()
+      idle.delete(oldest)
+      oldest.destroy()
+    }
+    open += 1
+    idle.add(socket)
+    socket.once('close', () => {
+      open -= 1
+      idle.delete(socket)
+    })
+  })
+  server.on('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
+    idle.delete(socket)
+    response.once('close', () => {
+      if (!socket.destroyed) idle.add(socket)
     })
   })
 }

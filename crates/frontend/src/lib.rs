@@ -12,12 +12,14 @@
 mod access;
 mod assemble;
 mod control;
+mod descriptors;
 mod encoding;
 mod flight;
 mod forward;
 mod grpc;
 mod hold;
 mod http;
+mod idle;
 pub mod limits;
 mod listen;
 mod offload;

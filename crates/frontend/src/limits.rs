@@ -62,8 +62,16 @@ pub const BODY_STALL_TIME_MAX: Duration = Duration::from_secs(300);
 /// A server to which nobody has connected for so long closes its listeners without a grace: longer than the usual interval of
 /// probes and scrapes.
 pub const DESERTED_TIME: Duration = Duration::from_secs(60);
-/// Open connections of both front ends together, per reactor.
+/// Open connections of both front ends together, per reactor; fewer where the descriptors are fewer.
 pub const CONNECTIONS_PER_REACTOR_MAX: usize = 16_384;
+/// Descriptors that connections leave to others: 256 for connections of metrics, the rest for model files, libraries and regions.
+pub const DESCRIPTORS_RESERVED: u64 = 384;
+/// One of so many parts of the connections is kept for either front end, whatever the other has open.
+pub const CONNECTIONS_SHARE: usize = 8;
+/// An HTTP/1.1 connection may wait so long for its client; clients pool them, so this is long.
+pub const IDLE_TIME_MAX: Duration = Duration::from_secs(3600);
+/// How often it is looked at.
+pub const IDLE_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Depth of the kernel's accept queue.
 pub const ACCEPT_BACKLOG: i32 = 4096;
 /// Streams a client may have open on one HTTP/2 connection.

@@ -68,6 +68,8 @@ pub struct FrontendOptions {
     pub grpc: Option<GrpcOptions>,
     /// 0 = one up to 4 cores, then one per 4 cores.
     pub reactor_threads: usize,
+    /// Connections of all reactors together; 0 = as many as the descriptors of the process allow.
+    pub connections_max: usize,
 }
 
 impl FrontendOptions {

@@ -2,11 +2,13 @@
 //! that is written per request but two counters.
 
 use crate::control::Control;
+use crate::descriptors;
 use crate::grpc::connection::{self as grpc, GrpcContext};
 use crate::hold::{self, HoldTotals, Holds};
 use crate::http::connection as http;
 use crate::http::service::HttpContext;
-use crate::limits::{CONNECTIONS_PER_REACTOR_MAX, DESERTED_TIME};
+use crate::idle::{Idle, Place};
+use crate::limits::{CONNECTIONS_SHARE, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX};
 use crate::listen::bind;
 use crate::options::FrontendOptions;
 use crate::shared::{Phase, Shared};
@@ -48,10 +50,14 @@ pub struct Running {
 /// `failed to start HTTP service: …` (or `GRPC`): UNAVAILABLE `Socket '<address>:<port>' already in use `, INVALID_ARG for options
 /// that cannot be; INTERNAL when the machine refuses a thread.
 pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOptions) -> Result<Running> {
-    let shared = Arc::new(Shared::default());
+    let count = options.reactors();
+    let connections_max = match options.connections_max {
+        0 => descriptors::connections_max(count),
+        n => n,
+    };
+    let shared = Arc::new(Shared::new(connections_max));
     let watched = shared.clone();
     engine.on_change(move |engine| watched.set_ready(|| engine.is_ready()));
-    let count = options.reactors();
     let mut running =
         Running { http_port: 0, grpc_port: 0, shared: shared.clone(), threads: Vec::new(), holds: Vec::new() };
     let (mut http, mut grpc) = (None, None);
@@ -82,7 +88,7 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         let body = move || {
             memory::thread::be_prompt();
             hold::begin(holds);
-            reactor(&runtime, http, grpc, &shared);
+            reactor(&runtime, http, grpc, &shared, connections_max.div_ceil(count));
         };
         let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
         // Dropping `running` ends those that were started.
@@ -112,6 +118,11 @@ impl Running {
     /// Requests that were begun and not yet answered to the last byte.
     pub fn inflight(&self) -> u64 {
         self.shared.requests()
+    }
+
+    /// Limits and their current values: name, help, value.
+    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 3] {
+        self.shared.gauges()
     }
 
     /// Open connections.
@@ -148,7 +159,13 @@ impl Drop for Running {
 
 type Front<C> = Option<(Arc<C>, StdListener)>;
 
-fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>, shared: &Arc<Shared>) {
+fn reactor(
+    runtime: &Runtime,
+    http: Front<HttpContext>,
+    grpc: Front<GrpcContext>,
+    shared: &Arc<Shared>,
+    connections_max: usize,
+) {
     let local = LocalSet::new();
     local.block_on(runtime, async {
         // Woken by the first request of a turn, it stands behind everything that was ready before it: the end of the turn.
@@ -161,15 +178,23 @@ fn reactor(runtime: &Runtime, http: Front<HttpContext>, grpc: Front<GrpcContext>
         let wake = mail.clone();
         let mailbox = engine::begin_mail(move || wake.notify_one());
         whenever(mail, move || mailbox.open());
-        let (open, grpc_open) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let grpc_open = Rc::new(Cell::new(0));
+        let room = Room { open: Rc::default(), max: connections_max, idle: Idle::new(), shared: shared.clone() };
+        let (idle, swept) = (room.idle.clone(), shared.clone());
+        hold::spawn(async move {
+            loop {
+                sleep(IDLE_SWEEP_INTERVAL).await;
+                swept.count_closed_idle(idle.sweep(Instant::now(), IDLE_TIME_MAX));
+            }
+        });
         let mut accepting = Vec::new();
         if let Some((context, listener)) = http {
-            let serve = move |io| http::run(io, context.clone());
-            accepting.push(hold::spawn(accept(listener, shared.clone(), open.clone(), Rc::default(), serve)));
+            let serve = move |io, place| http::run(io, context.clone(), place);
+            accepting.push(hold::spawn(accept(listener, room.clone(), Rc::default(), serve)));
         }
         if let Some((context, listener)) = grpc {
-            let serve = move |io| grpc::run(io, context.clone());
-            accepting.push(hold::spawn(accept(listener, shared.clone(), open, grpc_open.clone(), serve)));
+            let serve = move |io, _| grpc::run(io, context.clone());
+            accepting.push(hold::spawn(accept(listener, room, grpc_open.clone(), serve)));
         }
         let mut phase = shared.watch();
         // The sender lives in `shared`, which we hold: neither wait can fail.
@@ -214,28 +239,62 @@ impl Drop for Open {
     }
 }
 
+/// Room for connections on one reactor.
+#[derive(Clone)]
+struct Room {
+    /// Open connections of both front ends.
+    open: Rc<Cell<usize>>,
+    max: usize,
+    idle: Rc<Idle>,
+    shared: Arc<Shared>,
+}
+
+impl Room {
+    /// Whether one more connection of a front end that has `of_kind` would be too many. Each front end leaves a share to the
+    /// other.
+    fn is_full(&self, of_kind: usize) -> bool {
+        self.open.get() >= self.max || of_kind >= self.max - self.max / CONNECTIONS_SHARE
+    }
+
+    fn close_oldest(&self) -> bool {
+        let closed = self.idle.close_oldest();
+        self.shared.count_closed_idle(usize::from(closed));
+        closed
+    }
+}
+
 async fn accept<F: Future<Output = ()> + 'static>(
     listener: StdListener,
-    shared: Arc<Shared>,
-    open: Rc<Cell<usize>>,
+    room: Room,
     of_kind: Rc<Cell<usize>>,
-    serve: impl Fn(TcpStream) -> F,
+    serve: impl Fn(TcpStream, Place) -> F,
 ) {
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     loop {
         let Ok((io, _)) = listener.accept().await else {
+            // Mostly for lack of descriptors, whoever has them.
+            room.close_oldest();
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        // Over the limit: the client sees a closed connection, which is what it would see from an overloaded kernel.
-        if open.get() >= CONNECTIONS_PER_REACTOR_MAX || io.set_nodelay(true).is_err() {
+        let is_full = room.is_full(of_kind.get());
+        // No room: the client sees a closed connection, which is what it would see from an overloaded kernel.
+        if (is_full && !room.close_oldest()) || io.set_nodelay(true).is_err() {
             continue;
         }
-        let (served, counts, shared) = (serve(io), (Open::new(&open), Open::new(&of_kind)), shared.clone());
-        hold::spawn(async move {
+        let place = room.idle.place();
+        let closes_by = place.closes_by();
+        let (served, counts) = (serve(io, place), (Open::new(&room.open), Open::new(&of_kind)));
+        let shared = room.shared.clone();
+        let task = hold::spawn(async move {
             let _counted = shared.connection();
             served.await;
             drop(counts);
         });
+        closes_by(task.abort_handle());
+        if is_full {
+            // A connection that is closed gives its descriptor back in its own next turn.
+            tokio::task::yield_now().await;
+        }
     }
 }

@@ -25,6 +25,8 @@ pub struct Shared {
     draining: AtomicBool,
     requests: AtomicU64,
     connections: AtomicU64,
+    connections_max: u64,
+    closed_idle: AtomicU64,
     watchers: AtomicU64,
     started: Instant,
     /// When a connection was last accepted, in ms since `started`, plus 1; 0 = never.
@@ -39,6 +41,8 @@ impl Default for Shared {
             draining: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            connections_max: 0,
+            closed_idle: AtomicU64::new(0),
             watchers: AtomicU64::new(0),
             started: Instant::now(),
             accepted: AtomicU64::new(0),
@@ -58,6 +62,33 @@ impl Drop for Counted<'_> {
 }
 
 impl Shared {
+    /// For so many connections.
+    pub fn new(connections_max: usize) -> Self {
+        Self { connections_max: connections_max as u64, ..Self::default() }
+    }
+
+    /// Idle connections were closed for lack of room, or for their age.
+    pub fn count_closed_idle(&self, n: usize) {
+        self.closed_idle.fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    /// Limits and their current values: name, help, value.
+    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 3] {
+        [
+            ("nereid_connections", "Open HTTP and gRPC connections", self.connections()),
+            (
+                "nereid_connections_max",
+                "Connections that may be open, by the descriptors of the process",
+                self.connections_max,
+            ),
+            (
+                "nereid_connections_closed_idle",
+                "Idle HTTP connections closed for lack of room or for their age",
+                self.closed_idle.load(Ordering::Relaxed),
+            ),
+        ]
+    }
+
     /// A request begins.
     pub fn request(&self) -> Counted<'_> {
         self.requests.fetch_add(1, Ordering::AcqRel);

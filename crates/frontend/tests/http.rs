@@ -687,3 +687,45 @@ fn a_client_that_sends_a_refused_body_to_its_end_can_still_read_why() {
     client.io.shutdown(std::net::Shutdown::Write).unwrap();
     assert!(client.is_closed());
 }
+
+#[test]
+fn silent_connections_and_half_heads_make_room_for_new_ones_and_work_is_not_disturbed() {
+    let server = Server::with_room(16);
+    let mut busy = server.connect();
+    busy.send(&post("/v2/models/slow/infer", "", infer_json(&[1]).as_bytes()));
+    server.probe.wait_started(1);
+    let mut pooled = server.connect();
+    pooled.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(pooled.response().status, 200);
+    let mut silent = Vec::new();
+    for i in 0..200 {
+        let mut client = server.connect();
+        if i % 2 == 0 {
+            client.send(b"GET /v2/health/live HTTP/1.1\r\nHo");
+        }
+        silent.push(client);
+        if i % 50 == 0 {
+            assert_eq!(server.get("/v2/health/live").status, 200, "after {i}");
+        }
+    }
+    assert_eq!(server.get("/v2/health/ready").status, 200);
+    common::client(async {
+        let mut grpc = common::Grpc::connect(&server).await;
+        let request = protocol::pb::inference::ServerLiveRequest {};
+        let live = grpc.unary::<protocol::pb::inference::ServerLiveResponse>("ServerLive", &request).await;
+        assert!(live.unwrap().live, "the other front end has its share");
+    });
+    let running = server.running.as_ref().unwrap();
+    assert!(running.connections() <= 17, "{} connections", running.connections());
+    // The oldest went, the newest are still served.
+    pooled.io.set_nonblocking(false).unwrap();
+    assert!(pooled.is_closed(), "the oldest that waited");
+    let newest = silent.last_mut().unwrap();
+    newest.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(newest.response().status, 200);
+    server.probe.open();
+    assert_eq!(busy.response().status, 200, "an inference is no idle connection");
+    let gauge = |name: &str| running.gauges().iter().find(|g| g.0 == name).unwrap().2;
+    assert_eq!(gauge("nereid_connections_max"), 16);
+    assert!(gauge("nereid_connections_closed_idle") > 150);
+}

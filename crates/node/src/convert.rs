@@ -92,6 +92,7 @@ pub fn frontend_options(o: js::ListenOptions) -> FrontendOptions {
             max_connection_age_grace_ms: ms(g.max_connection_age_grace_ms),
         }),
         reactor_threads: o.reactor_threads as usize,
+        connections_max: 0,
     }
 }
 

@@ -184,6 +184,11 @@ impl NativeCore {
         if let Some(running) = &*self.running.lock() {
             convert::add_holds(&mut snapshot, &running.holds());
             convert::add_offload(&mut snapshot, frontend::offload_status());
+            snapshot.gauges.extend(running.gauges().map(|(name, help, value)| js::Gauge {
+                name: name.into(),
+                help: help.into(),
+                value: value as f64,
+            }));
         }
         snapshot
     }

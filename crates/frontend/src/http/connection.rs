@@ -10,6 +10,7 @@ use super::request::{BadRequest, Framing, Head, head_length, parse_head};
 use super::service::{self, HttpContext, Plan};
 use crate::assemble::Assembler;
 use crate::hold;
+use crate::idle::Place;
 use crate::limits::{
     BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX, LINGER_BYTES_MAX, LINGER_TIME_MAX,
     READ_AHEAD_BYTES_MAX,
@@ -73,7 +74,7 @@ struct Connection {
 }
 
 /// Serves a connection until it ends.
-pub async fn run(io: TcpStream, context: Arc<HttpContext>) {
+pub async fn run(io: TcpStream, context: Arc<HttpContext>, place: Place) {
     let mut connection = Connection { io, buffer: BytesMut::with_capacity(READ_BYTES), out: Vec::with_capacity(512) };
     let mut first = true;
     loop {
@@ -81,7 +82,10 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>) {
             // The client sent its next request already, and perhaps many more: others are served between them.
             hold::pause().await;
         }
-        let head = match connection.read_head(first).await {
+        place.wait();
+        let head = connection.read_head(first).await;
+        place.work();
+        let head = match head {
             Ok(head) => head,
             Err(Stop::Gone) => return,
             Err(Stop::Http2) => {
@@ -90,6 +94,7 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>) {
             }
             Err(Stop::Refuse(reply)) => {
                 if connection.write(*reply, true, false, false).await.is_ok() {
+                    place.wait();
                     connection.linger().await;
                 }
                 return;
@@ -98,7 +103,10 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>) {
         first = false;
         match connection.exchange(&head, &context).await {
             Ok(true) => {}
-            Ok(false) => return connection.linger().await,
+            Ok(false) => {
+                place.wait();
+                return connection.linger().await;
+            }
             Err(_) => return,
         }
     }

@@ -169,6 +169,15 @@ impl Server {
     }
 
     pub fn with(change: impl FnOnce(&mut EngineOptions, &mut HttpOptions, &mut GrpcOptions)) -> Self {
+        Self::of(0, change)
+    }
+
+    /// With room for so many connections.
+    pub fn with_room(connections_max: usize) -> Self {
+        Self::of(connections_max, |_, _, _| {})
+    }
+
+    fn of(connections_max: usize, change: impl FnOnce(&mut EngineOptions, &mut HttpOptions, &mut GrpcOptions)) -> Self {
         let mut engine_options = EngineOptions {
             metadata: ServerMetadata {
                 name: "triton".into(),
@@ -186,7 +195,7 @@ impl Server {
             publish(&engine, name, decoupled);
         }
         engine.set_server_state(ServerState::Ready);
-        let options = FrontendOptions { http: Some(http), grpc: Some(grpc), reactor_threads: 1 };
+        let options = FrontendOptions { http: Some(http), grpc: Some(grpc), reactor_threads: 1, connections_max };
         let running = serve(engine.clone(), Arc::new(Echo), options).unwrap();
         Self { engine, probe, http: running.http_port, grpc: running.grpc_port, running: Some(running) }
     }

@@ -1,0 +1,141 @@
+//! Connections of a reactor that wait for their client: for a request, the rest of its head, or its farewell. Clients pool
+//! connections, so these stay; the oldest are closed when there is no room for a new one, and all after `IDLE_TIME_MAX`.
+//!
+//! Not here: connections that are at work. Invariant: only a waiting connection is ever closed by this module.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// The connections of one reactor.
+pub struct Idle {
+    slots: RefCell<Vec<Rc<Slot>>>,
+    /// Counts the waits begun, to order them; cheaper than a look at the clock for each request.
+    waits: Cell<u64>,
+    /// The time of the last look, for the age of a wait.
+    now: Cell<Instant>,
+}
+
+struct Slot {
+    /// Where it is in `slots`.
+    at: Cell<usize>,
+    /// Order and time of the wait; `None` = at work.
+    waits: Cell<Option<(u64, Instant)>>,
+    task: RefCell<Option<AbortHandle>>,
+}
+
+impl Idle {
+    /// No connections.
+    pub fn new() -> Rc<Self> {
+        Rc::new(Self { slots: RefCell::default(), waits: Cell::new(0), now: Cell::new(Instant::now()) })
+    }
+
+    /// A place for a new connection, at work at first.
+    pub fn place(self: &Rc<Self>) -> Place {
+        let mut slots = self.slots.borrow_mut();
+        let slot = Rc::new(Slot { at: Cell::new(slots.len()), waits: Cell::new(None), task: RefCell::new(None) });
+        slots.push(slot.clone());
+        Place { slot, idle: self.clone() }
+    }
+
+    /// Closes the connection that waits longest; false when none waits. Looks at all: this happens only when room is short.
+    pub fn close_oldest(&self) -> bool {
+        let slots = self.slots.borrow();
+        let oldest = slots.iter().filter_map(|s| Some((s.waits.get()?.0, s))).min_by_key(|(order, _)| *order);
+        oldest.is_some_and(|(_, slot)| slot.close())
+    }
+
+    /// Looks at the clock and closes what waits longer than `age_max`; returns how many that were.
+    pub fn sweep(&self, now: Instant, age_max: Duration) -> usize {
+        self.now.set(now);
+        let is_old = |slot: &&Rc<Slot>| slot.waits.get().is_some_and(|(_, since)| now.duration_since(since) >= age_max);
+        self.slots.borrow().iter().filter(is_old).filter(|slot| slot.close()).count()
+    }
+}
+
+impl Slot {
+    fn close(&self) -> bool {
+        self.waits.set(None);
+        let task = self.task.borrow_mut().take();
+        task.inspect(AbortHandle::abort).is_some()
+    }
+}
+
+/// A connection's place among those of its reactor, for as long as it lives.
+pub struct Place {
+    slot: Rc<Slot>,
+    idle: Rc<Idle>,
+}
+
+impl Place {
+    /// What closes the connection.
+    pub fn closes_by(&self) -> impl FnOnce(AbortHandle) + use<> {
+        let slot = self.slot.clone();
+        move |task| *slot.task.borrow_mut() = Some(task)
+    }
+
+    /// The connection waits from now on.
+    pub fn wait(&self) {
+        let order = self.idle.waits.get();
+        self.idle.waits.set(order + 1);
+        self.slot.waits.set(Some((order, self.idle.now.get())));
+    }
+
+    /// The connection is at work.
+    pub fn work(&self) {
+        self.slot.waits.set(None);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut slots = self.idle.slots.borrow_mut();
+        let at = self.slot.at.get();
+        if at < slots.len() {
+            slots.swap_remove(at);
+        }
+        if let Some(moved) = slots.get(at) {
+            moved.at.set(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_longest_wait_ends_first_and_work_is_never_ended() {
+        let idle = Idle::new();
+        let start = Instant::now();
+        let mut connections = Vec::new();
+        for _ in 0..4 {
+            let place = idle.place();
+            let task = tokio::spawn(std::future::pending::<()>());
+            place.closes_by()(task.abort_handle());
+            connections.push((place, task));
+        }
+        assert!(!idle.close_oldest(), "all are at work");
+        for i in [2, 0, 3] {
+            connections[i].0.wait();
+        }
+        connections[2].0.work();
+        connections[2].0.wait();
+        drop(connections.remove(1));
+        // Now 0, 2, 3 of the first four are left; they waited in the order 0, 3, 2.
+        assert!(idle.close_oldest());
+        assert!((&mut connections[0].1).await.unwrap_err().is_cancelled());
+        assert_eq!(idle.sweep(start + Duration::from_secs(10), Duration::from_secs(3600)), 0);
+        connections[1].0.wait();
+        assert_eq!(
+            idle.sweep(start + Duration::from_secs(3605), Duration::from_secs(3600)),
+            1,
+            "the one from the start"
+        );
+        assert!((&mut connections[2].1).await.unwrap_err().is_cancelled());
+        assert!(!connections[1].1.is_finished());
+        assert!(idle.close_oldest() && !idle.close_oldest());
+    }
+}

@@ -1,0 +1,112 @@
+/** Clients that speak HTTP/1.1 so that two servers could disagree about it, and clients that only hold connections. */
+import { server } from './lib/servers.mjs'
+
+const small = server('1,024 descriptors', { descriptors: 1024 })
+
+const HIDDEN = 'GET /v2/models/smuggled HTTP/1.1\r\nHost: x\r\n\r\n'
+const INFER = '/v2/models/simple/infer'
+const SILENT = 2000
+const SILENT_SCRAPERS = 400
+
+/** Sends a request with another hidden in it; what comes back until the connection ends. */
+async function all(t, request) {
+  const socket = await t.socket()
+  void socket.send(request)
+  const ended = await socket.endsWithin(8000)
+  const text = socket.received.toString('latin1')
+  socket.destroy()
+  return { text, answers: text.split('HTTP/1.1 ').length - 1, ended }
+}
+
+/** Each request gets one answer of `status`, and then the connection is over. */
+async function oneAnswerEach(t, requests, status) {
+  for (const [name, request] of requests) {
+    const { text, answers, ended } = await all(t, request)
+    t.check(answers === 1 && text.startsWith(`HTTP/1.1 ${status} `), `${name}: ${answers} answers, ${text.slice(0, 100)}`)
+    t.check(text.includes('Connection: close') && ended, `${name}: the connection goes on`)
+    t.check(!text.includes('smuggled'), `${name}: the hidden request was answered`)
+  }
+  return `${requests.length} requests, one answer each`
+}
+
+const chunked = (line, body) => Buffer.from(`${line} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${body}`)
+const head = (line, ...fields) => Buffer.from(`${[line, ...fields].join('\r\n')}\r\n\r\n${HIDDEN}`)
+const chunk = (text) => `${text.length.toString(16)}\r\n${text}\r\n`
+
+export const rows = [
+  {
+    attack: 'a request hidden in the chunk that passes the limit of a chunked body (1 MiB on GET, 64 MiB on control, 2 GiB on infer)',
+    limit: 'after a refusal of size or framing one answer, then the connection ends (`http::connection`)',
+    async run(t) {
+      const hidden = chunk(`0\r\n\r\n${HIDDEN}`)
+      const mib = 1024 * 1024
+      return oneAnswerEach(
+        t,
+        [
+          ['GET', chunked('GET /v2/health/live', `${chunk(' '.repeat(mib))}${hidden}`)],
+          ['control', chunked('POST /v2/repository/index', `${chunk(' '.repeat(64 * mib))}${hidden}`)],
+          ['infer', chunked(`POST ${INFER}`, `80000000\r\n0\r\n\r\n${HIDDEN}`)],
+        ],
+        400,
+      )
+    },
+  },
+  {
+    attack: 'chunk lines, lengths and hosts that two servers read differently, with a request behind them',
+    limit: '400 and close (`http::request`, `http::chunked`)',
+    run: (t) =>
+      oneAnswerEach(
+        t,
+        [
+          ['bare CR in an extension', chunked(`POST ${INFER}`, `3;a\rb\r\nabc\r\n0\r\n\r\n${HIDDEN}`)],
+          ['bare LF behind a size', chunked(`POST ${INFER}`, `3\nabc\r\n0\r\n\r\n${HIDDEN}`)],
+          ['two lengths', head('POST /v2 HTTP/1.1', 'Host: x', 'Content-Length: 0', 'Content-Length: 9')],
+          ['folded field', head('GET /v2 HTTP/1.1', 'Host: x', 'A: b', ' c')],
+          ['blank before a colon', head('POST /v2 HTTP/1.1', 'Host: x', 'Transfer-Encoding : chunked')],
+          ['gzip, chunked', head('POST /v2 HTTP/1.1', 'Host: x', 'Transfer-Encoding: gzip, chunked')],
+          ['chunked in HTTP/1.0', head('POST /v2 HTTP/1.0', 'Transfer-Encoding: chunked')],
+          ['no host', head('GET /v2 HTTP/1.1', 'A: b')],
+          ['two hosts', head('GET /v2 HTTP/1.1', 'Host: x', 'Host: x')],
+          ['no such host', head('GET /v2 HTTP/1.1', 'Host: a/b')],
+        ],
+        400,
+      ),
+  },
+  {
+    attack: 'Content-Length beside Transfer-Encoding: chunked, with a request behind the body',
+    limit: 'chunked wins, and the connection ends with the answer (`http::request`)',
+    run: (t) =>
+      oneAnswerEach(
+        t,
+        [['both', Buffer.from(`POST /v2/logging HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n${chunk('{}')}0\r\n\r\n${HIDDEN}`)]],
+        200,
+      ),
+  },
+  {
+    attack: `${SILENT} silent connections and ${SILENT_SCRAPERS} to the metrics, with 1,024 descriptors`,
+    limit: 'the oldest idle connections make room (`frontend::idle`, `DESCRIPTORS_RESERVED`; `CONNECTIONS_MAX` of src/metrics/server.ts)',
+    server: small,
+    async run(t) {
+      const held = []
+      const hold = async (count, port) => {
+        for (let i = 0; i < count; i += 50) held.push(...(await Promise.all(Array.from({ length: 50 }, () => t.socket(port)))))
+      }
+      try {
+        await hold(SILENT, t.httpPort)
+        await hold(SILENT_SCRAPERS, t.metricsPort)
+        const from = performance.now()
+        for (let i = 0; i < 5; i += 1) {
+          const { text } = await all(t, 'GET /v2/health/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
+          t.check(text.startsWith('HTTP/1.1 200 '), `health: ${text.slice(0, 100)}`)
+        }
+        const [open, max] = [await t.metric('nereid_connections'), await t.metric('nereid_connections_max')]
+        const ms = Math.round(performance.now() - from)
+        t.check(open <= max && max === 640, `${open} connections of ${max}`)
+        t.check(ms < 2000, `health and metrics took ${ms} ms`)
+        return `${open} of ${max} connections; 5 × health and metrics ${ms} ms`
+      } finally {
+        for (const socket of held) socket.destroy()
+      }
+    },
+  },
+]
