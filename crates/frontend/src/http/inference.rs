@@ -1,7 +1,7 @@
 //! `infer`, `generate` and `generate_stream`. The order of checks is that of P 1.12.2; which content type an error has depends on
 //! how far the request got (P 1.1).
 
-use super::reply::{EVENTS, JSON, OCTETS, PLAIN, Parts, Reply};
+use super::reply::{EVENTS, JSON, OCTETS, Parts, Reply};
 use super::request::Head;
 use super::service::HttpContext;
 use crate::encoding::{Encoding, compress, decompress, decompress_small};
@@ -38,7 +38,7 @@ pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &Head
         Ok(version) => version,
         Err(error) => {
             verbose::infer_failed(None, &error);
-            return Reply::error(PLAIN, &error);
+            return Reply::error(JSON, &error);
         }
     };
     let body = match unpack(context, head, body) {
@@ -98,7 +98,7 @@ async fn infer_large(
         });
         match work.await.and_then(|unpacked| unpacked) {
             Ok(body) => body,
-            Err(error) => return Reply::error(PLAIN, &error),
+            Err(error) => return Reply::error(JSON, &error),
         }
     } else {
         body
@@ -153,7 +153,7 @@ type LaterReply = Pin<Box<dyn Future<Output = Reply>>>;
 
 /// The reply to an inference. A function, so that the future of a request has no place for a response.
 fn reply(version: Arc<ModelVersion>, result: Result<InferResponse>, head: &Head) -> Result<Reply, LaterReply> {
-    let failed = |error: Error| Reply::error(PLAIN, &error);
+    let failed = |error: Error| Reply::error(JSON, &error);
     let response = match result {
         Ok(response) => response,
         Err(error) => return Ok(failed(error)),
@@ -204,10 +204,10 @@ fn unpack(context: &HttpContext, head: &Head, body: Bytes) -> Result<Unpacked, B
         Some(Some(_)) => match decompress_small(&body, context.limits.input_bytes_max) {
             None => Ok(Unpacked::TooLong(body)),
             Some(Ok(body)) => Ok(Unpacked::Here(body)),
-            Some(Err(why)) => Err(Box::new(Reply::error(PLAIN, &why.into()))),
+            Some(Err(why)) => Err(Box::new(Reply::error(JSON, &why.into()))),
         },
         Some(None) => {
-            let mut reply = Reply::error(PLAIN, &Error::unsupported("Unsupported compression type"));
+            let mut reply = Reply::error(JSON, &Error::unsupported("Unsupported compression type"));
             reply.accept_encoding = true;
             Err(Box::new(reply))
         }

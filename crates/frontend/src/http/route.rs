@@ -195,11 +195,6 @@ impl<'a> Route<'a> {
             _ => method == Method::Get,
         }
     }
-
-    /// Errors found before the body is looked at are `text/plain` here (P 1.1), `application/json` elsewhere.
-    pub fn errs_in_plain_text(&self) -> bool {
-        matches!(self, Self::Live | Self::Ready | Self::Model { action: ModelAction::Ready | ModelAction::Infer, .. })
-    }
 }
 
 /// Splits `/segment/rest` into `segment` and `/rest`; an empty segment is none.

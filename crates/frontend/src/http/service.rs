@@ -71,16 +71,16 @@ pub enum Plan<'a> {
 pub fn admit<'a>(context: &HttpContext, head: &'a Head) -> Plan<'a> {
     verbose::http_request(head.method, head.path());
     let Some(route) = std::str::from_utf8(head.path()).ok().and_then(Route::parse) else {
-        return Plan::Reply(Reply::text_error(404, PLAIN, "Not Found"));
+        return Plan::Reply(Reply::text_error(404, JSON, "Not Found"));
     };
     if let Some(rule) = context.restrictions.rule(route.category())
         && !rule.admits(head.headers.get(&rule.header))
     {
         let text = format!("This API is restricted, expecting header '{}'", rule.header);
-        return Plan::Reply(Reply::text_error(403, PLAIN, &text));
+        return Plan::Reply(Reply::text_error(403, JSON, &text));
     }
     if !route.allows(head.method) {
-        return Plan::Reply(Reply::text_error(405, content_type(&route), "Method Not Allowed"));
+        return Plan::Reply(Reply::text_error(405, JSON, "Method Not Allowed"));
     }
     let bytes_max = match route {
         Route::Model { action: ModelAction::Infer, .. } => BODY_BYTES_MAX,
@@ -88,10 +88,6 @@ pub fn admit<'a>(context: &HttpContext, head: &'a Head) -> Plan<'a> {
         _ => context.limits.input_bytes_max as u64,
     };
     Plan::Read { route, bytes_max }
-}
-
-fn content_type(route: &Route<'_>) -> &'static str {
-    if route.errs_in_plain_text() { PLAIN } else { JSON }
 }
 
 /// The reply to a body of `bytes`, more than the operation takes. The body was not read to its end.
@@ -104,7 +100,7 @@ pub fn too_large(context: &HttpContext, route: Route<'_>, bytes: u64) -> Reply {
                 let parsed = protocol::http::parse_content_length(&text).err();
                 parsed.unwrap_or_else(|| Error::invalid(format!("Unable to parse Content-Length, got: {text}")))
             });
-            Reply::error(PLAIN, &error)
+            Reply::error(JSON, &error)
         }
         _ => {
             let checked = context.limits.check_json(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -130,8 +126,8 @@ pub async fn respond(context: &HttpContext, route: Route<'_>, head: &Head, body:
             }
             ModelAction::Ready => match engine.model_ready(name, version) {
                 Ok(true) => Reply::empty(PLAIN),
-                Ok(false) => Reply::text_error(400, PLAIN, "Model version not ready"),
-                Err(error) => Reply::error(PLAIN, &error),
+                Ok(false) => Reply::text_error(400, JSON, "Model version not ready"),
+                Err(error) => Reply::error(JSON, &error),
             },
             ModelAction::Metadata => json(engine.model(name, version).map(|v| {
                 let versions = if version.is_empty() { engine.ready_versions(name) } else { vec![v.number] };
