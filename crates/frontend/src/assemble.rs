@@ -54,6 +54,24 @@ impl Assembler {
     }
 }
 
+impl http2::Collect for Assembler {
+    fn spare(&mut self) -> &mut [u8] {
+        self.spare()
+    }
+
+    fn filled(&mut self, n: usize) {
+        self.filled(n);
+    }
+
+    fn missing(&self) -> usize {
+        self.missing()
+    }
+
+    fn into_bytes(self: Box<Self>) -> Bytes {
+        (*self).into_bytes()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

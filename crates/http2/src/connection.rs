@@ -4,13 +4,14 @@ use crate::core::Machine;
 use crate::handle::{Request, Responder};
 use crate::limits::{LINGER, LINGER_BYTES_MAX, READ_BYTES, READ_BYTES_MAX};
 use crate::options::Options;
+use crate::socket::Socket;
 use bytes::BytesMut;
 use std::future::Future;
 use std::io::IoSlice;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::AsyncReadExt;
 use tokio::time::{Sleep, sleep};
 
 /// Slices of one vectored write.
@@ -41,7 +42,7 @@ pub struct Connection<T> {
     is_armed: bool,
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
+impl<T: Socket> Connection<T> {
     /// A connection that begins, of which `read` was read already.
     pub fn new(io: T, read: BytesMut, options: Options) -> Self {
         let mut machine = Machine::new(options);
@@ -129,6 +130,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                 // Those who wait for what came go first: it would pile up.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
+            }
+            let Self { machine, buffer, io, .. } = self;
+            match machine.read_direct(buffer, Instant::now(), |slices| io.poll_read_vectored(cx, slices)) {
+                Some(Poll::Ready(Ok(read))) if read.bytes > 0 => {
+                    self.is_full = read.is_full;
+                    continue;
+                }
+                Some(Poll::Ready(_)) => return self.end(),
+                Some(Poll::Pending) => return Poll::Pending,
+                None => {}
             }
             match ready!(self.poll_read(cx)) {
                 Ok(n) if n > 0 => {

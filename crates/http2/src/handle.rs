@@ -35,6 +35,19 @@ struct Shared {
     key: u32,
 }
 
+/// Where a part of a body is collected whose length is known: memory of the caller's choice, which bytes are read into as they come.
+pub trait Collect {
+    /// Where the next bytes go: as much as there is room for now, and no more than is missing. What was written there and not
+    /// `filled` stays until the next write.
+    fn spare(&mut self) -> &mut [u8];
+    /// `n` bytes were written to the front of `spare`.
+    fn filled(&mut self, n: usize);
+    /// Bytes still to come.
+    fn missing(&self) -> usize;
+    /// What was collected.
+    fn into_bytes(self: Box<Self>) -> Bytes;
+}
+
 /// The body of a request.
 pub struct Body(Shared);
 
@@ -42,6 +55,17 @@ impl Body {
     /// The next piece; `None` behind the last.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
         self.0.core.borrow_mut().poll_data(self.0.key, cx)
+    }
+
+    /// Collects the next bytes of the body into `target`: first those that are here, then the others as they are read. They count as
+    /// released. To be followed by `poll_collected`, and by nothing else until that is ready.
+    pub fn collect(&mut self, target: Box<dyn Collect>) {
+        self.0.core.borrow_mut().collect(self.0.key, target);
+    }
+
+    /// What was collected; `None` when the body ended before.
+    pub fn poll_collected(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
+        self.0.core.borrow_mut().poll_collected(self.0.key, cx)
     }
 
     /// Whether the client may take its time before the next byte: between two messages of a stream of them, say. Else a body that

@@ -21,14 +21,17 @@ mod hpack;
 pub mod limits;
 mod options;
 mod output;
+mod socket;
 
 pub use connection::Connection;
 pub use core::Machine;
+pub use core::Read;
 pub use frame::Reason;
-pub use handle::{Body, Gone, Request, Responder};
+pub use handle::{Body, Collect, Gone, Request, Responder};
 pub use head::Head;
 pub use hpack::Field;
 pub use options::{Options, Pings, Times};
+pub use socket::Socket;
 
 /// Frames and header blocks without a connection, for the client of the benchmarks. No part of what a server needs.
 #[doc(hidden)]

@@ -31,6 +31,10 @@ pub const JOINED_BYTES: usize = 16 * 1024;
 pub const READ_BYTES: usize = 16 * 1024;
 /// Read at once while a large body arrives.
 pub const READ_BYTES_MAX: usize = 256 * 1024;
+/// Frames of a body that one read may bring to its place: 256 KiB in frames of 16 KiB.
+pub const DIRECT_FRAMES_MAX: usize = 16;
+/// Frames, and reads, smaller than this go through the read buffer: copying them costs less than laying out a read.
+pub const DIRECT_BYTES_MIN: usize = 4 * 1024;
 /// Bytes thrown away after the last word to a client, so that it gets to read it.
 pub const LINGER_BYTES_MAX: usize = 1024 * 1024;
 /// And how long that may take.

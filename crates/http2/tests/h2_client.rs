@@ -3,7 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 use h2::client::{Builder, SendRequest};
-use http2::{Connection, Field, Options, Request, Responder, Times};
+use http2::{Collect, Connection, Field, Options, Request, Responder, Times};
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
@@ -12,6 +12,31 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{LocalSet, spawn_local};
 
 const FIXED: &[(&str, &str)] = &[("content-type", "application/grpc"), ("grpc-status", "0")];
+
+/// Memory of a test.
+struct Place {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Collect for Place {
+    fn spare(&mut self) -> &mut [u8] {
+        let end = (self.at + 77_777).min(self.bytes.len());
+        &mut self.bytes[self.at..end]
+    }
+
+    fn filled(&mut self, n: usize) {
+        self.at += n;
+    }
+
+    fn missing(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    fn into_bytes(self: Box<Self>) -> Bytes {
+        self.bytes.into()
+    }
+}
 
 /// Answers with what it was sent, piece by piece, as far as the client takes it.
 async fn echo(mut request: Request, mut respond: Responder) {
@@ -26,17 +51,15 @@ async fn echo(mut request: Request, mut respond: Responder) {
     if respond.send_head(200, &fields, false).is_err() {
         return;
     }
-    if path == "/collect" {
-        let mut pieces = Vec::new();
-        while let Some(Ok(piece)) = poll_fn(|cx| request.body.poll_data(cx)).await {
-            request.body.release(piece.len());
-            pieces.push(piece);
+    if let Some(length) = path.strip_prefix("/collect/") {
+        // The first bytes to a place of their own, in parts of an odd size; then the others.
+        let place = Place { bytes: vec![0; length.parse().unwrap()], at: 0 };
+        request.body.collect(Box::new(place));
+        match poll_fn(|cx| request.body.poll_collected(cx)).await {
+            Some(Ok(collected)) => respond.send_data(collected, false).unwrap(),
+            Some(Err(_)) => return,
+            None => respond.send_data(Bytes::from_static(b"too short"), false).unwrap(),
         }
-        for piece in pieces {
-            let _ = respond.send_data(piece, false);
-        }
-        let _ = respond.send_trailers(&[Field::Fixed(1)]);
-        return;
     }
     if path == "/wait" {
         poll_fn(|cx| respond.poll_reset(cx)).await;
@@ -432,6 +455,49 @@ fn an_early_answer_reaches_a_client_that_sends_all_before_it_reads() {
             send_all(&mut send, pattern(5 << 20), true).await;
             assert_eq!(response.await.unwrap().status().as_u16(), 404);
         }
+        call(&client, "/after", pattern(10)).await;
+    });
+}
+
+#[test]
+fn bodies_that_are_collected_are_what_was_sent_for_any_size_of_frame_and_any_neighbours() {
+    for frame in [16_384, 20_000, 1 << 20] {
+        run(async move {
+            let mut builder = Builder::new();
+            builder.initial_window_size(8 << 20).initial_connection_window_size(16 << 20).max_frame_size(frame);
+            let server =
+                Options { stream_window: 1 << 20, frame_bytes_max: frame, send_buffer_bytes_max: 8 << 20, ..options() };
+            let (client, _) = client(server, &builder, None).await;
+            call(&client, "/collect/5000000", pattern(5_000_000)).await;
+            call(&client, "/collect/100000", pattern(3_000_000)).await;
+            call(&client, "/collect/0", pattern(100_000)).await;
+            let sizes = [1, 4095, 16_384, 16_385, 300_000, 1_000_000, 70_000];
+            let calls: Vec<_> = (0..60)
+                .map(|n| {
+                    let (client, size) = (client.clone(), sizes[n % sizes.len()]);
+                    let path =
+                        if n % 5 == 4 { "/echo".into() } else { format!("/collect/{}", size - size / 7 * (n % 2)) };
+                    spawn_local(async move { call(&client, &path, pattern(size)).await })
+                })
+                .collect();
+            for call in calls {
+                call.await.unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_body_that_ends_before_it_is_collected_says_so_and_one_that_is_reset_too() {
+    run(async {
+        let (client, _) = client(options(), &Builder::new(), None).await;
+        let mut ready = client.clone().ready().await.unwrap();
+        let (response, mut send) = ready.send_request(request("/collect/300000"), false).unwrap();
+        send_all(&mut send, pattern(200_000), true).await;
+        assert_eq!(&receive_all(response.await.unwrap().into_body()).await.0[..], b"too short");
+        let (_response, mut send) = ready.send_request(request("/collect/300000"), false).unwrap();
+        send_all(&mut send, pattern(200_000), false).await;
+        send.send_reset(h2::Reason::CANCEL);
         call(&client, "/after", pattern(10)).await;
     });
 }

@@ -4,7 +4,6 @@ use super::connection::GrpcContext;
 use super::status::{Status, code};
 use crate::assemble::Assembler;
 use crate::encoding::{Encoding, Unpacking, compress, decompress, decompress_small};
-use crate::hold;
 use crate::limits::{
     BODY_BYTES_MAX, DEFLATE_BYTES_ON_REACTOR_MAX, INFLATE_RATIO_MAX, PRINT_BYTES_ON_REACTOR_MAX,
     RANK_BYTES_ON_REACTOR_MAX,
@@ -12,7 +11,7 @@ use crate::limits::{
 use crate::offload::{self, Offloaded};
 use crate::rope::Rope;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http2::Body;
+use http2::{Body, Collect};
 use prost::Message;
 use protocol::InferResponse;
 use std::future::Future;
@@ -20,6 +19,67 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 const PREFIX_BYTES: usize = 5;
+
+/// Where the data of a tensor should begin: on a cache line, which suits every element type and the widest loads.
+const TENSOR_ALIGN: usize = 64;
+
+/// Part of a message that is collected behind so many bytes of nothing, which put its first tensor where it can be used in place.
+struct Padded {
+    place: Assembler,
+    pad: usize,
+}
+
+impl Collect for Padded {
+    fn spare(&mut self) -> &mut [u8] {
+        self.place.spare()
+    }
+
+    fn filled(&mut self, n: usize) {
+        self.place.filled(n);
+    }
+
+    fn missing(&self) -> usize {
+        self.place.missing()
+    }
+
+    fn into_bytes(self: Box<Self>) -> Bytes {
+        self.place.into_bytes().split_off(self.pad)
+    }
+}
+
+/// Where the first of `raw_input_contents` (field 7) begins in a message of which `bytes` is the beginning, if that is in it. What
+/// is no protobuf, or another message, is nothing special: it is read as it is.
+fn raw_offset(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    let varint = |at: &mut usize| {
+        let mut number = 0u64;
+        for shift in (0..35).step_by(7) {
+            let byte = *bytes.get(*at)?;
+            *at += 1;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return usize::try_from(number).ok();
+            }
+        }
+        None
+    };
+    loop {
+        let tag = varint(&mut at)?;
+        match tag & 7 {
+            0 => drop(varint(&mut at)?),
+            1 => at += 8,
+            2 => {
+                let length = varint(&mut at)?;
+                if tag >> 3 == 7 {
+                    return Some(at);
+                }
+                at = at.checked_add(length)?;
+            }
+            5 => at += 4,
+            _ => return None,
+        }
+    }
+}
 
 /// Reads messages from a stream.
 pub struct Messages {
@@ -38,10 +98,8 @@ pub struct Messages {
 enum State {
     /// Collecting a prefix that did not come in one piece.
     Prefix([u8; PREFIX_BYTES], usize),
-    Message {
-        compressed: bool,
-        body: Assembler,
-    },
+    /// Collecting a message that did not come in one piece.
+    Message { compressed: bool },
     /// A large message is unpacked elsewhere.
     Inflating(Offloaded<Result<Bytes, Unpacking>>),
     /// Nothing more is read.
@@ -98,38 +156,36 @@ impl Messages {
                                 None => continue,
                             }
                         }
-                        match Assembler::new(length) {
-                            Ok(body) => self.state = State::Message { compressed, body },
-                            Err(e) => return self.fail(Status::new(code::RESOURCE_EXHAUSTED, e.message())),
+                        if let Err(status) = self.collect(length, compressed) {
+                            return self.fail(status);
                         }
                         continue;
                     }
                 }
-                State::Message { compressed, body } => {
-                    let taken = body.push(&self.chunk);
-                    self.chunk.advance(taken);
-                    if self.chunk.is_empty() {
-                        // Even an empty slice would keep the buffer that the next read is to go into.
-                        self.chunk = Bytes::new();
-                    }
-                    if body.missing() == 0 {
-                        let compressed = *compressed;
-                        let done = std::mem::replace(&mut self.state, State::Prefix([0; PREFIX_BYTES], 0));
-                        let State::Message { body, .. } = done else { continue };
-                        match self.unpack(body.into_bytes(), compressed) {
-                            Some(unpacked) => return Poll::Ready(unpacked.map(Some)),
-                            None => continue,
-                        }
-                    }
-                    if hold::is_due() {
-                        // More of it may be here already: others have their turn before it is copied.
-                        cx.waker().wake_by_ref();
+                State::Message { compressed } => {
+                    let compressed = *compressed;
+                    let Poll::Ready(collected) = self.body.poll_collected(cx) else {
+                        self.body.rest(false);
                         return Poll::Pending;
+                    };
+                    match collected {
+                        Some(Ok(message)) => {
+                            self.state = State::Prefix([0; PREFIX_BYTES], 0);
+                            match self.unpack(message, compressed) {
+                                Some(unpacked) => return Poll::Ready(unpacked.map(Some)),
+                                None => continue,
+                            }
+                        }
+                        Some(Err(_)) => return self.fail(Status::new(code::CANCELLED, "CANCELLED")),
+                        None => {
+                            let text = "the request ended inside a message";
+                            return self.fail(Status::new(code::INTERNAL, text));
+                        }
                     }
                 }
             }
-            // Given back as soon as more is wanted: what bounds memory is the length of a message, not the window. Not before,
-            // because the usual request is one chunk, and what is left at the end of a call is given back with it.
+            // Given back as soon as more is wanted, and not before: the usual request is one chunk, and what is left at the end of
+            // a call is given back with it.
             if self.unreleased > 0 {
                 self.body.release(std::mem::take(&mut self.unreleased));
             }
@@ -154,6 +210,21 @@ impl Messages {
                 }
             }
         }
+    }
+
+    /// Has the rest of a message of `length` bytes, of which `chunk` is the beginning, read to where it stays.
+    fn collect(&mut self, length: usize, compressed: bool) -> Result<(), Status> {
+        let begin = std::mem::take(&mut self.chunk);
+        let pad = if compressed { 0 } else { raw_offset(&begin).map_or(0, |at| at.wrapping_neg() % TENSOR_ALIGN) };
+        let place = Assembler::new(pad + length);
+        let mut place = place.map_err(|e| Status::new(code::RESOURCE_EXHAUSTED, e.message()))?;
+        place.filled(pad);
+        place.push(&begin);
+        // The usual small message never gets here, and what is left at the end of a call is given back with it.
+        self.body.release(std::mem::take(&mut self.unreleased));
+        self.body.collect(Box::new(Padded { place, pad }));
+        self.state = State::Message { compressed };
+        Ok(())
     }
 
     fn fail(&mut self, status: Status) -> Poll<Result<Option<Bytes>, Status>> {
@@ -254,4 +325,36 @@ pub fn frame_encoded(encoded: protocol::grpc::Encoded, packing: Packing) -> Rope
 fn prefix(flag: u8, length: usize) -> Bytes {
     let [a, b, c, d] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
     Bytes::copy_from_slice(&[flag, a, b, c, d])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::pb::inference as pb;
+
+    #[test]
+    fn the_first_raw_tensor_is_found_wherever_it_begins() {
+        for n in 0..70 {
+            let raw = vec![Bytes::from(vec![0xaa; 500]), Bytes::from(vec![0xbb; 10])];
+            let message = pb::ModelInferRequest {
+                model_name: "m".repeat(n),
+                id: "7".into(),
+                inputs: vec![pb::model_infer_request::InferInputTensor {
+                    name: "IN".into(),
+                    shape: vec![n as i64],
+                    ..Default::default()
+                }],
+                raw_input_contents: raw.clone(),
+                ..Default::default()
+            };
+            let bytes = message.encode_to_vec();
+            let at = raw_offset(&bytes).unwrap();
+            assert_eq!(bytes[at..at + 500], raw[0], "{n}");
+            assert_eq!(raw_offset(&bytes[..at]), Some(at), "the data need not be there");
+            assert_eq!(raw_offset(&bytes[..at - 1]), None);
+        }
+        for other in [&[][..], &[0x0f], &[0xff; 20], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f, 1], &[0x08]] {
+            assert_eq!(raw_offset(other), None, "{other:x?}");
+        }
+    }
 }

@@ -4,8 +4,9 @@ use super::reply::{JSON, OCTETS, Reply};
 use super::request::Head;
 use super::route::Method;
 use super::service::{self, HttpContext, Plan};
+use crate::assemble::Assembler;
 use crate::grpc::connection::{http2_options, start};
-use crate::limits::BODY_BYTES_MAX;
+use crate::limits::{BODY_BYTES_MAX, INLINE_BODY_BYTES_MAX};
 use crate::rope::Rope;
 use crate::shared::Phase;
 use bytes::{Bytes, BytesMut};
@@ -55,12 +56,13 @@ async fn serve(context: Arc<HttpContext>, request: Request, mut respond: Respond
         _ => Method::Other,
     };
     let is_head = head.method() == b"HEAD";
+    let length = head.content_length().unwrap_or_default();
     let path = head.path().split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     let head = Head::from_parts(method, is_head, path, head.fields().map(|(name, value)| (name.as_bytes(), value)));
     let work = async {
         match service::admit(&context, &head) {
             Plan::Reply(reply) => Some(reply),
-            Plan::Read { route, bytes_max } => match read(&mut body, bytes_max.min(BODY_BYTES_MAX)).await? {
+            Plan::Read { route, bytes_max } => match read(&mut body, length, bytes_max.min(BODY_BYTES_MAX)).await? {
                 Ok(body) => Some(service::respond(&context, route, &head, body).await),
                 Err(bytes) => Some(service::too_large(&context, route, bytes)),
             },
@@ -77,7 +79,15 @@ async fn serve(context: Arc<HttpContext>, request: Request, mut respond: Respond
 }
 
 /// The body; its length so far when that is too long; `None` when the client is gone.
-async fn read(body: &mut Body, bytes_max: u64) -> Option<Result<Bytes, u64>> {
+async fn read(body: &mut Body, length: u64, bytes_max: u64) -> Option<Result<Bytes, u64>> {
+    if length > INLINE_BODY_BYTES_MAX as u64
+        && length <= bytes_max
+        && let Ok(place) = Assembler::new(length as usize)
+    {
+        // HTTP/2 sees to it that so many bytes come.
+        body.collect(Box::new(place));
+        return poll_fn(|cx| body.poll_collected(cx)).await?.ok().map(Ok);
+    }
     let mut all = BytesMut::new();
     let mut first = Bytes::new();
     while let Some(chunk) = poll_fn(|cx| body.poll_data(cx)).await {

@@ -4,6 +4,7 @@
 //! Invariant: a stream is in the table while the wire or a handle knows it; `reset` is set before anybody is woken for it.
 
 mod closed;
+mod direct;
 mod patience;
 mod receive;
 mod send;
@@ -17,19 +18,21 @@ use crate::frame::{FRAME_BYTES_MIN, FrameHead, Reason, WINDOW_DEFAULT, kind, set
 use crate::handle::{Request, Responder};
 use crate::heads::Heads;
 use crate::hpack::{Decoder, Encoder};
-use crate::limits::OUTPUT_BYTES_MAX;
+use crate::limits::{DIRECT_FRAMES_MAX, OUTPUT_BYTES_MAX};
 use crate::options::Options;
 use crate::output::Output;
 use bytes::BytesMut;
 use closed::{By, Closed};
+pub use direct::Read;
 pub(crate) use patience::Look;
 use patience::Patience;
 use receive::{Block, Data};
 pub(crate) use send::register;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::io::IoSliceMut;
 use std::rc::Rc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 use stream::{Sending, Streams};
 use trouble::{Strikes, Trouble};
@@ -74,6 +77,10 @@ pub(crate) struct Core {
     /// A frame whose payload is thrown away: bytes left.
     skip: usize,
     data: Option<Data>,
+    /// Stream and payload of the last DATA frame: the next one is likely to be the same.
+    last_data: (u32, usize),
+    /// How many such frames a read is laid out for: it grows as they come and falls when others do.
+    trust: usize,
     block: Option<Block>,
     decoder: Decoder,
     heads: Heads,
@@ -119,6 +126,8 @@ impl Core {
             frames: 0,
             skip: 0,
             data: None,
+            last_data: (0, 0),
+            trust: DIRECT_FRAMES_MAX,
             block: None,
             decoder: Decoder::new(),
             heads: Heads::default(),
@@ -283,6 +292,7 @@ impl Core {
     pub(crate) fn drop_body(&mut self, key: u32) {
         let Some(stream) = self.streams.get(key) else { return };
         stream.has_body = false;
+        stream.target = None;
         while stream.received.pop().is_some() {}
         let unreleased = std::mem::take(&mut stream.unreleased);
         self.discard(key, unreleased);
@@ -333,6 +343,17 @@ impl Machine {
     /// was not wanted: see `may_read`.
     pub fn receive(&mut self, bytes: &mut BytesMut, now: Instant) {
         self.core.borrow_mut().receive(bytes, now);
+    }
+
+    /// Reads into the body that is being received, where that has room for it; see `Body::collect`. Else `None`, and nothing was
+    /// read. `rest` is what `receive` left over.
+    pub fn read_direct(
+        &mut self,
+        rest: &mut BytesMut,
+        now: Instant,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Poll<std::io::Result<usize>>,
+    ) -> Option<Poll<std::io::Result<Read>>> {
+        self.core.borrow_mut().read_direct(rest, now, read)
     }
 
     /// How many bytes are missing until `receive` can do something, as far as is known: for the size of a read.

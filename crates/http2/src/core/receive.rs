@@ -14,11 +14,11 @@ use std::time::Instant;
 
 /// A DATA frame of which not everything is here.
 pub struct Data {
-    stream: u32,
+    pub stream: u32,
     /// Bytes of the body.
     pub left: usize,
     /// Bytes behind them.
-    padding: usize,
+    pub padding: usize,
     ends: bool,
 }
 
@@ -63,8 +63,8 @@ impl Core {
             self.skip -= n;
             return Ok(self.skip == 0);
         }
-        if let Some(data) = self.data.take() {
-            return self.take_data(data, bytes, now);
+        if self.data.is_some() {
+            return self.take_data(bytes, now);
         }
         if !self.prefaced {
             return self.take_preface(bytes);
@@ -185,6 +185,18 @@ impl Core {
             return Err(protocol("DATA of a stream that is not open"));
         }
         bytes.advance(HEAD_BYTES + usize::from(head.has(flag::PADDED)));
+        self.open_data(head, left, padding, now)?;
+        self.take_data(bytes, now)
+    }
+
+    /// Begins a DATA frame with `left` bytes of a body and so much padding; of a stream that is, or was, open.
+    pub(super) fn open_data(
+        &mut self,
+        head: FrameHead,
+        left: usize,
+        padding: usize,
+        now: Instant,
+    ) -> Result<(), Fatal> {
         // The whole frame counts, padding included, whatever becomes of it.
         self.receive_window -= head.length as i64;
         if self.receive_window < 0 {
@@ -198,7 +210,8 @@ impl Core {
             self.empty_frames = 0;
         }
         self.frames += 1;
-        let data = Data { stream: head.stream, left, padding, ends };
+        self.data = Some(Data { stream: head.stream, left, padding, ends });
+        self.last_data = (head.stream, left);
         if self.streams.find(head.stream).is_none() {
             self.check_late(head.stream, now)?;
         }
@@ -224,20 +237,28 @@ impl Core {
                 None => self.release_stream(key, head.length - left),
             }
         }
-        self.take_data(data, bytes, now)
+        Ok(())
     }
 
-    fn take_data(&mut self, mut data: Data, bytes: &mut BytesMut, now: Instant) -> Result<bool, Fatal> {
+    fn take_data(&mut self, bytes: &mut BytesMut, now: Instant) -> Result<bool, Fatal> {
+        let Some(data) = &mut self.data else { return Ok(true) };
         let n = data.left.min(bytes.len());
         data.left -= n;
+        let (stream, left) = (data.stream, data.left);
         if n > 0 {
             let piece = bytes.split_to(n).freeze();
-            self.deliver(data.stream, piece);
+            self.deliver(stream, piece);
         }
-        if data.left > 0 {
-            self.data = Some(data);
+        if left > 0 {
             return Ok(false);
         }
+        self.close_data(now)?;
+        Ok(true)
+    }
+
+    /// Ends a DATA frame of which everything but the padding was taken.
+    pub(super) fn close_data(&mut self, now: Instant) -> Result<(), Fatal> {
+        let Some(data) = self.data.take() else { return Ok(()) };
         // Counted already.
         self.skip = data.padding;
         if data.ends
@@ -245,7 +266,7 @@ impl Core {
         {
             self.end_body(key, now)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     fn deliver(&mut self, id: u32, piece: Bytes) {
@@ -258,7 +279,48 @@ impl Core {
         }
         stream.unreleased += n;
         stream.received.push(piece);
-        stream.wake_body();
+        match stream.target {
+            Some(_) => self.feed(key),
+            None => stream.wake_body(),
+        }
+    }
+
+    /// Moves what came of a body to where its caller wants it, as far as that has room.
+    pub(super) fn feed(&mut self, key: u32) {
+        let mut taken = 0;
+        let Some(stream) = self.streams.get(key) else { return };
+        let Some(target) = &mut stream.target else { return };
+        while target.missing() > 0
+            && let Some(mut piece) = stream.received.pop()
+        {
+            let spare = target.spare();
+            let n = spare.len().min(piece.len());
+            if let (Some(to), Some(from)) = (spare.get_mut(..n), piece.get(..n)) {
+                to.copy_from_slice(from);
+            }
+            target.filled(n);
+            taken += n;
+            piece.advance(n);
+            if !piece.is_empty() {
+                stream.received.unpop(piece);
+            }
+            if n == 0 {
+                break;
+            }
+        }
+        if target.missing() == 0 {
+            stream.wake_body();
+        }
+        self.release(key, taken);
+    }
+
+    /// `n` bytes of a body were read to their place: there is room for as many more.
+    pub(super) fn count_collected(&mut self, key: u32, n: usize) {
+        if let Some(stream) = self.streams.get(key) {
+            stream.received_bytes += n as u64;
+        }
+        self.release_connection(n);
+        self.release_stream(key, n);
     }
 
     /// Bytes of a body that nobody wants. The others get their room back, and up to a bound so does the stream: a client may have

@@ -3,7 +3,7 @@
 use super::stream::{End, Sending};
 use super::{Core, WINDOW_DEFAULT};
 use crate::frame::{FrameHead, HEAD_BYTES, Reason, flag, kind};
-use crate::handle::Gone;
+use crate::handle::{Collect, Gone};
 use crate::hpack::{Encoder, Field};
 use crate::limits::{DATA_FRAME_BYTES_MAX, WRITE_BYTES};
 use bytes::{Buf, Bytes};
@@ -67,6 +67,35 @@ impl Core {
         }
         register(&mut stream.body_waker, cx);
         Poll::Pending
+    }
+
+    /// Where the next bytes of a body are wanted.
+    pub fn collect(&mut self, key: u32, target: Box<dyn Collect>) {
+        let Some(stream) = self.streams.get(key).filter(|s| s.has_body) else { return };
+        stream.target = Some(target);
+        self.feed(key);
+    }
+
+    /// What was collected.
+    pub fn poll_collected(&mut self, key: u32, cx: &Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
+        // There may be room that was not there before.
+        self.feed(key);
+        let Some(stream) = self.streams.get(key) else { return Poll::Ready(None) };
+        if let Some(reason) = stream.reset {
+            stream.target = None;
+            return Poll::Ready(Some(Err(reason)));
+        }
+        match &stream.target {
+            Some(target) if target.missing() > 0 && !(stream.received_all && stream.received.is_empty()) => {
+                register(&mut stream.body_waker, cx);
+                Poll::Pending
+            }
+            Some(target) if target.missing() > 0 => {
+                stream.target = None;
+                Poll::Ready(None)
+            }
+            _ => Poll::Ready(stream.target.take().map(|target| Ok(target.into_bytes()))),
+        }
     }
 
     /// Sends the head of a response.

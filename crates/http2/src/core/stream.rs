@@ -2,6 +2,7 @@
 
 use super::patience::Still;
 use crate::frame::Reason;
+use crate::handle::Collect;
 use crate::head::Head;
 use crate::limits::{JOINED_BYTES, PIECES_MAX, SMALL_PIECE_BYTES};
 use bytes::{Bytes, BytesMut};
@@ -52,6 +53,11 @@ impl Pieces {
         self.joined.extend_from_slice(&piece);
     }
 
+    /// Puts back what is left of a piece.
+    pub fn unpop(&mut self, piece: Bytes) {
+        self.whole.push_front(piece);
+    }
+
     fn flush(&mut self) {
         if !self.joined.is_empty() {
             self.whole.push_back(std::mem::take(&mut self.joined).freeze());
@@ -91,6 +97,8 @@ pub struct Stream {
     /// The client sent its last frame.
     pub received_all: bool,
     pub received: Pieces,
+    /// Where the body goes instead, as far as it has room.
+    pub target: Option<Box<dyn Collect>>,
     /// Bytes that may still come before we say that there is room for more.
     pub receive_window: i64,
     /// Bytes that came and that the caller did not release.
@@ -139,6 +147,7 @@ impl Stream {
             head: None,
             received_all: false,
             received: Pieces::default(),
+            target: None,
             receive_window: 0,
             unreleased: 0,
             untold: 0,
@@ -184,6 +193,7 @@ impl Stream {
     fn clear(&mut self) {
         self.head = None;
         self.received.clear();
+        self.target = None;
         self.body_waker = None;
         self.send_waker = None;
         self.drop_queue();

@@ -940,3 +940,154 @@ fn handles_outlive_their_connection_and_say_so() {
     assert_eq!(respond.poll_capacity(&mut cx()), Poll::Ready(None));
     request.body.release(10);
 }
+
+/// Room for a body, in parts of this size.
+struct Place {
+    bytes: Rc<RefCell<Vec<u8>>>,
+    room: Vec<u8>,
+    part: usize,
+}
+
+impl crate::handle::Collect for Place {
+    fn spare(&mut self) -> &mut [u8] {
+        let n = self.part.min(self.missing());
+        &mut self.room[..n]
+    }
+
+    fn filled(&mut self, n: usize) {
+        self.bytes.borrow_mut().extend(self.room.drain(..n));
+    }
+
+    fn missing(&self) -> usize {
+        self.room.len()
+    }
+
+    fn into_bytes(self: Box<Self>) -> Bytes {
+        std::mem::take(&mut *self.bytes.borrow_mut()).into()
+    }
+}
+
+/// What a call and those beside it get when frames are read in these pieces, straight to their place where that is possible.
+fn collected(frames: &[u8], length: usize, part: usize, pieces: usize) -> (Vec<u8>, Vec<String>, usize, bool) {
+    let big = Options { stream_window: 1 << 20, connection_window: 1 << 20, frame_bytes_max: 1 << 20, ..options() };
+    let mut wire = Wire::with(big, &[]);
+    let (mut request, _respond) = wire.call(1, false);
+    request.body.collect(Box::new(Place { bytes: Rc::default(), room: vec![0xee; length], part }));
+    let (mut at, mut direct) = (0, 0);
+    while at < frames.len() && !wire.machine.is_failed() {
+        let piece = &frames[at..frames.len().min(at.saturating_add(pieces))];
+        let read = wire.machine.read_direct(&mut wire.buffer, wire.now, |slices| {
+            let mut n = 0;
+            for slice in slices {
+                let part = slice.len().min(piece.len() - n);
+                slice[..part].copy_from_slice(&piece[n..n + part]);
+                n += part;
+            }
+            Poll::Ready(Ok(n))
+        });
+        match read {
+            Some(Poll::Ready(Ok(read))) => {
+                at += read.bytes;
+                direct += 1;
+            }
+            Some(_) => unreachable!(),
+            None => {
+                let piece = &piece[..piece.len().min(50)];
+                wire.send(piece);
+                at += piece.len();
+            }
+        }
+    }
+    let mut all = match request.body.poll_collected(&mut cx()) {
+        Poll::Ready(Some(Ok(bytes))) => bytes.to_vec(),
+        Poll::Ready(Some(Err(reason))) => format!("reset {}", reason.0).into_bytes(),
+        Poll::Ready(None) => b"too short".to_vec(),
+        Poll::Pending => b"pending".to_vec(),
+    };
+    while let Poll::Ready(Some(Ok(piece))) = request.body.poll_data(&mut cx()) {
+        all.extend_from_slice(&piece);
+    }
+    let mut others = Vec::new();
+    while let Some((mut request, _)) = wire.machine.accept() {
+        let came = read(&mut request);
+        others.push(format!("{}: {came}", String::from_utf8_lossy(request.head.path())));
+    }
+    (all, others, direct, wire.machine.is_failed())
+}
+
+#[test]
+fn a_body_read_to_its_place_is_what_it_is_otherwise_wherever_reads_end() {
+    let body: Vec<u8> = (0..100_000u32).map(|n| (n * 7 + n / 255) as u8).collect();
+    let data = |range: std::ops::Range<usize>, flags| frame(kind::DATA, flags, 1, &body[range]);
+    let cut = |size: usize| {
+        let parts = body.chunks(size).enumerate();
+        parts
+            .map(|(i, part)| frame(kind::DATA, u8::from((i + 1) * size >= body.len()), 1, part))
+            .collect::<Vec<_>>()
+            .concat()
+    };
+    let other = frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 3, POST);
+    let streams = [
+        cut(16_384),
+        cut(5000),
+        cut(30_000),
+        cut(60_000),
+        // Something between the frames, of the same size as one or not; padding; an end of its own; a call behind it.
+        [
+            data(0..16_384, 0),
+            frame(kind::PING, 0, 0, &[1; 8]),
+            data(16_384..32_768, 0),
+            other.clone(),
+            data(32_768..100_000, 1),
+        ]
+        .concat(),
+        [data(0..16_384, 0), frame(0x77, 0, 1, &[9; 16_384]), data(16_384..100_000, 0), data(0..0, 1), other.clone()]
+            .concat(),
+        [
+            data(0..20_000, 0),
+            frame(kind::DATA, flag::PADDED, 1, &[&[7][..], &body[20_000..40_000], &[0; 7]].concat()),
+            data(40_000..100_000, 0),
+        ]
+        .concat(),
+        [data(0..16_384, 0), data(16_384..20_000, 0), data(20_000..36_384, 0), data(36_384..100_000, 1), other]
+            .concat(),
+        // Ends early, is reset, breaks the rules.
+        [data(0..16_384, 0), data(16_384..32_768, 1)].concat(),
+        [data(0..16_384, 0), frame(kind::RST_STREAM, 0, 1, &[0; 4])].concat(),
+        [data(0..16_384, 1), data(16_384..32_768, 0), data(16_384..32_768, 0)].concat(),
+        [data(0..16_384, 0), frame(kind::DATA, 0, 0, &body[..16_384])].concat(),
+    ];
+    let mut direct = 0;
+    for (i, frames) in streams.iter().enumerate() {
+        for length in [100_000, 99_000, 16_384, 20_001] {
+            let whole = collected(frames, length, usize::MAX, usize::MAX);
+            // Without any read to its place.
+            let mut plain = Wire::with(
+                Options { stream_window: 1 << 20, connection_window: 1 << 20, frame_bytes_max: 1 << 20, ..options() },
+                &[],
+            );
+            let (mut request, _respond) = plain.call(1, false);
+            plain.send(frames);
+            let mut all = Vec::new();
+            while let Poll::Ready(Some(Ok(piece))) = request.body.poll_data(&mut cx()) {
+                all.extend_from_slice(&piece);
+            }
+            if i < 8 {
+                assert!(all == body && whole.0 == body, "{i} {length}: {} bytes", whole.0.len());
+            }
+            assert_eq!(whole.3, plain.machine.is_failed(), "{i}");
+            for part in [7000, 65_536, usize::MAX] {
+                for pieces in [usize::MAX, 65_536, 16_393, 16_392, 9, 5001, 25_000] {
+                    let cut = collected(frames, length, part, pieces);
+                    direct += cut.2;
+                    assert!(
+                        cut.0 == whole.0 && cut.1 == whole.1 && cut.3 == whole.3,
+                        "{i} {length} {part} {pieces}: {:?}",
+                        cut.1
+                    );
+                }
+            }
+        }
+    }
+    assert!(direct > 1000, "{direct} reads went to their place");
+}

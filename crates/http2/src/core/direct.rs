@@ -1,0 +1,267 @@
+//! Bytes of a large body go from the socket to where the caller wants them, without a stop in the read buffer.
+//!
+//! Clients cut bodies into frames of 16 KiB; a read per frame would cost more than it saves. So a read is laid out for the frames
+//! that are likely to come: what is left of this one, then head and payload of frames like it, in turn, up to
+//! `limits::READ_BYTES_MAX`. Where a head turns out to be another one, what came behind it is moved to the read buffer and taken
+//! from there, as if it had been read that way.
+//!
+//! Invariant: of a target, `filled` is told only of bytes of its own body, in order.
+
+use super::{Closing, Core};
+use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
+use crate::handle::Collect;
+use crate::limits::{DIRECT_BYTES_MIN, DIRECT_FRAMES_MAX};
+use bytes::BytesMut;
+use smallvec::SmallVec;
+use std::io::{IoSliceMut, Result};
+use std::task::Poll;
+use std::time::Instant;
+
+/// Bytes behind the end of a body that are read with it: the frame that ends its stream, the next call.
+const TAIL_BYTES: usize = 2048;
+
+/// A frame that is likely to come.
+struct Likely {
+    /// Its payload.
+    length: usize,
+    /// How much of it there is room for.
+    planned: usize,
+}
+
+/// What a direct read brought.
+#[derive(Debug, Clone, Copy)]
+pub struct Read {
+    /// Bytes; 0 at the end of the connection.
+    pub bytes: usize,
+    /// There may be more.
+    pub is_full: bool,
+}
+
+impl Core {
+    /// Reads into the body that is being received, if there is one and it has room; else `None`, and nothing was read. `rest` holds
+    /// what was read before and is the beginning of a frame. `read` fills slices, in order.
+    pub fn read_direct(
+        &mut self,
+        rest: &mut BytesMut,
+        now: Instant,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Poll<Result<usize>>,
+    ) -> Option<Poll<Result<Read>>> {
+        if self.skip > 0 || self.block.is_some() || self.closing == Closing::Failed {
+            return None;
+        }
+        let (id, left) = match &self.data {
+            Some(data) if data.padding == 0 && rest.is_empty() => (data.stream, data.left),
+            None if rest.len() < HEAD_BYTES => (self.last_data.0, 0),
+            _ => return None,
+        };
+        let key = self.streams.find(id)?;
+        let frame_bytes = self.last_data.1;
+        let stream = self.streams.get(key).filter(|s| s.received.is_empty() && !s.received_all)?;
+        let mut target = stream.target.take()?;
+        let polled = self.read_into(&mut *target, left, frame_bytes, rest, read);
+        // Taken out while its stream may change under it.
+        let result = match polled {
+            Some(Poll::Ready(Ok((bytes, planned, likely, heads, tail)))) => {
+                let is_full = bytes >= planned;
+                if is_full {
+                    self.trust = (2 * self.trust + 1).min(DIRECT_FRAMES_MAX);
+                }
+                self.received_bytes += bytes as u64;
+                self.take_direct(id, &mut *target, bytes, left, &likely, &heads, &tail, rest, now);
+                Some(Poll::Ready(Ok(Read { bytes, is_full })))
+            }
+            Some(Poll::Ready(Err(error))) => Some(Poll::Ready(Err(error))),
+            Some(Poll::Pending) => Some(Poll::Pending),
+            None => None,
+        };
+        if let Some(key) = self.streams.find(id)
+            && let Some(stream) = self.streams.get(key).filter(|s| s.has_body)
+        {
+            if target.missing() == 0 || stream.received_all {
+                stream.wake_body();
+            }
+            stream.target = Some(target);
+        }
+        if matches!(result, Some(Poll::Ready(Ok(_)))) {
+            // What was no part of the body, if anything; it was counted.
+            self.known_bytes = rest.len();
+            self.receive(rest, now);
+        }
+        result
+    }
+
+    #[allow(clippy::type_complexity)] // one caller, which takes it apart
+    fn read_into(
+        &mut self,
+        target: &mut dyn Collect,
+        left: usize,
+        frame_bytes: usize,
+        rest: &mut BytesMut,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Poll<Result<usize>>,
+    ) -> Option<Poll<Result<(usize, usize, SmallVec<[Likely; 16]>, [[u8; HEAD_BYTES]; DIRECT_FRAMES_MAX], Vec<u8>)>>>
+    {
+        let missing = target.missing();
+        let spare = target.spare();
+        let room = spare.len();
+        let first = left.min(room);
+        let (mut planned, mut covered) = (first, first);
+        let mut likely: SmallVec<[Likely; 16]> = SmallVec::new();
+        // Nothing is known of the frame behind one that goes beyond the body, or beyond the room.
+        let mut goes_on = first == left;
+        while goes_on && planned < room && likely.len() < self.trust && frame_bytes >= DIRECT_BYTES_MIN {
+            let length = frame_bytes.min(missing - covered);
+            let part = length.min(room - planned);
+            likely.push(Likely { length, planned: part });
+            planned += part;
+            covered += part;
+            goes_on = part == length && covered < missing;
+        }
+        if planned < DIRECT_BYTES_MIN {
+            return None;
+        }
+        let mut heads = [[0; HEAD_BYTES]; DIRECT_FRAMES_MAX];
+        let begun = rest.len();
+        if let Some(place) = heads.first_mut().and_then(|head| head.get_mut(..begun)) {
+            place.copy_from_slice(rest);
+        }
+        let mut tail = vec![0; if covered == missing { TAIL_BYTES } else { 0 }];
+        let mut slices: SmallVec<[IoSliceMut<'_>; 2 * DIRECT_FRAMES_MAX + 2]> = SmallVec::new();
+        let (mut part, mut spare) = spare.split_at_mut(first);
+        if !part.is_empty() {
+            slices.push(IoSliceMut::new(part));
+        }
+        let mut wanted = planned;
+        for (i, (frame, head)) in likely.iter().zip(&mut heads).enumerate() {
+            let head = head.get_mut(if i == 0 { begun } else { 0 }..).unwrap_or_default();
+            wanted += head.len();
+            slices.push(IoSliceMut::new(head));
+            (part, spare) = spare.split_at_mut(frame.planned);
+            slices.push(IoSliceMut::new(part));
+        }
+        if !tail.is_empty() {
+            slices.push(IoSliceMut::new(&mut tail));
+        }
+        let n = match read(&mut slices) {
+            Poll::Pending => return Some(Poll::Pending),
+            Poll::Ready(Err(error)) => return Some(Poll::Ready(Err(error))),
+            Poll::Ready(Ok(n)) => n,
+        };
+        drop(slices);
+        Some(Poll::Ready(Ok((n, wanted, likely, heads, tail))))
+    }
+
+    /// Takes apart what was read.
+    #[allow(clippy::too_many_arguments)] // the layout of one read, in its order
+    fn take_direct(
+        &mut self,
+        id: u32,
+        target: &mut dyn Collect,
+        mut n: usize,
+        left: usize,
+        likely: &[Likely],
+        heads: &[[u8; HEAD_BYTES]],
+        tail: &[u8],
+        rest: &mut BytesMut,
+        now: Instant,
+    ) {
+        let first = left.min(target.spare().len()).min(n);
+        n -= first;
+        if left > 0 && !self.take_payload(id, target, first, now) {
+            if likely.is_empty() {
+                // The frame goes beyond what is collected.
+                rest.extend_from_slice(tail.get(..n).unwrap_or_default());
+            }
+            return;
+        }
+        for (i, (frame, head)) in likely.iter().zip(heads).enumerate() {
+            let begun = if i == 0 { rest.len() } else { 0 };
+            let came = n.min(HEAD_BYTES - begun);
+            if came == 0 && begun == 0 {
+                return;
+            }
+            n -= came;
+            rest.clear();
+            if begun + came < HEAD_BYTES {
+                return rest.extend_from_slice(head.get(..begun + came).unwrap_or_default());
+            }
+            let Some(read) = FrameHead::read(head) else { return };
+            let is_it =
+                (read.kind, read.stream, read.length) == (kind::DATA, id, frame.length) && !read.has(flag::PADDED);
+            if !is_it || self.closing == Closing::Failed {
+                // Bodies that come in turns, or in frames of many sizes: what is moved twice costs more than it saves.
+                self.trust /= 4;
+                rest.extend_from_slice(head);
+                return put_back(
+                    target,
+                    n,
+                    likely.get(i..).unwrap_or_default(),
+                    heads.get(i + 1..likely.len()).unwrap_or_default(),
+                    tail,
+                    rest,
+                );
+            }
+            if let Err(fatal) = self.open_data(read, frame.length, 0, now) {
+                return self.fail(fatal);
+            }
+            if self.streams.find(id).is_none() {
+                // Refused: the rest of the frame, and what follows, is looked at as usual.
+                return put_back(
+                    target,
+                    n,
+                    likely.get(i..).unwrap_or_default(),
+                    heads.get(i + 1..likely.len()).unwrap_or_default(),
+                    tail,
+                    rest,
+                );
+            }
+            let part = n.min(frame.planned);
+            n -= part;
+            if !self.take_payload(id, target, part, now) {
+                return;
+            }
+        }
+        rest.extend_from_slice(tail.get(..n).unwrap_or_default());
+    }
+
+    /// `n` bytes of the open frame are in place; whether that was all of it.
+    fn take_payload(&mut self, id: u32, target: &mut dyn Collect, n: usize, now: Instant) -> bool {
+        target.filled(n);
+        let Some(key) = self.streams.find(id) else { return false };
+        self.count_collected(key, n);
+        let Some(data) = &mut self.data else { return false };
+        data.left -= n.min(data.left);
+        if data.left > 0 {
+            return false;
+        }
+        if let Err(fatal) = self.close_data(now) {
+            self.fail(fatal);
+            return false;
+        }
+        true
+    }
+}
+
+/// Moves what was read behind an unexpected head to where unexpected things are read from.
+fn put_back(
+    target: &mut dyn Collect,
+    mut n: usize,
+    frames: &[Likely],
+    heads: &[[u8; HEAD_BYTES]],
+    tail: &[u8],
+    rest: &mut BytesMut,
+) {
+    let mut spare: &[u8] = target.spare();
+    let mut heads = heads.iter();
+    for frame in frames {
+        let Some((payload, behind)) = spare.split_at_checked(frame.planned) else { return };
+        let part = n.min(payload.len());
+        rest.extend_from_slice(payload.get(..part).unwrap_or_default());
+        (spare, n) = (behind, n - part);
+        if let Some(head) = heads.next() {
+            let part = n.min(HEAD_BYTES);
+            rest.extend_from_slice(head.get(..part).unwrap_or_default());
+            n -= part;
+        }
+    }
+    rest.extend_from_slice(tail.get(..n).unwrap_or_default());
+}
