@@ -4,14 +4,14 @@ use crate::encoding::decompress;
 use crate::model::{NoRegions, echo, same, signature};
 use bytes::Bytes;
 use protocol::generate::{encode_generate, parse_generate};
-use protocol::http::{HeadCache, Limits, encode_infer, parse_header_length, parse_infer};
+use protocol::http::{DIMS_MAX, HeadCache, Limits, encode_infer, parse_header_length, parse_infer};
 use protocol::json::Value;
 use protocol::{InferRequest, Signature};
 use std::cell::RefCell;
 use tensor::{DataType, Result};
 
 // As many entries as the server takes by default: work that grows with their square must show.
-const LIMITS: Limits = Limits { input_bytes_max: 1 << 20, entries_max: 16_384 };
+const LIMITS: Limits = Limits { input_bytes_max: 1 << 20, entries_max: 16_384, dims_max: DIMS_MAX };
 
 thread_local! {
     // Lives as long as on a reactor: every input meets the heads of the ones before it.
@@ -26,7 +26,7 @@ pub fn http_body(data: &[u8]) -> bool {
     let body = if mode & 8 == 0 {
         Bytes::copy_from_slice(body)
     } else {
-        let Ok(body) = decompress(body, LIMITS.input_bytes_max as u64) else { return false };
+        let Ok(body) = decompress(body, LIMITS.input_bytes_max, || false) else { return false };
         assert!(body.len() <= LIMITS.input_bytes_max);
         body
     };

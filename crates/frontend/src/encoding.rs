@@ -1,7 +1,8 @@
 //! Compression of bodies (P 1.12.8): what the client accepts, unpacking within a limit, packing.
+//!
+//! Deliberately without a thread of its own: which thread does the work is for the caller to say. The fuzz targets include this file.
 
 use crate::limits::{INFLATE_BYTES_ON_REACTOR_MAX, INFLATE_RATIO_FREE_BYTES, INFLATE_RATIO_MAX};
-use crate::offload::Abandoned;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
@@ -84,12 +85,14 @@ const INFLATE_STEP_BYTES: u64 = 256 * 1024;
 
 /// Unpacks a whole body of at most `bytes_max` bytes; gzip and zlib are told apart by their first bytes, whatever the header said.
 ///
+/// Between steps it asks whether the result is still wanted.
+///
 /// # Errors
-/// Both INVALID_ARG.
-pub fn decompress(packed: &[u8], bytes_max: usize, abandoned: &Abandoned<'_>) -> Result<Bytes, Unpacking> {
+/// Both INVALID_ARG; CANCELLED when the result is no longer wanted.
+pub fn decompress(packed: &[u8], bytes_max: usize, is_abandoned: impl Fn() -> bool) -> Result<Bytes, Unpacking> {
     let by_ratio = packed.len().saturating_mul(INFLATE_RATIO_MAX).max(INFLATE_RATIO_FREE_BYTES);
     let limit = bytes_max.min(by_ratio);
-    let Some(out) = inflate(packed, limit, abandoned)? else {
+    let Some(out) = inflate(packed, limit, is_abandoned)? else {
         return Err(Unpacking::TooLarge(Error::invalid(if limit == bytes_max {
             format!(
                 "Decompressed data size exceeds the maximum allowed value of {bytes_max} bytes. \
@@ -111,11 +114,11 @@ pub fn decompress_small(packed: &[u8], bytes_max: usize) -> Option<Result<Bytes,
     if packed.len() > INFLATE_BYTES_ON_REACTOR_MAX || bytes_max < INFLATE_BYTES_ON_REACTOR_MAX {
         return None;
     }
-    inflate(packed, INFLATE_BYTES_ON_REACTOR_MAX, &Abandoned::never()).transpose()
+    inflate(packed, INFLATE_BYTES_ON_REACTOR_MAX, || false).transpose()
 }
 
 /// What is packed; `None` when that is more than `limit` bytes.
-fn inflate(packed: &[u8], limit: usize, abandoned: &Abandoned<'_>) -> Result<Option<Bytes>, Unpacking> {
+fn inflate(packed: &[u8], limit: usize, is_abandoned: impl Fn() -> bool) -> Result<Option<Bytes>, Unpacking> {
     if packed.is_empty() {
         return Err(Unpacking::Broken(Error::invalid("nothing to be decompressed")));
     }
@@ -141,7 +144,7 @@ fn inflate(packed: &[u8], limit: usize, abandoned: &Abandoned<'_>) -> Result<Opt
         if n == 0 {
             return Ok(Some(out.into()));
         }
-        if abandoned.is() {
+        if is_abandoned() {
             return Err(Unpacking::Broken(Error::cancelled("")));
         }
     }
@@ -218,7 +221,7 @@ mod tests {
     }
 
     fn unpack(packed: &[u8], bytes_max: usize) -> Result<Bytes> {
-        decompress(packed, bytes_max, &Abandoned::never()).map_err(Error::from)
+        decompress(packed, bytes_max, || false).map_err(Error::from)
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct Limits {
 }
 
 /// Dimensions of one input over either transport: error texts print them all. A dimension costs a client two bytes and us eight.
-pub(crate) const DIMS_MAX: usize = 1024;
+pub const DIMS_MAX: usize = 1024;
 
 impl Default for Limits {
     fn default() -> Self {

@@ -248,7 +248,7 @@ impl Messages {
         }
         // What comes out is not known; it is as if it were all that may.
         let work = offload::start(message.len().saturating_mul(INFLATE_RATIO_MAX), move |abandoned| {
-            decompress(&message, bytes_max, abandoned).map(offload::disposed)
+            decompress(&message, bytes_max, || abandoned.is()).map(offload::disposed)
         });
         match work {
             Ok(work) => {

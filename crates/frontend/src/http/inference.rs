@@ -94,7 +94,7 @@ async fn infer_large(
         let (bytes, bytes_max) = (body.len(), context.limits.input_bytes_max);
         // What comes out is not known; it is as if it were all that may.
         let work = offload::run(bytes.saturating_mul(INFLATE_RATIO_MAX), move |abandoned| {
-            decompress(&body, bytes_max, abandoned).map(offload::disposed).map_err(Error::from)
+            decompress(&body, bytes_max, || abandoned.is()).map(offload::disposed).map_err(Error::from)
         });
         match work.await.and_then(|unpacked| unpacked) {
             Ok(body) => body,
