@@ -53,6 +53,7 @@ export interface CoreOptions {
   summaryQuantiles: Array<SummaryQuantile>
   httpInputBytesMax: number
   allowClientShm: boolean
+  memoryLimitBytes: number
 }
 
 export interface Duration {
@@ -111,6 +112,11 @@ export interface HttpOptions {
   restrictions: Array<Restriction>
 }
 
+export interface KindUse {
+  kind: string
+  bytes: number
+}
+
 export interface Listening {
   httpPort: number
   grpcPort: number
@@ -127,6 +133,16 @@ export interface LogRecord {
   message: string
   file: string
   line: number
+}
+
+export interface MemoryUse {
+  limitBytes: number
+  used: Array<KindUse>
+  waiting: number
+  refused: bigint
+  poolLiveBytes: number
+  poolRetainedBytes: number
+  poolRetainedBytesMax: number
 }
 
 export interface ModelIo {
@@ -234,6 +250,7 @@ export interface Settlement {
 export interface Snapshot {
   versions: Array<VersionStatistics>
   gauges: Array<Gauge>
+  memory: MemoryUse
   histograms: Array<Histogram>
   logRecordsDropped: number
 }

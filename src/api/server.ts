@@ -25,6 +25,8 @@ export interface ServerSettings {
   strictBatchingDelay: boolean
   httpInputBytesMax: number
   allowClientShm: boolean
+  /** 0 = half of the machine's or the container's memory. */
+  memoryLimitBytes: number
   reactorThreads: number
   http: HttpOptions | null
   grpc: GrpcOptions | null
@@ -94,6 +96,7 @@ export async function startServer(
       summaryQuantiles: settings.metricsConfig.summaryQuantiles,
       httpInputBytesMax: settings.httpInputBytesMax,
       allowClientShm: settings.allowClientShm,
+      memoryLimitBytes: settings.memoryLimitBytes,
     },
     (call) => void answerControl({ core, repository, trace, logger, unusable: () => unusable !== null }, call),
     (record) => logger.record(record),

@@ -164,6 +164,7 @@ export const FLAGS = [
   { name: 'rate-limit-resource', kind: 'string', value: 'name:count[:device]', default: null, list: true, group: 'Rate Limiter', state: 'accepted', meaning: 'Units of a resource.' },
 
   // Memory Management
+  { name: 'memory-limit', kind: 'integer', default: 0, min: 0, group: 'Memory Management', state: 'active', meaning: 'Bytes that request bodies, heads and unread answers in flight may hold together. One connection holds a quarter at most, and an eighth is left to small requests. Beyond it reading pauses, then requests are refused with 503 and Retry-After, or RESOURCE_EXHAUSTED. 0 takes half of the memory of the machine or the container. Not in Triton.' },
   { name: 'pinned-memory-pool-byte-size', kind: 'integer', default: 268435456, min: 0, group: 'Memory Management', state: 'accepted', meaning: 'Size of the pinned memory pool in bytes.' },
   { name: 'cuda-memory-pool-byte-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'accepted', meaning: 'Size of the memory pool of a GPU in bytes.' },
   { name: 'cuda-virtual-address-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'accepted', meaning: 'Virtual address space for growing state on a GPU.' },

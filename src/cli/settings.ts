@@ -55,6 +55,7 @@ export function resolveSettings({ options, given }: Parsed): Resolved {
     strictBatchingDelay: options.strictBatchingDelay,
     httpInputBytesMax: options.httpMaxInputSize,
     allowClientShm: options.allowClientShm,
+    memoryLimitBytes: options.memoryLimit,
     reactorThreads: options.reactorThreads,
     http,
     grpc,

@@ -6,7 +6,7 @@
  * since users test for the absence of a name in the whole exposition.
  */
 
-import type { Snapshot, VersionStatistics } from '../native/contract.js'
+import type { MemoryUse, Snapshot, VersionStatistics } from '../native/contract.js'
 import type { Family, FamilyType, Sample } from './exposition.js'
 
 /** What the shell knows about a version beyond the core's counters. */
@@ -118,12 +118,36 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
         value,
       })),
     },
+    ...memoryFamilies(snapshot.memory),
     ...snapshot.gauges.map(({ name, help, value }) => one(name, help, value)),
     ...snapshot.histograms.map(
       ({ name, help, ...histogram }): Family => ({ name, help, type: 'histogram', samples: bucketSamples(histogram, {}) }),
     ),
   )
   return families
+}
+
+function memoryFamilies(memory: MemoryUse): Family[] {
+  const one = (name: string, type: FamilyType, help: string, value: number | bigint): Family => ({
+    name,
+    type,
+    help,
+    samples: [{ labels: {}, value }],
+  })
+  return [
+    one('nereid_memory_limit_bytes', 'gauge', 'Bytes that requests and answers in flight may hold.', memory.limitBytes),
+    {
+      name: 'nereid_memory_used_bytes',
+      type: 'gauge',
+      help: 'Bytes that requests and answers in flight hold, by kind.',
+      samples: memory.used.map(({ kind, bytes }) => ({ labels: { kind }, value: bytes })),
+    },
+    one('nereid_memory_waiting', 'gauge', 'Requests that wait for memory.', memory.waiting),
+    one('nereid_memory_refused_total', 'counter', 'Requests and answers refused for lack of memory.', memory.refused),
+    one('nereid_slab_live_bytes', 'gauge', 'Bytes of pooled buffers in use, as address space.', memory.poolLiveBytes),
+    one('nereid_slab_retained_bytes', 'gauge', 'Bytes of buffers kept for reuse.', memory.poolRetainedBytes),
+    one('nereid_slab_retained_bytes_max', 'gauge', 'Most bytes of buffers kept for reuse.', memory.poolRetainedBytesMax),
+  ]
 }
 
 /** Counters that backends keep for their versions, in the order in which they appear. */

@@ -83,6 +83,8 @@ export interface CoreOptions {
   /** Start of the HTTP front end's body limit family, `--http-max-input-size`. */
   httpInputBytesMax: number
   allowClientShm: boolean
+  /** `--memory-limit`: what bodies, heads and unread answers of the process may hold; 0 = half of the machine's or container's. */
+  memoryLimitBytes: number
 }
 
 /** One `--http-restricted-api` or `--grpc-restricted-protocol` group. */
@@ -217,10 +219,25 @@ export interface Snapshot {
   versions: VersionStatistics[]
   /** Our own limits and their current values, for `nereid_…` families. */
   gauges: { name: string; help: string; value: number }[]
+  memory: MemoryUse
   /** Likewise. `counts` are those between the bounds, with one more behind the last. */
   histograms: Histogram[]
   /** Log records of the core that were dropped because too many waited for this thread. */
   logRecordsDropped: number
+}
+
+/** What requests and answers in flight hold, beside what they may, and the pool of their buffers. */
+export interface MemoryUse {
+  limitBytes: number
+  /** `bodies`, `heads`, `answers`. */
+  used: { kind: string; bytes: number }[]
+  /** Requests that wait for memory. */
+  waiting: number
+  /** Requests and answers refused for lack of memory. */
+  refused: bigint
+  poolLiveBytes: number
+  poolRetainedBytes: number
+  poolRetainedBytesMax: number
 }
 
 export interface Histogram {

@@ -156,6 +156,7 @@ test('defaults are those of the reference', () => {
     strictReadiness: true,
     httpInputBytesMax: 67108864,
     allowClientShm: false,
+    memoryLimitBytes: 0,
     http: { address: '0.0.0.0', port: 8000 },
     grpc: { address: '0.0.0.0', port: 8001 },
     metrics: { address: '0.0.0.0', port: 8002, cpu: true, intervalMs: 2000, pinnedPoolBytes: 268435456 },

@@ -75,6 +75,19 @@ function render(statistics: Partial<VersionStatistics> = {}, context: Partial<Fa
   const snapshot: Snapshot = {
     versions: [{ ...STATISTICS, ...statistics }],
     gauges: [{ name: 'nereid_slab_bytes', help: 'Bytes of slabs.', value: 7 }],
+    memory: {
+      limitBytes: 1024,
+      used: [
+        { kind: 'bodies', bytes: 3 },
+        { kind: 'heads', bytes: 2 },
+        { kind: 'answers', bytes: 1 },
+      ],
+      waiting: 4,
+      refused: 5n,
+      poolLiveBytes: 6,
+      poolRetainedBytes: 7,
+      poolRetainedBytesMax: 8,
+    },
     histograms: [{ name: 'nereid_hold_seconds', help: 'Holds.', bounds: [0.0001, 1], counts: [5n, 2n, 1n], sum: 2.5 }],
     logRecordsDropped: 1,
   }
@@ -100,10 +113,17 @@ test('O 1.5: the families of a model, in the order of the reference', () => {
     'nv_inference_compute_output_duration_us counter',
     'nereid_requests_cancelled_total counter',
     'nereid_log_lines_lost_total counter',
+    'nereid_memory_refused_total counter',
     'nv_inference_pending_request_count gauge',
     'nv_model_load_duration_secs gauge',
     'nv_pinned_memory_pool_total_bytes gauge',
     'nv_pinned_memory_pool_used_bytes gauge',
+    'nereid_memory_limit_bytes gauge',
+    'nereid_memory_used_bytes gauge',
+    'nereid_memory_waiting gauge',
+    'nereid_slab_live_bytes gauge',
+    'nereid_slab_retained_bytes gauge',
+    'nereid_slab_retained_bytes_max gauge',
     'nereid_slab_bytes gauge',
     'nereid_hold_seconds histogram',
   ])
@@ -111,6 +131,17 @@ test('O 1.5: the families of a model, in the order of the reference', () => {
 
 test('lost log lines are counted by reason', () => {
   expect(samples(render(), 'nereid_log')).toEqual(['nereid_log_lines_lost_total{reason="queue_full"} 1', 'nereid_log_lines_lost_total{reason="ENOSPC"} 3'])
+})
+
+test('memory in use is shown by kind', () => {
+  expect(samples(render(), 'nereid_memory_')).toEqual([
+    'nereid_memory_refused_total 5',
+    'nereid_memory_limit_bytes 1024',
+    'nereid_memory_used_bytes{kind="bodies"} 3',
+    'nereid_memory_used_bytes{kind="heads"} 2',
+    'nereid_memory_used_bytes{kind="answers"} 1',
+    'nereid_memory_waiting 4',
+  ])
 })
 
 test('histograms of the core have cumulative buckets and no labels', () => {

@@ -1,24 +1,95 @@
-//! Collects a body of announced length into one slab. The announcement reserves address space and nothing else; memory comes with
-//! the bytes, a step at a time, and what has come is never copied to a larger place.
+//! Collects a body into one slab. The announced length reserves address space and nothing else; memory comes with the bytes, a
+//! step at a time, each charged to the budget before it is read, and what has come is never copied to a larger place.
+//!
+//! When the budget is short a body waits, unread, up to `MEMORY_WAIT_TIME_MAX`. The charge goes with the slab and ends with the last
+//! view of the body.
 
-use crate::limits::STEP_BYTES;
+use crate::limits::{CHARGE_BYTES_MIN, MEMORY_WAIT_TIME_MAX, STEP_BYTES};
 use bytes::Bytes;
-use memory::{SlabMut, SlabPool};
-use tensor::Result;
+use memory::budget::{SMALL_BYTES_MAX, Wait};
+use memory::{Account, Charge, Kind, Short, SlabMut, SlabPool};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::time::{Sleep, sleep};
 
-/// A body being collected. Invariant: `at <= slab.len()`, the announced length.
+/// Waits for a charge to grow, with an end to patience. What comes out is to be merged into the charge.
+pub struct Pause {
+    wait: Wait,
+    until: Pin<Box<Sleep>>,
+    late: Short,
+}
+
+impl Pause {
+    /// For a charge that is to have `bytes` more.
+    pub fn new(charge: &Charge, bytes: usize) -> Self {
+        Self { wait: charge.wait(bytes), until: Box::pin(sleep(MEMORY_WAIT_TIME_MAX)), late: charge.account().short() }
+    }
+}
+
+impl Future for Pause {
+    type Output = Result<Charge, Short>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(result) = Pin::new(&mut self.wait).poll(cx) {
+            return Poll::Ready(result);
+        }
+        let late = self.late;
+        self.until.as_mut().poll(cx).map(|()| Err(late))
+    }
+}
+
+/// Makes room for `bytes` more in a charge, waiting if need be.
+///
+/// # Errors
+/// `Short` when there is none within `MEMORY_WAIT_TIME_MAX`, or cannot be.
+pub async fn grow(charge: &mut Charge, bytes: usize) -> Result<(), Short> {
+    match charge.grow(bytes) {
+        Err(Short::Now { .. }) => {
+            charge.merge(Pause::new(charge, bytes).await?);
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+/// A body being collected. Invariant: `pad <= at <= slab.len()`, and no byte beyond `pad + charge.bytes()` is written.
 pub struct Assembler {
     slab: SlabMut,
+    /// Bytes of nothing in front, a few, which put what follows where it can be used in place.
+    pad: usize,
     at: usize,
+    charge: Charge,
+    pause: Option<Box<Pause>>,
 }
 
 impl Assembler {
-    /// Room for `length` bytes.
+    /// Room for `length` bytes, of which none is there yet.
     ///
     /// # Errors
-    /// UNAVAILABLE when the system has not even the address space.
-    pub fn new(length: usize) -> Result<Self> {
-        Ok(Self { slab: SlabPool::global().reserve(length)?, at: 0 })
+    /// `Short` when one connection may not hold so much, or the system has not even the address space.
+    pub fn new(length: usize, account: &Account) -> Result<Self, Short> {
+        Self::padded(length, 0, account)
+    }
+
+    /// As `new`, behind `pad` bytes that do not count and are not part of what comes out.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn padded(length: usize, pad: usize, account: &Account) -> Result<Self, Short> {
+        account.check(length)?;
+        let mut this = Self::growing(pad + length, account)?;
+        (this.pad, this.at) = (pad, pad);
+        Ok(this)
+    }
+
+    /// As `new`, for a body of which is known only that it may not have more than `length_max` bytes.
+    ///
+    /// # Errors
+    /// `Short` when the system has not even the address space.
+    pub fn growing(length_max: usize, account: &Account) -> Result<Self, Short> {
+        let slab = SlabPool::global().reserve(length_max).map_err(|_| account.short())?;
+        Ok(Self { slab, pad: 0, at: 0, charge: account.empty(Kind::Body, length_max <= SMALL_BYTES_MAX), pause: None })
     }
 
     /// Bytes still to come.
@@ -26,10 +97,67 @@ impl Assembler {
         self.slab.len() - self.at
     }
 
+    /// Bytes there will be, or may be at most.
+    pub fn length(&self) -> usize {
+        self.slab.len() - self.pad
+    }
+
+    /// Where what is charged ends.
+    fn charged_end(&self) -> usize {
+        self.pad + self.charge.bytes()
+    }
+
+    /// Charges the next step, if it is time for that and there is room at once. Doubling: who has sent little holds little, and who
+    /// sends much does not ask often.
+    fn grow_now(&mut self) -> Result<(), (usize, Short)> {
+        let charged = self.charge.bytes();
+        let room = self.charged_end().saturating_sub(self.at);
+        // Asked for in time: a read into the rest of a step would be a short one.
+        if room > charged.min(STEP_BYTES) / 2 || charged == self.length() {
+            return Ok(());
+        }
+        let step = charged.clamp(CHARGE_BYTES_MIN, STEP_BYTES).min(self.length() - charged);
+        match self.charge.grow(step) {
+            Err(short) if room == 0 => Err((step, short)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ready when there is room for some of the next bytes, or none are missing.
+    ///
+    /// # Errors
+    /// `Short` when there is no room within `MEMORY_WAIT_TIME_MAX`; the body is then to be given up.
+    pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Short>> {
+        let mut pause = match self.pause.take() {
+            Some(pause) => pause,
+            None => match self.grow_now() {
+                Ok(()) => return Poll::Ready(Ok(())),
+                Err((step, Short::Now { .. })) => Box::new(Pause::new(&self.charge, step)),
+                Err((_, short)) => return Poll::Ready(Err(short)),
+            },
+        };
+        match Pin::new(&mut *pause).poll(cx) {
+            Poll::Ready(result) => Poll::Ready(result.map(|more| self.charge.merge(more))),
+            Poll::Pending => {
+                self.pause = Some(pause);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// As `poll_room`.
+    ///
+    /// # Errors
+    /// As `poll_room`.
+    pub async fn room(&mut self) -> Result<(), Short> {
+        poll_fn(|cx| self.poll_room(cx)).await
+    }
+
     /// Where the next bytes go, at most `STEP_BYTES` of them: a reader that fills it lets others run before it asks again.
-    /// Empty only when none are missing.
+    /// Empty when there is no room.
     pub fn spare(&mut self) -> &mut [u8] {
-        self.slab.window(self.at..self.at + STEP_BYTES)
+        let end = self.charged_end().min(self.at + STEP_BYTES);
+        self.slab.window(self.at..end)
     }
 
     /// `n` bytes were written to `spare`.
@@ -37,26 +165,34 @@ impl Assembler {
         self.at = (self.at + n).min(self.slab.len());
     }
 
-    /// Takes as much of `bytes` as is missing and returns how much that was.
+    /// Takes as much of `bytes` as there is room for, and returns how much that was.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
-        let taken = bytes.len().min(self.missing());
-        if let Some(from) = bytes.get(..taken) {
-            self.slab.window(self.at..self.at + taken).copy_from_slice(from);
+        let spare = self.spare();
+        let taken = bytes.len().min(spare.len());
+        if let (Some(to), Some(from)) = (spare.get_mut(..taken), bytes.get(..taken)) {
+            to.copy_from_slice(from);
         }
         self.at += taken;
         taken
     }
 
-    /// What was collected.
+    /// What was collected, its charge with it.
     pub fn into_bytes(mut self) -> Bytes {
         self.slab.truncate(self.at);
-        self.slab.freeze()
+        self.charge.shrink(self.at - self.pad);
+        self.slab.freeze_with(self.charge).split_off(self.pad)
     }
 }
 
 impl http2::Collect for Assembler {
     fn spare(&mut self) -> &mut [u8] {
+        // Where there is room at once nobody has to be asked for it; else `poll_room` is, and waits.
+        let _ = self.grow_now();
         self.spare()
+    }
+
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.poll_room(cx).map(|room| room.is_ok())
     }
 
     fn filled(&mut self, n: usize) {
@@ -75,20 +211,60 @@ impl http2::Collect for Assembler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memory::Budget;
+    use std::task::Waker;
+
+    fn room(a: &mut Assembler) -> Poll<Result<(), Short>> {
+        a.poll_room(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Gives it all of these bytes, as far as there is room.
+    fn push(a: &mut Assembler, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        while taken < bytes.len() && a.missing() > 0 && room(a) == Poll::Ready(Ok(())) {
+            taken += a.push(&bytes[taken..]);
+        }
+        taken
+    }
 
     #[test]
     fn collects_in_steps_whatever_was_announced() {
+        let budget = Budget::new(64 << 20);
         let length = 5 * STEP_BYTES / 2;
-        let mut a = Assembler::new(length).expect("address space");
-        assert_eq!(a.spare().len(), STEP_BYTES);
-        let before = a.spare().as_ptr() as usize;
-        a.spare().fill(7);
-        a.filled(STEP_BYTES);
-        assert_eq!(a.push(&vec![7; STEP_BYTES + 1]), STEP_BYTES + 1);
-        assert_eq!((a.spare().len(), a.missing()), (STEP_BYTES / 2 - 1, STEP_BYTES / 2 - 1));
-        assert_eq!((a.push(&vec![7; length]), a.missing(), a.spare().len()), (STEP_BYTES / 2 - 1, 0, 0));
+        let mut a = Assembler::new(length, &budget.account()).expect("address space");
+        assert!(a.spare().is_empty() && budget.counters().used_bytes[0] == 0, "nothing came, nothing is charged");
+        assert_eq!(push(&mut a, &[7]), 1);
+        let before = a.spare().as_ptr() as usize - 1;
+        assert_eq!(budget.counters().used_bytes[0], CHARGE_BYTES_MIN);
+        assert_eq!(push(&mut a, &vec![7; length]), length - 1);
+        assert_eq!((a.missing(), a.spare().len(), room(&mut a)), (0, 0, Poll::Ready(Ok(()))));
+        assert_eq!(budget.counters().used_bytes[0], length);
         let all = a.into_bytes();
         assert!(all.len() == length && all.iter().all(|&b| b == 7));
         assert_eq!(all.as_ptr() as usize, before, "nothing was moved");
+        let tail = all.slice(length - 1..);
+        drop(all);
+        assert_eq!(budget.counters().used_bytes[0], length, "a view lives");
+        drop(tail);
+        assert_eq!(budget.counters().used_bytes[0], 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_waits_for_room_and_is_given_up_after_a_time() {
+        let budget = Budget::new(1 << 20);
+        let held: Vec<_> = (0..3)
+            .map(|_| budget.account().charge(Kind::Body, false, 256 << 10).expect("room"))
+            .chain([budget.account().charge(Kind::Body, false, 128 << 10).expect("room")])
+            .collect();
+        let account = budget.account();
+        let mut a = Assembler::new(100_000, &account).expect("address space");
+        assert!(matches!(a.room().await, Err(Short::Now { limit }) if limit == 1 << 20));
+        drop(a);
+        let mut a = Assembler::new(100_000, &account).expect("address space");
+        assert!(room(&mut a).is_pending() && budget.counters().waiting == 1);
+        drop(held);
+        assert_eq!((room(&mut a), budget.counters().waiting), (Poll::Ready(Ok(())), 0));
+        assert!(!a.spare().is_empty());
+        assert!(matches!(Assembler::new(1 << 19, &account), Err(Short::TooLarge { .. })), "more than a quarter");
     }
 }

@@ -95,3 +95,11 @@ pub const HEALTH_WATCH_RETRY: Duration = Duration::from_millis(250);
 /// Bytes of JSON that a control operation other than a load may hand to TypeScript: parsing 64 MiB would hold metrics and other
 /// control operations for a second. A load brings files, up to the limits of its transport.
 pub const CONTROL_ARGUMENT_BYTES_MAX: usize = 1024 * 1024;
+/// First step in which a body is charged to the memory budget; later ones double, up to `STEP_BYTES`.
+pub const CHARGE_BYTES_MIN: usize = 16 * 1024;
+/// Time a request waits for memory before it is refused.
+pub const MEMORY_WAIT_TIME_MAX: Duration = Duration::from_secs(5);
+/// When a client that was refused for lack of memory is asked to try again.
+pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Answers up to this size are not charged: a socket takes them at once, or nearly so.
+pub const UNCHARGED_ANSWER_BYTES_MAX: usize = 64 * 1024;

@@ -1,5 +1,7 @@
 //! What the front ends are told at start. Mirrors `ListenOptions` of the native contract, name by name.
 
+use memory::Budget;
+
 /// One `--http-restricted-api` or `--grpc-restricted-protocol` group.
 #[derive(Debug, Clone, Default)]
 pub struct Restriction {
@@ -70,6 +72,8 @@ pub struct FrontendOptions {
     pub reactor_threads: usize,
     /// Connections of all reactors together; 0 = as many as the descriptors of the process allow.
     pub connections_max: usize,
+    /// What requests and answers in flight may hold; `None` = the budget of the process.
+    pub budget: Option<Budget>,
 }
 
 impl FrontendOptions {

@@ -2,6 +2,7 @@
 
 use crate::limits::STEP_BYTES;
 use bytes::{Buf, Bytes};
+use memory::Charge;
 use smallvec::SmallVec;
 use std::io::IoSlice;
 
@@ -39,6 +40,28 @@ impl Rope {
         self.length -= n;
         parts.reverse();
         Self { parts, length: n }
+    }
+}
+
+/// A part that keeps its charge for as long as any of it is to be sent.
+struct Charged {
+    part: Bytes,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.part
+    }
+}
+
+impl Rope {
+    /// The same, with a charge that ends when the last part is sent, or thrown away.
+    pub fn charged(mut self, charge: Charge) -> Self {
+        if let Some(last) = self.parts.first_mut() {
+            *last = Bytes::from_owner(Charged { part: std::mem::take(last), _charge: charge });
+        }
+        self
     }
 }
 

@@ -55,7 +55,8 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         0 => descriptors::connections_max(count),
         n => n,
     };
-    let shared = Arc::new(Shared::new(connections_max));
+    let budget = options.budget.clone().unwrap_or_else(|| memory::Budget::global().clone());
+    let shared = Arc::new(Shared::new(connections_max, budget));
     let watched = shared.clone();
     engine.on_change(move |engine| watched.set_ready(|| engine.is_ready()));
     let mut running =

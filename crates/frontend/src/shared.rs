@@ -1,6 +1,7 @@
 //! What every reactor of a server knows: how far the shutdown is, and how much is going on.
 
 use crate::limits::HEALTH_WATCHERS_MAX;
+use memory::Budget;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -33,21 +34,30 @@ pub struct Shared {
     accepted: AtomicU64,
     phase: watch::Sender<Phase>,
     ready: watch::Sender<bool>,
+    budget: Budget,
 }
 
 impl Default for Shared {
     fn default() -> Self {
+        Self::new(0, Budget::global().clone())
+    }
+}
+
+impl Shared {
+    /// For so many connections, and what requests may hold.
+    pub fn new(connections_max: usize, budget: Budget) -> Self {
         Self {
             draining: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             connections: AtomicU64::new(0),
-            connections_max: 0,
+            connections_max: connections_max as u64,
             closed_idle: AtomicU64::new(0),
             watchers: AtomicU64::new(0),
             started: Instant::now(),
             accepted: AtomicU64::new(0),
             phase: watch::Sender::new(Phase::Serving),
             ready: watch::Sender::new(false),
+            budget,
         }
     }
 }
@@ -62,11 +72,6 @@ impl Drop for Counted<'_> {
 }
 
 impl Shared {
-    /// For so many connections.
-    pub fn new(connections_max: usize) -> Self {
-        Self { connections_max: connections_max as u64, ..Self::default() }
-    }
-
     /// Idle connections were closed for lack of room, or for their age.
     pub fn count_closed_idle(&self, n: usize) {
         self.closed_idle.fetch_add(n as u64, Ordering::Relaxed);
@@ -93,6 +98,11 @@ impl Shared {
     pub fn request(&self) -> Counted<'_> {
         self.requests.fetch_add(1, Ordering::AcqRel);
         Counted(&self.requests)
+    }
+
+    /// What requests and answers may hold.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// A connection was accepted.

@@ -40,6 +40,11 @@ pub trait Collect {
     /// Where the next bytes go: as much as there is room for now, and no more than is missing. What was written there and not
     /// `filled` stays until the next write.
     fn spare(&mut self) -> &mut [u8];
+    /// Asked for when `spare` is empty though bytes are missing: ready with true when it is no longer, with false when it will not be,
+    /// and the body is given up.
+    fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<bool> {
+        Poll::Ready(true)
+    }
     /// `n` bytes were written to the front of `spare`.
     fn filled(&mut self, n: usize);
     /// Bytes still to come.
@@ -63,7 +68,7 @@ impl Body {
         self.0.core.borrow_mut().collect(self.0.key, target);
     }
 
-    /// What was collected; `None` when the body ended before.
+    /// What was collected; `None` when the body ended before, ENHANCE_YOUR_CALM when there is no room for it.
     pub fn poll_collected(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
         self.0.core.borrow_mut().poll_collected(self.0.key, cx)
     }

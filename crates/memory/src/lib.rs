@@ -8,6 +8,7 @@
 //! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
 
 mod aligned;
+pub mod budget;
 pub mod heap;
 pub mod machine;
 mod map;
@@ -17,5 +18,6 @@ mod sigbus;
 mod slab;
 pub mod thread;
 
+pub use budget::{Account, Budget, BudgetCounters, Charge, Kind, Short};
 pub use region::{RegionLimits, RegionRegistry, RegionStatus};
 pub use slab::{PoolCounters, SLAB_BYTES_MIN, SlabMut, SlabPool};

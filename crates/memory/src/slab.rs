@@ -10,6 +10,7 @@
 //! before anybody else sees it.
 
 use crate::aligned::{Block, MAPPINGS_MAX};
+use crate::budget::Charge;
 use crate::{machine, reclaim};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -257,6 +258,8 @@ impl Drop for Slab {
 struct Frozen {
     slab: Slab,
     len: usize,
+    /// Ends with the last view, after the slab is back.
+    _charge: Option<Charge>,
 }
 
 impl AsRef<[u8]> for Frozen {
@@ -268,12 +271,21 @@ impl AsRef<[u8]> for Frozen {
 impl SlabMut {
     /// Makes it immutable and shareable without copying; the last clone gives the memory back.
     pub fn freeze(self) -> Bytes {
+        self.frozen(None)
+    }
+
+    /// As `freeze`; the charge for these bytes ends with the last clone.
+    pub fn freeze_with(self, charge: Charge) -> Bytes {
+        self.frozen(Some(charge))
+    }
+
+    fn frozen(self, charge: Option<Charge>) -> Bytes {
         match self.memory {
             Memory::Small(mut vec) => {
                 vec.truncate(self.len);
                 Bytes::from(vec)
             }
-            Memory::Slab(slab) => Bytes::from_owner(Frozen { slab, len: self.len }),
+            Memory::Slab(slab) => Bytes::from_owner(Frozen { slab, len: self.len, _charge: charge }),
         }
     }
 

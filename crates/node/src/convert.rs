@@ -3,6 +3,7 @@
 use crate::objects as js;
 use engine::{PublishSpec, Snapshot, VersionStatistics};
 use frontend::{FrontendOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, OffloadStatus, Restriction};
+use memory::{Budget, Kind, SlabPool};
 use napi::bindgen_prelude::BigInt;
 
 pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
@@ -93,6 +94,7 @@ pub fn frontend_options(o: js::ListenOptions) -> FrontendOptions {
         }),
         reactor_threads: o.reactor_threads as usize,
         connections_max: 0,
+        budget: None,
     }
 }
 
@@ -108,6 +110,7 @@ pub fn snapshot(s: Snapshot) -> js::Snapshot {
     js::Snapshot {
         versions: s.versions.into_iter().map(version_statistics).collect(),
         gauges: gauges(s.gauges),
+        memory: memory_use(),
         histograms: Vec::new(),
         log_records_dropped: 0.0,
     }
@@ -121,6 +124,31 @@ pub fn add_offload(snapshot: &mut js::Snapshot, status: OffloadStatus) {
         ("nereid_offload_waiting", "Long requests that wait for one of them", status.waiting as f64),
         ("nereid_offload_waiting_max", "The most that may wait", status.waiting_max as f64),
     ]));
+}
+
+fn memory_use() -> js::MemoryUse {
+    let (budget, pool) = (Budget::global().counters(), SlabPool::global().counters());
+    js::MemoryUse {
+        limit_bytes: budget.limit_bytes as f64,
+        used: Kind::ALL
+            .iter()
+            .zip(budget.used_bytes)
+            .map(|(kind, bytes)| js::KindUse { kind: kind.name().into(), bytes: bytes as f64 })
+            .collect(),
+        waiting: budget.waiting as f64,
+        refused: BigInt::from(budget.refused),
+        pool_live_bytes: pool.live_bytes as f64,
+        pool_retained_bytes: pool.retained_bytes as f64,
+        pool_retained_bytes_max: pool.retained_bytes_max as f64,
+    }
+}
+
+/// Sets what requests of this process may hold; 0 leaves it as it is.
+pub fn limit_memory(bytes: i64) {
+    let Some(limit) = usize::try_from(bytes).ok().filter(|&n| n > 0) else { return };
+    Budget::global().set_limit(limit);
+    // Free buffers are no part of what is in use, and should not outweigh it.
+    SlabPool::global().retain_at_most(limit / 4);
 }
 
 /// Adds how long reactors were held to a snapshot.

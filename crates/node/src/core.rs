@@ -48,6 +48,7 @@ impl NativeCore {
         on_settled: Function<'_, FnArgs<(js::Settlement,)>, ()>,
     ) -> napi::Result<Self> {
         logging::install(&on_log)?;
+        convert::limit_memory(options.memory_limit_bytes);
         let onnx = OnnxBackend::new(options.onnxruntime_library.clone().map(PathBuf::from));
         let engine = Engine::new(convert::engine_options(&options), vec![Arc::new(onnx), Arc::new(IdentityBackend)])
             .map_err(|e| thrown(&e))?;

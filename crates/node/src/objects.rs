@@ -16,6 +16,7 @@ pub struct CoreOptions {
     pub summary_quantiles: Vec<SummaryQuantile>,
     pub http_input_bytes_max: i64,
     pub allow_client_shm: bool,
+    pub memory_limit_bytes: i64,
 }
 
 #[napi(object)]
@@ -202,9 +203,27 @@ pub struct Histogram {
 }
 
 #[napi(object)]
+pub struct KindUse {
+    pub kind: String,
+    pub bytes: f64,
+}
+
+#[napi(object)]
+pub struct MemoryUse {
+    pub limit_bytes: f64,
+    pub used: Vec<KindUse>,
+    pub waiting: f64,
+    pub refused: BigInt,
+    pub pool_live_bytes: f64,
+    pub pool_retained_bytes: f64,
+    pub pool_retained_bytes_max: f64,
+}
+
+#[napi(object)]
 pub struct Snapshot {
     pub versions: Vec<VersionStatistics>,
     pub gauges: Vec<Gauge>,
+    pub memory: MemoryUse,
     pub histograms: Vec<Histogram>,
     pub log_records_dropped: f64,
 }

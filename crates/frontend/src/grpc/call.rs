@@ -10,6 +10,7 @@ use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
 use crate::verbose;
 use http2::{Field, Head, Request, Responder};
+use memory::Account;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -28,6 +29,8 @@ pub struct Call {
     pub messages: Messages,
     /// How inference responses are packed.
     pub response_encoding: Encoding,
+    /// What the connection makes us hold.
+    pub account: Rc<Account>,
 }
 
 /// What the head of a call says. It stays the same for as long as the server has the same options, so it is kept with the head:
@@ -93,6 +96,7 @@ fn permit(context: &GrpcContext, rpc: Rpc, head: &Head) -> Result<Rpc, Status> {
 pub fn begin(
     context: &Arc<GrpcContext>,
     cx: &mut Context<'_>,
+    account: &Rc<Account>,
     request: Request,
     mut respond: Responder,
 ) -> Option<Pin<Box<impl Future<Output = ()> + use<>>>> {
@@ -122,8 +126,8 @@ pub fn begin(
     verbose::grpc_request(head.path());
     let (response_encoding, deadline) = (plan.response_encoding, plan.deadline);
     let bytes_max = context.engine.options().http_input_bytes_max;
-    let messages = Messages::new(body, encoding, bytes_max, rpc.is_stream());
-    let mut call = Call { head, messages, response_encoding };
+    let messages = Messages::new(body, encoding, account.clone(), bytes_max, rpc.is_stream());
+    let mut call = Call { head, messages, response_encoding, account: account.clone() };
     // Held until the task that goes on with it, if there is one, counts for itself.
     let _request = (!rpc.is_stream()).then(|| context.shared.request());
     let mut departed = None;
@@ -133,7 +137,7 @@ pub fn begin(
     {
         match unary::required(message).and_then(|message| unary::depart(context, &call, message)) {
             Ok(Departed::Answered(message)) => {
-                finish(&mut respond, message, response_encoding);
+                finish(&mut respond, message, response_encoding, account);
                 return None;
             }
             Ok(Departed::Waits(waits)) => departed = Some(Started::Waits(waits)),
@@ -170,7 +174,7 @@ async fn go_on(
         Rpc::Reflection => Box::pin(reflection::serve(call, respond)).await,
         _ => {
             let _request = context.shared.request();
-            let encoding = call.response_encoding;
+            let (encoding, account) = (call.response_encoding, call.account.clone());
             let head = call.head.clone();
             let answer = async {
                 let answer = match departed {
@@ -191,7 +195,7 @@ async fn go_on(
             match outcome {
                 // The client is gone; dropping the answer's future cancelled what it was waiting for.
                 None => verbose::grpc_cancelled(head.path()),
-                Some(Ok(message)) => finish(&mut respond, message, encoding),
+                Some(Ok(message)) => finish(&mut respond, message, encoding, &account),
                 Some(Err(status)) => refuse(&mut respond, &status),
             }
         }

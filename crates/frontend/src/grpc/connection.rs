@@ -21,6 +21,7 @@ use crate::shared::{Phase, Shared};
 use bytes::BytesMut;
 use engine::Engine;
 use http2::{Connection, Options, Pings, Request, Responder};
+use memory::Account;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -139,7 +140,8 @@ impl Drop for OpenCall {
 pub async fn run(io: TcpStream, context: Arc<GrpcContext>) {
     let mut connection = Connection::new(io, BytesMut::new(), context.http2);
     let now = Instant::now();
-    let mut calls = Calls { open: Rc::default(), heard_at: now, any: Rc::default() };
+    let account = Rc::new(context.shared.budget().account());
+    let mut calls = Calls { open: Rc::default(), heard_at: now, any: Rc::default(), account };
     let mut upkeep = Upkeep::new(context.keepalive, context.age, now);
     // Made once, not for each read: both register with their owners, under a lock.
     let mut timer = pin!(sleep_until(upkeep.due()));
@@ -202,6 +204,8 @@ struct Calls {
     heard_at: Instant,
     /// Whether one ever came.
     any: Rc<Cell<bool>>,
+    /// What they make us hold.
+    account: Rc<Account>,
 }
 
 impl Calls {
@@ -236,7 +240,7 @@ impl Calls {
     }
 
     fn begin(&self, cx: &mut Context<'_>, context: &Arc<GrpcContext>, request: Request, respond: Responder) {
-        let Some(rest) = call::begin(context, cx, request, respond) else { return };
+        let Some(rest) = call::begin(context, cx, &self.account, request, respond) else { return };
         self.open.set(self.open.get() + 1);
         let open = OpenCall(self.open.clone());
         hold::spawn(async move {

@@ -11,41 +11,19 @@ use crate::limits::{
 use crate::offload::{self, Offloaded};
 use crate::rope::Rope;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http2::{Body, Collect};
+use http2::{Body, Reason};
+use memory::{Account, Short};
 use prost::Message;
 use protocol::InferResponse;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 const PREFIX_BYTES: usize = 5;
 
 /// Where the data of a tensor should begin: on a cache line, which suits every element type and the widest loads.
 const TENSOR_ALIGN: usize = 64;
-
-/// Part of a message that is collected behind so many bytes of nothing, which put its first tensor where it can be used in place.
-struct Padded {
-    place: Assembler,
-    pad: usize,
-}
-
-impl Collect for Padded {
-    fn spare(&mut self) -> &mut [u8] {
-        self.place.spare()
-    }
-
-    fn filled(&mut self, n: usize) {
-        self.place.filled(n);
-    }
-
-    fn missing(&self) -> usize {
-        self.place.missing()
-    }
-
-    fn into_bytes(self: Box<Self>) -> Bytes {
-        self.place.into_bytes().split_off(self.pad)
-    }
-}
 
 /// Where the first of `raw_input_contents` (field 7) begins in a message of which `bytes` is the beginning, if that is in it. What
 /// is no protobuf, or another message, is nothing special: it is read as it is.
@@ -91,6 +69,7 @@ pub struct Messages {
     /// Bytes received of which the client was not told that there is room for as many more.
     unreleased: usize,
     state: State,
+    account: Rc<Account>,
     /// The client may be silent between two messages.
     is_stream: bool,
 }
@@ -98,7 +77,9 @@ pub struct Messages {
 enum State {
     /// Collecting a prefix that did not come in one piece.
     Prefix([u8; PREFIX_BYTES], usize),
-    /// Collecting a message that did not come in one piece.
+    /// The beginning of a message that did not come in one piece waits for room.
+    Begin { compressed: bool, place: Box<Assembler> },
+    /// The rest of it is collected where the connection reads.
     Message { compressed: bool },
     /// A large message is unpacked elsewhere.
     Inflating(Offloaded<Result<Bytes, Unpacking>>),
@@ -109,9 +90,15 @@ enum State {
 impl Messages {
     /// Messages of a request whose `grpc-encoding` was `encoding`; packed ones become at most `unpacked_bytes_max` bytes. Those of
     /// a stream come when they come; the one of a unary call has to, like the rest of any message that has begun.
-    pub fn new(body: Body, encoding: Encoding, unpacked_bytes_max: usize, is_stream: bool) -> Self {
+    pub fn new(
+        body: Body,
+        encoding: Encoding,
+        account: Rc<Account>,
+        unpacked_bytes_max: usize,
+        is_stream: bool,
+    ) -> Self {
         let state = State::Prefix([0; PREFIX_BYTES], 0);
-        Self { body, encoding, unpacked_bytes_max, chunk: Bytes::new(), unreleased: 0, state, is_stream }
+        Self { body, encoding, unpacked_bytes_max, chunk: Bytes::new(), unreleased: 0, state, account, is_stream }
     }
 
     /// The next message; `None` once the client has said that there are no more.
@@ -156,11 +143,37 @@ impl Messages {
                                 None => continue,
                             }
                         }
-                        if let Err(status) = self.collect(length, compressed) {
-                            return self.fail(status);
+                        let pad = if compressed {
+                            0
+                        } else {
+                            raw_offset(&self.chunk).map_or(0, |at| at.wrapping_neg() % TENSOR_ALIGN)
+                        };
+                        match Assembler::padded(length, pad, &self.account) {
+                            Ok(place) => self.state = State::Begin { compressed, place: Box::new(place) },
+                            Err(short) => return self.refuse(short),
                         }
                         continue;
                     }
+                }
+                State::Begin { place, .. } => {
+                    // What came with the prefix; the rest is read to its place. It waits, and with it the client, who is told of no
+                    // more room than it had.
+                    while !self.chunk.is_empty() && place.missing() > 0 {
+                        if let Err(short) = ready!(place.poll_room(cx)) {
+                            return self.refuse(short);
+                        }
+                        let taken = place.push(&self.chunk);
+                        self.chunk.advance(taken);
+                    }
+                    let begun = std::mem::replace(&mut self.state, State::Ended);
+                    let State::Begin { compressed, place } = begun else { continue };
+                    // Even an empty slice would keep the buffer that the next read is to go into.
+                    self.chunk = Bytes::new();
+                    // The usual small message never gets here, and what is left at the end of a call is given back with it.
+                    self.body.release(std::mem::take(&mut self.unreleased));
+                    self.body.collect(place);
+                    self.state = State::Message { compressed };
+                    continue;
                 }
                 State::Message { compressed } => {
                     let compressed = *compressed;
@@ -176,6 +189,7 @@ impl Messages {
                                 None => continue,
                             }
                         }
+                        Some(Err(Reason::ENHANCE_YOUR_CALM)) => return self.refuse(self.account.short()),
                         Some(Err(_)) => return self.fail(Status::new(code::CANCELLED, "CANCELLED")),
                         None => {
                             let text = "the request ended inside a message";
@@ -212,19 +226,9 @@ impl Messages {
         }
     }
 
-    /// Has the rest of a message of `length` bytes, of which `chunk` is the beginning, read to where it stays.
-    fn collect(&mut self, length: usize, compressed: bool) -> Result<(), Status> {
-        let begin = std::mem::take(&mut self.chunk);
-        let pad = if compressed { 0 } else { raw_offset(&begin).map_or(0, |at| at.wrapping_neg() % TENSOR_ALIGN) };
-        let place = Assembler::new(pad + length);
-        let mut place = place.map_err(|e| Status::new(code::RESOURCE_EXHAUSTED, e.message()))?;
-        place.filled(pad);
-        place.push(&begin);
-        // The usual small message never gets here, and what is left at the end of a call is given back with it.
-        self.body.release(std::mem::take(&mut self.unreleased));
-        self.body.collect(Box::new(Padded { place, pad }));
-        self.state = State::Message { compressed };
-        Ok(())
+    fn refuse(&mut self, short: Short) -> Poll<Result<Option<Bytes>, Status>> {
+        self.account.count_refusal();
+        self.fail(short.into())
     }
 
     fn fail(&mut self, status: Status) -> Poll<Result<Option<Bytes>, Status>> {

@@ -2,8 +2,11 @@
 
 use super::status::Status;
 use crate::encoding::Encoding;
+use crate::limits::UNCHARGED_ANSWER_BYTES_MAX;
 use crate::rope::Rope;
+use bytes::Buf;
 use http2::{Field, Gone, Responder};
+use memory::{Account, Kind};
 
 /// Fields that repeat: one byte each from the second time on.
 pub const FIXED: &[(&str, &str)] = &[
@@ -48,8 +51,30 @@ pub fn refuse(respond: &mut Responder, status: &Status) {
     });
 }
 
+/// Charges a message that its client may be slow to read.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED when there is no memory for it.
+pub fn charge(message: Rope, account: &Account) -> Result<Rope, Status> {
+    let length = message.remaining();
+    if length <= UNCHARGED_ANSWER_BYTES_MAX {
+        return Ok(message);
+    }
+    match account.charge(Kind::Answer, false, length) {
+        Ok(charge) => Ok(message.charged(charge)),
+        Err(short) => {
+            account.count_refusal();
+            Err(short.into())
+        }
+    }
+}
+
 /// Ends a call with its one message.
-pub fn finish(respond: &mut Responder, message: Rope, encoding: Encoding) {
+pub fn finish(respond: &mut Responder, message: Rope, encoding: Encoding, account: &Account) {
+    let message = match charge(message, account) {
+        Ok(message) => message,
+        Err(status) => return refuse(respond, &status),
+    };
     if begin(respond, encoding).is_ok() && respond.send_data(message, false).is_ok() {
         let _ = respond.send_trailers(&[OK]);
     }

@@ -1,7 +1,9 @@
 //! How a call ends: a number and a message, carried in trailers.
 
+use crate::limits::RETRY_AFTER;
 use crate::text::cut;
 use http2::Field;
+use memory::Short;
 use tensor::Error;
 
 /// Numbers used here by name; the others come from `tensor::Code`.
@@ -23,12 +25,14 @@ pub struct Status {
     pub code: u8,
     /// Text for people.
     pub message: String,
+    /// Say when to try again: `grpc-retry-pushback-ms`, which clients with a retry policy keep to.
+    pub retry_after: bool,
 }
 
 impl Status {
     /// Any status.
     pub fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), retry_after: false }
     }
 
     /// Success.
@@ -49,7 +53,20 @@ impl Status {
             return then(&[number]);
         }
         let message = percent_encode(&self.message);
-        then(&[number, Field::Literal("grpc-message", message.as_bytes())])
+        let message = Field::Literal("grpc-message", message.as_bytes());
+        if self.retry_after {
+            let mut buffer = itoa::Buffer::new();
+            let pushback = buffer.format(RETRY_AFTER.as_millis());
+            return then(&[number, message, Field::Literal("grpc-retry-pushback-ms", pushback.as_bytes())]);
+        }
+        then(&[number, message])
+    }
+}
+
+impl From<Short> for Status {
+    fn from(short: Short) -> Self {
+        let retry_after = matches!(short, Short::Now { .. });
+        Self { retry_after, ..Self::new(code::RESOURCE_EXHAUSTED, short.to_string()) }
     }
 }
 

@@ -383,6 +383,10 @@ impl<'a> Session<'a> {
     }
 
     fn put(&mut self, frame: Rope) {
+        let frame = match reply::charge(frame, &self.call.account) {
+            Ok(frame) => frame,
+            Err(status) => return self.end(status),
+        };
         self.out_bytes += frame.remaining();
         self.out.push_back(frame);
     }

@@ -8,21 +8,21 @@ use super::chunked::{Broken, Chunks, Progress};
 use super::reply::{JSON, Reply};
 use super::request::{BadRequest, Framing, Head, head_length, parse_head};
 use super::service::{self, HttpContext, Plan};
-use crate::assemble::Assembler;
+use crate::assemble::{Assembler, grow};
 use crate::hold;
 use crate::idle::Place;
 use crate::limits::{
     BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX, LINGER_BYTES_MAX, LINGER_TIME_MAX,
-    READ_AHEAD_BYTES_MAX,
+    READ_AHEAD_BYTES_MAX, UNCHARGED_ANSWER_BYTES_MAX,
 };
 use crate::rope::Rope;
 use bytes::{Buf, Bytes, BytesMut};
+use memory::{Account, Charge, Kind, Short};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tensor::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -71,11 +71,21 @@ struct Connection {
     buffer: BytesMut,
     /// Head of the reply being written; kept for its memory.
     out: Vec<u8>,
+    /// What it makes us hold, beside `buffer` and `out` in their first size.
+    account: Account,
+    /// For a body in `buffer` beyond its first size, until it is answered.
+    charge: Option<Charge>,
 }
 
 /// Serves a connection until it ends.
 pub async fn run(io: TcpStream, context: Arc<HttpContext>, place: Place) {
-    let mut connection = Connection { io, buffer: BytesMut::with_capacity(READ_BYTES), out: Vec::with_capacity(512) };
+    let mut connection = Connection {
+        io,
+        buffer: BytesMut::with_capacity(READ_BYTES),
+        out: Vec::with_capacity(512),
+        account: context.shared.budget().account(),
+        charge: None,
+    };
     let mut first = true;
     loop {
         if !connection.buffer.is_empty() {
@@ -135,13 +145,34 @@ impl Connection {
                 // Where a refused body ends is unknown, or far away: whatever follows on this connection is no request.
                 Err(BodyError::TooLarge(n)) => (service::too_large(context, route, n), false),
                 Err(BodyError::Malformed(why)) => (Reply::text_error(400, JSON, why), false),
-                Err(BodyError::Short(error)) => (Reply::error(JSON, &error), false),
+                Err(BodyError::Short(short)) => {
+                    self.account.count_refusal();
+                    (Reply::short(&short), false)
+                }
                 Err(BodyError::Gone) => return Err(io::ErrorKind::UnexpectedEof.into()),
             },
         };
+        // Taken while the request's own charge may still live: an output that is the input costs nothing more.
+        let (reply, _charge) = match self.charge_answer(&reply) {
+            Ok(charge) => (reply, charge),
+            Err(short) => (Reply::short(&short), None),
+        };
         let keep = head.keep_alive && reusable && !reply.close && !context.shared.is_draining();
         self.write(reply, head.http11, keep, head.is_head).await?;
+        self.charge = None;
         Ok(keep)
+    }
+
+    /// The charge for an answer that its client may be slow to read.
+    fn charge_answer(&self, reply: &Reply) -> Result<Option<Charge>, Short> {
+        let length = reply.body_length();
+        if length <= UNCHARGED_ANSWER_BYTES_MAX {
+            return Ok(None);
+        }
+        // One request at a time: what is still charged for it is its body, which lives on in this answer.
+        let more = length.saturating_sub(self.account.used());
+        let charge = self.account.charge(Kind::Answer, false, more).map(Some);
+        charge.inspect_err(|_| self.account.count_refusal())
     }
 
     async fn read_head(&mut self, first: bool) -> Result<Head, Stop> {
@@ -238,6 +269,9 @@ impl Connection {
 
     /// A small body: used where it was read, without a copy.
     async fn read_inline(&mut self, length: usize) -> Result<Bytes, BodyError> {
+        if length > READ_BYTES {
+            self.charge_small(length).await?;
+        }
         if let Some(missing) = length.checked_sub(self.buffer.len()) {
             self.buffer.reserve(missing);
         }
@@ -247,18 +281,28 @@ impl Connection {
         Ok(self.buffer.split_to(length).freeze())
     }
 
+    async fn charge_small(&mut self, bytes: usize) -> Result<(), BodyError> {
+        let mut charge = self.account.empty(Kind::Body, true);
+        grow(&mut charge, bytes).await?;
+        self.charge = Some(charge);
+        Ok(())
+    }
+
     /// A large body: read straight into a slab of its size.
     async fn read_slab(&mut self, head: &Head, length: usize) -> Result<Bytes, BodyError> {
         // The raw tensors begin behind the JSON; shifting the body makes that place the aligned one.
         let json = head.headers.get("inference-header-content-length");
         let json = json.and_then(|v| std::str::from_utf8(v).ok()?.parse::<usize>().ok()).filter(|&n| n <= length);
         let shift = json.map_or(0, |n| (64 - n % 64) % 64);
-        let mut body = Assembler::new(shift + length).map_err(BodyError::Short)?;
+        let mut body = Assembler::new(shift + length, &self.account)?;
         body.filled(shift);
-        let ready = self.buffer.len().min(length);
-        body.push(self.buffer.get(..ready).unwrap_or_default());
-        self.buffer.advance(ready);
         while body.missing() > 0 {
+            body.room().await?;
+            let taken = body.push(&self.buffer);
+            if taken > 0 {
+                self.buffer.advance(taken);
+                continue;
+            }
             match patient(self.io.read(body.spare())).await {
                 Ok(n) if n > 0 => body.filled(n),
                 _ => return Err(BodyError::Gone),
@@ -269,12 +313,34 @@ impl Connection {
     }
 
     async fn read_chunked(&mut self, bytes_max: u64) -> Result<Bytes, BodyError> {
-        let (mut chunks, mut body) = (Chunks::new(bytes_max), BytesMut::new());
+        let (mut chunks, mut small, mut large) = (Chunks::new(bytes_max), BytesMut::new(), None);
         loop {
             match chunks.next(&mut self.buffer)? {
-                Progress::Data(data) => body.extend_from_slice(&data),
-                Progress::More => self.fill_body().await?,
-                Progress::Done => return Ok(body.freeze()),
+                Progress::Data(data) => {
+                    let length = small.len() + data.len();
+                    if large.is_none() && length > INLINE_BODY_BYTES_MAX {
+                        // Its length is unknown, and address space is cheap: however long it gets, it stays where it is.
+                        let length_max = usize::try_from(bytes_max).unwrap_or(usize::MAX).min(self.account.most());
+                        let mut body = Assembler::growing(length_max.max(length), &self.account)?;
+                        collect(&mut body, &std::mem::take(&mut small)).await?;
+                        self.charge = None;
+                        large = Some(body);
+                    }
+                    match &mut large {
+                        Some(body) => collect(body, &data).await?,
+                        None => {
+                            if length > READ_BYTES && self.charge.is_none() {
+                                self.charge_small(INLINE_BODY_BYTES_MAX).await?;
+                            }
+                            small.extend_from_slice(&data);
+                        }
+                    }
+                }
+                Progress::More => {
+                    self.fill_body().await?;
+                    hold::pause().await;
+                }
+                Progress::Done => return Ok(large.map_or_else(|| small.freeze(), Assembler::into_bytes)),
             }
         }
     }
@@ -384,6 +450,20 @@ impl Connection {
     }
 }
 
+/// Gives a piece to a body of unknown length.
+pub(super) async fn collect(body: &mut Assembler, mut piece: &[u8]) -> Result<(), Short> {
+    while !piece.is_empty() {
+        if body.missing() == 0 {
+            let most = body.length();
+            return Err(Short::TooLarge { bytes: most + piece.len(), most });
+        }
+        body.room().await?;
+        let taken = body.push(piece);
+        piece = piece.get(taken..).unwrap_or_default();
+    }
+    Ok(())
+}
+
 /// Why there is no body. The connection ends with the answer, if there is one.
 enum BodyError {
     /// It is, or has become, longer than allowed: this long.
@@ -391,7 +471,7 @@ enum BodyError {
     /// Its framing breaks the rules.
     Malformed(&'static str),
     /// There is no memory for it.
-    Short(Error),
+    Short(Short),
     /// The client is gone, or stopped sending.
     Gone,
 }
@@ -399,6 +479,12 @@ enum BodyError {
 impl From<io::Error> for BodyError {
     fn from(_: io::Error) -> Self {
         Self::Gone
+    }
+}
+
+impl From<Short> for BodyError {
+    fn from(short: Short) -> Self {
+        Self::Short(short)
     }
 }
 

@@ -10,7 +10,8 @@ use crate::limits::{BODY_BYTES_MAX, INLINE_BODY_BYTES_MAX};
 use crate::rope::Rope;
 use crate::shared::Phase;
 use bytes::{Bytes, BytesMut};
-use http2::{Body, Connection, Field, Options, Request, Responder};
+use http2::{Body, Connection, Field, Options, Reason, Request, Responder};
+use memory::{Account, Short};
 use smallvec::SmallVec;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -26,6 +27,7 @@ const FIXED: &[(&str, &str)] =
 pub async fn run(io: TcpStream, read: BytesMut, context: Arc<HttpContext>) {
     let mut connection = Connection::new(io, read, Options { fixed: FIXED, ..http2_options() });
     let mut phase = context.shared.watch();
+    let account = context.shared.budget().account();
     let (mut leaving, mut called) = (false, false);
     loop {
         tokio::select! {
@@ -33,7 +35,7 @@ pub async fn run(io: TcpStream, read: BytesMut, context: Arc<HttpContext>) {
             call = poll_fn(|cx| connection.poll_accept(cx)) => {
                 let Some((request, respond)) = call else { return };
                 called = true;
-                start(serve(context.clone(), request, respond)).await;
+                start(serve(context.clone(), account.clone(), request, respond)).await;
             }
             // A client that connects during the grace is told so with its first answer, not before it could ask anything.
             closing = phase.wait_for(|p| matches!(p, Phase::Closing(_)) || (called && *p != Phase::Serving)), if !leaving => {
@@ -47,7 +49,7 @@ pub async fn run(io: TcpStream, read: BytesMut, context: Arc<HttpContext>) {
     }
 }
 
-async fn serve(context: Arc<HttpContext>, request: Request, mut respond: Responder) {
+async fn serve(context: Arc<HttpContext>, account: Account, request: Request, mut respond: Responder) {
     let _inflight = context.shared.request();
     let Request { head, mut body, .. } = request;
     let method = match head.method() {
@@ -62,10 +64,16 @@ async fn serve(context: Arc<HttpContext>, request: Request, mut respond: Respond
     let work = async {
         match service::admit(&context, &head) {
             Plan::Reply(reply) => Some(reply),
-            Plan::Read { route, bytes_max } => match read(&mut body, length, bytes_max.min(BODY_BYTES_MAX)).await? {
-                Ok(body) => Some(service::respond(&context, route, &head, body).await),
-                Err(bytes) => Some(service::too_large(&context, route, bytes)),
-            },
+            Plan::Read { route, bytes_max } => {
+                match read(&mut body, &account, length, bytes_max.min(BODY_BYTES_MAX)).await? {
+                    Ok(body) => Some(service::respond(&context, route, &head, body).await),
+                    Err(Refused::TooLarge(bytes)) => Some(service::too_large(&context, route, bytes)),
+                    Err(Refused::Short(short)) => {
+                        account.count_refusal();
+                        Some(Reply::short(&short))
+                    }
+                }
+            }
         }
     };
     let mut work = pin!(work);
@@ -78,33 +86,61 @@ async fn serve(context: Arc<HttpContext>, request: Request, mut respond: Respond
     }
 }
 
-/// The body; its length so far when that is too long; `None` when the client is gone.
-async fn read(body: &mut Body, length: u64, bytes_max: u64) -> Option<Result<Bytes, u64>> {
-    if length > INLINE_BODY_BYTES_MAX as u64
-        && length <= bytes_max
-        && let Ok(place) = Assembler::new(length as usize)
-    {
+/// Why a body is not read.
+enum Refused {
+    /// It is longer than allowed: its length so far.
+    TooLarge(u64),
+    /// There is no memory for it.
+    Short(Short),
+}
+
+/// The body; `None` when the client is gone.
+async fn read(body: &mut Body, account: &Account, length: u64, bytes_max: u64) -> Option<Result<Bytes, Refused>> {
+    if length > bytes_max {
+        return Some(Err(Refused::TooLarge(length)));
+    }
+    if length > INLINE_BODY_BYTES_MAX as u64 {
+        let place = match Assembler::new(length as usize, account) {
+            Ok(place) => place,
+            Err(short) => return Some(Err(Refused::Short(short))),
+        };
         // HTTP/2 sees to it that so many bytes come.
         body.collect(Box::new(place));
-        return poll_fn(|cx| body.poll_collected(cx)).await?.ok().map(Ok);
+        return match poll_fn(|cx| body.poll_collected(cx)).await? {
+            Ok(bytes) => Some(Ok(bytes)),
+            Err(Reason::ENHANCE_YOUR_CALM) => Some(Err(Refused::Short(account.short()))),
+            Err(_) => None,
+        };
     }
-    let mut all = BytesMut::new();
     let mut first = Bytes::new();
+    let mut all: Option<Assembler> = None;
     while let Some(chunk) = poll_fn(|cx| body.poll_data(cx)).await {
         let chunk = chunk.ok()?;
         body.release(chunk.len());
-        let total = (first.len() + all.len() + chunk.len()) as u64;
+        let before = all.as_ref().map_or(first.len(), |all| all.length() - all.missing());
+        let total = (before + chunk.len()) as u64;
         if total > bytes_max {
-            return Some(Err(total));
+            return Some(Err(Refused::TooLarge(total)));
         }
-        if first.is_empty() && all.is_empty() {
+        if first.is_empty() && all.is_none() {
             first = chunk;
             continue;
         }
-        all.extend_from_slice(&std::mem::take(&mut first));
-        all.extend_from_slice(&chunk);
+        if all.is_none() {
+            let most = usize::try_from(bytes_max).unwrap_or(usize::MAX).min(account.most());
+            match Assembler::growing(most.max(total as usize), account) {
+                Ok(place) => all = Some(place),
+                Err(short) => return Some(Err(Refused::Short(short))),
+            }
+        }
+        let Some(place) = &mut all else { continue };
+        for piece in [std::mem::take(&mut first), chunk] {
+            if let Err(short) = super::connection::collect(place, &piece).await {
+                return Some(Err(Refused::Short(short)));
+            }
+        }
     }
-    Some(Ok(if all.is_empty() { first } else { all.freeze() }))
+    Some(Ok(all.map_or(first, Assembler::into_bytes)))
 }
 
 fn send(respond: &mut Responder, reply: Reply, is_head: bool) {

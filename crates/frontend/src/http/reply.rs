@@ -1,7 +1,9 @@
 //! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
 
+use crate::limits::RETRY_AFTER;
 use crate::text::cut;
 use bytes::Bytes;
+use memory::Short;
 use smallvec::SmallVec;
 use tensor::Error;
 
@@ -32,6 +34,8 @@ pub struct Reply {
     pub accept_encoding: bool,
     /// Sent with `Transfer-Encoding: chunked` (the generate endpoints) instead of a length.
     pub chunked: bool,
+    /// Say when to try again: `Retry-After`.
+    pub retry_after: bool,
     /// The connection cannot be used afterwards.
     pub close: bool,
     /// The body.
@@ -53,6 +57,7 @@ impl Reply {
             content_encoding: None,
             accept_encoding: false,
             chunked: false,
+            retry_after: false,
             close: false,
             body: parts,
         }
@@ -76,6 +81,13 @@ impl Reply {
     /// `{"error":…}` with a status of HTTP's own.
     pub fn text_error(status: u16, content_type: &'static str, message: &str) -> Self {
         Self::new(status, content_type, protocol::json::error_json(message))
+    }
+
+    /// There is no memory for the request or its answer. Its body, if there is one, was not read to its end.
+    pub fn short(short: &Short) -> Self {
+        let retry_after = matches!(short, Short::Now { .. });
+        let status = if retry_after { 503 } else { 400 };
+        Self { retry_after, ..Self::text_error(status, JSON, &short.to_string()).closing() }
     }
 
     /// The same, and the connection ends after it.
@@ -105,6 +117,10 @@ impl Reply {
         }
         if self.accept_encoding {
             out.extend_from_slice(b"\r\nAccept-Encoding: gzip, deflate");
+        }
+        if self.retry_after {
+            out.extend_from_slice(b"\r\nRetry-After: ");
+            out.extend_from_slice(digits.format(RETRY_AFTER.as_secs()).as_bytes());
         }
         // HTTP/1.0 knows no chunks: the length does.
         if self.chunked && http11 {

@@ -169,15 +169,27 @@ impl Server {
     }
 
     pub fn with(change: impl FnOnce(&mut EngineOptions, &mut HttpOptions, &mut GrpcOptions)) -> Self {
-        Self::of(0, change)
+        Self::of(0, None, change)
     }
 
     /// With room for so many connections.
     pub fn with_room(connections_max: usize) -> Self {
-        Self::of(connections_max, |_, _, _| {})
+        Self::of(connections_max, None, |_, _, _| {})
     }
 
-    fn of(connections_max: usize, change: impl FnOnce(&mut EngineOptions, &mut HttpOptions, &mut GrpcOptions)) -> Self {
+    /// A server of its own memory budget.
+    pub fn with_budget(
+        budget: Option<memory::Budget>,
+        change: impl FnOnce(&mut EngineOptions, &mut HttpOptions, &mut GrpcOptions),
+    ) -> Self {
+        Self::of(0, budget, change)
+    }
+
+    fn of(
+        connections_max: usize,
+        budget: Option<memory::Budget>,
+        change: impl FnOnce(&mut EngineOptions, &mut HttpOptions, &mut GrpcOptions),
+    ) -> Self {
         let mut engine_options = EngineOptions {
             metadata: ServerMetadata {
                 name: "triton".into(),
@@ -195,7 +207,8 @@ impl Server {
             publish(&engine, name, decoupled);
         }
         engine.set_server_state(ServerState::Ready);
-        let options = FrontendOptions { http: Some(http), grpc: Some(grpc), reactor_threads: 1, connections_max };
+        let options =
+            FrontendOptions { http: Some(http), grpc: Some(grpc), reactor_threads: 1, connections_max, budget };
         let running = serve(engine.clone(), Arc::new(Echo), options).unwrap();
         Self { engine, probe, http: running.http_port, grpc: running.grpc_port, running: Some(running) }
     }

@@ -81,6 +81,7 @@ impl Core {
                 stream.wake_body();
             }
             stream.target = Some(target);
+            self.ask_for_room(key);
         }
         if matches!(result, Some(Poll::Ready(Ok(_)))) {
             // What was no part of the body, if anything; it was counted.

@@ -280,8 +280,22 @@ impl Core {
         stream.unreleased += n;
         stream.received.push(piece);
         match stream.target {
-            Some(_) => self.feed(key),
+            Some(_) => {
+                self.feed(key);
+                self.ask_for_room(key);
+            }
             None => stream.wake_body(),
+        }
+    }
+
+    /// Has a body polled whose place is full: what else comes of it waits in pieces, and with it the client, once its window is used up.
+    pub(super) fn ask_for_room(&mut self, key: u32) {
+        if let Some(stream) = self.streams.get(key)
+            && let Some(target) = &mut stream.target
+            && target.missing() > 0
+            && target.spare().is_empty()
+        {
+            stream.wake_body();
         }
     }
 

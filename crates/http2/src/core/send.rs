@@ -77,7 +77,17 @@ impl Core {
     }
 
     /// What was collected.
-    pub fn poll_collected(&mut self, key: u32, cx: &Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
+    pub fn poll_collected(&mut self, key: u32, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
+        if let Some(target) = self.streams.get(key).and_then(|s| s.target.as_mut())
+            && target.missing() > 0
+            && target.spare().is_empty()
+            && target.poll_room(cx) == Poll::Ready(false)
+        {
+            if let Some(stream) = self.streams.get(key) {
+                stream.target = None;
+            }
+            return Poll::Ready(Some(Err(Reason::ENHANCE_YOUR_CALM)));
+        }
         // There may be room that was not there before.
         self.feed(key);
         let Some(stream) = self.streams.get(key) else { return Poll::Ready(None) };

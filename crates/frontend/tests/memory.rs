@@ -1,0 +1,151 @@
+//! What a server does when its memory budget is short, over real sockets.
+#![allow(missing_docs)]
+
+mod common;
+use common::{Grpc, Server, client, frame, infer_binary, infer_json, infer_request, post, wait_for};
+use memory::{Account, Budget, Charge, Kind};
+use prost::Message;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const INFER: &str = "/v2/models/id/infer";
+const GRPC_INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
+const LIMIT: usize = 8 << 20;
+/// 1 MiB and its head.
+const VALUES: usize = 1 << 18;
+
+fn server() -> (Server, Budget) {
+    let budget = Budget::new(LIMIT);
+    (Server::with_budget(Some(budget.clone()), |_, _, _| {}), budget)
+}
+
+/// Takes all that large bodies may have.
+fn exhaust(budget: &Budget) -> Vec<(Account, Charge)> {
+    let charge = |bytes| {
+        let account = budget.account();
+        let charge = account.charge(Kind::Body, false, bytes).expect("room");
+        (account, charge)
+    };
+    let mut all: Vec<_> = (0..3).map(|_| charge(LIMIT / 4)).collect();
+    all.push(charge(LIMIT / 8));
+    all
+}
+
+fn used(budget: &Budget) -> usize {
+    budget.counters().used_bytes.iter().sum()
+}
+
+fn binary(values: usize) -> (String, Vec<u8>) {
+    let (head, body) = infer_binary(&vec![7; values]);
+    (format!("Inference-Header-Content-Length: {head}\r\n"), body)
+}
+
+fn large() -> Vec<u8> {
+    let (headers, body) = binary(VALUES);
+    post(INFER, &headers, &body)
+}
+
+#[test]
+fn a_body_that_no_connection_may_hold_is_refused_by_its_length() {
+    let (server, budget) = server();
+    let mut client = server.connect();
+    client.send(format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", LIMIT / 4 + 1).as_bytes());
+    let response = client.response();
+    assert_eq!((response.status, response.header("Retry-After")), (400, None));
+    assert!(
+        response.text().contains("2097153 bytes are more than one connection may hold, 2097152 bytes"),
+        "{response:?}"
+    );
+    assert_eq!((used(&budget), budget.counters().refused), (0, 1));
+}
+
+#[test]
+fn a_large_body_waits_for_memory_and_small_requests_do_not() {
+    let (server, budget) = server();
+    let held = exhaust(&budget);
+    let mut waiting = server.connect();
+    // More than a socket takes would block this thread: the announcement, and some of it.
+    waiting.send(&large()[..100_000]);
+    wait_for("the body to wait", || budget.counters().waiting == 1);
+    assert_eq!(server.get("/v2/health/live").status, 200);
+    assert_eq!(server.post(INFER, "", infer_json(&[1, 2, 3]).as_bytes()).status, 200);
+    drop(held);
+    waiting.send(&large()[100_000..]);
+    assert_eq!(waiting.response().status, 200);
+    drop(waiting);
+    wait_for("all charges to end", || used(&budget) == 0);
+    assert_eq!(budget.counters().refused, 0);
+}
+
+#[test]
+fn when_memory_stays_short_the_client_is_told_when_to_try_again() {
+    let (server, budget) = server();
+    let held = exhaust(&budget);
+    let begun = Instant::now();
+    let mut http = server.connect();
+    http.send(&large()[..100_000]);
+    let outcome = client(async {
+        let mut grpc = Grpc::connect(&server).await;
+        let request = infer_request("id", "", &vec![7; VALUES]).encode_to_vec();
+        grpc.call(GRPC_INFER, &[], &[frame(0, &request)]).await
+    });
+    assert_eq!(outcome.status, 8, "{}", outcome.message);
+    assert!(outcome.message.starts_with("the server is short of memory"), "{}", outcome.message);
+    let response = http.response();
+    assert!(begun.elapsed() >= Duration::from_secs(4));
+    assert_eq!((response.status, response.header("Retry-After")), (503, Some("1")), "{response:?}");
+    assert_eq!(response.header("Connection"), Some("close"));
+    drop(held);
+    wait_for("all charges to end", || used(&budget) == 0);
+    assert_eq!((budget.counters().refused, budget.counters().waiting), (2, 0));
+}
+
+#[test]
+fn a_body_is_charged_as_it_comes_until_the_answer_is_written() {
+    let (server, budget) = server();
+    let mut http = server.connect();
+    let (headers, body) = binary(VALUES);
+    let request = post("/v2/models/slow/infer", &headers, &body);
+    http.send(&request[..20_000]);
+    wait_for("the first bytes", || used(&budget) > 0);
+    assert!(used(&budget) <= 64 << 10, "{} bytes for 20,000", used(&budget));
+    http.send(&request[20_000..]);
+    server.probe.wait_started(1);
+    assert!((VALUES * 4..VALUES * 4 + 1000).contains(&used(&budget)), "{}", used(&budget));
+    server.probe.open();
+    assert_eq!(http.response().status, 200);
+    wait_for("the charge to end", || used(&budget) == 0);
+    assert_eq!(server.probe.started.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn chunked_bodies_are_charged_too() {
+    let (server, budget) = server();
+    let (headers, body) = binary(VALUES);
+    let mut request =
+        format!("POST {INFER} HTTP/1.1\r\nHost: x\r\n{headers}Transfer-Encoding: chunked\r\n\r\n").into_bytes();
+    for chunk in body.chunks(50_000) {
+        request.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        request.extend_from_slice(chunk);
+        request.extend_from_slice(b"\r\n");
+    }
+    let mut http = server.connect();
+    http.send(&request[..600_000]);
+    wait_for("the first chunks", || used(&budget) >= 512 << 10);
+    assert!(used(&budget) <= 1 << 20);
+    http.send(&request[600_000..]);
+    http.send(b"0\r\n\r\n");
+    assert_eq!(http.response().status, 200);
+    wait_for("the charge to end", || used(&budget) == 0);
+    // More than a connection may hold, which only shows when it has come.
+    let mut http = server.connect();
+    http.send(
+        format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n", LIMIT).as_bytes(),
+    );
+    let piece = vec![b' '; 1 << 16];
+    for _ in 0..33 {
+        http.send(&piece);
+    }
+    assert_eq!(http.response().status, 400);
+    wait_for("the charge to end", || used(&budget) == 0);
+}

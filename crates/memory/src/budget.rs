@@ -1,0 +1,627 @@
+//! One budget of bytes for everything that requests make a server hold: bodies, heads, and answers their clients have not read.
+//!
+//! A charge is taken as bytes arrive, never for bytes that were announced, and travels with the buffer: a slab's charge ends when
+//! its last view is dropped. Requests that find the budget short wait in a queue; a charge that ends gives its bytes to them in the
+//! order they came. No clock and no threads: how long a wait may take is the caller's business.
+//!
+//! Invariant: `used <= limit`, unless the limit was lowered since; charges of large buffers together leave `RESERVE_SHARE` of it to
+//! small ones; an account has at most `ACCOUNT_SHARE`. Whatever waits, `used` is the sum of the charges that live.
+
+use crate::machine;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+/// Buffers up to this size may take what is reserved for small ones.
+pub const SMALL_BYTES_MAX: usize = 64 << 10;
+/// Part of the machine's (or the control group's) memory that is the default limit: the other half is for models, their runs and
+/// this process itself.
+const MEMORY_SHARE: u64 = 2;
+/// Part of the limit that large buffers leave to small ones.
+const RESERVE_SHARE: usize = 8;
+/// Part of the limit that one account, a connection, may have.
+const ACCOUNT_SHARE: usize = 4;
+/// Requests that may wait; further ones are refused at once.
+const WAITING_MAX: usize = 4096;
+
+/// What a charge is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A request's body, also inflated.
+    Body,
+    /// A request's head.
+    Head,
+    /// An answer that is not written yet.
+    Answer,
+}
+
+impl Kind {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::Body, Self::Head, Self::Answer];
+
+    /// The kind in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Body => "bodies",
+            Self::Head => "heads",
+            Self::Answer => "answers",
+        }
+    }
+}
+
+/// Why there is no charge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Short {
+    /// There is room for it at no time: it is more than the part of one connection.
+    TooLarge {
+        /// What the buffer needs in all.
+        bytes: usize,
+        /// What an account may have.
+        most: usize,
+    },
+    /// There is no room now.
+    Now {
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { bytes, most } => write!(
+                f,
+                "{bytes} bytes are more than one connection may hold, {most} bytes: a quarter of --memory-limit"
+            ),
+            Self::Now { limit } => write!(
+                f,
+                "the server is short of memory: requests and answers in flight hold what --memory-limit allows, {limit} bytes; \
+                 try again later"
+            ),
+        }
+    }
+}
+
+/// What is charged, for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BudgetCounters {
+    /// Most bytes that may be charged.
+    pub limit_bytes: usize,
+    /// Charged bytes by kind, in the order of `Kind::ALL`.
+    pub used_bytes: [usize; 3],
+    /// Requests that wait for room.
+    pub waiting: usize,
+    /// Requests and answers refused for lack of room.
+    pub refused: u64,
+}
+
+/// The budget; clones are the same budget.
+#[derive(Clone)]
+pub struct Budget(Arc<Inner>);
+
+struct Inner {
+    limit: AtomicUsize,
+    used: AtomicUsize,
+    kinds: [AtomicUsize; 3],
+    refused: AtomicU64,
+    /// Length of `queue`, readable without its lock.
+    waiting: AtomicUsize,
+    queue: Mutex<VecDeque<Arc<Waiting>>>,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self(Arc::new(Inner {
+            limit: AtomicUsize::new(limit),
+            used: AtomicUsize::new(0),
+            kinds: Default::default(),
+            refused: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            queue: Mutex::default(),
+        }))
+    }
+
+    /// The budget of the process: half of its memory until `set_limit` says otherwise.
+    pub fn global() -> &'static Self {
+        static BUDGET: OnceLock<Budget> = OnceLock::new();
+        BUDGET.get_or_init(|| Self::new(usize::try_from(machine::memory_bytes() / MEMORY_SHARE).unwrap_or(usize::MAX)))
+    }
+
+    /// Changes the limit. Charges stay, also those beyond it.
+    pub fn set_limit(&self, limit: usize) {
+        self.0.limit.store(limit, SeqCst);
+        self.0.grant();
+    }
+
+    /// Most bytes that may be charged.
+    pub fn limit(&self) -> usize {
+        self.0.limit.load(Relaxed)
+    }
+
+    /// An account with nothing charged: for a connection.
+    pub fn account(&self) -> Account {
+        Account(Arc::new(AccountInner { budget: self.0.clone(), used: AtomicUsize::new(0) }))
+    }
+
+    /// Counters for metrics.
+    pub fn counters(&self) -> BudgetCounters {
+        let i = &*self.0;
+        BudgetCounters {
+            limit_bytes: i.limit.load(Relaxed),
+            used_bytes: [0, 1, 2].map(|k: usize| i.kinds.get(k).map_or(0, |n| n.load(Relaxed))),
+            waiting: i.waiting.load(Relaxed),
+            refused: i.refused.load(Relaxed),
+        }
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counters().fmt(f)
+    }
+}
+
+impl Inner {
+    /// Adds `bytes` to `counter` as long as that stays within `most`.
+    fn add(counter: &AtomicUsize, bytes: usize, most: usize) -> bool {
+        // SeqCst here, in `release` and with `waiting`: of a release and a request that begins to wait at the same time, one sees
+        // the other.
+        counter.fetch_update(SeqCst, SeqCst, |used| used.checked_add(bytes).filter(|&n| n <= most)).is_ok()
+    }
+
+    /// Bytes that a buffer of this size class may have charged together with all others.
+    fn most(&self, small: bool) -> usize {
+        let limit = self.limit.load(Relaxed);
+        if small { limit } else { limit - limit / RESERVE_SHARE }
+    }
+
+    fn take(&self, account: &AccountInner, kind: Kind, small: bool, bytes: usize) -> Took {
+        if !Self::add(&account.used, bytes, self.limit.load(Relaxed) / ACCOUNT_SHARE) {
+            return Took::AccountIsFull;
+        }
+        if !Self::add(&self.used, bytes, self.most(small)) {
+            account.used.fetch_sub(bytes, SeqCst);
+            return Took::BudgetIsFull;
+        }
+        if let Some(of_kind) = self.kinds.get(kind as usize) {
+            of_kind.fetch_add(bytes, Relaxed);
+        }
+        Took::All
+    }
+
+    fn release(&self, account: &AccountInner, kind: Kind, bytes: usize) {
+        if let Some(of_kind) = self.kinds.get(kind as usize) {
+            of_kind.fetch_sub(bytes, Relaxed);
+        }
+        account.used.fetch_sub(bytes, SeqCst);
+        self.used.fetch_sub(bytes, SeqCst);
+        if self.waiting.load(SeqCst) > 0 {
+            self.grant();
+        }
+    }
+
+    /// Gives what there is to those who wait, in the order they came. One whose connection has its part is passed over; one for whom
+    /// the budget is too short keeps the later ones of its class waiting, or large requests would never get their turn.
+    fn grant(&self) {
+        let mut woken = Vec::new();
+        let mut queue = self.queue.lock();
+        let (mut large, mut all) = (true, true);
+        queue.retain(|w| {
+            if !all || !(large || w.small) {
+                return true;
+            }
+            match self.take(&w.account.0, w.kind, w.small, w.bytes) {
+                Took::All => {
+                    w.granted.store(true, SeqCst);
+                    woken.extend(w.waker.lock().take());
+                    return false;
+                }
+                Took::AccountIsFull => {}
+                Took::BudgetIsFull if w.small => all = false,
+                Took::BudgetIsFull => large = false,
+            }
+            true
+        });
+        self.waiting.store(queue.len(), SeqCst);
+        drop(queue);
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Took {
+    All,
+    AccountIsFull,
+    BudgetIsFull,
+}
+
+/// The part of one connection. Clones are the same account.
+#[derive(Clone)]
+pub struct Account(Arc<AccountInner>);
+
+struct AccountInner {
+    budget: Arc<Inner>,
+    used: AtomicUsize,
+}
+
+impl Account {
+    /// Charges `bytes` for a buffer; `small` when it will never have more than `SMALL_BYTES_MAX`.
+    ///
+    /// # Errors
+    /// `Short` when there is no room.
+    pub fn charge(&self, kind: Kind, small: bool, bytes: usize) -> Result<Charge, Short> {
+        let mut charge = self.empty(kind, small);
+        charge.grow(bytes)?;
+        Ok(charge)
+    }
+
+    /// A charge of nothing, to be grown.
+    pub fn empty(&self, kind: Kind, small: bool) -> Charge {
+        Charge { account: self.clone(), kind, small, bytes: 0 }
+    }
+
+    /// Bytes charged to this account.
+    pub fn used(&self) -> usize {
+        self.0.used.load(Relaxed)
+    }
+
+    /// Most bytes it may have.
+    pub fn most(&self) -> usize {
+        self.0.budget.limit.load(Relaxed) / ACCOUNT_SHARE
+    }
+
+    /// Says whether a buffer of `bytes` could be charged at all.
+    ///
+    /// # Errors
+    /// `Short::TooLarge` when it could not.
+    pub fn check(&self, bytes: usize) -> Result<(), Short> {
+        let most = self.most();
+        if bytes > most { Err(Short::TooLarge { bytes, most }) } else { Ok(()) }
+    }
+
+    /// Counts something that was refused for lack of room.
+    pub fn count_refusal(&self) {
+        self.0.budget.refused.fetch_add(1, Relaxed);
+    }
+
+    /// What to say when there is no room now.
+    pub fn short(&self) -> Short {
+        Short::Now { limit: self.0.budget.limit.load(Relaxed) }
+    }
+}
+
+/// Bytes charged for one buffer, for as long as this lives.
+pub struct Charge {
+    account: Account,
+    kind: Kind,
+    small: bool,
+    bytes: usize,
+}
+
+impl Charge {
+    /// Bytes charged.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Charges so many bytes more, if there is room and no request of its class waits.
+    ///
+    /// # Errors
+    /// `Short`; the charge is then what it was.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Short> {
+        self.account.check(self.bytes.saturating_add(bytes))?;
+        let budget = &*self.account.0.budget;
+        // Those who wait came first. Small ones may pass: they wait only when even the reserve is used up. So may answers: they are
+        // there already, and nothing gets free while they wait.
+        let queued = !self.small && self.kind != Kind::Answer && budget.waiting.load(SeqCst) > 0;
+        if queued || budget.take(&self.account.0, self.kind, self.small, bytes) != Took::All {
+            return Err(self.account.short());
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// As `grow`, waiting for room: the future's charge is to be merged into this one. Dropping it ends the wait.
+    pub fn wait(&self, bytes: usize) -> Wait {
+        let waiting = Arc::new(Waiting {
+            account: self.account.clone(),
+            kind: self.kind,
+            small: self.small,
+            bytes,
+            granted: AtomicBool::new(false),
+            waker: Mutex::default(),
+        });
+        Wait { waiting, state: WaitState::New }
+    }
+
+    /// Where it is charged.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Gives back what is more than `bytes`.
+    pub fn shrink(&mut self, bytes: usize) {
+        let more = self.bytes.saturating_sub(bytes);
+        if more > 0 {
+            self.bytes -= more;
+            self.account.0.budget.release(&self.account.0, self.kind, more);
+        }
+    }
+
+    /// Takes over the bytes of another charge of the same account and kind.
+    pub fn merge(&mut self, mut other: Self) {
+        debug_assert!(Arc::ptr_eq(&self.account.0, &other.account.0) && self.kind == other.kind);
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.account.0.budget.release(&self.account.0, self.kind, self.bytes);
+        }
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes charged for {}", self.bytes, self.kind.name())
+    }
+}
+
+/// A place in the queue.
+struct Waiting {
+    account: Account,
+    kind: Kind,
+    small: bool,
+    bytes: usize,
+    /// Set under the queue's lock, when it leaves the queue with its bytes charged.
+    granted: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+enum WaitState {
+    New,
+    Queued,
+    Over,
+}
+
+/// Waits for room; see [`Charge::wait`].
+pub struct Wait {
+    waiting: Arc<Waiting>,
+    state: WaitState,
+}
+
+impl Wait {
+    fn charge(&mut self) -> Charge {
+        self.state = WaitState::Over;
+        let w = &*self.waiting;
+        Charge { account: w.account.clone(), kind: w.kind, small: w.small, bytes: w.bytes }
+    }
+}
+
+impl Future for Wait {
+    type Output = Result<Charge, Short>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let waiting = self.waiting.clone();
+        let budget = waiting.account.0.budget.clone();
+        match self.state {
+            WaitState::Over => return Poll::Pending,
+            WaitState::New => {
+                let mut queue = budget.queue.lock();
+                if queue.len() >= WAITING_MAX {
+                    drop(queue);
+                    self.state = WaitState::Over;
+                    return Poll::Ready(Err(waiting.account.short()));
+                }
+                *waiting.waker.lock() = Some(cx.waker().clone());
+                queue.push_back(waiting.clone());
+                budget.waiting.store(queue.len(), SeqCst);
+                drop(queue);
+                self.state = WaitState::Queued;
+                // What was released before this one stood in the queue woke nobody.
+                budget.grant();
+            }
+            WaitState::Queued => {
+                let mut waker = waiting.waker.lock();
+                if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+                    *waker = Some(cx.waker().clone());
+                }
+            }
+        }
+        // Looked at after the waker was left: a grant in between finds it.
+        if waiting.granted.load(SeqCst) { Poll::Ready(Ok(self.charge())) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if !matches!(self.state, WaitState::Queued) {
+            return;
+        }
+        let budget = self.waiting.account.0.budget.clone();
+        let mut queue = budget.queue.lock();
+        queue.retain(|w| !Arc::ptr_eq(w, &self.waiting));
+        budget.waiting.store(queue.len(), SeqCst);
+        drop(queue);
+        if self.waiting.granted.load(SeqCst) {
+            drop(self.charge());
+        } else {
+            // It may have kept others behind it waiting.
+            budget.grant();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Wake;
+    use std::time::Duration;
+
+    const KB: usize = 1 << 10;
+
+    fn used(budget: &Budget) -> usize {
+        budget.counters().used_bytes.iter().sum()
+    }
+
+    /// A waker that unparks its thread.
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    /// Polls once.
+    fn poll(wait: &mut Wait) -> Poll<Result<Charge, Short>> {
+        Pin::new(wait).poll(&mut Context::from_waker(&Waker::from(Arc::new(Unpark(std::thread::current())))))
+    }
+
+    /// Waits at most this long, without spinning: a wake that is lost is noticed.
+    fn block_on(mut wait: Wait, most: Duration) -> Option<Result<Charge, Short>> {
+        let end = std::time::Instant::now() + most;
+        loop {
+            if let Poll::Ready(done) = poll(&mut wait) {
+                return Some(done);
+            }
+            let left = end.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            std::thread::park_timeout(left);
+        }
+    }
+
+    #[test]
+    fn large_charges_leave_a_reserve_and_one_account_has_a_quarter() {
+        let budget = Budget::new(800 * KB);
+        let one = budget.account();
+        assert_eq!(
+            one.charge(Kind::Body, false, 201 * KB).err(),
+            Some(Short::TooLarge { bytes: 201 * KB, most: 200 * KB })
+        );
+        let mut all = vec![one.charge(Kind::Body, false, 200 * KB).expect("room")];
+        assert_eq!(one.charge(Kind::Body, true, KB).err(), Some(Short::Now { limit: 800 * KB }), "the account is full");
+        for n in [200, 200, 100] {
+            all.push(budget.account().charge(Kind::Answer, false, n * KB).expect("room"));
+        }
+        assert!(budget.account().charge(Kind::Body, false, KB).is_err(), "the reserve is not for large ones");
+        all.push(budget.account().charge(Kind::Head, true, 100 * KB).expect("the reserve"));
+        assert!(budget.account().charge(Kind::Head, true, 1).is_err());
+        assert_eq!(budget.counters().used_bytes, [200 * KB, 100 * KB, 500 * KB]);
+        drop(all);
+        assert_eq!((used(&budget), one.used()), (0, 0));
+    }
+
+    #[test]
+    fn a_charge_that_ends_goes_to_those_who_wait_in_their_order() {
+        let budget = Budget::new(800 * KB);
+        let held: Vec<_> =
+            (0..4).map(|_| budget.account().charge(Kind::Body, false, 175 * KB).expect("room")).collect();
+        let empty = budget.account().empty(Kind::Body, false);
+        let (mut first, mut second) = (empty.wait(190 * KB), budget.account().empty(Kind::Body, false).wait(10 * KB));
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+        assert_eq!(budget.counters().waiting, 2);
+        let mut held = held.into_iter();
+        drop(held.next());
+        assert!(poll(&mut first).is_pending(), "175 of 190");
+        assert!(poll(&mut second).is_pending(), "it came later");
+        assert!(budget.account().charge(Kind::Body, false, KB).is_err(), "so does this");
+        assert!(budget.account().charge(Kind::Body, true, KB).is_ok(), "small ones do not wait for large ones");
+        drop(held.next());
+        let charge = match poll(&mut first) {
+            Poll::Ready(Ok(charge)) => charge,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(poll(&mut second), Poll::Ready(Ok(_))));
+        assert_eq!(budget.counters().waiting, 0);
+        drop((charge, held));
+        assert_eq!(used(&budget), 0);
+    }
+
+    #[test]
+    fn a_wait_given_up_gives_back_what_it_was_granted_and_its_place() {
+        let budget = Budget::new(80 * KB);
+        let accounts = [(); 4].map(|()| budget.account());
+        let mut held: Vec<_> = accounts.iter().map(|a| a.charge(Kind::Body, false, 17 * KB).expect("room")).collect();
+        let empty = budget.account().empty(Kind::Body, false);
+        let (mut first, mut second) = (empty.wait(15 * KB), budget.account().empty(Kind::Body, false).wait(20 * KB));
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+        held.pop();
+        assert_eq!((used(&budget), budget.counters().waiting), ((51 + 15) * KB, 1), "granted");
+        drop(first);
+        assert_eq!(used(&budget), 51 * KB, "and given back");
+        assert!(poll(&mut second).is_pending());
+        held.pop();
+        assert!(matches!(poll(&mut second), Poll::Ready(Ok(c)) if c.bytes() == 20 * KB));
+        // The head of the queue goes: what stood behind it gets what there is.
+        let mut held = vec![budget.account().charge(Kind::Body, false, 15 * KB).expect("room")];
+        held.push(budget.account().charge(Kind::Body, false, 15 * KB).expect("room"));
+        let (mut first, mut second) = (empty.wait(20 * KB), budget.account().empty(Kind::Body, false).wait(KB));
+        assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+        drop(first);
+        assert!(matches!(poll(&mut second), Poll::Ready(Ok(_))));
+    }
+
+    #[test]
+    fn no_more_wait_than_may_and_a_higher_limit_lets_them_go() {
+        let budget = Budget::new(8 * KB);
+        let full: Vec<_> = (0..4).map(|_| budget.account().charge(Kind::Head, true, 2 * KB).expect("room")).collect();
+        let mut waits: Vec<_> = (0..WAITING_MAX).map(|_| budget.account().empty(Kind::Body, false).wait(10)).collect();
+        assert!(waits.iter_mut().all(|w| poll(w).is_pending()));
+        let mut one_more = budget.account().empty(Kind::Body, false).wait(10);
+        assert!(matches!(poll(&mut one_more), Poll::Ready(Err(Short::Now { .. }))));
+        budget.set_limit(1 << 20);
+        assert!(waits.iter_mut().all(|w| matches!(poll(w), Poll::Ready(Ok(_)))));
+        drop((full, waits));
+        assert_eq!((used(&budget), budget.counters().waiting), (0, 0));
+    }
+
+    /// Threads charge, grow, wait, give up and release at random: nothing is lost, the limit holds, nothing waits for ever.
+    #[test]
+    fn under_threads_the_sum_holds_and_no_wake_is_lost() {
+        // Enough for all threads to hold what they have when they wait, and one to get what it waits for.
+        let budget = Budget::new(80 * KB);
+        std::thread::scope(|s| {
+            for seed in 1..=8u64 {
+                let budget = budget.clone();
+                s.spawn(move || {
+                    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                    let mut random = move |n: u64| {
+                        x ^= x << 13;
+                        x ^= x >> 7;
+                        x ^= x << 17;
+                        x % n
+                    };
+                    let account = budget.account();
+                    for _ in 0..2000 {
+                        let mut charge = account.empty(Kind::ALL[random(3) as usize], random(4) == 0);
+                        for _ in 0..random(4) {
+                            let bytes = 1 + random(4096) as usize;
+                            if charge.grow(bytes).is_err() {
+                                let patience = if random(4) == 0 { Duration::ZERO } else { Duration::from_secs(20) };
+                                match block_on(charge.wait(bytes), patience) {
+                                    Some(Ok(more)) => charge.merge(more),
+                                    _ => assert!(patience.is_zero(), "a wake was lost: {budget:?}"),
+                                }
+                            }
+                            assert!(budget.0.used.load(SeqCst) <= 80 * KB, "{budget:?}");
+                        }
+                        if random(2) == 0 {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!((used(&budget), budget.counters().waiting), (0, 0));
+    }
+}
