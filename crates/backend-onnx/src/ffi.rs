@@ -688,7 +688,11 @@ impl<'a> Value<'a> {
         // session.
         let value = Value(self.0, PhantomData);
         std::mem::forget(self);
-        Ok(Bytes::from_owner(Owned { base, len, _value: value, _session: Arc::clone(session) }))
+        Ok(Bytes::from_owner(Owned {
+            base,
+            len,
+            owner: Some(OutputOwner { _value: value, _session: Arc::clone(session) }),
+        }))
     }
 
     /// The strings of an output one after another, and where each begins.
@@ -821,9 +825,21 @@ pub(crate) enum StringCount {
 struct Owned {
     base: NonNull<u8>,
     len: usize,
+    /// Until it is dropped.
+    owner: Option<OutputOwner>,
+}
+
+struct OutputOwner {
     _value: Value<'static>,
     /// After the value: its allocator belongs to the session.
     _session: Arc<Session>,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // The last view of a batch's outputs is dropped by a reactor, however small that view is.
+        memory::reclaim::drop_later(self.len, self.owner.take());
+    }
 }
 
 // SAFETY: the memory is only read, and released by whoever drops it last, which the library allows from any thread.
@@ -833,7 +849,7 @@ unsafe impl Sync for Owned {}
 
 impl AsRef<[u8]> for Owned {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: `len` bytes owned by `_value`, written before and never again.
+        // SAFETY: `len` bytes owned by the value, which lives until `drop`, written before and never again.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }

@@ -3,12 +3,14 @@
 //!
 //! Deliberately no part of any request: whatever happens here, requests go on.
 //!
-//! Invariant: at most `QUEUED_BLOCKS_MAX` blocks of `QUEUED_BYTES_MAX` bytes wait; what finds the queue full is unmapped by the thread that brought it.
+//! Invariant: at most `QUEUED_BLOCKS_MAX` blocks and owners of `QUEUED_BYTES_MAX` bytes wait; what finds the queue full is unmapped by the
+//! thread that brought it.
 
 use crate::aligned::Block;
 use crate::heap;
 use crate::slab::SlabPool;
 use parking_lot::{Condvar, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -27,7 +29,9 @@ const HEAP_TRIM_BYTES: usize = 16 << 20;
 #[derive(Default)]
 struct Queue {
     blocks: Vec<Block>,
-    /// Their pages.
+    /// Memory of other libraries; dropping the owner gives it back.
+    owners: Vec<Box<dyn Send>>,
+    /// The pages of both.
     bytes: usize,
     /// Trimmed every interval.
     pool: Option<SlabPool>,
@@ -53,12 +57,26 @@ pub(crate) fn unmap(block: Block) {
     if block.touched() <= UNMAP_IN_PLACE_BYTES_MAX {
         return;
     }
+    let bytes = block.touched();
+    enqueue(bytes, |queue| queue.blocks.push(block));
+}
+
+/// Drops the owner of `bytes` bytes that another library allocated, later and elsewhere unless they are few: behind it is an
+/// unmapping as well.
+pub fn drop_later(bytes: usize, owner: impl Send + 'static) {
+    if bytes > UNMAP_IN_PLACE_BYTES_MAX {
+        enqueue(bytes, |queue| queue.owners.push(Box::new(owner)));
+    }
+}
+
+/// Has `put` add to the queue what owns `bytes` bytes. Without room it is dropped here, after the lock is released: parameters go last.
+fn enqueue(bytes: usize, put: impl FnOnce(&mut Queue)) {
     let Some(shared) = shared() else { return };
     let mut queue = shared.queue.lock();
-    let bytes = queue.bytes + block.touched();
-    if queue.blocks.len() < QUEUED_BLOCKS_MAX && bytes <= QUEUED_BYTES_MAX {
-        queue.bytes = bytes;
-        queue.blocks.push(block);
+    let sum = queue.bytes.saturating_add(bytes);
+    if queue.blocks.len() + queue.owners.len() < QUEUED_BLOCKS_MAX && sum <= QUEUED_BYTES_MAX {
+        queue.bytes = sum;
+        put(&mut queue);
         drop(queue);
         shared.filled.notify_one();
     }
@@ -77,14 +95,18 @@ fn run(shared: &Shared) {
     let mut freed = 0;
     loop {
         let mut queue = shared.queue.lock();
-        while queue.blocks.is_empty() && Instant::now() < due {
+        while queue.blocks.is_empty() && queue.owners.is_empty() && Instant::now() < due {
             shared.filled.wait_until(&mut queue, due);
         }
-        let blocks = std::mem::take(&mut queue.blocks);
+        let (blocks, owners) = (std::mem::take(&mut queue.blocks), std::mem::take(&mut queue.owners));
         freed += std::mem::take(&mut queue.bytes);
         let pool = queue.pool.clone();
         drop(queue);
         drop(blocks);
+        for owner in owners {
+            // The code behind it is not ours, and this thread serves the whole process.
+            let _ = catch_unwind(AssertUnwindSafe(move || drop(owner)));
+        }
         if Instant::now() >= due {
             freed += pool.map_or(0, |pool| pool.trim());
             if std::mem::take(&mut freed) >= HEAP_TRIM_BYTES {
@@ -92,5 +114,47 @@ fn run(shared: &Shared) {
             }
             due = Instant::now() + TRIM_INTERVAL;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread::{ThreadId, current};
+
+    /// Says which thread dropped it.
+    struct Told(mpsc::Sender<ThreadId>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.send(current().id()).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_owner_of_much_memory_is_dropped_by_another_thread_and_one_of_little_here() {
+        let (sender, receiver) = mpsc::channel();
+        let dropped_by = |bytes| {
+            drop_later(bytes, Told(sender.clone()));
+            receiver.recv_timeout(Duration::from_secs(10)).unwrap()
+        };
+        assert_eq!(dropped_by(UNMAP_IN_PLACE_BYTES_MAX), current().id());
+        assert_ne!(dropped_by(UNMAP_IN_PLACE_BYTES_MAX + 1), current().id());
+        assert_eq!(dropped_by(QUEUED_BYTES_MAX + 1), current().id(), "no room for it");
+    }
+
+    #[test]
+    fn the_thread_outlives_an_owner_that_panics() {
+        struct Panics;
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("on purpose");
+            }
+        }
+        let (sender, receiver) = mpsc::channel();
+        drop_later(1 << 20, Panics);
+        drop_later(1 << 20, Told(sender));
+        assert_ne!(receiver.recv_timeout(Duration::from_secs(10)).unwrap(), current().id());
     }
 }
