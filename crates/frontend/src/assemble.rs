@@ -11,7 +11,8 @@ use memory::{Account, Charge, Kind, Short, SlabMut, SlabPool};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tokio::time::{Sleep, sleep};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep};
 
 /// Waits for a charge to grow, with an end to patience. What comes out is to be merged into the charge.
 pub struct Pause {
@@ -21,9 +22,14 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// For a charge that is to have `bytes` more.
-    pub fn new(charge: &Charge, bytes: usize) -> Self {
-        Self { wait: charge.wait(bytes), until: Box::pin(sleep(MEMORY_WAIT_TIME_MAX)), late: charge.account().short() }
+    /// For a charge that is to have `bytes` more within this time.
+    pub fn new(charge: &Charge, bytes: usize, patience: Duration) -> Self {
+        Self { wait: charge.wait(bytes), until: Box::pin(sleep(patience)), late: charge.account().short() }
+    }
+
+    /// What is left of its time.
+    fn left(&self) -> Duration {
+        self.until.deadline().saturating_duration_since(Instant::now())
     }
 }
 
@@ -46,7 +52,7 @@ impl Future for Pause {
 pub async fn grow(charge: &mut Charge, bytes: usize) -> Result<(), Short> {
     match charge.grow(bytes) {
         Err(Short::Now { .. }) => {
-            charge.merge(Pause::new(charge, bytes).await?);
+            charge.merge(Pause::new(charge, bytes, MEMORY_WAIT_TIME_MAX).await?);
             Ok(())
         }
         result => result,
@@ -61,6 +67,9 @@ pub struct Assembler {
     at: usize,
     charge: Charge,
     pause: Option<Box<Pause>>,
+    /// How long it may still wait for room, over all of its steps: bodies that each hold a part and wait for the rest would else keep
+    /// each other waiting, step by step.
+    patience: Duration,
 }
 
 impl Assembler {
@@ -89,7 +98,14 @@ impl Assembler {
     /// `Short` when the system has not even the address space.
     pub fn growing(length_max: usize, account: &Account) -> Result<Self, Short> {
         let slab = SlabPool::global().reserve(length_max).map_err(|_| account.short())?;
-        Ok(Self { slab, pad: 0, at: 0, charge: account.empty(Kind::Body, length_max <= SMALL_BYTES_MAX), pause: None })
+        Ok(Self {
+            slab,
+            pad: 0,
+            at: 0,
+            charge: account.empty(Kind::Body, length_max <= SMALL_BYTES_MAX),
+            pause: None,
+            patience: MEMORY_WAIT_TIME_MAX,
+        })
     }
 
     /// Bytes still to come.
@@ -132,12 +148,15 @@ impl Assembler {
             Some(pause) => pause,
             None => match self.grow_now() {
                 Ok(()) => return Poll::Ready(Ok(())),
-                Err((step, Short::Now { .. })) => Box::new(Pause::new(&self.charge, step)),
+                Err((step, Short::Now { .. })) => Box::new(Pause::new(&self.charge, step, self.patience)),
                 Err((_, short)) => return Poll::Ready(Err(short)),
             },
         };
         match Pin::new(&mut *pause).poll(cx) {
-            Poll::Ready(result) => Poll::Ready(result.map(|more| self.charge.merge(more))),
+            Poll::Ready(result) => {
+                self.patience = pause.left();
+                Poll::Ready(result.map(|more| self.charge.merge(more)))
+            }
             Poll::Pending => {
                 self.pause = Some(pause);
                 Poll::Pending
@@ -262,8 +281,10 @@ mod tests {
         drop(a);
         let mut a = Assembler::new(100_000, &account).expect("address space");
         assert!(room(&mut a).is_pending() && budget.counters().waiting == 1);
+        tokio::time::advance(MEMORY_WAIT_TIME_MAX / 2).await;
         drop(held);
         assert_eq!((room(&mut a), budget.counters().waiting), (Poll::Ready(Ok(())), 0));
+        assert_eq!(a.patience, MEMORY_WAIT_TIME_MAX / 2, "what it waited is not given back with the next step");
         assert!(!a.spare().is_empty());
         assert!(matches!(Assembler::new(1 << 19, &account), Err(Short::TooLarge { .. })), "more than a quarter");
     }

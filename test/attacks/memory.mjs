@@ -1,0 +1,138 @@
+/** Bodies and answers that hold memory. */
+import { gzipSync } from 'node:zlib'
+import { server } from './lib/servers.mjs'
+
+const MIB = 1 << 20
+const LIMIT_MIB = 256
+const small = server('256 MiB of memory', { flags: [`--memory-limit=${LIMIT_MIB * MIB}`] })
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
+
+const head = (length, path = '/v2/models/identity_uint8/infer') =>
+  `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${length}\r\n\r\n`
+
+/** Bytes charged to the budget now. */
+const used = (t) => t.metric('nereid_memory_used_bytes')
+
+/** Waits until what an attack held is given back, at most some seconds. */
+async function settled(t, before, { mib = 24, seconds = 10 } = {}) {
+  let now = t.rssMiB()
+  for (let i = 0; i < seconds * 4 && now - before > mib; i += 1) {
+    await pause(250)
+    now = t.rssMiB()
+  }
+  return now - before
+}
+
+export const rows = [
+  {
+    attack: '40 bodies that announce 2 GiB and send one byte',
+    limit: 'a body is charged as its bytes arrive, never by its announcement (`memory::Budget`, `frontend::limits::STEP_BYTES`)',
+    async run(t) {
+      const before = t.rssMiB()
+      const sockets = await Promise.all(Array.from({ length: 40 }, () => t.socket()))
+      for (const socket of sockets) await socket.send(`${head(2 ** 31 - 1)}x`)
+      await pause(500)
+      const grown = t.rssMiB() - before
+      for (const socket of sockets) socket.destroy()
+      t.check(grown < 16, `resident memory grew by ${grown.toFixed(0)} MiB`)
+      return `${grown >= 0 ? '+' : ''}${grown.toFixed(1)} MiB`
+    },
+  },
+  {
+    attack: '60 clients that send 16 MiB each and stop before the end, on 256 MiB',
+    limit: '`--memory-limit`; a large body waits `frontend::limits::MEMORY_WAIT_TIME_MAX` in all, then 503 with Retry-After; small ones have a reserve',
+    server: small,
+    async run(t) {
+      const before = t.rssMiB()
+      const part = Buffer.alloc(16 * MIB - 1)
+      const sockets = await Promise.all(Array.from({ length: 60 }, () => t.socket()))
+      const { worstMs } = await t.health(async () => {
+        for (const socket of sockets) {
+          // Those that wait are not read: what the kernel does not take is sent when it does.
+          socket.socket.write(head(part.length + 1))
+          socket.socket.write(part)
+        }
+        await pause(2000)
+        await t.checkServes()
+        await Promise.race([Promise.all(sockets.map((s) => s.endsWithin(8000))), pause(9000)])
+      })
+      const charged = (await used(t)) / MIB
+      const peak = t.rssMiB() - before
+      const refused = sockets.filter((s) => /^HTTP\/1\.1 503[\s\S]*retry-after/i.test(s.received.toString('latin1'))).length
+      for (const socket of sockets) socket.destroy()
+      const left = await settled(t, before)
+      t.check(charged <= LIMIT_MIB, `${charged.toFixed(0)} MiB are charged`)
+      t.check(peak < LIMIT_MIB + 64, `resident memory grew by ${peak.toFixed(0)} MiB`)
+      t.check(refused > 30, `only ${refused} of 60 were refused with Retry-After`)
+      t.check((await used(t)) === 0, 'charges are left when all clients are gone')
+      t.check(left < 64, `${left.toFixed(0)} MiB are left some seconds later`)
+      return `+${peak.toFixed(0)} MiB, ${refused} refused, health at worst ${worstMs.toFixed(1)} ms, +${left.toFixed(0)} MiB afterwards`
+    },
+  },
+  {
+    attack: '40 clients that ask for 16 MiB each and do not read the answer, on 256 MiB',
+    limit: 'answers are charged until they are written (`memory::Kind::Answer`), and end after `frontend::limits::BODY_STALL_TIME_MAX`',
+    server: small,
+    async run(t) {
+      const before = t.rssMiB()
+      const json = JSON.stringify({
+        inputs: [{ name: 'INPUT0', shape: [16 * MIB], datatype: 'UINT8', parameters: { binary_data_size: 16 * MIB } }],
+        outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }],
+      })
+      const request = Buffer.concat([
+        Buffer.from(
+          `POST /v2/models/identity_uint8/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: ${json.length}\r\nContent-Length: ${json.length + 16 * MIB}\r\n\r\n${json}`,
+        ),
+        Buffer.alloc(16 * MIB),
+      ])
+      const sockets = await Promise.all(Array.from({ length: 40 }, () => t.socket()))
+      for (const socket of sockets) {
+        socket.socket.pause()
+        socket.socket.write(request)
+      }
+      await pause(7000)
+      const charged = (await used(t)) / MIB
+      const peak = t.rssMiB() - before
+      await t.checkServes()
+      for (const socket of sockets) socket.destroy()
+      const left = await settled(t, before)
+      t.check(charged <= LIMIT_MIB, `${charged.toFixed(0)} MiB are charged`)
+      t.check(peak < LIMIT_MIB + 64, `resident memory grew by ${peak.toFixed(0)} MiB`)
+      t.check(left < 64, `${left.toFixed(0)} MiB are left some seconds later`)
+      return `+${peak.toFixed(0)} MiB, ${charged.toFixed(0)} MiB charged, +${left.toFixed(0)} MiB afterwards`
+    },
+  },
+  {
+    attack: 'a body larger than a quarter of the budget',
+    limit: 'one connection holds at most a quarter of `--memory-limit`',
+    server: small,
+    async run(t) {
+      const socket = await t.socket()
+      await socket.send(head(Math.floor(LIMIT_MIB * MIB * 0.3)))
+      await socket.endsWithin(3000)
+      const text = socket.received.toString('latin1')
+      const status = /^HTTP\/1\.1 (\d+)/.exec(text)?.[1]
+      socket.destroy()
+      // It never fits: to try again later would not help.
+      t.check(status === '400' && text.includes('--memory-limit'), `status ${status}: ${text.slice(-200)}`)
+      return `status ${status}`
+    },
+  },
+  {
+    attack: '64 MiB of zeros as 64 KiB of gzip, 16 at once, on 256 MiB',
+    limit: 'unpacked bytes: `frontend::limits::INFLATE_RATIO_MAX` and `--http-max-input-size`',
+    server: small,
+    async run(t) {
+      const before = t.rssMiB()
+      const body = gzipSync(Buffer.alloc(60 * MIB))
+      const { worstMs, result } = await t.health(() =>
+        Promise.all(Array.from({ length: 16 }, () => t.post('/v2/models/identity_uint8/infer', body, { 'content-encoding': 'gzip' }).then((a) => a.status))),
+      )
+      const peak = t.rssMiB() - before
+      t.check(result.every((status) => status >= 400), `statuses ${[...new Set(result)].join(', ')}`)
+      t.check(peak < LIMIT_MIB, `resident memory grew by ${peak.toFixed(0)} MiB`)
+      return `+${peak.toFixed(0)} MiB, statuses ${[...new Set(result)].join(', ')}, health at worst ${worstMs.toFixed(1)} ms`
+    },
+  },
+]
