@@ -40,9 +40,6 @@ mod http {
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/limits.rs"]
 mod limits;
-#[allow(dead_code)]
-#[path = "../../crates/frontend/src/options.rs"]
-mod options;
 
 // Likewise the reader of ONNX files: without the runtime it is there for.
 #[allow(dead_code)]

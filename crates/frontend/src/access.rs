@@ -1,7 +1,17 @@
 //! Restricted APIs (P 1.15, P 2.6): a category may ask for a header with a secret. Compiled once, one array access per request.
 
-use crate::options::Restriction;
 use tensor::{Error, Result};
+
+/// One `--http-restricted-api` or `--grpc-restricted-protocol` group.
+#[derive(Debug, Clone, Default)]
+pub struct Restriction {
+    /// Category names of P 2.1: `health`, `metadata`, `inference`, ….
+    pub apis: Vec<String>,
+    /// Header that must be present.
+    pub key: String,
+    /// What it must equal.
+    pub value: String,
+}
 
 /// What may be restricted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

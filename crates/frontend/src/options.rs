@@ -1,17 +1,7 @@
 //! What the front ends are told at start. Mirrors `ListenOptions` of the native contract, name by name.
 
+pub use crate::access::Restriction;
 use memory::Budget;
-
-/// One `--http-restricted-api` or `--grpc-restricted-protocol` group.
-#[derive(Debug, Clone, Default)]
-pub struct Restriction {
-    /// Category names of P 2.1: `health`, `metadata`, `inference`, ….
-    pub apis: Vec<String>,
-    /// Header that must be present.
-    pub key: String,
-    /// What it must equal.
-    pub value: String,
-}
 
 /// The HTTP listener.
 #[derive(Debug, Clone, Default)]
