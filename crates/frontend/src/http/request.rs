@@ -1,6 +1,7 @@
 //! A request head, parsed in place: one counted buffer and spans into it, no allocation for up to sixteen header fields.
+//! `httparse` splits it into request line and fields; what they mean for the request, and how it is framed, is decided here.
 //!
-//! Written here instead of taken from an HTTP library for three rules of the protocol that libraries hide: header names keep
+//! Not left to a whole HTTP library for three rules of the protocol that libraries hide: header names keep
 //! the client's capitals (forwarded headers, P 1.15), any `Expect` is answered (P 1.1), and chunks are counted (P 1.1).
 //!
 //! Deliberately strict where leniency lets two servers disagree about where a request ends: bare line feeds, folded fields,
@@ -12,6 +13,7 @@ use super::route::Method;
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
 use bytes::Bytes;
 use smallvec::SmallVec;
+use std::mem::MaybeUninit;
 
 #[derive(Debug, Clone, Copy)]
 struct Span {
@@ -143,35 +145,42 @@ fn bad(why: &str) -> BadRequest {
     BadRequest(why.to_owned())
 }
 
-/// Parses a complete head.
+/// Parses a complete head: what [`head_length`] measured.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn parse_head(bytes: Bytes) -> Result<Head, BadRequest> {
     let text: &[u8] = &bytes;
-    let line_end = memchr::memchr(b'\r', text).ok_or_else(|| bad("malformed request line"))?;
-    let line = text.get(..line_end).unwrap_or_default();
-    let first = memchr::memchr(b' ', line).ok_or_else(|| bad("malformed request line"))?;
-    let last = memchr::memrchr(b' ', line).filter(|&l| l > first).ok_or_else(|| bad("malformed request line"))?;
-    let name = line.get(..first).unwrap_or_default();
-    let http11 = match line.get(last + 1..).unwrap_or_default() {
-        b"HTTP/1.1" => true,
-        b"HTTP/1.0" => false,
-        _ => return Err(bad("unsupported HTTP version")),
+    // Two things that httparse takes: lines that end with a bare line feed, and empty lines in front.
+    if memchr::memchr_iter(b'\n', text).any(|at| text.get(at.wrapping_sub(1)) != Some(&b'\r')) {
+        return Err(bad("bare line feed in the request head"));
+    }
+    if text.starts_with(b"\r") {
+        return Err(bad("malformed request line"));
+    }
+    let mut room = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(text, &mut room) {
+        Ok(httparse::Status::Complete(length)) if length == text.len() => {}
+        Ok(_) => return Err(bad("malformed header")),
+        Err(error) => return Err(bad(fault(error, text))),
+    }
+    let (Some(name), Some(target)) = (request.method, request.path) else { return Err(bad("malformed request line")) };
+    let (name, target) = (name.as_bytes(), target.as_bytes());
+    // Where a part of `text` stands in it. What is empty may stand anywhere.
+    let span = |part: &[u8]| {
+        let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+        Span { start: start as u32, end: (start + part.len()) as u32 }
     };
+    let http11 = request.version == Some(1);
     let method = match name {
         b"GET" => Method::Get,
         b"POST" => Method::Post,
-        n if !n.is_empty() && n.iter().all(|&b| is_token(b)) => Method::Other,
-        _ => return Err(bad("malformed method")),
+        _ => Method::Other,
     };
     let is_head = name == b"HEAD";
-    let target = line.get(first + 1..last).unwrap_or_default();
-    if target.is_empty() || target.iter().any(|&b| b <= b' ' || b == 0x7f) {
-        return Err(bad("malformed request target"));
-    }
     let (skip, length) = path_of(target)?;
-    let path = Span { start: (first + 1 + skip) as u32, end: (first + 1 + skip + length) as u32 };
+    let path = span(target.get(skip..skip + length).unwrap_or_default());
 
     let mut head = Head {
         method,
@@ -186,39 +195,11 @@ pub fn parse_head(bytes: Bytes) -> Result<Head, BadRequest> {
     let mut fields: SmallVec<[(Span, Span); 16]> = SmallVec::new();
     let mut length: Option<u64> = None;
     let (mut chunked, mut closes, mut has_host) = (false, false, false);
-    let mut at = line_end + 2;
-    if text.get(line_end + 1) != Some(&b'\n') {
-        return Err(bad("malformed request line"));
-    }
-    loop {
-        let rest = text.get(at..).unwrap_or_default();
-        let end = memchr::memchr(b'\n', rest).ok_or_else(|| bad("malformed header"))?;
-        let Some(line) = rest.get(..end).and_then(|l| l.strip_suffix(b"\r")) else {
-            return Err(bad("bare line feed in the request head"));
-        };
-        if line.is_empty() {
-            break;
-        }
-        if fields.len() >= HEADERS_MAX {
-            return Err(bad("too many header fields"));
-        }
-        let colon = memchr::memchr(b':', line).ok_or_else(|| bad("malformed header"))?;
-        let (name, value) = (line.get(..colon).unwrap_or_default(), line.get(colon + 1..).unwrap_or_default());
-        // Also refuses folded lines: they start with a blank, which is no token character.
-        if name.is_empty() || !name.iter().all(|&b| is_token(b)) {
-            return Err(bad("malformed header name"));
-        }
-        if value.iter().any(|&b| (b < b' ' && b != b'\t') || b == 0x7f) {
-            return Err(bad("malformed header value"));
-        }
-        let lead = value.len() - value.trim_ascii_start().len();
-        let value = value.trim_ascii();
-        let start = at + colon + 1 + lead;
-        fields.push((
-            Span { start: at as u32, end: (at + colon) as u32 },
-            Span { start: start as u32, end: (start + value.len()) as u32 },
-        ));
-        at += end + 1;
+    for field in request.headers.iter() {
+        let name = field.name.as_bytes();
+        // A value of blanks only keeps them.
+        let value = field.value.trim_ascii();
+        fields.push((span(name), span(value)));
         // Told apart by length first: most fields are none of these.
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
@@ -264,6 +245,32 @@ pub fn parse_head(bytes: Bytes) -> Result<Head, BadRequest> {
     head.framing = if chunked { Framing::Chunked } else { Framing::Length(length.unwrap_or(0)) };
     head.headers = Headers { bytes, fields };
     Ok(head)
+}
+
+/// What the client is told about what httparse refused.
+#[cold]
+fn fault(error: httparse::Error, text: &[u8]) -> &'static str {
+    use httparse::Error::{HeaderName, HeaderValue, TooManyHeaders};
+    match error {
+        HeaderName => return "malformed header name",
+        HeaderValue => return "malformed header value",
+        TooManyHeaders => return "too many header fields",
+        _ => {}
+    }
+    // Something in the request line; httparse says at which byte it stopped, and not in which of the three parts.
+    let line = text.split(|&b| b == b'\r').next().unwrap_or_default();
+    let (Some(first), Some(last)) = (memchr::memchr(b' ', line), memchr::memrchr(b' ', line)) else {
+        return "malformed request line";
+    };
+    if first == last {
+        "malformed request line"
+    } else if !matches!(line.get(last + 1..), Some(b"HTTP/1.1" | b"HTTP/1.0")) {
+        "unsupported HTTP version"
+    } else if line.get(..first).is_none_or(|name| name.is_empty() || !name.iter().all(|&b| is_token(b))) {
+        "malformed method"
+    } else {
+        "malformed request target"
+    }
 }
 
 /// Digits only; a number too large for 64 bits is as good as the largest.
@@ -391,6 +398,42 @@ mod tests {
             parse("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n").unwrap_err().0,
             "Unable to parse Content-Length, got: -5"
         );
+    }
+
+    #[test]
+    fn the_text_says_which_part_of_the_head_is_wrong() {
+        let many = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(HEADERS_MAX));
+        for (text, why) in [
+            ("GET / HTTP/1.1\r\nHost: x\r\nA: b\nC: d\r\n\r\n", "bare line feed in the request head"),
+            ("GET / HTTP/1.1\nHost: x\r\n\r\n", "bare line feed in the request head"),
+            ("\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", "bare line feed in the request head"),
+            ("\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", "malformed request line"),
+            ("\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", "malformed request line"),
+            ("GET\r\n\r\n", "malformed request line"),
+            ("GET /\r\nHost: x\r\n\r\n", "malformed request line"),
+            ("GET / HTTP/1.2\r\nHost: x\r\n\r\n", "unsupported HTTP version"),
+            ("GET / HTTP/1.1 \r\nHost: x\r\n\r\n", "unsupported HTTP version"),
+            ("GE(T / HTTP/1.1\r\nHost: x\r\n\r\n", "malformed method"),
+            (" / HTTP/1.1\r\nHost: x\r\n\r\n", "malformed method"),
+            ("GET  HTTP/1.1\r\nHost: x\r\n\r\n", "malformed request target"),
+            ("GET /a b HTTP/1.1\r\nHost: x\r\n\r\n", "malformed request target"),
+            ("GET /a\0b HTTP/1.1\r\nHost: x\r\n\r\n", "malformed request target"),
+            ("GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c: d\r\n\r\n", "malformed header name"),
+            ("GET / HTTP/1.1\r\nHost: x\r\nA : b\r\n\r\n", "malformed header name"),
+            ("GET / HTTP/1.1\r\nHost: x\r\nA\r\n\r\n", "malformed header name"),
+            ("GET / HTTP/1.1\r\nHost: x\r\n: b\r\n\r\n", "malformed header name"),
+            ("GET / HTTP/1.1\r\nHost: x\r\nA: b\0\r\n\r\n", "malformed header value"),
+            ("GET / HTTP/1.1\r\nHost: x\r\nA: b\rC: d\r\n\r\n", "malformed header value"),
+            (&many[..], "too many header fields"),
+        ] {
+            assert_eq!(parse_head(Bytes::copy_from_slice(text.as_bytes())).unwrap_err().0, why, "{text:?}");
+        }
+        let latin1 = Bytes::from_static(b"GET /caf\xe9 HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(parse_head(latin1).unwrap_err().0, "malformed request target", "not UTF-8");
+        let all = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A:\r\n".repeat(HEADERS_MAX - 1));
+        let head = parse_head(Bytes::from(all)).unwrap();
+        assert_eq!(head.headers.iter().count(), HEADERS_MAX);
+        assert!(head.headers.iter().skip(1).all(|(name, value)| name == "A" && value.is_empty()));
     }
 
     #[test]
