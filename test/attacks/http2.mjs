@@ -1,6 +1,7 @@
 /** Clients that speak HTTP/2 badly, or not on. Frames are written by hand: no library would. */
 import { connect } from 'node:http2'
 import { grpcBody } from '../../bench/messages.mjs'
+import { fresh, standard } from './lib/servers.mjs'
 
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 const DATA = 0
@@ -202,6 +203,47 @@ export const rows = [
       t.check(resets.length === 2 && resets.every((f) => f.payload.readUInt32BE(0) === 1), `${resets.length} of 2 paths refused`)
       socket.destroy()
       return `${cases.length} connections ended, ${resets.length} streams reset`
+    },
+  },
+  {
+    attack: '4,096 open streams whose heads of 60 KB are indices, over one connection and over eight',
+    limit: 'the heads of a connection take `http2::limits::HELD_HEAD_BYTES_MAX` = 8 MiB together; streams beyond it are refused',
+    server: fresh(standard),
+    async run(t) {
+      const STREAMS = 4096
+      // Indexed from then on as 62, and referred to with one byte.
+      const long = Buffer.concat([call(), Buffer.from([0x40, 1, 0x6b, 0x7f, 0x81, 0x1e]), Buffer.alloc(4096 - 128, 'v')])
+      const attack = async () => {
+        const socket = await t.socket(t.grpcPort)
+        const parts = [hello(), frame(HEADERS, END_HEADERS, 1, long)]
+        for (let i = 1; i < STREAMS; i += 1) {
+          // A number in each: heads that are the same would be one.
+          const block = Buffer.concat([call(), Buffer.alloc(15, 0xbe), field('n', String(i))])
+          parts.push(frame(HEADERS, END_HEADERS, 2 * i + 1, block))
+        }
+        const bytes = Buffer.concat(parts)
+        await socket.send(bytes).catch(() => {})
+        return { socket, sent: bytes.length }
+      }
+      await t.checkServes()
+      const before = t.rssMiB()
+      let peak = before
+      const look = setInterval(() => (peak = Math.max(peak, t.rssMiB())), 20)
+      const one = await attack()
+      await wait(1000)
+      const ofOne = peak - before
+      const eight = await Promise.all(Array.from({ length: 8 }, attack))
+      await wait(1000)
+      clearInterval(look)
+      const ofNine = peak - before
+      for (const { socket } of [one, ...eight]) socket.destroy()
+      await wait(6000)
+      const left = t.rssMiB() - before
+      t.check(ofOne < 24, `one connection took ${ofOne.toFixed(0)} MiB`)
+      t.check(ofNine < 120, `nine connections took ${ofNine.toFixed(0)} MiB`)
+      t.check(left < 24, `${left.toFixed(0)} MiB were not given back`)
+      const kib = Math.round(one.sent / 1024)
+      return `${kib} KiB sent: +${ofOne.toFixed(0)} MiB, nine times: +${ofNine.toFixed(0)} MiB, 6 s later +${left.toFixed(0)} MiB; ${lastWord(one.socket)}`
     },
   },
 ]

@@ -2,7 +2,7 @@
 
 use crate::core::Machine;
 use crate::handle::{Request, Responder};
-use crate::limits::{LINGER, LINGER_BYTES_MAX, READ_BYTES, READ_BYTES_MAX};
+use crate::limits::{LINGER, LINGER_BYTES_MAX, READ_BYTES, READ_BYTES_MAX, TURN_BYTES};
 use crate::options::Options;
 use crate::socket::Socket;
 use bytes::BytesMut;
@@ -36,6 +36,8 @@ pub struct Connection<T> {
     read_bytes: usize,
     /// The last read filled its buffer: there is more.
     is_full: bool,
+    /// Bytes read and written in this turn.
+    moved: usize,
     state: State,
     /// When the machine is to look at how long it has waited; set while it waits for something.
     timer: Option<Pin<Box<Sleep>>>,
@@ -56,6 +58,7 @@ impl<T: Socket> Connection<T> {
             buffer,
             read_bytes: READ_BYTES,
             is_full: false,
+            moved: 0,
             state: State::Open,
             timer: None,
             is_armed: false,
@@ -81,6 +84,7 @@ impl<T: Socket> Connection<T> {
             }
         };
         if poll.is_pending() {
+            self.moved = 0;
             let mut core = self.machine.core.borrow_mut();
             core.in_turn = false;
             crate::core::register(&mut core.waker, cx);
@@ -123,18 +127,19 @@ impl<T: Socket> Connection<T> {
                 let _ = Pin::new(&mut self.io).poll_shutdown(cx);
                 return self.end();
             }
-            if !self.machine.may_read() {
+            // Those who wait for what came go first: it would pile up.
+            if std::mem::take(&mut self.is_full) || self.moved >= TURN_BYTES {
+                cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if std::mem::take(&mut self.is_full) {
-                // Those who wait for what came go first: it would pile up.
-                cx.waker().wake_by_ref();
+            if !self.machine.may_read() {
                 return Poll::Pending;
             }
             let Self { machine, buffer, io, .. } = self;
             match machine.read_direct(buffer, Instant::now(), |slices| io.poll_read_vectored(cx, slices)) {
                 Some(Poll::Ready(Ok(read))) if read.bytes > 0 => {
                     self.is_full = read.is_full;
+                    self.moved += read.bytes;
                     continue;
                 }
                 Some(Poll::Ready(_)) => return self.end(),
@@ -143,6 +148,7 @@ impl<T: Socket> Connection<T> {
             }
             match ready!(self.poll_read(cx)) {
                 Ok(n) if n > 0 => {
+                    self.moved += n;
                     self.machine.receive(&mut self.buffer, Instant::now());
                     // A body that fills one read after the other is read in larger ones. Calls are not: those of one read are
                     // all run before the first is answered.
@@ -195,7 +201,7 @@ impl<T: Socket> Connection<T> {
         Poll::Ready(Ok(n))
     }
 
-    /// Writes what there is; whether all of it went.
+    /// Writes what there is, as far as this turn goes; whether all of it went.
     fn write(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
         let mut core = self.machine.core.borrow_mut();
         loop {
@@ -203,6 +209,9 @@ impl<T: Socket> Connection<T> {
             let output = core.output();
             if output.is_empty() {
                 return Ok(true);
+            }
+            if self.moved >= TURN_BYTES {
+                return Ok(false);
             }
             let io = Pin::new(&mut self.io);
             let poll = match output.single() {
@@ -216,7 +225,11 @@ impl<T: Socket> Connection<T> {
             match poll {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(Ok(0)) => return Err(std::io::ErrorKind::WriteZero.into()),
-                Poll::Ready(result) => output.advance(result?),
+                Poll::Ready(result) => {
+                    let n = result?;
+                    self.moved += n;
+                    output.advance(n);
+                }
             }
         }
     }

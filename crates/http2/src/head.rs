@@ -1,5 +1,6 @@
 //! The head of a request, checked: what HTTP/2 calls malformed never gets to a caller.
 
+use crate::ledger::{Held, Ledger};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::OnceCell;
@@ -20,6 +21,8 @@ pub enum BadHead {
     Malformed,
     /// Larger than allowed.
     TooLarge,
+    /// Those of the connection take too much together.
+    NoRoom,
 }
 
 /// Method, path and fields of a request. Shared by all requests whose head is known to be the same.
@@ -31,9 +34,19 @@ pub struct Head {
     fields: SmallVec<[(Span, Span); 12]>,
     content_length: Option<u64>,
     derived: OnceCell<Box<dyn Any>>,
+    /// Its part of what the heads of its connection may take.
+    held: Option<Held>,
 }
 
 impl Head {
+    /// Has `ledger` count what this takes for as long as it lives; false when that is too much.
+    pub(crate) fn hold(&mut self, ledger: &Ledger) -> bool {
+        // Text grows to twice its size at most: what is left over is not worth a copy, but counts.
+        let fields = if self.fields.spilled() { self.fields.capacity() * size_of::<(Span, Span)>() } else { 0 };
+        self.held = ledger.take(size_of::<Self>() + self.text.capacity() + fields);
+        self.held.is_some()
+    }
+
     fn at(&self, span: Span) -> &[u8] {
         self.text.get(span.start as usize..span.end as usize).unwrap_or_default()
     }
@@ -176,6 +189,7 @@ impl Builder {
                 fields: self.fields,
                 content_length: self.content_length,
                 derived: OnceCell::new(),
+                held: None,
             }),
             _ => Err(BadHead::Malformed),
         }

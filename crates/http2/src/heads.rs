@@ -26,6 +26,12 @@ impl Heads {
         Some(known.head.clone())
     }
 
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.known.clear();
+        self.next = 0;
+    }
+
     /// Remembers the head of a block that did not change the table.
     pub fn keep(&mut self, block: &[u8], generation: u64, head: &Rc<Head>) {
         if block.len() > HEAD_BLOCK_BYTES_MAX {

@@ -18,6 +18,7 @@ mod handle;
 mod head;
 mod heads;
 mod hpack;
+mod ledger;
 pub mod limits;
 mod options;
 mod output;

@@ -8,8 +8,11 @@ pub const CONTINUATIONS_MAX: u32 = 64;
 pub const EMPTY_FRAMES_MAX: u32 = 4096;
 /// Bytes of a SETTINGS frame; all settings there are, many times over.
 pub const SETTINGS_BYTES_MAX: usize = 1024;
-/// Output gathered before it is written. Bodies beyond it wait in their streams.
-pub const WRITE_BYTES: usize = 1024 * 1024;
+/// Output gathered before it is written, and written at once. Bodies beyond it wait in their streams.
+pub const WRITE_BYTES: usize = 256 * 1024;
+/// Bytes read and written in one turn of a connection; then others have theirs. The kernel copies them meanwhile: some 60 µs, on
+/// loopback several times that.
+pub const TURN_BYTES: usize = 256 * 1024;
 /// Output that a peer does not take, beyond which it is not listened to either. Bodies alone never get there, so that a client
 /// that has stopped reading them can still cancel.
 pub const OUTPUT_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -59,6 +62,11 @@ pub const ACKNOWLEDGEMENT_TIME_MAX: Duration = Duration::from_secs(60);
 pub const RESETS_REMEMBERED_MAX: usize = 256;
 /// Ranges of ids that a client left out and that are remembered.
 pub const SKIPS_REMEMBERED_MAX: usize = 16;
+/// Bytes that the decoded heads of one connection take together, from when they came to the end of their calls: 2 KiB for each of
+/// 4096 streams. A stream beyond it is refused; one head alone, of an allowed size, never is.
+pub const HELD_HEAD_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// After so many bytes of heads were freed, `Options::freed` is told.
+pub const FREED_BYTES_TOLD: usize = 1024 * 1024;
 /// Remembered heads of a connection.
 pub const HEADS_MAX: usize = 8;
 /// Longest block that is remembered: a client that repeats itself sends indices.

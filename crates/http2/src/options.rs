@@ -28,6 +28,9 @@ pub struct Options {
     pub pings: Pings,
     /// How long a client may leave us waiting.
     pub times: Times,
+    /// Learns, a megabyte at a time, how much of the memory for heads was freed: an allocator may keep it until it is asked to give
+    /// it back.
+    pub freed: fn(usize),
 }
 
 /// How long a client may leave us waiting, each looked at a few times while it runs: a client may get a quarter more of the
@@ -93,6 +96,7 @@ impl Default for Options {
             fixed: &[],
             pings: Pings::default(),
             times: Times::default(),
+            freed: |_| {},
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is to be written: small things in one buffer, large ones between them as they are.
 
-use crate::limits::COPY_BYTES_MAX;
+use crate::limits::{COPY_BYTES_MAX, WRITE_BYTES};
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -58,19 +58,28 @@ impl Output {
         self.segments.push_back(piece);
     }
 
-    /// The one slice that is everything there is, if it is one.
+    /// The one slice that is everything there is, if it is one and no longer than a write.
     pub fn single(&self) -> Option<&[u8]> {
-        if self.segments.is_empty() { self.tail.get(self.at..) } else { None }
+        if !self.segments.is_empty() {
+            return None;
+        }
+        self.tail.get(self.at..).filter(|tail| tail.len() <= WRITE_BYTES)
     }
 
-    /// Slices for a vectored write; how many.
+    /// Slices for a vectored write of at most `WRITE_BYTES`; how many.
     pub fn slices<'a>(&'a self, to: &mut [IoSlice<'a>]) -> usize {
+        let mut room = WRITE_BYTES;
         let tail = self.tail.get(self.at..).filter(|t| !t.is_empty());
         let all = self.segments.iter().map(|s| &s[..]).chain(tail);
         let mut n = 0;
         for (slot, slice) in to.iter_mut().zip(all) {
-            *slot = IoSlice::new(slice);
+            let part = slice.get(..room).unwrap_or(slice);
+            room -= part.len();
+            *slot = IoSlice::new(part);
             n += 1;
+            if room == 0 {
+                break;
+            }
         }
         n
     }

@@ -12,6 +12,7 @@ use crate::slab::SlabPool;
 use parking_lot::{Condvar, Mutex};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Blocks up to this size are unmapped where they are dropped: 15 µs, about what it takes to wake another thread.
@@ -90,6 +91,14 @@ pub(crate) fn keep_trimmed(pool: SlabPool) {
     }
 }
 
+/// Bytes of small pieces that others have freed since the last interval.
+static FREED_SMALL: AtomicUsize = AtomicUsize::new(0);
+
+/// So many bytes of small pieces were freed, which malloc keeps: they count towards `HEAP_TRIM_BYTES`. To be told of many at a time.
+pub fn freed_small(bytes: usize) {
+    FREED_SMALL.fetch_add(bytes, Ordering::Relaxed);
+}
+
 fn run(shared: &Shared) {
     let mut due = Instant::now() + TRIM_INTERVAL;
     let mut freed = 0;
@@ -108,7 +117,7 @@ fn run(shared: &Shared) {
             let _ = catch_unwind(AssertUnwindSafe(move || drop(owner)));
         }
         if Instant::now() >= due {
-            freed += pool.map_or(0, |pool| pool.trim());
+            freed += pool.map_or(0, |pool| pool.trim()) + FREED_SMALL.swap(0, Ordering::Relaxed);
             if std::mem::take(&mut freed) >= HEAP_TRIM_BYTES {
                 heap::trim();
             }

@@ -114,6 +114,7 @@ pub fn http2_options() -> Options {
         streams_max: STREAMS_PER_CONNECTION_MAX,
         header_list_bytes_max: HEADER_LIST_BYTES_MAX,
         send_buffer_bytes_max: SEND_BUFFER_BYTES_MAX,
+        freed: memory::reclaim::freed_small,
         ..Options::default()
     }
 }

@@ -18,6 +18,7 @@ use crate::frame::{FRAME_BYTES_MIN, FrameHead, Reason, WINDOW_DEFAULT, kind, set
 use crate::handle::{Request, Responder};
 use crate::heads::Heads;
 use crate::hpack::{Decoder, Encoder};
+use crate::ledger::Ledger;
 use crate::limits::{DIRECT_FRAMES_MAX, OUTPUT_BYTES_MAX};
 use crate::options::Options;
 use crate::output::Output;
@@ -84,6 +85,7 @@ pub(crate) struct Core {
     block: Option<Block>,
     decoder: Decoder,
     heads: Heads,
+    ledger: Ledger,
     last_id: u32,
     closed: Closed,
     patience: Patience,
@@ -131,6 +133,7 @@ impl Core {
             block: None,
             decoder: Decoder::new(),
             heads: Heads::default(),
+            ledger: Ledger::new(options.freed),
             last_id: 0,
             closed: Closed::default(),
             patience: Patience::default(),

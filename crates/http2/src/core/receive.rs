@@ -7,7 +7,7 @@ use crate::frame::{
     FRAME_BYTES_MAX, FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, PREFACE, Reason, WINDOW_MAX, flag, kind, number31, setting,
 };
 use crate::head::{BadHead, Builder, Head};
-use crate::limits::{CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX};
+use crate::limits::{CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX, TURN_BYTES};
 use bytes::{Buf, Bytes, BytesMut};
 use std::rc::Rc;
 use std::time::Instant;
@@ -278,13 +278,21 @@ impl Core {
             return self.discard(key, n);
         }
         stream.unreleased += n;
+        let is_next = stream.received.is_empty();
         stream.received.push(piece);
         match stream.target {
-            Some(_) => {
-                self.feed(key);
-                self.ask_for_room(key);
-            }
+            // What came before it is moved by the one who waits for it, who is woken for each turn.
+            Some(_) => match is_next && !self.feed(key) {
+                true => self.ask_for_room(key),
+                false => self.wake_body(key),
+            },
             None => stream.wake_body(),
+        }
+    }
+
+    fn wake_body(&mut self, key: u32) {
+        if let Some(stream) = self.streams.get(key) {
+            stream.wake_body();
         }
     }
 
@@ -299,16 +307,18 @@ impl Core {
         }
     }
 
-    /// Moves what came of a body to where its caller wants it, as far as that has room.
-    pub(super) fn feed(&mut self, key: u32) {
+    /// Moves what came of a body to where its caller wants it, as far as that has room, and a turn's worth at most: a caller that
+    /// reads late finds as much as a window. True when something was moved and there is more.
+    pub(super) fn feed(&mut self, key: u32) -> bool {
         let mut taken = 0;
-        let Some(stream) = self.streams.get(key) else { return };
-        let Some(target) = &mut stream.target else { return };
+        let Some(stream) = self.streams.get(key) else { return false };
+        let Some(target) = &mut stream.target else { return false };
         while target.missing() > 0
+            && taken < TURN_BYTES
             && let Some(mut piece) = stream.received.pop()
         {
             let spare = target.spare();
-            let n = spare.len().min(piece.len());
+            let n = spare.len().min(piece.len()).min(TURN_BYTES - taken);
             if let (Some(to), Some(from)) = (spare.get_mut(..n), piece.get(..n)) {
                 to.copy_from_slice(from);
             }
@@ -322,10 +332,13 @@ impl Core {
                 break;
             }
         }
-        if target.missing() == 0 {
+        let is_done = target.missing() == 0;
+        let has_more = taken > 0 && !is_done && !stream.received.is_empty();
+        if is_done {
             stream.wake_body();
         }
         self.release(key, taken);
+        has_more
     }
 
     /// `n` bytes of a body were read to their place: there is room for as many more.
@@ -450,7 +463,7 @@ impl Core {
         let head = match head {
             Ok(_) if depends_on_itself => Err(Reason::PROTOCOL_ERROR),
             Ok(head) if self.streams.len() < self.options.streams_max as usize => Ok(head),
-            Ok(_) => Err(Reason::REFUSED_STREAM),
+            Ok(_) | Err(BadHead::NoRoom) => Err(Reason::REFUSED_STREAM),
             Err(BadHead::TooLarge) if self.streams.len() < self.options.streams_max as usize => {
                 self.answer_too_large(id, ends);
                 return self.tolerate(now);
@@ -494,13 +507,26 @@ impl Core {
         }
         let mut builder = Builder::new(self.options.header_list_bytes_max as usize);
         self.decode(block, &mut builder)?;
-        let head = builder.finish().map(Rc::new);
+        let head = builder.finish().and_then(|head| self.hold(head)).map(Rc::new);
         if let Ok(head) = &head
             && self.decoder.generation() == generation
         {
             self.heads.keep(block, generation, head);
         }
         Ok(head)
+    }
+
+    /// Counts a head among those that the connection holds.
+    fn hold(&mut self, mut head: Head) -> Result<Head, BadHead> {
+        if head.hold(&self.ledger) {
+            return Ok(head);
+        }
+        // Those that are only remembered go first.
+        self.heads.clear();
+        match head.hold(&self.ledger) {
+            true => Ok(head),
+            false => Err(BadHead::NoRoom),
+        }
     }
 
     fn decode(&mut self, block: &[u8], builder: &mut Builder) -> Result<(), Fatal> {

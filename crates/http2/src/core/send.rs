@@ -88,8 +88,8 @@ impl Core {
             }
             return Poll::Ready(Some(Err(Reason::ENHANCE_YOUR_CALM)));
         }
-        // There may be room that was not there before.
-        self.feed(key);
+        // There may be room that was not there before, and more than one turn may move.
+        let has_more = self.feed(key);
         let Some(stream) = self.streams.get(key) else { return Poll::Ready(None) };
         if let Some(reason) = stream.reset {
             stream.target = None;
@@ -98,6 +98,9 @@ impl Core {
         match &stream.target {
             Some(target) if target.missing() > 0 && !(stream.received_all && stream.received.is_empty()) => {
                 register(&mut stream.body_waker, cx);
+                if has_more {
+                    cx.waker().wake_by_ref();
+                }
                 Poll::Pending
             }
             Some(target) if target.missing() > 0 => {

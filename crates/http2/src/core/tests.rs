@@ -4,7 +4,10 @@ use super::*;
 use crate::frame::{FRAME_BYTES_MAX, HEAD_BYTES, PREFACE, flag};
 use crate::handle::Gone;
 use crate::hpack::Field;
-use crate::limits::{CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX, TROUBLE_MAX};
+use crate::limits::{
+    CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, HELD_HEAD_BYTES_MAX, SETTINGS_BYTES_MAX, TROUBLE_MAX,
+    TURN_BYTES,
+};
 use crate::options::Pings;
 use bytes::{BufMut, Bytes};
 use std::task::{Context, Poll};
@@ -894,6 +897,73 @@ fn a_head_of_many_large_indices_gets_431_and_no_memory() {
     wire.data(3, 5, true);
     assert_eq!(wire.machine.streams(), 0, "the body was thrown away");
     assert!(wire.machine.accept().is_none() && !wire.machine.is_failed());
+}
+
+/// A call with one long field that is put into the table; then what refers to it.
+fn long_field(wire: &mut Wire) -> (Request, Responder) {
+    let mut block = [POST, &[0x40, 1, b'k', 0x7f, 0x81, 0x1e]].concat();
+    block.put_bytes(b'v', 127 + 1 + (0x1e << 7));
+    wire.send(&frame(kind::HEADERS, flag::END_HEADERS, 1, &block));
+    wire.machine.accept().expect("a call")
+}
+
+#[test]
+fn heads_of_one_connection_take_so_much_together_and_give_it_back() {
+    thread_local! { static FREED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) }; }
+    let options = Options { streams_max: 4096, freed: |n| FREED.set(FREED.get() + n), ..options() };
+    let mut wire = Wire::with(options, &[]);
+    drop(long_field(&mut wire));
+    // Each is another block, so that no two share a head.
+    let bomb = |id: u32| {
+        let mut block = POST.to_vec();
+        block.put_bytes(0xbe, 15);
+        block.extend_from_slice(&[0, 1, b'n', 4]);
+        block.extend_from_slice(format!("{id:04}").as_bytes());
+        frame(kind::HEADERS, flag::END_HEADERS, id, &block)
+    };
+    let held = |wire: &Wire| wire.machine.core.borrow().ledger.bytes();
+    let mut open = Vec::new();
+    for id in (3..600).step_by(2) {
+        wire.send(&bomb(id));
+        open.extend(wire.machine.accept());
+        assert!(held(&wire) <= HELD_HEAD_BYTES_MAX);
+    }
+    let refused = wire.short().iter().filter(|s| s.starts_with("RST") && s.ends_with(" 7")).count();
+    assert_eq!((open.len() + refused, wire.machine.is_failed()), (299, false));
+    assert!(open.len() > 100 && refused > 100, "{} of 299", open.len());
+    open.clear();
+    assert!(held(&wire) < HELD_HEAD_BYTES_MAX / 8, "the heads that are remembered are all: {}", held(&wire));
+    assert!(FREED.get() > HELD_HEAD_BYTES_MAX / 2);
+    wire.send(&bomb(601));
+    assert!(wire.machine.accept().is_some(), "there is room again");
+    // A client that goes on is sent away.
+    let mut all = Vec::new();
+    for id in (603..9000).step_by(2) {
+        wire.send(&bomb(id));
+        all.extend(wire.machine.accept());
+    }
+    assert!(wire.machine.is_failed());
+}
+
+#[test]
+fn what_came_before_a_body_was_wanted_is_moved_a_turn_at_a_time() {
+    let large = Options { stream_window: 1 << 21, connection_window: 1 << 21, frame_bytes_max: 1 << 20, ..options() };
+    let mut wire = Wire::with(large, &[]);
+    let (mut request, _respond) = wire.call(1, false);
+    wire.data(1, 1 << 20, false);
+    request.body.collect(Box::new(Place { bytes: Rc::default(), room: vec![0; (1 << 20) + 5], part: 1 << 20 }));
+    let mut turns = 1;
+    let bytes = loop {
+        match request.body.poll_collected(&mut cx()) {
+            Poll::Ready(all) => break all.unwrap().unwrap(),
+            Poll::Pending => turns += 1,
+        }
+        if turns == 2 {
+            wire.data(1, 5, true);
+        }
+    };
+    assert_eq!(turns, (1 << 20) / TURN_BYTES);
+    assert_eq!(bytes.len(), (1 << 20) + 5);
 }
 
 #[test]
