@@ -6,7 +6,7 @@
 
 use crate::arguments::Failure;
 use crate::http1::STRIDE;
-use crate::load::{Outcome, Plan, Prepared};
+use crate::load::{LoadPlan, Outcome, Prepared};
 use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -44,7 +44,7 @@ struct Wire {
 }
 
 /// Every request of a plan, made once for all connections.
-fn wires(plan: &Plan) -> Rc<[Wire]> {
+fn wires(plan: &LoadPlan) -> Rc<[Wire]> {
     // Of a single request all fields are kept in the server's table, as clients do with what they repeat.
     let own = |request: &Prepared| if plan.ring.len() == 1 { Vec::new() } else { literals(&request.headers) };
     plan.ring.iter().map(|request| Wire { message: framed(&request.body), fields: own(request) }).collect()
@@ -135,7 +135,7 @@ pub fn framed(message: &Bytes) -> Bytes {
 }
 
 impl Connection {
-    async fn open(plan: &Plan, requests: Rc<[Wire]>, next: usize) -> Result<Self, Failure> {
+    async fn open(plan: &LoadPlan, requests: Rc<[Wire]>, next: usize) -> Result<Self, Failure> {
         let stream = TcpStream::connect(&plan.address).await?;
         stream.set_nodelay(true)?;
         let mut fields: Vec<(&str, &str)> = [(":method", "POST"), (":scheme", "http"), (":path", &plan.path)].into();
@@ -459,7 +459,7 @@ impl Connection {
 }
 
 /// One call; the message of the answer with its five-byte prefix.
-pub async fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
+pub async fn once(plan: &LoadPlan) -> Result<Vec<u8>, Failure> {
     let mut connection = Connection::open(plan, wires(plan), 0).await?;
     connection.keep = true;
     let (mut due, mut answer) = (Some(Instant::now()), None);
@@ -468,7 +468,7 @@ pub async fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
 }
 
 /// `connections` connections with `streams` calls at a time on each.
-pub async fn drive(plan: &Rc<Plan>) -> Result<Outcome, Failure> {
+pub async fn drive(plan: &Rc<LoadPlan>) -> Result<Outcome, Failure> {
     let requests = wires(plan);
     let mut connections = Vec::new();
     for _ in 0..plan.connections {
@@ -487,7 +487,7 @@ pub async fn drive(plan: &Rc<Plan>) -> Result<Outcome, Failure> {
     Ok(Outcome { tallies, start: schedule.start(), unsent: schedule.unsent() })
 }
 
-async fn work(plan: Rc<Plan>, mut connection: Connection, mut pace: Pace) -> Tally {
+async fn work(plan: Rc<LoadPlan>, mut connection: Connection, mut pace: Pace) -> Tally {
     let mut tally = Tally::new();
     let start = pace.start();
     let result = poll_fn(|cx| {
@@ -562,7 +562,7 @@ mod tests {
     }
 
     /// Drives a test server with so many requests, and adds up what was found.
-    fn drive_all(b: Behaviour, mut plan: Plan) -> Tally {
+    fn drive_all(b: Behaviour, mut plan: LoadPlan) -> Tally {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
@@ -577,15 +577,15 @@ mod tests {
         })
     }
 
-    fn plan(bytes: usize, connections: usize, streams: usize, requests: u64) -> Plan {
+    fn plan(bytes: usize, connections: usize, streams: usize, requests: u64) -> LoadPlan {
         let body = Bytes::from((0..bytes).map(|i| i as u8).collect::<Vec<_>>());
-        Plan {
+        LoadPlan {
             expected: framed(&body),
             ring: vec![Prepared { body, ..Prepared::default() }],
             connections,
             streams,
             requests,
-            ..Plan::default()
+            ..LoadPlan::default()
         }
     }
 
@@ -610,7 +610,7 @@ mod tests {
 
     #[test]
     fn what_differs_and_what_fails_is_an_error() {
-        let tally = drive_all(USUAL, Plan { expected: Bytes::from_static(b"other"), ..plan(10, 1, 2, 20) });
+        let tally = drive_all(USUAL, LoadPlan { expected: Bytes::from_static(b"other"), ..plan(10, 1, 2, 20) });
         assert_eq!((tally.errors, tally.latency_ns.len()), (20, 0));
         let tally = drive_all(Behaviour { status: "5", ..USUAL }, plan(10, 1, 2, 20));
         assert_eq!((tally.errors, tally.latency_ns.len()), (20, 0));
@@ -626,23 +626,24 @@ mod tests {
             counter_at: None,
         };
         let ring: Vec<Prepared> = (0..7).map(request).collect();
-        let right = Plan { verify: true, expected: Bytes::new(), ring: ring.clone(), ..plan(0, 2, 3, 100) };
+        let right = LoadPlan { verify: true, expected: Bytes::new(), ring: ring.clone(), ..plan(0, 2, 3, 100) };
         let tally = drive_all(USUAL, right);
         assert_eq!((tally.first_error.as_deref(), tally.latency_ns.len()), (None, 100));
         let wrong = ring.into_iter().map(|r| Prepared { tail: Bytes::from_static(b"other"), ..r }).collect();
-        let tally = drive_all(USUAL, Plan { verify: true, expected: Bytes::new(), ring: wrong, ..plan(0, 1, 2, 20) });
+        let tally =
+            drive_all(USUAL, LoadPlan { verify: true, expected: Bytes::new(), ring: wrong, ..plan(0, 1, 2, 20) });
         assert_eq!((tally.errors, tally.latency_ns.len()), (20, 0));
     }
 
     #[test]
     fn an_open_loop_sends_what_arrives() {
-        let plan = Plan { rate: 2000.0, duration: Duration::from_millis(300), seed: 3, ..plan(10, 2, 4, 0) };
+        let plan = LoadPlan { rate: 2000.0, duration: Duration::from_millis(300), seed: 3, ..plan(10, 2, 4, 0) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let outcome = tokio::task::LocalSet::new().block_on(&runtime, async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
             let address = listener.local_addr().expect("an address").to_string();
             tokio::task::spawn_local(serve(listener, USUAL));
-            drive(&Rc::new(Plan { address, path: "/p".into(), ..plan })).await.expect("drives")
+            drive(&Rc::new(LoadPlan { address, path: "/p".into(), ..plan })).await.expect("drives")
         });
         let answered: u64 = outcome.tallies.iter().map(|t| t.latency_ns.len()).sum();
         let all = answered + outcome.unsent;

@@ -1,7 +1,7 @@
 //! A lean HTTP/1.1 client: one connection, one request at a time, headers scanned for the length and nothing else.
 
 use crate::arguments::Failure;
-use crate::load::{Outcome, Plan, Prepared};
+use crate::load::{LoadPlan, Outcome, Prepared};
 use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
 use std::cell::Cell;
@@ -20,7 +20,7 @@ struct Wire {
 }
 
 /// Every request of a plan, made once for all connections.
-fn wires(plan: &Plan) -> Rc<[Wire]> {
+fn wires(plan: &LoadPlan) -> Rc<[Wire]> {
     let wire = |request: &Prepared| {
         let method = if plan.method.is_empty() { "POST" } else { &plan.method };
         let (path, length) = (&plan.path, request.body.len());
@@ -49,7 +49,7 @@ struct Connection {
 }
 
 impl Connection {
-    async fn open(plan: &Plan, requests: Rc<[Wire]>, next: usize, count: Rc<Cell<u32>>) -> Result<Self, Failure> {
+    async fn open(plan: &LoadPlan, requests: Rc<[Wire]>, next: usize, count: Rc<Cell<u32>>) -> Result<Self, Failure> {
         let stream = TcpStream::connect(&plan.address).await?;
         stream.set_nodelay(true)?;
         let next = next % requests.len();
@@ -113,14 +113,14 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 }
 
 /// One exchange; the body of the answer.
-pub async fn once(plan: &Plan) -> Result<Vec<u8>, Failure> {
+pub async fn once(plan: &LoadPlan) -> Result<Vec<u8>, Failure> {
     let mut c = Connection::open(plan, wires(plan), 0, Rc::default()).await?;
     let range = c.exchange().await?;
     Ok(c.buffer[range].to_vec())
 }
 
 /// `connections` connections, each with one request at a time.
-pub async fn drive(plan: &Rc<Plan>) -> Result<Outcome, Failure> {
+pub async fn drive(plan: &Rc<LoadPlan>) -> Result<Outcome, Failure> {
     let mut connections = Vec::new();
     let (requests, count) = (wires(plan), Rc::new(Cell::new(0)));
     for i in 0..plan.connections * plan.streams {

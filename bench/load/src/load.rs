@@ -21,7 +21,7 @@ pub struct Prepared {
 
 /// What every worker needs to know.
 #[derive(Default)]
-pub struct Plan {
+pub struct LoadPlan {
     pub address: String,
     /// Of HTTP; empty = POST.
     pub method: String,
@@ -43,7 +43,7 @@ pub struct Plan {
     pub requests: u64,
 }
 
-impl Plan {
+impl LoadPlan {
     /// Whether an answer to this request of the ring is what it must be, as far as that is asked for.
     pub fn accepts(&self, entry: usize, answer: &[u8]) -> bool {
         (self.expected.is_empty() || answer == &self.expected[..])
@@ -91,7 +91,7 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
             vec![Prepared { headers, body: a.file("body")?, ..Prepared::default() }]
         }
     };
-    let plan = Plan {
+    let plan = LoadPlan {
         address: a.text("address")?.to_owned(),
         method: a.optional("method").unwrap_or_default().to_owned(),
         path: a.text("path")?.to_owned(),

@@ -5,7 +5,7 @@
 //! that wait is part of its latency. (A process per worker would be Poisson in sum too, but a worker that is busy would then hold
 //! back its own arrivals while others are idle, and the client's queueing would look like the server's.)
 
-use crate::load::Plan;
+use crate::load::LoadPlan;
 use crate::timer::Timer;
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -31,7 +31,7 @@ pub struct Schedule {
 
 impl Schedule {
     /// Begins now: connections must be open already.
-    pub fn begin(plan: &Plan) -> Rc<Self> {
+    pub fn begin(plan: &LoadPlan) -> Rc<Self> {
         let begin = Instant::now();
         let start = begin + plan.warmup;
         Rc::new(Self {
@@ -137,8 +137,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn plan(rate: f64, seconds: f64) -> Plan {
-        Plan { rate, duration: Duration::from_secs_f64(seconds), seed: 7, ..Plan::default() }
+    fn plan(rate: f64, seconds: f64) -> LoadPlan {
+        LoadPlan { rate, duration: Duration::from_secs_f64(seconds), seed: 7, ..LoadPlan::default() }
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
     fn a_request_budget_ends_the_run() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
         runtime.block_on(async {
-            let plan = Plan { requests: 3, ..plan(0.0, 100.0) };
+            let plan = LoadPlan { requests: 3, ..plan(0.0, 100.0) };
             let mut pace = Pace::new(&Schedule::begin(&plan)).expect("timer");
             let mut sent = 0;
             while pace.due().await.is_some() {

@@ -5,7 +5,7 @@ use crate::ffi::{CName, Outputs, RunOptions, Session, Value};
 use crate::governor::Weight;
 use crate::inputs::{self, InputPlan};
 use crate::open::Graph;
-use crate::outputs::{self, Hints, OutputPlan, Plan, Produced, Target};
+use crate::outputs::{self, Hints, OutputPlan, Produced, RunOutputs, Target};
 use crate::recipe::{Recipe, Recipes};
 use backend::{Batch, BatchEntry, Marks, Model, RunControl, gather, now_ns, scatter};
 use parking_lot::Mutex;
@@ -124,7 +124,7 @@ impl OnnxModel {
             let tensors = inputs::feed(&self.inputs, &self.batch_inputs, &self.signature, entries)?;
             let runtime = self.session.runtime();
             let names: SmallVec<[CName; 4]> = tensors.iter().map(|t| t.name).collect();
-            let mut plan = Plan::new(&self.outputs, &self.hints, &self.signature, entries, &tensors);
+            let mut plan = RunOutputs::new(&self.outputs, &self.hints, &self.signature, entries, &tensors);
             let output_names: SmallVec<[CName; 4]> =
                 plan.wanted.iter().filter_map(|&i| self.outputs.get(usize::from(i))).map(|o| o.name).collect();
             marks.inputs_ready = now_ns();
@@ -229,14 +229,14 @@ impl OnnxModel {
     /// One `Run`; gives back the outputs the runtime allocated, `None` where they are in their targets.
     fn run_once<'v>(
         &self,
-        plan: &mut Plan,
+        plan: &mut RunOutputs,
         options: &RunOptions,
         names: &[CName],
         feeds: &[Value<'v>],
         output_names: &[CName],
     ) -> Result<Outputs<'v>> {
-        let Plan { wanted, targets, .. } = plan;
-        let values = Plan::values(targets, wanted, &self.signature, self.session.runtime())?;
+        let RunOutputs { wanted, targets, .. } = plan;
+        let values = RunOutputs::values(targets, wanted, &self.signature, self.session.runtime())?;
         self.session.run(options, names, feeds, output_names, values)
     }
 }

@@ -96,14 +96,14 @@ pub(crate) enum Produced {
 }
 
 /// The outputs of one run: `wanted` are the indices in the signature, ascending; `targets` are theirs.
-pub(crate) struct Plan {
+pub(crate) struct RunOutputs {
     pub(crate) wanted: SmallVec<[u16; 4]>,
     pub(crate) targets: SmallVec<[Target; 2]>,
     /// Set when the shapes should be remembered after the run.
     class: Option<Class>,
 }
 
-impl Plan {
+impl RunOutputs {
     /// Decides the targets of every output some entry wants.
     pub(crate) fn new(
         plans: &[OutputPlan],

@@ -149,24 +149,24 @@ fn used(duration: u64, since_reading: u64, before_run: u64) -> u64 {
     since_reading.saturating_sub(before_run).min(duration)
 }
 
-/// Turns in a row with less than company, after which the next request is not made to wait for the end of its turn.
+/// Turns in a row with fewer than `TOGETHER` requests, after which the next request does not wait for the end of its turn.
 const ALONE_TURNS: u32 = 16;
-/// Requests in a turn that are company. Two clients who are answered together ask again together, and wait for each other: one
+/// Requests of one turn that are worth a batch. Two clients who are answered together ask again together, and wait for each other: one
 /// by one, each thinks while the other is served, which is worth more than their batch (MLP, two clients: 25k requests/s one by
 /// one, 15k to 20k in twos).
-const COMPANY: usize = 3;
+const TOGETHER: usize = 3;
 /// A request that comes this soon after the run of another was there already: parsing takes a few microseconds, a client's next
 /// request tens.
 const CLOSE_NS: u64 = 15_000;
 
-/// Requests that are run one by one after collecting found no company, the first time and at most. Requests right behind each other
+/// Requests that are run one by one after a turn was collected in vain, the first time and at most. Requests right behind each other
 /// are only a sign: two clients that answer within microseconds look like many.
 const REST: std::ops::RangeInclusive<u32> = 256..=4096;
 
-/// Whether a request of a batching model is likely to have company in its turn. Waiting for the end of the turn costs a request
+/// Whether a request of a batching model waits for the end of its turn, because others are likely to arrive in it. Waiting for the end of the turn costs a request
 /// that stays alone a fifth of its rate (MLP, one client), and gains nothing.
 #[derive(Default)]
-pub(crate) struct Company {
+pub(crate) struct TurnPolicy {
     alone: u32,
     last_run_end: u64,
     /// Requests in a row that came right behind the run of another.
@@ -176,7 +176,7 @@ pub(crate) struct Company {
     next_rest: u32,
 }
 
-impl Company {
+impl TurnPolicy {
     /// Whether to collect requests from now on.
     pub(crate) fn expected(&mut self, now: u64) -> bool {
         if self.alone < ALONE_TURNS {
@@ -187,16 +187,16 @@ impl Company {
             return false;
         }
         self.close = if now.saturating_sub(self.last_run_end) < CLOSE_NS { self.close + 1 } else { 0 };
-        let is_company = self.close + 1 >= COMPANY;
-        if is_company {
+        let is_together = self.close + 1 >= TOGETHER;
+        if is_together {
             self.alone = 0;
         }
-        is_company
+        is_together
     }
 
     /// A turn ended with that many requests.
     pub(crate) fn turn_of(&mut self, requests: usize) {
-        if requests >= COMPANY {
+        if requests >= TOGETHER {
             (self.alone, self.next_rest) = (0, 0);
             return;
         }
@@ -296,37 +296,37 @@ mod tests {
     }
 
     #[test]
-    fn a_lonely_client_stops_waiting_and_company_is_noticed() {
-        let mut company = Company::default();
+    fn one_client_stops_waiting_and_a_third_is_noticed() {
+        let mut turn_policy = TurnPolicy::default();
         for i in 0..u64::from(ALONE_TURNS) {
-            assert!(company.expected(i * 100_000 + 50_000));
-            company.turn_of(1);
-            company.ran(i * 100_000 + 60_000);
+            assert!(turn_policy.expected(i * 100_000 + 50_000));
+            turn_policy.turn_of(1);
+            turn_policy.ran(i * 100_000 + 60_000);
         }
         let now = u64::from(ALONE_TURNS) * 100_000;
-        assert!(!company.expected(now), "alone for long");
-        company.ran(now + 10_000);
-        assert!(!company.expected(now + 13_000), "two are no company");
-        company.ran(now + 23_000);
-        assert!(company.expected(now + 26_000), "a third right behind");
-        company.turn_of(3);
-        assert!(company.expected(now + 900_000), "and it is remembered");
+        assert!(!turn_policy.expected(now), "alone for long");
+        turn_policy.ran(now + 10_000);
+        assert!(!turn_policy.expected(now + 13_000), "two are not enough");
+        turn_policy.ran(now + 23_000);
+        assert!(turn_policy.expected(now + 26_000), "a third right behind");
+        turn_policy.turn_of(3);
+        assert!(turn_policy.expected(now + 900_000), "and it is remembered");
     }
 
     #[test]
     fn two_clients_are_soon_served_one_by_one() {
-        let mut company = Company::default();
+        let mut turn_policy = TurnPolicy::default();
         let mut turns = 0;
         for i in 0..1000u64 {
             let now = i * 60_000;
-            if company.expected(now) {
+            if turn_policy.expected(now) {
                 turns += 1;
-                company.turn_of(2);
-                company.ran(now + 20_000);
+                turn_policy.turn_of(2);
+                turn_policy.ran(now + 20_000);
             } else {
-                company.ran(now + 10_000);
-                assert!(!company.expected(now + 12_000));
-                company.ran(now + 22_000);
+                turn_policy.ran(now + 10_000);
+                assert!(!turn_policy.expected(now + 12_000));
+                turn_policy.ran(now + 22_000);
             }
         }
         assert_eq!(turns, ALONE_TURNS);
@@ -334,28 +334,28 @@ mod tests {
 
     #[test]
     fn two_clients_that_come_back_at_once_are_taken_for_more_ever_more_rarely() {
-        let mut company = Company::default();
+        let mut turn_policy = TurnPolicy::default();
         let collected = (0..100_000u64).filter(|i| {
             let now = i * 20_000;
-            let collects = company.expected(now);
+            let collects = turn_policy.expected(now);
             if collects {
-                company.turn_of(2);
+                turn_policy.turn_of(2);
             }
-            company.ran(now + 10_000);
+            turn_policy.ran(now + 10_000);
             collects
         });
         assert!(collected.count() < 100_000 / 100);
         // A third client ends that.
         let until = (100_000..200_000u64).find(|i| {
-            let collects = company.expected(i * 20_000);
-            company.ran(i * 20_000 + 10_000);
+            let collects = turn_policy.expected(i * 20_000);
+            turn_policy.ran(i * 20_000 + 10_000);
             collects
         });
         assert!(until.is_some_and(|i| i - 100_000 < u64::from(*REST.end()) + 16), "{until:?}");
-        company.turn_of(3);
+        turn_policy.turn_of(3);
         assert!((0..1000).all(|_| {
-            company.turn_of(3);
-            company.expected(u64::MAX)
+            turn_policy.turn_of(3);
+            turn_policy.expected(u64::MAX)
         }));
     }
 

@@ -4,7 +4,7 @@
 //! takes an instance permit, runs the batch, and goes on with the next one as long as there is one. Replies are called outside
 //! every lock.
 
-use crate::inline::{self, Company, Held, InlineCost, RunClass};
+use crate::inline::{self, Held, InlineCost, RunClass, TurnPolicy};
 use crate::mail::together;
 use crate::options::EngineOptions;
 use crate::order::Order;
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use protocol::check::IdPrefix;
 use protocol::{InferRequest, InferResponse, Signature};
-use scheduler::{Drop as Dropped, Scheduler, Step, Waiting};
+use scheduler::{RemovalReason, Scheduler, Step, Waiting};
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -81,7 +81,7 @@ struct Run {
     idle: SmallVec<[u32; 8]>,
     order: Option<Order>,
     cost: InlineCost,
-    company: Company,
+    turn_policy: TurnPolicy,
     /// Time of the earliest timer that will call `wake`; 0 = none.
     armed: u64,
 }
@@ -283,7 +283,7 @@ impl ModelVersion {
                 idle,
                 order,
                 cost: InlineCost::default(),
-                company: Company::default(),
+                turn_policy: TurnPolicy::default(),
                 armed: 0,
             }),
             ordered,
@@ -327,7 +327,7 @@ impl ModelVersion {
         let mut run = self.run.lock();
         let cheap = self.may_inline && !run.idle.is_empty() && run.cost.is_cheap(kind, self.inline_limit(1));
         // A model that batches waits for the end of the turn: others may arrive in it.
-        let in_turn = cheap && self.batches && turn::has_turns() && run.company.expected(now);
+        let in_turn = cheap && self.batches && turn::has_turns() && run.turn_policy.expected(now);
         if cheap
             && !in_turn
             && run.scheduler.is_empty()
@@ -470,7 +470,7 @@ impl ModelVersion {
         let mut run = self.run.lock();
         let Some(instance) = run.idle.last().copied() else { return };
         let (requests, dropped) = self.start_batches(&mut run, now, Some(instance));
-        run.company.turn_of(requests.as_ref().map_or(0, SmallVec::len));
+        run.turn_policy.turn_of(requests.as_ref().map_or(0, SmallVec::len));
         let limit_ns = self.inline_limit(TURN_COST);
         // What was cheap for each when it arrived may not be cheap for all of them together.
         let cheap =
@@ -491,7 +491,12 @@ impl ModelVersion {
     }
 
     /// Starts every batch that can be started. The first one for `mine` is handed back instead, to the thread that holds it.
-    fn start_batches(&self, run: &mut Run, now: u64, mine: Option<u32>) -> (Option<Requests>, Vec<(Dropped, Queued)>) {
+    fn start_batches(
+        &self,
+        run: &mut Run,
+        now: u64,
+        mine: Option<u32>,
+    ) -> (Option<Requests>, Vec<(RemovalReason, Queued)>) {
         let (mut kept, mut dropped) = (None, Vec::new());
         loop {
             let idle = run.idle.len() as u32;
@@ -557,7 +562,7 @@ impl ModelVersion {
         }
         let mut overran = false;
         if let Some((inline, held)) = ran.inline {
-            run.company.ran(now);
+            run.turn_policy.ran(now);
             // A run that failed held the thread all the same.
             overran = run.cost.ran_inline(held, inline.limit_ns);
         }
@@ -599,7 +604,7 @@ impl ModelVersion {
         self.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn answer_dropped(&self, dropped: Vec<(Dropped, Queued)>) {
+    fn answer_dropped(&self, dropped: Vec<(RemovalReason, Queued)>) {
         if dropped.is_empty() {
             return;
         }
@@ -608,8 +613,8 @@ impl ModelVersion {
         for (why, Queued(mut p)) in dropped {
             p.waits = false;
             let (reason, error) = match why {
-                Dropped::Expired => (FailureReason::Rejected, Error::unavailable("Request timeout expired")),
-                Dropped::Cancelled => (FailureReason::Cancelled, Error::cancelled("")),
+                RemovalReason::Expired => (FailureReason::Rejected, Error::unavailable("Request timeout expired")),
+                RemovalReason::Cancelled => (FailureReason::Cancelled, Error::cancelled("")),
             };
             p.ticket.settle();
             self.statistics.failed(p.accepted, now, reason);

@@ -1,7 +1,7 @@
 //! The core as JavaScript holds it.
 
 use crate::control::Bridge;
-use crate::settle::{Settler, Value};
+use crate::settle::{Settled, Settler};
 use crate::{convert, infer, logging, objects as js};
 use backend_onnx::OnnxBackend;
 use backend_test::IdentityBackend;
@@ -69,14 +69,14 @@ impl NativeCore {
     pub fn open_model(&self, ticket: u32, spec: js::OpenSpec) -> napi::Result<()> {
         let (engine, backend, spec) = (self.engine.clone(), spec.backend.clone(), convert::open_spec(&spec));
         self.settler()?
-            .run_behind(ticket, move || engine.open(&backend, spec).map(|o| Value::Opened(convert::opened(o))));
+            .run_behind(ticket, move || engine.open(&backend, spec).map(|o| Settled::Opened(convert::opened(o))));
         Ok(())
     }
 
     #[napi]
     pub fn publish_model(&self, ticket: u32, handle: u32, spec: js::PublishSpec) -> napi::Result<()> {
         let (engine, spec) = (self.engine.clone(), convert::publish_spec(spec));
-        self.settler()?.run_behind(ticket, move || engine.publish(handle, spec).map(|()| Value::Nothing));
+        self.settler()?.run_behind(ticket, move || engine.publish(handle, spec).map(|()| Settled::Nothing));
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl NativeCore {
             }
             drop(retiring);
             engine.retired(&name, version, &reason);
-            Ok(Value::Nothing)
+            Ok(Settled::Nothing)
         });
         Ok(())
     }
@@ -138,7 +138,7 @@ impl NativeCore {
             let started = frontend::serve(engine, control, options)?;
             let ports = js::Listening { http_port: started.http_port, grpc_port: started.grpc_port };
             *running.lock() = Some(started);
-            Ok(Value::Listening(ports))
+            Ok(Settled::Listening(ports))
         });
         Ok(())
     }
@@ -158,7 +158,7 @@ impl NativeCore {
         }
         let engine = self.engine.clone();
         let limit = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
-        settler.run(ticket, move || Ok(Value::Count(engine.drain(limit) as i64)));
+        settler.run(ticket, move || Ok(Settled::Count(engine.drain(limit) as i64)));
         Ok(())
     }
 
@@ -173,7 +173,7 @@ impl NativeCore {
             }
             engine.close();
             engine.regions().unregister_all();
-            Ok(Value::Nothing)
+            Ok(Settled::Nothing)
         });
         Ok(())
     }
@@ -223,7 +223,7 @@ impl NativeCore {
                 Box::new(move |result| {
                     tickets.lock().remove(&ticket);
                     let result = result.and_then(|r| infer::response(r, &signature));
-                    settler.settle(ticket, result.map(|r| Value::Response(Box::new(r))));
+                    settler.settle(ticket, result.map(|r| Settled::Response(Box::new(r))));
                 }),
             )?;
             Ok(handle)

@@ -14,7 +14,7 @@ type Report = ThreadsafeFunction<Settlement, (), FnArgs<(Settlement,)>, napi::St
 pub struct Settler(Arc<Report>);
 
 /// What a call came back with.
-pub enum Value {
+pub enum Settled {
     Nothing,
     Opened(Opened),
     Listening(Listening),
@@ -29,7 +29,7 @@ impl Settler {
         Ok(Self(Arc::new(report)))
     }
 
-    pub fn settle(&self, ticket: u32, result: Result<Value>) {
+    pub fn settle(&self, ticket: u32, result: Result<Settled>) {
         let mut s = Settlement {
             ticket,
             error_code: -1,
@@ -40,11 +40,11 @@ impl Settler {
             response: None,
         };
         match result {
-            Ok(Value::Nothing) => {}
-            Ok(Value::Opened(v)) => s.opened = Some(v),
-            Ok(Value::Listening(v)) => s.listening = Some(v),
-            Ok(Value::Count(v)) => s.count = Some(v),
-            Ok(Value::Response(v)) => s.response = Some(*v),
+            Ok(Settled::Nothing) => {}
+            Ok(Settled::Opened(v)) => s.opened = Some(v),
+            Ok(Settled::Listening(v)) => s.listening = Some(v),
+            Ok(Settled::Count(v)) => s.count = Some(v),
+            Ok(Settled::Response(v)) => s.response = Some(*v),
             Err(e) => {
                 s.error_code = e.code() as i32;
                 s.message = e.message().to_owned();
@@ -55,7 +55,7 @@ impl Settler {
 
     /// Runs `work`, loading a model, as [`run`](Self::run) does, but behind whatever serves requests: creating a session
     /// computes for seconds, and on few cores it would take them from inferences.
-    pub fn run_behind(&self, ticket: u32, work: impl FnOnce() -> Result<Value> + Send + 'static) {
+    pub fn run_behind(&self, ticket: u32, work: impl FnOnce() -> Result<Settled> + Send + 'static) {
         self.run(ticket, move || {
             memory::thread::step_behind();
             work()
@@ -63,7 +63,7 @@ impl Settler {
     }
 
     /// Runs `work` on a thread of its own and reports what it returns. Lifecycle calls only: seconds long, a few at a time.
-    pub fn run(&self, ticket: u32, work: impl FnOnce() -> Result<Value> + Send + 'static) {
+    pub fn run(&self, ticket: u32, work: impl FnOnce() -> Result<Settled> + Send + 'static) {
         let settler = self.clone();
         let spawned = std::thread::Builder::new().name("nereid-lifecycle".into()).spawn(move || {
             let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {

@@ -54,7 +54,7 @@ struct Filled {
     scheduler: Scheduler<Request>,
     now: u64,
     priority: u64,
-    dropped: Vec<(scheduler::Drop, Request)>,
+    dropped: Vec<(scheduler::RemovalReason, Request)>,
 }
 
 impl Filled {

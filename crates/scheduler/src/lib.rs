@@ -26,7 +26,7 @@ mod strict;
 mod wait;
 
 pub use config::{Config, Dynamic, Policy, TimeoutAction};
-pub use scheduler::{Batch, Drop, Refusal, Scheduler, Step};
+pub use scheduler::{Batch, Refusal, RemovalReason, Scheduler, Step};
 
 /// What a waiting request is to the scheduler.
 pub trait Waiting {

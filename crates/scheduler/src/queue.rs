@@ -4,7 +4,7 @@
 //! Expiry is exact: `next_deadline` says when `expire` has work to do, never too late.
 
 use crate::config::{Dynamic, Policy, TimeoutAction};
-use crate::{Drop, Refusal, Waiting};
+use crate::{Refusal, RemovalReason, Waiting};
 use std::collections::VecDeque;
 
 /// Empty levels kept for reuse. `priority_levels` may be four thousand million; what is kept must not follow it.
@@ -92,7 +92,7 @@ impl<T: Waiting> Queue<T> {
     }
 
     /// Removes the first `count` requests of the scan order. Those cancelled are dropped, the others handed to `sink`.
-    pub fn take(&mut self, count: usize, dropped: &mut Vec<(Drop, T)>, mut sink: impl FnMut(Entry<T>)) {
+    pub fn take(&mut self, count: usize, dropped: &mut Vec<(RemovalReason, T)>, mut sink: impl FnMut(Entry<T>)) {
         let mut left = count;
         for level in &mut self.levels {
             while left > 0 {
@@ -100,7 +100,7 @@ impl<T: Waiting> Queue<T> {
                 left -= 1;
                 self.len -= 1;
                 if entry.request.is_cancelled() {
-                    dropped.push((Drop::Cancelled, entry.request));
+                    dropped.push((RemovalReason::Cancelled, entry.request));
                 } else {
                     sink(entry);
                 }
@@ -122,7 +122,7 @@ impl<T: Waiting> Queue<T> {
     }
 
     /// Rejects or delays, by policy, every request whose deadline has passed, wherever it stands (S-06, S-08).
-    pub fn expire(&mut self, now: u64, dropped: &mut Vec<(Drop, T)>) {
+    pub fn expire(&mut self, now: u64, dropped: &mut Vec<(RemovalReason, T)>) {
         for level in &mut self.levels {
             if level.next_deadline() > now {
                 continue;
@@ -138,7 +138,8 @@ impl<T: Waiting> Queue<T> {
                     level.delayed.push_back(entry);
                 } else {
                     self.len -= 1;
-                    let why = if entry.request.is_cancelled() { Drop::Cancelled } else { Drop::Expired };
+                    let why =
+                        if entry.request.is_cancelled() { RemovalReason::Cancelled } else { RemovalReason::Expired };
                     dropped.push((why, entry.request));
                 }
             }
@@ -147,7 +148,7 @@ impl<T: Waiting> Queue<T> {
     }
 
     /// Drops every cancelled request, wherever it stands.
-    pub fn remove_cancelled(&mut self, dropped: &mut Vec<(Drop, T)>) {
+    pub fn remove_cancelled(&mut self, dropped: &mut Vec<(RemovalReason, T)>) {
         for level in &mut self.levels {
             for fifo in [&mut level.unexpired, &mut level.delayed] {
                 self.len -= remove_cancelled(fifo, dropped);
@@ -157,7 +158,7 @@ impl<T: Waiting> Queue<T> {
 }
 
 /// Drops the cancelled entries of one FIFO, keeps the order of the rest; returns how many went.
-fn remove_cancelled<T: Waiting>(fifo: &mut VecDeque<Entry<T>>, dropped: &mut Vec<(Drop, T)>) -> usize {
+fn remove_cancelled<T: Waiting>(fifo: &mut VecDeque<Entry<T>>, dropped: &mut Vec<(RemovalReason, T)>) -> usize {
     if !fifo.iter().any(|e| e.request.is_cancelled()) {
         return 0;
     }
@@ -165,7 +166,7 @@ fn remove_cancelled<T: Waiting>(fifo: &mut VecDeque<Entry<T>>, dropped: &mut Vec
     for _ in 0..before {
         let Some(entry) = fifo.pop_front() else { break };
         if entry.request.is_cancelled() {
-            dropped.push((Drop::Cancelled, entry.request));
+            dropped.push((RemovalReason::Cancelled, entry.request));
         } else {
             fifo.push_back(entry);
         }

@@ -24,7 +24,7 @@ pub enum Refusal {
 
 /// Why a request left without having run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Drop {
+pub enum RemovalReason {
     /// It waited longer than its timeout, and the policy is to reject (S-06).
     Expired,
     /// The client gave up (S-41).
@@ -92,7 +92,7 @@ impl<T: Waiting> Scheduler<T> {
 
     /// What to do now, given how many instances are idle. Call again until it returns no `Run`. Requests that will not run
     /// are appended to `dropped`.
-    pub fn step(&mut self, now: u64, idle_instances: u32, dropped: &mut Vec<(Drop, T)>) -> Step<T> {
+    pub fn step(&mut self, now: u64, idle_instances: u32, dropped: &mut Vec<(RemovalReason, T)>) -> Step<T> {
         let now = self.advance(now);
         if self.gather > 0 {
             if self.queue.len() < self.gather {
@@ -182,7 +182,7 @@ impl<T: Waiting> Scheduler<T> {
     }
 
     /// Drops every cancelled request, wherever it waits (S-41). Costs a look at each.
-    pub fn remove_cancelled(&mut self, dropped: &mut Vec<(Drop, T)>) {
+    pub fn remove_cancelled(&mut self, dropped: &mut Vec<(RemovalReason, T)>) {
         self.queue.remove_cancelled(dropped);
         if let Some(strict) = &mut self.strict {
             strict.remove_cancelled(dropped);

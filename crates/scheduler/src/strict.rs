@@ -9,7 +9,7 @@
 use crate::form::{Prefix, Sizes, scan};
 use crate::queue::{Entry, Queue};
 use crate::scheduler::{Batch, sleep_until};
-use crate::{Drop, Step, Waiting};
+use crate::{RemovalReason, Step, Waiting};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -50,13 +50,13 @@ impl<T: Waiting> Strict<T> {
         out.extend(self.payloads.drain(..).flat_map(|p| p.entries).map(|e| e.request));
     }
 
-    pub fn remove_cancelled(&mut self, dropped: &mut Vec<(Drop, T)>) {
+    pub fn remove_cancelled(&mut self, dropped: &mut Vec<(RemovalReason, T)>) {
         for payload in &mut self.payloads {
             if payload.entries.iter().any(|e| e.request.is_cancelled()) {
                 for entry in std::mem::take(&mut payload.entries) {
                     if entry.request.is_cancelled() {
                         payload.rows -= entry.rows;
-                        dropped.push((Drop::Cancelled, entry.request));
+                        dropped.push((RemovalReason::Cancelled, entry.request));
                     } else {
                         payload.entries.push(entry);
                     }
@@ -73,7 +73,7 @@ impl<T: Waiting> Strict<T> {
         delay_ns: u64,
         sizes: &Sizes,
         queue: &mut Queue<T>,
-        dropped: &mut Vec<(Drop, T)>,
+        dropped: &mut Vec<(RemovalReason, T)>,
     ) -> Step<T> {
         loop {
             if queue.next_deadline() <= now {
@@ -100,7 +100,7 @@ impl<T: Waiting> Strict<T> {
         delay_ns: u64,
         sizes: &Sizes,
         queue: &mut Queue<T>,
-        dropped: &mut Vec<(Drop, T)>,
+        dropped: &mut Vec<(RemovalReason, T)>,
     ) -> Formed {
         let slot_free = match self.ahead_max {
             Some(max) => self.payloads.len() < max,
@@ -149,7 +149,7 @@ impl<T: Waiting> Strict<T> {
 }
 
 impl<T: Waiting> Payload<T> {
-    fn append(&mut self, prefix: Prefix, queue: &mut Queue<T>, dropped: &mut Vec<(Drop, T)>) {
+    fn append(&mut self, prefix: Prefix, queue: &mut Queue<T>, dropped: &mut Vec<(RemovalReason, T)>) {
         queue.take(prefix.entries, dropped, |entry| {
             self.rows += entry.rows;
             self.entries.push(entry);

@@ -3,7 +3,7 @@
 mod common;
 use common::{Request, request};
 use proptest::prelude::*;
-use scheduler::{Config, Drop, Dynamic, Policy, Scheduler, Step, TimeoutAction};
+use scheduler::{Config, Dynamic, Policy, RemovalReason, Scheduler, Step, TimeoutAction};
 use std::collections::BTreeMap;
 
 struct Random(u64);
@@ -132,13 +132,13 @@ impl World {
         self.waiting.remove(&id);
     }
 
-    fn take_dropped(&mut self, dropped: Vec<(Drop, Request)>) {
+    fn take_dropped(&mut self, dropped: Vec<(RemovalReason, Request)>) {
         for (why, request) in dropped {
             self.dropped += 1;
             self.leave(request.id);
             match why {
-                Drop::Cancelled => assert!(request.cancelled.get(), "{} was not cancelled", request.id),
-                Drop::Expired => {
+                RemovalReason::Cancelled => assert!(request.cancelled.get(), "{} was not cancelled", request.id),
+                RemovalReason::Expired => {
                     let at = self.known[request.id].reject_at.expect("S-06: it had no timeout");
                     assert!(at <= self.now, "request {} expired {} ns early", request.id, at - self.now);
                 }

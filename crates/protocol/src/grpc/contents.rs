@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use tensor::{Data, DataType, Error, Result, strings};
 
-use super::wire::{Reader, Span, Value, malformed};
+use super::wire::{Reader, Span, WireValue, malformed};
 
 /// How a list came.
 #[derive(Clone, Copy, Default)]
@@ -73,9 +73,9 @@ fn survey(message: &[u8], contents: &[Span]) -> Result<[List; 8]> {
         let mut fields = Reader::within(message, place);
         while let Some((number, value)) = fields.field()? {
             let packed = match (number, value) {
-                (8, Value::Length(_)) => None,
-                (1..=7, Value::Length(elements)) if elements.len() > 0 => Some(elements),
-                (1..=5, Value::Varint(_)) | (6, Value::Fixed32(_)) | (7, Value::Fixed64(_)) => None,
+                (8, WireValue::Length(_)) => None,
+                (1..=7, WireValue::Length(elements)) if elements.len() > 0 => Some(elements),
+                (1..=5, WireValue::Varint(_)) | (6, WireValue::Fixed32(_)) | (7, WireValue::Fixed64(_)) => None,
                 _ => continue,
             };
             if let Some(list) = lists.get_mut(number as usize - 1) {
@@ -109,11 +109,11 @@ fn convert(message: &Bytes, contents: &[Span], number: u32, list: List, datatype
                 continue;
             }
             match value {
-                Value::Length(element) if number == 8 => strings::push(&mut out, element.of(message)),
-                Value::Length(elements) => unpack(message, elements, datatype, &mut out)?,
-                Value::Varint(v) if number <= 5 => push(&mut out, v, datatype),
-                Value::Fixed32(v) if number == 6 => out.extend_from_slice(&v),
-                Value::Fixed64(v) if number == 7 => out.extend_from_slice(&v),
+                WireValue::Length(element) if number == 8 => strings::push(&mut out, element.of(message)),
+                WireValue::Length(elements) => unpack(message, elements, datatype, &mut out)?,
+                WireValue::Varint(v) if number <= 5 => push(&mut out, v, datatype),
+                WireValue::Fixed32(v) if number == 6 => out.extend_from_slice(&v),
+                WireValue::Fixed64(v) if number == 7 => out.extend_from_slice(&v),
                 _ => {}
             }
         }

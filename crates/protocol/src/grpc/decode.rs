@@ -6,7 +6,7 @@ use tensor::{Data, DataType, Error, Name, Result, Shape};
 
 use super::contents;
 use super::parameters::{self, TensorParameters};
-use super::wire::{Reader, Span, Value};
+use super::wire::{Reader, Span, WireValue};
 use crate::check::{duplicate_input, duplicate_output};
 use crate::http::DIMS_MAX;
 use crate::{InferRequest, InputTensor, OutputForm, Regions, RequestedOutput, Signature};
@@ -48,7 +48,7 @@ pub fn peek(message: &Bytes) -> Result<InferHead> {
     };
     let mut fields = Reader::new(message)?;
     while let Some((number, value)) = fields.field()? {
-        let Value::Length(place) = value else { continue };
+        let WireValue::Length(place) = value else { continue };
         match number {
             1 => head.model_name = place.name(message)?,
             2 => head.model_version = place.name(message)?,
@@ -137,17 +137,17 @@ impl InferHead {
         let mut fields = Reader::within(message, place);
         while let Some(field) = fields.field()? {
             match field {
-                (1, Value::Length(text)) => name = text.name(message)?,
-                (2, Value::Length(text)) => datatype = DataType::from_name(text.text(message)?),
-                (3, Value::Varint(dim)) => push_dim(&mut shape, dim)?,
-                (3, Value::Length(packed)) => {
+                (1, WireValue::Length(text)) => name = text.name(message)?,
+                (2, WireValue::Length(text)) => datatype = DataType::from_name(text.text(message)?),
+                (3, WireValue::Varint(dim)) => push_dim(&mut shape, dim)?,
+                (3, WireValue::Length(packed)) => {
                     let mut dims = Reader::within(message, packed);
                     while !dims.is_done() {
                         push_dim(&mut shape, dims.varint()?)?;
                     }
                 }
-                (4, Value::Length(entry)) => parameters.read(message, entry)?,
-                (5, Value::Length(place)) => contents.push(place),
+                (4, WireValue::Length(entry)) => parameters.read(message, entry)?,
+                (5, WireValue::Length(place)) => contents.push(place),
                 _ => {}
             }
         }
@@ -183,8 +183,8 @@ impl InferHead {
         let mut fields = Reader::within(message, place);
         while let Some(field) = fields.field()? {
             match field {
-                (1, Value::Length(text)) => name = text.name(message)?,
-                (2, Value::Length(entry)) => parameters.read(message, entry)?,
+                (1, WireValue::Length(text)) => name = text.name(message)?,
+                (2, WireValue::Length(entry)) => parameters.read(message, entry)?,
                 _ => {}
             }
         }
@@ -218,7 +218,7 @@ impl InferHead {
         let mut name = "";
         let mut fields = Reader::within(&self.message, place);
         while let Some(field) = fields.field()? {
-            if let (1, Value::Length(text)) = field {
+            if let (1, WireValue::Length(text)) = field {
                 name = text.text(&self.message)?;
             }
         }

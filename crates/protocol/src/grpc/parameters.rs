@@ -7,7 +7,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use tensor::{Error, Name, RegionRef, Result};
 
-use super::wire::{Reader, Span, Value};
+use super::wire::{Reader, Span, WireValue};
 use crate::{CorrelationId, InferRequest, Parameter, Regions};
 
 /// Longest string correlation id.
@@ -42,9 +42,9 @@ pub(super) fn entry(message: &[u8], place: Span) -> Result<Entry<'_>> {
     let mut fields = Reader::within(message, place);
     while let Some(field) = fields.field()? {
         match field {
-            (1, Value::Length(key)) => entry.key = key.text(message)?,
+            (1, WireValue::Length(key)) => entry.key = key.text(message)?,
             // A value given twice is merged, and merging a oneof means that the later one stays.
-            (2, Value::Length(value)) => {
+            (2, WireValue::Length(value)) => {
                 if let Some(choice) = choice(message, value)? {
                     entry.choice = choice;
                 }
@@ -60,14 +60,14 @@ fn choice(message: &[u8], place: Span) -> Result<Option<Choice>> {
     let mut fields = Reader::within(message, place);
     while let Some(field) = fields.field()? {
         choice = Some(match field {
-            (1, Value::Varint(v)) => Choice::Bool(v != 0),
-            (2, Value::Varint(v)) => Choice::Int(v as i64),
-            (3, Value::Length(text)) => {
+            (1, WireValue::Varint(v)) => Choice::Bool(v != 0),
+            (2, WireValue::Varint(v)) => Choice::Int(v as i64),
+            (3, WireValue::Length(text)) => {
                 text.text(message)?;
                 Choice::String(text)
             }
-            (4, Value::Fixed64(v)) => Choice::Double(f64::from_le_bytes(v)),
-            (5, Value::Varint(v)) => Choice::Uint(v),
+            (4, WireValue::Fixed64(v)) => Choice::Double(f64::from_le_bytes(v)),
+            (5, WireValue::Varint(v)) => Choice::Uint(v),
             _ => continue,
         });
     }

@@ -44,7 +44,7 @@ impl Span {
 
 /// A field as it stands on the wire. A group is of no use to us and arrives already skipped.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Value {
+pub(super) enum WireValue {
     Varint(u64),
     Fixed32([u8; 4]),
     Fixed64([u8; 8]),
@@ -106,20 +106,20 @@ impl<'a> Reader<'a> {
     }
 
     /// The next field, or `None` at the end.
-    pub fn field(&mut self) -> Result<Option<(u32, Value)>> {
+    pub fn field(&mut self) -> Result<Option<(u32, WireValue)>> {
         if self.is_done() {
             return Ok(None);
         }
         let (number, wire_type) = self.key()?;
         let value = match wire_type {
-            0 => Value::Varint(self.varint()?),
-            1 => Value::Fixed64(self.array()?),
-            2 => Value::Length(self.length()?),
+            0 => WireValue::Varint(self.varint()?),
+            1 => WireValue::Fixed64(self.array()?),
+            2 => WireValue::Length(self.length()?),
             3 => {
                 self.skip_group(number)?;
-                Value::Group
+                WireValue::Group
             }
-            5 => Value::Fixed32(self.array()?),
+            5 => WireValue::Fixed32(self.array()?),
             4 => return Err(malformed("a group ends that did not begin", self.at)),
             _ => return Err(malformed("an unknown wire type", self.at)),
         };

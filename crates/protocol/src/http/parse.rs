@@ -37,31 +37,31 @@ pub fn parse_infer(
         return Err(Error::invalid(format!("unexpected size for request JSON, expecting {missing} more bytes")));
     };
     let mut scan = Scan::document(head, limits)?;
-    let around = Around { body, signature, regions, limits };
+    let context = ParseContext { body, signature, regions, limits };
     let mut request = InferRequest::default();
     if let Some(id) = scan.id {
         request.id = request_id(id, body)?;
     }
     if let Some(parameters) = scan.parameters {
-        read_parameters(parameters, &mut request, &around)?;
+        read_parameters(parameters, &mut request, &context)?;
     }
     let mut tail = body.slice(head_length..);
     let inputs = scan
         .inputs
         .take()
         .ok_or_else(|| unable("inputs")(Error::internal("attempt to access non-existing object member 'inputs'")))?;
-    read_inputs(inputs, &mut tail, &mut request, &around)?;
+    read_inputs(inputs, &mut tail, &mut request, &context)?;
     if !tail.is_empty() {
         return Err(Error::invalid(format!("unexpected additional input data for model '{}'", signature.model)));
     }
     if let Some(outputs) = scan.outputs {
-        read_outputs(outputs, &mut request, &around)?;
+        read_outputs(outputs, &mut request, &context)?;
     }
     Ok(request)
 }
 
 /// What every step looks at and none changes.
-struct Around<'a> {
+struct ParseContext<'a> {
     body: &'a Bytes,
     signature: &'a Signature,
     regions: &'a dyn Regions,
@@ -140,12 +140,12 @@ pub(crate) fn request_id(id: Value<'_>, body: &Bytes) -> Result<Name> {
 }
 
 /// P 1.12.5, in document order.
-fn read_parameters(parameters: Value<'_>, request: &mut InferRequest, around: &Around<'_>) -> Result<()> {
-    let body = around.body;
+fn read_parameters(parameters: Value<'_>, request: &mut InferRequest, context: &ParseContext<'_>) -> Result<()> {
+    let body = context.body;
     let mut seen = Names::new();
     let members = parameters.members().map_err(|e| e.prefixed("failed to get request params.: "))?;
     for (i, (key, value)) in members.enumerate() {
-        around.limits.check_entries(i + 1, "parameters")?;
+        context.limits.check_entries(i + 1, "parameters")?;
         let key = crate::json::name_of(key, body);
         // Of duplicates the first counts.
         if !seen.insert(key.bytes().clone()) {
@@ -212,29 +212,34 @@ fn missing(key: &'static str) -> Error {
     unable(key)(Error::internal(format!("attempt to access non-existing object member '{key}'")))
 }
 
-fn read_inputs(inputs: Inputs<'_>, tail: &mut Bytes, request: &mut InferRequest, around: &Around<'_>) -> Result<()> {
+fn read_inputs(
+    inputs: Inputs<'_>,
+    tail: &mut Bytes,
+    request: &mut InferRequest,
+    context: &ParseContext<'_>,
+) -> Result<()> {
     let Inputs::List(inputs, count) = inputs else {
         return Err(unable("inputs")(Error::internal("attempt to access JSON non-array as array")));
     };
-    around.limits.check_entries(count, "inputs")?;
+    context.limits.check_entries(count, "inputs")?;
     let mut parsed: SmallVec<[InputTensor; 2]> = SmallVec::with_capacity(inputs.len());
     let mut seen = Names::new();
     for mut input in inputs {
         let source = input.source()?;
-        let name = input.name.ok_or_else(|| missing("name"))?.as_name(around.body).map_err(unable("name"))?;
+        let name = input.name.ok_or_else(|| missing("name"))?.as_name(context.body).map_err(unable("name"))?;
         let datatype = input.datatype.ok_or_else(|| missing("datatype"))?.as_text().map_err(unable("datatype"))?;
         let datatype = std::str::from_utf8(&datatype.decode()).ok().and_then(DataType::from_name);
-        let shape = shape_of(input.shape.ok_or_else(|| missing("shape"))?, around.limits).map_err(unable("shape"))?;
+        let shape = shape_of(input.shape.ok_or_else(|| missing("shape"))?, context.limits).map_err(unable("shape"))?;
         if !seen.insert(name.bytes().clone()) {
             return Err(duplicate_input(&request.id, &name));
         }
         let data = match source {
-            Source::Json(data) => json_data(&name, datatype, &shape, data, input.filled.take(), around.limits)?,
+            Source::Json(data) => json_data(&name, datatype, &shape, data, input.filled.take(), context.limits)?,
             Source::Binary(size) => {
                 let size = size.as_u64().map_err(unable("binary_data_size"))?;
-                Data::Bytes(take(tail, size, &name, around.signature)?)
+                Data::Bytes(take(tail, size, &name, context.signature)?)
             }
-            Source::Region(region) => Data::Region(region_of(region, input.parameters, around.regions)?),
+            Source::Region(region) => Data::Region(region_of(region, input.parameters, context.regions)?),
         };
         parsed.push(InputTensor { name, datatype, shape, data });
     }
@@ -254,11 +259,11 @@ fn take(tail: &mut Bytes, size: u64, name: &str, signature: &Signature) -> Resul
     }
 }
 
-fn read_outputs(outputs: Value<'_>, request: &mut InferRequest, around: &Around<'_>) -> Result<()> {
+fn read_outputs(outputs: Value<'_>, request: &mut InferRequest, context: &ParseContext<'_>) -> Result<()> {
     let mut parsed: SmallVec<[RequestedOutput; 2]> = SmallVec::new();
     let mut seen = Names::new();
     for (i, output) in outputs.elements().map_err(unable("outputs"))?.enumerate() {
-        around.limits.check_entries(i + 1, "outputs")?;
+        context.limits.check_entries(i + 1, "outputs")?;
         let parameters = output.get("parameters");
         let parameter = |key: &str| parameters.and_then(|p| p.get(key));
         let region = parameter("shared_memory_region");
@@ -274,7 +279,7 @@ fn read_outputs(outputs: Value<'_>, request: &mut InferRequest, around: &Around<
                 return conflict("binary_data");
             }
         }
-        let name = output.member("name").and_then(|n| n.as_name(around.body)).map_err(unable("name"))?;
+        let name = output.member("name").and_then(|n| n.as_name(context.body)).map_err(unable("name"))?;
         if !seen.insert(name.bytes().clone()) {
             return Err(duplicate_output(&request.id, &name));
         }
@@ -283,7 +288,7 @@ fn read_outputs(outputs: Value<'_>, request: &mut InferRequest, around: &Around<
         if let Some(k) = parameter("classification") {
             form.classification = u32::try_from(k.as_u64().map_err(set("classification"))?).unwrap_or(u32::MAX);
         }
-        let region = region.map(|r| region_of(r, parameters, around.regions)).transpose()?;
+        let region = region.map(|r| region_of(r, parameters, context.regions)).transpose()?;
         if region.is_none()
             && let Some(binary) = parameter("binary_data")
         {

@@ -8,7 +8,7 @@
 //! `10:full[3]`, and `10:sleep 15` whenever the wake-up time changes. With no event sooner the caller wakes when told.
 #![allow(dead_code)]
 
-use scheduler::{Config, Drop, Dynamic, Policy, Scheduler, Step, TimeoutAction, Waiting};
+use scheduler::{Config, Dynamic, Policy, RemovalReason, Scheduler, Step, TimeoutAction, Waiting};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -153,9 +153,9 @@ impl Player {
         }
     }
 
-    fn note_dropped(&mut self, now: u64, dropped: Vec<(Drop, Request)>) {
+    fn note_dropped(&mut self, now: u64, dropped: Vec<(RemovalReason, Request)>) {
         for (why, request) in dropped {
-            let why = if why == Drop::Expired { "expired" } else { "cancelled" };
+            let why = if why == RemovalReason::Expired { "expired" } else { "cancelled" };
             self.trace.push(format!("{}:{why}[{}]", now / 1000, request.id));
         }
     }
