@@ -3,7 +3,7 @@
 //! Custom tracing activities are not made. The delay of an execution ends early when nobody wants its batch any more.
 
 use crate::config::{self, Delays, suffix};
-use backend::gather::{check_regions, detach, input_of, rows_of};
+use backend::gather::{check_regions, detach, input_of, rows_of, stage_strings};
 use backend::{
     Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter, shape,
 };
@@ -68,6 +68,7 @@ struct Identity {
 impl Identity {
     fn answer(&self, entry: &mut BatchEntry) -> Result<Outcome> {
         detach(entry)?;
+        stage_strings(entry, &self.signature)?;
         let entry = &*entry;
         let mut outcome = Outcome { parameters: parameters(), ..Outcome::default() };
         for &(index, slot) in &entry.checked.outputs {

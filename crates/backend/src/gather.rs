@@ -82,6 +82,22 @@ pub fn stage(entries: &mut [BatchEntry], signature: &Signature, in_place: impl F
     }
 }
 
+/// As `stage` of one request's strings; every other tensor stays where it is. For a backend that hands bytes on and does not read them:
+/// strings whose lengths the client changed must not go out as ours.
+///
+/// # Errors
+/// As `stage` puts into the request.
+pub fn stage_strings(entry: &mut BatchEntry, signature: &Signature) -> Result<()> {
+    for (input, &index) in entry.request.inputs.iter_mut().zip(&entry.checked.inputs) {
+        let is_strings = signature.inputs.get(usize::from(index)).is_some_and(|s| s.datatype.byte_size().is_none());
+        if is_strings && let Data::Region(region) = &input.data {
+            let staged = copied(&**region).and_then(|data| strings(data, input, signature));
+            input.data = staged.map_err(|e| e.prefixed(IdPrefix(&entry.request.id)))?;
+        }
+    }
+    Ok(())
+}
+
 /// Copies out the inputs of a request that lie in regions its outputs go to: for a backend that writes one output before it has
 /// read the input of the next.
 ///
@@ -245,6 +261,21 @@ mod tests {
         detach(&mut entries[0]).expect("small");
         assert_eq!(places(&entries), [Place::Region, Place::Host]);
         assert_eq!(entries[0].request.inputs[1].data.to_vec(), b"b");
+    }
+
+    #[test]
+    fn strings_that_are_handed_on_are_those_that_were_counted() {
+        let text = [1, 0, 0, 0, b'x'];
+        let (signature, mut entries) = in_regions(DataType::Bytes, &[&[&text]]);
+        stage_strings(&mut entries[0], &signature).expect("one string");
+        assert_eq!(places(&entries), [Place::Host]);
+        // As if the client had changed the length after the request was checked.
+        let (signature, mut entries) = in_regions(DataType::Bytes, &[&[&[9, 0, 0, 0, b'x']]]);
+        let refused = stage_strings(&mut entries[0], &signature).expect_err("no string");
+        assert!(refused.message().contains("expected 1 string elements"), "{refused}");
+        let (signature, mut entries) = in_regions(DataType::Uint8, &[&[b"a"]]);
+        stage_strings(&mut entries[0], &signature).expect("no strings");
+        assert_eq!(places(&entries), [Place::Region]);
     }
 
     #[test]
