@@ -2,7 +2,10 @@
 //!
 //! Deliberately without a thread of its own: which thread does the work is for the caller to say. The fuzz targets include this file.
 
-use crate::limits::{INFLATE_BYTES_ON_REACTOR_MAX, INFLATE_RATIO_FREE_BYTES, INFLATE_RATIO_MAX};
+use crate::limits::{
+    INFLATE_BYTES_ON_REACTOR_MAX, INFLATE_MEMBERS_MAX, INFLATE_MEMBERS_ON_REACTOR_MAX, INFLATE_RATIO_FREE_BYTES,
+    INFLATE_RATIO_MAX,
+};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
@@ -80,6 +83,9 @@ impl From<Unpacking> for Error {
     }
 }
 
+/// How a gzip member begins: two bytes that say gzip, one that says deflate, which is all there is.
+const GZIP_DEFLATE: &[u8] = &[0x1f, 0x8b, 8];
+
 /// What is made of a body between two looks at the limits, and at whether anybody still wants it.
 const INFLATE_STEP_BYTES: u64 = 256 * 1024;
 
@@ -92,6 +98,11 @@ const INFLATE_STEP_BYTES: u64 = 256 * 1024;
 pub fn decompress(packed: &[u8], bytes_max: usize, is_abandoned: impl Fn() -> bool) -> Result<Bytes, Unpacking> {
     let by_ratio = packed.len().saturating_mul(INFLATE_RATIO_MAX).max(INFLATE_RATIO_FREE_BYTES);
     let limit = bytes_max.min(by_ratio);
+    if has_more_members_than(INFLATE_MEMBERS_MAX, packed) {
+        return Err(Unpacking::TooLarge(Error::invalid(format!(
+            "the body has more than {INFLATE_MEMBERS_MAX} gzip members, which is the maximum. Send the data as one member."
+        ))));
+    }
     let Some(out) = inflate(packed, limit, is_abandoned)? else {
         return Err(Unpacking::TooLarge(Error::invalid(if limit == bytes_max {
             format!(
@@ -111,10 +122,19 @@ pub fn decompress(packed: &[u8], bytes_max: usize, is_abandoned: impl Fn() -> bo
 
 /// As `decompress`, for a reactor; `None` when it would take too long there.
 pub fn decompress_small(packed: &[u8], bytes_max: usize) -> Option<Result<Bytes, Unpacking>> {
-    if packed.len() > INFLATE_BYTES_ON_REACTOR_MAX || bytes_max < INFLATE_BYTES_ON_REACTOR_MAX {
+    if packed.len() > INFLATE_BYTES_ON_REACTOR_MAX
+        || bytes_max < INFLATE_BYTES_ON_REACTOR_MAX
+        || has_more_members_than(INFLATE_MEMBERS_ON_REACTOR_MAX, packed)
+    {
         return None;
     }
     inflate(packed, INFLATE_BYTES_ON_REACTOR_MAX, || false).transpose()
+}
+
+/// Whether a body may have more gzip members than `max`: each begins anew, whatever is in it, which takes as long as 1 KiB of data. Their
+/// first bytes are counted, so data that look like them count as well: one in 16 MiB of packed data.
+fn has_more_members_than(max: usize, packed: &[u8]) -> bool {
+    memchr::memmem::find_iter(packed, GZIP_DEFLATE).nth(max).is_some()
 }
 
 /// What is packed; `None` when that is more than `limit` bytes.
@@ -222,6 +242,20 @@ mod tests {
 
     fn unpack(packed: &[u8], bytes_max: usize) -> Result<Bytes> {
         decompress(packed, bytes_max, || false).map_err(Error::from)
+    }
+
+    #[test]
+    fn members_are_few_on_a_reactor_and_not_without_end_elsewhere() {
+        let members = |n: usize| {
+            let one = compress(std::iter::once(&b"x"[..]), Encoding::Gzip, 1).unwrap();
+            one.repeat(n)
+        };
+        let few = members(INFLATE_MEMBERS_ON_REACTOR_MAX);
+        assert_eq!(decompress_small(&few, 1 << 20).unwrap().unwrap().len(), INFLATE_MEMBERS_ON_REACTOR_MAX);
+        assert!(decompress_small(&members(INFLATE_MEMBERS_ON_REACTOR_MAX + 1), 1 << 20).is_none());
+        assert_eq!(unpack(&members(INFLATE_MEMBERS_MAX), 1 << 20).unwrap().len(), INFLATE_MEMBERS_MAX);
+        let refused = unpack(&members(INFLATE_MEMBERS_MAX + 1), 1 << 20).unwrap_err();
+        assert!(refused.message().contains("65536 gzip members"), "{refused}");
     }
 
     #[test]

@@ -9,13 +9,13 @@ use super::status::{Status, code};
 use crate::flight::{self, Airborne, Flight};
 use crate::forward::HeaderForward;
 use crate::http::route::SharedMemory;
-use crate::limits::{MESSAGE_BYTES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
+use crate::limits::{ENTRIES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::regions;
 use crate::rope::Rope;
 use crate::verbose;
 use bytes::{BufMut, Bytes, BytesMut};
-use engine::ModelVersion;
+use engine::{Engine, ModelVersion};
 use http2::Head;
 use prost::Message;
 use protocol::pb::health::{HealthCheckResponse, health_check_response::ServingStatus};
@@ -71,7 +71,7 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, message: Bytes) -> Result<R
                 extensions: metadata.extensions,
             })
         }
-        Rpc::ModelMetadata => metadata(context, &decode(message)?)?,
+        Rpc::ModelMetadata => metadata(context, decode(message)?).await?,
         Rpc::ModelConfig => {
             let request: pb::ModelConfigRequest = decode(message)?;
             config_frame(&engine.model(&request.name, &request.version)?.config_pb)
@@ -93,15 +93,10 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, message: Bytes) -> Result<R
         Rpc::TraceSetting => control::trace(context, decode_any(message).await?).await?,
         Rpc::LogSettings => control::log(context, decode_any(message).await?).await?,
         Rpc::SystemSharedMemoryStatus => {
-            use pb::system_shared_memory_status_response::RegionStatus;
             let request: pb::SystemSharedMemoryStatusRequest = decode(message)?;
-            let found = regions::status(engine, SharedMemory::System, &request.name)?;
-            let entries = found.into_iter().map(|r| {
-                let status =
-                    RegionStatus { name: r.name.clone(), key: r.key, offset: r.offset, byte_size: r.byte_size };
-                (r.name, status)
-            });
-            frame(&pb::SystemSharedMemoryStatusResponse { regions: entries.collect() })
+            // Elsewhere: there may be thousands.
+            let engine = context.engine.clone();
+            offload::run(0, move |_| region_status(&engine, &request.name)).await??
         }
         Rpc::SystemSharedMemoryRegister => {
             let request: pb::SystemSharedMemoryRegisterRequest = decode(message)?;
@@ -319,8 +314,29 @@ fn refuse_exiting(context: &GrpcContext) -> Result<()> {
     if context.engine.is_exiting() { Err(Error::unavailable("Server exiting")) } else { Ok(()) }
 }
 
-fn metadata(context: &GrpcContext, request: &pb::ModelMetadataRequest) -> Result<Rope> {
+fn region_status(engine: &Engine, name: &str) -> Result<Rope> {
+    use pb::system_shared_memory_status_response::RegionStatus;
+    let found = regions::status(engine, SharedMemory::System, name)?;
+    let entries = found.into_iter().map(|r| {
+        let status = RegionStatus { name: r.name.clone(), key: r.key, offset: r.offset, byte_size: r.byte_size };
+        (r.name, status)
+    });
+    Ok(frame(&pb::SystemSharedMemoryStatusResponse { regions: entries.collect() }))
+}
+
+async fn metadata(context: &GrpcContext, request: pb::ModelMetadataRequest) -> Result<Rope> {
     let version = context.engine.model(&request.name, &request.version)?;
+    let versions = match request.version.as_str() {
+        "" => context.engine.ready_versions(&request.name).iter().map(ToString::to_string).collect(),
+        _ => vec![version.number.to_string()],
+    };
+    if version.signature.inputs.len() + version.signature.outputs.len() > ENTRIES_ON_REACTOR_MAX {
+        return offload::run(0, move |_| metadata_frame(&version, versions)).await;
+    }
+    Ok(metadata_frame(&version, versions))
+}
+
+fn metadata_frame(version: &ModelVersion, versions: Vec<String>) -> Rope {
     let signature = &version.signature;
     let tensor = |name: &Name, datatype: DataType, dims: &[i64]| {
         let batch = (signature.max_batch_size > 0).then_some(-1);
@@ -330,17 +346,13 @@ fn metadata(context: &GrpcContext, request: &pb::ModelMetadataRequest) -> Result
             shape: batch.into_iter().chain(dims.iter().copied()).collect(),
         }
     };
-    let versions = match request.version.as_str() {
-        "" => context.engine.ready_versions(&request.name).iter().map(ToString::to_string).collect(),
-        _ => vec![version.number.to_string()],
-    };
-    Ok(frame(&pb::ModelMetadataResponse {
+    frame(&pb::ModelMetadataResponse {
         name: signature.model.to_string(),
         versions,
         platform: version.platform.clone(),
         inputs: signature.inputs.iter().map(|i| tensor(&i.name, i.datatype, &i.dims)).collect(),
         outputs: signature.outputs.iter().map(|o| tensor(&o.name, o.datatype, &o.dims)).collect(),
-    }))
+    })
 }
 
 /// `ModelConfigResponse` around a configuration that is encoded already: field 1, length, bytes.

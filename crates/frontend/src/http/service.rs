@@ -8,7 +8,7 @@ use super::{control, inference};
 use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
-use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX, MODELS_ON_REACTOR_MAX};
+use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX, ENTRIES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::options::HttpOptions;
 use crate::shared::Shared;
@@ -129,10 +129,7 @@ pub async fn respond(context: &HttpContext, route: Route<'_>, head: &Head, body:
                 Ok(false) => Reply::text_error(400, JSON, "Model version not ready"),
                 Err(error) => Reply::error(JSON, &error),
             },
-            ModelAction::Metadata => json(engine.model(name, version).map(|v| {
-                let versions = if version.is_empty() { engine.ready_versions(name) } else { vec![v.number] };
-                model_metadata_json(&v.signature, &versions, &v.platform)
-            })),
+            ModelAction::Metadata => json(Box::pin(metadata(context, name, version)).await),
             ModelAction::Config => json(engine.model(name, version).map(|v| v.config_json.clone())),
             ModelAction::Statistics => json(Box::pin(statistics(context, name, version)).await),
         },
@@ -154,6 +151,14 @@ pub async fn respond(context: &HttpContext, route: Route<'_>, head: &Head, body:
             Box::pin(control::shared_memory(context, kind, &percent_decode(region), action, body)).await
         }
     }
+}
+
+async fn metadata(context: &HttpContext, name: &str, version: &str) -> Result<Bytes> {
+    let model = context.engine.model(name, version)?;
+    let versions = if version.is_empty() { context.engine.ready_versions(name) } else { vec![model.number] };
+    let is_long = model.signature.inputs.len() + model.signature.outputs.len() > ENTRIES_ON_REACTOR_MAX;
+    let make = move |_: &Abandoned<'_>| model_metadata_json(&model.signature, &versions, &model.platform);
+    if is_long { offload::run(0, make).await } else { Ok(make(&Abandoned::never())) }
 }
 
 async fn statistics(context: &HttpContext, name: &str, version: &str) -> Result<Bytes> {
