@@ -3,10 +3,13 @@
  * reactor's own CPU time between two polls; the slowest answer of health beside it is told, and depends on the machine as well.
  */
 import { Buffer } from 'node:buffer'
+import { unlinkSync, writeFileSync } from 'node:fs'
+import { connect } from 'node:http2'
 import { gzipSync } from 'node:zlib'
 import { TYPE, initializer, model, node, raw, value } from '../../scripts/models/onnx.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
-import { call, field, framed, varint } from './lib/call.mjs'
+import { call, callStream, field, framed, varint } from './lib/call.mjs'
+import { keyOf, place, shared, withRegion } from './lib/regions.mjs'
 import { server } from './lib/servers.mjs'
 
 /** The promise: no client has a reactor for longer. */
@@ -44,6 +47,24 @@ const ranges = server('a range', {
 /** A request for the numbers below `count`. */
 const rangeOf = (count) =>
   json({ inputs: [{ name: 'N', shape: [1], datatype: 'INT64', data: [count] }], outputs: [{ name: 'Y', parameters: { binary_data: true } }] })
+
+const INPUTS = 1000
+const wide = server('1,000 inputs', {
+  models: (root) => {
+    const tensors = (kind) => Array.from({ length: INPUTS }, (_, i) => [`${kind}${i}`, 'TYPE_FP32', [1]])
+    writeModel(root, 'wide', { config: config('identity', 0, tensors('INPUT'), tensors('OUTPUT')) })
+  },
+})
+
+const packing = server('gRPC answers packed', { flags: ['--grpc-infer-response-compression-level=high'] })
+const explicit = server('models given in requests', { flags: ['--model-control-mode=explicit', '--load-model=*'] })
+
+/** The configuration of a model whose files come in the request. */
+const GIVEN = '{"backend":"identity","input":[{"name":"INPUT0","data_type":"TYPE_INT32","dims":[1]}],"output":[{"name":"OUTPUT0","data_type":"TYPE_INT32","dims":[1]}]}'
+
+/** As many as may be registered (SLOTS of crates/memory). */
+const REGIONS = 4096
+const MILLION = 1_000_000
 
 /** Memoised: bodies of many MiB are made once, and only when a row wants them. */
 function once(make) {
@@ -273,4 +294,151 @@ export const rows = [
       socket.destroy()
     }),
   ),
+  row('4,000,000 empty strings in a region', 'strings are checked off the reactor above a named size (`frontend::limits::STRINGS_BYTES_ON_REACTOR_MAX`), wherever they are', (t) =>
+    withRegion(t, 'strings', Buffer.alloc(16 * MILLION), () => {
+      const input = { name: 'INPUT0', shape: [4 * MILLION], datatype: 'BYTES', parameters: place('strings', 16 * MILLION) }
+      const body = json({ inputs: [input], outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }] })
+      return held(t, () => t.post(infer('identity_bytes'), body), status)
+    }), { server: shared },
+  ),
+  row('16 MiB in a gRPC answer that is packed as well as it can be', 'deflating leaves the reactor above a named size, less at higher levels (`frontend::limits::DEFLATE_BYTES_ON_REACTOR_MAX`)', (t) => {
+    const body = framed(message('identity_fp32', 'FP32', [4 * MIB], noise(16 * MIB)))
+    return held(t, async () => {
+      const answer = await call(t.grpcPort, 'ModelInfer', body, { 'grpc-accept-encoding': 'gzip' })
+      t.check(answer.status === 0, `status ${answer.status} ${answer.message}`)
+      t.check(answer.bytes < 15 * MIB, `${answer.bytes} bytes came: nothing is packed`)
+      return answer
+    }, (answer) => `, ${(answer.bytes / MIB).toFixed(1)} MiB`, HTTP2_HOLD_MS_MAX)
+  }, { server: packing }),
+  row('long and short messages by turns on one gRPC stream', 'long ones are read elsewhere, and none behind one is started before it (`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`)', (t) => {
+    const count = 40
+    const contents = (n) => field(5, field(4, Buffer.alloc(n, 1)))
+    const messages = Array.from({ length: count }, (_, i) => {
+      const n = i % 3 === 0 ? MILLION : 4
+      return Buffer.concat([field(3, `id-${i}`), message('identity_uint8', 'UINT8', [n], null, contents(n))])
+    })
+    return held(t, async () => {
+      const ids = await callStream(t.grpcPort, messages)
+      t.check(ids.length === count && ids.every((id, i) => id === `id-${i}`), `answers came as ${ids.join(' ').slice(0, 400)}`)
+      return ids
+    }, (ids) => `, ${ids.length} answers in order`, HTTP2_HOLD_MS_MAX)
+  }),
+  ...[32, 64].map((kib) =>
+    row(`a body and a message of ${kib} KiB of gzip members that are empty`, 'members that are inflated on the reactor are few (`frontend::limits::INFLATE_MEMBERS_ON_REACTOR_MAX`)', (t) => {
+      const empty = gzipSync(Buffer.alloc(0))
+      const small = gzipSync(inputJson('FP32', 1, '1'))
+      const members = Array(Math.floor((kib * 1024 - small.length) / empty.length)).fill(empty)
+      const body = Buffer.concat([...members, small])
+      const packed = Buffer.concat([...members, gzipSync(message('identity_uint8', 'UINT8', [4], Buffer.alloc(4)))])
+      return held(t, async () => {
+        const overHttp = await t.post(infer('identity_fp32'), body, gzip)
+        t.check(overHttp.status === 200, `${overHttp.status} ${overHttp.text}`)
+        const overGrpc = await call(t.grpcPort, 'ModelInfer', framed(packed, true), { 'grpc-encoding': 'gzip' })
+        t.check(overGrpc.status === 0, `status ${overGrpc.status} ${overGrpc.message}`)
+      }, () => `, ${members.length} members`)
+    }),
+  ),
+  row('a body of 60 MiB of gzip members that are empty', 'a body has so many members at most (`frontend::limits::INFLATE_MEMBERS_MAX`)', (t) => {
+    const empty = gzipSync(Buffer.alloc(0))
+    const body = Buffer.alloc(empty.length * Math.floor((60 * MIB) / empty.length), empty)
+    return held(t, () => t.post(infer('identity_fp32'), body, gzip), (answer) => {
+      t.check(answer.status === 400 && answer.text.includes('gzip members'), `${answer.status} ${answer.text}`)
+      return status(answer)
+    })
+  }),
+  row('64 MiB over h2c whose length is not announced', 'such a body grows in parts; reads are made in steps (`frontend::limits::STEP_BYTES`)', (t) => {
+    const { body, headers } = binary('UINT8', [64 * MIB], Buffer.alloc(64 * MIB))
+    return held(t, () => h2c(t, infer('identity_uint8'), body, headers), status, HTTP2_HOLD_MS_MAX)
+  }),
+  row('a model of 60 MB in a load request over HTTP', 'JSON is checked off the reactor above a named size (`frontend::limits::JSON_BYTES_ON_REACTOR_MAX`)', (t) => {
+    const body = json({ parameters: { config: GIVEN, 'file:1/weights': 'A'.repeat(60 * MILLION) } })
+    return held(t, async () => {
+      const answer = await t.post('/v2/repository/models/given/load', body)
+      t.check(answer.status === 200, `${answer.status} ${answer.text.slice(0, 300)}`)
+    })
+  }, { server: explicit }),
+  row('a model of 100 MB in a load request over gRPC', 'base64 is made off the reactor above a named size (`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`)', (t) => {
+    const parameter = (key, choice) => field(3, Buffer.concat([field(1, key), field(2, choice)]))
+    const request = Buffer.concat([
+      field(2, 'given'),
+      parameter('config', field(3, GIVEN)),
+      parameter('file:1/weights', field(4, Buffer.alloc(100 * MILLION, 'A'))),
+    ])
+    return held(t, async () => {
+      const answer = await call(t.grpcPort, 'RepositoryModelLoad', framed(request))
+      t.check(answer.status === 0, `status ${answer.status} ${answer.message}`)
+    }, () => '', HTTP2_HOLD_MS_MAX)
+  }, { server: explicit }),
+  row('4,096 regions registered, and their status, 8 at a time', 'as many regions as there are slots (`memory::RegionLimits`); what concerns all of them leaves the reactor', async (t) => {
+    const file = `/dev/shm/nereid-attack-${process.pid}-many`
+    writeFileSync(file, Buffer.alloc(4096))
+    try {
+      const registered = await held(t, () => registerMany(t, keyOf(file)), (n) => `, ${n} registered`)
+      const asked = await held(t, async () => {
+        const grpc = () => call(t.grpcPort, 'SystemSharedMemoryStatus', framed(Buffer.alloc(0)))
+        const http = () => t.get('/v2/systemsharedmemory/status')
+        const answers = await Promise.all(Array.from({ length: CLIENTS }, (_, i) => (i % 2 === 0 ? grpc() : http())))
+        t.check(answers.every((a) => a.status === 0 || a.status === 200), statuses(answers))
+        t.check(JSON.parse(answers[1].text).length === REGIONS, 'not all are listed')
+      })
+      const removed = await held(t, () => t.post('/v2/systemsharedmemory/unregister', ''), status)
+      return `register: ${registered}; status: ${asked}; unregister: ${removed}`
+    } finally {
+      unlinkSync(file)
+    }
+  }, { server: shared }),
+  row('metadata and configuration of a model with 1,000 inputs, 8 at a time', 'text in the order of the tensors, made off the reactor above a named number (`frontend::limits::ENTRIES_ON_REACTOR_MAX`)', (t) =>
+    held(t, async () => {
+      const name = framed(field(1, 'wide'))
+      const asks = [
+        () => t.get('/v2/models/wide'),
+        () => t.get('/v2/models/wide/config'),
+        () => call(t.grpcPort, 'ModelMetadata', name),
+        () => call(t.grpcPort, 'ModelConfig', name),
+      ]
+      const answers = await Promise.all(Array.from({ length: CLIENTS }, () => asks.map((ask) => ask())).flat())
+      t.check(answers.every((a) => a.status === 0 || a.status === 200), statuses(answers))
+      return answers
+    }, statuses), { server: wide },
+  ),
 ]
+
+/** One POST over HTTP/2 without a Content-Length. */
+function h2c(t, path, body, headers) {
+  return new Promise((resolve, reject) => {
+    const session = connect(t.url, { settings: { initialWindowSize: 2 ** 30 } })
+    session.on('connect', () => session.setLocalWindowSize(2 ** 30))
+    session.once('error', reject)
+    const lower = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]))
+    const stream = session.request({ ':method': 'POST', ':path': path, ...lower })
+    const answer = { status: 0, bytes: 0 }
+    stream.on('response', (head) => (answer.status = head[':status']))
+    stream.on('data', (chunk) => (answer.bytes += chunk.length))
+    stream.once('error', reject)
+    stream.once('close', () => {
+      session.close()
+      resolve(answer)
+    })
+    stream.end(body)
+  })
+}
+
+/** Registers as many regions as there may be, all sent ahead on a few connections; those that are there already stay. */
+async function registerMany(t, key) {
+  const body = JSON.stringify({ key, offset: 0, byte_size: 4096 })
+  const one = (i) => `POST /v2/systemsharedmemory/region/many_${i}/register HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+  const part = REGIONS / CLIENTS
+  const counts = await Promise.all(
+    Array.from({ length: CLIENTS }, async (_, client) => {
+      const socket = await t.socket()
+      await socket.send(Array.from({ length: part }, (_, i) => one(client * part + i)).join(''))
+      const answers = () => socket.received.toString('latin1').split('HTTP/1.1 ').slice(1)
+      for (let i = 0; i < 300 && answers().length < part; i += 1) await new Promise((r) => setTimeout(r, 100))
+      socket.destroy()
+      return answers().filter((a) => a.startsWith('200') || a.includes('already in manager')).length
+    }),
+  )
+  const registered = counts.reduce((a, b) => a + b, 0)
+  t.check(registered === REGIONS, `${registered} of ${REGIONS} registered`)
+  return registered
+}

@@ -1,28 +1,9 @@
 /** Shared memory that changes, goes away or overlaps while it is used. */
-import { readFileSync, truncateSync, unlinkSync, writeFileSync } from 'node:fs'
-import { server } from './lib/servers.mjs'
-
-/** Clients register regions only where they are allowed to. */
-const shared = server('shared memory', { flags: ['--allow-client-shm=true'] })
+import { readFileSync, truncateSync } from 'node:fs'
+import { Worker } from 'node:worker_threads'
+import { place, shared, withRegion } from './lib/regions.mjs'
 
 const SIZE = 1 << 20
-
-/** A file in /dev/shm registered as `name`, gone afterwards. */
-async function withRegion(t, name, contents, work) {
-  const file = `/dev/shm/nereid-attack-${process.pid}-${name}`
-  writeFileSync(file, contents)
-  try {
-    const body = JSON.stringify({ key: file.slice('/dev/shm'.length), offset: 0, byte_size: contents.length })
-    const answer = await t.post(`/v2/systemsharedmemory/region/${name}/register`, body)
-    t.check(answer.status === 200, `register: status ${answer.status}`)
-    return await work(file)
-  } finally {
-    await t.post(`/v2/systemsharedmemory/region/${name}/unregister`, '')
-    unlinkSync(file)
-  }
-}
-
-const place = (name, size, offset) => ({ shared_memory_region: name, shared_memory_byte_size: size, shared_memory_offset: offset })
 
 const infer = (t, model, datatype, count, input, output) =>
   t.post(
@@ -32,6 +13,27 @@ const infer = (t, model, datatype, count, input, output) =>
       outputs: [{ name: 'OUTPUT0', parameters: output }],
     }),
   )
+
+const STRINGS = 100_000
+
+/** Strings of four bytes, each of which says that it has `length`. */
+function stringsOf(length) {
+  const out = Buffer.alloc(8 * STRINGS, 'x')
+  for (let at = 0; at < out.length; at += 8) out.writeUInt32LE(length, at)
+  return out
+}
+
+/** Strings in a region through and back in the body: how many the answer has when each is walked, -1 when that leads past its end. */
+async function inferStrings(t, count, input) {
+  const body = { inputs: [{ name: 'INPUT0', shape: [count], datatype: 'BYTES', parameters: input }], outputs: [{ name: 'OUTPUT0', parameters: { binary_data: true } }] }
+  const answer = await fetch(`${t.url}/v2/models/identity_bytes/infer`, { method: 'POST', body: JSON.stringify(body) })
+  const bytes = Buffer.from(await answer.arrayBuffer())
+  if (answer.status !== 200) return { status: answer.status, strings: 0 }
+  let strings = 0
+  let at = Number(answer.headers.get('inference-header-content-length'))
+  for (; at + 4 <= bytes.length; strings += 1) at += 4 + bytes.readUInt32LE(at)
+  return { status: 200, strings: at === bytes.length ? strings : -1 }
+}
 
 export const rows = [
   {
@@ -67,6 +69,42 @@ export const rows = [
         const statuses = (await Promise.all(asked)).map((a) => a.status)
         t.check(statuses.every((s) => s === 200 || s === 400), `statuses ${statuses}`)
         return `statuses ${[...new Set(statuses)].sort().join(', ')}`
+      })
+    },
+  },
+  {
+    attack: 'the lengths of strings in a region rewritten all the time while requests use them',
+    limit: 'strings are checked in a copy that no client can change (`RegionMemory`), and only that is used',
+    server: shared,
+    async run(t) {
+      const [right, wrong] = [stringsOf(4), stringsOf(2 ** 31)]
+      return withRegion(t, 'lengths', right, async (file) => {
+        // From a thread of its own, as fast as the file takes it.
+        const rewrite = `const { openSync, writeSync } = require('node:fs')
+          const { file, right, wrong } = require('node:worker_threads').workerData
+          const to = openSync(file, 'r+')
+          for (let at = 0; ; at = (at + 8) % right.length) {
+            writeSync(to, wrong, at, 8, at)
+            writeSync(to, right, at, 8, at)
+          }`
+        const worker = new Worker(rewrite, { eval: true, workerData: { file, right, wrong } })
+        const counts = {}
+        let broken = 0
+        try {
+          for (let i = 0; i < 40; i += 1) {
+            const asked = Array.from({ length: 4 }, () => inferStrings(t, STRINGS, place('lengths', right.length)))
+            for (const { status, strings } of await Promise.all(asked)) {
+              counts[status] = (counts[status] ?? 0) + 1
+              if (status === 200 && strings !== STRINGS) broken += 1
+            }
+          }
+        } finally {
+          await worker.terminate()
+        }
+        t.check(Object.keys(counts).every((s) => s === '200' || s === '400'), `statuses ${Object.keys(counts)}`)
+        t.check(broken === 0, `${broken} answers with lengths that lead nowhere`)
+        t.check((counts[200] ?? 0) > 0 && (counts[400] ?? 0) > 0, `it did not try: ${JSON.stringify(counts)}`)
+        return `${counts[200]} answers 200, ${counts[400]} answers 400, none wrong`
       })
     },
   },

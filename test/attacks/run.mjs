@@ -5,6 +5,7 @@
  */
 import { fileURLToPath } from 'node:url'
 import { endAll, killAll } from '../../bench/lib/process.mjs'
+import { fresh } from './lib/servers.mjs'
 import { Target } from './lib/target.mjs'
 import { allRows } from './rows.mjs'
 
@@ -13,50 +14,54 @@ const ROW_MS_MAX = 60_000
 /** @returns {Promise<{passed: number, failed: number}>} */
 export async function attacks({ only = null, verbose = false } = {}) {
   const rows = (await allRows()).filter((row) => only === null || `${row.area} ${row.attack}`.includes(only))
+  const inTurn = rows.filter((row) => !row.waits)
   const servers = new Map()
-  const counts = { passed: 0, failed: 0 }
   process.once('exit', killAll)
-  for (const row of rows) {
-    const from = Date.now()
-    const line = (verdict, text) => {
-      const seconds = ((Date.now() - from) / 1000).toFixed(1)
-      process.stdout.write(`${verdict.padEnd(6)} ${row.area.padEnd(13)} ${row.attack}: ${text} (${seconds} s)\n`)
-    }
-    let target = null
-    try {
-      target = row.server.fresh ? null : (servers.get(row.server) ?? null)
-      if (target === null || !target.isAlive) {
-        target = await Target.start(row.server)
-        if (!row.server.fresh) servers.set(row.server, target)
-      }
-      target.failures = []
-      const worst = await within(row.msMax ?? ROW_MS_MAX, row.run(target))
-      await target.checkServes()
-      if (target.failures.length === 0) {
-        counts.passed += 1
-        line('ok', worst)
-      } else {
-        counts.failed += 1
-        line('FAILED', `${worst}; ${target.failures.join('; ')}`)
-      }
-    } catch (error) {
-      counts.failed += 1
-      line('FAILED', verbose ? error.stack : error.message)
-    }
-    if (verbose && target !== null && target.failures.length > 0) process.stdout.write(`${target.output().slice(-4000)}\n`)
-    // The next row gets a server that nobody has broken.
-    if (target !== null && (row.server.fresh || !target.isAlive)) {
+  // Rows that mostly wait for a time of the server's run beside the others, each with a server of its own.
+  const beside = rows.filter((row) => row.waits).map(async (row) => {
+    const { verdict, target } = await attack({ ...row, server: fresh(row.server) }, null, verbose)
+    await target?.stop()
+    return verdict
+  })
+  const verdicts = []
+  for (const [i, row] of inTurn.entries()) {
+    const running = row.server.fresh ? null : (servers.get(row.server) ?? null)
+    const { verdict, target } = await attack(row, running, verbose)
+    verdicts.push(verdict)
+    if (target === null) continue
+    // The next row gets a server that nobody has broken; and one that nobody needs any more ends.
+    const isWanted = inTurn.slice(i + 1).some((later) => later.server === row.server)
+    if (row.server.fresh || !target.isAlive || !isWanted) {
       servers.delete(row.server)
       await target.stop()
-    }
-    // Nothing of it is needed any more.
-    if (rows.slice(rows.indexOf(row) + 1).every((later) => later.server !== row.server) && servers.has(row.server)) {
-      await servers.get(row.server).stop()
-      servers.delete(row.server)
-    }
+    } else servers.set(row.server, target)
   }
+  verdicts.push(...(await Promise.all(beside)))
   await endAll()
-  return counts
+  return { passed: verdicts.filter((ok) => ok).length, failed: verdicts.filter((ok) => !ok).length }
+}
+
+/** Runs one row, on a server that runs already or on one that it starts, and prints its line. */
+async function attack(row, running, verbose) {
+  const from = Date.now()
+  const line = (verdict, text) => {
+    const seconds = ((Date.now() - from) / 1000).toFixed(1)
+    process.stdout.write(`${verdict.padEnd(6)} ${row.area.padEnd(13)} ${row.attack}: ${text} (${seconds} s)\n`)
+    return verdict === 'ok'
+  }
+  let target = running?.isAlive ? running : null
+  try {
+    target ??= await Target.start(row.server)
+    target.failures = []
+    const worst = await within(row.msMax ?? ROW_MS_MAX, row.run(target))
+    await target.checkServes()
+    if (target.failures.length === 0) return { target, verdict: line('ok', worst) }
+    line('FAILED', `${worst}; ${target.failures.join('; ')}`)
+    if (verbose) process.stdout.write(`${target.output().slice(-4000)}\n`)
+  } catch (error) {
+    line('FAILED', verbose ? error.stack : error.message)
+  }
+  return { target, verdict: false }
 }
 
 function within(ms, work) {

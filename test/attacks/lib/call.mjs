@@ -58,3 +58,62 @@ export function call(port, method, body, headers = {}) {
     stream.end(body)
   })
 }
+
+/**
+ * Sends ready-made messages on one ModelStreamInfer stream, all at once, and reads as many answers.
+ *
+ * @returns the ids of the answers in the order they came; an answer that is an error is told as its text
+ */
+export function callStream(port, messages) {
+  return new Promise((resolve, reject) => {
+    const session = connect(`http://127.0.0.1:${port}`, { maxSessionMemory: 1000, settings: { initialWindowSize: 2 ** 30 } })
+    session.on('connect', () => session.setLocalWindowSize(2 ** 30))
+    session.once('error', reject)
+    const stream = session.request({ ':method': 'POST', ':path': '/inference.GRPCInferenceService/ModelStreamInfer', 'content-type': 'application/grpc', te: 'trailers' })
+    const timer = setTimeout(() => stream.destroy(new Error(`ModelStreamInfer: no end within ${MS_MAX} ms`)), MS_MAX)
+    const chunks = []
+    stream.on('data', (chunk) => chunks.push(chunk))
+    stream.once('error', reject)
+    stream.once('close', () => {
+      clearTimeout(timer)
+      session.close()
+      resolve(idsOf(Buffer.concat(chunks)))
+    })
+    for (const message of messages) stream.write(framed(message))
+    stream.end()
+  })
+}
+
+/** Length-delimited fields of a message: their numbers and contents. */
+function* fields(message) {
+  const number = () => {
+    let value = 0
+    for (let scale = 1; ; scale *= 128) {
+      const byte = message[at++]
+      value += (byte & 127) * scale
+      if (byte < 128) return value
+    }
+  }
+  let at = 0
+  while (at < message.length) {
+    const tag = number()
+    const length = number()
+    // Other kinds are numbers of one varint each in these messages.
+    if ((tag & 7) !== 2) continue
+    yield [tag >> 3, message.subarray(at, at + length)]
+    at += length
+  }
+}
+
+function idsOf(bytes) {
+  const out = []
+  for (let at = 0; at + 5 <= bytes.length; ) {
+    const length = bytes.readUInt32BE(at + 1)
+    for (const [kind, part] of fields(bytes.subarray(at + 5, at + 5 + length))) {
+      if (kind === 1) out.push(part.toString())
+      else for (const [member, id] of fields(part)) if (member === 3) out.push(id.toString())
+    }
+    at += 5 + length
+  }
+  return out
+}
