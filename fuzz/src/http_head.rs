@@ -2,7 +2,7 @@
 
 use crate::encoding::Encoding;
 use crate::http::chunked::{Broken, Chunks, Progress};
-use crate::http::request::{Framing, Head, head_length, parse_head};
+use crate::http::request::{Framing, RequestHead, head_length, parse_head};
 use crate::http::route::{Method, Route};
 use crate::limits::{CHUNK_LINE_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX};
 use bytes::{Bytes, BytesMut};
@@ -30,7 +30,7 @@ pub fn http_head(data: &[u8]) -> bool {
 }
 
 /// What the connection does, without the socket.
-fn read(text: &[u8], step: usize) -> Option<(Head, usize)> {
+fn read(text: &[u8], step: usize) -> Option<(RequestHead, usize)> {
     let (mut seen, mut end) = (0, 0);
     while end < text.len() {
         end = text.len().min(end + step);
@@ -45,15 +45,15 @@ fn read(text: &[u8], step: usize) -> Option<(Head, usize)> {
 }
 
 /// Everything a head says.
-fn print(head: &Head) -> String {
+fn print(head: &RequestHead) -> String {
     let fields: Vec<_> = head.headers.iter().collect();
-    let Head { method, is_head, http11, keep_alive, expect, framing, .. } = head;
+    let RequestHead { method, is_head, http11, keep_alive, expect, framing, .. } = head;
     let path = head.path().escape_ascii();
     format!("{method:?} {path} {is_head} {http11} {keep_alive} {expect} {framing:?} {fields:?}")
 }
 
 /// What holds for any head that is accepted.
-fn check(head: &Head) {
+fn check(head: &RequestHead) {
     let path = head.path();
     let hosts = head.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"host")).count();
     assert!(hosts == 1 || (hosts == 0 && !head.http11), "{hosts} hosts");
@@ -95,7 +95,7 @@ fn check(head: &Head) {
 }
 
 /// Printed plainly and read again, a head says the same.
-fn again(head: &Head) {
+fn again(head: &RequestHead) {
     let method: &[u8] = match (head.method, head.is_head) {
         (Method::Get, _) => b"GET",
         (Method::Post, _) => b"POST",

@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::frame::Reason;
-use crate::head::Head;
+use crate::head::RequestHead;
 use crate::hpack::Field;
 use bytes::{Buf, Bytes};
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ pub struct Gone;
 /// A request.
 pub struct Request {
     /// Method, path, fields.
-    pub head: Rc<Head>,
+    pub head: Rc<RequestHead>,
     /// What comes behind them.
     pub body: Body,
     /// Whether there is no body.
@@ -24,7 +24,7 @@ pub struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(head: Rc<Head>, core: &Rc<RefCell<Core>>, key: u32, is_end: bool) -> (Self, Responder) {
+    pub(crate) fn new(head: Rc<RequestHead>, core: &Rc<RefCell<Core>>, key: u32, is_end: bool) -> (Self, Responder) {
         let (a, b) = (Shared { core: core.clone(), key }, Shared { core: core.clone(), key });
         (Self { head, body: Body(a), is_end }, Responder(b))
     }

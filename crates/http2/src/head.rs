@@ -27,7 +27,7 @@ pub enum BadHead {
 
 /// Method, path and fields of a request. Shared by all requests whose head is known to be the same.
 #[derive(Debug)]
-pub struct Head {
+pub struct RequestHead {
     text: Vec<u8>,
     method: Span,
     path: Span,
@@ -38,7 +38,7 @@ pub struct Head {
     held: Option<Held>,
 }
 
-impl Head {
+impl RequestHead {
     /// Has `ledger` count what this takes for as long as it lives; false when that is too much.
     pub(crate) fn hold(&mut self, ledger: &Ledger) -> bool {
         // Text grows to twice its size at most: what is left over is not worth a copy, but counts.
@@ -177,12 +177,12 @@ impl Builder {
     }
 
     /// The head of a request.
-    pub fn finish(self) -> Result<Head, BadHead> {
+    pub fn finish(self) -> Result<RequestHead, BadHead> {
         match (self.bad, self.method, self.path, self.scheme) {
             (Some(bad), ..) => Err(bad),
             // A path is one of this server, or `*` where it means the whole of it (RFC 9113, 8.3.1).
             (None, Some(method), Some(path), true) if !is_path(&self.text, method, path) => Err(BadHead::Malformed),
-            (None, Some(method), Some(path), true) => Ok(Head {
+            (None, Some(method), Some(path), true) => Ok(RequestHead {
                 text: self.text,
                 method,
                 path,
@@ -224,7 +224,7 @@ mod tests {
 
     const GOOD: [(&str, &str); 3] = [(":method", "POST"), (":scheme", "http"), (":path", "/a?b")];
 
-    fn head(fields: &[(&str, &str)], size_max: usize) -> Result<Head, BadHead> {
+    fn head(fields: &[(&str, &str)], size_max: usize) -> Result<RequestHead, BadHead> {
         let mut builder = Builder::new(size_max);
         fields.iter().for_each(|(n, v)| builder.field(n.as_bytes(), v.as_bytes()));
         builder.finish()

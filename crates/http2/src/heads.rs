@@ -1,14 +1,14 @@
 //! Heads that were decoded before. A client that makes the same call again sends the same indices: as long as neither they nor the
 //! table have changed, they mean the same, and a comparison of a dozen bytes is all there is to do.
 
-use crate::head::Head;
+use crate::head::RequestHead;
 use crate::limits::{HEAD_BLOCK_BYTES_MAX, HEADS_MAX};
 use std::rc::Rc;
 
 struct Known {
     block: Box<[u8]>,
     generation: u64,
-    head: Rc<Head>,
+    head: Rc<RequestHead>,
 }
 
 /// The last few heads of a connection.
@@ -21,7 +21,7 @@ pub struct Heads {
 
 impl Heads {
     /// The head of a block, if it is known and the table has not changed since.
-    pub fn get(&self, block: &[u8], generation: u64) -> Option<Rc<Head>> {
+    pub fn get(&self, block: &[u8], generation: u64) -> Option<Rc<RequestHead>> {
         let known = self.known.iter().find(|k| k.generation == generation && *k.block == *block)?;
         Some(known.head.clone())
     }
@@ -33,7 +33,7 @@ impl Heads {
     }
 
     /// Remembers the head of a block that did not change the table.
-    pub fn keep(&mut self, block: &[u8], generation: u64, head: &Rc<Head>) {
+    pub fn keep(&mut self, block: &[u8], generation: u64, head: &Rc<RequestHead>) {
         if block.len() > HEAD_BLOCK_BYTES_MAX {
             return;
         }

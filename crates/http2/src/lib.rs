@@ -29,7 +29,7 @@ pub use core::Machine;
 pub use core::Read;
 pub use frame::Reason;
 pub use handle::{Body, Collect, Gone, Request, Responder};
-pub use head::Head;
+pub use head::RequestHead;
 pub use hpack::Field;
 pub use options::{Options, Pings, Times};
 pub use socket::Socket;

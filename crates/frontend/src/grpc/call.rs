@@ -9,7 +9,7 @@ use super::unary::{Departed, LaterAnswer, Waits};
 use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
 use crate::verbose;
-use http2::{Field, Head, Request, Responder};
+use http2::{Field, Request, RequestHead, Responder};
 use memory::Account;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -24,7 +24,7 @@ const NOT_GRPC: &[u8] = b"this port speaks gRPC: a call is a POST with content-t
 /// The request's part of a call.
 pub struct Call {
     /// Metadata.
-    pub head: Rc<Head>,
+    pub head: Rc<RequestHead>,
     /// Messages.
     pub messages: Messages,
     /// How inference responses are packed.
@@ -35,7 +35,7 @@ pub struct Call {
 
 /// What the head of a call says. It stays the same for as long as the server has the same options, so it is kept with the head:
 /// clients repeat theirs, and nothing of this is done again for the next call.
-struct Plan {
+struct CallRules {
     is_grpc: bool,
     /// Which call; else why it is not one that this client may make.
     rpc: Result<Rpc, Status>,
@@ -44,8 +44,8 @@ struct Plan {
     deadline: Option<Duration>,
 }
 
-impl Plan {
-    fn read(context: &GrpcContext, head: &Head) -> Self {
+impl CallRules {
+    fn read(context: &GrpcContext, head: &RequestHead) -> Self {
         let media = head.get("content-type").unwrap_or_default();
         let rpc = Rpc::parse(head.path());
         let response_encoding = match (rpc, context.compression_level) {
@@ -79,7 +79,7 @@ impl Plan {
 }
 
 /// Restricted protocols: the call, if the client has the key to it.
-fn permit(context: &GrpcContext, rpc: Rpc, head: &Head) -> Result<Rpc, Status> {
+fn permit(context: &GrpcContext, rpc: Rpc, head: &RequestHead) -> Result<Rpc, Status> {
     if let Some(rule) = rpc.category().and_then(|c| context.restrictions.rule(c))
         // Names of metadata are in lower case on the wire, however the option spells them.
         && !rule.admits(head.get(&rule.header.to_ascii_lowercase()))
@@ -102,10 +102,10 @@ pub fn begin(
 ) -> Option<Pin<Box<impl Future<Output = ()> + use<>>>> {
     let Request { head, body, .. } = request;
     let unkept;
-    let plan = match head.derived(|head| Plan::read(context, head)) {
+    let plan = match head.derived(|head| CallRules::read(context, head)) {
         Some(plan) => plan,
         None => {
-            unkept = Plan::read(context, &head);
+            unkept = CallRules::read(context, &head);
             &unkept
         }
     };
@@ -221,7 +221,7 @@ pub fn shutting_down() -> Status {
 }
 
 /// gzip where the client takes it, else deflate, else nothing.
-fn accepted(head: &Head) -> Encoding {
+fn accepted(head: &RequestHead) -> Encoding {
     let list = head.get("grpc-accept-encoding").unwrap_or_default();
     let has = |e: Encoding| list.split(|&b| b == b',').any(|n| n.trim_ascii() == e.name().as_bytes());
     [Encoding::Gzip, Encoding::Deflate].into_iter().find(|&e| has(e)).unwrap_or(Encoding::Identity)

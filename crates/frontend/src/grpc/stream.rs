@@ -21,7 +21,7 @@ use crate::shared::Counted;
 use crate::verbose;
 use bytes::{Buf, Bytes};
 use engine::ModelVersion;
-use http2::{Head, Responder};
+use http2::{RequestHead, Responder};
 use protocol::grpc::{Encoded, InferHead, StreamFailure, encode_stream_error, encode_stream_response, peek};
 use protocol::{InferRequest, InferResponse};
 use std::collections::VecDeque;
@@ -156,7 +156,7 @@ async fn start_large<'a>(
 }
 
 /// Reads a message that takes long to read, elsewhere, and starts its request.
-async fn read_large<'a>(context: &'a GrpcContext, metadata: Rc<Head>, message: Bytes) -> Started<'a> {
+async fn read_large<'a>(context: &'a GrpcContext, metadata: Rc<RequestHead>, message: Bytes) -> Started<'a> {
     let counted = context.shared.request();
     let engine = context.engine.clone();
     let read = move |_: &Abandoned<'_>| {

@@ -16,7 +16,7 @@ use crate::rope::Rope;
 use crate::verbose;
 use bytes::{BufMut, Bytes, BytesMut};
 use engine::{Engine, ModelVersion};
-use http2::Head;
+use http2::RequestHead;
 use prost::Message;
 use protocol::pb::health::{HealthCheckResponse, health_check_response::ServingStatus};
 use protocol::pb::inference as pb;
@@ -227,7 +227,7 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
 /// As `depart`, for a message that is read elsewhere.
 async fn infer_large(
     context: Arc<GrpcContext>,
-    head: Rc<Head>,
+    head: Rc<RequestHead>,
     message: Bytes,
     packing: Packing,
 ) -> Result<Rope, Status> {
@@ -272,7 +272,7 @@ impl Departed {
 ///
 /// # Errors
 /// INVALID_ARG for a key that is reserved.
-pub fn forward(pattern: &HeaderForward, head: &Head, request: &mut InferRequest) -> Result<()> {
+pub fn forward(pattern: &HeaderForward, head: &RequestHead, request: &mut InferRequest) -> Result<()> {
     if !pattern.is_active() {
         return Ok(());
     }

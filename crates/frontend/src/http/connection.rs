@@ -6,8 +6,8 @@
 
 use super::chunked::{Broken, Chunks, Progress};
 use super::reply::{JSON, Reply};
-use super::request::{BadRequest, Framing, Head, head_length, parse_head};
-use super::service::{self, HttpContext, Plan};
+use super::request::{BadRequest, Framing, RequestHead, head_length, parse_head};
+use super::service::{self, Admission, HttpContext};
 use crate::assemble::{Assembler, grow};
 use crate::hold;
 use crate::idle::Place;
@@ -124,13 +124,13 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>, place: Place) {
 
 impl Connection {
     /// Answers one request; `Ok(false)` when the connection is to be closed after it.
-    async fn exchange(&mut self, head: &Head, context: &Arc<HttpContext>) -> io::Result<bool> {
+    async fn exchange(&mut self, head: &RequestHead, context: &Arc<HttpContext>) -> io::Result<bool> {
         // Counted until the last byte is written: a drain waits for that.
         let _inflight = context.shared.request();
         let (reply, reusable) = match service::admit(context, head) {
             // A body nobody wants still stands between this request and the next.
-            Plan::Reply(reply) => (reply, self.discard_body(head).await),
-            Plan::Read { route, bytes_max } => match self.read_body(head, bytes_max).await {
+            Admission::Reply(reply) => (reply, self.discard_body(head).await),
+            Admission::Read { route, bytes_max } => match self.read_body(head, bytes_max).await {
                 Ok(body) => {
                     let mut answer = pin!(service::respond(context, route, head, body));
                     let reply = poll_fn(|cx| match answer.as_mut().poll(cx) {
@@ -175,7 +175,7 @@ impl Connection {
         charge.inspect_err(|_| self.account.count_refusal())
     }
 
-    async fn read_head(&mut self, first: bool) -> Result<Head, Stop> {
+    async fn read_head(&mut self, first: bool) -> Result<RequestHead, Stop> {
         let mut seen = 0;
         let mut deadline = None;
         let mut skipped = false;
@@ -238,7 +238,7 @@ impl Connection {
         Poll::Pending
     }
 
-    async fn read_body(&mut self, head: &Head, bytes_max: u64) -> Result<Bytes, BodyError> {
+    async fn read_body(&mut self, head: &RequestHead, bytes_max: u64) -> Result<Bytes, BodyError> {
         match head.framing {
             Framing::Length(0) => Ok(Bytes::new()),
             Framing::Length(length) if length > bytes_max => Err(BodyError::TooLarge(length)),
@@ -260,7 +260,7 @@ impl Connection {
         }
     }
 
-    async fn send_continue(&mut self, head: &Head) -> io::Result<()> {
+    async fn send_continue(&mut self, head: &RequestHead) -> io::Result<()> {
         if head.expect {
             self.io.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
@@ -289,7 +289,7 @@ impl Connection {
     }
 
     /// A large body: read straight into a slab of its size.
-    async fn read_slab(&mut self, head: &Head, length: usize) -> Result<Bytes, BodyError> {
+    async fn read_slab(&mut self, head: &RequestHead, length: usize) -> Result<Bytes, BodyError> {
         // The raw tensors begin behind the JSON; shifting the body makes that place the aligned one.
         let json = head.headers.get("inference-header-content-length");
         let json = json.and_then(|v| std::str::from_utf8(v).ok()?.parse::<usize>().ok()).filter(|&n| n <= length);
@@ -347,7 +347,7 @@ impl Connection {
 
     /// Throws away a body of which nothing was read; false when that is too much or it breaks the rules, and the connection has
     /// to go.
-    async fn discard_body(&mut self, head: &Head) -> bool {
+    async fn discard_body(&mut self, head: &RequestHead) -> bool {
         match head.framing {
             Framing::Length(0) => true,
             // The client may be waiting to be told to send it, and will not be.

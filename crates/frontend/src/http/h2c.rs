@@ -1,9 +1,9 @@
 //! HTTP/2 without TLS on the HTTP port, for clients that begin with it. Triton has none; requests mean the same as over HTTP/1.
 
 use super::reply::{JSON, OCTETS, Reply};
-use super::request::Head;
+use super::request::RequestHead;
 use super::route::Method;
-use super::service::{self, HttpContext, Plan};
+use super::service::{self, Admission, HttpContext};
 use crate::assemble::Assembler;
 use crate::grpc::connection::{http2_options, start};
 use crate::limits::{BODY_BYTES_MAX, INLINE_BODY_BYTES_MAX};
@@ -60,11 +60,12 @@ async fn serve(context: Arc<HttpContext>, account: Account, request: Request, mu
     let is_head = head.method() == b"HEAD";
     let length = head.content_length().unwrap_or_default();
     let path = head.path().split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
-    let head = Head::from_parts(method, is_head, path, head.fields().map(|(name, value)| (name.as_bytes(), value)));
+    let head =
+        RequestHead::from_parts(method, is_head, path, head.fields().map(|(name, value)| (name.as_bytes(), value)));
     let work = async {
         match service::admit(&context, &head) {
-            Plan::Reply(reply) => Some(reply),
-            Plan::Read { route, bytes_max } => {
+            Admission::Reply(reply) => Some(reply),
+            Admission::Read { route, bytes_max } => {
                 match read(&mut body, &account, length, bytes_max.min(BODY_BYTES_MAX)).await? {
                     Ok(body) => Some(service::respond(&context, route, &head, body).await),
                     Err(Refused::TooLarge(bytes)) => Some(service::too_large(&context, route, bytes)),

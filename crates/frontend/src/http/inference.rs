@@ -2,7 +2,7 @@
 //! how far the request got (P 1.1).
 
 use super::reply::{EVENTS, JSON, OCTETS, Parts, Reply};
-use super::request::Head;
+use super::request::RequestHead;
 use super::service::HttpContext;
 use crate::encoding::{Encoding, compress, decompress, decompress_small};
 use crate::flight::{self, Flight};
@@ -33,7 +33,7 @@ thread_local! {
 ///
 /// A request of usual size is read, checked and, if the model is cheap, answered right here. What grows with a body and would hold
 /// the reactor is done by [`offload`], in the boxed branches: the future of every request is as large as the largest it may become.
-pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &Head, body: Bytes) -> Reply {
+pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &RequestHead, body: Bytes) -> Reply {
     let version = match find(context, name, version) {
         Ok(version) => version,
         Err(error) => {
@@ -86,7 +86,7 @@ fn start(version: &Arc<ModelVersion>, request: InferRequest) -> Result<Begun> {
 async fn infer_large(
     context: &HttpContext,
     version: Arc<ModelVersion>,
-    head: &Head,
+    head: &RequestHead,
     body: Bytes,
     is_packed: bool,
 ) -> Reply {
@@ -124,7 +124,7 @@ async fn infer_large(
 }
 
 /// Starts a request that was read elsewhere, or takes long to check.
-async fn start_large(version: Arc<ModelVersion>, request: Box<InferRequest>, head: &Head) -> Reply {
+async fn start_large(version: Arc<ModelVersion>, request: Box<InferRequest>, head: &RequestHead) -> Reply {
     let result = match flight::start_large(&version, request).await {
         Ok(Flight::Landed(result)) => result,
         Ok(Flight::Airborne(airborne)) => airborne.await,
@@ -137,11 +137,11 @@ async fn start_large(version: Arc<ModelVersion>, request: Box<InferRequest>, hea
 }
 
 /// Bytes of JSON in a body; 0 where the head is wrong about that, as that is soon found out.
-fn json_length(head: &Head, body: &Bytes) -> usize {
+fn json_length(head: &RequestHead, body: &Bytes) -> usize {
     header_length(head, body).map_or(0, |length| length.unwrap_or(body.len()))
 }
 
-fn header_length(head: &Head, body: &Bytes) -> Result<Option<usize>> {
+fn header_length(head: &RequestHead, body: &Bytes) -> Result<Option<usize>> {
     match head.headers.get("inference-header-content-length") {
         None => Ok(None),
         Some(value) => parse_header_length(&String::from_utf8_lossy(value), body.len()).map(Some),
@@ -152,7 +152,7 @@ fn header_length(head: &Head, body: &Bytes) -> Result<Option<usize>> {
 type LaterReply = Pin<Box<dyn Future<Output = Reply>>>;
 
 /// The reply to an inference. A function, so that the future of a request has no place for a response.
-fn reply(version: Arc<ModelVersion>, result: Result<InferResponse>, head: &Head) -> Result<Reply, LaterReply> {
+fn reply(version: Arc<ModelVersion>, result: Result<InferResponse>, head: &RequestHead) -> Result<Reply, LaterReply> {
     let failed = |error: Error| Reply::error(JSON, &error);
     let response = match result {
         Ok(response) => response,
@@ -198,7 +198,7 @@ enum Unpacked {
     TooLong(Bytes),
 }
 
-fn unpack(context: &HttpContext, head: &Head, body: Bytes) -> Result<Unpacked, Box<Reply>> {
+fn unpack(context: &HttpContext, head: &RequestHead, body: Bytes) -> Result<Unpacked, Box<Reply>> {
     match head.headers.get("content-encoding").map(Encoding::parse) {
         None | Some(Some(Encoding::Identity)) => Ok(Unpacked::Here(body)),
         Some(Some(_)) => match decompress_small(&body, context.limits.input_bytes_max) {
@@ -214,7 +214,7 @@ fn unpack(context: &HttpContext, head: &Head, body: Bytes) -> Result<Unpacked, B
     }
 }
 
-fn parse(context: &HttpContext, version: &ModelVersion, head: &Head, body: Bytes) -> Result<InferRequest> {
+fn parse(context: &HttpContext, version: &ModelVersion, head: &RequestHead, body: Bytes) -> Result<InferRequest> {
     let header_length = header_length(head, &body)?;
     let mut request = HEADS.with_borrow_mut(|heads| {
         heads.parse_infer(&body, header_length, &version.signature, &*context.engine, &context.limits)
@@ -224,7 +224,7 @@ fn parse(context: &HttpContext, version: &ModelVersion, head: &Head, body: Bytes
 }
 
 /// Adds forwarded headers to a request.
-fn forward(context: &HttpContext, head: &Head, request: &mut InferRequest) -> Result<()> {
+fn forward(context: &HttpContext, head: &RequestHead, request: &mut InferRequest) -> Result<()> {
     if context.forward.is_active() {
         for (name, value) in head.headers.iter() {
             let name = Name::from_utf8_lossy(name);
@@ -262,7 +262,7 @@ pub async fn generate(
     context: &HttpContext,
     name: &str,
     version: &str,
-    head: &Head,
+    head: &RequestHead,
     body: &Bytes,
     stream: bool,
 ) -> Reply {

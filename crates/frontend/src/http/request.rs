@@ -72,7 +72,7 @@ pub enum Framing {
 
 /// A request without its body.
 #[derive(Debug)]
-pub struct Head {
+pub struct RequestHead {
     /// The method.
     pub method: Method,
     /// HEAD: the reply carries no body.
@@ -94,7 +94,7 @@ pub struct Head {
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadRequest(pub String);
 
-impl Head {
+impl RequestHead {
     /// The path as sent: not decoded, without query, without the scheme and host of an absolute target.
     pub fn path(&self) -> &[u8] {
         self.headers.at(self.path)
@@ -149,7 +149,7 @@ fn bad(why: &str) -> BadRequest {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse_head(bytes: Bytes) -> Result<Head, BadRequest> {
+pub fn parse_head(bytes: Bytes) -> Result<RequestHead, BadRequest> {
     let text: &[u8] = &bytes;
     // Two things that httparse takes: lines that end with a bare line feed, and empty lines in front.
     if memchr::memchr_iter(b'\n', text).any(|at| text.get(at.wrapping_sub(1)) != Some(&b'\r')) {
@@ -182,7 +182,7 @@ pub fn parse_head(bytes: Bytes) -> Result<Head, BadRequest> {
     let (skip, length) = path_of(target)?;
     let path = span(target.get(skip..skip + length).unwrap_or_default());
 
-    let mut head = Head {
+    let mut head = RequestHead {
         method,
         is_head,
         path,
@@ -330,7 +330,7 @@ fn is_token(b: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn parse(text: &'static str) -> Result<Head, BadRequest> {
+    fn parse(text: &'static str) -> Result<RequestHead, BadRequest> {
         let length = head_length(text.as_bytes(), 0)?.ok_or_else(|| bad("incomplete"))?;
         parse_head(Bytes::from_static(text.as_bytes()).slice(..length))
     }

@@ -2,7 +2,7 @@
 //! statistics.
 
 use super::reply::{JSON, PLAIN, Reply};
-use super::request::Head;
+use super::request::RequestHead;
 use super::route::{Method, ModelAction, Route};
 use super::{control, inference};
 use crate::access::Restrictions;
@@ -60,7 +60,7 @@ impl HttpContext {
 }
 
 /// What to do with a request whose body was not read yet.
-pub enum Plan<'a> {
+pub enum Admission<'a> {
     /// Answer; the body is not wanted.
     Reply(Reply),
     /// Read a body of at most `bytes_max`, then `respond`.
@@ -68,26 +68,26 @@ pub enum Plan<'a> {
 }
 
 /// Route, restriction, method: in this order (P 1.2, P 1.12.2).
-pub fn admit<'a>(context: &HttpContext, head: &'a Head) -> Plan<'a> {
+pub fn admit<'a>(context: &HttpContext, head: &'a RequestHead) -> Admission<'a> {
     verbose::http_request(head.method, head.path());
     let Some(route) = std::str::from_utf8(head.path()).ok().and_then(Route::parse) else {
-        return Plan::Reply(Reply::text_error(404, JSON, "Not Found"));
+        return Admission::Reply(Reply::text_error(404, JSON, "Not Found"));
     };
     if let Some(rule) = context.restrictions.rule(route.category())
         && !rule.admits(head.headers.get(&rule.header))
     {
         let text = format!("This API is restricted, expecting header '{}'", rule.header);
-        return Plan::Reply(Reply::text_error(403, JSON, &text));
+        return Admission::Reply(Reply::text_error(403, JSON, &text));
     }
     if !route.allows(head.method) {
-        return Plan::Reply(Reply::text_error(405, JSON, "Method Not Allowed"));
+        return Admission::Reply(Reply::text_error(405, JSON, "Method Not Allowed"));
     }
     let bytes_max = match route {
         Route::Model { action: ModelAction::Infer, .. } => BODY_BYTES_MAX,
         _ if head.method == Method::Get => DISCARD_BYTES_MAX,
         _ => context.limits.input_bytes_max as u64,
     };
-    Plan::Read { route, bytes_max }
+    Admission::Read { route, bytes_max }
 }
 
 /// The reply to a body of `bytes`, more than the operation takes. The body was not read to its end.
@@ -111,7 +111,7 @@ pub fn too_large(context: &HttpContext, route: Route<'_>, bytes: u64) -> Reply {
 }
 
 /// Does what the request asks. Rare operations are boxed: the future of every request is as large as the largest it may become.
-pub async fn respond(context: &HttpContext, route: Route<'_>, head: &Head, body: Bytes) -> Reply {
+pub async fn respond(context: &HttpContext, route: Route<'_>, head: &RequestHead, body: Bytes) -> Reply {
     let engine = &*context.engine;
     let json = |result: Result<Bytes>| match result {
         Ok(body) => Reply::json(body),

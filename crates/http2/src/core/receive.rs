@@ -6,7 +6,7 @@ use super::{ALIVE, Closing, Core, Fatal, LEAVING};
 use crate::frame::{
     FRAME_BYTES_MAX, FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, PREFACE, Reason, WINDOW_MAX, flag, kind, number31, setting,
 };
-use crate::head::{BadHead, Builder, Head};
+use crate::head::{BadHead, Builder, RequestHead};
 use crate::limits::{CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX, TURN_BYTES};
 use bytes::{Buf, Bytes, BytesMut};
 use std::rc::Rc;
@@ -500,7 +500,7 @@ impl Core {
         }
     }
 
-    fn read_head(&mut self, block: &[u8]) -> Result<Result<Rc<Head>, BadHead>, Fatal> {
+    fn read_head(&mut self, block: &[u8]) -> Result<Result<Rc<RequestHead>, BadHead>, Fatal> {
         let generation = self.decoder.generation();
         if let Some(head) = self.heads.get(block, generation) {
             return Ok(Ok(head));
@@ -517,7 +517,7 @@ impl Core {
     }
 
     /// Counts a head among those that the connection holds.
-    fn hold(&mut self, mut head: Head) -> Result<Head, BadHead> {
+    fn hold(&mut self, mut head: RequestHead) -> Result<RequestHead, BadHead> {
         if head.hold(&self.ledger) {
             return Ok(head);
         }

@@ -3,7 +3,7 @@
 use super::patience::Still;
 use crate::frame::Reason;
 use crate::handle::Collect;
-use crate::head::Head;
+use crate::head::RequestHead;
 use crate::limits::{JOINED_BYTES, PIECES_MAX, SMALL_PIECE_BYTES};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
@@ -92,7 +92,7 @@ pub struct Stream {
     /// Handles.
     pub handles: u8,
     pub has_body: bool,
-    pub head: Option<Rc<Head>>,
+    pub head: Option<Rc<RequestHead>>,
 
     /// The client sent its last frame.
     pub received_all: bool,
