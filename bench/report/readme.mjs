@@ -45,7 +45,8 @@ export function readmeChart(result) {
     max: c.cpuUs.max,
     colour: colourOf(c.subject, names),
   }))
-  const title = 'simple, 8 requests at a time, every request different'
+  const isVaried = cells.some((c) => c.traffic === 'varied')
+  const title = `simple, 8 requests at a time${isVaried ? ', every request different' : ''}`
   return barChart({ title, unit: 'server CPU, µs per request: shorter is better', bars: bars.toSorted((a, b) => a.value - b.value), standalone: true })
 }
 
