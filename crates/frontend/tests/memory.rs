@@ -100,6 +100,65 @@ fn when_memory_stays_short_the_client_is_told_when_to_try_again() {
     assert_eq!((budget.counters().refused, budget.counters().waiting), (2, 0));
 }
 
+/// Whoever waits for memory in a queue of others, and leaves, must not keep its place until its time is over.
+#[test]
+fn a_client_that_leaves_while_it_waits_gives_up_its_place_at_once() {
+    let (server, budget) = server();
+    let mut held = exhaust(&budget);
+    let large_body = &large()[..100_000];
+    let chunked = [
+        format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n", 90_000).as_bytes(),
+        &[b' '; 80_000],
+    ]
+    .concat();
+    let gone_in_time = |what: &str, leave: &mut dyn FnMut()| {
+        wait_for(what, || budget.counters().waiting == 1);
+        let left = Instant::now();
+        leave();
+        wait_for("its place to be free", || budget.counters().waiting == 0);
+        assert!(left.elapsed() < Duration::from_secs(1), "{what}: noticed after {:?}", left.elapsed());
+    };
+    for (what, request) in [("a large body", large_body), ("a chunked body", &chunked)] {
+        for resets in [false, true] {
+            let mut client = Some(server.connect());
+            client.as_mut().expect("just made").send(request);
+            gone_in_time(what, &mut || {
+                let client = client.take().expect("left once");
+                if resets {
+                    socket2::SockRef::from(&client.io).set_linger(Some(Duration::ZERO)).expect("a socket option");
+                }
+            });
+        }
+    }
+    let request = infer_request("id", "", &vec![7; VALUES]).encode_to_vec();
+    client(async {
+        let mut grpc = Grpc::connect(&server).await;
+        let (response, mut sending) = grpc.open(GRPC_INFER, &[]).await;
+        sending.send_data(frame(0, &request).slice(..60_000), false).expect("room");
+        let waiting = async |n: usize| {
+            while budget.counters().waiting != n {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        waiting(1).await;
+        sending.send_reset(h2::Reason::CANCEL);
+        let left = Instant::now();
+        waiting(0).await;
+        assert!(left.elapsed() < Duration::from_secs(1), "a call: noticed after {:?}", left.elapsed());
+        drop(response);
+    });
+    // A small one waits only when its reserve is used up as well.
+    let account = budget.account();
+    held.push((account.clone(), account.charge(Kind::Body, true, LIMIT / 8).expect("room")));
+    let mut small = Some(server.connect());
+    let (headers, body) = binary(10_000);
+    small.as_mut().expect("just made").send(&post(INFER, &headers, &body)[..30_000]);
+    gone_in_time("a small body", &mut || drop(small.take()));
+    drop(held);
+    wait_for("all charges to end", || used(&budget) == 0);
+    assert_eq!(budget.counters().refused, 0);
+}
+
 #[test]
 fn a_body_is_charged_as_it_comes_until_the_answer_is_written() {
     let (server, budget) = server();

@@ -23,6 +23,8 @@ use std::io::{self, IoSlice};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+#[cfg(target_os = "linux")]
+use tokio::io::Interest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -41,6 +43,38 @@ async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> 
             timeout(BODY_STALL_TIME_MAX, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         }
     }
+}
+
+/// Waits for memory for a body, for as long as its client is there: one that left gives up its place at once.
+///
+/// A client that closed its side counts as gone, as it does while it is answered. It is noticed as long as the kernel had room for
+/// all it sent: the end of a connection stands behind its bytes.
+async fn while_there(io: &TcpStream, wait: impl Future<Output = Result<(), Short>>) -> Result<(), BodyError> {
+    let mut wait = pin!(wait);
+    if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await {
+        return Ok(result?);
+    }
+    // In a box: few connections ever wait, and the future of each is as large as the largest it may become.
+    let mut left = Box::pin(until_it_left(io));
+    poll_fn(|cx| match wait.as_mut().poll(cx) {
+        Poll::Ready(result) => Poll::Ready(result.map_err(BodyError::from)),
+        Poll::Pending => left.as_mut().poll(cx).map(|()| Err(BodyError::Gone)),
+    })
+    .await
+}
+
+/// Ready when the client has closed the connection, or its side of it, whatever is still to be read.
+#[cfg(target_os = "linux")]
+async fn until_it_left(io: &TcpStream) {
+    // Ready for priority data, which is not listened for, or when the other side is closed. Interest in reading would be ready at
+    // once, for what was sent before.
+    let _ = io.ready(Interest::PRIORITY).await;
+}
+
+/// Elsewhere there is no such event: the wait ends with its time.
+#[cfg(not(target_os = "linux"))]
+async fn until_it_left(_: &TcpStream) {
+    std::future::pending().await
 }
 
 /// Why no request came out of the connection.
@@ -283,7 +317,7 @@ impl Connection {
 
     async fn charge_small(&mut self, bytes: usize) -> Result<(), BodyError> {
         let mut charge = self.account.empty(Kind::Body, true);
-        grow(&mut charge, bytes).await?;
+        while_there(&self.io, grow(&mut charge, bytes)).await?;
         self.charge = Some(charge);
         Ok(())
     }
@@ -297,7 +331,7 @@ impl Connection {
         let mut body = Assembler::new(shift + length, &self.account)?;
         body.filled(shift);
         while body.missing() > 0 {
-            body.room().await?;
+            while_there(&self.io, body.room()).await?;
             let taken = body.push(&self.buffer);
             if taken > 0 {
                 self.buffer.advance(taken);
@@ -322,12 +356,13 @@ impl Connection {
                         // Its length is unknown, and address space is cheap: however long it gets, it stays where it is.
                         let length_max = usize::try_from(bytes_max).unwrap_or(usize::MAX).min(self.account.most());
                         let mut body = Assembler::growing(length_max.max(length), &self.account)?;
-                        collect(&mut body, &std::mem::take(&mut small)).await?;
+                        let begun = std::mem::take(&mut small);
+                        while_there(&self.io, collect(&mut body, &begun)).await?;
                         self.charge = None;
                         large = Some(body);
                     }
                     match &mut large {
-                        Some(body) => collect(body, &data).await?,
+                        Some(body) => while_there(&self.io, collect(body, &data)).await?,
                         None => {
                             if length > READ_BYTES && self.charge.is_none() {
                                 self.charge_small(INLINE_BODY_BYTES_MAX).await?;
