@@ -9,6 +9,15 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+/// Why there is no collected part of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotCollected {
+    /// The place had no room, and was not to have any.
+    NoRoom,
+    /// The stream, or its connection, ended before.
+    Ended(Reason),
+}
+
 /// The stream is over, or was ended by an earlier call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
@@ -68,8 +77,11 @@ impl Body {
         self.0.core.borrow_mut().collect(self.0.key, target);
     }
 
-    /// What was collected; `None` when the body ended before, ENHANCE_YOUR_CALM when there is no room for it.
-    pub fn poll_collected(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
+    /// What was collected; `None` when the body ended before.
+    ///
+    /// # Errors
+    /// See [`NotCollected`].
+    pub fn poll_collected(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, NotCollected>>> {
         self.0.core.borrow_mut().poll_collected(self.0.key, cx)
     }
 

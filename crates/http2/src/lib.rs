@@ -28,7 +28,7 @@ pub use connection::Connection;
 pub use core::Machine;
 pub use core::Read;
 pub use frame::Reason;
-pub use handle::{Body, Collect, Gone, Request, Responder};
+pub use handle::{Body, Collect, Gone, NotCollected, Request, Responder};
 pub use head::RequestHead;
 pub use hpack::Field;
 pub use options::{Options, Pings, Times};

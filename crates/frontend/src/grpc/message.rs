@@ -11,7 +11,7 @@ use crate::limits::{
 use crate::offload::{self, Offloaded};
 use crate::rope::Rope;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http2::{Body, Reason};
+use http2::{Body, NotCollected};
 use memory::{Account, Short};
 use prost::Message;
 use protocol::InferResponse;
@@ -189,8 +189,10 @@ impl Messages {
                                 None => continue,
                             }
                         }
-                        Some(Err(Reason::ENHANCE_YOUR_CALM)) => return self.refuse(self.account.short()),
-                        Some(Err(_)) => return self.fail(Status::new(code::CANCELLED, "CANCELLED")),
+                        Some(Err(NotCollected::NoRoom)) => return self.refuse(self.account.short()),
+                        Some(Err(NotCollected::Ended(_))) => {
+                            return self.fail(Status::new(code::CANCELLED, "CANCELLED"));
+                        }
                         None => {
                             let text = "the request ended inside a message";
                             return self.fail(Status::new(code::INTERNAL, text));

@@ -10,7 +10,7 @@ use crate::limits::{BODY_BYTES_MAX, INLINE_BODY_BYTES_MAX};
 use crate::rope::Rope;
 use crate::shared::Phase;
 use bytes::{Bytes, BytesMut};
-use http2::{Body, Connection, Field, Options, Reason, Request, Responder};
+use http2::{Body, Connection, Field, NotCollected, Options, Request, Responder};
 use memory::{Account, Short};
 use smallvec::SmallVec;
 use std::future::{Future, poll_fn};
@@ -109,8 +109,8 @@ async fn read(body: &mut Body, account: &Account, length: u64, bytes_max: u64) -
         body.collect(Box::new(place));
         return match poll_fn(|cx| body.poll_collected(cx)).await? {
             Ok(bytes) => Some(Ok(bytes)),
-            Err(Reason::ENHANCE_YOUR_CALM) => Some(Err(Refused::Short(account.short()))),
-            Err(_) => None,
+            Err(NotCollected::NoRoom) => Some(Err(Refused::Short(account.short()))),
+            Err(NotCollected::Ended(_)) => None,
         };
     }
     let mut first = Bytes::new();

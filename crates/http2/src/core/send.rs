@@ -3,7 +3,7 @@
 use super::stream::{End, Sending};
 use super::{Core, WINDOW_DEFAULT};
 use crate::frame::{FrameHead, HEAD_BYTES, Reason, flag, kind};
-use crate::handle::{Collect, Gone};
+use crate::handle::{Collect, Gone, NotCollected};
 use crate::hpack::{Encoder, Field};
 use crate::limits::{DATA_FRAME_BYTES_MAX, WRITE_BYTES};
 use bytes::{Buf, Bytes};
@@ -77,24 +77,24 @@ impl Core {
     }
 
     /// What was collected.
-    pub fn poll_collected(&mut self, key: u32, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
-        if let Some(target) = self.streams.get(key).and_then(|s| s.target.as_mut())
+    pub fn poll_collected(&mut self, key: u32, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, NotCollected>>> {
+        let Some(stream) = self.streams.get(key) else { return Poll::Ready(None) };
+        // Before it is asked for room: a stream that is over did not end for lack of it.
+        if let Some(reason) = stream.reset {
+            stream.target = None;
+            return Poll::Ready(Some(Err(NotCollected::Ended(reason))));
+        }
+        if let Some(target) = &mut stream.target
             && target.missing() > 0
             && target.spare().is_empty()
             && target.poll_room(cx) == Poll::Ready(false)
         {
-            if let Some(stream) = self.streams.get(key) {
-                stream.target = None;
-            }
-            return Poll::Ready(Some(Err(Reason::ENHANCE_YOUR_CALM)));
+            stream.target = None;
+            return Poll::Ready(Some(Err(NotCollected::NoRoom)));
         }
         // There may be room that was not there before, and more than one turn may move.
         let has_more = self.feed(key);
         let Some(stream) = self.streams.get(key) else { return Poll::Ready(None) };
-        if let Some(reason) = stream.reset {
-            stream.target = None;
-            return Poll::Ready(Some(Err(reason)));
-        }
         match &stream.target {
             Some(target) if target.missing() > 0 && !(stream.received_all && stream.received.is_empty()) => {
                 register(&mut stream.body_waker, cx);

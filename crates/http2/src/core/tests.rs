@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::frame::{FRAME_BYTES_MAX, HEAD_BYTES, PREFACE, flag};
-use crate::handle::Gone;
+use crate::handle::{Gone, NotCollected};
 use crate::hpack::Field;
 use crate::limits::{
     CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, HELD_HEAD_BYTES_MAX, SETTINGS_BYTES_MAX, TROUBLE_MAX,
@@ -966,6 +966,44 @@ fn what_came_before_a_body_was_wanted_is_moved_a_turn_at_a_time() {
     assert_eq!(bytes.len(), (1 << 20) + 5);
 }
 
+/// No place at all, now or later.
+struct Full;
+
+impl crate::handle::Collect for Full {
+    fn spare(&mut self) -> &mut [u8] {
+        &mut []
+    }
+
+    fn poll_room(&mut self, _: &mut Context<'_>) -> Poll<bool> {
+        Poll::Ready(false)
+    }
+
+    fn filled(&mut self, _: usize) {}
+
+    fn missing(&self) -> usize {
+        10
+    }
+
+    fn into_bytes(self: Box<Self>) -> Bytes {
+        Bytes::new()
+    }
+}
+
+/// Both are told to calm down; only one was refused for lack of room.
+#[test]
+fn a_body_without_room_and_one_of_a_connection_that_we_end_are_told_apart() {
+    let mut wire = Wire::new();
+    let (mut refused, _respond) = wire.call(1, false);
+    refused.body.collect(Box::new(Full));
+    assert_eq!(refused.body.poll_collected(&mut cx()), Poll::Ready(Some(Err(NotCollected::NoRoom))));
+    let (mut ended, _respond) = wire.call(3, false);
+    ended.body.collect(Box::new(Full));
+    (0..=TROUBLE_MAX).for_each(|_| wire.send(&settings(&[])));
+    assert!(wire.machine.is_failed());
+    let calm = NotCollected::Ended(Reason::ENHANCE_YOUR_CALM);
+    assert_eq!(ended.body.poll_collected(&mut cx()), Poll::Ready(Some(Err(calm))));
+}
+
 #[test]
 fn a_head_longer_than_a_frame_is_continued() {
     let mut wire = Wire::new();
@@ -1070,7 +1108,8 @@ fn collected(frames: &[u8], length: usize, part: usize, pieces: usize) -> (Vec<u
     }
     let mut all = match request.body.poll_collected(&mut cx()) {
         Poll::Ready(Some(Ok(bytes))) => bytes.to_vec(),
-        Poll::Ready(Some(Err(reason))) => format!("reset {}", reason.0).into_bytes(),
+        Poll::Ready(Some(Err(NotCollected::Ended(reason)))) => format!("reset {}", reason.0).into_bytes(),
+        Poll::Ready(Some(Err(NotCollected::NoRoom))) => unreachable!("it has room"),
         Poll::Ready(None) => b"too short".to_vec(),
         Poll::Pending => b"pending".to_vec(),
     };
