@@ -15,6 +15,7 @@ export const ERROR_CODES = [
   'UNSUPPORTED',
   'ALREADY_EXISTS',
   'CANCELLED',
+  'RESOURCE_EXHAUSTED',
 ] as const
 export type ErrorCode = (typeof ERROR_CODES)[number]
 

@@ -29,6 +29,8 @@ const STATUS_NAMES: Record<ErrorCode, string> = {
   ALREADY_EXISTS: 'Already exists',
   // The incumbent never learnt a name for this one; clients see its placeholder.
   CANCELLED: '<invalid code>',
+  // Not in Triton.
+  RESOURCE_EXHAUSTED: 'Resource exhausted',
 }
 
 /** `Invalid argument`, `Internal`, …. */

@@ -679,7 +679,7 @@ impl<'a> Value<'a> {
             (offset < input.len()).then_some((input, offset))
         });
         if let Some((input, offset)) = shared {
-            let mut copy = SlabPool::global().get(len);
+            let mut copy = SlabPool::global().get(len)?;
             input.copy_to(offset, &mut copy)?;
             return Ok(copy.freeze());
         }

@@ -72,7 +72,7 @@ pub(crate) fn feed<'a>(
             }
             shape
         };
-        tensors.push(Tensor { name: plan.name, datatype: spec.datatype, shape, data: aligned(data, spec) });
+        tensors.push(Tensor { name: plan.name, datatype: spec.datatype, shape, data: aligned(data, spec)? });
     }
     for (input, names) in batch_inputs {
         let (datatype, shape, data) = input.make(entries, batching);
@@ -89,12 +89,12 @@ fn total_rows(entries: &[BatchEntry], default: u64) -> i64 {
 }
 
 /// Copies data of a body that do not lie as the runtime wants them: they stand wherever the head before them ended.
-fn aligned<'a>(data: Held<'a>, spec: &InputSpec) -> Held<'a> {
-    let (Some(align), Some(bytes)) = (spec.datatype.byte_size(), data.host()) else { return data };
+fn aligned<'a>(data: Held<'a>, spec: &InputSpec) -> Result<Held<'a>> {
+    let (Some(align), Some(bytes)) = (spec.datatype.byte_size(), data.host()) else { return Ok(data) };
     if (bytes.as_ptr() as usize).is_multiple_of(align) {
-        return data;
+        return Ok(data);
     }
-    Held::Own(Data::Bytes(SlabPool::global().copy_of(bytes).freeze()))
+    Ok(Held::Own(Data::Bytes(SlabPool::global().copy_of(bytes)?.freeze())))
 }
 
 /// Whether the runtime may read tensors of this type in a client's region, where they can change at any time. Floats only make the

@@ -124,7 +124,7 @@ impl OnnxModel {
             let tensors = inputs::feed(&self.inputs, &self.batch_inputs, &self.signature, entries)?;
             let runtime = self.session.runtime();
             let names: SmallVec<[CName; 4]> = tensors.iter().map(|t| t.name).collect();
-            let mut plan = RunOutputs::new(&self.outputs, &self.hints, &self.signature, entries, &tensors);
+            let mut plan = RunOutputs::new(&self.outputs, &self.hints, &self.signature, entries, &tensors)?;
             let output_names: SmallVec<[CName; 4]> =
                 plan.wanted.iter().filter_map(|&i| self.outputs.get(usize::from(i))).map(|o| o.name).collect();
             marks.inputs_ready = now_ns();

@@ -111,7 +111,7 @@ impl RunOutputs {
         signature: &Signature,
         entries: &[BatchEntry],
         inputs: &[Tensor<'_>],
-    ) -> Self {
+    ) -> Result<Self> {
         let live = || entries.iter().filter(|e| e.result.is_none());
         let mut wanted: SmallVec<[u16; 4]> = SmallVec::new();
         for entry in live() {
@@ -124,7 +124,7 @@ impl RunOutputs {
         let mut plan = Self { targets: SmallVec::new(), class: None, wanted };
         if hints.are_wrong() {
             plan.targets = plan.wanted.iter().map(|_| Target::Runtime).collect();
-            return plan;
+            return Ok(plan);
         }
         let rows: u64 = live().map(rows_of).sum();
         let alone = if live().nth(1).is_none() { live().next() } else { None };
@@ -154,9 +154,9 @@ impl RunOutputs {
                     all.as_ref().and_then(|shapes| shapes.get(at).cloned())
                 }
             };
-            plan.targets.push(target(known, spec, index, alone));
+            plan.targets.push(target(known, spec, index, alone)?);
         }
-        plan
+        Ok(plan)
     }
 
     /// All outputs allocated by the runtime.
@@ -224,19 +224,19 @@ fn byte_len(datatype: DataType, shape: &[i64]) -> Option<usize> {
     usize::try_from(element_count(shape)?).ok()?.checked_mul(datatype.byte_size()?)
 }
 
-fn target(known: Option<Shape>, spec: &OutputSpec, index: u16, alone: Option<&BatchEntry>) -> Target {
-    let Some(shape) = known else { return Target::Runtime };
-    let Some(len) = byte_len(spec.datatype, &shape) else { return Target::Runtime };
+fn target(known: Option<Shape>, spec: &OutputSpec, index: u16, alone: Option<&BatchEntry>) -> Result<Target> {
+    let Some(shape) = known else { return Ok(Target::Runtime) };
+    let Some(len) = byte_len(spec.datatype, &shape) else { return Ok(Target::Runtime) };
     let region = alone.and_then(|entry| {
         let slot = entry.checked.outputs.iter().find(|(i, _)| *i == index)?.1;
         let region = scatter::region_of(entry, slot)?;
         may_run_in(region, spec.datatype, len, entry, slot).then(|| region.clone())
     });
-    match region {
+    Ok(match region {
         Some(region) => Target::Region { shape, region, len },
         None if len > PREPARED_BYTES_MAX => Target::Runtime,
-        None => Target::Slab { shape, slab: SlabPool::global().get(len) },
-    }
+        None => Target::Slab { shape, slab: SlabPool::global().get(len)? },
+    })
 }
 
 /// Whether the runtime may write the output in place: the region has room, nothing else of the request lies in it, and no

@@ -118,7 +118,7 @@ fn missing(spec: &InputSpec, rows: Option<u64>) -> Result<(Shape, Data)> {
             ShapeDisplay(&shape)
         ))
     })?;
-    let mut zeros = memory::SlabPool::global().get(len);
+    let mut zeros = memory::SlabPool::global().get(len)?;
     zeros.fill(0);
     Ok((shape, Data::Bytes(zeros.freeze())))
 }

@@ -30,14 +30,14 @@ pub fn rows_of(entry: &BatchEntry) -> u64 {
 /// their raw forms follow one another.
 ///
 /// # Errors
-/// None that a client can cause: the sizes are those of the same tensors.
+/// RESOURCE_EXHAUSTED when there is no memory for a copy.
 pub fn gather(entries: &[BatchEntry], index: u16) -> Result<Option<Data>> {
     let parts = || entries.iter().filter(|e| e.result.is_none()).filter_map(|e| Some(&input_of(e, index)?.data));
     let Some(first) = parts().next() else { return Ok(None) };
     if parts().nth(1).is_none() {
         return Ok(Some(first.clone()));
     }
-    let mut slab = SlabPool::global().get(parts().map(Data::len).sum());
+    let mut slab = SlabPool::global().get(parts().map(Data::len).sum())?;
     let mut rest = &mut slab[..];
     for part in parts() {
         // Lengths were taken from the same values a moment ago; a region changes its contents, never its length.
@@ -118,7 +118,7 @@ pub fn detach(entry: &mut BatchEntry) -> Result<()> {
 /// The bytes of a region as they are now, in a slab.
 pub(crate) fn copied(region: &dyn RegionMemory) -> Result<Data> {
     may_copy(region)?;
-    let mut slab = SlabPool::global().get(region.len());
+    let mut slab = SlabPool::global().get(region.len())?;
     region.copy_to(0, &mut slab)?;
     Ok(Data::Bytes(slab.freeze()))
 }

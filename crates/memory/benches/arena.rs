@@ -17,7 +17,7 @@ const THREADS: usize = 2;
 
 /// Taken, frozen and given back; contents are not touched.
 fn cycle(pool: &SlabPool, size: usize) {
-    drop(black_box(pool.get(size).freeze()));
+    drop(black_box(pool.get(size).expect("memory").freeze()));
 }
 
 fn sizes(c: &mut Criterion, name: &str, measure: fn(&mut BenchmarkGroup<'_, WallTime>, BenchmarkId, usize)) {
@@ -77,9 +77,9 @@ fn copy_of(c: &mut Criterion) {
     sizes(c, "arena: copy_of", |group, id, size| {
         let pool = SlabPool::new(RETAINED_BYTES_MAX);
         let contents = vec![7; size];
-        assert_eq!(&pool.copy_of(&contents)[..], contents);
+        assert_eq!(&pool.copy_of(&contents).expect("memory")[..], contents);
         group.throughput(Throughput::Bytes(size as u64));
-        group.bench_function(id, |b| b.iter(|| pool.copy_of(black_box(&contents)).freeze()));
+        group.bench_function(id, |b| b.iter(|| pool.copy_of(black_box(&contents)).expect("memory").freeze()));
     });
 }
 

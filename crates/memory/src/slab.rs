@@ -94,24 +94,12 @@ impl SlabPool {
 
     /// A buffer of `len` bytes with unspecified (but initialised) contents.
     ///
-    /// # Panics
-    /// When the system is out of memory, as `Vec` would: lengths are limited long before they get here. A length that comes from
-    /// a configuration or a client is given to [`Self::try_get`] or [`Self::reserve`].
-    pub fn get(&self, len: usize) -> SlabMut {
-        match self.take_or_map(len) {
-            Some(slab) => slab,
-            None => std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; SLAB_BYTES_MIN]>()),
-        }
-    }
-
-    /// As [`Self::get`], for a length that somebody else chose.
-    ///
     /// # Errors
-    /// UNAVAILABLE when the machine (or the control group) has not so much memory at all, or the system does not give it.
-    pub fn try_get(&self, len: usize) -> Result<SlabMut> {
+    /// RESOURCE_EXHAUSTED when the machine (or the control group) has not so much memory at all, or the system does not give it.
+    pub fn get(&self, len: usize) -> Result<SlabMut> {
         let most = machine::memory_bytes();
         if len as u64 > most {
-            return Err(Error::unavailable(format!(
+            return Err(Error::exhausted(format!(
                 "cannot allocate {len} bytes: the memory of this machine or container is {most} bytes"
             )));
         }
@@ -122,11 +110,11 @@ impl SlabPool {
     /// mere address space, whatever its length.
     ///
     /// # Errors
-    /// UNAVAILABLE when the system has no address space to give, or too many mappings exist.
+    /// RESOURCE_EXHAUSTED when the system has no address space to give, or too many mappings exist.
     pub fn reserve(&self, len: usize) -> Result<SlabMut> {
         // Beyond the kernel's limit on mappings every allocation of the process would fail, malloc's too.
         let slab = if Block::count() < MAPPINGS_MAX { self.take_or_map(len) } else { None };
-        slab.ok_or_else(|| Error::unavailable(format!("cannot allocate {len} bytes: the system has no memory to give")))
+        slab.ok_or_else(|| Error::exhausted(format!("cannot allocate {len} bytes: the system has no memory to give")))
     }
 
     fn take_or_map(&self, len: usize) -> Option<SlabMut> {
@@ -150,10 +138,13 @@ impl SlabPool {
     }
 
     /// A slab filled with `contents`.
-    pub fn copy_of(&self, contents: &[u8]) -> SlabMut {
-        let mut slab = self.get(contents.len());
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn copy_of(&self, contents: &[u8]) -> Result<SlabMut> {
+        let mut slab = self.get(contents.len())?;
         slab.copy_from_slice(contents);
-        slab
+        Ok(slab)
     }
 
     /// Gives back to the system what was not needed since the last call, and says how many bytes that was. Takes milliseconds per
@@ -344,6 +335,10 @@ impl fmt::Debug for SlabMut {
 mod tests {
     use super::*;
 
+    fn slab(pool: &SlabPool, len: usize) -> SlabMut {
+        pool.get(len).expect("memory")
+    }
+
     #[test]
     fn classes_are_the_smallest_that_fit() {
         let check = |len: usize, bytes: usize| assert_eq!(class_of(len).1, bytes, "{len}");
@@ -368,13 +363,13 @@ mod tests {
     #[test]
     fn a_dropped_slab_is_used_again_frozen_or_not() {
         let pool = SlabPool::new(1 << 20);
-        let first = pool.get(5000).as_ptr();
-        let frozen = pool.get(5500).freeze();
+        let first = slab(&pool, 5000).as_ptr();
+        let frozen = slab(&pool, 5500).freeze();
         assert_eq!((frozen.as_ptr(), frozen.len()), (first, 5500));
         assert_eq!(pool.counters().live_bytes, 6144);
         let row = frozen.slice(10..20);
         drop(frozen);
-        assert_ne!(pool.get(5000).as_ptr(), first, "a slice still reads it");
+        assert_ne!(slab(&pool, 5000).as_ptr(), first, "a slice still reads it");
         drop(row);
         let c = pool.counters();
         assert_eq!((c.hits, c.misses, c.live_bytes, c.retained_bytes), (1, 2, 0, 2 * 6144));
@@ -384,25 +379,25 @@ mod tests {
     fn slabs_are_aligned_to_64_bytes_and_small_ones_are_plain() {
         let pool = SlabPool::new(1 << 20);
         for len in [4096, 5000, 1 << 20] {
-            assert_eq!(pool.get(len).as_ptr() as usize % 64, 0);
+            assert_eq!(slab(&pool, len).as_ptr() as usize % 64, 0);
         }
         let before = pool.counters();
-        let small = pool.copy_of(b"abc").freeze();
+        let small = pool.copy_of(b"abc").expect("memory").freeze();
         assert_eq!(&small[..], b"abc");
-        assert_eq!(pool.get(0).len(), 0);
+        assert_eq!(slab(&pool, 0).len(), 0);
         assert_eq!(pool.counters(), before);
     }
 
     #[test]
     fn no_more_is_kept_than_the_maximum() {
         let pool = SlabPool::new(10_000);
-        let all: Vec<_> = (0..4).map(|_| pool.get(4096)).collect();
+        let all: Vec<_> = (0..4).map(|_| slab(&pool, 4096)).collect();
         drop(all);
         assert_eq!(pool.counters().retained_bytes, 8192);
-        drop(pool.get(SLAB_BYTES_MAX + 1));
+        drop(slab(&pool, SLAB_BYTES_MAX + 1));
         assert_eq!(pool.counters().live_bytes, 0);
         pool.retain_at_most(4096);
-        drop([pool.get(4096), pool.get(4096)]);
+        drop([slab(&pool, 4096), slab(&pool, 4096)]);
         assert_eq!(pool.counters().retained_bytes, 4096);
     }
 
@@ -428,21 +423,21 @@ mod tests {
     fn a_length_that_cannot_be_is_an_error() {
         let pool = SlabPool::new(0);
         for len in [1 << 50, usize::MAX] {
-            let text = pool.try_get(len).expect_err("no machine has it").message().to_owned();
+            let text = pool.get(len).expect_err("no machine has it").message().to_owned();
             assert!(text.starts_with(&format!("cannot allocate {len} bytes")), "{text}");
             assert!(pool.reserve(len).is_err());
         }
-        assert_eq!(pool.try_get(100_000).map(|s| s.len()), Ok(100_000));
+        assert_eq!(pool.get(100_000).map(|s| s.len()), Ok(100_000));
     }
 
     #[test]
     fn trim_frees_what_was_idle_since_the_last_trim_and_no_more() {
         let pool = SlabPool::new(1 << 20);
-        let burst: Vec<_> = (0..4).map(|_| pool.get(4096)).collect();
+        let burst: Vec<_> = (0..4).map(|_| slab(&pool, 4096)).collect();
         drop(burst);
         pool.trim();
         assert_eq!(pool.counters().retained_bytes, 4 * 4096, "all four were in use since the last trim");
-        drop([pool.get(4096), pool.get(4096)]);
+        drop([slab(&pool, 4096), slab(&pool, 4096)]);
         pool.trim();
         assert_eq!(pool.counters().retained_bytes, 2 * 4096, "two of four were needed");
         pool.trim();
@@ -458,7 +453,7 @@ mod tests {
                 let pool = &pool;
                 s.spawn(move || {
                     for i in 0..ROUNDS {
-                        let mut slab = pool.get(4096 + i * 8);
+                        let mut slab = slab(pool, 4096 + i * 8);
                         slab.fill(t);
                         let bytes = slab.freeze();
                         assert!(bytes.iter().all(|&b| b == t));

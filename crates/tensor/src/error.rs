@@ -24,11 +24,12 @@ pub enum Code {
     Unsupported = 5,
     AlreadyExists = 6,
     Cancelled = 7,
+    ResourceExhausted = 8,
 }
 
 impl Code {
     /// Every class, in the order of its number across the TypeScript boundary.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Unknown,
         Self::Internal,
         Self::NotFound,
@@ -37,6 +38,7 @@ impl Code {
         Self::Unsupported,
         Self::AlreadyExists,
         Self::Cancelled,
+        Self::ResourceExhausted,
     ];
 
     /// HTTP status of the class.
@@ -45,7 +47,7 @@ impl Code {
             Self::Unknown | Self::InvalidArg | Self::AlreadyExists | Self::Cancelled => 400,
             Self::Internal => 500,
             Self::NotFound => 404,
-            Self::Unavailable => 503,
+            Self::Unavailable | Self::ResourceExhausted => 503,
             Self::Unsupported => 501,
         }
     }
@@ -61,6 +63,7 @@ impl Code {
             Self::Unsupported => 12,
             Self::AlreadyExists => 6,
             Self::Cancelled => 1,
+            Self::ResourceExhausted => 8,
         }
     }
 
@@ -75,6 +78,7 @@ impl Code {
             Self::Unsupported => "Unsupported",
             Self::AlreadyExists => "Already exists",
             Self::Cancelled => "<invalid code>",
+            Self::ResourceExhausted => "Resource exhausted",
         }
     }
 }
@@ -115,6 +119,8 @@ impl Error {
         already_exists => AlreadyExists,
         /// Class CANCELLED.
         cancelled => Cancelled,
+        /// Class RESOURCE_EXHAUSTED: there is no memory for it now.
+        exhausted => ResourceExhausted,
     }
 
     /// The class.

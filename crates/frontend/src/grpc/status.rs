@@ -4,7 +4,7 @@ use crate::limits::RETRY_AFTER;
 use crate::text::cut;
 use http2::Field;
 use memory::Short;
-use tensor::Error;
+use tensor::{Code, Error};
 
 /// Numbers used here by name; the others come from `tensor::Code`.
 pub mod code {
@@ -72,7 +72,8 @@ impl From<Short> for Status {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        Self::new(error.code().grpc_status(), cut(error.message()))
+        let retry_after = error.code() == Code::ResourceExhausted;
+        Self { retry_after, ..Self::new(error.code().grpc_status(), cut(error.message())) }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::text::cut;
 use bytes::Bytes;
 use memory::Short;
 use smallvec::SmallVec;
-use tensor::Error;
+use tensor::{Code, Error};
 
 /// `application/json`, without charset.
 pub const JSON: &str = "application/json";
@@ -75,7 +75,8 @@ impl Reply {
 
     /// `{"error":…}` with the status of the error's class.
     pub fn error(content_type: &'static str, error: &Error) -> Self {
-        Self::text_error(error.code().http_status(), content_type, &cut(error.message()))
+        let retry_after = error.code() == Code::ResourceExhausted;
+        Self { retry_after, ..Self::text_error(error.code().http_status(), content_type, &cut(error.message())) }
     }
 
     /// `{"error":…}` with a status of HTTP's own.
