@@ -20,6 +20,7 @@ use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
@@ -200,9 +201,13 @@ handle!(ShapeInfo, OrtTensorTypeAndShapeInfo, ReleaseTensorTypeAndShapeInfo);
 handle!(RawSession, OrtSession, ReleaseSession);
 handle!(RawRunOptions, OrtRunOptions, ReleaseRunOptions);
 
+// SAFETY: OrtSession may be released by any thread, once nobody else uses it.
+unsafe impl Send for RawSession {}
+
 /// A loaded model. `run` may be called from any number of threads.
 pub(crate) struct Session {
-    raw: RawSession,
+    /// Until it is dropped.
+    raw: ManuallyDrop<RawSession>,
     runtime: &'static Runtime,
 }
 
@@ -210,6 +215,15 @@ pub(crate) struct Session {
 unsafe impl Send for Session {}
 // SAFETY: as above.
 unsafe impl Sync for Session {}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // SAFETY: taken here only, and not used afterwards.
+        let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
+        // Whoever had the last answer of an unloaded model may be a reactor.
+        memory::behind::drop_behind(raw);
+    }
+}
 
 /// Outputs of a run, in the order of their names.
 pub(crate) type Outputs<'a> = SmallVec<[Option<Value<'a>>; 4]>;
@@ -242,7 +256,7 @@ impl Session {
         unsafe {
             check(api, (api.CreateSession)(runtime.env.ptr(), path.as_ptr(), raw_options.0.as_ptr(), &raw mut session))?
         };
-        Ok(Self { raw: RawSession(non_null(session)?, api), runtime })
+        Ok(Self { raw: ManuallyDrop::new(RawSession(non_null(session)?, api)), runtime })
     }
 
     /// Every tensor of one side of the graph, in graph order.

@@ -47,7 +47,12 @@ fn a_model_takes_its_size_each_time_it_is_loaded_and_gives_it_back() {
             };
             scope.spawn(load).join().expect("loads")
         });
+        // This thread serves: the last answer of an unloaded model may be dropped by a reactor.
+        let cpu = memory::thread::cpu_ns();
         drop(model);
+        let cpu = memory::thread::cpu_ns() - cpu;
+        assert!(cpu < 1_000_000, "round {round}: dropping the model took {cpu} ns of the thread that serves");
+        assert!(memory::behind::finish(std::time::Duration::from_secs(10)));
         let after = resident_mib();
         println!("round {round}: {before} MiB before, {loaded} loaded, {after} after");
         assert!(

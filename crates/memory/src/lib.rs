@@ -8,6 +8,7 @@
 //! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
 
 mod aligned;
+pub mod behind;
 pub mod budget;
 pub mod heap;
 pub mod machine;

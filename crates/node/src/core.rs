@@ -18,6 +18,8 @@ use tensor::{Code, Error};
 
 /// How long connections may take to finish after the last request was answered.
 const CLOSE_GRACE: Duration = Duration::from_millis(500);
+/// How long giving back the memory of models may take at the end.
+const UNLOAD_GRACE: Duration = Duration::from_secs(2);
 
 /// The core. Methods with a `ticket` report through `on_settled`, exactly once; the others answer at once.
 #[napi]
@@ -103,7 +105,7 @@ impl NativeCore {
         // UNLOADING at once, before this call returns; only the waiting needs a thread.
         let retiring = self.engine.retire(&name, version);
         let engine = self.engine.clone();
-        settler.run(ticket, move || {
+        settler.run_behind(ticket, move || {
             if let Some(version) = &retiring {
                 while version.inflight() > 0 {
                     std::thread::sleep(Duration::from_millis(1));
@@ -173,6 +175,9 @@ impl NativeCore {
             }
             engine.close();
             engine.regions().unregister_all();
+            if !memory::behind::finish(UNLOAD_GRACE) {
+                log::warn!("models are still being unloaded; the process ends without them");
+            }
             Ok(Settled::Nothing)
         });
         Ok(())

@@ -66,6 +66,8 @@ impl Settler {
     pub fn run(&self, ticket: u32, work: impl FnOnce() -> Result<Settled> + Send + 'static) {
         let settler = self.clone();
         let spawned = std::thread::Builder::new().name("nereid-lifecycle".into()).spawn(move || {
+            // An unloaded model is gone, and its memory with it, when the call reports that it is.
+            memory::behind::drop_in_place();
             let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
                 Err(Error::internal("the core panicked; this is a defect of the server, please report it with the log"))
             });
