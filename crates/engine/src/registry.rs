@@ -296,10 +296,11 @@ impl Engine {
         );
         warmup::run(&version, &config, &open.model_directory, &compile::instance_names(&config))?;
         self.change(|table| {
-            let entry = table.models.entry(open.model.to_string()).or_default();
-            let ready = VersionEntry { state: VersionState::Ready, reason: String::new(), serving: Some(version) };
-            entry.versions.insert(open.version, ready);
-            entry.refresh();
+            table.change(&open.model, |entry| {
+                let ready = VersionEntry { state: VersionState::Ready, reason: String::new(), serving: Some(version) };
+                entry.versions.insert(open.version, ready);
+                true
+            });
         });
         Ok(())
     }
@@ -308,27 +309,21 @@ impl Engine {
     /// version that is READY keeps serving while it is set LOADING (a reload).
     pub fn set_version_state(&self, name: &str, version: i64, state: VersionState, reason: &str) {
         self.change(|table| {
-            let entry = table.models.entry(name.to_owned()).or_default();
-            let old = entry.versions.get(&version);
-            let serves = old.is_some_and(|v| v.state == VersionState::Ready && v.serving.is_some());
-            if state == VersionState::Ready || (state == VersionState::Loading && serves) {
-                return;
-            }
-            let new = VersionEntry { state, reason: reason.to_owned(), serving: None };
-            entry.versions.insert(version, new);
-            entry.refresh();
+            table.change(name, |entry| {
+                let old = entry.versions.get(&version);
+                let serves = old.is_some_and(|v| v.state == VersionState::Ready && v.serving.is_some());
+                if state != VersionState::Ready && !(state == VersionState::Loading && serves) {
+                    let new = VersionEntry { state, reason: reason.to_owned(), serving: None };
+                    entry.versions.insert(version, new);
+                }
+                true
+            });
         });
     }
 
     /// Makes a model known without any version, or forgets one entirely.
     pub fn set_model_known(&self, name: &str, known: bool) {
-        self.change(|table| {
-            if known {
-                table.models.entry(name.to_owned()).or_default();
-            } else {
-                table.models.remove(name);
-            }
-        });
+        self.change(|table| table.change(name, |_| known));
     }
 
     /// Takes a version out of service: UNLOADING at once. The returned value tells when its last request is gone; then call
@@ -336,11 +331,11 @@ impl Engine {
     pub fn retire(&self, name: &str, version: i64) -> Option<Arc<ModelVersion>> {
         let mut retiring = None;
         self.change(|table| {
-            let Some(entry) = table.models.get_mut(name) else { return };
-            let Some(v) = entry.versions.get_mut(&version) else { return };
-            v.state = VersionState::Unloading;
-            retiring = v.serving.take();
-            entry.refresh();
+            table.change_known(name, |entry| {
+                let Some(v) = entry.versions.get_mut(&version) else { return };
+                v.state = VersionState::Unloading;
+                retiring = v.serving.take();
+            });
         });
         retiring
     }
@@ -348,12 +343,14 @@ impl Engine {
     /// The last request of a retired version is gone.
     pub fn retired(&self, name: &str, version: i64, reason: &str) {
         self.change(|table| {
-            if let Some(entry) = table.models.get_mut(name).and_then(|e| e.versions.get_mut(&version))
-                && entry.state == VersionState::Unloading
-            {
-                entry.state = VersionState::Unavailable;
-                entry.reason = reason.to_owned();
-            }
+            table.change_known(name, |entry| {
+                if let Some(v) = entry.versions.get_mut(&version)
+                    && v.state == VersionState::Unloading
+                {
+                    v.state = VersionState::Unavailable;
+                    v.reason = reason.to_owned();
+                }
+            });
         });
     }
 

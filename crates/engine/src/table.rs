@@ -45,6 +45,9 @@ pub enum ServerState {
 #[derive(Clone, Default)]
 pub(crate) struct Table {
     pub(crate) models: HashMap<String, Entry>,
+    /// Versions that are neither ready nor gone on purpose, and models without any version: counted when the table changes, so that
+    /// strict readiness costs the same with any number of models.
+    unready: usize,
 }
 
 #[derive(Clone, Default)]
@@ -52,6 +55,8 @@ pub(crate) struct Entry {
     pub(crate) versions: BTreeMap<i64, VersionEntry>,
     /// Highest READY version, so that the usual request does not search for it.
     latest: Option<Arc<ModelVersion>>,
+    /// What of `Table::unready` is this model's.
+    counted: usize,
 }
 
 #[derive(Clone)]
@@ -62,8 +67,12 @@ pub(crate) struct VersionEntry {
 }
 
 impl Entry {
-    pub(crate) fn refresh(&mut self) {
-        self.latest = self.ready().last().cloned();
+    /// What of it keeps a strict server from being ready.
+    fn unready(&self) -> usize {
+        let is_fine = |v: &VersionEntry| {
+            v.state == VersionState::Ready || (v.state == VersionState::Unavailable && v.reason == "unloaded")
+        };
+        usize::from(self.versions.is_empty()) + self.versions.values().filter(|v| !is_fine(v)).count()
     }
 
     pub(crate) fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<ModelVersion>> {
@@ -96,12 +105,29 @@ impl Table {
 
     /// Every version of every model is ready, or gone on purpose.
     pub(crate) fn all_ready(&self) -> bool {
-        self.models.values().all(|entry| {
-            !entry.versions.is_empty()
-                && entry.versions.values().all(|v| {
-                    v.state == VersionState::Ready || (v.state == VersionState::Unavailable && v.reason == "unloaded")
-                })
-        })
+        self.unready == 0
+    }
+
+    /// Changes a model, which becomes known by it; `f` returns false when it is to be forgotten.
+    pub(crate) fn change(&mut self, name: &str, f: impl FnOnce(&mut Entry) -> bool) {
+        let (name, mut entry) = self.models.remove_entry(name).unwrap_or_else(|| (name.to_owned(), Entry::default()));
+        self.unready -= entry.counted;
+        if f(&mut entry) {
+            entry.latest = entry.ready().last().cloned();
+            entry.counted = entry.unready();
+            self.unready += entry.counted;
+            self.models.insert(name, entry);
+        }
+    }
+
+    /// As `change`, of a model that is known.
+    pub(crate) fn change_known(&mut self, name: &str, f: impl FnOnce(&mut Entry)) {
+        if self.models.contains_key(name) {
+            self.change(name, |entry| {
+                f(entry);
+                true
+            });
+        }
     }
 }
 
