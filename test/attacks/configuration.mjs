@@ -175,6 +175,38 @@ export const rows = [
     },
   },
   {
+    attack: 'warm-up samples of 128 MiB and, as a file of strings, 96 MiB where --memory-limit is 256 MiB',
+    limit: 'samples are charged to `memory::Budget`, at most a quarter of `--memory-limit` (`engine::warmup`)',
+    server: fresh(
+      server('warm-up beyond the memory limit', {
+        flags: ['--model-control-mode=explicit', '--load-model=simple', `--memory-limit=${256 << 20}`],
+        models: (root) => {
+          const [input, output] = ['INPUT0', 'OUTPUT0'].map((name) => [name, 'TYPE_INT32', [524288]])
+          const wide = (batch) => model(64, warmup(`batch_size: ${batch}`, 'dims: [ 524288 ] zero_data: true'), input, output)
+          writeModel(root, 'warm_memory', wide(64))
+          writeModel(root, 'warm_fits', wide(16))
+          const text = warmup('batch_size: 1', 'dims: [ 1 ] input_data_file: "strings"').replace('TYPE_INT32', 'TYPE_STRING')
+          const string = (name) => [name, 'TYPE_STRING', [1]]
+          writeModel(root, 'warm_strings', { config: config('identity', 0, [string('INPUT0')], [string('OUTPUT0')], text) })
+          mkdirSync(join(root, 'warm_strings', 'warmup'), { recursive: true })
+          const data = Buffer.alloc(96 << 20)
+          data.writeUInt32LE(data.length - 4)
+          writeFileSync(join(root, 'warm_strings', 'warmup', 'strings'), data)
+        },
+      }),
+    ),
+    async run(t) {
+      const quarter = /134217728 bytes: at most 67108864 bytes are supported, a quarter of --memory-limit, 268435456/
+      const before = t.rssMiB()
+      await load(t, 'warm_memory', quarter)
+      await load(t, 'warm_strings', /67108864/)
+      await load(t, 'warm_fits', null)
+      const grown = t.rssMiB() - before
+      t.check(grown < 96, `resident memory grew by ${grown} MiB`)
+      return `+${grown.toFixed(0)} MiB resident`
+    },
+  },
+  {
     attack: 'warm-up data from /etc/passwd, /dev/zero, a FIFO, a directory, a file of a terabyte',
     limit: "regular files inside the model's own directory, links resolved; only the bytes the tensor has (`engine::data_file`)",
     server: explicit,

@@ -18,8 +18,11 @@ pub const HISTOGRAM_BUCKETS_MAX: usize = 1024;
 pub const WARMUP_BATCH_SIZE_MAX: u32 = 16_384;
 /// `count` of a warm-up sample: the model is not ready before all of them ran.
 pub const WARMUP_COUNT_MAX: u32 = 100_000;
-/// Bytes of a warm-up sample: its inputs, times its `batch_size`.
+/// Bytes of a warm-up sample, its inputs times its `batch_size`; and not more than a quarter of `--memory-limit`, to which they are
+/// charged, as those of a client's request.
 pub const WARMUP_BYTES_MAX: u64 = 1 << 30;
+/// How long a load waits for the memory of a warm-up sample, which requests in flight may have.
+pub const WARMUP_MEMORY_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 /// Errors of a failed warm-up sample that are repeated in its text.
 pub(crate) const WARMUP_ERRORS_MAX: usize = 16;
 

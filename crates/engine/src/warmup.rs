@@ -3,15 +3,17 @@
 //! Samples go straight to the instance, past the scheduler; they are counted like ordinary executions.
 
 use crate::data_file::{self, Want};
-use crate::limits::{WARMUP_BATCH_SIZE_MAX, WARMUP_BYTES_MAX, WARMUP_ERRORS_MAX};
+use crate::limits::{WARMUP_BATCH_SIZE_MAX, WARMUP_BYTES_MAX, WARMUP_ERRORS_MAX, WARMUP_MEMORY_WAIT};
 use crate::version::ModelVersion;
 use bytes::Bytes;
+use memory::{Budget, Charge, Kind};
 use protocol::check::IdPrefix;
 use protocol::pb::inference::model_warmup::Input;
 use protocol::pb::inference::model_warmup::input::InputDataType;
 use protocol::pb::inference::{ModelConfig, ModelWarmup};
 use protocol::{InferRequest, InputTensor, Signature};
 use std::path::Path;
+use std::time::{Duration, Instant};
 use tensor::{DataType, Error, Name, Result, Shape, ShapeDisplay, element_count};
 
 /// Runs every sample in the order of the configuration, `count` times on each instance.
@@ -40,12 +42,17 @@ pub(crate) fn run(
                     format!("batch size {} for '{instance_name}', max allowed is {rows_max}; ", sample.batch_size);
                 return Err(failed(&joined(sample.batch_size as usize, std::iter::repeat(one))));
             }
-            check_size(version, sample)?;
+            let bytes = check_size(version, sample)?;
+            let mut charge = Budget::global().account().empty(Kind::Body, false);
+            grow(&mut charge, version, sample, bytes)?;
             let inputs = sample
                 .inputs
                 .iter()
                 .map(|(name, input)| tensor(&version.signature, name, input, model_directory))
                 .collect::<Result<Vec<_>>>()?;
+            // Files of strings are as long as they are.
+            let one: usize = inputs.iter().map(|(.., data)| data.len()).sum();
+            grow(&mut charge, version, sample, (one as u64).saturating_mul(sample.batch_size.into()))?;
             for iteration in 0..sample.count.max(1) {
                 log::debug!(
                     "model '{}' instance {instance_name} is running warmup sample '{}' for iteration {iteration}",
@@ -125,8 +132,35 @@ fn byte_size(name: &str, input: &Input, datatype: DataType) -> Result<u64> {
     })
 }
 
-/// Whether the sample may be made at all.
-fn check_size(version: &ModelVersion, sample: &ModelWarmup) -> Result<()> {
+/// How often memory that requests have is asked for again.
+const ASK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Charges what the sample takes, all its requests together, waiting for a while where requests have the memory.
+fn grow(charge: &mut Charge, version: &ModelVersion, sample: &ModelWarmup, bytes: u64) -> Result<()> {
+    let (model, name) = (&version.signature.model, &sample.name);
+    let most = charge.account().most() as u64;
+    if bytes > most {
+        return Err(Error::invalid(format!(
+            "warmup sample '{name}' of model '{model}' asks for {bytes} bytes: at most {most} bytes are supported, a quarter of --memory-limit, {}",
+            Budget::global().limit()
+        )));
+    }
+    let more = bytes.saturating_sub(charge.bytes() as u64) as usize;
+    let until = Instant::now() + WARMUP_MEMORY_WAIT;
+    while let Err(short) = charge.grow(more) {
+        if Instant::now() >= until {
+            charge.account().count_refusal();
+            return Err(Error::unavailable(format!(
+                "warmup sample '{name}' of model '{model}' asks for {bytes} bytes: {short}"
+            )));
+        }
+        std::thread::sleep(ASK_INTERVAL);
+    }
+    Ok(())
+}
+
+/// Whether the sample may be made at all, and what all its requests take together; of files of strings, at least.
+fn check_size(version: &ModelVersion, sample: &ModelWarmup) -> Result<u64> {
     let (model, name, batch) = (&version.signature.model, &sample.name, sample.batch_size);
     if batch > WARMUP_BATCH_SIZE_MAX {
         return Err(Error::invalid(format!(
@@ -144,7 +178,7 @@ fn check_size(version: &ModelVersion, sample: &ModelWarmup) -> Result<()> {
             "warmup sample '{name}' of model '{model}' asks for {all} bytes, {batch} times {bytes}: at most {WARMUP_BYTES_MAX} are supported"
         )));
     }
-    Ok(())
+    Ok(all)
 }
 
 /// The first errors in a row, and how many there are beyond.
@@ -159,7 +193,7 @@ fn joined(count: usize, errors: impl Iterator<Item = String>) -> String {
 fn from_file(directory: &Path, file: &str, size: usize, datatype: DataType) -> Result<Vec<u8>> {
     // Strings use the whole file; anything else as much as the shape holds.
     let want = match datatype {
-        DataType::Bytes => Want::All { bytes_max: WARMUP_BYTES_MAX },
+        DataType::Bytes => Want::All { bytes_max: WARMUP_BYTES_MAX.min(Budget::global().account().most() as u64) },
         _ => Want::AtMost(size),
     };
     let data = data_file::read(directory, "warmup", file, want)?;
