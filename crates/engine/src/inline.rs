@@ -5,8 +5,8 @@
 //! they cost is learned per class of shapes, from runs on the pool, and a class that was not seen is not guessed at.
 //!
 //! What counts is what the model costs when nothing disturbs it: a reactor that is preempted in the middle of a run did not block
-//! because of the model. So the estimate follows fast runs quickly and slow ones slowly, and overruns are judged on the thread's
-//! CPU clock.
+//! because of the model. So the estimate follows fast runs quickly and slow ones slowly, overruns are judged on the thread's
+//! CPU clock, and by their sum.
 
 use std::cell::Cell;
 
@@ -14,12 +14,9 @@ use std::cell::Cell;
 const CLASSES_MAX: usize = 128;
 /// Runs of a class before its estimate is believed.
 const SEEN_MIN: u16 = 4;
-/// An inline run that took this many times its limit by the monotonic clock is looked at on the CPU clock.
-const DOUBT: u64 = 2;
-/// One that took this many times its limit in CPU is an overrun: the model never runs inline again. With 25 µs that is a quarter of
-/// what a reactor may be held. Not less: of a million runs of 10 µs beside busy neighbours 46 took more than 100 µs of CPU, which
-/// were page faults, caches and the hypervisor, none more than 250 µs.
-const OVERRUN: u64 = 10;
+/// An inline run that took this many times its limit by the monotonic clock is looked at on the CPU clock. If it took as much there,
+/// it is an overrun.
+const OVERRUN: u64 = 2;
 /// After a run that may have been an overrun so many are measured exactly.
 const DOUBTED_RUNS: u32 = 16;
 /// How old the thread's last reading of its CPU clock may be before a run. By so much a single overrun can be underestimated.
@@ -46,12 +43,41 @@ struct Estimate {
     seen: u16,
 }
 
+/// Overruns of one model, and whether they are its own doing.
+///
+/// A single one says little: of 3 million runs of 12 µs beside busy neighbours, 1 in 2300 took more than 50 µs of CPU, since what
+/// interrupts a thread, the hypervisor and cold caches are charged to it. They come in bunches, up to 11 in 256 runs, and one took
+/// 627 µs. A model that is dear for some inputs differs in what it costs in sum. So overruns are a debt: each adds the CPU it took,
+/// each inline run repays an eighth of the limit, and a debt of a millisecond, as much as a reactor may be held at once, is too
+/// much. With 25 µs, the noise reached 0.63 ms; and whatever a client sends, overruns hold the reactor for 1 ms, plus 3 µs per
+/// request.
+#[derive(Default)]
+struct Overruns {
+    debt_ns: u64,
+}
+
+/// The debt that ends inline runs of a model; a single run of more does, too.
+const DEBT_NS_MAX: u64 = 1_000_000;
+/// Each inline run repays this part of its limit.
+const REPAID_SHARE: u64 = 8;
+
+impl Overruns {
+    /// Counts an inline run that used `cpu_ns`, `None` when that was not worth looking at. Returns whether it is too much.
+    fn ran(&mut self, cpu_ns: Option<u64>, limit_ns: u64) -> bool {
+        self.debt_ns = self.debt_ns.saturating_sub(limit_ns / REPAID_SHARE);
+        let Some(cpu_ns) = cpu_ns.filter(|&ns| ns > OVERRUN * limit_ns) else { return false };
+        self.debt_ns = self.debt_ns.saturating_add(cpu_ns);
+        self.debt_ns > DEBT_NS_MAX
+    }
+}
+
 /// What is known about the cost of one model.
 #[derive(Default)]
 pub(crate) struct InlineCost {
     /// Frequent classes first.
     classes: Vec<Estimate>,
-    /// There was an overrun: never again.
+    overruns: Overruns,
+    /// They were too much: never again.
     ended: bool,
     /// Runs to be measured exactly.
     doubted: u32,
@@ -94,14 +120,13 @@ impl InlineCost {
         self.doubted > 0
     }
 
-    /// Judges a run that held the thread that brought it. Returns whether it was the overrun that ends inline runs of the model.
+    /// Judges a run that held the thread that brought it. Returns whether it is the one that ends inline runs of the model.
     pub(crate) fn ran_inline(&mut self, ran: Held, limit_ns: u64) -> bool {
         self.doubted = self.doubted.saturating_sub(1);
-        let Some(cpu_ns) = ran.cpu_ns else { return false };
-        if cpu_ns > OVERRUN * limit_ns {
+        if self.overruns.ran(ran.cpu_ns, limit_ns) {
             return !std::mem::replace(&mut self.ended, true);
         }
-        if !ran.exact {
+        if ran.cpu_ns.is_some() && !ran.exact {
             self.doubted = DOUBTED_RUNS;
         }
         false
@@ -135,7 +160,7 @@ pub(crate) fn hold(now: u64, exact: bool) {
 /// Ends the run that went from `start` to `end`.
 pub(crate) fn held(start: u64, end: u64, exact: bool, limit_ns: u64) -> Held {
     let duration = end.saturating_sub(start);
-    if duration <= DOUBT * limit_ns {
+    if duration <= OVERRUN * limit_ns {
         return Held::default();
     }
     let (at, before) = READING.get();
@@ -245,14 +270,74 @@ mod tests {
     }
 
     #[test]
-    fn one_overrun_in_cpu_ends_inline_for_good() {
+    fn one_run_of_more_than_a_reactor_may_be_held_ends_inline_for_good() {
         let mut cost = learned(&[3_000; 8]);
-        assert!(!cost.ran_inline(exactly(OVERRUN * LIMIT), LIMIT), "at the limit");
-        assert!(cost.ran_inline(exactly(OVERRUN * LIMIT + 1), LIMIT));
+        assert!(!cost.ran_inline(exactly(DEBT_NS_MAX), LIMIT), "at the limit");
+        let mut cost = learned(&[3_000; 8]);
+        assert!(cost.ran_inline(exactly(DEBT_NS_MAX + 1), LIMIT));
         assert!(!cost.is_cheap(class(1), LIMIT));
-        assert!(!cost.ran_inline(exactly(OVERRUN * LIMIT + 1), LIMIT), "is told once");
+        assert!(!cost.ran_inline(exactly(DEBT_NS_MAX + 1), LIMIT), "is told once");
         (0..1000).for_each(|_| cost.observe(class(1), 3_000));
         assert!(!cost.is_cheap(class(1), LIMIT), "whatever it costs later");
+    }
+
+    /// Runs of which every `period`th takes `cpu_us`: the run that ends it, and the CPU of overruns until then.
+    fn alternating(cpu_us: u64, period: u64) -> Option<(u64, u64)> {
+        let (mut overruns, mut held_us) = (Overruns::default(), 0);
+        (1..=1_000_000).find_map(|run| {
+            let dear = run % period == 0;
+            held_us += if dear { cpu_us } else { 0 };
+            overruns.ran(dear.then_some(cpu_us * 1000), LIMIT).then_some((run, held_us))
+        })
+    }
+
+    #[test]
+    fn a_client_that_alternates_cheap_and_dear_inputs_is_found_out() {
+        // Dear at twice the limit and a little, five times, ten times, forty times.
+        assert_eq!(alternating(51, 1), Some((21, 1071)));
+        assert_eq!(alternating(51, 2), Some((46, 1173)));
+        assert_eq!(alternating(125, 2), Some((18, 1125)));
+        assert_eq!(alternating(250, 2), Some((10, 1250)));
+        assert_eq!(alternating(250, 16), Some((80, 1250)));
+        assert_eq!(alternating(1001, 1000), Some((1000, 1001)));
+        // What is so rare that it is repaid costs 3.125 µs per request at most.
+        assert_eq!(alternating(51, 17), None);
+        assert_eq!(alternating(250, 80), None);
+        assert_eq!(alternating(250, 79).map(|(run, held)| held - run * 25 / 8 <= 1_250), Some(true), "slowly");
+    }
+
+    #[test]
+    fn recorded_noise_does_not_end_inline() {
+        // The worst 256 of 3 million runs of 12 µs (number, µs of CPU), on two cores that others used, with a hypervisor that took some.
+        const BUNCH: [(u64, u64); 11] = [
+            (0, 107),
+            (2, 50),
+            (6, 66),
+            (7, 83),
+            (9, 60),
+            (45, 53),
+            (55, 69),
+            (120, 60),
+            (127, 106),
+            (130, 99),
+            (234, 102),
+        ];
+        // What single overruns took, by quantile: 0, 25, 50, 75, 90, 95, 99 %.
+        const TOOK: [u64; 7] = [51, 52, 56, 65, 79, 96, 150];
+        const RUNS_PER_OVERRUN: u64 = 1_750;
+        let (mut overruns, mut random, mut worst) = (Overruns::default(), 88_172_645_463_325_252u64, 0);
+        for run in 0..4_000_000u64 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let bunch = BUNCH.iter().find(|(at, _)| run % 100_000 == *at).map(|(_, us)| *us);
+            let single = (random % RUNS_PER_OVERRUN == 0).then(|| TOOK[(random >> 32) as usize % TOOK.len()]);
+            let longest = (run % 3_000_000 == 1_000_000).then_some(627);
+            let us = longest.or(bunch).or(single);
+            assert!(!overruns.ran(us.map(|us| us * 1000), LIMIT), "run {run}");
+            worst = worst.max(overruns.debt_ns);
+        }
+        assert!(worst > 600_000, "{worst} ns");
     }
 
     #[test]
@@ -290,7 +375,7 @@ mod tests {
         };
         assert_eq!(run(&|| ()).cpu_ns, None);
         let slept = run(&|| std::thread::sleep(std::time::Duration::from_millis(20))).cpu_ns;
-        assert!(slept.is_some_and(|ns| ns < OVERRUN * LIMIT), "{slept:?}");
+        assert!(slept.is_some_and(|ns| ns < DEBT_NS_MAX), "{slept:?}");
         let spun = run(&|| spin(5_000_000)).cpu_ns;
         assert!(spun.is_some_and(|ns| ns > 3_000_000), "{spun:?}");
     }
