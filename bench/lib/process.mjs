@@ -1,6 +1,6 @@
 /** Processes the bench starts: ended by their id and no other way, with what they said when they fail. */
 import { spawn } from 'node:child_process'
-import { readFileSync, readdirSync } from 'node:fs'
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -136,6 +136,21 @@ export function cpuBetween(before, after) {
   let sum = 0
   for (const [thread, used] of after) sum += used - (before.get(thread) ?? 0)
   return sum
+}
+
+/** CPU time of processes in milliseconds, threads that ended included; in steps of ten. */
+export function processCpuMs(pids) {
+  let ticks = 0
+  for (const pid of pids) {
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ')
+    ticks += Number(fields[11]) + Number(fields[12])
+  }
+  return ticks * 10
+}
+
+/** Has VmHWM begin again with what processes hold now. */
+export function resetPeak(pids) {
+  for (const pid of pids) writeFileSync(`/proc/${pid}/clear_refs`, '5')
 }
 
 /** Sum over a process tree of a field of /proc/<pid>/status, in MiB. */

@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url'
 import { addSub, identity, loop } from '../../scripts/models/graphs.mjs'
 import { TYPE } from '../../scripts/models/onnx.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
-import { SEQUENCE, bertBase, miniLm, mlp, resnet50 } from './graphs.mjs'
+import { SEQUENCE, bertBase, miniLm, mlp, resnet50, vgg19 } from './graphs.mjs'
 
 export const GENERATED = fileURLToPath(new URL('../.generated', import.meta.url))
 /** The repository of all bench models; servers load from it by name. */
@@ -75,6 +75,12 @@ function writeResnet() {
   writeModel(MODELS, 'resnet50', { config: config('onnxruntime', 8, ...io, batching(0)), versions: { 1: resnet50() } })
 }
 
+/** Only ever loaded, to see what that takes. */
+function writeVgg() {
+  const io = [[['INPUT0', 'TYPE_FP32', [3, 224, 224]]], [['OUTPUT0', 'TYPE_FP32', [1000]]]]
+  writeModel(MODELS, 'vgg19', { config: config('onnxruntime', 8, ...io), versions: { 1: vgg19() } })
+}
+
 const tokens = ['INPUT0', 'INPUT1'].map((name) => [name, 'TYPE_INT64', [SEQUENCE]])
 
 function writeMiniLm() {
@@ -101,6 +107,7 @@ const GROUPS = [
   { name: '1000 models', write: writeHeavy },
   { name: 'ResNet-50 size, 102 MB', write: writeResnet },
   { name: 'MiniLM size, 2 × 46 MB', write: writeMiniLm },
+  { name: 'VGG-19 size, 575 MB', write: writeVgg, largeOnly: true },
   { name: 'BERT base size, 3 × 347 MB', write: writeBert, largeOnly: true },
 ]
 

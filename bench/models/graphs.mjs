@@ -95,6 +95,27 @@ export function resnet50() {
   return g.file([value('INPUT0', TYPE.FP32, ['batch', 3, 224, 224])], [value('OUTPUT0', TYPE.FP32, ['batch', 1000])])
 }
 
+/** VGG-19: 144 M weights, 411 MB of them in one matrix, and 20 GFLOP per image. */
+export function vgg19() {
+  const g = new Graph(19)
+  let x = 'INPUT0'
+  let channels = 3
+  for (const [count, width] of [[2, 64], [2, 128], [4, 256], [4, 512], [4, 512]]) {
+    for (let i = 0; i < count; i += 1) {
+      const weights = [g.weights([width, channels, 3, 3], channels * 9), g.weights([width], width, 0.02)]
+      x = g.add('Relu', [g.add('Conv', [x, ...weights], { kernel_shape: [3, 3], pads: [1, 1, 1, 1], strides: [1, 1] })])
+      channels = width
+    }
+    x = g.add('MaxPool', [x], { kernel_shape: [2, 2], strides: [2, 2] })
+  }
+  x = g.add('Flatten', [x], { axis: 1 })
+  const linear = (from, to, output) => g.add('Gemm', [x, g.weights([to, from], from), g.weights([to], to, 0.02)], { transB: 1 }, output)
+  x = g.add('Relu', [linear(channels * 49, 4096)])
+  x = g.add('Relu', [linear(4096, 4096)])
+  linear(4096, 1000, 'OUTPUT0')
+  return g.file([value('INPUT0', TYPE.FP32, ['batch', 3, 224, 224])], [value('OUTPUT0', TYPE.FP32, ['batch', 1000])])
+}
+
 /** Tokens of one request to a transformer. */
 export const SEQUENCE = 128
 

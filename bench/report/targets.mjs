@@ -167,7 +167,7 @@ export function judge(result) {
     ...(result.quick && { missing: 'only in full runs' }),
   })
   const latency = result.isolation?.latency ?? []
-  for (const start of ['JavaScript thread blocked (asleep)', 'JavaScript thread blocked (computing)', 'another model loads', 'metrics scraped']) {
+  for (const start of ['JavaScript thread blocked (asleep)', 'JavaScript thread blocked (computing)', 'metrics scraped']) {
     const found = latency.find((l) => l.name.startsWith(start))
     const control = latency.find((l) => l.name === found?.control)
     row(`p99 while ${found?.name ?? start} ÷ quiet`, 1.2, 'most', found?.p99Ratio, {
@@ -182,7 +182,12 @@ export function judge(result) {
   }
   for (const client of result.isolation?.heavy ?? []) {
     row(`p99 of ${client.of} beside ${client.name} ÷ beside a process that burns as much`, 1.2, 'most', client.p99Ratio, {
-      note: `${client.p99Control.median.toFixed(0)} → ${client.p99Disturbed.median.toFixed(0)} µs; ${short(client.share)} cores`,
+      note: [
+        `${client.p99Control.median.toFixed(0)} → ${client.p99Disturbed.median.toFixed(0)} µs; ${short(client.share)} cores`,
+        client.p99Quiet && `quiet: ${client.p99Quiet.median.toFixed(0)} µs`,
+      ]
+        .filter(Boolean)
+        .join('; '),
     })
   }
   const many = result.isolation?.many
@@ -190,6 +195,17 @@ export function judge(result) {
     row(`${transport}: CPU per request with 200 models ÷ with 1`, 1.1, 'most', many?.rows.find((r) => r.name.endsWith(transport))?.cpuRatio)
   }
   row('threads added by 199 idle models', 0, 'most', single(many?.idleThreads), { unit: 'threads' })
+  const loading = result.memory?.loading
+  const mib = (of) => `${of.peak.toFixed(0)} and ${of.rest.toFixed(0)} MiB`
+  row('peak memory of a load ÷ a bare session', 1.1, 'most', single(loading?.peakRatio), {
+    note: loading ? `${loading.model}, peak and rest: bare ${mib(loading.bare)}, first load ${mib(loading.first)}, after an unload ${mib(loading.second)}` : '',
+  })
+  row('memory of a loaded model ÷ a bare session', 1.05, 'most', single(loading?.restRatio), {
+    note: loading ? `${loading.model}; ${loading.unloadedMiB.toFixed(0)} MiB stay when it is unloaded` : '',
+  })
+  row('peak memory while a model that serves is loaded again ÷ two bare sessions', 1.1, 'most', single(loading?.reloadRatio), {
+    note: loading ? `${loading.model}: ${mib(loading.again)}` : '',
+  })
   const bodies = result.memory?.bodies
   row('resident memory after 16 MiB bodies and quiet, minus before', 64, 'most', single(bodies?.growthMiB), {
     unit: 'MiB',

@@ -5,13 +5,14 @@
  * Latency is measured as pairs: a quiet run and a disturbed one, at a moderate rate in an open loop. Controls are pairs, too: they
  * say what a ratio is made of where server, load generator and disturbance share a few cores.
  */
+import { utimesSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { cell } from '../lib/cells.mjs'
-import { cpuBetween, cpuSnapshot, end, memoryMiB, start, threads } from '../lib/process.mjs'
-import { spread } from '../lib/stats.mjs'
+import { cpuBetween, cpuSnapshot, end, memoryMiB, processCpuMs, resetPeak, start, threads } from '../lib/process.mjs'
+import { median, spread } from '../lib/stats.mjs'
 import { HEAVY_CLIENTS } from '../isolation/heavy.mjs'
-import { HEAVY, MANY, MANY_COUNT, TWO } from '../models/generate.mjs'
+import { HEAVY, MANY, MANY_COUNT, MODELS, TWO } from '../models/generate.mjs'
 import { modelBytes, startNereid, subject } from '../subjects/nereid.mjs'
 import * as workloads from '../workloads.mjs'
 
@@ -22,7 +23,6 @@ const MODEL_THAT_LOADS = 'resnet50'
 const CONTROL = {
   nothing: 'control: nothing',
   computes: 'control: another process computes',
-  copies: 'control: another process copies memory, at the niceness of a load',
 }
 
 /**
@@ -100,35 +100,106 @@ async function blockedThread(ctx, options) {
   return found
 }
 
-async function otherModelLoads(ctx, options) {
+async function scrapedMetrics(ctx, options) {
   const server = await startNereid(ctx.root, { models: ['simple'], name: 'Nereid, isolation' })
   const quiet = cell('isolation', server, workloads.simple, 'HTTP', { c: 16, rate: RATE })
-  const asks = (what, port, method, paths, more = {}) => async () => {
-    const stop = ctx.generator.beside('ask', { address: `127.0.0.1:${port}`, method, paths, ...more })
+  const scrapes = async () => {
+    const stop = ctx.generator.beside('ask', {
+      address: `127.0.0.1:${server.metrics}`,
+      method: 'GET',
+      paths: '/metrics',
+      'every-ms': 100,
+      contains: 'nv_inference_request_success',
+    })
     return async () => {
       const times = Number(await stop())
-      if (times === 0) throw new Error(`no ${what} in the whole run`)
-      return `${times} ${what}s`
+      if (times === 0) throw new Error('no scrape in the whole run')
+      return `${times} scrapes`
     }
   }
-  const loads = asks('load', server.http, 'POST', ['load', 'unload'].map((what) => `/v2/repository/models/${MODEL_THAT_LOADS}/${what}`).join(','))
-  const scrapes = asks('scrape', server.metrics, 'GET', '/metrics', { 'every-ms': 100, contains: 'nv_inference_request_success' })
-  const beside = (command) => async () => ctx.generator.beside(command)
-  // The first of each compiles and imports: once in the life of a server.
-  for (const once of [loads, scrapes]) {
-    const stop = await once()
-    await sleep(500)
-    await stop()
-  }
+  // The first compiles and imports: once in the life of a server.
+  const stop = await scrapes()
+  await sleep(500)
+  await stop()
   const rows = [
-    { name: `another model loads (${MODEL_THAT_LOADS}, 102 MB, over and over)`, begin: loads, control: CONTROL.copies, note: `session creation computes on the same ${ctx.cpus} cores` },
     { name: 'metrics scraped at 10 Hz', begin: scrapes, control: CONTROL.nothing },
     { name: CONTROL.nothing, begin: async () => async () => null },
-    ...(ctx.quick ? [] : [{ name: CONTROL.computes, begin: beside('compute') }, { name: CONTROL.copies, begin: beside('copy') }]),
+    ...(ctx.quick ? [] : [{ name: CONTROL.computes, begin: async () => ctx.generator.beside('compute') }]),
   ]
   const found = await pairs(ctx, quiet, rows, options)
   await end(server.child)
   return found
+}
+
+/**
+ * p99 of `simple` while another model is loaded and unloaded over and over, as pairs with a process that burns as many cores, at the
+ * niceness of the threads that load: what is left is what loading does to serving beyond taking its turn on a core.
+ */
+async function otherModelLoads(ctx, options) {
+  const server = await startNereid(ctx.root, { models: ['simple'], name: 'Nereid, loading' })
+  const one = cell('isolation', server, workloads.simple, 'HTTP', { c: 16, rate: RATE })
+  await ctx.runner.prepare(one)
+  const seconds = ctx.quick ? options.seconds : 3
+  const run = (i) => ctx.generator.run(one, seconds, { seed: i + 1 })
+  const loads = () =>
+    ctx.generator.beside('ask', {
+      address: `127.0.0.1:${server.http}`,
+      method: 'POST',
+      paths: ['load', 'unload'].map((what) => `/v2/repository/models/${MODEL_THAT_LOADS}/${what}`).join(','),
+    })
+  // The first load compiles and imports: once in the life of a server.
+  const first = loads()
+  await sleep(500)
+  await first()
+  /** Cores of the server, threads that ended included, and of the client that asks for loads. */
+  const measured = async (beside, i) => {
+    const pids = [...server.pids(), ...(beside === null ? [] : [beside.pid])]
+    const [before, from] = [processCpuMs(pids), performance.now()]
+    const result = await run(i)
+    return { ...result, busy: (processCpuMs(pids) - before) / (performance.now() - from) }
+  }
+  const runs = []
+  const shares = []
+  for (let i = 0; i < options.pairs; i += 1) {
+    const quiet = await measured(null, i)
+    const disturb = async () => {
+      const stop = loads()
+      await sleep(100)
+      const disturbed = await measured(stop, i)
+      const did = Number(await stop())
+      if (did === 0) throw new Error('no load in the whole run')
+      shares.push(Math.max(0.01, disturbed.busy - quiet.busy))
+      return { disturbed, did }
+    }
+    const control = async () => {
+      const burn = ctx.generator.beside('compute', { share: median(shares).toFixed(3), nice: 'behind' })
+      await sleep(100)
+      const found = await run(i)
+      await burn()
+      return { control: found }
+    }
+    // In turn, so that what changes meanwhile meets both. What there is to burn is known after the first.
+    const order = i % 2 === 0 ? [disturb, control] : [control, disturb]
+    const pair = { quiet }
+    for (const part of order) Object.assign(pair, await part())
+    runs.push(pair)
+  }
+  await end(server.child)
+  const of = (f) => spread(runs.map(f))
+  return [
+    {
+      name: `a model that loads (${MODEL_THAT_LOADS}, 102 MB, over and over)`,
+      of: '`simple`',
+      rate: RATE,
+      share: median(shares),
+      p99Quiet: of((r) => r.quiet.p99),
+      p99Control: of((r) => r.control.p99),
+      p99Disturbed: of((r) => r.disturbed.p99),
+      p99Ratio: of((r) => r.disturbed.p99 / r.control.p99),
+      errors: runs.reduce((n, r) => n + r.quiet.errors + r.disturbed.errors + r.control.errors, 0),
+      did: runs.map((r) => r.did),
+    },
+  ]
 }
 
 /**
@@ -218,8 +289,9 @@ export async function isolation(ctx) {
       ctx.runner.failed.push({ name: `isolation · ${part.name}`, reason: error.message })
       return null
     })
-  const latency = [...((await attempt(blockedThread)) ?? []), ...((await attempt(otherModelLoads)) ?? [])]
-  return { latency, heavy: (await attempt(heavyClients)) ?? [], many: await attempt(manyModels) }
+  const latency = [...((await attempt(blockedThread)) ?? []), ...((await attempt(scrapedMetrics)) ?? [])]
+  const heavy = [...((await attempt(otherModelLoads)) ?? []), ...((await attempt(heavyClients)) ?? [])]
+  return { latency, heavy, many: await attempt(manyModels) }
 }
 
 /** Resident memory before, at the peak of, and after a while of 16 MiB bodies on both transports. */
@@ -259,9 +331,58 @@ async function secondInstance(ctx) {
   return { modelMiB, oneMiB: used[0], twoMiB: used[1], share: (used[1] - used[0]) / modelMiB }
 }
 
+/**
+ * Peak and rest of a load beside those of a bare session on the same file, in MiB that the process grew by. While a model is loaded again
+ * the old one serves on: that peak stands beside a bare session's and what one more of them holds.
+ */
+async function loadingMemory(ctx) {
+  const model = ctx.quick ? MODEL_THAT_LOADS : 'vgg19'
+  ctx.say(`memory of loading ${model} …`)
+  const file = join(MODELS, model, '1/model.onnx')
+  const bare = await start('bare session', process.execPath, [join(ctx.root, 'bench/isolation/bare_session.mjs'), file], { ready: /loaded (.*)\n/, cwd: ctx.root })
+  const [bareBefore, barePeak, bareRest] = bare.match[1].split(' ').map(Number)
+  await end(bare.child)
+  const server = await startNereid(ctx.root, { models: [], name: `Nereid, loading ${model}` })
+  const pids = server.pids()
+  const before = memoryMiB(pids, 'VmRSS')
+  const ask = async (what) => {
+    const answer = await fetch(`http://127.0.0.1:${server.http}/v2/repository/models/${model}/${what}`, { method: 'POST', body: '{}' })
+    if (!answer.ok) throw new Error(`${what} of ${model}: ${await answer.text()}`)
+  }
+  const measured = async () => {
+    resetPeak(pids)
+    await ask('load')
+    const peak = memoryMiB(pids, 'VmHWM') - before
+    // Free memory goes back within some seconds.
+    await sleep(5000)
+    return { peak, rest: memoryMiB(pids, 'VmRSS') - before }
+  }
+  const first = await measured()
+  utimesSync(file, new Date(), new Date())
+  const again = await measured()
+  await ask('unload')
+  await sleep(1000)
+  const after = memoryMiB(pids, 'VmRSS') - before
+  const second = await measured()
+  await end(server.child)
+  const [peak, rest] = [barePeak - bareBefore, bareRest - bareBefore]
+  return {
+    model,
+    bare: { peak, rest },
+    first,
+    again,
+    second,
+    unloadedMiB: after,
+    peakRatio: Math.max(first.peak, second.peak) / peak,
+    restRatio: Math.max(first.rest, again.rest, second.rest) / rest,
+    reloadRatio: again.peak / (peak + rest),
+  }
+}
+
 export async function memory(ctx) {
+  const loading = await loadingMemory(ctx)
   const bodies = await largeBodies(ctx, ctx.quick ? { seconds: 4, quietSeconds: 4 } : { seconds: 600, quietSeconds: 60 })
-  return { bodies, secondInstance: ctx.quick ? null : await secondInstance(ctx) }
+  return { bodies, loading, secondInstance: ctx.quick ? null : await secondInstance(ctx) }
 }
 
 /** Milliseconds from the start of the process to serving, and what it holds then. */

@@ -10,9 +10,6 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the control for a thread that loads a model copies over and over: more than caches hold.
-const COPIED_BYTES: usize = 64 << 20;
-
 /// Set when standard input ended.
 static OVER: AtomicBool = AtomicBool::new(false);
 
@@ -66,18 +63,6 @@ fn compute_a_little() {
     for i in 0..10_000 {
         x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(i));
     }
-}
-
-/// A thread that copies memory, as far behind others as threads of the server are that load models.
-pub fn copy() -> Result<(), Failure> {
-    memory::thread::step_behind();
-    until_input_ends();
-    let (from, mut to) = (vec![1u8; COPIED_BYTES], vec![0u8; COPIED_BYTES]);
-    while goes_on() {
-        to.copy_from_slice(black_box(&from));
-        black_box(&mut to);
-    }
-    Ok(())
 }
 
 /// Prints how often all of `--paths` were answered with success, and with `--contains` in the answer.

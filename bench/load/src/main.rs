@@ -34,7 +34,6 @@ fn main() {
         }
         "ask" => disturb::ask(&a),
         "compute" => disturb::compute(&a),
-        "copy" => disturb::copy(),
         "floor-http" => floors::http(&a),
         "floor-h2" => floors::h2(&a),
         "floor-epoll" => epoll::serve(&a),
@@ -45,7 +44,7 @@ fn main() {
         "path-grpc" => path::grpc(&a),
         "path-http2" => path::http2(&a),
         _ => {
-            Err("usage: nereid-bench load|ask|compute|copy|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-grpc|path-http2 --name=value …, \
+            Err("usage: nereid-bench load|ask|compute|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-grpc|path-http2 --name=value …, \
                  or prompt COMMAND …"
                 .into())
         }
