@@ -169,6 +169,47 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_ready_is_counted_as_if_all_were_looked_at() {
+        use VersionState::*;
+        let states = [
+            (Ready, ""),
+            (Loading, ""),
+            (Unloading, ""),
+            (Unavailable, "unloaded"),
+            (Unavailable, "broken"),
+            (Unknown, ""),
+        ];
+        let mut table = Table::default();
+        assert!(table.all_ready(), "nothing is known");
+        let mut random = 88_172_645_463_325_252usize;
+        for _ in 0..10_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let (name, number) = (format!("m{}", random % 5), (random >> 8) as i64 % 3);
+            let (state, reason) = states[(random >> 16) % states.len()];
+            match (random >> 24) % 8 {
+                0 => table.change(&name, |_| false),
+                1 => table.change(&name, |_| true),
+                2 => table.change_known(&name, |entry| drop(entry.versions.remove(&number))),
+                _ => table.change(&name, |entry| {
+                    entry.versions.insert(number, VersionEntry { state, reason: reason.into(), serving: None });
+                    true
+                }),
+            }
+            let walked = table.models.values().all(|entry| {
+                !entry.versions.is_empty()
+                    && entry
+                        .versions
+                        .values()
+                        .all(|v| v.state == Ready || (v.state == Unavailable && v.reason == "unloaded"))
+            });
+            assert_eq!(table.all_ready(), walked);
+        }
+        table.change_known("nobody", |_| unreachable!("it is not known"));
+    }
+
+    #[test]
     fn versions_read_like_stol_does() {
         check("", Ok(None));
         check("1", Ok(Some(1)));
