@@ -26,12 +26,15 @@ export function isArray(value: unknown): asserts value is unknown[] {
   if (!Array.isArray(value)) throw new ServerError('INTERNAL', 'attempt to access JSON non-array as array')
 }
 
-/** The low 32 bits of an unsigned integer: Triton reads 64 bits and keeps as many as the setting has. */
+/**
+ * An unsigned integer as Triton keeps a level: it reads 64 bits, makes the low 32 a signed number, and negative levels are 0.
+ * 4294967298 is 2, and 4294967295 is 0.
+ */
 export function low32(value: unknown): number {
   if (typeof value !== 'number' || !Number.isInteger(value) || value < 0 || value >= 2 ** 64) {
     throw new ServerError('INTERNAL', 'attempt to access JSON non-unsigned-integer as unsigned-integer')
   }
-  return Number(BigInt.asUintN(32, BigInt(value)))
+  return Math.max(0, Number(BigInt.asIntN(32, BigInt(value))))
 }
 
 export function fitsUint32(value: unknown): value is number {

@@ -186,9 +186,9 @@ function readRestrictions(flag: string, groups: readonly string[], keyPrefix: st
   // Triton's words: an API over HTTP, a protocol over gRPC.
   const noun = flag === 'http-restricted-api' ? 'api' : 'protocol'
   return groups.map((text) => {
-    const match = /^([^:=]+):([^=]+)=(.*)$/s.exec(text)
+    const match = /^([^:=]+):([^=]+)=(.+)$/s.exec(text)
     if (match === null) {
-      throw badOption(flag, `--${flag} option format is '<api>,<api>,...:<key>=<value>'. Got ${text}`)
+      throw badOption(flag, `--${flag} option format is '<config name>:<setting>=<value>'. Got ${text}`)
     }
     const [, list = '', key = '', value = ''] = match
     const apis = list.split(',')

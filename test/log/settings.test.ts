@@ -143,4 +143,8 @@ test('O 3.2: in mode opentelemetry the exporter is answered and the file is not'
 test('P 1.10: a level of more than 32 bits keeps its low 32, as in Triton', () => {
   expect(update({ log_verbose_level: 4294967296 }, 'http')).toMatchObject({ log_verbose_level: 0 })
   expect(update({ log_verbose_level: 4294967298 }, 'http')).toMatchObject({ log_verbose_level: 2 })
+  for (const level of [2147483648, 4294967295]) {
+    expect(update({ log_verbose_level: level }, 'http'), `${level}`).toMatchObject({ log_verbose_level: 0 })
+    expect(update({ log_verbose_level: level }, 'grpc'), `${level}`).toMatchObject({ log_verbose_level: 0 })
+  }
 })
