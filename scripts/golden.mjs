@@ -11,9 +11,9 @@
  * `--write` prints the cases that are not listed yet, in the form of the list, for a person to give them reasons.
  */
 import { existsSync, readFileSync, rmSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { freePorts, listenFlags } from './lib/ports.mjs'
 import { capture } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { ROOT, orExplain } from './setup.mjs'
@@ -31,23 +31,6 @@ const RECORDINGS = ['golden', 'golden-steps', 'golden-python'].map(recording)
 
 /** Suites whose repository holds models of features that are still missing: they must not decide whether the rest is ready. */
 const MIXED = ['main', 'forward']
-
-/** Three ports nobody listens on, held together so that they differ. */
-async function freePorts() {
-  const servers = await Promise.all(
-    [0, 1, 2].map(
-      () =>
-        new Promise((resolve, reject) => {
-          const one = createServer()
-          one.once('error', reject)
-          one.listen(0, '127.0.0.1', () => resolve(one))
-        }),
-    ),
-  )
-  const ports = servers.map((one) => one.address().port)
-  await Promise.all(servers.map((one) => new Promise((resolve) => one.close(resolve))))
-  return ports
-}
 
 /**
  * `{ "<suite>": { "<category>": { "reason": "…", "cases": ["id", "prefix.*"] } } }` → a function from suite and id to the
@@ -68,14 +51,12 @@ function knownDifferences({ directory }) {
 
 /** One run of the replay. Resolves with its report, or null when it had no result. */
 async function replay({ directory }, suites, only) {
-  const ports = await freePorts()
-  const names = ['http', 'grpc', 'metrics']
-  const flags = names.map((name, i) => `--${name}-port=${ports[i]} --${name}-address=127.0.0.1`)
-  flags.push('--exit-on-error=false', '--exit-grace-secs=0')
+  const ports = await freePorts(3)
+  const flags = [...listenFlags(ports), '--exit-on-error=false', '--exit-grace-secs=0']
   if (suites.some((name) => MIXED.includes(name))) flags.push('--strict-readiness=false')
   const server = [process.execPath, join(ROOT, 'dist/cli/main.js'), '--model-repository={repo}', ...flags, '{flags}']
   const args = [join(directory, 'replay.py'), '--start', `exec ${server.join(' ')}`, '--report', REPORT]
-  names.forEach((name, i) => args.push(`--${name}`, `127.0.0.1:${ports[i]}`))
+  for (const [i, name] of ['http', 'grpc', 'metrics'].entries()) args.push(`--${name}`, `127.0.0.1:${ports[i]}`)
   for (const suite of suites) args.push('--suite', suite)
   if (only !== null) args.push('--only', only)
   rmSync(REPORT, { force: true })

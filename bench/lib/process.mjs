@@ -1,7 +1,6 @@
 /** Processes the bench starts: ended by their id and no other way, with what they said when they fail. */
 import { spawn } from 'node:child_process'
 import { readFileSync, readdirSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ROOT } from '../../scripts/setup.mjs'
@@ -10,14 +9,6 @@ import { ROOT } from '../../scripts/setup.mjs'
 export const BENCH = join(ROOT, 'target/release/nereid-bench')
 
 const children = new Set()
-
-export async function freePort() {
-  const server = createServer()
-  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address()
-  await new Promise((resolve) => server.close(resolve))
-  return port
-}
 
 /**
  * Starts a process and resolves when it is ready: when its output matches a pattern, or when a function says so.

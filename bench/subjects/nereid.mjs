@@ -1,36 +1,31 @@
 /** Nereid as a user starts it: the command line, models by name, out of one repository or several. */
 import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
+import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
+import { start } from '../lib/process.mjs'
 import { MODELS } from '../models/generate.mjs'
-import { freePort, start } from '../lib/process.mjs'
+
+/** The command that starts Nereid on free ports of loopback, and the ports. */
+export async function nereidCommand(root, repositories, flags) {
+  const ports = await freePorts(3)
+  const [http, grpc, metrics] = ports
+  const models = repositories.map((directory) => `--model-repository=${directory}`)
+  const command = [process.execPath, join(root, 'dist/cli/main.js'), ...models, ...listenFlags(ports), ...flags]
+  return { command, ports: { http, grpc, metrics } }
+}
 
 export async function startNereid(root, { models, repository = MODELS, flags = [], name = 'Nereid', env = {} }) {
-  const [http, grpc, metrics] = [await freePort(), await freePort(), await freePort()]
   const chosen = models === undefined ? [] : ['--model-control-mode=explicit', ...models.map((m) => `--load-model=${m}`)]
-  const started = await start(
-    name,
-    process.execPath,
-    [
-      join(root, 'dist/cli/main.js'),
-      ...[repository].flat().map((directory) => `--model-repository=${directory}`),
-      ...chosen,
-      '--http-address=127.0.0.1',
-      '--grpc-address=127.0.0.1',
-      `--http-port=${http}`,
-      `--grpc-port=${grpc}`,
-      `--metrics-port=${metrics}`,
-      ...flags,
-    ],
-    { ready: /Started HTTPService at/, cwd: root, timeoutMs: 120_000, env },
-  )
-  return { ...subject(name, started.child, { http, grpc, metrics }), readyMs: started.readyMs }
+  const { command, ports } = await nereidCommand(root, [repository].flat(), [...chosen, ...flags])
+  const options = { ready: /Started HTTPService at/, cwd: root, timeoutMs: 120_000, env }
+  const started = await start(name, command[0], command.slice(1), options)
+  return { ...subject(name, started.child, ports), readyMs: started.readyMs }
 }
 
 /** Threads come and go, processes do not: Nereid is one. */
 export function subject(name, child, ports) {
   return { name, kind: 'nereid', child, pids: () => [child.pid], ...ports }
 }
-
 
 /** Bytes of a model's file. */
 export function modelBytes(name) {

@@ -5,7 +5,8 @@
  */
 import { join } from 'node:path'
 import { writeFileSync, mkdirSync } from 'node:fs'
-import { answers, freePort, processTree, start } from '../lib/process.mjs'
+import { freePorts } from '../../scripts/lib/ports.mjs'
+import { answers, processTree, start } from '../lib/process.mjs'
 import { peerEnvironment } from '../lib/venv.mjs'
 import { MODELS } from '../models/generate.mjs'
 
@@ -70,7 +71,7 @@ const PEERS = [
 ]
 
 async function startMlServer(peer, environment, here, work) {
-  const [http, grpc, metrics] = [await freePort(), await freePort(), await freePort()]
+  const [http, grpc, metrics] = await freePorts(3)
   const directory = join(work, 'mlserver')
   mkdirSync(directory, { recursive: true })
   const settings = { http_port: http, grpc_port: grpc, metrics_port: metrics, host: '127.0.0.1', parallel_workers: 0, debug: false, access_log: false }
@@ -102,7 +103,7 @@ async function startPeer(peer, root, work, say) {
     }
     return { ...common, name: peer.name, child, http, grpc, verify, answersVary: true, pids: () => processTree(child.pid) }
   }
-  const http = await freePort()
+  const [http] = await freePorts(1)
   const { child } = await start(peer.name, environment.python, peer.command(http, here), {
     prompt: true,
     ready: answers(`http://127.0.0.1:${http}${peer.ready}`),

@@ -4,14 +4,15 @@
  */
 import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { freePorts } from '../../scripts/lib/ports.mjs'
 import { ask } from '../../scripts/lib/run.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
-import { answers, freePort, processTree, start } from '../lib/process.mjs'
+import { answers, processTree, start } from '../lib/process.mjs'
 import { peerEnvironment } from '../lib/venv.mjs'
 import { MODELS } from '../models/generate.mjs'
 
 async function startTriton(name, command, args, env) {
-  const [http, grpc] = [await freePort(), await freePort()]
+  const [http, grpc] = await freePorts(2)
   const { child, output } = await start(
     name,
     command,

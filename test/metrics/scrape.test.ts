@@ -10,7 +10,8 @@ import { gunzipSync } from 'node:zlib'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { renderFamilies, type Family } from '../../src/metrics/exposition.js'
 import { acceptsGzip, openMetricsVersion } from '../../src/metrics/server.js'
-import { TestServer, freePorts, repositories, simpleBody } from '../server/harness.js'
+import { freePorts } from '../../scripts/lib/ports.mjs'
+import { TestServer, repositories, simpleBody } from '../server/harness.js'
 import { parseExposition } from './strict.js'
 
 /** What Prometheus 2.42 sends. */

@@ -1,34 +1,16 @@
 /** A real server on free loopback ports, and the few requests every test makes. */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
 import { writeTestRepositories } from '../models/generate.mjs'
 
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const MAIN = join(ROOT, 'dist/cli/main.js')
 const START_MS_MAX = 30_000
 const STOP_MS_MAX = 20_000
-
-/** Ports nobody listens on; held together, so that they differ. */
-export async function freePorts(count: number): Promise<number[]> {
-  const servers = await Promise.all(
-    Array.from(
-      { length: count },
-      () =>
-        new Promise<ReturnType<typeof createServer>>((resolve, reject) => {
-          const one = createServer()
-          one.once('error', reject)
-          one.listen(0, '127.0.0.1', () => resolve(one))
-        }),
-    ),
-  )
-  const ports = servers.map((one) => (one.address() as { port: number }).port)
-  await Promise.all(servers.map((one) => new Promise((resolve) => one.close(resolve))))
-  return ports
-}
 
 /** The generated repositories `main`, `small` and `broken` in a directory of their own. */
 export function repositories(): { path: (name: string) => string; remove: () => void } {
@@ -63,16 +45,7 @@ export class TestServer {
   /** Spawns without waiting: for servers that are expected to refuse to start. */
   static async spawn(repository: string, flags: string[] = [], main = MAIN): Promise<TestServer> {
     const ports = await freePorts(3)
-    const [http, grpc, metrics] = ports
-    const args = [
-      main,
-      `--model-repository=${repository}`,
-      ...['http', 'grpc', 'metrics'].map((name) => `--${name}-address=127.0.0.1`),
-      `--http-port=${http}`,
-      `--grpc-port=${grpc}`,
-      `--metrics-port=${metrics}`,
-      ...flags,
-    ]
+    const args = [main, `--model-repository=${repository}`, ...listenFlags(ports), ...flags]
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
     return new TestServer(ports, child)
   }

@@ -3,7 +3,8 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { answers, end, freePort, memoryMiB, start } from '../../../bench/lib/process.mjs'
+import { answers, end, memoryMiB, start } from '../../../bench/lib/process.mjs'
+import { nereidCommand } from '../../../bench/subjects/nereid.mjs'
 import { ROOT } from '../../../scripts/setup.mjs'
 import { RawConnection } from '../../server/raw.mjs'
 import { besideHealth } from './health.mjs'
@@ -61,25 +62,15 @@ export class Target {
     const root = mkdtempSync(join(tmpdir(), 'nereid-attack-'))
     if (description.standard) standardModels(root)
     await description.models(root)
-    const [http, grpc, metrics] = [await freePort(), await freePort(), await freePort()]
-    const command = [
-      process.execPath,
-      join(ROOT, 'dist/cli/main.js'),
-      `--model-repository=${root}`,
-      ...['http', 'grpc', 'metrics'].map((name) => `--${name}-address=127.0.0.1`),
-      `--http-port=${http}`,
-      `--grpc-port=${grpc}`,
-      `--metrics-port=${metrics}`,
-      ...description.flags,
-    ]
+    const { command, ports } = await nereidCommand(ROOT, [root], description.flags)
     const limited = description.descriptors === null ? [] : ['-c', `ulimit -n ${description.descriptors} && exec "$@"`, 'sh']
     const [program, args] = limited.length === 0 ? [command[0], command.slice(1)] : ['sh', [...limited, ...command]]
     // A server whose log goes elsewhere says nothing.
     const silent = description.flags.some((flag) => flag.startsWith('--log-file='))
-    const ready = silent ? answers(`http://127.0.0.1:${http}/v2/health/ready`) : /Started HTTPService at/
+    const ready = silent ? answers(`http://127.0.0.1:${ports.http}/v2/health/ready`) : /Started HTTPService at/
     const options = { ready, timeoutMs: START_MS_MAX, env: description.env }
     const started = await start(`server "${description.name}"`, program, args, options)
-    return new Target(description, root, started, { http, grpc, metrics })
+    return new Target(description, root, started, ports)
   }
 
   constructor(description, root, started, ports) {
