@@ -2,7 +2,7 @@
 
 use crate::encoding::Encoding;
 use crate::http::chunked::{Broken, Chunks, Progress};
-use crate::http::request::{Framing, RequestHead, head_length, parse_head};
+use crate::http::request::{Framing, RequestHead, head_length};
 use crate::http::route::{Method, Route};
 use crate::limits::{CHUNK_LINE_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX};
 use bytes::{Bytes, BytesMut};
@@ -37,7 +37,9 @@ fn read(text: &[u8], step: usize) -> Option<(RequestHead, usize)> {
         if let Some(length) = head_length(&text[..end], seen).ok()? {
             assert!(length <= end && length <= HEAD_BYTES_MAX);
             assert!(text[..length].ends_with(b"\r\n\r\n"));
-            return Some((parse_head(Bytes::copy_from_slice(&text[..length])).ok()?, length));
+            let mut head = RequestHead::default();
+            head.read(Bytes::copy_from_slice(&text[..length])).ok()?;
+            return Some((head, length));
         }
         seen = end;
     }

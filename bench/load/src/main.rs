@@ -42,9 +42,11 @@ fn main() {
         "path-http-varied" => path::http_varied(&a),
         "path-http2-varied" => path::http2_varied(&a),
         "path-grpc" => path::grpc(&a),
+        "path-http1" => path::http1(&a),
+        "path-http1-varied" => path::http1_varied(&a),
         "path-http2" => path::http2(&a),
         _ => {
-            Err("usage: nereid-bench load|ask|compute|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-grpc|path-http2 --name=value …, \
+            Err("usage: nereid-bench load|ask|compute|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-http1|path-grpc|path-http2 --name=value …, \
                  or prompt COMMAND …"
                 .into())
         }

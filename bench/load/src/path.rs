@@ -1,6 +1,9 @@
 //! The infer path of each front end without sockets: parse, infer, encode, on one thread, `--n` times. What the CI guard counts
 //! instructions of.
 //!
+//! `http1` is the exception: a whole HTTP server with a connection over loopback, without what the kernel does. Reading and writing the
+//! heads of requests and answers is as much as the rest.
+//!
 //! It runs the calls the front ends make, in their order: model lookup, parse against its signature (a head that is known), run inline, encode. The
 //! model is the native identity, so that ONNX Runtime's own instructions, which are not ours to guard, stay out of the count.
 
@@ -9,6 +12,7 @@ use crate::grpc::{framed, literals};
 use backend::OpenSpec;
 use bytes::{Buf, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Started};
+use frontend::{Control, ControlReply, FrontendOptions, HttpOptions, Operation};
 use http2::parts::{FrameHead, PREFACE};
 use http2::{Field, Machine, Options};
 use prost::Message;
@@ -16,6 +20,8 @@ use protocol::pb::inference as pb;
 use protocol::{InferRequest, InferResponse};
 use smallvec::SmallVec;
 use std::hint::black_box;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -62,12 +68,12 @@ fn engine() -> Result<Arc<Engine>, Failure> {
     Ok(engine)
 }
 
-fn infer(model: &Arc<ModelVersion>, request: InferRequest) -> Result<InferResponse, Failure> {
+fn infer(model: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Box<InferResponse>, Failure> {
     let (send, receive) = std::sync::mpsc::sync_channel(1);
     match model.start(request, || Box::new(move |r| drop(send.send(r))))? {
         Started::Answered(result) => Ok(result?),
         // The first few, until the model is known to be cheap.
-        Started::Queued(_) => Ok(receive.recv()??),
+        Started::Queued(_) => Ok(Box::new(receive.recv()??)),
     }
 }
 
@@ -90,21 +96,100 @@ pub fn http(a: &Arguments) -> Result<(), Failure> {
 
 /// Requests that differ: each has an id of its own, and one, two or four rows.
 pub fn http_varied(a: &Arguments) -> Result<(), Failure> {
-    const ID: &str = r#"{"id":"request-00000000","#;
-    let ring: Vec<(Vec<u8>, usize)> = (0..3)
-        .map(|i| {
-            let head = http_head(&ID[1..], 1 << i);
-            (http_body(&head, 1 << i).to_vec(), head.len())
-        })
-        .collect();
+    let ring = varied_bodies();
     http_path(a, |i| {
         let (body, length) = &ring[i % ring.len()];
-        let (mut body, mut left) = (body.clone(), i);
-        for digit in body[ID.len() - 10..ID.len() - 2].iter_mut().rev() {
-            *digit = b"0123456789abcdef"[left & 15];
-            left >>= 4;
-        }
+        let mut body = body.clone();
+        count_up(&mut body, i);
         (Bytes::from(body), *length)
+    })
+}
+
+const ID: &str = r#"{"id":"request-00000000","#;
+
+/// Bodies of one, two and four rows, and the lengths of their heads.
+fn varied_bodies() -> [(Vec<u8>, usize); 3] {
+    std::array::from_fn(|i| {
+        let head = http_head(&ID[1..], 1 << i);
+        (http_body(&head, 1 << i).to_vec(), head.len())
+    })
+}
+
+/// Gives a body that begins with `ID` the i-th id.
+fn count_up(body: &mut [u8], i: usize) {
+    let mut left = i;
+    for digit in body[ID.len() - 10..ID.len() - 2].iter_mut().rev() {
+        *digit = b"0123456789abcdef"[left & 15];
+        left >>= 4;
+    }
+}
+
+/// Nobody asks for control operations here.
+struct NoControl;
+
+impl Control for NoControl {
+    fn call(&self, _: Operation, _: String) -> ControlReply {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// A request as it stands on the wire, and where its body begins.
+fn wire(body: &[u8], head_length: usize, more: &str) -> (Vec<u8>, usize) {
+    let (length, host) = (body.len(), "Host: localhost:8000");
+    let mut bytes = format!(
+        "POST /v2/models/{MODEL}/infer HTTP/1.1\r\n{host}\r\nContent-Length: {length}\r\nContent-Type: application/octet-stream\r\n\
+         Inference-Header-Content-Length: {head_length}\r\n{more}\r\n"
+    )
+    .into_bytes();
+    let at = bytes.len();
+    bytes.extend_from_slice(body);
+    (bytes, at)
+}
+
+/// The same request over a connection.
+pub fn http1(a: &Arguments) -> Result<(), Failure> {
+    let head = http_head("", 1);
+    http1_path(a, vec![wire(&http_body(&head, 1), head.len(), "")], |_, _| ())
+}
+
+/// Requests that differ: id, rows and the fields of their heads.
+pub fn http1_varied(a: &Arguments) -> Result<(), Failure> {
+    let bodies = varied_bodies();
+    let ring = (0..200).map(|i| {
+        let (body, length) = &bodies[i % 3];
+        let trace = format!("traceparent: 00-{i:032x}-{i:016x}-01\r\n");
+        let more = ["", "Accept: */*\r\nUser-Agent: bench/1.0\r\n", "Accept-Encoding: identity\r\n"][i % 7 % 3];
+        wire(body, *length, &format!("{trace}{more}"))
+    });
+    http1_path(a, ring.collect(), count_up)
+}
+
+/// `ring` is sent in turn, each request when the one before it is answered; `change` gets its body and its number.
+fn http1_path(
+    a: &Arguments,
+    mut ring: Vec<(Vec<u8>, usize)>,
+    change: impl Fn(&mut [u8], usize),
+) -> Result<(), Failure> {
+    let options = FrontendOptions {
+        http: Some(HttpOptions { address: "127.0.0.1".into(), ..HttpOptions::default() }),
+        reactor_threads: 1,
+        ..FrontendOptions::default()
+    };
+    let running = frontend::serve(engine()?, Arc::new(NoControl), options)?;
+    let mut stream = TcpStream::connect(("127.0.0.1", running.http_port))?;
+    stream.set_nodelay(true)?;
+    let (mut answer, mut i) = (vec![0; 4096], 0);
+    let count = ring.len();
+    repeat(a, || {
+        let (request, body) = &mut ring[i % count];
+        change(&mut request[*body..], i);
+        i += 1;
+        stream.write_all(request)?;
+        // Small enough to come in one piece.
+        match stream.read(&mut answer)? {
+            n if answer.starts_with(b"HTTP/1.1 200 ") => Ok(n),
+            n => Err(String::from_utf8_lossy(&answer[..n]).into_owned().into()),
+        }
     })
 }
 

@@ -246,7 +246,7 @@ mod tests {
             });
             checked.inputs.push(*index);
         }
-        BatchEntry { request, checked, result: None }
+        BatchEntry { request: request.into(), checked, result: None }
     }
 
     fn run(model: &dyn Model, entries: Vec<BatchEntry>) -> Vec<Result<Outcome>> {

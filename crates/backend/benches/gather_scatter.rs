@@ -29,7 +29,11 @@ fn entry(mark: usize, size: usize, region: Option<RegionRef>) -> BatchEntry {
     };
     let output = RequestedOutput { name: Name::from_static("OUTPUT0"), form: OutputForm::default(), region };
     BatchEntry {
-        request: InferRequest { inputs: smallvec![input], outputs: smallvec![output], ..InferRequest::default() },
+        request: Box::new(InferRequest {
+            inputs: smallvec![input],
+            outputs: smallvec![output],
+            ..InferRequest::default()
+        }),
         checked: Checked { rows: 1, inputs: smallvec![0], outputs: smallvec![(0, Some(0))] },
         result: None,
     }

@@ -98,8 +98,8 @@ pub struct Batch<'a> {
 /// One request of a batch.
 #[derive(Default)]
 pub struct BatchEntry {
-    /// The request; the backend may take its data apart.
-    pub request: InferRequest,
+    /// The request; the backend may take its data apart. Boxed where it is read: it changes hands a dozen times, at half a kilobyte.
+    pub request: Box<InferRequest>,
     /// What its check found out.
     pub checked: Checked,
     /// Filled in by `Model::execute`.

@@ -80,7 +80,11 @@ pub fn output(
         index: wanted.0,
         datatype: spec.datatype,
         shape,
-        data: place(&spec.name, data, region_of(entry, wanted.1))?,
+        data: match (data, region_of(entry, wanted.1)) {
+            // The usual case, in which nobody asks for the name's text.
+            (host @ Data::Bytes(_), None) => host,
+            (data, region) => place(&spec.name, data, region)?,
+        },
         form: form_of(entry, wanted.1),
     })
 }

@@ -178,11 +178,9 @@ impl Waiting for Queued {
 }
 
 /// What became of a request that was not refused.
-// The large variant is the usual one, and is looked at where it is returned.
-#[allow(clippy::large_enum_variant)]
 pub enum Started {
     /// It ran at once on the calling thread; its reply was not asked for.
-    Answered(Result<InferResponse>),
+    Answered(Result<Box<InferResponse>>),
     /// It waits or runs elsewhere.
     Queued(Ticket),
 }
@@ -307,7 +305,7 @@ impl ModelVersion {
     /// # Errors
     /// Refusals: the request does not fit the signature, the queue is full, the server is stopping. They are counted nowhere
     /// (S-02), and `reply` is not asked for or dropped uncalled.
-    pub fn start(&self, mut request: InferRequest, reply: impl FnOnce() -> Reply) -> Result<Started> {
+    pub fn start(&self, mut request: Box<InferRequest>, reply: impl FnOnce() -> Reply) -> Result<Started> {
         if self.shared.exiting.load(Ordering::Acquire) {
             return Err(Error::unavailable(format!(
                 "{}Server is stopping, scheduler for model has stopped accepting new inference requests",
@@ -319,7 +317,7 @@ impl ModelVersion {
         let key = self.shape_rule.key(&request, &checked);
         let class = class_of(&key);
         let rows = checked.rows.max(1);
-        // Built once, and run or queued from here: it is most of a kilobyte.
+        // Built once, and run or queued from here.
         let mut entry = BatchEntry { request, checked, result: None };
 
         let kind = RunClass::new(class, rows, self.bytes_of(std::iter::once(&entry)));
@@ -379,12 +377,12 @@ impl ModelVersion {
     /// As `start`.
     pub fn infer(&self, request: InferRequest, reply: Reply) -> Result<Option<Ticket>> {
         let mut reply = Some(reply);
-        let started = self.start(request, || reply.take().unwrap_or_else(|| Box::new(|_| ())))?;
+        let started = self.start(Box::new(request), || reply.take().unwrap_or_else(|| Box::new(|_| ())))?;
         Ok(match started {
             Started::Queued(ticket) => Some(ticket),
             Started::Answered(result) => {
                 if let Some(reply) = reply {
-                    reply(result);
+                    reply(result.map(|response| *response));
                 }
                 None
             }
@@ -399,7 +397,7 @@ impl ModelVersion {
         accepted: u64,
         entry: &mut BatchEntry,
         inline: Inline,
-    ) -> Result<InferResponse> {
+    ) -> Result<Box<InferResponse>> {
         let mut permit = Permit::new(self, instance);
         let rows = entry.checked.rows.max(1);
         inline::hold(accepted, inline.exact);
@@ -408,7 +406,7 @@ impl ModelVersion {
         let executed = Executed::of(entry, accepted);
         let duration = if executed.failure.is_none() { timings.end.saturating_sub(timings.start).max(1) } else { 0 };
         self.statistics.executed(&timings, std::iter::once(executed));
-        let answer = self.answer(entry);
+        let answer = self.answer(entry).map(Box::new);
         let ran = Ran { class, kind, rows, duration, inline: Some((inline, held)), end: timings.end };
         if let Some(requests) = self.next(&mut permit, ran) {
             permit.held = false;
@@ -436,7 +434,7 @@ impl ModelVersion {
             });
             let place = self.run.lock().order.as_mut().map_or(0, Order::place);
             let (key, class, ticket) = (Key::new(), 0, Arc::default());
-            let entry = BatchEntry { request, checked, result: None };
+            let entry = BatchEntry { request: Box::new(request), checked, result: None };
             let (reply, version, waits) = (Some(reply), self.me.clone(), true);
             batch.push(Queued(Box::new(Pending {
                 entry,
@@ -691,6 +689,7 @@ impl ModelVersion {
     }
 
     /// The response made of an entry's result, which `run` has put there.
+    #[inline]
     fn answer(&self, entry: &mut BatchEntry) -> Result<InferResponse> {
         let outcome = entry.result.take().unwrap_or_else(|| Err(Error::internal("answered twice")))?;
         Ok(InferResponse {

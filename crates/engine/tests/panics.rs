@@ -133,7 +133,7 @@ fn start(version: &ModelVersion, asked: u8, reply_panics: bool) -> Receiver<Resu
     let (send, receive) = channel();
     let reply = send.clone();
     let started = version
-        .start(request(asked), || {
+        .start(Box::new(request(asked)), || {
             Box::new(move |result| {
                 let _ = reply.send(result);
                 assert!(!reply_panics, "a planted panic, in a reply");
@@ -141,7 +141,7 @@ fn start(version: &ModelVersion, asked: u8, reply_panics: bool) -> Receiver<Resu
         })
         .expect("accepted");
     if let Started::Answered(result) = started {
-        let _ = send.send(result);
+        let _ = send.send(result.map(|response| *response));
     }
     receive
 }

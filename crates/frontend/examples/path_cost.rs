@@ -77,13 +77,15 @@ fn main() {
     body.extend_from_slice(&[1; 128]);
     let body = Bytes::from(body);
     let limits = protocol::http::Limits::default();
-    let parse = || protocol::http::parse_infer(&body, Some(head.len()), &signature, &*engine, &limits).expect("parse");
+    let parse = || {
+        Box::new(protocol::http::parse_infer(&body, Some(head.len()), &signature, &*engine, &limits).expect("parse"))
+    };
     let run = |request| {
         let (send, receive) = std::sync::mpsc::sync_channel(1);
         let started = model.start(request, || Box::new(move |r| drop(send.send(r)))).expect("accepted");
         match started {
             Started::Answered(result) => result,
-            Started::Queued(_) => receive.recv().expect("answered"),
+            Started::Queued(_) => receive.recv().expect("answered").map(Box::new),
         }
         .expect("succeeded")
     };

@@ -14,11 +14,9 @@ use std::task::{Context, Poll, Waker};
 use tensor::{Data, Error, Name, Result};
 
 /// An inference that was started.
-// The large variant is the usual one, and is looked at where it is returned.
-#[allow(clippy::large_enum_variant)]
 pub enum Flight {
     /// It ran while it was started: nothing was woken, nothing has to be awaited.
-    Landed(Result<InferResponse>),
+    Landed(Result<Box<InferResponse>>),
     /// It waits or runs elsewhere.
     Airborne(Airborne),
 }
@@ -36,7 +34,7 @@ pub struct Airborne {
 ///
 /// # Errors
 /// The refusal: nothing was queued.
-pub fn start(version: &Arc<ModelVersion>, request: InferRequest) -> Result<Flight> {
+pub fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Flight> {
     if !verbose::is_on() {
         return begin(version, request, None);
     }
@@ -48,7 +46,7 @@ pub fn start(version: &Arc<ModelVersion>, request: InferRequest) -> Result<Fligh
     started
 }
 
-fn begin(version: &Arc<ModelVersion>, request: InferRequest, id: Option<Box<Name>>) -> Result<Flight> {
+fn begin(version: &Arc<ModelVersion>, request: Box<InferRequest>, id: Option<Box<Name>>) -> Result<Flight> {
     let mut receiver = None;
     let started = version.start(request, || {
         let reply = Arc::new(Mutex::new(Answer::Awaited(None)));
@@ -77,11 +75,11 @@ pub fn is_long_to_check(request: &InferRequest) -> bool {
 /// As `start`, and those of [`offload::run`].
 pub async fn start_large(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Flight> {
     if !is_long_to_check(&request) {
-        return start(version, *request);
+        return start(version, request);
     }
     let version = version.clone();
     let bytes = request.inputs.iter().map(|input| input.data.len()).sum();
-    offload::run(bytes, move |_| start(&version, *request)).await?
+    offload::run(bytes, move |_| start(&version, request)).await?
 }
 
 /// Has the memory of large tensors given back by [`offload`], whoever drops them last.
@@ -94,12 +92,10 @@ pub fn dispose_elsewhere(request: &mut InferRequest) {
 }
 
 /// What became of an answer.
-// Made once per request that waits, and the large variant is what it is for.
-#[allow(clippy::large_enum_variant)]
 enum Answer {
     /// By this task, once it has asked.
     Awaited(Option<Waker>),
-    Here(Result<InferResponse>),
+    Here(Result<Box<InferResponse>>),
     /// Taken, or it will never come.
     Gone,
 }
@@ -113,7 +109,7 @@ struct Sender {
 
 impl Sender {
     fn send(self, result: Result<InferResponse>) {
-        self.put(Answer::Here(result));
+        self.put(Answer::Here(result.map(Box::new)));
     }
 
     fn put(&self, answer: Answer) {
@@ -137,12 +133,12 @@ impl Drop for Sender {
     }
 }
 
-fn lost() -> Result<InferResponse> {
+fn lost() -> Result<Box<InferResponse>> {
     Err(Error::internal("a request was dropped without an answer; this is a defect of the server, please report it"))
 }
 
 impl Future for Airborne {
-    type Output = Result<InferResponse>;
+    type Output = Result<Box<InferResponse>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.reply.lock();

@@ -8,9 +8,17 @@ use std::cell::OnceCell;
 /// What a field counts besides its name and value.
 const FIELD_BYTES: usize = 32;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Span {
     start: u32,
+    end: u32,
+}
+
+/// A field: its name, and behind that its value.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    start: u32,
+    middle: u32,
     end: u32,
 }
 
@@ -26,12 +34,12 @@ pub enum BadHead {
 }
 
 /// Method, path and fields of a request. Shared by all requests whose head is known to be the same.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RequestHead {
     text: Vec<u8>,
     method: Span,
     path: Span,
-    fields: SmallVec<[(Span, Span); 12]>,
+    fields: SmallVec<[Place; 12]>,
     content_length: Option<u64>,
     derived: OnceCell<Box<dyn Any>>,
     /// Its part of what the heads of its connection may take.
@@ -42,13 +50,21 @@ impl RequestHead {
     /// Has `ledger` count what this takes for as long as it lives; false when that is too much.
     pub(crate) fn hold(&mut self, ledger: &Ledger) -> bool {
         // Text grows to twice its size at most: what is left over is not worth a copy, but counts.
-        let fields = if self.fields.spilled() { self.fields.capacity() * size_of::<(Span, Span)>() } else { 0 };
+        let fields = if self.fields.spilled() { self.fields.capacity() * size_of::<Place>() } else { 0 };
         self.held = ledger.take(size_of::<Self>() + self.text.capacity() + fields);
         self.held.is_some()
     }
 
     fn at(&self, span: Span) -> &[u8] {
         self.text.get(span.start as usize..span.end as usize).unwrap_or_default()
+    }
+
+    fn name(&self, field: &Place) -> &[u8] {
+        self.at(Span { start: field.start, end: field.middle })
+    }
+
+    fn value(&self, field: &Place) -> &[u8] {
+        self.at(Span { start: field.middle, end: field.end })
     }
 
     /// The method as sent.
@@ -61,15 +77,19 @@ impl RequestHead {
         self.at(self.path)
     }
 
+    fn has_good_path(&self) -> bool {
+        self.path().first() == Some(&b'/') || (self.path() == b"*" && self.method() == b"OPTIONS")
+    }
+
     /// Fields in the order they came, names in lower case, without those that begin with a colon.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
         // Names were checked to be tokens, which are ASCII.
-        self.fields.iter().map(|(n, v)| (std::str::from_utf8(self.at(*n)).unwrap_or_default(), self.at(*v)))
+        self.fields.iter().map(|f| (std::str::from_utf8(self.name(f)).unwrap_or_default(), self.value(f)))
     }
 
     /// The first field of that name.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.fields.iter().find(|(n, _)| self.at(*n) == name.as_bytes()).map(|(_, v)| self.at(*v))
+        self.fields.iter().find(|f| self.name(f) == name.as_bytes()).map(|f| self.value(f))
     }
 
     /// The announced length of the body.
@@ -84,15 +104,13 @@ impl RequestHead {
     }
 }
 
-/// Collects the fields of one block.
+/// Collects the fields of one block, where the head is to have them: it is moved once, when it is whole.
 pub struct Builder {
-    text: Vec<u8>,
-    method: Option<Span>,
-    path: Option<Span>,
-    scheme: bool,
-    authority: bool,
-    fields: SmallVec<[(Span, Span); 12]>,
-    content_length: Option<u64>,
+    head: RequestHead,
+    has_method: bool,
+    has_path: bool,
+    has_scheme: bool,
+    has_authority: bool,
     size: usize,
     size_max: usize,
     bad: Option<BadHead>,
@@ -102,13 +120,11 @@ impl Builder {
     /// For a head of at most `size_max` bytes.
     pub fn new(size_max: usize) -> Self {
         Self {
-            text: Vec::with_capacity(256),
-            method: None,
-            path: None,
-            scheme: false,
-            authority: false,
-            fields: SmallVec::new(),
-            content_length: None,
+            head: RequestHead { text: Vec::with_capacity(256), ..RequestHead::default() },
+            has_method: false,
+            has_path: false,
+            has_scheme: false,
+            has_authority: false,
             size: 0,
             size_max,
             bad: None,
@@ -116,9 +132,9 @@ impl Builder {
     }
 
     fn put(&mut self, text: &[u8]) -> Span {
-        let start = self.text.len() as u32;
-        self.text.extend_from_slice(text);
-        Span { start, end: self.text.len() as u32 }
+        let start = self.head.text.len() as u32;
+        self.head.text.extend_from_slice(text);
+        Span { start, end: self.head.text.len() as u32 }
     }
 
     /// Takes a field. Whatever it is, the block must be read to its end: later ones depend on what it put into the table.
@@ -130,85 +146,111 @@ impl Builder {
         if self.size > self.size_max {
             self.bad = Some(BadHead::TooLarge);
             // A client that sends an index for a long field, over and over, is given no memory for it.
-            (self.text, self.fields) = (Vec::new(), SmallVec::new());
+            self.head = RequestHead::default();
         } else if !self.take(name, value) {
             self.bad = Some(BadHead::Malformed);
         }
     }
 
     fn take(&mut self, name: &[u8], value: &[u8]) -> bool {
-        if !value.iter().all(|&b| b >= 0x20 && b != 0x7f || b == b'\t') {
+        if !is_value(value) {
             return false;
         }
         if name.first() == Some(&b':') {
             return self.take_pseudo(name, value);
         }
-        if name.is_empty() || !name.iter().all(|&b| is_name(b)) {
+        if name.is_empty() || !name.iter().all(|&b| NAME_BYTES[usize::from(b)]) {
             return false;
         }
         match name {
             b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => return false,
             b"te" if value != b"trailers" => return false,
-            b"content-length" => match (number(value), self.content_length) {
-                (Some(length), None) => self.content_length = Some(length),
+            b"content-length" => match (number(value), self.head.content_length) {
+                (Some(length), None) => self.head.content_length = Some(length),
                 (Some(length), Some(before)) if length == before => {}
                 _ => return false,
             },
             _ => {}
         }
-        let name = self.put(name);
-        let value = self.put(value);
-        self.fields.push((name, value));
+        let Span { start, end: middle } = self.put(name);
+        let Span { end, .. } = self.put(value);
+        self.head.fields.push(Place { start, middle, end });
         true
     }
 
     fn take_pseudo(&mut self, name: &[u8], value: &[u8]) -> bool {
-        if !self.fields.is_empty() {
+        if !self.head.fields.is_empty() {
+            return false;
+        }
+        let (seen, may_be_empty) = match name {
+            b":method" => (&mut self.has_method, false),
+            b":path" => (&mut self.has_path, false),
+            b":scheme" => (&mut self.has_scheme, false),
+            b":authority" => (&mut self.has_authority, true),
+            _ => return false,
+        };
+        if std::mem::replace(seen, true) || (value.is_empty() && !may_be_empty) {
             return false;
         }
         match name {
-            b":method" if self.method.is_none() && !value.is_empty() => self.method = Some(self.put(value)),
-            b":path" if self.path.is_none() && !value.is_empty() => self.path = Some(self.put(value)),
-            b":scheme" if !self.scheme && !value.is_empty() => self.scheme = true,
-            b":authority" if !self.authority => self.authority = true,
-            _ => return false,
+            b":method" => self.head.method = self.put(value),
+            b":path" => self.head.path = self.put(value),
+            _ => {}
         }
         true
     }
 
-    /// The head of a request.
-    pub fn finish(self) -> Result<RequestHead, BadHead> {
-        match (self.bad, self.method, self.path, self.scheme) {
-            (Some(bad), ..) => Err(bad),
+    /// Whether what was collected is the head of a request.
+    pub fn check(&self) -> Result<(), BadHead> {
+        match self.bad {
+            Some(bad) => Err(bad),
             // A path is one of this server, or `*` where it means the whole of it (RFC 9113, 8.3.1).
-            (None, Some(method), Some(path), true) if !is_path(&self.text, method, path) => Err(BadHead::Malformed),
-            (None, Some(method), Some(path), true) => Ok(RequestHead {
-                text: self.text,
-                method,
-                path,
-                fields: self.fields,
-                content_length: self.content_length,
-                derived: OnceCell::new(),
-                held: None,
-            }),
-            _ => Err(BadHead::Malformed),
+            None if self.has_method && self.has_path && self.has_scheme && self.head.has_good_path() => Ok(()),
+            None => Err(BadHead::Malformed),
         }
+    }
+
+    /// The head as far as it was collected.
+    pub fn head_mut(&mut self) -> &mut RequestHead {
+        &mut self.head
+    }
+
+    /// The head of a request, which was checked.
+    #[inline]
+    pub fn into_head(self) -> RequestHead {
+        self.head
     }
 
     /// Whether this may stand behind a body.
     pub fn are_trailers(&self) -> bool {
-        self.bad.is_none() && self.method.is_none() && self.path.is_none() && !self.scheme && !self.authority
+        self.bad.is_none() && !self.has_method && !self.has_path && !self.has_scheme && !self.has_authority
     }
 }
 
-/// A byte of a name: a token, without capitals.
-fn is_name(b: u8) -> bool {
-    matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
-}
+/// Bytes of a name: a token, without capitals. A table, since every byte of every field that is not known already is looked up.
+static NAME_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] = matches!(b as u8, b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~');
+        b += 1;
+    }
+    table
+};
 
-fn is_path(text: &[u8], method: Span, path: Span) -> bool {
-    let at = |span: Span| text.get(span.start as usize..span.end as usize).unwrap_or_default();
-    at(path).first() == Some(&b'/') || (at(path) == b"*" && at(method) == b"OPTIONS")
+/// Whether a value has no control characters, tabs aside. Eight bytes at a time: trace headers are long, and differ from call to call
+/// (traceparent, 55 bytes: 500 → 100 instructions).
+fn is_value(value: &[u8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES * 128;
+    // Where a byte is zero, or above one that is; in the sum that decides here either is as good as the other.
+    let zero = |x: u64| x.wrapping_sub(ONES) & !x & HIGH;
+    let suspicious = |x: u64| (x.wrapping_sub(ONES * 0x20) & !x & HIGH) | zero(x ^ (ONES * 0x7f));
+    let (words, rest) = value.as_chunks::<8>();
+    let found = words.iter().fold(0, |found, word| found | suspicious(u64::from_le_bytes(*word)));
+    let is_good = |&b: &u8| b >= 0x20 && b != 0x7f || b == b'\t';
+    // A tab, or something that is refused.
+    (found == 0 || words.as_flattened().iter().all(is_good)) && rest.iter().all(is_good)
 }
 
 fn number(text: &[u8]) -> Option<u64> {
@@ -227,7 +269,7 @@ mod tests {
     fn head(fields: &[(&str, &str)], size_max: usize) -> Result<RequestHead, BadHead> {
         let mut builder = Builder::new(size_max);
         fields.iter().for_each(|(n, v)| builder.field(n.as_bytes(), v.as_bytes()));
-        builder.finish()
+        builder.check().map(|()| builder.into_head())
     }
 
     #[test]
@@ -257,6 +299,19 @@ mod tests {
             let mut fields = GOOD.to_vec();
             fields.remove(left_out);
             assert_eq!(head(&fields, 10_000).err(), Some(BadHead::Malformed));
+        }
+    }
+
+    #[test]
+    fn values_hold_no_control_characters_wherever_they_stand() {
+        for length in 1..30 {
+            for at in 0..length {
+                for b in 0..=255u8 {
+                    let mut value = vec![b'a'; length];
+                    value[at] = b;
+                    assert_eq!(is_value(&value), b >= 0x20 && b != 0x7f || b == b'\t', "{b} at {at} of {length}");
+                }
+            }
         }
     }
 

@@ -27,6 +27,15 @@ impl fmt::Display for IdPrefix<'_> {
     }
 }
 
+/// The same for a request's id, read only when it is printed.
+struct Prefix<'a>(&'a Name);
+
+impl fmt::Display for Prefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        IdPrefix(self.0).fmt(f)
+    }
+}
+
 /// Row 10 for inputs.
 pub fn duplicate_input(id: &str, name: &str) -> Error {
     Error::invalid(format!("{}input '{name}' already exists in request", IdPrefix(id)))
@@ -40,12 +49,12 @@ pub fn duplicate_output(id: &str, name: &str) -> Error {
 /// Names met so far. A list while there are few, so that the usual request allocates nothing for it.
 pub(crate) struct Names<K> {
     few: smallvec::SmallVec<[K; 8]>,
-    many: HashSet<K>,
+    many: Option<HashSet<K>>,
 }
 
 impl<K: Eq + Hash> Names<K> {
     pub(crate) fn new() -> Self {
-        Self { few: smallvec::SmallVec::new(), many: HashSet::new() }
+        Self { few: smallvec::SmallVec::new(), many: None }
     }
 
     /// False when the name was there already.
@@ -57,7 +66,7 @@ impl<K: Eq + Hash> Names<K> {
             self.few.push(name);
             return true;
         }
-        self.many.insert(name)
+        self.many.get_or_insert_default().insert(name)
     }
 }
 
@@ -113,7 +122,7 @@ impl Signature {
     pub fn check(&self, request: &mut InferRequest) -> Result<Checked> {
         let mut checked = Checked { outputs: self.check_outputs(request)?, ..Checked::default() };
         self.check_count(request)?;
-        let prefix = IdPrefix(&request.id);
+        let prefix = Prefix(&request.id);
         let model = &self.model;
 
         checked.inputs.resize(request.inputs.len(), 0);
@@ -185,7 +194,7 @@ impl Signature {
     }
 
     /// Row 17.
-    pub(crate) fn byte_size_error(&self, prefix: &IdPrefix<'_>, input: &str, expected: u64, got: usize) -> Error {
+    pub(crate) fn byte_size_error(&self, prefix: &dyn fmt::Display, input: &str, expected: u64, got: usize) -> Error {
         Error::invalid(format!(
             "{prefix}input byte size mismatch for input '{input}' for model '{}'. Expected {expected}, got {got}",
             self.model
@@ -204,7 +213,7 @@ impl Signature {
         if request.outputs.is_empty() {
             return Ok((0..self.outputs.len()).map(|i| (index(i), None)).collect());
         }
-        let mut wanted = smallvec::SmallVec::new();
+        let mut wanted = Wanted::new();
         let mut names = Names::new();
         for (i, output) in request.outputs.iter().enumerate() {
             if !names.insert(output.name.as_bytes()) {
@@ -215,7 +224,10 @@ impl Signature {
             })?;
             wanted.push((index(configured), Some(index(i))));
         }
-        wanted.sort_unstable();
+        // Most clients name outputs in the order of the configuration.
+        if !wanted.is_sorted() {
+            wanted.sort_unstable();
+        }
         Ok(wanted)
     }
 
@@ -251,7 +263,7 @@ impl Signature {
     }
 
     /// Rows 13 and 12. Only -1 is "not specified"; any other negative dimension is a shape like another and does not fit.
-    fn check_shape(&self, prefix: &IdPrefix<'_>, spec: &InputSpec, shape: &[i64]) -> Result<()> {
+    fn check_shape(&self, prefix: &Prefix<'_>, spec: &InputSpec, shape: &[i64]) -> Result<()> {
         if shape.contains(&-1) {
             return Err(Error::invalid(format!(
                 "{prefix}All input dimensions should be specified for input '{}' for model '{}', got {}",
@@ -278,7 +290,7 @@ impl Signature {
 
     /// Rows 18 to 20; row 21 is handed back, because it comes after everything else. Of data in a region this is said to the client
     /// early; backends copy them before they use them, and count again.
-    fn check_strings(&self, prefix: &IdPrefix<'_>, input: &str, raw: &Data, expected: u64) -> Result<Option<Error>> {
+    fn check_strings(&self, prefix: &Prefix<'_>, input: &Name, raw: &Data, expected: u64) -> Result<Option<Error>> {
         let model = &self.model;
         let mut n = 0u64;
         let mut cut = None;

@@ -8,6 +8,7 @@ mod input;
 mod length;
 mod metadata;
 mod parse;
+mod plain;
 mod raw;
 
 pub use encode::{HttpInferBody, encode_infer};

@@ -491,8 +491,9 @@ fn response(outputs: Vec<OutputTensor>) -> InferResponse {
 fn encode(r: &InferResponse) -> Result<(String, usize, Option<usize>), Error> {
     let sig = signature("m", 8, &[], &[("O", DataType::Fp32, &[-1])]);
     let body = encode_infer(r, &sig)?;
-    let binary = body.binary.iter().map(bytes::Bytes::len).sum();
-    Ok((String::from_utf8_lossy(&body.json).into_owned(), binary, body.inference_header_length))
+    let (head, small) = body.json.split_at(body.inference_header_length.unwrap_or(body.json.len()));
+    let binary = small.len() + body.binary.iter().map(bytes::Bytes::len).sum::<usize>();
+    Ok((String::from_utf8_lossy(head).into_owned(), binary, body.inference_header_length))
 }
 
 #[test]

@@ -63,7 +63,29 @@ impl DataType {
 
     /// Reads a protocol name; case matters.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|t| t.name() == name)
+        Self::from_bytes(name.as_bytes())
+    }
+
+    /// As [`Self::from_name`], of text that was not looked at: no name is anything but ASCII.
+    pub fn from_bytes(name: &[u8]) -> Option<Self> {
+        // What `name` says, the other way round; a search through all names would cost more than the rest of a small input.
+        Some(match name {
+            b"BOOL" => Self::Bool,
+            b"UINT8" => Self::Uint8,
+            b"UINT16" => Self::Uint16,
+            b"UINT32" => Self::Uint32,
+            b"UINT64" => Self::Uint64,
+            b"INT8" => Self::Int8,
+            b"INT16" => Self::Int16,
+            b"INT32" => Self::Int32,
+            b"INT64" => Self::Int64,
+            b"FP16" => Self::Fp16,
+            b"FP32" => Self::Fp32,
+            b"FP64" => Self::Fp64,
+            b"BYTES" => Self::Bytes,
+            b"BF16" => Self::Bf16,
+            _ => return None,
+        })
     }
 
     /// Reads the number used in `inference.DataType`; 0 and unknown numbers are no type.

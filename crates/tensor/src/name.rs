@@ -21,7 +21,7 @@ impl Name {
 
     /// A view over `bytes`, or the bytes back when they are not UTF-8.
     pub fn from_utf8(bytes: Bytes) -> Result<Self, Bytes> {
-        if std::str::from_utf8(&bytes).is_ok() { Ok(Self(bytes)) } else { Err(bytes) }
+        if is_short_ascii(&bytes) || std::str::from_utf8(&bytes).is_ok() { Ok(Self(bytes)) } else { Err(bytes) }
     }
 
     /// A view over `bytes`; a copy with U+FFFD in the place of what is not UTF-8.
@@ -40,10 +40,35 @@ impl Name {
         &self.0
     }
 
+    /// Length in bytes.
+    // As `str::len`, which would look at the bytes to make the text first.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no text.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The counted bytes of the text.
     pub fn bytes(&self) -> &Bytes {
         &self.0
     }
+}
+
+/// Whether these are at most 16 bytes of ASCII, which most names are: one look instead of a loop (a name of six bytes: 70 → 10 instructions).
+#[inline]
+fn is_short_ascii(bytes: &[u8]) -> bool {
+    let wide = |chunk: Option<&[u8; 8]>| chunk.map_or(u64::MAX, |c| u64::from_le_bytes(*c));
+    let narrow = |chunk: Option<&[u8; 4]>| chunk.map_or(u64::MAX, |c| u64::from(u32::from_le_bytes(*c)));
+    let bits = match bytes.len() {
+        0..4 => bytes.iter().fold(0, |bits, &b| bits | u64::from(b)),
+        4..8 => narrow(bytes.first_chunk()) | narrow(bytes.last_chunk()),
+        8..=16 => wide(bytes.first_chunk()) | wide(bytes.last_chunk()),
+        _ => return false,
+    };
+    bits & 0x8080_8080_8080_8080 == 0
 }
 
 impl Deref for Name {
@@ -86,5 +111,25 @@ impl fmt::Display for Name {
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_utf8_whatever_its_length() {
+        for length in 0..40 {
+            let plain = vec![b'a'; length];
+            assert!(is_short_ascii(&plain) == (length <= 16) && Name::from_utf8(plain.clone().into()).is_ok());
+            for at in 0..length {
+                let mut bad = plain.clone();
+                bad[at] = 0x80;
+                assert!(!is_short_ascii(&bad), "{at} of {length}");
+                assert_eq!(Name::from_utf8(bad.clone().into()), Err(Bytes::from(bad)));
+            }
+        }
+        assert!(Name::from_utf8(Bytes::from_static("süß".as_bytes())).is_ok());
     }
 }

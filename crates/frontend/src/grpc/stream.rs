@@ -162,7 +162,7 @@ async fn read_large<'a>(context: &'a GrpcContext, metadata: Rc<RequestHead>, mes
     let read = move |_: &Abandoned<'_>| {
         let head = peek(&message)?;
         let request = engine.model(&head.model_name, &head.model_version).and_then(|version| {
-            let mut request = Box::new(head.into_request(&version.signature, &*engine)?);
+            let mut request = head.into_request(&version.signature, &*engine)?;
             flight::dispose_elsewhere(&mut request);
             Ok((version, request))
         });
@@ -297,7 +297,6 @@ impl<'a> Session<'a> {
         let id = head.id.clone();
         match self.read_one(&head) {
             Ok((version, request)) if flight::is_long_to_check(&request) => {
-                let request = Box::new(request);
                 self.starting = Some(Box::pin(async move { Ok(start_large(version, request, &head, counted).await) }));
             }
             Ok((version, request)) => {
@@ -310,7 +309,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn read_one(&self, head: &InferHead) -> Result<(Arc<ModelVersion>, InferRequest)> {
+    fn read_one(&self, head: &InferHead) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
         refuse_draining(self.context)?;
         let read = || {
             let version = self.context.engine.model(&head.model_name, &head.model_version)?;

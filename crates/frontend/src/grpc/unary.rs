@@ -184,7 +184,7 @@ impl Future for Waits {
     }
 }
 
-fn answered(version: Arc<ModelVersion>, response: InferResponse, packing: Packing) -> Departed {
+fn answered(version: Arc<ModelVersion>, response: Box<InferResponse>, packing: Packing) -> Departed {
     if packing.is_long(&response) {
         let bytes = response.outputs.iter().map(|output| output.data.len()).sum();
         let work = offload::run(bytes, move |_| respond(&version, &response, packing));
@@ -204,7 +204,7 @@ pub fn depart(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result
     }
     let (version, request) = read(context, call, message).inspect_err(|e| verbose::infer_failed(None, e))?;
     if flight::is_long_to_check(&request) {
-        return Ok(Departed::Later(Box::pin(start_large(version, Box::new(request), packing))));
+        return Ok(Departed::Later(Box::pin(start_large(version, request, packing))));
     }
     Ok(match flight::start(&version, request)? {
         Flight::Landed(result) => answered(version, result?, packing),
@@ -213,7 +213,7 @@ pub fn depart(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result
 }
 
 /// The request of a message, and who is to answer it.
-fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<ModelVersion>, InferRequest)> {
+fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
     let head = protocol::grpc::peek(&message)?;
     // Neither is kept: the request's buffer is reused as soon as its last tensor is gone.
     drop(message);
@@ -236,7 +236,7 @@ async fn infer_large(
         let head = protocol::grpc::peek(&message)?;
         let version = engine.model(&head.model_name, &head.model_version)?;
         protocol::grpc::refuse_decoupled(&version.signature)?;
-        let mut request = Box::new(head.into_request(&version.signature, &*engine)?);
+        let mut request = head.into_request(&version.signature, &*engine)?;
         flight::dispose_elsewhere(&mut request);
         Ok((version, request))
     };

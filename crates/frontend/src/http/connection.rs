@@ -6,7 +6,7 @@
 
 use super::chunked::{Broken, Chunks, Progress};
 use super::reply::{JSON, Reply};
-use super::request::{BadRequest, Framing, RequestHead, head_length, parse_head};
+use super::request::{BadRequest, Framing, RequestHead, head_length};
 use super::service::{self, Admission, HttpContext};
 use crate::assemble::{Assembler, grow};
 use crate::hold;
@@ -121,16 +121,17 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>, place: Place) {
         charge: None,
     };
     let mut first = true;
+    let mut head = RequestHead::default();
     loop {
         if !connection.buffer.is_empty() {
             // The client sent its next request already, and perhaps many more: others are served between them.
             hold::pause().await;
         }
         place.wait();
-        let head = connection.read_head(first).await;
+        let read = connection.read_head(&mut head, first).await;
         place.work();
-        let head = match head {
-            Ok(head) => head,
+        match read {
+            Ok(()) => {}
             Err(Stop::Gone) => return,
             Err(Stop::Http2) => {
                 let Connection { io, buffer, .. } = connection;
@@ -143,9 +144,11 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>, place: Place) {
                 }
                 return;
             }
-        };
+        }
         first = false;
-        match connection.exchange(&head, &context).await {
+        let exchanged = connection.exchange(&head, &context).await;
+        head.clear();
+        match exchanged {
             Ok(true) => {}
             Ok(false) => {
                 place.wait();
@@ -209,7 +212,7 @@ impl Connection {
         charge.inspect_err(|_| self.account.count_refusal())
     }
 
-    async fn read_head(&mut self, first: bool) -> Result<RequestHead, Stop> {
+    async fn read_head(&mut self, head: &mut RequestHead, first: bool) -> Result<(), Stop> {
         let mut seen = 0;
         let mut deadline = None;
         let mut skipped = false;
@@ -224,7 +227,7 @@ impl Connection {
                     return Err(Stop::Http2);
                 }
                 if let Some(length) = head_length(&self.buffer, seen)? {
-                    return Ok(parse_head(self.buffer.split_to(length).freeze())?);
+                    return Ok(head.read(self.buffer.split_to(length).freeze())?);
                 }
                 seen = self.buffer.len();
             }

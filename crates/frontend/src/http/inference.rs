@@ -67,17 +67,15 @@ pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &Requ
 }
 
 /// What became of a request that was read on the reactor.
-// The large variant is the usual one, and is looked at where it is returned.
-#[allow(clippy::large_enum_variant)]
 enum Begun {
     Flight(Flight),
     /// To be checked elsewhere.
     NotYet(Box<InferRequest>),
 }
 
-fn start(version: &Arc<ModelVersion>, request: InferRequest) -> Result<Begun> {
+fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Begun> {
     if flight::is_long_to_check(&request) {
-        return Ok(Begun::NotYet(Box::new(request)));
+        return Ok(Begun::NotYet(request));
     }
     flight::start(version, request).map(Begun::Flight)
 }
@@ -152,7 +150,11 @@ fn header_length(head: &RequestHead, body: &Bytes) -> Result<Option<usize>> {
 type LaterReply = Pin<Box<dyn Future<Output = Reply>>>;
 
 /// The reply to an inference. A function, so that the future of a request has no place for a response.
-fn reply(version: Arc<ModelVersion>, result: Result<InferResponse>, head: &RequestHead) -> Result<Reply, LaterReply> {
+fn reply(
+    version: Arc<ModelVersion>,
+    result: Result<Box<InferResponse>>,
+    head: &RequestHead,
+) -> Result<Reply, LaterReply> {
     let failed = |error: Error| Reply::error(JSON, &error);
     let response = match result {
         Ok(response) => response,
@@ -214,7 +216,7 @@ fn unpack(context: &HttpContext, head: &RequestHead, body: Bytes) -> Result<Unpa
     }
 }
 
-fn parse(context: &HttpContext, version: &ModelVersion, head: &RequestHead, body: Bytes) -> Result<InferRequest> {
+fn parse(context: &HttpContext, version: &ModelVersion, head: &RequestHead, body: Bytes) -> Result<Box<InferRequest>> {
     let header_length = header_length(head, &body)?;
     let mut request = HEADS.with_borrow_mut(|heads| {
         heads.parse_infer(&body, header_length, &version.signature, &*context.engine, &context.limits)

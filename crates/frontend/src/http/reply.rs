@@ -16,8 +16,8 @@ pub const OCTETS: &str = "application/octet-stream";
 /// Server-sent events.
 pub const EVENTS: &str = "text/event-stream; charset=utf-8";
 
-/// A body in parts, written one after the other without being joined.
-pub type Parts = SmallVec<[Bytes; 4]>;
+/// A body in parts, written one after the other without being joined. Small ones have one part: a reply changes hands often.
+pub type Parts = SmallVec<[Bytes; 1]>;
 
 /// A complete reply.
 #[derive(Debug)]

@@ -58,13 +58,14 @@ pub enum RegionAction {
 }
 
 /// Methods a route answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Method {
     /// GET.
     Get,
     /// POST.
     Post,
     /// Anything else: always 405.
+    #[default]
     Other,
 }
 
@@ -200,7 +201,7 @@ impl<'a> Route<'a> {
 /// Splits `/segment/rest` into `segment` and `/rest`; an empty segment is none.
 fn segment(path: &str) -> Option<(&str, &str)> {
     let path = path.strip_prefix('/')?;
-    let end = path.find('/').unwrap_or(path.len());
+    let end = memchr::memchr(b'/', path.as_bytes()).unwrap_or(path.len());
     let (segment, rest) = path.split_at(end);
     (!segment.is_empty()).then_some((segment, rest))
 }

@@ -507,26 +507,27 @@ impl Core {
         }
         let mut builder = Builder::new(self.options.header_list_bytes_max as usize);
         self.decode(block, &mut builder)?;
-        let head = builder.finish().and_then(|head| self.hold(head)).map(Rc::new);
-        if let Ok(head) = &head
-            && self.decoder.generation() == generation
-        {
-            self.heads.keep(block, generation, head);
+        if let Err(bad) = builder.check() {
+            return Ok(Err(bad));
         }
-        Ok(head)
+        if !self.hold(builder.head_mut()) {
+            return Ok(Err(BadHead::NoRoom));
+        }
+        let head = Rc::new(builder.into_head());
+        if self.decoder.generation() == generation {
+            self.heads.keep(block, generation, &head);
+        }
+        Ok(Ok(head))
     }
 
-    /// Counts a head among those that the connection holds.
-    fn hold(&mut self, mut head: RequestHead) -> Result<RequestHead, BadHead> {
+    /// Counts a head among those that the connection holds; false when there is no room for it.
+    fn hold(&mut self, head: &mut RequestHead) -> bool {
         if head.hold(&self.ledger) {
-            return Ok(head);
+            return true;
         }
         // Those that are only remembered go first.
         self.heads.clear();
-        match head.hold(&self.ledger) {
-            true => Ok(head),
-            false => Err(BadHead::NoRoom),
-        }
+        head.hold(&self.ledger)
     }
 
     fn decode(&mut self, block: &[u8], builder: &mut Builder) -> Result<(), Fatal> {

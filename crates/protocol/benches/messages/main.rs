@@ -56,7 +56,7 @@ fn http(body: &Body, signature: &Signature) -> Result<InferRequest> {
 }
 
 fn grpc_request(body: &Body, signature: &Signature) -> Result<InferRequest> {
-    grpc::peek(&body.bytes)?.into_request(signature, &NoRegions)
+    grpc::peek(&body.bytes)?.into_request(signature, &NoRegions).map(|request| *request)
 }
 
 fn read(c: &mut Criterion) {

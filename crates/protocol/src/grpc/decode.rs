@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use tensor::{Data, DataType, Error, Name, Result, Shape};
+use tensor::{Data, Error, Name, Result, Shape};
 
 use super::contents;
 use super::parameters::{self, TensorParameters};
@@ -89,8 +89,8 @@ impl InferHead {
     /// request, tensors named twice, inputs in order, outputs in order. INTERNAL when a part is not protobuf.
     // `into` although it borrows: the request is the head, further along; but errors still need the head's id.
     #[allow(clippy::wrong_self_convention)]
-    pub fn into_request(&self, signature: &Signature, regions: &dyn Regions) -> Result<InferRequest> {
-        let mut request = InferRequest { id: self.id.clone(), ..InferRequest::default() };
+    pub fn into_request(&self, signature: &Signature, regions: &dyn Regions) -> Result<Box<InferRequest>> {
+        let mut request = Box::new(InferRequest { id: self.id.clone(), ..InferRequest::default() });
         if !self.parameters.is_empty() {
             let entries = parameters::entries(&self.message, &self.parameters)?;
             parameters::apply(&self.message, &entries, &mut request)?;
@@ -138,7 +138,7 @@ impl InferHead {
         while let Some(field) = fields.field()? {
             match field {
                 (1, WireValue::Length(text)) => name = text.name(message)?,
-                (2, WireValue::Length(text)) => datatype = DataType::from_name(text.text(message)?),
+                (2, WireValue::Length(text)) => datatype = text.datatype(message)?,
                 (3, WireValue::Varint(dim)) => push_dim(&mut shape, dim)?,
                 (3, WireValue::Length(packed)) => {
                     let mut dims = Reader::within(message, packed);

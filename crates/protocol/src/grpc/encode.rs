@@ -1,6 +1,6 @@
 //! From response to message. A message is a rope: small parts share one buffer, large tensors stay where they are.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use smallvec::SmallVec;
 use tensor::{Data, Error, Name, Result};
 
@@ -73,7 +73,8 @@ pub fn encode(response: &InferResponse, signature: &Signature) -> Result<Encoded
 pub fn encode_stream_response(response: &InferResponse, signature: &Signature, is_final: bool) -> Result<Encoded> {
     let message = Message::new(response, outputs(response, signature)?, Some(is_final));
     let len = limited(field_len(message.len))?;
-    let mut rope = Rope::new(len, message.head_len + 8);
+    // Exactly what is written: a buffer with room left would be counted by an allocation of its own.
+    let mut rope = Rope::new(len, message.head_len + field_len(message.len) - message.len);
     put_length(&mut rope.buffer, 2, message.len);
     message.write(&mut rope);
     Ok(rope.finish(len))
@@ -224,39 +225,47 @@ impl<'a> Message<'a> {
 
 /// Collects a message: a buffer that is cut wherever a large tensor goes between. All cuts share one allocation.
 struct Rope {
-    buffer: BytesMut,
-    pieces: SmallVec<[Bytes; 3]>,
+    buffer: Vec<u8>,
+    /// Where in the buffer large tensors belong.
+    large: SmallVec<[(usize, Bytes); 2]>,
 }
 
 impl Rope {
     /// A frame header for a message of `len` bytes, and room for `capacity` bytes.
     fn new(len: usize, capacity: usize) -> Self {
-        let mut buffer = BytesMut::with_capacity(FRAME_BYTES + capacity);
-        buffer.put_u8(0);
+        let mut buffer = Vec::with_capacity(FRAME_BYTES + capacity);
+        buffer.push(0);
         // Not above the limit, which is below 2^31.
-        buffer.put_u32(len as u32);
-        Self { buffer, pieces: SmallVec::new() }
+        buffer.extend_from_slice(&(len as u32).to_be_bytes());
+        Self { buffer, large: SmallVec::new() }
     }
 
     fn put(&mut self, data: &Bytes) {
         if data.len() < INLINE_BYTES_MAX {
-            self.buffer.put_slice(data);
+            self.buffer.extend_from_slice(data);
         } else {
-            self.pieces.push(self.buffer.split().freeze());
-            self.pieces.push(data.clone());
+            self.large.push((self.buffer.len(), data.clone()));
         }
     }
 
-    fn finish(mut self, len: usize) -> Encoded {
-        if !self.buffer.is_empty() {
-            self.pieces.push(self.buffer.freeze());
+    fn finish(self, len: usize) -> Encoded {
+        let mut buffer = Bytes::from(self.buffer);
+        let mut pieces = SmallVec::new();
+        let mut at = 0;
+        for (cut, data) in self.large {
+            pieces.push(buffer.split_to(cut - at));
+            pieces.push(data);
+            at = cut;
+        }
+        if !buffer.is_empty() {
+            pieces.push(buffer);
         }
         debug_assert_eq!(
-            self.pieces.iter().map(Bytes::len).sum::<usize>(),
+            pieces.iter().map(Bytes::len).sum::<usize>(),
             FRAME_BYTES + len,
             "lengths were computed wrong"
         );
-        Encoded { pieces: self.pieces, len }
+        Encoded { pieces, len }
     }
 }
 
@@ -267,7 +276,7 @@ fn output_len(output: &OutputTensor) -> usize {
         + if shape > 0 { field_len(shape) } else { 0 }
 }
 
-fn put_output(out: &mut BytesMut, output: &OutputTensor) {
+fn put_output(out: &mut Vec<u8>, output: &OutputTensor) {
     put_unless_empty(out, 1, output.name.as_bytes());
     put_bytes(out, 2, output.datatype.name().as_bytes());
     let shape = shape_len(output);
@@ -298,20 +307,20 @@ fn parameter_len(key: &[u8], value: &Parameter) -> usize {
     field_len(key.len()) + field_len(value_len(value))
 }
 
-fn put_parameter(out: &mut BytesMut, key: &[u8], value: &Parameter) {
+fn put_parameter(out: &mut Vec<u8>, key: &[u8], value: &Parameter) {
     put_length(out, 4, parameter_len(key, value));
     put_bytes(out, 1, key);
     put_length(out, 2, value_len(value));
     match value {
-        Parameter::Bool(v) => out.put_slice(&[1 << 3, u8::from(*v)]),
+        Parameter::Bool(v) => out.extend_from_slice(&[1 << 3, u8::from(*v)]),
         Parameter::Int(v) => {
-            out.put_u8(2 << 3);
+            out.push(2 << 3);
             put_varint(out, *v as u64);
         }
         Parameter::String(v) => put_bytes(out, 3, v.as_bytes()),
         Parameter::Double(v) => {
-            out.put_u8(4 << 3 | 1);
-            out.put_f64_le(*v);
+            out.push(4 << 3 | 1);
+            out.extend_from_slice(&v.to_le_bytes());
         }
     }
 }
@@ -320,7 +329,7 @@ fn field_len_unless_empty(bytes: &[u8]) -> usize {
     if bytes.is_empty() { 0 } else { field_len(bytes.len()) }
 }
 
-fn put_unless_empty(out: &mut BytesMut, number: u8, bytes: &[u8]) {
+fn put_unless_empty(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     if !bytes.is_empty() {
         put_bytes(out, number, bytes);
     }

@@ -1,7 +1,7 @@
 //! The protobuf wire format: a reader that cannot leave its message, and the few writers the responses need.
 
-use bytes::{BufMut, Bytes, BytesMut};
-use tensor::{Error, Name, Result};
+use bytes::Bytes;
+use tensor::{DataType, Error, Name, Result};
 
 /// Groups inside groups deeper than this are refused, as protobuf does, instead of exhausting the stack.
 const GROUP_DEPTH_MAX: u32 = 100;
@@ -34,6 +34,14 @@ impl Span {
     /// The text at the place; protobuf strings must be UTF-8.
     pub fn name(self, message: &Bytes) -> Result<Name> {
         Name::from_utf8(self.slice(message)).map_err(|_| malformed("a string is not UTF-8", self.start as usize))
+    }
+
+    /// The datatype named at the place; `None` when there is none of that name, which must be UTF-8 all the same.
+    pub fn datatype(self, message: &[u8]) -> Result<Option<DataType>> {
+        match DataType::from_bytes(self.of(message)) {
+            None => self.text(message).map(|_| None),
+            known => Ok(known),
+        }
     }
 
     /// The text at the place, borrowed.
@@ -106,6 +114,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next field, or `None` at the end.
+    #[inline]
     pub fn field(&mut self) -> Result<Option<(u32, WireValue)>> {
         if self.is_done() {
             return Ok(None);
@@ -129,6 +138,17 @@ impl<'a> Reader<'a> {
     /// The next base-128 integer.
     #[inline]
     pub fn varint(&mut self) -> Result<u64> {
+        // Keys, lengths and dimensions are mostly a byte.
+        match self.bytes.get(self.at) {
+            Some(&byte) if byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64> {
         let mut value = 0u64;
         for (i, &byte) in self.bytes.get(self.at..).unwrap_or_default().iter().take(10).enumerate() {
             value |= u64::from(byte & 0x7f) << (7 * i);
@@ -159,6 +179,7 @@ impl<'a> Reader<'a> {
         Ok(*array)
     }
 
+    #[inline]
     fn key(&mut self) -> Result<(u32, u8)> {
         let start = self.at;
         let key = u32::try_from(self.varint()?).map_err(|_| malformed("a field number is too large", start))?;
@@ -168,6 +189,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     fn length(&mut self) -> Result<Span> {
         let length = self.varint()?;
         let left = self.bytes.len().saturating_sub(self.at);
@@ -218,24 +240,31 @@ pub(super) fn varint_len(value: u64) -> usize {
 }
 
 /// Appends a varint.
-pub(super) fn put_varint(out: &mut BytesMut, mut value: u64) {
+#[inline]
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
-        out.put_u8(value as u8 | 0x80);
+        out.push(value as u8 | 0x80);
         value >>= 7;
     }
-    out.put_u8(value as u8);
+    out.push(value as u8);
 }
 
 /// Appends the key and the length of a length-delimited field. All our field numbers are below 16: one byte.
-pub(super) fn put_length(out: &mut BytesMut, number: u8, length: usize) {
-    out.put_u8(number << 3 | 2);
-    put_varint(out, length as u64);
+#[inline]
+pub(super) fn put_length(out: &mut Vec<u8>, number: u8, length: usize) {
+    match u8::try_from(length) {
+        Ok(length @ ..0x80) => out.extend_from_slice(&[number << 3 | 2, length]),
+        _ => {
+            out.push(number << 3 | 2);
+            put_varint(out, length as u64);
+        }
+    }
 }
 
 /// Appends a whole length-delimited field.
-pub(super) fn put_bytes(out: &mut BytesMut, number: u8, bytes: &[u8]) {
+pub(super) fn put_bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     put_length(out, number, bytes.len());
-    out.put_slice(bytes);
+    out.extend_from_slice(bytes);
 }
 
 /// Bytes that a length-delimited field of `length` bytes takes in all.

@@ -7,26 +7,33 @@ use crate::json::{write_f64, write_string, write_tensor};
 use crate::signature::Signature;
 use bytes::Bytes;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use tensor::{Data, Name, Result};
 
 /// Parts of a response body, in wire order.
 #[derive(Debug)]
 pub struct HttpInferBody {
-    /// The JSON head.
+    /// The JSON head, and small binary outputs behind it.
     pub json: Bytes,
-    /// Binary outputs that are not empty; views into the batch output.
+    /// Other binary outputs; views into the batch output.
     pub binary: SmallVec<[Bytes; 2]>,
     /// Value of the `Inference-Header-Content-Length` header of an `application/octet-stream` response; `None` means
     /// `application/json` without the header.
     pub inference_header_length: Option<usize>,
 }
 
+/// Binary outputs behind the head are copied up to this size, as long as none before them is larger: two hundred bytes are copied
+/// in less time than a view of them is made and dropped.
+const INLINE_BYTES_MAX: usize = 1024;
+
 /// Writes a response. Outputs in shared memory get neither `data` nor `parameters` (P-095).
 ///
 /// # Errors
 /// FP16 or BF16 as JSON, a classification that is not possible, contents that do not fit their shape.
 pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<HttpInferBody> {
-    let mut out = Vec::with_capacity(192 + response.outputs.iter().map(text_bytes).sum::<usize>());
+    let parameters: usize = response.parameters.iter().map(|(key, value)| key.len() + parameter_bytes(value)).sum();
+    let outputs: usize = response.outputs.iter().map(text_bytes).sum();
+    let mut out = Vec::with_capacity(96 + response.id.len() + parameters + outputs);
     out.push(b'{');
     if !response.id.is_empty() {
         out.extend_from_slice(b"\"id\":");
@@ -47,13 +54,14 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
         out.push(b'}');
     }
     out.extend_from_slice(b",\"outputs\":[");
-    let mut binary = SmallVec::new();
+    let mut binary: SmallVec<[Cow<'_, Bytes>; 2]> = SmallVec::new();
     for (i, output) in response.outputs.iter().enumerate() {
         if i > 0 {
             out.push(b',');
         }
         let classes = classified(output, signature)?;
-        let output = classes.as_ref().unwrap_or(output);
+        let given = output;
+        let output = classes.as_ref().unwrap_or(given);
         head(&mut out, &output.name, output.datatype, &output.shape);
         match &output.data {
             Data::Region(_) => {}
@@ -62,7 +70,10 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
                 out.extend_from_slice(itoa::Buffer::new().format(data.len()).as_bytes());
                 out.push(b'}');
                 if !data.is_empty() {
-                    binary.push(data.clone());
+                    binary.push(match &given.data {
+                        Data::Bytes(data) if classes.is_none() => Cow::Borrowed(data),
+                        _ => Cow::Owned(data.clone()),
+                    });
                 }
             }
             Data::Bytes(data) => {
@@ -74,7 +85,15 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
     }
     out.extend_from_slice(b"]}");
     let inference_header_length = (!binary.is_empty()).then_some(out.len());
-    Ok(HttpInferBody { json: out.into(), binary, inference_header_length })
+    let mut binary = binary.into_iter().peekable();
+    while let Some(data) = binary.next_if(|data| data.len() <= INLINE_BYTES_MAX) {
+        out.extend_from_slice(&data);
+    }
+    let mut rest = SmallVec::new();
+    for data in binary {
+        rest.push(data.into_owned());
+    }
+    Ok(HttpInferBody { json: out.into(), binary: rest, inference_header_length })
 }
 
 /// An output's classes, where those were asked for.
@@ -82,11 +101,17 @@ pub(crate) fn classified(output: &OutputTensor, signature: &Signature) -> Result
     if output.form.classification == 0 { Ok(None) } else { top_k(output, signature).map(Some) }
 }
 
+/// Roughly what a parameter adds to the head.
+fn parameter_bytes(value: &Parameter) -> usize {
+    24 + if let Parameter::String(text) = value { text.len() } else { 0 }
+}
+
 /// Roughly what an output adds to the head, so that the buffer grows once.
 fn text_bytes(output: &OutputTensor) -> usize {
     let elements = match (&output.data, output.datatype.byte_size()) {
         (Data::Bytes(d), None) if !output.form.binary => return 96 + d.len(),
         (Data::Bytes(d), Some(size)) if !output.form.binary => d.len() / size,
+        (Data::Bytes(d), _) if d.len() <= INLINE_BYTES_MAX => return 128 + d.len(),
         _ => 0,
     };
     96 + elements * if matches!(output.datatype.byte_size(), Some(1 | 2)) { 6 } else { 20 }

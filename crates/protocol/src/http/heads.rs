@@ -68,9 +68,11 @@ impl HeadCache {
         signature: &Signature,
         regions: &dyn Regions,
         limits: &Limits,
-    ) -> Result<InferRequest> {
+    ) -> Result<Box<InferRequest>> {
         let head = header_length.filter(|n| (1..=HEAD_BYTES_MAX).contains(n)).and_then(|n| body.get(..n));
-        let Some(head) = head else { return parse_infer(body, header_length, signature, regions, limits) };
+        let Some(head) = head else {
+            return parse_infer(body, header_length, signature, regions, limits).map(Box::new);
+        };
         let id = leading_id(head);
         let from = id.as_ref().map_or(0, |id| id.end);
         let rest = head.get(from..).unwrap_or_default();
@@ -82,9 +84,9 @@ impl HeadCache {
             && entry.total == body.len() - head.len()
             && head.len() <= limits.input_bytes_max
         {
-            return Ok(entry.instantiate(body, head.len(), id));
+            return Ok(Box::new(entry.instantiate(body, head.len(), id)));
         }
-        let request = parse_infer(body, header_length, signature, regions, limits)?;
+        let request = Box::new(parse_infer(body, header_length, signature, regions, limits)?);
         let seen = &mut self.seen[hash as usize / ENTRIES % SEEN];
         if *seen != hash {
             *seen = hash;
@@ -159,6 +161,7 @@ impl Entry {
         Some(Self { hash, head: own, from, request: template, total: at - head.len(), sizes })
     }
 
+    #[inline]
     fn instantiate(&self, body: &Bytes, head_bytes: usize, id: Option<Range<usize>>) -> InferRequest {
         let t = &self.request;
         let mut at = head_bytes;

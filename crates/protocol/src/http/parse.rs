@@ -1,10 +1,10 @@
 //! Request body to [`InferRequest`].
 //!
-//! The whole JSON head is scanned first, so that a syntax error anywhere wins; then id, parameters, inputs, left-over bytes and
+//! Most heads are read in one pass, by [`plain`]. Of all others the whole JSON head is scanned first, so that a syntax error anywhere wins; then id, parameters, inputs, left-over bytes and
 //! outputs are judged in the order of P 1.12.2. Binary inputs are slices of the body, and so is every string without escapes.
 
 use super::input::{InputScan, Source, json_data, region_of, shape_of, unable};
-use super::{Limits, raw};
+use super::{Limits, plain, raw};
 use crate::check::{Names, duplicate_input, duplicate_output};
 use crate::infer::{CorrelationId, InferRequest, InputTensor, OutputForm, Parameter, Regions, RequestedOutput};
 use crate::json::{Cursor, Value};
@@ -14,7 +14,10 @@ use smallvec::SmallVec;
 use tensor::{Data, DataType, Error, Name, Result};
 
 /// `string correlation ID cannot be longer than …`.
-const CORRELATION_ID_BYTES_MAX: usize = 128;
+pub(super) const CORRELATION_ID_BYTES_MAX: usize = 128;
+
+/// How the names of parameters begin that are not for clients.
+pub(super) const RESERVED: &str = "triton_";
 
 /// Parses an inference body. `header_length` is the checked value of `Inference-Header-Content-Length`, `None` without the header.
 ///
@@ -32,6 +35,20 @@ pub fn parse_infer(
         return raw::parse(body.clone(), signature, limits);
     }
     limits.check_json(head_length)?;
+    match plain::read(body, head_length, limits) {
+        Some(request) => Ok(request),
+        None => read_any(body, head_length, signature, regions, limits),
+    }
+}
+
+/// Reads any head, or says what is wrong with it.
+pub(super) fn read_any(
+    body: &Bytes,
+    head_length: usize,
+    signature: &Signature,
+    regions: &dyn Regions,
+    limits: &Limits,
+) -> Result<InferRequest> {
     let Some(head) = body.get(..head_length) else {
         let missing = head_length - body.len();
         return Err(Error::invalid(format!("unexpected size for request JSON, expecting {missing} more bytes")));
@@ -160,7 +177,7 @@ fn read_parameters(parameters: Value<'_>, request: &mut InferRequest, context: &
             "binary_data_output" => {
                 request.default_form.binary = value.as_bool().map_err(unable("binary_data_output"))?;
             }
-            _ if key.starts_with("triton_") => {
+            _ if key.starts_with(RESERVED) => {
                 return Err(Error::invalid(
                     "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.",
                 ));

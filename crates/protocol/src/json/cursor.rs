@@ -530,18 +530,37 @@ pub(crate) fn special(text: &[u8]) -> usize {
     const HIGH: u64 = ONES * 128;
     // High bit of every byte that is zero; false hits only above a true one, so the first is right in little-endian order.
     let zero = |x: u64| x.wrapping_sub(ONES) & !x & HIGH;
+    let hits = |x: u64| {
+        let control = x.wrapping_sub(ONES * 0x20) & !x & HIGH;
+        zero(x ^ (ONES * u64::from(b'"'))) | zero(x ^ (ONES * u64::from(b'\\'))) | control
+    };
+    let first = |hits: u64| (hits.trailing_zeros() / 8) as usize;
     let mut i = 0;
     while let Some(chunk) = text.get(i..).and_then(<[u8]>::first_chunk::<8>) {
-        let x = u64::from_le_bytes(*chunk);
-        let control = x.wrapping_sub(ONES * 0x20) & !x & HIGH;
-        let hit = zero(x ^ (ONES * u64::from(b'"'))) | zero(x ^ (ONES * u64::from(b'\\'))) | control;
+        let hit = hits(u64::from_le_bytes(*chunk));
         if hit != 0 {
-            return i + (hit.trailing_zeros() / 8) as usize;
+            return i + first(hit);
         }
         i += 8;
     }
     let tail = text.get(i..).unwrap_or_default();
-    i + tail.iter().position(|&b| b < 0x20 || b == b'"' || b == b'\\').unwrap_or(tail.len())
+    match (tail, text.last_chunk::<8>()) {
+        ([], _) => i,
+        // The last eight bytes, of which some are known already.
+        (_, Some(last)) => match hits(u64::from_le_bytes(*last)) >> (8 * (8 - tail.len())) {
+            0 => text.len(),
+            hit => i + first(hit),
+        },
+        // Short as most keys and values are: one word, whose zeros behind the text end it.
+        ([a], None) => first(hits(u64::from(*a))),
+        ([a, b], None) => first(hits(u64::from(u16::from_le_bytes([*a, *b])))),
+        ([a, b, c], None) => first(hits(u64::from(u32::from_le_bytes([*a, *b, *c, 0])))),
+        ([a, b, c, d, ..], None) => {
+            let start = u32::from_le_bytes([*a, *b, *c, *d]);
+            let end = tail.last_chunk::<4>().map_or(0, |last| u32::from_le_bytes(*last));
+            first(hits(u64::from(start) | u64::from(end) << (8 * (tail.len() - 4))))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -619,8 +638,11 @@ mod tests {
         for n in 0..40 {
             for b in [b'"', b'\\', 0, 0x1f, b'\n'] {
                 let mut t = vec![0xffu8; n];
-                t.extend([b, b'"', 0x1f, b'a', b'a', b'a', b'a', b'a', b'a']);
-                assert_eq!(special(&t), n);
+                t.push(b);
+                for more in [b'"', 0x1f, b'a', b'a', b'a', b'a', b'a', b'a', b'a'] {
+                    assert_eq!(special(&t), n, "{t:?}");
+                    t.push(more);
+                }
             }
             assert_eq!(special(&vec![b'#'; n]), n);
         }

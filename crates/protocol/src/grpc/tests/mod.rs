@@ -59,11 +59,11 @@ fn signature() -> Signature {
     Signature { model: Name::from_static("addsub"), ..Signature::default() }
 }
 
-fn read(message: &Bytes) -> Result<InferRequest> {
+fn read(message: &Bytes) -> Result<Box<InferRequest>> {
     peek(message)?.into_request(&signature(), &OneRegion::default())
 }
 
-fn read_pb(request: &ModelInferRequest) -> Result<InferRequest> {
+fn read_pb(request: &ModelInferRequest) -> Result<Box<InferRequest>> {
     read(&request.encode_to_vec().into())
 }
 
