@@ -9,11 +9,15 @@ use crate::map::{MapError, Mapping};
 use crate::sigbus::SLOTS;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use tensor::{Error, Extent, RegionMemory, RegionRef, Result};
 
 /// Keys of Triton's own Python backend; refused so that no client can write into such a segment.
 const RESERVED_PREFIX: &str = "triton_python_backend_shm_region_";
+
+/// Regions that are looked at under one lock: some microseconds.
+const WALK_REGIONS_MAX: usize = 32;
 
 /// Most a registry accepts.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +55,44 @@ struct Shared {
     limits: RegionLimits,
     /// One registration at a time, so that mapping a file happens outside the lock inferences take.
     registering: Mutex<()>,
-    regions: Mutex<BTreeMap<String, Entry>>,
+    regions: Mutex<Table>,
+}
+
+/// The regions, and how many bytes they have together. Whatever walks them does so in steps of `WALK_REGIONS_MAX`, each under a lock of
+/// its own: inferences take the same one.
+#[derive(Default)]
+struct Table {
+    by_name: BTreeMap<String, Entry>,
+    bytes: u64,
+}
+
+impl Table {
+    fn insert(&mut self, name: String, entry: Entry) {
+        self.bytes = self.bytes.saturating_add(entry.region.status.byte_size);
+        self.by_name.insert(name, entry);
+    }
+
+    fn remove(&mut self, name: &str) -> Option<Entry> {
+        let entry = self.by_name.remove(name)?;
+        self.bytes = self.bytes.saturating_sub(entry.region.status.byte_size);
+        Some(entry)
+    }
+
+    /// Takes a region out; one in use stays, marked.
+    fn forget(&mut self, name: &str) -> Option<Entry> {
+        let entry = self.by_name.get_mut(name)?;
+        if entry.windows > 0 {
+            entry.awaiting_unregister = true;
+            return None;
+        }
+        self.remove(name)
+    }
+
+    /// The first regions behind this name, and no more than one step's.
+    fn step(&self, behind: Option<&str>) -> impl Iterator<Item = (&String, &Entry)> {
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_name.range::<str, _>((from, Bound::Unbounded)).take(WALK_REGIONS_MAX)
+    }
 }
 
 struct Entry {
@@ -91,14 +132,14 @@ impl RegionRegistry {
         }
         let _one_at_a_time = self.shared.registering.lock();
         let (regions, mapped) = {
-            let map = self.shared.regions.lock();
-            if map.contains_key(name) {
+            let table = self.shared.regions.lock();
+            if table.by_name.contains_key(name) {
                 return Err(Error::new(
                     tensor::Code::AlreadyExists,
                     format!("shared memory region '{name}' already in manager"),
                 ));
             }
-            (map.len(), map.values().fold(0u64, |n, e| n.saturating_add(e.region.status.byte_size)))
+            (table.by_name.len(), table.bytes)
         };
         let limits = &self.shared.limits;
         let invalid_args =
@@ -123,28 +164,24 @@ impl RegionRegistry {
 
     /// Forgets a region; one in use stays until its last window is dropped. Unknown names are no error (1.9).
     pub fn unregister(&self, name: &str) {
-        let mut map = self.shared.regions.lock();
-        let gone = match map.get_mut(name) {
-            Some(entry) if entry.windows > 0 => {
-                entry.awaiting_unregister = true;
-                None
-            }
-            Some(_) => map.remove(name),
-            None => None,
-        };
-        drop(map);
+        let gone = self.shared.regions.lock().forget(name);
         drop(gone); // unmapped outside the lock
     }
 
     /// Forgets every region, as `unregister` does.
     pub fn unregister_all(&self) {
-        let mut map = self.shared.regions.lock();
-        let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut *map).into_iter().partition(|(_, e)| e.windows > 0);
-        *map = kept;
-        map.values_mut().for_each(|e| e.awaiting_unregister = true);
-        drop(map);
-        drop(gone);
+        let mut last = None;
+        loop {
+            let mut table = self.shared.regions.lock();
+            let names: Vec<String> = table.step(last.as_deref()).map(|(name, _)| name.clone()).collect();
+            let gone: Vec<Entry> = names.iter().filter_map(|name| table.forget(name)).collect();
+            drop(table);
+            drop(gone);
+            last = names.into_iter().next_back();
+            if last.is_none() {
+                return;
+            }
+        }
     }
 
     /// One region, or all sorted by name.
@@ -152,13 +189,26 @@ impl RegionRegistry {
     /// # Errors
     /// NOT_FOUND `Unable to find system shared memory region: 'N'`.
     pub fn status(&self, name: Option<&str>) -> Result<Vec<RegionStatus>> {
-        let map = self.shared.regions.lock();
-        match name {
-            None => Ok(map.values().map(|e| e.region.status.clone()).collect()),
-            Some(name) => match map.get(name) {
-                Some(e) => Ok(vec![e.region.status.clone()]),
-                None => Err(Error::not_found(format!("Unable to find system shared memory region: '{name}'"))),
-            },
+        let Some(name) = name else { return Ok(self.status_of_all()) };
+        let region = self.shared.regions.lock().by_name.get(name).map(|e| e.region.clone());
+        match region {
+            Some(region) => Ok(vec![region.status.clone()]),
+            None => Err(Error::not_found(format!("Unable to find system shared memory region: '{name}'"))),
+        }
+    }
+
+    /// Every region that is there from beginning to end is in it, once.
+    fn status_of_all(&self) -> Vec<RegionStatus> {
+        let mut all: Vec<RegionStatus> = Vec::new();
+        loop {
+            let table = self.shared.regions.lock();
+            let step: Vec<Arc<Region>> =
+                table.step(all.last().map(|s| s.name.as_str())).map(|(_, e)| e.region.clone()).collect();
+            drop(table);
+            if step.is_empty() {
+                return all;
+            }
+            all.extend(step.iter().map(|region| region.status.clone()));
         }
     }
 
@@ -168,7 +218,7 @@ impl RegionRegistry {
     /// The refusals of memory.md 1.7 in their order; `Invalid shared memory region` when its owner has truncated the file.
     pub fn resolve(&self, name: &str, offset: u64, byte_size: u64) -> Result<RegionRef> {
         let mut map = self.shared.regions.lock();
-        let Some(entry) = map.get_mut(name) else {
+        let Some(entry) = map.by_name.get_mut(name) else {
             return Err(Error::not_found(format!("Unable to find shared memory region: '{name}'")));
         };
         let size = entry.region.status.byte_size;
@@ -195,8 +245,8 @@ impl RegionRegistry {
 
     /// Regions registered and bytes mapped, for metrics.
     pub fn usage(&self) -> (usize, u64) {
-        let map = self.shared.regions.lock();
-        (map.len(), map.values().map(|e| e.region.status.byte_size).sum())
+        let table = self.shared.regions.lock();
+        (table.by_name.len(), table.bytes)
     }
 }
 
@@ -248,7 +298,7 @@ impl Drop for Window {
     fn drop(&mut self) {
         let name = &self.region.status.name;
         let mut map = self.shared.regions.lock();
-        let Some(entry) = map.get_mut(name) else { return };
+        let Some(entry) = map.by_name.get_mut(name) else { return };
         entry.windows = entry.windows.saturating_sub(1);
         let gone = if entry.windows == 0 && entry.awaiting_unregister { map.remove(name) } else { None };
         drop(map);
@@ -389,6 +439,25 @@ mod tests {
         assert_eq!(r.status(Some("a")).expect("known"), [one]);
         refused(r.status(Some("x")), Code::NotFound, "Unable to find system shared memory region: 'x'");
         assert_eq!(r.usage(), (3, 48));
+    }
+
+    /// Whoever asks about all regions, or forgets them, must not keep inferences from one of them.
+    #[test]
+    fn a_walk_over_all_regions_lets_others_in_between_steps() {
+        let r = RegionRegistry::default();
+        let shm = Shm::new("walk", &[0; 4096]);
+        let count = 10 * WALK_REGIONS_MAX;
+        for n in 0..count {
+            r.register(&format!("r{n:04}"), &shm.0, 0, 16).expect("fits");
+        }
+        let names: Vec<_> = r.status(None).expect("all").into_iter().map(|s| s.name).collect();
+        assert!(names.len() == count && names.is_sorted(), "{} regions", names.len());
+        assert_eq!(r.shared.regions.lock().step(None).count(), WALK_REGIONS_MAX, "of {count} under one lock");
+        let held = r.resolve("r0100", 0, 16).expect("a window");
+        r.unregister_all();
+        assert_eq!(r.usage(), (1, 16), "the one in use");
+        drop(held);
+        assert_eq!(r.usage(), (0, 0));
     }
 
     #[test]
