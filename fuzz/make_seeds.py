@@ -182,6 +182,28 @@ HTTP2 = {
     "large": b"\x3f" + settings((5, 1 << 20)) + update(0, 1 << 20) + frame(1, 4, 1, POST) + frame(0, 0, 1, b"l" * 19000) * 3 + update(1, 1 << 20) + frame(0, 1, 1, b""),
 }
 
+# --- http2_direct: where reads end, padding, half the body's length; then what follows the head of its call
+
+
+def direct(how, pad, length, *frames):
+    return bytes([how, pad]) + struct.pack("<H", length // 2) + b"".join(frames)
+
+
+def body(length, size, flags=0):
+    text = bytes(range(251)) * (length // 251 + 1)
+    return b"".join(frame(0, flags, 1, text[at : at + size][: length - at]) for at in range(0, length, size))
+
+
+HTTP2_DIRECT = {
+    "frames": direct(0, 27, 100000, body(100000, 16384), frame(0, 1, 1)),
+    "pieces": direct(8 + 5, 0, 60000, body(60000, 16384), frame(0, 1, 1), frame(1, 5, 3, POST)),
+    "small": direct(16 + 6, 63, 30000, body(40000, 5000)),
+    "between": direct(24 + 3, 5, 90000, body(32768, 16384), frame(6, 0, 0, b"12345678"), frame(1, 5, 3, POST), body(50000, 16384), frame(0, 9, 1, b"\x04abcdXXXX")),
+    "padded": direct(4, 1, 50000, body(16384, 16384), frame(0, 8, 1, b"\x07" + b"p" * 16000 + bytes(7)), body(20000, 16384), frame(3, 0, 1, bytes([0, 0, 0, 8]))),
+    "early": direct(2, 0, 80000, body(32768, 16384), frame(0, 1, 1, b"end"), body(16384, 16384)),
+    "others": direct(1, 9, 50000, frame(1, 4, 3, POST), body(16384, 16384), frame(0, 0, 3, b"o" * 16384), body(33616, 16384), frame(0, 1, 3, b"o" * 5000)),
+}
+
 # --- onnx: a ModelProto; field numbers are those of onnx.proto
 
 
@@ -211,7 +233,7 @@ ONNX = {
 }
 
 shutil.rmtree(SEEDS, ignore_errors=True)
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "onnx": ONNX}.items():
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

@@ -9,6 +9,10 @@ import { ROOT } from './setup.mjs'
 const DENY_VERSION = '0.20.2'
 const TOOLS = join(ROOT, 'target', 'tools')
 
+/** Where the fuzz targets are built, and how: by the suite fuzz as well. */
+export const FUZZ_TARGET = join(ROOT, 'target', 'fuzz')
+const FUZZ_BUILD = ['build', '--quiet', '--release', '--locked', '--manifest-path', 'fuzz/Cargo.toml', '--bin', 'smoke']
+
 const bin = (name) => join(ROOT, 'node_modules', '.bin', name)
 
 /** cargo-deny, built into target/tools when the machine has none: a minute, once. Unoptimised, as it runs for a second. */
@@ -29,6 +33,11 @@ const CHECKS = [
   [
     'clippy',
     () => show('cargo', ['clippy', '--quiet', '--workspace', '--all-targets', '--', '-D', 'warnings'], { cwd: ROOT }),
+  ],
+  [
+    // A workspace of its own, which reads sources of the server. Built as the suite fuzz runs it, so that CI builds it once.
+    'fuzz',
+    () => show('cargo', FUZZ_BUILD, { cwd: ROOT, env: { ...process.env, CARGO_TARGET_DIR: FUZZ_TARGET } }),
   ],
   [
     // Advisories need a database from the network; licences, bans and sources need only Cargo.lock.

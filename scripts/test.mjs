@@ -13,7 +13,7 @@ import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { attacks } from '../test/attacks/run.mjs'
 import { h2spec as runH2spec } from '../test/h2spec/run.mjs'
 import { golden } from './golden.mjs'
-import { lint } from './lint.mjs'
+import { FUZZ_TARGET, lint } from './lint.mjs'
 import { ROOT, SetupError, setup } from './setup.mjs'
 
 const REPORTS = join(ROOT, 'target', 'reports')
@@ -67,7 +67,7 @@ const SUITES = {
   /** A few seconds of damaged input for every parser; fuzz/README.md says how to run them for longer. */
   async fuzz() {
     const args = ['run', '--quiet', '--release', '--locked', '--manifest-path', 'fuzz/Cargo.toml', '--bin', 'smoke']
-    const env = { ...process.env, CARGO_TARGET_DIR: join(ROOT, 'target', 'fuzz') }
+    const env = { ...process.env, CARGO_TARGET_DIR: FUZZ_TARGET }
     const { code, text } = await capture('cargo', args, { cwd: ROOT, env })
     return lastLineCounts(code, text)
   },

@@ -9,6 +9,7 @@
 
 mod grpc;
 mod http2;
+mod http2_direct;
 mod http_body;
 mod http_head;
 mod json;
@@ -19,6 +20,7 @@ pub use grpc::grpc;
 pub use http_body::http_body;
 pub use http_head::http_head;
 pub use http2::http2;
+pub use http2_direct::http2_direct;
 pub use json::json;
 pub use onnx::onnx;
 
@@ -53,11 +55,12 @@ mod proto;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
     ("grpc", grpc),
     ("http2", http2),
+    ("http2_direct", http2_direct),
     ("onnx", onnx),
 ];
