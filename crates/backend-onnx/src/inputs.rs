@@ -5,9 +5,8 @@
 
 use crate::batch_input::BatchInput;
 use crate::ffi::{CName, Runtime, StringCount, Value};
-use backend::gather::{gather, input_of, rows_of};
+use backend::gather::{batch_slab, frozen, gather, input_of, rows_of};
 use backend::{BatchEntry, shape};
-use memory::SlabPool;
 use protocol::{InputSpec, Signature};
 use smallvec::SmallVec;
 use std::ops::Deref;
@@ -94,7 +93,9 @@ fn aligned<'a>(data: Held<'a>, spec: &InputSpec) -> Result<Held<'a>> {
     if (bytes.as_ptr() as usize).is_multiple_of(align) {
         return Ok(data);
     }
-    Ok(Held::Own(Data::Bytes(SlabPool::global().copy_of(bytes)?.freeze())))
+    let (mut slab, charge) = batch_slab(bytes.len())?;
+    slab.copy_from_slice(bytes);
+    Ok(Held::Own(Data::Bytes(frozen(slab, charge))))
 }
 
 /// Whether the runtime may read tensors of this type in a client's region, where they can change at any time. Floats only make the

@@ -3,9 +3,12 @@
 //! several.
 
 use crate::BatchEntry;
-use memory::SlabPool;
+use bytes::Bytes;
+use memory::budget::SMALL_BYTES_MAX;
+use memory::{Account, Budget, Charge, Kind, SlabMut, SlabPool};
 use protocol::check::IdPrefix;
 use protocol::{InputTensor, Signature};
+use std::sync::LazyLock;
 use tensor::strings::Strings;
 use tensor::{Data, DataType, Error, RegionMemory, Result, element_count};
 
@@ -37,7 +40,7 @@ pub fn gather(entries: &[BatchEntry], index: u16) -> Result<Option<Data>> {
     if parts().nth(1).is_none() {
         return Ok(Some(first.clone()));
     }
-    let mut slab = SlabPool::global().get(parts().map(Data::len).sum())?;
+    let (mut slab, charge) = batch_slab(parts().map(Data::len).sum())?;
     let mut rest = &mut slab[..];
     for part in parts() {
         // Lengths were taken from the same values a moment ago; a region changes its contents, never its length.
@@ -45,7 +48,30 @@ pub fn gather(entries: &[BatchEntry], index: u16) -> Result<Option<Data>> {
         part.copy_to(0, here)?;
         rest = after;
     }
-    Ok(Some(Data::Bytes(slab.freeze())))
+    Ok(Some(Data::Bytes(frozen(slab, charge))))
+}
+
+/// A place for inputs of a batch, charged to the server as a whole: it belongs to no single connection. Small ones are free.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED when there is no memory for it now. The threads of the engine cannot wait for some.
+pub fn batch_slab(len: usize) -> Result<(SlabMut, Option<Charge>)> {
+    static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
+    let charge = if len > SMALL_BYTES_MAX {
+        let charged = ACCOUNT.charge(Kind::Batch, false, len);
+        Some(charged.inspect_err(|_| ACCOUNT.count_refusal())?)
+    } else {
+        None
+    };
+    Ok((SlabPool::global().get(len)?, charge))
+}
+
+/// Such a place once it is written.
+pub fn frozen(slab: SlabMut, charge: Option<Charge>) -> Bytes {
+    match charge {
+        Some(charge) => slab.freeze_with(charge),
+        None => slab.freeze(),
+    }
 }
 
 /// Copies out of regions what the run must not read there, and leaves every other tensor where it is. Nothing of it can change
@@ -118,9 +144,9 @@ pub fn detach(entry: &mut BatchEntry) -> Result<()> {
 /// The bytes of a region as they are now, in a slab.
 pub(crate) fn copied(region: &dyn RegionMemory) -> Result<Data> {
     may_copy(region)?;
-    let mut slab = SlabPool::global().get(region.len())?;
+    let (mut slab, charge) = batch_slab(region.len())?;
     region.copy_to(0, &mut slab)?;
-    Ok(Data::Bytes(slab.freeze()))
+    Ok(Data::Bytes(frozen(slab, charge)))
 }
 
 fn may_copy(region: &dyn RegionMemory) -> Result<()> {

@@ -11,7 +11,7 @@ use flate2::Compression;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
 use std::io::{Read, Write};
-use tensor::{Error, Result};
+use tensor::{Error, Result, allowance};
 
 /// How a body is packed. `Deflate` is the zlib container, as everywhere in HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,12 +73,14 @@ pub enum Unpacking {
     Broken(Error),
     /// Larger than it may be, altogether or for what was sent.
     TooLarge(Error),
+    /// There is no memory for what comes out.
+    NoRoom(Error),
 }
 
 impl From<Unpacking> for Error {
     fn from(why: Unpacking) -> Self {
         match why {
-            Unpacking::Broken(error) | Unpacking::TooLarge(error) => error,
+            Unpacking::Broken(error) | Unpacking::TooLarge(error) | Unpacking::NoRoom(error) => error,
         }
     }
 }
@@ -86,15 +88,15 @@ impl From<Unpacking> for Error {
 /// How a gzip member begins: two bytes that say gzip, one that says deflate, which is all there is.
 const GZIP_DEFLATE: &[u8] = &[0x1f, 0x8b, 8];
 
-/// What is made of a body between two looks at the limits, and at whether anybody still wants it.
-const INFLATE_STEP_BYTES: u64 = 256 * 1024;
+/// What is made of a body between two looks at the limits, at the memory there is, and at whether anybody still wants it.
+const INFLATE_STEP_BYTES: usize = 256 * 1024;
 
 /// Unpacks a whole body of at most `bytes_max` bytes; gzip and zlib are told apart by their first bytes, whatever the header said.
 ///
-/// Between steps it asks whether the result is still wanted.
+/// Between steps it asks whether the result is still wanted, and for room for the next one (`tensor::allowance`).
 ///
 /// # Errors
-/// Both INVALID_ARG; CANCELLED when the result is no longer wanted.
+/// INVALID_ARG; CANCELLED when the result is no longer wanted, RESOURCE_EXHAUSTED when there is no room.
 pub fn decompress(packed: &[u8], bytes_max: usize, is_abandoned: impl Fn() -> bool) -> Result<Bytes, Unpacking> {
     let by_ratio = packed.len().saturating_mul(INFLATE_RATIO_MAX).max(INFLATE_RATIO_FREE_BYTES);
     let limit = bytes_max.min(by_ratio);
@@ -151,11 +153,17 @@ fn inflate(packed: &[u8], limit: usize, is_abandoned: impl Fn() -> bool) -> Resu
         &mut zlib
     };
     // A guess that saves most of the growing and cannot be used to make us reserve much more than the client sent.
-    let mut out = Vec::with_capacity(packed.len().saturating_mul(2).min(limit));
+    let mut out = Vec::new();
+    let mut more = packed.len().saturating_mul(2).min(limit).min(INFLATE_STEP_BYTES);
     loop {
+        // A little more than is read: `read_to_end` never grows it.
+        if out.capacity() - out.len() < more + 64 {
+            let room = more.max(out.len() / 4) + 64;
+            allowance::grow_by(&mut out, room).map_err(Unpacking::NoRoom)?;
+        }
         // Triton goes on with whatever came out of a broken stream; an answer computed from half a tensor helps nobody.
         let n = (&mut *stream)
-            .take(INFLATE_STEP_BYTES)
+            .take(more as u64)
             .read_to_end(&mut out)
             .map_err(|e| Unpacking::Broken(Error::invalid(format!("failed to decompress the request body: {e}"))))?;
         if out.len() > limit {
@@ -164,6 +172,7 @@ fn inflate(packed: &[u8], limit: usize, is_abandoned: impl Fn() -> bool) -> Resu
         if n == 0 {
             return Ok(Some(out.into()));
         }
+        more = INFLATE_STEP_BYTES.min(limit - out.len() + 1);
         if is_abandoned() {
             return Err(Unpacking::Broken(Error::cancelled("")));
         }
@@ -171,7 +180,14 @@ fn inflate(packed: &[u8], limit: usize, is_abandoned: impl Fn() -> bool) -> Resu
 }
 
 /// Packs a body given in parts; `None` for identity.
-pub fn compress<'a>(parts: impl Iterator<Item = &'a [u8]>, encoding: Encoding, level: u32) -> Option<Bytes> {
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED when there is no memory for it.
+pub fn compress<'a>(
+    parts: impl Iterator<Item = &'a [u8]> + Clone,
+    encoding: Encoding,
+    level: u32,
+) -> Result<Option<Bytes>> {
     // Writing into a Vec does not fail; were it to, the body goes out as it is.
     fn all<'a>(mut to: impl Write, parts: impl Iterator<Item = &'a [u8]>) -> Option<()> {
         for part in parts {
@@ -179,20 +195,26 @@ pub fn compress<'a>(parts: impl Iterator<Item = &'a [u8]>, encoding: Encoding, l
         }
         to.flush().ok()
     }
+    if encoding == Encoding::Identity {
+        return Ok(None);
+    }
+    // Room for all it can become, so that it never grows: deflate adds 5 bytes to each 16 KiB that it cannot pack. What is not
+    // written takes no memory.
+    let length: usize = parts.clone().map(<[u8]>::len).sum();
+    let mut out = Vec::new();
+    allowance::grow_by(&mut out, length + length / 1024 + 128)?;
     let level = Compression::new(level.min(9));
-    match encoding {
+    Ok(match encoding {
         Encoding::Identity => None,
         Encoding::Gzip => {
-            let mut to = GzEncoder::new(Vec::new(), level);
-            all(&mut to, parts)?;
-            to.finish().ok().map(Bytes::from)
+            let mut to = GzEncoder::new(out, level);
+            all(&mut to, parts).and_then(|()| to.finish().ok()).map(Bytes::from)
         }
         Encoding::Deflate => {
-            let mut to = ZlibEncoder::new(Vec::new(), level);
-            all(&mut to, parts)?;
-            to.finish().ok().map(Bytes::from)
+            let mut to = ZlibEncoder::new(out, level);
+            all(&mut to, parts).and_then(|()| to.finish().ok()).map(Bytes::from)
         }
-    }
+    })
 }
 
 #[cfg(test)]
@@ -230,7 +252,7 @@ mod tests {
     fn unpacks_what_was_packed_whatever_the_label() {
         let body = vec![7u8; 10_000];
         for encoding in [Encoding::Gzip, Encoding::Deflate] {
-            let packed = compress([&body[..5000], &body[5000..]].into_iter(), encoding, 1).unwrap();
+            let packed = compress([&body[..5000], &body[5000..]].into_iter(), encoding, 1).unwrap().unwrap();
             assert_eq!(unpack(&packed, 10_000).unwrap(), body);
             assert_eq!(decompress_small(&packed, 1 << 20).unwrap().unwrap(), body);
             assert!(unpack(&packed, 9_999).unwrap_err().message().starts_with("Decompressed data size exceeds"));
@@ -247,7 +269,7 @@ mod tests {
     #[test]
     fn members_are_few_on_a_reactor_and_not_without_end_elsewhere() {
         let members = |n: usize| {
-            let one = compress(std::iter::once(&b"x"[..]), Encoding::Gzip, 1).unwrap();
+            let one = compress(std::iter::once(&b"x"[..]), Encoding::Gzip, 1).unwrap().unwrap();
             one.repeat(n)
         };
         let few = members(INFLATE_MEMBERS_ON_REACTOR_MAX);
@@ -260,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_body_inflates_to_so_many_times_its_size_and_any_body_to_some() {
-        let zeros = |n: usize| compress(std::iter::once(&vec![0; n][..]), Encoding::Gzip, 9).unwrap();
+        let zeros = |n: usize| compress(std::iter::once(&vec![0; n][..]), Encoding::Gzip, 9).unwrap().unwrap();
         assert_eq!(unpack(&zeros(INFLATE_RATIO_FREE_BYTES), usize::MAX).unwrap().len(), INFLATE_RATIO_FREE_BYTES);
         let packed = zeros(INFLATE_RATIO_FREE_BYTES + 1);
         let refused = unpack(&packed, usize::MAX).unwrap_err();

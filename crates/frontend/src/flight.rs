@@ -3,8 +3,10 @@
 
 use crate::limits::{ENTRIES_ON_REACTOR_MAX, STRINGS_BYTES_ON_REACTOR_MAX};
 use crate::offload;
+use crate::rope::charged;
 use crate::verbose;
 use engine::{Mailbox, ModelVersion, Started, Ticket};
+use memory::Charge;
 use parking_lot::Mutex;
 use protocol::{InferRequest, InferResponse, InputTensor};
 use std::future::Future;
@@ -88,6 +90,18 @@ pub fn dispose_elsewhere(request: &mut InferRequest) {
         if let Data::Bytes(bytes) = &mut input.data {
             *bytes = offload::disposed(std::mem::take(bytes));
         }
+    }
+}
+
+/// Has the tensors that were made of a body carry the charge for them. It goes with the largest, which mostly is the only one.
+pub fn charge(request: &mut InferRequest, charge: Charge) {
+    if charge.bytes() == 0 {
+        return;
+    }
+    let bytes =
+        request.inputs.iter_mut().filter_map(|i| if let Data::Bytes(bytes) = &mut i.data { Some(bytes) } else { None });
+    if let Some(largest) = bytes.max_by_key(|bytes| bytes.len()) {
+        *largest = charged(std::mem::take(largest), charge);
     }
 }
 

@@ -10,19 +10,23 @@
 //! Invariants: work that was taken runs or is dropped, and who awaits it is woken once; at most [`JOBS_WAITING_MAX`] wait.
 
 use crate::limits::{DISPOSE_BYTES_MIN, HEAVY_BYTES_MIN, JOBS_WAITING_MAX};
+use crate::rope::charged;
 use bytes::Bytes;
 use engine::Mailbox;
+use memory::{Account, Charge, Kind};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tensor::{Error, Result};
+use tensor::{Error, Result, allowance};
 
 /// How long a thread without work stays.
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -245,6 +249,55 @@ pub async fn run<T: Send + 'static>(
     work: impl FnOnce(&Abandoned<'_>) -> T + Send + 'static,
 ) -> Result<T> {
     start(bytes, work)?.await
+}
+
+/// As [`start`], for work that makes large buffers: each is charged to `account` before it is made (`tensor::allowance`), and the
+/// charge for all of them comes out with the result.
+///
+/// # Errors
+/// As `start`.
+pub fn start_charged<T: Send + 'static>(
+    account: &Account,
+    kind: Kind,
+    bytes: usize,
+    work: impl FnOnce(&Abandoned<'_>) -> T + Send + 'static,
+) -> Result<Offloaded<(T, Charge)>> {
+    let charge = account.empty(kind, false);
+    start(bytes, move |abandoned| {
+        let charge = Rc::new(RefCell::new(charge));
+        let is_refused = Rc::new(Cell::new(false));
+        let (grown, refused) = (charge.clone(), is_refused.clone());
+        let ask = move |bytes| {
+            refused.set(false);
+            grown.borrow_mut().grow(bytes).inspect_err(|_| refused.set(true)).map_err(Error::from)
+        };
+        let result = allowance::within(Box::new(ask), || work(abandoned));
+        // Once, however often it asked: a parser may try two ways.
+        if is_refused.get() {
+            charge.borrow().account().count_refusal();
+        }
+        let nothing = charge.borrow().account().empty(kind, false);
+        (result, charge.replace(nothing))
+    })
+}
+
+/// As [`start_charged`], and waits.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_charged<T: Send + 'static>(
+    account: &Account,
+    kind: Kind,
+    bytes: usize,
+    work: impl FnOnce(&Abandoned<'_>) -> T + Send + 'static,
+) -> Result<(T, Charge)> {
+    start_charged(account, kind, bytes, work)?.await
+}
+
+/// Bytes that were made by such work: their charge ends with the last view of them, and no reactor gives their memory back.
+pub fn made(bytes: Bytes, mut charge: Charge) -> Bytes {
+    charge.shrink(bytes.len());
+    if charge.bytes() == 0 { disposed(bytes) } else { charged(disposed(bytes), charge) }
 }
 
 impl<T> Future for Offloaded<T> {

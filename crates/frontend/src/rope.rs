@@ -55,11 +55,16 @@ impl AsRef<[u8]> for Charged {
     }
 }
 
+/// The same bytes, with a charge that ends with their last view.
+pub fn charged(part: Bytes, charge: Charge) -> Bytes {
+    Bytes::from_owner(Charged { part, _charge: charge })
+}
+
 impl Rope {
     /// The same, with a charge that ends when the last part is sent, or thrown away.
     pub fn charged(mut self, charge: Charge) -> Self {
         if let Some(last) = self.parts.first_mut() {
-            *last = Bytes::from_owner(Charged { part: std::mem::take(last), _charge: charge });
+            *last = charged(std::mem::take(last), charge);
         }
         self
     }

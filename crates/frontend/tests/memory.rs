@@ -21,13 +21,18 @@ fn server() -> (Server, Budget) {
 
 /// Takes all that large bodies may have.
 fn exhaust(budget: &Budget) -> Vec<(Account, Charge)> {
+    exhaust_beside(budget, 0)
+}
+
+/// As `exhaust`, where so much is charged already.
+fn exhaust_beside(budget: &Budget, used: usize) -> Vec<(Account, Charge)> {
     let charge = |bytes| {
         let account = budget.account();
         let charge = account.charge(Kind::Body, false, bytes).expect("room");
         (account, charge)
     };
     let mut all: Vec<_> = (0..3).map(|_| charge(LIMIT / 4)).collect();
-    all.push(charge(LIMIT / 8));
+    all.push(charge(LIMIT / 8 - used));
     all
 }
 
@@ -207,4 +212,99 @@ fn chunked_bodies_are_charged_too() {
     }
     assert_eq!(http.response().status, 400);
     wait_for("the charge to end", || used(&budget) == 0);
+}
+
+/// Bytes charged for one kind.
+fn used_for(budget: &Budget, kind: Kind) -> usize {
+    budget.counters().used_bytes[kind as usize]
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut to = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    to.write_all(bytes).expect("memory");
+    to.finish().expect("memory")
+}
+
+#[test]
+fn what_is_made_of_a_body_is_charged_until_its_request_is_over() {
+    let (server, budget) = server();
+    let values = vec![1234; VALUES / 2];
+    let (headers, body) = binary(VALUES / 2);
+    let packed = post("/v2/models/slow/infer", &format!("{headers}Content-Encoding: gzip\r\n"), &gzip(&body));
+    let json = post("/v2/models/slow/infer", "", infer_json(&values).as_bytes());
+    let mut clients: Vec<_> = [packed, json]
+        .iter()
+        .map(|request| {
+            let mut http = server.connect();
+            http.send(request);
+            http
+        })
+        .collect();
+    // One runs and one waits for it; both hold what was made of their body.
+    wait_for("both to be unpacked", || (VALUES * 4..VALUES * 4 + 1000).contains(&used_for(&budget, Kind::Unpacked)));
+    server.probe.wait_started(1);
+    server.probe.open();
+    for http in &mut clients {
+        assert_eq!(http.response().status, 200);
+    }
+    drop(clients);
+    wait_for("all charges to end", || used(&budget) == 0);
+}
+
+#[test]
+fn what_cannot_be_made_for_lack_of_memory_is_refused_at_once() {
+    let (server, budget) = server();
+    let (headers, body) = binary(VALUES);
+    let packed = post(INFER, &format!("{headers}Content-Encoding: gzip\r\n"), &gzip(&body));
+    // A body of 20 KB that inflates to 1 MiB; the numbers of one of 300 KB; an answer of some 400 KB of text.
+    let json = post(INFER, "", infer_json(&vec![7; 150_000]).as_bytes());
+    let (json_length, mut plain) = infer_binary(&vec![7; 30_000]);
+    let text = String::from_utf8(plain[..json_length].to_vec())
+        .expect("JSON")
+        .replace("\"binary_data\":true", "\"binary_data\":false");
+    plain.splice(..json_length, text.bytes());
+    let printed = post(INFER, &format!("Inference-Header-Content-Length: {}\r\n", text.len()), &plain);
+    for (what, request) in [("gzip", &packed), ("json", &json), ("printed", &printed)] {
+        let mut http = server.connect();
+        // All but its last byte has come, and is charged; then memory gets short.
+        http.send(&request[..request.len() - 1]);
+        std::thread::sleep(Duration::from_millis(100));
+        let mut held = exhaust_beside(&budget, used(&budget));
+        let account = budget.account();
+        let left = LIMIT - used(&budget) - (32 << 10);
+        held.push((account.clone(), account.charge(Kind::Body, true, left).expect("room")));
+        let before = budget.counters().refused;
+        http.send(&request[request.len() - 1..]);
+        let response = http.response();
+        assert_eq!((response.status, response.header("Retry-After")), (503, Some("1")), "{what}: {response:?}");
+        assert!(response.text().contains("--memory-limit"), "{what}: {response:?}");
+        assert_eq!(budget.counters().refused, before + 1, "{what}");
+        drop(held);
+        drop(http);
+        wait_for("all charges to end", || used(&budget) == 0);
+    }
+}
+
+#[test]
+fn very_long_heads_and_requests_sent_ahead_are_charged() {
+    let (server, budget) = server();
+    let mut http = server.connect();
+    let long = "x".repeat(40_000);
+    http.send(format!("GET /v2 HTTP/1.1\r\nHost: x\r\nX-Long: {long}").as_bytes());
+    wait_for("a charge for half a head", || used_for(&budget, Kind::Head) > 0);
+    http.send(b"\r\n\r\n");
+    assert_eq!(http.response().status, 200);
+    wait_for("it to end", || used(&budget) == 0);
+    let request = post("/v2/models/slow/infer", "", infer_json(&[1]).as_bytes());
+    http.send(&request);
+    server.probe.wait_started(1);
+    let ahead = "GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n".repeat(500);
+    http.send(ahead.as_bytes());
+    wait_for("a charge for what was sent ahead", || used_for(&budget, Kind::Head) > 0);
+    server.probe.open();
+    for _ in 0..501 {
+        assert_eq!(http.response().status, 200);
+    }
+    wait_for("it to end", || used(&budget) == 0);
 }

@@ -1,4 +1,5 @@
-//! One budget of bytes for everything that requests make a server hold: bodies, heads, and answers their clients have not read.
+//! One budget of bytes for everything that requests make a server hold: bodies and what is made of them, heads, batches, and answers
+//! their clients have not read.
 //!
 //! A charge is taken as bytes arrive, never for bytes that were announced, and travels with the buffer: a slab's charge ends when
 //! its last view is dropped. Requests that find the budget short wait in a queue; a charge that ends gives its bytes to them in the
@@ -16,6 +17,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+use tensor::Error;
 
 /// Buffers up to this size may take what is reserved for small ones.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
@@ -29,20 +31,26 @@ const ACCOUNT_SHARE: usize = 4;
 /// Requests that may wait; further ones are refused at once.
 const WAITING_MAX: usize = 4096;
 
+const KINDS: usize = 5;
+
 /// What a charge is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A request's body, also inflated.
+    /// A request's body as it came.
     Body,
     /// A request's head.
     Head,
-    /// An answer that is not written yet.
+    /// An answer that is made, or not written yet.
     Answer,
+    /// What is made of a body: inflated bytes, tensors of JSON.
+    Unpacked,
+    /// Inputs of several requests in one place.
+    Batch,
 }
 
 impl Kind {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 3] = [Self::Body, Self::Head, Self::Answer];
+    pub const ALL: [Self; KINDS] = [Self::Body, Self::Head, Self::Answer, Self::Unpacked, Self::Batch];
 
     /// The kind in metrics.
     pub fn name(self) -> &'static str {
@@ -50,6 +58,8 @@ impl Kind {
             Self::Body => "bodies",
             Self::Head => "heads",
             Self::Answer => "answers",
+            Self::Unpacked => "unpacked",
+            Self::Batch => "batches",
         }
     }
 }
@@ -87,13 +97,22 @@ impl fmt::Display for Short {
     }
 }
 
+impl From<Short> for Error {
+    fn from(short: Short) -> Self {
+        match short {
+            Short::TooLarge { .. } => Self::invalid(short.to_string()),
+            Short::Now { .. } => Self::exhausted(short.to_string()),
+        }
+    }
+}
+
 /// What is charged, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetCounters {
     /// Most bytes that may be charged.
     pub limit_bytes: usize,
     /// Charged bytes by kind, in the order of `Kind::ALL`.
-    pub used_bytes: [usize; 3],
+    pub used_bytes: [usize; KINDS],
     /// Requests that wait for room.
     pub waiting: usize,
     /// Requests and answers refused for lack of room.
@@ -107,7 +126,7 @@ pub struct Budget(Arc<Inner>);
 struct Inner {
     limit: AtomicUsize,
     used: AtomicUsize,
-    kinds: [AtomicUsize; 3],
+    kinds: [AtomicUsize; KINDS],
     refused: AtomicU64,
     /// Length of `queue`, readable without its lock.
     waiting: AtomicUsize,
@@ -146,7 +165,12 @@ impl Budget {
 
     /// An account with nothing charged: for a connection.
     pub fn account(&self) -> Account {
-        Account(Arc::new(AccountInner { budget: self.0.clone(), used: AtomicUsize::new(0) }))
+        Account(Arc::new(AccountInner { budget: self.0.clone(), used: AtomicUsize::new(0), share: ACCOUNT_SHARE }))
+    }
+
+    /// An account for what belongs to no single connection: the budget alone bounds it.
+    pub fn common(&self) -> Account {
+        Account(Arc::new(AccountInner { budget: self.0.clone(), used: AtomicUsize::new(0), share: 1 }))
     }
 
     /// Counters for metrics.
@@ -154,7 +178,7 @@ impl Budget {
         let i = &*self.0;
         BudgetCounters {
             limit_bytes: i.limit.load(Relaxed),
-            used_bytes: [0, 1, 2].map(|k: usize| i.kinds.get(k).map_or(0, |n| n.load(Relaxed))),
+            used_bytes: i.kinds.each_ref().map(|n| n.load(Relaxed)),
             waiting: i.waiting.load(Relaxed),
             refused: i.refused.load(Relaxed),
         }
@@ -182,7 +206,7 @@ impl Inner {
     }
 
     fn take(&self, account: &AccountInner, kind: Kind, small: bool, bytes: usize) -> Took {
-        if !Self::add(&account.used, bytes, self.limit.load(Relaxed) / ACCOUNT_SHARE) {
+        if !Self::add(&account.used, bytes, self.limit.load(Relaxed) / account.share) {
             return Took::AccountIsFull;
         }
         if !Self::add(&self.used, bytes, self.most(small)) {
@@ -248,6 +272,8 @@ pub struct Account(Arc<AccountInner>);
 struct AccountInner {
     budget: Arc<Inner>,
     used: AtomicUsize,
+    /// It may have one of so many parts of the budget.
+    share: usize,
 }
 
 impl Account {
@@ -273,7 +299,7 @@ impl Account {
 
     /// Most bytes it may have.
     pub fn most(&self) -> usize {
-        self.0.budget.limit.load(Relaxed) / ACCOUNT_SHARE
+        self.0.budget.limit.load(Relaxed) / self.0.share
     }
 
     /// Says whether a buffer of `bytes` could be charged at all.
@@ -317,9 +343,9 @@ impl Charge {
     pub fn grow(&mut self, bytes: usize) -> Result<(), Short> {
         self.account.check(self.bytes.saturating_add(bytes))?;
         let budget = &*self.account.0.budget;
-        // Those who wait came first. Small ones may pass: they wait only when even the reserve is used up. So may answers: they are
-        // there already, and nothing gets free while they wait.
-        let queued = !self.small && self.kind != Kind::Answer && budget.waiting.load(SeqCst) > 0;
+        // Those who wait came first. Small ones may pass: they wait only when even the reserve is used up. So may all that is not
+        // the body of a request that begins: its request holds memory already, which gets free when it is done.
+        let queued = !self.small && self.kind == Kind::Body && budget.waiting.load(SeqCst) > 0;
         if queued || budget.take(&self.account.0, self.kind, self.small, bytes) != Took::All {
             return Err(self.account.short());
         }
@@ -516,7 +542,7 @@ mod tests {
         assert!(budget.account().charge(Kind::Body, false, KB).is_err(), "the reserve is not for large ones");
         all.push(budget.account().charge(Kind::Head, true, 100 * KB).expect("the reserve"));
         assert!(budget.account().charge(Kind::Head, true, 1).is_err());
-        assert_eq!(budget.counters().used_bytes, [200 * KB, 100 * KB, 500 * KB]);
+        assert_eq!(budget.counters().used_bytes, [200 * KB, 100 * KB, 500 * KB, 0, 0]);
         drop(all);
         assert_eq!((used(&budget), one.used()), (0, 0));
     }

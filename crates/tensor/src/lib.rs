@@ -1,6 +1,7 @@
 //! What a tensor is: datatype, shape, bytes, and the closed set of ways handling one can fail.
 //! No I/O, no threads; no unsafe beyond copying out of and into shared memory.
 
+pub mod allowance;
 mod buffer;
 mod datatype;
 mod error;

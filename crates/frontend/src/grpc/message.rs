@@ -12,13 +12,14 @@ use crate::offload::{self, Offloaded};
 use crate::rope::Rope;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http2::{Body, NotCollected};
-use memory::{Account, Short};
+use memory::{Account, Charge, Kind, Short};
 use prost::Message;
 use protocol::InferResponse;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use tensor::Error;
 
 const PREFIX_BYTES: usize = 5;
 
@@ -82,7 +83,7 @@ enum State {
     /// The rest of it is collected where the connection reads.
     Message { compressed: bool },
     /// A large message is unpacked elsewhere.
-    Inflating(Offloaded<Result<Bytes, Unpacking>>),
+    Inflating(Offloaded<(Result<Bytes, Unpacking>, Charge)>),
     /// Nothing more is read.
     Ended,
 }
@@ -113,7 +114,10 @@ impl Messages {
                     let unpacked = ready!(Pin::new(work).poll(cx));
                     self.state = State::Prefix([0; PREFIX_BYTES], 0);
                     return match unpacked {
-                        Ok(unpacked) => Poll::Ready(unpacked.map(Some).map_err(Status::from)),
+                        Ok((unpacked, charge)) => {
+                            let unpacked = unpacked.map(|bytes| Some(offload::made(bytes, charge)));
+                            Poll::Ready(unpacked.map_err(Status::from))
+                        }
                         Err(error) => self.fail(error.into()),
                     };
                 }
@@ -253,8 +257,9 @@ impl Messages {
             return Some(unpacked.map_err(Status::from));
         }
         // What comes out is not known; it is as if it were all that may.
-        let work = offload::start(message.len().saturating_mul(INFLATE_RATIO_MAX), move |abandoned| {
-            decompress(&message, bytes_max, || abandoned.is()).map(offload::disposed)
+        let bytes = message.len().saturating_mul(INFLATE_RATIO_MAX);
+        let work = offload::start_charged(&self.account, Kind::Unpacked, bytes, move |abandoned| {
+            decompress(&message, bytes_max, || abandoned.is())
         });
         match work {
             Ok(work) => {
@@ -271,6 +276,7 @@ impl From<Unpacking> for Status {
         match why {
             Unpacking::Broken(error) => Self::new(code::INTERNAL, error.message()),
             Unpacking::TooLarge(error) => Self::new(code::RESOURCE_EXHAUSTED, error.message()),
+            Unpacking::NoRoom(error) => error.into(),
         }
     }
 }
@@ -315,17 +321,20 @@ impl Packing {
 }
 
 /// An inference response, packed when both sides want that.
-pub fn frame_encoded(encoded: protocol::grpc::Encoded, packing: Packing) -> Rope {
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED when there is no memory to pack it.
+pub fn frame_encoded(encoded: protocol::grpc::Encoded, packing: Packing) -> Result<Rope, Error> {
     let Packing { encoding, level } = packing;
     if encoding == Encoding::Identity {
-        return Rope::new(encoded.into_frame().into_iter().map(offload::disposed));
+        return Ok(Rope::new(encoded.into_frame().into_iter().map(offload::disposed)));
     }
     let pieces = encoded.into_message();
-    let Some(packed) = compress(pieces.iter().map(|p| &p[..]), encoding, level) else {
+    let Some(packed) = compress(pieces.iter().map(|p| &p[..]), encoding, level)? else {
         let length = pieces.iter().map(Bytes::len).sum();
-        return Rope::new(std::iter::once(prefix(0, length)).chain(pieces));
+        return Ok(Rope::new(std::iter::once(prefix(0, length)).chain(pieces)));
     };
-    Rope::new([prefix(1, packed.len()), packed].into_iter())
+    Ok(Rope::new([prefix(1, packed.len()), packed].into_iter()))
 }
 
 fn prefix(flag: u8, length: usize) -> Bytes {

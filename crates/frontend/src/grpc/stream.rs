@@ -22,6 +22,7 @@ use crate::verbose;
 use bytes::{Buf, Bytes};
 use engine::ModelVersion;
 use http2::{RequestHead, Responder};
+use memory::{Account, Kind};
 use protocol::grpc::{Encoded, InferHead, StreamFailure, encode_stream_error, encode_stream_response, peek};
 use protocol::{InferRequest, InferResponse};
 use std::collections::VecDeque;
@@ -88,7 +89,7 @@ impl Waiting<'_> {
 
 /// Every answer is the last of its request: models that answer more than once do not exist here yet.
 fn framed(response: &InferResponse, version: &ModelVersion, packing: Packing) -> Result<Rope> {
-    Ok(frame_encoded(encode_stream_response(response, &version.signature, true)?, packing))
+    frame_encoded(encode_stream_response(response, &version.signature, true)?, packing)
 }
 
 enum Slot<'a> {
@@ -156,7 +157,12 @@ async fn start_large<'a>(
 }
 
 /// Reads a message that takes long to read, elsewhere, and starts its request.
-async fn read_large<'a>(context: &'a GrpcContext, metadata: Rc<RequestHead>, message: Bytes) -> Started<'a> {
+async fn read_large<'a>(
+    context: &'a GrpcContext,
+    account: Rc<Account>,
+    metadata: Rc<RequestHead>,
+    message: Bytes,
+) -> Started<'a> {
     let counted = context.shared.request();
     let engine = context.engine.clone();
     let read = move |_: &Abandoned<'_>| {
@@ -169,12 +175,13 @@ async fn read_large<'a>(context: &'a GrpcContext, metadata: Rc<RequestHead>, mes
         Ok::<_, Error>((head, request))
     };
     // Refused for lack of room, it is still a request.
-    let read = match offload::run(usize::MAX, read).await {
+    let (read, charge) = match offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await {
         Ok(read) => read,
         Err(error) => return Ok(Err((error, Name::new()))),
     };
     let (head, request) = read?;
     let request = refuse_draining(context).and(request).and_then(|(version, mut request)| {
+        flight::charge(&mut request, charge);
         forward(&context.forward, &metadata, &mut request)?;
         Ok((version, request))
     });
@@ -285,7 +292,12 @@ impl<'a> Session<'a> {
         if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
             && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
         {
-            self.starting = Some(Box::pin(read_large(self.context, self.call.head.clone(), message.clone())));
+            self.starting = Some(Box::pin(read_large(
+                self.context,
+                self.call.account.clone(),
+                self.call.head.clone(),
+                message.clone(),
+            )));
             return;
         }
         let head = match peek(message) {
@@ -355,7 +367,7 @@ impl<'a> Session<'a> {
             };
             match (self.ordered.pop_front(), result) {
                 (Some(Slot::Waiting(waiting)), Some(result)) => self.answer(&waiting, result),
-                (Some(Slot::Refused(refusal)), _) => self.put(frame_encoded(refusal, self.packing)),
+                (Some(Slot::Refused(refusal)), _) => self.put_encoded(refusal),
                 _ => {}
             }
         }
@@ -368,7 +380,7 @@ impl<'a> Session<'a> {
             Err(error) => {
                 let Waiting { model_name, model_version, id, .. } = waiting;
                 let after = StreamFailure::AfterEnqueue { model_name, model_version, is_final: true };
-                self.put(frame_encoded(encode_stream_error(&error, id, after), self.packing));
+                self.put_encoded(encode_stream_error(&error, id, after));
             }
         }
     }
@@ -379,6 +391,13 @@ impl<'a> Session<'a> {
         self.unordered.clear();
         self.starting = None;
         self.ending = Some(status);
+    }
+
+    fn put_encoded(&mut self, encoded: Encoded) {
+        match frame_encoded(encoded, self.packing) {
+            Ok(frame) => self.put(frame),
+            Err(error) => self.end(error.into()),
+        }
     }
 
     fn put(&mut self, frame: Rope) {

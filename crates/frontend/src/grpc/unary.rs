@@ -17,6 +17,7 @@ use crate::verbose;
 use bytes::{BufMut, Bytes, BytesMut};
 use engine::{Engine, ModelVersion};
 use http2::RequestHead;
+use memory::{Account, Kind};
 use prost::Message;
 use protocol::pb::health::{HealthCheckResponse, health_check_response::ServingStatus};
 use protocol::pb::inference as pb;
@@ -141,7 +142,7 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, message: Bytes) -> Result<R
 /// The answer of an inference, framed.
 fn respond(version: &ModelVersion, response: &InferResponse, packing: Packing) -> Result<Rope, Status> {
     let encoded = protocol::grpc::encode(response, &version.signature)?;
-    Ok(frame_encoded(encoded, packing))
+    Ok(frame_encoded(encoded, packing)?)
 }
 
 /// An answer that is made elsewhere, or has to be waited for.
@@ -200,7 +201,13 @@ fn answered(version: Arc<ModelVersion>, response: Box<InferResponse>, packing: P
 pub fn depart(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<Departed, Status> {
     let packing = Packing::new(context, call.response_encoding);
     if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX && protocol::grpc::is_long(&message, MESSAGE_BYTES_ON_REACTOR_MAX) {
-        return Ok(Departed::Later(Box::pin(infer_large(context.clone(), call.head.clone(), message, packing))));
+        return Ok(Departed::Later(Box::pin(infer_large(
+            context.clone(),
+            call.head.clone(),
+            (*call.account).clone(),
+            message,
+            packing,
+        ))));
     }
     let (version, request) = read(context, call, message).inspect_err(|e| verbose::infer_failed(None, e))?;
     if flight::is_long_to_check(&request) {
@@ -228,6 +235,7 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
 async fn infer_large(
     context: Arc<GrpcContext>,
     head: Rc<RequestHead>,
+    account: Account,
     message: Bytes,
     packing: Packing,
 ) -> Result<Rope, Status> {
@@ -240,7 +248,10 @@ async fn infer_large(
         flight::dispose_elsewhere(&mut request);
         Ok((version, request))
     };
-    let read = offload::run(usize::MAX, read).await.and_then(|read| read).and_then(|(version, mut request)| {
+    let read = offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await;
+    let read = read.and_then(|(read, charge)| {
+        let (version, mut request) = read?;
+        flight::charge(&mut request, charge);
         forward(&context.forward, &head, &mut request)?;
         Ok((version, request))
     });

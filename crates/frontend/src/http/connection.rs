@@ -12,8 +12,8 @@ use crate::assemble::{Assembler, grow};
 use crate::hold;
 use crate::idle::Place;
 use crate::limits::{
-    BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX, LINGER_BYTES_MAX, LINGER_TIME_MAX,
-    READ_AHEAD_BYTES_MAX, UNCHARGED_ANSWER_BYTES_MAX,
+    BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX, LINGER_BYTES_MAX,
+    LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, UNCHARGED_ANSWER_BYTES_MAX,
 };
 use crate::rope::Rope;
 use bytes::{Buf, Bytes, BytesMut};
@@ -93,6 +93,15 @@ impl From<io::Error> for Stop {
     }
 }
 
+impl From<BodyError> for Stop {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Short(short) => Self::Refuse(Box::new(Reply::short(&short))),
+            _ => Self::Gone,
+        }
+    }
+}
+
 impl From<BadRequest> for Stop {
     fn from(bad: BadRequest) -> Self {
         Self::Refuse(Box::new(Reply::text_error(400, JSON, &bad.0).closing()))
@@ -109,6 +118,8 @@ struct Connection {
     account: Account,
     /// For a body in `buffer` beyond its first size, until it is answered.
     charge: Option<Charge>,
+    /// For heads in `buffer` beyond its first size: of requests sent ahead, or one that is very long.
+    ahead: Option<Charge>,
 }
 
 /// Serves a connection until it ends.
@@ -119,6 +130,7 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>, place: Place) {
         out: Vec::with_capacity(512),
         account: context.shared.budget().account(),
         charge: None,
+        ahead: None,
     };
     let mut first = true;
     let mut head = RequestHead::default();
@@ -146,6 +158,9 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>, place: Place) {
             }
         }
         first = false;
+        if connection.buffer.len() <= READ_BYTES {
+            connection.ahead = None;
+        }
         let exchanged = connection.exchange(&head, &context).await;
         head.clear();
         match exchanged {
@@ -169,10 +184,11 @@ impl Connection {
             Admission::Reply(reply) => (reply, self.discard_body(head).await),
             Admission::Read { route, bytes_max } => match self.read_body(head, bytes_max).await {
                 Ok(body) => {
-                    let mut answer = pin!(service::respond(context, route, head, body));
+                    let Self { io, buffer, account, ahead, .. } = self;
+                    let mut answer = pin!(service::respond(context, account, route, head, body));
                     let reply = poll_fn(|cx| match answer.as_mut().poll(cx) {
                         Poll::Ready(reply) => Poll::Ready(Some(reply)),
-                        Poll::Pending => self.poll_watch(cx).map(|()| None),
+                        Poll::Pending => poll_watch(io, buffer, account, ahead, cx).map(|()| None),
                     });
                     match reply.await {
                         Some(reply) => (reply, true),
@@ -230,6 +246,11 @@ impl Connection {
                     return Ok(head.read(self.buffer.split_to(length).freeze())?);
                 }
                 seen = self.buffer.len();
+                if seen > READ_BYTES && self.ahead.is_none() {
+                    let mut charge = self.account.empty(Kind::Head, true);
+                    while_there(&self.io, grow(&mut charge, HEAD_BYTES_MAX)).await?;
+                    self.ahead = Some(charge);
+                }
             }
             // The clock starts with the first byte: an idle connection costs nothing and may stay.
             let read = match (seen, deadline) {
@@ -247,10 +268,7 @@ impl Connection {
     }
 
     async fn fill(&mut self) -> io::Result<usize> {
-        if self.buffer.capacity() - self.buffer.len() < READ_BYTES / 4 {
-            self.buffer.reserve(READ_BYTES);
-        }
-        self.io.read_buf(&mut self.buffer).await
+        fill(&mut self.io, &mut self.buffer).await
     }
 
     /// As `fill`, with an end to patience: a body must make progress.
@@ -260,19 +278,6 @@ impl Connection {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
-    }
-
-    /// Ready once the client is gone. Reads ahead meanwhile, up to a limit: beyond it the client's departure is noticed only
-    /// when the reply is written.
-    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.buffer.len() < READ_AHEAD_BYTES_MAX {
-            match pin!(self.fill()).poll(cx) {
-                Poll::Ready(Ok(n)) if n > 0 => {}
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        Poll::Pending
     }
 
     async fn read_body(&mut self, head: &RequestHead, bytes_max: u64) -> Result<Bytes, BodyError> {
@@ -486,6 +491,38 @@ impl Connection {
         };
         let _ = timeout(LINGER_TIME_MAX, drain).await;
     }
+}
+
+async fn fill(io: &mut TcpStream, buffer: &mut BytesMut) -> io::Result<usize> {
+    if buffer.capacity() - buffer.len() < READ_BYTES / 4 {
+        buffer.reserve(READ_BYTES);
+    }
+    io.read_buf(buffer).await
+}
+
+/// Ready once the client is gone. Reads ahead meanwhile, up to a limit, or less when there is no memory for it: beyond it the
+/// client's departure is noticed only when the reply is written.
+fn poll_watch(
+    io: &mut TcpStream,
+    buffer: &mut BytesMut,
+    account: &Account,
+    ahead: &mut Option<Charge>,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    while buffer.len() < READ_AHEAD_BYTES_MAX {
+        if buffer.len() > READ_BYTES && ahead.is_none() {
+            *ahead = account.charge(Kind::Head, true, READ_AHEAD_BYTES_MAX).ok();
+            if ahead.is_none() {
+                return Poll::Pending;
+            }
+        }
+        match pin!(fill(io, buffer)).poll(cx) {
+            Poll::Ready(Ok(n)) if n > 0 => {}
+            Poll::Ready(_) => return Poll::Ready(()),
+            Poll::Pending => return Poll::Pending,
+        }
+    }
+    Poll::Pending
 }
 
 /// Gives a piece to a body of unknown length.

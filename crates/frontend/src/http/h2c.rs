@@ -67,7 +67,7 @@ async fn serve(context: Arc<HttpContext>, account: Account, request: Request, mu
             Admission::Reply(reply) => Some(reply),
             Admission::Read { route, bytes_max } => {
                 match read(&mut body, &account, length, bytes_max.min(BODY_BYTES_MAX)).await? {
-                    Ok(body) => Some(service::respond(&context, route, &head, body).await),
+                    Ok(body) => Some(service::respond(&context, &account, route, &head, body).await),
                     Err(Refused::TooLarge(bytes)) => Some(service::too_large(&context, route, bytes)),
                     Err(Refused::Short(short)) => {
                         account.count_refusal();

@@ -13,6 +13,7 @@ use crate::offload::{self, Abandoned};
 use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
+use memory::{Account, Kind};
 use protocol::http::{HeadCache, encode_infer, parse_header_length, parse_infer};
 use protocol::{InferRequest, InferResponse, Parameter, generate};
 use std::cell::RefCell;
@@ -33,7 +34,14 @@ thread_local! {
 ///
 /// A request of usual size is read, checked and, if the model is cheap, answered right here. What grows with a body and would hold
 /// the reactor is done by [`offload`], in the boxed branches: the future of every request is as large as the largest it may become.
-pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &RequestHead, body: Bytes) -> Reply {
+pub async fn infer(
+    context: &HttpContext,
+    account: &Account,
+    name: &str,
+    version: &str,
+    head: &RequestHead,
+    body: Bytes,
+) -> Reply {
     let version = match find(context, name, version) {
         Ok(version) => version,
         Err(error) => {
@@ -43,24 +51,24 @@ pub async fn infer(context: &HttpContext, name: &str, version: &str, head: &Requ
     };
     let body = match unpack(context, head, body) {
         Ok(Unpacked::Here(body)) => body,
-        Ok(Unpacked::TooLong(body)) => return Box::pin(infer_large(context, version, head, body, true)).await,
+        Ok(Unpacked::TooLong(body)) => return Box::pin(infer_large(context, account, version, head, body, true)).await,
         Err(reply) => return *reply,
     };
     if body.len() > JSON_BYTES_ON_REACTOR_MAX && json_length(head, &body) > JSON_BYTES_ON_REACTOR_MAX {
-        return Box::pin(infer_large(context, version, head, body, false)).await;
+        return Box::pin(infer_large(context, account, version, head, body, false)).await;
     }
     // One expression, so that the request is not kept across the wait.
     let parsed = parse(context, &version, head, body).inspect_err(|e| verbose::infer_failed(None, e));
     let airborne = match parsed.and_then(|request| start(&version, request)) {
-        Ok(Begun::Flight(Flight::Landed(result))) => match reply(version, result, head) {
+        Ok(Begun::Flight(Flight::Landed(result))) => match reply(account, version, result, head) {
             Ok(reply) => return reply,
             Err(later) => return later.await,
         },
         Ok(Begun::Flight(Flight::Airborne(airborne))) => airborne,
-        Ok(Begun::NotYet(request)) => return Box::pin(start_large(version, request, head)).await,
+        Ok(Begun::NotYet(request)) => return Box::pin(start_large(account, version, request, head)).await,
         Err(error) => return Reply::error(JSON, &error),
     };
-    match reply(version, airborne.await, head) {
+    match reply(account, version, airborne.await, head) {
         Ok(reply) => reply,
         Err(later) => later.await,
     }
@@ -83,6 +91,7 @@ fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Begu
 /// As `infer`, for a body that is unpacked or parsed elsewhere.
 async fn infer_large(
     context: &HttpContext,
+    account: &Account,
     version: Arc<ModelVersion>,
     head: &RequestHead,
     body: Bytes,
@@ -91,10 +100,11 @@ async fn infer_large(
     let body = if is_packed {
         let (bytes, bytes_max) = (body.len(), context.limits.input_bytes_max);
         // What comes out is not known; it is as if it were all that may.
-        let work = offload::run(bytes.saturating_mul(INFLATE_RATIO_MAX), move |abandoned| {
-            decompress(&body, bytes_max, || abandoned.is()).map(offload::disposed).map_err(Error::from)
+        let bytes = bytes.saturating_mul(INFLATE_RATIO_MAX);
+        let work = offload::run_charged(account, Kind::Unpacked, bytes, move |abandoned| {
+            decompress(&body, bytes_max, || abandoned.is()).map_err(Error::from)
         });
-        match work.await.and_then(|unpacked| unpacked) {
+        match work.await.and_then(|(unpacked, charge)| Ok(offload::made(unpacked?, charge))) {
             Ok(body) => body,
             Err(error) => return Reply::error(JSON, &error),
         }
@@ -109,7 +119,12 @@ async fn infer_large(
             flight::dispose_elsewhere(&mut request);
             Ok(Box::new(request))
         };
-        offload::run(header_length.unwrap_or(usize::MAX), parse).await?
+        let bytes = header_length.unwrap_or(usize::MAX);
+        let (parsed, charge) = offload::run_charged(account, Kind::Unpacked, bytes, parse).await?;
+        parsed.map(|mut request| {
+            flight::charge(&mut request, charge);
+            request
+        })
     };
     let request = match parsed.await.and_then(|mut request| forward(context, head, &mut request).map(|()| request)) {
         Ok(request) => request,
@@ -118,17 +133,22 @@ async fn infer_large(
             return Reply::error(JSON, &error);
         }
     };
-    start_large(version, request, head).await
+    start_large(account, version, request, head).await
 }
 
 /// Starts a request that was read elsewhere, or takes long to check.
-async fn start_large(version: Arc<ModelVersion>, request: Box<InferRequest>, head: &RequestHead) -> Reply {
+async fn start_large(
+    account: &Account,
+    version: Arc<ModelVersion>,
+    request: Box<InferRequest>,
+    head: &RequestHead,
+) -> Reply {
     let result = match flight::start_large(&version, request).await {
         Ok(Flight::Landed(result)) => result,
         Ok(Flight::Airborne(airborne)) => airborne.await,
         Err(error) => return Reply::error(JSON, &error),
     };
-    match reply(version, result, head) {
+    match reply(account, version, result, head) {
         Ok(reply) => reply,
         Err(later) => later.await,
     }
@@ -151,6 +171,7 @@ type LaterReply = Pin<Box<dyn Future<Output = Reply>>>;
 
 /// The reply to an inference. A function, so that the future of a request has no place for a response.
 fn reply(
+    account: &Account,
     version: Arc<ModelVersion>,
     result: Result<Box<InferResponse>>,
     head: &RequestHead,
@@ -165,8 +186,11 @@ fn reply(
         return Ok(encode(&version, &response, encoding).unwrap_or_else(failed));
     }
     let bytes = response.outputs.iter().map(|output| output.data.len()).sum();
-    let work = offload::run(bytes, move |_| encode(&version, &response, encoding));
-    Err(Box::pin(async move { work.await.and_then(|encoded| encoded).unwrap_or_else(failed) }))
+    let work = offload::start_charged(account, Kind::Answer, bytes, move |_| encode(&version, &response, encoding));
+    Err(Box::pin(async move {
+        let encoded = async { work?.await.and_then(|(reply, charge)| Ok(reply?.charged(charge))) };
+        encoded.await.unwrap_or_else(failed)
+    }))
 }
 
 /// Whether an answer is printed, ranked or packed for so long that it is done elsewhere.
@@ -245,7 +269,7 @@ fn encode(version: &ModelVersion, response: &InferResponse, encoding: Encoding) 
     parts.extend(encoded.binary.into_iter().map(offload::disposed));
     let mut reply = Reply::empty(if encoded.inference_header_length.is_some() { OCTETS } else { JSON });
     reply.header_length = encoded.inference_header_length;
-    if let Some(packed) = compress(parts.iter().map(|p| &p[..]), encoding, COMPRESSION_LEVEL) {
+    if let Some(packed) = compress(parts.iter().map(|p| &p[..]), encoding, COMPRESSION_LEVEL)? {
         reply.content_encoding = Some(encoding.name());
         parts.clear();
         parts.push(packed);
@@ -262,6 +286,7 @@ fn has_long_output(response: &InferResponse) -> bool {
 /// `POST …/generate` and `…/generate_stream`.
 pub async fn generate(
     context: &HttpContext,
+    account: &Account,
     name: &str,
     version: &str,
     head: &RequestHead,
@@ -288,7 +313,12 @@ pub async fn generate(
                 flight::dispose_elsewhere(&mut request);
                 Ok::<_, Error>(Box::new(request))
             };
-            offload::run(body_length, parse).await.and_then(|parsed| parsed)
+            let work = offload::run_charged(account, Kind::Unpacked, body_length, parse);
+            work.await.and_then(|(parsed, charge)| {
+                let mut request = parsed?;
+                flight::charge(&mut request, charge);
+                Ok(request)
+            })
         } else {
             generate::parse_generate(body, &version.signature, &context.limits).map(Box::new)
         };
@@ -307,10 +337,9 @@ pub async fn generate(
     let result = match result {
         Ok(response) if is_long_to_encode(&response, Encoding::Identity) || has_long_output(&response) => {
             let bytes = response.outputs.iter().map(|output| output.data.len()).sum();
-            let print = move |_: &Abandoned<'_>| {
-                generate::encode_generate(&response, &version.signature).map(offload::disposed)
-            };
-            offload::run(bytes, print).await.and_then(|printed| printed)
+            let print = move |_: &Abandoned<'_>| generate::encode_generate(&response, &version.signature);
+            let work = offload::run_charged(account, Kind::Answer, bytes, print);
+            work.await.and_then(|(printed, charge)| Ok(offload::made(printed?, charge)))
         }
         Ok(response) => generate::encode_generate(&response, &version.signature),
         Err(error) => Err(error),

@@ -1,9 +1,10 @@
 //! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
 
 use crate::limits::RETRY_AFTER;
+use crate::rope::charged;
 use crate::text::cut;
 use bytes::Bytes;
-use memory::Short;
+use memory::{Charge, Short};
 use smallvec::SmallVec;
 use tensor::{Code, Error};
 
@@ -94,6 +95,17 @@ impl Reply {
     /// The same, and the connection ends after it.
     pub fn closing(mut self) -> Self {
         self.close = true;
+        self
+    }
+
+    /// The same, with a charge for what was made of it.
+    pub fn charged(mut self, mut charge: Charge) -> Self {
+        charge.shrink(self.body_length());
+        if charge.bytes() > 0
+            && let Some(last) = self.body.last_mut()
+        {
+            *last = charged(std::mem::take(last), charge);
+        }
         self
     }
 

@@ -15,6 +15,7 @@ use crate::shared::Shared;
 use crate::verbose;
 use bytes::Bytes;
 use engine::Engine;
+use memory::Account;
 use protocol::http::{Limits, model_metadata_json, server_metadata_json};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -111,7 +112,13 @@ pub fn too_large(context: &HttpContext, route: Route<'_>, bytes: u64) -> Reply {
 }
 
 /// Does what the request asks. Rare operations are boxed: the future of every request is as large as the largest it may become.
-pub async fn respond(context: &HttpContext, route: Route<'_>, head: &RequestHead, body: Bytes) -> Reply {
+pub async fn respond(
+    context: &HttpContext,
+    account: &Account,
+    route: Route<'_>,
+    head: &RequestHead,
+    body: Bytes,
+) -> Reply {
     let engine = &*context.engine;
     let json = |result: Result<Bytes>| match result {
         Ok(body) => Reply::json(body),
@@ -119,10 +126,12 @@ pub async fn respond(context: &HttpContext, route: Route<'_>, head: &RequestHead
     };
     match route {
         Route::Model { name, version, action } => match action {
-            ModelAction::Infer => inference::infer(context, name, version, head, body).await,
-            ModelAction::Generate => Box::pin(inference::generate(context, name, version, head, &body, false)).await,
+            ModelAction::Infer => inference::infer(context, account, name, version, head, body).await,
+            ModelAction::Generate => {
+                Box::pin(inference::generate(context, account, name, version, head, &body, false)).await
+            }
             ModelAction::GenerateStream => {
-                Box::pin(inference::generate(context, name, version, head, &body, true)).await
+                Box::pin(inference::generate(context, account, name, version, head, &body, true)).await
             }
             ModelAction::Ready => match engine.model_ready(name, version) {
                 Ok(true) => Reply::empty(PLAIN),

@@ -4,7 +4,7 @@
 //! element, so an unpacked list of millions of numbers costs no more than its tensor.
 
 use bytes::Bytes;
-use tensor::{Data, DataType, Error, Result, strings};
+use tensor::{Data, DataType, Error, Result, allowance, strings};
 
 use super::wire::{Reader, Span, WireValue, malformed};
 
@@ -109,9 +109,15 @@ fn convert(message: &Bytes, contents: &[Span], number: u32, list: List, datatype
                 continue;
             }
             match value {
-                WireValue::Length(element) if number == 8 => strings::push(&mut out, element.of(message)),
+                WireValue::Length(element) if number == 8 => {
+                    allowance::reserve(&mut out, 4 + element.len())?;
+                    strings::push(&mut out, element.of(message));
+                }
                 WireValue::Length(elements) => unpack(message, elements, datatype, &mut out)?,
-                WireValue::Varint(v) if number <= 5 => push(&mut out, v, datatype),
+                WireValue::Varint(v) if number <= 5 => {
+                    allowance::reserve(&mut out, 8)?;
+                    push(&mut out, v, datatype);
+                }
                 WireValue::Fixed32(v) if number == 6 => out.extend_from_slice(&v),
                 WireValue::Fixed64(v) if number == 7 => out.extend_from_slice(&v),
                 _ => {}
@@ -128,12 +134,13 @@ fn unpack(message: &[u8], place: Span, datatype: DataType, out: &mut Vec<u8>) ->
         if !bytes.len().is_multiple_of(element_bytes) {
             return Err(malformed("a packed list ends inside a number", message.len()));
         }
+        allowance::reserve(out, bytes.len())?;
         out.extend_from_slice(bytes);
         return Ok(());
     }
     // Every varint ends with its only byte below 0x80.
     let elements = bytes.iter().filter(|&&b| b < 0x80).count();
-    out.reserve(elements * element_bytes);
+    allowance::reserve(out, elements * element_bytes)?;
     let mut values = Reader::within(message, place);
     while !values.is_done() {
         push(out, values.varint()?, datatype);

@@ -8,7 +8,7 @@ use crate::signature::Signature;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use tensor::{Data, Name, Result};
+use tensor::{Data, Name, Result, allowance};
 
 /// Parts of a response body, in wire order.
 #[derive(Debug)]
@@ -33,7 +33,11 @@ const INLINE_BYTES_MAX: usize = 1024;
 pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<HttpInferBody> {
     let parameters: usize = response.parameters.iter().map(|(key, value)| key.len() + parameter_bytes(value)).sum();
     let outputs: usize = response.outputs.iter().map(text_bytes).sum();
-    let mut out = Vec::with_capacity(96 + response.id.len() + parameters + outputs);
+    // Room for the longest numbers, so that it grows once. What is not written takes no memory: half of it is asked for now, and
+    // the rest when it is known.
+    let room = 96 + response.id.len() + parameters + outputs;
+    allowance::ask(room / 2)?;
+    let mut out = allowance::unasked(room)?;
     out.push(b'{');
     if !response.id.is_empty() {
         out.extend_from_slice(b"\"id\":");
@@ -84,6 +88,7 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
         out.push(b'}');
     }
     out.extend_from_slice(b"]}");
+    allowance::ask(out.len().saturating_sub(room / 2))?;
     let inference_header_length = (!binary.is_empty()).then_some(out.len());
     let mut binary = binary.into_iter().peekable();
     while let Some(data) = binary.next_if(|data| data.len() <= INLINE_BYTES_MAX) {

@@ -9,7 +9,7 @@ use super::cursor::{Cursor, Number};
 use super::value::Value;
 use super::write::{write_f64, write_f64s, write_string};
 use tensor::strings::Strings;
-use tensor::{DataType, Error, Result, element_count};
+use tensor::{DataType, Error, Result, allowance, element_count};
 
 /// A number or boolean of a tensor, as it stands in JSON and in memory.
 trait Element: Sized {
@@ -329,7 +329,8 @@ fn fill_with<E: Element>(cursor: &mut Cursor<'_>, count: usize) -> Option<Vec<u8
         return None;
     }
     let size = size_of::<E::Bytes>();
-    let mut data = vec![0; count * size];
+    // Refused, it is asked for again where there is an error to tell.
+    let mut data = allowance::zeroed(count * size).ok()?;
     let mut slots = data.chunks_exact_mut(size);
     walk(cursor, |c| {
         let slot = slots.next()?;
@@ -345,14 +346,15 @@ fn fill_strings(cursor: &mut Cursor<'_>) -> Option<Vec<u8>> {
         if c.peek() != b'"' {
             return None;
         }
-        push_text(&mut data, c.string().ok()?);
+        push_text(&mut data, c.string().ok()?).ok()?;
         Some(())
     })?;
     // An empty array of strings has its own error.
     (!data.is_empty()).then_some(data)
 }
 
-fn push_text(data: &mut Vec<u8>, text: super::cursor::Text<'_>) {
+fn push_text(data: &mut Vec<u8>, text: super::cursor::Text<'_>) -> Result<()> {
+    allowance::reserve(data, 4 + text.raw.len())?;
     let start = data.len();
     data.extend_from_slice(&[0; 4]);
     text.decode_into(data);
@@ -361,6 +363,7 @@ fn push_text(data: &mut Vec<u8>, text: super::cursor::Text<'_>) {
     if let Some(head) = data.get_mut(start..start + 4) {
         head.copy_from_slice(&length.to_le_bytes());
     }
+    Ok(())
 }
 
 /// Walks an array of any nesting, row-major, and calls `scalar` at everything that is not an array.
@@ -449,6 +452,7 @@ pub fn read_tensor(value: Value<'_>, datatype: DataType, count: usize) -> Result
 fn read_with<E: Element>(value: Value<'_>, count: usize) -> Result<Vec<u8>> {
     let mut data = Vec::new();
     let mut left = count;
+    allowance::reserve(&mut data, count.min(value.text().len() / 2 + 1) * size_of::<E::Bytes>())?;
     visit(value, |c| {
         left = left.checked_sub(1).ok_or_else(|| Error::internal("Shape does not match true shape of 'data' field"))?;
         let mut ahead = *c;
@@ -477,8 +481,7 @@ pub fn read_bytes_tensor(value: Value<'_>) -> Result<Vec<u8>> {
     let mut data = Vec::new();
     visit(value, |c| {
         let text = value_at(c)?.as_text().map_err(|e| e.prefixed("Unable to parse JSON bytes array: "))?;
-        push_text(&mut data, text);
-        Ok(())
+        push_text(&mut data, text)
     })?;
     Ok(data)
 }
