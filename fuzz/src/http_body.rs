@@ -48,7 +48,9 @@ pub fn http_body(data: &[u8]) -> bool {
     let read = parse_infer(&body, head, &signature, &NoRegions, &LIMITS);
     // Three times: a head is kept when it comes the second time and used the third.
     for _ in 0..3 {
-        let cached = CACHE.with_borrow_mut(|c| c.parse_infer(&body, head, &signature, &NoRegions, &LIMITS));
+        let cached = CACHE
+            .with_borrow_mut(|c| c.parse_infer(&body, head, &signature, &NoRegions, &LIMITS))
+            .map(|request| *request);
         same(&read, &cached, "a remembered head");
         if let (Err(a), Err(b)) = (&read, &cached) {
             assert_eq!(a.to_string(), b.to_string());
@@ -64,7 +66,8 @@ fn answer(request: Result<InferRequest>, signature: &Signature) -> bool {
     assert_eq!(checked.inputs.len(), request.inputs.len());
     let response = echo(&request, &checked, signature);
     if let Ok(body) = encode_infer(&response, signature) {
-        let head = Value::parse(&body.json).expect("our own JSON");
+        let head =
+            Value::parse(&body.json[..body.inference_header_length.unwrap_or(body.json.len())]).expect("our own JSON");
         assert_eq!(head.get("outputs").map_or(0, |o| o.elements().unwrap().count()), response.outputs.len());
     }
     true
