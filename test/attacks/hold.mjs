@@ -9,13 +9,12 @@ import { gzipSync } from 'node:zlib'
 import { TYPE, initializer, model, node, raw, value } from '../../scripts/models/onnx.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { call, callStream, field, framed, varint } from './lib/call.mjs'
+import { besideControl } from './lib/control.mjs'
 import { keyOf, place, shared, withRegion } from './lib/regions.mjs'
 import { server } from './lib/servers.mjs'
 
-/** The aim: no client has a reactor for longer. */
-const AIM_MS = 1
-/** A row fails beyond this. */
-const HOLD_MS_MAX = 10
+/** No client has a reactor for longer. */
+const HOLD_MS_MAX = 1
 const MIB = 2 ** 20
 const CLIENTS = 8
 const MODELS = 1000
@@ -110,27 +109,38 @@ function message(model, datatype, shape, raw, contents = Buffer.alloc(0)) {
   return Buffer.concat([field(1, model), input, raw === null ? Buffer.alloc(0) : field(7, raw)])
 }
 
-/** A step that is too long is too long every time; interrupts and a busy machine are not. */
-const ATTEMPTS = 3
+/** A step that is too long is too long every time: so many attempts in which nothing else was wrong fail a row. */
+const STRIKES = 3
+/** Attempts are made for so long, or so many of them. */
+const ATTEMPTS_MS = 12_000
+const ATTEMPTS_MAX = 12
 
 /**
- * Does `work` and judges how long reactors were held.
+ * Does `work` and judges how long reactors were held, beside a control process that does a little work at a time.
  *
- * Some rows reach 2.5 ms, one 5, where 1 is the aim, told in their line. Of nine such holds of 1 to 3 ms that were traced, eight were polls that read a
- * small request or wrote a small answer (of health, beside the large one), and one read 256 KiB of a body: why the kernel charges so much
- * for those is not known yet. What the attacks did before took hundreds of milliseconds, so the verdict is at ten.
+ * One attempt without a hold above the limit passes: steps that are too long are too long every time. An attempt in which the control was
+ * held as well proves nothing, since the machine did that: a clock of CPU time runs on while a hypervisor that does not tell has the core.
+ * Where no attempt is left to judge, the line says so.
  */
 async function held(t, work, more = () => '') {
   // Code that never ran is read from the disk: that is not what these rows are about.
   await t.post(infer('identity_fp32'), gzipSync(inputJson('FP32', 100_000, '1.25')), gzip)
+  const from = performance.now()
   let best = null
-  for (let i = 0; i < ATTEMPTS && !(best?.ms <= AIM_MS); i += 1) {
-    const { result: beside, ms } = await t.hold(() => t.health(work))
+  let strikes = 0
+  let controlMs = 0
+  for (let i = 0; i < ATTEMPTS_MAX && strikes < STRIKES && !(best?.ms <= HOLD_MS_MAX); i += 1) {
+    if (i >= STRIKES && performance.now() - from > ATTEMPTS_MS) break
+    const { result: attempt, controlMs: control } = await besideControl(() => t.hold(() => t.health(work)))
+    const { result: beside, ms } = attempt
+    if (control <= HOLD_MS_MAX) strikes += 1
+    else controlMs = Math.max(controlMs, control)
     if (best === null || ms < best.ms) best = { ms, beside }
   }
-  t.check(best.ms <= HOLD_MS_MAX, `a reactor was held for up to ${best.ms} ms of CPU, ${ATTEMPTS} times`)
-  const beyond = best.ms > AIM_MS ? ` (the aim is ${AIM_MS})` : ''
-  return `held ≤ ${best.ms} ms${beyond}, health at worst ${best.beside.worstMs.toFixed(1)} ms${more(best.beside.result)}`
+  const isHeld = best.ms > HOLD_MS_MAX
+  t.check(!isHeld || strikes < STRIKES, `a reactor was held for up to ${best.ms} ms of CPU, ${STRIKES} times, and a control process never`)
+  const unknown = isHeld && strikes < STRIKES ? ` (not judged: this machine held a control process for ${controlMs.toFixed(1)} ms)` : ''
+  return `held ≤ ${best.ms} ms${unknown}, health at worst ${best.beside.worstMs.toFixed(1)} ms${more(best.beside.result)}`
 }
 
 const status = (answer) => `, status ${answer.status}`

@@ -212,7 +212,7 @@ impl<T> Drop for Promise<T> {
 }
 
 /// The result to come. Dropped before that, the work is not begun, or its result is dropped.
-pub struct Offloaded<T> {
+pub struct Offloaded<T: Send + 'static> {
     shared: Arc<Shared<T>>,
 }
 
@@ -300,7 +300,7 @@ pub fn made(bytes: Bytes, mut charge: Charge) -> Bytes {
     if charge.bytes() == 0 { disposed(bytes) } else { charged(disposed(bytes), charge) }
 }
 
-impl<T> Future for Offloaded<T> {
+impl<T: Send + 'static> Future for Offloaded<T> {
     type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
@@ -322,11 +322,14 @@ impl<T> Future for Offloaded<T> {
     }
 }
 
-impl<T> Drop for Offloaded<T> {
+impl<T: Send + 'static> Drop for Offloaded<T> {
     fn drop(&mut self) {
         self.shared.abandoned.store(true, Ordering::Relaxed);
         let left = std::mem::replace(&mut *self.shared.outcome.lock(), Outcome::Gone);
-        drop(left);
+        // What is in it may have taken long to make, and may take long to drop.
+        if matches!(left, Outcome::Done(_)) && crate::hold::is_reactor() {
+            drop(POOL.submit(Box::new(move || drop(left)), false));
+        }
     }
 }
 

@@ -50,6 +50,7 @@ impl Control for Bridge {
                 "the request holds {} bytes as JSON, at most {ARGUMENT_BYTES_MAX} are taken; put larger files into the repository",
                 argument.len()
             );
+            memory::reclaim::drop_later(argument.capacity(), argument);
             return Box::pin(std::future::ready(Err(Error::invalid(text))));
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);

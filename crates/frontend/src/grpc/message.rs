@@ -332,9 +332,9 @@ pub fn frame_encoded(encoded: protocol::grpc::Encoded, packing: Packing) -> Resu
     let pieces = encoded.into_message();
     let Some(packed) = compress(pieces.iter().map(|p| &p[..]), encoding, level)? else {
         let length = pieces.iter().map(Bytes::len).sum();
-        return Ok(Rope::new(std::iter::once(prefix(0, length)).chain(pieces)));
+        return Ok(Rope::new(std::iter::once(prefix(0, length)).chain(pieces.into_iter().map(offload::disposed))));
     };
-    Ok(Rope::new([prefix(1, packed.len()), packed].into_iter()))
+    Ok(Rope::new([prefix(1, packed.len()), offload::disposed(packed)].into_iter()))
 }
 
 fn prefix(flag: u8, length: usize) -> Bytes {

@@ -272,7 +272,7 @@ fn encode(version: &ModelVersion, response: &InferResponse, encoding: Encoding) 
     if let Some(packed) = compress(parts.iter().map(|p| &p[..]), encoding, COMPRESSION_LEVEL)? {
         reply.content_encoding = Some(encoding.name());
         parts.clear();
-        parts.push(packed);
+        parts.push(offload::disposed(packed));
     }
     reply.body = parts;
     Ok(reply)
