@@ -116,6 +116,7 @@ export async function startServer(
       throw error
     }
     unusable = asServerError(error)
+    core.setServerState('failed')
     logger.error(`the server stays up and is neither live nor ready, as --exit-on-error=false asks: ${unusable.message}`)
   }
   if (unusable === null) {

@@ -65,7 +65,7 @@ export interface PublishSpec {
 
 export type VersionState = 'UNKNOWN' | 'READY' | 'UNAVAILABLE' | 'LOADING' | 'UNLOADING'
 
-export type ServerState = 'initializing' | 'ready' | 'exiting'
+export type ServerState = 'initializing' | 'ready' | 'exiting' | 'failed'
 
 /** Settings of the whole core, fixed at start. */
 export interface CoreOptions {

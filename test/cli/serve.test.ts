@@ -2,7 +2,7 @@
 
 import { createServer, type AddressInfo } from 'node:net'
 import { afterAll, expect, test } from 'vitest'
-import { TestServer, repositories } from '../server/harness.js'
+import { TestServer, repositories, simpleBody } from '../server/harness.js'
 
 const models = repositories()
 afterAll(() => models.remove())
@@ -25,6 +25,14 @@ test('R-49: with --exit-on-error=false a repository that can not be read leaves 
   expect(server.stderr).toContain('failed to stat file /nowhere')
   const index = await fetch(`${server.url}/v2/repository/index`, { method: 'POST' })
   expect([index.status, await index.json()]).toEqual([503, { error: 'Server not ready' }])
+  for (const path of ['', '/config', '/ready', '/stats']) {
+    const answer = await fetch(`${server.url}/v2/models/simple${path}`)
+    expect([answer.status, await answer.json()], path).toEqual([503, { error: 'Server not ready' }])
+  }
+  for (const path of ['infer', 'generate']) {
+    const answer = await fetch(`${server.url}/v2/models/simple/${path}`, { method: 'POST', body: simpleBody() })
+    expect([answer.status, await answer.json()], path).toEqual([503, { error: 'Server not ready' }])
+  }
   expect(await server.stop()).toBe(0)
 })
 

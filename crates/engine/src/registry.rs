@@ -112,7 +112,7 @@ impl Engine {
     /// A version that is no number, and rows 1–4 of protocol.md 2.9.
     pub fn model(&self, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
         let version = parse_version(version)?;
-        self.table.load().find(name, version).cloned()
+        self.table.load().find(name, version).cloned().map_err(|error| self.unless_failed(error))
     }
 
     /// Whether a version can be used; unknown ones cannot.
@@ -121,7 +121,17 @@ impl Engine {
     /// A version that is no number.
     pub fn model_ready(&self, name: &str, version: &str) -> Result<bool> {
         let version = parse_version(version)?;
-        Ok(self.table.load().find(name, version).is_ok())
+        let found = self.table.load().find(name, version).is_ok();
+        if found { Ok(true) } else { self.refuse_failed().map(|()| false) }
+    }
+
+    /// A server whose start failed knows no models, and says that it is not ready instead of that.
+    fn refuse_failed(&self) -> Result<()> {
+        if self.server_state() == ServerState::Failed { Err(Error::unavailable("Server not ready")) } else { Ok(()) }
+    }
+
+    fn unless_failed(&self, error: Error) -> Error {
+        self.refuse_failed().err().unwrap_or(error)
     }
 
     /// Ready versions of a model, ascending.
@@ -140,6 +150,7 @@ impl Engine {
     /// The texts of protocol.md 1.7.
     pub fn statistics(&self, name: &str, version: &str) -> Result<Vec<VersionStatistics>> {
         let version = parse_version(version)?;
+        self.refuse_failed()?;
         let table = self.table.load();
         if name.is_empty() {
             let mut names: Vec<_> = table.models.iter().collect();
@@ -190,6 +201,7 @@ impl Engine {
         match self.state.load(Ordering::Acquire) {
             0 => ServerState::Initializing,
             1 => ServerState::Ready,
+            3 => ServerState::Failed,
             _ => ServerState::Exiting,
         }
     }

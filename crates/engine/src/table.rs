@@ -40,6 +40,8 @@ pub enum ServerState {
     Ready = 1,
     /// Finishing what is in flight.
     Exiting = 2,
+    /// The start failed, and the server was told to stay: it answers, but has no models.
+    Failed = 3,
 }
 
 #[derive(Clone, Default)]

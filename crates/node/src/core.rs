@@ -123,6 +123,7 @@ impl NativeCore {
         self.engine.set_server_state(match state.as_str() {
             "ready" => ServerState::Ready,
             "exiting" => ServerState::Exiting,
+            "failed" => ServerState::Failed,
             _ => ServerState::Initializing,
         });
     }
