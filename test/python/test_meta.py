@@ -95,6 +95,13 @@ def test_statistics_count_requests_rows_and_executions(server, client):
     assert sizes == sorted(sizes) and {1, 2} <= set(sizes)
 
 
+def test_identity_without_batching_counts_batches_of_size_0(server, client):
+    """S-43: backends report sizes themselves, and Triton's identity reports 0"""
+    client.infer("echo", {"INPUT0": np.ones(3, np.float32)})
+    assert [row["batch_size"] for row in statistics(server, "echo")["batch_stats"]] == [0]
+    assert {row["batch_size"] for row in statistics(server, "simple")["batch_stats"]} >= {1}
+
+
 def test_grpc_statistics_are_those_of_http(server, transport):
     got = transport.ask("get_inference_statistics", "simple")["model_stats"][0]
     want = statistics(server, "simple")

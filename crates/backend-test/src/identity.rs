@@ -172,6 +172,10 @@ impl Model for Identity {
         Marks { inputs_ready, inference_end, outputs_ready: now_ns() }
     }
 
+    fn batch_size_without_batching(&self) -> Option<u64> {
+        Some(0)
+    }
+
     fn cost_may_depend_on_data(&self) -> bool {
         // A delay is not computing, but it holds the thread.
         !self.delays.execute.is_zero()

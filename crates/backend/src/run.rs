@@ -83,6 +83,12 @@ pub trait Model: Send + Sync {
         true
     }
 
+    /// Batch size its executions are counted under when the model does not batch; none counts each request as one. In Triton
+    /// backends report this themselves, and they differ.
+    fn batch_size_without_batching(&self) -> Option<u64> {
+        None
+    }
+
     /// The model's own counters as (family, help text, value); exposed with the labels `model` and `version`.
     fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
         Vec::new()

@@ -80,6 +80,8 @@ pub(crate) const SUMMARIES: [&str; 5] = ["request", "queue", "compute_input", "c
 
 pub(crate) struct Statistics {
     counters: Mutex<Counters>,
+    /// What executions are counted under; none: the rows of the batch.
+    batch_size: Option<u64>,
     /// Milliseconds since the epoch at time 0 of `backend::now_ns`: one clock per execution is enough.
     epoch_ms: u64,
 }
@@ -105,7 +107,7 @@ impl Executed {
 }
 
 impl Statistics {
-    pub(crate) fn new(options: &MetricsOptions, buckets_ms: Option<Vec<f64>>) -> Self {
+    pub(crate) fn new(options: &MetricsOptions, buckets_ms: Option<Vec<f64>>, batch_size: Option<u64>) -> Self {
         let mut counters = Counters::default();
         if options.histograms {
             counters.histogram = Some(Histogram::new(buckets_ms.unwrap_or_else(|| vec![100.0, 500.0, 2000.0, 5000.0])));
@@ -114,7 +116,7 @@ impl Statistics {
             counters.sketches = Some(Box::new(std::array::from_fn(|_| Sketch::new())));
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
-        Self { counters: Mutex::new(counters), epoch_ms: now.saturating_sub(backend::now_ns() / 1_000_000) }
+        Self { counters: Mutex::new(counters), batch_size, epoch_ms: now.saturating_sub(backend::now_ns() / 1_000_000) }
     }
 
     /// Counts one execution and each of its requests.
@@ -152,7 +154,7 @@ impl Statistics {
         if any {
             c.execution_count += 1;
             c.last_inference_ms = c.last_inference_ms.max(self.epoch_ms + t.end / 1_000_000);
-            let b = c.batches.entry(rows).or_default();
+            let b = c.batches.entry(self.batch_size.unwrap_or(rows)).or_default();
             b.input.add(input);
             b.infer.add(infer);
             b.output.add(output);

@@ -267,7 +267,8 @@ impl ModelVersion {
         let may_inline = !in_order && !model.cost_may_depend_on_data();
         let sized = signature.inputs.iter().any(|i| i.datatype == DataType::Bytes || i.allow_ragged_batch);
         let idle = (0..scheduling.instances.max(1)).rev().collect();
-        let statistics = Statistics::new(&shared.options.metrics, parts.histogram_buckets_ms);
+        let batch_size = if scheduling.max_batch_size == 0 { model.batch_size_without_batching() } else { None };
+        let statistics = Statistics::new(&shared.options.metrics, parts.histogram_buckets_ms, batch_size);
         let shape_rule = ShapeRule::of(&signature);
         Arc::new_cyclic(|me| Self {
             signature,
