@@ -28,7 +28,7 @@ pub struct Airborne {
     reply: Arc<Mutex<Answer>>,
     /// Taken when the answer is here: it cannot be cancelled any more.
     ticket: Option<Ticket>,
-    /// Of the request, for the line about its failure; none while nobody wants such lines.
+    /// Of the request, for the lines about its answer; none while nobody wants such lines.
     id: Option<Box<Name>>,
 }
 
@@ -41,9 +41,16 @@ pub fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<
         return begin(version, request, None);
     }
     let id = request.id.clone();
+    let prepared = verbose::prepared_text(&version.signature, &request);
     let started = begin(version, request, Some(Box::new(id.clone())));
-    if let Err(error) | Ok(Flight::Landed(Err(error))) = &started {
-        verbose::infer_failed(Some(&id), error);
+    // What is refused was never prepared.
+    if started.is_ok() {
+        verbose::prepared(&prepared);
+    }
+    match &started {
+        Err(error) => verbose::infer_failed(Some(&id), error),
+        Ok(Flight::Landed(result)) => verbose::answered(&id, result),
+        Ok(Flight::Airborne(_)) => {}
     }
     started
 }
@@ -167,8 +174,8 @@ impl Future for Airborne {
         drop(state);
         self.ticket = None;
         let result = if let Answer::Here(result) = answer { result } else { lost() };
-        if let (Some(id), Err(error)) = (&self.id, &result) {
-            verbose::infer_failed(Some(id), error);
+        if let Some(id) = &self.id {
+            verbose::answered(id, &result);
         }
         Poll::Ready(result)
     }

@@ -123,7 +123,10 @@ pub fn begin(
             return None;
         }
     };
-    verbose::grpc_request(head.path());
+    let is_logged = verbose::is_on();
+    if is_logged {
+        verbose::grpc_started(head.path());
+    }
     let (response_encoding, deadline) = (plan.response_encoding, plan.deadline);
     let bytes_max = context.engine.options().http_input_bytes_max;
     let messages = Messages::new(body, encoding, account.clone(), bytes_max, rpc.is_stream());
@@ -132,18 +135,23 @@ pub fn begin(
     let _request = (!rpc.is_stream()).then(|| context.shared.request());
     let mut departed = None;
     if rpc == Rpc::ModelInfer
-        && context.delays.response.is_none()
         && let Poll::Ready(message) = call.messages.poll_next(cx)
     {
         match unary::required(message).and_then(|message| unary::depart(context, &call, message)) {
             Ok(Departed::Answered(message)) => {
                 finish(&mut respond, message, response_encoding, account);
+                if is_logged {
+                    verbose::grpc_done(call.head.path());
+                }
                 return None;
             }
             Ok(Departed::Waits(waits)) => departed = Some(Started::Waits(waits)),
             Ok(Departed::Later(answer)) => departed = Some(Started::Later(answer)),
             Err(status) => {
                 refuse(&mut respond, &status);
+                if is_logged {
+                    verbose::grpc_done(call.head.path());
+                }
                 return None;
             }
         }
@@ -167,22 +175,27 @@ async fn go_on(
     deadline: Option<Duration>,
     departed: Option<Started>,
 ) {
+    let head = call.head.clone();
     match rpc {
         // In boxes of their own: the future of every call is as large as the largest it may become.
-        Rpc::ModelStreamInfer => Box::pin(stream::serve(&context, call, respond, deadline)).await,
+        Rpc::ModelStreamInfer => {
+            Box::pin(stream::serve(&context, call, respond, deadline)).await;
+            verbose::grpc_done(head.path());
+        }
         Rpc::HealthWatch => Box::pin(watch::serve(&context, call, respond, deadline)).await,
         Rpc::Reflection => Box::pin(reflection::serve(call, respond)).await,
         _ => {
             let _request = context.shared.request();
             let (encoding, account) = (call.response_encoding, call.account.clone());
-            let head = call.head.clone();
             let answer = async {
                 let answer = match departed {
                     Some(Started::Waits(waits)) => waits.await,
                     Some(Started::Later(answer)) => answer.await,
                     None => unary::answer(&context, rpc, &mut call).await,
                 };
-                if let Some(pause) = context.delays.response {
+                if let Some(pause) = context.delays.response
+                    && rpc != Rpc::ModelInfer
+                {
                     Box::pin(tokio::time::sleep(pause)).await;
                 }
                 answer
@@ -195,8 +208,14 @@ async fn go_on(
             match outcome {
                 // The client is gone; dropping the answer's future cancelled what it was waiting for.
                 None => verbose::grpc_cancelled(head.path()),
-                Some(Ok(message)) => finish(&mut respond, message, encoding, &account),
-                Some(Err(status)) => refuse(&mut respond, &status),
+                Some(Ok(message)) => {
+                    finish(&mut respond, message, encoding, &account);
+                    verbose::grpc_done(head.path());
+                }
+                Some(Err(status)) => {
+                    refuse(&mut respond, &status);
+                    verbose::grpc_done(head.path());
+                }
             }
         }
     }

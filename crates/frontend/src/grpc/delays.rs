@@ -8,7 +8,8 @@ const DELAY_MAX: Duration = Duration::from_secs(600);
 /// Pauses of every gRPC call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Delays {
-    /// Before the response of a call with one response: `TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC`, in seconds.
+    /// Before the response of a call with one response, inferences excepted: `TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC`, in
+    /// seconds.
     pub response: Option<Duration>,
     /// Before the server takes notice that a client went away: `TRITONSERVER_DELAY_GRPC_NOTIFICATION`, in ms.
     pub notification: Option<Duration>,

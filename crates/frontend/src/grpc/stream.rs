@@ -289,6 +289,7 @@ impl<'a> Session<'a> {
     }
 
     fn accept(&mut self, message: &Bytes) {
+        verbose::stream_read();
         if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
             && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
         {

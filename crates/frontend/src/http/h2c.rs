@@ -52,11 +52,7 @@ pub async fn run(io: TcpStream, read: BytesMut, context: Arc<HttpContext>) {
 async fn serve(context: Arc<HttpContext>, account: Account, request: Request, mut respond: Responder) {
     let _inflight = context.shared.request();
     let Request { head, mut body, .. } = request;
-    let method = match head.method() {
-        b"GET" => Method::Get,
-        b"POST" => Method::Post,
-        _ => Method::Other,
-    };
+    let method = Method::parse(head.method());
     let is_head = head.method() == b"HEAD";
     let length = head.content_length().unwrap_or_default();
     let path = head.path().split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();

@@ -216,11 +216,7 @@ impl RequestHead {
             Span { start: start as u32, end: (start + part.len()) as u32 }
         };
         let http11 = request.version == Some(1);
-        let method = match name {
-            b"GET" => Method::Get,
-            b"POST" => Method::Post,
-            _ => Method::Other,
-        };
+        let method = Method::parse(name);
         let is_head = name == b"HEAD";
         let (skip, length) = path_of(target)?;
         let path = span(target.get(skip..skip + length).unwrap_or_default());

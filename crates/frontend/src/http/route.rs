@@ -58,15 +58,61 @@ pub enum RegionAction {
 }
 
 /// Methods a route answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// GET.
     Get,
     /// POST.
     Post,
     /// Anything else: always 405.
-    #[default]
-    Other,
+    Other(OtherMethod),
+}
+
+/// A method that no route takes, by its number in Triton's HTTP library: the log says it (`--log-verbose=1`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OtherMethod(pub u8);
+
+impl Default for Method {
+    fn default() -> Self {
+        Self::Other(OtherMethod::default())
+    }
+}
+
+impl Method {
+    /// As it stands in the request line.
+    pub fn parse(name: &[u8]) -> Self {
+        match name {
+            b"GET" => Self::Get,
+            b"POST" => Self::Post,
+            _ => Self::Other(OtherMethod::parse(name)),
+        }
+    }
+}
+
+impl OtherMethod {
+    /// From 1 on; 0 is GET.
+    const NAMES: [&[u8]; 15] = [
+        b"HEAD",
+        b"POST",
+        b"PUT",
+        b"DELETE",
+        b"MKCOL",
+        b"COPY",
+        b"MOVE",
+        b"OPTIONS",
+        b"PROPFIND",
+        b"PROPPATCH",
+        b"LOCK",
+        b"UNLOCK",
+        b"TRACE",
+        b"CONNECT",
+        b"PATCH",
+    ];
+
+    fn parse(name: &[u8]) -> Self {
+        let unknown = Self::NAMES.len();
+        Self(Self::NAMES.iter().position(|&known| known == name).unwrap_or(unknown) as u8 + 1)
+    }
 }
 
 impl<'a> Route<'a> {
@@ -187,7 +233,7 @@ impl<'a> Route<'a> {
     pub fn allows(&self, method: Method) -> bool {
         use ModelAction::{Generate, GenerateStream, Infer};
         match self {
-            Self::Logging | Self::Trace { .. } => method != Method::Other,
+            Self::Logging | Self::Trace { .. } => !matches!(method, Method::Other(_)),
             Self::RepositoryIndex | Self::RepositoryModel { .. } => method == Method::Post,
             Self::Model { action: Infer | Generate | GenerateStream, .. } => method == Method::Post,
             Self::SharedMemory { action: RegionAction::Register | RegionAction::Unregister, .. } => {
@@ -293,7 +339,7 @@ mod tests {
             let route = Route::parse(path).unwrap();
             assert_eq!(route.allows(Method::Get), allowed.contains('G'), "GET {path}");
             assert_eq!(route.allows(Method::Post), allowed.contains('P'), "POST {path}");
-            assert!(!route.allows(Method::Other), "PUT {path}");
+            assert!(!route.allows(Method::parse(b"PUT")), "PUT {path}");
         }
     }
 }

@@ -72,6 +72,7 @@ pub enum Admission<'a> {
 pub fn admit<'a>(context: &HttpContext, head: &'a RequestHead) -> Admission<'a> {
     verbose::http_request(head.method, head.path());
     let Some(route) = std::str::from_utf8(head.path()).ok().and_then(Route::parse) else {
+        verbose::http_not_found(head.method, head.path());
         return Admission::Reply(Reply::text_error(404, JSON, "Not Found"));
     };
     if let Some(rule) = context.restrictions.rule(route.category())
