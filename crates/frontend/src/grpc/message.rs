@@ -15,6 +15,7 @@ use http2::{Body, NotCollected};
 use memory::{Account, Charge, Kind, Short};
 use prost::Message;
 use protocol::InferResponse;
+use protocol::grpc::raw_offset;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -25,40 +26,6 @@ const PREFIX_BYTES: usize = 5;
 
 /// Where the data of a tensor should begin: on a cache line, which suits every element type and the widest loads.
 const TENSOR_ALIGN: usize = 64;
-
-/// Where the first of `raw_input_contents` (field 7) begins in a message of which `bytes` is the beginning, if that is in it. What
-/// is no protobuf, or another message, is nothing special: it is read as it is.
-fn raw_offset(bytes: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    let varint = |at: &mut usize| {
-        let mut number = 0u64;
-        for shift in (0..35).step_by(7) {
-            let byte = *bytes.get(*at)?;
-            *at += 1;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return usize::try_from(number).ok();
-            }
-        }
-        None
-    };
-    loop {
-        let tag = varint(&mut at)?;
-        match tag & 7 {
-            0 => drop(varint(&mut at)?),
-            1 => at += 8,
-            2 => {
-                let length = varint(&mut at)?;
-                if tag >> 3 == 7 {
-                    return Some(at);
-                }
-                at = at.checked_add(length)?;
-            }
-            5 => at += 4,
-            _ => return None,
-        }
-    }
-}
 
 /// Reads messages from a stream.
 pub struct Messages {

@@ -26,8 +26,17 @@ use tensor::{Error, Result};
 /// Whether reading this `ModelInferRequest` takes longer than `bytes_max` bytes of it suggest; raw contents do not count, as they
 /// are not looked at.
 pub fn is_long(message: &[u8], bytes_max: usize) -> bool {
-    wire::is_long(message, 7, bytes_max)
+    wire::is_long(message, RAW_INPUT_CONTENTS, bytes_max)
 }
+
+/// Where the first of `raw_input_contents` begins in a `ModelInferRequest` of which `beginning` is the beginning, if that is in it.
+/// What is no protobuf, or another message, is nothing special: it is read as it is.
+pub fn raw_offset(beginning: &[u8]) -> Option<usize> {
+    wire::offset_of(beginning, RAW_INPUT_CONTENTS)
+}
+
+/// Its field number.
+const RAW_INPUT_CONTENTS: u32 = 7;
 
 /// Refuses a decoupled model on the call that has exactly one response (P 2.3).
 ///

@@ -86,6 +86,30 @@ pub fn is_long(message: &[u8], raw: u32, bytes_max: usize) -> bool {
     false
 }
 
+/// Where the first field `number`, which has a length, begins in a message of which `beginning` is the beginning; `None` where it
+/// is not in it. Other than a [`Reader`] of a whole message, this goes past fields that reach beyond what is here.
+pub fn offset_of(beginning: &[u8], number: u32) -> Option<usize> {
+    let mut reader = Reader::new(beginning).ok()?;
+    while !reader.is_done() {
+        let (field, wire_type) = reader.key().ok()?;
+        match wire_type {
+            0 => drop(reader.varint().ok()?),
+            1 => reader.at += 8,
+            2 => {
+                let length = usize::try_from(reader.varint().ok()?).ok()?;
+                if field == number {
+                    return Some(reader.at);
+                }
+                reader.at = reader.at.checked_add(length)?;
+            }
+            5 => reader.at += 4,
+            // A group has no length in front.
+            _ => return None,
+        }
+    }
+    None
+}
+
 /// Walks the fields of one message, or the elements of a packed list. Positions are those of the outermost message.
 pub(super) struct Reader<'a> {
     /// The outermost message, cut off at the end of this one.
