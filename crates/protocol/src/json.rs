@@ -8,6 +8,9 @@
 //! as the end of the text, invalid UTF-8 inside strings. Of duplicate keys the first counts.
 
 mod cursor;
+mod digit_mask;
+mod print_float;
+mod read_float;
 mod tensor_data;
 mod value;
 mod write;

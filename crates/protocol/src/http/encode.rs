@@ -119,7 +119,7 @@ fn text_bytes(output: &OutputTensor) -> usize {
         (Data::Bytes(d), _) if d.len() <= INLINE_BYTES_MAX => return 128 + d.len(),
         _ => 0,
     };
-    96 + elements * if matches!(output.datatype.byte_size(), Some(1 | 2)) { 6 } else { 20 }
+    96 + elements * if matches!(output.datatype.byte_size(), Some(1 | 2)) { 6 } else { 22 }
 }
 
 /// A parameter's value.

@@ -6,6 +6,8 @@
 
 use super::DATA_DEPTH_MAX;
 use super::cursor::{Cursor, Number};
+use super::print_float::write_f32s;
+use super::read_float;
 use super::value::Value;
 use super::write::{write_f64, write_f64s, write_string};
 use tensor::strings::Strings;
@@ -17,6 +19,12 @@ trait Element: Sized {
     /// Takes one element; `None` when it is not one, or needs a second look.
     fn take(cursor: &mut Cursor<'_>) -> Option<Self>;
     fn bytes(self) -> Self::Bytes;
+    /// Takes elements, each with a comma behind it, as far as a faster way than [`Self::take`] goes. Returns how many bytes of
+    /// `slots` were filled.
+    #[inline]
+    fn take_run(_cursor: &mut Cursor<'_>, _slots: &mut [u8]) -> usize {
+        0
+    }
     /// From a checked value.
     fn read(value: Value<'_>) -> Result<Self>;
     fn write(self, out: &mut Vec<u8>);
@@ -226,12 +234,22 @@ fn take_f64(cursor: &mut Cursor<'_>) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
+/// Runs of floats as [`read_float`] reads them.
+#[inline]
+fn run_f32(cursor: &mut Cursor<'_>, slots: &mut [u8]) -> usize {
+    let (passed, filled) = read_float::read_run(cursor.rest(), slots);
+    cursor.advance(passed);
+    filled
+}
+
 macro_rules! floats {
-    ($($t:ty, $take:ident);*) => { $(
+    ($($t:ty, $take:ident, $run:expr);*) => { $(
         impl Element for $t {
             type Bytes = [u8; size_of::<$t>()];
             #[inline]
             fn take(cursor: &mut Cursor<'_>) -> Option<Self> { $take(cursor) }
+            #[inline]
+            fn take_run(cursor: &mut Cursor<'_>, slots: &mut [u8]) -> usize { $run(cursor, slots) }
             #[inline]
             fn bytes(self) -> Self::Bytes { self.to_le_bytes() }
             // Through double even for FP32, as the reference does; what does not fit becomes infinite.
@@ -242,7 +260,7 @@ macro_rules! floats {
     )* };
 }
 
-floats!(f32, take_f32; f64, take_f64);
+floats!(f32, take_f32, run_f32; f64, take_f64, |_: &mut Cursor<'_>, _: &mut [u8]| 0);
 
 /// One byte, 0 or 1 on the way in, anything but 0 is true on the way out.
 struct Bool(u8);
@@ -331,13 +349,29 @@ fn fill_with<E: Element>(cursor: &mut Cursor<'_>, count: usize) -> Option<Vec<u8
     let size = size_of::<E::Bytes>();
     // Refused, it is asked for again where there is an error to tell.
     let mut data = allowance::zeroed(count * size).ok()?;
-    let mut slots = data.chunks_exact_mut(size);
+    let mut filled = 0;
+    // Elements that are taken one by one before a run is tried again, where there was none.
+    const BETWEEN_RUNS: usize = 8;
+    let mut waits = 0;
     walk(cursor, |c| {
-        let slot = slots.next()?;
+        if waits > 0 {
+            waits -= 1;
+        } else {
+            let n = E::take_run(c, data.get_mut(filled..)?);
+            filled += n;
+            if n == 0 {
+                waits = BETWEEN_RUNS;
+            } else {
+                // An array here, beside numbers, is left to the careful path.
+                c.white();
+            }
+        }
+        let slot = data.get_mut(filled..)?.get_mut(..size)?;
         slot.copy_from_slice(E::take(c)?.bytes().as_ref());
+        filled += size;
         Some(())
     })?;
-    slots.next().is_none().then_some(data)
+    (filled == data.len()).then_some(data)
 }
 
 fn fill_strings(cursor: &mut Cursor<'_>) -> Option<Vec<u8>> {
@@ -522,7 +556,7 @@ pub fn write_tensor(out: &mut Vec<u8>, datatype: DataType, shape: &[i64], data: 
         }
     } else {
         match datatype {
-            DataType::Fp32 => write_f64s(out, data.chunks_exact(4).map(|c| f32::from_raw(c).into())),
+            DataType::Fp32 => write_f32s(out, data),
             DataType::Fp64 => write_f64s(out, data.chunks_exact(8).map(f64::from_raw)),
             _ => dispatch!(datatype, write_with(out, data), ()),
         }
@@ -618,6 +652,46 @@ mod tests {
         assert_eq!(read("-12.0625]          "), Some((120_625, 4, true, 8)));
         assert_eq!(read("0.0, 1.5           "), Some((0, 1, false, 3)));
         assert_eq!(read("0.1"), None, "the end of the text is read with care");
+    }
+
+    #[test]
+    fn runs_and_single_elements_make_the_same_tensor_however_an_array_is_laid_out() {
+        let mut random = 5u64;
+        for round in 0..2000 {
+            let separator = [",", ", ", ",\n    ", " , ", "],["][round % 5];
+            let mut texts = Vec::new();
+            for _ in 0..round % 37 + 1 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let unit = f64::from((random >> 40) as u32) / f64::from(1 << 24) * 2.0 - 1.0;
+                texts.push(match random >> 33 & 15 {
+                    0 => format!("{}", (unit * 1000.0) as i32),
+                    1 => format!("{unit:e}"),
+                    2 => "-0.0".to_owned(),
+                    3 => format!("{:.20}", unit / 1e6),
+                    _ => format!("{unit:?}"),
+                });
+            }
+            let expected: Vec<u8> =
+                texts.iter().flat_map(|t| (t.parse::<f64>().unwrap() as f32).to_le_bytes()).collect();
+            let text = format!("[[{}]]                                ", texts.join(separator));
+            let (mut cursor, count) = (Cursor::new(text.as_bytes()), texts.len());
+            assert_eq!(fill(&mut cursor, DataType::Fp32, count).as_ref(), Some(&expected), "{text}");
+            assert_eq!(cursor.offset(), text.trim_end().len());
+            assert_eq!(
+                read_tensor(Value::parse(text.trim_end().as_bytes()).unwrap(), DataType::Fp32, count).unwrap(),
+                expected
+            );
+            for wrong in [count - 1, count + 1] {
+                assert_eq!(fill(&mut Cursor::new(text.as_bytes()), DataType::Fp32, wrong), None, "{text}");
+            }
+        }
+        // A comma too many, wherever a run ends.
+        for text in ["[0.5,]", "[0.5,0.25,]", "[0.5,,0.25]", "[0.5,0.25 0.5]"] {
+            let padded = format!("{text}                                  ");
+            for count in 1..4 {
+                assert_eq!(fill(&mut Cursor::new(padded.as_bytes()), DataType::Fp32, count), None, "{text}");
+            }
+        }
     }
 
     #[test]
