@@ -7,6 +7,7 @@ const HIDDEN = 'GET /v2/models/smuggled HTTP/1.1\r\nHost: x\r\n\r\n'
 const INFER = '/v2/models/simple/infer'
 const SILENT = 2000
 const SILENT_SCRAPERS = 400
+const PREFACE = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0'
 
 /** Sends a request with another hidden in it; what comes back until the connection ends. */
 async function all(t, request) {
@@ -104,6 +105,41 @@ export const rows = [
         t.check(open <= max && max === 640, `${open} connections of ${max}`)
         t.check(ms < 2000, `health and metrics took ${ms} ms`)
         return `${open} of ${max} connections; 5 × health and metrics ${ms} ms`
+      } finally {
+        for (const socket of held) socket.destroy()
+      }
+    },
+  },
+  {
+    attack: '800 idle connections of gRPC and 800 of h2c, with 1,024 descriptors',
+    limit: 'the oldest without an open stream are told GOAWAY and closed (`frontend::idle`); either front end leaves a part to the other (`CONNECTIONS_SHARE`)',
+    server: small,
+    async run(t) {
+      const held = []
+      const hold = async (count, port) => {
+        for (let i = 0; i < count; i += 50) {
+          const some = await Promise.all(Array.from({ length: 50 }, () => t.socket(port)))
+          await Promise.all(some.map((socket) => socket.send(PREFACE)))
+          held.push(...some)
+        }
+      }
+      try {
+        await hold(800, t.grpcPort)
+        await hold(800, t.httpPort)
+        const from = performance.now()
+        for (let i = 0; i < 5; i += 1) {
+          const { text } = await all(t, 'GET /v2/health/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
+          t.check(text.startsWith('HTTP/1.1 200 '), `health: ${text.slice(0, 100)}`)
+        }
+        const [open, max] = [await t.metric('nereid_connections'), await t.metric('nereid_connections_max')]
+        const ms = Math.round(performance.now() - from)
+        await new Promise((resolve) => setTimeout(resolve, 200))
+        // GOAWAY: kind 7, no flags, stream 0.
+        const told = held.filter((s) => s.received.includes(Buffer.from([7, 0, 0, 0, 0, 0]))).length
+        t.check(open <= max && max === 640, `${open} connections of ${max}`)
+        t.check(ms < 2000, `health and metrics took ${ms} ms`)
+        t.check(told >= 900, `only ${told} of 1600 clients were told GOAWAY`)
+        return `${open} of ${max} connections, ${told} told GOAWAY; 5 × health and metrics ${ms} ms`
       } finally {
         for (const socket of held) socket.destroy()
       }

@@ -1,10 +1,14 @@
 //! Connections of a reactor that wait for their client: for a request, the rest of its head, or its farewell. Clients pool
-//! connections, so these stay; the oldest are closed when there is no room for a new one, and all after `IDLE_TIME_MAX`.
+//! connections, so these stay; the oldest are closed when there is no room for a new one, and those of HTTP/1.1 after `IDLE_TIME_MAX`.
+//!
+//! A connection of HTTP/2 without an open stream waits, too. It is asked to close itself, which it does in its next turn, with a word
+//! to its client: calls that are under way to us were not begun, and may be made again elsewhere.
 //!
 //! Not here: connections that are at work. Invariant: only a waiting connection is ever closed by this module.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -18,12 +22,18 @@ pub struct Idle {
     now: Cell<Instant>,
 }
 
+#[derive(Default)]
 struct Slot {
+    /// Of which front end it is.
+    kind: Cell<usize>,
     /// Where it is in `slots`.
     at: Cell<usize>,
     /// Order and time of the wait; `None` = at work.
     waits: Cell<Option<(u64, Instant)>>,
     task: RefCell<Option<AbortHandle>>,
+    /// It closes itself: where it is to be woken for that, once it waited.
+    asked: RefCell<Option<Waker>>,
+    closes_itself: Cell<bool>,
 }
 
 impl Idle {
@@ -32,25 +42,34 @@ impl Idle {
         Rc::new(Self { slots: RefCell::default(), waits: Cell::new(0), now: Cell::new(Instant::now()) })
     }
 
-    /// A place for a new connection, at work at first.
-    pub fn place(self: &Rc<Self>) -> Place {
+    /// A place for a new connection of a front end, at work at first.
+    pub fn place(self: &Rc<Self>, kind: usize) -> Place {
         let mut slots = self.slots.borrow_mut();
-        let slot = Rc::new(Slot { at: Cell::new(slots.len()), waits: Cell::new(None), task: RefCell::new(None) });
+        let slot = Rc::new(Slot {
+            kind: Cell::new(kind),
+            at: Cell::new(slots.len()),
+            waits: Cell::new(None),
+            ..Slot::default()
+        });
         slots.push(slot.clone());
         Place { slot, idle: self.clone() }
     }
 
-    /// Closes the connection that waits longest; false when none waits. Looks at all: this happens only when room is short.
-    pub fn close_oldest(&self) -> bool {
+    /// Closes the connection that waits longest, of one front end or of any; false when none waits. Looks at all: this happens only
+    /// when room is short.
+    pub fn close_oldest(&self, kind: Option<usize>) -> bool {
         let slots = self.slots.borrow();
-        let oldest = slots.iter().filter_map(|s| Some((s.waits.get()?.0, s))).min_by_key(|(order, _)| *order);
+        let oldest = slots.iter().filter(|s| kind.is_none_or(|kind| s.kind.get() == kind));
+        let oldest = oldest.filter_map(|s| Some((s.waits.get()?.0, s))).min_by_key(|(order, _)| *order);
         oldest.is_some_and(|(_, slot)| slot.close())
     }
 
     /// Looks at the clock and closes what waits longer than `age_max`; returns how many that were.
     pub fn sweep(&self, now: Instant, age_max: Duration) -> usize {
         self.now.set(now);
-        let is_old = |slot: &&Rc<Slot>| slot.waits.get().is_some_and(|(_, since)| now.duration_since(since) >= age_max);
+        let is_old = |slot: &&Rc<Slot>| {
+            !slot.closes_itself.get() && slot.waits.get().is_some_and(|(_, since)| now.duration_since(since) >= age_max)
+        };
         self.slots.borrow().iter().filter(is_old).filter(|slot| slot.close()).count()
     }
 }
@@ -58,6 +77,9 @@ impl Idle {
 impl Slot {
     fn close(&self) -> bool {
         self.waits.set(None);
+        if self.closes_itself.get() {
+            return self.asked.take().map(Waker::wake).is_some();
+        }
         let task = self.task.borrow_mut().take();
         task.inspect(AbortHandle::abort).is_some()
     }
@@ -81,6 +103,26 @@ impl Place {
         let order = self.idle.waits.get();
         self.idle.waits.set(order + 1);
         self.slot.waits.set(Some((order, self.idle.now.get())));
+    }
+
+    /// As `wait`, of a connection that closes itself: it is woken when it has to, and `is_asked` is true then.
+    pub fn wait_to_be_asked(&self, cx: &Context<'_>) {
+        self.slot.closes_itself.set(true);
+        self.wait();
+        let mut asked = self.slot.asked.borrow_mut();
+        if !asked.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *asked = Some(cx.waker().clone());
+        }
+    }
+
+    /// Whether a connection that waited to be asked is to close itself.
+    pub fn is_asked(&self) -> bool {
+        self.slot.closes_itself.get() && self.slot.asked.borrow().is_none()
+    }
+
+    /// Whether the connection waits.
+    pub fn waits(&self) -> bool {
+        self.slot.waits.get().is_some()
     }
 
     /// The connection is at work.
@@ -112,12 +154,12 @@ mod tests {
         let start = Instant::now();
         let mut connections = Vec::new();
         for _ in 0..4 {
-            let place = idle.place();
+            let place = idle.place(0);
             let task = tokio::spawn(std::future::pending::<()>());
             place.closes_by()(task.abort_handle());
             connections.push((place, task));
         }
-        assert!(!idle.close_oldest(), "all are at work");
+        assert!(!idle.close_oldest(None), "all are at work");
         for i in [2, 0, 3] {
             connections[i].0.wait();
         }
@@ -125,7 +167,7 @@ mod tests {
         connections[2].0.wait();
         drop(connections.remove(1));
         // Now 0, 2, 3 of the first four are left; they waited in the order 0, 3, 2.
-        assert!(idle.close_oldest());
+        assert!(idle.close_oldest(None));
         assert!((&mut connections[0].1).await.unwrap_err().is_cancelled());
         assert_eq!(idle.sweep(start + Duration::from_secs(10), Duration::from_secs(3600)), 0);
         connections[1].0.wait();
@@ -136,6 +178,13 @@ mod tests {
         );
         assert!((&mut connections[2].1).await.unwrap_err().is_cancelled());
         assert!(!connections[1].1.is_finished());
-        assert!(idle.close_oldest() && !idle.close_oldest());
+        assert!(idle.close_oldest(None) && !idle.close_oldest(None));
+        // One that closes itself is asked once, and not for its age.
+        let place = idle.place(0);
+        place.wait_to_be_asked(&Context::from_waker(Waker::noop()));
+        assert_eq!(idle.sweep(start + Duration::from_secs(9000), Duration::from_secs(3600)), 0);
+        assert!(!place.is_asked() && place.waits());
+        assert!(!idle.close_oldest(Some(1)), "another front end's");
+        assert!(idle.close_oldest(Some(0)) && place.is_asked() && !idle.close_oldest(None));
     }
 }

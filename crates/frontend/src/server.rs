@@ -32,6 +32,10 @@ const CLOSE_POLL: Duration = Duration::from_millis(2);
 /// Pause after an accept that failed for lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Numbers of the front ends.
+const HTTP: usize = 0;
+const GRPC: usize = 1;
+
 /// A front end that serves.
 pub struct Running {
     /// Port of the HTTP listener, 0 when it is off.
@@ -191,11 +195,11 @@ fn reactor(
         let mut accepting = Vec::new();
         if let Some((context, listener)) = http {
             let serve = move |io, place| http::run(io, context.clone(), place);
-            accepting.push(hold::spawn(accept(listener, room.clone(), Rc::default(), serve)));
+            accepting.push(hold::spawn(accept(listener, room.clone(), HTTP, Rc::default(), serve)));
         }
         if let Some((context, listener)) = grpc {
-            let serve = move |io, _| grpc::run(io, context.clone());
-            accepting.push(hold::spawn(accept(listener, room, grpc_open.clone(), serve)));
+            let serve = move |io, place| grpc::run(io, context.clone(), place);
+            accepting.push(hold::spawn(accept(listener, room, GRPC, grpc_open.clone(), serve)));
         }
         let mut phase = shared.watch();
         // The sender lives in `shared`, which we hold: neither wait can fail.
@@ -251,14 +255,13 @@ struct Room {
 }
 
 impl Room {
-    /// Whether one more connection of a front end that has `of_kind` would be too many. Each front end leaves a share to the
-    /// other.
-    fn is_full(&self, of_kind: usize) -> bool {
-        self.open.get() >= self.max || of_kind >= self.max - self.max / CONNECTIONS_SHARE
+    /// Whether a front end that has `of_kind` connections has all it may: each leaves a share to the other.
+    fn is_out_of_share(&self, of_kind: usize) -> bool {
+        of_kind >= self.max - self.max / CONNECTIONS_SHARE
     }
 
-    fn close_oldest(&self) -> bool {
-        let closed = self.idle.close_oldest();
+    fn close_oldest(&self, kind: Option<usize>) -> bool {
+        let closed = self.idle.close_oldest(kind);
         self.shared.count_closed_idle(usize::from(closed));
         closed
     }
@@ -267,6 +270,7 @@ impl Room {
 async fn accept<F: Future<Output = ()> + 'static>(
     listener: StdListener,
     room: Room,
+    kind: usize,
     of_kind: Rc<Cell<usize>>,
     serve: impl Fn(TcpStream, Place) -> F,
 ) {
@@ -274,16 +278,19 @@ async fn accept<F: Future<Output = ()> + 'static>(
     loop {
         let Ok((io, _)) = listener.accept().await else {
             // Mostly for lack of descriptors, whoever has them.
-            room.close_oldest();
+            room.close_oldest(None);
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let is_full = room.is_full(of_kind.get());
+        // One that has its share makes room among its own, or its connections at work would drive out the idle ones of the other.
+        let is_out_of_share = room.is_out_of_share(of_kind.get());
+        let is_full = is_out_of_share || room.open.get() >= room.max;
+        let of = is_out_of_share.then_some(kind);
         // No room: the client sees a closed connection, which is what it would see from an overloaded kernel.
-        if (is_full && !room.close_oldest()) || io.set_nodelay(true).is_err() {
+        if (is_full && !room.close_oldest(of)) || io.set_nodelay(true).is_err() {
             continue;
         }
-        let place = room.idle.place();
+        let place = room.idle.place(kind);
         let closes_by = place.closes_by();
         let (served, counts) = (serve(io, place), (Open::new(&room.open), Open::new(&of_kind)));
         let shared = room.shared.clone();

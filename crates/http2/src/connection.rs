@@ -97,6 +97,16 @@ impl<T: Socket> Connection<T> {
         self.machine.leave();
     }
 
+    /// As `leave`, without waiting for what the client has under way: for a connection without calls, which `poll_accept` ends at once.
+    pub fn leave_now(&mut self) {
+        self.machine.leave_now();
+    }
+
+    /// Whether the client has no stream open.
+    pub fn is_idle(&self) -> bool {
+        self.machine.streams() == 0
+    }
+
     /// Asks the client whether it is there, with the next write; false when it is being asked, or may not be at this time.
     pub fn ping(&mut self) -> bool {
         self.machine.ping()

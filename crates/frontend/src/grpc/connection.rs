@@ -12,6 +12,7 @@ use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
 use crate::hold;
+use crate::idle::Place;
 use crate::limits::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, HEADER_LIST_BYTES_MAX, SEND_BUFFER_BYTES_MAX, STREAM_WINDOW_BYTES,
     STREAMS_PER_CONNECTION_MAX,
@@ -138,7 +139,7 @@ impl Drop for OpenCall {
 }
 
 /// Serves a connection until it ends.
-pub async fn run(io: TcpStream, context: Arc<GrpcContext>) {
+pub async fn run(io: TcpStream, context: Arc<GrpcContext>, place: Place) {
     let mut connection = Connection::new(io, BytesMut::new(), context.http2);
     let now = Instant::now();
     let account = Rc::new(context.shared.budget().account());
@@ -148,6 +149,10 @@ pub async fn run(io: TcpStream, context: Arc<GrpcContext>) {
     let mut timer = pin!(sleep_until(upkeep.due()));
     let mut leaves = pin!(until_it_leaves(&context.shared, calls.any.clone()));
     poll_fn(|cx| {
+        if place.is_asked() {
+            dismiss(cx, &mut connection);
+            return Poll::Ready(());
+        }
         loop {
             if calls.poll(cx, &mut connection, &context).is_ready() {
                 return Poll::Ready(());
@@ -180,11 +185,28 @@ pub async fn run(io: TcpStream, context: Arc<GrpcContext>) {
                 changed = true;
             }
             if !changed {
+                rest(cx, &connection, &place);
                 return Poll::Pending;
             }
         }
     })
     .await;
+}
+
+/// Marks a connection without calls as one that may be closed when there is no room for another.
+pub fn rest(cx: &Context<'_>, connection: &Connection<TcpStream>, place: &Place) {
+    if connection.is_idle() {
+        place.wait_to_be_asked(cx);
+    } else if place.waits() {
+        place.work();
+    }
+}
+
+/// Tells the client of an idle connection that it ends; as far as that goes at once.
+pub fn dismiss(cx: &mut Context<'_>, connection: &mut Connection<TcpStream>) {
+    connection.leave_now();
+    // A call that came with this very turn is reset with the connection: it was told that it is not served.
+    while let Poll::Ready(Some(_)) = connection.poll_accept(cx) {}
 }
 
 /// Until the client is to be asked to go. One that connects while the server leaves is asked with its first answer: asked before it

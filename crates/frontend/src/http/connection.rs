@@ -147,7 +147,7 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>, place: Place) {
             Err(Stop::Gone) => return,
             Err(Stop::Http2) => {
                 let Connection { io, buffer, .. } = connection;
-                return super::h2c::run(io, buffer, context).await;
+                return super::h2c::run(io, buffer, context, &place).await;
             }
             Err(Stop::Refuse(reply)) => {
                 if connection.write(*reply, true, false, false).await.is_ok() {

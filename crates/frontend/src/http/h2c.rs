@@ -5,7 +5,8 @@ use super::request::RequestHead;
 use super::route::Method;
 use super::service::{self, Admission, HttpContext};
 use crate::assemble::Assembler;
-use crate::grpc::connection::{http2_options, start};
+use crate::grpc::connection::{dismiss, http2_options, rest, start};
+use crate::idle::Place;
 use crate::limits::{BODY_BYTES_MAX, INLINE_BODY_BYTES_MAX};
 use crate::rope::Rope;
 use crate::shared::Phase;
@@ -24,7 +25,7 @@ const FIXED: &[(&str, &str)] =
     &[("content-type", JSON), ("content-type", OCTETS), ("accept-encoding", "gzip, deflate")];
 
 /// Serves a connection that began with `read`.
-pub async fn run(io: TcpStream, read: BytesMut, context: Arc<HttpContext>) {
+pub async fn run(io: TcpStream, read: BytesMut, context: Arc<HttpContext>, place: &Place) {
     let mut connection = Connection::new(io, read, Options { fixed: FIXED, ..http2_options() });
     let mut phase = context.shared.watch();
     let account = context.shared.budget().account();
@@ -32,7 +33,17 @@ pub async fn run(io: TcpStream, read: BytesMut, context: Arc<HttpContext>) {
     loop {
         tokio::select! {
             biased;
-            call = poll_fn(|cx| connection.poll_accept(cx)) => {
+            call = poll_fn(|cx| {
+                if place.is_asked() {
+                    dismiss(cx, &mut connection);
+                    return Poll::Ready(None);
+                }
+                let call = connection.poll_accept(cx);
+                if call.is_pending() {
+                    rest(cx, &connection, place);
+                }
+                call
+            }) => {
                 let Some((request, respond)) = call else { return };
                 called = true;
                 start(serve(context.clone(), account.clone(), request, respond)).await;

@@ -427,6 +427,16 @@ impl Machine {
         self.core.borrow_mut().leave();
     }
 
+    /// Tells the client that no further call is served. The connection is over when those that came are.
+    pub fn leave_now(&mut self) {
+        let mut core = self.core.borrow_mut();
+        if matches!(core.closing, Closing::No | Closing::Asked) {
+            let last = core.last_id;
+            core.leave_after(last);
+            core.wake_driver();
+        }
+    }
+
     /// Asks the client whether it is there; false when it is being asked, or may not be again before something else is sent.
     pub fn ping(&mut self) -> bool {
         let mut core = self.core.borrow_mut();
