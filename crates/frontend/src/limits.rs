@@ -103,6 +103,11 @@ pub const CONTROL_ARGUMENT_BYTES_MAX: usize = 1024 * 1024;
 pub const CHARGE_BYTES_MIN: usize = 16 * 1024;
 /// Time a request waits for memory before it is refused.
 pub const MEMORY_WAIT_TIME_MAX: Duration = Duration::from_secs(5);
+/// A body that makes no progress for so long gives up its memory, with a 408, when others wait for some: a few clients that stop could
+/// else keep all of it for `BODY_STALL_TIME_MAX`.
+pub const STALLED_BODY_GIVES_WAY_TIME: Duration = Duration::from_secs(5);
+/// How often a stalled body looks whether others wait.
+pub const STALLED_BODY_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// When a client that was refused for lack of memory is asked to try again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Answers up to this size are not charged: a socket takes them at once, or nearly so.

@@ -214,6 +214,29 @@ fn chunked_bodies_are_charged_too() {
     wait_for("the charge to end", || used(&budget) == 0);
 }
 
+#[test]
+fn a_body_that_stands_still_gives_its_memory_to_those_who_wait() {
+    let (server, budget) = server();
+    let mut stalled = server.connect();
+    stalled.send(&large()[..600_000]);
+    wait_for("it to hold some", || used(&budget) >= 500_000);
+    // Until all that came has its room: one that waits for more is refused instead.
+    std::thread::sleep(Duration::from_millis(300));
+    let held = exhaust_beside(&budget, used(&budget));
+    std::thread::sleep(Duration::from_secs(5));
+    let begun = Instant::now();
+    let mut waiting = server.connect();
+    waiting.send(&large()[..100_000]);
+    let response = stalled.response();
+    assert_eq!((response.status, response.header("Connection")), (408, Some("close")), "{response:?}");
+    assert!(response.text().contains("--memory-limit"), "{response:?}");
+    assert!(begun.elapsed() < Duration::from_secs(3), "after {:?}", begun.elapsed());
+    wait_for("the other to have it", || budget.counters().waiting == 0);
+    drop(held);
+    waiting.send(&large()[100_000..]);
+    assert_eq!(waiting.response().status, 200);
+}
+
 /// Bytes charged for one kind.
 fn used_for(budget: &Budget, kind: Kind) -> usize {
     budget.counters().used_bytes[kind as usize]

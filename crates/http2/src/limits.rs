@@ -54,6 +54,8 @@ pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(20);
 pub const HEAD_TIME_MAX: Duration = Duration::from_secs(20);
 /// Time in which nothing comes of a body that is waited for.
 pub const BODY_STALL_TIME_MAX: Duration = Duration::from_secs(60);
+/// The same while other requests wait for memory. It is looked at every five seconds.
+pub const BODY_STALL_TIME_WHEN_SHORT: Duration = Duration::from_secs(5);
 /// Time in which a client takes nothing of what is to be sent: its windows stay closed, or it does not read.
 pub const SEND_STALL_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time for the acknowledgement of our SETTINGS.

@@ -1,8 +1,8 @@
 //! What a server chooses.
 
 use crate::limits::{
-    ACKNOWLEDGEMENT_TIME_MAX, BODY_STALL_TIME_MAX, EARLY_ANSWER_TIME, HANDSHAKE_TIME_MAX, HEAD_TIME_MAX,
-    SEND_STALL_TIME_MAX,
+    ACKNOWLEDGEMENT_TIME_MAX, BODY_STALL_TIME_MAX, BODY_STALL_TIME_WHEN_SHORT, EARLY_ANSWER_TIME, HANDSHAKE_TIME_MAX,
+    HEAD_TIME_MAX, SEND_STALL_TIME_MAX,
 };
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub struct Options {
     /// Learns, a megabyte at a time, how much of the memory for heads was freed: an allocator may keep it until it is asked to give
     /// it back.
     pub freed: fn(usize),
+    /// Whether others wait for memory that bodies may hold.
+    pub is_short: fn() -> bool,
 }
 
 /// How long a client may leave us waiting, each looked at a few times while it runs: a client may get a quarter more of the
@@ -45,6 +47,8 @@ pub struct Times {
     pub head: Duration,
     /// Without a byte of a body that is waited for; then its stream is reset. The connection is closed if nothing at all came.
     pub body: Duration,
+    /// The same, of a body of which something came, while `Options::is_short` says that others wait for memory.
+    pub body_when_short: Duration,
     /// Without taking anything of what is to be sent; likewise.
     pub send: Duration,
     /// Without a byte of a body whose call was answered; then its stream is reset.
@@ -65,6 +69,7 @@ impl Default for Times {
             acknowledgement: ACKNOWLEDGEMENT_TIME_MAX,
             head: HEAD_TIME_MAX,
             body: BODY_STALL_TIME_MAX,
+            body_when_short: BODY_STALL_TIME_WHEN_SHORT,
             send: SEND_STALL_TIME_MAX,
             linger: EARLY_ANSWER_TIME,
         }
@@ -97,6 +102,7 @@ impl Default for Options {
             pings: Pings::default(),
             times: Times::default(),
             freed: |_| {},
+            is_short: || false,
         }
     }
 }

@@ -371,8 +371,15 @@ async fn silent(hello: &[u8], options: Options) -> (String, Duration) {
 
 fn impatient() -> Options {
     let short = Duration::from_millis(200);
-    let times =
-        Times { handshake: short, acknowledgement: 3 * short, head: short, body: short, send: short, linger: short };
+    let times = Times {
+        handshake: short,
+        acknowledgement: 3 * short,
+        head: short,
+        body: short,
+        send: short,
+        linger: short,
+        ..Times::default()
+    };
     Options { times, ..options() }
 }
 

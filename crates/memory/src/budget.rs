@@ -173,6 +173,11 @@ impl Budget {
         Account(Arc::new(AccountInner { budget: self.0.clone(), used: AtomicUsize::new(0), share: 1 }))
     }
 
+    /// Whether requests wait for room.
+    pub fn is_short(&self) -> bool {
+        self.0.waiting.load(Relaxed) > 0
+    }
+
     /// Counters for metrics.
     pub fn counters(&self) -> BudgetCounters {
         let i = &*self.0;
@@ -309,6 +314,11 @@ impl Account {
     pub fn check(&self, bytes: usize) -> Result<(), Short> {
         let most = self.most();
         if bytes > most { Err(Short::TooLarge { bytes, most }) } else { Ok(()) }
+    }
+
+    /// Whether others wait for room.
+    pub fn is_short(&self) -> bool {
+        self.0.budget.waiting.load(Relaxed) > 0
     }
 
     /// Counts something that was refused for lack of room.

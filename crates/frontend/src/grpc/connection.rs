@@ -116,6 +116,7 @@ pub fn http2_options() -> Options {
         header_list_bytes_max: HEADER_LIST_BYTES_MAX,
         send_buffer_bytes_max: SEND_BUFFER_BYTES_MAX,
         freed: memory::reclaim::freed_small,
+        is_short: || memory::Budget::global().is_short(),
         ..Options::default()
     }
 }

@@ -13,7 +13,8 @@ use crate::hold;
 use crate::idle::Place;
 use crate::limits::{
     BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX, LINGER_BYTES_MAX,
-    LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, UNCHARGED_ANSWER_BYTES_MAX,
+    LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, STALLED_BODY_GIVES_WAY_TIME, STALLED_BODY_LOOK_INTERVAL,
+    UNCHARGED_ANSWER_BYTES_MAX,
 };
 use crate::rope::Rope;
 use bytes::{Buf, Bytes, BytesMut};
@@ -23,6 +24,7 @@ use std::io::{self, IoSlice};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 #[cfg(target_os = "linux")]
 use tokio::io::Interest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -43,6 +45,25 @@ async fn patient<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> 
             timeout(BODY_STALL_TIME_MAX, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         }
     }
+}
+
+/// As `patient`, for a read of a body that holds memory: when others wait for some, a body that stands still gives way.
+async fn patient_body<T>(account: &Account, work: impl Future<Output = io::Result<T>>) -> Result<T, BodyError> {
+    let mut work = pin!(work);
+    if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
+        return Ok(result?);
+    }
+    let mut still = Duration::ZERO;
+    while still < BODY_STALL_TIME_MAX {
+        if let Ok(result) = timeout(STALLED_BODY_LOOK_INTERVAL, work.as_mut()).await {
+            return Ok(result?);
+        }
+        still += STALLED_BODY_LOOK_INTERVAL;
+        if still >= STALLED_BODY_GIVES_WAY_TIME && account.used() > 0 && account.is_short() {
+            return Err(BodyError::GivesWay(still));
+        }
+    }
+    Err(BodyError::Gone)
 }
 
 /// Waits for memory for a body, for as long as its client is there: one that left gives up its place at once.
@@ -202,6 +223,10 @@ impl Connection {
                     self.account.count_refusal();
                     (Reply::short(&short), false)
                 }
+                Err(BodyError::GivesWay(still)) => {
+                    self.account.count_refusal();
+                    (stalled(still), false)
+                }
                 Err(BodyError::Gone) => return Err(io::ErrorKind::UnexpectedEof.into()),
             },
         };
@@ -272,10 +297,10 @@ impl Connection {
     }
 
     /// As `fill`, with an end to patience: a body must make progress.
-    async fn fill_body(&mut self) -> io::Result<()> {
+    async fn fill_body(&mut self) -> Result<(), BodyError> {
         hold::pause().await;
-        match patient(self.fill()).await? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        match patient_body(&self.account, fill(&mut self.io, &mut self.buffer)).await? {
+            0 => Err(BodyError::Gone),
             _ => Ok(()),
         }
     }
@@ -345,9 +370,9 @@ impl Connection {
                 self.buffer.advance(taken);
                 continue;
             }
-            match patient(self.io.read(body.spare())).await {
-                Ok(n) if n > 0 => body.filled(n),
-                _ => return Err(BodyError::Gone),
+            match patient_body(&self.account, self.io.read(body.spare())).await? {
+                0 => return Err(BodyError::Gone),
+                n => body.filled(n),
             }
             hold::pause().await;
         }
@@ -539,6 +564,14 @@ pub(super) async fn collect(body: &mut Assembler, mut piece: &[u8]) -> Result<()
     Ok(())
 }
 
+fn stalled(still: Duration) -> Reply {
+    let text = format!(
+        "nothing of the request body came for {} s, and other requests wait for the memory it holds (--memory-limit)",
+        still.as_secs()
+    );
+    Reply::text_error(408, JSON, &text).closing()
+}
+
 /// Why there is no body. The connection ends with the answer, if there is one.
 enum BodyError {
     /// It is, or has become, longer than allowed: this long.
@@ -547,6 +580,8 @@ enum BodyError {
     Malformed(&'static str),
     /// There is no memory for it.
     Short(Short),
+    /// It stands still, for so long, and others wait for its memory.
+    GivesWay(Duration),
     /// The client is gone, or stopped sending.
     Gone,
 }

@@ -156,6 +156,7 @@ fn status_line(status: u16) -> &'static [u8] {
         400 => b"HTTP/1.1 400 Bad Request\r\n",
         403 => b"HTTP/1.1 403 Forbidden\r\n",
         404 => b"HTTP/1.1 404 Not Found\r\n",
+        408 => b"HTTP/1.1 408 Request Timeout\r\n",
         405 => b"HTTP/1.1 405 Method Not Allowed\r\n",
         501 => b"HTTP/1.1 501 Not Implemented\r\n",
         503 => b"HTTP/1.1 503 Service Unavailable\r\n",

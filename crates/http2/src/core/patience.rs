@@ -114,6 +114,7 @@ impl Core {
     /// Resets streams that do not move. A client that has said nothing at all for as long loses its connection: there is nobody.
     fn look_streams(&mut self, now: Instant, silent: Duration) {
         let times = self.options.times;
+        let is_short = (self.options.is_short)();
         let (connection_room, connection_window) = (self.receive_window, self.send_window);
         let keys: Vec<u32> = self.streams.keys().collect();
         for key in keys {
@@ -134,7 +135,13 @@ impl Core {
                 && matches!(stream.sending, Sending::Body | Sending::Ending)
                 && (stream.send_window <= 0 || connection_window <= 0);
             let send = stream.send_still.time(awaits_room, stream.sent_bytes, now);
+            // One that has begun holds memory, which others wait for.
+            let gives_way = is_short && stream.received_bytes > 0 && body >= times.body_when_short;
+            if body < times.body && send < times.send && !gives_way {
+                continue;
+            }
             if body < times.body && send < times.send {
+                self.reset(key, Reason::CANCEL);
                 continue;
             }
             if silent >= if body >= times.body { times.body } else { times.send } {
