@@ -1,6 +1,8 @@
 /** Bodies and answers that hold memory. */
+import { execFileSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
-import { server } from './lib/servers.mjs'
+import { fresh, server, standard } from './lib/servers.mjs'
 
 const MIB = 1 << 20
 const LIMIT_MIB = 256
@@ -133,6 +135,72 @@ export const rows = [
       t.check(result.every((status) => status >= 400), `statuses ${[...new Set(result)].join(', ')}`)
       t.check(peak < LIMIT_MIB, `resident memory grew by ${peak.toFixed(0)} MiB`)
       return `+${peak.toFixed(0)} MiB, statuses ${[...new Set(result)].join(', ')}, health at worst ${worstMs.toFixed(1)} ms`
+    },
+  },
+  {
+    attack: '14 clients that hold 16 MiB each, and 40 behind them that leave while they wait, on 256 MiB',
+    limit: 'who leaves gives up its place at once (`http::connection`), who stays is refused after `frontend::limits::MEMORY_WAIT_TIME_MAX`',
+    server: small,
+    async run(t) {
+      const waiting = () => t.metric('nereid_memory_waiting')
+      const part = Buffer.alloc(16 * MIB - 1)
+      const holders = await Promise.all(Array.from({ length: 14 }, () => t.socket()))
+      for (const socket of holders) socket.socket.write(Buffer.concat([Buffer.from(head(part.length + 1)), part]))
+      for (let i = 0; i < 40 && (await used(t)) < 200 * MIB; i += 1) await pause(100)
+      const others = await Promise.all(Array.from({ length: 40 }, () => t.socket()))
+      for (const socket of others) await socket.send(`${head(MIB)}${'x'.repeat(60_000)}`)
+      await pause(300)
+      const waited = await waiting()
+      const from = performance.now()
+      for (const socket of others) socket.destroy()
+      while ((await waiting()) > 0 && performance.now() - from < 6000) await pause(20)
+      const ms = Math.round(performance.now() - from)
+      for (const socket of holders) socket.destroy()
+      t.check(waited > 20, `only ${waited} of 40 waited`)
+      t.check(ms < 1000, `their places were free after ${ms} ms`)
+      return `${waited} waited; their places were free after ${ms} ms`
+    },
+  },
+  {
+    attack: '15 MiB of JSON blanks as gzip, 32 at once, on 256 MiB',
+    limit: 'what comes out of a packed body is charged in steps (`memory::Kind::Unpacked`)',
+    server: small,
+    async run(t) {
+      const before = t.rssMiB()
+      // Blanks are no JSON document: 500, as Triton says it.
+      const body = gzipSync(Buffer.alloc(15 * MIB, ' '))
+      const { worstMs, result } = await t.health(() =>
+        Promise.all(Array.from({ length: 32 }, () => t.post('/v2/models/identity_uint8/infer', body, { 'content-encoding': 'gzip' }).then((a) => a.status))),
+      )
+      const peak = t.rssMiB() - before
+      t.check(result.every((status) => status === 500 || status === 503), `statuses ${[...new Set(result)].join(', ')}`)
+      t.check(peak < LIMIT_MIB + 64, `resident memory grew by ${peak.toFixed(0)} MiB`)
+      t.check((await used(t)) === 0, 'charges are left')
+      return `+${peak.toFixed(0)} MiB, ${result.filter((s) => s === 503).length} of 32 refused, health at worst ${worstMs.toFixed(1)} ms`
+    },
+  },
+  {
+    attack: 'bodies of 60 MiB when the system has 256 MiB of address space left',
+    limit: 'no allocation that a request sizes ends the process (`SlabPool::get`, `tensor::allowance`): 503',
+    server: fresh(standard),
+    async run(t) {
+      const kib = Number(/VmSize:\s+(\d+)/.exec(readFileSync(`/proc/${t.pid}/status`, 'utf8'))[1])
+      execFileSync('prlimit', ['--pid', String(t.pid), `--as=${kib * 1024 + 256 * MIB}:`])
+      const sockets = await Promise.all(Array.from({ length: 12 }, () => t.socket()))
+      for (const socket of sockets) await socket.send(head(60 * MIB))
+      await pause(500)
+      const refused = sockets.filter((s) => s.received.toString('latin1').startsWith('HTTP/1.1 503 ')).length
+      await t.checkServes()
+      for (const socket of sockets) socket.destroy()
+      await pause(300)
+      // Blanks are no JSON document: 500, as Triton says it.
+      const body = gzipSync(Buffer.alloc(15 * MIB, ' '))
+      const inflated = await Promise.all(Array.from({ length: 16 }, () => t.post('/v2/models/identity_uint8/infer', body, { 'content-encoding': 'gzip' }).then((a) => a.status)))
+      await t.checkServes()
+      execFileSync('prlimit', ['--pid', String(t.pid), '--as=unlimited:'])
+      t.check(refused > 6 && refused < 12, `${refused} of 12 were refused`)
+      t.check(inflated.every((status) => status === 500 || status === 503), `statuses ${[...new Set(inflated)].join(', ')}`)
+      return `${refused} of 12 bodies and ${inflated.filter((s) => s === 503).length} of 16 packed ones refused with 503; it serves`
     },
   },
 ]
