@@ -12,6 +12,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::AsyncReadExt;
+use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep};
 
 /// Slices of one vectored write.
@@ -139,7 +140,8 @@ impl<T: Socket> Connection<T> {
             }
             // Those who wait for what came go first: it would pile up.
             if std::mem::take(&mut self.is_full) || self.moved >= TURN_BYTES {
-                cx.waker().wake_by_ref();
+                // After the sockets of others were looked at; a task that wakes itself may run dozens of times before that.
+                let _ = pin!(yield_now()).poll(cx);
                 return Poll::Pending;
             }
             if !self.machine.may_read() {

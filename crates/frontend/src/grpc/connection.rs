@@ -256,7 +256,7 @@ impl Calls {
             if taken.is_multiple_of(CALLS_PER_LOOK) && hold::is_due() {
                 // What was answered goes out with the rest, in the next turn.
                 self.heard_at = Instant::now();
-                cx.waker().wake_by_ref();
+                hold::go_on_later(cx);
                 return Poll::Pending;
             }
         }

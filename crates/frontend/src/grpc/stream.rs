@@ -273,7 +273,7 @@ impl<'a> Session<'a> {
             }
             if self.read_in_poll.is_multiple_of(MESSAGES_PER_LOOK) && hold::is_due() {
                 // Others have their turn; what is here already does not wake us.
-                cx.waker().wake_by_ref();
+                hold::go_on_later(cx);
                 return Ok(false);
             }
             self.read_in_poll += 1;
