@@ -84,6 +84,10 @@ pub fn step_aside() {
 
 #[cfg(target_os = "linux")]
 fn be_nice(niceness: libc::c_int) {
+    // Miri has no priorities.
+    if cfg!(miri) {
+        return;
+    }
     // SAFETY: no pointers; 0 means the calling thread. Failure leaves the priority as it was, which is only less polite.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, niceness);

@@ -96,6 +96,7 @@ mod tests {
     use std::rc::Rc;
 
     #[test]
+    #[cfg_attr(miri, ignore = "a megabyte takes Miri minutes, and there is nothing unsafe in it")]
     fn large_buffers_are_asked_for_and_small_ones_are_not() {
         let asked = Rc::new(Cell::new(0));
         let seen = asked.clone();
