@@ -1,6 +1,7 @@
 /** Models that look cheap until a request makes them dear. */
 import { TYPE, initializer, model, node, raw, subgraph, value } from '../../scripts/models/onnx.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
 import { server } from './lib/servers.mjs'
 
 /** Y = X, negated as often as N says. */
@@ -66,23 +67,20 @@ export const rows = [
     server: dear,
     async run(t) {
       await teach(t, 'rounds', true)
-      const { result, ms } = await t.hold(() =>
-        t.health(async () => {
-          const socket = await t.socket()
-          await socket.send(request('/v2/models/rounds/infer', bodyOf(2 ** 40, true)))
-          await wait(1500)
-          t.check(socket.received.length === 0 && !socket.isClosed, `an answer came: ${socket.received}`)
-          socket.destroy()
-          // The only instance is free again once the run was stopped.
-          const from = performance.now()
-          await teach(t, 'rounds', true)
-          return performance.now() - from
-        }),
-      )
-      t.check(ms <= 10, `a reactor was held for ${ms} ms`)
-      t.check(result.worstMs < 500, `health took ${result.worstMs.toFixed(1)} ms`)
-      t.check(result.result < 5000, `the run was stopped after ${result.result.toFixed(0)} ms`)
-      return `held at most ${ms} ms, health at most ${result.worstMs.toFixed(1)} ms, stopped and 64 others answered in ${result.result.toFixed(0)} ms`
+      const { ms, result, unknown } = await judgedHold(t, HOLD_MS_MAX, async () => {
+        const socket = await t.socket()
+        await socket.send(request('/v2/models/rounds/infer', bodyOf(2 ** 40, true)))
+        await wait(1500)
+        t.check(socket.received.length === 0 && !socket.isClosed, `an answer came: ${socket.received}`)
+        socket.destroy()
+        // The only instance is free again once the run was stopped.
+        const from = performance.now()
+        await teach(t, 'rounds', true)
+        return performance.now() - from
+      })
+      t.check(result.worstMs < 1000, `health took ${result.worstMs.toFixed(1)} ms`)
+      t.check(result.result < 20_000, `the run was stopped after ${result.result.toFixed(0)} ms`)
+      return `held at most ${ms} ms${unknown}, health at most ${result.worstMs.toFixed(1)} ms, stopped and 64 others answered in ${result.result.toFixed(0)} ms`
     },
   },
   {
@@ -91,10 +89,9 @@ export const rows = [
     server: dear,
     async run(t) {
       await teach(t, 'range', false)
-      const { result, ms } = await t.hold(() => t.health(() => t.post('/v2/models/range/infer', bodyOf(16e6, false))))
+      const { ms, result, unknown } = await judgedHold(t, HOLD_MS_MAX, () => t.post('/v2/models/range/infer', bodyOf(16e6, false)))
       t.check(result.result.status === 200, `status ${result.result.status}`)
-      t.check(ms <= 10, `a reactor was held for ${ms} ms`)
-      return `held at most ${ms} ms, health at most ${result.worstMs.toFixed(1)} ms`
+      return `held at most ${ms} ms${unknown}, health at most ${result.worstMs.toFixed(1)} ms`
     },
   },
 ]

@@ -8,6 +8,9 @@
 import { fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 
+/** No client has a reactor for longer. */
+export const HOLD_MS_MAX = 1
+
 /** One piece of work, and the pause after it: a sixth of a core, about what a reactor has to do beside an attack. */
 const WORK_MS = 0.2
 const PAUSE_MS = 1
@@ -15,7 +18,7 @@ const PAUSE_MS = 1
 const OWN_WORK_ONLY = ['--single-threaded', '--no-opt']
 
 /** Does `work` and tells the longest piece of the control meanwhile, in milliseconds of its CPU. */
-export async function besideControl(work) {
+async function besideControl(work) {
   const control = fork(fileURLToPath(import.meta.url), ['control'], { execArgv: OWN_WORK_ONLY })
   const message = () =>
     new Promise((resolve, reject) => {
@@ -33,6 +36,37 @@ export async function besideControl(work) {
     control.removeAllListeners('exit')
     control.kill()
   }
+}
+
+/** A step that is too long is too long every time: so many attempts in which nothing else was wrong fail a row. */
+const STRIKES = 3
+/** Attempts are made for so long, or so many of them. */
+const ATTEMPTS_MS = 12_000
+const ATTEMPTS_MAX = 12
+
+/**
+ * Does `work`, judges how long reactors were held, beside a control process that does a little work at a time, and returns the best attempt.
+ *
+ * One attempt without a hold above the limit passes: steps that are too long are too long every time. An attempt in which the control was
+ * held as well proves nothing, since the machine did that: a clock of CPU time runs on while a hypervisor that does not tell has the core.
+ * Where no attempt is left to judge, `unknown` says so.
+ */
+export async function judgedHold(t, maxMs, work) {
+  const from = performance.now()
+  let best = null
+  let strikes = 0
+  let machineMs = 0
+  for (let i = 0; i < ATTEMPTS_MAX && strikes < STRIKES && !(best?.ms <= maxMs); i += 1) {
+    if (i >= STRIKES && performance.now() - from > ATTEMPTS_MS) break
+    const { result: attempt, controlMs } = await besideControl(() => t.hold(() => t.health(work)))
+    if (controlMs <= maxMs) strikes += 1
+    else machineMs = Math.max(machineMs, controlMs)
+    if (best === null || attempt.ms < best.ms) best = { ms: attempt.ms, result: attempt.result }
+  }
+  const isHeld = best.ms > maxMs
+  t.check(!isHeld || strikes < STRIKES, `a reactor was held for up to ${best.ms} ms of CPU, ${STRIKES} times, and a control process never`)
+  const unknown = isHeld && strikes < STRIKES ? ` (not judged: this machine held a control process for ${machineMs.toFixed(1)} ms)` : ''
+  return { ...best, unknown }
 }
 
 function cpuMs() {
