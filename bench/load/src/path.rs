@@ -11,7 +11,7 @@ use crate::arguments::{Arguments, Failure};
 use crate::grpc::{framed, literals};
 use backend::OpenSpec;
 use bytes::{Buf, Bytes, BytesMut};
-use engine::{Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Started};
+use engine::{Answer, Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Started};
 use frontend::{Control, ControlReply, FrontendOptions, HttpOptions, Operation};
 use http2::parts::{FrameHead, PREFACE};
 use http2::{Field, Machine, Options};
@@ -70,10 +70,10 @@ fn engine() -> Result<Arc<Engine>, Failure> {
 
 fn infer(model: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Box<InferResponse>, Failure> {
     let (send, receive) = std::sync::mpsc::sync_channel(1);
-    match model.start(request, || Box::new(move |r| drop(send.send(r))))? {
+    match model.call(request, || Arc::new(move |answer: Answer| drop(send.send(answer))), None)? {
         Started::Answered(result) => Ok(result?),
         // The first few, until the model is known to be cheap.
-        Started::Queued(_) => Ok(Box::new(receive.recv()??)),
+        Started::Queued(_) => Ok(receive.recv()?.response.ok_or("no response")??),
     }
 }
 

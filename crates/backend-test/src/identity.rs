@@ -250,7 +250,7 @@ mod tests {
             });
             checked.inputs.push(*index);
         }
-        BatchEntry { request: request.into(), checked, result: None }
+        BatchEntry::new(request.into(), checked)
     }
 
     fn run(model: &dyn Model, entries: Vec<BatchEntry>) -> Vec<Result<Outcome>> {

@@ -28,15 +28,9 @@ fn entry(mark: usize, size: usize, region: Option<RegionRef>) -> BatchEntry {
         data: Data::Bytes(vec![mark as u8; size].into()),
     };
     let output = RequestedOutput { name: Name::from_static("OUTPUT0"), form: OutputForm::default(), region };
-    BatchEntry {
-        request: Box::new(InferRequest {
-            inputs: smallvec![input],
-            outputs: smallvec![output],
-            ..InferRequest::default()
-        }),
-        checked: Checked { rows: 1, inputs: smallvec![0], outputs: smallvec![(0, Some(0))] },
-        result: None,
-    }
+    let request = InferRequest { inputs: smallvec![input], outputs: smallvec![output], ..InferRequest::default() };
+    let checked = Checked { rows: 1, inputs: smallvec![0], outputs: smallvec![(0, Some(0))] };
+    BatchEntry::new(Box::new(request), checked)
 }
 
 fn gathering(c: &mut Criterion) {

@@ -1,9 +1,11 @@
 //! What a framework must offer to serve a model, and the batch it is given.
 //!
 //! A backend runs batches. It knows nothing of queues, statistics, transports or versions; it is called from whichever thread
-//! the engine chose, at most `instance count` calls at a time for one model, and must not block on anything but the model.
+//! the engine chose, at most `instance count` calls at a time for one model, and must not block on anything but the model. One answer per request goes into its batch entry; a decoupled model may take the
+//! entry's `Responder` instead and answer any number of times, also after the batch.
 
 pub mod gather;
+mod respond;
 mod run;
 pub mod scatter;
 pub mod shape;
@@ -11,4 +13,5 @@ pub mod sync;
 #[cfg(test)]
 mod testing;
 
+pub use respond::{Answers, Counted, Responder, Stopped};
 pub use run::*;

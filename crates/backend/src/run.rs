@@ -1,5 +1,6 @@
 //! The trait and the values that cross it.
 
+use crate::Responder;
 use crate::sync::{AtomicU32, Mutex, Ordering};
 use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
@@ -108,8 +109,17 @@ pub struct BatchEntry {
     pub request: Box<InferRequest>,
     /// What its check found out.
     pub checked: Checked,
-    /// Filled in by `Model::execute`.
+    /// Filled in by `Model::execute`, unless it takes the responder.
     pub result: Option<Result<Outcome>>,
+    /// Of a decoupled model: taken, it answers the request instead of `result`.
+    pub responder: Option<Responder>,
+}
+
+impl BatchEntry {
+    /// A request to be answered once.
+    pub fn new(request: Box<InferRequest>, checked: Checked) -> Self {
+        Self { request, checked, result: None, responder: None }
+    }
 }
 
 /// What a request gets back.

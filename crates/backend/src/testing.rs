@@ -22,7 +22,7 @@ pub(crate) fn entry(rows: u32, inputs: &[(&'static str, &[u8])]) -> BatchEntry {
         });
         checked.inputs.push(i as u16);
     }
-    BatchEntry { request: request.into(), checked, result: None }
+    BatchEntry::new(request.into(), checked)
 }
 
 /// A region that is heap memory and can be lost on demand.

@@ -1,22 +1,28 @@
 //! Takes a checked request to a result: model table, versions, instances, lifecycle, statistics.
 //!
-//! Front ends and the in-process API both come in through [`ModelVersion::start`]; nothing else runs a model. The engine knows no
+//! Front ends and the in-process API both come in through [`ModelVersion::call`]; nothing else runs a model. The engine knows no
 //! transport, no file format and no clock but [`backend::now_ns`]; what to load and when is decided above it.
 //!
 //! Invariants:
-//! - An accepted request gets exactly one reply, whatever happens to its model, its batch or its client.
-//! - Counters change before the reply is sent, so whoever saw an answer finds it counted.
+//! - An accepted request gets exactly one final answer, whatever happens to its model, its batch or its client.
+//! - Counters change before the answer is sent, so whoever saw an answer finds it counted.
 //! - A version holds no thread while it is idle: instances are permits, threads belong to one elastic pool.
 
+mod answer;
+mod batch_key;
 mod compile;
 mod data_file;
+mod dispatch;
+mod execution;
 mod inline;
 pub mod limits;
 mod mail;
 mod options;
 mod order;
+mod pending;
 mod pool;
 mod registry;
+mod schedule;
 mod sketch;
 mod statistics;
 mod table;
@@ -27,6 +33,7 @@ mod version;
 mod warmup;
 mod wire;
 
+pub use answer::{Answer, Sink};
 pub use mail::{Mailbox, begin_mail};
 pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
 pub use registry::{Engine, Opened, PublishSpec};
@@ -36,5 +43,5 @@ pub use ticket::Ticket;
 #[doc(hidden)]
 pub use ticket::{TicketState, Was};
 pub use turn::{begin_turns, end_turn};
-pub use version::{ModelVersion, Reply, Started};
+pub use version::{ModelVersion, Started};
 pub use wire::statistics_json;

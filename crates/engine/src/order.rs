@@ -1,37 +1,140 @@
-//! Lets responses leave in the order their requests were accepted (`preserve_ordering`, S-13).
+//! Lets answers leave in the order their requests were accepted (`preserve_ordering`, S-13), also across threads.
 //!
-//! Invariant: `held` never contains `next`; every place handed out is given back exactly once.
+//! Answers that may leave are handed out one at a time, by one thread at a time, outside the lock: a thread that finds another
+//! handing out leaves it its answers. So the order of the line is the order in which sinks see them.
+//!
+//! Invariant: `held` never contains `next`; every place handed out is given a final answer, or withdrawn, exactly once.
 
-use crate::version::Delivery;
-use std::collections::BTreeMap;
+use crate::answer::Delivery;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The line of one version.
+#[derive(Default)]
+pub(crate) struct Line(Mutex<State>);
 
 #[derive(Default)]
-pub(crate) struct Order {
-    handed_out: u64,
-    next: u64,
-    held: BTreeMap<u64, Delivery>,
+struct State {
+    order: Order,
+    /// May leave, in this order.
+    ready: VecDeque<Delivery>,
+    /// A thread hands them out.
+    is_leaving: bool,
 }
 
-impl Order {
+#[derive(Default)]
+struct Order {
+    handed_out: u64,
+    next: u64,
+    held: BTreeMap<u64, Vec<Delivery>>,
+}
+
+impl Line {
     /// A place at the end of the line.
-    pub(crate) fn place(&mut self) -> u64 {
-        let place = self.handed_out;
-        self.handed_out += 1;
+    pub(crate) fn place(&self) -> u64 {
+        let order = &mut self.0.lock().order;
+        let place = order.handed_out;
+        order.handed_out += 1;
         place
     }
 
     /// Takes a place back: the newest one, whose request was refused.
-    pub(crate) fn withdraw(&mut self, place: u64) {
-        debug_assert_eq!(place + 1, self.handed_out, "only the newest place can be withdrawn");
-        self.handed_out = place;
+    pub(crate) fn withdraw(&self, place: u64) {
+        let order = &mut self.0.lock().order;
+        debug_assert_eq!(place + 1, order.handed_out, "only the newest place can be withdrawn");
+        order.handed_out = place;
     }
 
-    /// Gives the answer of a place; appends to `out` everything that may leave now, in order.
-    pub(crate) fn give(&mut self, place: u64, delivery: Delivery, out: &mut Vec<Delivery>) {
-        self.held.insert(place, delivery);
-        while let Some(d) = self.held.remove(&self.next) {
-            out.push(d);
-            self.next += 1;
+    /// Takes an answer of the request that has `place`, and calls `put`, which must not panic, for everything that may leave now.
+    pub(crate) fn give(&self, place: u64, delivery: Delivery, put: impl Fn(Delivery)) {
+        let mut state = self.0.lock();
+        let State { order, ready, .. } = &mut *state;
+        order.give(place, delivery, ready);
+        if state.is_leaving {
+            return;
         }
+        state.is_leaving = true;
+        while let Some(delivery) = state.ready.pop_front() {
+            drop(state);
+            put(delivery);
+            state = self.0.lock();
+        }
+        state.is_leaving = false;
+    }
+}
+
+impl Order {
+    fn give(&mut self, place: u64, delivery: Delivery, ready: &mut VecDeque<Delivery>) {
+        if place != self.next {
+            self.held.entry(place).or_default().push(delivery);
+            return;
+        }
+        let mut is_over = delivery.answer.is_final;
+        ready.push_back(delivery);
+        while is_over {
+            self.next += 1;
+            // The next request is over, has answered something, or nothing yet.
+            let held = self.held.remove(&self.next).unwrap_or_default();
+            is_over = held.last().is_some_and(|d| d.answer.is_final);
+            ready.extend(held);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::Answer;
+    use std::sync::Arc;
+
+    fn delivery(is_final: bool) -> Delivery {
+        Delivery { sink: Arc::new(|_| ()), answer: Answer { response: None, is_final } }
+    }
+
+    /// Gives answers of (place, is final); what left with each.
+    fn check(given: &[(u64, bool)], expected: &[&[bool]]) {
+        let line = Line::default();
+        (0..4).for_each(|place| assert_eq!(line.place(), place));
+        for (&(place, is_final), expected) in given.iter().zip(expected) {
+            let left = std::cell::RefCell::new(Vec::new());
+            line.give(place, delivery(is_final), |d| left.borrow_mut().push(d.answer.is_final));
+            assert_eq!(left.into_inner(), *expected, "after place {place}");
+        }
+    }
+
+    #[test]
+    fn answers_leave_in_the_order_of_their_requests() {
+        check(&[(0, true), (1, true)], &[&[true], &[true]]);
+        check(&[(1, true), (2, true), (0, true), (3, true)], &[&[], &[], &[true, true, true], &[true]]);
+    }
+
+    #[test]
+    fn a_request_with_many_answers_holds_back_the_later_ones_until_its_last() {
+        check(
+            &[(1, false), (0, false), (1, false), (0, true), (2, true), (1, false), (1, true)],
+            &[&[], &[false], &[], &[true, false, false], &[], &[false], &[true, true]],
+        );
+    }
+
+    #[test]
+    fn an_answer_given_while_another_is_handed_out_leaves_after_it() {
+        let line = Line::default();
+        (0..2).for_each(|_| _ = line.place());
+        let seen = std::cell::RefCell::new(Vec::new());
+        line.give(0, delivery(false), |d| {
+            if seen.borrow().is_empty() {
+                line.give(0, delivery(true), |_| unreachable!("another is being handed out"));
+            }
+            seen.borrow_mut().push(d.answer.is_final);
+        });
+        assert_eq!(seen.into_inner(), [false, true]);
+    }
+
+    #[test]
+    fn a_withdrawn_place_is_given_to_the_next() {
+        let line = Line::default();
+        assert_eq!((line.place(), line.place()), (0, 1));
+        line.withdraw(1);
+        assert_eq!(line.place(), 1);
     }
 }

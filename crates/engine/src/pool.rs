@@ -6,7 +6,7 @@
 //! Invariant: a job handed to `submit` runs; jobs wait only when `threads_max` threads are all busy. The last thread never leaves,
 //! so that work goes on when the machine refuses to start another.
 
-use crate::version::Job;
+use crate::execution::Job;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

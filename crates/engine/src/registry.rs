@@ -229,7 +229,7 @@ impl Engine {
         }
     }
 
-    /// Accepted requests without an answer.
+    /// Accepted requests that are not over.
     pub fn inflight(&self) -> u64 {
         self.shared.inflight.load(Ordering::Acquire)
     }

@@ -1,17 +1,22 @@
-//! Cancellation of one request, wherever it is: queued, about to run, running, answered.
+//! Cancellation of one request, wherever it is: queued, about to run, running, answered; and of the calls made for it.
 //!
 //! The flag is set before the slot is looked at, and a dispatcher looks at the flag after it filled the slot, each under the
-//! slot's lock; so whichever comes second sees the other, and a running batch loses each wanted request at most once.
+//! ticket's lock; so whichever comes second sees the other, and a running batch loses each wanted request at most once.
+//!
+//! Tickets form a tree: a call made for another request registers with its ticket, and leaves it when it is settled. A child
+//! registers under the lock under which its parent hands out its children to be cancelled, so none is missed and none is told
+//! twice. No lock is held while another ticket is told.
 
 use crate::version::ModelVersion;
 use backend::RunControl;
 use backend::sync::{AtomicBool, Mutex, Ordering};
 use std::sync::{Arc, Weak};
+use tensor::{Error, Result};
 
-/// Handle to an accepted request. Dropping it does nothing.
+/// Handle to an accepted request, or to a group of calls. Dropping it does nothing.
+#[derive(Clone)]
 pub struct Ticket {
     pub(crate) state: Arc<TicketState>,
-    pub(crate) version: Weak<ModelVersion>,
 }
 
 /// The state behind a ticket. Public for the model test only.
@@ -19,7 +24,23 @@ pub struct Ticket {
 #[derive(Default)]
 pub struct TicketState {
     cancelled: AtomicBool,
-    slot: Mutex<Slot>,
+    place: Mutex<Place>,
+    /// Whose queue has to be swept when it is cancelled there.
+    version: Weak<ModelVersion>,
+    /// Whom it was called for.
+    parent: Option<Arc<TicketState>>,
+}
+
+/// Where the request is, and what hangs on it.
+#[derive(Default)]
+struct Place {
+    slot: Slot,
+    /// What it is to be answered because it was given up, if not CANCELLED.
+    reason: Option<Box<Error>>,
+    /// Its number with its parent, until it leaves it.
+    number: Option<usize>,
+    /// Made with the first child.
+    children: Option<Box<Children>>,
 }
 
 #[derive(Default)]
@@ -32,6 +53,13 @@ enum Slot {
     Settled,
 }
 
+/// Calls that are not settled. Numbers of those that left are used again, so it grows with the calls alive at once.
+#[derive(Default)]
+struct Children {
+    all: Vec<Weak<TicketState>>,
+    free: Vec<usize>,
+}
+
 /// Where a request was when its client gave it up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Was {
@@ -42,22 +70,104 @@ pub enum Was {
 }
 
 impl TicketState {
-    /// Gives the request up. `None` when there is nothing left to give up.
+    /// The ticket of a request to `version`, made for the request of `parent`.
+    ///
+    /// # Errors
+    /// CANCELLED: the parent was given up.
+    #[doc(hidden)]
+    pub fn new(version: Weak<ModelVersion>, parent: Option<&Arc<Self>>) -> Result<Arc<Self>> {
+        let parent = parent.cloned();
+        let child = Arc::new(Self { version, parent, ..Self::default() });
+        if let Some(parent) = &child.parent {
+            let number = parent.adopt(&child)?;
+            // Not settled yet, since nobody else has it; perhaps given up already.
+            child.place.lock().number = Some(number);
+        }
+        Ok(child)
+    }
+
+    /// Registers a call made for this request.
+    fn adopt(&self, child: &Arc<Self>) -> Result<usize> {
+        let child = Arc::downgrade(child);
+        let mut place = self.place.lock();
+        if self.is_cancelled() {
+            return Err(Error::cancelled(""));
+        }
+        let Children { all, free } = &mut **place.children.get_or_insert_default();
+        Ok(match free.pop().and_then(|number| Some((number, all.get_mut(number)?))) {
+            Some((number, entry)) => {
+                *entry = child;
+                number
+            }
+            None => {
+                all.push(child);
+                all.len() - 1
+            }
+        })
+    }
+
+    fn release(&self, number: usize) {
+        // None are left once they were told to stop.
+        if let Some(children) = &mut self.place.lock().children
+            && let Some(entry) = children.all.get_mut(number)
+        {
+            *entry = Weak::new();
+            children.free.push(number);
+        }
+    }
+
+    /// Calls made for this request that are not settled.
+    #[doc(hidden)]
+    pub fn children(&self) -> usize {
+        self.place.lock().children.as_ref().map_or(0, |c| c.all.len() - c.free.len())
+    }
+
+    /// Gives the request up, and every call made for it. `None` when there is nothing left to give up.
     #[doc(hidden)]
     pub fn cancel(&self) -> Option<Was> {
+        self.give_up(None)
+    }
+
+    pub(crate) fn give_up(&self, reason: Option<Box<Error>>) -> Option<Was> {
+        let mut children = Vec::new();
+        let was = self.stop(reason, &mut children);
+        // A list instead of recursion: calls for calls may go deep.
+        while let Some(child) = children.pop() {
+            if let Some(child) = child.upgrade() {
+                child.stop(None, &mut children);
+            }
+        }
+        was
+    }
+
+    /// Gives this one up, and hands out its children.
+    fn stop(&self, reason: Option<Box<Error>>, children: &mut Vec<Weak<Self>>) -> Option<Was> {
+        if self.is_cancelled() {
+            return None;
+        }
+        let mut place = self.place.lock();
         if self.cancelled.swap(true, Ordering::AcqRel) {
             return None;
         }
-        let mut slot = self.slot.lock();
-        match &*slot {
-            Slot::Queued => Some(Was::Queued),
+        let was = match &place.slot {
+            Slot::Queued => Was::Queued,
             Slot::Running(run) => {
                 run.cancel_one();
-                *slot = Slot::Settled;
-                Some(Was::Running)
+                place.slot = Slot::Settled;
+                Was::Running
             }
-            Slot::Settled => None,
+            Slot::Settled => return None,
+        };
+        place.reason = reason;
+        children.extend(place.children.take().map(|c| c.all).unwrap_or_default());
+        drop(place);
+        if let Some(version) = self.version.upgrade() {
+            version.count_cancelled();
+            if was == Was::Queued {
+                version.sweep_cancelled();
+            }
         }
+        Some(was)
     }
 
     #[doc(hidden)]
@@ -68,37 +178,74 @@ impl TicketState {
     /// The request joins a batch that `run` can stop.
     #[doc(hidden)]
     pub fn running(&self, run: &Arc<RunControl>) {
-        let mut slot = self.slot.lock();
+        let mut place = self.place.lock();
         if self.is_cancelled() {
-            *slot = Slot::Settled;
+            place.slot = Slot::Settled;
             run.cancel_one();
         } else {
-            *slot = Slot::Running(run.clone());
+            place.slot = Slot::Running(run.clone());
         }
     }
 
-    /// The request is answered; cancelling it does nothing any more.
+    /// The request is answered; cancelling it does nothing any more. Returns what it is to be answered instead, if it was given up
+    /// with a reason.
     #[doc(hidden)]
-    pub fn settle(&self) {
-        *self.slot.lock() = Slot::Settled;
+    pub fn settle(&self) -> Option<Error> {
+        let mut place = self.place.lock();
+        place.slot = Slot::Settled;
+        let (reason, number) = (place.reason.take(), place.number.take());
+        drop(place);
+        if let (Some(parent), Some(number)) = (&self.parent, number) {
+            parent.release(number);
+        }
+        reason.map(|reason| *reason)
+    }
+
+    /// The version it was accepted by; `None` when that is gone.
+    pub(crate) fn version(&self) -> Option<Arc<ModelVersion>> {
+        self.version.upgrade()
+    }
+
+    fn is_settled(&self) -> bool {
+        matches!(self.place.lock().slot, Slot::Settled)
     }
 }
 
 impl Ticket {
+    /// A ticket of no request, for whoever makes several calls for one client: cancelled, it cancels them all. To be ended with
+    /// [`end`](Self::end).
+    ///
+    /// # Errors
+    /// CANCELLED: the parent was given up.
+    pub fn group(parent: Option<&Ticket>) -> Result<Self> {
+        Ok(Self { state: TicketState::new(Weak::new(), parent.map(|p| &p.state))? })
+    }
+
+    /// Ends a group: cancelling it does nothing any more.
+    pub fn end(&self) {
+        self.state.settle();
+    }
+
     /// Whether the request is answered, or about to be by the thread that settled it.
     pub fn is_settled(&self) -> bool {
-        matches!(*self.state.slot.lock(), Slot::Settled)
+        self.state.is_settled()
+    }
+
+    /// Whether the request was given up.
+    pub fn is_cancelled(&self) -> bool {
+        self.state.is_cancelled()
     }
 
     /// Nobody wants the answer any more. A queued request leaves its queue at once and is answered CANCELLED; a batch that only
-    /// cancelled requests are left in is told to stop. Does nothing once the request is answered.
+    /// cancelled requests are left in is told to stop; calls made for the request are cancelled, too. Does nothing once the request
+    /// is answered.
     pub fn cancel(&self) {
-        let Some(was) = self.state.cancel() else { return };
-        if let Some(version) = self.version.upgrade() {
-            version.count_cancelled();
-            if was == Was::Queued {
-                version.sweep_cancelled();
-            }
-        }
+        self.state.cancel();
+    }
+
+    /// As [`cancel`](Self::cancel), because the sink's reader fell too far behind: the last answer will be `error`, and nothing
+    /// else comes before it.
+    pub fn overrun(&self, error: Error) {
+        self.state.give_up(Some(Box::new(error)));
     }
 }

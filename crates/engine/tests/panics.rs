@@ -2,7 +2,7 @@
 
 use backend::{Backend, Batch, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns};
 use bytes::Bytes;
-use engine::{Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Started};
+use engine::{Answer, Engine, EngineOptions, ModelVersion, PublishSpec, ServerState, Sink, Started};
 use prost::Message;
 use protocol::pb::inference as pb;
 use protocol::{InferRequest, InferResponse, InputTensor, OutputForm, OutputTensor, Signature};
@@ -129,24 +129,23 @@ fn request(asked: u8) -> InferRequest {
 }
 
 /// Starts a request; its answers arrive at the receiver, which also sees when there will be none.
-fn start(version: &ModelVersion, asked: u8, reply_panics: bool) -> Receiver<Result<InferResponse>> {
+fn start(version: &ModelVersion, asked: u8, sink_panics: bool) -> Receiver<Result<Box<InferResponse>>> {
     let (send, receive) = channel();
-    let reply = send.clone();
-    let started = version
-        .start(Box::new(request(asked)), || {
-            Box::new(move |result| {
-                let _ = reply.send(result);
-                assert!(!reply_panics, "a planted panic, in a reply");
-            })
-        })
-        .expect("accepted");
-    if let Started::Answered(result) = started {
-        let _ = send.send(result.map(|response| *response));
+    let sent = send.clone();
+    let sink = || {
+        Arc::new(move |answer: Answer| {
+            assert!(answer.is_final, "the only answer");
+            let _ = sent.send(answer.response.expect("a response"));
+            assert!(!sink_panics, "a planted panic, in a sink");
+        }) as Arc<dyn Sink>
+    };
+    if let Started::Answered(result) = version.call(Box::new(request(asked)), sink, None).expect("accepted") {
+        let _ = send.send(result);
     }
     receive
 }
 
-fn code(answers: &Receiver<Result<InferResponse>>) -> Option<Code> {
+fn code(answers: &Receiver<Result<Box<InferResponse>>>) -> Option<Code> {
     let answer = answers.recv_timeout(WITHIN).expect("an answer");
     assert!(answers.recv_timeout(Duration::from_millis(1)).is_err(), "a second answer");
     answer.err().map(|e| e.code())

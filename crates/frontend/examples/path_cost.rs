@@ -3,7 +3,7 @@
 
 use backend::OpenSpec;
 use bytes::Bytes;
-use engine::{Engine, EngineOptions, PublishSpec, ServerState, Started};
+use engine::{Answer, Engine, EngineOptions, PublishSpec, ServerState, Sink, Started};
 use prost::Message;
 use protocol::pb::inference as pb;
 use std::hint::black_box;
@@ -82,10 +82,11 @@ fn main() {
     };
     let run = |request| {
         let (send, receive) = std::sync::mpsc::sync_channel(1);
-        let started = model.start(request, || Box::new(move |r| drop(send.send(r)))).expect("accepted");
+        let sink = || Arc::new(move |answer: Answer| drop(send.send(answer))) as Arc<dyn Sink>;
+        let started = model.call(request, sink, None).expect("accepted");
         match started {
             Started::Answered(result) => result,
-            Started::Queued(_) => receive.recv().expect("answered").map(Box::new),
+            Started::Queued(_) => receive.recv().ok().and_then(|answer| answer.response).expect("answered"),
         }
         .expect("succeeded")
     };

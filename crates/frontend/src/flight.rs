@@ -5,7 +5,7 @@ use crate::limits::{ENTRIES_ON_REACTOR_MAX, STRINGS_BYTES_ON_REACTOR_MAX};
 use crate::offload;
 use crate::rope::charged;
 use crate::verbose;
-use engine::{Mailbox, ModelVersion, Started, Ticket};
+use engine::{Answer, Mailbox, ModelVersion, Sink, Started, Ticket};
 use memory::Charge;
 use parking_lot::Mutex;
 use protocol::{InferRequest, InferResponse, InputTensor};
@@ -25,7 +25,7 @@ pub enum Flight {
 
 /// An accepted inference without its answer. Resolves once; dropped before that, it is cancelled.
 pub struct Airborne {
-    reply: Arc<Mutex<Answer>>,
+    reply: Arc<Reply>,
     /// Taken when the answer is here: it cannot be cancelled any more.
     ticket: Option<Ticket>,
     /// Of the request, for the lines about its answer; none while nobody wants such lines.
@@ -57,12 +57,12 @@ pub fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<
 
 fn begin(version: &Arc<ModelVersion>, request: Box<InferRequest>, id: Option<Box<Name>>) -> Result<Flight> {
     let mut receiver = None;
-    let started = version.start(request, || {
-        let reply = Arc::new(Mutex::new(Answer::Awaited(None)));
+    let sink = || {
+        let reply = Arc::new(Reply { state: Mutex::new(Awaiting::Answer(None)), mailbox: Mailbox::mine() });
         receiver = Some(reply.clone());
-        let sender = Sender { reply, mailbox: Mailbox::mine() };
-        Box::new(move |result| sender.send(result))
-    })?;
+        reply as Arc<dyn Sink>
+    };
+    let started = version.call(request, sink, None)?;
     Ok(match (started, receiver) {
         (Started::Answered(result), _) => Flight::Landed(result),
         (Started::Queued(ticket), Some(reply)) => Flight::Airborne(Airborne { reply, ticket: Some(ticket), id }),
@@ -112,45 +112,39 @@ pub fn charge(request: &mut InferRequest, charge: Charge) {
     }
 }
 
-/// What became of an answer.
-enum Answer {
-    /// By this task, once it has asked.
-    Awaited(Option<Waker>),
-    Here(Result<Box<InferResponse>>),
-    /// Taken, or it will never come.
-    Gone,
-}
-
-/// The other end of an [`Airborne`], on whatever thread answers.
-struct Sender {
-    reply: Arc<Mutex<Answer>>,
+/// What an [`Airborne`] waits for, and the sink that brings it from whatever thread answers.
+struct Reply {
+    state: Mutex<Awaiting>,
     /// Of the reactor that awaits the answer.
     mailbox: Option<Arc<Mailbox>>,
 }
 
-impl Sender {
-    fn send(self, result: Result<InferResponse>) {
-        self.put(Answer::Here(result.map(Box::new)));
-    }
+/// What became of an answer.
+enum Awaiting {
+    /// It has not come; the task that waits for it, once it has asked.
+    Answer(Option<Waker>),
+    Here(Result<Box<InferResponse>>),
+    Taken,
+}
 
+impl Sink for Reply {
+    /// The first answer is the one.
     fn put(&self, answer: Answer) {
-        let mut state = self.reply.lock();
-        // Once only: what comes after an answer is this sender's end.
-        let Answer::Awaited(waker) = &mut *state else { return };
+        let mut state = self.state.lock();
+        let Awaiting::Answer(waker) = &mut *state else { return };
+        let result = match answer.response {
+            Some(result) => result,
+            None if answer.is_final => Err(Error::internal("the model ended the request without a response")),
+            None => return,
+        };
         let waker = waker.take();
-        *state = answer;
+        *state = Awaiting::Here(result);
         drop(state);
         match (waker, &self.mailbox) {
             (Some(waker), Some(mailbox)) => mailbox.post(waker),
             (Some(waker), None) => waker.wake(),
             (None, _) => {}
         }
-    }
-}
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        self.put(Answer::Gone);
     }
 }
 
@@ -162,18 +156,18 @@ impl Future for Airborne {
     type Output = Result<Box<InferResponse>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.reply.lock();
-        if let Answer::Awaited(waker) = &mut *state {
+        let mut state = self.reply.state.lock();
+        if let Awaiting::Answer(waker) = &mut *state {
             match waker {
                 Some(known) => known.clone_from(cx.waker()),
                 None => *waker = Some(cx.waker().clone()),
             }
             return Poll::Pending;
         }
-        let answer = std::mem::replace(&mut *state, Answer::Gone);
+        let answer = std::mem::replace(&mut *state, Awaiting::Taken);
         drop(state);
         self.ticket = None;
-        let result = if let Answer::Here(result) = answer { result } else { lost() };
+        let result = if let Awaiting::Here(result) = answer { result } else { lost() };
         if let Some(id) = &self.id {
             verbose::answered(id, &result);
         }

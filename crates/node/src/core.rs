@@ -5,7 +5,7 @@ use crate::settle::{Settled, Settler};
 use crate::{convert, infer, logging, objects as js};
 use backend_onnx::OnnxBackend;
 use backend_test::IdentityBackend;
-use engine::{Engine, ServerState, Ticket, VersionState};
+use engine::{Engine, ServerState, Started, Ticket, VersionState};
 use frontend::Running;
 use napi::bindgen_prelude::{FnArgs, Function};
 use napi_derive::napi;
@@ -224,15 +224,20 @@ impl NativeCore {
         let started = self.engine.model(&name, &version).and_then(|model| {
             let request = infer::request(request)?;
             let (settler, tickets, signature) = (settler.clone(), self.tickets.clone(), model.signature.clone());
-            let handle = model.infer(
-                request,
-                Box::new(move |result| {
-                    tickets.lock().remove(&ticket);
-                    let result = result.and_then(|r| infer::response(r, &signature));
-                    settler.settle(ticket, result.map(|r| Settled::Response(Box::new(r))));
-                }),
-            )?;
-            Ok(handle)
+            let answered = move |result: tensor::Result<Box<protocol::InferResponse>>| {
+                tickets.lock().remove(&ticket);
+                let result = result.and_then(|r| infer::response(*r, &signature));
+                settler.settle(ticket, result.map(|r| Settled::Response(Box::new(r))));
+            };
+            let sink = answered.clone();
+            let started = model.call(Box::new(request), || Arc::new(infer::OnlyAnswer::new(sink)), None)?;
+            Ok(match started {
+                Started::Answered(result) => {
+                    answered(result);
+                    None
+                }
+                Started::Queued(handle) => Some(handle),
+            })
         });
         match started {
             Ok(None) => {}

@@ -2,7 +2,9 @@
 
 use crate::objects as js;
 use bytes::Bytes;
+use engine::{Answer, Sink};
 use napi::bindgen_prelude::{BigInt, Buffer};
+use parking_lot::Mutex;
 use protocol::{InferRequest, InferResponse, InputTensor, OutputForm, Parameter, RequestedOutput, Signature};
 use tensor::{DataType, Error, Name, Result, Shape};
 
@@ -101,4 +103,26 @@ pub fn response(r: InferResponse, signature: &Signature) -> Result<js::NativeInf
         parameters,
         outputs,
     })
+}
+
+/// Takes the first answer; a call has one so far.
+pub struct OnlyAnswer<F>(Mutex<Option<F>>);
+
+impl<F: FnOnce(Result<Box<InferResponse>>) + Send> OnlyAnswer<F> {
+    pub fn new(answered: F) -> Self {
+        Self(Mutex::new(Some(answered)))
+    }
+}
+
+impl<F: FnOnce(Result<Box<InferResponse>>) + Send> Sink for OnlyAnswer<F> {
+    fn put(&self, answer: Answer) {
+        let result = match answer.response {
+            Some(result) => result,
+            None => Err(Error::internal("the model ended the request without a response")),
+        };
+        let answered = self.0.lock().take();
+        if let Some(answered) = answered {
+            answered(result);
+        }
+    }
 }

@@ -240,7 +240,7 @@ pub fn request(signature: &Signature, rows: u32, inputs: &[(u16, &[i64], Data)])
         checked.inputs.push(*index);
     }
     checked.outputs = (0..signature.outputs.len() as u16).map(|i| (i, None)).collect();
-    BatchEntry { request: request.into(), checked, result: None }
+    BatchEntry::new(request.into(), checked)
 }
 
 /// Runs a batch.

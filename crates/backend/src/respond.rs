@@ -1,0 +1,104 @@
+//! How a backend answers a request any number of times, from any thread, also after `execute` has returned.
+
+use crate::Outcome;
+use std::sync::Arc;
+use tensor::{Error, Result};
+
+/// The request is cancelled: what was to be sent is dropped, and so should be the work on whatever would come next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped;
+
+/// What a request counts as in the statistics of its model, once it is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Counted {
+    /// Failed if its last answer is an error.
+    #[default]
+    ByLastAnswer,
+    /// A success, whatever it was answered.
+    Success,
+    /// Nothing: its responses are counted, one by one.
+    Responses,
+}
+
+/// What takes the answers of one request: the engine. Calls may come from several threads; the order in which they arrive here
+/// is the order of the answers. After `finish` all of them do nothing.
+pub trait Answers: Send + Sync {
+    /// As [`Responder::send`].
+    ///
+    /// # Errors
+    /// As there.
+    fn send(&self, outcome: Outcome) -> Result<(), Stopped>;
+    /// As [`Responder::fail`].
+    fn fail(&self, error: Error);
+    /// As [`Responder::skip`].
+    fn skip(&self);
+    /// As [`Responder::output_begins`].
+    fn output_begins(&self);
+    /// As [`Responder::count_as`].
+    fn count_as(&self, counted: Counted);
+    /// As [`Responder::finish`].
+    fn finish(&self, last: Option<Result<Outcome>>);
+    /// The responder is gone. A request that was not finished ends with an error now.
+    fn abandon(&self);
+    /// As [`Responder::is_cancelled`].
+    fn is_cancelled(&self) -> bool;
+}
+
+/// Answers one request of a decoupled model: any number of responses, then one end.
+///
+/// A backend that takes it out of its [`BatchEntry`](crate::BatchEntry) owes the request an end. It may keep it and move it to
+/// other threads; the instance is free as soon as `execute` returns. Dropped unfinished, it ends the request with an error.
+pub struct Responder {
+    to: Arc<dyn Answers>,
+}
+
+impl Responder {
+    /// For the engine, and for tests of backends.
+    pub fn new(to: Arc<dyn Answers>) -> Self {
+        Self { to }
+    }
+
+    /// Sends a response; others follow. Never blocks.
+    ///
+    /// # Errors
+    /// The request is cancelled, and the response was dropped. It still has to be finished.
+    pub fn send(&self, outcome: Outcome) -> Result<(), Stopped> {
+        self.to.send(outcome)
+    }
+
+    /// Sends an error in the place of a response; the request goes on.
+    pub fn fail(&self, error: Error) {
+        self.to.fail(error);
+    }
+
+    /// Counts a response that is not sent.
+    pub fn skip(&self) {
+        self.to.skip();
+    }
+
+    /// The next response has been computed, and its outputs are made now: divides its time in the statistics.
+    pub fn output_begins(&self) {
+        self.to.output_begins();
+    }
+
+    /// Says what the request is to count as, if not as what it was answered: in Triton backends count themselves.
+    pub fn count_as(&self, counted: Counted) {
+        self.to.count_as(counted);
+    }
+
+    /// Ends the request, with a last response or error, or without.
+    pub fn finish(self, last: Option<Result<Outcome>>) {
+        self.to.finish(last);
+    }
+
+    /// Whether nobody wants further answers.
+    pub fn is_cancelled(&self) -> bool {
+        self.to.is_cancelled()
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.to.abandon();
+    }
+}

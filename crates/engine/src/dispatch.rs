@@ -1,0 +1,206 @@
+//! When waiting requests start, and where: the lock of a version, its instances, and what its schedule says.
+//!
+//! Sinks are called outside the lock.
+
+use crate::answer::{Answer, Delivery};
+use crate::execution::{Inline, Job, Permit, Ran};
+use crate::inline::{InlineCost, RunClass, TurnPolicy};
+use crate::pending::{Queued, Requests};
+use crate::schedule::{Removed, Schedule};
+use crate::statistics::FailureReason;
+use crate::version::ModelVersion;
+use backend::{BatchEntry, RunControl, now_ns};
+use parking_lot::MutexGuard;
+use scheduler::{RemovalReason, Step, Waiting};
+use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use tensor::Error;
+
+/// A batch of cheap requests may take this many times as long on the reactor as one of them: less than they would one by one,
+/// and above it waking a thread costs little for each.
+const TURN_COST: u64 = 2;
+
+/// What changes while a version serves, under its lock.
+pub(crate) struct Run {
+    pub(crate) schedule: Schedule,
+    /// Numbers of the instances that do nothing, the one that stopped last on top: its caches are warm.
+    pub(crate) idle: SmallVec<[u32; 8]>,
+    pub(crate) cost: InlineCost,
+    pub(crate) turn_policy: TurnPolicy,
+    /// Time of the earliest timer that will call `wake`; 0 = none.
+    armed: u64,
+}
+
+impl Run {
+    pub(crate) fn new(schedule: Schedule, instances: u32) -> Self {
+        Self {
+            schedule,
+            idle: (0..instances.max(1)).rev().collect(),
+            cost: InlineCost::default(),
+            turn_policy: TurnPolicy::default(),
+            armed: 0,
+        }
+    }
+}
+
+impl ModelVersion {
+    /// Steps the schedule until it has nothing more to start; what it starts goes to the pool.
+    pub(crate) fn pump(&self, mut run: MutexGuard<'_, Run>, now: u64) {
+        let removed = self.start_batches(&mut run, now, None).1;
+        drop(run);
+        self.answer_removed(removed);
+    }
+
+    /// The end of a turn of the reactor that collected requests for this version.
+    pub(crate) fn end_turn(&self) {
+        let now = now_ns();
+        let mut run = self.run.lock();
+        let Some(instance) = run.idle.last().copied() else { return };
+        let (requests, removed) = self.start_batches(&mut run, now, Some(instance));
+        run.turn_policy.turn_of(requests.as_ref().map_or(0, SmallVec::len));
+        let limit_ns = self.inline_limit(TURN_COST);
+        // What was cheap for each when it arrived may not be cheap for all of them together.
+        let cheap =
+            requests.as_ref().is_some_and(|all| self.may_inline && run.cost.is_cheap(self.kind_of(all), limit_ns));
+        let inline = Inline { limit_ns, exact: run.cost.is_doubted() };
+        drop(run);
+        self.answer_removed(removed);
+        let Some(requests) = requests else { return };
+        if !cheap {
+            return self.submit(instance, requests);
+        }
+        let mut permit = Permit::new(self, instance);
+        let ran = self.execute(instance, requests, &RunControl::alone(), Some(inline));
+        if let Some(requests) = self.next(&mut permit, ran) {
+            permit.pass_on();
+            self.submit(instance, requests);
+        }
+    }
+
+    /// Starts every batch that can be started. The first one for `mine` is handed back instead, to the thread that holds it.
+    fn start_batches(&self, run: &mut Run, now: u64, mine: Option<u32>) -> (Option<Requests>, Removed) {
+        let (mut kept, mut removed) = (None, Vec::new());
+        loop {
+            let idle = run.idle.len() as u32;
+            // A schedule that panics loses its step, not the instances; the requests it held are answered when they are dropped.
+            let step = catch_unwind(AssertUnwindSafe(|| run.schedule.step(now, idle, &mut removed)));
+            match step.unwrap_or(Step::Idle) {
+                Step::Run(requests) => match run.idle.pop() {
+                    Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
+                    Some(instance) => self.submit(instance, requests),
+                    None => {
+                        // A scheduler that starts more than there are instances is our bug; the batch still has to be answered.
+                        debug_assert!(false, "batch without an idle instance");
+                        self.submit(0, requests);
+                    }
+                },
+                Step::SleepUntil(at) => {
+                    if run.armed == 0 || at < run.armed {
+                        run.armed = at;
+                        self.shared.timer.arm(at, self.me.clone());
+                    }
+                    break;
+                }
+                Step::Idle => break,
+            }
+        }
+        (kept, removed)
+    }
+
+    /// Has the pool run a batch, with the permit of `instance`.
+    pub(crate) fn submit(&self, instance: u32, requests: Requests) {
+        // `me` upgrades: a caller holds an `Arc` to call anything on `self`.
+        if let Some(version) = self.me.upgrade() {
+            self.shared.pool.submit(Job { version, instance, requests });
+        }
+    }
+
+    /// After an execution: the instance takes the next batch, or becomes idle.
+    pub(crate) fn next(&self, permit: &mut Permit<'_>, ran: Ran) -> Option<Requests> {
+        let now = ran.end;
+        let mut run = self.run.lock();
+        if ran.duration > 0 {
+            run.schedule.observe(ran.class, ran.rows, ran.duration);
+            run.cost.observe(ran.kind, ran.duration);
+        }
+        let mut overran = false;
+        if let Some((inline, held)) = ran.inline {
+            run.turn_policy.ran(now);
+            // A run that failed held the thread all the same.
+            overran = run.cost.ran_inline(held, inline.limit_ns);
+        }
+        run.idle.push(permit.instance);
+        permit.held = false;
+        let (mine, removed) = self.start_batches(&mut run, now, Some(permit.instance));
+        permit.held = mine.is_some();
+        drop(run);
+        if overran {
+            log::warn!(
+                "model '{}' version {} held a thread of the front end for longer than a request may; its requests run on worker threads until it is loaded again",
+                self.signature.model,
+                self.signature.version
+            );
+        }
+        self.answer_removed(removed);
+        mine
+    }
+
+    /// A timer armed for `at` fired.
+    pub(crate) fn wake(&self, at: u64) {
+        let mut run = self.run.lock();
+        if run.armed == at {
+            run.armed = 0;
+        }
+        self.pump(run, now_ns());
+    }
+
+    /// Takes cancelled requests out of the queue and answers them.
+    pub(crate) fn sweep_cancelled(&self) {
+        let mut removed = Vec::new();
+        let mut run = self.run.lock();
+        run.schedule.remove_cancelled(&mut removed);
+        self.pump(run, now_ns());
+        self.answer_removed(removed);
+    }
+
+    fn answer_removed(&self, removed: Removed) {
+        if removed.is_empty() {
+            return;
+        }
+        let now = now_ns();
+        self.pending.fetch_sub(removed.len() as u64, Ordering::Relaxed);
+        for (why, Queued(mut p)) in removed {
+            p.waits = false;
+            let (reason, error) = match why {
+                RemovalReason::Expired => (FailureReason::Rejected, Error::unavailable("Request timeout expired")),
+                RemovalReason::Cancelled => (FailureReason::Cancelled, Error::cancelled("")),
+            };
+            let error = p.ticket.settle().unwrap_or(error);
+            self.statistics.failed(p.accepted, now, reason);
+            if let Some(sink) = p.sink.take() {
+                self.deliver(p.place, Delivery { sink, answer: Answer::only(Err(error)) });
+            }
+        }
+    }
+
+    /// What an inline run of `times` requests' worth may take.
+    pub(crate) fn inline_limit(&self, times: u64) -> u64 {
+        times * self.shared.options.inline_cost_max_ns
+    }
+
+    /// The class of a batch's cost.
+    pub(crate) fn kind_of(&self, requests: &Requests) -> RunClass {
+        let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
+        let bytes = self.bytes_of(requests.iter().map(|q| &q.0.entry));
+        RunClass::new(requests.first().map_or(0, Waiting::class), rows, bytes)
+    }
+
+    /// Bytes of the requests' inputs; 0 where they follow from shapes.
+    pub(crate) fn bytes_of<'e>(&self, entries: impl Iterator<Item = &'e BatchEntry>) -> u64 {
+        if !self.sized {
+            return 0;
+        }
+        entries.flat_map(|e| &e.request.inputs).map(|i| i.data.len() as u64).sum()
+    }
+}

@@ -1,0 +1,251 @@
+//! Executions: the permit of an instance, the run of a batch, and the answers that come of it.
+
+use crate::answer::{Answer, Delivery, Sink};
+use crate::batch_key::Key;
+use crate::inline::{self, Held, RunClass};
+use crate::mail::together;
+use crate::order::Line;
+use crate::pending::{Pending, Queued, Requests};
+use crate::statistics::{Executed, Timings};
+use crate::ticket::TicketState;
+use crate::version::ModelVersion;
+use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
+use parking_lot::Mutex;
+use protocol::{InferRequest, InferResponse};
+use scheduler::Waiting;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tensor::{Error, Result};
+
+/// An instance on its way back: whatever panics meanwhile, it becomes idle again.
+pub(crate) struct Permit<'v> {
+    version: &'v ModelVersion,
+    pub(crate) instance: u32,
+    pub(crate) held: bool,
+}
+
+impl<'v> Permit<'v> {
+    pub(crate) fn new(version: &'v ModelVersion, instance: u32) -> Self {
+        Self { version, instance, held: true }
+    }
+
+    /// Another thread has it from now on.
+    pub(crate) fn pass_on(&mut self) {
+        self.held = false;
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        if !self.held {
+            return;
+        }
+        // Also while a panic unwinds: another one would end the process.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let mut run = self.version.run.lock();
+            run.idle.push(self.instance);
+            self.version.pump(run, now_ns());
+        }));
+    }
+}
+
+/// A batch with the permit to run it.
+pub(crate) struct Job {
+    pub(crate) version: Arc<ModelVersion>,
+    pub(crate) instance: u32,
+    pub(crate) requests: Requests,
+}
+
+impl Job {
+    /// Runs the batch, then whatever the instance can take next, until the queue has nothing for it.
+    pub(crate) fn run(self) {
+        let Job { version, instance, mut requests } = self;
+        let mut permit = Permit::new(&version, instance);
+        loop {
+            let control = Arc::new(RunControl::new(requests.len() as u32));
+            for q in &requests {
+                q.0.ticket.running(&control);
+            }
+            let ran = version.execute(instance, requests, &control, None);
+            match version.next(&mut permit, ran) {
+                Some(more) => requests = more,
+                None => return,
+            }
+        }
+    }
+}
+
+/// What is learned from an execution.
+#[derive(Clone, Copy)]
+pub(crate) struct Ran {
+    pub(crate) class: u64,
+    pub(crate) kind: RunClass,
+    pub(crate) rows: u32,
+    /// 0 = failed; failures say nothing about cost.
+    pub(crate) duration: u64,
+    /// It held the thread that brought the request.
+    pub(crate) inline: Option<(Inline, Held)>,
+    /// When it ended: as good as now for what follows.
+    pub(crate) end: u64,
+}
+
+/// A run on the thread that brings the request.
+#[derive(Clone, Copy)]
+pub(crate) struct Inline {
+    pub(crate) limit_ns: u64,
+    /// Its CPU is measured exactly.
+    pub(crate) exact: bool,
+}
+
+impl ModelVersion {
+    /// Runs one request on this thread. The instance was taken from the idle ones.
+    pub(crate) fn run_here(
+        &self,
+        instance: u32,
+        (class, kind): (u64, RunClass),
+        accepted: u64,
+        entry: &mut BatchEntry,
+        inline: Inline,
+    ) -> Result<Box<InferResponse>> {
+        let mut permit = Permit::new(self, instance);
+        let rows = entry.checked.rows.max(1);
+        inline::hold(accepted, inline.exact);
+        let timings = self.run(instance, std::slice::from_mut(entry), &RunControl::alone(), accepted);
+        let held = inline::held(accepted, timings.end, inline.exact, inline.limit_ns);
+        let executed = Executed::of(entry, accepted);
+        let duration = if executed.failure.is_none() { timings.end.saturating_sub(timings.start).max(1) } else { 0 };
+        self.statistics.executed(&timings, std::iter::once(executed));
+        let answer = self.answer(entry);
+        let ran = Ran { class, kind, rows, duration, inline: Some((inline, held)), end: timings.end };
+        if let Some(requests) = self.next(&mut permit, ran) {
+            permit.pass_on();
+            self.submit(instance, requests);
+        }
+        answer
+    }
+
+    /// Runs requests as one batch on this thread, past the schedule; for warm-up, before the version serves. Returns how those
+    /// that failed did.
+    ///
+    /// # Errors
+    /// A request that does not fit the signature; nothing ran then.
+    pub(crate) fn execute_now(&self, instance: u32, requests: Vec<InferRequest>) -> Result<Vec<Error>> {
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let seen = errors.clone();
+        let sink: Arc<dyn Sink> = Arc::new(move |answer: Answer| {
+            if let Some(Err(e)) = answer.response {
+                seen.lock().push(e);
+            }
+        });
+        let now = now_ns();
+        let mut checked = Vec::with_capacity(requests.len());
+        for mut request in requests {
+            let found = self.signature.check(&mut request)?;
+            checked.push(BatchEntry::new(Box::new(request), found));
+        }
+        let mut batch = Requests::new();
+        for entry in checked {
+            batch.push(Queued(Box::new(Pending {
+                entry,
+                sink: Some(sink.clone()),
+                waits: true,
+                ticket: TicketState::new(self.me.clone(), None)?,
+                key: Key::new(),
+                class: 0,
+                accepted: now,
+                place: self.line.as_ref().map_or(0, Line::place),
+            })));
+        }
+        let n = batch.len() as u64;
+        self.pending.fetch_add(n, Ordering::Relaxed);
+        self.joined(n);
+        self.execute(instance, batch, &RunControl::alone(), None);
+        Ok(std::mem::take(&mut *errors.lock()))
+    }
+
+    /// Runs a batch and answers its requests. `inline`: on the thread that brought them.
+    pub(crate) fn execute(
+        &self,
+        instance: u32,
+        mut requests: Requests,
+        control: &RunControl,
+        inline: Option<Inline>,
+    ) -> Ran {
+        let class = requests.first().map_or(0, Waiting::class);
+        let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
+        // Before the backend takes the requests apart.
+        let kind = self.kind_of(&requests);
+        let start = now_ns();
+        if let Some(inline) = inline {
+            inline::hold(start, inline.exact);
+        }
+        self.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        requests.iter_mut().for_each(|q| q.0.waits = false);
+        // Entries side by side, as the backend wants them, where there are several. They are answered from there: each is most of
+        // a kilobyte, and a request alone stays where it is.
+        let mut several = Vec::new();
+        let timings = match &mut requests[..] {
+            [alone] => self.run(instance, std::slice::from_mut(&mut alone.0.entry), control, start),
+            all => {
+                several.extend(all.iter_mut().map(|q| std::mem::take(&mut q.0.entry)));
+                self.run(instance, &mut several, control, start)
+            }
+        };
+        let inline = inline.map(|i| (i, inline::held(start, timings.end, i.exact, i.limit_ns)));
+        let mut any = false;
+        self.statistics.executed(
+            &timings,
+            requests.iter().enumerate().map(|(i, Queued(p))| {
+                let entry = several.get(i).unwrap_or(&p.entry);
+                any |= matches!(entry.result, Some(Ok(_)));
+                Executed::of(entry, p.accepted)
+            }),
+        );
+        let mut several = several.iter_mut();
+        together(|| {
+            for Queued(mut p) in requests {
+                let result = self.answer(several.next().unwrap_or(&mut p.entry));
+                let result = p.ticket.settle().map_or(result, Err);
+                if let Some(sink) = p.sink.take() {
+                    self.deliver(p.place, Delivery { sink, answer: Answer::only(result) });
+                }
+            }
+        });
+        let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
+        Ran { class, kind, rows, inline, end: timings.end, duration }
+    }
+
+    /// Lets the backend run the entries and sees to it that each has a result.
+    fn run(&self, instance: u32, entries: &mut [BatchEntry], control: &RunControl, start: u64) -> Timings {
+        // A panic in a backend is our bug, but it is this batch's failure, not the server's.
+        let ran =
+            catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut Batch { requests: entries }, control)));
+        let marks = ran.unwrap_or_else(|_| {
+            let end = now_ns();
+            Marks { inputs_ready: end, inference_end: end, outputs_ready: end }
+        });
+        for entry in entries {
+            entry.result.get_or_insert_with(|| {
+                Err(Error::internal(format!(
+                    "the backend of model '{}' stopped without an answer; this is a defect of the server, please report it",
+                    self.signature.model
+                )))
+            });
+        }
+        Timings { start, marks, end: marks.outputs_ready.max(start) }
+    }
+
+    /// The response made of an entry's result, which `run` has put there.
+    #[inline]
+    fn answer(&self, entry: &mut BatchEntry) -> Result<Box<InferResponse>> {
+        let outcome = entry.result.take().unwrap_or_else(|| Err(Error::internal("answered twice")))?;
+        Ok(Box::new(InferResponse {
+            model_name: self.signature.model.clone(),
+            model_version: self.signature.version.clone(),
+            id: std::mem::take(&mut entry.request.id),
+            parameters: outcome.parameters,
+            outputs: outcome.outputs,
+        }))
+    }
+}

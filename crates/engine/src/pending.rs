@@ -1,0 +1,75 @@
+//! A request that was accepted and not answered yet. Whatever panics, it gets its answer.
+
+use crate::answer::{Answer, Delivery, Sink};
+use crate::batch_key::Key;
+use crate::ticket::TicketState;
+use backend::BatchEntry;
+use scheduler::Waiting;
+use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tensor::Error;
+
+pub(crate) struct Pending {
+    pub(crate) entry: BatchEntry,
+    /// `None` once it has its last answer, or somebody else owes it that, or nobody does.
+    pub(crate) sink: Option<Arc<dyn Sink>>,
+    /// Counted as waiting.
+    pub(crate) waits: bool,
+    pub(crate) ticket: Arc<TicketState>,
+    pub(crate) key: Key,
+    pub(crate) class: u64,
+    /// A.
+    pub(crate) accepted: u64,
+    /// Place in the line of a model that preserves order.
+    pub(crate) place: u64,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let Some(sink) = self.sink.take() else { return };
+        self.ticket.settle();
+        let (ticket, place, waits) = (self.ticket.clone(), self.place, self.waits);
+        let spare = sink.clone();
+        let answer = move || {
+            let Some(version) = ticket.version() else { return sink.put(failed(Error::unavailable("Server exiting"))) };
+            if waits {
+                version.pending.fetch_sub(1, Ordering::Relaxed);
+            }
+            let answer = failed(version.defect());
+            version.deliver(place, Delivery { sink, answer });
+        };
+        // On a thread of its own: this one may hold the lock of the version, and is perhaps unwinding.
+        if std::thread::Builder::new().name("nereid-defect".into()).spawn(answer).is_err() {
+            log::error!("a request whose handling panicked could not be answered in its turn");
+            let text = "a request was dropped without an answer; this is a defect of the server, please report it";
+            let _ = catch_unwind(AssertUnwindSafe(|| spare.put(failed(Error::internal(text)))));
+        }
+    }
+}
+
+fn failed(error: Error) -> Answer {
+    Answer::only(Err(error))
+}
+
+/// As the schedule has it.
+pub(crate) struct Queued(pub(crate) Box<Pending>);
+
+/// Requests that run together.
+pub(crate) type Requests = SmallVec<[Queued; 1]>;
+
+impl Waiting for Queued {
+    fn rows(&self) -> u32 {
+        self.0.entry.checked.rows.max(1)
+    }
+    fn is_cancelled(&self) -> bool {
+        self.0.ticket.is_cancelled()
+    }
+    fn fits_with(&self, first: &Self) -> bool {
+        self.0.key == first.0.key
+    }
+    fn class(&self) -> u64 {
+        self.0.class
+    }
+}
