@@ -58,7 +58,7 @@ export function markdown(result) {
     lines.push('')
   }
   if (result.isolation?.heavy?.length > 0) {
-    lines.push('Beside clients that ask for much work, and beside a process that burns as many cores:', '', '| p99 of | beside | control µs | client µs | ratio | cores |', '|---|---|---|---|---|---|')
+    lines.push('Beside work that one client asks for: at the server that does it, and at the same moment at another that does not:', '', '| p99 of | beside | other server µs | this server µs | ratio | cores |', '|---|---|---|---|---|---|')
     for (const l of result.isolation.heavy) lines.push(`| ${l.of} | ${l.name} | ${withRange(l.p99Control)} | ${withRange(l.p99Disturbed)} | ${withRange(l.p99Ratio)} | ${short(l.share)} |`)
     lines.push('')
   }

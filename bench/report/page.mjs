@@ -187,8 +187,8 @@ ${
 ${
   (result.isolation?.heavy ?? []).length === 0
     ? ''
-    : `<h3>Clients that ask for much work</h3><p>p99 beside such a client, and beside a process that burns as many cores as server and client did for it.</p>${table(
-        ['p99 of', 'beside', 'control µs', 'client µs', 'ratio', 'cores'],
+    : `<h3>Clients that ask for much work</h3><p>p99 at the server that does the work, and at the same moment at another server that does not.</p>${table(
+        ['p99 of', 'beside', 'other server µs', 'this server µs', 'ratio', 'cores'],
         result.isolation.heavy.map((l) => [l.of, l.name, withRange(l.p99Control), withRange(l.p99Disturbed), withRange(l.p99Ratio), short(l.share)]),
       )}`
 }

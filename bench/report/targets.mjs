@@ -181,7 +181,7 @@ export function judge(result) {
     })
   }
   for (const client of result.isolation?.heavy ?? []) {
-    row(`p99 of ${client.of} beside ${client.name} ÷ beside a process that burns as much`, 1.2, 'most', client.p99Ratio, {
+    row(`p99 of ${client.of} beside ${client.name} ÷ at a server that is not asked, at the same moment`, 1.2, 'most', client.p99Ratio, {
       note: [
         `${client.p99Control.median.toFixed(0)} → ${client.p99Disturbed.median.toFixed(0)} µs; ${short(client.share)} cores`,
         client.p99Quiet && `quiet: ${client.p99Quiet.median.toFixed(0)} µs`,

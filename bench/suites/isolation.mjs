@@ -9,8 +9,8 @@ import { utimesSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { cell } from '../lib/cells.mjs'
-import { cpuBetween, cpuSnapshot, end, memoryMiB, processCpuMs, resetPeak, start, threads } from '../lib/process.mjs'
-import { median, spread } from '../lib/stats.mjs'
+import { end, memoryMiB, processCpuMs, resetPeak, start, threads } from '../lib/process.mjs'
+import { spread } from '../lib/stats.mjs'
 import { HEAVY_CLIENTS } from '../isolation/heavy.mjs'
 import { HEAVY, MANY, MANY_COUNT, MODELS, TWO } from '../models/generate.mjs'
 import { modelBytes, startNereid, subject } from '../subjects/nereid.mjs'
@@ -132,127 +132,93 @@ async function scrapedMetrics(ctx, options) {
 }
 
 /**
- * p99 of `simple` while another model is loaded and unloaded over and over, as pairs with a process that burns as many cores, at the
- * niceness of the threads that load: what is left is what loading does to serving beyond taking its turn on a core.
+ * p99 of `of` at two servers at once: at `asked`, which does the work that `disturb` asks for, and at a bystander, which is not asked.
+ * Both share the machine with that work, with the client that asks for it and with each other, at the same moment; what is left is
+ * what a server lets one client do to the others. A process that burns as many cores is no such control: it moves no bytes through
+ * the kernel, and minutes pass between two runs of which the slowest hundredth is compared.
  */
+async function besideWork(ctx, { asked, bystander, probes, disturb, name, options }) {
+  const cells = probes.map(({ of, workload, c, rate }) => ({ of, pair: [asked, bystander].map((s) => cell('isolation', s, workload, 'HTTP', { c, rate })) }))
+  for (const { pair } of cells) {
+    for (const one of pair) {
+      // Health has no answer to check as an inference has.
+      if (one.workload === workloads.health) one.target = ctx.generator.target(one.subject, one.workload, 'HTTP', 'json')
+      else await ctx.runner.prepare(one)
+    }
+  }
+  const all = (seconds, seed) => Promise.all(cells.flatMap(({ pair }) => pair.map((one) => ctx.generator.run(one, seconds, { seed }))))
+  const quiet = await all(options.besideSeconds, 0)
+  const runs = []
+  for (let i = 0; i < options.pairs; i += 1) {
+    const stop = disturb()
+    // The first request is on its way when the measurement begins.
+    await sleep(100)
+    const pids = [asked.child.pid, stop.pid]
+    const [before, from] = [processCpuMs(pids), performance.now()]
+    const found = await all(options.besideSeconds, i + 1)
+    const cores = (processCpuMs(pids) - before) / (performance.now() - from)
+    const did = Number(await stop())
+    if (did === 0) throw new Error(`${name}: nothing was done in the whole run`)
+    runs.push({ found, cores, did })
+  }
+  return cells.map(({ of, pair }, at) => {
+    const spreadOf = (f) => spread(runs.map(f))
+    const [own, other] = [2 * at, 2 * at + 1]
+    return {
+      name,
+      of,
+      rate: pair[0].rate,
+      share: spreadOf((run) => run.cores).median,
+      p99Quiet: spread([quiet[own].p99]),
+      p99Control: spreadOf((run) => run.found[other].p99),
+      p99Disturbed: spreadOf((run) => run.found[own].p99),
+      p99Ratio: spreadOf((run) => run.found[own].p99 / run.found[other].p99),
+      errors: runs.reduce((n, run) => n + run.found[own].errors + run.found[other].errors, 0),
+      did: runs.map((run) => run.did),
+    }
+  })
+}
+
+const PROBES = [
+  { of: '`simple`', workload: workloads.simple, c: 8, rate: RATE / 2 },
+  { of: 'health', workload: workloads.health, c: 4, rate: RATE / 4 },
+]
+
+/** Beside a model that is loaded and unloaded over and over. */
 async function otherModelLoads(ctx, options) {
-  const server = await startNereid(ctx.root, { models: ['simple'], name: 'Nereid, loading' })
-  const one = cell('isolation', server, workloads.simple, 'HTTP', { c: 16, rate: RATE })
-  await ctx.runner.prepare(one)
-  const seconds = ctx.quick ? options.seconds : 3
-  const run = (i) => ctx.generator.run(one, seconds, { seed: i + 1 })
-  const loads = () =>
+  const [asked, bystander] = await Promise.all(
+    ['loading', 'bystander'].map((name) => startNereid(ctx.root, { models: ['simple'], name: `Nereid, ${name}` })),
+  )
+  const disturb = () =>
     ctx.generator.beside('ask', {
-      address: `127.0.0.1:${server.http}`,
+      address: `127.0.0.1:${asked.http}`,
       method: 'POST',
       paths: ['load', 'unload'].map((what) => `/v2/repository/models/${MODEL_THAT_LOADS}/${what}`).join(','),
     })
   // The first load compiles and imports: once in the life of a server.
-  const first = loads()
+  const first = disturb()
   await sleep(500)
   await first()
-  /** Cores of the server, threads that ended included, and of the client that asks for loads. */
-  const measured = async (beside, i) => {
-    const pids = [...server.pids(), ...(beside === null ? [] : [beside.pid])]
-    const [before, from] = [processCpuMs(pids), performance.now()]
-    const result = await run(i)
-    return { ...result, busy: (processCpuMs(pids) - before) / (performance.now() - from) }
-  }
-  const runs = []
-  const shares = []
-  for (let i = 0; i < options.pairs; i += 1) {
-    const quiet = await measured(null, i)
-    const disturb = async () => {
-      const stop = loads()
-      await sleep(100)
-      const disturbed = await measured(stop, i)
-      const did = Number(await stop())
-      if (did === 0) throw new Error('no load in the whole run')
-      shares.push(Math.max(0.01, disturbed.busy - quiet.busy))
-      return { disturbed, did }
-    }
-    const control = async () => {
-      const burn = ctx.generator.beside('compute', { share: median(shares).toFixed(3), nice: 'behind' })
-      await sleep(100)
-      const found = await run(i)
-      await burn()
-      return { control: found }
-    }
-    // In turn, so that what changes meanwhile meets both. What there is to burn is known after the first.
-    const order = i % 2 === 0 ? [disturb, control] : [control, disturb]
-    const pair = { quiet }
-    for (const part of order) Object.assign(pair, await part())
-    runs.push(pair)
-  }
-  await end(server.child)
-  const of = (f) => spread(runs.map(f))
-  return [
-    {
-      name: `a model that loads (${MODEL_THAT_LOADS}, 102 MB, over and over)`,
-      of: '`simple`',
-      rate: RATE,
-      share: median(shares),
-      p99Quiet: of((r) => r.quiet.p99),
-      p99Control: of((r) => r.control.p99),
-      p99Disturbed: of((r) => r.disturbed.p99),
-      p99Ratio: of((r) => r.disturbed.p99 / r.control.p99),
-      errors: runs.reduce((n, r) => n + r.quiet.errors + r.disturbed.errors + r.control.errors, 0),
-      did: runs.map((r) => r.did),
-    },
-  ]
+  const name = `a model that loads (${MODEL_THAT_LOADS}, 102 MB, over and over)`
+  const rows = await besideWork(ctx, { asked, bystander, probes: PROBES.slice(0, 1), disturb, name, options })
+  await Promise.all([asked, bystander].map((s) => end(s.child)))
+  return rows
 }
 
-/**
- * p99 of `simple` and of health beside clients that ask for much work with each request, as pairs with a process that burns as many
- * cores as server and client spend on it: what is left is what the server lets one client do to the others.
- */
+/** Beside clients that ask for much work with each request. */
 async function heavyClients(ctx, options) {
-  const server = await startNereid(ctx.root, { repository: HEAVY, name: 'Nereid, heavy clients' })
-  const asked = [
-    { of: '`simple`', cell: cell('isolation', server, workloads.simple, 'HTTP', { c: 16, rate: RATE }) },
-    { of: 'health', cell: cell('isolation', server, workloads.health, 'HTTP', { c: 4, rate: RATE / 2 }) },
-  ]
-  await ctx.runner.prepare(asked[0].cell)
-  asked[1].cell.target = ctx.generator.target(server, workloads.health, 'HTTP', 'json')
+  const [asked, bystander] = await Promise.all(
+    ['heavy clients', 'bystander of heavy clients'].map((name) => startNereid(ctx.root, { repository: HEAVY, name: `Nereid, ${name}` })),
+  )
   const rows = []
   for (const client of HEAVY_CLIENTS) {
     const { body, headers } = client.make()
     const headerText = Object.entries(headers).map(([k, v]) => `${k}: ${v}`).join(';')
-    const args = { address: `127.0.0.1:${server.http}`, method: client.method, paths: client.path, body: ctx.generator.file(body), headers: headerText }
-    for (const { of, cell: one } of asked) {
-      const load = (i) => ctx.generator.run(one, options.seconds, { seed: i + 1 })
-      const quiet = await load(0)
-      const runs = []
-      for (let i = 0; i < options.pairs; i += 1) {
-        const stop = ctx.generator.beside('ask', args)
-        // The first request is on its way when the measurement begins.
-        await sleep(100)
-        const [before, from] = [cpuSnapshot([stop.pid]), performance.now()]
-        const disturbed = await load(i)
-        const client = cpuBetween(before, cpuSnapshot([stop.pid])) / ((performance.now() - from) * 1000)
-        const did = Number(await stop())
-        const share = Math.max(0.01, disturbed.cores - quiet.cores + client)
-        const burn = ctx.generator.beside('compute', { share: share.toFixed(3) })
-        await sleep(100)
-        const control = await load(i)
-        await burn()
-        runs.push({ disturbed, control, share, did })
-      }
-      const spreadOf = (f) => spread(runs.map(f))
-      rows.push({
-        name: client.name,
-        of,
-        rate: one.rate,
-        share: spreadOf((run) => run.share).median,
-        p99Control: spreadOf((run) => run.control.p99),
-        p99Disturbed: spreadOf((run) => run.disturbed.p99),
-        p99Ratio: spreadOf((run) => run.disturbed.p99 / run.control.p99),
-        errors: runs.reduce((n, run) => n + run.disturbed.errors + run.control.errors, 0),
-        did: runs.map((run) => run.did),
-      })
-    }
+    const args = { address: `127.0.0.1:${asked.http}`, method: client.method, paths: client.path, body: ctx.generator.file(body), headers: headerText }
+    const disturb = () => ctx.generator.beside('ask', args)
+    rows.push(...(await besideWork(ctx, { asked, bystander, probes: PROBES, disturb, name: client.name, options })))
   }
-  await end(server.child)
+  await Promise.all([asked, bystander].map((s) => end(s.child)))
   return rows
 }
 
@@ -282,7 +248,7 @@ async function manyModels(ctx, options) {
 }
 
 export async function isolation(ctx) {
-  const options = ctx.quick ? { repetitions: 2, pairs: 1, seconds: 0.5 } : { repetitions: Math.max(9, ctx.repetitions), pairs: 5, seconds: 1 }
+  const options = ctx.quick ? { repetitions: 2, pairs: 1, seconds: 0.5, besideSeconds: 0.5 } : { repetitions: Math.max(9, ctx.repetitions), pairs: 5, seconds: 1, besideSeconds: 4 }
   ctx.say('isolation …')
   const attempt = (part) =>
     part(ctx, options).catch((error) => {

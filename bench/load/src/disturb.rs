@@ -24,38 +24,12 @@ fn goes_on() -> bool {
     !OVER.load(Ordering::Relaxed)
 }
 
-/// How long a thread with less than a whole core computes and rests, together.
-const PERIOD: Duration = Duration::from_millis(10);
-
-/// Computes in registers: `--share` cores' worth of it (1 when it is not given), at `--nice=behind` as far behind others as threads
-/// of the server are that load models.
-pub fn compute(a: &Arguments) -> Result<(), Failure> {
-    let share: f64 = a.number("share", 1.0)?;
-    let is_behind = a.optional("nice") == Some("behind");
+/// Computes in registers, on one core.
+pub fn compute() {
     until_input_ends();
-    let threads: Vec<_> = (0..share.ceil().max(1.0) as u32)
-        .map(|i| {
-            let own = (share - f64::from(i)).clamp(0.0, 1.0);
-            std::thread::spawn(move || {
-                if is_behind {
-                    memory::thread::step_behind();
-                }
-                while goes_on() {
-                    let from = Instant::now();
-                    while from.elapsed() < PERIOD.mul_f64(own) {
-                        compute_a_little();
-                    }
-                    if own < 1.0 {
-                        std::thread::sleep(PERIOD.mul_f64(1.0 - own));
-                    }
-                }
-            })
-        })
-        .collect();
-    for thread in threads {
-        thread.join().map_err(|_| "a computing thread panicked")?;
+    while goes_on() {
+        compute_a_little();
     }
-    Ok(())
 }
 
 fn compute_a_little() {

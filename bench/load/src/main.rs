@@ -33,7 +33,10 @@ fn main() {
             load::run(&a)
         }
         "ask" => disturb::ask(&a),
-        "compute" => disturb::compute(&a),
+        "compute" => {
+            disturb::compute();
+            Ok(())
+        }
         "floor-http" => floors::http(&a),
         "floor-h2" => floors::h2(&a),
         "floor-epoll" => epoll::serve(&a),
