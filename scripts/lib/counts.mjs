@@ -8,11 +8,14 @@ const orOne = (code, { passed, failed }) => ({ passed, failed: failed === 0 && c
 export function cargoCounts(code, text) {
   let passed = 0
   let failed = 0
-  for (const [, p, f] of text.matchAll(/test result: \w+\. (\d+) passed; (\d+) failed/g)) {
+  let unran = 0
+  for (const [, p, f, i] of text.matchAll(/test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored/g)) {
     passed += Number(p)
     failed += Number(f)
+    unran += Number(i)
   }
-  return orOne(code, { passed, failed })
+  const skipped = unran === 0 ? '' : `${unran} of its tests; #[ignore] beside each says why`
+  return { ...orOne(code, { passed, failed }), skipped }
 }
 
 /** A runner of ours, whose last line is `N passed, N failed`. */

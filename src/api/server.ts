@@ -47,7 +47,7 @@ export interface Ports {
 export interface StopOptions {
   /** How long connections are still accepted, within the timeout: load balancers go on sending for a moment. Default 0. */
   graceMs?: number
-  /** Called when a grace begins: there is somebody it is for. */
+  /** Called when a grace begins; there is none when no client could need it. */
   leaving?: (graceMs: number) => void
   /** Called each second while requests are in flight. */
   progress?: (secondsLeft: number, inFlight: number) => void

@@ -70,16 +70,16 @@ export const FLAGS = [
   // Server
   { name: 'id', kind: 'string', value: 'name', default: 'triton', group: 'Server', state: 'active', meaning: 'Name of the server in its metadata.' },
   { name: 'exit-timeout-secs', kind: 'integer', default: 30, min: 0, max: INT32_MAX, clamp: true, group: 'Server', state: 'active', meaning: 'Time for requests in flight to finish when the server exits, in seconds.' },
-  { name: 'exit-grace-secs', kind: 'integer', default: 3, min: 0, max: INT32_MAX, clamp: true, group: 'Server', state: 'active', meaning: 'After SIGTERM, time during which connections are still accepted and answered that the server is not ready, as load balancers go on sending for a moment; within --exit-timeout-secs. Not waited for when nobody connected in the last minute, nor after SIGINT. Not in Triton.' },
+  { name: 'exit-grace-secs', kind: 'integer', default: 3, min: 0, max: INT32_MAX, clamp: true, group: 'Server', state: 'active', meaning: 'After SIGTERM, seconds during which new connections are still accepted and answered that the server is not ready, since load balancers go on sending for a moment. They are part of --exit-timeout-secs. Left out after SIGINT, and when no client is connected and none was in the last minute. Not in Triton.' },
   { name: 'exit-on-error', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'End the process when a model fails to load at start. When false, what loaded is served.' },
   { name: 'strict-readiness', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'Report ready only while every known model is ready. When false, only the state of the server counts.' },
-  { name: 'allow-client-shm', kind: 'boolean', default: false, group: 'Server', state: 'active', meaning: 'Let clients register shared memory regions.' },
-  { name: 'reactor-threads', kind: 'integer', default: 0, min: 0, max: 1024, group: 'Server', state: 'active', meaning: 'Threads that own the network connections; 0 takes one, and one per 4 cores above 4 cores. Not in Triton.' },
+  { name: 'allow-client-shm', kind: 'boolean', default: false, group: 'Server', state: 'active', meaning: 'Let clients register regions of shared memory and use them in requests.' },
+  { name: 'reactor-threads', kind: 'integer', default: 0, min: 0, max: 1024, group: 'Server', state: 'active', meaning: 'Threads that own the network connections; 0 takes one per 4 cores, and at least one. Not in Triton.' },
   { name: 'enable-peer-access', kind: 'boolean', default: true, group: 'Server', state: 'accepted', meaning: 'Access between GPUs.' },
 
   // Logging
-  { name: 'log-verbose', kind: 'verbosity', default: 0, group: 'Logging', state: 'active', meaning: 'Verbose level; 0 or false is off.' },
-  { name: 'log-info', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log what happens.' },
+  { name: 'log-verbose', kind: 'verbosity', default: 0, group: 'Logging', state: 'active', meaning: 'Level of verbose lines; 0 or false is none, true is 1.' },
+  { name: 'log-info', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log informational lines.' },
   { name: 'log-warning', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log warnings.' },
   { name: 'log-error', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log errors.' },
   { name: 'log-format', kind: 'choice', choices: ['default', 'ISO8601', 'json'], anyCase: false, default: 'default', invalid: 'invalid argument for --log-format', group: 'Logging', state: 'active', meaning: 'Form of a log line. json, one object per line, is not in Triton.' },
@@ -103,8 +103,8 @@ export const FLAGS = [
   { name: 'reuse-http-port', kind: 'boolean', default: false, group: 'HTTP', state: 'active', meaning: 'Bind with SO_REUSEPORT.' },
   { name: 'http-header-forward-pattern', kind: 'string', value: 'regex', default: '', group: 'HTTP', state: 'active', meaning: 'Request headers whose name matches become request parameters. Any case.' },
   { name: 'http-thread-count', kind: 'integer', default: 8, min: 1, max: INT32_MAX, group: 'HTTP', state: 'accepted', meaning: 'Threads; see --reactor-threads.' },
-  { name: 'http-max-input-size', kind: 'integer', default: 67108864, min: 1, outOfBound: 'Error: --http-max-input-size must be greater than 0.', group: 'HTTP', state: 'active', meaning: 'Largest request body in bytes, also after decompression.' },
-  { name: 'http-restricted-api', kind: 'string', value: 'apis:key=value', default: null, list: true, group: 'HTTP', state: 'active', meaning: 'Ask for the header key with this value on a comma-separated list of APIs: health, metadata, inference, shared-memory, model-config, model-repository, statistics, trace, logging.' },
+  { name: 'http-max-input-size', kind: 'integer', default: 67108864, min: 1, outOfBound: 'Error: --http-max-input-size must be greater than 0.', group: 'HTTP', state: 'active', meaning: 'Most bytes of the JSON of a request, of a tensor that is made from it, of a raw binary request, and of a body or gRPC message after decompression. Binary tensors behind JSON, and gRPC messages, may have 2 GiB.' },
+  { name: 'http-restricted-api', kind: 'string', value: 'apis:key=value', default: null, list: true, group: 'HTTP', state: 'active', meaning: 'Answer requests to these APIs (a comma-separated list) only when they have the header <key> with this value. APIs: health, metadata, inference, shared-memory, model-config, model-repository, statistics, trace, logging.' },
 
   // GRPC
   { name: 'allow-grpc', kind: 'boolean', default: true, group: 'GRPC', state: 'active', meaning: 'Serve gRPC.' },
@@ -128,7 +128,7 @@ export const FLAGS = [
   { name: 'grpc-http2-min-recv-ping-interval-without-data', kind: 'integer', default: 300000, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Shortest interval between the pings of a client while no data is sent, in ms.' },
   { name: 'grpc-http2-max-ping-strikes', kind: 'integer', default: 2, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Bad pings before the connection is closed; 0 is unlimited.' },
   { name: 'grpc-max-connection-age', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Age at which a connection is closed, in ms; 0 is unlimited.' },
-  { name: 'grpc-max-connection-age-grace', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Time for calls to finish after that, in ms; 0 is unlimited.' },
+  { name: 'grpc-max-connection-age-grace', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'GRPC', state: 'active', meaning: 'Time for calls to finish after --grpc-max-connection-age, in ms; 0 is unlimited.' },
   { name: 'grpc-restricted-protocol', kind: 'string', value: 'apis:key=value', default: null, list: true, group: 'GRPC', state: 'active', meaning: 'As --http-restricted-api; the metadata key is triton-grpc-protocol-<key>.' },
 
   // Metrics
@@ -147,7 +147,7 @@ export const FLAGS = [
   { name: 'backend-config', kind: 'string', value: '[backend,]setting=value', default: null, list: true, group: 'Backend', state: 'active', meaning: 'Setting of one backend, or of all.' },
   { name: 'strict-batching-delay', kind: 'boolean', default: false, group: 'Backend', state: 'active', meaning: 'Wait out max_queue_delay_microseconds even while an instance is idle. Not in Triton.' },
   { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend', state: 'accepted', meaning: 'Where backend libraries are; the backends of this release are built in.' },
-  { name: 'gpu-fallback', kind: 'choice', choices: ['error', 'cpu'], anyCase: true, default: 'error', invalid: 'invalid argument for --gpu-fallback, it is error or cpu', group: 'Backend', state: 'active', meaning: 'What becomes of instance groups that want a GPU where there is none. error: the model fails to load, as in Triton. cpu: it is served on the CPU, with a warning. Not in Triton.' },
+  { name: 'gpu-fallback', kind: 'choice', choices: ['error', 'cpu'], anyCase: true, default: 'error', invalid: 'invalid argument for --gpu-fallback, it is error or cpu', group: 'Backend', state: 'active', meaning: 'What happens to instance groups that want a GPU on a machine without one. error: the model fails to load, as in Triton. cpu: it is served on the CPU, with a warning. Not in Triton.' },
   { name: 'min-supported-compute-capability', kind: 'number', default: 6.0, min: 0, group: 'Backend', state: 'accepted', meaning: 'GPUs below it are not used.' },
   { name: 'host-policy', kind: 'string', value: 'policy,setting=value', default: null, list: true, group: 'Backend', state: 'accepted', meaning: 'CPU affinity of instances.' },
   { name: 'model-load-gpu-limit', kind: 'string', value: 'gpu:fraction', default: null, list: true, group: 'Backend', state: 'accepted', meaning: 'Share of a GPU beyond which no model is loaded.' },
@@ -164,7 +164,7 @@ export const FLAGS = [
   { name: 'rate-limit-resource', kind: 'string', value: 'name:count[:device]', default: null, list: true, group: 'Rate Limiter', state: 'accepted', meaning: 'Units of a resource.' },
 
   // Memory Management
-  { name: 'memory-limit', kind: 'integer', default: 0, min: 0, group: 'Memory Management', state: 'active', meaning: 'Bytes that request bodies, heads and unread answers in flight may hold together. One connection holds a quarter at most, and an eighth is left to small requests. Beyond it reading pauses, then requests are refused with 503 and Retry-After, or RESOURCE_EXHAUSTED. 0 takes half of the memory of the machine or the container. Not in Triton.' },
+  { name: 'memory-limit', kind: 'integer', default: 0, min: 0, group: 'Memory Management', state: 'active', meaning: 'Bytes that request bodies, heads and unread answers in flight may hold together. One connection holds a quarter at most, and an eighth is left to small requests. When it is used up, reading pauses for up to 5 s, then requests are refused with 503 and Retry-After, or RESOURCE_EXHAUSTED. 0 takes half of the memory of the machine or the container. Not in Triton.' },
   { name: 'pinned-memory-pool-byte-size', kind: 'integer', default: 268435456, min: 0, group: 'Memory Management', state: 'accepted', meaning: 'Size of the pinned memory pool in bytes.' },
   { name: 'cuda-memory-pool-byte-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'accepted', meaning: 'Size of the memory pool of a GPU in bytes.' },
   { name: 'cuda-virtual-address-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'accepted', meaning: 'Virtual address space for growing state on a GPU.' },
@@ -201,13 +201,13 @@ type Scalar<F> = F extends { kind: 'switch' | 'boolean' }
     : F extends { kind: 'string' }
       ? string
       : number
-type Value<F> = F extends { list: true } ? Scalar<F>[] : F extends { default: null } ? Scalar<F> | null : Scalar<F>
+type OptionValue<F> = F extends { list: true } ? Scalar<F>[] : F extends { default: null } ? Scalar<F> | null : Scalar<F>
 
 /** Names of the options without dashes: `modelRepository`, `httpPort`, …. */
 export type OptionName = Camel<Row['name']>
 
 /** A value for every option: what was given, else the default. */
-export type Options = { [F in Row as Camel<F['name']>]: Value<F> }
+export type Options = { [F in Row as Camel<F['name']>]: OptionValue<F> }
 
 /** `http-max-input-size` as `httpMaxInputSize`. */
 export function optionName(flag: string): OptionName {

@@ -203,7 +203,7 @@ function readRestrictions(flag: string, groups: readonly string[], keyPrefix: st
   })
 }
 
-/** Forms of options whose contents nobody uses yet: a launch script with a typo should hear of it now. */
+/** Forms of options whose contents are not used yet: a launch script with a typo should hear of it now. */
 function checkForms(options: Options): void {
   for (const text of options.cacheConfig) {
     if (!/^[^,=]+,[^=]+=/.test(text)) {

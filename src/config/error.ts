@@ -19,7 +19,7 @@ export class ConfigSyntaxError extends ConfigError {
   readonly hint: string
 
   constructor(path: string, line: number, column: number, reason: string, hint: string) {
-    // Clients match on the part before the path; the rest is for whoever has to mend the file.
+    // Clients match on the part before the path; the rest is for the person who has to mend the file.
     super('INTERNAL', `failed to read text proto from ${path}: ${line}:${column}: ${reason}${hint === '' ? '' : ` ${hint}`}`)
     this.path = path
     this.line = line

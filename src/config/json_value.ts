@@ -125,7 +125,7 @@ class Reader {
     }
   }
 
-  /** What stands behind a backslash. An escape nobody knows is the character itself. */
+  /** What follows a backslash. An unknown escape is the character itself. */
   private escape(): string {
     const c = this.text[this.position] ?? ''
     if (c === '') return this.fail('string is not closed')

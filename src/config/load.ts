@@ -29,7 +29,7 @@ export interface LoadedConfig {
   config: ModelConfig
   /** The file it was read from; null when there is none, or it came with the load request. */
   path: string | null
-  /** Whether anybody provided a configuration, be it an empty one. */
+  /** Whether a configuration was provided, be it an empty one. */
   provided: boolean
 }
 

@@ -58,7 +58,7 @@ function isErrorCode(code: unknown): code is ErrorCode {
   return typeof code === 'string' && (ERROR_CODES as readonly string[]).includes(code)
 }
 
-/** Characters of somebody's text that an error repeats; the rest is cut, and the cut is told. */
+/** Characters of a client's or a file's text that an error repeats; the rest is cut, and the cut is told. */
 export const QUOTE_CHARS_MAX = 256
 
 /**

@@ -2,7 +2,7 @@
  * Finds models in the repositories. Looks at directory entries only; no configuration is read here.
  *
  * Every subdirectory of a repository is a model, links to directories included. Names that begin with a dot (`.git`,
- * `.ipynb_checkpoints`) are left out: nobody means them as models.
+ * `.ipynb_checkpoints`) are left out: they are not meant as models.
  */
 
 import { readdirSync, type Dirent } from 'node:fs'

@@ -62,6 +62,23 @@ test('every file that ARCHITECTURE.md names exists', () => {
   expect(missing).toEqual([])
 })
 
+test('every module with unsafe code is named, and no other', () => {
+  const text = /`unsafe` lives in: ([\s\S]*?)\n\n/.exec(TEXT)?.[1] ?? ''
+  const named = [...text.matchAll(/`([^`]+)`/g)].flatMap(([, span = '']) => expanded(span)).map((path) => path.replace(/^ffi::/, 'backend_onnx::ffi::'))
+  const found = [...crates.map((name) => `crates/${name}`), 'bench/load'].flatMap((part) =>
+    filesBelow(join(ROOT, part, 'src'), /\.rs$/)
+      .filter((file) => !file.includes('/tests/') && /allow\(unsafe_code\)/.test(read(file)))
+      .map((file) => {
+        const module = file.slice(join(ROOT, part, 'src').length + 1, -'.rs'.length).replaceAll('/', '::')
+        return part === 'bench/load' ? `bench/load/src/${module}.rs` : module === 'lib' ? part : `${part.slice('crates/'.length).replaceAll('-', '_')}::${module}`
+      }),
+  )
+  // The permission for all of `ffi` holds for the modules inside it.
+  const inside = named.filter((path) => found.some((module) => path.startsWith(`${module}::`)))
+  expect(found.length).toBeGreaterThan(8)
+  expect(named.filter((path) => !inside.includes(path)).sort()).toEqual(found.sort())
+})
+
 test('every type that ARCHITECTURE.md names exists', () => {
   const types = spans.flatMap((s) => s.match(/\b[A-Z][a-z]+(?:[A-Z][a-z0-9]+)*\b/g) ?? []).filter((t) => /[a-z]/.test(t))
   const missing = [...new Set(types)].filter((t) => {

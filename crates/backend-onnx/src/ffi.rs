@@ -201,7 +201,7 @@ handle!(ShapeInfo, OrtTensorTypeAndShapeInfo, ReleaseTensorTypeAndShapeInfo);
 handle!(RawSession, OrtSession, ReleaseSession);
 handle!(RawRunOptions, OrtRunOptions, ReleaseRunOptions);
 
-// SAFETY: OrtSession may be released by any thread, once nobody else uses it.
+// SAFETY: OrtSession may be released by any thread, once no other thread uses it.
 unsafe impl Send for RawSession {}
 
 /// A loaded model. `run` may be called from any number of threads.
@@ -220,7 +220,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         // SAFETY: taken here only, and not used afterwards.
         let raw = unsafe { ManuallyDrop::take(&mut self.raw) };
-        // Whoever had the last answer of an unloaded model may be a reactor.
+        // The thread that had the last answer of an unloaded model may be a reactor.
         memory::behind::drop_behind(raw);
     }
 }
@@ -286,13 +286,16 @@ impl Session {
                     check(api, (api.AllocatorFree)(self.runtime.allocator.as_ptr(), text.cast()))?;
                     check(api, type_info(session, i, &raw mut info))?;
                     let info = TypeInfo(non_null(info)?, api);
+                    // An integer, not the bindings' enum: newer libraries know more types.
+                    let mut kind = 0i32;
+                    check(api, (api.GetOnnxTypeFromTypeInfo)(info.0.as_ptr(), (&raw mut kind).cast()))?;
+                    // Asked first: a sparse tensor has the description of a tensor, too.
+                    if kind != TENSOR {
+                        return Err(unsupported(&owned, kind));
+                    }
                     let mut tensor = null();
                     check(api, (api.CastTypeInfoToTensorInfo)(info.0.as_ptr(), &raw mut tensor))?;
-                    // Null for sequences, maps and optionals.
                     if tensor.is_null() {
-                        // An integer, not the bindings' enum: newer libraries know more types.
-                        let mut kind = 0i32;
-                        check(api, (api.GetOnnxTypeFromTypeInfo)(info.0.as_ptr(), (&raw mut kind).cast()))?;
                         return Err(unsupported(&owned, kind));
                     }
                     let (datatype, shape) = describe(api, tensor)?;
@@ -377,14 +380,17 @@ impl Session {
     }
 }
 
-/// Triton's text, and what to do about the usual case: converters of scikit-learn end classifiers with a ZipMap.
+/// `ONNX_TYPE_TENSOR` of the library's header.
+const TENSOR: i32 = 1;
+
+/// Triton's text with its names of the types, of which it has none for optionals; and what to do about the usual case: converters of
+/// scikit-learn end classifiers with a ZipMap.
 fn unsupported(name: &str, kind: i32) -> Error {
     let kind = match kind {
         2 => "ONNX_TYPE_SEQUENCE",
         3 => "ONNX_TYPE_MAP",
         4 => "ONNX_TYPE_OPAQUE",
         5 => "ONNX_TYPE_SPARSETENSOR",
-        6 => "ONNX_TYPE_OPTIONAL",
         _ => "ONNX_TYPE_UNKNOWN",
     };
     Error::new(
@@ -856,7 +862,7 @@ impl Drop for Owned {
     }
 }
 
-// SAFETY: the memory is only read, and released by whoever drops it last, which the library allows from any thread.
+// SAFETY: the memory is only read, and released by the thread that drops it last, which the library allows from any thread.
 unsafe impl Send for Owned {}
 // SAFETY: as above.
 unsafe impl Sync for Owned {}

@@ -113,7 +113,7 @@ fn decode(config: &bytes::Bytes) -> Result<ModelConfig> {
 /// The model's file: `model.onnx` or the configured name, or the file of that kind in a directory of that name.
 fn model_file(directory: &Path, configured: &str) -> Result<PathBuf> {
     let name = Path::new(if configured.is_empty() { "model.onnx" } else { configured });
-    // A configuration may come over the network; it must not name files outside its version (R2).
+    // A configuration may come over the network; it must not name files outside its version (memory.md 5.2, R2).
     if name.components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
         return Err(Error::invalid(format!("model file name '{configured}' must stay inside the version directory")));
     }

@@ -7,7 +7,7 @@ use protocol::pb::inference::{ModelConfig, model_config};
 use std::path::Path;
 use tensor::{Error, Result};
 
-/// Threads of a pool, whoever asks for it: each is a thread of the system from the moment the pool is made.
+/// Threads of a pool, of one model or of all: each is a thread of the system from the moment the pool is made.
 const POOL_THREADS_MAX: i64 = 1024;
 
 /// What one model asks for.
@@ -139,7 +139,7 @@ fn integer(text: &str) -> Result<i64> {
     number.ok_or_else(|| Error::invalid(format!("failed to convert '{text}' to integral number")))
 }
 
-/// A library of operators is code: only files of the model repository are loaded (R2).
+/// A library of operators is code: only files of the model repository are loaded (memory.md 5.2, R2).
 fn op_library(name: &str, model_directory: &Path) -> Result<String> {
     let refused = |why: &str| Error::invalid(format!("unable to load op library '{name}': {why}"));
     let path = model_directory.join(name).canonicalize().map_err(|e| refused(&e.to_string()))?;

@@ -77,7 +77,7 @@ const TRUNCATED: &str = "the file ends in the middle of a field";
 const NOT_PROTOBUF: &str = "the file is not an ONNX graph in protobuf";
 
 /// The value of a field.
-enum Value {
+enum FieldValue {
     Varint(u64),
     /// Four or eight bytes, skipped.
     Fixed,
@@ -98,10 +98,10 @@ impl<R: Read + Seek> Reader<R> {
         let mut model = Model::default();
         while let Some((field, value)) = self.field(end)? {
             match (field, value) {
-                (1, Value::Varint(version)) => model.ir_version = version,
+                (1, FieldValue::Varint(version)) => model.ir_version = version,
                 // A second one is merged with the first, as protobuf does.
-                (7, Value::Until(end)) => self.graph(end, &mut model.graph)?,
-                (25, Value::Until(end)) => {
+                (7, FieldValue::Until(end)) => self.graph(end, &mut model.graph)?,
+                (25, FieldValue::Until(end)) => {
                     let function = self.function(end)?;
                     model.functions.push(function);
                 }
@@ -114,10 +114,10 @@ impl<R: Read + Seek> Reader<R> {
     fn graph(&mut self, end: u64, graph: &mut Graph) -> Result<(), &'static str> {
         while let Some((field, value)) = self.field(end)? {
             match (field, value) {
-                (1, Value::Until(end)) => self.node(end, &mut graph.nodes)?,
+                (1, FieldValue::Until(end)) => self.node(end, &mut graph.nodes)?,
                 // TensorProto's name, ValueInfoProto's name.
-                (5, Value::Until(end)) => self.named(end, 8, &mut graph.initializers)?,
-                (11, Value::Until(end)) => self.named(end, 1, &mut graph.inputs)?,
+                (5, FieldValue::Until(end)) => self.named(end, 8, &mut graph.initializers)?,
+                (11, FieldValue::Until(end)) => self.named(end, 1, &mut graph.inputs)?,
                 (_, value) => self.skip(value)?,
             }
         }
@@ -128,13 +128,13 @@ impl<R: Read + Seek> Reader<R> {
         let mut function = Function::default();
         while let Some((field, value)) = self.field(end)? {
             match (field, value) {
-                (1, Value::Until(end)) => function.name = self.name(end)?,
-                (4, Value::Until(end)) => {
+                (1, FieldValue::Until(end)) => function.name = self.name(end)?,
+                (4, FieldValue::Until(end)) => {
                     let name = self.name(end)?;
                     function.body.inputs.push(name);
                 }
-                (7, Value::Until(end)) => self.node(end, &mut function.body.nodes)?,
-                (10, Value::Until(end)) => function.domain = self.name(end)?,
+                (7, FieldValue::Until(end)) => self.node(end, &mut function.body.nodes)?,
+                (10, FieldValue::Until(end)) => function.domain = self.name(end)?,
                 (_, value) => self.skip(value)?,
             }
         }
@@ -149,17 +149,17 @@ impl<R: Read + Seek> Reader<R> {
         let mut node = Node::default();
         while let Some((field, value)) = self.field(end)? {
             match (field, value) {
-                (1, Value::Until(end)) => {
+                (1, FieldValue::Until(end)) => {
                     let name = self.name(end)?;
                     node.inputs.push(name);
                 }
-                (2, Value::Until(end)) => {
+                (2, FieldValue::Until(end)) => {
                     let name = self.name(end)?;
                     node.outputs.push(name);
                 }
-                (4, Value::Until(end)) => node.operator = self.name(end)?,
-                (5, Value::Until(end)) => node.has_graph |= self.is_graph(end)?,
-                (7, Value::Until(end)) => node.domain = self.name(end)?,
+                (4, FieldValue::Until(end)) => node.operator = self.name(end)?,
+                (5, FieldValue::Until(end)) => node.has_graph |= self.is_graph(end)?,
+                (7, FieldValue::Until(end)) => node.domain = self.name(end)?,
                 (_, value) => self.skip(value)?,
             }
         }
@@ -182,7 +182,7 @@ impl<R: Read + Seek> Reader<R> {
         let mut name = Name::new();
         while let Some((field, value)) = self.field(end)? {
             match value {
-                Value::Until(end) if field == name_field => name = self.name(end)?,
+                FieldValue::Until(end) if field == name_field => name = self.name(end)?,
                 value => self.skip(value)?,
             }
         }
@@ -191,7 +191,7 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     /// The next field of a message that ends at `end`; `None` at its end.
-    fn field(&mut self, end: u64) -> Result<Option<(u64, Value)>, &'static str> {
+    fn field(&mut self, end: u64) -> Result<Option<(u64, FieldValue)>, &'static str> {
         if self.at >= end {
             return if self.at == end { Ok(None) } else { Err(TRUNCATED) };
         }
@@ -201,18 +201,18 @@ impl<R: Read + Seek> Reader<R> {
         }
         let key = self.varint()?;
         let value = match key & 7 {
-            0 => Value::Varint(self.varint()?),
+            0 => FieldValue::Varint(self.varint()?),
             wire @ (1 | 5) => {
                 self.skip_to(self.at + if wire == 1 { 8 } else { 4 })?;
-                Value::Fixed
+                FieldValue::Fixed
             }
             2 => {
                 let length = self.varint()?;
-                Value::Until(self.at.checked_add(length).ok_or(TRUNCATED)?)
+                FieldValue::Until(self.at.checked_add(length).ok_or(TRUNCATED)?)
             }
             _ => return Err(NOT_PROTOBUF),
         };
-        let until = if let Value::Until(until) = value { until } else { self.at };
+        let until = if let FieldValue::Until(until) = value { until } else { self.at };
         if key >> 3 == 0 || until > end {
             return Err(if until > end { TRUNCATED } else { NOT_PROTOBUF });
         }
@@ -245,8 +245,8 @@ impl<R: Read + Seek> Reader<R> {
         Ok(name)
     }
 
-    fn skip(&mut self, value: Value) -> Result<(), &'static str> {
-        if let Value::Until(end) = value { self.skip_to(end) } else { Ok(()) }
+    fn skip(&mut self, value: FieldValue) -> Result<(), &'static str> {
+        if let FieldValue::Until(end) = value { self.skip_to(end) } else { Ok(()) }
     }
 
     fn skip_to(&mut self, end: u64) -> Result<(), &'static str> {

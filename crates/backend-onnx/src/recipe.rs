@@ -1,5 +1,5 @@
 //! Small runs that were seen before. A run of a few hundred bytes costs less than working out what it needs, so what the first
-//! one of a kind found out is kept with values ready to be filled: whoever comes with the same shapes copies its bytes in, runs,
+//! one of a kind found out is kept with values ready to be filled: a later batch with the same shapes copies its bytes in, runs,
 //! and copies the outputs out.
 //!
 //! A recipe repeats a run that succeeded. When its run fails, for instance because an output has another shape this time, it is
@@ -26,7 +26,7 @@ const BATCH_BYTES_MAX: usize = 32 << 10;
 /// Most recipes kept by a model.
 const RECIPES_MAX: usize = 32;
 
-/// Recipes nobody is running.
+/// Recipes that no run is using.
 // Boxed: a recipe goes in and out for every run, and is most of a kilobyte.
 #[allow(clippy::vec_box)]
 #[derive(Default)]

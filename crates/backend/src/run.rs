@@ -169,7 +169,7 @@ enum HookState {
     #[default]
     Empty,
     Armed(Hook),
-    /// Nobody wants the batch; whoever arms now is told at once.
+    /// All requests of the batch are cancelled; a hook that is armed now is told at once.
     Stopped,
 }
 

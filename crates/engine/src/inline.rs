@@ -1,4 +1,4 @@
-//! Decides whether a model is cheap enough to run on the thread that brings the request (design row 6).
+//! Decides whether a model is cheap enough to run on the thread that brings the request.
 //!
 //! A reactor must not be held: nothing but a run of a few microseconds may happen on it, and nothing can stop a run there. So only
 //! models whose cost follows from the shapes of their inputs are asked about here at all (`Model::cost_may_depend_on_data`); what
@@ -136,7 +136,7 @@ impl InlineCost {
 /// How long a run held its thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Held {
-    /// CPU it used, at least; `None` when it was so short that nobody looked.
+    /// CPU it used, at least; `None` when it was too short to be looked at.
     cpu_ns: Option<u64>,
     /// That is all it used.
     exact: bool,
@@ -188,8 +188,8 @@ const CLOSE_NS: u64 = 15_000;
 /// are only a sign: two clients that answer within microseconds look like many.
 const REST: std::ops::RangeInclusive<u32> = 256..=4096;
 
-/// Whether a request of a batching model waits for the end of its turn, because others are likely to arrive in it. Waiting for the end of the turn costs a request
-/// that stays alone a fifth of its rate (MLP, one client), and gains nothing.
+/// Whether a request of a batching model waits for the end of its turn, because others are likely to arrive in it. A request that stays
+/// alone loses a fifth of its rate by that wait (MLP, one client), and gains nothing.
 #[derive(Default)]
 pub(crate) struct TurnPolicy {
     alone: u32,

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - An accepted request gets exactly one final answer, whatever happens to its model, its batch or its client.
-//! - Counters change before the answer is sent, so whoever saw an answer finds it counted.
+//! - Counters change before the answer is sent, so a client that has its answer finds it counted.
 //! - A version holds no thread while it is idle: instances are permits, threads belong to one elastic pool.
 
 mod answer;

@@ -4,7 +4,7 @@
 //! reactor, waking up with the first, would write a response for each instead of one piece per connection. So the thread collects
 //! the wakers of its batch and wakes the reactor once, when all answers are there.
 //!
-//! Invariant: a waker that was posted is woken by `open`, or by whoever posted it; none stays in `HELD` after `together`.
+//! Invariant: a waker that was posted is woken by `open`, or by the thread that posted it; none stays in `HELD` after `together`.
 
 use parking_lot::Mutex;
 use std::cell::RefCell;

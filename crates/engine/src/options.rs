@@ -29,7 +29,7 @@ pub struct EngineOptions {
     pub metadata: ServerMetadata,
     /// Ready means every known version is ready, not only the server.
     pub strict_readiness: bool,
-    /// Triton's literal batching timer instead of the work-conserving rule (design row 5).
+    /// Triton's literal batching timer instead of the rule that an idle instance takes what is queued.
     pub strict_batching_delay: bool,
     /// Latency families.
     pub metrics: MetricsOptions,
@@ -39,7 +39,7 @@ pub struct EngineOptions {
     pub allow_client_shm: bool,
     /// Most worker threads alive at once over all models; batches wait for one beyond that.
     pub worker_threads_max: usize,
-    /// A request whose predicted cost is below this may run on the thread that brought it, in nanoseconds (design row 6).
+    /// A request whose predicted cost is below this may run on the thread that brought it, in nanoseconds.
     pub inline_cost_max_ns: u64,
     /// `TRITONSERVER_DELAY_SCHEDULER`: dynamic batchers wait for this many requests before they do anything; 0 = off (S-47).
     pub delay_scheduler: u32,

@@ -6,7 +6,7 @@
 //!
 //! Threads that have no turns (the JavaScript thread, tests) run cheap requests at once.
 //!
-//! Invariant: whoever is in `waiting` has requests in its queue or had them taken by another thread; `end` visits each once.
+//! Invariant: a version in `waiting` has requests in its queue or had them taken by another thread; `end` visits each once.
 
 use crate::version::ModelVersion;
 use std::cell::RefCell;

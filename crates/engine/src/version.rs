@@ -1,11 +1,11 @@
-//! One loaded version and its one door: every request, of whoever, comes in through [`ModelVersion::call`].
+//! One loaded version and its one entrance: every request, of any transport, comes in through [`ModelVersion::call`].
 //!
-//! A request runs on the thread that brought it when it is cheap and nothing waits (design row 6); otherwise on a pool thread that
+//! A request runs on the thread that brought it when it is cheap and nothing waits; otherwise on a pool thread that
 //! takes an instance permit, runs the batch, and goes on with the next one as long as there is one.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `version` | the door and its checks |
+//! | `version` | that entrance and its checks |
 //! | `pending` | an accepted request, and the guarantee that it ends |
 //! | `schedule` | which waiting requests run next |
 //! | `dispatch` | when they start, and where |

@@ -52,7 +52,7 @@ pub fn check(operation: Operation, argument: String) -> Result<String> {
 /// The answer to come.
 pub type ControlReply = Pin<Box<dyn Future<Output = Result<String>> + Send>>;
 
-/// Whoever decides.
+/// The part that decides control operations.
 pub trait Control: Send + Sync {
     /// Starts the operation. It goes on when the future is dropped: a load does not stop because its client left.
     fn call(&self, operation: Operation, argument: String) -> ControlReply;

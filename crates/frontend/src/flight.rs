@@ -91,7 +91,7 @@ pub async fn start_large(version: &Arc<ModelVersion>, request: Box<InferRequest>
     offload::run(bytes, move |_| start(&version, request)).await?
 }
 
-/// Has the memory of large tensors given back by [`offload`], whoever drops them last.
+/// Has the memory of large tensors given back by [`offload`], whichever thread drops them last.
 pub fn dispose_elsewhere(request: &mut InferRequest) {
     for input in &mut request.inputs {
         if let Data::Bytes(bytes) = &mut input.data {

@@ -173,7 +173,7 @@ fn reactor(
 ) {
     let local = LocalSet::new();
     local.block_on(runtime, async {
-        // Woken by the first request of a turn, it stands behind everything that was ready before it: the end of the turn.
+        // Woken by the first request of a turn, this task runs after all that were ready before it: at the end of the turn.
         let turn = Arc::new(Notify::new());
         let wake = turn.clone();
         engine::begin_turns(move || wake.notify_one());
@@ -277,7 +277,7 @@ async fn accept<F: Future<Output = ()> + 'static>(
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     loop {
         let Ok((io, _)) = listener.accept().await else {
-            // Mostly for lack of descriptors, whoever has them.
+            // Mostly for lack of descriptors, wherever they went.
             room.close_oldest(None);
             sleep(ACCEPT_PAUSE).await;
             continue;

@@ -88,7 +88,7 @@ impl Shared {
             ),
             (
                 "nereid_connections_closed_idle",
-                "Idle HTTP connections closed for lack of room or for their age",
+                "Idle connections closed for lack of room or for their age",
                 self.closed_idle.load(Ordering::Relaxed),
             ),
         ]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Blocks a process may have when memory is asked for on a client's word. Half of the kernel's default for mappings of a process
 /// (vm.max_map_count), each of which may turn out to be one.
 pub(crate) const MAPPINGS_MAX: usize = 32_768;
-/// Blocks up to this size get their pages at once: 60 µs at most, and whoever takes so little uses all of it.
+/// Blocks up to this size get their pages at once: 60 µs at most, and so small a block is used whole.
 const TOUCHED_BYTES_MAX: usize = 256 << 10;
 /// Pages are given back to the system in pieces of this size, so that other threads which map memory do not wait for all of it.
 #[cfg(all(target_os = "linux", not(miri)))]

@@ -2,7 +2,7 @@
 //! and marks the region, and the request that touched it fails instead of the process.
 //!
 //! The handler runs in signal context: it reads a fixed array of atomics, calls mmap (a bare system call) and nothing else.
-//! Faults outside our mappings go to whoever handled SIGBUS before us.
+//! Faults outside our mappings go to the handler of SIGBUS that was there before ours.
 //!
 //! Invariant: a slot's `start` is non-zero exactly while its mapping may be touched, so a fault inside a live mapping is always
 //! found, and one elsewhere never is.
@@ -135,7 +135,7 @@ fn replace_page(address: usize) -> bool {
             continue;
         }
         let page = PAGE_BYTES.load(Ordering::Relaxed);
-        // Marked first: whoever reads the zeros must already find the mark.
+        // Marked first: a thread that reads the zeros must already find the mark.
         slot.intact.store(false, Ordering::Release);
         // SAFETY: `address` lies in a mapping of ours that the faulting thread has pinned, so the page is still ours to
         // replace; mmap is a bare system call, fit for signal context; errno is put back as the interrupted code left it.

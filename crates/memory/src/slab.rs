@@ -6,8 +6,8 @@
 //! No call maps or unmaps many pages on the thread that makes it: fresh slabs are address space until they are written, and what
 //! the pool does not keep is unmapped by the thread of [`crate::reclaim`].
 //!
-//! Invariant: `retained_bytes <= retained_bytes_max`. A slab's old contents are unspecified: whoever takes one writes all of it
-//! before anybody else sees it.
+//! Invariant: `retained_bytes <= retained_bytes_max`. A slab's old contents are unspecified: the code that takes one writes all of it
+//! before any other code sees it.
 
 use crate::aligned::{Block, MAPPINGS_MAX};
 use crate::budget::Charge;

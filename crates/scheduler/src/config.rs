@@ -1,4 +1,4 @@
-//! What the model configuration says about scheduling, checked by whoever read it.
+//! What the model configuration says about scheduling, checked by the code that read it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Large buffers that are made of what a client sent, or for what it is sent: whoever makes one asks first.
+//! Large buffers that are made from what a client sent, or for its answer: code that makes one asks first.
 //!
 //! Parsers and printers are pure and know of no budget. The thread that calls them says [`within`] what they may make buffers, and
 //! they ask here before they do. Without such a call, and for small buffers, there is nothing to ask: only the system can say no.
@@ -54,7 +54,7 @@ fn grow(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
     grow_by(buffer, more.max(buffer.len()))
 }
 
-/// As [`reserve`], so many bytes and no more: for whoever grows in steps of its own.
+/// As [`reserve`], so many bytes and no more: for callers that grow in steps of their own.
 ///
 /// # Errors
 /// As [`reserve`].

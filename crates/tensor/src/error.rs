@@ -7,7 +7,7 @@ use std::fmt;
 /// Result of anything a client can cause to fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Bytes of an error's text. Texts repeat names and values of requests and files, and whoever wrote those chose their length; what
+/// Bytes of an error's text. Texts repeat names and values of requests and files, whose authors chose their length; what
 /// is longer is cut, with a note. It also keeps a text inside the 8 KiB of metadata that gRPC clients take.
 pub const ERROR_BYTES_MAX: usize = 4096;
 

@@ -98,7 +98,7 @@ impl Core {
         if self.patience.acknowledgement.time(!self.acknowledged, 0, now) >= times.acknowledgement {
             return Err(Fatal(Reason::SETTINGS_TIMEOUT, "SETTINGS were not acknowledged in time"));
         }
-        // From its first byte to its last, however often a byte comes: whoever sends a head has all of it.
+        // From its first byte to its last, however often a byte comes: a client that sends a head has all of it.
         let inside_payload = self.data.is_some() || self.skip > 0;
         let inside_head = self.block.is_some() || (self.known_bytes > 0 && !inside_payload);
         if self.patience.frame.time(inside_head, self.frames, now) >= times.head {

@@ -9,7 +9,7 @@ use crate::limits::{DATA_FRAME_BYTES_MAX, WRITE_BYTES};
 use bytes::{Buf, Bytes};
 use std::task::{Context, Poll, Waker};
 
-/// Registers whoever is to be woken, without touching the count of a waker that is registered already.
+/// Registers the task to be woken, without touching the count of a waker that is registered already.
 pub fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
     match place {
         Some(waker) if waker.will_wake(cx.waker()) => {}

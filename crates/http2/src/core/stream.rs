@@ -186,7 +186,7 @@ impl Stream {
         (self.lingers, self.rests, self.wants_room) = (false, false, false);
         (self.discarded, self.received_bytes, self.sent_bytes) = (0, 0, 0);
         (self.body_still, self.send_still) = (Still::default(), Still::default());
-        // `is_listed` stays: a place in the list is not taken back, and serves whoever has the slot.
+        // `is_listed` stays: a place in the list is not taken back, and serves the next stream in the slot.
     }
 
     /// Gives up what a stream holds when nobody wants it; its small tables stay for the next one.
@@ -207,7 +207,7 @@ impl Stream {
         self.end = None;
     }
 
-    /// Wakes whoever waits for it.
+    /// Wakes the task that waits for it.
     pub fn wake_all(&mut self) {
         self.wake_body();
         self.wake_sender();

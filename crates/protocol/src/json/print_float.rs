@@ -10,14 +10,14 @@
 
 use super::write::write_f64;
 
-/// Biased exponents of floats with a plan: 2^-19, the first above 1e-6, where plain notation begins, to below 2^24.
+/// Biased exponents of floats that are printed here: 2^-19, the first above 1e-6, where plain notation begins, to below 2^24.
 const FIRST: u32 = 127 - 19;
 const LAST: u32 = 127 + 23;
-const PLANS: usize = (LAST - FIRST + 1) as usize;
+const EXPONENTS: usize = (LAST - FIRST + 1) as usize;
 
 /// What is the same for all floats with the same exponent.
 #[derive(Clone, Copy)]
-struct Plan {
+struct Exponent {
     /// 5^k, and by how much the float's 24 bits are shifted, so that their product is the float times 10^k with 64 bits of fraction.
     power: u64,
     shift: u32,
@@ -38,7 +38,7 @@ const TEN: u64 = 10 << FRACTION;
 /// Digits behind the point that one block of text holds.
 const BLOCK: u32 = 16;
 
-const fn plan(biased: u32) -> Plan {
+const fn exponent(biased: u32) -> Exponent {
     // The float is m * 2^exponent, and half the distance between doubles there is 2^half_exponent.
     let exponent = biased as i32 - 150;
     let half_exponent = biased as i32 - 127 - 53;
@@ -52,7 +52,7 @@ const fn plan(biased: u32) -> Plan {
     let shift = (64 + exponent + k as i32) as u32;
     let of_power = if shift > five.leading_zeros() { five.leading_zeros() } else { shift };
     let zeros = if k > BLOCK { (k - BLOCK) as u8 } else { 0 };
-    Plan {
+    Exponent {
         power: five << of_power,
         shift: shift - of_power,
         half: five << (half_exponent + k as i32 + FRACTION as i32) as u32,
@@ -63,30 +63,30 @@ const fn plan(biased: u32) -> Plan {
     }
 }
 
-const fn plans() -> [Plan; PLANS] {
-    let mut all = [plan(FIRST); PLANS];
+const fn exponents() -> [Exponent; EXPONENTS] {
+    let mut all = [exponent(FIRST); EXPONENTS];
     let mut i = 0;
-    while i < PLANS {
-        all[i] = plan(FIRST + i as u32);
+    while i < EXPONENTS {
+        all[i] = exponent(FIRST + i as u32);
         i += 1;
     }
     all
 }
 
-static PLAN: [Plan; PLANS] = plans();
+static TABLE: [Exponent; EXPONENTS] = exponents();
 
 /// The float times 10^k: the multiple of ten that its interval holds, or the nearest integer.
 #[inline]
-fn decimal(mantissa: u64, plan: &Plan) -> u64 {
-    let product = u128::from(mantissa << plan.shift) * u128::from(plan.power);
+fn decimal(mantissa: u64, of: &Exponent) -> u64 {
+    let product = u128::from(mantissa << of.shift) * u128::from(of.power);
     let (whole, fraction) = ((product >> 64) as u64, product as u64);
     let tens = whole / 10;
     // How far it is above that multiple of ten. No float has more bits behind the point than fit.
     let above = ((whole - tens * 10) << FRACTION) | fraction >> (64 - FRACTION);
-    let is_up = TEN - above <= plan.half;
+    let is_up = TEN - above <= of.half;
     // Of two that are as near the even one.
     let nearest = whole + u64::from(fraction > (1 << 63) - (whole & 1));
-    if is_up | (above <= plan.half) { (tens + u64::from(is_up)) * 10 } else { nearest }
+    if is_up | (above <= of.half) { (tens + u64::from(is_up)) * 10 } else { nearest }
 }
 
 /// Eight digits as numbers, the first in the lowest byte.
@@ -120,23 +120,23 @@ fn put_block(n: u64, to: &mut [u8; BLOCK as usize]) -> usize {
 /// Most bytes that one float takes here, with what is written beyond its end.
 const SLOT: usize = 32;
 
-/// Prints a float and a comma behind it; returns their length, or 0 when the float has no plan.
+/// Prints a float and a comma behind it; returns their length, or 0 when the float is not for here.
 #[inline]
 fn print(float: u32, slot: &mut [u8; SLOT]) -> usize {
     let biased = float >> 23 & 0xff;
-    let Some(plan) = PLAN.get(biased.wrapping_sub(FIRST) as usize) else { return zero(float, slot) };
+    let Some(of) = TABLE.get(biased.wrapping_sub(FIRST) as usize) else { return zero(float, slot) };
     let sign = (float >> 31) as usize;
-    let decimal = decimal(u64::from(float & 0x7f_ffff | 0x80_0000), plan);
+    let decimal = decimal(u64::from(float & 0x7f_ffff | 0x80_0000), of);
     slot[0] = b'-';
     if biased > 129 {
-        return wide(float, decimal, plan, slot);
+        return wide(float, decimal, of, slot);
     }
     const E16: u64 = 10u64.pow(BLOCK);
     let top = decimal / E16;
-    let (Some(text), second) = (slot.get_mut(sign..), usize::from(plan.second)) else { return 0 };
+    let (Some(text), second) = (slot.get_mut(sign..), usize::from(of.second)) else { return 0 };
     let Some(zeros) = text.first_chunk_mut() else { return 0 };
     *zeros = *b"0.000000";
-    if let Some(digit) = text.get_mut(usize::from(plan.first)) {
+    if let Some(digit) = text.get_mut(usize::from(of.first)) {
         *digit = b'0' | top as u8;
     }
     let Some(block) = text.get_mut(second..).and_then(|text| text.first_chunk_mut()) else { return 0 };
@@ -148,9 +148,9 @@ fn print(float: u32, slot: &mut [u8; SLOT]) -> usize {
 }
 
 /// The whole part first, then what is behind the point as sixteen digits.
-fn wide(float: u32, decimal: u64, plan: &Plan, slot: &mut [u8; SLOT]) -> usize {
+fn wide(float: u32, decimal: u64, of: &Exponent, slot: &mut [u8; SLOT]) -> usize {
     // Doubles are too close to each other for the digits to reach the next whole number.
-    let whole = decimal / plan.one;
+    let whole = decimal / of.one;
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(whole).as_bytes();
     let sign = (float >> 31) as usize;
@@ -159,7 +159,7 @@ fn wide(float: u32, decimal: u64, plan: &Plan, slot: &mut [u8; SLOT]) -> usize {
     to.copy_from_slice(digits);
     slot[point] = b'.';
     let Some(block) = slot.get_mut(point + 1..).and_then(|text| text.first_chunk_mut()) else { return 0 };
-    let end = point + 1 + put_block((decimal - whole * plan.one) * plan.scale, block);
+    let end = point + 1 + put_block((decimal - whole * of.one) * of.scale, block);
     slot[end] = b',';
     end + 1
 }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_mixes_what_has_a_plan_with_what_has_none() {
+    fn an_array_mixes_everyday_floats_with_others() {
         let floats = [0.5f32, -0.0, 0.0, 1e-9, -3e38, f32::NAN, 255.0, f32::NEG_INFINITY, 16_777_216.0, 0.1];
         let data: Vec<u8> = floats.iter().flat_map(|f| f.to_le_bytes()).collect();
         let mut out = Vec::new();
