@@ -1,0 +1,29 @@
+/** README.md names the suites of `npm test`, the models of the example repository and pages: as many as there are, under the names they have. */
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
+const README = read('README.md')
+
+test('the suites that README.md names are those that npm test knows', () => {
+  const known = /const SUITES = \{\n([\s\S]*?)\n\}\n/.exec(read('scripts/test.mjs'))?.[1] ?? ''
+  const suites = [...known.matchAll(/^ {2}(?:async )?(\w+)(?:,|:|\()/gm)].map(([, name = '']) => name)
+  const named = /# some of: ([\w ]+)/.exec(README)?.[1]?.trim().split(' ') ?? []
+  expect(suites.length).toBeGreaterThan(8)
+  expect(named.toSorted()).toEqual(suites.toSorted())
+})
+
+test('README.md describes every example model', () => {
+  const written = [...read('scripts/models/examples.mjs').matchAll(/writeModel\(\w+, '(\w+)'/g)].map(([, name = '']) => name)
+  const described = [...README.matchAll(/^\| `(\w+)` \|/gm)].map(([, name = '']) => name)
+  expect(described.toSorted()).toEqual(written.toSorted())
+})
+
+test('the links of README.md lead somewhere', () => {
+  const links = [...README.matchAll(/\]\(([^)#]+)\)/g)].map(([, to = '']) => to).filter((to) => !to.startsWith('http'))
+  expect(links.length).toBeGreaterThan(5)
+  expect(links.filter((to) => !existsSync(join(ROOT, to)))).toEqual([])
+})
