@@ -11,6 +11,7 @@ import { short } from '../report/format.mjs'
 const BENCHES = [
   { crate: 'nereid-protocol', bench: 'messages' },
   { crate: 'nereid-scheduler', bench: 'step' },
+  { crate: 'nereid-cache', bench: 'lookup' },
   { crate: 'nereid-backend', bench: 'gather_scatter' },
   { crate: 'nereid-memory', bench: 'arena' },
 ]

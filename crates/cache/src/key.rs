@@ -1,0 +1,199 @@
+//! What makes two requests equal: the model, and the name, datatype, shape and bytes of each input, whatever the order of the inputs.
+//!
+//! Not part of it, as recorded of Triton: the request's id, priority, timeout and parameters. Nor the outputs that are asked for: an
+//! entry knows which it has. Triton leaves out shapes and datatypes, too, and so answers `[2,3]` with what it kept for `[3,2]`.
+//!
+//! A key is a keyed hash of 128 bits. The hash is a pseudo-random function under a secret of this process, and clients see no hash:
+//! that two of a thousand million different requests have one key has a chance of 1 in 10^21, and no choice of inputs makes it more.
+
+use crate::siphash::SipHash;
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use tensor::DataType;
+
+/// What keys are made under. Those who share a cache share it; for a cache of this process it is random.
+#[derive(Clone)]
+pub struct Secret([u64; 2]);
+
+impl Secret {
+    /// A secret of this process.
+    pub fn random() -> Self {
+        // The standard library's way to the system's randomness: each value under another key of 128 random bits.
+        let word = |n: u64| {
+            let mut hasher = RandomState::new().build_hasher();
+            hasher.write_u64(n);
+            hasher.finish()
+        };
+        Self([word(0), word(1)])
+    }
+
+    /// One that others have, too.
+    pub fn shared(secret: u128) -> Self {
+        Self([secret as u64, (secret >> 64) as u64])
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// One load of a model's version: the keys it makes are no other's.
+#[derive(Clone)]
+pub struct Scope {
+    /// After the model's name, its version and the load.
+    begun: SipHash,
+    /// Tells scopes of a cache apart.
+    id: u64,
+}
+
+impl Scope {
+    /// The scope of a version that was loaded for the `load`th time.
+    ///
+    /// `load` differs from load to load in one process: a model that was loaded again may answer otherwise. Those who share a cache
+    /// use what tells the model's files apart instead.
+    pub fn new(secret: &Secret, model: &str, version: i64, load: u64) -> Self {
+        let mut begun = SipHash::new(secret.0);
+        begun.text(model.as_bytes());
+        begun.word(version.cast_unsigned());
+        begun.word(load);
+        let id = begun.clone().finish() as u64;
+        Self { begun, id }
+    }
+
+    /// The key of a request with these inputs, each of another name, in any order.
+    ///
+    /// Time: 0.1 µs, and 0.6 ns a byte.
+    pub fn key<'i>(&self, inputs: impl Iterator<Item = Input<'i>>) -> Key {
+        let mut inputs: SmallVec<[Input<'i>; 4]> = inputs.collect();
+        inputs.sort_unstable_by_key(|i| i.name);
+        let mut hash = self.begun.clone();
+        hash.word(inputs.len() as u64);
+        for Input { name, datatype, shape, data } in inputs {
+            hash.text(name);
+            hash.word(datatype as u64);
+            hash.word(shape.len() as u64);
+            shape.iter().for_each(|d| hash.word(d.cast_unsigned()));
+            hash.text(data);
+        }
+        Key { hash: hash.finish(), scope: self.id }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scope({:016x})", self.id)
+    }
+}
+
+/// An input, as far as it matters.
+///
+/// Its bytes are those that the model gets, and nobody else may change them. Bytes of a shared memory region are not: between the
+/// hash and the run its client could write others, and have their answer kept for the key of the first. They are copied out first.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'i> {
+    /// Name in the model's configuration.
+    pub name: &'i [u8],
+    /// Element type.
+    pub datatype: DataType,
+    /// Full shape, batch dimension included.
+    pub shape: &'i [i64],
+    /// Contents; BYTES in its raw form.
+    pub data: &'i Bytes,
+}
+
+/// What an answer is kept under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    pub(crate) hash: u128,
+    pub(crate) scope: u64,
+}
+
+impl Key {
+    /// The key as a name for stores that want one.
+    pub fn bytes(&self) -> [u8; 16] {
+        self.hash.to_le_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use DataType::{Bytes as Strings, Fp32, Int32};
+    use std::collections::HashSet;
+
+    type Tensor<'t> = (&'t str, DataType, &'t [i64], &'t [u8]);
+
+    fn key(scope: &Scope, inputs: &[Tensor<'_>]) -> Key {
+        let data: Vec<Bytes> = inputs.iter().map(|i| Bytes::copy_from_slice(i.3)).collect();
+        scope.key(inputs.iter().zip(&data).map(|(&(name, datatype, shape, _), data)| Input {
+            name: name.as_bytes(),
+            datatype,
+            shape,
+            data,
+        }))
+    }
+
+    fn scope(model: &str, version: i64, load: u64) -> Scope {
+        Scope::new(&Secret::shared(7), model, version, load)
+    }
+
+    #[test]
+    fn s37_the_order_of_inputs_does_not_matter_and_everything_else_does() {
+        let m = scope("m", 1, 1);
+        let a: Tensor<'_> = ("A", Int32, &[1, 2], &[1, 0, 0, 0, 2, 0, 0, 0]);
+        let b: Tensor<'_> = ("B", Int32, &[1, 2], &[3, 0, 0, 0, 4, 0, 0, 0]);
+        assert_eq!(key(&m, &[a, b]), key(&m, &[b, a]));
+        assert_eq!(key(&m, &[a, b]), key(&scope("m", 1, 1), &[a, b]));
+
+        let ones: &[u8] = &[1; 8];
+        let others = [
+            key(&m, &[a, b]),
+            key(&m, &[a]),
+            key(&m, &[b]),
+            key(&m, &[("A", Int32, &[1, 2], b.3), ("B", Int32, &[1, 2], a.3)]),
+            key(&m, &[("A", Int32, &[2, 1], a.3), b]),
+            key(&m, &[("A", Int32, &[2], a.3), b]),
+            key(&m, &[("A", Fp32, &[1, 2], a.3), b]),
+            key(&m, &[("AB", Int32, &[1, 2], a.3)]),
+            key(&m, &[]),
+            key(&m, &[("A", Strings, &[0], b"")]),
+            key(&m, &[("A", Strings, &[0], b""), ("B", Strings, &[0], b"")]),
+            key(&m, &[("A", Fp32, &[2], ones)]),
+            key(&m, &[("A", Fp32, &[2], &[1; 9])]),
+            key(&scope("m", 2, 1), &[a, b]),
+            key(&scope("m", 1, 2), &[a, b]),
+            key(&scope("n", 1, 1), &[a, b]),
+            key(&scope("", 1, 1), &[a, b]),
+            key(&Scope::new(&Secret::shared(8), "m", 1, 1), &[a, b]),
+            key(&Scope::new(&Secret::random(), "m", 1, 1), &[a, b]),
+            key(&Scope::new(&Secret::random(), "m", 1, 1), &[a, b]),
+        ];
+        assert_eq!(others.iter().map(|k| k.hash).collect::<HashSet<_>>().len(), others.len());
+    }
+
+    #[test]
+    fn every_bit_of_every_input_matters() {
+        let m = scope("m", 1, 1);
+        let mut data = vec![0u8; 67];
+        let mut seen = HashSet::from([key(&m, &[("A", Strings, &[1], &data)]).hash]);
+        for bit in 0..data.len() * 8 {
+            data[bit / 8] ^= 1 << (bit % 8);
+            assert!(seen.insert(key(&m, &[("A", Strings, &[1], &data)]).hash), "bit {bit}");
+            data[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn a_secret_is_not_printed() {
+        let text = format!("{:?} {:?}", Secret::shared(0x1234), scope("m", 1, 1));
+        assert!(!text.contains("1234") && !text.contains("4660"), "{text}");
+    }
+}

@@ -1,0 +1,240 @@
+//! A part of the local store, under one lock: entries by key, and in the order of their use. Every operation but `forget` takes the
+//! same time, whatever the number of entries.
+
+use crate::entry::{Asked, Entry};
+use crate::key::Key;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+/// The tick of a shard without entries.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// No node.
+const NONE: u32 = u32::MAX;
+
+/// Keys are hashes already, under a secret.
+#[derive(Default)]
+pub(crate) struct Plain(u64);
+
+impl Hasher for Plain {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, &b| hash.rotate_left(8) ^ u64::from(b));
+    }
+    fn write_u128(&mut self, hash: u128) {
+        self.0 = hash as u64;
+    }
+}
+
+/// An entry and its place in the order of use.
+struct Node {
+    key: Key,
+    /// When it was used last; ascends from node to node.
+    tick: u64,
+    newer: u32,
+    older: u32,
+    /// What is accounted for it.
+    bytes: usize,
+    entry: Option<Arc<Entry>>,
+}
+
+/// An entry that left, to be dropped without the lock, and the bytes that were accounted for it.
+pub(crate) struct Removed {
+    pub bytes: usize,
+    pub entry: Option<Arc<Entry>>,
+}
+
+/// What became of an entry that was put in.
+pub(crate) enum Put {
+    /// It is there. Less is to be accounted, by so many bytes; the entry it took the place of is to be dropped.
+    Stored { less: usize, replaced: Option<Arc<Entry>> },
+    /// There is one that answers as much.
+    Present,
+    /// The shard has as many entries as it can number.
+    Full,
+}
+
+#[derive(Default, Clone, Copy)]
+pub(crate) struct ShardCounters {
+    pub hits: u64,
+    pub misses: u64,
+    pub evictions: u64,
+    pub lookup_ns: u64,
+}
+
+pub(crate) struct Shard {
+    found: HashMap<u128, u32, BuildHasherDefault<Plain>>,
+    nodes: Vec<Node>,
+    /// Numbers of nodes without an entry.
+    free: Vec<u32>,
+    newest: u32,
+    oldest: u32,
+    pub counters: ShardCounters,
+}
+
+impl Shard {
+    pub fn new() -> Self {
+        Self {
+            found: HashMap::default(),
+            nodes: Vec::new(),
+            free: Vec::new(),
+            newest: NONE,
+            oldest: NONE,
+            counters: ShardCounters::default(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// When the entry that was not used for longest was used.
+    pub fn oldest_tick(&self) -> u64 {
+        self.node(self.oldest).map_or(NEVER, |n| n.tick)
+    }
+
+    /// The entry, if it answers a request for these outputs. It is used at `tick`, which is later than all before.
+    pub fn find(&mut self, key: &Key, asked: &Asked, tick: impl FnOnce() -> u64) -> Option<Arc<Entry>> {
+        let at = *self.found.get(&key.hash)?;
+        let entry = self.node(at)?.entry.clone().filter(|e| e.answers(asked))?;
+        self.unlink(at);
+        self.link(at, tick());
+        Some(entry)
+    }
+
+    /// Whether there is an entry that answers a request for these outputs.
+    pub fn has(&self, key: &Key, asked: &Asked) -> bool {
+        self.entry(key).is_some_and(|e| e.answers(asked))
+    }
+
+    fn entry(&self, key: &Key) -> Option<&Arc<Entry>> {
+        self.node(*self.found.get(&key.hash)?)?.entry.as_ref()
+    }
+
+    /// Puts in an entry for which `bytes` are accounted. One that is there already and lacks some of its outputs is joined to it.
+    pub fn put(&mut self, key: &Key, asked: &Asked, entry: Entry, bytes: usize, tick: u64) -> Put {
+        if let Some(&at) = self.found.get(&key.hash) {
+            let Some(node) = self.nodes.get_mut(at as usize) else { return Put::Full };
+            let Some(older) = node.entry.as_ref().filter(|older| !older.answers(asked)) else { return Put::Present };
+            let joined = entry.joined(older);
+            // Never more than both, of which each is accounted.
+            let accounted = joined.bytes();
+            let less = (bytes + node.bytes).saturating_sub(accounted);
+            node.bytes = accounted;
+            let replaced = node.entry.replace(Arc::new(joined));
+            self.unlink(at);
+            self.link(at, tick);
+            return Put::Stored { less, replaced };
+        }
+        let node = Node { key: *key, tick, newer: NONE, older: NONE, bytes, entry: Some(Arc::new(entry)) };
+        let at = match self.free.pop() {
+            Some(at) => {
+                if let Some(place) = self.nodes.get_mut(at as usize) {
+                    *place = node;
+                }
+                at
+            }
+            None => match u32::try_from(self.nodes.len()) {
+                Ok(at) if at != NONE => {
+                    self.nodes.push(node);
+                    at
+                }
+                _ => return Put::Full,
+            },
+        };
+        self.found.insert(key.hash, at);
+        self.link(at, tick);
+        Put::Stored { less: 0, replaced: None }
+    }
+
+    /// Takes out the entry that was not used for longest.
+    pub fn pop_oldest(&mut self) -> Option<Removed> {
+        let removed = self.remove(self.oldest)?;
+        self.counters.evictions += 1;
+        Some(removed)
+    }
+
+    /// Takes the entries of a scope out of the `count` nodes from `from` on. Returns the number of the next, `None` at the end.
+    pub fn forget(&mut self, scope: u64, from: usize, count: usize, removed: &mut Vec<Removed>) -> Option<usize> {
+        let end = from.saturating_add(count).min(self.nodes.len());
+        for at in from..end {
+            let of_scope = self.nodes.get(at).is_some_and(|n| n.entry.is_some() && n.key.scope == scope);
+            if of_scope && let Ok(at) = u32::try_from(at) {
+                removed.extend(self.remove(at));
+            }
+        }
+        (end < self.nodes.len()).then_some(end)
+    }
+
+    fn remove(&mut self, at: u32) -> Option<Removed> {
+        let node = self.nodes.get_mut(at as usize)?;
+        let removed = Removed { bytes: std::mem::take(&mut node.bytes), entry: node.entry.take() };
+        let hash = node.key.hash;
+        self.found.remove(&hash);
+        self.unlink(at);
+        self.free.push(at);
+        Some(removed)
+    }
+
+    fn node(&self, at: u32) -> Option<&Node> {
+        self.nodes.get(at as usize)
+    }
+
+    /// Makes a node the newest.
+    fn link(&mut self, at: u32, tick: u64) {
+        let newest = std::mem::replace(&mut self.newest, at);
+        if let Some(node) = self.nodes.get_mut(at as usize) {
+            (node.tick, node.older, node.newer) = (tick, newest, NONE);
+        }
+        match self.nodes.get_mut(newest as usize) {
+            Some(before) => before.newer = at,
+            None => self.oldest = at,
+        }
+    }
+
+    /// Takes a node out of the order of use.
+    fn unlink(&mut self, at: u32) {
+        let Some(&Node { newer, older, .. }) = self.node(at) else { return };
+        match self.nodes.get_mut(newer as usize) {
+            Some(node) => node.older = older,
+            None => self.newest = older,
+        }
+        match self.nodes.get_mut(older as usize) {
+            Some(node) => node.newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_is_forgotten_in_pieces_and_the_order_of_the_others_stays() {
+        let mut shard = Shard::new();
+        let asked = Asked::default();
+        let key = |n: u64| Key { hash: u128::from(n), scope: n % 3 };
+        for n in 0..100 {
+            let entry = Entry::copied(&asked, &[]).expect("no bytes");
+            assert!(matches!(shard.put(&key(n), &asked, entry, 1, n), Put::Stored { less: 0, replaced: None }));
+        }
+        let (mut removed, mut from, mut pieces) = (Vec::new(), Some(0), 0);
+        while let Some(at) = from {
+            from = shard.forget(1, at, 16, &mut removed);
+            pieces += 1;
+        }
+        assert_eq!((pieces, removed.len(), shard.len()), (7, 33, 67));
+        assert!(removed.iter().all(|r| r.bytes == 1 && r.entry.is_some()));
+        let mut ticks = Vec::new();
+        while shard.oldest_tick() != NEVER {
+            ticks.push(shard.oldest_tick());
+            assert!(shard.pop_oldest().is_some());
+        }
+        assert_eq!(ticks, (0..100).filter(|n| n % 3 != 1).collect::<Vec<_>>());
+        assert!(shard.pop_oldest().is_none() && shard.len() == 0);
+    }
+}
