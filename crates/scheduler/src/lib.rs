@@ -16,11 +16,13 @@
 //! | `scheduler` | the normal mode: work-conserving |
 //! | `wait`, `cost` | whether waiting pays, from measured arrivals and durations |
 //! | `strict` | Triton's literal timer (3.2 steps 1–4) |
+//! | [`rate`] | the rate limiter, over all models: which instances may execute (S-35) |
 
 mod config;
 mod cost;
 mod form;
 mod queue;
+pub mod rate;
 mod scheduler;
 mod strict;
 mod wait;
