@@ -10,6 +10,8 @@ import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
 import type { GrpcOptions, HttpOptions, Restriction } from '../native/contract.js'
 import { FLAGS, type Flag, type Options } from './flags.js'
 import { OptionError, badOption, type Parsed } from './parse.js'
+import { readRateLimit } from './rate_limit.js'
+import { readResponseCache } from './response_cache.js'
 
 export interface Resolved {
   settings: ServerSettings
@@ -37,12 +39,9 @@ export function resolveSettings({ options, given }: Parsed): Resolved {
     const flag = options.grpcUseSslMutual ? 'grpc-use-ssl-mutual' : 'grpc-use-ssl'
     throw badOption(flag, 'TLS is not in this release; put a TLS proxy in front, or leave the option out.')
   }
-  if (given.has('response-cache-byte-size') && given.has('cache-config')) {
-    throw new OptionError(
-      'Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide one or the other.',
-    )
-  }
   checkForms(options)
+  readResponseCache(options, warnings)
+  readRateLimit(options)
   const http = httpOptions(options)
   const grpc = grpcOptions(options)
   const metrics = metricsSettings(options)
@@ -205,18 +204,6 @@ function readRestrictions(flag: string, groups: readonly string[], keyPrefix: st
 
 /** Forms of options whose contents are not used yet: a launch script with a typo should hear of it now. */
 function checkForms(options: Options): void {
-  for (const text of options.cacheConfig) {
-    if (!/^[^,=]+,[^=]+=/.test(text)) {
-      const form = 'option format is <cache name>,<setting>=<value>.'
-      throw badOption('cache-config', `No cache specified. --cache-config ${form} Got ${text}`)
-    }
-  }
-  for (const text of options.rateLimitResource) {
-    if (!/^[^:]+:\d+(:\d+)?$/.test(text)) {
-      const form = "option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'."
-      throw badOption('rate-limit-resource', `--rate-limit-resource ${form} Got ${text}`)
-    }
-  }
   for (const text of options.hostPolicy) {
     if (!/^[^,=]+,[^=]+=/.test(text)) {
       const form = "option format is '<policy name>,<setting>=<value>'."

@@ -135,9 +135,6 @@ test.each([
   [['--trace-config=mode=x'], /invalid value for trace mode option: x\. Available options are "triton" and "opentelemetry"/],
   [['--trace-config=rate'], /No trace mode specified\. --trace-config option format is <trace mode>,<setting>=<value> or <setting>=<value>\. Got rate/],
   [['--trace-config=triton,file'], /--trace-config option format is '<trace mode>,<setting>=<value>'\. Got triton,file/],
-  [['--cache-config=size=1'], /No cache specified\. --cache-config option format is/],
-  [['--cache-config=local,size=1', '--response-cache-byte-size=1'], /Incompatible flags --response-cache-byte-size and --cache-config/],
-  [['--rate-limit-resource=a'], /--rate-limit-resource option format is/],
   [['--host-policy=a=b'], /--host-policy option format is/],
   [['--grpc-use-ssl=true'], /TLS is not in this release/],
 ])('R-54: %j together are refused', (args, text) => {

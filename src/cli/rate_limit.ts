@@ -1,0 +1,51 @@
+/**
+ * `--rate-limit` and `--rate-limit-resource`: whether executions are limited by resources, and how much there is of each
+ * (scheduling.md §8). Pure.
+ */
+
+import type { Options } from './flags.js'
+import { badOption } from './parse.js'
+
+/** Units of a resource. */
+export interface AvailableResource {
+  name: string
+  count: number
+  /** The device it is on; null is each of them. */
+  device: number | null
+}
+
+export interface RateLimit {
+  /** In the order given; empty leaves each at the most that an instance needs. */
+  resources: AvailableResource[]
+}
+
+const INT32_MAX = 2147483647
+
+/**
+ * Reads the options; null when nothing is limited. The resources are checked in either case.
+ *
+ * @throws {OptionError} when a resource cannot be read.
+ */
+export function readRateLimit(options: Options): RateLimit | null {
+  const resources = options.rateLimitResource.map(readResource)
+  return options.rateLimit === 'off' ? null : { resources }
+}
+
+/** `<name>:<count>` or `<name>:<count>:<device>`. The empty name is one, as in configurations. */
+function readResource(text: string): AvailableResource {
+  const [name, count, device, ...more] = text.split(':')
+  if (name === undefined || count === undefined || more.length > 0) {
+    const form = "option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'."
+    throw badOption('rate-limit-resource', `--rate-limit-resource ${form} Got ${text}`)
+  }
+  return { name, count: readNumber(count), device: device === undefined ? null : readNumber(device) }
+}
+
+function readNumber(text: string): number {
+  if (!/^[+-]?\d+$/.test(text)) throw badOption('rate-limit-resource', `Invalid option value. Got ${text}`)
+  const number = Number(text)
+  if (number < 0 || number > INT32_MAX) {
+    throw badOption('rate-limit-resource', `Provided option value is out of bound. Got ${text}`)
+  }
+  return number
+}
