@@ -16,8 +16,10 @@ pub enum Counted {
     ByLastAnswer,
     /// A success, whatever it was answered.
     Success,
-    /// Nothing: its responses are counted, one by one.
+    /// Nothing; its responses are counted, one by one.
     Responses,
+    /// Nothing.
+    Nothing,
 }
 
 /// What takes the answers of one request: the engine. Calls may come from several threads; the order in which they arrive here

@@ -46,11 +46,23 @@ pub(crate) struct Delivery {
     pub(crate) answer: Answer,
 }
 
+impl Delivery {
+    /// Bytes of the tensors it carries.
+    pub(crate) fn bytes(&self) -> usize {
+        let Some(Ok(response)) = &self.answer.response else { return 0 };
+        response.outputs.iter().map(|output| output.data.len()).sum()
+    }
+}
+
 impl ModelVersion {
     /// Hands out an answer, or keeps it until it is its turn. `place` is that of its request, where the model preserves order.
-    pub(crate) fn deliver(&self, place: u64, delivery: Delivery) {
+    /// False when more answers are kept than may be: the request must be given up.
+    pub(crate) fn deliver(&self, place: u64, delivery: Delivery) -> bool {
         match &self.line {
-            None => self.put(delivery),
+            None => {
+                self.put(delivery);
+                true
+            }
             Some(line) => line.give(place, delivery, |d| self.put(d)),
         }
     }

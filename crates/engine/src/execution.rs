@@ -3,6 +3,7 @@
 use crate::answer::{Answer, Delivery, Sink};
 use crate::batch_key::Key;
 use crate::inline::{self, Held, RunClass};
+use crate::limits::WARMUP_BATCH_SIZE_MAX;
 use crate::mail::together;
 use crate::order::Line;
 use crate::pending::{Pending, Queued, Requests};
@@ -10,12 +11,13 @@ use crate::statistics::{Executed, Timings};
 use crate::ticket::TicketState;
 use crate::version::ModelVersion;
 use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use protocol::{InferRequest, InferResponse};
 use scheduler::Waiting;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tensor::{Error, Result};
 
 /// An instance on its way back: whatever panics meanwhile, it becomes idle again.
@@ -98,6 +100,37 @@ pub(crate) struct Inline {
     pub(crate) exact: bool,
 }
 
+/// How often a warm-up whose requests do not end looks whether the server is stopping.
+const STOPPING_CHECK: Duration = Duration::from_millis(100);
+
+/// Takes the answers of a warm-up.
+#[derive(Default)]
+struct WarmUp {
+    ended: Mutex<WarmUpEnded>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct WarmUpEnded {
+    requests: u64,
+    errors: Vec<Error>,
+}
+
+impl Sink for WarmUp {
+    fn put(&self, answer: Answer) {
+        let mut ended = self.ended.lock();
+        if let Some(Err(e)) = answer.response
+            && ended.errors.len() < WARMUP_BATCH_SIZE_MAX as usize
+        {
+            ended.errors.push(e);
+        }
+        if answer.is_final {
+            ended.requests += 1;
+            self.more.notify_one();
+        }
+    }
+}
+
 impl ModelVersion {
     /// Runs one request on this thread. The instance was taken from the idle ones.
     pub(crate) fn run_here(
@@ -131,13 +164,7 @@ impl ModelVersion {
     /// # Errors
     /// A request that does not fit the signature; nothing ran then.
     pub(crate) fn execute_now(&self, instance: u32, requests: Vec<InferRequest>) -> Result<Vec<Error>> {
-        let errors = Arc::new(Mutex::new(Vec::new()));
-        let seen = errors.clone();
-        let sink: Arc<dyn Sink> = Arc::new(move |answer: Answer| {
-            if let Some(Err(e)) = answer.response {
-                seen.lock().push(e);
-            }
-        });
+        let warm_up = Arc::new(WarmUp::default());
         let now = now_ns();
         let mut checked = Vec::with_capacity(requests.len());
         for mut request in requests {
@@ -148,7 +175,7 @@ impl ModelVersion {
         for entry in checked {
             batch.push(Queued(Box::new(Pending {
                 entry,
-                sink: Some(sink.clone()),
+                sink: Some(warm_up.clone()),
                 waits: true,
                 ticket: TicketState::new(self.me.clone(), None)?,
                 key: Key::new(),
@@ -161,7 +188,15 @@ impl ModelVersion {
         self.pending.fetch_add(n, Ordering::Relaxed);
         self.joined(n);
         self.execute(instance, batch, &RunControl::alone(), None);
-        Ok(std::mem::take(&mut *errors.lock()))
+        let mut ended = warm_up.ended.lock();
+        // Those of a decoupled model may end later.
+        while ended.requests < n {
+            if self.is_stopping() {
+                return Err(Error::unavailable("Server exiting"));
+            }
+            warm_up.more.wait_for(&mut ended, STOPPING_CHECK);
+        }
+        Ok(std::mem::take(&mut ended.errors))
     }
 
     /// Runs a batch and answers its requests. `inline`: on the thread that brought them.
@@ -172,6 +207,11 @@ impl ModelVersion {
         control: &RunControl,
         inline: Option<Inline>,
     ) -> Ran {
+        if self.signature.decoupled
+            && let Some(me) = self.me.upgrade()
+        {
+            return me.execute_decoupled(instance, requests, control);
+        }
         let class = requests.first().map_or(0, Waiting::class);
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
         // Before the backend takes the requests apart.
@@ -226,14 +266,17 @@ impl ModelVersion {
             Marks { inputs_ready: end, inference_end: end, outputs_ready: end }
         });
         for entry in entries {
-            entry.result.get_or_insert_with(|| {
-                Err(Error::internal(format!(
-                    "the backend of model '{}' stopped without an answer; this is a defect of the server, please report it",
-                    self.signature.model
-                )))
-            });
+            entry.result.get_or_insert_with(|| Err(self.no_answer()));
         }
         Timings { start, marks, end: marks.outputs_ready.max(start) }
+    }
+
+    /// What a request is told whose backend neither answered it nor kept it.
+    pub(crate) fn no_answer(&self) -> Error {
+        Error::internal(format!(
+            "the backend of model '{}' stopped without an answer; this is a defect of the server, please report it",
+            self.signature.model
+        ))
     }
 
     /// The response made of an entry's result, which `run` has put there.

@@ -25,6 +25,7 @@ mod registry;
 mod schedule;
 mod sketch;
 mod statistics;
+mod streaming;
 mod table;
 mod ticket;
 mod timer;
@@ -37,7 +38,7 @@ pub use answer::{Answer, Sink};
 pub use mail::{Mailbox, begin_mail};
 pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
 pub use registry::{Engine, Opened, PublishSpec};
-pub use statistics::{Duration, FailureReason, Snapshot, Summary, VersionStatistics};
+pub use statistics::{Duration, FailureReason, ResponseStatistics, Snapshot, Summary, VersionStatistics};
 pub use table::{ServerState, VersionState};
 pub use ticket::Ticket;
 #[doc(hidden)]

@@ -23,6 +23,14 @@ pub const WARMUP_COUNT_MAX: u32 = 100_000;
 pub const WARMUP_BYTES_MAX: u64 = 1 << 30;
 /// How long a load waits for the memory of a warm-up sample, which requests in flight may have.
 pub const WARMUP_MEMORY_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
+/// Answers that other threads may leave behind one of the same request that is being handed out.
+pub const ANSWERS_WAITING_MAX: usize = 1024;
+/// Answers that requests of one model may give before it is their turn, where the model preserves order; last ones are not counted.
+pub const ANSWERS_HELD_MAX: usize = 4096;
+/// Bytes of such answers.
+pub const ANSWERS_HELD_BYTES_MAX: usize = 64 << 20;
+/// Responses of a request that are counted by their index; later ones are not.
+pub const RESPONSE_STATISTICS_MAX: usize = 1024;
 /// Errors of a failed warm-up sample that are repeated in its text.
 pub(crate) const WARMUP_ERRORS_MAX: usize = 16;
 

@@ -6,6 +6,7 @@
 //! Invariant: `held` never contains `next`; every place handed out is given a final answer, or withdrawn, exactly once.
 
 use crate::answer::Delivery;
+use crate::limits::{ANSWERS_HELD_BYTES_MAX, ANSWERS_HELD_MAX};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,6 +28,8 @@ struct Order {
     handed_out: u64,
     next: u64,
     held: BTreeMap<u64, Vec<Delivery>>,
+    /// Of those that are not the last of their request: number and bytes.
+    early: (usize, usize),
 }
 
 impl Line {
@@ -46,12 +49,13 @@ impl Line {
     }
 
     /// Takes an answer of the request that has `place`, and calls `put`, which must not panic, for everything that may leave now.
-    pub(crate) fn give(&self, place: u64, delivery: Delivery, put: impl Fn(Delivery)) {
+    /// False when more is held than may be.
+    pub(crate) fn give(&self, place: u64, delivery: Delivery, put: impl Fn(Delivery)) -> bool {
         let mut state = self.0.lock();
         let State { order, ready, .. } = &mut *state;
-        order.give(place, delivery, ready);
+        let fits = order.give(place, delivery, ready);
         if state.is_leaving {
-            return;
+            return fits;
         }
         state.is_leaving = true;
         while let Some(delivery) = state.ready.pop_front() {
@@ -60,14 +64,21 @@ impl Line {
             state = self.0.lock();
         }
         state.is_leaving = false;
+        fits
     }
 }
 
 impl Order {
-    fn give(&mut self, place: u64, delivery: Delivery, ready: &mut VecDeque<Delivery>) {
+    fn give(&mut self, place: u64, delivery: Delivery, ready: &mut VecDeque<Delivery>) -> bool {
         if place != self.next {
+            if delivery.answer.is_final {
+                self.held.entry(place).or_default().push(delivery);
+                return true;
+            }
+            self.early.0 += 1;
+            self.early.1 += delivery.bytes();
             self.held.entry(place).or_default().push(delivery);
-            return;
+            return self.early.0 <= ANSWERS_HELD_MAX && self.early.1 <= ANSWERS_HELD_BYTES_MAX;
         }
         let mut is_over = delivery.answer.is_final;
         ready.push_back(delivery);
@@ -76,8 +87,13 @@ impl Order {
             // The next request is over, has answered something, or nothing yet.
             let held = self.held.remove(&self.next).unwrap_or_default();
             is_over = held.last().is_some_and(|d| d.answer.is_final);
+            for delivery in held.iter().filter(|d| !d.answer.is_final) {
+                self.early.0 -= 1;
+                self.early.1 -= delivery.bytes();
+            }
             ready.extend(held);
         }
+        true
     }
 }
 
@@ -128,6 +144,21 @@ mod tests {
             seen.borrow_mut().push(d.answer.is_final);
         });
         assert_eq!(seen.into_inner(), [false, true]);
+    }
+
+    #[test]
+    fn answers_that_come_too_early_are_limited() {
+        let line = Line::default();
+        (0..2).for_each(|_| _ = line.place());
+        let left = std::cell::Cell::new(0);
+        let give = |place, is_final| line.give(place, delivery(is_final), |_| left.set(left.get() + 1));
+        assert!((0..ANSWERS_HELD_MAX).all(|_| give(1, false)));
+        assert!(!give(1, false), "one more than may be held");
+        assert!(give(1, true), "the last one is, always");
+        assert!(give(0, true));
+        assert_eq!(left.get(), ANSWERS_HELD_MAX + 3);
+        (0..2).for_each(|_| _ = line.place());
+        assert!(give(3, false), "what left is not counted any more");
     }
 
     #[test]

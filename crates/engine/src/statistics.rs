@@ -1,6 +1,7 @@
 //! Counters of one version. Everything a request adds comes from one [`Timings`] value under one lock, so that statistics,
 //! metrics and histograms agree to the last count (S-43, S-46).
 
+use crate::limits::RESPONSE_STATISTICS_MAX;
 use crate::options::MetricsOptions;
 use crate::sketch::{Histogram, Sketch};
 use backend::{BatchEntry, Marks};
@@ -50,12 +51,72 @@ pub(crate) struct Timings {
     pub end: u64,
 }
 
+impl Timings {
+    /// Input, infer and output.
+    #[inline]
+    fn phases(&self) -> [u64; 3] {
+        let m = &self.marks;
+        [
+            m.inputs_ready.saturating_sub(self.start),
+            m.inference_end.saturating_sub(m.inputs_ready),
+            m.outputs_ready.saturating_sub(m.inference_end),
+        ]
+    }
+}
+
 /// What a batch size cost so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct BatchDurations {
     pub(crate) input: Duration,
     pub(crate) infer: Duration,
     pub(crate) output: Duration,
+}
+
+/// How a response of a decoupled model ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResponseEnd {
+    Success,
+    Failed,
+    /// Nothing was sent in its place.
+    Empty,
+    Cancelled,
+}
+
+/// What the responses with one index cost (observability.md 2.3).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResponseStatistics {
+    /// Computing those that were not cancelled.
+    pub compute_infer: Duration,
+    /// Making their outputs, of those that had some.
+    pub compute_output: Duration,
+    /// The whole of those that were delivered with outputs.
+    pub success: Duration,
+    /// The whole of those that failed.
+    pub fail: Duration,
+    /// The whole of those that were empty.
+    pub empty: Duration,
+    /// The whole of those that were cancelled.
+    pub cancel: Duration,
+}
+
+impl ResponseStatistics {
+    /// Begun at `start`, its outputs at `output`, ended at `now`.
+    fn add(&mut self, end: ResponseEnd, (start, output, now): (u64, Option<u64>, u64)) {
+        let all = now.saturating_sub(start);
+        if end == ResponseEnd::Cancelled {
+            return self.cancel.add(all);
+        }
+        let output = if end == ResponseEnd::Success { Some(output.unwrap_or(now)) } else { output };
+        self.compute_infer.add(output.unwrap_or(now).saturating_sub(start));
+        if let Some(output) = output {
+            self.compute_output.add(now.saturating_sub(output));
+        }
+        match end {
+            ResponseEnd::Failed => self.fail.add(all),
+            ResponseEnd::Empty => self.empty.add(all),
+            _ => self.success.add(all),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -71,8 +132,35 @@ struct Counters {
     output: Duration,
     failures: [u64; 4],
     batches: BTreeMap<u64, BatchDurations>,
+    responses: Vec<ResponseStatistics>,
     histogram: Option<Histogram>,
     sketches: Option<Box<[Sketch; 5]>>,
+}
+
+impl Counters {
+    #[inline]
+    fn fail(&mut self, ns: u64, reason: FailureReason) {
+        self.fail.add(ns);
+        self.failures[reason as usize] += 1;
+    }
+
+    #[inline]
+    fn succeed(&mut self, t: &Timings, accepted: u64, rows: u64) {
+        let request_ns = t.end.saturating_sub(accepted);
+        let queue = t.start.saturating_sub(accepted);
+        let [input, infer, output] = t.phases();
+        self.success.add(request_ns);
+        self.queue.add(queue);
+        self.input.add(input);
+        self.infer.add(infer);
+        self.output.add(output);
+        self.inference_count += rows.max(1);
+        if let Some(sketches) = &mut self.sketches {
+            for (s, ns) in sketches.iter_mut().zip([request_ns, queue, input, infer, output]) {
+                s.observe(t.end, ns / 1000);
+            }
+        }
+    }
 }
 
 /// The summary families, in the order they are printed.
@@ -82,6 +170,7 @@ pub(crate) struct Statistics {
     counters: Mutex<Counters>,
     /// What executions are counted under; none: the rows of the batch.
     batch_size: Option<u64>,
+    has_histogram: bool,
     /// Milliseconds since the epoch at time 0 of `backend::now_ns`: one clock per execution is enough.
     epoch_ms: u64,
 }
@@ -116,14 +205,17 @@ impl Statistics {
             counters.sketches = Some(Box::new(std::array::from_fn(|_| Sketch::new())));
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
-        Self { counters: Mutex::new(counters), batch_size, epoch_ms: now.saturating_sub(backend::now_ns() / 1_000_000) }
+        let has_histogram = options.histograms;
+        Self {
+            counters: Mutex::new(counters),
+            batch_size,
+            has_histogram,
+            epoch_ms: now.saturating_sub(backend::now_ns() / 1_000_000),
+        }
     }
 
     /// Counts one execution and each of its requests.
     pub(crate) fn executed(&self, t: &Timings, requests: impl Iterator<Item = Executed>) {
-        let input = t.marks.inputs_ready.saturating_sub(t.start);
-        let infer = t.marks.inference_end.saturating_sub(t.marks.inputs_ready);
-        let output = t.marks.outputs_ready.saturating_sub(t.marks.inference_end);
         let mut c = self.counters.lock();
         let (mut rows, mut any) = (0, false);
         for r in requests {
@@ -133,43 +225,72 @@ impl Statistics {
                 h.observe(request_ns / 1_000_000);
             }
             if let Some(reason) = r.failure {
-                c.fail.add(request_ns);
-                c.failures[reason as usize] += 1;
+                c.fail(request_ns, reason);
                 continue;
             }
             any = true;
-            let queue = t.start.saturating_sub(r.accepted);
-            c.success.add(request_ns);
-            c.queue.add(queue);
-            c.input.add(input);
-            c.infer.add(infer);
-            c.output.add(output);
-            c.inference_count += r.rows.max(1);
-            if let Some(sketches) = &mut c.sketches {
-                for (s, ns) in sketches.iter_mut().zip([request_ns, queue, input, infer, output]) {
-                    s.observe(t.end, ns / 1000);
-                }
-            }
+            c.succeed(t, r.accepted, r.rows);
         }
         if any {
-            c.execution_count += 1;
-            c.last_inference_ms = c.last_inference_ms.max(self.epoch_ms + t.end / 1_000_000);
-            let b = c.batches.entry(self.batch_size.unwrap_or(rows)).or_default();
-            b.input.add(input);
-            b.infer.add(infer);
-            b.output.add(output);
+            self.count_execution(&mut c, t, rows);
         }
+    }
+
+    fn count_execution(&self, c: &mut Counters, t: &Timings, rows: u64) {
+        c.execution_count += 1;
+        c.last_inference_ms = c.last_inference_ms.max(self.epoch_ms + t.end / 1_000_000);
+        let b = c.batches.entry(self.batch_size.unwrap_or(rows)).or_default();
+        let [input, infer, output] = t.phases();
+        b.input.add(input);
+        b.infer.add(infer);
+        b.output.add(output);
     }
 
     /// Counts an accepted request that failed without being executed.
     pub(crate) fn failed(&self, accepted: u64, now: u64, reason: FailureReason) {
         let mut c = self.counters.lock();
         let ns = now.saturating_sub(accepted);
-        c.fail.add(ns);
-        c.failures[reason as usize] += 1;
+        c.fail(ns, reason);
         if let Some(h) = &mut c.histogram {
             h.observe(ns / 1_000_000);
         }
+    }
+
+    /// Counts the first answer of a request that may have many. What follows says how it ended.
+    pub(crate) fn first_response(&self, accepted: u64, now: u64) {
+        if self.has_histogram
+            && let Some(h) = &mut self.counters.lock().histogram
+        {
+            h.observe(now.saturating_sub(accepted) / 1_000_000);
+        }
+    }
+
+    /// Counts one response of such a request, by its index.
+    pub(crate) fn response(&self, index: usize, end: ResponseEnd, times: (u64, Option<u64>, u64)) {
+        if index >= RESPONSE_STATISTICS_MAX {
+            return;
+        }
+        let responses = &mut self.counters.lock().responses;
+        if responses.len() <= index {
+            responses.resize(index + 1, ResponseStatistics::default());
+        }
+        if let Some(response) = responses.get_mut(index) {
+            response.add(end, times);
+        }
+    }
+
+    /// Counts the end of such a request; with the rows of its execution, that, too.
+    pub(crate) fn ended(&self, t: &Timings, accepted: u64, rows: u32, execution: Option<u64>) {
+        let mut c = self.counters.lock();
+        c.succeed(t, accepted, rows.into());
+        if let Some(rows) = execution {
+            self.count_execution(&mut c, t, rows);
+        }
+    }
+
+    /// As `ended`, of one that failed.
+    pub(crate) fn failed_late(&self, accepted: u64, now: u64, reason: FailureReason) {
+        self.counters.lock().fail(now.saturating_sub(accepted), reason);
     }
 
     pub(crate) fn read(&self, now: u64, quantiles: &[(f64, f64)]) -> VersionStatistics {
@@ -186,6 +307,7 @@ impl Statistics {
             compute_output: c.output,
             failures: c.failures,
             batches: c.batches.iter().map(|(&n, b)| (n, b.input, b.infer, b.output)).collect(),
+            responses: c.responses.clone(),
             first_response: c.histogram.as_ref().map(|h| (h.bounds.clone(), h.counts.clone(), h.sum)),
             summaries: c.sketches.as_ref().map(|s| {
                 s.iter()
@@ -232,6 +354,8 @@ pub struct VersionStatistics {
     pub failures: [u64; 4],
     /// Batch size, and input, infer and output durations of executions of that size.
     pub batches: Vec<(u64, Duration, Duration, Duration)>,
+    /// By the index of a response in its request, of backends that count them.
+    pub responses: Vec<ResponseStatistics>,
     /// Accepted and not yet executing.
     pub pending: u64,
     /// Cancelled by their client, in the queue or while running.

@@ -10,6 +10,7 @@
 //! | `schedule` | which waiting requests run next |
 //! | `dispatch` | when they start, and where |
 //! | `execution` | permits, runs, and the answers that come of them |
+//! | `streaming` | requests of decoupled models: any number of answers, and their end |
 //! | `answer`, `order` | where answers go, and in which order |
 //! | `ticket` | giving a request up |
 //! | `batch_key` | which requests may share a batch |

@@ -1,6 +1,6 @@
 //! Statistics in the two forms clients read (observability.md 2.2, 2.5). Numbers are printed as integers: they exceed 2^53.
 
-use crate::statistics::{Duration, VersionStatistics};
+use crate::statistics::{Duration, ResponseStatistics, VersionStatistics};
 use protocol::pb::inference as pb;
 use std::fmt::Write;
 
@@ -45,7 +45,24 @@ fn one(out: &mut String, m: &VersionStatistics) {
             ("cache_miss", none),
         ],
     );
-    out.push_str("},\"response_stats\":{},\"batch_stats\":[");
+    out.push_str("},\"response_stats\":{");
+    for (i, r) in m.responses.iter().enumerate() {
+        let comma = if i > 0 { "," } else { "" };
+        let _ = write!(out, "{comma}\"{i}\":{{");
+        durations(
+            out,
+            &[
+                ("compute_infer", r.compute_infer),
+                ("compute_output", r.compute_output),
+                ("success", r.success),
+                ("fail", r.fail),
+                ("empty_response", r.empty),
+                ("cancel", r.cancel),
+            ],
+        );
+        out.push('}');
+    }
+    out.push_str("},\"batch_stats\":[");
     for (i, &(size, input, infer, output)) in m.batches.iter().enumerate() {
         if i > 0 {
             out.push(',');
@@ -67,6 +84,19 @@ fn durations(out: &mut String, items: &[(&str, Duration)]) {
 impl From<Duration> for pb::StatisticDuration {
     fn from(d: Duration) -> Self {
         Self { count: d.count, ns: d.ns }
+    }
+}
+
+impl From<&ResponseStatistics> for pb::InferResponseStatistics {
+    fn from(r: &ResponseStatistics) -> Self {
+        Self {
+            compute_infer: Some(r.compute_infer.into()),
+            compute_output: Some(r.compute_output.into()),
+            success: Some(r.success.into()),
+            fail: Some(r.fail.into()),
+            empty_response: Some(r.empty.into()),
+            cancel: Some(r.cancel.into()),
+        }
     }
 }
 
@@ -100,7 +130,7 @@ impl From<&VersionStatistics> for pb::ModelStatistics {
                 })
                 .collect(),
             memory_usage: Vec::new(),
-            response_stats: Default::default(),
+            response_stats: m.responses.iter().enumerate().map(|(i, r)| (i.to_string(), r.into())).collect(),
         }
     }
 }

@@ -1,0 +1,316 @@
+//! Requests of decoupled models: any number of answers, from any thread, and one end.
+//!
+//! An execution of such a model ends twice: `execute` returns, and the instance is free; and each of its requests is finished,
+//! then or later, through its `Responder`. Requests whose responder the backend left alone are finished with their result.
+//!
+//! Answers of one request leave one at a time, by one thread at a time, outside the lock; a thread that finds another handing out
+//! leaves it its answer. So sinks see them in the order in which the backend gave them, and may call back whatever they like.
+//!
+//! Invariant: after `is_over` nothing is added to `ready`; the last answer added is the final one.
+
+use crate::answer::{Answer, Delivery, Sink};
+use crate::execution::Ran;
+use crate::limits::ANSWERS_WAITING_MAX;
+use crate::mail::together;
+use crate::pending::{Queued, Requests};
+use crate::statistics::{FailureReason, ResponseEnd, Timings};
+use crate::ticket::TicketState;
+use crate::version::ModelVersion;
+use backend::{Answers, Batch, BatchEntry, Counted, Marks, Outcome, Responder, RunControl, Stopped, now_ns};
+use parking_lot::{Mutex, MutexGuard};
+use protocol::InferResponse;
+use scheduler::Waiting;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use tensor::{Code, Error, Name, Result};
+
+/// What the requests of one execution share.
+pub(crate) struct Execution {
+    start: u64,
+    /// Of the whole batch, at least one per request.
+    rows: u64,
+    /// Set when the backend returned.
+    marks: OnceLock<Marks>,
+    is_counted: AtomicBool,
+}
+
+impl Execution {
+    /// Where the time went, for a request that ends now. While the backend is not done, all of it is inference.
+    fn timings(&self, now: u64) -> Timings {
+        let running = Marks { inputs_ready: self.start, inference_end: now, outputs_ready: now };
+        Timings { start: self.start, marks: self.marks.get().copied().unwrap_or(running), end: now }
+    }
+
+    /// Rows of the batch, for the first request of it that asks.
+    fn count_once(&self) -> Option<u64> {
+        (!self.is_counted.swap(true, Ordering::Relaxed)).then_some(self.rows)
+    }
+}
+
+/// A request that is being answered.
+struct Streaming {
+    version: Arc<ModelVersion>,
+    sink: Arc<dyn Sink>,
+    ticket: Arc<TicketState>,
+    execution: Arc<Execution>,
+    id: Name,
+    rows: u32,
+    accepted: u64,
+    place: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// It was finished.
+    is_over: bool,
+    /// It was answered something.
+    has_answered: bool,
+    counted: Counted,
+    /// Index of the next response in the statistics, and when work on it and on its outputs began.
+    index: usize,
+    response_start: u64,
+    output_start: Option<u64>,
+    /// Answers that other threads gave while one is being handed out.
+    ready: VecDeque<Answer>,
+    is_leaving: bool,
+}
+
+impl Streaming {
+    /// Hands out an answer, after those before it.
+    fn leave<'s>(&'s self, mut state: MutexGuard<'s, State>, answer: Answer) {
+        if state.is_leaving {
+            if state.ready.len() < ANSWERS_WAITING_MAX || answer.is_final {
+                state.ready.push_back(answer);
+                return;
+            }
+            drop(state);
+            return self.overrun(ANSWERS_WAITING_MAX);
+        }
+        state.is_leaving = true;
+        let mut next = Some(answer);
+        while let Some(answer) = next {
+            drop(state);
+            let sink = self.sink.clone();
+            if !self.version.deliver(self.place, Delivery { sink, answer }) {
+                self.overrun(crate::limits::ANSWERS_HELD_MAX);
+            }
+            state = self.state.lock();
+            next = state.ready.pop_front();
+        }
+        state.is_leaving = false;
+    }
+
+    /// More answers wait than may.
+    fn overrun(&self, limit: usize) {
+        let text = format!(
+            "model '{}' answers faster than its answers can leave: at most {limit} of a request may wait",
+            self.version.signature.model
+        );
+        self.ticket.give_up(Some(Box::new(Error::new(Code::ResourceExhausted, text))));
+    }
+
+    fn response(&self, outcome: Outcome) -> Box<InferResponse> {
+        Box::new(InferResponse {
+            model_name: self.version.signature.model.clone(),
+            model_version: self.version.signature.version.clone(),
+            id: self.id.clone(),
+            parameters: outcome.parameters,
+            outputs: outcome.outputs,
+        })
+    }
+
+    /// Counts what a response came to.
+    fn count(&self, state: &mut State, end: ResponseEnd, now: u64) {
+        let (start, output) = (state.response_start, state.output_start.take());
+        if state.counted == Counted::Responses {
+            self.version.statistics.response(state.index, end, (start, output, now));
+        }
+        state.index += 1;
+        state.response_start = now;
+    }
+
+    fn answers_first(&self, state: &mut State, now: u64) {
+        if !std::mem::replace(&mut state.has_answered, true) {
+            self.version.statistics.first_response(self.accepted, now);
+        }
+    }
+
+    fn end(&self, last: Option<Result<Outcome>>) {
+        let now = now_ns();
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.is_over, true) {
+            return;
+        }
+        let is_cancelled = self.ticket.is_cancelled();
+        let failure_of = |e: &Error| match is_cancelled || e.code() == Code::Cancelled {
+            true => FailureReason::Cancelled,
+            false => FailureReason::Backend,
+        };
+        match last.as_ref().map(|result| result.as_ref().err().map(failure_of)) {
+            None => {}
+            Some(None) => self.count(&mut state, ResponseEnd::Success, now),
+            Some(Some(FailureReason::Cancelled)) => self.count(&mut state, ResponseEnd::Cancelled, now),
+            Some(Some(_)) => self.count(&mut state, ResponseEnd::Failed, now),
+        }
+        let last = match (self.ticket.settle(), last) {
+            (Some(reason), _) => Some(Err(reason)),
+            (None, None) if is_cancelled => Some(Err(Error::cancelled(""))),
+            (None, last) => last,
+        };
+        let failure = last.as_ref().and_then(|result| result.as_ref().err()).map(failure_of);
+        if last.is_some() {
+            self.answers_first(&mut state, now);
+        }
+        let statistics = &self.version.statistics;
+        let timings = self.execution.timings(now);
+        match (state.counted, failure) {
+            (Counted::Responses | Counted::Nothing, _) => {}
+            (Counted::ByLastAnswer, Some(reason)) => statistics.failed_late(self.accepted, now, reason),
+            (_, _) => statistics.ended(&timings, self.accepted, self.rows, self.execution.count_once()),
+        }
+        let response = last.map(|result| result.map(|outcome| self.response(outcome)));
+        self.leave(state, Answer { response, is_final: true });
+    }
+}
+
+impl Answers for Streaming {
+    fn send(&self, outcome: Outcome) -> Result<(), Stopped> {
+        let now = now_ns();
+        let mut state = self.state.lock();
+        if state.is_over {
+            return Err(Stopped);
+        }
+        if self.ticket.is_cancelled() {
+            self.count(&mut state, ResponseEnd::Cancelled, now);
+            return Err(Stopped);
+        }
+        self.count(&mut state, ResponseEnd::Success, now);
+        self.answers_first(&mut state, now);
+        let response = Some(Ok(self.response(outcome)));
+        self.leave(state, Answer { response, is_final: false });
+        Ok(())
+    }
+
+    fn fail(&self, error: Error) {
+        let now = now_ns();
+        let mut state = self.state.lock();
+        if state.is_over {
+            return;
+        }
+        let is_cancelled = self.ticket.is_cancelled();
+        let is_cancel = is_cancelled || error.code() == Code::Cancelled;
+        let end = if is_cancel { ResponseEnd::Cancelled } else { ResponseEnd::Failed };
+        self.count(&mut state, end, now);
+        // Nobody wants it any more; and a request that was given up with a reason is answered that and nothing else.
+        if !is_cancelled {
+            self.answers_first(&mut state, now);
+            self.leave(state, Answer { response: Some(Err(error)), is_final: false });
+        }
+    }
+
+    fn skip(&self) {
+        let now = now_ns();
+        let mut state = self.state.lock();
+        if !state.is_over {
+            self.count(&mut state, ResponseEnd::Empty, now);
+        }
+    }
+
+    fn output_begins(&self) {
+        self.state.lock().output_start = Some(now_ns());
+    }
+
+    fn count_as(&self, counted: Counted) {
+        self.state.lock().counted = counted;
+    }
+
+    fn finish(&self, last: Option<Result<Outcome>>) {
+        self.end(last);
+    }
+
+    fn abandon(&self) {
+        if self.state.lock().is_over {
+            return;
+        }
+        // Perhaps while a panic unwinds: another one would end the process.
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            self.end(Some(Err(Error::internal(format!(
+                "the backend of model '{}' dropped a request without ending it; this is a defect of the backend, please report it",
+                self.version.signature.model
+            )))));
+        }));
+        if ended.is_err() {
+            log::error!("a request that its backend dropped could not be answered");
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.ticket.is_cancelled()
+    }
+}
+
+impl ModelVersion {
+    /// Runs a batch of a decoupled model. Its requests end now or later.
+    pub(crate) fn execute_decoupled(
+        self: &Arc<Self>,
+        instance: u32,
+        mut requests: Requests,
+        control: &RunControl,
+    ) -> Ran {
+        let class = requests.first().map_or(0, Waiting::class);
+        let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
+        let kind = self.kind_of(&requests);
+        let start = now_ns();
+        self.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
+        let (marks, is_counted) = (OnceLock::new(), AtomicBool::new(false));
+        let execution = Arc::new(Execution { start, rows: rows.into(), marks, is_counted });
+        // From here on the responder sees to it that its request ends.
+        let mut entries: Vec<_> = requests.iter_mut().filter_map(|q| self.with_responder(q, &execution)).collect();
+        drop(requests);
+        let mut batch = Batch { requests: &mut entries };
+        let ran = catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut batch, control)));
+        let end = now_ns();
+        let marks = *ran.as_ref().unwrap_or(&Marks { inputs_ready: end, inference_end: end, outputs_ready: end });
+        // Set here only.
+        let _ = execution.marks.set(marks);
+        together(|| {
+            for mut entry in entries {
+                let Some(responder) = entry.responder.take() else { continue };
+                let result = entry.result.take().unwrap_or_else(|| Err(self.no_answer()));
+                responder.finish(Some(result));
+            }
+        });
+        let duration = if ran.is_ok() { end.saturating_sub(start).max(1) } else { 0 };
+        Ran { class, kind, rows, duration, inline: None, end }
+    }
+
+    fn with_responder(self: &Arc<Self>, queued: &mut Queued, execution: &Arc<Execution>) -> Option<BatchEntry> {
+        let pending = &mut queued.0;
+        pending.waits = false;
+        let sink = pending.sink.take()?;
+        let mut entry = std::mem::take(&mut pending.entry);
+        entry.responder = Some(Responder::new(Arc::new(Streaming {
+            version: self.clone(),
+            sink,
+            ticket: pending.ticket.clone(),
+            execution: execution.clone(),
+            id: entry.request.id.clone(),
+            rows: entry.checked.rows,
+            accepted: pending.accepted,
+            place: pending.place,
+            state: Mutex::new(State {
+                is_over: false,
+                has_answered: false,
+                counted: Counted::default(),
+                index: 0,
+                response_start: execution.start,
+                output_start: None,
+                ready: VecDeque::new(),
+                is_leaving: false,
+            }),
+        })));
+        Some(entry)
+    }
+}

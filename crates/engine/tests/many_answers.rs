@@ -1,0 +1,522 @@
+//! Requests with any number of answers, on a backend that does what the test says: what they see, whatever goes wrong.
+
+mod support;
+
+use backend::{Counted, Stopped};
+use engine::{Answer, Sink, Started, Ticket};
+use protocol::pb::inference as pb;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use support::Got::{Failed, Nothing, Number};
+use support::*;
+use tensor::{Code, Error};
+
+#[test]
+fn an_execution_frees_its_instance_and_its_requests_end_later() {
+    let (engine, version, running) = handing_out(|_| ());
+    let first = call(&version, 1);
+    let (_, one) = running.recv_timeout(WITHIN).expect("runs");
+    let second = call(&version, 2);
+    let (_, two) = running.recv_timeout(WITHIN).expect("runs beside the first, on the same instance");
+    assert_eq!(version.inflight(), 2);
+    for n in [10, 11] {
+        one.send(outcome(n)).expect("wanted");
+        assert_eq!(first.next(), (Number(n), false));
+    }
+    two.finish(Some(Ok(outcome(20))));
+    assert_eq!(second.next(), (Number(20), true), "the last response and the end in one");
+    second.is_over();
+    one.finish(None);
+    assert_eq!(first.next(), (Nothing, true));
+    first.is_over();
+    settles(&engine, &version);
+}
+
+#[test]
+fn a_result_ends_a_request_whose_responder_was_left_alone() {
+    let (engine, version) = model(decoupled, |_, batch, _| {
+        for entry in batch.requests.iter_mut().filter(|e| asked(e) > 0) {
+            entry.result = Some(Ok(outcome(asked(entry))));
+        }
+    });
+    assert_eq!(call(&version, 7).rest(), [Number(7)]);
+    let text = call(&version, 0).error();
+    assert!(text.message().contains("backend of model 'm' stopped without an answer"), "{text}");
+    settles(&engine, &version);
+    let s = version.statistics();
+    assert_eq!((s.success.count, s.fail.count, s.execution_count, s.inference_count), (1, 1, 1, 1));
+}
+
+#[test]
+fn a_responder_that_is_dropped_ends_its_request_and_names_the_model() {
+    let (engine, version, running) = handing_out(|_| ());
+    let dropped = call(&version, 1);
+    let (_, responder) = running.recv_timeout(WITHIN).expect("runs");
+    responder.send(outcome(3)).expect("wanted");
+    drop(responder);
+    assert_eq!(dropped.next(), (Number(3), false));
+    let error = dropped.error();
+    assert_eq!(error.code(), Code::Internal);
+    assert!(error.message().contains("model 'm' dropped a request"), "{error}");
+
+    let panicked = call(&version, 2);
+    let (_, responder) = running.recv_timeout(WITHIN).expect("runs");
+    let thread = std::thread::spawn(move || {
+        responder.send(outcome(4)).expect("wanted");
+        panic!("a planted panic, in a thread that answers");
+    });
+    assert!(thread.join().is_err());
+    assert_eq!(panicked.rest(), [Number(4), Failed(Code::Internal)]);
+    settles(&engine, &version);
+    assert_eq!(version.statistics().fail.count, 2);
+}
+
+#[test]
+fn a_panic_in_an_execution_ends_what_it_held_and_frees_the_instance() {
+    let (kept, keeps) = channel();
+    let (engine, version) = model(decoupled, move |_, batch, _| {
+        let entry = &mut batch.requests[0];
+        match asked(entry) {
+            0 => panic!("a planted panic, before the responder is taken"),
+            1 => {
+                let _mine = entry.responder.take();
+                panic!("a planted panic, with the responder");
+            }
+            2 => {
+                let _ = kept.send(entry.responder.take().expect("one"));
+                panic!("a planted panic, after the responder went elsewhere");
+            }
+            n => entry.result = Some(Ok(outcome(n))),
+        }
+    });
+    for round in 0..4 {
+        assert_eq!(call(&version, 0).rest(), [Failed(Code::Internal)], "round {round}");
+        assert_eq!(call(&version, 1).rest(), [Failed(Code::Internal)], "round {round}");
+        let third = call(&version, 2);
+        let responder = keeps.recv_timeout(WITHIN).expect("kept");
+        responder.send(outcome(9)).expect("it is still wanted");
+        responder.finish(None);
+        assert_eq!(third.rest(), [Number(9), Nothing], "round {round}");
+        assert_eq!(call(&version, 3).rest(), [Number(3)], "the instance serves the next one");
+    }
+    settles(&engine, &version);
+}
+
+#[test]
+fn answers_of_several_threads_all_arrive_each_thread_s_in_order_and_none_after_the_end() {
+    const THREADS: u8 = 4;
+    const EACH: u8 = 200;
+    let (engine, version, running) = handing_out(|_| ());
+    for _ in 0..5 {
+        let request = call(&version, 1);
+        let (_, responder) = running.recv_timeout(WITHIN).expect("runs");
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let responder = &responder;
+                scope.spawn(move || {
+                    (0..EACH).for_each(|n| match n % 50 {
+                        49 => responder.fail(Error::unknown(format!("{thread}"))),
+                        _ => responder.send(outcome(thread * 50 + n % 50)).expect("wanted"),
+                    })
+                });
+            }
+        });
+        responder.finish(None);
+        let mut next = [0; THREADS as usize];
+        let all = request.rest();
+        assert_eq!(all.len(), usize::from(THREADS) * usize::from(EACH) + 1);
+        for answer in all {
+            if let Number(n) = answer {
+                let (thread, n) = (usize::from(n / 50), n % 50);
+                assert_eq!(n, next[thread], "thread {thread}");
+                next[thread] = (n + 1) % 49;
+            }
+        }
+    }
+    settles(&engine, &version);
+}
+
+#[test]
+fn a_request_can_be_given_up_in_the_queue_while_it_runs_and_between_its_responses() {
+    let (hold, held) = channel::<()>();
+    let held = Mutex::new(held);
+    let (send, running) = channel();
+    let (engine, version) = model(decoupled, move |_, batch, _| {
+        for entry in batch.requests.iter_mut() {
+            if asked(entry) == 0 {
+                let _ = send.send(None);
+                let _ = held.lock().unwrap().recv();
+                entry.result = Some(Ok(outcome(0)));
+            } else {
+                let _ = send.send(entry.responder.take());
+            }
+        }
+    });
+    // Queued, behind one that holds the only instance.
+    let first = call(&version, 0);
+    assert!(running.recv_timeout(WITHIN).expect("runs").is_none());
+    let queued = call(&version, 1);
+    queued.ticket().cancel();
+    assert_eq!(queued.rest(), [Failed(Code::Cancelled)], "at once");
+    hold.send(()).expect("it waits");
+    assert_eq!(first.rest(), [Number(0)]);
+
+    // Before the first response, and after one.
+    for before in 0..2 {
+        let request = call(&version, 1);
+        let responder = running.recv_timeout(WITHIN).expect("runs").expect("a responder");
+        for n in 0..before {
+            responder.send(outcome(n)).expect("wanted");
+            assert_eq!(request.next(), (Number(n), false));
+        }
+        assert!(!responder.is_cancelled());
+        request.ticket().cancel();
+        assert!(responder.is_cancelled());
+        assert_eq!(responder.send(outcome(9)), Err(Stopped));
+        request.is_silent();
+        assert_eq!(version.inflight(), 1, "its backend has not ended it");
+        responder.finish(None);
+        assert_eq!(request.rest(), [Failed(Code::Cancelled)]);
+        request.ticket().cancel();
+    }
+    settles(&engine, &version);
+    let s = version.statistics();
+    assert_eq!((s.success.count, s.fail.count, s.cancelled), (1, 3, 3));
+    assert_eq!(s.failures, [0, 3, 0, 0], "all of them cancelled");
+}
+
+#[test]
+fn a_sink_that_falls_behind_ends_its_own_request_with_its_reason_and_no_other() {
+    let (engine, version, running) = handing_out(|_| ());
+    let (slow, quick) = (call(&version, 1), call(&version, 2));
+    let (_, one) = running.recv_timeout(WITHIN).expect("runs");
+    let (_, two) = running.recv_timeout(WITHIN).expect("runs");
+    one.send(outcome(1)).expect("wanted");
+    slow.ticket().overrun(Error::new(Code::ResourceExhausted, "too slow"));
+    one.fail(Error::internal("nobody wants to know any more"));
+    assert_eq!(one.send(outcome(2)), Err(Stopped));
+    two.send(outcome(3)).expect("another request");
+    one.finish(Some(Ok(outcome(4))));
+    two.finish(None);
+    assert_eq!(slow.next(), (Number(1), false));
+    assert_eq!(slow.error(), Error::new(Code::ResourceExhausted, "too slow"));
+    assert_eq!(quick.rest(), [Number(3), Nothing]);
+    settles(&engine, &version);
+    assert_eq!(version.statistics().failures, [0, 1, 0, 0]);
+}
+
+#[test]
+fn a_sink_may_give_up_its_request_and_panic_while_it_takes_an_answer() {
+    let (engine, version, running) = handing_out(|_| ());
+    let ticket: Arc<Mutex<Option<Ticket>>> = Arc::default();
+    let (send, seen) = channel();
+    let mine = ticket.clone();
+    let sink = || {
+        Arc::new(move |answer: Answer| {
+            let _ = send.send(answer);
+            mine.lock().unwrap().as_ref().expect("known").overrun(Error::new(Code::ResourceExhausted, "full"));
+            assert!(std::thread::panicking(), "a planted panic, in a sink");
+        }) as Arc<dyn Sink>
+    };
+    let Started::Queued(handle) = version.call(request(1), sink, None).expect("accepted") else { panic!("queued") };
+    *ticket.lock().unwrap() = Some(handle);
+    let (_, responder) = running.recv_timeout(WITHIN).expect("runs");
+    responder.send(outcome(1)).expect("wanted");
+    assert_eq!(responder.send(outcome(2)), Err(Stopped));
+    responder.finish(None);
+    let all: Vec<_> = seen.try_iter().map(got).collect();
+    assert_eq!(all, [(Number(1), false), (Failed(Code::ResourceExhausted), true)]);
+    settles(&engine, &version);
+}
+
+#[test]
+fn what_is_called_for_a_request_is_given_up_with_it_and_finishes_when_the_server_stops() {
+    let (engine, version, running) = handing_out(|_| ());
+    let group = Ticket::group(None).expect("new");
+    let parent = try_call(&version, 1, Some(&group)).expect("accepted");
+    let child = try_call(&version, 2, Some(parent.ticket())).expect("accepted");
+    let other = call(&version, 3);
+    let mut responders: Vec<_> = (0..3).map(|_| running.recv_timeout(WITHIN).expect("runs")).collect();
+    responders.sort_by_key(|r| r.0);
+    let [one, two, three] = <[_; 3]>::try_from(responders).ok().expect("three").map(|r| r.1);
+    group.cancel();
+    assert_eq!([&one, &two, &three].map(|r| r.is_cancelled()), [true, true, false]);
+    assert_eq!(
+        try_call(&version, 4, Some(&group)).err(),
+        Some(Error::cancelled("")),
+        "nothing is called for it any more"
+    );
+    [one, two, three].into_iter().for_each(|r| r.finish(None));
+    assert_eq!((parent.rest(), child.rest()), (vec![Failed(Code::Cancelled)], vec![Failed(Code::Cancelled)]));
+    assert_eq!(other.rest(), [Nothing]);
+
+    let parent = call(&version, 1);
+    engine.set_server_state(engine::ServerState::Exiting);
+    assert_eq!(try_call(&version, 2, None).err().map(|e| e.code()), Some(Code::Unavailable));
+    let child = try_call(&version, 3, Some(parent.ticket())).expect("it belongs to an accepted request");
+    for _ in 0..2 {
+        running.recv_timeout(WITHIN).expect("runs").1.finish(None);
+    }
+    assert_eq!((parent.rest(), child.rest()), (vec![Nothing], vec![Nothing]));
+    settles(&engine, &version);
+}
+
+#[test]
+fn a_full_queue_refuses_and_lets_in_again() {
+    let (hold, held) = channel::<()>();
+    let held = Mutex::new(held);
+    let (engine, version) = model(
+        |config| {
+            decoupled(config);
+            let default_queue_policy = Some(pb::ModelQueuePolicy { max_queue_size: 1, ..Default::default() });
+            dynamic(config, pb::ModelDynamicBatching { default_queue_policy, ..Default::default() });
+        },
+        move |_, batch, _| {
+            let _ = held.lock().unwrap().recv();
+            for entry in batch.requests.iter_mut() {
+                entry.responder.take().expect("one").finish(Some(Ok(outcome(asked(entry)))));
+            }
+        },
+    );
+    let running = call(&version, 1);
+    soon("the first runs", || version.statistics().pending == 0);
+    let waiting = call(&version, 2);
+    let refused = try_call(&version, 3, None).err().expect("refused");
+    assert_eq!(refused, Error::unavailable("[request id: r3] Exceeds maximum queue size"));
+    (0..2).for_each(|_| hold.send(()).expect("it waits"));
+    assert_eq!((running.rest(), waiting.rest()), (vec![Number(1)], vec![Number(2)]));
+    hold.send(()).expect("it waits");
+    assert_eq!(call(&version, 4).rest(), [Number(4)]);
+    settles(&engine, &version);
+}
+
+#[test]
+fn a_request_that_waits_too_long_is_refused_while_the_instance_is_busy() {
+    let (hold, held) = channel::<()>();
+    let held = Mutex::new(held);
+    let (engine, version) = model(
+        |config| {
+            decoupled(config);
+            let policy = pb::ModelQueuePolicy { default_timeout_microseconds: 20_000, ..Default::default() };
+            dynamic(config, pb::ModelDynamicBatching { default_queue_policy: Some(policy), ..Default::default() });
+        },
+        move |_, batch, _| {
+            let _ = held.lock().unwrap().recv();
+            batch.requests.iter_mut().for_each(|e| e.result = Some(Ok(outcome(asked(e)))));
+        },
+    );
+    let running = call(&version, 1);
+    soon("the first runs", || version.statistics().pending == 0);
+    let late = call(&version, 2);
+    assert_eq!(late.error(), Error::unavailable("Request timeout expired"), "by the timer, not by the instance");
+    hold.send(()).expect("it waits");
+    assert_eq!(running.rest(), [Number(1)]);
+    settles(&engine, &version);
+    assert_eq!(version.statistics().failures, [1, 0, 0, 0]);
+}
+
+#[test]
+fn with_preserved_order_a_request_holds_back_later_ones_until_its_end_across_threads() {
+    let ordered = |config: &mut pb::ModelConfig| {
+        instances(config, 4);
+        dynamic(config, pb::ModelDynamicBatching { preserve_ordering: true, ..Default::default() });
+    };
+    let (engine, version, running) = handing_out(ordered);
+    for round in 0..20 {
+        let (send, seen) = channel();
+        for n in 0..4u8 {
+            let send = send.clone();
+            let sink = || Arc::new(move |answer| drop(send.send((n, got(answer))))) as Arc<dyn Sink>;
+            version.call(request(n), sink, None).expect("accepted");
+        }
+        let responders: Vec<_> = (0..4).map(|_| running.recv_timeout(WITHIN).expect("runs")).collect();
+        std::thread::scope(|scope| {
+            for (n, responder) in responders {
+                scope.spawn(move || {
+                    (0..10).for_each(|i| responder.send(outcome(10 * n + i)).expect("wanted"));
+                    responder.finish(None);
+                });
+            }
+        });
+        let expected =
+            (0..4).flat_map(|n| (0..10).map(move |i| (n, (Number(10 * n + i), false))).chain([(n, (Nothing, true))]));
+        let all: Vec<_> = (0..44).map(|_| seen.recv_timeout(WITHIN).expect("an answer")).collect();
+        assert_eq!(all, expected.collect::<Vec<_>>(), "round {round}");
+    }
+    settles(&engine, &version);
+}
+
+#[test]
+fn a_request_that_answers_too_much_before_its_turn_is_ended() {
+    let ordered = |config: &mut pb::ModelConfig| {
+        dynamic(config, pb::ModelDynamicBatching { preserve_ordering: true, ..Default::default() });
+    };
+    let (engine, version, running) = handing_out(ordered);
+    let (first, second) = (call(&version, 1), call(&version, 2));
+    let mut responders: Vec<_> = (0..2).map(|_| running.recv_timeout(WITHIN).expect("runs")).collect();
+    responders.sort_by_key(|r| r.0);
+    let [one, two] = <[_; 2]>::try_from(responders).ok().expect("two").map(|r| r.1);
+    let sent = (0..100_000).take_while(|_| two.send(outcome(2)).is_ok()).count();
+    assert_eq!(sent, engine::limits::ANSWERS_HELD_MAX + 1);
+    two.finish(None);
+    second.is_silent();
+    one.finish(None);
+    assert_eq!(first.rest(), [Nothing]);
+    assert_eq!(second.rest().last(), Some(&Failed(Code::ResourceExhausted)));
+    settles(&engine, &version);
+}
+
+#[test]
+fn requests_are_counted_once_at_their_end_and_responses_where_the_backend_says_so() {
+    let (engine, version, running) = handing_out(|_| ());
+    let ended = |number: u8, f: &dyn Fn(backend::Responder)| {
+        let request = call(&version, number);
+        f(running.recv_timeout(WITHIN).expect("runs").1);
+        let all = request.rest();
+        // Counted before the answer.
+        (all.len(), version.statistics())
+    };
+    let (_, s) = ended(1, &|r| {
+        (0..3).for_each(|n| r.send(outcome(n)).expect("wanted"));
+        r.fail(Error::unknown("one of many"));
+        r.finish(None);
+    });
+    assert_eq!((s.success.count, s.fail.count, s.inference_count, s.execution_count), (1, 0, 1, 1));
+    assert_eq!((s.queue.count, s.compute_infer.count, s.batches.len()), (1, 1, 1));
+    assert!(s.responses.is_empty());
+    let first =
+        |s: &engine::VersionStatistics| s.first_response.as_ref().expect("histograms are on").1.iter().sum::<u64>();
+    assert_eq!(first(&s), 1, "once per request");
+    let (_, s) = ended(2, &|r| r.finish(Some(Err(Error::unknown("failed")))));
+    assert_eq!((s.success.count, s.fail.count, s.failures, first(&s)), (1, 1, [0, 0, 1, 0], 2));
+    let (_, s) = ended(3, &|r| {
+        r.count_as(Counted::Success);
+        r.finish(Some(Err(Error::unknown("failed"))));
+    });
+    assert_eq!((s.success.count, s.fail.count), (2, 1));
+    let (_, s) = ended(4, &|r| {
+        r.count_as(Counted::Responses);
+        r.send(outcome(1)).expect("wanted");
+        r.output_begins();
+        r.fail(Error::unknown("one of many"));
+        r.fail(Error::unknown("before its outputs"));
+        r.skip();
+        r.fail(Error::cancelled("given up"));
+        r.finish(None);
+    });
+    assert_eq!((s.success.count, s.fail.count, s.execution_count), (2, 1, 2), "the request is not");
+    let counts: Vec<_> = s
+        .responses
+        .iter()
+        .map(|r| [r.compute_infer, r.compute_output, r.success, r.fail, r.empty, r.cancel].map(|d| d.count))
+        .collect();
+    let expected = [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [1, 0, 0, 1, 0, 0], [1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]];
+    assert_eq!(counts, expected);
+    let (_, s) = ended(5, &|r| {
+        r.count_as(Counted::Responses);
+        (0..2000).for_each(|_| r.skip());
+        r.finish(None);
+    });
+    assert_eq!(s.responses.len(), engine::limits::RESPONSE_STATISTICS_MAX, "a client chooses how many there are");
+    settles(&engine, &version);
+}
+
+#[test]
+fn warm_up_waits_for_the_end_of_its_requests_and_fails_with_their_errors() {
+    let warm = |fails: bool| {
+        try_model(
+            |config| {
+                decoupled(config);
+                let input = pb::model_warmup::Input {
+                    data_type: 2,
+                    dims: vec![1],
+                    input_data_type: Some(pb::model_warmup::input::InputDataType::ZeroData(true)),
+                };
+                config.model_warmup = vec![pb::ModelWarmup {
+                    name: "w".into(),
+                    batch_size: 2,
+                    count: 2,
+                    inputs: [("I".to_owned(), input)].into_iter().collect(),
+                }];
+            },
+            move |_, batch, _| {
+                for entry in batch.requests.iter_mut() {
+                    let responder = entry.responder.take().expect("one");
+                    std::thread::spawn(move || {
+                        std::thread::sleep(std::time::Duration::from_millis(30));
+                        responder.send(outcome(1)).expect("wanted");
+                        responder.finish(fails.then(|| Err(Error::unknown("cold"))));
+                    });
+                }
+            },
+        )
+    };
+    let (engine, version) = warm(false).expect("warm");
+    assert_eq!(version.statistics().success.count, 4, "all of them ended before the version serves");
+    settles(&engine, &version);
+    let error = warm(true).err().expect("cold");
+    assert!(error.message().contains("failed to run warmup sample 'w': cold; cold; "), "{error}");
+}
+
+#[test]
+fn a_retired_version_ends_what_it_accepted() {
+    let (engine, version, running) = handing_out(|_| ());
+    let requests: Vec<_> = (0..8).map(|n| call(&version, n)).collect();
+    drop(version);
+    let retiring = engine.retire("m", 1).expect("it serves");
+    assert!(engine.model("m", "").is_err(), "nothing new");
+    let responders: Vec<_> = (0..8).map(|_| running.recv_timeout(WITHIN).expect("runs").1).collect();
+    assert_eq!(retiring.inflight(), 8);
+    for (ended, responder) in responders.into_iter().enumerate() {
+        assert_eq!(retiring.inflight(), 8 - ended as u64);
+        responder.finish(Some(Ok(outcome(1))));
+    }
+    assert_eq!(retiring.inflight(), 0);
+    let gone = Arc::downgrade(&retiring);
+    drop(retiring);
+    soon("the version is gone", || gone.upgrade().is_none());
+    requests.iter().for_each(|r| assert_eq!(r.rest(), [Number(1)]));
+}
+
+#[test]
+fn many_callers_get_their_own_answers() {
+    const EACH: usize = 300;
+    for (callers, is_decoupled) in [(1, false), (2, false), (8, false), (1, true), (2, true), (8, true)] {
+        let (engine, version) = model(
+            |config| {
+                if is_decoupled {
+                    decoupled(config);
+                }
+                instances(config, 2);
+                dynamic(config, pb::ModelDynamicBatching::default());
+            },
+            |_, batch, _| {
+                for entry in batch.requests.iter_mut() {
+                    let n = asked(entry);
+                    match entry.responder.take() {
+                        Some(r) => {
+                            (0..n % 4).for_each(|_| r.send(outcome(n)).expect("wanted"));
+                            r.finish(Some(Ok(outcome(n))));
+                        }
+                        None => entry.result = Some(Ok(outcome(n))),
+                    }
+                }
+            },
+        );
+        std::thread::scope(|scope| {
+            for caller in 0..callers {
+                let version = &version;
+                scope.spawn(move || {
+                    for i in 0..EACH {
+                        let n = (caller * 31 + i) as u8;
+                        let answers = if is_decoupled { usize::from(n % 4) + 1 } else { 1 };
+                        assert_eq!(call(version, n).rest(), vec![Number(n); answers]);
+                    }
+                });
+            }
+        });
+        settles(&engine, &version);
+        let s = version.statistics();
+        assert_eq!((s.success.count, s.inference_count), ((callers * EACH) as u64, (callers * EACH) as u64));
+    }
+}

@@ -1,0 +1,265 @@
+//! A backend that does what a test says, and calls whose answers a test can look at.
+#![allow(dead_code)] // each test file uses its part
+
+use backend::{
+    Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns,
+};
+use bytes::Bytes;
+use engine::{
+    Answer, Engine, EngineOptions, MetricsOptions, ModelVersion, PublishSpec, ServerState, Sink, Started, Ticket,
+};
+use prost::Message;
+use protocol::pb::inference as pb;
+use protocol::{InferRequest, InputTensor, OutputForm, OutputTensor, Signature};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+use tensor::{Code, Data, DataType, Error, Result, Shape};
+
+pub const WITHIN: Duration = Duration::from_secs(20);
+
+/// What an execution does.
+pub type Script = Arc<dyn Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync>;
+
+#[derive(Clone)]
+struct Scripted(Script);
+
+impl Backend for Scripted {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+    fn open(&self, _: &OpenSpec) -> Result<Box<dyn Opened>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Opened for Scripted {
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
+    fn finish(self: Box<Self>, _: &Bytes, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        Ok(Arc::new(*self))
+    }
+}
+
+impl Model for Scripted {
+    fn execute(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
+        (self.0)(instance, batch, control);
+        let now = now_ns();
+        Marks { inputs_ready: now, inference_end: now, outputs_ready: now }
+    }
+    fn cost_may_depend_on_data(&self) -> bool {
+        false
+    }
+}
+
+/// An engine with the one model `m`: input and output are one number, batches of up to 8. `change` is the test's part of its
+/// configuration.
+pub fn try_model(
+    change: impl FnOnce(&mut pb::ModelConfig),
+    script: impl Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync + 'static,
+) -> Result<(Arc<Engine>, Arc<ModelVersion>)> {
+    let metrics = MetricsOptions { histograms: true, ..MetricsOptions::default() };
+    let options = EngineOptions { metrics, ..EngineOptions::default() };
+    let engine = Engine::new(options, vec![Arc::new(Scripted(Arc::new(script)))])?;
+    let mut config = pb::ModelConfig {
+        name: "m".into(),
+        backend: "scripted".into(),
+        max_batch_size: 8,
+        input: vec![pb::ModelInput { name: "I".into(), dims: vec![1], data_type: 2, ..Default::default() }],
+        output: vec![pb::ModelOutput { name: "O".into(), dims: vec![1], data_type: 2, ..Default::default() }],
+        ..Default::default()
+    };
+    change(&mut config);
+    let config = Bytes::from(config.encode_to_vec());
+    let spec = OpenSpec {
+        model: "m".into(),
+        version: 1,
+        model_directory: ".".into(),
+        version_directory: ".".into(),
+        config: config.clone(),
+        settings: vec![],
+    };
+    let opened = engine.open("scripted", spec)?;
+    engine.publish(opened.handle, PublishSpec { config, ..Default::default() })?;
+    engine.set_server_state(ServerState::Ready);
+    let version = engine.model("m", "")?;
+    Ok((engine, version))
+}
+
+pub fn model(
+    change: impl FnOnce(&mut pb::ModelConfig),
+    script: impl Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync + 'static,
+) -> (Arc<Engine>, Arc<ModelVersion>) {
+    try_model(change, script).expect("a good configuration")
+}
+
+/// A part of a configuration: any number of answers.
+pub fn decoupled(config: &mut pb::ModelConfig) {
+    config.model_transaction_policy = Some(pb::ModelTransactionPolicy { decoupled: true });
+}
+
+pub fn instances(config: &mut pb::ModelConfig, count: i32) {
+    config.instance_group = vec![pb::ModelInstanceGroup { name: "m".into(), count, kind: 2, ..Default::default() }];
+}
+
+pub fn dynamic(config: &mut pb::ModelConfig, batching: pb::ModelDynamicBatching) {
+    config.scheduling_choice = Some(pb::model_config::SchedulingChoice::DynamicBatching(batching));
+}
+
+/// A decoupled model whose responders come to the test.
+pub fn handing_out(
+    change: impl FnOnce(&mut pb::ModelConfig),
+) -> (Arc<Engine>, Arc<ModelVersion>, Receiver<(u8, Responder)>) {
+    let (send, receive) = channel();
+    let (engine, version) = model(
+        |config| {
+            decoupled(config);
+            change(config);
+        },
+        move |_, batch, _| {
+            for entry in batch.requests.iter_mut() {
+                let responder = entry.responder.take().expect("a decoupled model");
+                let _ = send.send((asked(entry), responder));
+            }
+        },
+    );
+    (engine, version, receive)
+}
+
+/// The number a request brings.
+pub fn asked(entry: &BatchEntry) -> u8 {
+    entry.request.inputs[0].data.to_vec()[0]
+}
+
+pub fn outcome(number: u8) -> Outcome {
+    let mut outcome = Outcome::default();
+    outcome.outputs.push(OutputTensor {
+        name: "O".into(),
+        datatype: DataType::Uint8,
+        shape: Shape::from_slice(&[1, 1]),
+        data: Data::Bytes(Bytes::from(vec![number])),
+        index: 0,
+        form: OutputForm::default(),
+    });
+    outcome
+}
+
+pub fn request(number: u8) -> Box<InferRequest> {
+    let input = InputTensor {
+        name: "I".into(),
+        datatype: Some(DataType::Uint8),
+        shape: Shape::from_slice(&[1, 1]),
+        data: Data::Bytes(Bytes::from(vec![number])),
+    };
+    Box::new(InferRequest {
+        inputs: [input].into_iter().collect(),
+        id: format!("r{number}").into(),
+        ..InferRequest::default()
+    })
+}
+
+/// An answer as tests compare it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Got {
+    Number(u8),
+    Failed(Code),
+    Nothing,
+}
+
+pub fn got(answer: Answer) -> (Got, bool) {
+    let got = match answer.response {
+        Some(Ok(response)) => {
+            assert_eq!((&*response.model_name, &*response.model_version), ("m", "1"));
+            Got::Number(response.outputs[0].data.to_vec()[0])
+        }
+        Some(Err(error)) => Got::Failed(error.code()),
+        None => Got::Nothing,
+    };
+    (got, answer.is_final)
+}
+
+/// A call and what came of it.
+pub struct Call {
+    pub answers: Receiver<Answer>,
+    pub ticket: Option<Ticket>,
+}
+
+/// Calls the model; an answer made inline is put beside those of the sink.
+pub fn try_call(version: &ModelVersion, number: u8, parent: Option<&Ticket>) -> Result<Call> {
+    let (send, answers) = channel();
+    let sent = send.clone();
+    let sink = || Arc::new(move |answer: Answer| drop(sent.send(answer))) as Arc<dyn Sink>;
+    let ticket = match version.call(request(number), sink, parent)? {
+        Started::Answered(result) => {
+            let _ = send.send(Answer::only(result));
+            None
+        }
+        Started::Queued(ticket) => Some(ticket),
+    };
+    Ok(Call { answers, ticket })
+}
+
+pub fn call(version: &ModelVersion, number: u8) -> Call {
+    try_call(version, number, None).expect("accepted")
+}
+
+impl Call {
+    pub fn next(&self) -> (Got, bool) {
+        got(self.next_answer())
+    }
+
+    pub fn next_answer(&self) -> Answer {
+        self.answers.recv_timeout(WITHIN).expect("an answer")
+    }
+
+    /// The text of the error that ends the request.
+    pub fn error(&self) -> Error {
+        let answer = self.next_answer();
+        assert!(answer.is_final, "not the end: {answer:?}");
+        self.is_over();
+        answer.response.expect("an error").expect_err("an error")
+    }
+
+    /// Whatever is left, up to the end.
+    pub fn rest(&self) -> Vec<Got> {
+        let mut all = Vec::new();
+        loop {
+            let (got, is_final) = self.next();
+            all.push(got);
+            if is_final {
+                self.is_over();
+                return all;
+            }
+        }
+    }
+
+    /// Nothing came, so far.
+    pub fn is_silent(&self) {
+        assert!(self.answers.recv_timeout(Duration::from_millis(20)).is_err(), "an answer too early");
+    }
+
+    /// Nothing comes any more.
+    pub fn is_over(&self) {
+        assert!(self.answers.recv_timeout(Duration::from_millis(2)).is_err(), "an answer after the last");
+    }
+
+    pub fn ticket(&self) -> &Ticket {
+        self.ticket.as_ref().expect("queued")
+    }
+}
+
+/// Nothing is in flight any more, soon.
+pub fn settles(engine: &Engine, version: &ModelVersion) {
+    assert_eq!(engine.drain(WITHIN), 0, "requests that nobody ended");
+    assert_eq!((version.inflight(), version.statistics().pending), (0, 0));
+}
+
+/// Waits for what happens on another thread.
+pub fn soon(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + WITHIN;
+    while !is_so() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
