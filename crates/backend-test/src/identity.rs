@@ -3,15 +3,14 @@
 //! Custom tracing activities are not made. The delay of an execution ends early when nobody wants its batch any more.
 
 use crate::config::{self, Delays, suffix};
+use crate::delay;
 use backend::gather::{check_regions, detach, input_of, rows_of, stage_strings};
 use backend::{
     Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter, shape,
 };
-use parking_lot::{Condvar, Mutex};
 use protocol::{InputSpec, Parameter, Signature};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 use tensor::{Code, Data, Error, Name, Result, Shape, ShapeDisplay, element_count};
 
 /// Backend `identity`.
@@ -133,35 +132,10 @@ fn parameters() -> Vec<(Name, Parameter)> {
     ]
 }
 
-/// Waits; false when the batch was cancelled meanwhile.
-fn delay(duration: Duration, control: &RunControl) -> bool {
-    if duration.is_zero() {
-        return true;
-    }
-    let stop = Arc::new((Mutex::new(false), Condvar::new()));
-    let signal = Arc::clone(&stop);
-    let armed = control.arm(|| {
-        move || {
-            *signal.0.lock() = true;
-            signal.1.notify_all();
-        }
-    });
-    if !armed {
-        return false;
-    }
-    let until = Instant::now() + duration;
-    let mut stopped = stop.0.lock();
-    while !*stopped && !stop.1.wait_until(&mut stopped, until).timed_out() {}
-    let went_through = !*stopped;
-    drop(stopped);
-    control.disarm();
-    went_through
-}
-
 impl Model for Identity {
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
         let inputs_ready = now_ns();
-        let wanted = delay(self.delays.of_instance(instance), control);
+        let wanted = delay::wait(self.delays.of_instance(instance), control);
         let inference_end = now_ns();
         if !wanted {
             scatter::fail_all(batch.requests, &Error::cancelled("the request was cancelled while its model ran"));
@@ -193,6 +167,7 @@ mod tests {
     use prost::Message;
     use protocol::pb::inference::{ModelConfig, ModelInput, ModelOutput, ModelParameter};
     use protocol::{Checked, InferRequest, InputTensor, OutputSpec};
+    use std::time::{Duration, Instant};
     use tensor::DataType;
 
     const PAIRS: [(DataType, &[i64], bool); 3] =

@@ -1,6 +1,22 @@
-//! Backends that need no framework, for trying a server out and testing it: `identity`.
+//! Backends that need no framework, for trying a server out and testing it: `identity`, `repeat`, `square`.
 
 mod config;
+mod delay;
 mod identity;
+mod repeat;
+mod square;
+mod tensors;
+#[cfg(test)]
+mod testing;
 
 pub use identity::IdentityBackend;
+pub use repeat::RepeatBackend;
+pub use square::SquareBackend;
+
+use backend::Backend;
+use std::sync::Arc;
+
+/// Every backend of this crate.
+pub fn all() -> Vec<Arc<dyn Backend>> {
+    vec![Arc::new(IdentityBackend), Arc::new(RepeatBackend), Arc::new(SquareBackend)]
+}

@@ -4,7 +4,6 @@ use crate::control::Bridge;
 use crate::settle::{Settled, Settler};
 use crate::{convert, infer, logging, objects as js};
 use backend_onnx::OnnxBackend;
-use backend_test::IdentityBackend;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
 use frontend::Running;
 use napi::bindgen_prelude::{FnArgs, Function};
@@ -52,8 +51,9 @@ impl NativeCore {
         logging::install(&on_log)?;
         convert::limit_memory(options.memory_limit_bytes);
         let onnx = OnnxBackend::new(options.onnxruntime_library.clone().map(PathBuf::from));
-        let engine = Engine::new(convert::engine_options(&options), vec![Arc::new(onnx), Arc::new(IdentityBackend)])
-            .map_err(|e| thrown(&e))?;
+        let mut backends = backend_test::all();
+        backends.push(Arc::new(onnx));
+        let engine = Engine::new(convert::engine_options(&options), backends).map_err(|e| thrown(&e))?;
         Ok(Self {
             engine,
             control: Arc::new(Bridge::new(&on_control)?),
