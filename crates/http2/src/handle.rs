@@ -136,6 +136,12 @@ impl Responder {
         self.0.core.borrow_mut().poll_capacity(self.0.key, cx)
     }
 
+    /// Ready when no more than `most` bytes of the body wait for the client, with how many; with `None` when the stream is over. To be
+    /// called by the task that calls `poll_capacity`.
+    pub fn poll_queued(&mut self, most: usize, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        self.0.core.borrow_mut().poll_queued(self.0.key, most, cx)
+    }
+
     /// Ready when the client has reset the stream, or is gone. `poll_capacity` of the same handle must be called by the same task.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Reason> {
         self.0.core.borrow_mut().poll_reset(self.0.key, cx)

@@ -206,6 +206,17 @@ impl Core {
         Poll::Pending
     }
 
+    /// Ready when no more than `most` bytes wait to be sent; with `None` when the stream is over.
+    pub fn poll_queued(&mut self, key: u32, most: usize, cx: &Context<'_>) -> Poll<Option<usize>> {
+        let Some(stream) = self.streams.get(key).filter(|s| s.on_wire) else { return Poll::Ready(None) };
+        if stream.queued <= most {
+            return Poll::Ready(Some(stream.queued));
+        }
+        // What is queued is what `patience` looks for; each frame that leaves wakes the sender.
+        register(&mut stream.send_waker, cx);
+        Poll::Pending
+    }
+
     /// Ready when the stream ended before its time.
     pub fn poll_reset(&mut self, key: u32, cx: &Context<'_>) -> Poll<Reason> {
         let Some(stream) = self.streams.get(key) else { return Poll::Ready(Reason::CANCEL) };
