@@ -41,16 +41,29 @@ pub fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<
         return begin(version, request, None);
     }
     let id = request.id.clone();
-    let prepared = verbose::prepared_text(&version.signature, &request);
-    let started = begin(version, request, Some(Box::new(id.clone())));
-    // What is refused was never prepared.
-    if started.is_ok() {
-        verbose::prepared(&prepared);
+    let started = logged(version, request, |request, id| begin(version, request, id))?;
+    if let Flight::Landed(result) = &started {
+        verbose::answered(&id, result);
     }
+    Ok(started)
+}
+
+/// Starts a request with the lines that `--log-verbose` wants about it. `begin` gets its id when its answers are to be told, too.
+pub fn logged<T>(
+    version: &ModelVersion,
+    request: Box<InferRequest>,
+    begin: impl FnOnce(Box<InferRequest>, Option<Box<Name>>) -> Result<T>,
+) -> Result<T> {
+    if !verbose::is_on() {
+        return begin(request, None);
+    }
+    let id = request.id.clone();
+    let prepared = verbose::prepared_text(&version.signature, &request);
+    let started = begin(request, Some(Box::new(id.clone())));
+    // What is refused was never prepared.
     match &started {
+        Ok(_) => verbose::prepared(&prepared),
         Err(error) => verbose::infer_failed(Some(&id), error),
-        Ok(Flight::Landed(result)) => verbose::answered(&id, result),
-        Ok(Flight::Airborne(_)) => {}
     }
     started
 }

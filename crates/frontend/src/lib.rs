@@ -10,6 +10,7 @@
 //! - Every buffer a client can fill has a limit, and they all stand in [`limits`].
 
 mod access;
+pub mod answers;
 mod assemble;
 mod control;
 mod descriptors;

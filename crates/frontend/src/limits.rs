@@ -92,6 +92,20 @@ pub const HEADER_LIST_BYTES_MAX: u32 = 64 * 1024;
 pub const SEND_BUFFER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Requests of one ModelStreamInfer stream that are started and not yet answered; further ones wait unread.
 pub const STREAM_REQUESTS_PENDING_MAX: usize = 1024;
+/// Bytes of answers that wait for one reader of a decoupled model: a stream of gRPC, a body of events, an iteration of the in-process
+/// API. The request that goes beyond it is cancelled; a larger answer alone is not.
+pub const ANSWERS_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// What each of them counts beside its tensors: the answer itself, its names and shapes.
+pub const ANSWER_OVERHEAD_BYTES: usize = 512;
+/// Answers that wait for one reader.
+pub const ANSWERS_WAITING_MAX: usize = 32_768;
+/// How long one of them may wait when another comes.
+pub const ANSWERS_AGE_MAX: Duration = Duration::from_secs(60);
+/// Bytes of encoded answers of decoupled models that HTTP/2 holds for one stream. As long as it holds more, the next answers stay
+/// where they are counted and charged.
+pub const ANSWERS_SENT_AHEAD_BYTES_MAX: usize = UNCHARGED_ANSWER_BYTES_MAX;
+/// Answers that are taken between looks at how long that took. One takes 1 to 2 µs.
+pub const ANSWERS_PER_LOOK: u32 = 32;
 /// Open `grpc.health.v1.Health/Watch` calls of the server.
 pub const HEALTH_WATCHERS_MAX: usize = 1024;
 /// How often one of them looks whether its client reads again.

@@ -4,7 +4,8 @@
 //! Errors are messages and do not end the stream, unless the client asked for that with `triton_grpc_error: true`.
 //!
 //! One future, no task per request. Nothing is read while too many requests wait for their answer or the client does not take
-//! what is ready for it.
+//! what is ready for it. Answers of decoupled models wait in the stream's inbox meanwhile, where they are counted and charged; a request
+//! whose answers become too many there is cancelled, and says so in its last message.
 
 use super::call::{Call, deadline_exceeded, shutting_down};
 use super::connection::GrpcContext;
@@ -12,15 +13,19 @@ use super::message::{Packing, frame_encoded};
 use super::reply;
 use super::status::{Status, code};
 use super::unary::forward;
+use crate::answers::Inbox;
 use crate::flight::{self, Flight};
 use crate::hold;
-use crate::limits::{MESSAGE_BYTES_ON_REACTOR_MAX, SEND_BUFFER_BYTES_MAX, STREAM_REQUESTS_PENDING_MAX};
+use crate::limits::{
+    ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, MESSAGE_BYTES_ON_REACTOR_MAX, SEND_BUFFER_BYTES_MAX,
+    STREAM_REQUESTS_PENDING_MAX,
+};
 use crate::offload::{self, Abandoned, Offloaded};
 use crate::rope::Rope;
 use crate::shared::Counted;
 use crate::verbose;
 use bytes::{Buf, Bytes};
-use engine::ModelVersion;
+use engine::{Answer, ModelVersion};
 use http2::{RequestHead, Responder};
 use memory::{Account, Kind};
 use protocol::grpc::{Encoded, InferHead, StreamFailure, encode_stream_error, encode_stream_response, peek};
@@ -34,14 +39,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tensor::{Error, Name, Result};
 
-/// A request that has no answer yet.
+/// A request whose one answer is not here yet.
 struct Waiting<'a> {
     state: Answering,
     version: Arc<ModelVersion>,
-    id: Name,
-    model_name: Name,
-    /// As requested, possibly empty: that is what errors repeat.
-    model_version: Name,
+    names: Names,
     _counted: Counted<'a>,
 }
 
@@ -73,10 +75,9 @@ impl Waiting<'_> {
             Err(error) => return Poll::Ready(Err(error)),
         };
         if !packing.is_long(&response) {
-            return Poll::Ready(framed(&response, &self.version, packing));
+            return Poll::Ready(framed(&response, &self.version, true, packing));
         }
-        let (version, bytes) = (self.version.clone(), response.outputs.iter().map(|o| o.data.len()).sum());
-        match offload::start(bytes, move |_| framed(&response, &version, packing)) {
+        match frame_elsewhere(response, self.version.clone(), true, packing) {
             Ok(mut work) => {
                 let polled = Pin::new(&mut work).poll(cx);
                 self.state = Answering::Framing(work);
@@ -87,9 +88,98 @@ impl Waiting<'_> {
     }
 }
 
-/// Every answer is the last of its request: models that answer more than once do not exist here yet.
-fn framed(response: &InferResponse, version: &ModelVersion, packing: Packing) -> Result<Rope> {
-    frame_encoded(encode_stream_response(response, &version.signature, true)?, packing)
+fn framed(response: &InferResponse, version: &ModelVersion, is_final: bool, packing: Packing) -> Result<Rope> {
+    frame_encoded(encode_stream_response(response, &version.signature, is_final)?, packing)
+}
+
+/// As `framed`, for an answer that is ranked or packed for long.
+fn frame_elsewhere(
+    response: Box<InferResponse>,
+    version: Arc<ModelVersion>,
+    is_final: bool,
+    packing: Packing,
+) -> Result<Offloaded<Result<Rope>>> {
+    let bytes = response.outputs.iter().map(|o| o.data.len()).sum();
+    offload::start(bytes, move |_| framed(&response, &version, is_final, packing))
+}
+
+/// A request to a decoupled model that is not over.
+struct Open<'a> {
+    version: Arc<ModelVersion>,
+    /// As requested, like those of [`Waiting`].
+    names: Names,
+    /// The end is told also when it comes without a response.
+    wants_empty_final: bool,
+    _counted: Counted<'a>,
+}
+
+/// What becomes of an answer.
+enum Told {
+    Nothing,
+    Frame(Rope),
+    Failed(Error, Encoded),
+    Later(Framing),
+}
+
+impl Open<'_> {
+    fn tell(&self, Answer { response, is_final }: Answer, packing: Packing) -> Told {
+        let failed = |error: Error| {
+            let message = self.names.failed(&error, is_final);
+            Told::Failed(error, message)
+        };
+        let response = match response {
+            Some(Ok(response)) => response,
+            Some(Err(error)) => return failed(error),
+            None if is_final && self.wants_empty_final => {
+                let message = self.names.empty_final(&self.version).and_then(|m| frame_encoded(m, packing));
+                return message.map_or_else(failed, Told::Frame);
+            }
+            None => return Told::Nothing,
+        };
+        if packing.is_long(&response) {
+            let work = frame_elsewhere(response, self.version.clone(), is_final, packing);
+            return work.map_or_else(failed, |work| Told::Later(Framing { work, names: self.names.clone(), is_final }));
+        }
+        framed(&response, &self.version, is_final, packing).map_or_else(failed, Told::Frame)
+    }
+}
+
+/// What messages repeat of a request.
+#[derive(Clone)]
+struct Names {
+    id: Name,
+    model: Name,
+    /// Possibly empty.
+    version: Name,
+}
+
+impl Names {
+    fn of(head: &InferHead) -> Self {
+        Self { id: head.id.clone(), model: head.model_name.clone(), version: head.model_version.clone() }
+    }
+
+    fn failed(&self, error: &Error, is_final: bool) -> Encoded {
+        let Self { id, model, version } = self;
+        encode_stream_error(
+            error,
+            id,
+            StreamFailure::AfterEnqueue { model_name: model, model_version: version, is_final },
+        )
+    }
+
+    /// The message that says that nothing follows, and nothing else.
+    fn empty_final(&self, version: &ModelVersion) -> Result<Encoded> {
+        let Names { id, model, version: number } = self.clone();
+        let response = InferResponse { id, model_name: model, model_version: number, ..InferResponse::default() };
+        encode_stream_response(&response, &version.signature, true)
+    }
+}
+
+/// An answer of a decoupled model that is framed elsewhere. Those behind it wait for it.
+struct Framing {
+    work: Offloaded<Result<Rope>>,
+    names: Names,
+    is_final: bool,
 }
 
 enum Slot<'a> {
@@ -101,8 +191,20 @@ enum Slot<'a> {
 /// A request that is read or checked elsewhere. None that came behind it is started before it: of a sequence, order counts.
 type Starting<'a> = Pin<Box<dyn Future<Output = Started<'a>> + 'a>>;
 
-/// A request that was read, or why it was refused and which it was; outer errors are no request at all.
-type Started<'a> = Result<Result<Waiting<'a>, (Error, Name)>>;
+/// What became of a message, or why it was refused and which it was; outer errors are no request at all.
+type Started<'a> = Result<Result<Read<'a>, (Error, Name)>>;
+
+/// A message that was read elsewhere.
+// The large variant is the usual one.
+#[allow(clippy::large_enum_variant)]
+enum Read<'a> {
+    /// Its request was started.
+    Waiting(Waiting<'a>),
+    /// It is to be started with the stream's inbox.
+    Decoupled(Box<InferRequest>, Open<'a>),
+    /// A request of the inbox was checked and started elsewhere, or refused.
+    Checked(u32, Result<()>),
+}
 
 struct Session<'a> {
     context: &'a GrpcContext,
@@ -112,8 +214,11 @@ struct Session<'a> {
     starting: Option<Starting<'a>>,
     /// In request order.
     ordered: VecDeque<Slot<'a>>,
-    /// Requests to decoupled models.
-    unordered: Vec<Waiting<'a>>,
+    /// Requests to decoupled models, by their keys in `inbox`.
+    open: Vec<Option<Open<'a>>>,
+    open_count: usize,
+    inbox: Inbox,
+    framing: Option<Framing>,
     /// Encoded and not yet handed to HTTP/2.
     out: VecDeque<Rope>,
     out_bytes: usize,
@@ -135,14 +240,12 @@ fn refuse_draining(context: &GrpcContext) -> Result<()> {
 }
 
 fn waiting<'a>(flight: Flight, version: Arc<ModelVersion>, head: &InferHead, counted: Counted<'a>) -> Waiting<'a> {
-    Waiting {
-        state: Answering::Flight(Some(flight)),
-        version,
-        id: head.id.clone(),
-        model_name: head.model_name.clone(),
-        model_version: head.model_version.clone(),
-        _counted: counted,
-    }
+    Waiting { state: Answering::Flight(Some(flight)), version, names: Names::of(head), _counted: counted }
+}
+
+fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, counted: Counted<'a>) -> Open<'a> {
+    let wants_empty_final = head.wants_empty_final_response();
+    Open { version, names: Names::of(head), wants_empty_final, _counted: counted }
 }
 
 /// Starts a request that takes long to check.
@@ -186,7 +289,10 @@ async fn read_large<'a>(
         Ok((version, request))
     });
     Ok(match request {
-        Ok((version, request)) => start_large(version, request, &head, counted).await,
+        Ok((version, request)) if version.signature.decoupled => {
+            Ok(Read::Decoupled(request, open(version, &head, counted)))
+        }
+        Ok((version, request)) => start_large(version, request, &head, counted).await.map(Read::Waiting),
         Err(error) => {
             verbose::infer_failed(Some(&head.id), &error);
             Err((error, head.id.clone()))
@@ -201,6 +307,7 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: Responder, de
     }
     let errors_end_stream = call.head.get("triton_grpc_error").is_some_and(|v| v == b"true");
     let packing = Packing::new(context, call.response_encoding);
+    let inbox = Inbox::new(&call.account);
     let mut session = Session {
         context,
         call,
@@ -208,7 +315,10 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: Responder, de
         packing,
         starting: None,
         ordered: VecDeque::new(),
-        unordered: Vec::new(),
+        open: Vec::new(),
+        open_count: 0,
+        inbox,
+        framing: None,
         out: VecDeque::new(),
         out_bytes: 0,
         errors_end_stream,
@@ -237,20 +347,25 @@ impl<'a> Session<'a> {
                 Err(Gone) => return Poll::Ready(Err(Gone)),
             };
             self.collect(cx);
+            let more = self.collect_decoupled(cx);
             match self.flush(cx) {
                 Ok(()) => {}
                 Err(Gone) => return Poll::Ready(Err(Gone)),
             }
-            let idle =
-                self.out.is_empty() && self.ordered.is_empty() && self.unordered.is_empty() && self.starting.is_none();
+            let idle = self.out.is_empty()
+                && self.ordered.is_empty()
+                && self.open_count == 0
+                && self.framing.is_none()
+                && self.starting.is_none();
             if idle && let Some(status) = self.ending.take() {
                 return Poll::Ready(Ok(status));
             }
             if self.respond.poll_reset(cx).is_ready() {
                 return Poll::Ready(Err(Gone));
             }
-            // Reading stopped because of a limit that the steps above may have lifted: then nobody would wake us.
-            if !read || !self.may_read() {
+            // A step stopped because of a limit that the ones behind it may have lifted: then nobody would wake us.
+            let goes_on = (read && self.may_read()) || (more && self.out.is_empty());
+            if !goes_on {
                 return Poll::Pending;
             }
         }
@@ -258,7 +373,7 @@ impl<'a> Session<'a> {
 
     fn may_read(&self) -> bool {
         self.ending.is_none()
-            && self.ordered.len() + self.unordered.len() < STREAM_REQUESTS_PENDING_MAX
+            && self.ordered.len() + self.open_count < STREAM_REQUESTS_PENDING_MAX
             && self.out_bytes < SEND_BUFFER_BYTES_MAX
     }
 
@@ -309,12 +424,17 @@ impl<'a> Session<'a> {
         let counted = self.context.shared.request();
         let id = head.id.clone();
         match self.read_one(&head) {
+            Ok((version, request)) if version.signature.decoupled => {
+                self.start_decoupled(request, open(version, &head, counted));
+            }
             Ok((version, request)) if flight::is_long_to_check(&request) => {
-                self.starting = Some(Box::pin(async move { Ok(start_large(version, request, &head, counted).await) }));
+                self.starting = Some(Box::pin(async move {
+                    Ok(start_large(version, request, &head, counted).await.map(Read::Waiting))
+                }));
             }
             Ok((version, request)) => {
                 let started = flight::start(&version, request)
-                    .map(|flight| waiting(flight, version, &head, counted))
+                    .map(|flight| Read::Waiting(waiting(flight, version, &head, counted)))
                     .map_err(|error| (error, id));
                 self.started(Ok(started));
             }
@@ -335,29 +455,106 @@ impl<'a> Session<'a> {
 
     fn started(&mut self, started: Started<'a>) {
         match started {
-            Ok(Ok(waiting)) if waiting.version.signature.decoupled => self.unordered.push(waiting),
-            Ok(Ok(waiting)) => self.ordered.push_back(Slot::Waiting(Box::new(waiting))),
-            Ok(Err((error, id))) => {
-                let refusal = encode_stream_error(&error, &id, StreamFailure::BeforeEnqueue);
-                self.ordered.push_back(Slot::Refused(refusal));
-            }
+            Ok(Ok(Read::Waiting(waiting))) => self.ordered.push_back(Slot::Waiting(Box::new(waiting))),
+            Ok(Ok(Read::Decoupled(request, open))) => self.start_decoupled(request, open),
+            Ok(Ok(Read::Checked(_, Ok(())))) => {}
+            Ok(Ok(Read::Checked(key, Err(error)))) => self.refused(key, &error),
+            Ok(Err((error, id))) => self.refuse(&error, &id),
             // Without its fields there is no request to answer, and no telling what follows.
             Err(error) => self.end(error.into()),
         }
     }
 
-    /// Moves answers that are there to the output.
-    fn collect(&mut self, cx: &mut Context<'_>) {
-        let mut i = 0;
-        while let Some(waiting) = self.unordered.get_mut(i) {
-            match waiting.poll(cx, self.packing) {
-                Poll::Pending => i += 1,
-                Poll::Ready(result) => {
-                    let waiting = self.unordered.swap_remove(i);
-                    self.answer(&waiting, result);
-                }
-            }
+    fn refuse(&mut self, error: &Error, id: &Name) {
+        let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
+        self.ordered.push_back(Slot::Refused(refusal));
+    }
+
+    /// Starts a request whose answers go to the inbox. It has its place there before its first answer can come.
+    fn start_decoupled(&mut self, request: Box<InferRequest>, open: Open<'a>) {
+        let (version, key) = (open.version.clone(), self.inbox.reserve());
+        let at = key as usize;
+        if self.open.len() <= at {
+            self.open.resize_with(at + 1, || None);
         }
+        if let Some(place) = self.open.get_mut(at) {
+            *place = Some(open);
+            self.open_count += 1;
+        }
+        let starter = self.inbox.starter().clone();
+        if flight::is_long_to_check(&request) {
+            self.starting =
+                Some(Box::pin(
+                    async move { Ok(Ok(Read::Checked(key, starter.start_large(key, version, request).await))) },
+                ));
+        } else if let Err(error) = starter.start(key, &version, request) {
+            self.refused(key, &error);
+        }
+    }
+
+    /// A request of the inbox was refused.
+    fn refused(&mut self, key: u32, error: &Error) {
+        self.inbox.release(key);
+        if let Some(open) = self.over(key) {
+            self.refuse(error, &open.names.id);
+        }
+    }
+
+    /// The end of a request of the inbox.
+    fn over(&mut self, key: u32) -> Option<Open<'a>> {
+        let open = self.open.get_mut(key as usize)?.take()?;
+        self.open_count -= 1;
+        Some(open)
+    }
+
+    /// Moves answers of decoupled models to the output, as much as HTTP/2 takes soon; true when there may be more of them.
+    fn collect_decoupled(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut taken = 0u32;
+        while self.open_count > 0 || self.framing.is_some() {
+            if let Some(framing) = &mut self.framing {
+                let Poll::Ready(frame) = Pin::new(&mut framing.work).poll(cx) else { return false };
+                if let Some(Framing { names, is_final, .. }) = self.framing.take() {
+                    self.answer(&names, frame.and_then(|frame| frame), is_final);
+                }
+                continue;
+            }
+            // What the client does not take yet stays where it is counted, and its request cancelled if it becomes too much.
+            if self.out_bytes > ANSWERS_SENT_AHEAD_BYTES_MAX {
+                return true;
+            }
+            if self.respond.poll_queued(ANSWERS_SENT_AHEAD_BYTES_MAX, cx).is_pending() {
+                return false;
+            }
+            taken += 1;
+            if taken.is_multiple_of(ANSWERS_PER_LOOK) && hold::is_due() {
+                hold::go_on_later(cx);
+                return false;
+            }
+            let Poll::Ready((key, answer)) = self.inbox.poll_next(cx) else { return false };
+            self.take(key, answer);
+        }
+        false
+    }
+
+    /// Tells the client what a decoupled model answered.
+    fn take(&mut self, key: u32, answer: Answer) {
+        let is_final = answer.is_final;
+        let Some(open) = self.open.get(key as usize).and_then(Option::as_ref) else { return };
+        let told = open.tell(answer, self.packing);
+        if is_final {
+            self.over(key);
+        }
+        match told {
+            Told::Nothing => {}
+            Told::Frame(frame) => self.put(frame),
+            Told::Failed(error, _) if self.errors_end_stream => self.end(error.into()),
+            Told::Failed(_, message) => self.put_encoded(message),
+            Told::Later(framing) => self.framing = Some(framing),
+        }
+    }
+
+    /// Moves answers that are there and whose turn it is to the output.
+    fn collect(&mut self, cx: &mut Context<'_>) {
         while let Some(slot) = self.ordered.front_mut() {
             let result = match slot {
                 Slot::Refused(_) => None,
@@ -367,29 +564,28 @@ impl<'a> Session<'a> {
                 },
             };
             match (self.ordered.pop_front(), result) {
-                (Some(Slot::Waiting(waiting)), Some(result)) => self.answer(&waiting, result),
+                (Some(Slot::Waiting(waiting)), Some(result)) => self.answer(&waiting.names, result, true),
                 (Some(Slot::Refused(refusal)), _) => self.put_encoded(refusal),
                 _ => {}
             }
         }
     }
 
-    fn answer(&mut self, waiting: &Waiting<'_>, result: Result<Rope>) {
+    fn answer(&mut self, names: &Names, result: Result<Rope>, is_final: bool) {
         match result {
             Ok(frame) => self.put(frame),
             Err(error) if self.errors_end_stream => self.end(error.into()),
-            Err(error) => {
-                let Waiting { model_name, model_version, id, .. } = waiting;
-                let after = StreamFailure::AfterEnqueue { model_name, model_version, is_final: true };
-                self.put_encoded(encode_stream_error(&error, id, after));
-            }
+            Err(error) => self.put_encoded(names.failed(&error, is_final)),
         }
     }
 
     /// Ends the stream with a failure: what is ready still goes out, what is not is cancelled.
     fn end(&mut self, status: Status) {
         self.ordered.clear();
-        self.unordered.clear();
+        self.inbox.close();
+        self.open.clear();
+        self.open_count = 0;
+        self.framing = None;
         self.starting = None;
         self.ending = Some(status);
     }

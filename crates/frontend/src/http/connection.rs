@@ -5,7 +5,8 @@
 //! inference (P 1.1). Nothing here knows what a path means.
 
 use super::chunked::{Broken, Chunks, Progress};
-use super::reply::{JSON, Reply};
+use super::events::{self, Events};
+use super::reply::{JSON, Parts, Reply};
 use super::request::{BadRequest, Framing, RequestHead, head_length};
 use super::service::{self, Admission, HttpContext};
 use crate::assemble::{Assembler, grow};
@@ -20,7 +21,7 @@ use crate::rope::Rope;
 use bytes::{Buf, Bytes, BytesMut};
 use memory::{Account, Charge, Kind, Short};
 use std::future::{Future, poll_fn};
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Write};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -34,6 +35,8 @@ use tokio::time::timeout;
 const READ_BYTES: usize = 16 * 1024;
 /// A body this small is copied behind the head: one plain write is cheaper than a vectored one.
 const JOIN_BYTES_MAX: usize = 2048;
+/// Small events that are there at once are written together, up to this size.
+const EVENTS_WRITE_BYTES: usize = 16 * 1024;
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
 /// Runs one read or write of a body, with an end to patience. The timer is made only when there is something to wait for.
@@ -235,7 +238,9 @@ impl Connection {
             Ok(charge) => (reply, charge),
             Err(short) => (Reply::short(&short), None),
         };
-        let keep = head.keep_alive && reusable && !reply.close && !context.shared.is_draining();
+        // Without chunks a body that goes on ends with its connection.
+        let has_end = head.http11 || reply.rest.is_none();
+        let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_draining();
         self.write(reply, head.http11, keep, head.is_head).await?;
         self.charge = None;
         Ok(keep)
@@ -449,7 +454,7 @@ impl Connection {
         }
     }
 
-    async fn write(&mut self, reply: Reply, http11: bool, keep_alive: bool, is_head: bool) -> io::Result<()> {
+    async fn write(&mut self, mut reply: Reply, http11: bool, keep_alive: bool, is_head: bool) -> io::Result<()> {
         self.out.clear();
         reply.write_head(&mut self.out, http11, keep_alive);
         if is_head {
@@ -459,6 +464,9 @@ impl Connection {
         let length = reply.body_length();
         if chunked && length > 0 {
             self.out.extend_from_slice(format!("{length:x}\r\n").as_bytes());
+        }
+        if let Some(events) = reply.rest.take() {
+            return Box::pin(self.write_events(reply.body, events, chunked)).await;
         }
         let end: &'static [u8] = match (chunked, length) {
             (false, _) => b"",
@@ -472,7 +480,11 @@ impl Connection {
             self.out.extend_from_slice(end);
             return patient(self.io.write_all(&self.out)).await;
         }
-        let mut rest = Rope::new(reply.body.into_iter().chain(std::iter::once(Bytes::from_static(end))));
+        self.write_out(Rope::new(reply.body.into_iter().chain(std::iter::once(Bytes::from_static(end))))).await
+    }
+
+    /// Writes what is in `out`, and `rest` behind it.
+    async fn write_out(&mut self, mut rest: Rope) -> io::Result<()> {
         let mut head = self.out.as_slice();
         while !head.is_empty() || rest.has_remaining() {
             let mut slices = [IoSlice::new(&[]); 8];
@@ -495,6 +507,54 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Writes `first`, whose size line is in `out` if it is a chunk, and then each event as soon as it is there. While none is, the
+    /// client is watched; what it does not take keeps its answers where they are counted.
+    async fn write_events(&mut self, first: Parts, mut events: Box<Events>, chunked: bool) -> io::Result<()> {
+        let end: &'static [u8] = if chunked { b"\r\n" } else { b"" };
+        // One that is small leaves with those that came with it.
+        if first.iter().map(Bytes::len).sum::<usize>() <= JOIN_BYTES_MAX {
+            first.iter().for_each(|part| self.out.extend_from_slice(part));
+            self.out.extend_from_slice(end);
+        } else {
+            let first = Rope::new(first.into_iter().chain(std::iter::once(Bytes::from_static(end))));
+            self.write_out(first).await?;
+            self.out.clear();
+        }
+        loop {
+            // Those that came together leave together.
+            let mut large = None;
+            let mut is_over = false;
+            poll_fn(|cx| {
+                while large.is_none() && self.out.len() < EVENTS_WRITE_BYTES {
+                    match events.poll_next(cx) {
+                        Poll::Ready(Some(event)) => large = put_event(&mut self.out, events::json(event), chunked),
+                        Poll::Ready(None) => {
+                            is_over = true;
+                            break;
+                        }
+                        Poll::Pending if !self.out.is_empty() => break,
+                        Poll::Pending => {
+                            let Self { io, buffer, account, ahead, .. } = &mut *self;
+                            return poll_watch(io, buffer, account, ahead, cx)
+                                .map(|()| Err(io::Error::from(io::ErrorKind::UnexpectedEof)));
+                        }
+                    }
+                }
+                Poll::Ready(Ok(()))
+            })
+            .await?;
+            if is_over && chunked {
+                self.out.extend_from_slice(b"0\r\n\r\n");
+            }
+            self.write_out(large.unwrap_or_default()).await?;
+            self.out.clear();
+            if is_over {
+                return Ok(());
+            }
+            hold::pause().await;
+        }
     }
 
     /// Closes so that the client can read what we wrote: closing a socket with unread data in it resets the connection, and a
@@ -548,6 +608,23 @@ fn poll_watch(
         }
     }
     Poll::Pending
+}
+
+/// Appends an event, as a chunk or as it is. What is not worth copying is returned, to be written behind it.
+fn put_event(out: &mut Vec<u8>, json: Bytes, chunked: bool) -> Option<Rope> {
+    if chunked {
+        let length = events::BEFORE.len() + json.len() + events::BEHIND.len();
+        // Writing to a vector does not fail.
+        let _ = write!(out, "{length:x}\r\n");
+    }
+    out.extend_from_slice(events::BEFORE);
+    let end: &'static [u8] = if chunked { b"\n\n\r\n" } else { events::BEHIND };
+    if json.len() > JOIN_BYTES_MAX {
+        return Some(Rope::new([json, Bytes::from_static(end)].into_iter()));
+    }
+    out.extend_from_slice(&json);
+    out.extend_from_slice(end);
+    None
 }
 
 /// Gives a piece to a body of unknown length.

@@ -1,13 +1,15 @@
 //! HTTP/2 without TLS on the HTTP port, for clients that begin with it. Triton has none; requests mean the same as over HTTP/1.
 
+use super::events::{self, Events};
 use super::reply::{JSON, OCTETS, Reply};
 use super::request::RequestHead;
 use super::route::Method;
 use super::service::{self, Admission, HttpContext};
 use crate::assemble::Assembler;
 use crate::grpc::connection::{dismiss, http2_options, rest, start};
+use crate::hold;
 use crate::idle::Place;
-use crate::limits::{BODY_BYTES_MAX, INLINE_BODY_BYTES_MAX};
+use crate::limits::{ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, INLINE_BODY_BYTES_MAX};
 use crate::rope::Rope;
 use crate::shared::Phase;
 use bytes::{Bytes, BytesMut};
@@ -17,7 +19,7 @@ use smallvec::SmallVec;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use tokio::net::TcpStream;
 
 /// Fields that repeat.
@@ -89,8 +91,43 @@ async fn serve(context: Arc<HttpContext>, account: Account, request: Request, mu
         Poll::Ready(reply) => Poll::Ready(reply),
         Poll::Pending => respond.poll_reset(cx).map(|_| None),
     });
-    if let Some(reply) = reply.await {
-        send(&mut respond, reply, is_head);
+    if let Some(reply) = reply.await
+        && let Some(mut events) = send(&mut respond, reply, is_head)
+    {
+        poll_fn(|cx| poll_events(&mut respond, &mut events, cx)).await;
+    }
+}
+
+/// Sends each event as soon as it is there; ready when there will be none, or nobody to have it. What the client does not take keeps
+/// its answers where they are counted.
+fn poll_events(respond: &mut Responder, events: &mut Events, cx: &mut Context<'_>) -> Poll<()> {
+    let mut taken = 0u32;
+    loop {
+        if respond.poll_reset(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if ready!(respond.poll_queued(ANSWERS_SENT_AHEAD_BYTES_MAX, cx)).is_none() {
+            return Poll::Ready(());
+        }
+        taken += 1;
+        if taken.is_multiple_of(ANSWERS_PER_LOOK) && hold::is_due() {
+            hold::go_on_later(cx);
+            return Poll::Pending;
+        }
+        let sent = match ready!(events.poll_next(cx)) {
+            Some(event) => {
+                let parts =
+                    [Bytes::from_static(events::BEFORE), events::json(event), Bytes::from_static(events::BEHIND)];
+                respond.send_data(Rope::new(parts.into_iter()), false)
+            }
+            None => {
+                let _ = respond.send_data(Bytes::new(), true);
+                return Poll::Ready(());
+            }
+        };
+        if sent.is_err() {
+            return Poll::Ready(());
+        }
     }
 }
 
@@ -151,7 +188,8 @@ async fn read(body: &mut Body, account: &Account, length: u64, bytes_max: u64) -
     Some(Ok(all.map_or(first, Assembler::into_bytes)))
 }
 
-fn send(respond: &mut Responder, reply: Reply, is_head: bool) {
+/// Sends a reply as far as it is there. Returns the events that follow.
+fn send(respond: &mut Responder, mut reply: Reply, is_head: bool) -> Option<Box<Events>> {
     let (mut length, mut header_length) = (itoa::Buffer::new(), itoa::Buffer::new());
     let mut fields: SmallVec<[Field<'_>; 8]> = SmallVec::new();
     fields.push(match reply.content_type {
@@ -171,9 +209,12 @@ fn send(respond: &mut Responder, reply: Reply, is_head: bool) {
     if reply.accept_encoding {
         fields.push(Field::Fixed(2));
     }
-    let ends = is_head || reply.body.is_empty();
+    let rest = reply.rest.take().filter(|_| !is_head);
+    let ends = is_head || (reply.body.is_empty() && rest.is_none());
     // Failures mean that the client is gone.
-    if respond.send_head(reply.status, &fields, ends).is_ok() && !ends {
-        let _ = respond.send_data(Rope::new(reply.body.into_iter()), true);
+    let mut sent = respond.send_head(reply.status, &fields, ends);
+    if sent.is_ok() && !ends {
+        sent = respond.send_data(Rope::new(reply.body.into_iter()), rest.is_none());
     }
+    rest.filter(|_| sent.is_ok())
 }

@@ -1,7 +1,6 @@
-//! `infer`, `generate` and `generate_stream`. The order of checks is that of P 1.12.2; which content type an error has depends on
-//! how far the request got (P 1.1).
+//! `infer`. The order of checks is that of P 1.12.2; which content type an error has depends on how far the request got (P 1.1).
 
-use super::reply::{EVENTS, JSON, OCTETS, Parts, Reply};
+use super::reply::{JSON, OCTETS, Parts, Reply};
 use super::request::RequestHead;
 use super::service::HttpContext;
 use crate::encoding::{Encoding, compress, decompress, decompress_small};
@@ -15,7 +14,7 @@ use bytes::Bytes;
 use engine::ModelVersion;
 use memory::{Account, Kind};
 use protocol::http::{HeadCache, encode_infer, parse_header_length, parse_infer};
-use protocol::{InferRequest, InferResponse, Parameter, generate};
+use protocol::{InferRequest, InferResponse, Parameter};
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
@@ -194,7 +193,7 @@ fn reply(
 }
 
 /// Whether an answer is printed, ranked or packed for so long that it is done elsewhere.
-fn is_long_to_encode(response: &InferResponse, encoding: Encoding) -> bool {
+pub fn is_long_to_encode(response: &InferResponse, encoding: Encoding) -> bool {
     let mut bytes = response.id.len();
     for output in &response.outputs {
         let length = output.data.len();
@@ -276,84 +275,4 @@ fn encode(version: &ModelVersion, response: &InferResponse, encoding: Encoding) 
     }
     reply.body = parts;
     Ok(reply)
-}
-
-/// Whatever form was asked for, the answer of `generate` is printed.
-fn has_long_output(response: &InferResponse) -> bool {
-    response.outputs.iter().any(|output| output.data.len() > PRINT_BYTES_ON_REACTOR_MAX)
-}
-
-/// `POST …/generate` and `…/generate_stream`.
-pub async fn generate(
-    context: &HttpContext,
-    account: &Account,
-    name: &str,
-    version: &str,
-    head: &RequestHead,
-    body: &Bytes,
-    stream: bool,
-) -> Reply {
-    let body_length = body.len();
-    let accepted = || -> Result<Arc<ModelVersion>> {
-        if context.shared.is_draining() {
-            return Err(Error::unavailable("Server exiting"));
-        }
-        let version = context.engine.model(name, version)?;
-        if head.headers.get("content-encoding").is_some_and(|e| e != b"identity") {
-            return Err(Error::invalid("Unsupported content-encoding, only 'identity' is supported."));
-        }
-        Ok(version)
-    };
-    let started = async {
-        let version = accepted()?;
-        let parsed = if body.len() > JSON_BYTES_ON_REACTOR_MAX {
-            let (body, limits, model) = (body.clone(), context.limits, version.clone());
-            let parse = move |_: &Abandoned<'_>| {
-                let mut request = generate::parse_generate(&body, &model.signature, &limits)?;
-                flight::dispose_elsewhere(&mut request);
-                Ok::<_, Error>(Box::new(request))
-            };
-            let work = offload::run_charged(account, Kind::Unpacked, body_length, parse);
-            work.await.and_then(|(parsed, charge)| {
-                let mut request = parsed?;
-                flight::charge(&mut request, charge);
-                Ok(request)
-            })
-        } else {
-            generate::parse_generate(body, &version.signature, &context.limits).map(Box::new)
-        };
-        let request = parsed.inspect_err(|e| verbose::infer_failed(None, e))?;
-        let flight = flight::start_large(&version, request).await?;
-        Ok::<_, Error>((version, flight))
-    };
-    let (version, result) = match started.await {
-        Ok((version, Flight::Landed(result))) => (version, result),
-        Ok((version, Flight::Airborne(airborne))) => {
-            let result = airborne.await;
-            (version, result)
-        }
-        Err(error) => return Reply::error(JSON, &error),
-    };
-    let result = match result {
-        Ok(response) if is_long_to_encode(&response, Encoding::Identity) || has_long_output(&response) => {
-            let bytes = response.outputs.iter().map(|output| output.data.len()).sum();
-            let print = move |_: &Abandoned<'_>| generate::encode_generate(&response, &version.signature);
-            let work = offload::run_charged(account, Kind::Answer, bytes, print);
-            work.await.and_then(|(printed, charge)| Ok(offload::made(printed?, charge)))
-        }
-        Ok(response) => generate::encode_generate(&response, &version.signature),
-        Err(error) => Err(error),
-    };
-    // Once the request was accepted every failure is a 400, whatever its class (P 1.13).
-    let (status, json) = match result {
-        Ok(json) => (200, json),
-        Err(error) => (400, protocol::json::error_json(error.message())),
-    };
-    let mut reply = Reply::new(status, if stream { EVENTS } else { JSON }, json);
-    if stream {
-        reply.body.insert(0, Bytes::from_static(b"data: "));
-        reply.body.push(Bytes::from_static(b"\n\n"));
-    }
-    reply.chunked = true;
-    reply
 }

@@ -3,6 +3,8 @@
 mod chunked;
 pub mod connection;
 mod control;
+mod events;
+mod generate;
 mod h2c;
 mod inference;
 mod reply;

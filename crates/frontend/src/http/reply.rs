@@ -1,12 +1,13 @@
 //! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
 
+use super::events::{self, Events};
 use crate::limits::RETRY_AFTER;
 use crate::rope::charged;
 use crate::text::cut;
 use bytes::Bytes;
 use memory::{Charge, Short};
 use smallvec::SmallVec;
-use tensor::{Code, Error};
+use tensor::{Code, Error, Result};
 
 /// `application/json`, without charset.
 pub const JSON: &str = "application/json";
@@ -20,7 +21,7 @@ pub const EVENTS: &str = "text/event-stream; charset=utf-8";
 /// A body in parts, written one after the other without being joined. Small ones have one part: a reply changes hands often.
 pub type Parts = SmallVec<[Bytes; 1]>;
 
-/// A complete reply.
+/// A reply: complete, but for events that follow its body.
 #[derive(Debug)]
 pub struct Reply {
     /// HTTP status.
@@ -41,6 +42,8 @@ pub struct Reply {
     pub close: bool,
     /// The body.
     pub body: Parts,
+    /// What follows it as it comes.
+    pub rest: Option<Box<Events>>,
 }
 
 impl Reply {
@@ -61,7 +64,18 @@ impl Reply {
             retry_after: false,
             close: false,
             body: parts,
+            rest: None,
         }
+    }
+
+    /// A stream that begins with this event, and whose other events come later. How the first went decides about the status (P 1.13).
+    pub fn events(first: Result<Bytes>, rest: Option<Box<Events>>) -> Self {
+        let status = if first.is_ok() { 200 } else { 400 };
+        let mut reply = Self::new(status, EVENTS, events::json(first)).chunked();
+        reply.body.insert(0, Bytes::from_static(events::BEFORE));
+        reply.body.push(Bytes::from_static(events::BEHIND));
+        reply.rest = rest;
+        reply
     }
 
     /// 200 with JSON.
@@ -95,6 +109,12 @@ impl Reply {
     /// The same, and the connection ends after it.
     pub fn closing(mut self) -> Self {
         self.close = true;
+        self
+    }
+
+    /// The same, without saying how long it is.
+    pub fn chunked(mut self) -> Self {
+        self.chunked = true;
         self
     }
 
@@ -135,10 +155,10 @@ impl Reply {
             out.extend_from_slice(b"\r\nRetry-After: ");
             out.extend_from_slice(digits.format(RETRY_AFTER.as_secs()).as_bytes());
         }
-        // HTTP/1.0 knows no chunks: the length does.
+        // HTTP/1.0 knows no chunks: the length does, or where that isn't known, the end of the connection.
         if self.chunked && http11 {
             out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
-        } else {
+        } else if self.rest.is_none() {
             out.extend_from_slice(b"\r\nContent-Length: ");
             out.extend_from_slice(digits.format(self.body_length()).as_bytes());
         }

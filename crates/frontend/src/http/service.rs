@@ -4,7 +4,7 @@
 use super::reply::{JSON, PLAIN, Reply};
 use super::request::RequestHead;
 use super::route::{Method, ModelAction, Route};
-use super::{control, inference};
+use super::{control, generate, inference};
 use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
@@ -129,10 +129,10 @@ pub async fn respond(
         Route::Model { name, version, action } => match action {
             ModelAction::Infer => inference::infer(context, account, name, version, head, body).await,
             ModelAction::Generate => {
-                Box::pin(inference::generate(context, account, name, version, head, &body, false)).await
+                Box::pin(generate::generate(context, account, name, version, head, &body, false)).await
             }
             ModelAction::GenerateStream => {
-                Box::pin(inference::generate(context, account, name, version, head, &body, true)).await
+                Box::pin(generate::generate(context, account, name, version, head, &body, true)).await
             }
             ModelAction::Ready => match engine.model_ready(name, version) {
                 Ok(true) => Reply::empty(PLAIN),

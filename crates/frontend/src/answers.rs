@@ -1,0 +1,568 @@
+//! Requests that may be answered any number of times: their answers, from the threads that make them to the one that sends them.
+//!
+//! An [`Inbox`] has one reader: a stream of gRPC, a body of events, an iteration of the in-process API. The requests started for it
+//! put their answers here as they come, each under the key of its request, and the reader takes them one by one; so those of
+//! several requests are interleaved as they were made. The reader is woken through the mailbox of its reactor, and only when it
+//! waits: of a burst, all answers but the first cost a lock.
+//!
+//! No model waits for a reader. What lies here is bounded in bytes, number and age ([`limits`](crate::limits)) and charged to the
+//! reader's account. The request whose answer finds no place is given up: its reader gets what lay here before, and then
+//! RESOURCE_EXHAUSTED as its last answer.
+//!
+//! Invariants: of each request that was started one final answer comes out, and nothing behind it; dropping the inbox cancels what
+//! has no final answer. No lock of this file is held while a ticket is told or an answer is dropped.
+
+use crate::flight;
+use crate::limits::{ANSWER_OVERHEAD_BYTES, ANSWERS_AGE_MAX, ANSWERS_BYTES_MAX, ANSWERS_WAITING_MAX, CHARGE_BYTES_MIN};
+use crate::offload;
+use crate::verbose;
+use engine::{Answer, Mailbox, ModelVersion, Sink, Started, Ticket};
+use memory::budget::SMALL_BYTES_MAX;
+use memory::{Account, Charge, Kind};
+use parking_lot::Mutex;
+use protocol::InferRequest;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+use tensor::{Code, Error, Name, Result};
+
+/// The reader's end.
+pub struct Inbox(Starter);
+
+/// Starts requests whose answers go to one inbox; from any thread.
+#[derive(Clone)]
+pub struct Starter(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Of the reactor that reads; without one the reader's waker is called on the thread that has the answer.
+    mailbox: Option<Arc<Mailbox>>,
+}
+
+struct State {
+    answers: VecDeque<Entry>,
+    /// Of all of them.
+    bytes: usize,
+    /// For `bytes` or some more; none while they are few.
+    charge: Option<Charge>,
+    account: Account,
+    /// The reader waits.
+    waker: Option<Waker>,
+    /// There is no reader any more.
+    closed: bool,
+    /// By key; none where there was no start yet.
+    requests: Vec<Option<Arc<Slot>>>,
+    /// Keys to be used again.
+    free: Vec<u32>,
+}
+
+struct Entry {
+    key: u32,
+    came: Instant,
+    bytes: usize,
+    answer: Answer,
+}
+
+/// One request, as its model answers it.
+struct Slot {
+    shared: Arc<Shared>,
+    key: u32,
+    /// For the lines about its answers; none while nobody wants such lines.
+    id: Option<Box<Name>>,
+    /// Its final answer came.
+    ended: AtomicBool,
+    /// An answer found no place: all but the final one are dropped.
+    given_up: AtomicBool,
+    cancel: Mutex<Cancel>,
+}
+
+/// How a request is cancelled that may already be answered before its ticket is here.
+#[derive(Default)]
+enum Cancel {
+    #[default]
+    NotYet,
+    /// To be given up as soon as there is a ticket.
+    Due(Error),
+    By(Ticket),
+    /// It is over, or told.
+    Done,
+}
+
+fn overrun(why: &str) -> Error {
+    let text = format!("the request was cancelled because its responses are not read as fast as they come: {why}");
+    Error::new(Code::ResourceExhausted, text)
+}
+
+/// What an answer counts as. Tensors in a region of the client's lie there.
+fn size_of(answer: &Answer) -> usize {
+    let data = match &answer.response {
+        Some(Ok(response)) => response.outputs.iter().map(|o| o.data.len()).sum::<usize>(),
+        Some(Err(error)) => error.message().len(),
+        None => 0,
+    };
+    ANSWER_OVERHEAD_BYTES + data
+}
+
+impl State {
+    /// Takes an answer of the request `key`. Returns the reader's waker, if it waits.
+    fn push(&mut self, key: u32, answer: Answer, came: Instant) -> Option<Waker> {
+        let bytes = size_of(&answer);
+        self.bytes += bytes;
+        self.answers.push_back(Entry { key, came, bytes, answer });
+        self.waker.take()
+    }
+
+    /// Says whether an answer of `bytes` has a place, and charges it.
+    fn admit(&mut self, bytes: usize, now: Instant) -> Result<()> {
+        let total = self.bytes + bytes;
+        // An answer alone has one however large it is, if there is memory for it.
+        if let Some(oldest) = self.answers.front() {
+            if total > ANSWERS_BYTES_MAX {
+                return Err(overrun(&format!("{total} bytes would wait, the maximum is {ANSWERS_BYTES_MAX}")));
+            }
+            if self.answers.len() >= ANSWERS_WAITING_MAX {
+                return Err(overrun(&format!("{ANSWERS_WAITING_MAX} responses wait, which is the maximum")));
+            }
+            if now.saturating_duration_since(oldest.came) > ANSWERS_AGE_MAX {
+                let seconds = ANSWERS_AGE_MAX.as_secs();
+                return Err(overrun(&format!("one has waited for {seconds} s, which is the maximum")));
+            }
+        }
+        if total <= CHARGE_BYTES_MIN {
+            return Ok(());
+        }
+        // A few bytes may come from the reserve for small ones; when they become many they are charged as such.
+        let is_small = total <= SMALL_BYTES_MAX;
+        if !is_small && self.charge.as_ref().is_some_and(|c| c.bytes() <= SMALL_BYTES_MAX) {
+            self.charge = None;
+        }
+        let account = &self.account;
+        let charge = self.charge.get_or_insert_with(|| account.empty(Kind::Answer, is_small));
+        let more = total.saturating_sub(charge.bytes());
+        if more == 0 {
+            return Ok(());
+        }
+        // In steps, so that small answers are not charged one by one.
+        let step = more.next_multiple_of(CHARGE_BYTES_MIN);
+        let step = if is_small { step.min(SMALL_BYTES_MAX - charge.bytes()) } else { step };
+        charge.grow(step).or_else(|_| charge.grow(more)).map_err(|short| {
+            account.count_refusal();
+            overrun(&short.to_string())
+        })
+    }
+
+    /// Takes the oldest answer.
+    fn take(&mut self) -> Option<(u32, Answer)> {
+        let Entry { key, bytes, answer, .. } = self.answers.pop_front()?;
+        self.bytes -= bytes;
+        if self.answers.is_empty() {
+            self.charge = None;
+        }
+        Some((key, answer))
+    }
+}
+
+impl Inbox {
+    /// An inbox of the calling thread, whose answers are charged to `account`.
+    pub fn new(account: &Account) -> Self {
+        let state = State {
+            answers: VecDeque::new(),
+            bytes: 0,
+            charge: None,
+            account: account.clone(),
+            waker: None,
+            closed: false,
+            requests: Vec::new(),
+            free: Vec::new(),
+        };
+        Self(Starter(Arc::new(Shared { state: Mutex::new(state), mailbox: Mailbox::mine() })))
+    }
+
+    fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.0.0.state.lock()
+    }
+
+    /// A key for a request that is about to be started: its own until its final answer was taken, or [`release`](Self::release).
+    pub fn reserve(&self) -> u32 {
+        let mut state = self.state();
+        state.free.pop().unwrap_or_else(|| {
+            state.requests.push(None);
+            // As many as a stream may have requests.
+            u32::try_from(state.requests.len() - 1).unwrap_or(u32::MAX)
+        })
+    }
+
+    /// Gives back the key of a request that was refused.
+    pub fn release(&self, key: u32) {
+        self.state().forget(key);
+    }
+
+    /// To start requests with.
+    pub fn starter(&self) -> &Starter {
+        &self.0
+    }
+
+    /// Cancels what has no final answer. No answer comes any more, and nothing is to be started.
+    pub fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        (state.bytes, state.charge, state.waker) = (0, None, None);
+        let (answers, requests) = (std::mem::take(&mut state.answers), std::mem::take(&mut state.requests));
+        state.free.clear();
+        drop(state);
+        drop(answers);
+        for request in requests.into_iter().flatten() {
+            if let Cancel::By(ticket) = request.done() {
+                ticket.cancel();
+            }
+        }
+    }
+
+    /// The next answer, with the key of its request. Behind the final answer of a request its key may be used again.
+    ///
+    /// A waker is kept only when there is none: a reader that goes on reading is not woken.
+    pub fn poll_next(&self, cx: &Context<'_>) -> Poll<(u32, Answer)> {
+        let mut state = self.state();
+        let Some((key, answer)) = state.take() else {
+            match &mut state.waker {
+                Some(known) => known.clone_from(cx.waker()),
+                None => state.waker = Some(cx.waker().clone()),
+            }
+            return Poll::Pending;
+        };
+        let request = match answer.is_final {
+            true => state.forget(key),
+            false => state.requests.get(key as usize).filter(|_| verbose::is_on()).cloned().flatten(),
+        };
+        drop(state);
+        if let Some(id) = request.as_ref().and_then(|r| r.id.as_deref())
+            && let Some(response) = &answer.response
+        {
+            verbose::answered(id, response);
+        }
+        Poll::Ready((key, answer))
+    }
+}
+
+impl State {
+    /// The key is free again.
+    fn forget(&mut self, key: u32) -> Option<Arc<Slot>> {
+        let request = self.requests.get_mut(key as usize)?;
+        let request = request.take();
+        self.free.push(key);
+        request
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Starter {
+    /// Starts a request under a key that was reserved for it.
+    ///
+    /// # Errors
+    /// The refusal: there will be no answer, and the key is to be released.
+    pub fn start(&self, key: u32, version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<()> {
+        flight::logged(version, request, |request, id| {
+            let slot = self.slot(key, id);
+            let started = version.call(request, || slot.clone(), None)?;
+            match started {
+                Started::Answered(result) => slot.put(Answer::only(result)),
+                Started::Queued(ticket) => slot.hold(ticket),
+            }
+            Ok(())
+        })
+    }
+
+    /// As [`start`](Self::start), on a thread of [`offload`] if the check may take long.
+    ///
+    /// # Errors
+    /// As `start`, and those of [`offload::run`].
+    pub async fn start_large(&self, key: u32, version: Arc<ModelVersion>, request: Box<InferRequest>) -> Result<()> {
+        if !flight::is_long_to_check(&request) {
+            return self.start(key, &version, request);
+        }
+        let (starter, bytes) = (self.clone(), request.inputs.iter().map(|input| input.data.len()).sum());
+        offload::run(bytes, move |_| starter.start(key, &version, request)).await?
+    }
+
+    /// Where the answers of a request go.
+    fn slot(&self, key: u32, id: Option<Box<Name>>) -> Arc<Slot> {
+        let slot = Arc::new(Slot {
+            shared: self.0.clone(),
+            key,
+            id,
+            ended: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
+            cancel: Mutex::default(),
+        });
+        // Not there any more when the inbox is closed, which `hold` finds out.
+        if let Some(place) = self.0.state.lock().requests.get_mut(key as usize) {
+            *place = Some(slot.clone());
+        }
+        slot
+    }
+}
+
+impl Slot {
+    /// The request was accepted; its answers may all be here already.
+    fn hold(&self, ticket: Ticket) {
+        let mut cancel = self.cancel.lock();
+        if self.ended.load(Ordering::Acquire) {
+            return;
+        }
+        match std::mem::replace(&mut *cancel, Cancel::By(ticket.clone())) {
+            Cancel::Due(why) => {
+                *cancel = Cancel::Done;
+                drop(cancel);
+                return ticket.overrun(why);
+            }
+            _ => drop(cancel),
+        }
+        // Who closed the inbox before found nothing to cancel.
+        if self.shared.state.lock().closed
+            && let Cancel::By(ticket) = self.done()
+        {
+            ticket.cancel();
+        }
+    }
+
+    /// The request is over, or is told to be.
+    fn done(&self) -> Cancel {
+        std::mem::replace(&mut *self.cancel.lock(), Cancel::Done)
+    }
+
+    fn give_up(&self, why: Error) {
+        self.given_up.store(true, Ordering::Release);
+        let mut cancel = self.cancel.lock();
+        match std::mem::replace(&mut *cancel, Cancel::Done) {
+            Cancel::NotYet => *cancel = Cancel::Due(why),
+            Cancel::By(ticket) => {
+                drop(cancel);
+                ticket.overrun(why);
+            }
+            Cancel::Due(_) | Cancel::Done => {}
+        }
+    }
+}
+
+impl Sink for Slot {
+    fn put(&self, mut answer: Answer) {
+        let is_final = answer.is_final;
+        if !is_final && (answer.response.is_none() || self.given_up.load(Ordering::Acquire)) {
+            return;
+        }
+        if is_final {
+            self.ended.store(true, Ordering::Release);
+            self.done();
+        }
+        let now = Instant::now();
+        let mut refused = None;
+        let mut state = self.shared.state.lock();
+        if state.closed {
+            // The lock first: what it protects is not dropped under it.
+            drop(state);
+            return drop(answer);
+        }
+        // An end that brings nothing always has a place: there is one per request.
+        if answer.response.is_some()
+            && let Err(why) = state.admit(size_of(&answer), now)
+        {
+            if !is_final {
+                drop(state);
+                drop(answer);
+                return self.give_up(why);
+            }
+            // Its end is told all the same, without what it brought.
+            refused = answer.response.replace(Err(why));
+        }
+        let waker = state.push(self.key, answer, now);
+        drop(state);
+        drop(refused);
+        match (waker, &self.shared.mailbox) {
+            (Some(waker), Some(mailbox)) => mailbox.post(waker),
+            (Some(waker), None) => waker.wake(),
+            (None, _) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memory::Budget;
+    use protocol::{InferResponse, OutputForm, OutputTensor};
+    use smallvec::smallvec;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+    use std::time::Duration;
+    use tensor::DataType;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn response(bytes: usize) -> Answer {
+        let output = OutputTensor {
+            name: "OUT".into(),
+            index: 0,
+            datatype: DataType::Uint8,
+            shape: smallvec![bytes as i64],
+            data: bytes::Bytes::from(vec![0; bytes]).into(),
+            form: OutputForm::default(),
+        };
+        let response = InferResponse { outputs: smallvec![output], ..InferResponse::default() };
+        Answer { response: Some(Ok(Box::new(response))), is_final: false }
+    }
+
+    fn end() -> Answer {
+        Answer { response: None, is_final: true }
+    }
+
+    /// An inbox on a budget of this size, of which it may have a quarter, and the requests it was given.
+    fn inbox(limit: usize, requests: usize) -> (Inbox, Vec<Arc<Slot>>, Account) {
+        let account = Budget::new(limit).account();
+        let inbox = Inbox::new(&account);
+        let slots = (0..requests).map(|_| inbox.starter().slot(inbox.reserve(), None)).collect();
+        (inbox, slots, account)
+    }
+
+    /// What comes next: key and bytes of a response, `error`, `end`; `later` when there is nothing.
+    fn next(inbox: &Inbox) -> String {
+        match inbox.poll_next(&Context::from_waker(Waker::noop())) {
+            Poll::Pending => "later".into(),
+            Poll::Ready((key, Answer { response, is_final })) => {
+                let what = match response {
+                    None => "end".into(),
+                    Some(Ok(response)) => response.outputs[0].data.len().to_string(),
+                    Some(Err(error)) => format!("{:?}", error.code()),
+                };
+                format!("{key}: {what}{}", if is_final { ", final" } else { "" })
+            }
+        }
+    }
+
+    #[test]
+    fn answers_come_out_as_they_were_made_and_a_key_is_used_again_behind_the_end() {
+        let (inbox, slots, account) = inbox(1 << 30, 2);
+        slots[0].put(response(1));
+        slots[1].put(response(2));
+        slots[0].put(response(3));
+        slots[0].put(Answer { response: None, is_final: false });
+        slots[0].put(end());
+        assert_eq!(inbox.reserve(), 2, "both keys are taken until the end was read");
+        let all: Vec<_> = (0..5).map(|_| next(&inbox)).collect();
+        assert_eq!(all, ["0: 1", "1: 2", "0: 3", "0: end, final", "later"]);
+        assert_eq!(inbox.reserve(), 0);
+        assert_eq!(account.used(), 0);
+    }
+
+    #[test]
+    fn only_a_reader_that_waits_is_woken() {
+        let (inbox, slots, _) = inbox(1 << 30, 1);
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
+        slots[0].put(response(1));
+        assert!(inbox.poll_next(&Context::from_waker(&waker)).is_ready());
+        slots[0].put(response(1));
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 0, "it has not said that it waits");
+        assert!(inbox.poll_next(&Context::from_waker(&waker)).is_ready());
+        assert!(inbox.poll_next(&Context::from_waker(&waker)).is_pending());
+        for _ in 0..9 {
+            slots[0].put(response(1));
+        }
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "once for all of a burst");
+    }
+
+    /// Puts responses of `bytes` until one finds no place; how many did.
+    fn fill(slot: &Slot, bytes: usize) -> usize {
+        (0..)
+            .take_while(|_| {
+                slot.put(response(bytes));
+                !slot.given_up.load(Ordering::SeqCst)
+            })
+            .count()
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_holds_no_more_than_the_limits_and_gets_what_it_has_before_it_is_told() {
+        for (bytes, budget, why) in [
+            (1 << 20, 1 << 30, "bytes would wait"),
+            (0, 1 << 30, "responses wait"),
+            (1 << 20, 16 << 20, "--memory-limit"),
+        ] {
+            let (inbox, slots, account) = inbox(budget, 2);
+            let count = fill(&slots[0], bytes);
+            assert!((3..=ANSWERS_WAITING_MAX).contains(&count), "{count} answers: {why}");
+            assert!(
+                account.used() <= (ANSWERS_BYTES_MAX + CHARGE_BYTES_MIN).min(budget / 4),
+                "{}: {why}",
+                account.used()
+            );
+            assert!(account.used() >= count * bytes, "{} for {count}: {why}", account.used());
+            let Cancel::Due(error) = slots[0].done() else { panic!("not given up: {why}") };
+            assert!(error.message().contains(why), "{}: {why}", error.message());
+            // What the engine does with a request that was given up.
+            slots[0].put(response(bytes));
+            slots[0].put(Answer { response: Some(Err(error)), is_final: true });
+            for _ in 0..count {
+                assert_eq!(next(&inbox), format!("0: {bytes}"));
+            }
+            assert_eq!([next(&inbox), next(&inbox)], ["0: ResourceExhausted, final", "later"]);
+            assert_eq!(account.used(), 0, "{why}");
+            slots[1].put(response(1));
+            assert_eq!(next(&inbox), "1: 1", "others go on: {why}");
+        }
+    }
+
+    #[test]
+    fn an_answer_alone_may_be_larger_than_the_limit() {
+        let (inbox, slots, account) = inbox(1 << 30, 1);
+        slots[0].put(response(2 * ANSWERS_BYTES_MAX));
+        assert!(account.used() > 2 * ANSWERS_BYTES_MAX);
+        assert_eq!(next(&inbox), format!("0: {}", 2 * ANSWERS_BYTES_MAX));
+    }
+
+    #[test]
+    fn an_answer_finds_no_place_behind_one_that_waits_too_long() {
+        let (inbox, slots, _) = inbox(1 << 30, 1);
+        slots[0].put(response(1));
+        let now = Instant::now();
+        let mut state = inbox.state();
+        assert!(state.admit(1, now + ANSWERS_AGE_MAX - Duration::from_secs(1)).is_ok());
+        let why = state.admit(1, now + ANSWERS_AGE_MAX + Duration::from_secs(1)).unwrap_err();
+        assert!(why.message().contains("one has waited for 60 s"), "{}", why.message());
+    }
+
+    #[test]
+    fn a_last_response_without_a_place_becomes_the_reason() {
+        let (inbox, slots, _) = inbox(1 << 30, 2);
+        let count = fill(&slots[0], 1 << 20);
+        slots[1].put(Answer { is_final: true, ..response(1 << 20) });
+        for _ in 0..count {
+            next(&inbox);
+        }
+        assert_eq!(next(&inbox), "1: ResourceExhausted, final");
+    }
+
+    #[test]
+    fn what_comes_for_a_reader_that_left_is_dropped() {
+        let (inbox, slots, account) = inbox(1 << 30, 1);
+        slots[0].put(response(1 << 20));
+        drop(inbox);
+        assert_eq!(account.used(), 0);
+        slots[0].put(response(1 << 20));
+        slots[0].put(end());
+        assert_eq!(account.used(), 0);
+    }
+}

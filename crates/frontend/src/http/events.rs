@@ -1,0 +1,98 @@
+//! Responses of one request as server-sent events, as they come: what is sent behind the head of a streamed reply.
+
+use super::generate::is_long_to_print;
+use crate::answers::Inbox;
+use crate::offload::{self, Offloaded};
+use bytes::Bytes;
+use engine::ModelVersion;
+use memory::{Account, Charge, Kind};
+use protocol::generate::encode_generate;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tensor::Result;
+
+/// What stands before the JSON of an event.
+pub const BEFORE: &[u8] = b"data: ";
+/// What stands behind it.
+pub const BEHIND: &[u8] = b"\n\n";
+
+/// The JSON of an event: a response, or what failed.
+pub fn json(printed: Result<Bytes>) -> Bytes {
+    printed.unwrap_or_else(|error| protocol::json::error_json(error.message()))
+}
+
+/// The events of one request. Dropped before the last, it cancels the request.
+pub struct Events {
+    inbox: Inbox,
+    version: Arc<ModelVersion>,
+    account: Account,
+    /// A response that takes long to print.
+    printing: Option<Offloaded<(Result<Bytes>, Charge)>>,
+    /// One that was found when somebody only looked.
+    ahead: Option<Result<Bytes>>,
+    /// The final answer was taken.
+    is_last: bool,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").field("is_last", &self.is_last).finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    /// The events of the one request of `inbox`, to a model of `version`. What is printed is charged to `account`.
+    pub fn new(inbox: Inbox, version: Arc<ModelVersion>, account: &Account) -> Self {
+        Self { inbox, version, account: account.clone(), printing: None, ahead: None, is_last: false }
+    }
+
+    /// The next response, printed; `None` behind the last.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        if let Some(ahead) = self.ahead.take() {
+            return Poll::Ready(Some(ahead));
+        }
+        loop {
+            if let Some(work) = &mut self.printing {
+                let printed = ready!(Pin::new(work).poll(cx));
+                self.printing = None;
+                let printed = printed.and_then(|(printed, charge)| Ok(offload::made(printed?, charge)));
+                return Poll::Ready(Some(printed));
+            }
+            if self.is_last {
+                return Poll::Ready(None);
+            }
+            let (_, answer) = ready!(self.inbox.poll_next(cx));
+            self.is_last = answer.is_final;
+            let response = match answer.response {
+                Some(Ok(response)) => response,
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => continue,
+            };
+            if !is_long_to_print(&response) {
+                return Poll::Ready(Some(encode_generate(&response, &self.version.signature)));
+            }
+            let bytes = response.outputs.iter().map(|output| output.data.len()).sum();
+            let version = self.version.clone();
+            let print = move |_: &offload::Abandoned<'_>| encode_generate(&response, &version.signature);
+            match offload::start_charged(&self.account, Kind::Answer, bytes, print) {
+                Ok(work) => self.printing = Some(work),
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+    }
+
+    /// Whether nothing follows, as far as is known now.
+    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> bool {
+        match self.poll_next(cx) {
+            Poll::Ready(None) => true,
+            Poll::Ready(some) => {
+                self.ahead = some;
+                false
+            }
+            Poll::Pending => false,
+        }
+    }
+}

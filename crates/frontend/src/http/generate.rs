@@ -1,0 +1,163 @@
+//! `generate` and `generate_stream` (P 1.13): a flat JSON object in; one such object out, or a server-sent event for each response.
+
+use super::events::Events;
+use super::inference::is_long_to_encode;
+use super::reply::{EVENTS, JSON, Reply};
+use super::request::RequestHead;
+use super::service::HttpContext;
+use crate::answers::Inbox;
+use crate::encoding::Encoding;
+use crate::flight::{self, Flight};
+use crate::hold;
+use crate::limits::{ANSWERS_PER_LOOK, JSON_BYTES_ON_REACTOR_MAX, PRINT_BYTES_ON_REACTOR_MAX};
+use crate::offload::{self, Abandoned};
+use crate::verbose;
+use bytes::Bytes;
+use engine::ModelVersion;
+use memory::{Account, Kind};
+use protocol::generate::{WRONG_RESPONSE_COUNT, encode_generate, parse_generate};
+use protocol::{InferRequest, InferResponse};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use tensor::{Error, Result};
+
+/// `POST …/generate` and, with `stream`, `…/generate_stream`.
+pub async fn generate(
+    context: &HttpContext,
+    account: &Account,
+    name: &str,
+    version: &str,
+    head: &RequestHead,
+    body: &Bytes,
+    stream: bool,
+) -> Reply {
+    let (version, request) = match read(context, account, name, version, head, body).await {
+        Ok(read) => read,
+        Err(error) => return Reply::error(JSON, &error),
+    };
+    if version.signature.decoupled {
+        return many(account, version, request, stream).await;
+    }
+    let result = match flight::start_large(&version, request).await {
+        Ok(Flight::Landed(result)) => result,
+        Ok(Flight::Airborne(airborne)) => airborne.await,
+        Err(error) => return Reply::error(JSON, &error),
+    };
+    let printed = match result {
+        Ok(response) => printed(account, version, response).await,
+        Err(error) => Err(error),
+    };
+    if stream { Reply::events(printed, None) } else { object(printed) }
+}
+
+/// The request, and the version it is for.
+async fn read(
+    context: &HttpContext,
+    account: &Account,
+    name: &str,
+    version: &str,
+    head: &RequestHead,
+    body: &Bytes,
+) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
+    if context.shared.is_draining() {
+        return Err(Error::unavailable("Server exiting"));
+    }
+    let version = context.engine.model(name, version)?;
+    if head.headers.get("content-encoding").is_some_and(|e| e != b"identity") {
+        return Err(Error::invalid("Unsupported content-encoding, only 'identity' is supported."));
+    }
+    let parsed = if body.len() > JSON_BYTES_ON_REACTOR_MAX {
+        let (text, limits, model) = (body.clone(), context.limits, version.clone());
+        let parse = move |_: &Abandoned<'_>| {
+            let mut request = parse_generate(&text, &model.signature, &limits)?;
+            flight::dispose_elsewhere(&mut request);
+            Ok::<_, Error>(Box::new(request))
+        };
+        let work = offload::run_charged(account, Kind::Unpacked, body.len(), parse);
+        work.await.and_then(|(parsed, charge)| {
+            let mut request = parsed?;
+            flight::charge(&mut request, charge);
+            Ok(request)
+        })
+    } else {
+        parse_generate(body, &version.signature, &context.limits).map(Box::new)
+    };
+    let request = parsed.inspect_err(|e| verbose::infer_failed(None, e))?;
+    Ok((version, request))
+}
+
+/// Answers a request that may have any number of responses.
+async fn many(account: &Account, version: Arc<ModelVersion>, request: Box<InferRequest>, stream: bool) -> Reply {
+    let inbox = Inbox::new(account);
+    // The inbox has this request alone.
+    let key = inbox.reserve();
+    if let Err(error) = inbox.starter().start_large(key, version.clone(), request).await {
+        return Reply::error(JSON, &error);
+    }
+    if stream {
+        return first_event(Events::new(inbox, version, account)).await;
+    }
+    match only(&inbox).await {
+        (1, Some(Ok(response))) => object(printed(account, version, response).await),
+        (1, Some(Err(error))) => object(Err(error)),
+        // The first response decides about the status, and not about the text.
+        (_, first) => {
+            let status = if matches!(first, Some(Err(_))) { 400 } else { 200 };
+            Reply::new(status, JSON, protocol::json::error_json(WRONG_RESPONSE_COUNT)).chunked()
+        }
+    }
+}
+
+/// The number of responses, and the first of them. All are waited for, and dropped: a model that is asked in the wrong way does what
+/// it would do.
+async fn only(inbox: &Inbox) -> (u64, Option<Result<Box<InferResponse>>>) {
+    let (mut count, mut first, mut taken) = (0u64, None, 0u32);
+    loop {
+        let (_, answer) = poll_fn(|cx| inbox.poll_next(cx)).await;
+        if let Some(response) = answer.response {
+            count += 1;
+            first.get_or_insert(response);
+        }
+        if answer.is_final {
+            return (count, first);
+        }
+        taken = taken.wrapping_add(1);
+        if taken.is_multiple_of(ANSWERS_PER_LOOK) {
+            hold::pause().await;
+        }
+    }
+}
+
+/// Begins the stream with its first response, which decides about the status; it may be the only one, or there may be none.
+async fn first_event(mut events: Events) -> Reply {
+    let Some(first) = poll_fn(|cx| events.poll_next(cx)).await else { return Reply::empty(EVENTS).chunked() };
+    let is_over = poll_fn(|cx| Poll::Ready(events.poll_over(cx))).await;
+    Reply::events(first, (!is_over).then(|| Box::new(events)))
+}
+
+/// The text of a response, printed elsewhere when that takes long.
+async fn printed(account: &Account, version: Arc<ModelVersion>, response: Box<InferResponse>) -> Result<Bytes> {
+    if !is_long_to_print(&response) {
+        return encode_generate(&response, &version.signature);
+    }
+    let bytes = response.outputs.iter().map(|output| output.data.len()).sum();
+    let work =
+        offload::run_charged(account, Kind::Answer, bytes, move |_| encode_generate(&response, &version.signature));
+    work.await.and_then(|(printed, charge)| Ok(offload::made(printed?, charge)))
+}
+
+/// Whether a response is printed elsewhere: whatever form was asked for, it is printed.
+pub fn is_long_to_print(response: &InferResponse) -> bool {
+    is_long_to_encode(response, Encoding::Identity)
+        || response.outputs.iter().any(|output| output.data.len() > PRINT_BYTES_ON_REACTOR_MAX)
+}
+
+/// The reply of `generate`. Once a request was accepted every failure is a 400, whatever its class (P 1.13).
+fn object(printed: Result<Bytes>) -> Reply {
+    let (status, json) = match printed {
+        Ok(json) => (200, json),
+        Err(error) => (400, protocol::json::error_json(error.message())),
+    };
+    Reply::new(status, JSON, json).chunked()
+}
