@@ -21,6 +21,13 @@ export declare class NativeCore {
   controlReply(id: number, json: string | undefined | null, errorCode: number, message: string): void
   setVerboseLevel(level: number): void
   infer(ticket: number, request: NativeInferRequest): void
+  /** Starts a request that may have any number of responses. Nothing is reported before `next_responses` asks. */
+  inferStream(ticket: number, request: NativeInferRequest): void
+  /**
+   * Reports the next responses of the request `stream`, as soon as there is one. It is forgotten when it is cancelled, also after
+   * its end.
+   */
+  nextResponses(ticket: number, stream: number): void
   cancel(ticket: number): void
   serverMetadata(): string
   modelMetadata(name: string, version: string): string
@@ -245,6 +252,8 @@ export interface Settlement {
   listening?: Listening
   count?: number
   response?: NativeInferResponse
+  responses?: Array<NativeInferResponse>
+  done?: boolean
 }
 
 export interface Snapshot {

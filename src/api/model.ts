@@ -24,7 +24,7 @@ export interface InferOptions {
   signal?: AbortSignal
 }
 
-/** The answer of one request. */
+/** A response: the only one of a request, or one of those of `stream`. */
 export class InferResult {
   readonly model: string
   readonly version: string
@@ -54,6 +54,18 @@ export class InferResult {
 }
 
 let nextTicket = 1
+function takeTicket(): number {
+  const ticket = nextTicket
+  nextTicket = nextTicket === 0xffffffff ? 1 : nextTicket + 1
+  return ticket
+}
+
+/** The signal of a request that is about to begin. */
+function checkSignal({ signal }: InferOptions): AbortSignal | undefined {
+  if (signal !== undefined && !(signal instanceof AbortSignal)) throw wrong('signal', 'an AbortSignal', signal)
+  if (signal?.aborted === true) throw new ServerError('CANCELLED', 'the request was cancelled before it began')
+  return signal
+}
 
 export class Model {
   readonly name: string
@@ -79,15 +91,13 @@ export class Model {
    * Runs one inference. Input arrays must stay unchanged until the promise settles.
    *
    * @throws {ServerError} with the class and text of the network API; `INVALID_ARG` naming the place, `inputs.INPUT0.shape[1]`, of a
-   * value that is no such request; `CANCELLED` after an abort; `UNAVAILABLE` once the server stops.
+   * value that is no such request; `CANCELLED` after an abort; `UNAVAILABLE` once the server stops; `UNSUPPORTED` if the model is
+   * decoupled, whose requests may have any number of responses: see `stream`.
    */
   async infer(request: InferRequest, options: InferOptions = {}): Promise<InferResult> {
     const core = this.#serving
-    const { signal } = options
-    if (signal !== undefined && !(signal instanceof AbortSignal)) throw wrong('signal', 'an AbortSignal', signal)
-    if (signal?.aborted === true) throw new ServerError('CANCELLED', 'the request was cancelled before it began')
-    const ticket = nextTicket
-    nextTicket = nextTicket === 0xffffffff ? 1 : nextTicket + 1
+    const signal = checkSignal(options)
+    const ticket = takeTicket()
     const native = toNativeRequest(this.name, this.version, request)
     const done = signal === undefined ? null : onAbort(signal, () => core.cancel(ticket))
     try {
@@ -97,9 +107,39 @@ export class Model {
     }
   }
 
-  /** The responses of one request. One response for now: decoupled models are not in this release. */
+  /**
+   * The responses of one request as they come: any number from a decoupled model, one from any other. It starts when the first is
+   * asked for. Leaving the loop cancels what is left.
+   *
+   * Responses that are not asked for wait in the core, up to a limit (`ANSWERS_BYTES_MAX`, `ANSWERS_WAITING_MAX` and `ANSWERS_AGE_MAX` in
+   * docs/limits.md): beyond it the request is cancelled, and the loop ends with `RESOURCE_EXHAUSTED` behind those that waited.
+   *
+   * ```ts
+   * for await (const token of server.model('writer').stream({ inputs: { text: ['Once'] } })) console.log(token.output('text').strings())
+   * ```
+   *
+   * @throws {ServerError} as `infer`; the first failure of the model ends the loop, also where the model would have gone on.
+   */
   async *stream(request: InferRequest, options: InferOptions = {}): AsyncGenerator<InferResult, void, void> {
-    yield await this.infer(request, options)
+    const core = this.#serving
+    const signal = checkSignal(options)
+    const ticket = takeTicket()
+    core.inferStream(toNativeRequest(this.name, this.version, request), ticket)
+    const forget = signal === undefined ? null : onAbort(signal, () => core.cancel(ticket))
+    try {
+      for (;;) {
+        const { responses, done } = await core.nextResponses(ticket)
+        for (const response of responses) {
+          // Several come at once, and the signal may have been given while the first was looked at.
+          if (signal?.aborted === true) throw new ServerError('CANCELLED', '')
+          yield new InferResult(response)
+        }
+        if (done) return
+      }
+    } finally {
+      forget?.()
+      core.cancel(ticket)
+    }
   }
 
   /** True while the version serves; false once the server stops. */

@@ -52,6 +52,8 @@ export interface Settlement {
   listening?: Listening
   count?: number
   response?: RawResponse
+  responses?: RawResponse[]
+  done?: boolean
 }
 
 /** What the native module exports. */
@@ -76,7 +78,9 @@ export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc'> {
   grpc: GrpcOptions | undefined
 }
 
-type Raw = { [K in 'openModel' | 'publishModel' | 'retireModel' | 'listen' | 'drain' | 'close' | 'infer']: never }
+type Raw = {
+  [K in 'openModel' | 'publishModel' | 'retireModel' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses']: never
+}
 /** The class the native module exports. test/native/contract.test.ts compares it with the generated declarations. */
 export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel'> {
   openModel(ticket: number, spec: OpenSpec): void
@@ -86,6 +90,8 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
   drain(ticket: number, timeoutMs: number): void
   close(ticket: number): void
   infer(ticket: number, request: RawRequest): void
+  inferStream(ticket: number, request: RawRequest): void
+  nextResponses(ticket: number, stream: number): void
   cancel(ticket: number): void
   controlReply(id: number, json: string | undefined, errorCode: number, message: string): void
 }
@@ -103,6 +109,8 @@ export function createBridge(
   let nextTicket = 1
   /** Tickets of the core by tickets of the caller, so that a caller may number its inferences as it likes. */
   const inferences = new Map<number, number>()
+  /** Likewise, of those with any number of responses. */
+  const streams = new Map<number, number>()
 
   const onSettled = (s: Settlement): void => {
     const call = waiting.get(s.ticket)
@@ -118,10 +126,14 @@ export function createBridge(
     onSettled,
   )
 
+  const takeTicket = (): number => {
+    const ticket = nextTicket
+    nextTicket = nextTicket === 0xffffffff ? 1 : nextTicket + 1
+    return ticket
+  }
   const start = (call: (ticket: number) => void): Promise<Settlement> =>
     new Promise((resolve, reject) => {
-      const ticket = nextTicket
-      nextTicket = nextTicket === 0xffffffff ? 1 : nextTicket + 1
+      const ticket = takeTicket()
       waiting.set(ticket, { resolve, reject })
       try {
         call(ticket)
@@ -183,7 +195,23 @@ export function createBridge(
         if (inferences.get(ticket) === mine) inferences.delete(ticket)
       }
     },
+    inferStream: (request, ticket) => {
+      const mine = takeTicket()
+      now(() => raw.inferStream(mine, toRaw(request)))
+      streams.set(ticket, mine)
+    },
+    nextResponses: async (ticket) => {
+      const stream = streams.get(ticket)
+      if (stream === undefined) throw new ServerError('CANCELLED', '')
+      const s = await start((t) => raw.nextResponses(t, stream))
+      return { responses: (s.responses ?? []).map(fromRaw), done: s.done ?? true }
+    },
     cancel: (ticket) => {
+      const stream = streams.get(ticket)
+      if (stream !== undefined) {
+        streams.delete(ticket)
+        return raw.cancel(stream)
+      }
       const mine = inferences.get(ticket)
       if (mine !== undefined) raw.cancel(mine)
     },

@@ -314,8 +314,15 @@ export interface Core {
   controlReply(id: number, json: string | null, errorCode: ErrorCode | null, message: string): void
   /** Verbose level the core may log at; 0 = none. */
   setVerboseLevel(level: number): void
-  /** Starts an inference; `ticket` cancels it. */
+  /** Starts an inference that has one response; `ticket` cancels it. */
   infer(request: NativeInferRequest, ticket: number): Promise<NativeInferResponse>
+  /** Starts an inference that may have any number of responses. Throws the refusal; else `cancel(ticket)` must follow, once, at the end. */
+  inferStream(request: NativeInferRequest, ticket: number): void
+  /**
+   * The responses that are there, at least one unless none follow. Rejects with the first failure, behind which nothing comes; after
+   * `cancel` with `CANCELLED`. One call at a time.
+   */
+  nextResponses(ticket: number): Promise<{ responses: NativeInferResponse[]; done: boolean }>
   cancel(ticket: number): void
   /** Bodies of the corresponding HTTP answers, JSON text. */
   serverMetadata(): string

@@ -2,6 +2,7 @@
 
 use crate::control::Bridge;
 use crate::settle::{Settled, Settler};
+use crate::stream::Pull;
 use crate::{convert, infer, logging, objects as js};
 use backend_onnx::OnnxBackend;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
@@ -28,6 +29,7 @@ pub struct NativeCore {
     settler: Mutex<Option<Settler>>,
     running: Arc<Mutex<Option<Running>>>,
     tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
+    streams: Mutex<HashMap<u32, Arc<Pull>>>,
 }
 
 /// Errors of calls that answer at once carry their class in front of the text, `NOT_FOUND: …`; the TypeScript side takes it off.
@@ -60,6 +62,7 @@ impl NativeCore {
             settler: Mutex::new(Some(Settler::new(&on_settled)?)),
             running: Arc::default(),
             tickets: Arc::default(),
+            streams: Mutex::default(),
         })
     }
 
@@ -170,6 +173,8 @@ impl NativeCore {
     pub fn close(&self, ticket: u32) -> napi::Result<()> {
         let settler = self.settler.lock().take().ok_or_else(|| thrown(&Error::unavailable("Server exiting")))?;
         let (engine, running) = (self.engine.clone(), self.running.lock().take());
+        let streams = std::mem::take(&mut *self.streams.lock());
+        streams.values().for_each(|pull| pull.cancel());
         settler.clone().run(ticket, move || {
             if let Some(running) = running {
                 running.close(CLOSE_GRACE);
@@ -222,6 +227,7 @@ impl NativeCore {
         let settler = self.settler()?;
         let (name, version) = (request.model.clone(), request.version.clone());
         let started = self.engine.model(&name, &version).and_then(|model| {
+            protocol::grpc::refuse_decoupled(&model.signature)?;
             let request = infer::request(request)?;
             let (settler, tickets, signature) = (settler.clone(), self.tickets.clone(), model.signature.clone());
             let answered = move |result: tensor::Result<Box<protocol::InferResponse>>| {
@@ -253,8 +259,35 @@ impl NativeCore {
         Ok(())
     }
 
+    /// Starts a request that may have any number of responses. Nothing is reported before `next_responses` asks.
+    #[napi]
+    pub fn infer_stream(&self, ticket: u32, request: js::NativeInferRequest) -> napi::Result<()> {
+        let settler = self.settler()?;
+        let model = self.engine.model(&request.model, &request.version).map_err(|e| thrown(&e))?;
+        let pull = infer::request(request).and_then(|request| Pull::start(settler, &model, request));
+        self.streams.lock().insert(ticket, pull.map_err(|e| thrown(&e))?);
+        Ok(())
+    }
+
+    /// Reports the next responses of the request `stream`, as soon as there is one. It is forgotten when it is cancelled, also after
+    /// its end.
+    #[napi]
+    pub fn next_responses(&self, ticket: u32, stream: u32) -> napi::Result<()> {
+        let settler = self.settler()?;
+        let pull = self.streams.lock().get(&stream).cloned();
+        match pull {
+            Some(pull) => pull.next(ticket),
+            None => settler.settle(ticket, Err(Error::cancelled(""))),
+        }
+        Ok(())
+    }
+
     #[napi]
     pub fn cancel(&self, ticket: u32) {
+        let pull = self.streams.lock().remove(&ticket);
+        if let Some(pull) = pull {
+            return pull.cancel();
+        }
         let handle = self.tickets.lock().remove(&ticket);
         if let Some(handle) = handle {
             handle.cancel();

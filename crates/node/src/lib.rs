@@ -19,3 +19,4 @@ mod logging;
 mod objects;
 mod preload;
 mod settle;
+mod stream;

@@ -283,4 +283,6 @@ pub struct Settlement {
     pub listening: Option<Listening>,
     pub count: Option<i64>,
     pub response: Option<NativeInferResponse>,
+    pub responses: Option<Vec<NativeInferResponse>>,
+    pub done: Option<bool>,
 }

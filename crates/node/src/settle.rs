@@ -20,6 +20,8 @@ pub enum Settled {
     Listening(Listening),
     Count(i64),
     Response(Box<NativeInferResponse>),
+    /// Responses of one request, and whether they are the last.
+    Responses(Vec<NativeInferResponse>, bool),
 }
 
 impl Settler {
@@ -38,6 +40,8 @@ impl Settler {
             listening: None,
             count: None,
             response: None,
+            responses: None,
+            done: None,
         };
         match result {
             Ok(Settled::Nothing) => {}
@@ -45,6 +49,7 @@ impl Settler {
             Ok(Settled::Listening(v)) => s.listening = Some(v),
             Ok(Settled::Count(v)) => s.count = Some(v),
             Ok(Settled::Response(v)) => s.response = Some(*v),
+            Ok(Settled::Responses(v, done)) => (s.responses, s.done) = (Some(v), Some(done)),
             Err(e) => {
                 s.error_code = e.code() as i32;
                 s.message = e.message().to_owned();

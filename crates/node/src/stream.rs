@@ -1,0 +1,130 @@
+//! Responses of one request of the in-process API, as JavaScript asks for them.
+//!
+//! JavaScript pulls: it asks for what is there, and is told once, by the thread that brings the next response or at once. So no
+//! response is queued for its thread that it did not ask for; what it does not ask for waits in the request's inbox, where it
+//! is bounded and charged like that of any other reader (`frontend::answers`).
+
+use crate::infer;
+use crate::settle::{Settled, Settler};
+use engine::{Answer, ModelVersion};
+use frontend::answers::Inbox;
+use memory::Budget;
+use parking_lot::Mutex;
+use protocol::{InferRequest, Signature};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use tensor::{Error, Result};
+
+/// Responses that are handed over at once, at most.
+const RESPONSES_PER_CALL_MAX: usize = 64;
+/// No further response is added to them beyond so many bytes: they are copied on a thread that has other things to do.
+const BYTES_PER_CALL: usize = 1024 * 1024;
+
+/// A request whose responses are pulled. Dropped, or [`cancel`](Self::cancel)led, it is given up.
+pub struct Pull {
+    settler: Settler,
+    signature: Arc<Signature>,
+    state: Mutex<State>,
+}
+
+struct State {
+    inbox: Inbox,
+    /// The call that waits for responses.
+    call: Option<u32>,
+    /// A failure that is told with the next call: responses came before it.
+    ahead: Option<Error>,
+    /// Nothing comes any more.
+    over: bool,
+}
+
+/// What a call is told.
+type Told = Result<(Vec<crate::objects::NativeInferResponse>, bool)>;
+
+impl Pull {
+    /// Starts a request.
+    ///
+    /// # Errors
+    /// Refusals, as over the network.
+    pub fn start(settler: Settler, version: &Arc<ModelVersion>, request: InferRequest) -> Result<Arc<Self>> {
+        let inbox = Inbox::new(&Budget::global().account());
+        let key = inbox.reserve();
+        inbox.starter().start(key, version, Box::new(request))?;
+        let state = Mutex::new(State { inbox, call: None, ahead: None, over: false });
+        Ok(Arc::new(Self { settler, signature: version.signature.clone(), state }))
+    }
+
+    /// Settles `call` with the next responses, as soon as there is one. One call at a time.
+    pub fn next(self: &Arc<Self>, call: u32) {
+        if self.state.lock().call.replace(call).is_some() {
+            return self
+                .settler
+                .settle(call, Err(Error::internal("the responses of a request were asked for twice at once")));
+        }
+        self.deliver();
+    }
+
+    /// Gives the request up. A call that waits is told so.
+    pub fn cancel(&self) {
+        let mut state = self.state.lock();
+        state.over = true;
+        state.ahead = None;
+        state.inbox.close();
+        let call = state.call.take();
+        drop(state);
+        if let Some(call) = call {
+            self.settler.settle(call, Err(Error::cancelled("")));
+        }
+    }
+
+    fn deliver(self: &Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        let mut state = self.state.lock();
+        let Some(call) = state.call else { return };
+        let Some(told) = state.gather(&self.signature, &Context::from_waker(&waker)) else { return };
+        state.call = None;
+        drop(state);
+        self.settler.settle(call, told.map(|(responses, done)| Settled::Responses(responses, done)));
+    }
+}
+
+impl State {
+    /// What there is to tell; `None` when that is still to come, and the waker of `cx` is kept.
+    fn gather(&mut self, signature: &Signature, cx: &Context<'_>) -> Option<Told> {
+        if let Some(error) = self.ahead.take() {
+            self.over = true;
+            return Some(Err(error));
+        }
+        let (mut responses, mut bytes) = (Vec::new(), 0);
+        while !self.over && responses.len() < RESPONSES_PER_CALL_MAX && bytes < BYTES_PER_CALL {
+            let Poll::Ready((_, Answer { response, is_final })) = self.inbox.poll_next(cx) else { break };
+            self.over = is_final;
+            let Some(response) = response else { continue };
+            let converted = response.and_then(|response| {
+                bytes += response.outputs.iter().map(|o| o.data.len()).sum::<usize>();
+                infer::response(*response, signature)
+            });
+            match converted {
+                Ok(response) => responses.push(response),
+                Err(error) => {
+                    // The reader stops at a failure, so there is no use for what would follow.
+                    self.inbox.close();
+                    self.over = true;
+                    if responses.is_empty() {
+                        return Some(Err(error));
+                    }
+                    self.ahead = Some(error);
+                }
+            }
+        }
+        if responses.is_empty() && !self.over {
+            return None;
+        }
+        Some(Ok((responses, self.over && self.ahead.is_none())))
+    }
+}
+
+impl Wake for Pull {
+    fn wake(self: Arc<Self>) {
+        self.deliver();
+    }
+}
