@@ -115,14 +115,15 @@ impl Engine {
         self.table.load().find(name, version).cloned().map_err(|error| self.unless_failed(error))
     }
 
-    /// Whether a version can be used; unknown ones cannot.
+    /// Whether a version can be used; unknown ones cannot, and none can while the server exits: it refuses inferences then, and load
+    /// balancers that ask for one model must hear of it.
     ///
     /// # Errors
     /// A version that is no number.
     pub fn model_ready(&self, name: &str, version: &str) -> Result<bool> {
         let version = parse_version(version)?;
         let found = self.table.load().find(name, version).is_ok();
-        if found { Ok(true) } else { self.refuse_failed().map(|()| false) }
+        if found { Ok(!self.is_exiting()) } else { self.refuse_failed().map(|()| false) }
     }
 
     /// A server whose start failed knows no models, and says that it is not ready instead of that.

@@ -489,6 +489,8 @@ fn a_leaving_server_says_so_to_old_and_new_connections_until_the_port_closes() {
         assert_eq!(response.header("Content-Type"), Some("application/json"));
         assert_eq!(response.header("Connection"), Some("close"));
     }
+    let response = server.get("/v2/models/id/ready");
+    assert_eq!((response.status, response.text()), (400, r#"{"error":"Model version not ready"}"#));
     idle.send(&post(INFER, "", infer_json(&[1]).as_bytes()));
     let generate = server.post("/v2/models/id/generate", "", b"{}");
     for response in [idle.response(), generate] {
