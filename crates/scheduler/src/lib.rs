@@ -4,7 +4,9 @@
 //! The caller owns the instances. It calls [`Scheduler::push`] for every request, [`Scheduler::step`] after every push,
 //! completion, timer and cancellation until it returns no [`Step::Run`], and [`Scheduler::observe`] after every execution.
 //!
-//! Not here: response order (`preserve_ordering`), error texts, statistics, sequences.
+//! Models with `sequence_batching` have a [`sequence::SequenceScheduler`] instead.
+//!
+//! Not here: response order (`preserve_ordering`), statistics; error texts, except those of sequences.
 //!
 //! Invariants: every request accepted by `push` leaves exactly once, through `Run`, `dropped` or `drain_all`; a batch never
 //! holds more than `max_batch_size` rows unless it is a single request, and only requests that fit its first one.
@@ -17,6 +19,7 @@
 //! | `wait`, `cost` | whether waiting pays, from measured arrivals and durations |
 //! | `strict` | Triton's literal timer (3.2 steps 1–4) |
 //! | [`rate`] | the rate limiter, over all models: which instances may execute (S-35) |
+//! | [`sequence`] | the sequence batcher (§5) |
 
 mod config;
 mod cost;
@@ -24,6 +27,7 @@ mod form;
 mod queue;
 pub mod rate;
 mod scheduler;
+pub mod sequence;
 mod strict;
 mod wait;
 

@@ -1,0 +1,84 @@
+//! The direct strategy: row i of every batch of an instance is its slot i (5.4).
+
+use super::scheduler::{Choice, Place, SequenceScheduler};
+use super::slots::SlotId;
+use super::{Row, Run};
+use crate::Waiting;
+
+/// How long a batch may wait for more slots.
+#[derive(Clone, Copy)]
+pub(super) struct Delay {
+    ns: u64,
+    /// Share of the slots that is enough.
+    utilization: f32,
+    slots: f32,
+}
+
+impl Delay {
+    pub fn new(max_queue_delay_us: u64, utilization: f32, max_batch_size: u32) -> Self {
+        Self { ns: max_queue_delay_us.saturating_mul(1000), utilization, slots: max_batch_size.max(1) as f32 }
+    }
+
+    /// When a batch has to run whose oldest request came at `oldest`; `None` = now.
+    fn until(&self, now: u64, oldest: u64, ready: u32) -> Option<u64> {
+        // Without a utilization to reach there is nothing to wait for (measured: the delay alone has no effect).
+        let waits = self.ns > 0 && self.utilization > 0.0 && (ready as f32 / self.slots) < self.utilization;
+        let until = oldest.saturating_add(self.ns);
+        (waits && until > now).then_some(until)
+    }
+}
+
+impl<T: Waiting> SequenceScheduler<T> {
+    pub(super) fn step_direct(&mut self, now: u64, instance: u32, delay: Delay) -> Choice<T> {
+        let Some(slots) = self.instances.get(instance as usize).filter(|i| i.queued > 0).map(|i| i.slots.len() as u32)
+        else {
+            return Choice::Nothing;
+        };
+        let (mut ready, mut oldest, mut end) = (0, u64::MAX, 0);
+        for slot in 0..slots {
+            let at = SlotId { instance, slot };
+            if self.sequence(Place::Slot(at)).is_some_and(|s| s.is_broken()) {
+                self.purge(Place::Slot(at));
+                self.move_on(now, at);
+            }
+            if let Some(arrived) = self.ready_since(at) {
+                // Slots count that will not fit with the first one (measured).
+                ready += 1;
+                oldest = oldest.min(arrived);
+                end = slot + 1;
+            }
+        }
+        if ready == 0 {
+            return Choice::Nothing;
+        }
+        if let Some(until) = delay.until(now, oldest, ready) {
+            return Choice::WaitUntil(until);
+        }
+        let mut rows: Vec<Row<T>> = Vec::with_capacity(end as usize);
+        let mut first = None;
+        for slot in 0..end {
+            let at = SlotId { instance, slot };
+            let opened = first.and_then(|row: usize| rows.get(row)).and_then(|row| row.request.as_ref());
+            let joins = self.ready_since(at).is_some()
+                && self
+                    .sequence(Place::Slot(at))
+                    .and_then(|s| s.queue.front())
+                    .is_some_and(|head| opened.is_none_or(|first| head.item.fits_with(&first.item)));
+            let request = if joins { self.hand_out(at) } else { None };
+            if request.is_some() {
+                first = first.or(Some(rows.len()));
+                self.len -= 1;
+                self.move_on(now, at);
+            }
+            rows.push(Row { slot, request });
+        }
+        Choice::Run(Run { instance, rows })
+    }
+
+    /// When the request came that the slot could run now.
+    fn ready_since(&mut self, at: SlotId) -> Option<u64> {
+        // Of an iterative sequence the request that runs may return, and comes first.
+        let sequence = self.sequence(Place::Slot(at)).filter(|s| s.out == 0)?;
+        sequence.queue.front().map(|q| q.arrived)
+    }
+}

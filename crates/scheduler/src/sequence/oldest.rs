@@ -1,0 +1,98 @@
+//! The oldest strategy: a dynamic batcher per instance, in which each slot has at most one request (5.5).
+
+use super::scheduler::{Choice, Place, SequenceScheduler};
+use super::slots::SlotId;
+use super::{Config, Request, Row, Run, Strategy};
+use crate::{Dynamic, Scheduler, Step, Waiting};
+
+/// A request in a batcher.
+pub(super) struct Inside<T>(pub Request<T>);
+
+impl<T: Waiting> Waiting for Inside<T> {
+    fn rows(&self) -> u32 {
+        self.0.item.rows()
+    }
+    fn is_cancelled(&self) -> bool {
+        self.0.item.is_cancelled()
+    }
+    fn fits_with(&self, first: &Self) -> bool {
+        self.0.item.fits_with(&first.0.item)
+    }
+    fn class(&self) -> u64 {
+        self.0.item.class()
+    }
+}
+
+/// The batcher of one instance; `None` with another strategy.
+pub(super) fn batcher<T: Waiting>(config: &Config) -> Option<Scheduler<Inside<T>>> {
+    let Strategy::Oldest { preferred, max_queue_delay_us, .. } = &config.strategy else { return None };
+    let dynamic =
+        Dynamic { preferred: preferred.clone(), max_queue_delay_us: *max_queue_delay_us, ..Dynamic::default() };
+    Some(Scheduler::new(crate::Config {
+        max_batch_size: config.max_batch_size,
+        dynamic: Some(dynamic),
+        instances: 1,
+        strict_delay: config.strict_delay,
+        delay_scheduler: config.delay_scheduler,
+    }))
+}
+
+impl<T: Waiting> SequenceScheduler<T> {
+    pub(super) fn step_oldest(&mut self, now: u64, instance: u32) -> Choice<T> {
+        loop {
+            let Some(batcher) = self.batcher(instance) else { return Choice::Nothing };
+            let mut dropped = Vec::new();
+            let step = batcher.step(now, 1, &mut dropped);
+            if matches!(step, Step::Run(_)) {
+                // It is busy from now on: the batcher learns from that when clients come back.
+                batcher.step(now, 0, &mut dropped);
+            }
+            let changed = !dropped.is_empty();
+            dropped.into_iter().for_each(|(_, Inside(request))| self.lost(now, request));
+            match step {
+                Step::Run(batch) => {
+                    self.len -= batch.len();
+                    let row =
+                        |Inside(request): Inside<T>| Row { slot: request.origin.slot.slot, request: Some(request) };
+                    return Choice::Run(Run { instance, rows: batch.into_iter().map(row).collect() });
+                }
+                // Slots whose request was given up may have sent others in.
+                _ if changed => {}
+                Step::SleepUntil(at) => return Choice::WaitUntil(at),
+                Step::Idle => return Choice::Nothing,
+            }
+        }
+    }
+
+    /// The batcher gets the first request of a slot, unless one of the slot is still inside.
+    pub(super) fn feed(&mut self, now: u64, at: SlotId) {
+        if self.batcher(at.instance).is_none() || self.slot(at).is_none_or(|slot| slot.inside) {
+            return;
+        }
+        if self.sequence(Place::Slot(at)).is_some_and(|s| s.is_broken()) {
+            self.purge(Place::Slot(at));
+        }
+        let Some(request) = self.hand_out(at) else { return };
+        if let Some(slot) = self.slot(at) {
+            slot.inside = true;
+        }
+        let Some(batcher) = self.batcher(at.instance) else { return };
+        if let Err((_, Inside(request))) = batcher.push(now, 0, 0, Inside(request)) {
+            // It has no limit that could refuse it.
+            debug_assert!(false, "a batcher of sequences is full");
+            self.lost(now, request);
+        }
+    }
+
+    pub(super) fn remove_cancelled_inside(&mut self, now: u64, instance: u32) {
+        let mut dropped = Vec::new();
+        if let Some(batcher) = self.batcher(instance) {
+            batcher.remove_cancelled(&mut dropped);
+        }
+        dropped.into_iter().for_each(|(_, Inside(request))| self.lost(now, request));
+    }
+
+    fn batcher(&mut self, instance: u32) -> Option<&mut Scheduler<Inside<T>>> {
+        self.instances.get_mut(instance as usize)?.batcher.as_mut()
+    }
+}

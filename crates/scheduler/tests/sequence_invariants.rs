@@ -1,0 +1,481 @@
+//! What holds for every schedule of sequences: a million random operations beside a naive model.
+//!
+//! Each slot keeps a state, as an accumulator would: the last request of which sequence ran there. So a state that crosses from
+//! one sequence to another, or a request that is overtaken or left out, is seen by whoever runs next.
+//!
+//! The naive model knows the rules of acceptance, slots, idle time, timeouts and null rows, and predicts every step. It is told of
+//! each cancelled request at once. In half of the worlds cancellations come without notice; there is no prediction in them.
+
+mod naive;
+
+use naive::Naive;
+use scheduler::Waiting;
+use scheduler::sequence::{
+    Config, Head, Origin, Refusal, RemovalReason, Run, SequenceId, SequenceScheduler, Step, Strategy,
+};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+#[derive(Clone)]
+struct Request {
+    number: usize,
+    shape: u64,
+    cancelled: Rc<Cell<bool>>,
+}
+
+impl Waiting for Request {
+    fn rows(&self) -> u32 {
+        1
+    }
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.get()
+    }
+    fn fits_with(&self, first: &Self) -> bool {
+        self.shape == first.shape
+    }
+    fn class(&self) -> u64 {
+        self.shape
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % n
+    }
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+    fn of<T: Clone>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize].clone()
+    }
+}
+
+#[derive(PartialEq, Eq, Clone, Copy, Debug)]
+enum Stage {
+    Waiting,
+    Running,
+    Over,
+}
+
+/// What the test knows of a request.
+struct Known {
+    cancelled: Rc<Cell<bool>>,
+    /// From a START to what follows under the same id before the next one.
+    episode: usize,
+    /// Place in it.
+    ordinal: usize,
+    /// It asks to be expired, in the backlog, from then on.
+    expires: Option<u64>,
+    /// It came back from the model, and has no flags any more.
+    again: bool,
+    start: bool,
+    end: bool,
+    stage: Stage,
+}
+
+struct World {
+    scheduler: SequenceScheduler<Request>,
+    naive: Option<Naive>,
+    config: Config,
+    oldest: bool,
+    idle: Vec<u32>,
+    now: u64,
+    wake: Option<u64>,
+    known: Vec<Known>,
+    /// Requests of each.
+    episodes: Vec<Vec<usize>>,
+    /// The episode that requests under an id continue.
+    current: BTreeMap<u64, usize>,
+    waiting: BTreeSet<usize>,
+    /// By instance and slot: episode and ordinal of the request that ran last.
+    states: BTreeMap<(u32, u32), (usize, usize)>,
+    /// Of each instance.
+    running: Vec<Vec<(Request, Origin)>>,
+    /// Their execution is over, they are not.
+    late: Vec<(Request, Origin)>,
+    seen: Seen,
+}
+
+/// What a simulation went through; so that it cannot pass by doing nothing.
+#[derive(Default, Clone, Copy, Debug)]
+struct Seen {
+    runs: usize,
+    rows: usize,
+    nulls: usize,
+    refused: usize,
+    full: usize,
+    conflicts: usize,
+    waited: usize,
+    cancelled: usize,
+    expired: usize,
+    again: usize,
+}
+
+impl World {
+    fn new(config: Config, exact: bool) -> Self {
+        Self {
+            scheduler: SequenceScheduler::new(config.clone()),
+            naive: exact.then(|| Naive::new(config.clone())),
+            oldest: matches!(config.strategy, Strategy::Oldest { .. }),
+            idle: (0..config.instances).collect(),
+            running: (0..config.instances).map(|_| vec![]).collect(),
+            config,
+            now: 0,
+            wake: None,
+            known: vec![],
+            episodes: vec![],
+            current: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            states: BTreeMap::new(),
+            late: vec![],
+            seen: Seen::default(),
+        }
+    }
+
+    fn push(&mut self, id: u64, start: bool, end: bool, timeout_us: u64, shape: u64) {
+        let number = self.known.len();
+        let cancelled = Rc::default();
+        let request = Request { number, shape, cancelled: Rc::clone(&cancelled) };
+        let head = Head { id: SequenceId::Number(id), start, end, timeout_us };
+        let expires = (timeout_us != 0).then(|| self.now + timeout_us * 1000);
+        let was_alive = self.scheduler.alive();
+        let got = self.scheduler.push(self.now, head.clone(), request).map_err(|(why, back)| {
+            assert_eq!(back.number, number, "the request itself comes back");
+            why
+        });
+        if let Some(naive) = &mut self.naive {
+            assert_eq!(got, naive.push(self.now, &head, number, shape), "request {number} of {id}");
+        }
+        let start = start || id == 0;
+        let mut known =
+            Known { cancelled, episode: 0, ordinal: 0, expires, again: false, start, end, stage: Stage::Over };
+        match got {
+            Err(why) => {
+                self.seen.refused += 1;
+                self.seen.full += usize::from(matches!(why, Refusal::TooMany { .. }));
+                assert!(matches!(why, Refusal::NotStarted(_)) != start, "{why:?}");
+            }
+            Ok(accepted) => {
+                self.seen.conflicts += usize::from(accepted.conflict);
+                self.seen.waited += usize::from(self.scheduler.backlog() > 0);
+                let opened = self.scheduler.alive() > was_alive;
+                assert!(!opened || self.scheduler.alive() <= self.config.sequences_max as usize, "one too many");
+                known.stage = Stage::Waiting;
+                if start {
+                    known.episode = self.episodes.len();
+                    self.episodes.push(vec![]);
+                    if id != 0 {
+                        self.current.insert(id, known.episode);
+                    }
+                } else {
+                    known.episode = *self.current.get(&id).expect("it was started");
+                }
+                known.ordinal = self.episodes[known.episode].len();
+                self.episodes[known.episode].push(number);
+                self.waiting.insert(number);
+            }
+        }
+        self.known.push(known);
+        self.look();
+    }
+
+    fn cancel(&mut self, number: usize, tell: bool) {
+        self.known[number].cancelled.set(true);
+        if tell {
+            let mut removed = vec![];
+            self.scheduler.remove_cancelled(self.now, &mut removed);
+            if let Some(naive) = &mut self.naive {
+                naive.cancelled(self.now, number);
+            }
+            self.take_removed(removed);
+            let left = self.waiting.iter().find(|&&n| self.known[n].cancelled.get());
+            assert!(left.is_none(), "the cancelled request {left:?} is left");
+        }
+        self.look();
+    }
+
+    fn take_removed(&mut self, removed: Vec<(RemovalReason, Request)>) {
+        for (why, request) in removed {
+            let known = &mut self.known[request.number];
+            assert_eq!(std::mem::replace(&mut known.stage, Stage::Over), Stage::Waiting, "request {}", request.number);
+            let (episode, ordinal) = (known.episode, known.ordinal);
+            self.waiting.remove(&request.number);
+            let all = &self.episodes[episode];
+            match why {
+                RemovalReason::Cancelled => {
+                    self.seen.cancelled += 1;
+                    assert!(all.iter().any(|&n| self.known[n].cancelled.get()), "nobody gave {} up", request.number);
+                }
+                RemovalReason::Expired => {
+                    self.seen.expired += 1;
+                    assert!(!self.states.values().any(|&(e, _)| e == episode), "it had begun");
+                    // With the first of those that wait with it, which may be of a former START of the id.
+                    let late = self.known.iter().rev().take(200).any(|k| k.expires.is_some_and(|t| t <= self.now));
+                    assert!(late, "nobody's time is over");
+                }
+            }
+            // None of what comes after it in its sequence may be accepted or run.
+            for &later in &all[ordinal..] {
+                assert_ne!(self.known[later].stage, Stage::Running, "{later} runs without {}", request.number);
+            }
+            if let Some(naive) = &mut self.naive {
+                naive.removed(request.number, why);
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        if let Some(naive) = &mut self.naive {
+            naive.tick(self.now);
+        }
+        loop {
+            let mut removed = vec![];
+            let step = self.scheduler.step(self.now, &self.idle, &mut removed);
+            self.take_removed(removed);
+            match step {
+                Step::Run(run) => self.run(run),
+                Step::SleepUntil(at) => {
+                    assert!(at > self.now, "would spin");
+                    self.wake = Some(at);
+                    break;
+                }
+                Step::Idle => {
+                    self.wake = None;
+                    break;
+                }
+            }
+        }
+        assert_eq!(self.scheduler.len(), self.waiting.len(), "len");
+        if let Some(naive) = &mut self.naive {
+            naive.nothing_to_do(self.now, &self.idle);
+            assert_eq!(
+                (self.scheduler.alive(), self.scheduler.backlog(), self.scheduler.len()),
+                (naive.alive(), naive.backlog(), naive.len()),
+                "alive, backlog, len"
+            );
+            let next = naive.next_time();
+            assert!(
+                next.is_none_or(|t| self.wake.is_some_and(|w| w <= t)),
+                "at {} look at {next:?}, not {:?}",
+                self.now,
+                self.wake
+            );
+        }
+    }
+
+    fn run(&mut self, run: Run<Request>) {
+        self.seen.runs += 1;
+        assert!(self.idle.contains(&run.instance), "run on a busy instance");
+        self.idle.retain(|i| *i != run.instance);
+        assert!(run.rows.iter().any(|r| r.request.is_some()), "an empty batch");
+        assert!(run.rows.len() <= self.config.max_batch_size.max(1) as usize, "too many rows");
+        if let Some(naive) = &mut self.naive {
+            let rows: Vec<_> = run.rows.iter().map(|r| (r.slot, r.request.as_ref().map(|r| r.item.number))).collect();
+            naive.ran(self.now, run.instance, &rows);
+        }
+        let mut shape = None;
+        for (at, row) in run.rows.into_iter().enumerate() {
+            assert!(self.oldest || row.slot as usize == at, "direct: row i is slot i");
+            let Some(request) = row.request else {
+                assert!(!self.oldest, "oldest: no null rows");
+                self.seen.nulls += 1;
+                continue;
+            };
+            self.seen.rows += 1;
+            let number = request.item.number;
+            let slot = (run.instance, row.slot);
+            assert_eq!(*shape.get_or_insert(request.item.shape), request.item.shape, "shapes mixed");
+            assert_eq!((request.origin.slot().instance, request.origin.slot().slot), slot);
+            let known = &mut self.known[number];
+            assert_eq!(std::mem::replace(&mut known.stage, Stage::Running), Stage::Waiting, "request {number}");
+            assert!(!known.cancelled.get(), "{number} was given up");
+            assert_eq!((request.start, request.end), (known.start && !known.again, known.end && !known.again), "flags");
+            self.waiting.remove(&number);
+            let here = (known.episode, known.ordinal);
+            // The state of the slot: fresh, or left by the request before, or by this one if it came back.
+            if request.start {
+                assert_eq!(here.1, 0);
+            } else {
+                let before = self.states.get(&slot).copied().expect("a state");
+                let expected = if known.again { here } else { (here.0, here.1.wrapping_sub(1)) };
+                assert_eq!(before, expected, "the state of slot {slot:?} is another one's");
+            }
+            self.states.insert(slot, here);
+            if self.oldest {
+                let inside = self.running.iter().flatten().chain(&self.late);
+                assert!(inside.into_iter().all(|(_, o)| o.slot() != request.origin.slot()), "two of a slot inside");
+            }
+            self.running[run.instance as usize].push((request.item, request.origin));
+        }
+    }
+
+    /// The instance is free. Of its requests some are over, some come back, some are over later.
+    fn finish(&mut self, instance: u32, random: &mut Random) {
+        if self.idle.contains(&instance) {
+            return;
+        }
+        for (request, origin) in std::mem::take(&mut self.running[instance as usize]) {
+            if random.one_in(6) {
+                self.late.push((request, origin));
+            } else {
+                self.end(request, origin, random);
+            }
+        }
+        self.idle.push(instance);
+        self.idle.sort_unstable();
+        self.look();
+    }
+
+    fn end_late(&mut self, random: &mut Random) {
+        if !self.late.is_empty() {
+            let at = random.below(self.late.len() as u64) as usize;
+            let (request, origin) = self.late.swap_remove(at);
+            self.end(request, origin, random);
+            self.look();
+        }
+    }
+
+    fn end(&mut self, request: Request, origin: Origin, random: &mut Random) {
+        let number = request.number;
+        let slot = (origin.slot().instance, origin.slot().slot);
+        let known = &mut self.known[number];
+        assert_eq!(known.stage, Stage::Running);
+        // The naive model is told of cancellations at once, and there is nothing to tell of a request that runs.
+        let returns = self.config.iterative && random.one_in(3) && !(self.naive.is_some() && known.cancelled.get());
+        if returns {
+            self.seen.again += 1;
+            known.again = true;
+            known.stage = Stage::Waiting;
+            self.waiting.insert(number);
+            assert!(self.scheduler.again(self.now, origin, request).is_ok());
+        } else {
+            known.stage = Stage::Over;
+            self.scheduler.released(self.now, origin);
+        }
+        if let Some(naive) = &mut self.naive {
+            naive.ended(self.now, slot, number, returns);
+        }
+    }
+
+    /// Lets time pass; looks whenever told to.
+    fn advance(&mut self, to: u64) {
+        while let Some(wake) = self.wake.filter(|&w| w <= to) {
+            self.now = wake;
+            self.look();
+        }
+        self.now = to;
+    }
+
+    /// Everything comes to its end, and every slot is there again.
+    fn close(mut self, random: &mut Random) -> Seen {
+        let mut rounds = 0;
+        while self.scheduler.alive() > 0 || self.idle.len() < self.config.instances as usize || !self.late.is_empty() {
+            rounds += 1;
+            assert!(rounds < 10_000, "{} sequences never end", self.scheduler.alive());
+            (0..self.config.instances).for_each(|i| self.finish(i, random));
+            self.end_late(random);
+            self.advance(self.now + 1_000_000);
+        }
+        assert!(self.waiting.is_empty() && self.scheduler.is_empty() && self.scheduler.backlog() == 0);
+        assert!(self.known.iter().all(|k| k.stage == Stage::Over), "a request is lost");
+        let slots = (self.config.slots_per_instance() * self.config.instances).min(self.config.sequences_max);
+        (0..slots).for_each(|n| self.push(1000 + u64::from(n), true, false, 0, 0));
+        assert_eq!((self.scheduler.alive(), self.scheduler.backlog()), (slots as usize, 0), "a slot is lost");
+        let mut left = vec![];
+        self.scheduler.drain(&mut left);
+        assert_eq!(left.len(), self.waiting.len());
+        assert!(left.iter().all(|r| self.waiting.contains(&r.number)));
+        self.seen
+    }
+}
+
+fn random_config(random: &mut Random) -> Config {
+    let max_queue_delay_us = random.of(&[0, 0, 50]);
+    let strategy = if random.one_in(2) {
+        Strategy::Direct { max_queue_delay_us, minimum_slot_utilization: random.of(&[0.0, 0.5, 1.0]) }
+    } else {
+        let preferred = random.of(&[vec![], vec![2]]);
+        Strategy::Oldest { max_candidate_sequences: random.below(5) as u32, preferred, max_queue_delay_us }
+    };
+    Config {
+        max_batch_size: random.below(5) as u32,
+        instances: 1 + random.below(3) as u32,
+        strategy,
+        idle_us: random.of(&[20, 100, 1000]),
+        iterative: random.one_in(3),
+        sequences_max: random.of(&[3, 8, 1000]),
+        strict_delay: random.one_in(3),
+        delay_scheduler: 0,
+        backlog_delay_scheduler: 0,
+    }
+}
+
+fn simulate(seed: u64, operations: u32) -> Seen {
+    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    (0..8).for_each(|_| _ = random.below(2));
+    let exact = seed.is_multiple_of(2);
+    let mut world = World::new(random_config(&mut random), exact);
+    let (ids, gap, busy) = (2 + random.below(12), 1 + random.below(20_000), 1 + random.below(4));
+    for _ in 0..operations {
+        let pause = if random.one_in(4) { 0 } else { random.below(gap) };
+        world.advance(world.now + pause);
+        match random.below(7 + busy) {
+            0..=4 if world.waiting.len() < 60 => {
+                let id = if world.config.iterative && random.one_in(3) { 0 } else { 1 + random.below(ids) };
+                let timeout_us = if random.one_in(6) { 1 + random.below(100) } else { 0 };
+                let shape = u64::from(random.one_in(8));
+                world.push(id, random.one_in(3), random.one_in(4), timeout_us, shape);
+            }
+            5 if random.one_in(3) => {
+                let number = world.waiting.iter().nth(random.below(60) as usize).copied();
+                if let Some(number) = number {
+                    world.cancel(number, exact || random.one_in(2));
+                }
+            }
+            5 => world.end_late(&mut random),
+            _ => {
+                let instance = random.below(u64::from(world.config.instances)) as u32;
+                world.finish(instance, &mut random);
+            }
+        }
+    }
+    world.close(&mut random)
+}
+
+#[test]
+fn a_million_operations_keep_every_state_to_its_sequence_and_lose_no_request_and_no_slot() {
+    let mut all = Seen::default();
+    for seed in 0..500 {
+        // The seed is all it takes to replay a failure.
+        let seen = std::panic::catch_unwind(|| simulate(seed, 2000)).unwrap_or_else(|_| panic!("seed {seed}"));
+        all.runs += seen.runs;
+        all.rows += seen.rows;
+        all.nulls += seen.nulls;
+        all.refused += seen.refused;
+        all.full += seen.full;
+        all.conflicts += seen.conflicts;
+        all.waited += seen.waited;
+        all.cancelled += seen.cancelled;
+        all.expired += seen.expired;
+        all.again += seen.again;
+    }
+    let least = [
+        all.runs,
+        all.rows,
+        all.nulls,
+        all.refused,
+        all.full,
+        all.conflicts,
+        all.waited,
+        all.cancelled,
+        all.expired,
+        all.again,
+    ];
+    assert!(least.iter().all(|&n| n > 1000), "the simulation does not exercise much: {all:?}");
+}
