@@ -8,10 +8,10 @@ pub mod gather;
 mod respond;
 mod run;
 pub mod scatter;
-pub mod shape;
 pub mod sync;
 #[cfg(test)]
 mod testing;
 
 pub use respond::{Answers, Counted, Responder, Stopped};
 pub use run::*;
+pub use tensor::reshape as shape;

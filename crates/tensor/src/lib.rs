@@ -7,6 +7,7 @@ mod datatype;
 mod error;
 mod name;
 mod region;
+pub mod reshape;
 mod shape;
 pub mod strings;
 

@@ -1,6 +1,6 @@
 //! Between the shapes clients see and the shapes models see (`reshape`, model-configuration.md 3.3).
 
-use tensor::Shape;
+use crate::Shape;
 
 /// The shape the model sees for an input: `shape` as requested, batch dimension first when `batching`.
 ///

@@ -1,0 +1,576 @@
+//! One request on its way through an ensemble.
+//!
+//! Call [`Execution::start`], do what it says, tell each answer of each run to [`Execution::answered`], do what that says, until
+//! [`Action::Finish`]. Answers of one run are told in the order they came, and the last one as the last; runs may be told in any
+//! order.
+//!
+//! Invariants: a started run is told to have ended exactly once; `Finish` comes once, after all runs ended and after all responses,
+//! and then nothing is held; a response is complete, and responses leave in the order of their iterations. After the first failure
+//! or a cancellation no run starts, no response leaves, and all tensors are let go.
+
+use crate::batch::convert;
+use crate::frame::{Frame, Progress, Slot, SlotState, Value};
+use crate::limits::Limits;
+use crate::order::Order;
+use crate::plan::{Plan, Step};
+use crate::sequence;
+use protocol::{
+    Checked, InferRequest, InferResponse, InputTensor, OutputForm, OutputTensor, Sequence, check::IdPrefix,
+};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tensor::{Error, Result, reshape};
+
+/// A call of one step's model, for one iteration. Never used again within its execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId(u64);
+
+/// What the caller should do next, in this order.
+#[derive(Debug)]
+pub enum Action {
+    /// Call the model of `Plan::steps()[step]`. If it refuses, that is its last answer.
+    Start {
+        /// Names the call when it is answered.
+        run: RunId,
+        /// Index of the step.
+        step: usize,
+        /// The whole request, as the model is to get it.
+        request: InferRequest,
+    },
+    /// Send this to the client.
+    Respond(InferResponse),
+    /// The request is over. An error is its last and only message after the responses that were sent.
+    Finish(Result<()>),
+}
+
+/// What an execution holds, for whoever grants a decoupled step its next answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pressure {
+    /// Iterations that are not done.
+    pub iterations: usize,
+    /// Bytes of tensors that are held.
+    pub bytes: u64,
+    /// Iterations that may be added before the request ends in RESOURCE_EXHAUSTED, as far as their number goes.
+    pub room: usize,
+}
+
+/// Iteration `1` of scope `0`.
+type FrameId = (usize, u64);
+
+struct Run {
+    step: usize,
+    frame: FrameId,
+    sequence: Sequence,
+    responded: bool,
+}
+
+/// What of the plan a request that asks for some outputs only needs.
+struct Pruned {
+    steps: Vec<bool>,
+    /// For each tensor, wanted outputs that are made of it.
+    outputs: Vec<usize>,
+}
+
+/// One request. Not shared: the caller serialises.
+pub struct Execution {
+    plan: Arc<Plan>,
+    state: State,
+}
+
+struct State {
+    limits: Limits,
+    /// The request, without its inputs.
+    head: InferRequest,
+    /// As `Checked::outputs`.
+    wanted: SmallVec<[(u16, Option<u16>); 4]>,
+    pruned: Option<Pruned>,
+    frames: BTreeMap<FrameId, Frame>,
+    runs: BTreeMap<RunId, Run>,
+    /// By `Step::order`; the last one is that of the answers.
+    orders: Vec<Order>,
+    /// By scope, iterations so far.
+    numbers: Vec<u64>,
+    runs_begun: u64,
+    held_bytes: u64,
+    responded: bool,
+    /// The first failure, as the client gets it.
+    failure: Option<Error>,
+    finished: bool,
+    /// Steps that became ready, and frames to be looked at; empty between calls.
+    ready: VecDeque<(FrameId, usize)>,
+    touched: VecDeque<FrameId>,
+    actions: Vec<Action>,
+}
+
+impl Execution {
+    /// Begins a request that passed `Signature::check` with this result.
+    pub fn start(plan: Arc<Plan>, limits: Limits, request: InferRequest, checked: &Checked) -> (Self, Vec<Action>) {
+        let mut state = State::new(&plan, limits, request, checked);
+        state.begin(&plan, checked);
+        let actions = state.settle(&plan);
+        (Self { plan, state }, actions)
+    }
+
+    /// One answer of a run: a response, nothing, or its failure, and whether it was the last. A run that is not known is over.
+    pub fn answered(&mut self, run: RunId, answer: Result<Option<InferResponse>>, last: bool) -> Vec<Action> {
+        self.state.answered(&self.plan, run, answer, last);
+        self.state.settle(&self.plan)
+    }
+
+    /// The client does not want the answer any more: nothing starts, and `Finish` with this reason comes when all runs ended. The
+    /// caller tells those to stop.
+    pub fn cancel(&mut self, reason: Error) -> Vec<Action> {
+        if !self.state.finished {
+            self.state.fail(&self.plan, reason);
+        }
+        self.state.settle(&self.plan)
+    }
+
+    /// Whether the request failed or was cancelled, and only waits for its runs. Those that were not called yet need not be:
+    /// tell them as ended.
+    pub fn is_stopping(&self) -> bool {
+        self.state.failure.is_some()
+    }
+
+    /// What the client asked for, where its outputs go included.
+    pub fn request(&self) -> &InferRequest {
+        &self.state.head
+    }
+
+    /// The plan it follows.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// What it holds now.
+    pub fn pressure(&self) -> Pressure {
+        let iterations = self.state.iterations();
+        let room = self.state.limits.iterations_max.saturating_sub(iterations);
+        Pressure { iterations, bytes: self.state.held_bytes, room }
+    }
+
+    /// Runs that have not ended.
+    pub fn runs(&self) -> impl Iterator<Item = RunId> {
+        self.state.runs.keys().copied()
+    }
+
+    /// Whether nothing is left of the request: so it is after `Finish`.
+    pub fn is_empty(&self) -> bool {
+        let s = &self.state;
+        let idle = s.frames.is_empty() && s.runs.is_empty() && s.orders.iter().all(Order::is_empty);
+        idle && s.held_bytes == 0 && s.ready.is_empty() && s.touched.is_empty() && s.actions.is_empty()
+    }
+}
+
+impl State {
+    fn new(plan: &Plan, limits: Limits, head: InferRequest, checked: &Checked) -> Self {
+        let pruned = (checked.outputs.len() < plan.outputs.len()).then(|| {
+            let tensors = checked.outputs.iter().filter_map(|(o, _)| plan.outputs.get(usize::from(*o)).copied());
+            let mut outputs = vec![0; plan.tensors.len()];
+            for tensor in tensors.clone() {
+                if let Some(count) = outputs.get_mut(tensor) {
+                    *count += 1;
+                }
+            }
+            Pruned { steps: plan.needed_for(tensors), outputs }
+        });
+        Self {
+            limits,
+            head,
+            wanted: checked.outputs.clone(),
+            pruned,
+            frames: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            orders: (0..=plan.orders).map(|_| Order::default()).collect(),
+            numbers: vec![0; plan.scopes.len()],
+            runs_begun: 0,
+            held_bytes: 0,
+            responded: false,
+            failure: None,
+            finished: false,
+            ready: VecDeque::new(),
+            touched: VecDeque::new(),
+            actions: Vec::new(),
+        }
+    }
+
+    /// Makes tensors of the inputs, and the first steps ready.
+    fn begin(&mut self, plan: &Plan, checked: &Checked) {
+        let inputs = std::mem::take(&mut self.head.inputs);
+        let frame = self.open(plan, 0);
+        let batches = plan.signature.batches();
+        for (input, &index) in inputs.into_iter().zip(&checked.inputs) {
+            let index = usize::from(index);
+            let (Some(spec), Some(&tensor)) = (plan.signature.inputs.get(index), plan.inputs.get(index)) else {
+                continue;
+            };
+            let shape = reshape::to_model(&spec.dims, spec.reshape.as_ref(), &input.shape, batches);
+            let datatype = input.datatype.unwrap_or(spec.datatype);
+            let value = Value { datatype, shape, rows: i64::from(checked.rows), data: input.data };
+            self.set(plan, frame, tensor, Some(value), None);
+        }
+        for &tensor in &plan.inputs {
+            self.set(plan, frame, tensor, None, None);
+        }
+        // Steps that take nothing.
+        for (index, step) in plan.steps.iter().enumerate() {
+            if step.needs.is_empty() && self.needs(plan, index) {
+                self.make_ready(frame, index, step);
+            }
+        }
+        self.touched.push_back(frame);
+    }
+
+    fn needs(&self, plan: &Plan, step: usize) -> bool {
+        let needed = self.pruned.as_ref().map_or(&plan.needed, |p| &p.steps);
+        needed.get(step).copied().unwrap_or(false)
+    }
+
+    /// Wanted outputs that a tensor is.
+    fn outputs_of(&self, plan: &Plan, tensor: usize) -> usize {
+        match &self.pruned {
+            Some(pruned) => pruned.outputs.get(tensor).copied().unwrap_or(0),
+            None => plan.tensors.get(tensor).map_or(0, |t| t.outputs),
+        }
+    }
+
+    /// Iterations of decoupled steps that are not done.
+    fn iterations(&self) -> usize {
+        self.frames.len() - usize::from(self.frames.contains_key(&(0, 0)))
+    }
+
+    /// A new iteration of a scope.
+    fn open(&mut self, plan: &Plan, scope: usize) -> FrameId {
+        let number = match self.numbers.get_mut(scope) {
+            Some(next) => std::mem::replace(next, *next + 1),
+            None => 0,
+        };
+        let (tensors, steps) = plan.scopes.get(scope).map_or((0, &[][..]), |s| (s.tensors, &s.steps));
+        let mut progress = Vec::with_capacity(steps.len());
+        for &index in steps {
+            let Some(step) = plan.steps.get(index) else { continue };
+            progress.push(Progress::Missing(step.needs.len()));
+            if self.needs(plan, index)
+                && let Some(order) = step.order.and_then(|o| self.orders.get_mut(o))
+            {
+                order.push(number);
+            }
+        }
+        let answers = scope == plan.output_scope;
+        if answers && let Some(order) = self.orders.last_mut() {
+            order.push(number);
+        }
+        let frame = Frame {
+            slots: std::iter::repeat_with(Slot::default).take(tensors).collect(),
+            steps: progress,
+            ready: 0,
+            running: 0,
+            unset: answers.then_some(self.wanted.len()),
+        };
+        self.frames.insert((scope, number), frame);
+        (scope, number)
+    }
+
+    /// A tensor came, or will not come.
+    fn set(&mut self, plan: &Plan, id: FrameId, tensor: usize, value: Option<Value>, sequence: Option<&Sequence>) {
+        let Some(known) = plan.tensors.get(tensor) else { return };
+        let outputs = self.outputs_of(plan, tensor);
+        let consumers = || known.consumers.iter().copied().filter(|&step| self.needs(plan, step));
+        let uses = outputs + consumers().count();
+        let consumers: SmallVec<[usize; 8]> = consumers().collect();
+        let Some(frame) = self.frames.get_mut(&id) else { return };
+        let Some(slot) = frame.slots.get_mut(known.place) else { return };
+        if !matches!(slot.state, SlotState::Missing) {
+            return;
+        }
+        slot.uses = uses;
+        slot.sequence = sequence.cloned().map(Box::new);
+        slot.state = match value {
+            _ if uses == 0 => SlotState::Used,
+            Some(value) => SlotState::Present(value),
+            None => SlotState::Absent,
+        };
+        self.held_bytes += slot.bytes();
+        if let Some(unset) = &mut frame.unset {
+            *unset = unset.saturating_sub(outputs);
+        }
+        for index in consumers {
+            let Some(step) = plan.steps.get(index) else { continue };
+            let Some(progress) = frame.steps.get_mut(step.place) else { continue };
+            match progress {
+                Progress::Missing(1) => {
+                    *progress = Progress::Ready;
+                    frame.ready += 1;
+                    self.ready.push_back((id, index));
+                }
+                Progress::Missing(left) => *left -= 1,
+                Progress::Ready | Progress::Begun => {}
+            }
+        }
+    }
+
+    fn make_ready(&mut self, id: FrameId, index: usize, step: &Step) {
+        let Some(frame) = self.frames.get_mut(&id) else { return };
+        if let Some(progress) = frame.steps.get_mut(step.place) {
+            *progress = Progress::Ready;
+            frame.ready += 1;
+            self.ready.push_back((id, index));
+        }
+    }
+
+    fn answered(&mut self, plan: &Plan, id: RunId, answer: Result<Option<InferResponse>>, last: bool) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        let (index, frame) = (run.step, run.frame);
+        let Some(step) = plan.steps.get(index) else { return };
+        match answer {
+            Err(error) => self.fail(plan, error),
+            Ok(Some(response)) if self.failure.is_none() => {
+                // A model that is not decoupled gives one response; what it gives beyond is not part of any iteration.
+                if step.decoupled || !std::mem::replace(&mut run.responded, true) {
+                    let given = run.sequence.clone();
+                    if let Err(error) = self.take(plan, step, frame, &given, response) {
+                        self.fail(plan, error);
+                    }
+                }
+            }
+            Ok(_) => {}
+        }
+        if !last {
+            return;
+        }
+        self.runs.remove(&id);
+        if !step.decoupled {
+            if let Some(frame) = self.frames.get_mut(&frame) {
+                frame.running -= 1;
+            }
+            self.touched.push_back(frame);
+        }
+    }
+
+    /// Makes tensors of a response.
+    fn take(
+        &mut self,
+        plan: &Plan,
+        step: &Step,
+        mut frame: FrameId,
+        given: &Sequence,
+        response: InferResponse,
+    ) -> Result<()> {
+        let sequence = sequence::overridden(given, &response.parameters)?;
+        // What a step was called with stays true behind it.
+        let sequence = sequence.as_ref().or_else(|| (*given != self.head.sequence).then_some(given));
+        if step.decoupled {
+            // A response without outputs is no iteration: only the end of one that has none would carry a flag.
+            if response.outputs.is_empty() {
+                return Ok(());
+            }
+            self.require_room(step, response.outputs.iter().map(|o| o.data.len() as u64).sum())?;
+            frame = self.open(plan, step.into);
+        }
+        for output in response.outputs {
+            let Some(&Some(tensor)) = step.outputs.get(usize::from(output.index)) else { continue };
+            let rows = if step.batches { output.shape.first().copied().unwrap_or(0) } else { 0 };
+            let value = Value { datatype: output.datatype, shape: output.shape, rows, data: output.data };
+            self.set(plan, frame, tensor, Some(value), sequence);
+        }
+        for &tensor in step.outputs.iter().flatten() {
+            self.set(plan, frame, tensor, None, sequence);
+        }
+        self.touched.push_back(frame);
+        Ok(())
+    }
+
+    fn require_room(&self, step: &Step, bytes: u64) -> Result<()> {
+        let Limits { iterations_max, bytes_max } = self.limits;
+        let (iterations, held) = (self.iterations(), self.held_bytes.saturating_add(bytes));
+        let what = if iterations >= iterations_max {
+            format!("{iterations} of its answers are")
+        } else if iterations > 0 && held > bytes_max {
+            format!("{iterations} of its answers and the next one, {held} bytes, are")
+        } else {
+            return Ok(());
+        };
+        Err(Error::exhausted(format!(
+            "model '{}' answers faster than the steps behind it can take: {what} waiting; at most {iterations_max} answers and {bytes_max} bytes may",
+            step.model
+        )))
+    }
+
+    /// Does everything that can be done now.
+    fn settle(&mut self, plan: &Plan) -> Vec<Action> {
+        loop {
+            if let Some((frame, step)) = self.ready.pop_front() {
+                self.begin_run(plan, frame, step);
+            } else if let Some(frame) = self.touched.pop_front() {
+                self.look_at(plan, frame);
+            } else {
+                break;
+            }
+        }
+        if self.runs.is_empty() && !self.finished {
+            self.finished = true;
+            let ended = match self.failure.clone() {
+                Some(error) => Err(error),
+                None if self.responded || plan.decoupled() => Ok(()),
+                None => Err(self.deadlock(plan)),
+            };
+            self.actions.push(Action::Finish(ended));
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Starts a step that has all its tensors, if it is its turn.
+    fn begin_run(&mut self, plan: &Plan, id: FrameId, index: usize) {
+        let (Some(frame), Some(step)) = (self.frames.get_mut(&id), plan.steps.get(index)) else { return };
+        let Some(progress) = frame.steps.get_mut(step.place).filter(|p| **p == Progress::Ready) else { return };
+        if let Some(order) = step.order.and_then(|o| self.orders.get_mut(o)) {
+            if !order.is_next(id.1) {
+                return;
+            }
+            if let Some(next) = order.leave(id.1) {
+                self.ready.push_back(((id.0, next), index));
+            }
+        }
+        *progress = Progress::Begun;
+        frame.ready -= 1;
+        if !step.decoupled {
+            frame.running += 1;
+        }
+        let mut sequence = None;
+        let mut inputs = SmallVec::with_capacity(step.inputs.len());
+        for input in &step.inputs {
+            let place = plan.tensors.get(input.tensor).map_or(usize::MAX, |t| t.place);
+            let Some(slot) = frame.slots.get(place) else { continue };
+            sequence = slot.sequence.as_deref().or(sequence);
+            let SlotState::Present(value) = &slot.state else { continue };
+            inputs.push(InputTensor {
+                name: input.name.clone(),
+                datatype: Some(value.datatype),
+                shape: convert(&input.dims, step.batches, value.rows, &value.shape),
+                data: value.data.clone(),
+            });
+        }
+        let sequence = sequence.unwrap_or(&self.head.sequence).clone();
+        for tensor in step.needs.iter().filter_map(|&t| plan.tensors.get(t)) {
+            if let Some(slot) = frame.slots.get_mut(tensor.place) {
+                self.held_bytes -= slot.used();
+            }
+        }
+        let run = RunId(self.runs_begun);
+        self.runs_begun += 1;
+        self.runs.insert(run, Run { step: index, frame: id, sequence: sequence.clone(), responded: false });
+        let request = InferRequest {
+            id: self.head.id.clone(),
+            inputs,
+            outputs: step.requested.iter().cloned().collect(),
+            default_form: OutputForm::default(),
+            parameters: self.head.parameters.clone(),
+            sequence,
+            priority: self.head.priority,
+            timeout_us: self.head.timeout_us,
+        };
+        self.actions.push(Action::Start { run, step: index, request });
+        self.touched.push_back(id);
+    }
+
+    /// Answers an iteration whose outputs are all there, and ends one that is over.
+    fn look_at(&mut self, plan: &Plan, id: FrameId) {
+        let Some(frame) = self.frames.get_mut(&id) else { return };
+        if frame.unset == Some(0) && self.orders.last().is_some_and(|o| o.is_next(id.1)) {
+            frame.unset = None;
+            let response = respond(plan, &self.head, &self.wanted, frame, &mut self.held_bytes);
+            self.responded = true;
+            self.actions.push(Action::Respond(response));
+            self.leave_answers(plan, id.1);
+        }
+        let Some(frame) = self.frames.get(&id).filter(|f| f.is_over()) else { return };
+        self.held_bytes -= frame.bytes();
+        let begun: SmallVec<[bool; 16]> = frame.steps.iter().map(|p| *p == Progress::Begun).collect();
+        let unanswered = frame.unset.is_some();
+        self.frames.remove(&id);
+        if unanswered {
+            self.leave_answers(plan, id.1);
+        }
+        let steps = plan.scopes.get(id.0).map_or(&[][..], |s| &s.steps);
+        for (&index, _) in steps.iter().zip(&begun).filter(|(_, begun)| !**begun) {
+            let order = plan.steps.get(index).and_then(|s| s.order).and_then(|o| self.orders.get_mut(o));
+            if let Some(next) = order.and_then(|o| o.leave(id.1)) {
+                self.ready.push_back(((id.0, next), index));
+            }
+        }
+    }
+
+    fn leave_answers(&mut self, plan: &Plan, number: u64) {
+        if let Some(next) = self.orders.last_mut().and_then(|o| o.leave(number)) {
+            self.touched.push_back((plan.output_scope, next));
+        }
+    }
+
+    /// Keeps the first failure and lets go of everything but the runs.
+    fn fail(&mut self, plan: &Plan, error: Error) {
+        if self.failure.is_some() {
+            return;
+        }
+        self.failure = Some(error.prefixed(format_args!("in ensemble '{}', ", plan.signature.model)));
+        self.frames.clear();
+        self.orders.iter_mut().for_each(Order::clear);
+        self.ready.clear();
+        self.touched.clear();
+        self.held_bytes = 0;
+    }
+
+    fn deadlock(&self, plan: &Plan) -> Error {
+        Error::invalid(format!(
+            "in ensemble '{}', {}unexpected deadlock, at least one output is not set while no more ensemble steps can be made",
+            plan.signature.model,
+            IdPrefix(&self.head.id)
+        ))
+    }
+}
+
+/// The answer of a frame that has all outputs; those that are absent are left out.
+fn respond(
+    plan: &Plan,
+    head: &InferRequest,
+    wanted: &[(u16, Option<u16>)],
+    frame: &mut Frame,
+    held_bytes: &mut u64,
+) -> InferResponse {
+    let signature = &plan.signature;
+    let batches = signature.batches();
+    let mut sequence = head.sequence.clone();
+    let mut outputs = SmallVec::new();
+    for &(index, asked) in wanted {
+        let place = plan.outputs.get(usize::from(index)).and_then(|&t| plan.tensors.get(t)).map(|t| t.place);
+        let (Some(spec), Some(slot)) =
+            (signature.outputs.get(usize::from(index)), place.and_then(|p| frame.slots.get_mut(p)))
+        else {
+            continue;
+        };
+        if let Some(changed) = &slot.sequence {
+            sequence = (**changed).clone();
+        }
+        if let SlotState::Present(value) = &slot.state {
+            let dims = spec.reshape.as_ref().unwrap_or(&spec.dims);
+            let shape = convert(dims, batches, value.rows, &value.shape);
+            outputs.push(OutputTensor {
+                name: spec.name.clone(),
+                index,
+                datatype: value.datatype,
+                // What does not fit a reshape keeps its shape: the client sees what there is.
+                shape: reshape::to_client(&spec.dims, spec.reshape.as_ref(), &shape, batches).unwrap_or(shape),
+                data: value.data.clone(),
+                form: asked.and_then(|a| head.outputs.get(usize::from(a))).map_or(head.default_form, |o| o.form),
+            });
+        }
+        *held_bytes -= slot.used();
+    }
+    InferResponse {
+        model_name: signature.model.clone(),
+        model_version: signature.version.clone(),
+        id: head.id.clone(),
+        parameters: sequence::told(&sequence),
+        outputs,
+    }
+}

@@ -1,0 +1,380 @@
+//! The compiled form of an ensemble: names became indices, and every tensor knows its scope.
+//!
+//! Invariant: a step takes its tensors from one scope and gives them into one, its own or, if it is decoupled, a new one; the
+//! ensemble's outputs lie in one scope. Steps have no cycles.
+//!
+//! A step may write a tensor that is an input of the ensemble. Steps that read it get what the request brought; the ensemble's
+//! output of that name is what the step wrote. (Triton loads such ensembles and does not say what they mean.)
+
+use crate::check;
+use crate::limits::{CALLS_MAX, DEPTH_MAX, MAPPINGS_MAX, STEPS_MAX};
+use protocol::pb::inference::{ModelEnsembling, model_ensembling};
+use protocol::{OutputForm, RequestedOutput, Signature};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tensor::{Error, Name, Result, Shape};
+
+/// A model as an ensemble sees it: the version that a step will call.
+#[derive(Clone, Copy)]
+pub struct Composing<'a> {
+    /// What it accepts and returns, `decoupled` included.
+    pub signature: &'a Signature,
+    /// Whether its requests must reach it in the order of the iterations they come from: sequences, one instance without a dynamic
+    /// batcher, `preserve_ordering`, decoupled models.
+    pub in_order: bool,
+    /// Its own plan, when it is an ensemble too.
+    pub plan: Option<&'a Plan>,
+}
+
+/// One ensemble, ready to be executed. Shared by all its requests.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) signature: Arc<Signature>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) tensors: Vec<Tensor>,
+    pub(crate) scopes: Vec<Scope>,
+    /// For each input of the signature its tensor.
+    pub(crate) inputs: Vec<usize>,
+    /// For each output of the signature its tensor.
+    pub(crate) outputs: Vec<usize>,
+    pub(crate) output_scope: usize,
+    /// Steps that some output needs.
+    pub(crate) needed: Vec<bool>,
+    /// Steps that take iterations in order, where there is more than one.
+    pub(crate) orders: usize,
+    max_inflight: u32,
+    calls: u64,
+    depth: u32,
+}
+
+/// One step: which model, and where its tensors come from and go.
+#[derive(Debug)]
+pub struct Step {
+    /// Model to call.
+    pub model: Name,
+    /// Its version; -1 = the latest when the request starts.
+    pub version: i64,
+    pub(crate) batches: bool,
+    pub(crate) decoupled: bool,
+    /// Index of its order, where iterations have one.
+    pub(crate) order: Option<usize>,
+    pub(crate) inputs: Vec<StepInput>,
+    /// The tensors of `inputs`, each once.
+    pub(crate) needs: Vec<usize>,
+    /// For each output of the model its tensor.
+    pub(crate) outputs: Vec<Option<usize>>,
+    /// What is asked of the model; empty when every output is mapped.
+    pub(crate) requested: Vec<RequestedOutput>,
+    /// Scope of what it takes, and of what it gives.
+    pub(crate) from: usize,
+    pub(crate) into: usize,
+    /// Index in `Scope::steps` of `from`.
+    pub(crate) place: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct StepInput {
+    pub name: Name,
+    pub tensor: usize,
+    pub dims: Shape,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tensor {
+    pub scope: usize,
+    /// Index among the tensors of its scope.
+    pub place: usize,
+    pub producer: Option<usize>,
+    pub consumers: Vec<usize>,
+    /// Outputs of the ensemble that it is.
+    pub outputs: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Scope {
+    pub tensors: usize,
+    pub steps: Vec<usize>,
+}
+
+impl Plan {
+    /// Compiles an ensemble. `models` are the composing models, one per step, in the order of the steps; `signature` is the
+    /// ensemble's own.
+    ///
+    /// # Errors
+    /// INVALID_ARG with the texts of scheduling.md 6.1, second table, or naming the limit that is passed.
+    pub fn compile(signature: Arc<Signature>, config: &ModelEnsembling, models: &[Composing<'_>]) -> Result<Self> {
+        let ensemble = signature.model.clone();
+        if models.len() != config.step.len() {
+            return Err(Error::internal(format!(
+                "ensemble '{ensemble}' has {} steps, and {} models were given for them",
+                config.step.len(),
+                models.len()
+            )));
+        }
+        let (calls, depth) = size(&signature, config, models)?;
+        check::consistent(&signature, config, models)?;
+
+        let mut names = Names::of(&signature, config)?;
+        let steps: Vec<Step> =
+            config.step.iter().zip(models).map(|(step, model)| names.step(step, model)).collect::<Result<_>>()?;
+        let output = |name: &Name| {
+            let tensor = names.written.get(name.as_str()).or_else(|| names.tensors.get(name.as_str()));
+            tensor
+                .copied()
+                .ok_or_else(|| Error::invalid(format!("ensemble output '{name}' for ensemble {ensemble}' is not used")))
+        };
+        let outputs: Vec<usize> = signature.outputs.iter().map(|o| output(&o.name)).collect::<Result<_>>()?;
+        let inputs = signature.inputs.iter().filter_map(|i| names.tensors.get(i.name.as_str()).copied()).collect();
+        let mut plan = Self {
+            tensors: names.list,
+            scopes: vec![Scope::default()],
+            inputs,
+            outputs,
+            output_scope: 0,
+            needed: Vec::new(),
+            orders: 0,
+            max_inflight: config.max_inflight_requests,
+            calls,
+            depth,
+            steps,
+            signature,
+        };
+        for &output in &plan.outputs {
+            if let Some(tensor) = plan.tensors.get_mut(output) {
+                tensor.outputs += 1;
+            }
+        }
+        plan.find_scopes(models)?;
+        plan.needed = plan.needed_for(plan.outputs.iter().copied());
+        Ok(plan)
+    }
+
+    /// What the ensemble accepts and returns.
+    pub fn signature(&self) -> &Arc<Signature> {
+        &self.signature
+    }
+
+    /// The steps, in the order of the configuration.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Whether a request may be answered with any number of responses: so it is if one step is decoupled.
+    pub fn decoupled(&self) -> bool {
+        self.steps.iter().any(|step| step.decoupled)
+    }
+
+    /// `max_inflight_requests`: calls of one step in flight, over all requests of the ensemble; 0 = no limit.
+    pub fn max_inflight(&self) -> u32 {
+        self.max_inflight
+    }
+
+    /// Model and output that an output of the ensemble comes from, directly: labels are inherited from there (C-11). `None` for
+    /// one that is an input.
+    pub fn origin(&self, output: usize) -> Option<(&Step, usize)> {
+        let tensor = *self.outputs.get(output)?;
+        let step = self.steps.get(self.tensors.get(tensor)?.producer?)?;
+        Some((step, step.outputs.iter().position(|t| *t == Some(tensor))?))
+    }
+
+    /// Steps that the given tensors depend on.
+    pub(crate) fn needed_for(&self, tensors: impl Iterator<Item = usize>) -> Vec<bool> {
+        let mut needed = vec![false; self.steps.len()];
+        let mut open: Vec<usize> = tensors.collect();
+        while let Some(tensor) = open.pop() {
+            let Some(producer) = self.tensors.get(tensor).and_then(|t| t.producer) else { continue };
+            let (Some(seen), Some(step)) = (needed.get_mut(producer), self.steps.get(producer)) else { continue };
+            if !std::mem::replace(seen, true) {
+                open.extend(&step.needs);
+            }
+        }
+        needed
+    }
+
+    /// Gives every tensor and every step its scope, from the request on.
+    fn find_scopes(&mut self, models: &[Composing<'_>]) -> Result<()> {
+        let ensemble = self.signature.model.clone();
+        let mixed = || {
+            // Triton says the ensemble's own name where it means the step's.
+            Error::invalid(format!(
+                "in ensemble {ensemble}, step of model '{ensemble}' receives inputs originated from different decoupled models"
+            ))
+        };
+        let mut scope_of: Vec<Option<usize>> = self.tensors.iter().map(|t| t.producer.is_none().then_some(0)).collect();
+        let known = |scope_of: &[Option<usize>], tensor: usize| scope_of.get(tensor).copied().flatten();
+        let mut missing: Vec<usize> = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            missing.push(step.needs.iter().filter(|&&t| known(&scope_of, t).is_none()).count());
+        }
+        let mut ready: Vec<usize> = (0..self.steps.len()).rev().filter(|&s| missing.get(s) == Some(&0)).collect();
+        let mut done = 0;
+        while let Some(at) = ready.pop() {
+            let (Some(step), Some(model)) = (self.steps.get_mut(at), models.get(at)) else { continue };
+            done += 1;
+            let mut scopes = step.needs.iter().filter_map(|&t| known(&scope_of, t));
+            let from = scopes.next().unwrap_or(0);
+            if scopes.any(|other| other != from) {
+                return Err(mixed());
+            }
+            step.from = from;
+            step.into = if step.decoupled { self.scopes.len() } else { from };
+            if step.decoupled {
+                self.scopes.push(Scope::default());
+            }
+            if model.in_order && from != 0 {
+                step.order = Some(self.orders);
+                self.orders += 1;
+            }
+            let (into, outputs) = (step.into, step.outputs.clone());
+            if let Some(scope) = self.scopes.get_mut(from) {
+                step.place = scope.steps.len();
+                scope.steps.push(at);
+            }
+            for tensor in outputs.into_iter().flatten() {
+                if let Some(scope) = scope_of.get_mut(tensor) {
+                    *scope = Some(into);
+                }
+                for &consumer in self.tensors.get(tensor).map_or(&[][..], |t| &t.consumers) {
+                    let Some(left) = missing.get_mut(consumer) else { continue };
+                    *left -= 1;
+                    if *left == 0 {
+                        ready.push(consumer);
+                    }
+                }
+            }
+        }
+        if done < self.steps.len() {
+            let output = self.signature.outputs.first().map(|o| o.name.clone()).unwrap_or_default();
+            return Err(Error::invalid(format!("output '{output}' for ensemble '{ensemble}' is not written")));
+        }
+        for (tensor, scope) in self.tensors.iter_mut().zip(scope_of) {
+            tensor.scope = scope.unwrap_or(0);
+            if let Some(scope) = self.scopes.get_mut(tensor.scope) {
+                tensor.place = scope.tensors;
+                scope.tensors += 1;
+            }
+        }
+        let mut scopes = self.outputs.iter().filter_map(|&t| self.tensors.get(t)).map(|t| t.scope);
+        self.output_scope = scopes.next().unwrap_or(0);
+        if scopes.any(|scope| scope != self.output_scope) { Err(mixed()) } else { Ok(()) }
+    }
+}
+
+/// Calls that a request makes at least, and how deep ensembles lie in one another.
+fn size(signature: &Signature, config: &ModelEnsembling, models: &[Composing<'_>]) -> Result<(u64, u32)> {
+    let ensemble = &signature.model;
+    let within = |what: &str, number: u64, max: u64| {
+        if number <= max {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("ensemble '{ensemble}' has {number} {what}: at most {max} are supported")))
+    };
+    within("steps", config.step.len() as u64, STEPS_MAX as u64)?;
+    let ends = signature.inputs.len() + signature.outputs.len();
+    let maps: usize = config.step.iter().map(|s| s.input_map.len() + s.output_map.len()).sum();
+    within("inputs, outputs and entries in its maps", (ends + maps) as u64, MAPPINGS_MAX as u64)?;
+    let calls: u64 = models.iter().map(|m| m.plan.map_or(1, |p| p.calls.saturating_add(1))).sum();
+    within("calls for each request, those inside its composing ensembles included", calls, CALLS_MAX)?;
+    let depth = models.iter().map(|m| m.plan.map_or(0, |p| p.depth + 1)).max().unwrap_or(0);
+    within("ensembles inside one another", depth.into(), DEPTH_MAX.into())?;
+    Ok((calls, depth))
+}
+
+/// Tensors by name, while a plan is made.
+struct Names<'a> {
+    ensemble: &'a str,
+    list: Vec<Tensor>,
+    tensors: HashMap<&'a str, usize>,
+    /// What steps write under the name of an input of the ensemble.
+    written: HashMap<&'a str, usize>,
+    at: usize,
+}
+
+impl<'a> Names<'a> {
+    /// All tensors that exist: the ensemble's inputs and what the steps give.
+    fn of(signature: &'a Signature, config: &'a ModelEnsembling) -> Result<Self> {
+        let mut names = Self {
+            ensemble: &signature.model,
+            list: Vec::new(),
+            tensors: HashMap::new(),
+            written: HashMap::new(),
+            at: 0,
+        };
+        for input in &signature.inputs {
+            let next = names.list.len();
+            if *names.tensors.entry(&input.name).or_insert(next) == next {
+                names.list.push(Tensor { scope: 0, place: 0, producer: None, consumers: Vec::new(), outputs: 0 });
+            }
+        }
+        let inputs = names.list.len();
+        for (at, step) in config.step.iter().enumerate() {
+            for tensor in step.output_map.values() {
+                let next = names.list.len();
+                let is_input = names.tensors.get(tensor.as_str()).is_some_and(|&t| t < inputs);
+                let map = if is_input { &mut names.written } else { &mut names.tensors };
+                if map.insert(tensor, next).is_some() {
+                    return Err(Error::invalid(format!(
+                        "ensemble tensor '{tensor}' can appear in an output map only once for ensemble '{}' step {at}",
+                        names.ensemble
+                    )));
+                }
+                names.list.push(Tensor { scope: 0, place: 0, producer: Some(at), consumers: Vec::new(), outputs: 0 });
+            }
+        }
+        Ok(names)
+    }
+
+    /// The next step, tied to its tensors.
+    fn step(&mut self, step: &'a model_ensembling::Step, model: &Composing<'_>) -> Result<Step> {
+        let signature = model.signature;
+        let mut inputs = Vec::new();
+        let mut needs = Vec::new();
+        for input in &signature.inputs {
+            let Some(name) = step.input_map.get(input.name.as_str()) else { continue };
+            let Some(&tensor) = self.tensors.get(name.as_str()) else {
+                return Err(Error::invalid(format!(
+                    "ensemble tensor '{name}' is unused in ensemble '{}'",
+                    self.ensemble
+                )));
+            };
+            inputs.push(StepInput { name: input.name.clone(), tensor, dims: input.dims.clone() });
+            // The step stands last among the consumers of a tensor that it took already.
+            if let Some(known) = self.list.get_mut(tensor).filter(|t| t.consumers.last() != Some(&self.at)) {
+                known.consumers.push(self.at);
+                needs.push(tensor);
+            }
+        }
+        let mut outputs = Vec::new();
+        let mut requested = Vec::new();
+        for output in &signature.outputs {
+            let name = step.output_map.get(output.name.as_str()).map(String::as_str);
+            let tensor = name.and_then(|name| self.written.get(name).or_else(|| self.tensors.get(name)));
+            outputs.push(tensor.copied());
+            if tensor.is_some() {
+                requested.push(RequestedOutput {
+                    name: output.name.clone(),
+                    form: OutputForm::default(),
+                    region: None,
+                });
+            }
+        }
+        if requested.len() == signature.outputs.len() {
+            requested.clear();
+        }
+        self.at += 1;
+        Ok(Step {
+            model: Name::from(step.model_name.as_str()),
+            version: step.model_version,
+            batches: signature.batches(),
+            decoupled: signature.decoupled,
+            order: None,
+            inputs,
+            needs,
+            outputs,
+            requested,
+            from: 0,
+            into: 0,
+            place: 0,
+        })
+    }
+}

@@ -1,0 +1,486 @@
+//! Random ensembles, answered in random order, against an interpreter that knows no order at all.
+//!
+//! What a model gives follows from a hash of what it got, so interpreter and execution agree on it without talking. A tensor's
+//! data are that hash and the number of its iteration: tensors of different iterations that meet are noticed at once.
+
+mod common;
+use common::{Models, step};
+use graph::{Action, Execution, Inflight, Limits, Plan, RunId};
+use protocol::{Checked, InferRequest, InferResponse, InputTensor, OutputTensor, Signature};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tensor::{Data, DataType, Error};
+
+const GRAPHS: u64 = 10_000;
+const STEPS_MAX: u64 = 30;
+/// Decoupled steps behind one another.
+const CHAIN_MAX: usize = 3;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
+    }
+}
+
+fn hash(parts: &[u64]) -> u64 {
+    parts.iter().fold(7, |h, p| Random(h ^ p.rotate_left(17)).next())
+}
+
+/// How often models behave badly.
+#[derive(Clone, Copy)]
+struct Mood {
+    fails: u64,
+    silent: u64,
+    absent: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    inputs: Vec<usize>,
+    outputs: Vec<usize>,
+    decoupled: bool,
+    in_order: bool,
+}
+
+struct Graph {
+    nodes: Vec<Node>,
+    /// By tensor: its scope, counted as decoupled steps are met.
+    scopes: Vec<usize>,
+    /// By scope: the one before it.
+    parents: Vec<usize>,
+    inputs: usize,
+    outputs: Vec<usize>,
+}
+
+impl Graph {
+    fn new(random: &mut Random) -> Self {
+        let inputs = 1 + random.below(3) as usize;
+        let mut graph = Self { nodes: vec![], scopes: vec![0; inputs], parents: vec![0], inputs, outputs: vec![] };
+        for _ in 0..1 + random.below(STEPS_MAX) {
+            // Steps near the last one make deep graphs, any steps make wide ones.
+            let near = graph.scopes.len() - 1 - random.below(graph.scopes.len().min(4) as u64) as usize;
+            let first = if random.one_in(3) { random.below(graph.scopes.len() as u64) as usize } else { near };
+            let scope = graph.scopes[first];
+            let same: Vec<usize> = (0..graph.scopes.len()).filter(|&t| graph.scopes[t] == scope).collect();
+            let mut taken = vec![first];
+            for _ in 0..random.below(3) {
+                taken.push(*random.pick(&same));
+            }
+            let decoupled = graph.depth(scope) < CHAIN_MAX && random.one_in(6);
+            let mut into = scope;
+            if decoupled {
+                into = graph.parents.len();
+                graph.parents.push(scope);
+            }
+            let outputs: Vec<usize> = (0..1 + random.below(3) as usize).map(|i| graph.scopes.len() + i).collect();
+            graph.scopes.extend(outputs.iter().map(|_| into));
+            graph.nodes.push(Node { inputs: taken, outputs, decoupled, in_order: random.one_in(4) });
+        }
+        let scope = graph.scopes[graph.scopes.len() - 1 - random.below(3).min(graph.scopes.len() as u64 - 1) as usize];
+        let same: Vec<usize> = (0..graph.scopes.len()).filter(|&t| graph.scopes[t] == scope).collect();
+        let outputs: BTreeSet<usize> = (0..1 + random.below(4)).map(|_| *random.pick(&same)).collect();
+        graph.outputs = outputs.into_iter().collect();
+        graph
+    }
+
+    fn depth(&self, scope: usize) -> usize {
+        if scope == 0 { 0 } else { 1 + self.depth(self.parents[scope]) }
+    }
+
+    fn compile(&self, limit: u32) -> Plan {
+        let list = |n: usize, p: &str| (0..n).map(|i| format!("{p}{i}:INT64[2]")).collect::<Vec<_>>().join(" ");
+        let named = |tensors: &[usize]| tensors.iter().map(|t| format!("t{t}:INT64[2]")).collect::<Vec<_>>().join(" ");
+        let maps = |tensors: &[usize], p: &str| {
+            tensors.iter().enumerate().map(|(i, t)| format!("{p}{i}=t{t}")).collect::<Vec<_>>().join(", ")
+        };
+        let mut models = Models::default();
+        let mut steps = vec![];
+        for (i, node) in self.nodes.iter().enumerate() {
+            let model = models.add(&format!("m{i}"), 0, &list(node.inputs.len(), "I"), &list(node.outputs.len(), "O"));
+            (model.signature.decoupled, model.in_order) = (node.decoupled, node.in_order);
+            model.signature.inputs.iter_mut().for_each(|i| i.optional = true);
+            steps.push(step(&format!("m{i}({}) -> {}", maps(&node.inputs, "I"), maps(&node.outputs, "O"))));
+        }
+        let inputs: Vec<usize> = (0..self.inputs).collect();
+        let signature = common::signature("e", 0, &named(&inputs), &named(&self.outputs));
+        models.compile(&signature, &steps, limit).unwrap()
+    }
+
+    /// The answers of a node to these inputs: of each answer, by output, a hash or nothing; or a failure.
+    fn behaviour(&self, node: usize, inputs: &[Option<u64>], mood: Mood) -> Vec<Result<Vec<Option<u64>>, String>> {
+        let parts: Vec<u64> = inputs.iter().map(|i| i.unwrap_or(1)).collect();
+        let seed = hash(&[node as u64, hash(&parts)]);
+        let mut random = Random(seed);
+        let answers = match self.nodes[node].decoupled {
+            true => random.below(4),
+            false => u64::from(!random.one_in(mood.silent)),
+        };
+        let mut all = vec![];
+        for answer in 0..answers {
+            if random.one_in(mood.fails) {
+                all.push(Err(format!("failure {node} {seed:x} {answer}")));
+            } else {
+                let outputs = 0..self.nodes[node].outputs.len() as u64;
+                all.push(Ok(outputs
+                    .map(|o| (!random.one_in(mood.absent)).then(|| hash(&[seed, answer, o])))
+                    .collect()));
+            }
+        }
+        all
+    }
+}
+
+/// What the ensemble gives: the interpreter. `None` of a tensor is "absent"; a tensor that is not there never came.
+struct Interpreter<'a> {
+    graph: &'a Graph,
+    mood: Mood,
+    wanted: &'a [usize],
+    needed: Vec<bool>,
+    answers: Vec<Vec<Option<u64>>>,
+    failures: BTreeSet<String>,
+}
+
+impl Interpreter<'_> {
+    /// One iteration of a scope: all its steps, as long as one can run, and then the iterations of its decoupled steps.
+    fn run(&mut self, mut tensors: BTreeMap<usize, Option<u64>>) {
+        let graph = self.graph;
+        let mut done = BTreeSet::new();
+        loop {
+            let ready = (0..graph.nodes.len()).find(|n| {
+                let there = graph.nodes[*n].inputs.iter().all(|t| tensors.contains_key(t));
+                self.needed[*n] && there && !done.contains(n)
+            });
+            let Some(node) = ready else { break };
+            done.insert(node);
+            let Node { inputs, outputs, decoupled, .. } = &graph.nodes[node];
+            let inputs: Vec<_> = inputs.iter().map(|t| tensors[t]).collect();
+            for answer in graph.behaviour(node, &inputs, self.mood) {
+                match answer {
+                    Err(text) => drop(self.failures.insert(text)),
+                    Ok(given) => {
+                        let given: Vec<_> = outputs.iter().copied().zip(given).collect();
+                        if !decoupled {
+                            tensors.extend(given);
+                        } else if given.iter().any(|(_, value)| value.is_some()) {
+                            self.run(given.into_iter().collect());
+                        }
+                    }
+                }
+            }
+        }
+        if self.wanted.iter().all(|t| tensors.contains_key(t)) {
+            self.answers.push(self.wanted.iter().map(|t| tensors[t]).collect());
+        }
+    }
+}
+
+/// A call that has not ended, and what it will still answer.
+struct Open {
+    run: RunId,
+    step: usize,
+    number: Number,
+    answers: std::vec::IntoIter<Result<Vec<Option<u64>>, String>>,
+}
+
+struct World<'a> {
+    graph: &'a Graph,
+    mood: Mood,
+    inflight: Inflight<RunId>,
+    limit: u32,
+    waiting: BTreeMap<RunId, (usize, InferRequest)>,
+    open: Vec<Open>,
+    /// By decoupled step, its iterations so far.
+    numbers: BTreeMap<usize, u64>,
+    /// By step that keeps order, the last iteration it got.
+    last: BTreeMap<usize, u64>,
+    answers: Vec<Vec<Option<u64>>>,
+    last_answer: Option<u64>,
+    finish: Option<tensor::Result<()>>,
+    calls: usize,
+}
+
+/// In which iteration a tensor was made; `None` where all inputs of its step were absent, so that nobody can tell.
+type Number = Option<u64>;
+
+fn pack(hash: u64, number: Number) -> Data {
+    Data::Bytes([hash.to_le_bytes(), number.unwrap_or(u64::MAX).to_le_bytes()].concat().into())
+}
+
+fn unpack(data: &Data) -> (u64, Number) {
+    let number = u64::from_le_bytes(data.read_at(8).unwrap());
+    (u64::from_le_bytes(data.read_at(0).unwrap()), (number != u64::MAX).then_some(number))
+}
+
+impl World<'_> {
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            assert!(self.finish.is_none(), "nothing comes after the end");
+            match action {
+                Action::Start { run, step, request } => {
+                    self.waiting.insert(run, (step, request));
+                    if let Some(run) = self.inflight.enter(step, run) {
+                        self.call(run);
+                    }
+                }
+                Action::Respond(response) => {
+                    let mut outputs = response.outputs.iter().peekable();
+                    let mut number: Number = None;
+                    let mut answer = vec![];
+                    for tensor in &self.graph.outputs {
+                        let here = outputs.next_if(|o| *o.name == *format!("t{tensor}"));
+                        answer.push(here.map(|o| unpack(&o.data)).map(|(hash, n)| {
+                            assert!(number.is_none() || n.is_none() || number == n, "an answer of one iteration");
+                            number = number.or(n);
+                            hash
+                        }));
+                    }
+                    // What was not asked for is not there; the interpreter says only what was.
+                    assert!(outputs.next().is_none());
+                    assert!(number.is_none() || self.last_answer.is_none_or(|last| Some(last) < number), "in order");
+                    self.last_answer = number.or(self.last_answer);
+                    self.answers.push(answer);
+                }
+                Action::Finish(ended) => self.finish = Some(ended),
+            }
+        }
+    }
+
+    fn call(&mut self, run: RunId) {
+        let (step, request) = self.waiting.remove(&run).unwrap();
+        let node = &self.graph.nodes[step];
+        let given: BTreeMap<&str, (u64, Number)> = request.inputs.iter().map(|i| (&*i.name, unpack(&i.data))).collect();
+        let numbers: BTreeSet<u64> = given.values().filter_map(|v| v.1).collect();
+        assert!(numbers.len() <= 1, "inputs of one iteration: {numbers:?}");
+        let number = numbers.first().copied();
+        if let (true, Some(number)) = (node.in_order, number) {
+            let last = self.last.insert(step, number);
+            assert!(last.is_none_or(|l| l < number), "in order");
+        }
+        let inputs: Vec<_> = (0..node.inputs.len()).map(|i| given.get(format!("I{i}").as_str()).map(|v| v.0)).collect();
+        let answers = self.graph.behaviour(step, &inputs, self.mood).into_iter();
+        self.open.push(Open { run, step, number, answers });
+        self.calls += 1;
+        let in_flight = self.open.iter().filter(|o| o.step == step).count();
+        assert!(self.limit == 0 || in_flight <= self.limit as usize);
+    }
+
+    /// One answer of a call, as a response of its model.
+    fn response(&mut self, step: usize, number: Number, answer: &[Option<u64>]) -> InferResponse {
+        let node = &self.graph.nodes[step];
+        let mut number = number;
+        if node.decoupled && answer.iter().any(Option::is_some) {
+            let next = self.numbers.entry(step).or_default();
+            number = Some(*next);
+            *next += 1;
+        }
+        let outputs = answer.iter().enumerate().filter_map(|(o, hash)| {
+            let data = pack((*hash)?, number);
+            let (name, index) = (format!("O{o}").into(), o as u16);
+            let shape = [2].into_iter().collect();
+            Some(OutputTensor { name, index, datatype: DataType::Int64, shape, data, form: Default::default() })
+        });
+        InferResponse { outputs: outputs.collect(), ..InferResponse::default() }
+    }
+
+    /// Lets a random call give its next answer.
+    fn step(&mut self, random: &mut Random, execution: &mut Execution) {
+        let at = random.below(self.open.len() as u64) as usize;
+        let (run, step, number) = (self.open[at].run, self.open[at].step, self.open[at].number);
+        let next = self.open[at].answers.next();
+        // The end comes with the last answer or alone.
+        let last = next.is_none() || (self.open[at].answers.len() == 0 && random.one_in(2));
+        let answer = match next {
+            Some(Ok(outputs)) => Ok(Some(self.response(step, number, &outputs))),
+            Some(Err(text)) => Err(Error::internal(text)),
+            None => Ok(None),
+        };
+        let actions = execution.answered(run, answer, last);
+        if last {
+            self.open.swap_remove(at);
+        }
+        self.act(actions);
+        if last && let Some(next) = self.inflight.leave(step) {
+            self.call(next);
+        }
+        if execution.is_stopping() {
+            self.withdraw(execution);
+        }
+    }
+
+    /// Calls that were not made end at once.
+    fn withdraw(&mut self, execution: &mut Execution) {
+        for run in self.inflight.withdraw(|_| true) {
+            self.waiting.remove(&run);
+            let actions = execution.answered(run, Ok(None), true);
+            self.act(actions);
+        }
+    }
+}
+
+/// One random graph, one request. How many calls it took, and whether it failed.
+fn play(seed: u64) -> (usize, bool) {
+    let mut random = Random(hash(&[seed]));
+    let graph = Graph::new(&mut random);
+    let mood = match seed % 3 {
+        0 => Mood { fails: u64::MAX, silent: u64::MAX, absent: u64::MAX },
+        1 => Mood { fails: u64::MAX, silent: 40, absent: 8 },
+        _ => Mood { fails: 60, silent: u64::MAX, absent: 20 },
+    };
+    let limit = if random.one_in(3) { 1 + random.below(2) as u32 } else { 0 };
+    let plan = Arc::new(graph.compile(limit));
+    let mut wanted = graph.outputs.clone();
+    if random.one_in(3) {
+        wanted.retain(|_| random.one_in(2));
+    }
+    if wanted.is_empty() {
+        wanted.clone_from(&graph.outputs);
+    }
+    let inputs: Vec<Option<u64>> =
+        (0..graph.inputs).map(|_| (!random.one_in(mood.absent)).then(|| random.next())).collect();
+
+    let mut interpreter = Interpreter {
+        graph: &graph,
+        mood,
+        wanted: &wanted,
+        needed: needed(&graph, &wanted),
+        answers: vec![],
+        failures: BTreeSet::new(),
+    };
+    interpreter.run(inputs.iter().copied().enumerate().collect());
+    let Interpreter { answers: expected, failures, .. } = interpreter;
+
+    let (request, checked) = request(plan.signature(), &inputs, &wanted);
+    let mut world = World {
+        graph: &graph,
+        mood,
+        inflight: Inflight::new(plan.max_inflight(), plan.steps().len()),
+        limit,
+        waiting: BTreeMap::new(),
+        open: vec![],
+        numbers: BTreeMap::new(),
+        last: BTreeMap::new(),
+        answers: vec![],
+        last_answer: None,
+        finish: None,
+        calls: 0,
+    };
+    let (mut execution, actions) = Execution::start(Arc::clone(&plan), Limits::default(), request, &checked);
+    world.act(actions);
+    let mut cancel_after = if random.one_in(8) { random.below(20) } else { u64::MAX };
+    let mut cancelled = false;
+    while world.finish.is_none() {
+        if cancel_after == 0 {
+            (cancelled, cancel_after) = (true, u64::MAX);
+            let calls = world.calls;
+            let actions = execution.cancel(Error::cancelled("gone"));
+            world.act(actions);
+            world.withdraw(&mut execution);
+            assert_eq!(world.calls, calls, "nothing starts after a cancellation");
+        } else {
+            cancel_after -= 1;
+            world.step(&mut random, &mut execution);
+        }
+    }
+    assert!(execution.is_empty() && world.open.is_empty() && world.waiting.is_empty(), "nothing is left over");
+    judge(&graph, &wanted, &world, expected, &failures, cancelled);
+    (world.calls, !failures.is_empty() || cancelled)
+}
+
+fn needed(graph: &Graph, wanted: &[usize]) -> Vec<bool> {
+    let mut tensors: BTreeSet<usize> = wanted.iter().copied().collect();
+    let mut needed = vec![false; graph.nodes.len()];
+    for (n, node) in graph.nodes.iter().enumerate().rev() {
+        if node.outputs.iter().any(|t| tensors.contains(t)) {
+            needed[n] = true;
+            tensors.extend(&node.inputs);
+        }
+    }
+    needed
+}
+
+fn request(signature: &Signature, inputs: &[Option<u64>], wanted: &[usize]) -> (InferRequest, Checked) {
+    let tensor = |(i, hash): (usize, &Option<u64>)| {
+        let name = format!("t{i}").into();
+        let shape = [2].into_iter().collect();
+        Some(InputTensor { name, datatype: Some(DataType::Int64), shape, data: pack((*hash)?, Some(0)) })
+    };
+    let request = InferRequest {
+        id: "r".into(),
+        inputs: inputs.iter().enumerate().filter_map(tensor).collect(),
+        ..InferRequest::default()
+    };
+    let checked = Checked {
+        rows: 0,
+        inputs: request.inputs.iter().map(|i| signature.input_index(&i.name).unwrap() as u16).collect(),
+        outputs: wanted
+            .iter()
+            .map(|t| (signature.output_index(&format!("t{t}").into()).unwrap() as u16, None))
+            .collect(),
+    };
+    (request, checked)
+}
+
+fn judge(
+    graph: &Graph,
+    wanted: &[usize],
+    world: &World<'_>,
+    mut expected: Vec<Vec<Option<u64>>>,
+    failures: &BTreeSet<String>,
+    cancelled: bool,
+) {
+    let asked = |answer: &Vec<Option<u64>>| -> Vec<Option<u64>> {
+        graph.outputs.iter().zip(answer).filter(|(t, _)| wanted.contains(t)).map(|(_, hash)| *hash).collect()
+    };
+    let mut got: Vec<_> = world.answers.iter().map(asked).collect();
+    let decoupled = graph.nodes.iter().any(|n| n.decoupled);
+    let finish = world.finish.clone().unwrap();
+    if cancelled || !failures.is_empty() {
+        for answer in &got {
+            let at = expected.iter().position(|e| e == answer).expect("an answer that the interpreter has, too");
+            expected.swap_remove(at);
+        }
+        // A cancellation that comes with the last answer is too late.
+        let Err(error) = finish else { panic!("{cancelled} {failures:?}") };
+        let text = error.message().strip_prefix("in ensemble 'e', ").unwrap();
+        assert!(failures.contains(text) || (cancelled && text == "gone"), "{text}");
+        return;
+    }
+    if !decoupled && expected.is_empty() {
+        assert!(finish.unwrap_err().message().contains("unexpected deadlock"));
+    } else {
+        assert_eq!(finish, Ok(()));
+    }
+    // Behind two decoupled steps iterations are counted as they come; with fewer the order is one.
+    if graph.depth(graph.scopes[wanted[0]]) > 1 {
+        got.sort_unstable();
+        expected.sort_unstable();
+    }
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn random_ensembles_answer_as_the_interpreter_says() {
+    let (mut calls, mut failed) = (0, 0);
+    for seed in 0..GRAPHS {
+        let play = std::panic::catch_unwind(|| play(seed));
+        let (made, bad) = play.unwrap_or_else(|_| panic!("graph {seed}"));
+        calls += made;
+        failed += u64::from(bad);
+    }
+    // So that a change of the generator does not empty the test.
+    assert!(calls > 20 * GRAPHS as usize / 3 && failed > GRAPHS / 20, "{calls} calls, {failed} failed");
+}
