@@ -1,7 +1,7 @@
 /**
  * CPU and memory of the host from `/proc` (Linux). Host-wide, not of this process or container.
  *
- * Sampled when a scrape comes and the interval has passed, not by a timer: a server that nobody scrapes does nothing.
+ * Sampled when a scrape comes and the interval has passed, not by a timer: a server that is not scraped does nothing.
  */
 
 import { readFileSync } from 'node:fs'

@@ -302,8 +302,8 @@ export interface Core {
   /** Binds and serves. Rejects with UNAVAILABLE `failed to start HTTP service: Unavailable - Socket '<addr>:<port>' already in use `. */
   listen(options: ListenOptions): Promise<Listening>
   /**
-   * Refuses new inferences and lets connections go with their next answer; the listeners stay open. False when nobody is connected
-   * and nobody connected lately: nobody would miss them.
+   * Refuses new inferences and lets connections go with their next answer; the listeners stay open. False when no client is connected
+   * and none connected lately: no client would miss them.
    */
   leave(): boolean
   /** Closes the listeners, refuses new inferences, resolves with the number of requests still in flight after at most `timeoutMs`. */

@@ -70,7 +70,7 @@ export function sweepOverrides(): number {
     const directory = join(tmpdir(), name)
     try {
       const stat = lstatSync(directory)
-      // Anybody may write to this directory, and choose names.
+      // Any user may write to this directory, and choose names.
       if (!stat.isDirectory() || stat.uid !== process.getuid?.()) continue
       const left = namespace === own.namespace ? startOf(pid) !== start : Date.now() - stat.mtimeMs > FOREIGN_AGE_MS_MAX
       if (!left) continue

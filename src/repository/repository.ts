@@ -146,7 +146,7 @@ export class Repository {
 
   /**
    * Unloads one model on request, mode explicit. Returns once its versions stopped taking requests, not when the last
-   * one is answered. A model nobody knows is unloaded already.
+   * one is answered. An unknown model is unloaded already.
    *
    * @throws {ServerError} `UNAVAILABLE` in another mode.
    */

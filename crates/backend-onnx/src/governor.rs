@@ -248,7 +248,7 @@ impl Governor {
         }
     }
 
-    /// The governor's thread. Ends when there was nothing to do for a while, so that nobody has to stop it.
+    /// The governor's thread. Ends when there was nothing to do for a while, so that it need not be stopped.
     fn govern(&'static self) {
         GOVERNS.set(true);
         // Kept: operators cannot be taken back from the runtime.

@@ -44,7 +44,7 @@ impl Deref for Held<'_> {
     }
 }
 
-/// The inputs of a run over every entry that has no result yet. Optional inputs nobody gave are left out.
+/// The inputs of a run over every entry that has no result yet. Optional inputs that no request gave are left out.
 pub(crate) fn feed<'a>(
     plans: &[InputPlan],
     batch_inputs: &[(BatchInput, Vec<CName>)],

@@ -197,7 +197,7 @@ impl OnnxModel {
     /// seen.
     ///
     /// # Errors
-    /// CANCELLED when nobody wants it any more.
+    /// CANCELLED when all its requests are cancelled.
     fn repeat(
         &self,
         mut recipe: Box<Recipe>,

@@ -282,7 +282,7 @@ impl Produced {
         }
     }
 
-    /// The elements `from..to` of the batch's output; `all` when that is everything and nobody else needs it.
+    /// The elements `from..to` of the batch's output; `all` when that is everything and no other request needs it.
     fn cut(&mut self, datatype: DataType, from: usize, to: usize, all: bool) -> Data {
         match self {
             Self::Bytes { bytes, .. } if all => Data::Bytes(std::mem::take(bytes)),

@@ -1,6 +1,6 @@
 //! Answers every `OUTPUT<x>` with the bytes of `INPUT<x>` (backends-native.md 11.1).
 //!
-//! Custom tracing activities are not made. The delay of an execution ends early when nobody wants its batch any more.
+//! Custom tracing activities are not made. The delay of an execution ends early when all requests of its batch are cancelled.
 
 use crate::config::{self, Delays, suffix};
 use crate::delay;

@@ -78,8 +78,8 @@ pub trait Model: Send + Sync {
     /// `instance` counts from 0 and tells concurrent calls apart.
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, run: &RunControl) -> Marks;
 
-    /// Whether two runs on inputs of the same shapes may take very different time, or nobody knows. Such a model never runs on the
-    /// thread that brings a request: there nothing could stop it, and nobody else would be served.
+    /// Whether two runs on inputs of the same shapes may take very different time, or whether that is unknown. Such a model never runs on the
+    /// thread that brings a request: there nothing could stop it, and no other client would be served.
     fn cost_may_depend_on_data(&self) -> bool {
         true
     }
@@ -160,7 +160,7 @@ type Hook = Box<dyn FnOnce() + Send>;
 pub struct RunControl {
     wanted: AtomicU32,
     hook: Mutex<HookState>,
-    /// Nobody but the thread that runs the batch has it: there is nobody to stop the run.
+    /// Only the thread that runs the batch has it: no other thread can stop the run.
     alone: bool,
 }
 
@@ -196,7 +196,7 @@ impl RunControl {
     }
 
     /// Called by the backend before it starts something that the hook can stop. Returns false, without keeping the hook, when
-    /// the batch need not be started at all. `hook` is not asked for where nobody could stop the batch.
+    /// the batch need not be started at all. `hook` is not asked for where no other thread could stop the batch.
     pub fn arm<H: FnOnce() + Send + 'static>(&self, hook: impl FnOnce() -> H) -> bool {
         if self.alone {
             return true;

@@ -81,7 +81,7 @@ pub fn output(
         datatype: spec.datatype,
         shape,
         data: match (data, region_of(entry, wanted.1)) {
-            // The usual case, in which nobody asks for the name's text.
+            // The usual case, in which the name's text is not asked for.
             (host @ Data::Bytes(_), None) => host,
             (data, region) => place(&spec.name, data, region)?,
         },

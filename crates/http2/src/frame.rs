@@ -4,7 +4,7 @@
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of a frame head.
 pub const HEAD_BYTES: usize = 9;
-/// Largest frame anybody accepts who did not say otherwise, and the least anybody may say.
+/// Largest frame that a peer accepts when it did not say otherwise, and the least it may say.
 pub const FRAME_BYTES_MIN: u32 = 16_384;
 /// Largest frame there can be.
 pub const FRAME_BYTES_MAX: u32 = (1 << 24) - 1;

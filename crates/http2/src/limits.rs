@@ -1,4 +1,4 @@
-//! Bounds that nobody needs to set. Those a server chooses are in [`Options`](crate::Options).
+//! Bounds that need not be set. Those a server chooses are in [`Options`](crate::Options).
 
 use std::time::Duration;
 

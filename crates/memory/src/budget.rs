@@ -462,7 +462,7 @@ impl Future for Wait {
                 budget.waiting.store(queue.len(), SeqCst);
                 drop(queue);
                 self.state = WaitState::Queued;
-                // What was released before this one stood in the queue woke nobody.
+                // What was released before this one was in the queue woke no waiter.
                 budget.grant();
             }
             WaitState::Queued => {

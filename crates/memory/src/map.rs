@@ -114,7 +114,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // Before the addresses can belong to somebody else, whose faults are not ours to repair.
+        // Before the addresses can belong to other code, whose faults are not ours to repair.
         self.guard.unprotect();
         // SAFETY: base and length of our own mapping; every pointer into it is held by a pin that keeps `self` alive.
         unsafe { libc::munmap(self.base().as_ptr().cast(), self.len) };
@@ -149,6 +149,6 @@ fn checked_fd(fd: libc::c_int) -> Result<File, MapError> {
     if fd < 0 {
         return Err(MapError::Open);
     }
-    // SAFETY: a descriptor the kernel just gave us and nobody else knows.
+    // SAFETY: a descriptor the kernel just gave us and no other code knows.
     Ok(unsafe { File::from_raw_fd(fd) })
 }

@@ -53,7 +53,7 @@ impl Guard {
         None
     }
 
-    /// Tells the handler which addresses are ours. Before this returns nobody may touch them.
+    /// Tells the handler which addresses are ours. They may not be touched before this returns.
     pub(crate) fn protect(&self, start: usize, len: usize) {
         if let Some(slot) = TABLE.get(self.0) {
             slot.end.store(start.saturating_add(len), Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Guard {
         }
     }
 
-    /// Nobody touches the mapping any more.
+    /// The mapping is not touched any more.
     pub(crate) fn unprotect(&self) {
         if let Some(slot) = TABLE.get(self.0) {
             slot.start.store(0, Ordering::Release);

@@ -40,7 +40,7 @@ pub fn be_prompt() {
     #[cfg(target_os = "linux")]
     {
         let Some(now) = scheduling() else { return };
-        // Real-time and idle threads were made so by somebody who knows why.
+        // Real-time and idle threads were made so on purpose.
         if now.policy != libc::SCHED_OTHER as u32 {
             return;
         }

@@ -3,7 +3,7 @@
 //!
 //! With one idle instance, k requests of r rows here and m more of n rows due within w, t(b) = a + c·b:
 //! - run now: the k are done after t(r); the m wait for the instance and are done after t(r) + t(n);
-//! - wait: everybody is done after w + t(r + n).
+//! - wait: all are done after w + t(r + n).
 //!
 //! So waiting gains the m requests a − w each, and costs the k requests w + c·n each. It can only pay while w < a, and never
 //! when a second instance is idle, which would take the late ones at once.
@@ -12,7 +12,7 @@
 //! from there to the next arrival: clients that just got their answers ask again about then.
 //!
 //! What is due is a guess, so every wait is judged by what really came. Gains may be lost again; after that, chances are let
-//! pass until the loss is one percent of the time. That also covers clients that all wait for their answers, so that nobody is
+//! pass until the loss is one percent of the time. That also covers clients that all wait for their answers, so that none is
 //! left to arrive, and callers whose timers are coarse.
 
 use crate::cost::Line;
@@ -21,7 +21,7 @@ use crate::cost::Line;
 const ARRIVALS_MIN: u32 = 16;
 /// Shortest gap tracked, ns.
 const GAP_MIN: u64 = 64;
-/// Nobody has come for so many usual gaps: nobody will.
+/// After so many usual gaps without an arrival none is expected.
 const GAPS_OF_PATIENCE: u64 = 8;
 /// Most chances let pass after bad waits.
 const PASS_MAX: u32 = 4095;
@@ -41,7 +41,7 @@ pub(crate) struct Outlook {
     pub rows_wanted: u32,
     /// The wait ends here at the latest: arrival of the oldest plus the queue delay.
     pub latest: u64,
-    /// Somebody would expire.
+    /// A request would expire.
     pub deadline: u64,
     pub line: Option<Line>,
 }
@@ -138,7 +138,7 @@ impl Waiter {
         let expected = wait.first_due.max(self.last_arrival.unwrap_or(0));
         let patience = expected.saturating_add(self.gap.ns.saturating_mul(GAPS_OF_PATIENCE));
         let until = patience.min(o.latest);
-        // Nobody may expire in front of an instance that is idle for his sake.
+        // No request may expire in front of an instance that is idle for its sake.
         if o.rows < wait.rows_wanted && o.now < until && until < o.deadline {
             return Some(until);
         }

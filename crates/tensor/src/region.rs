@@ -1,6 +1,6 @@
 //! Bytes of a shared memory region: memory a client, another process or another request may write at any moment.
 //!
-//! They are never a Rust slice, nor a reference of any kind: `&[u8]` promises that its bytes do not change, which nobody can promise
+//! They are never a Rust slice, nor a reference of any kind: `&[u8]` promises that its bytes do not change, which cannot be promised
 //! here. What is wanted is copied out, or read once at a named offset, and only the copy is looked at.
 //!
 //! # Why a copy that races with a writer is acceptable
@@ -73,7 +73,7 @@ impl dyn RegionMemory + '_ {
     /// As `copy_to`.
     pub fn copy_from(&self, offset: usize, from: &[u8]) -> Result<()> {
         let to = self.at(offset, from.len())?;
-        // SAFETY: `to` was checked, and as no reference leads into a region, `from` is other memory, which nobody writes.
+        // SAFETY: `to` was checked, and as no reference leads into a region, `from` is other memory, which is not written meanwhile.
         unsafe { move_bytes(from.as_ptr(), to, from.len()) };
         Ok(())
     }

@@ -153,7 +153,7 @@ struct Round {
 
 unsafe extern "system" fn compute(kernel: *mut c_void, context: *mut sys::OrtKernelContext) -> sys::OrtStatusPtr {
     // SAFETY: `create` said that the kernel is an `Operator`, which is never freed and never written to. The context is live
-    // during this call. The input is the tensor of two integers that `Park::run` made: nobody else has the session. The round
+    // during this call. The input is the tensor of two integers that `Park::run` made: no other code has the session. The round
     // outlives the last call of `iteration`, because `ParallelFor` returns after it.
     unsafe {
         let operator = &*kernel.cast::<Operator>();
@@ -167,7 +167,7 @@ unsafe extern "system" fn compute(kernel: *mut c_void, context: *mut sys::OrtKer
         if !status.0.is_null() {
             return status;
         }
-        // Nobody reads it, but the graph promises it.
+        // It is not read, but the graph promises it.
         let status = (api.KernelContext_GetOutput)(context, 0, [2].as_ptr(), 1, &raw mut output);
         if !status.0.is_null() {
             return status;

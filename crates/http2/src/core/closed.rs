@@ -1,4 +1,4 @@
-//! What is remembered of streams that are over, so that a frame that comes late is told from one that nobody may send.
+//! What is remembered of streams that are over, so that a frame that comes late is told from one that is never allowed.
 //!
 //! Bounded: of resets and of skipped ids only the last few are known. A frame of a stream that may have been forgotten is read and
 //! thrown away, as one that was on its way when we reset its stream.

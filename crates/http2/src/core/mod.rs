@@ -1,7 +1,7 @@
 //! The state of a connection and what changes it, without I/O: `receive` takes bytes, `send` makes them, this file has what both
 //! need and the way a connection ends.
 //!
-//! Invariant: a stream is in the table while the wire or a handle knows it; `reset` is set before anybody is woken for it.
+//! Invariant: a stream is in the table while the wire or a handle knows it; `reset` is set before a task is woken for it.
 
 mod closed;
 mod direct;
@@ -111,7 +111,7 @@ pub(crate) struct Core {
     streams: Streams,
     /// The driver's, taken when it is woken.
     pub(crate) waker: Option<Waker>,
-    /// The driver will look at the output by itself: nobody needs to wake it.
+    /// The driver will look at the output by itself: it need not be woken.
     pub(crate) in_turn: bool,
 }
 

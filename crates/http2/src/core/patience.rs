@@ -49,7 +49,7 @@ pub enum Look {
 }
 
 impl Core {
-    /// How long until somebody has to `look`; `None` while there is nothing to wait for.
+    /// How long until `look` has to be called; `None` while there is nothing to wait for.
     pub fn look_after(&self) -> Option<Duration> {
         let times = &self.options.times;
         if self.closing == Closing::Failed {
@@ -111,7 +111,7 @@ impl Core {
         Ok(())
     }
 
-    /// Resets streams that do not move. A client that has said nothing at all for as long loses its connection: there is nobody.
+    /// Resets streams that do not move. A client that has said nothing at all for as long loses its connection: it is taken to be gone.
     fn look_streams(&mut self, now: Instant, silent: Duration) {
         let times = self.options.times;
         let is_short = (self.options.is_short)();

@@ -154,7 +154,7 @@ impl Core {
         Ok(())
     }
 
-    /// A block of an allowed list is smaller than the list, unless somebody packs strings that grow when packed. The rest is for
+    /// A block of an allowed list is smaller than the list, unless a client packs strings that grow when packed. The rest is for
     /// padding and priorities.
     fn block_bytes_max(&self) -> usize {
         2 * self.options.header_list_bytes_max as usize + FRAME_BYTES_MIN as usize
@@ -350,7 +350,7 @@ impl Core {
         self.release_stream(key, n);
     }
 
-    /// Bytes of a body that nobody wants. The others get their room back, and up to a bound so does the stream: a client may have
+    /// Bytes of a body that is not wanted. The other streams get their room back, and up to a bound so does the stream: a client may have
     /// to send all of it before it reads the answer.
     pub(super) fn discard(&mut self, key: u32, n: usize) {
         self.release_connection(n);
@@ -535,7 +535,7 @@ impl Core {
         decoded.map_err(|_| Fatal(Reason::COMPRESSION_ERROR, "broken header block"))
     }
 
-    /// Fields behind a body. Nobody asks for them, but they must be read, and they end the body.
+    /// Fields behind a body. They are not used, but they must be read, and they end the body.
     fn take_trailers(&mut self, id: u32, block: &[u8], ends: bool, now: Instant) -> Result<(), Fatal> {
         let mut builder = Builder::new(self.options.header_list_bytes_max as usize);
         self.decode(block, &mut builder)?;

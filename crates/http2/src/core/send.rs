@@ -244,7 +244,7 @@ impl Core {
             let Some(key) = self.ready.pop_front() else { return };
             let Some(stream) = self.streams.get(key) else { continue };
             if stream.queued > 0 && stream.send_window > 0 && self.send_window <= 0 {
-                // Nobody can send; the next WINDOW_UPDATE begins here.
+                // No stream can send; the next WINDOW_UPDATE begins here.
                 return self.ready.push_front(key);
             }
             stream.is_listed = false;

@@ -189,7 +189,7 @@ impl Stream {
         // `is_listed` stays: a place in the list is not taken back, and serves the next stream in the slot.
     }
 
-    /// Gives up what a stream holds when nobody wants it; its small tables stay for the next one.
+    /// Gives up what a stream holds when it is not wanted; its small tables stay for the next one.
     fn clear(&mut self) {
         self.head = None;
         self.received.clear();
@@ -311,7 +311,7 @@ impl Streams {
         self.reap(key);
     }
 
-    /// Makes the slot free when nobody knows it any more.
+    /// Makes the slot free when neither the wire nor a handle knows it any more.
     pub fn reap(&mut self, key: u32) {
         let Some(stream) = self.slots.get_mut(key as usize) else { return };
         if !stream.on_wire && stream.handles == 0 {

@@ -1,6 +1,6 @@
 //! Writes header blocks. What repeats is chosen once, by the server, as `Options::fixed`: these are put into the client's table on
-//! first use and are one byte from then on. All else is written as it is: putting values into a table that nobody asks for
-//! again would throw out those that are.
+//! first use and are one byte from then on. All else is written as it is: values that do not come again, put into a
+//! table, would throw out those that do.
 //!
 //! Invariant: nothing but fixed fields is in the client's table, and all of them fit, or none is.
 

@@ -74,7 +74,7 @@ pub fn is_long(message: &[u8], raw: u32, bytes_max: usize) -> bool {
             1 => reader.array::<8>().map(|_| 0),
             2 => reader.length().map(|place| if number == raw { 0 } else { place.len() }),
             5 => reader.array::<4>().map(|_| 0),
-            // A group has no length in front. Nobody sends them.
+            // A group has no length in front. Clients do not send them.
             _ => return true,
         };
         let Ok(bytes) = bytes else { return false };
