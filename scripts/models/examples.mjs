@@ -57,6 +57,22 @@ export function writeExamples(root) {
     ),
     versions: { 1: arithmetic('Add', 1), 2: arithmetic('Mul', 10) },
   })
+  writeModel(root, 'repeat', {
+    config: config(
+      'repeat',
+      0,
+      [
+        ['IN', 'TYPE_INT32', [-1]],
+        ['DELAY', 'TYPE_UINT32', [-1]],
+        ['WAIT', 'TYPE_UINT32', [1]],
+      ],
+      [
+        ['OUT', 'TYPE_INT32', [1]],
+        ['IDX', 'TYPE_UINT32', [1]],
+      ],
+      'model_transaction_policy { decoupled: true }\n',
+    ),
+  })
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

@@ -245,6 +245,25 @@ function writeMain(root) {
     ),
     versions: { 1: identity(TYPE.INT64, ['batch', 4]) },
   })
+  // Any number of responses.
+  const decoupled = (name, backend, inputs, outputs, more = '') =>
+    add(name, { config: config(backend, 0, inputs, outputs, `model_transaction_policy { decoupled: true }\n${more}`) })
+  const counted = [[['IN', 'TYPE_INT32', [1]]], [['OUT', 'TYPE_INT32', [1]]]]
+  decoupled(
+    'repeat',
+    'repeat',
+    [
+      ['IN', 'TYPE_INT32', [-1]],
+      ['DELAY', 'TYPE_UINT32', [-1]],
+      ['WAIT', 'TYPE_UINT32', [1]],
+    ],
+    [
+      ['OUT', 'TYPE_INT32', [1]],
+      ['IDX', 'TYPE_UINT32', [1]],
+    ],
+  )
+  decoupled('square', 'square', ...counted)
+  decoupled('square_fail', 'square', ...counted, parameter('CUSTOM_FAIL_COUNT', 1))
   identityBackend('tag_strings', 8, 'TYPE_STRING', [-1], 'dynamic_batching { preserve_ordering: true }\n')
 }
 

@@ -1,5 +1,6 @@
 """perf_analyzer, unmodified, in each of its modes. What counts is that it measures and finds no error."""
 import csv
+import json
 import subprocess
 
 import pytest
@@ -49,6 +50,18 @@ def test_closed_loop(analyze, protocol, mode):
 def test_streaming(analyze):
     """P-208"""
     analyze("--streaming", "--async", "--concurrency-range", "4", protocol="grpc")
+
+
+def test_streaming_of_a_decoupled_model(analyze, tmp_path):
+    """P-208 P-150: a request is over with its final response, which here comes alone."""
+    def request(n):
+        vector = lambda values: {"content": values, "shape": [len(values)]}
+        return {"IN": vector(list(range(n))), "DELAY": vector([0] * n), "WAIT": vector([0])}
+
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps({"data": [request(n) for n in (1, 3, 7)]}))
+    rows, said = analyze("--streaming", "--async", "--concurrency-range", "4", "--input-data", str(data), protocol="grpc", model="repeat")
+    assert float(rows[0]["Response Throughput"]) > 2 * float(rows[0]["Inferences/Second"]), said
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

@@ -41,12 +41,22 @@ def test_the_curl_examples(examples):
     """P-217"""
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    commands = here(block("sh", "curl"), examples).replace("curl ", "curl -sS ")
+    commands = here(block("sh", "health/ready"), examples).replace("curl ", "curl -sS ")
     said = subprocess.run(["bash", "-euc", commands], capture_output=True, text=True, check=True).stdout
     assert said.startswith("HTTP/1.1 200 OK")
     assert '{"name":"simple","versions":["1"],"platform":"onnxruntime_onnx"' in said
     assert block("json", "model_version").strip() in said
     assert "nv_inference_request_success" in said
+
+
+def test_the_stream_of_events(examples):
+    """P-107"""
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    command = here(block("sh", "generate_stream"), examples).replace("curl ", "curl -sS ")
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        printed = re.search(r"```\n(data: .*?)```", f.read(), re.S).group(1)
+    assert subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=True).stdout == printed
 
 
 def test_the_python_example(examples):
@@ -63,3 +73,4 @@ def test_the_node_example(examples):
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("40") == 16, done.stdout
+    assert re.findall(r"Int32Array\(1\) \[ (\d) \]", done.stdout) == ["7", "8", "9"], done.stdout

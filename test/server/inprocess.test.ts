@@ -157,6 +157,98 @@ test('many requests on one AbortSignal do not warn, leave no listener behind, an
   process.off('warning', note)
 })
 
+const repeated = (values: number[], delays = values.map(() => 0)) => ({
+  inputs: { IN: new Int32Array(values), DELAY: new Uint32Array(delays), WAIT: new Uint32Array([0]) },
+})
+const squared = (n: number) => ({ inputs: { IN: new Int32Array([n]) } })
+const valueOf = (response: { output(name: string): { data: unknown } }): number => (response.output('OUT').data as Int32Array)[0] ?? Number.NaN
+
+test('the responses of a decoupled model come as they are made', async () => {
+  const values: number[] = []
+  const times: number[] = []
+  for await (const response of server.model('repeat').stream({ id: 'r', ...repeated([5, 6, 7], [0, 200, 200]) })) {
+    expect([response.model, response.version, response.id]).toEqual(['repeat', '1', 'r'])
+    values.push(valueOf(response))
+    times.push(performance.now())
+  }
+  expect(values).toEqual([5, 6, 7])
+  expect((times[1] ?? 0) - (times[0] ?? 0)).toBeGreaterThan(150)
+  expect((times[2] ?? 0) - (times[1] ?? 0)).toBeGreaterThan(150)
+})
+
+test('none of many responses is lost, and a model with one response has one', async () => {
+  let count = 0
+  for await (const response of server.model('square').stream(squared(5000))) count += valueOf(response) === 5000 ? 1 : 0
+  expect(count).toBe(5000)
+  const one = []
+  for await (const response of server.model('constant').stream({ inputs: {} })) one.push(response)
+  expect(one).toHaveLength(1)
+})
+
+test('infer of a decoupled model is refused, with the text of the network API', async () => {
+  await expect(server.model('square').infer(squared(1))).rejects.toMatchObject({
+    code: 'UNSUPPORTED',
+    message: "ModelInfer RPC doesn't support models with decoupled transaction policy",
+  })
+})
+
+test('a failure of the model ends the loop behind the responses before it', async () => {
+  const values: number[] = []
+  const loop = async () => {
+    for await (const response of server.model('square_fail').stream(squared(3))) values.push(valueOf(response))
+  }
+  await expect(loop()).rejects.toMatchObject({ name: 'ServerError', message: 'simulated failure' })
+  expect(values).toEqual([3, 3])
+})
+
+/** That the one instance of `repeat` is free again. */
+async function isFree(): Promise<void> {
+  const from = performance.now()
+  for await (const response of server.model('repeat').stream(repeated([1]))) expect(valueOf(response)).toBe(1)
+  expect(performance.now() - from).toBeLessThan(2000)
+}
+
+test('leaving the loop cancels what is left', async () => {
+  for await (const response of server.model('repeat').stream(repeated(Array(1000).fill(8), Array(1000).fill(20)))) {
+    expect(valueOf(response)).toBe(8)
+    break
+  }
+  await isFree()
+})
+
+test('an AbortSignal ends the loop at once, and leaves no listener behind', async () => {
+  const abort = new AbortController()
+  const { signal } = abort
+  const values: number[] = []
+  const loop = async () => {
+    for await (const response of server.model('repeat').stream(repeated([1, 2], [0, 20_000]), { signal })) {
+      values.push(valueOf(response))
+      setTimeout(() => abort.abort(), 50)
+    }
+  }
+  const from = performance.now()
+  await expect(loop()).rejects.toMatchObject({ code: 'CANCELLED' })
+  expect(performance.now() - from).toBeLessThan(2000)
+  expect(values).toEqual([1])
+  expect(getEventListeners(signal, 'abort')).toHaveLength(0)
+  await isFree()
+  await expect(server.model('repeat').stream(repeated([1]), { signal }).next()).rejects.toMatchObject({ code: 'CANCELLED' })
+})
+
+test('a loop that falls behind gets what waits for it, and then the reason', async () => {
+  let count = 0
+  const loop = async () => {
+    for await (const response of server.model('square').stream(squared(2_000_000_000))) {
+      if (count === 0) await new Promise((done) => setTimeout(done, 1500))
+      count += valueOf(response) === 2_000_000_000 ? 1 : 0
+    }
+  }
+  await expect(loop()).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED', message: /are not read as fast as they come/ })
+  // ANSWERS_WAITING_MAX, and those of the first call.
+  expect(count).toBeGreaterThan(10_000)
+  expect(count).toBeLessThanOrEqual(32_768 + 64)
+})
+
 test('after stop nothing answers as if the server served, handles of models included', async () => {
   const other = await Server.start({ modelRepository: models.path('small'), modelControlMode: 'explicit', loadModel: 'simple' })
   const model = other.model('simple')

@@ -105,7 +105,7 @@ pub fn response(r: InferResponse, signature: &Signature) -> Result<js::NativeInf
     })
 }
 
-/// Takes the first answer; a call has one so far.
+/// Takes the answer of a request that has one: decoupled models are refused before.
 pub struct OnlyAnswer<F>(Mutex<Option<F>>);
 
 impl<F: FnOnce(Result<Box<InferResponse>>) + Send> OnlyAnswer<F> {

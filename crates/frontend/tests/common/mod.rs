@@ -1,7 +1,7 @@
 //! A real server on loopback with four small models, and raw clients that show what is on the wire.
 #![allow(dead_code, missing_docs)]
 
-use backend::{Backend, Batch, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns};
+use backend::{Backend, Batch, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, PublishSpec, ServerMetadata, ServerState};
 use frontend::{Control, ControlReply, FrontendOptions, GrpcOptions, HttpOptions, Operation, Running, serve};
@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use tensor::{Error, Result};
+use tensor::{DataType, Error, Result};
 
 /// What the model `slow` is doing: it runs until it is told to stop or the gate opens.
 #[derive(Default)]
@@ -28,6 +28,10 @@ impl Probe {
     pub fn open(&self) {
         self.gate.lock().unwrap().0 = true;
         self.changed.notify_all();
+    }
+    fn wait_open(&self) {
+        let gate = self.gate.lock().unwrap();
+        drop(self.changed.wait_timeout_while(gate, Duration::from_secs(10), |(open, _)| !*open).unwrap());
     }
     pub fn wait_started(&self, n: u32) {
         wait_for("the model to start", || self.started.load(Ordering::SeqCst) >= n);
@@ -102,6 +106,14 @@ impl Model for FakeModel {
             }
         }
         for entry in batch.requests.iter_mut() {
+            if ["many", "gated", "endless"].contains(&name) {
+                let responder = entry.responder.take().expect("a decoupled model may answer any number of times");
+                let data = entry.request.inputs[0].data.to_bytes();
+                let values: Vec<_> = data.chunks(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect();
+                let (name, probe) = (name.to_owned(), self.probe.clone());
+                std::thread::spawn(move || answer_many(&name, &probe, responder, &values));
+                continue;
+            }
             entry.result = Some(match name {
                 _ if stopped => Err(Error::cancelled("")),
                 "fail" => Err(Error::not_found("the model failed")),
@@ -129,6 +141,48 @@ impl Model for FakeModel {
             });
         }
         Marks { inputs_ready: start, inference_end: now_ns(), outputs_ready: now_ns() }
+    }
+}
+
+/// Answers of the decoupled models, on a thread of their own. `many` sends a response for each value, a failure for a negative one.
+/// `gated` sends 1, waits for the gate, sends 2, and ends with 3. `endless` sends as many values as it was asked for, again and again,
+/// until it is told to stop.
+fn answer_many(name: &str, probe: &Probe, responder: Responder, values: &[i32]) {
+    let outcome = |values: &[i32]| {
+        let output = OutputTensor {
+            name: "OUT".into(),
+            index: 0,
+            datatype: DataType::Int32,
+            shape: [values.len() as i64].into_iter().collect(),
+            data: Bytes::from(values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()).into(),
+            form: Default::default(),
+        };
+        Outcome { outputs: [output].into_iter().collect(), parameters: Vec::new() }
+    };
+    match name {
+        "many" => {
+            for &value in values {
+                if value < 0 {
+                    responder.fail(Error::internal("simulated failure"));
+                } else {
+                    let _ = responder.send(outcome(&[value]));
+                }
+            }
+            responder.finish(None);
+        }
+        "gated" => {
+            let _ = responder.send(outcome(&[1]));
+            probe.wait_open();
+            let _ = responder.send(outcome(&[2]));
+            responder.finish(Some(Ok(outcome(&[3]))));
+        }
+        _ => {
+            probe.started.fetch_add(1, Ordering::SeqCst);
+            let values = vec![0; usize::try_from(values[0]).unwrap()];
+            while responder.send(outcome(&values)).is_ok() {}
+            responder.finish(None);
+            probe.stopped.fetch_add(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -203,7 +257,15 @@ impl Server {
         change(&mut engine_options, &mut http, &mut grpc);
         let probe = Arc::new(Probe::default());
         let engine = Engine::new(engine_options, vec![Arc::new(Fake(probe.clone()))]).unwrap();
-        for (name, decoupled) in [("id", false), ("slow", false), ("fail", false), ("deco", true)] {
+        for (name, decoupled) in [
+            ("id", false),
+            ("slow", false),
+            ("fail", false),
+            ("deco", true),
+            ("many", true),
+            ("gated", true),
+            ("endless", true),
+        ] {
             publish(&engine, name, decoupled);
         }
         engine.set_server_state(ServerState::Ready);
@@ -337,23 +399,35 @@ impl Client {
         self.buffer.drain(..n).collect()
     }
 
-    pub fn response(&mut self) -> Response {
+    /// Status and headers; the body comes piece by piece.
+    pub fn head(&mut self) -> Response {
         let head = String::from_utf8(self.take_until(b"\r\n\r\n")).unwrap();
         let mut lines = head.trim_end().split("\r\n");
         let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
         let headers: Vec<(String, String)> =
             lines.map(|l| l.split_once(": ").unwrap()).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
-        let mut response = Response { status, headers, body: Vec::new() };
-        if status == 100 {
+        Response { status, headers, body: Vec::new() }
+    }
+
+    /// The next chunk; an empty one is the last.
+    pub fn chunk(&mut self) -> Vec<u8> {
+        let line = String::from_utf8(self.take_until(b"\r\n")).unwrap();
+        let n = usize::from_str_radix(line.trim_end(), 16).unwrap();
+        let mut chunk = self.take(n + 2);
+        assert_eq!(chunk.split_off(n), b"\r\n");
+        chunk
+    }
+
+    pub fn response(&mut self) -> Response {
+        let mut response = self.head();
+        if response.status == 100 {
             return response;
         }
         if response.header("Transfer-Encoding") == Some("chunked") {
             loop {
-                let line = String::from_utf8(self.take_until(b"\r\n")).unwrap();
-                let n = usize::from_str_radix(line.trim_end(), 16).unwrap();
-                let chunk = self.take(n + 2);
-                response.body.extend_from_slice(&chunk[..n]);
-                if n == 0 {
+                let chunk = self.chunk();
+                response.body.extend_from_slice(&chunk);
+                if chunk.is_empty() {
                     return response;
                 }
             }

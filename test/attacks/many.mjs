@@ -1,0 +1,146 @@
+/** Models that answer any number of times: clients that do not read, that leave, and bursts. */
+import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { field, framed, varint } from './lib/call.mjs'
+import { frame } from './http2.mjs'
+import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
+import { server } from './lib/servers.mjs'
+
+const MIB = 1 << 20
+const LIMIT_MIB = 256
+const INSTANCES = 16
+/** More responses than anybody waits for. */
+const ENDLESS = 2_000_000_000
+
+const decoupled = server('models that answer any number of times, on 256 MiB', {
+  flags: [`--memory-limit=${LIMIT_MIB * MIB}`],
+  models: (root) => {
+    const tensors = [[['IN', 'TYPE_INT32', [1]]], [['OUT', 'TYPE_INT32', [1]]]]
+    const more = `model_transaction_policy { decoupled: true }\ninstance_group [ { count: ${INSTANCES} kind: KIND_CPU } ]\n`
+    writeModel(root, 'square', { config: config('square', 0, ...tensors, more) })
+  },
+})
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
+const used = (t) => t.metric('nereid_memory_used_bytes')
+const cancelled = (t) => t.metric('nereid_requests_cancelled_total', 'model="square"')
+
+async function waitFor(seconds, done) {
+  for (let i = 0; i < seconds * 10 && !(await done()); i += 1) await pause(100)
+  return done()
+}
+
+const events = (count) => {
+  const body = JSON.stringify({ IN: count })
+  return `POST /v2/models/square/generate_stream HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+}
+
+/** A ModelInferRequest for so many responses. */
+function message(count) {
+  const raw = Buffer.alloc(4)
+  raw.writeInt32LE(count)
+  const input = field(5, Buffer.concat([field(1, 'IN'), field(2, 'INT32'), field(3, varint(1))]))
+  return Buffer.concat([field(1, 'square'), input, field(7, raw)])
+}
+
+/** A header field that is not put into the table. */
+const header = (name, value) => Buffer.concat([Buffer.from([0, name.length]), Buffer.from(name), Buffer.from([value.length]), Buffer.from(value)])
+
+/** An HTTP/2 connection with one call, which gives the largest windows there are: they must not be a licence. */
+function generous(path, body, ...headers) {
+  const settings = Buffer.alloc(6)
+  settings.writeUInt16BE(4, 0)
+  settings.writeUInt32BE(2 ** 31 - 1, 2)
+  const window = Buffer.alloc(4)
+  window.writeUInt32BE(2 ** 31 - 1 - 65_535)
+  const block = Buffer.concat([Buffer.from([0x83, 0x86, 0x04, path.length]), Buffer.from(path), ...headers])
+  return Buffer.concat([
+    Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
+    frame(4, 0, 0, settings),
+    frame(8, 0, 0, window),
+    frame(1, 4, 1, block),
+    frame(0, 1, 1, Buffer.from(body)),
+  ])
+}
+
+const STREAM = '/inference.GRPCInferenceService/ModelStreamInfer'
+
+const LIMITS =
+  'what waits for a reader is at most `frontend::limits::ANSWERS_BYTES_MAX`, `ANSWERS_WAITING_MAX` and `ANSWERS_AGE_MAX`, charged (`memory::Kind::Answer`); then its request is cancelled'
+
+export const rows = [
+  {
+    attack: `${INSTANCES} clients that ask for two billion responses each and read none, over HTTP/1.1, h2c and gRPC`,
+    limit: LIMITS,
+    server: decoupled,
+    async run(t) {
+      const before = t.rssMiB()
+      const begun = await cancelled(t)
+      const kinds = [
+        [t.httpPort, events(ENDLESS)],
+        [t.httpPort, generous('/v2/models/square/generate_stream', JSON.stringify({ IN: ENDLESS }))],
+        [t.grpcPort, generous(STREAM, framed(message(ENDLESS)), header('content-type', 'application/grpc'), header('te', 'trailers'))],
+      ]
+      const sockets = []
+      for (let i = 0; i < INSTANCES; i += 1) {
+        const [port, bytes] = kinds[i % kinds.length]
+        const socket = await t.socket(port)
+        socket.socket.pause()
+        socket.socket.write(bytes)
+        sockets.push(socket)
+      }
+      let charged = 0
+      const { worstMs } = await t.health(() =>
+        waitFor(30, async () => {
+          charged = Math.max(charged, await used(t))
+          return (await cancelled(t)) - begun >= INSTANCES
+        }),
+      )
+      const peak = t.rssMiB() - before
+      const given = (await cancelled(t)) - begun
+      // All instances are free again, though nobody left.
+      const answer = await t.post('/v2/models/square/generate', '{"IN":1}')
+      for (const socket of sockets) socket.destroy()
+      const isFree = await waitFor(10, async () => (await used(t)) === 0)
+      t.check(given >= INSTANCES, `${given} of ${INSTANCES} requests were cancelled`)
+      t.check(answer.status === 200, `status ${answer.status} ${answer.text}`)
+      t.check(charged <= LIMIT_MIB * MIB, `${(charged / MIB).toFixed(0)} MiB were charged`)
+      t.check(peak < LIMIT_MIB + 64, `resident memory grew by ${peak.toFixed(0)} MiB`)
+      t.check(isFree, 'charges are left when all clients are gone')
+      return `+${peak.toFixed(0)} MiB, ${(charged / MIB).toFixed(0)} MiB charged, health at worst ${worstMs.toFixed(1)} ms`
+    },
+  },
+  {
+    attack: `100 clients that ask for two billion responses each, read one and leave, with ${INSTANCES} instances`,
+    limit: 'a client that leaves cancels its request, running or waiting for an instance (`frontend::answers::Inbox`)',
+    server: decoupled,
+    async run(t) {
+      for (let i = 0; i < 100; i += INSTANCES) {
+        const sockets = await Promise.all(Array.from({ length: INSTANCES }, () => t.socket()))
+        for (const socket of sockets) await socket.send(events(ENDLESS))
+        await waitFor(10, () => sockets.every((s) => s.received.includes('data: ')))
+        for (const socket of sockets) socket.destroy()
+      }
+      const from = performance.now()
+      const answer = await t.post('/v2/models/square/generate', '{"IN":1}')
+      const ms = performance.now() - from
+      t.check(answer.status === 200, `status ${answer.status} ${answer.text}`)
+      t.check(await waitFor(10, async () => (await used(t)) === 0), 'charges are left when all clients are gone')
+      return `the next is answered after ${ms.toFixed(0)} ms`
+    },
+  },
+  {
+    attack: '20,000 responses at once, to a client that reads',
+    limit: 'responses that are there together leave together, and others have their turn between them (`frontend::limits::ANSWERS_PER_LOOK`)',
+    server: decoupled,
+    async run(t) {
+      const count = 20_000
+      const { ms, result: beside, unknown } = await judgedHold(t, HOLD_MS_MAX, async () => {
+        const answer = await t.post('/v2/models/square/generate_stream', JSON.stringify({ IN: count }))
+        const came = answer.text.split('data: {"OUT":').length - 1
+        t.check(came === count && !answer.text.includes('error'), `${came} of ${count} events came: ${answer.text.slice(-200)}`)
+        return came
+      })
+      return `held ≤ ${ms} ms${unknown}, ${beside.result} events`
+    },
+  },
+]
