@@ -42,6 +42,17 @@ export declare class NativeCore {
  */
 export declare function awaitPreload(): void
 
+export interface CacheUse {
+  entries: bigint
+  lookups: bigint
+  hits: bigint
+  misses: bigint
+  evictions: bigint
+  lookupNs: bigint
+  insertionNs: bigint
+  utilisation: number
+}
+
 export interface ControlCall {
   id: number
   operation: string
@@ -61,6 +72,7 @@ export interface CoreOptions {
   httpInputBytesMax: number
   allowClientShm: boolean
   memoryLimitBytes: number
+  responseCacheBytes?: number
 }
 
 export interface Duration {
@@ -259,6 +271,7 @@ export interface Settlement {
 export interface Snapshot {
   versions: Array<VersionStatistics>
   gauges: Array<Gauge>
+  cache?: CacheUse
   memory: MemoryUse
   histograms: Array<Histogram>
   logRecordsDropped: number
@@ -295,6 +308,9 @@ export interface VersionStatistics {
   computeInput: Duration
   computeInfer: Duration
   computeOutput: Duration
+  cacheHit: Duration
+  cacheMiss: Duration
+  cached: boolean
   failures: Array<bigint>
   pending: bigint
   cancelled: bigint

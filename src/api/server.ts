@@ -27,6 +27,8 @@ export interface ServerSettings {
   allowClientShm: boolean
   /** 0 = half of the machine's or the container's memory. */
   memoryLimitBytes: number
+  /** Size of the response cache; null = there is none. */
+  responseCacheBytes: number | null
   reactorThreads: number
   http: HttpOptions | null
   grpc: GrpcOptions | null
@@ -97,6 +99,7 @@ export async function startServer(
       httpInputBytesMax: settings.httpInputBytesMax,
       allowClientShm: settings.allowClientShm,
       memoryLimitBytes: settings.memoryLimitBytes,
+      responseCacheBytes: settings.responseCacheBytes,
     },
     (call) => void answerControl({ core, repository, trace, logger, unusable: () => unusable !== null }, call),
     (record) => logger.record(record),

@@ -156,7 +156,7 @@ export const FLAGS = [
   { name: 'repoagent-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/repoagents', notEmpty: '--repoagent-directory can not be empty', group: 'Repository Agent', state: 'accepted', meaning: 'Where repository agents are.' },
 
   // Response Cache
-  { name: 'cache-config', kind: 'string', value: 'cache,setting=value', default: null, list: true, group: 'Response Cache', state: 'accepted', meaning: 'Response cache.' },
+  { name: 'cache-config', kind: 'string', value: 'cache,setting=value', default: null, list: true, group: 'Response Cache', state: 'active', meaning: 'Response cache; local,size=<bytes> is in the memory of the server. It serves models with response_cache { enable: true }.' },
   { name: 'cache-directory', aliases: ['cache-dir'], kind: 'string', value: 'path', default: '/opt/tritonserver/caches', group: 'Response Cache', state: 'accepted', meaning: 'Where caches are.' },
 
   // Rate Limiter
@@ -184,7 +184,7 @@ export const FLAGS = [
 
   // Deprecated
   { name: 'strict-model-config', kind: 'boolean', default: null, group: 'Deprecated', state: 'active', meaning: 'Use --disable-auto-complete-config.' },
-  { name: 'response-cache-byte-size', kind: 'integer', default: null, min: 0, group: 'Deprecated', state: 'accepted', meaning: 'Use --cache-config=local,size=<bytes>.' },
+  { name: 'response-cache-byte-size', kind: 'integer', default: null, min: 0, group: 'Deprecated', state: 'active', meaning: 'Use --cache-config=local,size=<bytes>.' },
   { name: 'trace-file', kind: 'string', value: 'path', default: '', group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=triton,file=<path>.' },
   { name: 'trace-level', kind: 'string', value: 'level', default: null, list: true, group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=level=<level>.' },
   { name: 'trace-rate', kind: 'integer', default: null, min: 0, max: 4294967295, group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=rate=<n>.' },

@@ -5,19 +5,12 @@
 import type { Options } from './flags.js'
 import { OptionError, badOption } from './parse.js'
 
-/** The one cache of a server. */
-export type CacheSettings =
-  /** In the memory of the server; `sizeBytes` is all it may take. */
-  | { cache: 'local'; sizeBytes: number }
-  /** Any other, with its settings as they were given. */
-  | { cache: 'other'; name: string; settings: ReadonlyMap<string, string> }
-
 /**
- * Reads the options; null when no cache is asked for. What is deprecated is told in `warnings`.
+ * Bytes of the local cache; null when there is none. What is deprecated, or not in this release, is told in `warnings`.
  *
  * @throws {OptionError} when the options contradict each other, or a setting is missing or cannot be read.
  */
-export function readResponseCache(options: Options, warnings: string[]): CacheSettings | null {
+export function readResponseCache(options: Options, warnings: string[]): number | null {
   const bytes = options.responseCacheByteSize
   if (bytes !== null && options.cacheConfig.length > 0) {
     throw new OptionError(
@@ -26,7 +19,7 @@ export function readResponseCache(options: Options, warnings: string[]): CacheSe
   }
   if (bytes !== null) {
     warnings.push(`Warning: '--response-cache-byte-size' has been deprecated! Please use '--cache-config=local,size=${bytes}' instead.`)
-    return bytes === 0 ? null : { cache: 'local', sizeBytes: bytes }
+    return bytes === 0 ? null : bytes
   }
   const settings = new Map<string, string>()
   let name: string | null = null
@@ -39,8 +32,10 @@ export function readResponseCache(options: Options, warnings: string[]): CacheSe
     settings.set(key, value)
   }
   if (name === null) return null
-  if (name !== 'local') return { cache: 'other', name, settings }
-  return { cache: 'local', sizeBytes: readSize(settings.get('size') ?? '') }
+  if (name === 'local') return readSize(settings.get('size') ?? '')
+  // As with one that cannot be reached: answers are right without it.
+  warnings.push(`Warning: the response cache '${name}' is not in this release, which has 'local': nothing is cached.`)
+  return null
 }
 
 /** `<cache>,<setting>=<value>`. */

@@ -40,7 +40,6 @@ export function resolveSettings({ options, given }: Parsed): Resolved {
     throw badOption(flag, 'TLS is not in this release; put a TLS proxy in front, or leave the option out.')
   }
   checkForms(options)
-  readResponseCache(options, warnings)
   readRateLimit(options)
   const http = httpOptions(options)
   const grpc = grpcOptions(options)
@@ -55,6 +54,7 @@ export function resolveSettings({ options, given }: Parsed): Resolved {
     httpInputBytesMax: options.httpMaxInputSize,
     allowClientShm: options.allowClientShm,
     memoryLimitBytes: options.memoryLimit,
+    responseCacheBytes: readResponseCache(options, warnings),
     reactorThreads: options.reactorThreads,
     http,
     grpc,

@@ -6,7 +6,7 @@
  * since users test for the absence of a name in the whole exposition.
  */
 
-import type { MemoryUse, Snapshot, VersionStatistics } from '../native/contract.js'
+import type { CacheUse, MemoryUse, Snapshot, VersionStatistics } from '../native/contract.js'
 import type { Family, FamilyType, Sample } from './exposition.js'
 
 /** What the shell knows about a version beyond the core's counters. */
@@ -46,6 +46,8 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   ): Family => ({ name, help, type, samples: versions.flatMap((v) => samples(v.statistics, v.labels, v.facts)) })
   const counter = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family =>
     perVersion(name, 'counter', help, (s, labels) => [{ labels, value: value(s) }])
+  const ofCached = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family =>
+    perVersion(name, 'counter', help, (s, labels) => (s.cached ? [{ labels, value: value(s) }] : []))
   const one = (name: string, help: string, value: number): Family => ({
     name,
     help,
@@ -69,6 +71,10 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       counter('nv_inference_compute_input_duration_us', 'Time to prepare inputs, in us.', (s) => us(s.computeInput.ns)),
       counter('nv_inference_compute_infer_duration_us', 'Time to run the model, in us.', (s) => us(s.computeInfer.ns)),
       counter('nv_inference_compute_output_duration_us', 'Time to deliver outputs, in us.', (s) => us(s.computeOutput.ns)),
+      ofCached('nv_cache_num_hits_per_model', 'Requests the response cache answered.', (s) => s.cacheHit.count),
+      ofCached('nv_cache_hit_duration_per_model', 'Time to find their answers, in us.', (s) => us(s.cacheHit.ns)),
+      ofCached('nv_cache_num_misses_per_model', 'Requests whose answers the response cache did not have.', (s) => s.cacheMiss.count),
+      ofCached('nv_cache_miss_duration_per_model', 'Time to look for their answers and keep them, in us.', (s) => us(s.cacheMiss.ns)),
     )
   }
   families.push(...customFamilies(versions))
@@ -90,6 +96,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       one('nv_cpu_memory_used_bytes', 'Memory of the host in use, in bytes.', context.host.memoryUsedBytes),
     )
   }
+  if (snapshot.cache !== null) families.push(...cacheFamilies(snapshot.cache))
   families.push(
     perVersion(
       'nv_inference_first_response_histogram_ms',
@@ -102,6 +109,13 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     families.push(
       perVersion(`nv_inference_${family}_summary_us`, 'summary', `Quantiles of the ${family} time, in us.`, (s, labels) =>
         summarySamples(s, family, labels),
+      ),
+    )
+  }
+  for (const family of ['hit', 'miss']) {
+    families.push(
+      perVersion(`nv_cache_${family}_summary_per_model`, 'summary', `Quantiles of the time of a ${family} of the response cache, in us.`, (s, labels) =>
+        summarySamples(s, `cache_${family}`, labels),
       ),
     )
   }
@@ -125,6 +139,21 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     ),
   )
   return families
+}
+
+/** Gauges in Triton, although most of them count. */
+function cacheFamilies(cache: CacheUse): Family[] {
+  const one = (name: string, help: string, value: number | bigint): Family => ({ name, type: 'gauge', help, samples: [{ labels: {}, value }] })
+  return [
+    one('nv_cache_util', 'Part of the response cache in use, 0 to 1.', cache.utilisation),
+    one('nv_cache_num_entries', 'Answers in the response cache.', cache.entries),
+    one('nv_cache_num_hits', 'Lookups that found an answer.', cache.hits),
+    one('nv_cache_num_misses', 'Lookups that found none.', cache.misses),
+    one('nv_cache_num_lookups', 'Lookups in the response cache.', cache.lookups),
+    one('nv_cache_num_evictions', 'Answers that made room for others.', cache.evictions),
+    one('nv_cache_lookup_duration', 'Time of all lookups, in us.', us(cache.lookupNs)),
+    one('nv_cache_insertion_duration', 'Time to keep answers, in us.', us(cache.insertionNs)),
+  ]
 }
 
 function memoryFamilies(memory: MemoryUse): Family[] {

@@ -120,7 +120,11 @@ export function createBridge(
     else call.resolve(s)
   }
   const raw = new module.NativeCore(
-    { ...options, onnxruntimeLibrary: optional(options.onnxruntimeLibrary) },
+    {
+      ...options,
+      onnxruntimeLibrary: optional(options.onnxruntimeLibrary),
+      responseCacheBytes: optional(options.responseCacheBytes),
+    },
     onControl,
     onLog,
     onSettled,
@@ -176,7 +180,7 @@ export function createBridge(
       const versions = s.versions.map((v) =>
         Object.assign(v, { firstResponse: v.firstResponse ?? null, summaries: v.summaries ?? null }),
       )
-      return { ...s, versions }
+      return { ...s, versions, cache: s.cache ?? null }
     },
     controlReply: (id, json, errorCode, message) =>
       raw.controlReply(id, optional(json), errorCode === null ? -1 : ERROR_CODES.indexOf(errorCode), message),

@@ -86,6 +86,8 @@ export interface CoreOptions {
   allowClientShm: boolean
   /** `--memory-limit`: what bodies, heads and unread answers of the process may hold; 0 = half of the machine's or container's. */
   memoryLimitBytes: number
+  /** What the response cache may take, all models together; null = there is none. */
+  responseCacheBytes: number | null
 }
 
 /** One `--http-restricted-api` or `--grpc-restricted-protocol` group. */
@@ -194,6 +196,12 @@ export interface VersionStatistics {
   computeInput: Duration
   computeInfer: Duration
   computeOutput: Duration
+  /** Requests the response cache answered, and looking for their answers. */
+  cacheHit: Duration
+  /** Requests whose answers were not there, and looking for and keeping them. */
+  cacheMiss: Duration
+  /** The version has the response cache. */
+  cached: boolean
   /** Failures by reason, in this order: REJECTED, CANCELED, BACKEND, OTHER. */
   failures: bigint[]
   pending: bigint
@@ -220,11 +228,26 @@ export interface Snapshot {
   versions: VersionStatistics[]
   /** Our own limits and their current values, for `nereid_…` families. */
   gauges: { name: string; help: string; value: number }[]
+  /** What the response cache did and holds; null where there is none. */
+  cache: CacheUse | null
   memory: MemoryUse
   /** Likewise. `counts` are those between the bounds, with one more behind the last. */
   histograms: Histogram[]
   /** Log records of the core that were dropped because too many waited for this thread. */
   logRecordsDropped: number
+}
+
+/** The response cache since the start. */
+export interface CacheUse {
+  entries: bigint
+  lookups: bigint
+  hits: bigint
+  misses: bigint
+  evictions: bigint
+  lookupNs: bigint
+  insertionNs: bigint
+  /** Part of its size in use, 0 to 1. */
+  utilisation: number
 }
 
 /** What requests and answers in flight hold, beside what they may, and the pool of their buffers. */

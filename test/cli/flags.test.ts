@@ -176,8 +176,8 @@ test('R-14: the deprecated strictness switch works and says so', () => {
 })
 
 test('accepted options that were given are named, once each', () => {
-  const { inactive } = resolve('--cache-config=local,size=1', '--cache-config=local,x=2', '--allow-sagemaker=true', '--id=a')
-  expect(inactive).toEqual(['cache-config', 'allow-sagemaker'])
+  const { inactive } = resolve('--host-policy=a,x=1', '--host-policy=a,y=2', '--allow-sagemaker=true', '--id=a')
+  expect(inactive).toEqual(['host-policy', 'allow-sagemaker'])
 })
 
 test('restrictions carry their groups; gRPC keys get their prefix', () => {

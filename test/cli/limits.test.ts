@@ -9,16 +9,13 @@ const options = (...args: string[]): Options => parseArguments(args).options
 
 test.each([
   [[], null],
-  [['--cache-config=local,size=1048576'], { cache: 'local', sizeBytes: 1048576 }],
-  [['--cache-config=local,size=1', '--cache-config=local,size=2'], { cache: 'local', sizeBytes: 2 }],
-  [['--cache-config=local,other=x', '--cache-config=local,size=0'], { cache: 'local', sizeBytes: 0 }],
+  [['--cache-config=local,size=1048576'], 1048576],
+  [['--cache-config=local,size=1', '--cache-config=local,size=2'], 2],
+  [['--cache-config=local,other=x', '--cache-config=local,size=0'], 0],
   [['--response-cache-byte-size=0'], null],
-  [['--response-cache-byte-size=200'], { cache: 'local', sizeBytes: 200 }],
-  [
-    ['--cache-config=redis,host=a', '--cache-config=redis,password=a=b,c'],
-    { cache: 'other', name: 'redis', settings: new Map([['host', 'a'], ['password', 'a=b,c']]) },
-  ],
-])('S-38: %j asks for a cache', (args, expected) => {
+  [['--response-cache-byte-size=200'], 200],
+  [['--cache-config=redis,host=a', '--cache-config=redis,password=a=b,c'], null],
+])('S-38: %j asks for a cache of %j bytes', (args, expected) => {
   expect(readResponseCache(options(...args), [])).toEqual(expected)
 })
 
@@ -53,6 +50,11 @@ test('R-54: the deprecated size of the cache works and says so', () => {
   expect(warnings).toEqual([
     "Warning: '--response-cache-byte-size' has been deprecated! Please use '--cache-config=local,size=5' instead.",
   ])
+})
+
+test('S-39: a cache that is not in this release is told', () => {
+  const { warnings } = resolveSettings(parseArguments(['--model-repository=/m', '--cache-config=redis,host=a']))
+  expect(warnings).toEqual(["Warning: the response cache 'redis' is not in this release, which has 'local': nothing is cached."])
 })
 
 test.each([

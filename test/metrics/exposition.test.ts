@@ -5,7 +5,7 @@ import { buildFamilies, type FamilyContext } from '../../src/metrics/families.js
 import { HostSampler, parseCpuTimes, parseMemory } from '../../src/metrics/host.js'
 import { familiesOf } from '../../src/metrics/process.js'
 import { startMetricsServer } from '../../src/metrics/server.js'
-import type { Duration, Snapshot, VersionStatistics } from '../../src/native/contract.js'
+import type { CacheUse, Duration, Snapshot, Summary, VersionStatistics } from '../../src/native/contract.js'
 
 test.each([
   [0, '0'],
@@ -55,6 +55,9 @@ const STATISTICS: VersionStatistics = {
   computeInput: took(4n, 12_000n),
   computeInfer: took(4n, 22_000n),
   computeOutput: took(4n, 13_000n),
+  cacheHit: took(0n, 0n),
+  cacheMiss: took(0n, 0n),
+  cached: false,
   failures: [1n, 0n, 2n, 0n],
   pending: 6n,
   cancelled: 0n,
@@ -71,9 +74,10 @@ const CONTEXT: FamilyContext = {
   host: null,
 }
 
-function render(statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}): string {
+function render(statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}, cache: CacheUse | null = null): string {
   const snapshot: Snapshot = {
     versions: [{ ...STATISTICS, ...statistics }],
+    cache,
     gauges: [{ name: 'nereid_slab_bytes', help: 'Bytes of slabs.', value: 7 }],
     memory: {
       limitBytes: 1024,
@@ -267,4 +271,39 @@ test('O 1.2: a render that fails is a 500, and the server goes on', async () => 
   const server = await startMetricsServer('127.0.0.1', 0, () => Promise.reject(new Error('no core')))
   for (let i = 0; i < 2; i += 1) expect((await fetch(`http://127.0.0.1:${server.port}/metrics`)).status).toBe(500)
   await server.close()
+})
+
+test('O-14: models with the response cache show their hits and misses, others nothing of it', () => {
+  const cached = { cached: true, cacheHit: took(5n, 33_771n), cacheMiss: took(2n, 51_767n) }
+  expect(samples(render(cached), 'nv_cache')).toEqual([
+    'nv_cache_num_hits_per_model{model="m",version="1"} 5',
+    'nv_cache_hit_duration_per_model{model="m",version="1"} 33',
+    'nv_cache_num_misses_per_model{model="m",version="1"} 2',
+    'nv_cache_miss_duration_per_model{model="m",version="1"} 51',
+  ])
+  expect(render()).not.toContain('nv_cache')
+  expect(render(cached, { counterLatencies: false })).not.toContain('nv_cache')
+})
+
+test('O-13: summaries of a model with the response cache are of hits and misses', () => {
+  const of = (family: string): Summary => ({ family, values: [{ quantile: 0.5, value: 3 }], count: 2n, sumUs: 6 })
+  const text = render({ summaries: [of('queue'), of('cache_hit'), of('cache_miss')] })
+  expect(samples(text, 'nv_cache_hit_summary_per_model{')).toEqual(['nv_cache_hit_summary_per_model{model="m",version="1",quantile="0.5"} 3'])
+  expect(samples(text, 'nv_cache_miss_summary_per_model_count')).toEqual(['nv_cache_miss_summary_per_model_count{model="m",version="1"} 2'])
+  expect(text).not.toContain('nv_inference_request_summary')
+})
+
+test('O-15: the local response cache shows gauges', () => {
+  const cache = { entries: 2n, lookups: 55n, hits: 28n, misses: 27n, evictions: 21n, lookupNs: 422_999n, insertionNs: 526_000n, utilisation: 0.80128 }
+  expect(samples(render({}, {}, cache), 'nv_cache')).toEqual([
+    'nv_cache_util 0.80128',
+    'nv_cache_num_entries 2',
+    'nv_cache_num_hits 28',
+    'nv_cache_num_misses 27',
+    'nv_cache_num_lookups 55',
+    'nv_cache_num_evictions 21',
+    'nv_cache_lookup_duration 422',
+    'nv_cache_insertion_duration 526',
+  ])
+  expect(render({}, {}, cache)).toContain('# TYPE nv_cache_num_hits gauge')
 })

@@ -10,6 +10,7 @@
 
 mod answer;
 mod batch_key;
+mod cached;
 mod compile;
 mod data_file;
 mod dispatch;
@@ -35,6 +36,7 @@ mod warmup;
 mod wire;
 
 pub use answer::{Answer, Sink};
+pub use cache::Counters as CacheCounters;
 pub use mail::{Mailbox, begin_mail};
 pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
 pub use registry::{Engine, Opened, PublishSpec};

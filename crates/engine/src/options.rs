@@ -41,6 +41,8 @@ pub struct EngineOptions {
     pub worker_threads_max: usize,
     /// A request whose predicted cost is below this may run on the thread that brought it, in nanoseconds.
     pub inline_cost_max_ns: u64,
+    /// Bytes of the response cache, all models together; `None` = there is none.
+    pub response_cache_bytes: Option<usize>,
     /// `TRITONSERVER_DELAY_SCHEDULER`: dynamic batchers wait for this many requests before they do anything; 0 = off (S-47).
     pub delay_scheduler: u32,
 }
@@ -56,6 +58,7 @@ impl Default for EngineOptions {
             allow_client_shm: false,
             worker_threads_max: 256,
             inline_cost_max_ns: 25_000,
+            response_cache_bytes: None,
             delay_scheduler: 0,
         }
     }

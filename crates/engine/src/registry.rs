@@ -12,6 +12,7 @@ use crate::warmup;
 use arc_swap::ArcSwap;
 use backend::{Backend, ModelIo, OpenSpec};
 use bytes::Bytes;
+use cache::{Cache, LocalCache, Secret};
 use memory::RegionRegistry;
 use parking_lot::Mutex;
 use prost::Message;
@@ -68,10 +69,11 @@ impl Engine {
     /// An engine without models.
     ///
     /// # Errors
-    /// INTERNAL when the machine refuses to start a thread.
+    /// INTERNAL when the machine refuses to start a thread; INVALID_ARG when it has less memory than the response cache is to take.
     pub fn new(options: EngineOptions, backends: Vec<Arc<dyn Backend>>) -> Result<Arc<Self>> {
         let pool = Pool::new(options.worker_threads_max)
             .map_err(|e| Error::internal(format!("cannot start a worker thread: {e}")))?;
+        let cache = options.response_cache_bytes.map(LocalCache::new).transpose()?;
         Ok(Arc::new(Self {
             backends,
             table: ArcSwap::default(),
@@ -86,6 +88,8 @@ impl Engine {
                 timer: Timer::new(),
                 exiting: AtomicBool::new(false),
                 inflight: AtomicU64::new(0),
+                cache: cache.map(|cache| (Arc::new(cache) as Arc<dyn Cache>, Secret::random())),
+                loads: AtomicU64::new(0),
                 options,
             }),
         }))
@@ -174,12 +178,17 @@ impl Engine {
     pub fn snapshot(&self) -> Snapshot {
         let versions = self.statistics("", "").unwrap_or_default();
         let (threads, threads_max) = self.shared.pool.threads();
-        let gauges = vec![
+        let cache = self.shared.cache.as_ref().and_then(|(cache, _)| cache.counters());
+        let mut gauges = vec![
             ("nereid_inflight_requests", "Accepted requests without an answer", self.inflight() as f64),
             ("nereid_worker_threads", "Worker threads alive", threads as f64),
             ("nereid_worker_threads_max", "Most worker threads there may be", threads_max as f64),
         ];
-        Snapshot { versions, gauges }
+        if let Some(c) = &cache {
+            gauges.push(("nereid_response_cache_bytes", "Bytes the response cache holds", c.used_bytes as f64));
+            gauges.push(("nereid_response_cache_bytes_max", "Most bytes it may hold", c.size_bytes as f64));
+        }
+        Snapshot { versions, gauges, cache }
     }
 
     /// The server came up: false while it starts, when its start failed and it was told to stay, and when it exits.
@@ -305,6 +314,7 @@ impl Engine {
                 model,
                 scheduling: compile::scheduling(&config, options.strict_batching_delay, options.delay_scheduler),
                 histogram_buckets_ms: compile::histogram_buckets_ms(&config),
+                response_cache: config.response_cache.as_ref().is_some_and(|c| c.enable),
             },
         );
         warmup::run(&version, &config, &open.model_directory, &compile::instance_names(&config))?;

@@ -5,6 +5,7 @@ use crate::limits::RESPONSE_STATISTICS_MAX;
 use crate::options::MetricsOptions;
 use crate::sketch::{Histogram, Sketch};
 use backend::{BatchEntry, Marks};
+use cache::Counters as CacheCounters;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -134,10 +135,18 @@ struct Counters {
     batches: BTreeMap<u64, BatchDurations>,
     responses: Vec<ResponseStatistics>,
     histogram: Option<Histogram>,
-    sketches: Option<Box<[Sketch; 5]>>,
+    sketches: Option<Box<[Sketch; 7]>>,
+    cache_hit: Duration,
+    cache_miss: Duration,
 }
 
 impl Counters {
+    fn summarise(&mut self, family: usize, end: u64, ns: u64) {
+        if let Some(sketch) = self.sketches.as_mut().and_then(|s| s.get_mut(family)) {
+            sketch.observe(end, ns / 1000);
+        }
+    }
+
     #[inline]
     fn fail(&mut self, ns: u64, reason: FailureReason) {
         self.fail.add(ns);
@@ -163,14 +172,22 @@ impl Counters {
     }
 }
 
-/// The summary families, in the order they are printed.
-pub(crate) const SUMMARIES: [&str; 5] = ["request", "queue", "compute_input", "compute_infer", "compute_output"];
+/// The summary families, in the order they are printed. The first is that of models without the response cache, the last two those
+/// of models with it.
+const SUMMARIES: [&str; 7] =
+    ["request", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"];
+/// Their places.
+const QUEUE: usize = 1;
+const CACHE_HIT: usize = 5;
+const CACHE_MISS: usize = 6;
 
 pub(crate) struct Statistics {
     counters: Mutex<Counters>,
     /// What executions are counted under; none: the rows of the batch.
     batch_size: Option<u64>,
     has_histogram: bool,
+    /// The version has the response cache.
+    cached: bool,
     /// Milliseconds since the epoch at time 0 of `backend::now_ns`: one clock per execution is enough.
     epoch_ms: u64,
 }
@@ -196,7 +213,12 @@ impl Executed {
 }
 
 impl Statistics {
-    pub(crate) fn new(options: &MetricsOptions, buckets_ms: Option<Vec<f64>>, batch_size: Option<u64>) -> Self {
+    pub(crate) fn new(
+        options: &MetricsOptions,
+        buckets_ms: Option<Vec<f64>>,
+        batch_size: Option<u64>,
+        cached: bool,
+    ) -> Self {
         let mut counters = Counters::default();
         if options.histograms {
             counters.histogram = Some(Histogram::new(buckets_ms.unwrap_or_else(|| vec![100.0, 500.0, 2000.0, 5000.0])));
@@ -210,6 +232,7 @@ impl Statistics {
             counters: Mutex::new(counters),
             batch_size,
             has_histogram,
+            cached,
             epoch_ms: now.saturating_sub(backend::now_ns() / 1_000_000),
         }
     }
@@ -244,6 +267,28 @@ impl Statistics {
         b.input.add(input);
         b.infer.add(infer);
         b.output.add(output);
+    }
+
+    /// Counts a request whose answer the cache had; it was looked for from the beginning, and sent at `end`.
+    pub(crate) fn hit(&self, accepted: u64, end: u64) {
+        let ns = end.saturating_sub(accepted);
+        let mut c = self.counters.lock();
+        c.success.add(ns);
+        c.queue.add(0);
+        c.cache_hit.add(ns);
+        if let Some(h) = &mut c.histogram {
+            h.observe(ns / 1_000_000);
+        }
+        c.summarise(QUEUE, end, 0);
+        c.summarise(CACHE_HIT, end, ns);
+    }
+
+    /// Counts a request whose answer was kept, or could not be, on top of its execution: looking for it and keeping it took `ns`.
+    pub(crate) fn missed(&self, ns: u64, end: u64) {
+        let mut c = self.counters.lock();
+        c.success.ns += ns;
+        c.cache_miss.add(ns);
+        c.summarise(CACHE_MISS, end, ns);
     }
 
     /// Counts an accepted request that failed without being executed.
@@ -305,6 +350,9 @@ impl Statistics {
             compute_input: c.input,
             compute_infer: c.infer,
             compute_output: c.output,
+            cache_hit: c.cache_hit,
+            cache_miss: c.cache_miss,
+            cached: self.cached,
             failures: c.failures,
             batches: c.batches.iter().map(|(&n, b)| (n, b.input, b.infer, b.output)).collect(),
             responses: c.responses.clone(),
@@ -312,6 +360,11 @@ impl Statistics {
             summaries: c.sketches.as_ref().map(|s| {
                 s.iter()
                     .zip(SUMMARIES)
+                    .filter(|(_, family)| match *family {
+                        "request" => !self.cached,
+                        "cache_hit" | "cache_miss" => self.cached,
+                        _ => true,
+                    })
                     .map(|(s, family)| Summary {
                         family,
                         values: quantiles.iter().map(|&(q, _)| (q, s.quantile(now, q))).collect(),
@@ -350,6 +403,12 @@ pub struct VersionStatistics {
     pub compute_infer: Duration,
     /// Splitting outputs.
     pub compute_output: Duration,
+    /// Requests the response cache answered, and looking for their answers.
+    pub cache_hit: Duration,
+    /// Requests whose answers were not there, and looking for and keeping them.
+    pub cache_miss: Duration,
+    /// The version has the response cache.
+    pub cached: bool,
     /// By [`FailureReason`].
     pub failures: [u64; 4],
     /// Batch size, and input, infer and output durations of executions of that size.
@@ -371,7 +430,7 @@ pub struct VersionStatistics {
 /// Quantiles of one family over the last minute.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// `request`, `queue`, `compute_input`, `compute_infer` or `compute_output`.
+    /// `request`, `queue`, `compute_input`, `compute_infer`, `compute_output`, `cache_hit` or `cache_miss`.
     pub family: &'static str,
     /// Quantile and value in µs; NaN without observations.
     pub values: Vec<(f64, f64)>,
@@ -388,4 +447,6 @@ pub struct Snapshot {
     pub versions: Vec<VersionStatistics>,
     /// Limits and their current values: name, help, value.
     pub gauges: Vec<(&'static str, &'static str, f64)>,
+    /// What the response cache did and holds, where there is one that tells.
+    pub cache: Option<CacheCounters>,
 }

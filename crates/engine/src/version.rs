@@ -14,9 +14,11 @@
 //! | `answer`, `order` | where answers go, and in which order |
 //! | `ticket` | giving a request up |
 //! | `batch_key` | which requests may share a batch |
+//! | `cached` | the response cache |
 
 use crate::answer::Sink;
 use crate::batch_key::{ShapeRule, class_of};
+use crate::cached::Cached;
 use crate::dispatch::Run;
 use crate::execution::Inline;
 use crate::inline::RunClass;
@@ -31,9 +33,10 @@ use crate::timer::Timer;
 use crate::turn;
 use backend::{BatchEntry, Model, now_ns};
 use bytes::Bytes;
+use cache::{Cache, Scope, Secret};
 use parking_lot::Mutex;
 use protocol::check::IdPrefix;
-use protocol::{InferRequest, InferResponse, Signature};
+use protocol::{Checked, InferRequest, InferResponse, Signature};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -47,6 +50,10 @@ pub(crate) struct Shared {
     pub(crate) exiting: AtomicBool,
     /// Accepted requests without a reply, over all versions.
     pub(crate) inflight: AtomicU64,
+    /// The response cache, and what keys of requests are made under.
+    pub(crate) cache: Option<(Arc<dyn Cache>, Secret)>,
+    /// Versions made so far.
+    pub(crate) loads: AtomicU64,
 }
 
 /// A version that serves.
@@ -68,6 +75,8 @@ pub struct ModelVersion {
     shape_rule: ShapeRule,
     /// Responses leave in request order.
     pub(crate) line: Option<Line>,
+    /// Equal requests are answered once.
+    pub(crate) cached: Option<Cached>,
     /// Requests that arrive together may run together.
     batches: bool,
     /// Requests may run on the thread that brings them: not where order is kept, Triton's timer is asked for or there may be
@@ -99,6 +108,8 @@ pub(crate) struct VersionParts {
     pub model: Arc<dyn Model>,
     pub scheduling: scheduler::Config,
     pub histogram_buckets_ms: Option<Vec<f64>>,
+    /// `response_cache.enable`.
+    pub response_cache: bool,
 }
 
 impl ModelVersion {
@@ -115,7 +126,15 @@ impl ModelVersion {
         let sized = signature.inputs.iter().any(|i| i.datatype == DataType::Bytes || i.allow_ragged_batch);
         let instances = scheduling.instances;
         let batch_size = if scheduling.max_batch_size == 0 { model.batch_size_without_batching() } else { None };
-        let statistics = Statistics::new(&shared.options.metrics, parts.histogram_buckets_ms, batch_size);
+        let load = shared.loads.fetch_add(1, Ordering::Relaxed);
+        let has_cache = parts.response_cache && !signature.decoupled;
+        let cached = shared
+            .cache
+            .as_ref()
+            .filter(|_| has_cache)
+            .map(|(cache, secret)| Cached::new(cache.clone(), Scope::new(secret, &signature.model, number, load)));
+        let statistics =
+            Statistics::new(&shared.options.metrics, parts.histogram_buckets_ms, batch_size, cached.is_some());
         let shape_rule = ShapeRule::of(&signature);
         Arc::new_cyclic(|me| Self {
             signature,
@@ -126,6 +145,7 @@ impl ModelVersion {
             model,
             run: Mutex::new(Run::new(Schedule::new(scheduling), instances)),
             line,
+            cached,
             may_inline,
             sized,
             batches,
@@ -166,6 +186,23 @@ impl ModelVersion {
         }
         let checked = self.signature.check(&mut request)?;
         let now = now_ns();
+        match &self.cached {
+            None => self.admit(request, checked, now, sink, parent),
+            Some(cached) => self.call_cached(cached, request, checked, now, sink, parent),
+        }
+    }
+
+    /// Runs or queues a checked request.
+    // A part of `call` for models without the response cache: what it is given is not to be moved for the few that have it.
+    #[inline(always)]
+    pub(crate) fn admit(
+        &self,
+        request: Box<InferRequest>,
+        checked: Checked,
+        now: u64,
+        sink: impl FnOnce() -> Arc<dyn Sink>,
+        parent: Option<&Ticket>,
+    ) -> Result<Started> {
         let key = self.shape_rule.key(&request, &checked);
         let class = class_of(&key);
         let rows = checked.rows.max(1);

@@ -31,7 +31,6 @@ fn one(out: &mut String, m: &VersionStatistics) {
         m.inference_count,
         m.execution_count
     );
-    let none = Duration::default();
     durations(
         out,
         &[
@@ -41,8 +40,8 @@ fn one(out: &mut String, m: &VersionStatistics) {
             ("compute_input", m.compute_input),
             ("compute_infer", m.compute_infer),
             ("compute_output", m.compute_output),
-            ("cache_hit", none),
-            ("cache_miss", none),
+            ("cache_hit", m.cache_hit),
+            ("cache_miss", m.cache_miss),
         ],
     );
     out.push_str("},\"response_stats\":{");
@@ -102,7 +101,6 @@ impl From<&ResponseStatistics> for pb::InferResponseStatistics {
 
 impl From<&VersionStatistics> for pb::ModelStatistics {
     fn from(m: &VersionStatistics) -> Self {
-        let none = Some(pb::StatisticDuration::default());
         Self {
             name: m.name.clone(),
             version: m.version.to_string(),
@@ -116,8 +114,8 @@ impl From<&VersionStatistics> for pb::ModelStatistics {
                 compute_input: Some(m.compute_input.into()),
                 compute_infer: Some(m.compute_infer.into()),
                 compute_output: Some(m.compute_output.into()),
-                cache_hit: none,
-                cache_miss: none,
+                cache_hit: Some(m.cache_hit.into()),
+                cache_miss: Some(m.cache_miss.into()),
             }),
             batch_stats: m
                 .batches

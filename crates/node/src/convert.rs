@@ -23,6 +23,7 @@ pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
         http_input_bytes_max: usize::try_from(o.http_input_bytes_max).unwrap_or(0),
         allow_client_shm: o.allow_client_shm,
         delay_scheduler: std::env::var("TRITONSERVER_DELAY_SCHEDULER").ok().and_then(|n| n.parse().ok()).unwrap_or(0),
+        response_cache_bytes: o.response_cache_bytes.map(|n| usize::try_from(n).unwrap_or(0)),
         ..engine::EngineOptions::default()
     }
 }
@@ -110,6 +111,7 @@ pub fn snapshot(s: Snapshot) -> js::Snapshot {
     js::Snapshot {
         versions: s.versions.into_iter().map(version_statistics).collect(),
         gauges: gauges(s.gauges),
+        cache: s.cache.map(cache_use),
         memory: memory_use(),
         histograms: Vec::new(),
         log_records_dropped: 0.0,
@@ -124,6 +126,19 @@ pub fn add_offload(snapshot: &mut js::Snapshot, status: OffloadStatus) {
         ("nereid_offload_waiting", "Long requests that wait for one of them", status.waiting as f64),
         ("nereid_offload_waiting_max", "The most that may wait", status.waiting_max as f64),
     ]));
+}
+
+fn cache_use(c: engine::CacheCounters) -> js::CacheUse {
+    js::CacheUse {
+        entries: BigInt::from(c.entries),
+        lookups: BigInt::from(c.lookups),
+        hits: BigInt::from(c.hits),
+        misses: BigInt::from(c.misses),
+        evictions: BigInt::from(c.evictions),
+        lookup_ns: BigInt::from(c.lookup_ns),
+        insertion_ns: BigInt::from(c.insertion_ns),
+        utilisation: c.utilisation(),
+    }
 }
 
 fn memory_use() -> js::MemoryUse {
@@ -181,6 +196,9 @@ fn version_statistics(v: VersionStatistics) -> js::VersionStatistics {
         compute_input: duration(v.compute_input),
         compute_infer: duration(v.compute_infer),
         compute_output: duration(v.compute_output),
+        cache_hit: duration(v.cache_hit),
+        cache_miss: duration(v.cache_miss),
+        cached: v.cached,
         failures: v.failures.iter().map(|&n| BigInt::from(n)).collect(),
         pending: BigInt::from(v.pending),
         cancelled: BigInt::from(v.cancelled),

@@ -17,6 +17,7 @@ pub struct CoreOptions {
     pub http_input_bytes_max: i64,
     pub allow_client_shm: bool,
     pub memory_limit_bytes: i64,
+    pub response_cache_bytes: Option<i64>,
 }
 
 #[napi(object)]
@@ -185,6 +186,9 @@ pub struct VersionStatistics {
     pub compute_input: Duration,
     pub compute_infer: Duration,
     pub compute_output: Duration,
+    pub cache_hit: Duration,
+    pub cache_miss: Duration,
+    pub cached: bool,
     pub failures: Vec<BigInt>,
     pub pending: BigInt,
     pub cancelled: BigInt,
@@ -209,6 +213,18 @@ pub struct KindUse {
 }
 
 #[napi(object)]
+pub struct CacheUse {
+    pub entries: BigInt,
+    pub lookups: BigInt,
+    pub hits: BigInt,
+    pub misses: BigInt,
+    pub evictions: BigInt,
+    pub lookup_ns: BigInt,
+    pub insertion_ns: BigInt,
+    pub utilisation: f64,
+}
+
+#[napi(object)]
 pub struct MemoryUse {
     pub limit_bytes: f64,
     pub used: Vec<KindUse>,
@@ -223,6 +239,7 @@ pub struct MemoryUse {
 pub struct Snapshot {
     pub versions: Vec<VersionStatistics>,
     pub gauges: Vec<Gauge>,
+    pub cache: Option<CacheUse>,
     pub memory: MemoryUse,
     pub histograms: Vec<Histogram>,
     pub log_records_dropped: f64,

@@ -60,8 +60,23 @@ pub fn try_model(
     script: impl Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync + 'static,
 ) -> Result<(Arc<Engine>, Arc<ModelVersion>)> {
     let metrics = MetricsOptions { histograms: true, ..MetricsOptions::default() };
-    let options = EngineOptions { metrics, ..EngineOptions::default() };
+    try_model_of(EngineOptions { metrics, ..EngineOptions::default() }, change, script)
+}
+
+/// As [`try_model`], of an engine with these options.
+pub fn try_model_of(
+    options: EngineOptions,
+    change: impl FnOnce(&mut pb::ModelConfig),
+    script: impl Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync + 'static,
+) -> Result<(Arc<Engine>, Arc<ModelVersion>)> {
     let engine = Engine::new(options, vec![Arc::new(Scripted(Arc::new(script)))])?;
+    let version = load(&engine, change)?;
+    engine.set_server_state(ServerState::Ready);
+    Ok((engine, version))
+}
+
+/// Loads the model, once more if it is there.
+pub fn load(engine: &Engine, change: impl FnOnce(&mut pb::ModelConfig)) -> Result<Arc<ModelVersion>> {
     let mut config = pb::ModelConfig {
         name: "m".into(),
         backend: "scripted".into(),
@@ -82,9 +97,7 @@ pub fn try_model(
     };
     let opened = engine.open("scripted", spec)?;
     engine.publish(opened.handle, PublishSpec { config, ..Default::default() })?;
-    engine.set_server_state(ServerState::Ready);
-    let version = engine.model("m", "")?;
-    Ok((engine, version))
+    engine.model("m", "")
 }
 
 pub fn model(
@@ -187,10 +200,14 @@ pub struct Call {
 
 /// Calls the model; an answer made inline is put beside those of the sink.
 pub fn try_call(version: &ModelVersion, number: u8, parent: Option<&Ticket>) -> Result<Call> {
+    try_request(version, request(number), parent)
+}
+
+pub fn try_request(version: &ModelVersion, request: Box<InferRequest>, parent: Option<&Ticket>) -> Result<Call> {
     let (send, answers) = channel();
     let sent = send.clone();
     let sink = || Arc::new(move |answer: Answer| drop(sent.send(answer))) as Arc<dyn Sink>;
-    let ticket = match version.call(request(number), sink, parent)? {
+    let ticket = match version.call(request, sink, parent)? {
         Started::Answered(result) => {
             let _ = send.send(Answer::only(result));
             None
