@@ -153,7 +153,7 @@ export const FLAGS = [
   { name: 'model-load-gpu-limit', kind: 'string', value: 'gpu:fraction', default: null, list: true, group: 'Backend', state: 'accepted', meaning: 'Share of a GPU beyond which no model is loaded.' },
 
   // Repository Agent
-  { name: 'repoagent-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/repoagents', notEmpty: '--repoagent-directory can not be empty', group: 'Repository Agent', state: 'accepted', meaning: 'Where repository agents are.' },
+  { name: 'repoagent-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/repoagents', notEmpty: '--repoagent-directory can not be empty', group: 'Repository Agent', state: 'accepted', meaning: 'Where repository agents are; the one of this release, checksum, is built in.' },
 
   // Response Cache
   { name: 'cache-config', kind: 'string', value: 'cache,setting=value', default: null, list: true, group: 'Response Cache', state: 'active', meaning: 'Response cache; local,size=<bytes> is in the memory of the server. It serves models with response_cache { enable: true }.' },

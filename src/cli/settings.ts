@@ -82,6 +82,7 @@ export function resolveSettings({ options, given }: Parsed): Resolved {
       minComputeCapability: options.minSupportedComputeCapability,
       gpuFallback: options.gpuFallback,
       backendDirectory: options.backendDirectory,
+      agentDirectory: options.repoagentDirectory,
     },
   }
   const table: readonly Flag[] = FLAGS

@@ -75,7 +75,8 @@ function unreadable(path: string, reason: string): ConfigError {
   return new ConfigError('INTERNAL', `failed to open text file for read ${path}: ${reason}`)
 }
 
-function reasonOf(error: unknown): string {
+/** What the system says of a file that cannot be read, in the words of `strerror`. */
+export function reasonOf(error: unknown): string {
   switch ((error as NodeJS.ErrnoException).code) {
     case 'ENOENT':
       return 'No such file or directory'

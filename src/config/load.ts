@@ -68,7 +68,16 @@ function exists(path: string): boolean {
  * @param overrideJson the load parameter `config`, which replaces the file; null when there is none
  */
 export function pollConfig(modelDirectory: string, name: string, flags: ConfigFlags, overrideJson: string | null = null, log: Log = noLog): LoadedConfig {
-  const loaded = overrideJson === null ? loadConfigFile(modelDirectory, flags, log) : { config: parseJsonConfig(overrideJson), path: null, provided: true }
+  return completeConfig(readConfig(modelDirectory, flags, overrideJson, log), modelDirectory, name, flags, log)
+}
+
+/** The first half of `pollConfig`: as it was written. Repository agents run between the two. */
+export function readConfig(modelDirectory: string, flags: ConfigFlags, overrideJson: string | null, log: Log = noLog): LoadedConfig {
+  return overrideJson === null ? loadConfigFile(modelDirectory, flags, log) : { config: parseJsonConfig(overrideJson), path: null, provided: true }
+}
+
+/** The second half of `pollConfig`. */
+export function completeConfig(loaded: LoadedConfig, modelDirectory: string, name: string, flags: ConfigFlags, log: Log = noLog): LoadedConfig {
   const named = nameOr(loaded.config, name)
   const config = normalise(inferBackend(named, listFirstDirectory(modelDirectory), name))
   validate(config, { io: !flags.autoComplete }, log)

@@ -8,8 +8,9 @@
  * Not here: ensembles and their dependencies, in-place instance updates, cloud storage, namespaces.
  */
 
-import { moveGpuGroupsToCpu, pollConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import { completeConfig, moveGpuGroupsToCpu, readConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
+import { runAgents } from './agents.js'
 import { warnOfIneffective } from './ineffective.js'
 import { KeyedLock, Limit } from './limit.js'
 import { prepareVersion, type Prepared, type VersionSource } from './loader.js'
@@ -219,7 +220,7 @@ export class Repository {
 
   async #loadLocked(name: string, parameters: LoadParameters): Promise<void> {
     requireSafeName(name)
-    const polled = this.#poll(name, parameters)
+    const polled = await this.#poll(name, parameters)
     if (polled === null) return
     const before = this.#known.get(name) ?? null
     try {
@@ -236,7 +237,7 @@ export class Repository {
   }
 
   /** null when nothing changed since the model was loaded. */
-  #poll(name: string, parameters: LoadParameters): Polled | null {
+  async #poll(name: string, parameters: LoadParameters): Promise<Polled | null> {
     let override: string | null = null
     try {
       const overridden = parameters.config !== null || parameters.files.size > 0
@@ -250,7 +251,10 @@ export class Repository {
       const stamp = overridden ? 0n : latestChange(directory)
       const known = this.#known.get(name)
       if (!overridden && known !== undefined && known.stamp !== 0n && stamp <= known.stamp) return null
-      const { config } = pollConfig(directory, name, this.#flags, parameters.config, this.#log)
+      const read = readConfig(directory, this.#flags, parameters.config, this.#log)
+      const place = { modelDirectory: directory, agentDirectory: this.#settings.agentDirectory }
+      await this.#limit.run(() => runAgents(read.config, place, () => this.#stopped))
+      const { config } = completeConfig(read, directory, name, this.#flags, this.#log)
       return { directory, config, stamp, override }
     } catch (error) {
       if (override !== null) removeOverride(override)

@@ -24,6 +24,8 @@ export interface RepositorySettings {
   gpuFallback: 'error' | 'cpu'
   /** Named in the error of a backend library that is not there; nothing is loaded from it. */
   backendDirectory: string
+  /** Named in the error of a repository agent that is not there; nothing is loaded from it. */
+  agentDirectory: string
 }
 
 /** Something about one version that a start-up display wants to know. */

@@ -11,7 +11,6 @@ import { ServerError } from '../native/index.js'
 const UNSUPPORTED: readonly (readonly [string, (config: ModelConfig) => boolean])[] = [
   ['ensemble scheduling', (c) => c.platform === 'ensemble' || c.schedulingChoice.case === 'ensembleScheduling'],
   ['sequence batching', (c) => c.schedulingChoice.case === 'sequenceBatching'],
-  ['model repository agents', (c) => (c.modelRepositoryAgents?.agents.length ?? 0) > 0],
 ]
 
 /**

@@ -67,7 +67,28 @@ async function writeOdd(root) {
   fifo(join(root, 'no_model'))
 }
 
-const explicit = server('odd files', { flags: ['--model-control-mode=explicit', '--load-model=simple'], models: writeOdd })
+/** Name of the file that a model has summed → how it is made, and what the log says. */
+const SUMMED = {
+  fifo: [fifo, /read fifo: Not a regular file/],
+  device: [(at) => symlinkSync('/dev/zero', at), /read device: it is outside the model's directory/],
+  passwd: [(at) => symlinkSync('/etc/passwd', at), /read passwd: it is outside the model's directory/],
+  terabyte: [(at) => (writeFileSync(at, ''), truncateSync(at, 2 ** 40)), /the checksum of file terabyte, which has 1099511627776 bytes, is too much/],
+  long: [(at) => (writeFileSync(at, ''), truncateSync(at, 2 ** 31)), /Mismatched MD5 hash for file long, expect: 0/],
+}
+const summed = (names) =>
+  `${MODEL} model_repository_agents { agents [ { name: "checksum" ${names.map((name) => `parameters { key: "MD5:${name}" value: "0" }`).join(' ')} } ] }`
+
+function writeSummed(root) {
+  for (const [name, [make]] of Object.entries(SUMMED)) {
+    writeModel(root, `sum_${name}`, { config: summed([name]) })
+    make(join(root, `sum_${name}`, name))
+  }
+  writeModel(root, 'sum_leaves', { config: summed(['../../../../../../../etc/passwd']) })
+  writeModel(root, 'sum_many', { config: summed(Array.from({ length: 40_000 }, (_, i) => `config.pbtxt${'/.'.repeat(i % 7)}${i}`)) })
+  writeModel(root, 'sum_agents', { config: `${MODEL} model_repository_agents { agents [ ${Array(30_000).fill('{ name: "checksum" }').join(',')} ] }` })
+}
+
+const explicit = server('odd files', { flags: ['--model-control-mode=explicit', '--load-model=simple'], models: async (root) => (writeSummed(root), writeOdd(root)) })
 const polling = fresh(
   server('odd files, polled', {
     flags: ['--exit-on-error=false', '--strict-readiness=false', '--model-control-mode=poll', '--repository-poll-secs=1'],
@@ -121,6 +142,38 @@ export const rows = [
       t.check(index.some((m) => m.name === 'simple' && m.state === 'READY'), 'simple is not ready')
       t.check(!index.some((m) => m.name === 'itself' || m.name === 'no_model'), 'a loop of links or a FIFO is listed as a model')
       return `slowest health ${worstMs.toFixed(0)} ms`
+    },
+  },
+  {
+    attack: 'checksums of FIFOs, devices, files of the machine, a terabyte, 2 GiB, 40,000 files and by 30,000 agents',
+    limit: "regular files inside the model's directory; `CHECKSUM_BYTES_MAX` and `CHECKSUM_FILES_MAX` of one load, by at most `AGENTS_MAX` agents; between the parts of a file other requests are answered",
+    server: explicit,
+    async run(t) {
+      const refused = async (name, text) => {
+        const printed = t.output().length
+        const answer = await t.post(`/v2/repository/models/sum_${name}/load`, '{}')
+        t.check(answer.text.includes('failed to poll from model repository'), `${name}: ${answer.status} ${answer.text}`)
+        const said = t.output().slice(printed)
+        t.check(text.test(said), `${name}: ${said.slice(0, 500)}`)
+      }
+      for (const [name, [, text]] of Object.entries(SUMMED)) if (name !== 'long') await refused(name, text)
+      await refused('leaves', /it is outside the model's directory/)
+      await refused('many', /40000 checksums, at most 1024 are checked for one model/)
+      await refused('agents', /30000 repository agents, at most 64 are run for one model/)
+      // The one that takes long is no reason for others to wait.
+      let over = false
+      const long = refused('long', SUMMED.long[1]).finally(() => (over = true))
+      let worst = 0
+      let asked = 0
+      for (; !over; asked++) {
+        const from = performance.now()
+        await t.post('/v2/repository/index', '{}')
+        worst = Math.max(worst, performance.now() - from)
+      }
+      await long
+      t.check(asked > 10, `the index was answered ${asked} times beside a sum of 2 GiB`)
+      t.check(worst < 500, `the index took ${worst} ms beside a sum`)
+      return `the index takes ≤ ${worst.toFixed(0)} ms beside a sum of 2 GiB`
     },
   },
   {

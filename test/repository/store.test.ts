@@ -323,7 +323,6 @@ test('settings of a backend: its own win over global ones, later over earlier', 
 test.each([
   ['name: "m" platform: "ensemble" ensemble_scheduling { }', 'ensemble scheduling'],
   ['name: "m" sequence_batching { }', 'sequence batching'],
-  ['name: "m" model_repository_agents { agents [ { name: "checksum" } ] }', 'model repository agents'],
 ])('%s is refused, not served without it', (text, feature) => {
   expect(failure(() => refuseUnsupported(parsePbtxt(text, 'config.pbtxt')))).toBe(
     `UNSUPPORTED model 'm' uses ${feature}, which this release does not support`,
