@@ -49,9 +49,12 @@ function backends({ repository }: ServerSettings): string[][] {
     // What is said of one backend goes before what is said of all.
     return JSON.stringify({ cmdline: { ...defaults, ...given(null), ...given(backend) } })
   }
+  const builtIn = (backend: string): string[] => [backend, 'built in', cmdline(backend)]
   return [
-    ['identity', 'built in', cmdline('identity')],
+    builtIn('identity'),
     ['onnxruntime', findOnnxRuntime() ?? 'not found: the package onnxruntime-node has no library here', cmdline('onnxruntime')],
+    builtIn('repeat'),
+    builtIn('square'),
   ]
 }
 

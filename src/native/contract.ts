@@ -26,7 +26,7 @@ export interface OpenSpec {
   /** Directory that holds `config.pbtxt`. */
   modelDirectory: string
   versionDirectory: string
-  /** Backend name, `onnxruntime` or `identity`. */
+  /** Backend name: `onnxruntime`, `identity`, `repeat` or `square`. */
   backend: string
   /** The user's configuration, defaults normalised, as `inference.ModelConfig` bytes. Copied. */
   config: Buffer

@@ -70,7 +70,8 @@ impl ModelVersion {
     /// Calls a sink. One that panics must not cost the other requests of its batch their answers.
     pub(crate) fn put(&self, Delivery { sink, answer }: Delivery) {
         let is_final = answer.is_final;
-        if catch_unwind(AssertUnwindSafe(|| sink.put(answer))).is_err() {
+        // The sink is dropped in there, too.
+        if catch_unwind(AssertUnwindSafe(move || sink.put(answer))).is_err() {
             log::error!("the receiver of an answer of model '{}' panicked", self.signature.model);
         }
         if is_final {

@@ -27,6 +27,8 @@ pub const WARMUP_BYTES_MAX: u64 = 1 << 30;
 pub const WARMUP_MEMORY_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 /// Answers that other threads may leave behind one of the same request that is being handed out.
 pub const ANSWERS_WAITING_MAX: usize = 1024;
+/// How long a thread that gave one more waits for them to leave, before the request is given up.
+pub const ANSWERS_WAITING_NS_MAX: u64 = 50_000_000;
 /// Answers that requests of one model may give before it is their turn, where the model preserves order; last ones are not counted.
 pub const ANSWERS_HELD_MAX: usize = 4096;
 /// Bytes of such answers.

@@ -10,7 +10,7 @@
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::execution::Ran;
-use crate::limits::ANSWERS_WAITING_MAX;
+use crate::limits::{ANSWERS_HELD_MAX, ANSWERS_WAITING_MAX, ANSWERS_WAITING_NS_MAX};
 use crate::mail::together;
 use crate::pending::{Queued, Requests};
 use crate::statistics::{FailureReason, ResponseEnd, Timings};
@@ -81,12 +81,13 @@ impl Streaming {
     /// Hands out an answer, after those before it.
     fn leave<'s>(&'s self, mut state: MutexGuard<'s, State>, answer: Answer) {
         if state.is_leaving {
-            if state.ready.len() < ANSWERS_WAITING_MAX || answer.is_final {
-                state.ready.push_back(answer);
-                return;
-            }
+            state.ready.push_back(answer);
+            let is_full = state.ready.len() > ANSWERS_WAITING_MAX && !state.is_over;
             drop(state);
-            return self.overrun(ANSWERS_WAITING_MAX);
+            if is_full {
+                self.wait_for_room();
+            }
+            return;
         }
         state.is_leaving = true;
         let mut next = Some(answer);
@@ -94,12 +95,24 @@ impl Streaming {
             drop(state);
             let sink = self.sink.clone();
             if !self.version.deliver(self.place, Delivery { sink, answer }) {
-                self.overrun(crate::limits::ANSWERS_HELD_MAX);
+                self.overrun(ANSWERS_HELD_MAX);
             }
             state = self.state.lock();
             next = state.ready.pop_front();
         }
         state.is_leaving = false;
+    }
+
+    /// Lets the thread that hands answers out get on. It does not block, but it may not have a core: for a while that is no reason
+    /// to end the request.
+    fn wait_for_room(&self) {
+        let until = now_ns() + ANSWERS_WAITING_NS_MAX;
+        while self.state.lock().ready.len() > ANSWERS_WAITING_MAX {
+            if now_ns() > until {
+                return self.overrun(ANSWERS_WAITING_MAX);
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// More answers wait than may.
@@ -108,7 +121,11 @@ impl Streaming {
             "model '{}' answers faster than its answers can leave: at most {limit} of a request may wait",
             self.version.signature.model
         );
-        self.ticket.give_up(Some(Box::new(Error::new(Code::ResourceExhausted, text))));
+        let reason = Some(Box::new(Error::new(Code::ResourceExhausted, text)));
+        // Backends hear of it, and may panic; the answers after this one have to leave all the same.
+        if catch_unwind(AssertUnwindSafe(|| self.ticket.give_up(reason))).is_err() {
+            log::error!("the backend of model '{}' panicked when a request was given up", self.version.signature.model);
+        }
     }
 
     fn response(&self, outcome: Outcome) -> Box<InferResponse> {

@@ -5,6 +5,7 @@ mod support;
 use backend::{Counted, Stopped};
 use engine::{Answer, Sink, Started, Ticket};
 use protocol::pb::inference as pb;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use support::Got::{Failed, Nothing, Number};
@@ -134,6 +135,74 @@ fn answers_of_several_threads_all_arrive_each_thread_s_in_order_and_none_after_t
         }
     }
     settles(&engine, &version);
+}
+
+#[test]
+fn threads_that_answer_faster_than_the_sink_takes_wait_for_it_and_lose_nothing() {
+    const THREADS: usize = 4;
+    const EACH: usize = 3000;
+    let (engine, version, running) = handing_out(|_| ());
+    let (seen, taken) = (Arc::new(Mutex::new(0)), channel());
+    let (count, end) = (seen.clone(), taken.0);
+    let sink = || {
+        Arc::new(move |answer: Answer| {
+            let mut count = count.lock().unwrap();
+            *count += 1;
+            // As a thread that loses its core: the others fill the queue behind it.
+            if *count % 2000 == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(3));
+            }
+            if answer.is_final {
+                let _ = end.send(got(answer).0);
+            }
+        }) as Arc<dyn Sink>
+    };
+    assert!(matches!(version.call(request(1), sink, None), Ok(Started::Queued(_))));
+    let (_, responder) = running.recv_timeout(WITHIN).expect("runs");
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| (0..EACH).for_each(|_| responder.send(outcome(1)).expect("wanted")));
+        }
+    });
+    responder.finish(None);
+    assert_eq!(taken.1.recv_timeout(WITHIN), Ok(Nothing));
+    assert_eq!(*seen.lock().unwrap(), THREADS * EACH + 1);
+    settles(&engine, &version);
+}
+
+#[test]
+fn a_sink_that_does_not_return_ends_its_request() {
+    let (engine, version, running) = handing_out(|_| ());
+    let (go, blocked) = channel::<()>();
+    let (send, seen) = channel();
+    let blocked = Mutex::new(blocked);
+    let is_blocked = Arc::new(AtomicBool::new(false));
+    let entered = is_blocked.clone();
+    let sink = || {
+        Arc::new(move |answer: Answer| {
+            entered.store(true, Ordering::SeqCst);
+            if !answer.is_final {
+                let _ = blocked.lock().unwrap().recv();
+            }
+            let _ = send.send(got(answer));
+        }) as Arc<dyn Sink>
+    };
+    assert!(matches!(version.call(request(1), sink, None), Ok(Started::Queued(_))));
+    let (_, responder) = running.recv_timeout(WITHIN).expect("runs");
+    let sent = std::thread::scope(|scope| {
+        scope.spawn(|| responder.send(outcome(1)));
+        soon("the sink is busy", || is_blocked.load(Ordering::SeqCst));
+        let flood = scope.spawn(|| (0..10_000).take_while(|_| responder.send(outcome(1)).is_ok()).count());
+        soon("the request is given up", || responder.is_cancelled());
+        drop(go);
+        flood.join().expect("does not panic")
+    });
+    assert!(sent <= engine::limits::ANSWERS_WAITING_MAX + 2, "{sent} were kept");
+    responder.finish(None);
+    let all: Vec<_> = seen.iter().take_while(|a| !a.1).collect();
+    assert!(all.len() <= engine::limits::ANSWERS_WAITING_MAX + 3);
+    settles(&engine, &version);
+    assert_eq!(version.statistics().failures, [0, 1, 0, 0]);
 }
 
 #[test]
