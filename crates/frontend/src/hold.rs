@@ -10,12 +10,12 @@
 //!
 //! Work that has many pieces asks [`is_due`] between them, or awaits [`pause`], and goes on in the task's next poll.
 
+pub use http2::go_on_later;
 use std::cell::{Cell, OnceCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Context;
 use std::time::Instant;
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
@@ -164,14 +164,6 @@ pub async fn pause() {
     if is_due() {
         yield_now().await;
     }
-}
-
-/// Has the task of `cx`, which returns `Pending` though it could go on, polled again after others had their turn.
-///
-/// A task that wakes itself runs up to 61 times (tokio's number of tasks between two looks at the sockets) before anybody is noticed
-/// who was not ready then: 18 ms at 300 µs each. This wakes it after the sockets were looked at.
-pub fn go_on_later(cx: &mut Context<'_>) {
-    let _ = pin!(yield_now()).poll(cx);
 }
 
 /// A task of this reactor whose polls are counted.

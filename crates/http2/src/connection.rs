@@ -2,6 +2,7 @@
 
 use crate::core::Machine;
 use crate::handle::{Request, Responder};
+use crate::later::go_on_later;
 use crate::limits::{LINGER, LINGER_BYTES_MAX, READ_BYTES, READ_BYTES_MAX, TURN_BYTES};
 use crate::options::Options;
 use crate::socket::Socket;
@@ -12,7 +13,6 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::io::AsyncReadExt;
-use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep};
 
 /// Slices of one vectored write.
@@ -140,8 +140,7 @@ impl<T: Socket> Connection<T> {
             }
             // Those who wait for what came go first: it would pile up.
             if std::mem::take(&mut self.is_full) || self.moved >= TURN_BYTES {
-                // After the sockets of others were looked at; a task that wakes itself may run dozens of times before that.
-                let _ = pin!(yield_now()).poll(cx);
+                go_on_later(cx);
                 return Poll::Pending;
             }
             if !self.machine.may_read() {

@@ -1,9 +1,10 @@
 //! What a caller holds of a call. Dropping all of it without an answer resets the stream.
 
-use crate::core::Core;
+use crate::core::{Collected, Core};
 use crate::frame::Reason;
 use crate::head::RequestHead;
 use crate::hpack::Field;
+use crate::later::go_on_later;
 use bytes::{Buf, Bytes};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -82,7 +83,15 @@ impl Body {
     /// # Errors
     /// See [`NotCollected`].
     pub fn poll_collected(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, NotCollected>>> {
-        self.0.core.borrow_mut().poll_collected(self.0.key, cx)
+        let collected = self.0.core.borrow_mut().poll_collected(self.0.key, cx);
+        match collected {
+            Collected::Over(result) => Poll::Ready(result),
+            Collected::Waits => Poll::Pending,
+            Collected::HasMore => {
+                go_on_later(cx);
+                Poll::Pending
+            }
+        }
     }
 
     /// Whether the client may take its time before the next byte: between two messages of a stream of them, say. Else a body that

@@ -18,6 +18,7 @@ mod handle;
 mod head;
 mod heads;
 mod hpack;
+mod later;
 mod ledger;
 pub mod limits;
 mod options;
@@ -31,6 +32,7 @@ pub use frame::Reason;
 pub use handle::{Body, Collect, Gone, NotCollected, Request, Responder};
 pub use head::RequestHead;
 pub use hpack::Field;
+pub use later::go_on_later;
 pub use options::{Options, Pings, Times};
 pub use socket::Socket;
 

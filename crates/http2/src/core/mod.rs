@@ -28,7 +28,7 @@ pub use direct::Read;
 pub(crate) use patience::Look;
 use patience::Patience;
 use receive::{Block, Data};
-pub(crate) use send::register;
+pub(crate) use send::{Collected, register};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::IoSliceMut;

@@ -17,6 +17,16 @@ pub fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
+/// How far the collection of a part of a body is.
+pub enum Collected {
+    /// It ended; nothing came of it when the body ended before.
+    Over(Option<Result<Bytes, NotCollected>>),
+    /// Its bytes are still to come.
+    Waits,
+    /// More of them are here, for another turn.
+    HasMore,
+}
+
 impl Core {
     /// Room for more is given back to all streams.
     pub fn release_connection(&mut self, n: usize) {
@@ -76,13 +86,13 @@ impl Core {
         self.feed(key);
     }
 
-    /// What was collected.
-    pub fn poll_collected(&mut self, key: u32, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, NotCollected>>> {
-        let Some(stream) = self.streams.get(key) else { return Poll::Ready(None) };
+    /// What was collected. The task is woken when there is more to collect, unless there is some now.
+    pub fn poll_collected(&mut self, key: u32, cx: &mut Context<'_>) -> Collected {
+        let Some(stream) = self.streams.get(key) else { return Collected::Over(None) };
         // Before it is asked for room: a stream that is over did not end for lack of it.
         if let Some(reason) = stream.reset {
             stream.target = None;
-            return Poll::Ready(Some(Err(NotCollected::Ended(reason))));
+            return Collected::Over(Some(Err(NotCollected::Ended(reason))));
         }
         if let Some(target) = &mut stream.target
             && target.missing() > 0
@@ -90,24 +100,21 @@ impl Core {
             && target.poll_room(cx) == Poll::Ready(false)
         {
             stream.target = None;
-            return Poll::Ready(Some(Err(NotCollected::NoRoom)));
+            return Collected::Over(Some(Err(NotCollected::NoRoom)));
         }
         // There may be room that was not there before, and more than one turn may move.
         let has_more = self.feed(key);
-        let Some(stream) = self.streams.get(key) else { return Poll::Ready(None) };
+        let Some(stream) = self.streams.get(key) else { return Collected::Over(None) };
         match &stream.target {
             Some(target) if target.missing() > 0 && !(stream.received_all && stream.received.is_empty()) => {
                 register(&mut stream.body_waker, cx);
-                if has_more {
-                    cx.waker().wake_by_ref();
-                }
-                Poll::Pending
+                if has_more { Collected::HasMore } else { Collected::Waits }
             }
             Some(target) if target.missing() > 0 => {
                 stream.target = None;
-                Poll::Ready(None)
+                Collected::Over(None)
             }
-            _ => Poll::Ready(stream.target.take().map(|target| Ok(target.into_bytes()))),
+            _ => Collected::Over(stream.target.take().map(|target| Ok(target.into_bytes()))),
         }
     }
 

@@ -10,8 +10,12 @@ use crate::limits::{
 };
 use crate::options::Pings;
 use bytes::{BufMut, Bytes};
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io::Write as _;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::task::{LocalSet, spawn_local};
 
 const FIXED: &[(&str, &str)] = &[("content-type", "application/grpc"), ("grpc-status", "0")];
 /// `:method: POST`, `:scheme: http`, `:path: /`, all of them static.
@@ -964,6 +968,39 @@ fn what_came_before_a_body_was_wanted_is_moved_a_turn_at_a_time() {
     };
     assert_eq!(turns, (1 << 20) / TURN_BYTES);
     assert_eq!(bytes.len(), (1 << 20) + 5);
+}
+
+/// A task that woke itself would do all of its turns before anybody looks at the sockets.
+#[test]
+fn who_comes_while_a_body_is_moved_is_seen_after_one_of_its_turns() {
+    const BYTES: usize = 16 * TURN_BYTES;
+    let window = BYTES as u32;
+    let large = Options { stream_window: window, connection_window: window, frame_bytes_max: 1 << 20, ..options() };
+    let mut wire = Wire::with(large, &[]);
+    let (mut request, _respond) = wire.call(1, false);
+    (0..BYTES >> 20).for_each(|_| wire.data(1, 1 << 20, false));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let turns = LocalSet::new().block_on(&runtime, async {
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let ours = tokio::net::UnixStream::from_std(ours).unwrap();
+        let turns = Rc::new(Cell::new(0));
+        let counter = turns.clone();
+        spawn_local(async move {
+            request.body.collect(Box::new(Place { bytes: Rc::default(), room: vec![0; BYTES], part: BYTES }));
+            poll_fn(|cx| {
+                counter.set(counter.get() + 1);
+                if counter.get() == 2 {
+                    theirs.write_all(b"x").unwrap();
+                }
+                request.body.poll_collected(cx)
+            })
+            .await
+        });
+        ours.readable().await.unwrap();
+        turns.get()
+    });
+    assert!((2..5).contains(&turns), "{turns} of 16");
 }
 
 /// No place at all, now or later.
