@@ -3,6 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use http2::{Body, Collect, Machine, NotCollected, Options, Reason, Request, Responder};
 use std::cell::RefCell;
+use std::io::Read;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -166,15 +167,9 @@ fn direct(frames: &[u8], layout: Layout, cut: usize) -> (Outcome, usize) {
             break;
         }
         let piece = &frames[at..frames.len().min(at.saturating_add(cut))];
-        let read = machine.read_direct(&mut buffer, Instant::now(), |slices| {
-            let mut n = 0;
-            for slice in slices {
-                let part = slice.len().min(piece.len() - n);
-                slice[..part].copy_from_slice(&piece[n..n + part]);
-                n += part;
-            }
-            Poll::Ready(Ok(n))
-        });
+        let mut source = piece;
+        let read =
+            machine.read_direct(&mut buffer, Instant::now(), |slices| Poll::Ready(source.read_vectored(slices)));
         match read {
             Some(Poll::Ready(Ok(read))) => {
                 assert!(read.bytes > 0 && read.bytes <= piece.len());

@@ -12,7 +12,7 @@ use crate::options::Pings;
 use bytes::{BufMut, Bytes};
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::task::{LocalSet, spawn_local};
@@ -1121,15 +1121,9 @@ fn collected(frames: &[u8], length: usize, part: usize, pieces: usize) -> (Vec<u
     let (mut at, mut direct) = (0, 0);
     while at < frames.len() && !wire.machine.is_failed() {
         let piece = &frames[at..frames.len().min(at.saturating_add(pieces))];
-        let read = wire.machine.read_direct(&mut wire.buffer, wire.now, |slices| {
-            let mut n = 0;
-            for slice in slices {
-                let part = slice.len().min(piece.len() - n);
-                slice[..part].copy_from_slice(&piece[n..n + part]);
-                n += part;
-            }
-            Poll::Ready(Ok(n))
-        });
+        let mut source = piece;
+        let read =
+            wire.machine.read_direct(&mut wire.buffer, wire.now, |slices| Poll::Ready(source.read_vectored(slices)));
         match read {
             Some(Poll::Ready(Ok(read))) => {
                 at += read.bytes;
