@@ -87,30 +87,27 @@ fn run(shared: &Shared) {
         let owners = std::mem::take(&mut queue.owners);
         queue.busy = true;
         drop(queue);
-        for owner in owners {
-            // The code behind it is not ours, and this thread serves the whole process.
-            let _ = catch_unwind(AssertUnwindSafe(move || drop(owner)));
-        }
+        drop_all(owners);
         queue = shared.queue.lock();
         queue.busy = false;
         shared.changed.notify_all();
     }
 }
 
+/// Drops what was handed over, one after the other. The code behind each is not ours, and the thread serves the whole process: a panic
+/// ends with its owner.
+pub(crate) fn drop_all(owners: Vec<Box<dyn Send>>) {
+    for owner in owners {
+        let _ = catch_unwind(AssertUnwindSafe(move || drop(owner)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Panics, Told};
     use std::sync::mpsc;
-    use std::thread::{ThreadId, current};
-
-    /// Says which thread dropped it.
-    struct Told(mpsc::Sender<ThreadId>);
-
-    impl Drop for Told {
-        fn drop(&mut self) {
-            self.0.send(current().id()).unwrap();
-        }
-    }
+    use std::thread::current;
 
     #[test]
     fn a_thread_that_serves_hands_over_and_one_that_unloads_drops_itself() {
@@ -129,12 +126,6 @@ mod tests {
 
     #[test]
     fn the_thread_outlives_a_panic_and_finish_waits_for_it() {
-        struct Panics;
-        impl Drop for Panics {
-            fn drop(&mut self) {
-                panic!("on purpose");
-            }
-        }
         struct Slow(mpsc::Sender<()>);
         impl Drop for Slow {
             fn drop(&mut self) {

@@ -17,6 +17,8 @@ pub mod reclaim;
 mod region;
 mod sigbus;
 mod slab;
+#[cfg(test)]
+mod testing;
 pub mod thread;
 
 pub use budget::{Account, Budget, BudgetCounters, Charge, Kind, Short};

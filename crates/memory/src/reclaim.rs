@@ -7,10 +7,10 @@
 //! thread that brought it.
 
 use crate::aligned::Block;
+use crate::behind::drop_all;
 use crate::heap;
 use crate::slab::SlabPool;
 use parking_lot::{Condvar, Mutex};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -112,10 +112,7 @@ fn run(shared: &Shared) {
         let pool = queue.pool.clone();
         drop(queue);
         drop(blocks);
-        for owner in owners {
-            // The code behind it is not ours, and this thread serves the whole process.
-            let _ = catch_unwind(AssertUnwindSafe(move || drop(owner)));
-        }
+        drop_all(owners);
         if Instant::now() >= due {
             freed += pool.map_or(0, |pool| pool.trim()) + FREED_SMALL.swap(0, Ordering::Relaxed);
             if std::mem::take(&mut freed) >= HEAP_TRIM_BYTES {
@@ -129,17 +126,9 @@ fn run(shared: &Shared) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Panics, Told};
     use std::sync::mpsc;
-    use std::thread::{ThreadId, current};
-
-    /// Says which thread dropped it.
-    struct Told(mpsc::Sender<ThreadId>);
-
-    impl Drop for Told {
-        fn drop(&mut self) {
-            self.0.send(current().id()).unwrap();
-        }
-    }
+    use std::thread::current;
 
     #[test]
     fn an_owner_of_much_memory_is_dropped_by_another_thread_and_one_of_little_here() {
@@ -155,12 +144,6 @@ mod tests {
 
     #[test]
     fn the_thread_outlives_an_owner_that_panics() {
-        struct Panics;
-        impl Drop for Panics {
-            fn drop(&mut self) {
-                panic!("on purpose");
-            }
-        }
         let (sender, receiver) = mpsc::channel();
         drop_later(1 << 20, Panics);
         drop_later(1 << 20, Told(sender));
