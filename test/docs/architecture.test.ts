@@ -1,19 +1,12 @@
 /** ARCHITECTURE.md names files, modules and types: each of them exists, so that a reader who follows it arrives. */
-import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs'
+import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
+import { filesBelow } from './files.js'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const TEXT = readFileSync(join(ROOT, 'ARCHITECTURE.md'), 'utf8')
-
-function filesBelow(directory: string, pattern: RegExp): string[] {
-  return readdirSync(directory).flatMap((name) => {
-    const path = join(directory, name)
-    if (name === 'node_modules' || name === 'target') return []
-    return statSync(path).isDirectory() ? filesBelow(path, pattern) : pattern.test(name) ? [path] : []
-  })
-}
 
 const crates = readdirSync(join(ROOT, 'crates'))
 const rust = new Map(crates.map((name) => [name.replaceAll('-', '_'), filesBelow(join(ROOT, 'crates', name, 'src'), /\.rs$/)]))

@@ -1,25 +1,18 @@
 /** docs/limits.md names what bounds each attack: a reader who looks for the name finds it. */
-import { readFileSync, readdirSync, statSync } from 'node:fs'
+import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
+import { filesBelow } from './files.js'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const spans = [...readFileSync(join(ROOT, 'docs/limits.md'), 'utf8').matchAll(/`([^`\n]+)`/g)].map((m) => m[1] ?? '')
 
-function sources(directory: string, pattern: RegExp): string[] {
-  return readdirSync(directory).flatMap((name) => {
-    const path = join(directory, name)
-    if (name === 'node_modules' || name === 'target') return []
-    return statSync(path).isDirectory() ? sources(path, pattern) : pattern.test(name) ? [path] : []
-  })
-}
-
 const crates = readdirSync(join(ROOT, 'crates'))
 /** Name in Rust → its files. */
-const rust = new Map(crates.map((name) => [name.replaceAll('-', '_'), sources(join(ROOT, 'crates', name, 'src'), /\.rs$/)]))
+const rust = new Map(crates.map((name) => [name.replaceAll('-', '_'), filesBelow(join(ROOT, 'crates', name, 'src'), /\.rs$/)]))
 const texts = new Map([...rust.values()].flat().map((file) => [file, readFileSync(file, 'utf8')]))
-const typescript = sources(join(ROOT, 'src'), /\.ts$/).map((file) => readFileSync(file, 'utf8'))
+const typescript = filesBelow(join(ROOT, 'src'), /\.ts$/).map((file) => readFileSync(file, 'utf8'))
 
 /** Whether one of the files is the module `name`, or defines it: an item, a field, a variant or a method. */
 function defines(files: readonly string[], name: string): boolean {
