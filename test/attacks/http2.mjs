@@ -5,16 +5,16 @@ import { fresh, standard } from './lib/servers.mjs'
 
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 const DATA = 0
-const HEADERS = 1
+export const HEADERS = 1
 const PRIORITY = 2
-const RST_STREAM = 3
+export const RST_STREAM = 3
 const SETTINGS = 4
 const PING = 6
 const GOAWAY = 7
 const WINDOW_UPDATE = 8
 const END_STREAM = 1
 const ACK = 1
-const END_HEADERS = 4
+export const END_HEADERS = 4
 
 export function frame(kind, flags, stream, payload = Buffer.alloc(0)) {
   const head = Buffer.alloc(9)
@@ -26,11 +26,11 @@ export function frame(kind, flags, stream, payload = Buffer.alloc(0)) {
 }
 
 /** A field that is not put into the table. */
-const field = (name, value) => Buffer.concat([Buffer.from([0, name.length]), Buffer.from(name), Buffer.from([value.length]), Buffer.from(value)])
+export const field = (name, value) => Buffer.concat([Buffer.from([0, name.length]), Buffer.from(name), Buffer.from([value.length]), Buffer.from(value)])
 
 const INFER = '/inference.GRPCInferenceService/ModelInfer'
 /** The header block of a gRPC call. */
-const call = (path = INFER) =>
+export const call = (path = INFER) =>
   Buffer.concat([Buffer.from([0x83, 0x86, 0x04, path.length]), Buffer.from(path), field('content-type', 'application/grpc'), field('te', 'trailers')])
 
 /** SETTINGS: ids and values. */
@@ -45,7 +45,7 @@ const settings = (...entries) => {
 const INITIAL_WINDOW_SIZE = 4
 
 /** A connection that is polite so far. */
-const hello = (...entries) => Buffer.concat([PREFACE, settings(...entries), frame(SETTINGS, ACK, 0)])
+export const hello = (...entries) => Buffer.concat([PREFACE, settings(...entries), frame(SETTINGS, ACK, 0)])
 
 function number(n) {
   const out = Buffer.alloc(4)
@@ -79,7 +79,7 @@ function inference(floats) {
 }
 
 /** DATA frames of 16 KiB. */
-function dataFrames(stream, body, ends) {
+export function dataFrames(stream, body, ends) {
   const out = []
   for (let at = 0; at < body.length; at += 16_384) {
     const part = body.subarray(at, at + 16_384)

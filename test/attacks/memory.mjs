@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
+import { END_HEADERS, HEADERS, RST_STREAM, call, dataFrames, field, frame, frames, hello } from './http2.mjs'
 import { fresh, server, standard } from './lib/servers.mjs'
 
 const MIB = 1 << 20
@@ -159,6 +160,62 @@ export const rows = [
       t.check(waited > 20, `only ${waited} of 40 waited`)
       t.check(ms < 1000, `their places were free after ${ms} ms`)
       return `${waited} waited; their places were free after ${ms} ms`
+    },
+  },
+  {
+    attack: '13 clients of gRPC and h2c that send 16 MiB without its end and stop, and eight behind them, on 256 MiB',
+    limit: 'a body that stands still gives way to those who wait for memory (`http2::limits::BODY_STALL_TIME_WHEN_SHORT`): its stream is reset',
+    server: small,
+    waits: true,
+    async run(t) {
+      const path = '/v2/models/identity_uint8/infer'
+      const length = 16 * MIB
+      const ofHttp = Buffer.concat([Buffer.from([0x83, 0x86, 0x04, path.length]), Buffer.from(path), Buffer.from([1, 1]), Buffer.from('x'), field('content-length', String(length))])
+      const prefix = Buffer.alloc(5)
+      prefix.writeUInt32BE(length, 1)
+      const holders = []
+      for (let i = 0; i < 13; i += 1) {
+        const isGrpc = i % 2 === 0
+        const socket = await t.socket(isGrpc ? t.grpcPort : t.httpPort)
+        const body = isGrpc ? Buffer.concat([prefix, Buffer.alloc(length - 1)]) : Buffer.alloc(length - 1)
+        await socket.send(Buffer.concat([hello(), frame(HEADERS, END_HEADERS, 1, isGrpc ? call() : ofHttp), dataFrames(1, body, false)]))
+        holders.push({ isGrpc, socket })
+        // Each is looked at every five seconds, in its own beat.
+        await pause(200)
+      }
+      for (let i = 0; i < 40 && (await used(t)) < 200 * MIB; i += 1) await pause(100)
+      const held = (await used(t)) / MIB
+      await pause(6000)
+      const resets = () => holders.filter(({ socket }) => frames(socket.received).some((f) => f.kind === RST_STREAM && f.payload.readUInt32BE(0) === 8))
+      const early = resets().length
+      const others = await Promise.all(Array.from({ length: 8 }, () => t.socket()))
+      const from = performance.now()
+      for (const socket of others) {
+        socket.socket.write(head(length, path))
+        socket.socket.write(Buffer.alloc(length - 1))
+      }
+      const waiting = () => t.metric('nereid_memory_waiting')
+      await pause(300)
+      const waited = await waiting()
+      while ((await waiting()) > 0 && performance.now() - from < 6000) await pause(50)
+      const seconds = (performance.now() - from) / 1000
+      for (const socket of others) socket.socket.write('x')
+      for (let i = 0; i < 40 && others.some((socket) => socket.received.length === 0); i += 1) await pause(50)
+      // Zeros are no JSON document: 500, as Triton says it.
+      const statuses = others.map((socket) => /^HTTP\/1\.1 (\d+)/.exec(socket.received.toString('latin1'))?.[1] ?? 'none')
+      await pause(200)
+      const gone = resets()
+      const closed = holders.filter(({ socket }) => socket.isClosed).length
+      for (const socket of [...others, ...holders.map((holder) => holder.socket)]) socket.destroy()
+      await pause(500)
+      t.check(held > 200, `they held ${held.toFixed(0)} MiB only`)
+      t.check(early === 0, `${early} were reset while nobody waited`)
+      t.check(waited > 5, `only ${waited} of 8 waited`)
+      t.check(statuses.every((status) => status === '500'), `statuses ${statuses.join(', ')}`)
+      t.check(gone.some(({ isGrpc }) => isGrpc) && gone.some(({ isGrpc }) => !isGrpc), `${gone.filter(({ isGrpc }) => isGrpc).length} of gRPC and ${gone.filter(({ isGrpc }) => !isGrpc).length} of h2c were reset`)
+      t.check(closed === 0, `${closed} connections were closed`)
+      t.check((await used(t)) === 0, 'charges are left when all clients are gone')
+      return `${gone.length} of 13 gave way, the last of the eight had its memory after ${seconds.toFixed(1)} s`
     },
   },
   {

@@ -584,6 +584,33 @@ fn a_body_that_is_waited_for_and_does_not_come_ends_its_stream_or_with_a_silent_
 }
 
 #[test]
+fn a_body_that_stands_still_gives_way_while_others_wait_for_memory() {
+    thread_local! { static SHORT: Cell<bool> = const { Cell::new(false) }; }
+    let mut wire = Wire::with(Options { is_short: || SHORT.get(), ..options() }, &[]);
+    wire.send(&frame(kind::SETTINGS, flag::ACK, 0, &[]));
+    let mut calls: Vec<_> = [1, 3, 5].map(|id| wire.call(id, false)).into();
+    // The first has begun, nothing came of the second, and the third goes on.
+    for id in [1, 5] {
+        wire.data(id, 10, false);
+    }
+    for (request, _) in &mut calls {
+        while read(request) != "pending" {}
+    }
+    let start = Instant::now();
+    let mut look = |second| {
+        wire.data(5, 1, false);
+        while read(&mut calls[2].0) != "pending" {}
+        assert!(wire.machine.look(start + Duration::from_secs(second)));
+        wire.short()
+    };
+    assert_eq!((0..20).flat_map(&mut look).collect::<Vec<_>>(), Vec::<String>::new(), "nobody waits");
+    SHORT.set(true);
+    assert_eq!(look(20), ["RST 1 8"]);
+    assert_eq!((21..30).flat_map(&mut look).collect::<Vec<_>>(), Vec::<String>::new());
+    assert_eq!(read(&mut calls[0].0), "reset 8");
+}
+
+#[test]
 fn an_answer_that_finds_no_room_ends_its_stream_or_with_a_silent_client_all() {
     let answer = |wire: &mut Wire, queue: bool| {
         let (request, mut respond) = wire.call(1, true);
