@@ -17,7 +17,24 @@ const QUEUE_MAX: usize = 1024;
 /// one ends the process.
 const ARGUMENT_BYTES_MAX: usize = 256 << 20;
 
-type Calls = ThreadsafeFunction<ControlCall, (), FnArgs<(ControlCall,)>, napi::Status, false, true, QUEUE_MAX>;
+/// The JSON of a call. A full queue leaves it to the caller, a reactor, which must not unmap hundreds of megabytes.
+struct Argument(String);
+
+impl Drop for Argument {
+    fn drop(&mut self) {
+        let argument = std::mem::take(&mut self.0);
+        memory::reclaim::drop_later(argument.capacity(), argument);
+    }
+}
+
+/// A call on its way to the JavaScript thread.
+struct Queued {
+    id: u32,
+    operation: Operation,
+    argument: Argument,
+}
+
+type Calls = ThreadsafeFunction<Queued, (), FnArgs<(ControlCall,)>, napi::Status, false, true, QUEUE_MAX>;
 
 pub struct Bridge {
     calls: Calls,
@@ -27,11 +44,14 @@ pub struct Bridge {
 
 impl Bridge {
     pub fn new(f: &Function<'_, FnArgs<(ControlCall,)>, ()>) -> napi::Result<Self> {
-        let calls = f
-            .build_threadsafe_function::<ControlCall>()
-            .max_queue_size::<QUEUE_MAX>()
-            .weak::<true>()
-            .build_callback(|ctx| Ok(FnArgs::from((ctx.value,))))?;
+        let calls =
+            f.build_threadsafe_function::<Queued>().max_queue_size::<QUEUE_MAX>().weak::<true>().build_callback(
+                |ctx| {
+                    let Queued { id, operation, mut argument } = ctx.value;
+                    let argument = std::mem::take(&mut argument.0);
+                    Ok(FnArgs::from((ControlCall { id, operation: operation.name().to_owned(), argument },)))
+                },
+            )?;
         Ok(Self { calls, waiting: Mutex::default(), next: AtomicU32::new(1) })
     }
 
@@ -45,19 +65,20 @@ impl Bridge {
 
 impl Control for Bridge {
     fn call(&self, operation: Operation, argument: String) -> ControlReply {
-        if argument.len() > ARGUMENT_BYTES_MAX {
+        let argument = Argument(argument);
+        if argument.0.len() > ARGUMENT_BYTES_MAX {
             let text = format!(
                 "the request holds {} bytes as JSON, at most {ARGUMENT_BYTES_MAX} are taken; put larger files into the repository",
-                argument.len()
+                argument.0.len()
             );
-            memory::reclaim::drop_later(argument.capacity(), argument);
             return Box::pin(std::future::ready(Err(Error::invalid(text))));
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (send, receive) = oneshot::channel();
         self.waiting.lock().insert(id, send);
-        let call = ControlCall { id, operation: operation.name().to_owned(), argument };
-        if self.calls.call(call, ThreadsafeFunctionCallMode::NonBlocking) != napi::Status::Ok {
+        if self.calls.call(Queued { id, operation, argument }, ThreadsafeFunctionCallMode::NonBlocking)
+            != napi::Status::Ok
+        {
             self.reply(
                 id,
                 Err(Error::unavailable(format!(
