@@ -13,7 +13,7 @@ use crate::limits::{DISPOSE_BYTES_MIN, HEAVY_BYTES_MIN, JOBS_WAITING_MAX};
 use crate::rope::charged;
 use bytes::Bytes;
 use engine::Mailbox;
-use memory::{Account, Charge, Kind};
+use memory::{Account, Charge, Kind, SlabPool};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -252,7 +252,7 @@ pub async fn run<T: Send + 'static>(
 }
 
 /// As [`start`], for work that makes large buffers: each is charged to `account` before it is made (`tensor::allowance`), and the
-/// charge for all of them comes out with the result.
+/// charge for all of them comes out with the result. Where it can, it makes them of slabs, whose pages are there already.
 ///
 /// # Errors
 /// As `start`.
@@ -271,7 +271,7 @@ pub fn start_charged<T: Send + 'static>(
             refused.set(false);
             grown.borrow_mut().grow(bytes).inspect_err(|_| refused.set(true)).map_err(Error::from)
         };
-        let result = allowance::within(Box::new(ask), || work(abandoned));
+        let result = allowance::within(Box::new(ask), SlabPool::lend, || work(abandoned));
         // Once, however often it asked: a parser may try two ways.
         if is_refused.get() {
             charge.borrow().account().count_refusal();

@@ -282,7 +282,7 @@ fn what_cannot_be_made_for_lack_of_memory_is_refused_at_once() {
     let packed = post(INFER, &format!("{headers}Content-Encoding: gzip\r\n"), &gzip(&body));
     // A body of 20 KB that inflates to 1 MiB; the numbers of one of 300 KB; an answer of some 400 KB of text.
     let json = post(INFER, "", infer_json(&vec![7; 150_000]).as_bytes());
-    let (json_length, mut plain) = infer_binary(&vec![7; 30_000]);
+    let (json_length, mut plain) = infer_binary(&vec![-1_234_567_890; 30_000]);
     let text = String::from_utf8(plain[..json_length].to_vec())
         .expect("JSON")
         .replace("\"binary_data\":true", "\"binary_data\":false");

@@ -18,6 +18,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use tensor::allowance::Lent;
 use tensor::{Error, Result};
 
 /// Below this malloc is faster than the pool and fragments nothing.
@@ -115,6 +116,14 @@ impl SlabPool {
         // Beyond the kernel's limit on mappings every allocation of the process would fail, malloc's too.
         let slab = if Block::count() < MAPPINGS_MAX { self.take_or_map(len) } else { None };
         slab.ok_or_else(|| Error::exhausted(format!("cannot allocate {len} bytes: the system has no memory to give")))
+    }
+
+    /// Memory of the global pool for a buffer that a parser or printer makes; see `tensor::allowance`.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    pub fn lend(len: usize) -> Result<Box<dyn Lent>> {
+        Ok(Box::new(Self::global().reserve(len)?))
     }
 
     fn take_or_map(&self, len: usize) -> Option<SlabMut> {
@@ -297,6 +306,17 @@ impl SlabMut {
     /// Shortens it; longer lengths change nothing.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
+    }
+}
+
+impl Lent for SlabMut {
+    fn window(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.window(range)
+    }
+
+    fn freeze(mut self: Box<Self>, len: usize) -> Bytes {
+        self.truncate(len);
+        (*self).freeze()
     }
 }
 

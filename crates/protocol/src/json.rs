@@ -8,15 +8,20 @@
 //! as the end of the text, invalid UTF-8 inside strings. Of duplicate keys the first counts.
 
 mod cursor;
-mod digit_mask;
+mod digits;
 mod print_float;
+mod print_integer;
+mod printer;
 mod read_float;
+mod read_integer;
+mod runs;
 mod tensor_data;
 mod value;
 mod write;
 
 pub(crate) use cursor::special;
 pub use cursor::{Cursor, Number, Reason, SyntaxError, Text};
+pub(crate) use printer::Printer;
 pub(crate) use tensor_data::{fill, skip_array};
 pub use tensor_data::{read_bytes_tensor, read_tensor, write_tensor};
 pub(crate) use value::name_of;

@@ -3,12 +3,12 @@
 use super::metadata::{head, list};
 use crate::classify::top_k;
 use crate::infer::{InferResponse, OutputTensor, Parameter};
-use crate::json::{write_f64, write_string, write_tensor};
+use crate::json::{Printer, write_f64, write_string};
 use crate::signature::Signature;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use tensor::{Data, Name, Result, allowance};
+use tensor::{Data, Name, Result};
 
 /// Parts of a response body, in wire order.
 #[derive(Debug)]
@@ -33,24 +33,23 @@ const INLINE_BYTES_MAX: usize = 1024;
 pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<HttpInferBody> {
     let parameters: usize = response.parameters.iter().map(|(key, value)| key.len() + parameter_bytes(value)).sum();
     let outputs: usize = response.outputs.iter().map(text_bytes).sum();
-    // Room for the longest numbers, so that it grows once. What is not written takes no memory: half of it is asked for now, and
-    // the rest when it is known.
-    let room = 96 + response.id.len() + parameters + outputs;
-    allowance::ask(room / 2)?;
-    let mut out = allowance::unasked(room)?;
+    let apart = 96 + response.id.len() + parameters;
+    // Room for the longest numbers, so that short text grows once.
+    let mut text = Printer::new(apart + outputs, apart)?;
+    let out = &mut text.tail;
     out.push(b'{');
     if !response.id.is_empty() {
         out.extend_from_slice(b"\"id\":");
-        write_string(&mut out, response.id.as_bytes());
+        write_string(out, response.id.as_bytes());
         out.push(b',');
     }
     out.extend_from_slice(b"\"model_name\":");
-    write_string(&mut out, response.model_name.as_bytes());
+    write_string(out, response.model_name.as_bytes());
     out.extend_from_slice(b",\"model_version\":");
-    write_string(&mut out, response.model_version.as_bytes());
+    write_string(out, response.model_version.as_bytes());
     if !response.parameters.is_empty() {
         out.extend_from_slice(b",\"parameters\":{");
-        list(&mut out, &response.parameters, |out, (key, value): &(Name, Parameter)| {
+        list(out, &response.parameters, |out, (key, value): &(Name, Parameter)| {
             write_string(out, key.as_bytes());
             out.push(b':');
             write_parameter(out, value);
@@ -60,13 +59,14 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
     out.extend_from_slice(b",\"outputs\":[");
     let mut binary: SmallVec<[Cow<'_, Bytes>; 2]> = SmallVec::new();
     for (i, output) in response.outputs.iter().enumerate() {
+        let out = &mut text.tail;
         if i > 0 {
             out.push(b',');
         }
         let classes = classified(output, signature)?;
         let given = output;
         let output = classes.as_ref().unwrap_or(given);
-        head(&mut out, &output.name, output.datatype, &output.shape);
+        head(out, &output.name, output.datatype, &output.shape);
         match &output.data {
             Data::Region(_) => {}
             Data::Bytes(data) if output.form.binary => {
@@ -82,23 +82,22 @@ pub fn encode_infer(response: &InferResponse, signature: &Signature) -> Result<H
             }
             Data::Bytes(data) => {
                 out.extend_from_slice(b",\"data\":");
-                write_tensor(&mut out, output.datatype, &output.shape, data, false)?;
+                text.tensor(output.datatype, &output.shape, data)?;
             }
         }
-        out.push(b'}');
+        text.tail.push(b'}');
     }
-    out.extend_from_slice(b"]}");
-    allowance::ask(out.len().saturating_sub(room / 2))?;
-    let inference_header_length = (!binary.is_empty()).then_some(out.len());
+    text.tail.extend_from_slice(b"]}");
+    let inference_header_length = (!binary.is_empty()).then_some(text.len());
     let mut binary = binary.into_iter().peekable();
     while let Some(data) = binary.next_if(|data| data.len() <= INLINE_BYTES_MAX) {
-        out.extend_from_slice(&data);
+        text.tail.extend_from_slice(&data);
     }
     let mut rest = SmallVec::new();
     for data in binary {
         rest.push(data.into_owned());
     }
-    Ok(HttpInferBody { json: out.into(), binary: rest, inference_header_length })
+    Ok(HttpInferBody { json: text.into_bytes()?, binary: rest, inference_header_length })
 }
 
 /// An output's classes, where those were asked for.

@@ -15,7 +15,7 @@ pub(super) struct InputScan<'a> {
     pub parameters: Option<Value<'a>>,
     pub data: Option<Value<'a>>,
     /// `data`, converted during the scan because datatype and shape stood before it.
-    pub filled: Option<Vec<u8>>,
+    pub filled: Option<Bytes>,
 }
 
 impl<'a> InputScan<'a> {
@@ -165,7 +165,7 @@ pub(super) fn json_data(
     datatype: Option<DataType>,
     shape: &[i64],
     data: Value<'_>,
-    filled: Option<Vec<u8>>,
+    filled: Option<Bytes>,
     limits: &Limits,
 ) -> Result<Data> {
     let max = limits.input_bytes_max;
@@ -190,12 +190,12 @@ pub(super) fn json_data(
         return Ok(Data::empty());
     }
     let Some(size) = datatype.byte_size() else {
-        let raw = filled.map_or_else(|| read_bytes_tensor(data), Ok)?;
+        let raw = filled.map_or_else(|| read_bytes_tensor(data).map(Bytes::from), Ok)?;
         if raw.is_empty() {
             return Err(Error::internal("Failed to parse 'data' field: output buffer unavailable"));
         }
         check_size(raw.len())?;
-        return Ok(Bytes::from(raw).into());
+        return Ok(raw.into());
     };
     let bytes = count.checked_mul(size as i64).and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
         Error::invalid(format!(
@@ -205,8 +205,8 @@ pub(super) fn json_data(
         ))
     })?;
     check_size(bytes)?;
-    let raw = filled.map_or_else(|| read_tensor(data, datatype, bytes / size), Ok)?;
-    Ok(Bytes::from(raw).into())
+    let raw = filled.map_or_else(|| read_tensor(data, datatype, bytes / size).map(Bytes::from), Ok)?;
+    Ok(raw.into())
 }
 
 /// FP16 and BF16 have no JSON form.

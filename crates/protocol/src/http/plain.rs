@@ -265,7 +265,7 @@ impl<'a> Reader<'a> {
         let mut cursor = Cursor::new(self.rest);
         let filled = fill(&mut cursor, datatype, count)?;
         self.rest = cursor.rest();
-        (!filled.is_empty() && filled.len() <= max).then(|| filled.into())
+        (!filled.is_empty() && filled.len() <= max).then_some(filled)
     }
 
     fn output(&mut self, list: &mut SmallVec<[RequestedOutput; 2]>) -> Option<()> {

@@ -7,9 +7,12 @@
 use super::DATA_DEPTH_MAX;
 use super::cursor::{Cursor, Number};
 use super::print_float::write_f32s;
-use super::read_float;
+use super::runs::NumberText;
 use super::value::Value;
-use super::write::{write_f64, write_f64s, write_string};
+use super::write::{escape_into, write_f64s};
+use super::{print_integer, read_float, read_integer, runs};
+use bytes::Bytes;
+use tensor::allowance::Buffer;
 use tensor::strings::Strings;
 use tensor::{DataType, Error, Result, allowance, element_count};
 
@@ -27,7 +30,20 @@ trait Element: Sized {
     }
     /// From a checked value.
     fn read(value: Value<'_>) -> Result<Self>;
-    fn write(self, out: &mut Vec<u8>);
+    /// Appends all elements in these bytes with a comma behind each.
+    fn write_all(out: &mut Vec<u8>, data: &[u8]);
+}
+
+/// Takes elements, each with a comma behind it, as far as `take` takes them. Returns how many bytes of `slots` were filled.
+#[inline]
+fn take_run<const N: usize>(
+    cursor: &mut Cursor<'_>,
+    slots: &mut [u8],
+    take: impl Fn(&NumberText<'_>) -> Option<[u8; N]> + Copy,
+) -> usize {
+    let (passed, filled) = runs::read(cursor.rest(), slots, take);
+    cursor.advance(passed);
+    filled
 }
 
 /// Digits of an integer that ends here; at most 18, so that nothing overflows.
@@ -67,10 +83,19 @@ macro_rules! integers {
                 cursor.number().ok().and_then(Number::$as).map(|n| n as Self)
             }
             #[inline]
+            fn take_run(cursor: &mut Cursor<'_>, slots: &mut [u8]) -> usize {
+                take_run(cursor, slots, |text| read_integer::take::<$signed>(text).map(|n| (n as Self).to_le_bytes()))
+            }
+            #[inline]
             fn bytes(self) -> Self::Bytes { self.to_le_bytes() }
             fn read(value: Value<'_>) -> Result<Self> { value.$as().map(|n| n as Self) }
-            #[inline]
-            fn write(self, out: &mut Vec<u8>) { out.extend_from_slice(itoa::Buffer::new().format(self).as_bytes()); }
+            fn write_all(out: &mut Vec<u8>, data: &[u8]) {
+                print_integer::write(out, data, |bytes| {
+                    // As wide as can be: the smallest has no absolute value of its own type.
+                    let n = Self::from_le_bytes(bytes) as i128;
+                    (n < 0, n.unsigned_abs() as u64)
+                });
+            }
         }
     )* };
 }
@@ -234,16 +259,8 @@ fn take_f64(cursor: &mut Cursor<'_>) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// Runs of floats as [`read_float`] reads them.
-#[inline]
-fn run_f32(cursor: &mut Cursor<'_>, slots: &mut [u8]) -> usize {
-    let (passed, filled) = read_float::read_run(cursor.rest(), slots);
-    cursor.advance(passed);
-    filled
-}
-
 macro_rules! floats {
-    ($($t:ty, $take:ident, $run:expr);*) => { $(
+    ($($t:ty, $take:ident, $run:expr, $write:expr);*) => { $(
         impl Element for $t {
             type Bytes = [u8; size_of::<$t>()];
             #[inline]
@@ -254,13 +271,17 @@ macro_rules! floats {
             fn bytes(self) -> Self::Bytes { self.to_le_bytes() }
             // Through double even for FP32, as the reference does; what does not fit becomes infinite.
             fn read(value: Value<'_>) -> Result<Self> { value.as_f64().map(|v| v as Self) }
-            #[inline]
-            fn write(self, out: &mut Vec<u8>) { write_f64(out, self.into()); }
+            fn write_all(out: &mut Vec<u8>, data: &[u8]) { $write(out, data); }
         }
     )* };
 }
 
-floats!(f32, take_f32, run_f32; f64, take_f64, |_: &mut Cursor<'_>, _: &mut [u8]| 0);
+floats! {
+    f32, take_f32, |cursor, slots| take_run(cursor, slots, read_float::take), write_f32s;
+    f64, take_f64, |_: &mut Cursor<'_>, _: &mut [u8]| 0, |out, data: &[u8]| {
+        write_f64s(out, data.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)))
+    }
+}
 
 /// One byte, 0 or 1 on the way in, anything but 0 is true on the way out.
 struct Bool(u8);
@@ -282,8 +303,10 @@ impl Element for Bool {
     fn read(value: Value<'_>) -> Result<Self> {
         value.as_bool().map(|b| Self(u8::from(b)))
     }
-    fn write(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(if self.0 == 0 { b"false" } else { b"true" });
+    fn write_all(out: &mut Vec<u8>, data: &[u8]) {
+        for &byte in data {
+            out.extend_from_slice(if byte == 0 { b"false," } else { b"true," });
+        }
     }
 }
 
@@ -310,10 +333,10 @@ macro_rules! dispatch {
 /// Takes a whole `data` array of `count` elements (of any number for BYTES) and converts it on the way.
 ///
 /// `None` means nothing more than "look closer": the cursor is then where it was.
-pub(crate) fn fill(cursor: &mut Cursor<'_>, datatype: DataType, count: usize) -> Option<Vec<u8>> {
+pub(crate) fn fill(cursor: &mut Cursor<'_>, datatype: DataType, count: usize) -> Option<Bytes> {
     let mut ahead = *cursor;
     let data = match datatype {
-        DataType::Bytes => fill_strings(&mut ahead),
+        DataType::Bytes => fill_strings(&mut ahead).map(Bytes::from),
         _ => dispatch!(datatype, fill_with(&mut ahead, count), None),
     }?;
     *cursor = ahead;
@@ -341,14 +364,15 @@ pub(crate) fn skip_array(cursor: &mut Cursor<'_>) -> bool {
     false
 }
 
-fn fill_with<E: Element>(cursor: &mut Cursor<'_>, count: usize) -> Option<Vec<u8>> {
+fn fill_with<E: Element>(cursor: &mut Cursor<'_>, count: usize) -> Option<Bytes> {
     // Every element takes at least one digit and one comma or bracket, so the body bounds what we allocate.
     if count > cursor.rest().len() / 2 {
         return None;
     }
     let size = size_of::<E::Bytes>();
     // Refused, it is asked for again where there is an error to tell.
-    let mut data = allowance::zeroed(count * size).ok()?;
+    let mut buffer = Buffer::new(count * size).ok()?;
+    let data = buffer.window(0..count * size);
     let mut filled = 0;
     // Elements that are taken one by one before a run is tried again, where there was none.
     const BETWEEN_RUNS: usize = 8;
@@ -371,7 +395,8 @@ fn fill_with<E: Element>(cursor: &mut Cursor<'_>, count: usize) -> Option<Vec<u8
         filled += size;
         Some(())
     })?;
-    (filled == data.len()).then_some(data)
+    // Not before all of it is written: the memory may have been another request's.
+    (filled == count * size).then(|| buffer.freeze(filled))
 }
 
 fn fill_strings(cursor: &mut Cursor<'_>) -> Option<Vec<u8>> {
@@ -525,44 +550,43 @@ pub fn read_bytes_tensor(value: Value<'_>) -> Result<Vec<u8>> {
 /// # Errors
 /// FP16 and BF16 have no JSON form; contents that do not fit the shape are a defect of the backend.
 pub fn write_tensor(out: &mut Vec<u8>, datatype: DataType, shape: &[i64], data: &[u8], scalar: bool) -> Result<()> {
+    write_in_parts(out, datatype, shape, data, scalar, &mut |_, _| Ok(()))
+}
+
+/// Bytes of a string that are printed at once.
+const STRING_PART_BYTES: usize = 4096;
+/// Elements that are printed at once.
+const PART_ELEMENTS: usize = 512;
+
+/// As [`write_tensor`], and gives `part` what is printed so far, now and then: it may take it out. About so many bytes more will follow.
+///
+/// # Errors
+/// As [`write_tensor`], and those of `part`.
+pub(crate) fn write_in_parts(
+    out: &mut Vec<u8>,
+    datatype: DataType,
+    shape: &[i64],
+    data: &[u8],
+    scalar: bool,
+    part: &mut dyn FnMut(&mut Vec<u8>, usize) -> Result<()>,
+) -> Result<()> {
     let count = element_count(shape).and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
     let unfit = || Error::internal(format!("output has {} bytes, which do not fit its shape", data.len()));
-    match (datatype, datatype.byte_size()) {
-        (DataType::Fp16 | DataType::Bf16, _) => {
-            return Err(Error::invalid(format!(
-                "sending {} data via JSON is not supported. Please use the binary data format for output",
-                datatype.name()
-            )));
-        }
-        (_, Some(size)) if count.checked_mul(size) != Some(data.len()) => return Err(unfit()),
-        _ => {}
+    if matches!(datatype, DataType::Fp16 | DataType::Bf16) {
+        return Err(Error::invalid(format!(
+            "sending {} data via JSON is not supported. Please use the binary data format for output",
+            datatype.name()
+        )));
     }
     let array = !(scalar && count == 1);
     if array {
         out.push(b'[');
     }
-    let start = out.len();
-    if datatype == DataType::Bytes {
-        let mut n = 0;
-        for element in Strings::new(data) {
-            if n > 0 {
-                out.push(b',');
-            }
-            write_string(out, element.map_err(|_| unfit())?);
-            n += 1;
-        }
-        if n != count {
-            return Err(unfit());
-        }
-    } else {
-        match datatype {
-            DataType::Fp32 => write_f32s(out, data),
-            DataType::Fp64 => write_f64s(out, data.chunks_exact(8).map(f64::from_raw)),
-            _ => dispatch!(datatype, write_with(out, data), ()),
-        }
-        if out.len() > start {
-            out.pop();
-        }
+    match datatype.byte_size() {
+        Some(size) if count.checked_mul(size) != Some(data.len()) => return Err(unfit()),
+        Some(size) => write_numbers(out, datatype, size, data, part)?,
+        None if write_strings(out, data, part)? == Some(count) => {}
+        None => return Err(unfit()),
     }
     if array {
         out.push(b']');
@@ -570,32 +594,64 @@ pub fn write_tensor(out: &mut Vec<u8>, datatype: DataType, shape: &[i64], data: 
     Ok(())
 }
 
-/// Appends every element with a comma behind it.
-fn write_with<E: Element + Raw>(out: &mut Vec<u8>, data: &[u8]) {
-    for chunk in data.chunks_exact(size_of::<E::Bytes>()) {
-        E::from_raw(chunk).write(out);
-        out.push(b',');
+fn write_numbers(
+    out: &mut Vec<u8>,
+    datatype: DataType,
+    size: usize,
+    data: &[u8],
+    part: &mut dyn FnMut(&mut Vec<u8>, usize) -> Result<()>,
+) -> Result<()> {
+    let mut printed = 0;
+    let mut left = data.len();
+    for some in data.chunks(PART_ELEMENTS * size) {
+        if printed > 0 {
+            // As long as those before it, each.
+            let more = (printed as u128 * left as u128).checked_div((data.len() - left) as u128);
+            part(out, more.and_then(|more| usize::try_from(more).ok()).unwrap_or_default())?;
+        }
+        let start = out.len();
+        dispatch!(datatype, write_all(out, some), ());
+        printed += out.len() - start;
+        left -= some.len();
     }
-}
-
-/// From bytes of exactly the element's size.
-trait Raw {
-    fn from_raw(bytes: &[u8]) -> Self;
-}
-
-macro_rules! raw {
-    ($($t:ty),*) => { $( impl Raw for $t {
-        #[inline]
-        fn from_raw(bytes: &[u8]) -> Self { bytes.first_chunk().map_or(Self::default(), |b| Self::from_le_bytes(*b)) }
-    } )* };
-}
-
-raw!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
-
-impl Raw for Bool {
-    fn from_raw(bytes: &[u8]) -> Self {
-        Self(bytes.first().copied().unwrap_or(0))
+    // The comma behind the last, which no part has taken.
+    if printed > 0 {
+        out.pop();
     }
+    Ok(())
+}
+
+fn write_all<E: Element>(out: &mut Vec<u8>, data: &[u8]) {
+    E::write_all(out, data);
+}
+
+/// Returns how many strings there were; `None` when the contents are not strings.
+fn write_strings(
+    out: &mut Vec<u8>,
+    data: &[u8],
+    part: &mut dyn FnMut(&mut Vec<u8>, usize) -> Result<()>,
+) -> Result<Option<usize>> {
+    let (mut n, mut left) = (0, data.len());
+    for element in Strings::new(data) {
+        let Ok(element) = element else { return Ok(None) };
+        part(out, left)?;
+        if n > 0 {
+            out.push(b',');
+        }
+        out.push(b'"');
+        for piece in element.chunks(STRING_PART_BYTES) {
+            escape_into(out, piece);
+            left = left.saturating_sub(piece.len());
+            if piece.len() == STRING_PART_BYTES {
+                part(out, left)?;
+            }
+        }
+        out.push(b'"');
+        // Its length in the raw form: about what quotation marks and a comma are.
+        left = left.saturating_sub(4);
+        n += 1;
+    }
+    Ok(Some(n))
 }
 
 #[cfg(test)]
@@ -675,7 +731,7 @@ mod tests {
                 texts.iter().flat_map(|t| (t.parse::<f64>().unwrap() as f32).to_le_bytes()).collect();
             let text = format!("[[{}]]                                ", texts.join(separator));
             let (mut cursor, count) = (Cursor::new(text.as_bytes()), texts.len());
-            assert_eq!(fill(&mut cursor, DataType::Fp32, count).as_ref(), Some(&expected), "{text}");
+            assert_eq!(fill(&mut cursor, DataType::Fp32, count).as_deref(), Some(&expected[..]), "{text}");
             assert_eq!(cursor.offset(), text.trim_end().len());
             assert_eq!(
                 read_tensor(Value::parse(text.trim_end().as_bytes()).unwrap(), DataType::Fp32, count).unwrap(),

@@ -1,0 +1,178 @@
+//! Runs of numbers with a comma behind each, turned into the bytes of a tensor: the bulk of most JSON bodies.
+//!
+//! Signs and numbers of digits cannot be foreseen, and a branch that is guessed wrongly costs as much as the rest of a number. So the
+//! commas are found first, by masks of 64 bytes; then the numbers before them are converted, none of which waits for another. What
+//! stands between numbers is the same in all of an array: nothing, or a blank.
+
+use super::digits::{BLOCK, WINDOW, look};
+
+/// Bytes of a number that are looked at, with what follows it.
+pub(super) const REACH: usize = 40;
+/// Numbers whose commas are found before the first is converted.
+const AHEAD: usize = 32;
+
+/// A number, or what is in its place.
+pub(super) struct NumberText<'a> {
+    text: &'a [u8; REACH],
+    /// A bit for every byte that is no digit. Beyond the comma they may be missing.
+    others: u64,
+    /// Blanks behind the comma: none, or one.
+    blanks: usize,
+}
+
+impl NumberText<'_> {
+    /// 1 when it begins with something that is no digit.
+    #[inline]
+    pub fn sign(&self) -> usize {
+        (self.others & 1) as usize
+    }
+
+    /// The first byte behind the sign that is no digit, and the first behind that; far away when there is none.
+    #[inline]
+    pub fn ends(&self) -> (usize, usize) {
+        let first = self.others & !1;
+        let second = first & first.wrapping_sub(1);
+        (first.trailing_zeros() as usize, second.trailing_zeros() as usize)
+    }
+
+    /// The byte at `i`; 0 beyond the end.
+    #[inline]
+    pub fn byte(&self, i: usize) -> u8 {
+        self.text.get(i).copied().unwrap_or(0)
+    }
+
+    /// The eight bytes from `i` on.
+    #[inline]
+    pub fn word(&self, i: usize) -> Option<u64> {
+        self.text.get(i..).and_then(<[u8]>::first_chunk).map(|b| u64::from_le_bytes(*b))
+    }
+
+    /// The sixteen bytes from `i` on.
+    #[inline]
+    pub fn block(&self, i: usize) -> Option<&[u8; BLOCK]> {
+        self.text.get(i..).and_then(<[u8]>::first_chunk)
+    }
+
+    /// Whether the sign is one, and the comma, with the blanks there are, stands at `end`.
+    #[inline]
+    pub fn is_framed(&self, end: usize) -> bool {
+        // Signs cannot be foreseen, all else can.
+        let is_wrong = (self.others & 1 == 1) & (self.byte(0) != b'-');
+        !is_wrong && self.byte(end) == b',' && (self.blanks == 0 || self.byte(end + 1) == b' ')
+    }
+}
+
+/// The number that the first `n` bytes of a word make, which must be digits; `n` is 1 to 8.
+#[inline]
+pub(super) fn first_digits(word: u64, n: usize) -> u64 {
+    // What is in front counts as zeros; then pairs, fours and eights are put together.
+    let x = word.wrapping_sub(0x3030_3030_3030_3030) << ((8 * (8 - n)) & 63);
+    let x = x.wrapping_mul(10).wrapping_add(x >> 8) & 0x00ff_00ff_00ff_00ff;
+    let x = x.wrapping_mul(100).wrapping_add(x >> 16) & 0x0000_ffff_0000_ffff;
+    x.wrapping_mul(10_000).wrapping_add(x >> 32) & 0xffff_ffff
+}
+
+/// Reads numbers from the beginning of `text` into `slots`, `N` bytes each, as far as `take` takes them: those that are framed. Returns how
+/// many bytes of each were passed; what is behind them begins at once or behind blanks.
+#[inline]
+pub(super) fn read<const N: usize>(
+    text: &[u8],
+    slots: &mut [u8],
+    take: impl Fn(&NumberText<'_>) -> Option<[u8; N]> + Copy,
+) -> (usize, usize) {
+    let (mut at, mut filled) = (0, 0);
+    loop {
+        for blanks in [0, 1] {
+            let (rest, free) = (text.get(at..).unwrap_or_default(), slots.get_mut(filled..).unwrap_or_default());
+            let (passed, more) = run(rest, free, blanks, take);
+            at += passed;
+            filled += more;
+            if blanks == 0 {
+                // What is not taken without a blank behind it is not with one either.
+                if more == 0 || text.get(at) != Some(&b' ') {
+                    return (at, filled);
+                }
+                at += 1;
+            }
+        }
+    }
+}
+
+/// As [`read`], with as many blanks behind each comma.
+#[inline]
+fn run<const N: usize>(
+    text: &[u8],
+    slots: &mut [u8],
+    blanks: usize,
+    take: impl Fn(&NumberText<'_>) -> Option<[u8; N]> + Copy,
+) -> (usize, usize) {
+    let (mut at, mut filled) = convert(text, slots, blanks, take);
+    let rest = text.get(at..).unwrap_or_default();
+    if rest.len() < WINDOW + REACH {
+        // The end of the text, with something behind it that no number goes on with.
+        let mut padded = [0; 2 * (WINDOW + REACH)];
+        if let Some(place) = padded.get_mut(..rest.len()) {
+            place.copy_from_slice(rest);
+        }
+        let (passed, more) = convert(&padded, slots.get_mut(filled..).unwrap_or_default(), blanks, take);
+        at += passed;
+        filled += more;
+    }
+    (at, filled)
+}
+
+/// Where a number begins, and a bit for every byte from there on that is no digit.
+type Found = (usize, u64);
+
+#[inline]
+fn convert<const N: usize>(
+    text: &[u8],
+    slots: &mut [u8],
+    blanks: usize,
+    take: impl Fn(&NumberText<'_>) -> Option<[u8; N]>,
+) -> (usize, usize) {
+    let (mut at, mut filled) = (0, 0);
+    let mut slots = slots.as_chunks_mut::<N>().0.iter_mut();
+    let mut found = [(0, 0); AHEAD];
+    loop {
+        let (count, next) = find(text, at, blanks, &mut found);
+        for &(start, others) in found.iter().take(count) {
+            // Its bytes are there; `find` has looked further.
+            let number =
+                text.get(start..).and_then(<[u8]>::first_chunk).map(|text| NumberText { text, others, blanks });
+            let Some(number) = number.and_then(|number| take(&number)) else { return (start, filled) };
+            let Some(slot) = slots.next() else { return (start, filled) };
+            *slot = number;
+            filled += N;
+        }
+        at = next;
+        if count < AHEAD {
+            return (at, filled);
+        }
+    }
+}
+
+/// Finds the numbers before the next commas from `at` on; returns how many, and where the one behind them begins. Each is where it is
+/// said to be if those before it are framed.
+#[inline]
+fn find(text: &[u8], mut at: usize, blanks: usize, found: &mut [Found; AHEAD]) -> (usize, usize) {
+    let mut places = found.iter_mut();
+    while let Some(reach) = text.get(at..).and_then(<[u8]>::first_chunk::<{ WINDOW + REACH }>)
+        && let Some(window) = reach.first_chunk()
+    {
+        let (others, mut commas) = look(window);
+        let mut start = 0;
+        while commas != 0 {
+            let Some(place) = places.next() else { return (AHEAD, at + start) };
+            *place = (at + start, others.wrapping_shr(start as u32));
+            start = commas.trailing_zeros() as usize + 1 + blanks;
+            commas &= commas - 1;
+        }
+        if start == 0 {
+            // No usual number is so long.
+            break;
+        }
+        at += start;
+    }
+    (AHEAD - places.len(), at)
+}
