@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 /**
- * `npm test [-- suite …] [-- --lint] [-- --all] [-- --only=TEXT]`: set-up, then every suite, going on after failures. `--all` replays every
- * recorded answer, `--only` limits the suite attacks to rows with this text. A table tells what each suite did: tests that passed and failed,
+ * `npm test [-- suite …] [-- --lint] [-- --all] [-- --strict] [-- --only=TEXT]`: set-up, then every suite, going on after failures. `--all` replays every
+ * recorded answer and shows the rows of every page in the suite ids, which fails for rows without a test with `--strict`; `--only` limits the
+ * suite attacks to rows with this text. A table tells what each suite did: tests that passed and failed,
  * differences from Triton that are listed as known, and suites or tests that could not run here and why.
  * The last line is `N passed, N failed`, summed over all of them.
  */
@@ -13,6 +14,7 @@ import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { attacks } from '../test/attacks/run.mjs'
 import { h2spec as runH2spec } from '../test/h2spec/run.mjs'
 import { golden } from './golden.mjs'
+import { ids } from './ids.mjs'
 import { FUZZ_TARGET, lint } from './lint.mjs'
 import { ROOT, SetupError, setup } from './setup.mjs'
 
@@ -100,6 +102,8 @@ const SUITES = {
     const only = process.argv.find((a) => a.startsWith('--only='))?.slice('--only='.length) ?? null
     return attacks({ only })
   },
+  /** Rows of docs/spec, each with the tests that cite it. */
+  ids: () => ids(ROOT, { all: process.argv.includes('--all'), strict: process.argv.includes('--strict') }),
 }
 
 async function main() {

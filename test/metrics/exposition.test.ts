@@ -29,6 +29,7 @@ test.each([
   expect(formatNumber(value)).toBe(expected)
 })
 
+// O-3
 test('O 1.3: labels are sorted, le comes last, values are escaped, empty families print nothing', () => {
   const text = renderFamilies([
     { name: 'g', help: 'A gauge.', type: 'gauge', samples: [{ labels: { version: '1', model: 'a"\\\n', _tag: 't' }, value: 1 }] },
@@ -103,6 +104,7 @@ function samples(text: string, prefix: string): string[] {
   return text.split('\n').filter((line) => line.startsWith(prefix))
 }
 
+// O-4, O-5, O-7
 test('O 1.5: the families of a model, in the order of the reference', () => {
   const text = render()
   expect([...text.matchAll(/^# TYPE (\S+ \S+)$/gm)].map((m) => m[1])).toEqual([
@@ -158,6 +160,7 @@ test('histograms of the core have cumulative buckets and no labels', () => {
   ])
 })
 
+// O-4, O-5, O-7, O-8
 test('O 1.5: values are where the reference has them', () => {
   expect(samples(render(), 'nv_')).toEqual([
     'nv_inference_request_success{model="m",version="1"} 4',
@@ -179,12 +182,14 @@ test('O 1.5: values are where the reference has them', () => {
   ])
 })
 
+// O-25
 test('O 1.8: a family that is off is not named anywhere', () => {
   const text = render({}, { counterLatencies: false })
   for (const name of ['duration_us', '_histogram', 'summary', 'nv_cache', 'namespace=', 'nv_cpu']) expect(text).not.toContain(name)
   expect(text).toContain('nv_inference_count')
 })
 
+// O-12
 test('O 1.6: bucket bounds -1, 0, 1, 2.5 give exactly five cumulative bucket lines after count and sum', () => {
   const text = render({ firstResponse: { bounds: [-1, 0, 1, 2.5], counts: [0n, 1n, 1n, 0n, 1n], sumMs: 412 } })
   const name = 'nv_inference_first_response_histogram_ms'
@@ -199,6 +204,7 @@ test('O 1.6: bucket bounds -1, 0, 1, 2.5 give exactly five cumulative bucket lin
   ])
 })
 
+// O-13
 test('O 1.3: a summary prints count, sum, then quantiles; an empty window is Nan', () => {
   const values = [{ quantile: 0.5, value: Number.NaN }, { quantile: 0.999, value: 12 }]
   const text = render({ summaries: [{ family: 'queue', values, count: 2n, sumUs: 15 }] })
@@ -210,6 +216,7 @@ test('O 1.3: a summary prints count, sum, then quantiles; an empty window is Nan
   ])
 })
 
+// O-17
 test('O 1.4: metric tags become labels with an underscore in front', () => {
   const text = render({}, { facts: () => ({ loadSeconds: 1, tags: { team: 'vision' } }) })
   expect(text).toContain('nv_inference_count{_team="vision",model="m",version="1"} 8')
@@ -220,6 +227,7 @@ test('O 1.5: counters a backend keeps stand among the counters', () => {
   expect(text).toContain('# TYPE input_byte_size_counter counter\ninput_byte_size_counter{model="m",version="1"} 9\n')
 })
 
+// O-9
 test('O 1.5: CPU families come from /proc with the definitions of the reference', () => {
   expect(parseCpuTimes('cpu  10 1 5 80 4 2 1 3 7 0\ncpu0 1 1 1 1\n')).toEqual({ busy: 22, total: 106 })
   expect(parseMemory('MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    400 kB\n')).toEqual({ totalBytes: 1024000, usedBytes: 614400 })
@@ -246,6 +254,7 @@ test('a prom-client registry renders by the same rules', async () => {
   )
 })
 
+// O-2
 test('O 1.2: only GET /metrics has a text; other paths are empty, other methods refused', async () => {
   const server = await startMetricsServer('127.0.0.1', 0, async () => 'x 1\n')
   const ask = async (path: string, method = 'GET'): Promise<[number, string, string | null]> => {

@@ -234,6 +234,7 @@ mod tests {
         entries.into_iter().map(|e| e.result.expect("a result")).collect()
     }
 
+    // B-BI-01
     #[test]
     fn outputs_are_the_inputs_with_triton_s_parameters() {
         let m = model(0, 0);
@@ -246,6 +247,7 @@ mod tests {
         assert_eq!(m.metrics()[0].2, 21.0);
     }
 
+    // B-BI-01
     #[test]
     fn a_missing_optional_input_is_zeros_of_the_configured_shape() {
         let m = model(0, 0);
@@ -264,6 +266,7 @@ mod tests {
         assert_eq!(batched[0].as_ref().expect("succeeds").outputs[0].shape[..], [3, 2]);
     }
 
+    // B-BI-01
     #[test]
     fn what_cannot_be_made_up_fails_with_triton_s_texts() {
         let r =
@@ -273,6 +276,7 @@ mod tests {
         assert_eq!(r[1].as_ref().err(), Some(&Error::new(Code::Unsupported, "failed to get input 'INPUT0'")));
     }
 
+    // B-BI-01
     #[test]
     fn inputs_that_outputs_are_written_over_are_read_first() {
         let key = format!("nereid_identity_{}", std::process::id());
@@ -304,6 +308,7 @@ mod tests {
         std::fs::remove_file(file).expect("there");
     }
 
+    // B-BI-01
     #[test]
     fn a_cancelled_batch_does_not_wait_out_its_delay() {
         let m = model(0, 60_000);
@@ -318,6 +323,7 @@ mod tests {
         assert_eq!(entries[0].result.as_ref().and_then(|r| r.as_ref().err()).map(Error::code), Some(Code::Cancelled));
     }
 
+    // B-BI-01
     #[test]
     fn an_execution_takes_at_least_its_delay() {
         let start = Instant::now();

@@ -267,6 +267,7 @@ mod tests {
         entry(&[values, delays, &[wait]], 2)
     }
 
+    // B-BI-02
     #[test]
     fn each_element_is_a_response_and_then_the_end() {
         let m = model();
@@ -280,6 +281,7 @@ mod tests {
         assert_eq!(all, many.iter().map(|&i| sent(i, i)).chain([Did::Ended(None)]).collect::<Vec<_>>());
     }
 
+    // B-BI-02
     #[test]
     fn responses_leave_after_their_delays_and_the_instance_after_wait() {
         let m = model();
@@ -291,6 +293,7 @@ mod tests {
         assert_eq!(all[0].0, Did::Counts(Counted::Success), "whatever becomes of it");
     }
 
+    // B-BI-02
     #[test]
     fn a_request_that_nobody_wants_ends_without_its_delays() {
         let m = model();
@@ -301,6 +304,7 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(100));
     }
 
+    // B-BI-02
     #[test]
     fn requests_that_do_not_fit_fail_as_in_triton() {
         let m = model();
@@ -313,6 +317,7 @@ mod tests {
         failed(asked(&[1], &[0], 600_001), "[request id: <id_unknown>] WAIT is 600001 ms: at most 600000 is supported");
     }
 
+    // B-BI-02
     #[test]
     fn without_the_decoupled_flag_there_is_one_response() {
         let m = model();
@@ -321,6 +326,7 @@ mod tests {
         assert_eq!(run_once(&*m, asked(&[4, 5], &[0, 0], 0)), Err(Error::internal(text)));
     }
 
+    // B-BI-02
     #[test]
     fn configurations_are_refused_with_triton_s_texts() {
         let check = |inputs: &[Tensor], outputs: &[Tensor], text| {

@@ -320,6 +320,7 @@ mod tests {
         assert_eq!(kinds.collect::<String>(), expected, "{n} with {parameters:?}");
     }
 
+    // B-BI-03
     #[test]
     fn n_is_answered_n_times_with_failures_and_empty_ones_at_the_end() {
         const FAIL: (&str, &str) = ("CUSTOM_FAIL_COUNT", "2");
@@ -337,6 +338,7 @@ mod tests {
         check(&[("CUSTOM_FAIL_COUNT", "x"), ("CUSTOM_EMPTY_COUNT", "-1")], 2, "ss.");
     }
 
+    // B-BI-03
     #[test]
     fn responses_are_counted_one_by_one_and_take_their_delays() {
         let delays = [("CUSTOM_INFER_DELAY_NS", "30000000"), ("CUSTOM_OUTPUT_DELAY_NS", "40000000")];
@@ -359,6 +361,7 @@ mod tests {
         assert!(at(6) >= Duration::from_millis(140), "{:?}", at(6));
     }
 
+    // B-BI-03
     #[test]
     fn a_cancelled_request_says_so_after_its_delay_and_stops() {
         let parameters = [("CUSTOM_INFER_DELAY_NS", "500000000000"), ("CUSTOM_CANCEL_DELAY_NS", "1000000")];
@@ -372,6 +375,7 @@ mod tests {
         assert_eq!(request.answers().last(), Some(&Did::Ended(None)));
     }
 
+    // B-BI-03
     #[test]
     fn a_shape_of_two_rows_is_refused() {
         let answers = run(&*model(&[]), entry(&[&[2, 2]], 1)).all();
@@ -380,6 +384,7 @@ mod tests {
         assert_eq!(answers[1].0, Did::Ended(Some(Error::invalid(text))));
     }
 
+    // B-BI-03
     #[test]
     fn without_the_decoupled_flag_there_is_one_response() {
         let m = model(&[]);
@@ -388,6 +393,7 @@ mod tests {
         assert_eq!(run_once(&*m, entry(&[&[3]], 1)), Err(Error::internal(text)));
     }
 
+    // B-BI-03
     #[test]
     fn configurations_are_refused_with_triton_s_texts() {
         let check = |inputs: &[Tensor], outputs: &[Tensor], text| {

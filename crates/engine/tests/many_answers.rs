@@ -137,6 +137,7 @@ fn answers_of_several_threads_all_arrive_each_thread_s_in_order_and_none_after_t
     settles(&engine, &version);
 }
 
+// S-41
 #[test]
 fn threads_that_answer_faster_than_the_sink_takes_wait_for_it_and_lose_nothing() {
     const THREADS: usize = 4;
@@ -435,6 +436,7 @@ fn a_request_that_answers_too_much_before_its_turn_is_ended() {
     settles(&engine, &version);
 }
 
+// O-12, O-31, S-43
 #[test]
 fn requests_are_counted_once_at_their_end_and_responses_where_the_backend_says_so() {
     let (engine, version, running) = handing_out(|_| ());

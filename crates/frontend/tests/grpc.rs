@@ -319,6 +319,7 @@ fn p2_6_a_deadline_cancels_the_inference() {
     });
 }
 
+// P-154, S-41
 #[test]
 fn p2_5_p2_6_a_reset_or_a_lost_connection_cancels_the_inference() {
     let server = Server::start();
@@ -359,6 +360,7 @@ fn is_final(response: &pb::ModelInferResponse) -> Option<bool> {
     }
 }
 
+// P-147, P-149, P-151, P-152, P-156
 #[test]
 fn p2_5_stream_answers_in_request_order_errors_included() {
     let server = Server::start();
@@ -405,6 +407,7 @@ fn p2_5_stream_answers_in_request_order_errors_included() {
     });
 }
 
+// P-148
 #[test]
 fn p2_5_decoupled_answers_do_not_wait_for_their_turn() {
     let server = Server::start();
@@ -428,6 +431,7 @@ fn p2_5_decoupled_answers_do_not_wait_for_their_turn() {
     });
 }
 
+// P-155
 #[test]
 fn p2_5_triton_grpc_error_ends_the_stream_with_the_first_failure_after_enqueue() {
     let server = Server::start();

@@ -313,6 +313,7 @@ fn p1_1_head_has_no_body_and_long_heads_pass() {
     );
 }
 
+// P-010, S-41
 #[test]
 fn p1_1_a_client_that_leaves_cancels_its_inference() {
     let server = Server::start();
@@ -429,6 +430,7 @@ fn p1_12_9_size_limits() {
     );
 }
 
+// P-106, P-107, P-113, P-114
 #[test]
 fn p1_13_generate_is_chunked_and_generate_stream_is_events() {
     let server = Server::start();

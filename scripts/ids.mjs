@@ -1,0 +1,179 @@
+/**
+ * `npm test -- ids [--all] [--strict]`: each row of docs/spec about many answers and many steps, with the tests that cite it. Rows come from
+ * the tables of the pages, tests from the sources of tests: nothing is listed by hand but the sections. `--all` prints the rows of every page,
+ * `--strict` fails for a row that no test cites.
+ *
+ * A test cites a row in its name (`S-21 …`, `s21_…`, `…_s_21`), in its text, or in the comment above it; a citation before the first test of a
+ * file is the whole file's. `P-147..P-150` stands for each of them. Recorded cases cite in the text of their file, which counts unless all of
+ * them are known to be answered differently.
+ */
+import { readFileSync, readdirSync, statSync } from 'node:fs'
+import { basename, join } from 'node:path'
+
+/** Sections about sequences, ensembles, decoupled models, cache, rate limiter, agents and traces: by page. */
+export const SECTIONS = {
+  'scheduling.md': ['4', '5', '6', '7', '8', '9', '10', '11', '12'],
+  'model-configuration.md': ['6', '10'],
+  'protocol.md': ['1.13', '2.5'],
+  'model-repository.md': ['10', '13', '14'],
+  'backends-native.md': ['11'],
+  'observability.md': ['1.5', '2.3', '3'],
+}
+
+const ROW = /^\| *((?:B-[A-Z]+|[A-Z])-\d+[a-z]?) *\|/
+/** Columns that name the section of a row, and how they name other pages. */
+const PLACE_COLUMNS = new Set(['Ref', '§', 'Where'])
+const OTHER_PAGES = { native: 'backends-native.md', python: 'backends-python.md', 'c-abi': 'backends-c-abi.md', mc: 'model-configuration.md' }
+const REQUIREMENT_COLUMNS = new Set(['requirement', 'Requirement', 'Capability'])
+
+/** Rows and citations are written `P-001`, `O-3` or `R-01`; leading zeros do not matter. */
+const normal = (id) => id.replace(/-0+(?=\d)/, '-')
+const cellsOf = (line) => line.split(/(?<!\\)\|/).slice(1, -1).map((cell) => cell.trim())
+
+/** The rows of one page: `{ id, requirement, page, section }`. A row whose table names no section belongs to the one it stands in. */
+export function rowsOf(page, text) {
+  const rows = []
+  let section = ''
+  let head = []
+  let previous = ''
+  for (const line of text.split('\n')) {
+    section = /^#+ (?:Appendix )?([0-9A-D]+(?:\.\d+)*)[.:)]? /.exec(line)?.[1] ?? section
+    if (/^\|[ :|-]+\|$/.test(line)) head = cellsOf(previous)
+    previous = line
+    const id = ROW.exec(line)?.[1]
+    if (id === undefined || !/^id$/i.test(head[0] ?? '')) continue
+    const cells = cellsOf(line)
+    const cell = (names) => cells[head.findIndex((name) => names.has(name))]
+    const [, other, at] = /^(?:([a-z-]+) )?(\d+(?:\.\d+)*)$/.exec(cell(PLACE_COLUMNS) ?? '') ?? []
+    rows.push({ id, requirement: cell(REQUIREMENT_COLUMNS) ?? '', page: other === undefined ? page : (OTHER_PAGES[other] ?? page), section: at ?? section })
+  }
+  return rows
+}
+
+const isWanted = ({ page, section }) => (SECTIONS[page] ?? []).some((wanted) => section === wanted || section.startsWith(`${wanted}.`))
+
+const CITATION = /\b((?:B-[A-Z]+|[PRCSMO])-)0*(\d{1,3})\b(?:(?: ?(?:\.\.|…|–) ?| to )\1?0*(\d{1,3})\b)?/g
+
+/** The rows that a piece of text cites. */
+export function cited(text) {
+  const found = []
+  for (const [, kind, first, last] of text.matchAll(CITATION)) {
+    for (let n = Number(first); n <= Math.max(Number(first), Number(last ?? first)); n += 1) found.push(`${kind}${n}`)
+  }
+  // In names of functions there is no hyphen; `p2_5` is a section.
+  for (const [, name] of text.matchAll(/\b(?:fn|def) (\w+)/g)) {
+    for (const [, kind, n] of name.matchAll(/(?<=^|_)([prcsmo])_?0*(\d{1,3})(?=_\D|$)/g)) found.push(`${kind.toUpperCase()}-${n}`)
+  }
+  return found
+}
+
+const LANGUAGES = [
+  { ending: '.rs', comment: /^\s*(?:\/\/|#!?\[)/, isTest: (lines, at) => /^\s*#\[(?:\w+::)?test\b/m.test(attributesAbove(lines, at)), declared: /^\s*(?:pub )?(?:async )?fn (\w+)/ },
+  { ending: '.ts', comment: /^\s*(?:\/\/|\/?\*)/, isTest: () => true, declared: /^\s*(?:test|it|describe)(?:\.\w+(?:\(.*?\))?)*\(\s*(?:'((?:[^'\\]|\\.)*)'|`([^`]*)`|"([^"]*)")/ },
+  { ending: '.py', comment: /^\s*(?:#|@)/, isTest: () => true, declared: /^\s*(?:async )?def (test_\w+|case_\w+)/ },
+  { ending: '.mjs', comment: /^\s*(?:\/\/|\/?\*)/, isTest: () => false, declared: /^$/ },
+]
+
+function attributesAbove(lines, at) {
+  let from = at
+  while (from > 0 && /^\s*(?:\/\/|#\[)/.test(lines[from - 1])) from -= 1
+  return lines.slice(from, at).join('\n')
+}
+
+/** Lines of a Rust source that are tests: all of a file of tests, else what stands behind `#[cfg(test)]` and a module. */
+function testsBegin(path, lines) {
+  if (!path.endsWith('.rs') || /\/tests?(?:\/|\.rs$)|_tests?\.rs$|\/testing\.rs$/.test(path)) return 0
+  const at = lines.findIndex((line, i) => /^\s*#\[cfg\((?:all\()?test\b/.test(line) && /^\s*(?:pub(?:\(.*\))? )?mod \w+ \{/.test(lines.slice(i + 1).find((next) => !/^\s*#\[/.test(next)) ?? ''))
+  return at === -1 ? Infinity : at
+}
+
+/** Citations of one source of tests: `{ id, test }`; `test` is `null` where the whole file is meant. */
+export function citationsOf(path, text) {
+  const language = LANGUAGES.find(({ ending }) => path.endsWith(ending))
+  if (language === undefined) return []
+  const lines = text.split('\n')
+  const begin = testsBegin(path, lines)
+  const nameAt = (at) => {
+    const match = language.declared.exec(lines[at])
+    return match !== null && language.isTest(lines, at) ? (match.slice(1).find((name) => name !== undefined) ?? null) : null
+  }
+  const found = []
+  let above = null
+  let waiting = []
+  for (let at = 0; at < lines.length; at += 1) {
+    if (at < begin) continue
+    const name = nameAt(at)
+    if (name !== null) above = name
+    const ids = cited(lines[at])
+    if (name !== null || !language.comment.test(lines[at])) {
+      // Comments directly above belong to what they stand above.
+      const isHeading = name !== null
+      for (const id of waiting) found.push({ id, test: isHeading ? name : above })
+      waiting = []
+      for (const id of ids) found.push({ id, test: name ?? above })
+    } else {
+      waiting.push(...ids)
+    }
+  }
+  for (const id of waiting) found.push({ id, test: above })
+  return found
+}
+
+/** Files of recorded cases that prove nothing yet: every suite that runs them is known to be answered differently as a whole. */
+function unservedCases(root) {
+  const out = new Set()
+  for (const name of readdirSync(join(root, 'test')).filter((directory) => directory.startsWith('golden'))) {
+    const read = (file) => JSON.parse(readFileSync(join(root, 'test', name, file), 'utf8'))
+    const known = read('known-differences.json')
+    const isUnserved = (suite) => Object.values(known[suite] ?? {}).some(({ cases }) => cases.includes('*'))
+    const { suites } = read('suites.json')
+    const served = new Set(suites.filter((suite) => !isUnserved(suite.name)).flatMap((suite) => suite.cases))
+    for (const module of suites.flatMap((suite) => suite.cases)) if (!served.has(module)) out.add(`test/${name}/cases/${module}.py`)
+  }
+  return out
+}
+
+const SKIPPED = new Set(['node_modules', 'target', 'generated', 'answers', '__pycache__'])
+
+function* filesBelow(root, directory) {
+  for (const name of readdirSync(join(root, directory))) {
+    const path = `${directory}/${name}`
+    if (SKIPPED.has(name)) continue
+    if (statSync(join(root, path)).isDirectory()) yield* filesBelow(root, path)
+    else yield path
+  }
+}
+
+/** The table, and how many of its rows have no test. */
+export function idTable(root, { all = false } = {}) {
+  const spec = join(root, 'docs/spec')
+  const rows = readdirSync(spec).flatMap((page) => rowsOf(page, readFileSync(join(spec, page), 'utf8')))
+  const wanted = all ? rows : rows.filter(isWanted)
+  const tests = new Map()
+  const unserved = unservedCases(root)
+  for (const path of [...filesBelow(root, 'crates'), ...filesBelow(root, 'test')]) {
+    // A citation here is about the tool, not about the server.
+    if (path.startsWith('test/docs/') || unserved.has(path)) continue
+    for (const { id, test } of citationsOf(path, readFileSync(join(root, path), 'utf8'))) {
+      const where = test === null ? path : `${path}: ${test}`
+      tests.set(id, (tests.get(id) ?? new Set()).add(where))
+    }
+  }
+  return wanted.map((row) => ({ ...row, tests: [...(tests.get(normal(row.id)) ?? [])].toSorted() }))
+}
+
+/** `npm test -- ids`. A row without a test is told and not counted, unless it is asked for strictly. */
+export function ids(root, { all = false, strict = false } = {}) {
+  const rows = idTable(root, { all })
+  const width = Math.max(...rows.map(({ id }) => id.length))
+  for (const { id, requirement, page, section, tests } of rows) {
+    const place = `${basename(page, '.md')} ${section}`
+    process.stdout.write(`${id.padEnd(width)}  ${place.padEnd(24)}  ${requirement.slice(0, 90)}\n`)
+    for (const test of tests.length === 0 ? ['no test'] : tests) process.stdout.write(`${' '.repeat(width + 4)}${test}\n`)
+  }
+  const without = rows.filter(({ tests }) => tests.length === 0).map(({ id }) => id)
+  const told = without.length === 0 ? '' : `${without.length} of ${rows.length} rows have no test: ${without.join(', ')}`
+  process.stdout.write(`\n${told === '' ? `${rows.length} rows, each with a test` : told}\n`)
+  // Rows are no tests: the table is one.
+  return { passed: 1, failed: strict ? without.length : 0, skipped: told }
+}
