@@ -2,7 +2,7 @@
  * Instructions per request on the infer paths, which do not depend on the clock, the load or the neighbours of the machine.
  *
  * `nereid-bench path-http` and `path-grpc` run parse, infer and encode without sockets, `path-http2` the same gRPC call with its
- * frames, `path-http1` the HTTP request through a whole server (without what the kernel does); the `varied` ones get requests that differ in id, rows and header fields, where the others repeat one. Each is counted for two numbers of requests: the difference has no start-up in it. `perf stat` counts where the kernel
+ * frames, `path-many` 64 responses of a decoupled model in the engine, `path-http1` the HTTP request through a whole server (without what the kernel does); the `varied` ones get requests that differ in id, rows and header fields, where the others repeat one. Each is counted for two numbers of requests: the difference has no start-up in it. `perf stat` counts where the kernel
  * lets it; callgrind counts anywhere, and its count is that of a CPU without the newest vector instructions, so each has a record
  * of its own.
  */
@@ -17,7 +17,7 @@ const BINARY = join(ROOT, 'target/release/nereid-bench')
 const RECORD = join(ROOT, 'bench/results/guard.json')
 const GROWTH_MAX = 0.1
 const [FEW, MANY] = [1000, 3000]
-const PATHS = ['http', 'http-varied', 'http1', 'http1-varied', 'grpc', 'http2', 'http2-varied']
+const PATHS = ['http', 'http-varied', 'http1', 'http1-varied', 'grpc', 'http2', 'http2-varied', 'many']
 
 const COUNTERS = {
   perf: {

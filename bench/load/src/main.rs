@@ -48,8 +48,9 @@ fn main() {
         "path-http1" => path::http1(&a),
         "path-http1-varied" => path::http1_varied(&a),
         "path-http2" => path::http2(&a),
+        "path-many" => path::many(&a),
         _ => {
-            Err("usage: nereid-bench load|ask|compute|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-http1|path-grpc|path-http2 --name=value …, \
+            Err("usage: nereid-bench load|ask|compute|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-http1|path-grpc|path-http2|path-many --name=value …, \
                  or prompt COMMAND …"
                 .into())
         }

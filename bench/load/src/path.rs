@@ -1,7 +1,9 @@
 //! The infer path of each front end without sockets: parse, infer, encode, on one thread, `--n` times. What the CI guard counts
 //! instructions of.
 //!
-//! `http1` is the exception: a whole HTTP server with a connection over loopback, without what the kernel does. Reading and writing the
+//! `many` is an exception: many answers of one request, in the engine alone.
+//!
+//! `http1` is another: a whole HTTP server with a connection over loopback, without what the kernel does. Reading and writing the
 //! heads of requests and answers is as much as the rest.
 //!
 //! It runs the calls the front ends make, in their order: model lookup, parse against its signature (a head that is known), run inline, encode. The
@@ -17,14 +19,16 @@ use http2::parts::{FrameHead, PREFACE};
 use http2::{Field, Machine, Options};
 use prost::Message;
 use protocol::pb::inference as pb;
-use protocol::{InferRequest, InferResponse};
+use protocol::{InferRequest, InferResponse, InputTensor};
 use smallvec::SmallVec;
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
+use tensor::{DataType, Shape};
 
 const MODEL: &str = "identity";
 
@@ -50,10 +54,15 @@ fn config() -> pb::ModelConfig {
 }
 
 fn engine() -> Result<Arc<Engine>, Failure> {
+    engine_of(&config())
+}
+
+/// An engine with one model, called `MODEL`.
+fn engine_of(config: &pb::ModelConfig) -> Result<Arc<Engine>, Failure> {
     // Under a simulator nothing is cheap; the path that is guarded is the inline one all the same.
     let options = EngineOptions { inline_cost_max_ns: 1_000_000_000, ..EngineOptions::default() };
-    let engine = Engine::new(options, vec![Arc::new(backend_test::IdentityBackend)])?;
-    let config = Bytes::from(config().encode_to_vec());
+    let engine = Engine::new(options, backend_test::all())?;
+    let (backend, config) = (&config.backend, Bytes::from(config.encode_to_vec()));
     let spec = OpenSpec {
         model: MODEL.into(),
         version: 1,
@@ -62,7 +71,7 @@ fn engine() -> Result<Arc<Engine>, Failure> {
         config: config.clone(),
         settings: Vec::new(),
     };
-    let opened = engine.open("identity", spec)?;
+    let opened = engine.open(backend, spec)?;
     engine.publish(opened.handle, PublishSpec { config, ..Default::default() })?;
     engine.set_server_state(ServerState::Ready);
     Ok(engine)
@@ -257,6 +266,66 @@ fn grpc_infer(engine: &Arc<Engine>, message: &Bytes) -> Result<SmallVec<[Bytes; 
 pub fn grpc(a: &Arguments) -> Result<(), Failure> {
     let (engine, message) = (engine()?, grpc_message("", 1));
     repeat(a, || Ok(black_box(grpc_infer(&engine, &message)?).len()))
+}
+
+/// Responses of a request of `many`.
+const RESPONSES: usize = 64;
+
+/// Requests of a decoupled model, which runs on a thread of the pool: what the engine and the backend repeat do for 64 responses and
+/// an end. The sink only counts.
+pub fn many(a: &Arguments) -> Result<(), Failure> {
+    let input = |name: &str, data_type: pb::DataType, dim: i64| pb::ModelInput {
+        name: name.into(),
+        dims: vec![dim],
+        data_type: data_type as i32,
+        ..Default::default()
+    };
+    let output = |name: &str, data_type: pb::DataType| pb::ModelOutput {
+        name: name.into(),
+        dims: vec![1],
+        data_type: data_type as i32,
+        ..Default::default()
+    };
+    let engine = engine_of(&pb::ModelConfig {
+        name: MODEL.into(),
+        backend: "repeat".into(),
+        input: vec![
+            input("IN", pb::DataType::TypeInt32, -1),
+            input("DELAY", pb::DataType::TypeUint32, -1),
+            input("WAIT", pb::DataType::TypeUint32, 1),
+        ],
+        output: vec![output("OUT", pb::DataType::TypeInt32), output("IDX", pb::DataType::TypeUint32)],
+        model_transaction_policy: Some(pb::ModelTransactionPolicy { decoupled: true }),
+        ..Default::default()
+    })?;
+    let zeros = Bytes::from(vec![0; 4 * RESPONSES]);
+    let tensor = |name: &'static str, datatype, count: usize| InputTensor {
+        name: name.into(),
+        datatype: Some(datatype),
+        shape: Shape::from_slice(&[count as i64]),
+        data: zeros.slice(..4 * count).into(),
+    };
+    repeat(a, || {
+        let inputs = [
+            tensor("IN", DataType::Int32, RESPONSES),
+            tensor("DELAY", DataType::Uint32, RESPONSES),
+            tensor("WAIT", DataType::Uint32, 1),
+        ];
+        let request = InferRequest { inputs: inputs.into_iter().collect(), ..InferRequest::default() };
+        let (send, receive) = std::sync::mpsc::sync_channel(1);
+        let seen = AtomicUsize::new(0);
+        let sink = move |answer: Answer| {
+            let count = seen.fetch_add(1, Ordering::Relaxed) + 1;
+            if answer.is_final {
+                let _ = send.send(count);
+            }
+        };
+        engine.model(MODEL, "")?.call(Box::new(request), || Arc::new(sink), None)?;
+        match receive.recv()? {
+            count if count == RESPONSES + 1 => Ok(count),
+            count => Err(format!("{count} answers").into()),
+        }
+    })
 }
 
 /// A whole frame of HTTP/2.

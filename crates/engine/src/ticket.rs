@@ -249,3 +249,41 @@ impl Ticket {
         self.state.give_up(Some(Box::new(error)));
     }
 }
+
+#[cfg(all(test, not(nereid_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_calls_for_long_remembers_the_calls_alive_only() {
+        let parent = Ticket::group(None).expect("new");
+        let table = || parent.state.place.lock().children.as_ref().map_or(0, |c| c.all.len());
+        for round in 0..1000 {
+            let calls: Vec<_> = (0..3).map(|_| Ticket::group(Some(&parent)).expect("wanted")).collect();
+            assert_eq!((parent.state.children(), table()), (3, 3), "round {round}");
+            calls.iter().rev().for_each(Ticket::end);
+            // Twice is once.
+            calls.iter().for_each(Ticket::end);
+            assert_eq!((parent.state.children(), table()), (0, 3), "round {round}");
+        }
+    }
+
+    #[test]
+    fn giving_up_reaches_calls_of_calls_however_deep_but_not_what_is_over() {
+        let root = Ticket::group(None).expect("new");
+        let mut line = vec![root.clone()];
+        for _ in 0..10_000 {
+            line.push(Ticket::group(line.last()).expect("wanted"));
+        }
+        let over = Ticket::group(Some(&root)).expect("wanted");
+        let below = Ticket::group(Some(&over)).expect("wanted");
+        over.end();
+        root.cancel();
+        assert!(line.iter().all(Ticket::is_cancelled));
+        assert!(!over.is_cancelled() && !below.is_cancelled());
+        // From the leaves, as requests end.
+        while let Some(ticket) = line.pop() {
+            ticket.end();
+        }
+    }
+}
