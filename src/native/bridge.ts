@@ -161,6 +161,7 @@ export function createBridge(
       return { handle: opened.handle, io: opened.io ?? null }
     },
     publishModel: async (handle, spec) => void (await start((t) => raw.publishModel(t, handle, spec))),
+    updateModel: (name, version, config, configJson) => now(() => raw.updateModel(name, version, config, configJson)),
     discardModel: (handle) => raw.discardModel(handle),
     setVersionState: (name, version, state, reason) => raw.setVersionState(name, version, state, reason),
     setModelKnown: (name, known) => raw.setModelKnown(name, known),

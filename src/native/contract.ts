@@ -314,6 +314,11 @@ export interface Core {
   /** Finishes the backend's initialisation and makes the version READY, atomically replacing one of the same number. */
   publishModel(handle: number, spec: PublishSpec): Promise<void>
   discardModel(handle: number): void
+  /**
+   * Gives a version that serves the number of instances that this configuration asks for, without a reload; `config` and `configJson` as
+   * in `PublishSpec`. False when only a reload can do that. Throws INVALID_ARG for too many.
+   */
+  updateModel(name: string, version: number, config: Buffer, configJson: string): boolean
   /** Makes a model or a version known, or changes the state of one that does not serve. READY comes from `publishModel` only. */
   setVersionState(name: string, version: number, state: VersionState, reason: string): void
   /** Marks a model that has no version at all as known (or not); strict readiness fails while one is. */

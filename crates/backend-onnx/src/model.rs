@@ -252,6 +252,10 @@ fn cancelled() -> Error {
 }
 
 impl Model for OnnxModel {
+    fn instances_are_permits(&self) -> bool {
+        true
+    }
+
     fn cost_may_depend_on_data(&self) -> bool {
         self.cost_may_depend_on_data
     }

@@ -150,6 +150,10 @@ impl Model for Identity {
         Some(0)
     }
 
+    fn instances_are_permits(&self) -> bool {
+        true
+    }
+
     fn cost_may_depend_on_data(&self) -> bool {
         // A delay is not computing, but it holds the thread.
         !self.delays.execute.is_zero()

@@ -84,6 +84,12 @@ pub trait Model: Send + Sync {
         true
     }
 
+    /// Whether its instances are mere permits: whatever number `execute` is given, the same thing runs. Then there may be more or fewer
+    /// of them while it serves; otherwise another count is a reload.
+    fn instances_are_permits(&self) -> bool {
+        false
+    }
+
     /// Batch size its executions are counted under when the model does not batch; none counts each request as one. In Triton
     /// backends report this themselves, and they differ.
     fn batch_size_without_batching(&self) -> Option<u64> {

@@ -26,6 +26,10 @@ pub(crate) struct Run {
     pub(crate) schedule: Schedule,
     /// Numbers of the instances that do nothing, the one that stopped last on top: its caches are warm.
     pub(crate) idle: SmallVec<[u32; 8]>,
+    /// How many there are to be; see `resize`.
+    pub(crate) instances: u32,
+    /// Numbers of busy ones that are more than that.
+    pub(crate) leaving: SmallVec<[u32; 2]>,
     pub(crate) cost: InlineCost,
     pub(crate) turn_policy: TurnPolicy,
     /// Time of the earliest timer that will call `wake`; 0 = none.
@@ -37,6 +41,8 @@ impl Run {
         Self {
             schedule,
             idle: (0..instances.max(1)).rev().collect(),
+            instances: instances.max(1),
+            leaving: SmallVec::new(),
             cost: InlineCost::default(),
             turn_policy: TurnPolicy::default(),
             armed: 0,
@@ -130,7 +136,7 @@ impl ModelVersion {
             // A run that failed held the thread all the same.
             overran = run.cost.ran_inline(held, inline.limit_ns);
         }
-        run.idle.push(permit.instance);
+        run.give_back(permit.instance);
         permit.held = false;
         let (mine, removed) = self.start_batches(&mut run, now, Some(permit.instance));
         permit.held = mine.is_some();

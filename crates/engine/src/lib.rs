@@ -23,6 +23,7 @@ mod order;
 mod pending;
 mod pool;
 mod registry;
+mod resize;
 mod schedule;
 mod sketch;
 mod statistics;

@@ -7,7 +7,7 @@ use crate::pool::Pool;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
 use crate::timer::Timer;
-use crate::version::{ModelVersion, Shared, VersionParts};
+use crate::version::{ConfigTexts, ModelVersion, Shared, VersionParts};
 use crate::warmup;
 use arc_swap::ArcSwap;
 use backend::{Backend, ModelIo, OpenSpec};
@@ -326,6 +326,22 @@ impl Engine {
             });
         });
         Ok(())
+    }
+
+    /// Gives a version that serves another number of instances, and the configuration that asks for them, without a reload:
+    /// what runs goes on, and statistics are kept. False when only a reload can do that.
+    ///
+    /// # Errors
+    /// INVALID_ARG for more instances than there may be; nothing has changed then.
+    pub fn update(&self, name: &str, version: i64, config_pb: Bytes, config_json: String) -> Result<bool> {
+        let config = ModelConfig::decode(config_pb.clone()).map_err(|e| {
+            Error::internal(format!("the changed configuration of model '{name}' cannot be decoded: {e}"))
+        })?;
+        limits::check(&config)?;
+        let serving = self.table.load().find(name, Some(version)).cloned();
+        let Ok(serving) = serving else { return Ok(false) };
+        let count = u32::try_from(compile::instance_names(&config).len()).unwrap_or(u32::MAX);
+        Ok(serving.set_instances(count, ConfigTexts { json: Bytes::from(config_json), pb: config_pb }))
     }
 
     /// Changes the state of a version that does not serve, or makes it known. READY is reached through `publish` only; a

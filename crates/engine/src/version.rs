@@ -31,6 +31,7 @@ use crate::statistics::{Statistics, VersionStatistics};
 use crate::ticket::{Ticket, TicketState};
 use crate::timer::Timer;
 use crate::turn;
+use arc_swap::ArcSwap;
 use backend::{BatchEntry, Model, now_ns};
 use bytes::Bytes;
 use cache::{Cache, Scope, Secret};
@@ -64,10 +65,8 @@ pub struct ModelVersion {
     pub number: i64,
     /// `platform` of the metadata.
     pub platform: String,
-    /// Body of GET …/config.
-    pub config_json: Bytes,
-    /// The same as an encoded `inference.ModelConfig`.
-    pub config_pb: Bytes,
+    /// What it is configured as; changes with its instances.
+    pub(crate) config: ArcSwap<ConfigTexts>,
     pub(crate) model: Arc<dyn Model>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) run: Mutex<Run>,
@@ -88,6 +87,12 @@ pub struct ModelVersion {
     pub(crate) inflight: AtomicU64,
     cancelled: AtomicU64,
     pub(crate) me: Weak<ModelVersion>,
+}
+
+/// A configuration as clients get it.
+pub(crate) struct ConfigTexts {
+    pub(crate) json: Bytes,
+    pub(crate) pb: Bytes,
 }
 
 /// What became of a request that was not refused.
@@ -140,8 +145,7 @@ impl ModelVersion {
             signature,
             number,
             platform,
-            config_json,
-            config_pb,
+            config: ArcSwap::from_pointee(ConfigTexts { json: config_json, pb: config_pb }),
             model,
             run: Mutex::new(Run::new(Schedule::new(scheduling), instances)),
             line,
@@ -255,6 +259,29 @@ impl ModelVersion {
             self.pump(run, now);
         }
         Ok(Started::Queued(handle))
+    }
+
+    /// Body of GET …/config.
+    pub fn config_json(&self) -> Bytes {
+        self.config.load().json.clone()
+    }
+
+    /// The same as an encoded `inference.ModelConfig`.
+    pub fn config_pb(&self) -> Bytes {
+        self.config.load().pb.clone()
+    }
+
+    /// Serves on with so many instances and this configuration, or returns false: then only a reload can change them. A timer of
+    /// Triton's kind takes a number of instances into account when it is made.
+    pub(crate) fn set_instances(&self, count: u32, config: ConfigTexts) -> bool {
+        if !self.model.instances_are_permits() || self.shared.options.strict_batching_delay {
+            return false;
+        }
+        self.config.store(Arc::new(config));
+        let mut run = self.run.lock();
+        run.set_instances(count);
+        self.pump(run, now_ns());
+        true
     }
 
     /// The server takes no new requests.

@@ -5,9 +5,10 @@ use crate::settle::{Settled, Settler};
 use crate::stream::Pull;
 use crate::{convert, infer, logging, objects as js};
 use backend_onnx::OnnxBackend;
+use bytes::Bytes;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
 use frontend::Running;
-use napi::bindgen_prelude::{FnArgs, Function};
+use napi::bindgen_prelude::{Buffer, FnArgs, Function};
 use napi_derive::napi;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -88,6 +89,12 @@ impl NativeCore {
     #[napi]
     pub fn discard_model(&self, handle: u32) {
         self.engine.discard(handle);
+    }
+
+    #[napi]
+    pub fn update_model(&self, name: String, version: i64, config: Buffer, config_json: String) -> napi::Result<bool> {
+        let config = Bytes::copy_from_slice(&config);
+        self.engine.update(&name, version, config, config_json).map_err(|e| thrown(&e))
     }
 
     #[napi]
@@ -310,7 +317,7 @@ impl NativeCore {
     #[napi]
     pub fn model_config(&self, name: String, version: String) -> napi::Result<String> {
         let model = self.engine.model(&name, &version).map_err(|e| thrown(&e))?;
-        Ok(text(&model.config_json))
+        Ok(text(&model.config_json()))
     }
 
     #[napi]

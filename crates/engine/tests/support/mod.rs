@@ -48,6 +48,10 @@ impl Model for Scripted {
         let now = now_ns();
         Marks { inputs_ready: now, inference_end: now, outputs_ready: now }
     }
+    fn instances_are_permits(&self) -> bool {
+        true
+    }
+
     fn cost_may_depend_on_data(&self) -> bool {
         false
     }

@@ -75,7 +75,7 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, message: Bytes) -> Result<R
         Rpc::ModelMetadata => metadata(context, decode(message)?).await?,
         Rpc::ModelConfig => {
             let request: pb::ModelConfigRequest = decode(message)?;
-            config_frame(&engine.model(&request.name, &request.version)?.config_pb)
+            config_frame(&engine.model(&request.name, &request.version)?.config_pb())
         }
         Rpc::ModelStatistics => {
             let request: pb::ModelStatisticsRequest = decode(message)?;

@@ -140,7 +140,7 @@ pub async fn respond(
                 Err(error) => Reply::error(JSON, &error),
             },
             ModelAction::Metadata => json(Box::pin(metadata(context, name, version)).await),
-            ModelAction::Config => json(engine.model(name, version).map(|v| v.config_json.clone())),
+            ModelAction::Config => json(engine.model(name, version).map(|v| v.config_json())),
             ModelAction::Statistics => json(Box::pin(statistics(context, name, version)).await),
         },
         Route::AllStatistics => json(Box::pin(statistics(context, "", "")).await),

@@ -1,0 +1,127 @@
+//! more and fewer instances while requests run, without a reload.
+
+mod support;
+
+use bytes::Bytes;
+use engine::{Engine, EngineOptions, ModelVersion};
+use prost::Message;
+use protocol::pb::inference as pb;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use support::{Call, Got, WITHIN, call, instances, settles, soon, try_model_of};
+use tensor::Code;
+
+/// A model each of whose runs tells that it began and waits for leave to end.
+struct Held {
+    engine: Arc<Engine>,
+    version: Arc<ModelVersion>,
+    running: Arc<AtomicUsize>,
+    leave: Sender<()>,
+}
+
+impl Held {
+    fn new(options: EngineOptions, count: i32) -> Self {
+        let (leave, wait) = channel::<()>();
+        let (running, wait): (Arc<AtomicUsize>, Mutex<Receiver<()>>) = (Arc::default(), Mutex::new(wait));
+        let counted = running.clone();
+        let (engine, version) = try_model_of(
+            options,
+            |config| instances(config, count),
+            move |_, batch, _| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let left = wait.lock().unwrap().recv_timeout(WITHIN);
+                counted.fetch_sub(1, Ordering::SeqCst);
+                for entry in batch.requests.iter_mut() {
+                    left.expect("leave to end");
+                    entry.result = Some(Ok(support::outcome(support::asked(entry))));
+                }
+            },
+        )
+        .expect("a good configuration");
+        Self { engine, version, running, leave }
+    }
+
+    fn update(&self, count: i32) -> tensor::Result<bool> {
+        let mut config = pb::ModelConfig { name: "m".into(), ..Default::default() };
+        instances(&mut config, count);
+        self.engine.update("m", 1, Bytes::from(config.encode_to_vec()), format!("{{\"count\":{count}}}"))
+    }
+
+    fn runs(&self, count: usize) {
+        soon(&format!("{count} runs at once"), || self.running.load(Ordering::SeqCst) == count);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(self.running.load(Ordering::SeqCst), count);
+    }
+}
+
+/// Each on a thread of its own: what is cheap runs on the thread that brings it.
+fn calls(version: &Arc<ModelVersion>, count: u8) -> Vec<std::thread::JoinHandle<Call>> {
+    (0..count)
+        .map(|number| {
+            let version = version.clone();
+            std::thread::spawn(move || call(&version, number))
+        })
+        .collect()
+}
+
+fn all_answered(calls: Vec<std::thread::JoinHandle<Call>>) {
+    for (number, thread) in calls.into_iter().enumerate() {
+        assert_eq!(thread.join().unwrap().rest(), [Got::Number(number as u8)]);
+    }
+}
+
+#[test]
+fn more_instances_take_what_waits_at_once() {
+    let held = Held::new(EngineOptions::default(), 1);
+    let calls = calls(&held.version, 3);
+    held.runs(1);
+    assert!(held.update(3).unwrap());
+    held.runs(3);
+    (0..3).for_each(|_| held.leave.send(()).unwrap());
+    all_answered(calls);
+    settles(&held.engine, &held.version);
+    assert!(Arc::ptr_eq(&held.version, &held.engine.model("m", "").unwrap()), "it was reloaded");
+    assert_eq!(held.version.statistics().execution_count, 3);
+    assert_eq!(held.version.config_json(), "{\"count\":3}");
+    let config = pb::ModelConfig::decode(held.version.config_pb()).unwrap();
+    assert_eq!(config.instance_group[0].count, 3);
+}
+
+#[test]
+fn fewer_instances_run_what_they_have_and_no_more() {
+    let held = Held::new(EngineOptions::default(), 3);
+    let calls = calls(&held.version, 6);
+    held.runs(3);
+    assert!(held.update(1).unwrap());
+    held.runs(3);
+    held.leave.send(()).unwrap();
+    held.leave.send(()).unwrap();
+    // Whichever the two were: of three, one instance may go on.
+    soon("two runs ended", || held.version.statistics().execution_count == 2);
+    held.leave.send(()).unwrap();
+    soon("three runs ended", || held.version.statistics().execution_count == 3);
+    for ended in 3..6 {
+        held.runs(1);
+        held.leave.send(()).unwrap();
+        soon("one run ended", || held.version.statistics().execution_count == ended + 1);
+    }
+    all_answered(calls);
+    settles(&held.engine, &held.version);
+}
+
+#[test]
+fn what_cannot_be_updated_is_left_as_it_is() {
+    let held = Held::new(EngineOptions::default(), 2);
+    assert_eq!(held.update(4097).unwrap_err().code(), Code::InvalidArg);
+    assert_eq!(held.version.config_json(), "");
+    let unknown = held.engine.update("m", 2, Bytes::new(), String::new());
+    assert!(!unknown.unwrap());
+    let calls = calls(&held.version, 3);
+    held.runs(2);
+    (0..3).for_each(|_| held.leave.send(()).unwrap());
+    all_answered(calls);
+
+    let strict = EngineOptions { strict_batching_delay: true, ..EngineOptions::default() };
+    assert!(!Held::new(strict, 1).update(2).unwrap(), "Triton's timer counts instances once");
+}
