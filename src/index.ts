@@ -149,9 +149,12 @@ export class Server {
     })
   }
 
-  /** Unloads a model, `modelControlMode: 'explicit'` only. Requests in flight finish. */
-  async unload(name: string): Promise<void> {
-    await this.#serving.repository.unload(asString('name', name))
+  /**
+   * Unloads a model, `modelControlMode: 'explicit'` only. Requests in flight finish. Ensembles that need it stop serving, and come back
+   * with it. `unloadDependents` takes along what was loaded only because this ensemble needs it.
+   */
+  async unload(name: string, { unloadDependents = false }: { unloadDependents?: boolean } = {}): Promise<void> {
+    await this.#serving.repository.unload(asString('name', name), unloadDependents)
   }
 
   /** Looks at the repositories now, whatever the interval. */

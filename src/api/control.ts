@@ -47,8 +47,7 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
       await repository.load(model, readLoadParameters(argument['parameters'], protocol))
       return {}
     case 'repository_unload':
-      // Without ensembles nothing depends on anything: `unload_dependents` has no one to take along.
-      await repository.unload(model)
+      await repository.unload(model, argument['unload_dependents'] === true)
       return {}
     case 'trace_get':
       return trace.answer(model)

@@ -123,8 +123,13 @@ export function finishConfig(config: ModelConfig, io: ModelIo | null, context: F
   if (full.schedulingChoice.case === 'sequenceBatching') validateInitialStates(full.schedulingChoice.value)
   if (full.schedulingChoice.case === 'ensembleScheduling') {
     const ensemble = copy(full)
+    const graph = ensemble.schedulingChoice
+    // Models are known by their names alone.
+    if (graph.case === 'ensembleScheduling') for (const step of graph.value.step) step.modelNamespace = ''
     // An ensemble is decoupled when something in it is; what its own configuration says does not count.
     ensemble.modelTransactionPolicy = create(ModelTransactionPolicySchema, { decoupled: context.composingDecoupled ?? false })
+    // Again, now that this is known.
+    validate(ensemble, { io: false }, log)
     return ensemble
   }
   full = resolveInstanceGroups(full, context.devices)

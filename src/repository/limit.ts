@@ -1,4 +1,4 @@
-/** Two small tools of the load pipeline: a lock per model name, and a limit on how much runs at the same time. */
+/** Three small tools of the load pipeline: a lock per model name, one for all of them, and a limit on how much runs at the same time. */
 
 /** Runs tasks of one key one after another, in the order they came; different keys do not wait for each other. */
 export class KeyedLock {
@@ -7,11 +7,7 @@ export class KeyedLock {
   async run<T>(key: string, task: () => Promise<T>): Promise<T> {
     const before = this.#tails.get(key) ?? Promise.resolve()
     const result = before.then(task)
-    // The next one waits for the end, whichever way it ends.
-    const tail = result.then(
-      () => {},
-      () => {},
-    )
+    const tail = settled(result)
     this.#tails.set(key, tail)
     try {
       return await result
@@ -19,6 +15,37 @@ export class KeyedLock {
       if (this.#tails.get(key) === tail) this.#tails.delete(key)
     }
   }
+}
+
+/** Many at the same time, or one alone. In the order they came: what waits to be alone is not overtaken. */
+export class SharedLock {
+  /** Settles when everything that came before the next exclusive task is done. */
+  #shared: Promise<unknown>[] = []
+  #exclusive: Promise<unknown> = Promise.resolve()
+
+  async shared<T>(task: () => Promise<T>): Promise<T> {
+    const result = this.#exclusive.then(task)
+    const ended = settled(result)
+    this.#shared.push(ended)
+    void ended.then(() => {
+      this.#shared = this.#shared.filter((other) => other !== ended)
+    })
+    return result
+  }
+
+  async exclusive<T>(task: () => Promise<T>): Promise<T> {
+    const result = Promise.all([this.#exclusive, ...this.#shared]).then(task)
+    this.#exclusive = settled(result)
+    return result
+  }
+}
+
+/** The end of a task, whichever way it ends. */
+function settled(task: Promise<unknown>): Promise<void> {
+  return task.then(
+    () => {},
+    () => {},
+  )
 }
 
 /** At most `limit` tasks at the same time; the others wait in order. */

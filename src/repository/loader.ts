@@ -19,6 +19,8 @@ export interface VersionSource {
   modelDirectory: string
   versionDirectory: string
   config: ModelConfig
+  /** Of an ensemble: whether one of its composing models is decoupled. */
+  composingDecoupled: boolean
 }
 
 export interface Prepared {
@@ -60,7 +62,7 @@ export async function prepareVersion(
     settings: backendSettings,
   })
   try {
-    const config = finishConfig(prepared, opened.io, { flags, settings: backendSettings, devices }, log)
+    const config = finishConfig(prepared, opened.io, { flags, settings: backendSettings, devices, composingDecoupled: source.composingDecoupled }, log)
     const publish = {
       config: toBinary(config),
       configJson: toTritonJson(config),

@@ -5,17 +5,21 @@
  * publish all of them → retire what was replaced. Whatever fails before the publishing leaves the serving versions
  * untouched. Changes of one model are serialised; different models load in parallel, their versions on a shared limit.
  *
- * Not here: ensembles and their dependencies, in-place instance updates, cloud storage, namespaces.
+ * Ensembles load after their composing models and again when one of those did; they stop serving when one of those did, and stay
+ * known. What that means is in `dependencies`; changes that concern ensembles are made alone.
+ *
+ * Not here: in-place instance updates, cloud storage, namespaces.
  */
 
 import { completeConfig, moveGpuGroupsToCpu, readConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { runAgents } from './agents.js'
+import { complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Need, type Outcome } from './dependencies.js'
 import { warnOfIneffective } from './ineffective.js'
-import { KeyedLock, Limit } from './limit.js'
+import { KeyedLock, Limit, SharedLock } from './limit.js'
 import { prepareVersion, type Prepared, type VersionSource } from './loader.js'
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
-import { findModel, findModels, openRepositories } from './scan.js'
+import { byteWise, findModel, findModels, openRepositories } from './scan.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 import { latestChange } from './stamp.js'
 import { UNLOADED, VersionStates, type IndexRow } from './states.js'
@@ -37,6 +41,14 @@ interface Known {
   stamp: bigint
   /** Private directory of an override, else null. */
   override: string | null
+  /** What it is loaded from when only a composing model changed. */
+  polled: Polled
+  /** Loaded because an ensemble needs it, and for no other reason. */
+  isImplicit: boolean
+  /** Why its last load failed; null when it did not. */
+  failure: string | null
+  /** Of an ensemble: what about its composing models keeps it from serving; null when nothing does. */
+  invalid: string | null
 }
 
 interface Polled {
@@ -52,6 +64,9 @@ export interface LoadFailure {
   reason: string
 }
 
+/** An ensemble and its composing models do not go together. */
+class Misfit extends ServerError {}
+
 const NOT_EXPLICIT = 'explicit model load / unload is not allowed if polling is enabled'
 
 export class Repository {
@@ -62,6 +77,7 @@ export class Repository {
   readonly #observe: (event: LoadEvent) => void
   readonly #states = new VersionStates()
   readonly #locks = new KeyedLock()
+  readonly #ensembles = new SharedLock()
   readonly #limit: Limit
   readonly #known = new Map<string, Known>()
   readonly #served = new Map<string, Map<number, ServedVersion>>()
@@ -87,17 +103,9 @@ export class Repository {
     this.#sweep()
     this.#repositories = openRepositories(this.#settings.paths)
     const names = this.#startupNames()
-    const failures: LoadFailure[] = []
-    await Promise.all(
-      names.map(async (model) => {
-        try {
-          await this.#change(model, () => this.#loadLocked(model, NO_PARAMETERS))
-        } catch (error) {
-          failures.push({ model, reason: rootReason(error) })
-        }
-      }),
-    )
-    return failures.sort((a, b) => (a.model < b.model ? -1 : 1))
+    const failed = await this.#ensembles.exclusive(() => this.#applyAll(names, NO_PARAMETERS))
+    const failures = names.filter((name) => failed.has(name)).map((model) => ({ model, reason: rootReason(failed.get(model)) }))
+    return failures.sort((a, b) => byteWise(a.model, b.model))
   }
 
   /** Begins to follow changes on disk, in mode poll with an interval. */
@@ -115,17 +123,12 @@ export class Repository {
 
   /** One look at the repositories: loads what is new or changed, unloads what is gone or became ambiguous. */
   async poll(): Promise<void> {
-    const found = findModels(this.#repositories, this.#log)
-    const gone = [...this.#known.keys()].filter((name) => (found.get(name)?.length ?? 0) !== 1)
-    const unloads = gone.map((name) => this.#change(name, async () => this.#unloadLocked(name)))
-    const loads = [...found.keys()].map(async (name) => {
-      try {
-        await this.#change(name, () => this.#loadLocked(name, NO_PARAMETERS))
-      } catch {
-        // Logged where it happened; what served goes on serving.
-      }
+    await this.#ensembles.exclusive(async () => {
+      const found = findModels(this.#repositories, this.#log)
+      for (const name of [...this.#known.keys()]) if ((found.get(name)?.length ?? 0) !== 1) this.#unload(name, false)
+      // What fails is logged where it happens; what served goes on serving.
+      await this.#applyAll([...found.keys()], NO_PARAMETERS)
     })
-    await Promise.all([...unloads, ...loads])
   }
 
   /** Stops following changes and removes private directories. The core ends the models. */
@@ -142,24 +145,32 @@ export class Repository {
    */
   async load(name: string, parameters: LoadParameters = NO_PARAMETERS): Promise<void> {
     this.#requireExplicit()
-    await this.#change(name, () => this.#loadLocked(name, parameters))
+    const failed = await this.#apply(name, parameters)
+    if (failed.has(name)) throw failed.get(name)
+    // Nothing changed since its composing models did not let it serve.
+    if (!this.isServing(name)) throw new ServerError('INTERNAL', `failed to load '${name}', no version is available`)
   }
 
   /**
    * Unloads one model on request, mode explicit. Returns once its versions stopped taking requests, not when the last
-   * one is answered. An unknown model is unloaded already.
+   * one is answered. An unknown model is unloaded already. Ensembles that need it stop serving; `andDependents` takes along
+   * what was loaded only for its sake.
    *
    * @throws {ServerError} `UNAVAILABLE` in another mode.
    */
-  async unload(name: string): Promise<void> {
+  async unload(name: string, andDependents = false): Promise<void> {
     this.#requireExplicit()
-    await this.#change(name, async () => this.#unloadLocked(name))
+    const unload = async (): Promise<void> => this.#unload(name, andDependents)
+    if (this.#isRelated(name)) await this.#ensembles.exclusive(unload)
+    else await this.#ensembles.shared(() => this.#locks.run(name, unload))
   }
 
   /** The repository index (R-38). */
   index(readyOnly: boolean): IndexRow[] {
     const found = findModels(this.#repositories, this.#log)
-    return this.#states.index(found, new Set(this.#known.keys()), readyOnly)
+    // An ensemble that waits for its composing models stands there as if it had not been tried.
+    const attempted = [...this.#known].filter(([, known]) => known.invalid === null).map(([name]) => name)
+    return this.#states.index(found, new Set(attempted), readyOnly)
   }
 
   /** True while a version of the model serves. */
@@ -214,26 +225,171 @@ export class Repository {
     if (this.#settings.mode !== 'explicit') throw new ServerError('UNAVAILABLE', NOT_EXPLICIT)
   }
 
-  #change<T>(name: string, task: () => Promise<T>): Promise<T> {
-    return this.#locks.run(name, task)
+  /** Whether a change of this model may concern others. */
+  #isRelated(name: string): boolean {
+    const models = this.#models()
+    return (models.get(name)?.needs.length ?? 0) > 0 || dependentsOf(models, [name]).length > 0
   }
 
-  async #loadLocked(name: string, parameters: LoadParameters): Promise<void> {
-    requireSafeName(name)
-    const polled = await this.#poll(name, parameters)
-    if (polled === null) return
+  /** What is known of every model, with what was just read. */
+  #models(polled: ReadonlyMap<string, Polled> = new Map()): Map<string, KnownModel> {
+    const models = new Map<string, KnownModel>()
+    for (const [name, known] of this.#known) models.set(name, { needs: needsOf(known.polled.config), isImplicit: known.isImplicit })
+    for (const [name, { config }] of polled) models.set(name, { needs: needsOf(config), isImplicit: models.get(name)?.isImplicit ?? false })
+    return models
+  }
+
+  /** Loads one model, beside others unless ensembles are concerned. What failed, by name. */
+  async #apply(name: string, parameters: LoadParameters): Promise<Map<string, unknown>> {
+    const polled = new Map<string, Polled>()
+    if (!this.#isRelated(name)) {
+      const failed = await this.#ensembles.shared(() =>
+        this.#locks.run(name, async () => {
+          // Perhaps since it waited.
+          if (this.#isRelated(name)) return null
+          const failed = new Map<string, unknown>()
+          await this.#read(name, parameters, polled, failed)
+          const one = polled.get(name)
+          if (one !== undefined && needsOf(one.config).length > 0) return null
+          if (one !== undefined) await this.#loadOne(name, one, failed)
+          return failed
+        }),
+      )
+      if (failed !== null) return failed
+    }
+    return this.#ensembles.exclusive(() => this.#applyAll([name], parameters, polled))
+  }
+
+  /**
+   * Loads these models where they changed, in mode explicit also what their ensembles need, and then every ensemble that needs
+   * one of those. `polled` are those that were read already. What failed, by name.
+   */
+  async #applyAll(names: readonly string[], parameters: LoadParameters, polled = new Map<string, Polled>()): Promise<Map<string, unknown>> {
+    const failed = new Map<string, unknown>()
+    const asked = new Set(names)
+    const seen = new Set(names)
+    for (let open = [...asked]; open.length > 0; ) {
+      await Promise.all(
+        open.map(async (name) => {
+          if (!polled.has(name)) await this.#read(name, asked.has(name) ? parameters : NO_PARAMETERS, polled, failed)
+        }),
+      )
+      const needed = this.#settings.mode === 'explicit' ? open.flatMap((name) => this.#needsOf(name, polled)) : []
+      open = [...new Set(needed)].filter((name) => !seen.has(name) && this.#mayExist(name))
+      for (const name of open) seen.add(name)
+    }
+    const models = this.#models(polled)
+    for (const name of dependentsOf(models, polled.keys())) {
+      const known = this.#known.get(name)
+      if (!polled.has(name) && known !== undefined) polled.set(name, known.polled)
+    }
+    for (const wave of waves(models, polled.keys())) {
+      await Promise.all(
+        wave.map(async (name) => {
+          const one = polled.get(name)
+          if (one === undefined) return
+          const why = needsOf(one.config).length === 0 ? null : complaint(models, name, (model) => this.#outcome(model))
+          if (why === null) await this.#loadOne(name, one, failed)
+          else this.#refuse(name, one, why, failed)
+        }),
+      )
+    }
+    for (const name of seen) {
+      const known = this.#known.get(name)
+      // Asked for once, it stays until it is unloaded by name.
+      if (known !== undefined) known.isImplicit = !asked.has(name) && (known.isImplicit || polled.has(name))
+    }
+    return failed
+  }
+
+  /** Names of the composing models of an ensemble, as just read or as known. */
+  #needsOf(name: string, polled: ReadonlyMap<string, Polled>): string[] {
+    const one = polled.get(name) ?? this.#known.get(name)?.polled
+    return one === undefined ? [] : needsOf(one.config).map(({ model }) => model)
+  }
+
+  /** Whether there is something to read of a composing model; when there is not, its ensemble says so. */
+  #mayExist(name: string): boolean {
+    if (this.#known.has(name)) return true
+    try {
+      requireSafeName(name)
+    } catch {
+      return false
+    }
+    return findModel(this.#repositories, name).length > 0
+  }
+
+  /** Reads a model into `polled` when it changed, or into `failed`. */
+  async #read(name: string, parameters: LoadParameters, polled: Map<string, Polled>, failed: Map<string, unknown>): Promise<void> {
+    try {
+      requireSafeName(name)
+      const one = await this.#poll(name, parameters)
+      if (one !== null) polled.set(name, one)
+    } catch (error) {
+      failed.set(name, error)
+    }
+  }
+
+  /** How a composing model came out of its last load. */
+  #outcome(name: string): Outcome {
+    const known = this.#known.get(name)
+    return { versions: [...(this.#served.get(name)?.keys() ?? [])], failure: known?.failure ?? null, invalid: known?.invalid ?? null }
+  }
+
+  async #loadOne(name: string, polled: Polled, failed: Map<string, unknown>): Promise<void> {
     const before = this.#known.get(name) ?? null
     try {
       await this.#loadPolled(name, polled)
     } catch (error) {
-      // The stored time goes back, so that the next request tries again even if nothing changed (R-23).
-      this.#known.set(name, { stamp: before?.stamp ?? 0n, override: before?.override ?? null })
-      if (polled.override !== null) removeOverride(polled.override)
-      throw error
+      this.#remember(name, polled, error)
+      failed.set(name, error)
+      return
     }
-    this.#known.set(name, { stamp: polled.stamp, override: polled.override })
+    const { stamp, override } = polled
+    this.#known.set(name, { stamp, override, polled, isImplicit: before?.isImplicit ?? false, failure: null, invalid: null })
     // A session keeps nothing open in the directory it was read from.
-    if (before !== null && before.override !== null) removeOverride(before.override)
+    if (before !== null && before.override !== null && before.override !== override) removeOverride(before.override)
+  }
+
+  /**
+   * A failed load: the stored time goes back, so that the next request tries again even if nothing changed (R-23). An ensemble
+   * that its composing models do not let serve waits for a change, of itself or of them.
+   */
+  #remember(name: string, polled: Polled, error: unknown): void {
+    const before = this.#known.get(name) ?? null
+    const why = failureText(name, error)
+    const waits = error instanceof Misfit
+    this.#known.set(name, {
+      stamp: waits ? polled.stamp : (before?.stamp ?? 0n),
+      override: before?.override ?? null,
+      polled: polled.override !== null && before !== null ? before.polled : polled,
+      isImplicit: before?.isImplicit ?? false,
+      failure: why,
+      invalid: waits ? why : null,
+    })
+    if (polled.override !== null && polled.override !== before?.override) removeOverride(polled.override)
+  }
+
+  /** An ensemble whose composing models do not let it serve: it stops if it did, and waits for them (R-32, R-37). */
+  #refuse(name: string, polled: Polled, why: string, failed: Map<string, unknown>): void {
+    const error = new Misfit('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
+    this.#log('error', why)
+    this.#observe({ model: name, version: null, phase: 'failed', detail: why })
+    for (const version of this.#served.get(name)?.keys() ?? []) this.#retire(name, version)
+    this.#remember(name, polled, error)
+    failed.set(name, error)
+  }
+
+  #unload(name: string, andDependents: boolean): void {
+    const models = this.#models()
+    const gone = unloadedWith(models, name, andDependents)
+    for (const model of gone) this.#unloadLocked(model)
+    for (const ensemble of dependentsOf(models, gone)) {
+      const known = this.#known.get(ensemble)
+      if (known === undefined) continue
+      for (const version of this.#served.get(ensemble)?.keys() ?? []) this.#retire(ensemble, version)
+      known.invalid = complaint(this.#models(), ensemble, (model) => this.#outcome(model))
+    }
   }
 
   /** null when nothing changed since the model was loaded. */
@@ -273,7 +429,7 @@ export class Repository {
     const [directory] = directories
     if (directory === undefined) {
       // What was loaded from files in a request never had a directory, and serves on.
-      if (this.#known.get(name)?.override === null) this.#unloadLocked(name)
+      if (this.#known.get(name)?.override === null) this.#unload(name, false)
       throw new ServerError('NOT_FOUND', 'model not found in any model repository')
     }
     if (directories.length > 1) {
@@ -295,6 +451,7 @@ export class Repository {
       throw new ServerError('INVALID_ARG', `load failed for model '${name}': ${reason}\n`, { cause: error })
     }
     const config = this.#adapt(polled.config)
+    const composingDecoupled = needsOf(config).some((need) => this.#isDecoupled(need))
     const sources = selected
       .toSorted((a, b) => a - b)
       .map((version) => ({
@@ -303,6 +460,7 @@ export class Repository {
         modelDirectory: polled.directory,
         versionDirectory: available.get(version) ?? polled.directory,
         config,
+        composingDecoupled,
       }))
     const outcomes = await Promise.all(sources.map((source) => this.#prepare(source)))
     const failed = new Map<number, unknown>()
@@ -311,12 +469,35 @@ export class Repository {
       if ('handle' in outcome) prepared.push(outcome)
       else failed.set(sources[i]?.version ?? 0, outcome.error)
     }
-    if (failed.size > 0) for (const one of prepared) this.#abandon(name, one)
-    else await this.#publish(name, prepared, failed)
-    if (failed.size > 0) throw this.#report(name, failed)
+    if (failed.size > 0) {
+      for (const one of prepared) this.#abandon(name, one)
+      throw this.#report(name, failed)
+    }
+    await this.#publish(name, prepared, failed)
+    if (failed.size > 0) throw needsOf(config).length > 0 ? this.#misfit(name, failed) : this.#report(name, failed)
     const kept = new Set(selected)
     for (const version of this.#served.get(name)?.keys() ?? []) if (!kept.has(version)) this.#retire(name, version)
     this.#log('info', `successfully loaded '${name}'`)
+  }
+
+  /** Whether the version that a step calls may answer any number of times. */
+  #isDecoupled({ model, version }: Need): boolean {
+    const served = this.#served.get(model) ?? new Map<number, ServedVersion>()
+    const number = version < 0n ? Math.max(...served.keys()) : Number(version)
+    return served.get(number)?.config.modelTransactionPolicy?.decoupled === true
+  }
+
+  /** An ensemble that does not fit its composing models: it does not serve, as if one of them were missing. */
+  #misfit(name: string, failed: ReadonlyMap<number, unknown>): ServerError {
+    for (const version of this.#served.get(name)?.keys() ?? []) this.#retire(name, version)
+    if (this.#states.inState(name, 'UNLOADING').length + this.#states.inState(name, 'UNAVAILABLE').length === 0) {
+      this.#states.forget(name)
+      this.#core.setModelKnown(name, false)
+    }
+    const why = [...failed.values()].map((error) => asServerError(error).message)[0] ?? ''
+    this.#log('error', why)
+    this.#observe({ model: name, version: null, phase: 'failed', detail: why })
+    return new Misfit('INVALID_ARG', `load failed for model '${name}': ${why}\n`)
   }
 
   /** The configuration as this release serves it; what it goes without is said here, once for all versions. */
@@ -420,6 +601,24 @@ export class Repository {
     this.#states.begin(name, version, state, reason)
     this.#core.setVersionState(name, version, state, reason)
   }
+}
+
+/** Composing models of an ensemble; nothing of anything else. */
+function needsOf({ schedulingChoice }: ModelConfig): Need[] {
+  if (schedulingChoice.case !== 'ensembleScheduling') return []
+  return schedulingChoice.value.step.map(({ modelName, modelVersion }) => ({ model: modelName, version: modelVersion }))
+}
+
+/** Characters of a failure that the ensembles of a model repeat; each adds its own words. */
+const FAILURE_CHARS_MAX = 2048
+
+/** Why a model failed to load, without the words that say that it did. */
+function failureText(name: string, error: unknown): string {
+  const text = asServerError(error).message
+  const head = `load failed for model '${name}': `
+  const why = (text.startsWith(head) ? text.slice(head.length) : text).trimEnd()
+  // The end says what is wrong with the model that began it.
+  return why.length <= FAILURE_CHARS_MAX ? why : `…${why.slice(1 - FAILURE_CHARS_MAX)}`
 }
 
 /** What really went wrong, where an API text that says less stands in front of it. */

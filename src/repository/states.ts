@@ -37,6 +37,11 @@ export class VersionStates {
     return entry
   }
 
+  /** A model that never came as far as having versions. */
+  forget(name: string): void {
+    this.#models.delete(name)
+  }
+
   get(name: string, version: number): VersionEntry | null {
     return this.#models.get(name)?.get(version) ?? null
   }

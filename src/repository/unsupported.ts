@@ -9,7 +9,6 @@ import { ServerError } from '../native/index.js'
 
 /** Feature → whether a configuration uses it. Serving such a model without the feature would give wrong answers. */
 const UNSUPPORTED: readonly (readonly [string, (config: ModelConfig) => boolean])[] = [
-  ['ensemble scheduling', (c) => c.platform === 'ensemble' || c.schedulingChoice.case === 'ensembleScheduling'],
   ['sequence batching', (c) => c.schedulingChoice.case === 'sequenceBatching'],
 ]
 

@@ -70,11 +70,32 @@ function writeNumbers(root) {
   for (const [name, [files]] of Object.entries(NUMBERS)) writeModel(root, name, files)
 }
 
+/** An ensemble that calls these models one after another, each with the output of the one before. */
+function ensemble(called) {
+  const tensor = (i) => (i === 0 ? 'INPUT0' : i === called.length ? 'OUTPUT0' : `t${i}`)
+  const step = (name, i) =>
+    `{ model_name: "${name}" model_version: -1 input_map { key: "INPUT0" value: "${tensor(i)}" } output_map { key: "OUTPUT0" value: "${tensor(i + 1)}" } }`
+  const text = config('', 0, [INPUT], [OUTPUT], `ensemble_scheduling { step [ ${called.map(step).join(', ')} ] }\n`)
+  return { config: text.replace('backend: ""', 'platform: "ensemble"') }
+}
+
+const times = (count, make) => Array.from({ length: count }, (_, i) => make(i))
+const RING = 300
+
+function writeEnsembles(root) {
+  writeModel(root, 'one', model(0, ''))
+  writeModel(root, 'steps', ensemble(times(2000, () => 'one')))
+  times(40, (i) => writeModel(root, `double${i}`, ensemble(times(2, () => (i === 0 ? 'one' : `double${i - 1}`)))))
+  times(40, (i) => writeModel(root, `deep${i}`, ensemble([i === 0 ? 'one' : `deep${i - 1}`])))
+  times(RING, (i) => writeModel(root, `ring${i}`, ensemble([`ring${(i + 1) % RING}`])))
+}
+
 const explicit = server('configurations', {
   flags: ['--model-control-mode=explicit', '--load-model=simple'],
   models: (root) => {
     writeNumbers(root)
     writeFiles(root)
+    writeEnsembles(root)
   },
 })
 
@@ -140,6 +161,30 @@ const garbage = fresh(
 )
 
 export const rows = [
+  {
+    attack: `ensembles of 2,000 steps, of ensembles forty deep, of two ensembles of two ensembles and so on, and in a ring of ${RING}`,
+    limit: '`STEPS_MAX`, `MAPPINGS_MAX`, `CALLS_MAX` and `DEPTH_MAX` of `graph`, named when the load is refused',
+    server: explicit,
+    async run(t) {
+      const loads = [
+        ['steps', /has 2000 steps: at most 1024 are supported/],
+        ['double39', /which is not valid.*has 32766 calls for each request, .*: at most 16384 are supported/],
+        ['deep39', /which is not valid.*has 17 ensembles inside one another: at most 16 are supported/],
+        ['ring0', /circular dependency between ensembles: ring299 -> ... -> ring298 -> ring299/],
+        ['double8', null],
+      ]
+      let worst = 0
+      for (const [name, text] of loads) {
+        const { ms, bytes } = await load(t, name, text)
+        t.check(bytes < 8192, `${name}: an error of ${bytes} bytes`)
+        worst = Math.max(worst, ms)
+      }
+      const input = { name: 'INPUT0', shape: [16], datatype: 'INT32', data: Array(16).fill(1) }
+      const answer = await t.post('/v2/models/double8/infer', JSON.stringify({ inputs: [input] }))
+      t.check(answer.status === 200, `512 calls for one request: ${answer.status} ${answer.text.slice(0, 300)}`)
+      return `slowest load ${worst.toFixed(0)} ms`
+    },
+  },
   {
     attack: 'configurations whose numbers ask for terabytes, or for billions of instances, threads, requests or runs',
     limit: 'each number that something is sized by has a limit, named when the load is refused (`engine::limits`, `backend_onnx::options`)',

@@ -164,19 +164,103 @@ test('R-49: with faulty models a start fails and names each; with exitOnError fa
   })
 })
 
-test('an ensemble and a sequence model fail to load by name of the feature; nothing else suffers', async () => {
-  const repository = join(ROOT, 'unsupported')
-  const tensor = (kind: string, name: string): string => `${kind} [ { name: "${name}" data_type: TYPE_INT32 dims: [ 16 ] } ]\n`
-  mkdirSync(join(repository, 'chain/1'), { recursive: true })
-  writeFileSync(
-    join(repository, 'chain/config.pbtxt'),
-    `platform: "ensemble"\n${tensor('input', 'A')}${tensor('output', 'B')}ensemble_scheduling { step [ { model_name: "simple" model_version: -1
-      input_map { key: "INPUT0" value: "A" } output_map { key: "OUTPUT0" value: "B" } } ] }\n`,
-  )
+const tensor = (kind: string, name: string, dims = '16'): string => `${kind} [ { name: "${name}" data_type: TYPE_INT32 dims: [ ${dims} ] } ]\n`
+
+/** Writes an ensemble of steps `model in=tensor,… out=tensor,…` from A to B. */
+function ensemble(repository: string, name: string, steps: string[], { dims = '16', more = '' } = {}): void {
+  const map = (kind: string, pairs: string): string =>
+    pairs.split(',').map((pair) => pair.split('=')).map(([key, value]) => ` ${kind}_map { key: "${key}" value: "${value}" }`).join('')
+  const rows = steps.map((step) => {
+    const [model = '', inputs = '', outputs = ''] = step.split(' ')
+    return `{ model_name: "${model}" model_version: -1${map('input', inputs)}${map('output', outputs)} }`
+  })
+  mkdirSync(join(repository, name, '1'), { recursive: true })
+  const config = `platform: "ensemble" max_batch_size: 8\n${tensor('input', 'A', dims)}${tensor('output', 'B', dims)}ensemble_scheduling { step [ ${rows.join(', ')} ] }\n${more}`
+  writeFileSync(join(repository, name, 'config.pbtxt'), config)
+}
+
+/** A repository with `simple`, and `triple` made of two of them. */
+function withTriple(name: string): string {
+  const repository = join(ROOT, name)
   cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
+  ensemble(repository, 'triple', ['simple INPUT0=A,INPUT1=A OUTPUT0=t', 'simple INPUT0=t,INPUT1=A OUTPUT0=B'])
+  return repository
+}
+
+const triple = async (server: Server, name = 'triple'): Promise<unknown> => (await server.model(name).infer({ inputs: { A: ones } })).output('B').data[0]
+const GONE = (name: string): string => `NOT_FOUND Request for unknown model: '${name}' has no available versions`
+
+test('an ensemble serves what its composing models make, whatever the order of the directories', async () => {
+  const repository = withTriple('ensembles')
+  ensemble(repository, 'a_nested', ['triple A=A B=t', 'triple A=t B=B'])
+  await withServer({ modelRepository: repository }, async (server) => {
+    expect([await triple(server), await triple(server, 'a_nested')]).toEqual([3, 9])
+    const many = await Promise.all(Array.from({ length: 50 }, () => triple(server, 'a_nested')))
+    expect(new Set(many)).toEqual(new Set([9]))
+    const text = await failure(server.model('triple').infer({ inputs: { A: { data: new Int32Array(3), shape: [1, 3] } } }))
+    expect(text).toMatch(/^INVALID_ARG .*unexpected shape for input 'A' for model 'triple'/)
+  })
+})
+
+test('R-32, R-33, R-37: composing models come with an ensemble, it stops and comes back with them', () =>
+  withServer({ modelRepository: withTriple('dependents'), modelControlMode: 'explicit' }, async (server) => {
+    await server.load('triple')
+    expect([await triple(server), await sum(server)]).toEqual([3, 3])
+    await server.unload('simple')
+    expect(await failure(triple(server))).toBe(GONE('triple'))
+    await server.load('simple')
+    expect(await triple(server)).toBe(3)
+    // What was loaded by name stays.
+    await server.unload('triple', { unloadDependents: true })
+    expect([await failure(triple(server)), await sum(server)]).toEqual([GONE('triple'), 3])
+    await server.unload('simple')
+    await server.load('triple')
+    await server.unload('triple')
+    expect(await sum(server)).toBe(3)
+    await server.load('triple')
+    await server.unload('triple', { unloadDependents: true })
+    expect([await failure(triple(server)), await failure(sum(server))]).toEqual([GONE('triple'), GONE('simple')])
+    // Reloads of both while it serves.
+    await server.load('triple')
+    const requests = Promise.all(Array.from({ length: 20 }, async () => triple(server)))
+    await server.load('simple', { config: OVERRIDE })
+    expect(new Set(await requests)).toEqual(new Set([3]))
+    expect(await failure(triple(server))).toBe(GONE('triple'))
+    await server.load('simple', { config: { ...OVERRIDE, max_batch_size: 8 } })
+    expect(await triple(server)).toBe(3)
+  }))
+
+test('R-37: an ensemble that can not be says why, and is loaded when it can', async () => {
+  const repository = withTriple('refused')
+  const refused: [string, string[], string][] = [
+    ['missing', ['nobody A=A B=B'], 'ensemble missing contains models that are not available or ambiguous: nobody'],
+    ['ring', ['ring A=A B=B'], 'circular dependency between ensembles: ring -> ... -> ring -> ring'],
+    ['onring', ['ring A=A B=B'], "ensemble 'onring' depends on 'ring' which is not valid. Model 'ring' failed with error: circular dependency between ensembles: ring -> ... -> ring -> ring"],
+    ['mapped', ['simple NOPE=A OUTPUT0=B'], 'in ensemble mapped, ensemble tensor A is mapping to non-existing input NOPE in model simple'],
+    ['unmapped', ['simple INPUT0=A OUTPUT0=B'], 'in ensemble unmapped, input INPUT1 in model simple is not mapped to any ensemble tensors'],
+  ]
+  for (const [name, steps] of refused) ensemble(repository, name, steps)
+  ensemble(repository, 'narrow', ['simple INPUT0=A,INPUT1=A OUTPUT0=B'], { dims: '4' })
   await withServer({ modelRepository: repository, modelControlMode: 'explicit' }, async (server) => {
-    expect(await failure(server.load('chain'))).toBe(
-      "INVALID_ARG load failed for model 'chain': version 1 is at UNAVAILABLE state: Unsupported: model 'chain' uses ensemble scheduling, which this release does not support;\n",
+    for (const [name, , text] of refused) {
+      expect(await failure(server.load(name))).toBe(`INVALID_ARG load failed for model '${name}': ${text}\n`)
+      expect(await failure(triple(server, name))).toBe(`NOT_FOUND Request for unknown model: '${name}' is not found`)
+    }
+    expect(await failure(server.load('narrow'))).toMatch(/ensemble tensor A: inconsistent shape: \[-1,4\] is inferred from model narrow while \[-1,16\] is inferred from model simple\n$/)
+    cpSync(join(repository, 'triple'), join(repository, 'nobody'), { recursive: true })
+    await server.load('nobody')
+    expect(await triple(server, 'missing')).toBe(3)
+  })
+})
+
+test('a model that needs what is missing fails by name of the feature; nothing else suffers', async () => {
+  const repository = join(ROOT, 'unsupported')
+  cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
+  cpSync(join(REPO, 'simple'), join(repository, 'states'), { recursive: true })
+  writeFileSync(join(repository, 'states/config.pbtxt'), 'backend: "onnxruntime" max_batch_size: 8 sequence_batching { }')
+  await withServer({ modelRepository: repository, modelControlMode: 'explicit' }, async (server) => {
+    expect(await failure(server.load('states'))).toBe(
+      "INVALID_ARG load failed for model 'states': version 1 is at UNAVAILABLE state: Unsupported: model 'states' uses sequence batching, which this release does not support;\n",
     )
     await server.load('simple')
     expect(await sum(server)).toBe(3)

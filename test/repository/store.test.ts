@@ -7,7 +7,7 @@ import { readLoadParameters } from '../../src/api/control.js'
 import { parsePbtxt, type Log } from '../../src/config/index.js'
 import { asServerError } from '../../src/native/errors.js'
 import { warnOfIneffective } from '../../src/repository/ineffective.js'
-import { KeyedLock, Limit } from '../../src/repository/limit.js'
+import { KeyedLock, Limit, SharedLock } from '../../src/repository/limit.js'
 import { sweepOverrides, writeOverride } from '../../src/repository/override.js'
 import { requireSafeName } from '../../src/repository/repository.js'
 import { checkRuntime } from '../../src/repository/runtime.js'
@@ -308,6 +308,27 @@ test('no more than the limit runs at the same time, and all of them run', async 
   expect(results.filter((r) => r.status === 'fulfilled')).toHaveLength(6)
 })
 
+test('what wants to be alone waits for what runs, and what comes after it waits for that', async () => {
+  const lock = new SharedLock()
+  const log: string[] = []
+  const task = (name: string, fails = false) => async (): Promise<void> => {
+    log.push(`+${name}`)
+    await new Promise((done) => setImmediate(done))
+    log.push(`-${name}`)
+    if (fails) throw new Error(name)
+  }
+  await Promise.allSettled([
+    lock.shared(task('a')),
+    lock.shared(task('b', true)),
+    lock.exclusive(task('X', true)),
+    lock.shared(task('c')),
+    lock.exclusive(task('Y')),
+    lock.exclusive(task('Z')),
+    lock.shared(task('d')),
+  ])
+  expect(log.join(' ')).toBe('+a +b -a -b +X -X +c -c +Y -Y +Z -Z +d -d')
+})
+
 test('settings of a backend: its own win over global ones, later over earlier', () => {
   const backendConfig = [
     { backend: 'onnxruntime', key: 'a', value: '1' },
@@ -321,7 +342,6 @@ test('settings of a backend: its own win over global ones, later over earlier', 
 })
 
 test.each([
-  ['name: "m" platform: "ensemble" ensemble_scheduling { }', 'ensemble scheduling'],
   ['name: "m" sequence_batching { }', 'sequence batching'],
 ])('%s is refused, not served without it', (text, feature) => {
   expect(failure(() => refuseUnsupported(parsePbtxt(text, 'config.pbtxt')))).toBe(

@@ -8,7 +8,7 @@ use crate::answer::{Answer, Delivery, Sink};
 use crate::limits::CACHE_KEY_BYTES_MAX;
 use crate::order::Line;
 use crate::ticket::{Ticket, TicketState};
-use crate::version::{ModelVersion, Started};
+use crate::version::{Caller, ModelVersion, Started};
 use backend::now_ns;
 use cache::{Asked, Cache, Entry, Insertion, Key, Lookup, Output, Scope};
 use protocol::{Checked, InferRequest, InferResponse, OutputTensor};
@@ -81,10 +81,10 @@ impl ModelVersion {
         checked: Checked,
         accepted: u64,
         sink: impl FnOnce() -> Arc<dyn Sink>,
-        parent: Option<&Ticket>,
+        caller: Caller<'_>,
     ) -> Result<Started> {
         let Some(key) = cached.key(&request, &checked) else {
-            return self.admit(request, checked, accepted, sink, parent);
+            return self.admit(request, checked, accepted, sink, caller);
         };
         let asked = Asked::new(checked.outputs.iter().map(|o| o.0));
         let found = cached.cache.lookup(&key, &asked, &mut || Box::new(|_| ()));
@@ -94,13 +94,13 @@ impl ModelVersion {
             // A cache that answers later runs the model meanwhile: none of today's does.
             Lookup::Miss | Lookup::Later => {
                 let miss = Miss { key, asked, lookup_ns: end.saturating_sub(accepted) };
-                return self.admit_missed(miss, request, checked, accepted, sink, parent);
+                return self.admit_missed(miss, request, checked, accepted, sink, caller);
             }
         };
         let response = Box::new(self.response_of(&entry, &mut request, &checked));
         self.statistics.hit(accepted, end);
         let Some(line) = &self.line else { return Ok(Started::Answered(Ok(response))) };
-        self.answer_in_line(line, response, sink(), parent)
+        self.answer_in_line(line, response, sink(), caller)
     }
 
     /// Lets a request run whose answer will be kept.
@@ -111,7 +111,7 @@ impl ModelVersion {
         checked: Checked,
         accepted: u64,
         sink: impl FnOnce() -> Arc<dyn Sink>,
-        parent: Option<&Ticket>,
+        caller: Caller<'_>,
     ) -> Result<Started> {
         let mut miss = Some(miss);
         let keeping = || {
@@ -121,7 +121,7 @@ impl ModelVersion {
                 None => sink,
             }
         };
-        let started = self.admit(request, checked, accepted, keeping, parent);
+        let started = self.admit(request, checked, accepted, keeping, caller);
         // It ran at once, and nobody was asked to take the answer.
         if let (Ok(Started::Answered(Ok(response))), Some(miss)) = (&started, &miss) {
             self.keep(miss, response);
@@ -179,9 +179,9 @@ impl ModelVersion {
         line: &Line,
         response: Box<InferResponse>,
         sink: Arc<dyn Sink>,
-        parent: Option<&Ticket>,
+        caller: Caller<'_>,
     ) -> Result<Started> {
-        let ticket = TicketState::new(self.me.clone(), parent.map(|p| &p.state))?;
+        let ticket = TicketState::new(self.me.clone(), caller.parent.map(|p| &p.state))?;
         ticket.settle();
         self.joined(1);
         // As `admit` takes places: one that is taken back is the newest.

@@ -163,6 +163,9 @@ impl ModelVersion {
 
     /// Takes cancelled requests out of the queue and answers them.
     pub(crate) fn sweep_cancelled(&self) {
+        if let Some(ensemble) = &self.ensemble {
+            return ensemble.sweep_cancelled();
+        }
         let mut removed = Vec::new();
         let mut run = self.run.lock();
         run.schedule.remove_cancelled(&mut removed);

@@ -8,7 +8,7 @@ use crate::mail::together;
 use crate::order::Line;
 use crate::pending::{Pending, Queued, Requests};
 use crate::statistics::{Executed, Timings};
-use crate::ticket::TicketState;
+use crate::ticket::{Ticket, TicketState};
 use crate::version::ModelVersion;
 use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
 use parking_lot::{Condvar, Mutex};
@@ -140,6 +140,7 @@ impl ModelVersion {
         accepted: u64,
         entry: &mut BatchEntry,
         inline: Inline,
+        parent: Option<&Ticket>,
     ) -> Result<Box<InferResponse>> {
         let mut permit = Permit::new(self, instance);
         let rows = entry.checked.rows.max(1);
@@ -149,6 +150,9 @@ impl ModelVersion {
         let executed = Executed::of(entry, accepted);
         let duration = if executed.failure.is_none() { timings.end.saturating_sub(timings.start).max(1) } else { 0 };
         self.statistics.executed(&timings, std::iter::once(executed));
+        if let Some(parent) = parent {
+            parent.state.add_spent(timings.phases());
+        }
         let answer = self.answer(entry);
         let ran = Ran { class, kind, rows, duration, inline: Some((inline, held)), end: timings.end };
         if let Some(requests) = self.next(&mut permit, ran) {
@@ -246,6 +250,7 @@ impl ModelVersion {
         together(|| {
             for Queued(mut p) in requests {
                 let result = self.answer(several.next().unwrap_or(&mut p.entry));
+                p.ticket.tell_spent(timings.phases());
                 let result = p.ticket.settle().map_or(result, Err);
                 if let Some(sink) = p.sink.take() {
                     self.deliver(p.place, Delivery { sink, answer: Answer::only(result) });

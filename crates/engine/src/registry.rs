@@ -1,6 +1,7 @@
 //! The engine itself: backends, the table of models, and the steps by which a version comes and goes.
 
 use crate::compile;
+use crate::ensemble::{Ensemble, NoModel};
 use crate::limits;
 use crate::options::{EngineOptions, ServerMetadata};
 use crate::pool::Pool;
@@ -18,9 +19,10 @@ use parking_lot::Mutex;
 use prost::Message;
 use protocol::Regions;
 use protocol::pb::inference::ModelConfig;
+use protocol::pb::inference::model_config::SchedulingChoice;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tensor::{Error, RegionRef, Result};
 
@@ -36,13 +38,14 @@ pub struct Engine {
     regions: RegionRegistry,
     shared: Arc<Shared>,
     on_change: Mutex<Option<OnChange>>,
+    me: Weak<Engine>,
 }
 
 /// Called after each change of the table or of the server's state.
 type OnChange = Box<dyn Fn(&Engine) + Send>;
 
-/// An opened model and where it came from.
-type Waiting = (OpenSpec, Box<dyn backend::Opened>);
+/// An opened model and where it came from; none of an ensemble, which has no files.
+type Waiting = (OpenSpec, Option<Box<dyn backend::Opened>>);
 
 /// A model file that was read and waits for its completed configuration.
 pub struct Opened {
@@ -74,8 +77,9 @@ impl Engine {
         let pool = Pool::new(options.worker_threads_max)
             .map_err(|e| Error::internal(format!("cannot start a worker thread: {e}")))?;
         let cache = options.response_cache_bytes.map(LocalCache::new).transpose()?;
-        Ok(Arc::new(Self {
+        Ok(Arc::new_cyclic(|me| Self {
             backends,
+            me: me.clone(),
             table: ArcSwap::default(),
             changes: Mutex::new(()),
             opened: Mutex::default(),
@@ -265,18 +269,22 @@ impl Engine {
         self.shared.pool.close();
     }
 
-    /// Reads a model file. Blocks for as long as that takes.
+    /// Reads a model file. Blocks for as long as that takes. Without a backend there is none: the version is an ensemble.
     ///
     /// # Errors
     /// An unknown backend, or whatever the backend finds wrong.
     pub fn open(&self, backend: &str, spec: OpenSpec) -> Result<Opened> {
+        let handle = self.handles.fetch_add(1, Ordering::Relaxed);
+        if backend.is_empty() {
+            self.opened.lock().insert(handle, (spec, None));
+            return Ok(Opened { handle, io: None });
+        }
         let found = self.backends.iter().find(|b| b.name() == backend).ok_or_else(|| {
             Error::invalid(format!("unable to find backend library for backend '{backend}', try specifying runtime on the model configuration."))
         })?;
         let opened = found.open(&spec)?;
         let io = opened.io();
-        let handle = self.handles.fetch_add(1, Ordering::Relaxed);
-        self.opened.lock().insert(handle, (spec, opened));
+        self.opened.lock().insert(handle, (spec, Some(opened)));
         Ok(Opened { handle, io })
     }
 
@@ -300,8 +308,21 @@ impl Engine {
             Error::internal(format!("the completed configuration of model '{}' cannot be decoded: {e}", open.model))
         })?;
         limits::check(&config)?;
-        let signature = Arc::new(compile::signature(&config, open.version, &spec.labels)?);
-        let model = opened.finish(&spec.config, signature.clone())?;
+        let signature = compile::signature(&config, open.version, &spec.labels)?;
+        let (signature, model, ensemble) = match (opened, &config.scheduling_choice) {
+            (Some(opened), _) => {
+                let signature = Arc::new(signature);
+                let model = opened.finish(&spec.config, signature.clone())?;
+                (signature, model, None)
+            }
+            (None, Some(SchedulingChoice::EnsembleScheduling(graph))) => {
+                let (ensemble, signature) = Ensemble::new(self.me.clone(), signature, graph)?;
+                (signature, Arc::new(NoModel) as Arc<dyn backend::Model>, Some(ensemble))
+            }
+            (None, _) => {
+                return Err(Error::internal(format!("model '{}' has neither a backend nor steps", open.model)));
+            }
+        };
         let options = &self.shared.options;
         let version = ModelVersion::new(
             self.shared.clone(),
@@ -312,6 +333,7 @@ impl Engine {
                 config_json: Bytes::from(spec.config_json),
                 config_pb: spec.config,
                 model,
+                ensemble,
                 scheduling: compile::scheduling(&config, options.strict_batching_delay, options.delay_scheduler),
                 histogram_buckets_ms: compile::histogram_buckets_ms(&config),
                 response_cache: config.response_cache.as_ref().is_some_and(|c| c.enable),
@@ -391,6 +413,11 @@ impl Engine {
                 }
             });
         });
+    }
+
+    /// The table as it is now.
+    pub(crate) fn table(&self) -> Arc<Table> {
+        self.table.load_full()
     }
 
     fn change(&self, f: impl FnOnce(&mut Table)) {

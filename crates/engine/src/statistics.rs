@@ -55,7 +55,7 @@ pub(crate) struct Timings {
 impl Timings {
     /// Input, infer and output.
     #[inline]
-    fn phases(&self) -> [u64; 3] {
+    pub(crate) fn phases(&self) -> [u64; 3] {
         let m = &self.marks;
         [
             m.inputs_ready.saturating_sub(self.start),

@@ -182,6 +182,7 @@ impl Streaming {
         }
         let statistics = &self.version.statistics;
         let timings = self.execution.timings(now);
+        self.ticket.tell_spent(timings.phases());
         match (state.counted, failure) {
             (Counted::Responses | Counted::Nothing, _) => {}
             (Counted::ByLastAnswer, Some(reason)) => statistics.failed_late(self.accepted, now, reason),

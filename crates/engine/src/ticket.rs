@@ -10,6 +10,7 @@
 use crate::version::ModelVersion;
 use backend::RunControl;
 use backend::sync::{AtomicBool, Mutex, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
@@ -29,6 +30,8 @@ pub struct TicketState {
     version: Weak<ModelVersion>,
     /// Whom it was called for.
     parent: Option<Arc<TicketState>>,
+    /// Nanoseconds of input, infer and output that calls made for it took.
+    spent: [AtomicU64; 3],
 }
 
 /// Where the request is, and what hangs on it.
@@ -204,6 +207,25 @@ impl TicketState {
     /// The version it was accepted by; `None` when that is gone.
     pub(crate) fn version(&self) -> Option<Arc<ModelVersion>> {
         self.version.upgrade()
+    }
+
+    /// What calls made for this request took: input, infer and output, in nanoseconds.
+    pub(crate) fn spent(&self) -> [u64; 3] {
+        std::array::from_fn(|phase| self.spent.get(phase).map_or(0, |ns| ns.load(Ordering::Relaxed)))
+    }
+
+    /// Adds what a call made for this request took.
+    pub(crate) fn add_spent(&self, phases: [u64; 3]) {
+        for (sum, ns) in self.spent.iter().zip(phases) {
+            sum.fetch_add(ns, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells whom it was called for what it took, before the answer does.
+    pub(crate) fn tell_spent(&self, phases: [u64; 3]) {
+        if let Some(parent) = &self.parent {
+            parent.add_spent(phases);
+        }
     }
 
     fn is_settled(&self) -> bool {

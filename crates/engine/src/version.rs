@@ -13,6 +13,7 @@
 //! | `streaming` | requests of decoupled models: any number of answers, and their end |
 //! | `answer`, `order` | where answers go, and in which order |
 //! | `ticket` | giving a request up |
+//! | `ensemble`, `flow` | versions that are graphs of calls to others; one request on its way through one |
 //! | `batch_key` | which requests may share a batch |
 //! | `cached` | the response cache |
 
@@ -20,7 +21,9 @@ use crate::answer::Sink;
 use crate::batch_key::{ShapeRule, class_of};
 use crate::cached::Cached;
 use crate::dispatch::Run;
+use crate::ensemble::Ensemble;
 use crate::execution::Inline;
+use crate::flow;
 use crate::inline::RunClass;
 use crate::options::EngineOptions;
 use crate::order::Line;
@@ -68,6 +71,8 @@ pub struct ModelVersion {
     /// What it is configured as; changes with its instances.
     pub(crate) config: ArcSwap<ConfigTexts>,
     pub(crate) model: Arc<dyn Model>,
+    /// In the place of a model: nothing of what follows from `model` and `run` is used then.
+    pub(crate) ensemble: Option<Ensemble>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) run: Mutex<Run>,
     pub(crate) statistics: Statistics,
@@ -83,6 +88,8 @@ pub struct ModelVersion {
     pub(crate) may_inline: bool,
     /// What a run costs depends on the bytes of its inputs, too: they do not follow from shapes.
     pub(crate) sized: bool,
+    /// Ensembles have to call it in the order of their iterations: it keeps order itself, answers streams, or runs one at a time.
+    pub(crate) in_order: bool,
     pub(crate) pending: AtomicU64,
     pub(crate) inflight: AtomicU64,
     cancelled: AtomicU64,
@@ -103,6 +110,15 @@ pub enum Started {
     Queued(Ticket),
 }
 
+/// For whom a call is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller<'t> {
+    /// The request it is part of.
+    pub(crate) parent: Option<&'t Ticket>,
+    /// From then on nothing runs on this thread: many cheap steps of an ensemble must not hold it together.
+    pub(crate) inline_until: u64,
+}
+
 /// What makes a version.
 pub(crate) struct VersionParts {
     pub signature: Arc<Signature>,
@@ -111,6 +127,7 @@ pub(crate) struct VersionParts {
     pub config_json: Bytes,
     pub config_pb: Bytes,
     pub model: Arc<dyn Model>,
+    pub ensemble: Option<Ensemble>,
     pub scheduling: scheduler::Config,
     pub histogram_buckets_ms: Option<Vec<f64>>,
     /// `response_cache.enable`.
@@ -119,7 +136,8 @@ pub(crate) struct VersionParts {
 
 impl ModelVersion {
     pub(crate) fn new(shared: Arc<Shared>, parts: VersionParts) -> Arc<Self> {
-        let VersionParts { signature, number, platform, config_json, config_pb, model, scheduling, .. } = parts;
+        let VersionParts { signature, number, platform, config_json, config_pb, model, ensemble, scheduling, .. } =
+            parts;
         let line = scheduling.dynamic.as_ref().is_some_and(|d| d.preserve_ordering).then(Line::default);
         // With a limit on the queue a request that finds an idle instance must not take a place in it.
         let unlimited = |d: &scheduler::Dynamic| {
@@ -130,6 +148,8 @@ impl ModelVersion {
         let may_inline = !in_order && !signature.decoupled && !model.cost_may_depend_on_data();
         let sized = signature.inputs.iter().any(|i| i.datatype == DataType::Bytes || i.allow_ragged_batch);
         let instances = scheduling.instances;
+        let in_order_of_calls =
+            line.is_some() || signature.decoupled || (scheduling.dynamic.is_none() && instances == 1);
         let batch_size = if scheduling.max_batch_size == 0 { model.batch_size_without_batching() } else { None };
         let load = shared.loads.fetch_add(1, Ordering::Relaxed);
         let has_cache = parts.response_cache && !signature.decoupled;
@@ -147,6 +167,8 @@ impl ModelVersion {
             platform,
             config: ArcSwap::from_pointee(ConfigTexts { json: config_json, pb: config_pb }),
             model,
+            in_order: in_order_of_calls && ensemble.is_none(),
+            ensemble,
             run: Mutex::new(Run::new(Schedule::new(scheduling), instances)),
             line,
             cached,
@@ -174,10 +196,21 @@ impl ModelVersion {
     /// counted nowhere (S-02), and `sink` is not asked for or gets nothing.
     pub fn call(
         &self,
-        mut request: Box<InferRequest>,
+        request: Box<InferRequest>,
         sink: impl FnOnce() -> Arc<dyn Sink>,
         parent: Option<&Ticket>,
     ) -> Result<Started> {
+        self.start(request, sink, Caller { parent, inline_until: u64::MAX })
+    }
+
+    /// As `call`, for a step of an ensemble.
+    pub(crate) fn start(
+        &self,
+        mut request: Box<InferRequest>,
+        sink: impl FnOnce() -> Arc<dyn Sink>,
+        caller: Caller<'_>,
+    ) -> Result<Started> {
+        let parent = caller.parent;
         // What is called for an accepted request is part of it, and finishes.
         if self.is_stopping() && parent.is_none() {
             return Err(Error::unavailable(format!(
@@ -191,8 +224,8 @@ impl ModelVersion {
         let checked = self.signature.check(&mut request)?;
         let now = now_ns();
         match &self.cached {
-            None => self.admit(request, checked, now, sink, parent),
-            Some(cached) => self.call_cached(cached, request, checked, now, sink, parent),
+            None => self.admit(request, checked, now, sink, caller),
+            Some(cached) => self.call_cached(cached, request, checked, now, sink, caller),
         }
     }
 
@@ -205,8 +238,12 @@ impl ModelVersion {
         checked: Checked,
         now: u64,
         sink: impl FnOnce() -> Arc<dyn Sink>,
-        parent: Option<&Ticket>,
+        caller: Caller<'_>,
     ) -> Result<Started> {
+        if let Some(ensemble) = &self.ensemble {
+            return flow::start(self, ensemble, request, (&checked, now), sink, caller);
+        }
+        let Caller { parent, inline_until } = caller;
         let key = self.shape_rule.key(&request, &checked);
         let class = class_of(&key);
         let rows = checked.rows.max(1);
@@ -216,7 +253,8 @@ impl ModelVersion {
         let kind = RunClass::new(class, rows, self.bytes_of(std::iter::once(&entry)));
 
         let mut run = self.run.lock();
-        let cheap = self.may_inline && !run.idle.is_empty() && run.cost.is_cheap(kind, self.inline_limit(1));
+        let may_inline = self.may_inline && now < inline_until;
+        let cheap = may_inline && !run.idle.is_empty() && run.cost.is_cheap(kind, self.inline_limit(1));
         // A model that batches waits for the end of the turn: others may arrive in it.
         let in_turn = cheap && self.batches && turn::has_turns() && run.turn_policy.expected(now);
         if cheap
@@ -228,8 +266,9 @@ impl ModelVersion {
             drop(run);
             self.joined(1);
             // A panic here is our defect, but it must cost this request only.
-            let ran =
-                catch_unwind(AssertUnwindSafe(|| self.run_here(instance, (class, kind), now, &mut entry, inline)));
+            let ran = catch_unwind(AssertUnwindSafe(|| {
+                self.run_here(instance, (class, kind), now, &mut entry, inline, parent)
+            }));
             self.left(1);
             return Ok(Started::Answered(ran.unwrap_or_else(|_| Err(self.defect()))));
         }

@@ -512,7 +512,11 @@ impl State {
         if self.failure.is_some() {
             return;
         }
-        self.failure = Some(error.prefixed(format_args!("in ensemble '{}', ", plan.signature.model)));
+        // A cancelled request has no text, and needs none.
+        self.failure = Some(match error.message() {
+            "" => error,
+            _ => error.prefixed(format_args!("in ensemble '{}', ", plan.signature.model)),
+        });
         self.frames.clear();
         self.orders.iter_mut().for_each(Order::clear);
         self.ready.clear();
@@ -540,6 +544,7 @@ fn respond(
     let signature = &plan.signature;
     let batches = signature.batches();
     let mut sequence = head.sequence.clone();
+    let mut has_data = false;
     let mut outputs = SmallVec::new();
     for &(index, asked) in wanted {
         let place = plan.outputs.get(usize::from(index)).and_then(|&t| plan.tensors.get(t)).map(|t| t.place);
@@ -552,6 +557,7 @@ fn respond(
             sequence = (**changed).clone();
         }
         if let SlotState::Present(value) = &slot.state {
+            has_data |= !value.data.is_empty();
             let dims = spec.reshape.as_ref().unwrap_or(&spec.dims);
             let shape = convert(dims, batches, value.rows, &value.shape);
             outputs.push(OutputTensor {
@@ -570,7 +576,8 @@ fn respond(
         model_name: signature.model.clone(),
         model_version: signature.version.clone(),
         id: head.id.clone(),
-        parameters: sequence::told(&sequence),
+        // As in Triton, where they come with a tensor's data.
+        parameters: if has_data { sequence::told(&sequence) } else { Vec::new() },
         outputs,
     }
 }

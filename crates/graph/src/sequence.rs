@@ -32,7 +32,7 @@ pub fn overridden(given: &Sequence, parameters: &[(Name, Parameter)]) -> Result<
     Ok(changed)
 }
 
-/// What every answer of an ensemble carries, zero and false when there is no sequence.
+/// What every answer of an ensemble carries that has data, zero and false when there is no sequence.
 pub fn told(sequence: &Sequence) -> Vec<(Name, Parameter)> {
     let id = match &sequence.id {
         CorrelationId::Number(id) => Parameter::Int(id.cast_signed()),

@@ -461,6 +461,10 @@ fn a_cancelled_request_starts_nothing_and_ends_with_its_runs_s_41() {
     let end = "finish <invalid code>: in ensemble 'e', the client went away";
     assert_eq!(p.answer("slow", "OUTPUT0[1]=t"), end);
     assert_eq!(p.cancel(), "", "it is over");
+    // As a step says it that is cancelled with its ensemble: without a text.
+    let mut p = start(X, Y, &steps, "X:INT32[1]=x");
+    p.happened();
+    assert_eq!(p.fail("slow", Error::cancelled("")), "finish <invalid code>: ");
     // The runs are cancelled too, and say so: the reason stays the first.
     let mut p = start(X, Y, &steps, "X:INT32[1]=x");
     p.happened();
@@ -514,6 +518,14 @@ fn every_answer_tells_the_sequence_zero_without_one_s_33() {
             ("sequence_end".into(), Parameter::Bool(false)),
         ]
     );
+}
+
+#[test]
+fn an_answer_without_data_tells_no_sequence_s_33() {
+    let mut p = start(X, Y, &["plus1(INPUT0=X) -> OUTPUT0=Y"], "X:INT32[0]=");
+    assert_eq!(p.happened(), "plus1(INPUT0[0]=)");
+    assert_eq!(p.answer("plus1", "OUTPUT0[0]="), "respond Y[0]=; finish");
+    assert_eq!(p.response.unwrap().parameters, []);
 }
 
 #[test]

@@ -22,11 +22,11 @@ pub const WITHIN: Duration = Duration::from_secs(20);
 pub type Script = Arc<dyn Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync>;
 
 #[derive(Clone)]
-struct Scripted(Script);
+struct Scripted(&'static str, Script);
 
 impl Backend for Scripted {
     fn name(&self) -> &'static str {
-        "scripted"
+        self.0
     }
     fn open(&self, _: &OpenSpec) -> Result<Box<dyn Opened>> {
         Ok(Box::new(self.clone()))
@@ -44,7 +44,7 @@ impl Opened for Scripted {
 
 impl Model for Scripted {
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
-        (self.0)(instance, batch, control);
+        (self.1)(instance, batch, control);
         let now = now_ns();
         Marks { inputs_ready: now, inference_end: now, outputs_ready: now }
     }
@@ -57,14 +57,56 @@ impl Model for Scripted {
     }
 }
 
-/// An engine with the one model `m`: input and output are one number, batches of up to 8. `change` is the test's part of its
-/// configuration.
+/// An engine without models, with a backend for each script.
+pub fn engine_with(scripts: Vec<(&'static str, Script)>) -> Result<Arc<Engine>> {
+    let metrics = MetricsOptions { histograms: true, ..MetricsOptions::default() };
+    engine_of(EngineOptions { metrics, ..EngineOptions::default() }, scripts)
+}
+
+/// As [`engine_with`], with these options.
+pub fn engine_of(options: EngineOptions, scripts: Vec<(&'static str, Script)>) -> Result<Arc<Engine>> {
+    let backends = scripts.into_iter().map(|(name, script)| Arc::new(Scripted(name, script)) as Arc<dyn Backend>);
+    let engine = Engine::new(options, backends.collect())?;
+    engine.set_server_state(ServerState::Ready);
+    Ok(engine)
+}
+
+/// Input and output are one number, batches of up to 8.
+pub fn of_numbers(name: &str, backend: &str) -> pb::ModelConfig {
+    pb::ModelConfig {
+        name: name.into(),
+        backend: backend.into(),
+        max_batch_size: 8,
+        input: vec![pb::ModelInput { name: "I".into(), dims: vec![1], data_type: 2, ..Default::default() }],
+        output: vec![pb::ModelOutput { name: "O".into(), dims: vec![1], data_type: 2, ..Default::default() }],
+        ..Default::default()
+    }
+}
+
+/// Loads version 1 of a model.
+pub fn publish(engine: &Engine, config: &pb::ModelConfig) -> Result<Arc<ModelVersion>> {
+    let encoded = Bytes::from(config.encode_to_vec());
+    let spec = OpenSpec {
+        model: config.name.as_str().into(),
+        version: 1,
+        model_directory: ".".into(),
+        version_directory: ".".into(),
+        config: encoded.clone(),
+        settings: vec![],
+    };
+    let opened = engine.open(&config.backend, spec)?;
+    engine.publish(opened.handle, PublishSpec { config: encoded, ..Default::default() })?;
+    engine.model(&config.name, "")
+}
+
+/// An engine with the one model `m` of numbers. `change` is the test's part of its configuration.
 pub fn try_model(
     change: impl FnOnce(&mut pb::ModelConfig),
     script: impl Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync + 'static,
 ) -> Result<(Arc<Engine>, Arc<ModelVersion>)> {
-    let metrics = MetricsOptions { histograms: true, ..MetricsOptions::default() };
-    try_model_of(EngineOptions { metrics, ..EngineOptions::default() }, change, script)
+    let engine = engine_with(vec![("scripted", Arc::new(script))])?;
+    let version = load(&engine, change)?;
+    Ok((engine, version))
 }
 
 /// As [`try_model`], of an engine with these options.
@@ -73,35 +115,16 @@ pub fn try_model_of(
     change: impl FnOnce(&mut pb::ModelConfig),
     script: impl Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync + 'static,
 ) -> Result<(Arc<Engine>, Arc<ModelVersion>)> {
-    let engine = Engine::new(options, vec![Arc::new(Scripted(Arc::new(script)))])?;
+    let engine = engine_of(options, vec![("scripted", Arc::new(script))])?;
     let version = load(&engine, change)?;
-    engine.set_server_state(ServerState::Ready);
     Ok((engine, version))
 }
 
-/// Loads the model, once more if it is there.
+/// Loads the model `m`, once more if it is there.
 pub fn load(engine: &Engine, change: impl FnOnce(&mut pb::ModelConfig)) -> Result<Arc<ModelVersion>> {
-    let mut config = pb::ModelConfig {
-        name: "m".into(),
-        backend: "scripted".into(),
-        max_batch_size: 8,
-        input: vec![pb::ModelInput { name: "I".into(), dims: vec![1], data_type: 2, ..Default::default() }],
-        output: vec![pb::ModelOutput { name: "O".into(), dims: vec![1], data_type: 2, ..Default::default() }],
-        ..Default::default()
-    };
+    let mut config = of_numbers("m", "scripted");
     change(&mut config);
-    let config = Bytes::from(config.encode_to_vec());
-    let spec = OpenSpec {
-        model: "m".into(),
-        version: 1,
-        model_directory: ".".into(),
-        version_directory: ".".into(),
-        config: config.clone(),
-        settings: vec![],
-    };
-    let opened = engine.open("scripted", spec)?;
-    engine.publish(opened.handle, PublishSpec { config, ..Default::default() })?;
-    engine.model("m", "")
+    publish(engine, &config)
 }
 
 pub fn model(

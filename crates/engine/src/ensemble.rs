@@ -1,0 +1,129 @@
+//! Ensembles, the second kind of target: a graph of calls to other versions instead of a model.
+//!
+//! What an ensemble is, and the models its next request will call. One request on its way through it is in `flow`; which step
+//! runs when is decided in the crate `graph`.
+//!
+//! The plan is made from the signatures of the composing models. When one of them was reloaded since, it is made again with the
+//! next request, so an ensemble never runs on what a model used to look like.
+
+use crate::flow::Waiting;
+use crate::registry::Engine;
+use crate::version::ModelVersion;
+use arc_swap::ArcSwap;
+use backend::{Batch, Marks, Model, RunControl};
+use graph::{Composing, Inflight, Plan};
+use parking_lot::Mutex;
+use protocol::Signature;
+use protocol::pb::inference::ModelEnsembling;
+use std::sync::{Arc, Weak};
+use tensor::{Error, Result};
+
+/// What a version has that is an ensemble.
+pub(crate) struct Ensemble {
+    engine: Weak<Engine>,
+    config: ModelEnsembling,
+    signature: Arc<Signature>,
+    compiled: ArcSwap<Compiled>,
+    /// Calls in flight, over all requests.
+    pub(crate) inflight: Mutex<Inflight<Waiting>>,
+}
+
+/// A plan, and the signatures it was made from.
+struct Compiled {
+    plan: Arc<Plan>,
+    made_from: Vec<Arc<Signature>>,
+}
+
+impl Ensemble {
+    /// Compiles an ensemble with the models that serve now. Returns its signature, completed: whether it is decoupled, and the
+    /// labels that its outputs inherit (C-11), follow from the models.
+    ///
+    /// # Errors
+    /// A composing model that does not serve, with the text that requests get, and what `Plan::compile` refuses.
+    pub(crate) fn new(
+        engine: Weak<Engine>,
+        mut signature: Signature,
+        config: &ModelEnsembling,
+    ) -> Result<(Self, Arc<Signature>)> {
+        let config = config.clone();
+        let models = find(&engine, &config)?;
+        let plan = compile(&Arc::new(signature.clone()), &config, &models)?.plan;
+        signature.decoupled = plan.decoupled();
+        for (index, output) in signature.outputs.iter_mut().enumerate() {
+            if output.labels.get(0).is_some() {
+                continue;
+            }
+            let origin = plan.origin(index).and_then(|(step, o)| {
+                let at = plan.steps().iter().position(|s| std::ptr::eq(s, step))?;
+                models.get(at)?.signature.outputs.get(o)
+            });
+            if let Some(origin) = origin {
+                output.labels = origin.labels.clone();
+            }
+        }
+        let signature = Arc::new(signature);
+        let compiled = ArcSwap::from_pointee(compile(&signature, &config, &models)?);
+        let inflight = Mutex::new(Inflight::new(config.max_inflight_requests, config.step.len()));
+        Ok((Self { engine, config, signature: signature.clone(), compiled, inflight }, signature))
+    }
+
+    /// The plan for a request that begins now, and the version that each step calls: they are held until it is over.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub(crate) fn begin(&self) -> Result<(Arc<Plan>, Vec<Arc<ModelVersion>>)> {
+        let models = find(&self.engine, &self.config)?;
+        let compiled = self.compiled.load();
+        let made_from = compiled.made_from.iter();
+        if made_from.zip(&models).all(|(signature, model)| Arc::ptr_eq(signature, &model.signature)) {
+            return Ok((compiled.plan.clone(), models));
+        }
+        let compiled = compile(&self.signature, &self.config, &models)?;
+        if compiled.plan.decoupled() != self.signature.decoupled {
+            return Err(Error::unavailable(format!(
+                "ensemble '{}' has to be loaded again: its models changed how often they answer",
+                self.signature.model
+            )));
+        }
+        let plan = compiled.plan.clone();
+        self.compiled.store(Arc::new(compiled));
+        Ok((plan, models))
+    }
+
+    pub(crate) fn plan(&self) -> Arc<Plan> {
+        self.compiled.load().plan.clone()
+    }
+
+    /// Takes the waiting calls of requests that were given up out of their lines.
+    pub(crate) fn sweep_cancelled(&self) {
+        let waiting = self.inflight.lock().withdraw(Waiting::is_cancelled);
+        waiting.into_iter().for_each(Waiting::refuse);
+    }
+}
+
+/// In the place of an ensemble's model. Its requests are never executed: `ModelVersion::start` has them flow.
+pub(crate) struct NoModel;
+
+impl Model for NoModel {
+    fn execute(&self, _: u32, _: &mut Batch<'_>, _: &RunControl) -> Marks {
+        Marks::default()
+    }
+}
+
+fn find(engine: &Weak<Engine>, config: &ModelEnsembling) -> Result<Vec<Arc<ModelVersion>>> {
+    let engine = engine.upgrade().ok_or_else(|| Error::unavailable("Server exiting"))?;
+    let table = engine.table();
+    let version = |number: i64| (number >= 0).then_some(number);
+    config.step.iter().map(|step| table.find(&step.model_name, version(step.model_version)).cloned()).collect()
+}
+
+fn compile(signature: &Arc<Signature>, config: &ModelEnsembling, models: &[Arc<ModelVersion>]) -> Result<Compiled> {
+    let plans: Vec<_> = models.iter().map(|m| m.ensemble.as_ref().map(Ensemble::plan)).collect();
+    let composing: Vec<_> = models
+        .iter()
+        .zip(&plans)
+        .map(|(m, plan)| Composing { signature: &m.signature, in_order: m.in_order, plan: plan.as_deref() })
+        .collect();
+    let plan = Arc::new(Plan::compile(signature.clone(), config, &composing)?);
+    Ok(Compiled { plan, made_from: models.iter().map(|m| m.signature.clone()).collect() })
+}

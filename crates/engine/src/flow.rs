@@ -1,0 +1,403 @@
+//! One request on its way through an ensemble: does what its execution says, and tells it what the steps answered.
+//!
+//! No thread waits for a step. A thread that has an answer leaves it in the flow's inbox, and if no thread drives the flow, drives
+//! it: tells the execution, calls the next steps, hands out responses, until the inbox is empty. So all of it happens in one
+//! order, and never under a lock. A step is an ordinary call with the ensemble's ticket as its parent.
+//!
+//! Invariants: whoever has the driver drives; a flow ends once, whatever panics, since a driver that is dropped unfinished answers.
+
+use crate::answer::{Answer, Delivery, Sink};
+use crate::ensemble::Ensemble;
+use crate::limits::{ANSWERS_WAITING_MAX, ENSEMBLE_INLINE_NS_MAX};
+use crate::statistics::{FailureReason, Timings};
+use crate::ticket::{Ticket, TicketState};
+use crate::version::{Caller, ModelVersion, Started};
+use backend::{Marks, now_ns, scatter};
+use graph::{Action, Execution, Limits, RunId};
+use parking_lot::Mutex;
+use protocol::{Checked, InferRequest, InferResponse};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use tensor::{Code, Error, Result};
+
+pub(crate) struct Flow {
+    /// Of the ensemble.
+    version: Arc<ModelVersion>,
+    /// By step, held until the request is over.
+    models: Vec<Arc<ModelVersion>>,
+    /// Parent of every call.
+    ticket: Ticket,
+    inbox: Mutex<Inbox>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    told: VecDeque<Told>,
+    /// With the thread that drives, else here.
+    driver: Option<Box<Driver>>,
+    /// Calls of decoupled steps, which may have no end of their own.
+    streams: Vec<(RunId, Ticket)>,
+    /// The request failed: streams are told to end.
+    is_stopping: bool,
+}
+
+/// An answer of a step.
+struct Told {
+    run: RunId,
+    step: usize,
+    answer: Result<Option<InferResponse>>,
+    last: bool,
+    /// It was called, and counts as in flight until its last answer.
+    was_called: bool,
+}
+
+/// What only the driving thread has.
+struct Driver {
+    version: Arc<ModelVersion>,
+    ticket: Arc<TicketState>,
+    execution: Execution,
+    accepted: u64,
+    /// When it began to flow: what came before counts as its queue.
+    begun: u64,
+    rows: u32,
+    /// Asked for when the request was not over at once.
+    sink: Option<Arc<dyn Sink>>,
+    /// Answers before there was a sink.
+    early: Vec<Answer>,
+    /// The response of an ensemble that gives one, until the end comes.
+    held: Option<Result<Box<InferResponse>>>,
+    is_stopping: bool,
+    is_over: bool,
+}
+
+/// A call that waits for others of its step to end (`max_inflight_requests`).
+pub(crate) struct Waiting {
+    flow: Arc<Flow>,
+    run: RunId,
+    step: usize,
+    request: Box<InferRequest>,
+}
+
+struct StepSink {
+    flow: Arc<Flow>,
+    run: RunId,
+    step: usize,
+}
+
+impl Sink for StepSink {
+    fn put(&self, Answer { response, is_final }: Answer) {
+        let answer = response.transpose().map(|response| response.map(|r| *r));
+        let told = Told { run: self.run, step: self.step, answer, last: is_final, was_called: true };
+        if let Some(driver) = self.flow.tell(told) {
+            drive(self.flow.clone(), driver);
+        }
+    }
+}
+
+/// Starts a request that passed its check, and is accepted. Over at once when all its steps were.
+// Apart from what is made for calls of models.
+#[inline(never)]
+pub(crate) fn start(
+    version: &ModelVersion,
+    ensemble: &Ensemble,
+    request: Box<InferRequest>,
+    (checked, accepted): (&Checked, u64),
+    sink: impl FnOnce() -> Arc<dyn Sink>,
+    Caller { parent, inline_until }: Caller<'_>,
+) -> Result<Started> {
+    let Some(version) = version.me.upgrade() else { return Err(Error::unavailable("Server exiting")) };
+    let (plan, models) = ensemble.begin()?;
+    let state = TicketState::new(version.me.clone(), parent.map(|p| &p.state))?;
+    let ticket = Ticket { state: state.clone() };
+    let flow = Arc::new(Flow { version: version.clone(), models, ticket: ticket.clone(), inbox: Mutex::default() });
+    version.joined(1);
+    let inline_until = inline_until.min(accepted.saturating_add(ENSEMBLE_INLINE_NS_MAX));
+    let begun = catch_unwind(AssertUnwindSafe(|| {
+        let (execution, actions) = Execution::start(plan, Limits::default(), *request, checked);
+        let mut driver = Box::new(Driver {
+            version: version.clone(),
+            ticket: state,
+            execution,
+            accepted,
+            begun: now_ns(),
+            rows: checked.rows,
+            sink: None,
+            early: Vec::new(),
+            held: None,
+            is_stopping: false,
+            is_over: false,
+        });
+        flow.perform(&mut driver, actions, inline_until);
+        loop {
+            let next = flow.turn(&mut driver, inline_until);
+            if next.is_empty() {
+                break;
+            }
+            for waiting in next {
+                let flow = waiting.flow.clone();
+                if let Some(driver) = waiting.call(inline_until) {
+                    drive(flow, driver);
+                }
+            }
+        }
+        driver
+    }));
+    let Ok(mut driver) = begun else {
+        version.left(1);
+        ticket.end();
+        return Ok(Started::Answered(Err(version.defect())));
+    };
+    if driver.is_over && !version.signature.decoupled {
+        version.left(1);
+        let last = driver.early.pop().and_then(|answer| answer.response);
+        return Ok(Started::Answered(last.unwrap_or_else(|| Err(version.defect()))));
+    }
+    let sink = sink();
+    for answer in std::mem::take(&mut driver.early) {
+        version.put(Delivery { sink: sink.clone(), answer });
+    }
+    driver.sink = Some(sink);
+    if let Some(driver) = flow.park(driver) {
+        drive(flow, driver);
+    }
+    Ok(Started::Queued(ticket))
+}
+
+/// Drives a flow until nothing is told, and then those that go on because of it. A list instead of recursion: one call that ends
+/// may let the next of another request begin, and so on.
+fn drive(flow: Arc<Flow>, driver: Box<Driver>) {
+    let driven = catch_unwind(AssertUnwindSafe(|| {
+        let mut open = vec![(flow, driver)];
+        let inline_until = now_ns().saturating_add(ENSEMBLE_INLINE_NS_MAX);
+        while let Some((flow, mut driver)) = open.pop() {
+            loop {
+                let next = flow.turn(&mut driver, inline_until);
+                for waiting in next {
+                    let flow = waiting.flow.clone();
+                    open.extend(waiting.call(inline_until).map(|driver| (flow, driver)));
+                }
+                match flow.park(driver) {
+                    Some(again) => driver = again,
+                    None => break,
+                }
+            }
+        }
+    }));
+    if driven.is_err() {
+        log::error!("driving an ensemble panicked; this is a defect of the server, please report it");
+    }
+}
+
+impl Flow {
+    fn ensemble(&self) -> Option<&Ensemble> {
+        self.version.ensemble.as_ref()
+    }
+
+    /// Leaves an answer in the inbox. The driver, if no thread has it: the caller has to drive.
+    fn tell(&self, mut told: Told) -> Option<Box<Driver>> {
+        let mut inbox = self.inbox.lock();
+        let waiting = inbox.told.len();
+        if waiting >= ANSWERS_WAITING_MAX && !told.last {
+            if waiting > ANSWERS_WAITING_MAX {
+                return None;
+            }
+            told.answer = Err(Error::exhausted(format!(
+                "a step answers faster than its answers can be taken: at most {ANSWERS_WAITING_MAX} of a request may wait"
+            )));
+        }
+        if told.last && !inbox.streams.is_empty() {
+            inbox.streams.retain(|(run, _)| *run != told.run);
+        }
+        inbox.told.push_back(told);
+        inbox.driver.take()
+    }
+
+    /// Gives the driver up. It is given back when something was told meanwhile; dropped when the request is over.
+    fn park(&self, driver: Box<Driver>) -> Option<Box<Driver>> {
+        let mut inbox = self.inbox.lock();
+        if !inbox.told.is_empty() {
+            return Some(driver);
+        }
+        if !driver.is_over {
+            inbox.driver = Some(driver);
+        }
+        None
+    }
+
+    /// Tells the execution everything that was told. Calls that may begin in the place of those that ended, of any request.
+    #[must_use]
+    fn turn(self: &Arc<Self>, driver: &mut Driver, inline_until: u64) -> Vec<Waiting> {
+        let mut next = Vec::new();
+        loop {
+            let Some(told) = self.inbox.lock().told.pop_front() else { return next };
+            if told.last
+                && told.was_called
+                && let Some(ensemble) = self.ensemble()
+            {
+                next.extend(ensemble.inflight.lock().leave(told.step));
+            }
+            let actions = driver.execution.answered(told.run, told.answer, told.last);
+            self.perform(driver, actions, inline_until);
+        }
+    }
+
+    fn perform(self: &Arc<Self>, driver: &mut Driver, actions: Vec<Action>, inline_until: u64) {
+        let mut actions = actions.into_iter().peekable();
+        while let Some(action) = actions.next() {
+            match action {
+                Action::Start { run, step, request } => {
+                    let waiting = Waiting { flow: self.clone(), run, step, request: Box::new(request) };
+                    let entered = match self.ensemble() {
+                        Some(ensemble) => ensemble.inflight.lock().enter(step, waiting),
+                        None => Some(waiting),
+                    };
+                    if let Some(waiting) = entered {
+                        // This thread has the driver, so nobody is given it.
+                        let _ = waiting.call(inline_until);
+                    }
+                }
+                Action::Respond(mut response) => {
+                    let placed = driver.place(&mut response).map(|()| Box::new(response));
+                    let is_last = matches!(actions.peek(), Some(Action::Finish(Ok(()))));
+                    if is_last || !self.version.signature.decoupled {
+                        driver.held = Some(placed);
+                    } else {
+                        driver.put(Answer { response: Some(placed), is_final: false });
+                    }
+                }
+                Action::Finish(ended) => driver.finish(ended),
+            }
+        }
+        if driver.execution.is_stopping() && !std::mem::replace(&mut driver.is_stopping, true) {
+            self.stop();
+        }
+    }
+
+    /// The request failed. Plain calls run to their end; those without one are told to stop, and those in line are not made.
+    fn stop(self: &Arc<Self>) {
+        let streams = {
+            let mut inbox = self.inbox.lock();
+            inbox.is_stopping = true;
+            std::mem::take(&mut inbox.streams)
+        };
+        streams.iter().for_each(|(_, ticket)| ticket.cancel());
+        let Some(ensemble) = self.ensemble() else { return };
+        let mine = ensemble.inflight.lock().withdraw(|waiting| Arc::ptr_eq(&waiting.flow, self));
+        for Waiting { run, step, .. } in mine {
+            let told = Told { run, step, answer: Ok(None), last: true, was_called: false };
+            self.inbox.lock().told.push_back(told);
+        }
+    }
+}
+
+impl Waiting {
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.flow.ticket.is_cancelled()
+    }
+
+    /// Makes the call. The flow's driver, if it was answered at once and no thread has that.
+    fn call(self, inline_until: u64) -> Option<Box<Driver>> {
+        let Self { flow, run, step, request } = self;
+        let answered = |answer| Told { run, step, answer, last: true, was_called: true };
+        let Some(model) = flow.models.get(step) else {
+            return flow.tell(answered(Err(flow.version.defect())));
+        };
+        let sink = || Arc::new(StepSink { flow: flow.clone(), run, step }) as Arc<dyn Sink>;
+        match model.start(request, sink, Caller { parent: Some(&flow.ticket), inline_until }) {
+            Err(refusal) => flow.tell(answered(Err(refusal))),
+            Ok(Started::Answered(result)) => flow.tell(answered(result.map(|response| Some(*response)))),
+            Ok(Started::Queued(ticket)) => {
+                if model.signature.decoupled && !ticket.is_settled() {
+                    let mut inbox = flow.inbox.lock();
+                    if inbox.is_stopping {
+                        drop(inbox);
+                        ticket.cancel();
+                    } else {
+                        inbox.streams.push((run, ticket));
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    /// Ends it without a call: its request was given up.
+    pub(crate) fn refuse(self) {
+        let Self { flow, run, step, .. } = self;
+        let told = Told { run, step, answer: Err(Error::cancelled("")), last: true, was_called: false };
+        if let Some(driver) = flow.tell(told) {
+            drive(flow, driver);
+        }
+    }
+}
+
+impl Driver {
+    /// Brings the outputs to where the client wants them.
+    fn place(&self, response: &mut InferResponse) -> Result<()> {
+        let wanted = &self.execution.request().outputs;
+        for output in &mut response.outputs {
+            let region = wanted.iter().find(|w| w.name == output.name).and_then(|w| w.region.as_ref());
+            output.data = scatter::place(&output.name, std::mem::take(&mut output.data), region)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, answer: Answer) {
+        match &self.sink {
+            Some(sink) => self.version.put(Delivery { sink: sink.clone(), answer }),
+            None => self.early.push(answer),
+        }
+    }
+
+    /// Counts the request and gives its last answer.
+    fn finish(&mut self, ended: Result<()>) {
+        self.is_over = true;
+        let held = self.held.take();
+        let last = match (self.ticket.settle(), ended) {
+            (Some(reason), _) => Some(Err(reason)),
+            (None, Err(error)) => Some(Err(error)),
+            (None, Ok(())) => held,
+        };
+        let now = now_ns();
+        let [input, infer, output] = self.ticket.spent();
+        let statistics = &self.version.statistics;
+        match last.as_ref().and_then(|result| result.as_ref().err()) {
+            None => {
+                // What its steps took, one after another: they may have run side by side.
+                let inputs_ready = self.begun + input;
+                let inference_end = inputs_ready + infer;
+                let marks = Marks { inputs_ready, inference_end, outputs_ready: inference_end + output };
+                let timings = Timings { start: self.begun, marks, end: now };
+                statistics.first_response(self.accepted, now);
+                statistics.ended(&timings, self.accepted, self.rows, Some(u64::from(self.rows.max(1))));
+            }
+            Some(error) if error.code() == Code::Cancelled => {
+                statistics.failed(self.accepted, now, FailureReason::Cancelled);
+            }
+            // Twice, as Triton counts it and its dashboards have learned to read it (observability.md 1.7).
+            Some(_) => {
+                statistics.failed(self.accepted, now, FailureReason::Other);
+                statistics.failed_late(self.accepted, now, FailureReason::Other);
+            }
+        }
+        self.ticket.tell_spent([input, infer, output]);
+        self.put(Answer { response: last, is_final: true });
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        self.ticket.settle();
+        let Some(sink) = self.sink.take() else { return };
+        // Perhaps while a panic unwinds: another one would end the process.
+        let answer = Answer::only(Err(self.version.defect()));
+        let put = catch_unwind(AssertUnwindSafe(|| self.version.put(Delivery { sink, answer })));
+        if put.is_err() {
+            log::error!("a request of an ensemble could not be answered");
+        }
+    }
+}

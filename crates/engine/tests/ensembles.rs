@@ -1,0 +1,371 @@
+//! Ensembles, served by the engine: steps are ordinary calls, no thread waits for one, and a request ends whatever its steps do.
+//! Which step runs when is tested in the crate `graph`.
+
+mod support;
+
+use backend::{Batch, Stopped};
+use engine::{Engine, ModelVersion, Ticket};
+use protocol::pb::inference as pb;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use support::Got::{Failed, Nothing, Number};
+use support::*;
+use tensor::{Code, Error, Result};
+
+/// `m: a b c` is the ensemble m of the steps a, b and c, each on what the one before it gave.
+fn chain(line: &str) -> pb::ModelConfig {
+    let (name, steps) = line.split_once(": ").unwrap();
+    let steps: Vec<_> = steps.split(' ').collect();
+    let tensor = |i: usize| match i {
+        0 => "I".to_owned(),
+        i if i == steps.len() => "O".to_owned(),
+        i => format!("t{i}"),
+    };
+    let step = |(i, model): (usize, &&str)| pb::model_ensembling::Step {
+        model_name: (*model).into(),
+        model_version: -1,
+        input_map: [("I".to_owned(), tensor(i))].into(),
+        output_map: [("O".to_owned(), tensor(i + 1))].into(),
+        ..Default::default()
+    };
+    let graph = pb::ModelEnsembling { step: steps.iter().enumerate().map(step).collect(), max_inflight_requests: 0 };
+    let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
+    pb::ModelConfig { scheduling_choice: Some(choice), ..of_numbers(name, "") }
+}
+
+fn limited(mut config: pb::ModelConfig, limit: u32) -> pb::ModelConfig {
+    if let Some(pb::model_config::SchedulingChoice::EnsembleScheduling(graph)) = &mut config.scheduling_choice {
+        graph.max_inflight_requests = limit;
+    }
+    config
+}
+
+/// Answers each request with a function of its number.
+fn plain(f: impl Fn(u8) -> Result<u8> + Send + Sync + 'static) -> Script {
+    Arc::new(move |_, batch: &mut Batch<'_>, _| {
+        for entry in batch.requests.iter_mut() {
+            entry.result = Some(f(asked(entry)).map(outcome));
+        }
+    })
+}
+
+/// Answers each request with so many of its number as it is, from a thread of its own.
+fn many() -> Script {
+    Arc::new(|_, batch, _| {
+        for entry in batch.requests.iter_mut() {
+            let (n, responder) = (asked(entry), entry.responder.take().unwrap());
+            std::thread::spawn(move || {
+                (0..n).try_for_each(|i| responder.send(outcome(i)))?;
+                responder.finish(None);
+                Ok::<_, Stopped>(())
+            });
+        }
+    })
+}
+
+/// Answers until it is told to stop; how many did not.
+fn endless(running: Arc<AtomicUsize>) -> Script {
+    Arc::new(move |_, batch, _| {
+        for entry in batch.requests.iter_mut() {
+            let responder = entry.responder.take().unwrap();
+            running.fetch_add(1, SeqCst);
+            let running = running.clone();
+            std::thread::spawn(move || {
+                while responder.send(outcome(1)).is_ok() {}
+                responder.finish(None);
+                running.fetch_sub(1, SeqCst);
+            });
+        }
+    })
+}
+
+/// Runs when the test says so; says which it is about to run.
+fn gated() -> (Script, Receiver<u8>, Sender<()>) {
+    let ((begun, begins), (go, gone)) = (channel(), channel());
+    let gone = Mutex::new(gone);
+    let script = plain(move |n| {
+        let _ = begun.send(n);
+        let _ = gone.lock().unwrap().recv_timeout(WITHIN);
+        Ok(n)
+    });
+    (script, begins, go)
+}
+
+struct Served {
+    engine: Arc<Engine>,
+    m: Arc<ModelVersion>,
+}
+
+/// Models `add1`, `add10`, `fail` (of 9), `many`, the `others` on backends of their own names, and then the ensembles.
+fn serve(others: Vec<(&'static str, Script)>, ensembles: &[pb::ModelConfig]) -> Served {
+    let names: Vec<_> = others.iter().map(|o| o.0).collect();
+    let refuse_nine = |n| if n == 9 { Err(Error::internal("nine")) } else { Ok(n) };
+    let mut scripts = vec![
+        ("add1", plain(|n| Ok(n + 1))),
+        ("add10", plain(|n| Ok(n + 10))),
+        ("fail", plain(refuse_nine)),
+        ("many", many()),
+    ];
+    scripts.extend(others);
+    let engine = engine_with(scripts).unwrap();
+    for name in ["add1", "add10", "fail", "many"].iter().chain(&names) {
+        let mut config = of_numbers(name, name);
+        if ["many", "endless"].contains(name) {
+            decoupled(&mut config);
+        }
+        publish(&engine, &config).unwrap();
+    }
+    for ensemble in ensembles {
+        publish(&engine, ensemble).unwrap();
+    }
+    let m = engine.model("m", "").unwrap();
+    Served { engine, m }
+}
+
+impl Served {
+    fn settles(&self) {
+        settles(&self.engine, &self.m);
+    }
+    fn stats(&self, model: &str) -> engine::VersionStatistics {
+        self.engine.model(model, "").unwrap().statistics()
+    }
+}
+
+#[test]
+fn a_request_goes_through_its_steps_and_is_counted_once_for_each_o_34() {
+    let s = serve(vec![], &[chain("m: add1 add10 add1")]);
+    for n in 0..3 {
+        assert_eq!(call(&s.m, n).rest(), [Number(n + 12)]);
+    }
+    s.settles();
+    let (m, one, ten) = (s.stats("m"), s.stats("add1"), s.stats("add10"));
+    let count = |s: &engine::VersionStatistics| (s.success.count, s.inference_count, s.execution_count, s.fail.count);
+    assert_eq!([count(&m), count(&one), count(&ten)], [(3, 3, 3, 0), (6, 6, 6, 0), (3, 3, 3, 0)]);
+    // Its times are the sums of those of its steps.
+    for (all, parts) in [
+        (m.compute_input, [one.compute_input, ten.compute_input]),
+        (m.compute_infer, [one.compute_infer, ten.compute_infer]),
+        (m.compute_output, [one.compute_output, ten.compute_output]),
+    ] {
+        assert_eq!((all.count, all.ns), (3, parts[0].ns + parts[1].ns));
+    }
+    assert!(m.queue.count == 3 && m.queue.ns > 0 && m.queue.ns < m.success.ns);
+    assert_eq!(m.batches.iter().map(|b| (b.0, b.1.count)).collect::<Vec<_>>(), [(1, 3)]);
+}
+
+#[test]
+fn cheap_steps_run_on_the_thread_that_brings_the_request() {
+    let s = serve(vec![], &[chain("m: add1 add10")]);
+    // Once their cost is known.
+    soon("an answer at once", || {
+        let call = call(&s.m, 1);
+        let at_once = call.ticket.is_none();
+        assert_eq!(call.rest(), [Number(12)]);
+        at_once
+    });
+    s.settles();
+}
+
+#[test]
+fn a_failed_step_is_the_answer_and_counts_twice_o_20() {
+    let s = serve(vec![], &[chain("m: add1 fail add10")]);
+    let error = call(&s.m, 8).error();
+    assert_eq!((error.code(), error.message()), (Code::Internal, "in ensemble 'm', nine"));
+    assert_eq!(call(&s.m, 1).rest(), [Number(12)]);
+    s.settles();
+    let (m, fail) = (s.stats("m"), s.stats("fail"));
+    assert_eq!((m.fail.count, m.failures, m.success.count), (2, [0, 0, 0, 2], 1), "OTHER, as Triton counts it");
+    assert_eq!((fail.fail.count, fail.failures), (1, [0, 0, 1, 0]));
+    assert_eq!(s.stats("add10").success.count, 1);
+}
+
+#[test]
+fn a_step_that_panics_fails_its_request_only() {
+    let s = serve(vec![("panics", plain(|_| panic!("a planted panic")))], &[chain("m: add1 panics"), chain("n: add1")]);
+    let error = call(&s.m, 1).error();
+    assert!(error.message().starts_with("in ensemble 'm', the backend of model 'panics' stopped"), "{error}");
+    s.settles();
+}
+
+#[test]
+fn a_refused_step_is_a_failure_with_its_text() {
+    let s = serve(vec![], &[chain("m: add1")]);
+    // Reloaded since, with fewer rows than the ensemble allows, which its plan says.
+    let mut narrow = of_numbers("add1", "add1");
+    narrow.input[0].dims = vec![2];
+    publish(&s.engine, &narrow).unwrap();
+    let error = try_call(&s.m, 1, None).map(|_| ()).unwrap_err();
+    assert!(
+        error.message().contains("ensemble tensor I: inconsistent shape: [-1,1] is inferred from model m"),
+        "{error}"
+    );
+    // And again as it was.
+    publish(&s.engine, &of_numbers("add1", "add1")).unwrap();
+    assert_eq!(call(&s.m, 1).rest(), [Number(2)]);
+    s.engine.retire("add1", 1);
+    s.engine.retired("add1", 1, "unloaded");
+    let error = try_call(&s.m, 1, None).map(|_| ()).unwrap_err();
+    assert_eq!(error.message(), "Request for unknown model: 'add1' has no available versions");
+    s.settles();
+}
+
+#[test]
+fn a_version_serves_the_requests_that_began_with_it() {
+    let (script, begins, go) = gated();
+    let s = serve(vec![("slow", script)], &[chain("m: slow add1")]);
+    let call = call(&s.m, 1);
+    begins.recv_timeout(WITHIN).unwrap();
+    let add1 = s.engine.retire("add1", 1).unwrap();
+    go.send(()).unwrap();
+    assert_eq!(call.rest(), [Number(2)], "it holds what it will call");
+    assert_eq!(add1.statistics().success.count, 1);
+    s.settles();
+}
+
+#[test]
+fn an_ensemble_of_ensembles_is_one_call_in_another() {
+    let s = serve(vec![], &[chain("in: add1 fail"), chain("m: in in add10")]);
+    assert_eq!(call(&s.m, 1).rest(), [Number(13)]);
+    let error = call(&s.m, 7).error();
+    assert_eq!(error.message(), "in ensemble 'm', in ensemble 'in', nine");
+    s.settles();
+    assert_eq!(s.stats("in").success.count, 3);
+    let (m, one, ten, fail) = (s.stats("m"), s.stats("add1"), s.stats("add10"), s.stats("fail"));
+    assert!(m.compute_infer.ns <= one.compute_infer.ns + ten.compute_infer.ns + fail.compute_infer.ns);
+    assert!(m.compute_infer.ns >= ten.compute_infer.ns && m.compute_infer.count == 1);
+}
+
+#[test]
+fn answers_of_a_decoupled_step_come_in_order_and_end() {
+    let s = serve(vec![], &[chain("m: many add10")]);
+    assert!(s.m.signature.decoupled, "whatever its own configuration says");
+    for n in [0, 1, 3, 100] {
+        let got = call(&s.m, n).rest();
+        let numbers: Vec<_> = got.iter().filter(|g| **g != Nothing).cloned().collect();
+        assert_eq!(numbers, (0..n).map(|i| Number(i + 10)).collect::<Vec<_>>());
+    }
+    s.settles();
+    assert_eq!((s.stats("m").success.count, s.stats("m").inference_count), (4, 4), "however many answers");
+}
+
+#[test]
+fn a_failed_iteration_ends_the_request_and_stops_what_has_no_end() {
+    let running = Arc::new(AtomicUsize::new(0));
+    let never = plain(|_| Err(Error::internal("never")));
+    let s = serve(vec![("endless", endless(running.clone())), ("never", never)], &[chain("m: endless never")]);
+    assert_eq!(call(&s.m, 1).rest(), [Failed(Code::Internal)]);
+    soon("the step stopped", || running.load(SeqCst) == 0);
+    s.settles();
+}
+
+#[test]
+fn a_step_that_answers_without_end_is_bounded_where_the_next_is_slow() {
+    let running = Arc::new(AtomicUsize::new(0));
+    let (slow, _begins, go) = gated();
+    let s = serve(vec![("endless", endless(running.clone())), ("slow", slow)], &[chain("m: endless slow")]);
+    let call = call(&s.m, 1);
+    soon("the step stopped", || running.load(SeqCst) == 0);
+    drop(go);
+    assert_eq!(call.rest().last(), Some(&Failed(Code::ResourceExhausted)));
+    s.settles();
+}
+
+#[test]
+fn a_cancelled_request_calls_nothing_more_s_41() {
+    let (slow, begins, go) = gated();
+    let s = serve(vec![("slow", slow)], &[chain("in: slow add1"), chain("m: in add10")]);
+    let group = Ticket::group(None).unwrap();
+    let first = try_call(&s.m, 1, Some(&group)).unwrap();
+    begins.recv_timeout(WITHIN).unwrap();
+    group.cancel();
+    go.send(()).unwrap();
+    assert_eq!(first.rest(), [Failed(Code::Cancelled)]);
+    group.end();
+    s.settles();
+    assert_eq!((s.stats("add1").success.count, s.stats("add10").success.count), (0, 0));
+    assert_eq!(s.stats("m").failures, [0, 1, 0, 0]);
+}
+
+#[test]
+fn calls_of_a_step_wait_for_each_other_where_the_ensemble_says_so_s_32() {
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counting = {
+        let most = most.clone();
+        plain(move |n| {
+            most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            now.fetch_sub(1, SeqCst);
+            Ok(n)
+        })
+    };
+    let s = serve(vec![("counting", counting)], &[limited(chain("m: add1 counting add1"), 1)]);
+    let mut wide = of_numbers("counting", "counting");
+    instances(&mut wide, 4);
+    publish(&s.engine, &wide).unwrap();
+    let calls: Vec<_> = (0..40).map(|n| call(&s.m, n)).collect();
+    for (n, call) in calls.iter().enumerate() {
+        assert_eq!(call.rest(), [Number(n as u8 + 2)]);
+    }
+    assert_eq!(most.load(SeqCst), 1, "four instances, one call at a time");
+    s.settles();
+}
+
+#[test]
+fn a_cancelled_request_leaves_the_line_of_its_step_s_32() {
+    let (slow, begins, go) = gated();
+    let s = serve(vec![("slow", slow)], &[limited(chain("m: slow"), 1)]);
+    let first = call(&s.m, 1);
+    begins.recv_timeout(WITHIN).unwrap();
+    let (second, third) = (call(&s.m, 2), call(&s.m, 3));
+    second.is_silent();
+    second.ticket().cancel();
+    assert_eq!(second.rest(), [Failed(Code::Cancelled)], "while the first still runs");
+    go.send(()).unwrap();
+    go.send(()).unwrap();
+    assert_eq!((first.rest(), third.rest()), (vec![Number(1)], vec![Number(3)]));
+    assert_eq!(begins.recv_timeout(WITHIN), Ok(3), "the second was never called");
+    s.settles();
+}
+
+#[test]
+fn requests_of_many_threads_get_their_own_answers() {
+    let s = serve(vec![], &[chain("in: add1 many add1"), limited(chain("m: add1 in fail"), 3)]);
+    std::thread::scope(|scope| {
+        for t in 0..4 {
+            let m = &s.m;
+            scope.spawn(move || {
+                for i in 0..100 {
+                    let n = (t + i) % 7;
+                    let asked = call(m, n);
+                    if i % 11 == 0 {
+                        asked.ticket().cancel();
+                    }
+                    let got = asked.rest();
+                    let numbers: Vec<_> =
+                        got.iter().filter_map(|g| if let Number(n) = g { Some(*n) } else { None }).collect();
+                    assert_eq!(numbers, (1..=numbers.len() as u8).collect::<Vec<_>>(), "in order, none left out");
+                    assert!(numbers.len() <= n as usize + 2);
+                    if i % 11 != 0 {
+                        assert_eq!(numbers.len(), n as usize + 2, "{got:?}");
+                    }
+                }
+            });
+        }
+    });
+    s.settles();
+}
+
+#[test]
+fn an_ensemble_that_its_models_do_not_fit_does_not_load() {
+    let s = serve(vec![], &[chain("m: add1")]);
+    let refused = |config: &pb::ModelConfig| publish(&s.engine, config).map(|_| ()).unwrap_err().message().to_owned();
+    let mut wide = chain("e: add1");
+    wide.max_batch_size = 16;
+    let text = "ensemble e allows maximum batch size 16, but it contains model add1 which only allows maximum batch size to be 8";
+    assert_eq!(refused(&wide), text);
+    assert_eq!(refused(&chain("e: nobody")), "Request for unknown model: 'nobody' is not found");
+    let known: BTreeSet<_> = s.engine.statistics("", "").unwrap().into_iter().map(|v| v.name).collect();
+    assert!(!known.contains("e"));
+}

@@ -1,0 +1,88 @@
+import { expect, test } from 'vitest'
+import { complaint, dependentsOf, neededBy, unloadedWith, waves, type KnownModel, type Outcome } from '../../src/repository/dependencies.js'
+
+/** `e: a b@2` is an ensemble of the latest a and version 2 of b; `~a` was loaded for an ensemble only; `a` is a model. */
+function known(...lines: string[]): Map<string, KnownModel> {
+  return new Map(
+    lines.map((line) => {
+      const [head = '', steps = ''] = line.split(':')
+      const needs = steps
+        .split(' ')
+        .filter((s) => s !== '')
+        .map((s) => s.split('@'))
+        .map(([model = '', version]) => ({ model, version: version === undefined ? -1n : BigInt(version) }))
+      return [head.replace('~', ''), { needs, isImplicit: head.startsWith('~') }]
+    }),
+  )
+}
+
+const READY: Outcome = { versions: [1], failure: null, invalid: null }
+
+test('ensembles depend on what they are made of, and on what that is made of', () => {
+  const models = known('a', 'b', 'c', 'e: a b', 'f: e c', 'g: c', 'h: nobody')
+  expect(dependentsOf(models, ['a'])).toEqual(['e', 'f'])
+  expect(dependentsOf(models, ['c'])).toEqual(['f', 'g'])
+  expect(dependentsOf(models, ['a', 'e'])).toEqual(['f'])
+  expect(dependentsOf(models, ['nobody'])).toEqual(['h'])
+  expect(dependentsOf(models, ['h'])).toEqual([])
+  expect(neededBy(models, ['f'])).toEqual(['a', 'b', 'c', 'e'])
+  expect(neededBy(models, ['h'])).toEqual(['nobody'])
+})
+
+test('composing models are loaded before their ensembles (R-37)', () => {
+  const models = known('a', 'b', 'e: a b', 'f: e a', 'x: y', 'y: x', 'z: z')
+  expect(waves(models, ['f', 'e', 'b', 'a'])).toEqual([['a', 'b'], ['e'], ['f']])
+  // What is not loaded now is not waited for.
+  expect(waves(models, ['f', 'a'])).toEqual([['a'], ['f']])
+  expect(waves(models, ['x', 'y', 'z', 'a'])).toEqual([['a'], ['x', 'y', 'z']])
+  expect(waves(models, [])).toEqual([])
+})
+
+test('a chain of a thousand ensembles is one wave each, a ring of a thousand is one', () => {
+  const chain = known('m0', ...Array.from({ length: 1000 }, (_, i) => `m${i + 1}: m${i}`))
+  expect(waves(chain, chain.keys())).toHaveLength(1001)
+  expect(dependentsOf(chain, ['m0'])).toHaveLength(1000)
+  const ring = known(...Array.from({ length: 1000 }, (_, i) => `m${i}: m${(i + 1) % 1000}`))
+  expect(waves(ring, ring.keys())).toHaveLength(1)
+  expect(complaint(ring, 'm0', () => READY)).toBe('circular dependency between ensembles: m999 -> ... -> m998 -> m999')
+})
+
+test.each<[string[], string, Record<string, Partial<Outcome>>, string | null]>([
+  [['a', 'e: a a'], 'e', {}, null],
+  [['e: nonesuch nonesuch2'], 'e', {}, 'ensemble e contains models that are not available or ambiguous: nonesuch'],
+  [['r1: r2', 'r2: r3', 'r3: r1'], 'r1', {}, 'circular dependency between ensembles: r3 -> ... -> r2 -> r3'],
+  [['e: e'], 'e', {}, 'circular dependency between ensembles: e -> ... -> e -> e'],
+  [['x: y', 'y: x'], 'x', {}, 'circular dependency between ensembles: x -> ... -> y -> x'],
+  // Beside a ring, not in it: what it needs says why it fails.
+  [['e: x', 'x: x'], 'e', { x: { versions: [], invalid: 'a ring' } }, "ensemble 'e' depends on 'x' which is not valid. Model 'x' failed with error: a ring"],
+  [
+    ['a', 'e: a'],
+    'e',
+    { a: { versions: [], failure: 'version 1 is at UNAVAILABLE state: Internal: onnx;' } },
+    "ensemble 'e' depends on 'a' which has no loaded version. Model 'a' loading failed with error: version 1 is at UNAVAILABLE state: Internal: onnx;",
+  ],
+  [['a', 'e: a'], 'e', { a: { versions: [] } }, "ensemble 'e' depends on 'a' which has no loaded version."],
+  [['a', 'e: a@9'], 'e', {}, "ensemble 'e' depends on 'a' whose required version 9 is not loaded."],
+  [['a', 'e: a@0'], 'e', {}, "ensemble 'e' depends on 'a' whose required version 0 is not loaded."],
+  [['a', 'e: a@3'], 'e', { a: { versions: [2, 3] } }, null],
+  [['a', 'b', 'e: a b'], 'e', { b: { versions: [] } }, "ensemble 'e' depends on 'b' which has no loaded version."],
+])('%j: %s with %j: %j (R-37)', (lines, name, outcomes, expected) => {
+  expect(complaint(known(...lines), name, (model) => ({ ...READY, ...outcomes[model] }))).toBe(expected)
+})
+
+test('an unload takes with it what was loaded for it, and only when asked to (R-33)', () => {
+  const check = (lines: string[], name: string, expected: string[]): void => {
+    const models = known(...lines)
+    expect(unloadedWith(models, name, false)).toEqual([name])
+    expect(unloadedWith(models, name, true).toSorted()).toEqual(expected)
+  }
+  check(['~a', 'e: a'], 'e', ['a', 'e'])
+  check(['a', 'e: a'], 'e', ['e'])
+  check(['~a', 'e: a', 'f: a'], 'e', ['e'])
+  check(['~a', '~b', '~e: a b', 'f: e b'], 'f', ['a', 'b', 'e', 'f'])
+  check(['~a', '~e: a', 'f: e', 'g: a'], 'f', ['e', 'f'])
+  // An ensemble that stays keeps what it needs, also where it is a composing model itself.
+  check(['~a', 'e: a', 'f: e a'], 'f', ['f'])
+  check(['a'], 'a', ['a'])
+  check([], 'nobody', ['nobody'])
+})
