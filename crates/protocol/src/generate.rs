@@ -8,7 +8,8 @@ use crate::infer::{InferRequest, InferResponse, InputTensor};
 use crate::json::{Value, name_of, read_bytes_tensor, read_tensor, write_string, write_tensor};
 use crate::signature::{InputSpec, Signature};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use smallvec::SmallVec;
+use std::ops::Range;
 use tensor::{Data, DataType, Error, Name, Result, Shape};
 
 /// Member that holds parameters one level deeper.
@@ -133,43 +134,46 @@ impl Mapping<'_> {
 /// # Errors
 /// As `http::encode_infer`.
 pub fn encode_generate(response: &InferResponse, signature: &Signature) -> Result<Bytes> {
-    let mut members: BTreeMap<&Name, Vec<u8>> = BTreeMap::new();
     let (id, model_name, model_version) =
         (Name::from_static("id"), Name::from_static("model_name"), Name::from_static("model_version"));
-    let string = |name: &Name| {
-        let mut out = Vec::with_capacity(name.len() + 2);
-        write_string(&mut out, name.as_bytes());
-        out
+    // Values in the order of the response, whose first failure is told, and where each lies; a stream prints thousands of responses.
+    let mut values = Vec::with_capacity(128);
+    let mut members: SmallVec<[(&Name, Range<usize>); 8]> = SmallVec::new();
+    let mut begin = 0;
+    let mut end = |key, values: &[u8]| {
+        members.push((key, begin..values.len()));
+        begin = values.len();
     };
     if !response.id.is_empty() {
-        members.insert(&id, string(&response.id));
+        write_string(&mut values, response.id.as_bytes());
+        end(&id, &values);
     }
-    members.insert(&model_name, string(&response.model_name));
-    members.insert(&model_version, string(&response.model_version));
+    write_string(&mut values, response.model_name.as_bytes());
+    end(&model_name, &values);
+    write_string(&mut values, response.model_version.as_bytes());
+    end(&model_version, &values);
     for (key, value) in &response.parameters {
-        // Of members of the same name the first stays.
-        members.entry(key).or_insert_with(|| {
-            let mut out = Vec::new();
-            write_parameter(&mut out, value);
-            out
-        });
+        write_parameter(&mut values, value);
+        end(key, &values);
     }
     for output in &response.outputs {
         let classes = classified(output, signature)?;
         let tensor = classes.as_ref().unwrap_or(output);
-        let mut out = Vec::new();
-        write_tensor(&mut out, tensor.datatype, &tensor.shape, &tensor.data.to_bytes(), true)?;
-        members.entry(&output.name).or_insert(out);
+        write_tensor(&mut values, tensor.datatype, &tensor.shape, &tensor.data.to_bytes(), true)?;
+        end(&output.name, &values);
     }
+    // Stable, and the first of those with one name is kept.
+    members.sort_by_key(|(key, _)| *key);
+    members.dedup_by_key(|(key, _)| *key);
     let mut out = Vec::with_capacity(members.iter().map(|(k, v)| k.len() + v.len() + 4).sum::<usize>() + 2);
     out.push(b'{');
-    for (i, (key, value)) in members.iter().enumerate() {
+    for (i, (key, value)) in members.into_iter().enumerate() {
         if i > 0 {
             out.push(b',');
         }
         write_string(&mut out, key.as_bytes());
         out.push(b':');
-        out.extend_from_slice(value);
+        out.extend_from_slice(values.get(value).unwrap_or_default());
     }
     out.push(b'}');
     Ok(out.into())
