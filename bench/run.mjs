@@ -24,11 +24,13 @@ import { Floors } from './subjects/floors.mjs'
 import { startNereid } from './subjects/nereid.mjs'
 import { startPeers } from './subjects/python.mjs'
 import { startGivenTriton, startPytriton } from './subjects/triton.mjs'
+import { cache } from './suites/cache.mjs'
 import { counts } from './suites/counts.mjs'
 import { crosscheck } from './suites/crosscheck.mjs'
 import { isolation, memory, startUp } from './suites/isolation.mjs'
 import { batching, compute, threads } from './suites/models.mjs'
 import { curves, front, sizes } from './suites/network.mjs'
+import { stream } from './suites/stream.mjs'
 
 const began = performance.now()
 const say = (text) => console.log(`[${((performance.now() - began) / 1000).toFixed(0).padStart(4)} s] ${text}`)
@@ -72,6 +74,7 @@ const SUITE_MODELS = {
   compute: ['minilm'],
   curves: ['simple'],
   crosscheck: ['simple'],
+  stream: ['repeat'],
 }
 const FULL_MODELS = { batching: ['minilm', 'minilm_plain'], compute: ['resnet50', 'bert_base'] }
 
@@ -85,7 +88,7 @@ function mergeInto(result, file) {
     ...older.map((m) => ({ ...m, suites: m.suites.filter((suite) => !isNew(suite)) })).filter((m) => m.suites.length > 0),
   ]
   result.cells = [...result.cells, ...earlier.cells.filter((c) => !isNew(c.suite))]
-  for (const part of ['counts', 'isolation', 'memory']) result[part] ??= isNew(part) ? null : earlier[part]
+  for (const part of ['counts', 'isolation', 'memory', 'stream']) result[part] ??= isNew(part) ? null : earlier[part]
   result.tritonReference ??= earlier.tritonReference
   const names = new Set(result.subjects.map((s) => s.name))
   result.subjects.push(...earlier.subjects.filter((s) => !names.has(s.name)))
@@ -157,6 +160,8 @@ async function main(options) {
   await Promise.all(others.peers.map((p) => end(p.child)))
   cells.push(...((await attempt('sizes', () => sizes(ctx))) ?? []))
   cells.push(...((await attempt('curves', () => curves(ctx, frontCells))) ?? []))
+  const streamed = await attempt('stream', () => stream(ctx))
+  cells.push(...(streamed?.cells ?? []))
   notePeaks(others.tritons)
   await Promise.all([...new Set(others.tritons.map((t) => t.child))].map((child) => end(child)))
   cells.push(...((await attempt('batching', () => batching(ctx))) ?? []))
@@ -166,6 +171,7 @@ async function main(options) {
   await end(nereid.child)
   // Minutes of whole networks: only a full run has them.
   if (!ctx.quick) cells.push(...((await attempt('threads', () => threads(ctx))) ?? []))
+  cells.push(...((await attempt('cache', () => cache(ctx))) ?? []))
   const counted = await attempt('counts', () => counts(ctx))
   const isolated = ctx.filtered ? null : await attempt('isolation', () => isolation(ctx))
   const remembered = ctx.filtered ? null : await attempt('memory', () => memory(ctx))
@@ -192,6 +198,7 @@ async function main(options) {
     absent: others.absent,
     failed: runner.failed,
     cells: cells.map(summary),
+    stream: streamed?.more ?? null,
     counts: counted,
     isolation: isolated,
     memory: remembered,

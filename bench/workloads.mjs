@@ -42,6 +42,11 @@ export function identity(bytes, model = 'identity') {
   return workload
 }
 
+/** Requests with many responses; the load generator makes them, each with values of its own. */
+const repeated = { model: 'repeat', vary: null }
+export const paced = { ...repeated, name: 'a response every 5 ms', delayMs: 5 }
+export const burst = { ...repeated, name: 'bursts of 1000 responses', delayMs: 0, responses: 1000 }
+
 /** What probes ask. */
 export const health = { name: 'health', model: null, path: '/v2/health/ready' }
 

@@ -19,6 +19,27 @@ function contextHeaders(i, transport) {
   return transport === 'gRPC' && i % 2 === 0 ? { ...trace, 'grpc-timeout': `${20_000 + i}m` } : trace
 }
 
+/** Drives a subject, and says what CPU that took of it: for each of what `units` counts in the result. */
+async function charged(subject, drive, units) {
+  const pids = subject.pids()
+  const [main] = pids
+  const before = cpuSnapshot(pids)
+  const from = performance.now()
+  const text = await drive()
+  const after = cpuSnapshot(pids)
+  const result = JSON.parse(text)
+  const n = Math.max(1, units(result))
+  const ofMain = (snapshot) => new Map([...snapshot].filter(([thread]) => thread.startsWith(`${main}/`)))
+  return {
+    result,
+    cpuUs: cpuBetween(before, after) / n,
+    /** Cores that the subject used. */
+    cores: cpuBetween(before, after) / ((performance.now() - from) * 1000),
+    // Without model processes, where a server has them.
+    cpuMainUs: cpuBetween(ofMain(before), ofMain(after)) / n,
+  }
+}
+
 export class Generator {
   #binary
   #directory
@@ -153,16 +174,9 @@ export class Generator {
 
   /** One timed run of a cell, with the CPU the subject used for it. */
   async run(cell, seconds, { rate = cell.rate ?? 0, warmup = 0, seed = 1 } = {}) {
-    const pids = cell.subject.pids()
-    const [main] = pids
-    const before = cpuSnapshot(pids)
-    const from = performance.now()
     const target = cell.traffic === 'varied' ? cell.ring : cell.target
-    const text = await this.load({ ...target, connections: cell.connections, streams: cell.streams, warmup, duration: seconds, rate, seed })
-    const after = cpuSnapshot(pids)
-    const result = JSON.parse(text)
-    const requests = Math.max(1, result.requests)
-    const ofMain = (snapshot) => new Map([...snapshot].filter(([thread]) => thread.startsWith(`${main}/`)))
+    const args = { ...target, connections: cell.connections, streams: cell.streams, warmup, duration: seconds, rate, seed }
+    const { result, ...cpu } = await charged(cell.subject, () => this.load(args), (r) => r.requests)
     return {
       rate: result.rate,
       p50: result.p50_us,
@@ -173,11 +187,25 @@ export class Generator {
       errors: result.errors,
       unsent: result.unsent,
       firstError: result.first_error,
-      cpuUs: cpuBetween(before, after) / requests,
-      /** Cores that the subject used. */
-      cores: cpuBetween(before, after) / ((performance.now() - from) * 1000),
-      // Without model processes, where a server has them.
-      cpuMainUs: cpuBetween(ofMain(before), ofMain(after)) / requests,
+      ...cpu,
+    }
+  }
+
+  /** One run of requests with many responses. Rate, requests and CPU are those of responses; what the connections cost is in them. */
+  async stream(cell, args) {
+    const { subject, transport } = cell
+    const isGrpc = transport === 'gRPC'
+    const target = { protocol: isGrpc ? 'grpc' : 'http', address: `127.0.0.1:${isGrpc ? subject.grpc : subject.http}` }
+    const { result, ...cpu } = await charged(subject, () => this.#start('stream', { ...target, ...args }).over, (r) => r.responses)
+    return {
+      rate: result.rate,
+      p50: result.p50_us,
+      p99: result.p99_us,
+      requests: result.responses,
+      errors: result.errors,
+      unsent: 0,
+      firstError: result.first_error,
+      ...cpu,
     }
   }
 }

@@ -5,6 +5,8 @@ const MINUTES = {
   front: [8, 0.7],
   sizes: [5.5, 0.2],
   curves: [6, 0.1],
+  stream: [2.5, 0.5],
+  cache: [1.5, 0.15],
   batching: [7, 0.15],
   compute: [5, 0.15],
   threads: [8, 0],
@@ -19,7 +21,7 @@ export const SUITES = Object.keys(MINUTES)
 export const minutesOf = ({ suites, quick }) => suites.reduce((sum, suite) => sum + MINUTES[suite][quick ? 1 : 0], quick ? 0.2 : 1)
 
 const OPTIONS = {
-  quick: 'three minutes: fewer cells, 3 short repetitions',
+  quick: 'four minutes: fewer cells, 3 short repetitions',
   peers: 'also measure the servers in .venv-bench in a quick run; full runs always do (--peers=false leaves them out)',
   triton: 'PATH of a tritonserver to compare with',
   'triton-backends': 'DIR of its backends; with onnxruntime in it, the models are the same as ours',

@@ -40,12 +40,17 @@ const simple = { config: config('onnxruntime', 8, ...pair), versions: { 1: addSu
 
 function writeSmall() {
   writeModel(MODELS, 'simple', simple)
+  writeModel(MODELS, 'simple_cached', { ...simple, config: `${simple.config}response_cache { enable: true }\n` })
   writeModel(MODELS, 'identity', { config: config('identity', 0, ...single('TYPE_FP32', [-1])) })
   writeModel(MODELS, 'identity_bytes', { config: config('identity', 0, ...single('TYPE_STRING', [-1])) })
   writeModel(MODELS, 'identity_onnx', {
     config: config('onnxruntime', 0, ...single('TYPE_FP32', [-1])),
     versions: { 1: identity(TYPE.FP32, ['n']) },
   })
+  const four = (type, ...names) => names.map((name) => [name, type, [1]])
+  const repeated = [['IN', 'TYPE_INT32', [-1]], ['DELAY', 'TYPE_UINT32', [-1]], ...four('TYPE_UINT32', 'WAIT')]
+  const repeat = config('repeat', 0, repeated, [...four('TYPE_INT32', 'OUT'), ...four('TYPE_UINT32', 'IDX')], 'model_transaction_policy { decoupled: true }\n')
+  writeModel(MODELS, 'repeat', { config: repeat })
   const network = mlp()
   const io = [[['INPUT0', 'TYPE_FP32', [64]]], [['OUTPUT0', 'TYPE_FP32', [16]]]]
   const write = (name, more) => writeModel(MODELS, name, { config: config('onnxruntime', 64, ...io, more), versions: { 1: network } })

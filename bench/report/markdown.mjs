@@ -2,6 +2,7 @@
 import { pairedRatio } from '../lib/stats.mjs'
 import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './counts.mjs'
 import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.mjs'
+import { STREAM_NOTES } from './stream.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 
 const MARK = { met: 'met', missed: '**missed**', undecided: 'undecided', 'not measured': 'not measured' }
@@ -22,6 +23,8 @@ const TITLES = {
   compute: 'Models that compute',
   threads: 'Threads and instances',
   curves: 'Latency over rate, open loop',
+  cache: 'Response cache',
+  stream: 'Many answers: `repeat`, figures of one response',
 }
 
 function cellTable(result, suite) {
@@ -47,6 +50,9 @@ export function markdown(result) {
   for (const suite of Object.keys(TITLES)) lines.push(...cellTable(result, suite))
   const crossed = crosscheckRows(result.cells)
   if (crossed.length > 0) lines.push('### Cross-check of the load generator', '', CROSSCHECK_TEXT, '', ...table(CROSSCHECK_HEAD, crossed))
+  if (result.stream) {
+    lines.push(...STREAM_NOTES(result.stream).map((text) => `- ${text}`), '')
+  }
   if (result.counts) {
     lines.push('### Counts per request', '', COUNTS_TEXT, '', ...table(COUNTS_HEAD, countRows(result.counts)))
     const sites = siteRows(result.counts).filter((r) => r[1].startsWith('allocation'))

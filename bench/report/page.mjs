@@ -1,6 +1,7 @@
 /** The results as one page that needs nothing but itself: what was asked, targets, plots, every figure, conditions. */
 import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './counts.mjs'
 import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.mjs'
+import { STREAM_NOTES, STREAM_TEXT } from './stream.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 import { barChart, colourOf, escape, lineChart } from './plots.mjs'
 
@@ -116,6 +117,21 @@ function sizePlots(result) {
   })
 }
 
+function cachePlots(result) {
+  return ['HTTP', 'gRPC'].map((transport) => {
+    const cells = result.cells.filter((c) => c.suite === 'cache' && c.transport === transport && c.c === 8 && c.cpuUs !== null)
+    return barChart({ title: `${transport}, 8 requests at a time`, unit: 'server CPU, µs per request: shorter is better', bars: bars(cells, 'cpuUs') })
+  })
+}
+
+function streamPlots(result) {
+  const cells = result.cells.filter((c) => c.suite === 'stream' && c.cpuUs !== null)
+  return [...new Set(cells.map((c) => c.workload))].map((workload) => {
+    const named = cells.filter((c) => c.workload === workload).map((c) => ({ ...c, subject: `${c.subject}, ${c.transport}` }))
+    return barChart({ title: `${workload}, ${named[0].c} streams`, unit: 'server CPU, µs per response: shorter is better', bars: bars(named, 'cpuUs') })
+  })
+}
+
 const table = (head, rows) =>
   `<table><thead><tr>${head.map((h, i) => `<th${i > 1 ? ' class="n"' : ''}>${escape(h)}</th>`).join('')}</tr></thead><tbody>${rows
     .map((r) => `<tr>${r.map((v, i) => `<td${i > 1 ? ' class="n"' : ''}>${escape(v)}</td>`).join('')}</tr>`)
@@ -171,6 +187,9 @@ export function page(result) {
 <p class="small">${escape(conditionsText(result))}</p>
 ${section('Small requests', 'The model adds and subtracts 16 integers, so nearly all of the cost is the server. Thin lines show the range over the repetitions.', frontPlots(result))}
 ${section('Latency over rate', 'Requests arrive at random times whatever the server does (open loop), and latency counts from when a request was due: a stall is seen in full.', curvePlots(result))}
+${section('Response cache', 'The answer is there before the model is asked, so what is left is the server alone.', cachePlots(result))}
+${section('Many answers', STREAM_TEXT, streamPlots(result))}
+${result.stream ? `<ul>${STREAM_NOTES(result.stream).map((text) => `<li>${escape(text)}</li>`).join('')}</ul>` : ''}
 ${section('Sizes', 'The same floats come back.', sizePlots(result))}
 ${section('Batching', 'Requests of one model can run together. Nereid learns what a batch costs and decides whether waiting for company pays; other servers wait for a fixed time that somebody has to choose (dashed: that time is waited out literally).', batchingPlots(result))}
 ${section('Models that compute', 'Networks of real size beside ONNX Runtime in a bare loop at the best of its thread settings.', computePlots(result))}

@@ -4,6 +4,7 @@
  * the limit lies inside the range.
  */
 import { median, pairedRatio } from '../lib/stats.mjs'
+import { burst, paced } from '../workloads.mjs'
 import { short, withRange } from './format.mjs'
 
 const LARGE = 16 << 20
@@ -96,6 +97,31 @@ export function judge(result) {
       note: theirs?.subject === python ? "Triton's identity is a Python model: no other backend of its own is here" : '',
     })
   }
+  for (const [transport, floor] of [['HTTP', 'hyper echo'], ['gRPC', 'h2 echo']]) {
+    for (const c of [8, 32]) {
+      const of = (subject) => find('cache', subject, transport, (x) => x.c === c)
+      row(`${transport}, answers from the response cache, c=${c}: CPU per request ÷ ${floor}`, 1.3, 'most', ratio(of('Nereid'), of(floor), 'cpuUs'))
+    }
+  }
+  for (const [workload, limit, c] of [[paced.name, 10, '64 streams'], [burst.name, 1.5, '4 streams']]) {
+    for (const transport of ['gRPC', 'HTTP']) {
+      const of = (subject) => find('stream', subject, transport, (x) => x.workload === workload)
+      const theirs = of('Triton') ?? of(python)
+      row(`${workload}, ${c} over ${transport}: CPU per response`, limit, 'most', of('Nereid')?.cpuUs, {
+        unit: 'µs',
+        note: theirs?.cpuMainUs ? `Triton: ${withRange(theirs.cpuMainUs)} µs${theirs.subject === python ? ', without the process of its Python model' : ''}` : '',
+      })
+    }
+  }
+  for (const transport of ['gRPC', 'HTTP']) {
+    const all = result.stream?.counted.find((x) => x.transport === transport)
+    row(`responses over ${transport} that are lost, doubled or swapped`, 0, 'most', single(all?.wrong), { unit: 'responses', note: all ? `of ${all.asked.toLocaleString('en')}` : '' })
+  }
+  const slow = result.stream?.slow
+  row('p99 of a client beside readers that do not read ÷ beside readers of the same that do', 1.2, 'most', slow?.ratio, {
+    note: slow ? `${slow.p99Read.median.toFixed(0)} → ${slow.p99Slow.median.toFixed(0)} µs; alone: ${slow.p99Quiet.median.toFixed(0)} µs` : '',
+  })
+
   const counted = (key) => result.counts?.rows.find((r) => r.key === key)
   const shm = counted('shm')
   // Copies in small pieces do not grow with the tensor; if they did, they would be many, and all bytes count.

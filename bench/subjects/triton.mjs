@@ -43,6 +43,38 @@ class TritonPythonModel:
         tensors = (pb.get_input_tensor_by_name(request, "INPUT0") for request in requests)
         return [pb.InferenceResponse([pb.Tensor("OUTPUT0", t.as_numpy())]) for t in tensors]
 `
+/** As the backend `repeat`. Requests wait side by side, on threads that stay: the CPU of a thread that ended is not seen. */
+const MODEL_REPEAT = `import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import triton_python_backend_utils as pb
+
+
+def repeat(request):
+    values, delays = (pb.get_input_tensor_by_name(request, name).as_numpy() for name in ("IN", "DELAY"))
+    sender = request.get_response_sender()
+    due = time.monotonic()
+    for i, (value, delay) in enumerate(zip(values, delays)):
+        if delay:
+            due += delay / 1000
+            time.sleep(max(0, due - time.monotonic()))
+        sender.send(pb.InferenceResponse([pb.Tensor("OUT", np.array([value], np.int32)), pb.Tensor("IDX", np.array([i], np.uint32))]))
+    sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.threads = ThreadPoolExecutor(64)
+
+    def execute(self, requests):
+        for request in requests:
+            self.threads.submit(repeat, request)
+        return None
+
+    def finalize(self):
+        self.threads.shutdown()
+`
 
 function writeRepository(directory) {
   const io = [
@@ -54,6 +86,9 @@ function writeRepository(directory) {
   write('simple', config('python', 8, ...io, one), MODEL_SIMPLE)
   write('simple_cached', config('python', 8, ...io, `${one}response_cache { enable: true }\n`), MODEL_SIMPLE)
   write('identity', config('python', 0, [['INPUT0', 'TYPE_FP32', [-1]]], [['OUTPUT0', 'TYPE_FP32', [-1]]], one), MODEL_IDENTITY)
+  const repeated = [['IN', 'TYPE_INT32', [-1]], ['DELAY', 'TYPE_UINT32', [-1]], ['WAIT', 'TYPE_UINT32', [1]]]
+  const counted = [['OUT', 'TYPE_INT32', [1]], ['IDX', 'TYPE_UINT32', [1]]]
+  write('repeat', config('python', 0, repeated, counted, `${one}model_transaction_policy { decoupled: true }\n`), MODEL_REPEAT)
 }
 
 /** The server in the wheel of nvidia-pytriton. */
@@ -89,7 +124,7 @@ export async function startPytriton(root, work, say) {
   // Answers out of the response cache never reach the Python backend: front end, request handling and cache lookup of the same
   // process. With no ONNX Runtime backend in the wheel this is the nearest to a model that costs nothing.
   const cached = { ...subject, name: 'Triton (response cache)', models: { simple: 'simple_cached' } }
-  return [{ ...subject, models: { simple: 'simple', identity: 'identity' } }, cached]
+  return [{ ...subject, models: { simple: 'simple', identity: 'identity', repeat: 'repeat' } }, cached]
 }
 
 /** A build the user names. */
@@ -100,6 +135,7 @@ export async function startGivenTriton({ triton, tritonBackends, tritonCaches })
   const models = {
     ...(has('onnxruntime') && Object.fromEntries(['simple', 'mlp', 'mlp_plain', 'minilm', 'resnet50', 'identity_onnx'].map((m) => [m, m]))),
     ...(has('identity') && { identity: 'identity', identity_bytes: 'identity_bytes' }),
+    ...(has('repeat') && { repeat: 'repeat' }),
   }
   if (Object.keys(models).length === 0) {
     throw new Error(`--triton-backends=${tritonBackends ?? '(not given)'} holds neither onnxruntime nor identity: nothing to compare`)

@@ -9,7 +9,7 @@ const speaks = (subject, transport) => (subject.transports ?? TRANSPORTS).includ
 const serves = (subject, workload) => subject.models === undefined || workload.model in subject.models
 
 /** Floors for a workload: they need Nereid's answer first. */
-async function floors(ctx, suite, workload, transport, form, loads) {
+export async function floors(ctx, suite, workload, transport, form, loads) {
   const cells = []
   const asked = cell(suite, ctx.nereid, workload, transport, { form, c: 8 })
   const wanted = FLOORS[transport].filter((name) => loads.some((load) => ctx.runner.wanted([cell(suite, { name }, workload, transport, { form, ...load })]).length > 0))

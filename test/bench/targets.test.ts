@@ -44,6 +44,33 @@ test('system calls per HTTP request: the kernel has the last word', () => {
   check(what, http(null), 'met', 3)
 })
 
+test('answers out of the cache are compared with an echo of the same bytes', () => {
+  const one = (subject: string, ...cpuUs: number[]) => ({ suite: 'cache', workload: 'simple, cached', subject, c: 8, transport: 'HTTP', kind: 'nereid', runs: cpuUs.map((us) => ({ cpuUs: us })) })
+  check('HTTP, answers from the response cache, c=8', { cells: [one('Nereid', 12, 13), one('hyper echo', 10, 10)] }, 'met', 1.25)
+  check('HTTP, answers from the response cache, c=8', { cells: [one('Nereid', 14, 15), one('hyper echo', 10, 10)] }, 'missed', 1.45)
+  check('gRPC, answers from the response cache, c=8', { cells: [] }, 'not measured', null)
+})
+
+test('a response of a decoupled model has a price in bursts and paced, over each transport', () => {
+  const one = (subject: string, workload: string, transport: string, cpuUs: number) => ({ suite: 'stream', workload, subject, transport, kind: 'nereid', cpuUs: once(cpuUs), cpuMainUs: once(cpuUs / 2), runs: [] })
+  const cells = [
+    one('Nereid', 'a response every 5 ms', 'gRPC', 9),
+    one('Nereid', 'bursts of 1000 responses', 'gRPC', 2),
+    one('Triton (Python backend)', 'a response every 5 ms', 'gRPC', 100),
+  ]
+  check('every 5 ms, 64 streams over gRPC', { cells }, 'met', 9)
+  check('bursts of 1000 responses, 4 streams over gRPC', { cells }, 'missed', 2)
+  check('bursts of 1000 responses, 4 streams over HTTP', { cells }, 'not measured', null)
+  expect(judge({ ...empty, cells }).find((r) => r.what.includes('every 5 ms, 64 streams over gRPC'))?.note).toBe('Triton: 50.0 µs, without the process of its Python model')
+})
+
+test('one wrong response of ten million misses the target', () => {
+  const stream = (wrong: number) => ({ stream: { counted: [{ transport: 'gRPC', asked: 10_000_000, wrong }], slow: null } })
+  check('responses over gRPC that are lost', stream(0), 'met', 0)
+  check('responses over gRPC that are lost', stream(1), 'missed', 1)
+  check('responses over HTTP that are lost', stream(0), 'not measured', null)
+})
+
 /** A cell with one rate per repetition. */
 const cell = (suite: string, workload: string, subject: string, c: number, ...rates: number[]) => ({ suite, workload, subject, c, transport: 'gRPC', kind: 'nereid', runs: rates.map((rate) => ({ rate })) })
 

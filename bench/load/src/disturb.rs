@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 /// Set when standard input ended.
 static OVER: AtomicBool = AtomicBool::new(false);
 
-fn until_input_ends() {
+pub fn until_input_ends() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         OVER.store(true, Ordering::Relaxed);
     });
 }
 
-fn goes_on() -> bool {
+pub fn goes_on() -> bool {
     !OVER.load(Ordering::Relaxed)
 }
 

@@ -14,6 +14,7 @@ mod ort_loop;
 mod pace;
 mod path;
 mod report;
+mod stream;
 mod timer;
 
 use arguments::Arguments;
@@ -32,6 +33,11 @@ fn main() {
             memory::thread::be_prompt();
             load::run(&a)
         }
+        "stream" => {
+            memory::thread::be_prompt();
+            stream::run(&a)
+        }
+        "read-slowly" => stream::read_slowly(&a),
         "ask" => disturb::ask(&a),
         "compute" => {
             disturb::compute();
@@ -50,7 +56,7 @@ fn main() {
         "path-http2" => path::http2(&a),
         "path-many" => path::many(&a),
         _ => {
-            Err("usage: nereid-bench load|ask|compute|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-http1|path-grpc|path-http2|path-many --name=value …, \
+            Err("usage: nereid-bench load|stream|read-slowly|ask|compute|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-http1|path-grpc|path-http2|path-many --name=value …, \
                  or prompt COMMAND …"
                 .into())
         }
