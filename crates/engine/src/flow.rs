@@ -13,17 +13,20 @@ use crate::statistics::{FailureReason, Timings};
 use crate::ticket::{Ticket, TicketState};
 use crate::version::{Caller, ModelVersion, Started};
 use backend::{Marks, now_ns, scatter};
-use graph::{Action, Execution, Limits, RunId};
+use graph::{Action, Execution, Limits, Plan, RunId};
+use memory::budget::SMALL_BYTES_MAX;
+use memory::{Account, Budget, Kind};
 use parking_lot::Mutex;
 use protocol::{Checked, InferRequest, InferResponse};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use tensor::{Code, Error, Result};
+use std::sync::{Arc, LazyLock};
+use tensor::{Code, Data, Error, Result};
 
 pub(crate) struct Flow {
     /// Of the ensemble.
     version: Arc<ModelVersion>,
+    plan: Arc<Plan>,
     /// By step, held until the request is over.
     models: Vec<Arc<ModelVersion>>,
     /// Parent of every call.
@@ -87,7 +90,11 @@ struct StepSink {
 
 impl Sink for StepSink {
     fn put(&self, Answer { response, is_final }: Answer) {
-        let answer = response.transpose().map(|response| response.map(|r| *r));
+        let answer = match response.transpose() {
+            Ok(None) => Ok(None),
+            Ok(Some(response)) => self.flow.charged(self.step, *response).map(Some),
+            Err(error) => Err(error),
+        };
         let told = Told { run: self.run, step: self.step, answer, last: is_final, was_called: true };
         if let Some(driver) = self.flow.tell(told) {
             drive(self.flow.clone(), driver);
@@ -110,7 +117,13 @@ pub(crate) fn start(
     let (plan, models) = ensemble.begin()?;
     let state = TicketState::new(version.me.clone(), parent.map(|p| &p.state))?;
     let ticket = Ticket { state: state.clone() };
-    let flow = Arc::new(Flow { version: version.clone(), models, ticket: ticket.clone(), inbox: Mutex::default() });
+    let flow = Arc::new(Flow {
+        version: version.clone(),
+        plan: plan.clone(),
+        models,
+        ticket: ticket.clone(),
+        inbox: Mutex::default(),
+    });
     version.joined(1);
     let inline_until = inline_until.min(accepted.saturating_add(ENSEMBLE_INLINE_NS_MAX));
     let begun = catch_unwind(AssertUnwindSafe(|| {
@@ -192,6 +205,23 @@ fn drive(flow: Arc<Flow>, driver: Box<Driver>) {
 impl Flow {
     fn ensemble(&self) -> Option<&Ensemble> {
         self.version.ensemble.as_ref()
+    }
+
+    /// Charges what a step gave to the server as a whole, where later steps take it: it may wait for them. Small tensors are free.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED when there is no memory for it now.
+    fn charged(&self, step: usize, mut response: InferResponse) -> Result<InferResponse> {
+        static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
+        for output in &mut response.outputs {
+            let Data::Bytes(bytes) = &mut output.data else { continue };
+            if bytes.len() > SMALL_BYTES_MAX && self.plan.is_taken(step, usize::from(output.index)) {
+                let charged = ACCOUNT.charge(Kind::Answer, false, bytes.len());
+                let charge = charged.inspect_err(|_| ACCOUNT.count_refusal())?;
+                *bytes = charge.hold(std::mem::take(bytes));
+            }
+        }
+        Ok(response)
     }
 
     /// Leaves an answer in the inbox. The driver, if no thread has it: the caller has to drive.
@@ -306,7 +336,9 @@ impl Waiting {
         let sink = || Arc::new(StepSink { flow: flow.clone(), run, step }) as Arc<dyn Sink>;
         match model.start(request, sink, Caller { parent: Some(&flow.ticket), inline_until }) {
             Err(refusal) => flow.tell(answered(Err(refusal))),
-            Ok(Started::Answered(result)) => flow.tell(answered(result.map(|response| Some(*response)))),
+            Ok(Started::Answered(result)) => {
+                flow.tell(answered(result.and_then(|response| flow.charged(step, *response)).map(Some)))
+            }
             Ok(Started::Queued(ticket)) => {
                 if model.signature.decoupled && !ticket.is_settled() {
                     let mut inbox = flow.inbox.lock();

@@ -43,21 +43,9 @@ impl Rope {
     }
 }
 
-/// A part that keeps its charge for as long as any of it is to be sent.
-struct Charged {
-    part: Bytes,
-    _charge: Charge,
-}
-
-impl AsRef<[u8]> for Charged {
-    fn as_ref(&self) -> &[u8] {
-        &self.part
-    }
-}
-
 /// The same bytes, with a charge that ends with their last view.
 pub fn charged(part: Bytes, charge: Charge) -> Bytes {
-    Bytes::from_owner(Charged { part, _charge: charge })
+    charge.hold(part)
 }
 
 impl Rope {

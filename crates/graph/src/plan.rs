@@ -169,6 +169,12 @@ impl Plan {
         self.max_inflight
     }
 
+    /// Whether a later step takes an output of this one: then it stays for a while.
+    pub fn is_taken(&self, step: usize, output: usize) -> bool {
+        let tensor = self.steps.get(step).and_then(|s| s.outputs.get(output).copied().flatten());
+        tensor.and_then(|t| self.tensors.get(t)).is_some_and(|t| !t.consumers.is_empty())
+    }
+
     /// Model and output that an output of the ensemble comes from, directly: labels are inherited from there (C-11). `None` for
     /// one that is an input.
     pub fn origin(&self, output: usize) -> Option<(&Step, usize)> {

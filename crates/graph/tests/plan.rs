@@ -238,6 +238,10 @@ fn labels_come_from_the_model_that_makes_the_output_c_11() {
     let outputs = "Y:INT32[-1] Z:INT32[2] X:INT32[-1]";
     let plan = Models::recorded().plan(&signature("e", 0, X, outputs), &steps).unwrap();
     let origin = |o| plan.origin(o).map(|(step, output)| (step.model.as_str(), output));
+    assert_eq!(
+        [plan.is_taken(0, 0), plan.is_taken(1, 0), plan.is_taken(1, 1), plan.is_taken(2, 0)],
+        [true, false, false, false]
+    );
     assert_eq!([origin(0), origin(1), origin(2), origin(3)], [Some(("opt", 0)), Some(("opt", 1)), None, None]);
 }
 

@@ -9,6 +9,7 @@
 //! small ones; an account has at most `ACCOUNT_SHARE`. Whatever waits, `used` is the sum of the charges that live.
 
 use crate::machine;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
@@ -340,7 +341,24 @@ pub struct Charge {
     bytes: usize,
 }
 
+/// Bytes that keep their charge.
+struct Charged {
+    bytes: Bytes,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 impl Charge {
+    /// The same bytes, with a charge that ends with their last view.
+    pub fn hold(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Charged { bytes, _charge: self })
+    }
+
     /// Bytes charged.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -1,0 +1,79 @@
+//! What steps of ensembles give each other is charged to the memory of the server. Apart from other tests: the budget is one.
+
+mod support;
+
+use backend::{Batch, Outcome};
+use memory::Budget;
+use protocol::OutputTensor;
+use protocol::pb::inference as pb;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use support::*;
+use tensor::{Code, Data, DataType, Shape};
+
+const LIMIT: usize = 16 << 20;
+const LARGE: usize = 1 << 20;
+
+fn charged() -> usize {
+    Budget::global().counters().used_bytes.iter().sum()
+}
+
+/// A response of a million bytes.
+fn large() -> Outcome {
+    let mut outcome = Outcome::default();
+    outcome.outputs.push(OutputTensor {
+        name: "O".into(),
+        datatype: DataType::Uint8,
+        shape: Shape::from_slice(&[1, LARGE as i64]),
+        data: Data::Bytes(vec![7; LARGE].into()),
+        index: 0,
+        form: Default::default(),
+    });
+    outcome
+}
+
+#[test]
+fn large_tensors_that_wait_for_a_slow_step_are_charged_and_refused_beyond_the_limit() {
+    Budget::global().set_limit(LIMIT);
+    let (go, gone) = channel::<()>();
+    let gone = Mutex::new(gone);
+    let widen: Script = Arc::new(|_, batch: &mut Batch<'_>, _| {
+        batch.requests.iter_mut().for_each(|entry| entry.result = Some(Ok(large())));
+    });
+    let slow: Script = Arc::new(move |_, batch: &mut Batch<'_>, _| {
+        let _ = gone.lock().unwrap().recv_timeout(WITHIN);
+        batch.requests.iter_mut().for_each(|entry| entry.result = Some(Ok(outcome(1))));
+    });
+    let engine = engine_with(vec![("widen", widen), ("slow", slow)]).unwrap();
+    let mut wide = of_numbers("widen", "widen");
+    wide.output[0].dims = vec![-1];
+    publish(&engine, &wide).unwrap();
+    let mut slow = of_numbers("slow", "slow");
+    slow.input[0].dims = vec![-1];
+    publish(&engine, &slow).unwrap();
+    let step = |model: &str, from: &str, to: &str| pb::model_ensembling::Step {
+        model_name: model.into(),
+        model_version: -1,
+        input_map: [("I".to_owned(), from.to_owned())].into(),
+        output_map: [("O".to_owned(), to.to_owned())].into(),
+        ..Default::default()
+    };
+    let graph =
+        pb::ModelEnsembling { step: vec![step("widen", "I", "t"), step("slow", "t", "O")], max_inflight_requests: 0 };
+    let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
+    let m = publish(&engine, &pb::ModelConfig { scheduling_choice: Some(choice), ..of_numbers("m", "") }).unwrap();
+
+    let calls: Vec<_> = (0..40).map(|n| call(&m, n)).collect();
+    let refused = || m.statistics().fail.count;
+    // Each counts twice; those that found room wait for the slow step.
+    soon("what finds no room is refused", || refused() >= 2 * (40 - LIMIT / LARGE) as u64);
+    assert!(charged() <= LIMIT);
+    drop(go);
+    let got: Vec<_> = calls.iter().flat_map(Call::rest).collect();
+    let failed = got.iter().filter(|g| **g == Got::Failed(Code::ResourceExhausted)).count();
+    let served = got.iter().filter(|g| **g == Got::Number(1)).count();
+    assert_eq!(failed + served, 40, "{got:?}");
+    assert!((1..=LIMIT / LARGE).contains(&served), "{served}");
+    settles(&engine, &m);
+    soon("nothing is charged", || charged() == 0);
+}
