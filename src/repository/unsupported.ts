@@ -9,7 +9,10 @@ import { ServerError } from '../native/index.js'
 
 /** Feature → whether a configuration uses it. Serving such a model without the feature would give wrong answers. */
 const UNSUPPORTED: readonly (readonly [string, (config: ModelConfig) => boolean])[] = [
-  ['sequence batching', (c) => c.schedulingChoice.case === 'sequenceBatching'],
+  [
+    'sequence batching of a decoupled model',
+    (c) => c.schedulingChoice.case === 'sequenceBatching' && c.modelTransactionPolicy?.decoupled === true,
+  ],
 ]
 
 /**

@@ -342,7 +342,7 @@ test('settings of a backend: its own win over global ones, later over earlier', 
 })
 
 test.each([
-  ['name: "m" sequence_batching { }', 'sequence batching'],
+  ['name: "m" sequence_batching { } model_transaction_policy { decoupled: true }', 'sequence batching of a decoupled model'],
 ])('%s is refused, not served without it', (text, feature) => {
   expect(failure(() => refuseUnsupported(parsePbtxt(text, 'config.pbtxt')))).toBe(
     `UNSUPPORTED model 'm' uses ${feature}, which this release does not support`,

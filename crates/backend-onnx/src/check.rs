@@ -5,6 +5,7 @@ use crate::open::Graph;
 use crate::options::sequence_inputs;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
+use protocol::pb::inference::model_config::SchedulingChoice;
 use tensor::{DataType, Error, Result, Shape, ShapeDisplay};
 
 /// # Errors
@@ -12,7 +13,12 @@ use tensor::{DataType, Error, Result, Shape, ShapeDisplay};
 pub(crate) fn check(config: &ModelConfig, signature: &Signature, graph: &Graph) -> Result<()> {
     let model = &*signature.model;
     let sequence = sequence_inputs(config);
-    let required = signature.inputs.iter().filter(|i| !i.optional).count();
+    // The signature also has what the sequence batcher adds, behind what is configured.
+    let (configured_inputs, configured_outputs) = match config.scheduling_choice {
+        Some(SchedulingChoice::SequenceBatching(_)) => (config.input.len(), config.output.len()),
+        _ => (signature.inputs.len(), signature.outputs.len()),
+    };
+    let required = signature.inputs.iter().take(configured_inputs).filter(|i| !i.optional).count();
     let expected = required + config.batch_input.len() + sequence.len();
     if expected != graph.inputs.len() {
         return Err(Error::invalid(format!(
@@ -20,11 +26,12 @@ pub(crate) fn check(config: &ModelConfig, signature: &Signature, graph: &Graph) 
             graph.inputs.len()
         )));
     }
-    for (name, is_control) in sequence {
-        check_sequence_input(model, name, is_control, signature.max_batch_size > 0, graph)?;
+    // States are counted, not compared: the graph says what it thinks of them when it runs.
+    for (name, _) in sequence.into_iter().filter(|(_, is_control)| *is_control) {
+        check_control(model, name, signature.max_batch_size > 0, graph)?;
     }
     let inputs: Vec<&GraphTensor> = graph.inputs.iter().chain(&graph.initializers).collect();
-    for spec in &signature.inputs {
+    for spec in signature.inputs.iter().take(configured_inputs) {
         let found = find(&inputs, &spec.name, "input")?;
         check_datatype(model, "input", spec.datatype, found)?;
         let t = &*spec.name;
@@ -57,7 +64,7 @@ pub(crate) fn check(config: &ModelConfig, signature: &Signature, graph: &Graph) 
         }
     }
     let outputs: Vec<&GraphTensor> = graph.outputs.iter().collect();
-    for spec in &signature.outputs {
+    for spec in signature.outputs.iter().take(configured_outputs) {
         let found = find(&outputs, &spec.name, "output")?;
         check_datatype(model, "output", spec.datatype, found)?;
         // Scattered outputs get their shape from an input.
@@ -70,15 +77,14 @@ pub(crate) fn check(config: &ModelConfig, signature: &Signature, graph: &Graph) 
     Ok(())
 }
 
-fn check_sequence_input(model: &str, name: &str, is_control: bool, batching: bool, graph: &Graph) -> Result<()> {
+fn check_control(model: &str, name: &str, batching: bool, graph: &Graph) -> Result<()> {
     let Some(found) = graph.inputs.iter().find(|t| t.name == name) else {
-        let what = if is_control { "control" } else { "state" };
         return Err(Error::internal(format!(
-            "configuration specified sequence {what} '{name}', but model does not provide that input"
+            "configuration specified sequence control '{name}', but model does not provide that input"
         )));
     };
     let dims = found.shape.get(usize::from(batching)..).unwrap_or(&[]);
-    if is_control && dims != [1] {
+    if dims != [1] {
         return Err(Error::invalid(format!(
             "unable to load model '{model}', sequence control '{name}' in model has dims {} but dims [1] is expected",
             ShapeDisplay(dims)

@@ -108,7 +108,8 @@ pub(crate) fn sequence_inputs(config: &ModelConfig) -> Vec<(&str, bool)> {
     let Some(model_config::SchedulingChoice::SequenceBatching(sequence)) = &config.scheduling_choice else {
         return Vec::new();
     };
-    let controls = sequence.control_input.iter().map(|c| (c.name.as_str(), true));
+    // As Triton counts them: one for each kind, though a tensor may have two.
+    let controls = sequence.control_input.iter().flat_map(|c| c.control.iter().map(|_| (c.name.as_str(), true)));
     controls.chain(sequence.state.iter().map(|s| (s.input_name.as_str(), false))).collect()
 }
 

@@ -1,9 +1,11 @@
-//! Backends that need no framework, for trying a server out and testing it: `identity`, `repeat`, `square`.
+//! Backends that need no framework, for trying a server out and testing it: `identity`, `repeat`, `square`, `sequence`,
+//! `dyna_sequence`.
 
 mod config;
 mod delay;
 mod identity;
 mod repeat;
+mod sequence;
 mod square;
 mod tensors;
 #[cfg(test)]
@@ -11,6 +13,7 @@ mod testing;
 
 pub use identity::IdentityBackend;
 pub use repeat::RepeatBackend;
+pub use sequence::SequenceBackend;
 pub use square::SquareBackend;
 
 use backend::Backend;
@@ -18,5 +21,11 @@ use std::sync::Arc;
 
 /// Every backend of this crate.
 pub fn all() -> Vec<Arc<dyn Backend>> {
-    vec![Arc::new(IdentityBackend), Arc::new(RepeatBackend), Arc::new(SquareBackend)]
+    vec![
+        Arc::new(IdentityBackend),
+        Arc::new(RepeatBackend),
+        Arc::new(SquareBackend),
+        Arc::new(SequenceBackend::ByRow),
+        Arc::new(SequenceBackend::ById),
+    ]
 }

@@ -10,6 +10,12 @@ pub(crate) struct Given<'a> {
     pub(crate) dims: &'a [i64],
 }
 
+impl Given<'_> {
+    pub(crate) fn is(&self, datatype: DataType) -> bool {
+        self.datatype == datatype as i32
+    }
+}
+
 const ORDINALS: [&str; 3] = ["first", "second", "third"];
 
 pub(crate) fn inputs(config: &ModelConfig) -> Vec<Given<'_>> {

@@ -116,18 +116,10 @@ pub(crate) fn config(inputs: &[Tensor], outputs: &[Tensor], parameters: &[(&str,
     config
 }
 
-/// Loads a model.
-pub(crate) fn load(backend: &dyn Backend, config: &ModelConfig) -> Result<Arc<dyn Model>> {
-    let spec = OpenSpec {
-        model: "m".into(),
-        version: 1,
-        model_directory: ".".into(),
-        version_directory: ".".into(),
-        config: Default::default(),
-        settings: Vec::new(),
-    };
+/// What the engine makes of a configuration.
+pub(crate) fn signature(config: &ModelConfig) -> Signature {
     let datatype = |number| DataType::from_number(number).unwrap_or(DataType::Int32);
-    let signature = Signature {
+    Signature {
         model: "m".into(),
         max_batch_size: u32::try_from(config.max_batch_size).unwrap_or(0),
         decoupled: true,
@@ -155,7 +147,20 @@ pub(crate) fn load(backend: &dyn Backend, config: &ModelConfig) -> Result<Arc<dy
             })
             .collect(),
         ..Signature::default()
+    }
+}
+
+/// Loads a model.
+pub(crate) fn load(backend: &dyn Backend, config: &ModelConfig) -> Result<Arc<dyn Model>> {
+    let spec = OpenSpec {
+        model: "m".into(),
+        version: 1,
+        model_directory: ".".into(),
+        version_directory: ".".into(),
+        config: Default::default(),
+        settings: Vec::new(),
     };
+    let signature = signature(config);
     backend.open(&spec)?.finish(&config.encode_to_vec().into(), Arc::new(signature))
 }
 

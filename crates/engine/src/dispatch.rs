@@ -6,12 +6,12 @@ use crate::answer::{Answer, Delivery};
 use crate::execution::{Inline, Job, Permit, Ran};
 use crate::inline::{InlineCost, RunClass, TurnPolicy};
 use crate::pending::{Queued, Requests};
-use crate::schedule::{Removed, Schedule};
+use crate::schedule::{Next, RemovalReason, Removed, Schedule};
 use crate::statistics::FailureReason;
 use crate::version::ModelVersion;
 use backend::{BatchEntry, RunControl, now_ns};
 use parking_lot::MutexGuard;
-use scheduler::{RemovalReason, Step, Waiting};
+use scheduler::Waiting;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -47,6 +47,14 @@ impl Run {
             turn_policy: TurnPolicy::default(),
             armed: 0,
         }
+    }
+}
+
+/// An idle instance, that one if it matters.
+fn take_idle(idle: &mut SmallVec<[u32; 8]>, which: Option<u32>) -> Option<u32> {
+    match which {
+        None => idle.pop(),
+        Some(instance) => idle.iter().position(|i| *i == instance).map(|at| idle.remove(at)),
     }
 }
 
@@ -88,11 +96,10 @@ impl ModelVersion {
     fn start_batches(&self, run: &mut Run, now: u64, mine: Option<u32>) -> (Option<Requests>, Removed) {
         let (mut kept, mut removed) = (None, Vec::new());
         loop {
-            let idle = run.idle.len() as u32;
             // A schedule that panics loses its step, not the instances; the requests it held are answered when they are dropped.
-            let step = catch_unwind(AssertUnwindSafe(|| run.schedule.step(now, idle, &mut removed)));
-            match step.unwrap_or(Step::Idle) {
-                Step::Run(requests) => match run.idle.pop() {
+            let step = catch_unwind(AssertUnwindSafe(|| run.schedule.step(now, &run.idle, &mut removed)));
+            match step.unwrap_or(Next::Idle) {
+                Next::Run(requests, which) => match take_idle(&mut run.idle, which) {
                     Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
                     Some(instance) => self.submit(instance, requests),
                     None => {
@@ -101,14 +108,14 @@ impl ModelVersion {
                         self.submit(0, requests);
                     }
                 },
-                Step::SleepUntil(at) => {
+                Next::SleepUntil(at) => {
                     if run.armed == 0 || at < run.armed {
                         run.armed = at;
                         self.shared.timer.arm(at, self.me.clone());
                     }
                     break;
                 }
-                Step::Idle => break,
+                Next::Idle => break,
             }
         }
         (kept, removed)
@@ -127,7 +134,7 @@ impl ModelVersion {
         let now = ran.end;
         let mut run = self.run.lock();
         if ran.duration > 0 {
-            run.schedule.observe(ran.class, ran.rows, ran.duration);
+            run.schedule.observe(permit.instance, ran.class, ran.rows, ran.duration);
             run.cost.observe(ran.kind, ran.duration);
         }
         let mut overran = false;
@@ -168,8 +175,9 @@ impl ModelVersion {
         }
         let mut removed = Vec::new();
         let mut run = self.run.lock();
-        run.schedule.remove_cancelled(&mut removed);
-        self.pump(run, now_ns());
+        let now = now_ns();
+        run.schedule.remove_cancelled(now, &mut removed);
+        self.pump(run, now);
         self.answer_removed(removed);
     }
 
@@ -183,6 +191,9 @@ impl ModelVersion {
             p.waits = false;
             let (reason, error) = match why {
                 RemovalReason::Expired => (FailureReason::Rejected, Error::unavailable("Request timeout expired")),
+                RemovalReason::SequenceExpired => {
+                    (FailureReason::Rejected, scheduler::sequence::RemovalReason::Expired.error())
+                }
                 RemovalReason::Cancelled => (FailureReason::Cancelled, Error::cancelled("")),
             };
             let error = p.ticket.settle().unwrap_or(error);

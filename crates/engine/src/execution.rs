@@ -145,7 +145,7 @@ impl ModelVersion {
         let mut permit = Permit::new(self, instance);
         let rows = entry.checked.rows.max(1);
         inline::hold(accepted, inline.exact);
-        let timings = self.run(instance, std::slice::from_mut(entry), &RunControl::alone(), accepted);
+        let timings = self.run_entries(instance, std::slice::from_mut(entry), &RunControl::alone(), accepted);
         let held = inline::held(accepted, timings.end, inline.exact, inline.limit_ns);
         let executed = Executed::of(entry, accepted);
         let duration = if executed.failure.is_none() { timings.end.saturating_sub(timings.start).max(1) } else { 0 };
@@ -186,6 +186,7 @@ impl ModelVersion {
                 class: 0,
                 accepted: now,
                 place: self.line.as_ref().map_or(0, Line::place),
+                row: None,
             })));
         }
         let n = batch.len() as u64;
@@ -216,6 +217,9 @@ impl ModelVersion {
         {
             return me.execute_decoupled(instance, requests, control);
         }
+        if let Some(sequencing) = &self.sequencing {
+            return self.execute_sequences(sequencing, instance, requests, control);
+        }
         let class = requests.first().map_or(0, Waiting::class);
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
         // Before the backend takes the requests apart.
@@ -230,10 +234,10 @@ impl ModelVersion {
         // a kilobyte, and a request alone stays where it is.
         let mut several = Vec::new();
         let timings = match &mut requests[..] {
-            [alone] => self.run(instance, std::slice::from_mut(&mut alone.0.entry), control, start),
+            [alone] => self.run_entries(instance, std::slice::from_mut(&mut alone.0.entry), control, start),
             all => {
                 several.extend(all.iter_mut().map(|q| std::mem::take(&mut q.0.entry)));
-                self.run(instance, &mut several, control, start)
+                self.run_entries(instance, &mut several, control, start)
             }
         };
         let inline = inline.map(|i| (i, inline::held(start, timings.end, i.exact, i.limit_ns)));
@@ -262,7 +266,13 @@ impl ModelVersion {
     }
 
     /// Lets the backend run the entries and sees to it that each has a result.
-    fn run(&self, instance: u32, entries: &mut [BatchEntry], control: &RunControl, start: u64) -> Timings {
+    pub(crate) fn run_entries(
+        &self,
+        instance: u32,
+        entries: &mut [BatchEntry],
+        control: &RunControl,
+        start: u64,
+    ) -> Timings {
         // A panic in a backend is our bug, but it is this batch's failure, not the server's.
         let ran =
             catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut Batch { requests: entries }, control)));
@@ -286,7 +296,7 @@ impl ModelVersion {
 
     /// The response made of an entry's result, which `run` has put there.
     #[inline]
-    fn answer(&self, entry: &mut BatchEntry) -> Result<Box<InferResponse>> {
+    pub(crate) fn answer(&self, entry: &mut BatchEntry) -> Result<Box<InferResponse>> {
         let outcome = entry.result.take().unwrap_or_else(|| Err(Error::internal("answered twice")))?;
         Ok(Box::new(InferResponse {
             model_name: self.signature.model.clone(),

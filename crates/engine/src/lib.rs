@@ -27,6 +27,7 @@ mod pool;
 mod registry;
 mod resize;
 mod schedule;
+mod sequence;
 mod sketch;
 mod statistics;
 mod streaming;

@@ -2,8 +2,9 @@
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::batch_key::Key;
+use crate::sequence::Row;
 use crate::ticket::TicketState;
-use backend::BatchEntry;
+use backend::{BatchEntry, now_ns};
 use scheduler::Waiting;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +25,8 @@ pub(crate) struct Pending {
     pub(crate) accepted: u64,
     /// Place in the line of a model that preserves order.
     pub(crate) place: u64,
+    /// Where it runs, once the schedule of a sequence model said so.
+    pub(crate) row: Option<Row>,
 }
 
 impl Drop for Pending {
@@ -31,11 +34,15 @@ impl Drop for Pending {
         let Some(sink) = self.sink.take() else { return };
         self.ticket.settle();
         let (ticket, place, waits) = (self.ticket.clone(), self.place, self.waits);
+        let origin = self.row.take().and_then(|row| row.origin);
         let spare = sink.clone();
         let answer = move || {
             let Some(version) = ticket.version() else { return sink.put(failed(Error::unavailable("Server exiting"))) };
             if waits {
                 version.pending.fetch_sub(1, Ordering::Relaxed);
+            }
+            if let Some(origin) = origin {
+                version.run.lock().schedule.released(now_ns(), origin);
             }
             let answer = failed(version.defect());
             version.deliver(place, Delivery { sink, answer });

@@ -5,6 +5,7 @@ use crate::ensemble::{Ensemble, NoModel};
 use crate::limits;
 use crate::options::{EngineOptions, ServerMetadata};
 use crate::pool::Pool;
+use crate::sequence::Sequencing;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
 use crate::timer::Timer;
@@ -308,22 +309,25 @@ impl Engine {
             Error::internal(format!("the completed configuration of model '{}' cannot be decoded: {e}", open.model))
         })?;
         limits::check(&config)?;
+        let options = &self.shared.options;
+        let scheduling = compile::scheduling(&config, options.strict_batching_delay, options.delay_scheduler);
         let signature = compile::signature(&config, open.version, &spec.labels)?;
-        let (signature, model, ensemble) = match (opened, &config.scheduling_choice) {
+        let (signature, model, ensemble, sequencing) = match (opened, &config.scheduling_choice) {
             (Some(opened), _) => {
                 let signature = Arc::new(signature);
-                let model = opened.finish(&spec.config, signature.clone())?;
-                (signature, model, None)
+                let sequencing = Sequencing::of(&config, &signature, &scheduling, &open.model_directory)?;
+                let seen = sequencing.as_ref().map(|s| Arc::new(s.seen_by_backend(&signature)));
+                let model = opened.finish(&spec.config, seen.unwrap_or_else(|| signature.clone()))?;
+                (signature, model, None, sequencing)
             }
             (None, Some(SchedulingChoice::EnsembleScheduling(graph))) => {
                 let (ensemble, signature) = Ensemble::new(self.me.clone(), signature, graph)?;
-                (signature, Arc::new(NoModel) as Arc<dyn backend::Model>, Some(ensemble))
+                (signature, Arc::new(NoModel) as Arc<dyn backend::Model>, Some(ensemble), None)
             }
             (None, _) => {
                 return Err(Error::internal(format!("model '{}' has neither a backend nor steps", open.model)));
             }
         };
-        let options = &self.shared.options;
         let version = ModelVersion::new(
             self.shared.clone(),
             VersionParts {
@@ -334,7 +338,8 @@ impl Engine {
                 config_pb: spec.config,
                 model,
                 ensemble,
-                scheduling: compile::scheduling(&config, options.strict_batching_delay, options.delay_scheduler),
+                scheduling,
+                sequencing,
                 histogram_buckets_ms: compile::histogram_buckets_ms(&config),
                 response_cache: config.response_cache.as_ref().is_some_and(|c| c.enable),
             },

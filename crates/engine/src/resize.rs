@@ -41,7 +41,7 @@ mod tests {
     fn run(instances: u32) -> Run {
         let config =
             scheduler::Config { max_batch_size: 1, dynamic: None, instances, strict_delay: false, delay_scheduler: 0 };
-        Run::new(Schedule::new(config), instances)
+        Run::new(Schedule::new(config, None), instances)
     }
 
     /// What is idle after each step, the next one to run last: `3` sets the count, `take` and `give n` move an instance.

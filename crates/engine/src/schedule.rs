@@ -1,53 +1,175 @@
 //! The schedule of a version: which waiting requests run next. The only place that knows what kind it is.
 
-use crate::pending::Queued;
-use scheduler::{Config, RemovalReason, Scheduler, Step};
+use crate::pending::{Queued, Requests};
+use crate::sequence::{self, Row};
+use protocol::check::IdPrefix;
+use scheduler::sequence::{Origin, SequenceId, SequenceScheduler, conflict_warning};
+use scheduler::{Scheduler, Step};
+use tensor::Error;
 
 /// Kinds of schedules. All of them are pure; see the `scheduler` crate.
+// One per version; the larger one is on the way of every request of most models.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum Schedule {
     /// The default scheduler and the dynamic batcher.
     Batcher(Scheduler<Queued>),
+    /// The sequence batcher.
+    Sequences(Box<SequenceScheduler<Queued>>),
 }
 
-/// The queue is full; the request comes back.
-pub(crate) struct QueueFull(pub(crate) Queued);
+/// What to do next.
+pub(crate) enum Next {
+    /// Run these, on that instance if it matters which.
+    Run(Requests, Option<u32>),
+    SleepUntil(u64),
+    Idle,
+}
+
+/// Why a request leaves without having run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RemovalReason {
+    /// It waited longer than its queue policy allows.
+    Expired,
+    /// Its sequence waited too long for a slot.
+    SequenceExpired,
+    /// The client gave up.
+    Cancelled,
+}
 
 /// Requests that leave without having run.
 pub(crate) type Removed = Vec<(RemovalReason, Queued)>;
 
 impl Schedule {
-    pub(crate) fn new(config: Config) -> Self {
-        Self::Batcher(Scheduler::new(config))
+    pub(crate) fn new(plain: scheduler::Config, sequences: Option<scheduler::sequence::Config>) -> Self {
+        match sequences {
+            Some(config) => Self::Sequences(Box::new(SequenceScheduler::new(config))),
+            None => Self::Batcher(Scheduler::new(plain)),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        let Self::Batcher(s) = self;
-        s.is_empty()
+        match self {
+            Self::Batcher(s) => s.is_empty(),
+            Self::Sequences(s) => s.is_empty(),
+        }
     }
 
     /// Accepts a request.
-    pub(crate) fn push(&mut self, now: u64, request: Queued) -> Result<(), QueueFull> {
-        let Self::Batcher(s) = self;
-        let (priority, timeout_us) = (request.0.entry.request.priority, request.0.entry.request.timeout_us);
-        let pushed = s.push(now, priority, timeout_us, request);
-        pushed.map_err(|(scheduler::Refusal::QueueFull, request)| QueueFull(request))
+    ///
+    /// # Errors
+    /// What its client is told; the request comes back.
+    pub(crate) fn push(&mut self, now: u64, request: Queued, model: &str) -> Result<(), (Error, Queued)> {
+        let asked = &request.0.entry.request;
+        match self {
+            Self::Batcher(s) => {
+                let (priority, timeout_us) = (asked.priority, asked.timeout_us);
+                s.push(now, priority, timeout_us, request).map_err(|(scheduler::Refusal::QueueFull, request)| {
+                    let id = IdPrefix(&request.0.entry.request.id);
+                    (Error::unavailable(format!("{id}Exceeds maximum queue size")), request)
+                })
+            }
+            Self::Sequences(s) => {
+                let head = sequence::head(asked);
+                let id: SequenceId = head.id.clone();
+                let accepted = s.push(now, head, request).map_err(|(why, request)| (why.error(model), request))?;
+                if accepted.conflict {
+                    log::warn!("{}", conflict_warning(&id, model));
+                }
+                Ok(())
+            }
+        }
     }
 
-    /// What to do now, with so many idle instances; see [`Scheduler::step`].
-    pub(crate) fn step(&mut self, now: u64, idle: u32, removed: &mut Removed) -> Step<Queued> {
-        let Self::Batcher(s) = self;
-        s.step(now, idle, removed)
+    /// What to do now, given which instances are idle, the one to prefer last. Requests that will not run are appended to
+    /// `removed`. Call again until it returns no `Run`.
+    pub(crate) fn step(&mut self, now: u64, idle: &[u32], removed: &mut Removed) -> Next {
+        match self {
+            Self::Batcher(s) => {
+                let mut dropped = Vec::new();
+                let step = s.step(now, u32::try_from(idle.len()).unwrap_or(u32::MAX), &mut dropped);
+                removed.extend(dropped.into_iter().map(of_batcher));
+                match step {
+                    Step::Run(requests) => Next::Run(requests, None),
+                    Step::SleepUntil(at) => Next::SleepUntil(at),
+                    Step::Idle => Next::Idle,
+                }
+            }
+            Self::Sequences(s) => {
+                let mut dropped = Vec::new();
+                let step = s.step(now, idle, &mut dropped);
+                removed.extend(dropped.into_iter().map(of_sequences));
+                match step {
+                    scheduler::sequence::Step::Run(run) => {
+                        let rows = run.rows.len();
+                        let requests =
+                            run.rows.into_iter().filter_map(|row| Some(queued(row.request?, rows))).collect();
+                        Next::Run(requests, Some(run.instance))
+                    }
+                    scheduler::sequence::Step::SleepUntil(at) => Next::SleepUntil(at),
+                    scheduler::sequence::Step::Idle => Next::Idle,
+                }
+            }
+        }
     }
 
     /// Learns from a finished execution.
-    pub(crate) fn observe(&mut self, class: u64, rows: u32, duration_ns: u64) {
-        let Self::Batcher(s) = self;
-        s.observe(class, rows, duration_ns);
+    pub(crate) fn observe(&mut self, instance: u32, class: u64, rows: u32, duration_ns: u64) {
+        match self {
+            Self::Batcher(s) => s.observe(class, rows, duration_ns),
+            Self::Sequences(s) => s.observe(instance, class, rows, duration_ns),
+        }
+    }
+
+    /// A request of a sequence that ran is over.
+    pub(crate) fn released(&mut self, now: u64, origin: Origin) {
+        if let Self::Sequences(s) = self {
+            s.released(now, origin);
+        }
+    }
+
+    /// No new sequence is accepted any more; those in progress go on. Without sequences nothing changes.
+    pub(crate) fn stop(&mut self) {
+        if let Self::Sequences(s) = self {
+            s.stop();
+        }
     }
 
     /// Takes out every request that was given up.
-    pub(crate) fn remove_cancelled(&mut self, removed: &mut Removed) {
-        let Self::Batcher(s) = self;
-        s.remove_cancelled(removed);
+    pub(crate) fn remove_cancelled(&mut self, now: u64, removed: &mut Removed) {
+        match self {
+            Self::Batcher(s) => {
+                let mut dropped = Vec::new();
+                s.remove_cancelled(&mut dropped);
+                removed.extend(dropped.into_iter().map(of_batcher));
+            }
+            Self::Sequences(s) => {
+                let mut dropped = Vec::new();
+                s.remove_cancelled(now, &mut dropped);
+                removed.extend(dropped.into_iter().map(of_sequences));
+            }
+        }
     }
+}
+
+/// A request with the row it was given.
+fn queued(request: scheduler::sequence::Request<Queued>, rows: usize) -> Queued {
+    let scheduler::sequence::Request { mut item, id, start, end, origin } = request;
+    item.0.row = Some(Row { slot: Some(origin.slot()), rows, id: Some(id), start, end, origin: Some(origin) });
+    item
+}
+
+fn of_batcher((why, request): (scheduler::RemovalReason, Queued)) -> (RemovalReason, Queued) {
+    let why = match why {
+        scheduler::RemovalReason::Expired => RemovalReason::Expired,
+        scheduler::RemovalReason::Cancelled => RemovalReason::Cancelled,
+    };
+    (why, request)
+}
+
+fn of_sequences((why, request): (scheduler::sequence::RemovalReason, Queued)) -> (RemovalReason, Queued) {
+    let why = match why {
+        scheduler::sequence::RemovalReason::Expired => RemovalReason::SequenceExpired,
+        scheduler::sequence::RemovalReason::Cancelled => RemovalReason::Cancelled,
+    };
+    (why, request)
 }

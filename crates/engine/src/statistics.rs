@@ -240,9 +240,14 @@ impl Statistics {
 
     /// Counts one execution and each of its requests.
     pub(crate) fn executed(&self, t: &Timings, requests: impl Iterator<Item = Executed>) {
+        self.executed_beside(0, t, requests);
+    }
+
+    /// The same of a batch that has so many null rows, too.
+    pub(crate) fn executed_beside(&self, null_rows: u64, t: &Timings, requests: impl Iterator<Item = Executed>) {
         let phases = t.phases();
         let mut c = self.counters.lock();
-        let (mut rows, mut any) = (0, false);
+        let (mut rows, mut any) = (null_rows, false);
         for r in requests {
             rows += r.rows.max(1);
             let request_ns = t.end.saturating_sub(r.accepted);

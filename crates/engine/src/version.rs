@@ -29,7 +29,8 @@ use crate::options::EngineOptions;
 use crate::order::Line;
 use crate::pending::{Pending, Queued};
 use crate::pool::Pool;
-use crate::schedule::{QueueFull, Schedule};
+use crate::schedule::Schedule;
+use crate::sequence::Sequencing;
 use crate::statistics::{Statistics, VersionStatistics};
 use crate::ticket::{Ticket, TicketState};
 use crate::timer::Timer;
@@ -76,6 +77,8 @@ pub struct ModelVersion {
     pub(crate) shared: Arc<Shared>,
     pub(crate) run: Mutex<Run>,
     pub(crate) statistics: Statistics,
+    /// Of a model with sequences.
+    pub(crate) sequencing: Option<Sequencing>,
     shape_rule: ShapeRule,
     /// Responses leave in request order.
     pub(crate) line: Option<Line>,
@@ -129,6 +132,8 @@ pub(crate) struct VersionParts {
     pub model: Arc<dyn Model>,
     pub ensemble: Option<Ensemble>,
     pub scheduling: scheduler::Config,
+    /// Of a model with sequences.
+    pub sequencing: Option<Sequencing>,
     pub histogram_buckets_ms: Option<Vec<f64>>,
     /// `response_cache.enable`.
     pub response_cache: bool,
@@ -136,20 +141,25 @@ pub(crate) struct VersionParts {
 
 impl ModelVersion {
     pub(crate) fn new(shared: Arc<Shared>, parts: VersionParts) -> Arc<Self> {
-        let VersionParts { signature, number, platform, config_json, config_pb, model, ensemble, scheduling, .. } =
-            parts;
-        let line = scheduling.dynamic.as_ref().is_some_and(|d| d.preserve_ordering).then(Line::default);
+        let VersionParts { signature, number, platform, config_json, config_pb, model, ensemble, .. } = parts;
+        let (scheduling, sequencing) = (parts.scheduling, parts.sequencing);
+        let in_line = scheduling.dynamic.as_ref().is_some_and(|d| d.preserve_ordering)
+            || sequencing.as_ref().is_some_and(|s| s.preserves_ordering);
+        let line = in_line.then(Line::default);
         // With a limit on the queue a request that finds an idle instance must not take a place in it.
         let unlimited = |d: &scheduler::Dynamic| {
             d.default_policy.max_queue_size == 0 && d.level_policies.values().all(|p| p.max_queue_size == 0)
         };
         let batches = scheduling.max_batch_size > 1 && scheduling.dynamic.as_ref().is_some_and(unlimited);
         let in_order = line.is_some() || scheduling.strict_delay || scheduling.delay_scheduler > 0;
-        let may_inline = !in_order && !signature.decoupled && !model.cost_may_depend_on_data();
+        let may_inline = !in_order && sequencing.is_none() && !signature.decoupled && !model.cost_may_depend_on_data();
         let sized = signature.inputs.iter().any(|i| i.datatype == DataType::Bytes || i.allow_ragged_batch);
         let instances = scheduling.instances;
-        let in_order_of_calls =
-            line.is_some() || signature.decoupled || (scheduling.dynamic.is_none() && instances == 1);
+        let sequences = sequencing.as_ref().map(|s| s.schedule.clone());
+        let in_order_of_calls = line.is_some()
+            || signature.decoupled
+            || sequencing.is_some()
+            || (scheduling.dynamic.is_none() && instances == 1);
         let batch_size = if scheduling.max_batch_size == 0 { model.batch_size_without_batching() } else { None };
         let load = shared.loads.fetch_add(1, Ordering::Relaxed);
         let has_cache = parts.response_cache && !signature.decoupled;
@@ -169,7 +179,8 @@ impl ModelVersion {
             model,
             in_order: in_order_of_calls && ensemble.is_none(),
             ensemble,
-            run: Mutex::new(Run::new(Schedule::new(scheduling), instances)),
+            run: Mutex::new(Run::new(Schedule::new(scheduling, sequences), instances)),
+            sequencing,
             line,
             cached,
             may_inline,
@@ -212,7 +223,9 @@ impl ModelVersion {
     ) -> Result<Started> {
         let parent = caller.parent;
         // What is called for an accepted request is part of it, and finishes.
-        if self.is_stopping() && parent.is_none() {
+        // Sequences that have begun go on: their schedule refuses new ones.
+        let stops = self.is_stopping() && parent.is_none();
+        if stops && self.sequencing.is_none() {
             return Err(Error::unavailable(format!(
                 "{}Server is stopping, scheduler for model has stopped accepting new inference requests",
                 IdPrefix(&request.id)
@@ -222,6 +235,12 @@ impl ModelVersion {
             return Err(Error::cancelled(""));
         }
         let checked = self.signature.check(&mut request)?;
+        if let Some(sequencing) = &self.sequencing {
+            sequencing.check(&request, &self.signature.model)?;
+            if stops {
+                self.run.lock().schedule.stop();
+            }
+        }
         let now = now_ns();
         match &self.cached {
             None => self.admit(request, checked, now, sink, caller),
@@ -274,14 +293,14 @@ impl ModelVersion {
         }
         let ticket = TicketState::new(self.me.clone(), parent.map(|p| &p.state))?;
         let handle = Ticket { state: ticket.clone() };
-        let id = entry.request.id.clone();
         let sink = Some(sink());
         let place = self.line.as_ref().map_or(0, Line::place);
-        let pending = Box::new(Pending { entry, sink, waits: true, ticket, key, class, accepted: now, place });
+        let pending =
+            Box::new(Pending { entry, sink, waits: true, ticket, key, class, accepted: now, place, row: None });
         // Counted before the push: another thread may take the request at once, and the gauge must never go below zero.
         self.pending.fetch_add(1, Ordering::Relaxed);
         self.joined(1);
-        if let Err(QueueFull(mut refused)) = run.schedule.push(now, Queued(pending)) {
+        if let Err((why, mut refused)) = run.schedule.push(now, Queued(pending), &self.signature.model) {
             refused.0.sink = None;
             refused.0.ticket.settle();
             if let Some(line) = &self.line {
@@ -289,7 +308,7 @@ impl ModelVersion {
             }
             self.pending.fetch_sub(1, Ordering::Relaxed);
             self.left(1);
-            return Err(Error::unavailable(format!("{}Exceeds maximum queue size", IdPrefix(&id))));
+            return Err(why);
         }
         if in_turn && let Some(me) = self.me.upgrade() {
             drop(run);
@@ -311,9 +330,10 @@ impl ModelVersion {
     }
 
     /// Serves on with so many instances and this configuration, or returns false: then only a reload can change them. A timer of
-    /// Triton's kind takes a number of instances into account when it is made.
+    /// Triton's kind takes a number of instances into account when it is made, and so do the slots of sequences.
     pub(crate) fn set_instances(&self, count: u32, config: ConfigTexts) -> bool {
-        if !self.model.instances_are_permits() || self.shared.options.strict_batching_delay {
+        let is_fixed = self.shared.options.strict_batching_delay || self.sequencing.is_some();
+        if !self.model.instances_are_permits() || is_fixed {
             return false;
         }
         self.config.store(Arc::new(config));

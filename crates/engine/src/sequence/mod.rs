@@ -1,0 +1,203 @@
+//! Sequence models: what a batch of theirs has besides its requests (controls, states, null rows), and how it runs.
+//!
+//! To the backend, controls and states are inputs and outputs like others, behind those of the configuration; requests are checked
+//! against the configuration alone, so clients neither see nor send them. When what runs is decided by `scheduler::sequence`.
+
+mod controls;
+mod run;
+mod states;
+
+use backend::BatchEntry;
+use controls::Controls;
+use protocol::check::IdPrefix;
+use protocol::pb::inference::model_config::SchedulingChoice;
+use protocol::pb::inference::model_sequence_batching::StrategyChoice;
+use protocol::pb::inference::{ModelConfig, ModelSequenceBatching};
+use protocol::{Checked, CorrelationId, InferRequest, InputTensor, Signature};
+use scheduler::sequence::{Config, Head, Origin, SEQUENCES_MAX_DEFAULT, SequenceId, SlotId, Strategy};
+use states::States;
+use std::path::Path;
+use tensor::{Code, Data, DataType, Error, Result, element_count};
+
+/// A row of a batch.
+pub(crate) struct Row {
+    /// Where its state is kept; `None` = it is thrown away.
+    pub(crate) slot: Option<SlotId>,
+    /// Rows of its batch, null ones included.
+    pub(crate) rows: usize,
+    /// `None` = a null row.
+    pub(crate) id: Option<SequenceId>,
+    pub(crate) start: bool,
+    pub(crate) end: bool,
+    /// To be given back to the schedule; `None` once it was.
+    pub(crate) origin: Option<Origin>,
+}
+
+/// What a version needs to run sequences.
+pub(crate) struct Sequencing {
+    controls: Controls,
+    states: States,
+    /// Number of inputs of the configuration.
+    inputs: u16,
+    /// Row i of a batch is slot i; those without a request are null.
+    rows_are_slots: bool,
+    /// What decides when they run.
+    pub(crate) schedule: Config,
+    /// Responses leave in the order of their requests.
+    pub(crate) preserves_ordering: bool,
+}
+
+/// The schedule a configuration asks for; numbers that cannot be used are clamped, not judged.
+fn schedule(batching: &ModelSequenceBatching, plain: &scheduler::Config) -> Config {
+    let strategy = match &batching.strategy_choice {
+        Some(StrategyChoice::Oldest(oldest)) => Strategy::Oldest {
+            max_candidate_sequences: u32::try_from(oldest.max_candidate_sequences).unwrap_or(0),
+            preferred: oldest.preferred_batch_size.iter().filter_map(|&n| u32::try_from(n).ok()).collect(),
+            max_queue_delay_us: oldest.max_queue_delay_microseconds,
+        },
+        Some(StrategyChoice::Direct(direct)) => Strategy::Direct {
+            max_queue_delay_us: direct.max_queue_delay_microseconds,
+            minimum_slot_utilization: direct.minimum_slot_utilization,
+        },
+        None => Strategy::Direct { max_queue_delay_us: 0, minimum_slot_utilization: 0.0 },
+    };
+    Config {
+        max_batch_size: plain.max_batch_size,
+        instances: plain.instances,
+        strategy,
+        idle_us: batching.max_sequence_idle_microseconds,
+        iterative: batching.iterative_sequence,
+        sequences_max: SEQUENCES_MAX_DEFAULT,
+        strict_delay: plain.strict_delay,
+        delay_scheduler: plain.delay_scheduler,
+        backlog_delay_scheduler: 0,
+    }
+}
+
+impl Sequencing {
+    /// Of a configuration; `plain` is what it says about scheduling besides sequences. `None`: it has no sequences.
+    ///
+    /// # Errors
+    /// An initial state that is too large or cannot be read.
+    pub(crate) fn of(
+        config: &ModelConfig,
+        signature: &Signature,
+        plain: &scheduler::Config,
+        model_directory: &Path,
+    ) -> Result<Option<Self>> {
+        let Some(SchedulingChoice::SequenceBatching(batching)) = &config.scheduling_choice else { return Ok(None) };
+        if signature.decoupled {
+            // Their requests end later than their executions, which the schedule is not told of.
+            return Err(Error::new(
+                Code::Unsupported,
+                format!(
+                    "model '{}' uses sequence batching of a decoupled model, which this release does not support",
+                    signature.model
+                ),
+            ));
+        }
+        let oldest = match &batching.strategy_choice {
+            Some(StrategyChoice::Oldest(oldest)) => Some(oldest),
+            _ => None,
+        };
+        Ok(Some(Self {
+            controls: Controls::of(batching, signature.batches()),
+            states: States::of(batching, signature, model_directory)?,
+            inputs: u16::try_from(signature.inputs.len()).unwrap_or(u16::MAX),
+            rows_are_slots: oldest.is_none(),
+            schedule: schedule(batching, plain),
+            preserves_ordering: oldest.is_some_and(|o| o.preserve_ordering),
+        }))
+    }
+
+    /// The model as its backend sees it.
+    pub(crate) fn seen_by_backend(&self, signature: &Signature) -> Signature {
+        let mut seen = signature.clone();
+        seen.inputs.extend(self.controls.specs().chain(self.states.input_specs()));
+        seen.outputs.extend(self.states.hidden_specs(signature));
+        seen
+    }
+
+    /// Whether the request's correlation id is of the kind the model has a control for (protocol.md 2.9, row 22).
+    ///
+    /// # Errors
+    /// INVALID_ARG.
+    pub(crate) fn check(&self, request: &InferRequest, model: &str) -> Result<()> {
+        let Some((name, found, wanted)) = self.controls.mismatch(&request.sequence.id) else { return Ok(()) };
+        Err(Error::invalid(format!(
+            "{}sequence batching control '{name}' data-type is '{}', but model '{model}' expects '{}'",
+            IdPrefix(&request.id),
+            found.name(),
+            wanted.name()
+        )))
+    }
+
+    /// Gives an entry the inputs of its row, and has the backend make the outputs that are states.
+    ///
+    /// # Errors
+    /// The initial state does not fit.
+    fn prepare(&self, entry: &mut BatchEntry, row: &Row) -> Result<()> {
+        let tensors = self.controls.tensors(row).chain(self.states.tensors(row)?);
+        for (index, tensor) in (self.inputs..).zip(tensors) {
+            entry.request.inputs.push(tensor);
+            entry.checked.inputs.push(index);
+        }
+        for index in self.states.outputs() {
+            if !entry.checked.outputs.iter().any(|(wanted, _)| *wanted == index) {
+                entry.checked.outputs.push((index, None));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the states of a row that succeeded, and takes out what the client did not ask for.
+    fn conclude(&self, entry: &mut BatchEntry, row: &Row, wanted: &[u16]) {
+        if let Some(Ok(outcome)) = &mut entry.result {
+            self.states.update(row, outcome.outputs.iter());
+            outcome.outputs.retain(|output| wanted.contains(&output.index));
+        }
+    }
+
+    /// Null rows beside a request: shapes as it has them, zeros, and no outputs but states.
+    fn nulls(&self, beside: &BatchEntry) -> Nulls {
+        let zeros = |input: &InputTensor| {
+            // Empty strings are lengths of zero.
+            let size = input.datatype.and_then(DataType::byte_size).unwrap_or(4);
+            let elements = element_count(&input.shape).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+            // As large as the request, and shared by all null rows.
+            let data = Data::Bytes(vec![0; elements.saturating_mul(size)].into());
+            InputTensor { name: input.name.clone(), datatype: input.datatype, shape: input.shape.clone(), data }
+        };
+        Nulls { inputs: beside.request.inputs.iter().map(zeros).collect(), checked: beside.checked.clone() }
+    }
+}
+
+/// What null rows are made of.
+struct Nulls {
+    inputs: Vec<InputTensor>,
+    checked: Checked,
+}
+
+impl Nulls {
+    fn entry(&self) -> BatchEntry {
+        let input = |i: &InputTensor| InputTensor {
+            name: i.name.clone(),
+            datatype: i.datatype,
+            shape: i.shape.clone(),
+            data: i.data.clone(),
+        };
+        let request = InferRequest { inputs: self.inputs.iter().map(input).collect(), ..InferRequest::default() };
+        let Checked { rows, inputs, .. } = self.checked.clone();
+        BatchEntry::new(Box::new(request), Checked { rows, inputs, ..Checked::default() })
+    }
+}
+
+/// What the schedule is told of a request.
+pub(crate) fn head(request: &InferRequest) -> Head {
+    let id = match &request.sequence.id {
+        CorrelationId::Number(n) => SequenceId::Number(*n),
+        CorrelationId::String(text) => SequenceId::Text(text.clone()),
+    };
+    let (start, end) = (request.sequence.start, request.sequence.end);
+    Head { id, start, end, timeout_us: request.timeout_us }
+}

@@ -1,0 +1,370 @@
+//! Implicit state (S-23): tensors that a model gives back for the next request of the same sequence. Kept by slot.
+//!
+//! A state changes only when its request succeeded. The next sequence of a slot begins with START, which makes the state fresh.
+
+use super::Row;
+use crate::data_file::{self, Want};
+use crate::limits::STATE_BYTES_MAX;
+use parking_lot::Mutex;
+use protocol::pb::inference::ModelSequenceBatching;
+use protocol::pb::inference::model_sequence_batching::initial_state::StateData;
+use protocol::pb::inference::model_sequence_batching::{InitialState, State as Given};
+use protocol::{InputSpec, InputTensor, OutputSpec, OutputTensor, Signature};
+use scheduler::sequence::SlotId;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use tensor::strings::Strings;
+use tensor::{Data, DataType, Error, Name, Result, Shape, element_count};
+
+/// The states of a model.
+pub(crate) struct States {
+    specs: Vec<Spec>,
+    /// By slot: a value for each spec.
+    kept: Mutex<HashMap<SlotId, Vec<Value>>>,
+}
+
+struct Spec {
+    input: Name,
+    output: Name,
+    datatype: DataType,
+    dims: Shape,
+    /// Index of the output in the signature the backend sees.
+    index: u16,
+    fresh: Result<Value>,
+}
+
+#[derive(Clone)]
+struct Value {
+    shape: Shape,
+    data: Data,
+}
+
+impl States {
+    /// Reads the initial states of a configuration that was checked.
+    ///
+    /// # Errors
+    /// A state that is too large, or whose file cannot be read or is too short.
+    pub(crate) fn of(batching: &ModelSequenceBatching, signature: &Signature, model_directory: &Path) -> Result<Self> {
+        let mut specs: Vec<Spec> = Vec::new();
+        let mut hidden = 0;
+        let mut outputs = HashSet::new();
+        for given in &batching.state {
+            let output = Name::from(given.output_name.as_str());
+            // Triton warns, and ignores the second one.
+            if specs.iter().any(|s| s.input == given.input_name.as_str()) || !outputs.insert(output.clone()) {
+                log::warn!("a second state '{}' of model '{}' is ignored", given.input_name, signature.model);
+                continue;
+            }
+            let datatype = DataType::from_number(given.data_type).ok_or_else(|| {
+                Error::invalid(format!(
+                    "state '{}' of model '{}' must specify 'data_type'",
+                    given.input_name, signature.model
+                ))
+            })?;
+            let index = signature.output_index(&output).unwrap_or_else(|| {
+                hidden += 1;
+                signature.outputs.len() + hidden - 1
+            });
+            let fresh = fresh(given, datatype, signature.batches(), model_directory);
+            specs.push(Spec {
+                input: given.input_name.as_str().into(),
+                output,
+                datatype,
+                dims: Shape::from_slice(&given.dims),
+                index: u16::try_from(index).unwrap_or(u16::MAX),
+                // Strings that do not fit fail every START instead, as in Triton.
+                fresh: match fresh {
+                    Err(e) if datatype != DataType::Bytes => return Err(e),
+                    other => other,
+                },
+            });
+        }
+        Ok(Self { specs, kept: Mutex::default() })
+    }
+
+    /// The inputs the backend sees.
+    pub(crate) fn input_specs(&self) -> impl Iterator<Item = InputSpec> {
+        self.specs.iter().map(|s| InputSpec {
+            name: s.input.clone(),
+            datatype: s.datatype,
+            dims: s.dims.clone(),
+            reshape: None,
+            optional: false,
+            allow_ragged_batch: false,
+        })
+    }
+
+    /// The outputs the backend sees and clients do not; they stand behind those of the configuration.
+    pub(crate) fn hidden_specs(&self, signature: &Signature) -> impl Iterator<Item = OutputSpec> {
+        let configured = signature.outputs.len();
+        self.specs.iter().filter(move |s| usize::from(s.index) >= configured).map(|s| OutputSpec {
+            name: s.output.clone(),
+            datatype: s.datatype,
+            dims: s.dims.clone(),
+            reshape: None,
+            labels: Default::default(),
+        })
+    }
+
+    /// Indices of the outputs that are states.
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = u16> {
+        self.specs.iter().map(|s| s.index)
+    }
+
+    /// What a row starts from, in the order of `input_specs`. A null row's is thrown away.
+    ///
+    /// # Errors
+    /// The initial state does not fit.
+    pub(crate) fn tensors(&self, row: &Row) -> Result<Vec<InputTensor>> {
+        let kept = self.kept.lock();
+        let before = row.slot.filter(|_| row.id.is_some() && !row.start).and_then(|slot| kept.get(&slot));
+        let tensor = |(i, spec): (usize, &Spec)| {
+            let value = match before.and_then(|values| values.get(i)) {
+                Some(value) => value.clone(),
+                None => spec.fresh.clone()?,
+            };
+            let Value { shape, data } = value;
+            Ok(InputTensor { name: spec.input.clone(), datatype: Some(spec.datatype), shape, data })
+        };
+        self.specs.iter().enumerate().map(tensor).collect()
+    }
+
+    /// A row succeeded with these outputs.
+    pub(crate) fn update<'o>(&self, row: &Row, outputs: impl Iterator<Item = &'o OutputTensor> + Clone) {
+        let Some(slot) = row.slot.filter(|_| row.id.is_some()) else { return };
+        let mut kept = self.kept.lock();
+        if row.end {
+            kept.remove(&slot);
+            return;
+        }
+        let value = |spec: &Spec| {
+            let output = outputs.clone().find(|o| o.index == spec.index)?;
+            // A copy: what the client gets may be a part of a large batch, or lie where the client can write.
+            Some(Value { shape: output.shape.clone(), data: Data::Bytes(output.data.to_vec().into()) })
+        };
+        let values: Option<Vec<Value>> = self.specs.iter().map(value).collect();
+        // A backend that leaves a state out leaves all as they were.
+        if let Some(values) = values {
+            kept.insert(slot, values);
+        }
+    }
+}
+
+/// What a sequence starts with: variable dimensions are 1, and without an initial state everything is zero.
+fn fresh(given: &Given, datatype: DataType, has_rows: bool, model_directory: &Path) -> Result<Value> {
+    let dims = given.dims.iter().map(|&d| if d < 0 { 1 } else { d });
+    let shape: Shape = has_rows.then_some(1).into_iter().chain(dims).collect();
+    let name = &given.input_name;
+    // An empty string is four bytes.
+    let size = datatype.byte_size().unwrap_or(4) as u64;
+    let bytes = element_count(&shape).and_then(|n| u64::try_from(n).ok()?.checked_mul(size));
+    let Some(bytes) = bytes.filter(|&n| n <= STATE_BYTES_MAX) else {
+        return Err(Error::invalid(format!(
+            "state '{name}' has {} elements of {}: at most {STATE_BYTES_MAX} bytes are supported",
+            tensor::ShapeDisplay(&shape),
+            datatype.config_name()
+        )));
+    };
+    let bytes = bytes as usize;
+    let file = given.initial_state.first().and_then(|initial: &InitialState| match &initial.state_data {
+        Some(StateData::DataFile(file)) => Some(file),
+        _ => None,
+    });
+    let data = match file {
+        None => {
+            let mut zeros = Vec::new();
+            data_file::reserve(&mut zeros, bytes, || format!("state '{name}'"))?;
+            zeros.resize(bytes, 0);
+            zeros
+        }
+        Some(file) => read(name, file, datatype, &shape, bytes, model_directory)?,
+    };
+    Ok(Value { shape, data: Data::Bytes(data.into()) })
+}
+
+fn read(name: &str, file: &str, datatype: DataType, shape: &[i64], bytes: usize, directory: &Path) -> Result<Vec<u8>> {
+    let want = match datatype {
+        DataType::Bytes => Want::All { bytes_max: STATE_BYTES_MAX },
+        _ => Want::AtMost(bytes),
+    };
+    let data = data_file::read(directory, "initial_state", file, want)?;
+    if datatype != DataType::Bytes {
+        if data.len() < bytes {
+            let path = data_file::path(directory, "initial_state", file);
+            // Triton's text, its missing blank included.
+            return Err(Error::invalid(format!(
+                "initial_state setting expects {bytes} bytes, but the data provided from {}only has {} bytes.",
+                path.display(),
+                data.len()
+            )));
+        }
+        return Ok(data);
+    }
+    let expected = element_count(shape).unwrap_or(0);
+    let found = Strings::new(&data).take_while(std::result::Result::is_ok).count() as i64;
+    if found != expected {
+        return Err(Error::invalid(format!(
+            "unexpected number of string elements {found} for inference input '{name}', expecting {expected}"
+        )));
+    }
+    Ok(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scheduler::sequence::SequenceId;
+
+    const INT32: i32 = DataType::Int32 as i32;
+
+    fn state(data_type: i32, dims: &[i64], data: Option<StateData>) -> Given {
+        let initial = data.map(|d| InitialState { data_type, dims: vec![], name: "s".into(), state_data: Some(d) });
+        Given {
+            input_name: "IN".into(),
+            output_name: "OUT".into(),
+            data_type,
+            dims: dims.to_vec(),
+            initial_state: initial.into_iter().collect(),
+            ..Default::default()
+        }
+    }
+
+    fn states(all: Vec<Given>, batch: u32, directory: &Path) -> Result<States> {
+        let signature = Signature { model: "m".into(), max_batch_size: batch, ..Signature::default() };
+        States::of(&ModelSequenceBatching { state: all, ..Default::default() }, &signature, directory)
+    }
+
+    fn row(slot: u32, start: bool, end: bool) -> Row {
+        let slot = Some(SlotId { instance: 0, slot });
+        Row { slot, rows: 1, id: Some(SequenceId::Number(1)), start, end, origin: None }
+    }
+
+    fn output(index: u16, values: &[u8]) -> OutputTensor {
+        OutputTensor {
+            name: "OUT".into(),
+            index,
+            datatype: DataType::Uint8,
+            shape: Shape::from_slice(&[values.len() as i64]),
+            data: Data::Bytes(values.to_vec().into()),
+            form: Default::default(),
+        }
+    }
+
+    fn seen(states: &States, row: &Row) -> Vec<(Vec<i64>, Vec<u8>)> {
+        let tensors = states.tensors(row).expect("fits");
+        tensors.into_iter().map(|t| (t.shape.to_vec(), t.data.to_vec())).collect()
+    }
+
+    /// `<root>/initial_state` holds `init` (three INT32: 5, 6, 7) and `text` ("abc", "").
+    struct Root(std::path::PathBuf);
+
+    impl Root {
+        fn new(name: &str) -> Self {
+            let root = std::env::temp_dir().join(format!("nereid_states_{}_{name}", std::process::id()));
+            std::fs::create_dir_all(root.join("initial_state")).unwrap();
+            let init: Vec<u8> = [5i32, 6, 7].iter().flat_map(|n| n.to_le_bytes()).collect();
+            std::fs::write(root.join("initial_state/init"), init).unwrap();
+            std::fs::write(root.join("initial_state/text"), b"\x03\0\0\0abc\0\0\0\0").unwrap();
+            std::fs::write(root.join("secret"), b"\x01\0\0\0").unwrap();
+            Self(root)
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn s23_a_sequence_starts_fresh_and_goes_on_with_what_the_model_gave_back() {
+        let s = states(vec![state(INT32, &[2], None)], 4, Path::new(".")).expect("valid");
+        let fresh = vec![(vec![1, 2], vec![0; 8])];
+        assert_eq!(seen(&s, &row(0, true, false)), fresh);
+        s.update(&row(0, true, false), [output(0, &[1; 8])].iter());
+        assert_eq!(seen(&s, &row(0, false, false)), [(vec![8], vec![1; 8])], "shape and contents of the output");
+        assert_eq!(seen(&s, &row(1, true, false)), fresh, "another slot");
+        // A failed request updates nothing; nor does a null row, and it sees nothing.
+        assert_eq!(seen(&s, &row(0, false, false)), [(vec![8], vec![1; 8])]);
+        let null = Row { id: None, ..row(0, false, false) };
+        s.update(&null, [output(0, &[9; 8])].iter());
+        assert_eq!(seen(&s, &null), fresh);
+        assert_eq!(seen(&s, &row(0, false, true)), [(vec![8], vec![1; 8])]);
+        // The end frees its memory; a START does not see the former one even without an end.
+        s.update(&row(0, false, true), [output(0, &[2; 8])].iter());
+        assert!(s.kept.lock().is_empty());
+        s.update(&row(0, false, false), [output(0, &[3; 8])].iter());
+        assert_eq!(seen(&s, &row(0, true, false)), fresh);
+    }
+
+    #[test]
+    fn s23_initial_states_come_from_zeros_or_files_and_variable_dimensions_are_1() {
+        let root = Root::new("initial");
+        let check = |given: Given, batch, expected: (&[i64], &[u8])| {
+            let s = states(vec![given], batch, &root.0).expect("valid");
+            assert_eq!(seen(&s, &row(0, true, false)), [(expected.0.to_vec(), expected.1.to_vec())]);
+        };
+        let file = |name: &str| Some(StateData::DataFile(name.into()));
+        check(state(INT32, &[-1, 2], Some(StateData::ZeroData(true))), 0, (&[1, 2], &[0; 8]));
+        check(state(INT32, &[], None), 2, (&[1], &[0; 4]));
+        check(state(INT32, &[0], None), 0, (&[0], &[]));
+        check(state(INT32, &[2], file("init")), 0, (&[2], &[5, 0, 0, 0, 6, 0, 0, 0]));
+        // Golden st_file_long: numbers are cut.
+        check(state(INT32, &[-1], file("init")), 2, (&[1, 1], &[5, 0, 0, 0]));
+        let text = DataType::Bytes as i32;
+        check(state(text, &[2], file("text")), 0, (&[2], b"\x03\0\0\0abc\0\0\0\0"));
+        check(state(text, &[-1], None), 0, (&[1], &[0; 4]));
+        // Golden st_str_file: it loads, and every START fails.
+        let s = states(vec![state(text, &[-1], file("text"))], 0, &root.0).expect("loads");
+        let error = s.tensors(&row(0, true, false)).expect_err("does not fit");
+        assert_eq!(
+            error,
+            Error::invalid("unexpected number of string elements 2 for inference input 'IN', expecting 1")
+        );
+    }
+
+    #[test]
+    fn initial_states_that_cannot_be_read_or_are_too_large_are_refused_at_load() {
+        let root = Root::new("bad");
+        let refused = |given: Given, text: &str| {
+            let error = states(vec![given], 0, &root.0).err().expect(text);
+            assert!(error.message().contains(text), "{error:?}");
+        };
+        let file = |name: &str| Some(StateData::DataFile(name.into()));
+        refused(
+            state(INT32, &[4], file("init")),
+            "initial_state setting expects 16 bytes, but the data provided from ",
+        );
+        refused(state(INT32, &[4], file("init")), "initial_state/initonly has 12 bytes.");
+        refused(state(INT32, &[1], file("none")), "failed to open text file for read ");
+        // Triton opens it.
+        refused(state(INT32, &[1], file("../secret")), "must stay inside");
+        refused(state(INT32, &[1 << 40], None), "at most 268435456 bytes are supported");
+        refused(state(INT32, &[i64::MAX, i64::MAX], None), "at most 268435456 bytes are supported");
+        refused(state(0, &[1], None), "must specify 'data_type'");
+    }
+
+    #[test]
+    fn outputs_are_hidden_unless_they_are_configured_and_a_second_state_of_a_name_is_ignored() {
+        let spec = |name: &str| OutputSpec {
+            name: name.into(),
+            datatype: DataType::Int32,
+            dims: Shape::new(),
+            reshape: None,
+            labels: Default::default(),
+        };
+        let signature = Signature { outputs: vec![spec("Y"), spec("B_OUT")], ..Signature::default() };
+        let named = |input: &str, output: &str| Given {
+            input_name: input.into(),
+            output_name: output.into(),
+            ..state(INT32, &[1], None)
+        };
+        let state =
+            vec![named("A", "A_OUT"), named("B", "B_OUT"), named("A", "X"), named("C", "A_OUT"), named("D", "D_OUT")];
+        let s = States::of(&ModelSequenceBatching { state, ..Default::default() }, &signature, Path::new(".")).unwrap();
+        let names = |all: Vec<Name>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names(s.input_specs().map(|i| i.name).collect()), ["A", "B", "D"]);
+        assert_eq!(names(s.hidden_specs(&signature).map(|o| o.name).collect()), ["A_OUT", "D_OUT"]);
+        assert_eq!(s.outputs().collect::<Vec<_>>(), [2, 1, 3]);
+    }
+}

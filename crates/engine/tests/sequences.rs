@@ -1,0 +1,201 @@
+//! Sequence models as clients meet them: flags and ids to control tensors, states from request to request, slots given back.
+
+mod support;
+
+use backend::{Batch, BatchEntry, Outcome};
+use engine::ServerState;
+use protocol::pb::inference as pb;
+use protocol::pb::inference::model_sequence_batching::control::Kind;
+use protocol::pb::inference::model_sequence_batching::{
+    Control, ControlInput, State, StrategyChoice, StrategyDirect, StrategyOldest,
+};
+use protocol::{CorrelationId, InferRequest, Sequence};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use support::{Got, asked, instances, model, outcome, request, try_request};
+use tensor::DataType;
+
+fn control(name: &str, kind: Kind) -> ControlInput {
+    let values = if kind == Kind::ControlSequenceCorrid { vec![] } else { vec![false, true] };
+    let data_type = if kind == Kind::ControlSequenceCorrid { DataType::Uint32 as i32 } else { 0 };
+    let control = Control { kind: kind as i32, bool_false_true: values, data_type, ..Default::default() };
+    ControlInput { name: name.into(), control: vec![control] }
+}
+
+/// Controls START, END, READY, CORRID and one state.
+fn sequences(config: &mut pb::ModelConfig, strategy: StrategyChoice) {
+    let state = State {
+        input_name: "SUM".into(),
+        output_name: "SUM_OUT".into(),
+        data_type: DataType::Uint8 as i32,
+        dims: vec![1],
+        ..Default::default()
+    };
+    config.scheduling_choice = Some(pb::model_config::SchedulingChoice::SequenceBatching(pb::ModelSequenceBatching {
+        max_sequence_idle_microseconds: 60_000_000,
+        control_input: vec![
+            control("START", Kind::ControlSequenceStart),
+            control("END", Kind::ControlSequenceEnd),
+            control("READY", Kind::ControlSequenceReady),
+            control("CORRID", Kind::ControlSequenceCorrid),
+        ],
+        state: vec![state],
+        strategy_choice: Some(strategy),
+        ..Default::default()
+    }));
+}
+
+fn direct() -> StrategyChoice {
+    StrategyChoice::Direct(StrategyDirect::default())
+}
+
+fn oldest() -> StrategyChoice {
+    StrategyChoice::Oldest(StrategyOldest { max_candidate_sequences: 1, ..Default::default() })
+}
+
+/// The contents of an input the client did not send.
+fn given(entry: &BatchEntry, name: &str) -> Vec<u8> {
+    let input = entry.request.inputs.iter().find(|i| i.name == *name).unwrap_or_else(|| panic!("no {name}"));
+    input.data.to_vec()
+}
+
+/// Adds the request to the state, and answers the sum; sums of 99 fail.
+fn add(entry: &mut BatchEntry) {
+    let sum = given(entry, "SUM")[0].wrapping_add(asked(entry));
+    let mut made = outcome(sum);
+    let mut state = outcome(sum).outputs.remove(0);
+    assert_eq!(entry.checked.outputs.as_slice(), [(0, None), (1, None)], "the state is asked for");
+    (state.index, state.name) = (1, "SUM_OUT".into());
+    made.outputs.push(state);
+    entry.result = Some(if sum == 99 { Err(tensor::Error::internal("99")) } else { Ok(made) });
+}
+
+fn of(id: u64, flags: &str, number: u8) -> Box<InferRequest> {
+    let sequence = Sequence { id: CorrelationId::Number(id), start: flags.contains('<'), end: flags.contains('>') };
+    Box::new(InferRequest { sequence, ..*request(number) })
+}
+
+/// What a client gets: the one output, or the text.
+fn ask(version: &engine::ModelVersion, request: Box<InferRequest>) -> Result<u8, String> {
+    let call = support::try_request(version, request, None).map_err(|e| e.message().to_owned())?;
+    let answer = call.next_answer().response.expect("an answer").map_err(|e| e.message().to_owned())?;
+    assert_eq!(answer.outputs.len(), 1, "controls and states are not answered");
+    Ok(answer.outputs[0].data.to_vec()[0])
+}
+
+#[test]
+fn s20_s23_a_sequence_sees_its_flags_its_id_and_its_state() {
+    for strategy in [direct(), oldest()] {
+        let (send, seen) = channel();
+        let (_engine, version) = model(
+            |config| sequences(config, strategy),
+            move |_, batch, _| {
+                for entry in batch.requests.iter_mut() {
+                    let all = ["START", "END", "READY", "CORRID"].map(|name| given(entry, name)[0]);
+                    send.send(all).expect("the test listens");
+                    add(entry);
+                }
+            },
+        );
+        assert_eq!(ask(&version, of(7, "<", 1)), Ok(1));
+        assert_eq!(ask(&version, of(7, "", 2)), Ok(3));
+        assert_eq!(ask(&version, of(7, "", 96)), Err("99".into()), "a failure leaves the state as it was");
+        assert_eq!(ask(&version, of(7, ">", 4)), Ok(7));
+        assert_eq!(ask(&version, of((1 << 32) + 8, "<>", 5)), Ok(5), "another sequence starts fresh");
+        let seen: Vec<_> = seen.try_iter().collect();
+        assert_eq!(seen, [[1, 0, 1, 7], [0, 0, 1, 7], [0, 0, 1, 7], [0, 1, 1, 7], [1, 1, 1, 8]]);
+        let start = "inference request for sequence 7 to model 'm' must specify the START flag on the first request of the sequence";
+        assert_eq!(ask(&version, of(7, "", 1)), Err(start.into()));
+        let mut text = of(7, "<", 1);
+        text.sequence.id = CorrelationId::String("x".into());
+        let kind =
+            "[request id: r1] sequence batching control 'CORRID' data-type is 'BYTES', but model 'm' expects 'UINT32'";
+        assert_eq!(ask(&version, text), Err(kind.into()));
+    }
+}
+
+/// A model whose executions wait for the test: it hears of each, and lets it go on.
+type Held = (Receiver<Vec<Option<u8>>>, Sender<()>);
+
+fn held(strategy: StrategyChoice) -> (std::sync::Arc<engine::Engine>, std::sync::Arc<engine::ModelVersion>, Held) {
+    let (send, began) = channel();
+    let (go, may_go) = channel();
+    let may_go = std::sync::Mutex::new(may_go);
+    let (engine, version) = model(
+        |config| sequences(config, strategy),
+        move |_, batch: &mut Batch<'_>, _| {
+            // Rows that are not ready have zeros, and nobody asks for their output.
+            let row = |e: &BatchEntry| (given(e, "READY")[0] == 1).then(|| asked(e));
+            send.send(batch.requests.iter().map(row).collect()).expect("the test listens");
+            may_go.lock().expect("one at a time").recv().expect("the test goes on");
+            for entry in batch.requests.iter_mut() {
+                if given(entry, "READY")[0] == 1 {
+                    add(entry);
+                } else {
+                    assert_eq!((asked(entry), given(entry, "CORRID")[0], given(entry, "SUM")[0]), (0, 0, 0));
+                    assert_eq!(entry.checked.outputs.as_slice(), [(1, None)]);
+                    entry.result = Some(Ok(Outcome::default()));
+                }
+            }
+        },
+    );
+    (engine, version, (began, go))
+}
+
+#[test]
+fn s21_rows_are_slots_and_null_rows_are_counted_in_the_batch_only() {
+    let (_engine, version, (began, go)) = held(direct());
+    let send = |id, number| try_request(&version, of(id, "<", number), None).expect("accepted");
+    let first = send(1, 10);
+    assert_eq!(began.recv_timeout(support::WITHIN), Ok(vec![Some(10)]));
+    let others = [send(2, 20), send(3, 30)];
+    go.send(()).expect("it waits");
+    assert_eq!(began.recv_timeout(support::WITHIN), Ok(vec![None, Some(20), Some(30)]), "slot 0 has no request");
+    go.send(()).expect("it waits");
+    let answers: Vec<_> = std::iter::once(first).chain(others).map(|call| call.rest()).collect();
+    assert_eq!(answers, [10, 20, 30].map(|n| vec![Got::Number(n)]));
+    let statistics = version.statistics();
+    assert_eq!((statistics.inference_count, statistics.execution_count), (3, 2));
+    let sizes: Vec<_> = statistics.batches.iter().map(|b| b.0).collect();
+    assert_eq!(sizes, [1, 3]);
+}
+
+#[test]
+fn r51_a_server_that_exits_takes_no_new_sequences_and_finishes_those_that_began() {
+    let (engine, version) =
+        model(|config| sequences(config, oldest()), |_, batch, _| batch.requests.iter_mut().for_each(add));
+    assert_eq!(ask(&version, of(1, "<", 1)), Ok(1));
+    engine.set_server_state(ServerState::Exiting);
+    let stopping = "Server is stopping, scheduler for model has stopped accepting new inference requests";
+    assert_eq!(ask(&version, of(2, "<", 1)), Err(stopping.into()));
+    assert_eq!(ask(&version, of(1, "", 1)), Ok(2));
+    assert_eq!(ask(&version, of(1, ">", 1)), Ok(3));
+}
+
+#[test]
+fn a_panic_costs_its_requests_and_not_the_slot() {
+    let (_engine, version) = model(
+        |config| {
+            instances(config, 1);
+            sequences(config, oldest());
+        },
+        |_, batch, _| {
+            assert_ne!(asked(&batch.requests[0]), 13, "a planted panic");
+            batch.requests.iter_mut().for_each(add);
+        },
+    );
+    assert_eq!(ask(&version, of(1, "<", 1)), Ok(1));
+    assert!(ask(&version, of(1, "", 13)).is_err_and(|text| text.contains("stopped without an answer")));
+    assert_eq!(ask(&version, of(1, ">", 2)), Ok(3), "the state is that of the last success");
+    assert_eq!(ask(&version, of(2, "<>", 5)), Ok(5), "the only slot is free");
+}
+
+#[test]
+fn r28_instances_of_sequences_change_with_a_reload_only() {
+    let (engine, version) =
+        model(|config| sequences(config, direct()), |_, batch, _| batch.requests.iter_mut().for_each(add));
+    let mut config = pb::ModelConfig { name: "m".into(), ..Default::default() };
+    instances(&mut config, 3);
+    let updated = engine.update("m", 1, prost::Message::encode_to_vec(&config).into(), "{}".into());
+    assert_eq!(updated, Ok(false), "sequences are bound to their slots");
+    assert_eq!(ask(&version, of(1, "<>", 1)), Ok(1));
+}
