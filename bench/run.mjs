@@ -30,6 +30,7 @@ import { crosscheck } from './suites/crosscheck.mjs'
 import { isolation, memory, startUp } from './suites/isolation.mjs'
 import { batching, compute, threads } from './suites/models.mjs'
 import { curves, front, sizes } from './suites/network.mjs'
+import { pipeline } from './suites/pipeline.mjs'
 import { stream } from './suites/stream.mjs'
 
 const began = performance.now()
@@ -172,6 +173,7 @@ async function main(options) {
   // Minutes of whole networks: only a full run has them.
   if (!ctx.quick) cells.push(...((await attempt('threads', () => threads(ctx))) ?? []))
   cells.push(...((await attempt('cache', () => cache(ctx))) ?? []))
+  cells.push(...((await attempt('pipeline', () => pipeline(ctx))) ?? []))
   const counted = await attempt('counts', () => counts(ctx))
   const isolated = ctx.filtered ? null : await attempt('isolation', () => isolation(ctx))
   const remembered = ctx.filtered ? null : await attempt('memory', () => memory(ctx))

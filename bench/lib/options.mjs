@@ -7,6 +7,7 @@ const MINUTES = {
   curves: [6, 0.1],
   stream: [2.5, 0.5],
   cache: [1.5, 0.15],
+  pipeline: [4, 0.4],
   batching: [7, 0.15],
   compute: [5, 0.15],
   threads: [8, 0],

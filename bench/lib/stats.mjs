@@ -14,6 +14,12 @@ export function spread(list) {
   return { median: median(values), min: Math.min(...values), max: Math.max(...values), n: values.length }
 }
 
+/** The difference of two cells that were measured in turn, repetition by repetition, divided by `parts`. */
+export function pairedDifference(subject, base, key, parts = 1) {
+  const pairs = Math.min(subject?.runs.length ?? 0, base?.runs.length ?? 0)
+  return spread(Array.from({ length: pairs }, (_, i) => (subject.runs[i][key] - base.runs[i][key]) / parts))
+}
+
 /**
  * The ratio of two cells that were measured in turn: repetition by repetition, so that what the machine did at that time falls on
  * both sides of a pair.

@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { addSub, identity, loop } from '../../scripts/models/graphs.mjs'
 import { TYPE } from '../../scripts/models/onnx.mjs'
-import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { config, tensors, writeModel } from '../../scripts/models/repository.mjs'
 import { SEQUENCE, bertBase, miniLm, mlp, resnet50, vgg19 } from './graphs.mjs'
 
 export const GENERATED = fileURLToPath(new URL('../.generated', import.meta.url))
@@ -33,6 +33,18 @@ const pair = [
 const batching = (delay) => `dynamic_batching { ${delay === 0 ? '' : `max_queue_delay_microseconds: ${delay} `}}\n`
 const instances = (count) => `instance_group [ { count: ${count} kind: KIND_CPU } ]\n`
 
+/** Steps of the ensembles `chain_<n>`. */
+export const CHAINS = [1, 2, 3, 4, 5, 6]
+
+/** `identity` n times, one behind the other. */
+function chain(n) {
+  const name = (i) => (i === 0 ? 'INPUT0' : i === n ? 'OUTPUT0' : `between_${i}`)
+  const step = (i) => `{ model_name: "identity" model_version: -1 input_map { key: "INPUT0" value: "${name(i)}" } output_map { key: "OUTPUT0" value: "${name(i + 1)}" } }`
+  const steps = Array.from({ length: n }, (_, i) => step(i)).join(',\n  ')
+  const [inputs, outputs] = single('TYPE_FP32', [-1])
+  return `platform: "ensemble"\nmax_batch_size: 0\n${tensors('input', inputs)}${tensors('output', outputs)}ensemble_scheduling { step [\n  ${steps}\n] }\n`
+}
+
 /** Fixed delays that the learned batcher is compared with, in microseconds. */
 export const DELAYS = [100, 500, 2000]
 
@@ -42,6 +54,7 @@ function writeSmall() {
   writeModel(MODELS, 'simple', simple)
   writeModel(MODELS, 'simple_cached', { ...simple, config: `${simple.config}response_cache { enable: true }\n` })
   writeModel(MODELS, 'identity', { config: config('identity', 0, ...single('TYPE_FP32', [-1])) })
+  for (const n of CHAINS) writeModel(MODELS, `chain_${n}`, { config: chain(n) })
   writeModel(MODELS, 'identity_bytes', { config: config('identity', 0, ...single('TYPE_STRING', [-1])) })
   writeModel(MODELS, 'identity_onnx', {
     config: config('onnxruntime', 0, ...single('TYPE_FP32', [-1])),

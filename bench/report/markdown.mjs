@@ -23,6 +23,7 @@ const TITLES = {
   compute: 'Models that compute',
   threads: 'Threads and instances',
   curves: 'Latency over rate, open loop',
+  pipeline: 'Ensembles: `identity` alone, and so many times in a chain',
   cache: 'Response cache',
   stream: 'Many answers: `repeat`, figures of one response',
 }

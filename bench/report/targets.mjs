@@ -3,7 +3,7 @@
  * gives stands in the note. A target is met or missed when the whole range of the repetitions is on one side of the limit, and undecided when
  * the limit lies inside the range.
  */
-import { median, pairedRatio } from '../lib/stats.mjs'
+import { median, pairedDifference, pairedRatio } from '../lib/stats.mjs'
 import { burst, paced } from '../workloads.mjs'
 import { short, withRange } from './format.mjs'
 
@@ -96,6 +96,14 @@ export function judge(result) {
       missing: 'no Triton in this run: see “not compared”',
       note: theirs?.subject === python ? "Triton's identity is a Python model: no other backend of its own is here" : '',
     })
+  }
+  for (const transport of ['HTTP', 'gRPC']) {
+    for (const c of [1, 8]) {
+      const of = (model) => find('pipeline', 'Nereid', transport, (x) => x.c === c && x.workload === model)
+      const theirs = `Triton on the same kind of machine: ${c === 1 ? 144 : 92} µs`
+      row(`${transport}, c=${c}: CPU of an ensemble of 6 tiny models minus one of 1, per step`, 20, 'most', pairedDifference(of('chain_6'), of('chain_1'), 'cpuUs', 5), { unit: 'µs' })
+      row(`${transport}, c=${c}: CPU of an ensemble of 2 tiny models minus one model alone`, 40, 'most', pairedDifference(of('chain_2'), of('identity'), 'cpuUs'), { unit: 'µs', note: theirs })
+    }
   }
   for (const [transport, floor] of [['HTTP', 'hyper echo'], ['gRPC', 'h2 echo']]) {
     for (const c of [8, 32]) {

@@ -44,6 +44,15 @@ test('system calls per HTTP request: the kernel has the last word', () => {
   check(what, http(null), 'met', 3)
 })
 
+test('a step of an ensemble is the difference of two ensembles, repetition by repetition', () => {
+  const one = (workload: string, ...cpuUs: number[]) => ({ suite: 'pipeline', workload, subject: 'Nereid', c: 8, transport: 'HTTP', kind: 'nereid', runs: cpuUs.map((us) => ({ cpuUs: us })) })
+  const cells = [one('identity', 10, 20), one('chain_1', 15, 25), one('chain_2', 45, 65), one('chain_6', 90, 150)]
+  check('HTTP, c=8: CPU of an ensemble of 6', { cells }, 'undecided', 20)
+  check('HTTP, c=8: CPU of an ensemble of 6', { cells: [one('chain_1', 15, 25), one('chain_6', 90, 100)] }, 'met', 15)
+  check('HTTP, c=8: CPU of an ensemble of 2', { cells }, 'undecided', 40)
+  check('HTTP, c=1: CPU of an ensemble of 2', { cells }, 'not measured', null)
+})
+
 test('answers out of the cache are compared with an echo of the same bytes', () => {
   const one = (subject: string, ...cpuUs: number[]) => ({ suite: 'cache', workload: 'simple, cached', subject, c: 8, transport: 'HTTP', kind: 'nereid', runs: cpuUs.map((us) => ({ cpuUs: us })) })
   check('HTTP, answers from the response cache, c=8', { cells: [one('Nereid', 12, 13), one('hyper echo', 10, 10)] }, 'met', 1.25)
