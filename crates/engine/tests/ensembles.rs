@@ -273,6 +273,24 @@ fn a_step_that_answers_without_end_is_bounded_where_the_next_is_slow() {
 }
 
 #[test]
+fn a_reader_that_falls_behind_ends_its_request_with_the_reason() {
+    let running = Arc::new(AtomicUsize::new(0));
+    let s = serve(vec![("endless", endless(running.clone()))], &[chain("in: endless add1"), chain("m: in add10")]);
+    let call = call(&s.m, 1);
+    assert_eq!(call.next(), (Number(12), false));
+    call.ticket().overrun(Error::exhausted("too far behind"));
+    let last = loop {
+        let answer = call.next_answer();
+        if answer.is_final {
+            break answer.response.expect("an error").expect_err("an error");
+        }
+    };
+    assert_eq!(last, Error::exhausted("too far behind"));
+    soon("the step stopped", || running.load(SeqCst) == 0);
+    s.settles();
+}
+
+#[test]
 fn a_cancelled_request_calls_nothing_more_s_41() {
     let (slow, begins, go) = gated();
     let s = serve(vec![("slow", slow)], &[chain("in: slow add1"), chain("m: in add10")]);
