@@ -5,8 +5,9 @@
  * `Prepared.publish` is the switch. A handle that is not published must be discarded.
  */
 
-import { finishConfig, prepareConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import { finishConfig, prepareConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, type Devices, type Log, type ModelConfig } from '../config/index.js'
 import type { Core, PublishSpec } from '../native/index.js'
+import { withInstancesOf } from './in_place.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 import { refuseSpecialFiles } from './special_files.js'
@@ -46,8 +47,7 @@ export async function prepareVersion(
   const startedMs = performance.now()
   refuseUnsupported(source.config)
   checkRuntime(source.config, { ...source, backendDirectory: settings.backendDirectory })
-  // This release has no GPU execution; the configuration layer refuses what would need one.
-  const devices = { gpus: [], gpuSupport: false, minComputeCapability: settings.minComputeCapability }
+  const devices = devicesOf(settings)
   const prepared = prepareConfig(source.config, flags, devices, log)
   refuseSpecialFiles(source.versionDirectory, source.name, source.version)
   const backend = prepared.backend
@@ -74,4 +74,20 @@ export async function prepareVersion(
     core.discardModel(opened.handle)
     throw error
   }
+}
+
+/**
+ * Gives a version that serves the instances and the version policy of another configuration. The configuration it has then; null when
+ * only a reload can do that.
+ *
+ * @throws {ServerError} for instance groups that cannot be; nothing has changed then.
+ */
+export function updateInstances(core: Core, source: VersionSource, completed: ModelConfig, settings: RepositorySettings, flags: ConfigFlags, log: Log): ModelConfig | null {
+  const config = withInstancesOf(completed, prepareConfig(source.config, flags, devicesOf(settings), log))
+  return core.updateModel(source.name, source.version, toBinary(config), toTritonJson(config)) ? config : null
+}
+
+/** This release has no GPU execution; the configuration layer refuses what would need one. */
+function devicesOf({ minComputeCapability }: RepositorySettings): Devices {
+  return { gpus: [], gpuSupport: false, minComputeCapability }
 }

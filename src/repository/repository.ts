@@ -8,7 +8,7 @@
  * Ensembles load after their composing models and again when one of those did; they stop serving when one of those did, and stay
  * known. What that means is in `dependencies`; changes that concern ensembles are made alone.
  *
- * Not here: in-place instance updates, cloud storage, namespaces.
+ * Not here: cloud storage, namespaces.
  */
 
 import { completeConfig, moveGpuGroupsToCpu, readConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
@@ -16,8 +16,9 @@ import { ServerError, asServerError, quoted, statusText, type Core } from '../na
 import { runAgents } from './agents.js'
 import { complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Need, type Outcome } from './dependencies.js'
 import { warnOfIneffective } from './ineffective.js'
+import { servesOn, sourceOf, type Source } from './in_place.js'
 import { KeyedLock, Limit, SharedLock } from './limit.js'
-import { prepareVersion, type Prepared, type VersionSource } from './loader.js'
+import { prepareVersion, updateInstances, type Prepared, type VersionSource } from './loader.js'
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
 import { byteWise, findModel, findModels, openRepositories } from './scan.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
@@ -81,6 +82,8 @@ export class Repository {
   readonly #limit: Limit
   readonly #known = new Map<string, Known>()
   readonly #served = new Map<string, Map<number, ServedVersion>>()
+  /** What the versions that serve were loaded from. */
+  readonly #sources = new Map<string, Source>()
   #repositories: string[] = []
   #timer: NodeJS.Timeout | null = null
   #stopped = false
@@ -462,22 +465,47 @@ export class Repository {
         config,
         composingDecoupled,
       }))
-    const outcomes = await Promise.all(sources.map((source) => this.#prepare(source)))
+    const from = sourceOf(polled.directory, polled.config, this.#settings.configName)
     const failed = new Map<number, unknown>()
+    const changed = sources.filter((source) => !this.#update(source, from, failed))
+    if (failed.size > 0) throw this.#report(name, failed)
+    const outcomes = await Promise.all(changed.map((source) => this.#prepare(source)))
     const prepared: Prepared[] = []
     for (const [i, outcome] of outcomes.entries()) {
       if ('handle' in outcome) prepared.push(outcome)
-      else failed.set(sources[i]?.version ?? 0, outcome.error)
+      else failed.set(changed[i]?.version ?? 0, outcome.error)
     }
     if (failed.size > 0) {
       for (const one of prepared) this.#abandon(name, one)
       throw this.#report(name, failed)
     }
+    // Until all of it serves, what serves comes from two sources.
+    this.#sources.delete(name)
     await this.#publish(name, prepared, failed)
     if (failed.size > 0) throw needsOf(config).length > 0 ? this.#misfit(name, failed) : this.#report(name, failed)
+    this.#sources.set(name, from)
     const kept = new Set(selected)
     for (const version of this.#served.get(name)?.keys() ?? []) if (!kept.has(version)) this.#retire(name, version)
     this.#log('info', `successfully loaded '${name}'`)
+  }
+
+  /**
+   * Lets a version that serves go on with other instances, where nothing else changed (R-28). False when it has to be loaded; a failure
+   * goes into `failed` and leaves it as it is.
+   */
+  #update(source: VersionSource, from: Source, failed: Map<number, unknown>): boolean {
+    const { name, version } = source
+    const serving = this.served(name, version)
+    if (serving === null || !servesOn(this.#sources.get(name), from, source.versionDirectory, serving.config)) return false
+    try {
+      const config = updateInstances(this.#core, source, serving.config, this.#settings, this.#flags, this.#log)
+      if (config === null) return false
+      this.#served.get(name)?.set(version, { ...serving, config })
+      this.#log('info', `updated instances without a reload: ${name}:${version}`)
+    } catch (error) {
+      failed.set(version, error)
+    }
+    return true
   }
 
   /** Whether the version that a step calls may answer any number of times. */
@@ -578,6 +606,7 @@ export class Repository {
   #unloadLocked(name: string): void {
     const known = this.#known.get(name)
     this.#known.delete(name)
+    this.#sources.delete(name)
     for (const version of this.#served.get(name)?.keys() ?? []) this.#retire(name, version)
     if (this.#states.of(name).length === 0) this.#core.setModelKnown(name, false)
     if (known !== undefined && known.override !== null) removeOverride(known.override)

@@ -3,13 +3,19 @@
  * it, in ns. Replacing a file by an older one moves its ctime, so that is seen too; removing one moves the directory's.
  */
 
+import type { BigIntStats } from 'node:fs'
 import { walk } from './walk.js'
+
+/** When one entry changed, or was put where it is. */
+export function changeOf({ mtimeNs, ctimeNs }: BigIntStats): bigint {
+  return mtimeNs > ctimeNs ? mtimeNs : ctimeNs
+}
 
 /** 0 when the path is gone. */
 export function latestChange(path: string): bigint {
   let latest = 0n
   for (const { stat } of walk(path)) {
-    const change = stat.mtimeNs > stat.ctimeNs ? stat.mtimeNs : stat.ctimeNs
+    const change = changeOf(stat)
     if (change > latest) latest = change
   }
   return latest

@@ -122,7 +122,7 @@ fn compile(signature: &Arc<Signature>, config: &ModelEnsembling, models: &[Arc<M
     let composing: Vec<_> = models
         .iter()
         .zip(&plans)
-        .map(|(m, plan)| Composing { signature: &m.signature, in_order: m.in_order, plan: plan.as_deref() })
+        .map(|(m, plan)| Composing { signature: &m.signature, in_order: m.in_order(), plan: plan.as_deref() })
         .collect();
     let plan = Arc::new(Plan::compile(signature.clone(), config, &composing)?);
     Ok(Compiled { plan, made_from: models.iter().map(|m| m.signature.clone()).collect() })

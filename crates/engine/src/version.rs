@@ -9,6 +9,7 @@
 //! | `pending` | an accepted request, and the guarantee that it ends |
 //! | `schedule` | which waiting requests run next |
 //! | `dispatch` | when they start, and where |
+//! | `resize` | more or fewer instances while it serves |
 //! | `execution` | permits, runs, and the answers that come of them |
 //! | `streaming` | requests of decoupled models: any number of answers, and their end |
 //! | `answer`, `order` | where answers go, and in which order |
@@ -92,11 +93,21 @@ pub struct ModelVersion {
     /// What a run costs depends on the bytes of its inputs, too: they do not follow from shapes.
     pub(crate) sized: bool,
     /// Ensembles have to call it in the order of their iterations: it keeps order itself, answers streams, or runs one at a time.
-    pub(crate) in_order: bool,
+    order: CallOrder,
     pub(crate) pending: AtomicU64,
     pub(crate) inflight: AtomicU64,
     cancelled: AtomicU64,
     pub(crate) me: Weak<ModelVersion>,
+}
+
+/// In which order requests run that are called one after the other.
+enum CallOrder {
+    /// Any.
+    Free,
+    /// That of the calls.
+    Kept,
+    /// That of the calls as long as there is one instance.
+    OneByOne,
 }
 
 /// A configuration as clients get it.
@@ -156,10 +167,12 @@ impl ModelVersion {
         let sized = signature.inputs.iter().any(|i| i.datatype == DataType::Bytes || i.allow_ragged_batch);
         let instances = scheduling.instances;
         let sequences = sequencing.as_ref().map(|s| s.schedule.clone());
-        let in_order_of_calls = line.is_some()
-            || signature.decoupled
-            || sequencing.is_some()
-            || (scheduling.dynamic.is_none() && instances == 1);
+        let kept = line.is_some() || signature.decoupled || sequencing.is_some();
+        let order = match (&ensemble, kept, scheduling.dynamic.is_none()) {
+            (None, true, _) => CallOrder::Kept,
+            (None, false, true) => CallOrder::OneByOne,
+            _ => CallOrder::Free,
+        };
         let batch_size = if scheduling.max_batch_size == 0 { model.batch_size_without_batching() } else { None };
         let load = shared.loads.fetch_add(1, Ordering::Relaxed);
         let has_cache = parts.response_cache && !signature.decoupled;
@@ -177,7 +190,7 @@ impl ModelVersion {
             platform,
             config: ArcSwap::from_pointee(ConfigTexts { json: config_json, pb: config_pb }),
             model,
-            in_order: in_order_of_calls && ensemble.is_none(),
+            order,
             ensemble,
             run: Mutex::new(Run::new(Schedule::new(scheduling, sequences), instances)),
             sequencing,
@@ -317,6 +330,15 @@ impl ModelVersion {
             self.pump(run, now);
         }
         Ok(Started::Queued(handle))
+    }
+
+    /// Whether ensembles have to call it in the order of their iterations.
+    pub(crate) fn in_order(&self) -> bool {
+        match self.order {
+            CallOrder::Free => false,
+            CallOrder::Kept => true,
+            CallOrder::OneByOne => self.run.lock().instances == 1,
+        }
     }
 
     /// Body of GET …/config.
