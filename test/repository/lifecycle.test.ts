@@ -257,10 +257,10 @@ test('a model that needs what is missing fails by name of the feature; nothing e
   const repository = join(ROOT, 'unsupported')
   cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
   cpSync(join(REPO, 'simple'), join(repository, 'states'), { recursive: true })
-  writeFileSync(join(repository, 'states/config.pbtxt'), 'backend: "onnxruntime" max_batch_size: 8 sequence_batching { }')
+  writeFileSync(join(repository, 'states/config.pbtxt'), 'backend: "onnxruntime" max_batch_size: 8 sequence_batching { } model_transaction_policy { decoupled: true }')
   await withServer({ modelRepository: repository, modelControlMode: 'explicit' }, async (server) => {
     expect(await failure(server.load('states'))).toBe(
-      "INVALID_ARG load failed for model 'states': version 1 is at UNAVAILABLE state: Unsupported: model 'states' uses sequence batching, which this release does not support;\n",
+      "INVALID_ARG load failed for model 'states': version 1 is at UNAVAILABLE state: Unsupported: model 'states' uses sequence batching of a decoupled model, which this release does not support;\n",
     )
     await server.load('simple')
     expect(await sum(server)).toBe(3)
