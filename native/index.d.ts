@@ -37,6 +37,12 @@ export declare class NativeCore {
   modelReady(name: string, version: string): boolean
 }
 
+export interface AvailableResource {
+  name: string
+  count: number
+  device?: number
+}
+
 /**
  * Waits for the end of `preload_onnxruntime`. To be called before the process exits: a library whose static objects are
  * destroyed while it initialises may crash, and the crash would replace the exit code.
@@ -74,6 +80,7 @@ export interface CoreOptions {
   allowClientShm: boolean
   memoryLimitBytes: number
   responseCacheBytes?: number
+  rateLimit?: RateLimit
 }
 
 export interface Duration {
@@ -238,6 +245,10 @@ export interface PublishSpec {
 export interface QuantileValue {
   quantile: number
   value: number
+}
+
+export interface RateLimit {
+  resources: Array<AvailableResource>
 }
 
 export interface RequestedOutput {

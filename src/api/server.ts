@@ -10,6 +10,7 @@ import type { ExpositionFormat } from '../metrics/exposition.js'
 import { metricsText } from '../metrics/index.js'
 import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
+import type { RateLimit } from '../native/contract.js'
 import { asServerError, createCore, type Core, type GrpcOptions, type HttpOptions, type ServerError } from '../native/index.js'
 import { Repository, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
@@ -29,6 +30,8 @@ export interface ServerSettings {
   memoryLimitBytes: number
   /** Size of the response cache; null = there is none. */
   responseCacheBytes: number | null
+  /** null = executions are not limited. */
+  rateLimit: RateLimit | null
   reactorThreads: number
   http: HttpOptions | null
   grpc: GrpcOptions | null
@@ -100,6 +103,7 @@ export async function startServer(
       allowClientShm: settings.allowClientShm,
       memoryLimitBytes: settings.memoryLimitBytes,
       responseCacheBytes: settings.responseCacheBytes,
+      rateLimit: settings.rateLimit,
     },
     (call) => void answerControl({ core, repository, trace, logger, unusable: () => unusable !== null }, call),
     (record) => logger.record(record),

@@ -160,8 +160,8 @@ export const FLAGS = [
   { name: 'cache-directory', aliases: ['cache-dir'], kind: 'string', value: 'path', default: '/opt/tritonserver/caches', group: 'Response Cache', state: 'accepted', meaning: 'Where caches are.' },
 
   // Rate Limiter
-  { name: 'rate-limit', kind: 'choice', choices: ['off', 'execution_count'], anyCase: true, default: 'off', invalid: 'invalid argument for --rate-limit', group: 'Rate Limiter', state: 'accepted', meaning: 'Limit executions by resources.' },
-  { name: 'rate-limit-resource', kind: 'string', value: 'name:count[:device]', default: null, list: true, group: 'Rate Limiter', state: 'accepted', meaning: 'Units of a resource.' },
+  { name: 'rate-limit', kind: 'choice', choices: ['off', 'execution_count'], anyCase: true, default: 'off', invalid: 'invalid argument for --rate-limit', group: 'Rate Limiter', state: 'active', meaning: 'execution_count: instances execute when the resources of their rate_limiter are free, those that executed least, times priority, first.' },
+  { name: 'rate-limit-resource', kind: 'string', value: 'name:count[:device]', default: null, list: true, group: 'Rate Limiter', state: 'active', meaning: 'Units of a resource. With any given, there is nothing of others; with none, as much as an instance needs at most.' },
 
   // Memory Management
   { name: 'memory-limit', kind: 'integer', default: 0, min: 0, group: 'Memory Management', state: 'active', meaning: 'Bytes that request bodies, heads and unread answers in flight may hold together. One connection holds a quarter at most, and an eighth is left to small requests. When it is used up, reading pauses for up to 5 s, then requests are refused with 503 and Retry-After, or RESOURCE_EXHAUSTED. 0 takes half of the memory of the machine or the container. Not in Triton.' },

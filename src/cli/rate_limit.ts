@@ -3,21 +3,9 @@
  * (scheduling.md §8). Pure.
  */
 
+import type { AvailableResource, RateLimit } from '../native/contract.js'
 import type { Options } from './flags.js'
 import { badOption } from './parse.js'
-
-/** Units of a resource. */
-export interface AvailableResource {
-  name: string
-  count: number
-  /** The device it is on; null is each of them. */
-  device: number | null
-}
-
-export interface RateLimit {
-  /** In the order given; empty leaves each at the most that an instance needs. */
-  resources: AvailableResource[]
-}
 
 const INT32_MAX = 2147483647
 

@@ -40,7 +40,6 @@ export function resolveSettings({ options, given }: Parsed): Resolved {
     throw badOption(flag, 'TLS is not in this release; put a TLS proxy in front, or leave the option out.')
   }
   checkForms(options)
-  readRateLimit(options)
   const http = httpOptions(options)
   const grpc = grpcOptions(options)
   const metrics = metricsSettings(options)
@@ -55,6 +54,7 @@ export function resolveSettings({ options, given }: Parsed): Resolved {
     allowClientShm: options.allowClientShm,
     memoryLimitBytes: options.memoryLimit,
     responseCacheBytes: readResponseCache(options, warnings),
+    rateLimit: readRateLimit(options),
     reactorThreads: options.reactorThreads,
     http,
     grpc,

@@ -124,6 +124,7 @@ export function createBridge(
       ...options,
       onnxruntimeLibrary: optional(options.onnxruntimeLibrary),
       responseCacheBytes: optional(options.responseCacheBytes),
+      rateLimit: optional(options.rateLimit && { resources: options.rateLimit.resources.map((r) => ({ ...r, device: optional(r.device) })) }),
     },
     onControl,
     onLog,

@@ -88,6 +88,21 @@ export interface CoreOptions {
   memoryLimitBytes: number
   /** What the response cache may take, all models together; null = there is none. */
   responseCacheBytes: number | null
+  /** `--rate-limit=execution_count`; null = executions are not limited. */
+  rateLimit: RateLimit | null
+}
+
+/** Resources that executions take; none given leaves each at the most that an instance needs. */
+export interface RateLimit {
+  resources: AvailableResource[]
+}
+
+/** Units of a resource. */
+export interface AvailableResource {
+  name: string
+  count: number
+  /** The device it is on; null is each of them. */
+  device: number | null
 }
 
 /** One `--http-restricted-api` or `--grpc-restricted-protocol` group. */

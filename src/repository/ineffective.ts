@@ -15,7 +15,6 @@ const parameter = (name: string) => [`parameters.${name}`, (c: ModelConfig) => O
 
 /** Field → whether a configuration uses it. */
 const INEFFECTIVE: readonly (readonly [string, (config: ModelConfig) => boolean])[] = [
-  ['instance_group.rate_limiter', (c) => groups(c, (g) => g.rateLimiter !== undefined)],
   ['instance_group.host_policy', (c) => groups(c, (g) => g.hostPolicy !== '')],
   ['instance_group.secondary_devices', (c) => groups(c, (g) => g.secondaryDevices.length > 0)],
   ['optimization.priority', (c) => optimizes(c, (o) => o.priority !== Priority.PRIORITY_DEFAULT)],

@@ -4,8 +4,9 @@
 use bytes::Bytes;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::pb::inference::model_queue_policy::TimeoutAction;
-use protocol::pb::inference::{ModelConfig, ModelQueuePolicy, ModelTensorReshape};
+use protocol::pb::inference::{ModelConfig, ModelInstanceGroup, ModelQueuePolicy, ModelTensorReshape};
 use protocol::{InputSpec, Labels, OutputSpec, Signature};
+use scheduler::rate::{Limited, Resource};
 use scheduler::{Config, Dynamic, Policy};
 use tensor::{DataType, Error, Name, Result, Shape};
 
@@ -78,6 +79,20 @@ pub(crate) fn scheduling(config: &ModelConfig, strict_delay: bool, delay_schedul
         strict_delay,
         delay_scheduler,
     }
+}
+
+/// What each instance that gets requests takes to execute; as many as `instance_names` names.
+pub(crate) fn limited(config: &ModelConfig) -> Vec<Limited> {
+    let of_group = |group: &ModelInstanceGroup| {
+        let limiter = group.rate_limiter.clone().unwrap_or_default();
+        let resources = limiter.resources.into_iter();
+        let resources = resources.map(|r| Resource { name: r.name, global: r.global, count: r.count }).collect();
+        Limited { device: 0, priority: limiter.priority, resources }
+    };
+    let active = config.instance_group.iter().filter(|g| !g.passive);
+    let all: Vec<_> =
+        active.flat_map(|g| std::iter::repeat_n(of_group(g), usize::try_from(g.count.max(1)).unwrap_or(1))).collect();
+    if all.is_empty() { vec![Limited::default()] } else { all }
 }
 
 /// Names of the instances that get requests, `<group>_<index>`; passive groups are loaded but not used (C-15).

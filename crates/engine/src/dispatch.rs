@@ -30,6 +30,9 @@ pub(crate) struct Run {
     pub(crate) instances: u32,
     /// Numbers of busy ones that are more than that.
     pub(crate) leaving: SmallVec<[u32; 2]>,
+    /// Where executions are limited: those that wait for their resources, and those that have them and no batch yet.
+    pub(crate) asking: SmallVec<[u32; 8]>,
+    pub(crate) granted: SmallVec<[u32; 8]>,
     pub(crate) cost: InlineCost,
     pub(crate) turn_policy: TurnPolicy,
     /// Time of the earliest timer that will call `wake`; 0 = none.
@@ -43,6 +46,8 @@ impl Run {
             idle: (0..instances.max(1)).rev().collect(),
             instances: instances.max(1),
             leaving: SmallVec::new(),
+            asking: SmallVec::new(),
+            granted: SmallVec::new(),
             cost: InlineCost::default(),
             turn_policy: TurnPolicy::default(),
             armed: 0,
@@ -51,7 +56,7 @@ impl Run {
 }
 
 /// An idle instance, that one if it matters.
-fn take_idle(idle: &mut SmallVec<[u32; 8]>, which: Option<u32>) -> Option<u32> {
+pub(crate) fn take_idle(idle: &mut SmallVec<[u32; 8]>, which: Option<u32>) -> Option<u32> {
     match which {
         None => idle.pop(),
         Some(instance) => idle.iter().position(|i| *i == instance).map(|at| idle.remove(at)),
@@ -63,7 +68,7 @@ impl ModelVersion {
     pub(crate) fn pump(&self, mut run: MutexGuard<'_, Run>, now: u64) {
         let removed = self.start_batches(&mut run, now, None).1;
         drop(run);
-        self.answer_removed(removed);
+        self.unlocked(removed);
     }
 
     /// The end of a turn of the reactor that collected requests for this version.
@@ -79,7 +84,7 @@ impl ModelVersion {
             requests.as_ref().is_some_and(|all| self.may_inline && run.cost.is_cheap(self.kind_of(all), limit_ns));
         let inline = Inline { limit_ns, exact: run.cost.is_doubted() };
         drop(run);
-        self.answer_removed(removed);
+        self.unlocked(removed);
         let Some(requests) = requests else { return };
         if !cheap {
             return self.submit(instance, requests);
@@ -94,31 +99,47 @@ impl ModelVersion {
 
     /// Starts every batch that can be started. The first one for `mine` is handed back instead, to the thread that holds it.
     fn start_batches(&self, run: &mut Run, now: u64, mine: Option<u32>) -> (Option<Requests>, Removed) {
+        if let Some(limited) = &self.limited {
+            return self.start_limited(limited, run, now, mine);
+        }
         let (mut kept, mut removed) = (None, Vec::new());
-        loop {
-            // A schedule that panics loses its step, not the instances; the requests it held are answered when they are dropped.
-            let step = catch_unwind(AssertUnwindSafe(|| run.schedule.step(now, &run.idle, &mut removed)));
-            match step.unwrap_or(Next::Idle) {
-                Next::Run(requests, which) => match take_idle(&mut run.idle, which) {
-                    Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
-                    Some(instance) => self.submit(instance, requests),
-                    None => {
-                        // A scheduler that starts more than there are instances is our bug; the batch still has to be answered.
-                        debug_assert!(false, "batch without an idle instance");
-                        self.submit(0, requests);
-                    }
-                },
-                Next::SleepUntil(at) => {
-                    if run.armed == 0 || at < run.armed {
-                        run.armed = at;
-                        self.shared.timer.arm(at, self.me.clone());
-                    }
-                    break;
+        while let Some((requests, which)) = self.step(run, now, &mut removed) {
+            match take_idle(&mut run.idle, which) {
+                Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
+                Some(instance) => self.submit(instance, requests),
+                None => {
+                    // A scheduler that starts more than there are instances is our bug; the batch still has to be answered.
+                    debug_assert!(false, "batch without an idle instance");
+                    self.submit(0, requests);
                 }
-                Next::Idle => break,
             }
         }
         (kept, removed)
+    }
+
+    /// What may start now, if anything, and on which instance if that matters. Otherwise a timer is set for when to look again.
+    pub(crate) fn step(&self, run: &mut Run, now: u64, removed: &mut Removed) -> Option<(Requests, Option<u32>)> {
+        let Run { schedule, idle, granted, .. } = run;
+        let free = if self.limited.is_some() { granted } else { idle };
+        // A schedule that panics loses its step, not the instances; the requests it held are answered when they are dropped.
+        let step = catch_unwind(AssertUnwindSafe(|| schedule.step(now, free, removed)));
+        match step.unwrap_or(Next::Idle) {
+            Next::Run(requests, which) => return Some((requests, which)),
+            Next::SleepUntil(at) if run.armed == 0 || at < run.armed => {
+                run.armed = at;
+                self.shared.timer.arm(at, self.me.clone());
+            }
+            Next::SleepUntil(_) | Next::Idle => (),
+        }
+        None
+    }
+
+    /// An instance does nothing any more.
+    pub(crate) fn rests(&self, run: &mut Run, instance: u32) {
+        if let Some(limited) = &self.limited {
+            limited.release(instance);
+        }
+        run.give_back(instance);
     }
 
     /// Has the pool run a batch, with the permit of `instance`.
@@ -143,7 +164,7 @@ impl ModelVersion {
             // A run that failed held the thread all the same.
             overran = run.cost.ran_inline(held, inline.limit_ns);
         }
-        run.give_back(permit.instance);
+        self.rests(&mut run, permit.instance);
         permit.held = false;
         let (mine, removed) = self.start_batches(&mut run, now, Some(permit.instance));
         permit.held = mine.is_some();
@@ -155,7 +176,7 @@ impl ModelVersion {
                 self.signature.version
             );
         }
-        self.answer_removed(removed);
+        self.unlocked(removed);
         mine
     }
 
@@ -178,10 +199,14 @@ impl ModelVersion {
         let now = now_ns();
         run.schedule.remove_cancelled(now, &mut removed);
         self.pump(run, now);
-        self.answer_removed(removed);
+        self.unlocked(removed);
     }
 
-    fn answer_removed(&self, removed: Removed) {
+    /// What is left to do without the lock: answers of requests that do not run, and other versions' instances that may.
+    fn unlocked(&self, removed: Removed) {
+        if let Some(limited) = &self.limited {
+            limited.tell();
+        }
         if removed.is_empty() {
             return;
         }

@@ -46,7 +46,7 @@ impl Drop for Permit<'_> {
         // Also while a panic unwinds: another one would end the process.
         let _ = catch_unwind(AssertUnwindSafe(|| {
             let mut run = self.version.run.lock();
-            run.give_back(self.instance);
+            self.version.rests(&mut run, self.instance);
             self.version.pump(run, now_ns());
         }));
     }

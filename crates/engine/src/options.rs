@@ -1,5 +1,7 @@
 //! Settings of an engine, fixed when it is made.
 
+use crate::rate_limit::Available;
+
 /// What the server says about itself (protocol.md 1.4).
 #[derive(Debug, Clone, Default)]
 pub struct ServerMetadata {
@@ -43,6 +45,8 @@ pub struct EngineOptions {
     pub inline_cost_max_ns: u64,
     /// Bytes of the response cache, all models together; `None` = there is none.
     pub response_cache_bytes: Option<usize>,
+    /// `--rate-limit=execution_count` with these resources; `None` = executions are not limited.
+    pub rate_limit: Option<Vec<Available>>,
     /// `TRITONSERVER_DELAY_SCHEDULER`: dynamic batchers wait for this many requests before they do anything; 0 = off (S-47).
     pub delay_scheduler: u32,
 }
@@ -59,6 +63,7 @@ impl Default for EngineOptions {
             worker_threads_max: 256,
             inline_cost_max_ns: 25_000,
             response_cache_bytes: None,
+            rate_limit: None,
             delay_scheduler: 0,
         }
     }

@@ -5,6 +5,7 @@ use crate::ensemble::{Ensemble, NoModel};
 use crate::limits;
 use crate::options::{EngineOptions, ServerMetadata};
 use crate::pool::Pool;
+use crate::rate_limit::Resources;
 use crate::sequence::Sequencing;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
@@ -94,6 +95,7 @@ impl Engine {
                 exiting: AtomicBool::new(false),
                 inflight: AtomicU64::new(0),
                 cache: cache.map(|cache| (Arc::new(cache) as Arc<dyn Cache>, Secret::random())),
+                resources: options.rate_limit.clone().map(Resources::new),
                 loads: AtomicU64::new(0),
                 options,
             }),
@@ -312,6 +314,10 @@ impl Engine {
         let options = &self.shared.options;
         let scheduling = compile::scheduling(&config, options.strict_batching_delay, options.delay_scheduler);
         let signature = compile::signature(&config, open.version, &spec.labels)?;
+        // Ensembles have no instances.
+        let instances = if opened.is_some() { compile::limited(&config) } else { Vec::new() };
+        let limiter = self.shared.resources.as_ref().filter(|_| opened.is_some());
+        let limited = limiter.map(|limiter| limiter.register(&instances)).transpose()?;
         let (signature, model, ensemble, sequencing) = match (opened, &config.scheduling_choice) {
             (Some(opened), _) => {
                 let signature = Arc::new(signature);
@@ -341,6 +347,7 @@ impl Engine {
                 scheduling,
                 sequencing,
                 histogram_buckets_ms: compile::histogram_buckets_ms(&config),
+                limited,
                 response_cache: config.response_cache.as_ref().is_some_and(|c| c.enable),
             },
         );

@@ -54,6 +54,14 @@ impl Schedule {
         }
     }
 
+    /// Requests that wait.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Batcher(s) => s.len(),
+            Self::Sequences(s) => s.len(),
+        }
+    }
+
     /// Accepts a request.
     ///
     /// # Errors

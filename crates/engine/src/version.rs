@@ -17,6 +17,7 @@
 //! | `ensemble`, `flow` | versions that are graphs of calls to others; one request on its way through one |
 //! | `batch_key` | which requests may share a batch |
 //! | `cached` | the response cache |
+//! | `rate_limit` | instances that ask for resources |
 
 use crate::answer::Sink;
 use crate::batch_key::{ShapeRule, class_of};
@@ -30,6 +31,7 @@ use crate::options::EngineOptions;
 use crate::order::Line;
 use crate::pending::{Pending, Queued};
 use crate::pool::Pool;
+use crate::rate_limit::{Registered, Resources};
 use crate::schedule::Schedule;
 use crate::sequence::Sequencing;
 use crate::statistics::{Statistics, VersionStatistics};
@@ -58,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) inflight: AtomicU64,
     /// The response cache, and what keys of requests are made under.
     pub(crate) cache: Option<(Arc<dyn Cache>, Secret)>,
+    /// `--rate-limit=execution_count`.
+    pub(crate) resources: Option<Arc<Resources>>,
     /// Versions made so far.
     pub(crate) loads: AtomicU64,
 }
@@ -85,6 +89,8 @@ pub struct ModelVersion {
     pub(crate) line: Option<Line>,
     /// Equal requests are answered once.
     pub(crate) cached: Option<Cached>,
+    /// Its instances ask before they execute.
+    pub(crate) limited: Option<Registered>,
     /// Requests that arrive together may run together.
     batches: bool,
     /// Requests may run on the thread that brings them: not where order is kept, Triton's timer is asked for or there may be
@@ -148,6 +154,7 @@ pub(crate) struct VersionParts {
     pub histogram_buckets_ms: Option<Vec<f64>>,
     /// `response_cache.enable`.
     pub response_cache: bool,
+    pub limited: Option<Registered>,
 }
 
 impl ModelVersion {
@@ -163,7 +170,10 @@ impl ModelVersion {
         };
         let batches = scheduling.max_batch_size > 1 && scheduling.dynamic.as_ref().is_some_and(unlimited);
         let in_order = line.is_some() || scheduling.strict_delay || scheduling.delay_scheduler > 0;
-        let may_inline = !in_order && sequencing.is_none() && !signature.decoupled && !model.cost_may_depend_on_data();
+        // A sequence belongs to an instance, which the limiter does not know: it is checked, and not asked.
+        let limited = parts.limited.filter(|_| sequencing.is_none());
+        let in_place = in_order || sequencing.is_some() || limited.is_some();
+        let may_inline = !in_place && !signature.decoupled && !model.cost_may_depend_on_data();
         let sized = signature.inputs.iter().any(|i| i.datatype == DataType::Bytes || i.allow_ragged_batch);
         let instances = scheduling.instances;
         let sequences = sequencing.as_ref().map(|s| s.schedule.clone());
@@ -196,6 +206,7 @@ impl ModelVersion {
             sequencing,
             line,
             cached,
+            limited: limited.inspect(|l| l.belongs_to(me)),
             may_inline,
             sized,
             batches,
@@ -352,9 +363,9 @@ impl ModelVersion {
     }
 
     /// Serves on with so many instances and this configuration, or returns false: then only a reload can change them. A timer of
-    /// Triton's kind takes a number of instances into account when it is made, and so do the slots of sequences.
+    /// Triton's kind takes a number of instances into account when it is made, and so do the slots of sequences and the rate limiter.
     pub(crate) fn set_instances(&self, count: u32, config: ConfigTexts) -> bool {
-        let is_fixed = self.shared.options.strict_batching_delay || self.sequencing.is_some();
+        let is_fixed = self.shared.options.strict_batching_delay || self.sequencing.is_some() || self.limited.is_some();
         if !self.model.instances_are_permits() || is_fixed {
             return false;
         }

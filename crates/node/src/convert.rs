@@ -23,6 +23,14 @@ pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
         http_input_bytes_max: usize::try_from(o.http_input_bytes_max).unwrap_or(0),
         allow_client_shm: o.allow_client_shm,
         delay_scheduler: std::env::var("TRITONSERVER_DELAY_SCHEDULER").ok().and_then(|n| n.parse().ok()).unwrap_or(0),
+        rate_limit: o.rate_limit.as_ref().map(|limit| {
+            let available = |r: &js::AvailableResource| engine::Available {
+                name: r.name.clone(),
+                count: r.count,
+                device: r.device,
+            };
+            limit.resources.iter().map(available).collect()
+        }),
         response_cache_bytes: o.response_cache_bytes.map(|n| usize::try_from(n).unwrap_or(0)),
         ..engine::EngineOptions::default()
     }

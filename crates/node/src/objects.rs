@@ -18,6 +18,19 @@ pub struct CoreOptions {
     pub allow_client_shm: bool,
     pub memory_limit_bytes: i64,
     pub response_cache_bytes: Option<i64>,
+    pub rate_limit: Option<RateLimit>,
+}
+
+#[napi(object)]
+pub struct RateLimit {
+    pub resources: Vec<AvailableResource>,
+}
+
+#[napi(object)]
+pub struct AvailableResource {
+    pub name: String,
+    pub count: u32,
+    pub device: Option<u32>,
 }
 
 #[napi(object)]

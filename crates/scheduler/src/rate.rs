@@ -283,14 +283,24 @@ impl RateLimiter {
         }
     }
 
-    /// The instance has nothing to execute any more. Does nothing if it was granted already.
-    pub fn withdraw(&mut self, id: InstanceId) {
+    /// The instance has nothing to execute any more. False, and nothing is done, if it was granted already or did not ask.
+    pub fn withdraw(&mut self, id: InstanceId) -> bool {
         if let Some(instance) = self.instances.get_mut(&id)
             && let State::Waits(place) = instance.state
         {
             instance.state = State::Idle;
             self.waiting.remove(&(place, id));
             self.unlimited.retain(|&other| other != id);
+            return true;
+        }
+        false
+    }
+
+    /// An instance that was granted has nothing to execute after all: as `release`, and it counts as no execution.
+    pub fn forgo(&mut self, id: InstanceId) {
+        if let Some(instance) = self.instances.get_mut(&id).filter(|i| i.state == State::Executes) {
+            instance.taken = instance.taken.saturating_sub(u64::from(instance.priority));
+            self.release(id);
         }
     }
 

@@ -298,7 +298,7 @@ fn calls_out_of_turn_change_nothing() {
     let mut limiter = limiter(&["R:1"]);
     let id = add(&mut limiter, "R:1");
     limiter.release(id);
-    limiter.withdraw(id);
+    assert!(!limiter.withdraw(id));
     limiter.request(id);
     limiter.request(id);
     assert_eq!(granted(&mut limiter), [id]);
@@ -309,8 +309,18 @@ fn calls_out_of_turn_change_nothing() {
     limiter.release(id);
     assert_eq!(limiter.usage().next(), Some(("R", Some(0), 0, 1)));
     limiter.request(id);
-    limiter.withdraw(id);
+    assert!(limiter.withdraw(id));
     assert_eq!(granted(&mut limiter), []);
+    limiter.forgo(id);
+    let before = limiter.rank(id);
+    limiter.request(id);
+    assert_eq!(granted(&mut limiter), [id]);
+    limiter.forgo(id);
+    assert_eq!(
+        (limiter.rank(id), limiter.usage().next()),
+        (before, Some(("R", Some(0), 0, 1))),
+        "as if it had not asked"
+    );
 }
 
 struct Random(u64);

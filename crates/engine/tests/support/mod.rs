@@ -120,7 +120,7 @@ pub fn try_model_of(
     Ok((engine, version))
 }
 
-/// Loads the model `m`, once more if it is there.
+/// Loads the model, once more if it is there; or another one, with the same script, if its name is changed.
 pub fn load(engine: &Engine, change: impl FnOnce(&mut pb::ModelConfig)) -> Result<Arc<ModelVersion>> {
     let mut config = of_numbers("m", "scripted");
     change(&mut config);

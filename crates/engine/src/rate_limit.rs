@@ -1,0 +1,217 @@
+//! The rate limiter as the engine asks it: before an instance of a version executes (S-35). Without `--rate-limit=execution_count`
+//! there is none (S-36).
+//!
+//! An instance asks when a request waits for it, is told when its resources are free, and only then takes a batch: so requests go on
+//! gathering meanwhile, and their policies still see them. What it is not told at once it is told by the thread that finds the
+//! resources free, outside the locks of all versions.
+//!
+//! Locks: that of a version, then that of the limiter. Never the other way round.
+
+use crate::dispatch::{Run, take_idle};
+use crate::pending::Requests;
+use crate::schedule::Removed;
+use crate::version::ModelVersion;
+use backend::now_ns;
+use parking_lot::Mutex;
+use scheduler::rate::{InstanceId, Limited, RateLimiter};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use tensor::{Error, Result};
+
+pub use scheduler::rate::Available;
+
+/// The limiter of a server.
+pub(crate) struct Resources(Mutex<State>);
+
+struct State {
+    limiter: RateLimiter,
+    /// Instances that have a version to be told, and their numbers in it.
+    holders: HashMap<InstanceId, (Weak<ModelVersion>, u32)>,
+    /// Granted, and to be told.
+    ready: VecDeque<InstanceId>,
+    /// A thread tells them.
+    is_telling: bool,
+}
+
+impl State {
+    /// Grants what can be granted. Whether `mine` is; the others are to be told.
+    fn grant(&mut self, mine: Option<InstanceId>) -> bool {
+        let mut granted = Vec::new();
+        self.limiter.grant(&mut granted);
+        let others = granted.iter().copied().filter(|&id| Some(id) != mine);
+        self.ready.extend(others);
+        mine.is_some_and(|mine| granted.contains(&mine))
+    }
+}
+
+impl Resources {
+    pub(crate) fn new(available: Vec<Available>) -> Arc<Self> {
+        let limiter = RateLimiter::new(available);
+        Arc::new(Self(Mutex::new(State {
+            limiter,
+            holders: HashMap::new(),
+            ready: VecDeque::new(),
+            is_telling: false,
+        })))
+    }
+
+    /// Takes in the instances of a version.
+    ///
+    /// # Errors
+    /// INVALID_ARG when one could never execute, or they contradict others about a resource.
+    pub(crate) fn register(self: &Arc<Self>, instances: &[Limited]) -> Result<Registered> {
+        let ids = self.0.lock().limiter.register(instances).map_err(|e| Error::invalid(e.to_string()))?;
+        Ok(Registered { resources: self.clone(), ids })
+    }
+
+    /// Tells instances that they may execute, until none is left. Holding no lock; a thread that finds another one telling leaves it
+    /// its own.
+    fn tell(&self) {
+        let mut state = self.0.lock();
+        if std::mem::replace(&mut state.is_telling, true) {
+            return;
+        }
+        while let Some(id) = state.ready.pop_front() {
+            let Some((version, instance)) = state.holders.get(&id).cloned() else { continue };
+            drop(state);
+            // One that is gone gave its resources back.
+            if let Some(version) = version.upgrade() {
+                version.is_granted(instance);
+            }
+            state = self.0.lock();
+        }
+        state.is_telling = false;
+    }
+}
+
+/// The instances of one version. Dropped, they are forgotten.
+pub(crate) struct Registered {
+    resources: Arc<Resources>,
+    /// By number.
+    ids: Vec<InstanceId>,
+}
+
+impl Registered {
+    /// Says whom to tell.
+    pub(crate) fn belongs_to(&self, version: &Weak<ModelVersion>) {
+        let holders = self.ids.iter().zip(0..).map(|(&id, instance)| (id, (version.clone(), instance)));
+        self.resources.0.lock().holders.extend(holders);
+    }
+
+    /// Does something to an instance, and grants what can be granted then.
+    fn with(&self, instance: u32, change: impl FnOnce(&mut RateLimiter, InstanceId)) -> bool {
+        let Some(&id) = self.ids.get(instance as usize) else { return false };
+        let mut state = self.resources.0.lock();
+        change(&mut state.limiter, id);
+        state.grant(Some(id))
+    }
+
+    /// Asks for an instance. False when it will be told later.
+    fn ask(&self, instance: u32) -> bool {
+        self.with(instance, RateLimiter::request)
+    }
+
+    /// The execution of an instance is over.
+    pub(crate) fn release(&self, instance: u32) {
+        self.with(instance, RateLimiter::release);
+    }
+
+    /// An instance that was granted does not execute.
+    fn forgo(&self, instance: u32) {
+        self.with(instance, RateLimiter::forgo);
+    }
+
+    /// An instance waits no longer. False when it is about to be told that it may execute.
+    fn withdraw(&self, instance: u32) -> bool {
+        let Some(&id) = self.ids.get(instance as usize) else { return false };
+        let mut state = self.resources.0.lock();
+        let withdrawn = state.limiter.withdraw(id);
+        state.grant(None);
+        withdrawn
+    }
+
+    /// Which of these instances takes the next batch.
+    fn first(&self, idle: &[u32]) -> Option<u32> {
+        let state = self.resources.0.lock();
+        let rank = |&&instance: &&u32| self.ids.get(instance as usize).and_then(|&id| state.limiter.rank(id));
+        idle.iter().min_by_key(rank).copied()
+    }
+
+    /// To be called without a lock, after one was held in which anything of this changed.
+    pub(crate) fn tell(&self) {
+        self.resources.tell();
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut state = self.resources.0.lock();
+        for &id in &self.ids {
+            // Granted and not told: nobody is left to tell.
+            state.limiter.release(id);
+            state.limiter.unregister(id);
+            state.holders.remove(&id);
+        }
+        state.grant(None);
+        drop(state);
+        self.tell();
+    }
+}
+
+impl ModelVersion {
+    /// As `start_batches`, for instances that have to ask.
+    pub(crate) fn start_limited(
+        &self,
+        limited: &Registered,
+        run: &mut Run,
+        now: u64,
+        mine: Option<u32>,
+    ) -> (Option<Requests>, Removed) {
+        let (mut kept, mut removed) = (None, Vec::new());
+        loop {
+            self.ask(limited, run);
+            let Some((requests, which)) = self.step(run, now, &mut removed) else { break };
+            match take_idle(&mut run.granted, which) {
+                Some(instance) if Some(instance) == mine && kept.is_none() => kept = Some(requests),
+                instance => self.submit(instance.unwrap_or(0), requests),
+            }
+        }
+        // The schedule waits for something else. Nobody else has to wait for that.
+        if !run.granted.is_empty() {
+            let (idle, asking) = (&mut run.idle, &mut run.asking);
+            asking.retain(|instance| {
+                let withdrawn = limited.withdraw(*instance);
+                if withdrawn {
+                    idle.push(*instance);
+                }
+                !withdrawn
+            });
+            for instance in run.granted.drain(..) {
+                limited.forgo(instance);
+                idle.push(instance);
+            }
+        }
+        (kept, removed)
+    }
+
+    /// Asks until an instance is granted, or as many wait as there are requests.
+    fn ask(&self, limited: &Registered, run: &mut Run) {
+        while run.granted.is_empty() && run.asking.len() < run.schedule.len() {
+            let Some(instance) = limited.first(&run.idle) else { return };
+            run.idle.retain(|idle| *idle != instance);
+            if limited.ask(instance) {
+                run.granted.push(instance);
+            } else {
+                run.asking.push(instance);
+            }
+        }
+    }
+
+    /// An instance that asked may execute.
+    fn is_granted(&self, instance: u32) {
+        let mut run = self.run.lock();
+        run.asking.retain(|asking| *asking != instance);
+        run.granted.push(instance);
+        self.pump(run, now_ns());
+    }
+}

@@ -1,0 +1,185 @@
+//! The rate limiter of an engine: models share resources, whatever they wait for.
+
+mod support;
+
+use backend::{Batch, RunControl};
+use bytes::Bytes;
+use engine::{Available, Engine, EngineOptions, ModelVersion};
+use prost::Message;
+use protocol::pb::inference as pb;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::*;
+use tensor::{Code, Result};
+
+fn limited(resources: &[(&str, u32)]) -> EngineOptions {
+    let available = |&(name, count): &(&str, u32)| Available { name: name.into(), count, device: None };
+    EngineOptions { rate_limit: Some(resources.iter().map(available).collect()), ..EngineOptions::default() }
+}
+
+/// Of the model `name` each instance takes `count` of R.
+fn taking(config: &mut pb::ModelConfig, name: &str, count: u32, instances: i32) {
+    use pb::model_rate_limiter::Resource;
+    let resources = vec![Resource { name: "R".into(), global: false, count }];
+    config.name = name.into();
+    config.max_batch_size = 1;
+    config.instance_group = vec![pb::ModelInstanceGroup {
+        name: name.into(),
+        count: instances,
+        kind: 2,
+        rate_limiter: Some(pb::ModelRateLimiter { resources, priority: 0 }),
+        ..Default::default()
+    }];
+}
+
+fn answer(batch: &mut Batch<'_>) {
+    for entry in batch.requests.iter_mut() {
+        entry.result = Some(Ok(outcome(asked(entry))));
+    }
+}
+
+fn load_taking(engine: &Engine, name: &str, count: u32, instances: i32) -> Result<Arc<ModelVersion>> {
+    load(engine, |config| taking(config, name, count, instances))
+}
+
+/// An engine and its model `m`, whose runs tell the test what they were asked and wait for it.
+fn held(options: EngineOptions, count: u32) -> (Arc<Engine>, Arc<ModelVersion>, Receiver<u8>, Sender<()>) {
+    let (started, starts) = channel();
+    let (go, going) = channel();
+    let going = Mutex::new(going);
+    let script = move |_: u32, batch: &mut Batch<'_>, _: &RunControl| {
+        batch.requests.iter().for_each(|e| started.send(asked(e)).expect("the test listens"));
+        let _ = going.lock().expect("one at a time").recv_timeout(WITHIN);
+        answer(batch);
+    };
+    let (engine, version) = try_model_of(options, |config| taking(config, "m", count, 1), script).expect("good");
+    (engine, version, starts, go)
+}
+
+#[test]
+fn s35_executions_of_all_models_never_take_more_than_there_is() {
+    let used = Arc::new(AtomicU64::new(0));
+    let most = Arc::new(AtomicU64::new(0));
+    let (now, seen) = (used.clone(), most.clone());
+    // A request brings what its model takes.
+    let script = move |_: u32, batch: &mut Batch<'_>, _: &RunControl| {
+        let count = u64::from(asked(&batch.requests[0]));
+        seen.fetch_max(now.fetch_add(count, SeqCst) + count, SeqCst);
+        std::thread::sleep(Duration::from_micros(200));
+        now.fetch_sub(count, SeqCst);
+        answer(batch);
+    };
+    let (engine, six) = try_model_of(limited(&[("R", 10)]), |config| taking(config, "m", 6, 2), script).expect("good");
+    let ten = load_taking(&engine, "ten", 10, 1).expect("fits");
+    let four = load_taking(&engine, "four", 4, 3).expect("fits");
+    let none = load_taking(&engine, "none", 0, 1).expect("needs nothing");
+    std::thread::scope(|threads| {
+        for _ in 0..3 {
+            for (version, number) in [(&six, 6), (&ten, 10), (&four, 4), (&none, 0)] {
+                threads.spawn(move || {
+                    for _ in 0..40 {
+                        let calls: Vec<Call> = (0..3).map(|_| call(version, number)).collect();
+                        calls.iter().for_each(|c| assert!(c.next_answer().is_final));
+                    }
+                });
+            }
+        }
+    });
+    assert_eq!((most.load(SeqCst), used.load(SeqCst)), (10, 0));
+    for version in [six, ten, four, none] {
+        settles(&engine, &version);
+        assert_eq!(version.statistics().success.count, 360);
+    }
+}
+
+#[test]
+fn s35_a_model_whose_instances_could_never_execute_is_not_loaded() {
+    let (engine, _version, _starts, _go) = held(limited(&[("R", 10)]), 6);
+    let error = load_taking(&engine, "large", 11, 1).err().expect("refused");
+    assert_eq!(error.code(), Code::InvalidArg);
+    assert_eq!(
+        error.message(),
+        "Resource count for \"R\" is limited to 10 which will prevent scheduling of one or more model instances, the minimum required count is 11"
+    );
+    assert!(engine.model("large", "").is_err());
+    assert!(load_taking(&engine, "large", 10, 1).is_ok(), "what was refused left nothing behind");
+}
+
+#[test]
+fn s36_without_the_limiter_configurations_mean_nothing() {
+    let (engine, one, starts, go) = held(EngineOptions::default(), u32::MAX);
+    let two = load_taking(&engine, "two", u32::MAX, 1).expect("whatever it says");
+    let calls = [call(&one, 1), call(&two, 2)];
+    assert_eq!(starts.recv_timeout(WITHIN).expect("runs") + starts.recv_timeout(WITHIN).expect("runs beside it"), 3);
+    (0..2).for_each(|_| go.send(()).expect("waits"));
+    calls.iter().for_each(|c| drop(c.next_answer()));
+}
+
+#[test]
+fn s35_who_waits_runs_when_the_resources_are_free_and_the_model_that_had_them_is_gone() {
+    let (engine, first, starts, go) = held(limited(&[("R", 10)]), 6);
+    let second = load_taking(&engine, "second", 6, 1).expect("fits");
+    let running = call(&first, 1);
+    assert_eq!(starts.recv_timeout(WITHIN), Ok(1));
+    let waiting = call(&second, 2);
+    assert!(starts.try_recv().is_err() && second.statistics().pending == 1, "waits");
+    // It is unloaded while it runs.
+    let retired = engine.retire("m", 1).expect("served");
+    drop((retired, first));
+    go.send(()).expect("waits");
+    running.next_answer();
+    assert_eq!(starts.recv_timeout(WITHIN), Ok(2));
+    go.send(()).expect("waits");
+    waiting.next_answer();
+    settles(&engine, &second);
+}
+
+#[test]
+fn s41_a_request_that_is_given_up_while_it_waits_for_resources_leaves_at_once() {
+    let (engine, first, starts, go) = held(limited(&[("R", 10)]), 6);
+    let second = load_taking(&engine, "second", 6, 1).expect("fits");
+    let running = call(&first, 1);
+    starts.recv_timeout(WITHIN).expect("runs");
+    let waiting = call(&second, 2);
+    waiting.ticket.as_ref().expect("queued").cancel();
+    assert_eq!(waiting.error().code(), Code::Cancelled);
+    go.send(()).expect("waits");
+    running.next_answer();
+    // What it was granted meanwhile, it gave back.
+    let again = call(&first, 3);
+    assert_eq!(starts.recv_timeout(WITHIN), Ok(3));
+    go.send(()).expect("waits");
+    again.next_answer();
+    settles(&engine, &second);
+}
+
+#[test]
+fn a_batch_that_waits_for_its_delay_holds_no_resources() {
+    let options = EngineOptions { strict_batching_delay: true, ..limited(&[("R", 1)]) };
+    let slow = |config: &mut pb::ModelConfig| {
+        taking(config, "m", 1, 1);
+        config.max_batch_size = 8;
+        dynamic(config, pb::ModelDynamicBatching { max_queue_delay_microseconds: 300_000, ..Default::default() });
+    };
+    let (engine, slow) = try_model_of(options, slow, |_, batch, _| answer(batch)).expect("good");
+    let quick = load_taking(&engine, "quick", 1, 1).expect("fits");
+    let waiting = call(&slow, 1);
+    for _ in 0..20 {
+        call(&quick, 2).next_answer();
+    }
+    assert!(waiting.answers.try_recv().is_err(), "others went before its delay was over");
+    waiting.next_answer();
+    settles(&engine, &slow);
+}
+
+#[test]
+fn r28_instances_that_the_limiter_knows_change_by_a_reload() {
+    let (engine, _version, _starts, _go) = held(limited(&[("R", 10)]), 6);
+    let mut config = pb::ModelConfig::default();
+    taking(&mut config, "m", 6, 2);
+    let changed = engine.update("m", 1, Bytes::from(config.encode_to_vec()), String::new());
+    assert_eq!(changed, Ok(false));
+    assert!(load_taking(&engine, "m", 6, 2).is_ok());
+}
