@@ -10,7 +10,7 @@ export function STREAM_NOTES({ counted, slow }) {
     return `${what}: ${wrong === 0 ? 'none lost, doubled or swapped' : `${wrong} not as they must be, first: ${firstError}`}`
   })
   if (slow) {
-    lines.push(`p99 of another client of the same instance: ${withRange(slow.p99Quiet)} µs alone, ${withRange(slow.p99Read)} µs beside readers of long bursts, ${withRange(slow.p99Slow)} µs beside readers of the same that do not read; ${whole(slow.errors)} errors`)
+    lines.push(`p99 of another client of the same instance: ${withRange(slow.p99Quiet)} µs alone, ${withRange(slow.p99Read)} µs beside readers of 16 streams with a response every ms, ${withRange(slow.p99Slow)} µs beside readers of the same that do not read; ${whole(slow.errors)} errors`)
   }
   return lines
 }

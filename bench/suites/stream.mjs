@@ -12,8 +12,11 @@ const STREAMS = 64
 /** What opening 64 connections costs must not be seen. */
 const PACED_SECONDS_MIN = 2
 
-/** Readers of which one kind reads nothing; every half second each begins again. More than the server keeps for a reader. */
-const READERS = { connections: 2, responses: 40_000, 'every-ms': 500 }
+/**
+ * Readers of which one kind reads nothing. Each response repeats an id of 2 kB, so that the sockets are full after some hundred of them and
+ * the others wait in the server. No bursts: those of readers that read would delay others by the work they are.
+ */
+const READERS = { connections: 16, responses: 4000, 'delay-ms': 1, 'id-bytes': 2000, 'every-ms': 3500 }
 /** Requests of one response each, 1000 a second. */
 const PROBE = { connections: 8, responses: 1, 'every-us': 8000 }
 

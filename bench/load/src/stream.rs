@@ -38,6 +38,8 @@ struct Plan {
     requests: u32,
     /// Every response is decoded and compared.
     check: bool,
+    /// Of the id of an HTTP request, which each of its responses repeats; 0: without one.
+    id_bytes: usize,
 }
 
 /// The values that a request asks for: those of no other one.
@@ -77,8 +79,12 @@ fn parameter(value: bool) -> pb::InferParameter {
 
 fn http_request(plan: &Plan, connection: usize, request: u32) -> Vec<u8> {
     let list = |values: &mut dyn Iterator<Item = String>| values.collect::<Vec<_>>().join(",");
+    let id = match plan.id_bytes {
+        0 => String::new(),
+        bytes => format!("\"id\":\"{connection:0bytes$}\","),
+    };
     let body = format!(
-        "{{\"IN\":[{}],\"DELAY\":[{}],\"WAIT\":0}}",
+        "{{{id}\"IN\":[{}],\"DELAY\":[{}],\"WAIT\":0}}",
         list(&mut values(plan, connection, request).map(|v| v.to_string())),
         list(&mut std::iter::repeat_n(plan.delay_ms.to_string(), plan.responses as usize)),
     );
@@ -324,6 +330,7 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
         duration: Duration::from_secs_f64(a.number("duration", 3600.0)?),
         requests: a.number("requests", 0)?,
         check: a.optional("check").is_some(),
+        id_bytes: 0,
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let start = Instant::now();
@@ -377,11 +384,12 @@ pub fn read_slowly(a: &Arguments) -> Result<(), Failure> {
         is_grpc: false,
         connections: a.number("connections", 1)?,
         responses: a.number("responses", 1)?,
-        delay_ms: 0,
+        delay_ms: a.number("delay-ms", 0)?,
         every: Duration::from_millis(a.number("every-ms", 500)?),
         duration: Duration::MAX,
         requests: 0,
         check: false,
+        id_bytes: a.number("id-bytes", 0)?,
     };
     let reads = a.text("reads")? == "yes";
     crate::disturb::until_input_ends();
@@ -405,12 +413,15 @@ pub fn read_slowly(a: &Arguments) -> Result<(), Failure> {
             // The request was taken when something comes back.
             stream.set_read_timeout(Some(plan.every.max(Duration::from_millis(1))))?;
             stream.read_exact(&mut bytes[..1])?;
+            streams += 1;
+            let goes_on = || crate::disturb::goes_on() && Instant::now() < until;
             while reads
-                && Instant::now() < until
+                && goes_on()
                 && stream.read(&mut bytes).is_ok_and(|n| n > 0 && !bytes[..n].ends_with(b"0\r\n\r\n"))
             {}
-            std::thread::sleep(until.saturating_duration_since(Instant::now()));
-            streams += 1;
+            while goes_on() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
         Ok(streams)
     };
@@ -440,6 +451,7 @@ mod tests {
         duration: Duration::MAX,
         requests: 0,
         check: true,
+        id_bytes: 0,
     };
 
     fn message(id: &str, index: i32, is_final: bool) -> Bytes {
