@@ -28,8 +28,8 @@ export class Conditions {
       node: process.version,
       rust: ask('rustc', ['--version']) ?? 'unknown',
       commit: ask('git', ['rev-parse', '--short', 'HEAD'], { cwd: root }) ?? 'unknown',
-      // Others' work in progress changes nothing that was built, but the commit alone no longer says what was measured.
-      modified: (ask('git', ['status', '--porcelain', '--untracked-files=no', 'crates', 'src', 'bench'], { cwd: root }) ?? '') !== '',
+      // Others' work in progress changes nothing that was built, but the commit alone no longer says what was measured. Results do not.
+      modified: (ask('git', ['status', '--porcelain', '--untracked-files=no', 'crates', 'src', 'bench', ':!bench/results'], { cwd: root }) ?? '') !== '',
       onnxruntime: JSON.parse(readFileSync(`${root}/node_modules/onnxruntime-node/package.json`, 'utf8')).version,
       libonnxruntimeSha256: createHash('sha256').update(readFileSync(library)).digest('hex'),
     }

@@ -18,6 +18,6 @@ async def ready():
 
 @app.post("/simple")
 async def simple(request: Request):
-    both = numpy.frombuffer(await request.body(), numpy.int32).reshape(2, 1, 16)
+    both = numpy.frombuffer(await request.body(), numpy.int32).reshape(2, -1, 16)
     outputs = session.run(None, {"INPUT0": both[0], "INPUT1": both[1]})
     return Response(b"".join(o.tobytes() for o in outputs), media_type="application/octet-stream")

@@ -14,7 +14,7 @@ class Simple(litserve.LitAPI):
         self.session = onnxruntime.InferenceSession(os.environ["BENCH_MODEL"], options)
 
     def decode_request(self, request):
-        return numpy.array(request["input"], numpy.int32).reshape(2, 1, 16)
+        return numpy.array(request["input"], numpy.int32).reshape(2, -1, 16)
 
     def predict(self, both):
         return self.session.run(None, {"INPUT0": both[0], "INPUT1": both[1]})
