@@ -10,7 +10,7 @@ use crate::signature::{InputSpec, Signature};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::ops::Range;
-use tensor::{Data, DataType, Error, Name, Result, Shape};
+use tensor::{Data, DataType, Error, Name, Result, Shape, allowance};
 
 /// Member that holds parameters one level deeper.
 const NESTED: &str = "parameters";
@@ -133,6 +133,7 @@ impl Mapping<'_> {
 ///
 /// # Errors
 /// As `http::encode_infer`.
+// Two buffers are asked for: the values, in the order of the response, and the text, in that of the names.
 pub fn encode_generate(response: &InferResponse, signature: &Signature) -> Result<Bytes> {
     let (id, model_name, model_version) =
         (Name::from_static("id"), Name::from_static("model_name"), Name::from_static("model_version"));
@@ -165,7 +166,8 @@ pub fn encode_generate(response: &InferResponse, signature: &Signature) -> Resul
     // Stable, and the first of those with one name is kept.
     members.sort_by_key(|(key, _)| *key);
     members.dedup_by_key(|(key, _)| *key);
-    let mut out = Vec::with_capacity(members.iter().map(|(k, v)| k.len() + v.len() + 4).sum::<usize>() + 2);
+    let mut out = Vec::new();
+    allowance::grow_by(&mut out, members.iter().map(|(k, v)| k.len() + v.len() + 4).sum::<usize>() + 2)?;
     out.push(b'{');
     for (i, (key, value)) in members.into_iter().enumerate() {
         if i > 0 {

@@ -6,8 +6,10 @@ use bytes::Bytes;
 use protocol::generate::{encode_generate, parse_generate};
 use protocol::http::Limits;
 use protocol::{InferRequest, InferResponse, OutputForm, OutputTensor, Parameter, Signature};
+use std::cell::Cell;
+use std::rc::Rc;
 use support::{identity, signature};
-use tensor::{DataType, Name, Result};
+use tensor::{DataType, Error, Name, Result, allowance};
 
 fn generate_text() -> Signature {
     let tensors =
@@ -62,6 +64,49 @@ fn p111_answers_are_flat_and_sorted() {
         echo(&sig, r#"{"INPUT0":"\u4e2d\"\\\n\u0000x","parameters":{"INPUT1":3,"INPUT2":false}}"#),
         format!(r#"{{"OUTPUT0":"中\"\\\n\u0000x","OUTPUT1":3.0,"OUTPUT2":false,{tail}"#)
     );
+}
+
+#[test]
+fn memory_for_long_text_is_asked_for() {
+    let sig = signature("m", 0, &[], &[("OUT", DataType::Fp32, &[-1]), ("TEXT", DataType::Bytes, &[1])]);
+    let output = |name, index, datatype, shape: i64, data: Vec<u8>| OutputTensor {
+        name: Name::from_static(name),
+        index,
+        datatype,
+        shape: [shape].into_iter().collect(),
+        data: Bytes::from(data).into(),
+        form: OutputForm::default(),
+    };
+    let response = InferResponse {
+        outputs: [
+            output("OUT", 0, DataType::Fp32, 100_000, 0.1f32.to_le_bytes().repeat(100_000)),
+            // Each byte takes six.
+            output("TEXT", 1, DataType::Bytes, 1, [&200_000u32.to_le_bytes()[..], &[1; 200_000]].concat()),
+        ]
+        .into_iter()
+        .collect(),
+        ..InferResponse::default()
+    };
+    let print = |allowed: usize| {
+        let asked = Rc::new(Cell::new(0));
+        let seen = asked.clone();
+        let ask = move |bytes| {
+            seen.set(seen.get() + bytes);
+            if seen.get() > allowed { Err(Error::exhausted("enough")) } else { Ok(()) }
+        };
+        let printed = allowance::within(
+            Box::new(ask),
+            |_| Err(Error::exhausted("none to lend")),
+            || encode_generate(&response, &sig).map(|text| text.len()),
+        );
+        (printed, asked.get())
+    };
+    let (length, asked) = print(usize::MAX);
+    let length = length.expect("allowed");
+    assert!(length > 3_000_000 && asked >= length, "{asked} bytes for {length}");
+    for allowed in [0, length / 2, length] {
+        assert_eq!(print(allowed).0, Err(Error::exhausted("enough")), "{allowed} of {length}");
+    }
 }
 
 #[test]

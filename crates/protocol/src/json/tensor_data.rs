@@ -545,13 +545,21 @@ pub fn read_bytes_tensor(value: Value<'_>) -> Result<Vec<u8>> {
     Ok(data)
 }
 
-/// Appends a tensor as one flat JSON array, or its only element alone when `scalar` is set and there is exactly one (generate).
+/// Appends a tensor as one flat JSON array, or its only element alone when `scalar` is set and there is exactly one (generate). Memory for
+/// long text is asked for (`tensor::allowance`).
 ///
 /// # Errors
-/// FP16 and BF16 have no JSON form; contents that do not fit the shape are a defect of the backend.
+/// FP16 and BF16 have no JSON form; contents that do not fit the shape are a defect of the backend; those of `tensor::allowance`.
 pub fn write_tensor(out: &mut Vec<u8>, datatype: DataType, shape: &[i64], data: &[u8], scalar: bool) -> Result<()> {
-    write_in_parts(out, datatype, shape, data, scalar, &mut |_, _| Ok(()))
+    write_in_parts(out, datatype, shape, data, scalar, &mut |out, more| {
+        // Short text, as most responses have, grows by itself.
+        let is_short = out.len() + more <= allowance::UNASKED_BYTES_MAX;
+        if is_short { Ok(()) } else { allowance::reserve(out, more + PART_TEXT_BYTES_MAX) }
+    })
 }
+
+/// Most bytes of text that a part makes: each byte of a string may become `\u0001`, and no number has more than 25.
+const PART_TEXT_BYTES_MAX: usize = 6 * STRING_PART_BYTES;
 
 /// Bytes of a string that are printed at once.
 const STRING_PART_BYTES: usize = 4096;
