@@ -331,3 +331,37 @@ fn very_long_heads_and_requests_sent_ahead_are_charged() {
     }
     wait_for("it to end", || used(&budget) == 0);
 }
+
+#[test]
+fn answers_over_h2c_are_charged_until_they_are_read_and_refused_when_memory_is_short() {
+    let (server, budget) = server();
+    let (head, body) = infer_binary(&vec![7; VALUES / 2]);
+    client(async {
+        let io = tokio::net::TcpStream::connect(("127.0.0.1", server.http)).await.unwrap();
+        let (mut send, connection) = h2::client::handshake(io).await.unwrap();
+        tokio::task::spawn_local(async move { drop(connection.await) });
+        let mut post = |model: &str| {
+            let request = http::Request::post(format!("http://x/v2/models/{model}/infer"))
+                .header("inference-header-content-length", head)
+                .body(())
+                .unwrap();
+            let (response, mut to) = send.send_request(request, false).unwrap();
+            to.send_data(body.clone().into(), true).unwrap();
+            response
+        };
+        let unread = post("id").await.unwrap();
+        assert_eq!(unread.status(), 200);
+        wait_for("the answer to be charged", || used_for(&budget, Kind::Answer) >= VALUES * 2);
+        drop(unread);
+        let response = post("slow");
+        let probe = server.probe.clone();
+        tokio::task::spawn_blocking(move || probe.wait_started(1)).await.unwrap();
+        let held = exhaust_beside(&budget, used(&budget));
+        server.probe.open();
+        let response = response.await.unwrap();
+        assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+        drop(held);
+    });
+    wait_for("all charges to end", || used(&budget) == 0);
+    assert_eq!(budget.counters().refused, 1);
+}

@@ -159,5 +159,6 @@ fn object(printed: Result<Bytes>) -> Reply {
         Ok(json) => (200, json),
         Err(error) => (400, protocol::json::error_json(error.message())),
     };
-    Reply::new(status, JSON, json).chunked()
+    // Where it is long it was printed elsewhere, and charged there.
+    Reply { is_charged: true, ..Reply::new(status, JSON, json).chunked() }
 }

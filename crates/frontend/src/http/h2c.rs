@@ -9,12 +9,15 @@ use crate::assemble::Assembler;
 use crate::grpc::connection::{dismiss, http2_options, rest, start};
 use crate::hold;
 use crate::idle::Place;
-use crate::limits::{ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, INLINE_BODY_BYTES_MAX};
+use crate::limits::{
+    ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, INLINE_BODY_BYTES_MAX, RETRY_AFTER,
+    UNCHARGED_ANSWER_BYTES_MAX,
+};
 use crate::rope::Rope;
 use crate::shared::Phase;
 use bytes::{Bytes, BytesMut};
 use http2::{Body, Connection, Field, NotCollected, Options, Request, Responder};
-use memory::{Account, Short};
+use memory::{Account, Kind, Short};
 use smallvec::SmallVec;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -92,7 +95,7 @@ async fn serve(context: Arc<HttpContext>, account: Account, request: Request, mu
         Poll::Pending => respond.poll_reset(cx).map(|_| None),
     });
     if let Some(reply) = reply.await
-        && let Some(mut events) = send(&mut respond, reply, is_head)
+        && let Some(mut events) = send(&mut respond, charged(reply, &account), is_head)
     {
         poll_fn(|cx| poll_events(&mut respond, &mut events, cx)).await;
     }
@@ -188,9 +191,24 @@ async fn read(body: &mut Body, account: &Account, length: u64, bytes_max: u64) -
     Some(Ok(all.map_or(first, Assembler::into_bytes)))
 }
 
+/// The reply with a charge for as long as its client takes to read it, or the one that there is no memory for it.
+fn charged(reply: Reply, account: &Account) -> Reply {
+    let length = reply.body_length();
+    if reply.is_charged || length <= UNCHARGED_ANSWER_BYTES_MAX {
+        return reply;
+    }
+    match account.charge(Kind::Answer, false, length) {
+        Ok(charge) => reply.charged(charge),
+        Err(short) => {
+            account.count_refusal();
+            Reply::short(&short)
+        }
+    }
+}
+
 /// Sends a reply as far as it is there. Returns the events that follow.
 fn send(respond: &mut Responder, mut reply: Reply, is_head: bool) -> Option<Box<Events>> {
-    let (mut length, mut header_length) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let (mut length, mut header_length, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new(), itoa::Buffer::new());
     let mut fields: SmallVec<[Field<'_>; 8]> = SmallVec::new();
     fields.push(match reply.content_type {
         JSON => Field::Fixed(0),
@@ -208,6 +226,9 @@ fn send(respond: &mut Responder, mut reply: Reply, is_head: bool) -> Option<Box<
     }
     if reply.accept_encoding {
         fields.push(Field::Fixed(2));
+    }
+    if reply.retry_after {
+        fields.push(Field::Literal("retry-after", seconds.format(RETRY_AFTER.as_secs()).as_bytes()));
     }
     let rest = reply.rest.take().filter(|_| !is_head);
     let ends = is_head || (reply.body.is_empty() && rest.is_none());

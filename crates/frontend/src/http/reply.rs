@@ -42,6 +42,8 @@ pub struct Reply {
     pub close: bool,
     /// The body.
     pub body: Parts,
+    /// It carries a charge for its body.
+    pub is_charged: bool,
     /// What follows it as it comes.
     pub rest: Option<Box<Events>>,
 }
@@ -64,6 +66,7 @@ impl Reply {
             retry_after: false,
             close: false,
             body: parts,
+            is_charged: false,
             rest: None,
         }
     }
@@ -74,6 +77,8 @@ impl Reply {
         let mut reply = Self::new(status, EVENTS, events::json(first)).chunked();
         reply.body.insert(0, Bytes::from_static(events::BEFORE));
         reply.body.push(Bytes::from_static(events::BEHIND));
+        // Where it is long it was printed elsewhere, and charged there.
+        reply.is_charged = true;
         reply.rest = rest;
         reply
     }
@@ -125,6 +130,7 @@ impl Reply {
             && let Some(last) = self.body.last_mut()
         {
             *last = charged(std::mem::take(last), charge);
+            self.is_charged = true;
         }
         self
     }
