@@ -69,7 +69,7 @@ function reached(names: Iterable<string>, next: (name: string) => readonly strin
 
 /**
  * These models in groups: each group is loaded when the one before is done, so composing models come before their ensembles.
- * Ensembles that wait for each other in a ring come last, together; each of them fails (`complaint`).
+ * Ensembles that wait for each other in a ring come together, before those that need them; each of them fails (`complaint`).
  */
 export function waves(models: Models, names: Iterable<string>): string[][] {
   const left = new Set([...names].sort(byteWise))
@@ -77,7 +77,7 @@ export function waves(models: Models, names: Iterable<string>): string[][] {
   while (left.size > 0) {
     const waits = (name: string): boolean => models.get(name)?.needs.some(({ model }) => left.has(model)) ?? false
     const ready = [...left].filter((name) => !waits(name))
-    const wave = ready.length > 0 ? ready : [...left]
+    const wave = ready.length > 0 ? ready : [...left].filter((name) => ringOf(models, name) !== null)
     all.push(wave)
     for (const name of wave) left.delete(name)
   }

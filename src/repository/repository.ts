@@ -255,6 +255,8 @@ export class Repository {
           const one = polled.get(name)
           if (one !== undefined && needsOf(one.config).length > 0) return null
           if (one !== undefined) await this.#loadOne(name, one, failed)
+          const known = this.#known.get(name)
+          if (known !== undefined) known.isImplicit = false
           return failed
         }),
       )
@@ -270,6 +272,7 @@ export class Repository {
   async #applyAll(names: readonly string[], parameters: LoadParameters, polled = new Map<string, Polled>()): Promise<Map<string, unknown>> {
     const failed = new Map<string, unknown>()
     const asked = new Set(names)
+    const before = new Set(this.#known.keys())
     const seen = new Set(names)
     for (let open = [...asked]; open.length > 0; ) {
       await Promise.all(
@@ -299,8 +302,8 @@ export class Repository {
     }
     for (const name of seen) {
       const known = this.#known.get(name)
-      // Asked for once, it stays until it is unloaded by name.
-      if (known !== undefined) known.isImplicit = !asked.has(name) && (known.isImplicit || polled.has(name))
+      // Asked for once, it stays until it is unloaded by name, also where an ensemble has it loaded again.
+      if (known !== undefined) known.isImplicit = !asked.has(name) && (known.isImplicit || !before.has(name))
     }
     return failed
   }

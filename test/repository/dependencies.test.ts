@@ -36,6 +36,8 @@ test('composing models are loaded before their ensembles (R-37)', () => {
   expect(waves(models, ['f', 'a'])).toEqual([['a'], ['f']])
   expect(waves(models, ['x', 'y', 'z', 'a'])).toEqual([['a'], ['x', 'y', 'z']])
   expect(waves(models, [])).toEqual([])
+  // What needs a ring is judged when the ring has failed, whatever the names are.
+  expect(waves(known('b: x', 'c: b a', 'a', 'x: y', 'y: x'), ['a', 'b', 'c', 'x', 'y'])).toEqual([['a'], ['x', 'y'], ['b'], ['c']])
 })
 
 test('a chain of a thousand ensembles is one wave each, a ring of a thousand is one', () => {

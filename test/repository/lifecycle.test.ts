@@ -230,6 +230,26 @@ test('R-32, R-33, R-37: composing models come with an ensemble, it stops and com
     expect(await triple(server)).toBe(3)
   }))
 
+test('R-33: what was asked for by name is not unloaded with an ensemble, whenever it was asked for', async () => {
+  const repository = withTriple('explicit')
+  await withServer({ modelRepository: repository, modelControlMode: 'explicit' }, async (server) => {
+    // While no ensemble needs it.
+    await server.load('triple')
+    await server.unload('triple')
+    await server.load('simple')
+    await server.load('triple')
+    await server.unload('triple', { unloadDependents: true })
+    expect(await sum(server)).toBe(3)
+    // Before, and changed since.
+    await server.unload('simple')
+    await server.load('simple')
+    writeFileSync(join(repository, 'simple', 'note.txt'), 'changed')
+    await server.load('triple')
+    await server.unload('triple', { unloadDependents: true })
+    expect(await sum(server)).toBe(3)
+  })
+})
+
 test('R-37: an ensemble that can not be says why, and is loaded when it can', async () => {
   const repository = withTriple('refused')
   const refused: [string, string[], string][] = [
