@@ -45,8 +45,17 @@ def test_the_curl_examples(examples):
     said = subprocess.run(["bash", "-euc", commands], capture_output=True, text=True, check=True).stdout
     assert said.startswith("HTTP/1.1 200 OK")
     assert '{"name":"simple","versions":["1"],"platform":"onnxruntime_onnx"' in said
-    assert block("json", "model_version").strip() in said
+    assert block("json", '"model_name":"versions"').strip() in said
     assert "nv_inference_request_success" in said
+
+
+def test_the_ensemble(examples):
+    """S-26"""
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    command = here(block("sh", "models/chain"), examples).replace("curl ", "curl -sS ")
+    said = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=True).stdout
+    assert said == block("json", '"model_name":"chain"').strip()
 
 
 def test_the_stream_of_events(examples):
