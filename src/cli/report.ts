@@ -51,9 +51,11 @@ function backends({ repository }: ServerSettings): string[][] {
   }
   const builtIn = (backend: string): string[] => [backend, 'built in', cmdline(backend)]
   return [
+    builtIn('dyna_sequence'),
     builtIn('identity'),
     ['onnxruntime', findOnnxRuntime() ?? 'not found: the package onnxruntime-node has no library here', cmdline('onnxruntime')],
     builtIn('repeat'),
+    builtIn('sequence'),
     builtIn('square'),
   ]
 }

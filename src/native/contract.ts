@@ -26,7 +26,7 @@ export interface OpenSpec {
   /** Directory that holds `config.pbtxt`. */
   modelDirectory: string
   versionDirectory: string
-  /** Backend name: `onnxruntime`, `identity`, `repeat` or `square`. */
+  /** Backend name: `onnxruntime`, one of `crates/backend-test`, or `ensemble`. */
   backend: string
   /** The user's configuration, defaults normalised, as `inference.ModelConfig` bytes. Copied. */
   config: Buffer
