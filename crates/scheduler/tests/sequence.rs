@@ -616,6 +616,26 @@ fn a_client_that_opens_sequences_without_end_reaches_the_limit() {
 }
 
 #[test]
+fn sequences_that_fall_silent_at_one_moment_are_forgotten_a_part_in_each_step() {
+    let mut s = SequenceScheduler::new(Config { idle_us: 100, ..oldest(8, 1000) });
+    for n in 1..=1000 {
+        let head = Head { id: SequenceId::Number(n), start: true, end: false, timeout_us: 0 };
+        assert!(s.push(0, head, Request { number: 0, rows: 1, shape: 0, cancelled: Rc::default() }).is_ok());
+    }
+    let (mut now, mut steps) = (100_000, 0);
+    while s.alive() > 0 {
+        let before = s.alive();
+        let step = s.step(now, &[], &mut vec![]);
+        assert!((1..=256).contains(&(before - s.alive())), "{before} to {}", s.alive());
+        steps += 1;
+        if let Step::SleepUntil(at) = step {
+            now = at;
+        }
+    }
+    assert_eq!((steps, now), (4, 100_003), "as soon as the lock was let go");
+}
+
+#[test]
 fn the_text_of_an_id_does_not_keep_its_request_in_memory() {
     let body = Name::from("sequence".to_owned());
     let held = body.bytes().clone();

@@ -10,6 +10,10 @@ use crate::{Scheduler, Waiting};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tensor::Name;
 
+/// Alarms that one step looks at. Many sequences may fall silent at one moment, and whoever steps holds the lock of the model, perhaps
+/// on a thread that serves others; the rest is looked at in the next step.
+const ALARMS_AT_ONCE: usize = 256;
+
 /// Where a sequence is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
@@ -176,7 +180,8 @@ impl<T: Waiting> SequenceScheduler<T> {
         if let Some(run) = run {
             return Step::Run(run);
         }
-        match self.alarms.first().map_or(wake, |(at, _)| wake.min(*at)) {
+        let alarm = self.alarms.first().map_or(NEVER, |(at, _)| (*at).max(now + 1));
+        match wake.min(alarm) {
             NEVER => Step::Idle,
             at => Step::SleepUntil(at),
         }
@@ -407,7 +412,10 @@ impl<T: Waiting> SequenceScheduler<T> {
 
     fn look_at_alarms(&mut self, now: u64) {
         let idle_ns = self.idle_ns;
-        while self.alarms.first().is_some_and(|(at, _)| *at <= now) {
+        for _ in 0..ALARMS_AT_ONCE {
+            if self.alarms.first().is_none_or(|(at, _)| *at > now) {
+                return;
+            }
             let Some((_, place)) = self.alarms.pop_first() else { return };
             let Some(sequence) = self.sequence(place) else { continue };
             sequence.alarm = NEVER;
