@@ -150,11 +150,12 @@ impl Sequencing {
         Ok(())
     }
 
-    /// Keeps the states of a row that succeeded, and takes out what the client did not ask for.
+    /// Keeps the states of a row that succeeded, and takes out what the client did not ask for. Without memory for them it failed.
     fn conclude(&self, entry: &mut BatchEntry, row: &Row, wanted: &[u16]) {
-        if let Some(Ok(outcome)) = &mut entry.result {
-            self.states.update(row, outcome.outputs.iter());
-            outcome.outputs.retain(|output| wanted.contains(&output.index));
+        let Some(Ok(outcome)) = &mut entry.result else { return };
+        match self.states.update(row, outcome.outputs.iter()) {
+            Ok(()) => outcome.outputs.retain(|output| wanted.contains(&output.index)),
+            Err(e) => entry.result = Some(Err(e.prefixed(IdPrefix(&entry.request.id)))),
         }
     }
 

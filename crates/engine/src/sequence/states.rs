@@ -1,10 +1,13 @@
 //! Implicit state (S-23): tensors that a model gives back for the next request of the same sequence. Kept by slot.
 //!
-//! A state changes only when its request succeeded. The next sequence of a slot begins with START, which makes the state fresh.
+//! A state changes only when its request succeeded. The next sequence of a slot begins with START, which makes the state fresh,
+//! whatever becomes of that request.
 
 use super::Row;
 use crate::data_file::{self, Want};
 use crate::limits::STATE_BYTES_MAX;
+use backend::gather;
+use memory::budget::SMALL_BYTES_MAX;
 use parking_lot::Mutex;
 use protocol::pb::inference::ModelSequenceBatching;
 use protocol::pb::inference::model_sequence_batching::initial_state::StateData;
@@ -116,10 +119,14 @@ impl States {
     /// # Errors
     /// The initial state does not fit.
     pub(crate) fn tensors(&self, row: &Row) -> Result<Vec<InputTensor>> {
-        let kept = self.kept.lock();
-        let before = row.slot.filter(|_| row.id.is_some() && !row.start).and_then(|slot| kept.get(&slot));
+        let before = row.slot.filter(|_| row.id.is_some()).and_then(|slot| {
+            let mut kept = self.kept.lock();
+            if row.start { kept.remove(&slot) } else { kept.get(&slot).cloned() }
+        });
+        // Gone, not only unseen: when this request fails, the next one of its sequence must not find another client's state.
+        let before = before.filter(|_| !row.start);
         let tensor = |(i, spec): (usize, &Spec)| {
-            let value = match before.and_then(|values| values.get(i)) {
+            let value = match before.as_ref().and_then(|values| values.get(i)) {
                 Some(value) => value.clone(),
                 None => spec.fresh.clone()?,
             };
@@ -130,24 +137,37 @@ impl States {
     }
 
     /// A row succeeded with these outputs.
-    pub(crate) fn update<'o>(&self, row: &Row, outputs: impl Iterator<Item = &'o OutputTensor> + Clone) {
-        let Some(slot) = row.slot.filter(|_| row.id.is_some()) else { return };
-        let mut kept = self.kept.lock();
-        if row.end {
-            kept.remove(&slot);
-            return;
-        }
-        let value = |spec: &Spec| {
-            let output = outputs.clone().find(|o| o.index == spec.index)?;
-            // A copy: what the client gets may be a part of a large batch, or lie where the client can write.
-            Some(Value { shape: output.shape.clone(), data: Data::Bytes(output.data.to_vec().into()) })
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED when there is no memory for its states: they stay as they were.
+    pub(crate) fn update<'o>(&self, row: &Row, outputs: impl Iterator<Item = &'o OutputTensor> + Clone) -> Result<()> {
+        let Some(slot) = row.slot.filter(|_| row.id.is_some()) else { return Ok(()) };
+        // What is replaced is dropped without the lock, and what replaces it is copied without it: either may be large.
+        let _replaced = if row.end {
+            self.kept.lock().remove(&slot)
+        } else {
+            let value = |spec: &Spec| {
+                let output = outputs.clone().find(|o| o.index == spec.index)?;
+                Some(copied(&output.data).map(|data| Value { shape: output.shape.clone(), data }))
+            };
+            let values: Option<Result<Vec<Value>>> = self.specs.iter().map(value).collect();
+            // A backend that leaves a state out leaves all as they were.
+            let Some(values) = values.transpose()? else { return Ok(()) };
+            self.kept.lock().insert(slot, values)
         };
-        let values: Option<Vec<Value>> = self.specs.iter().map(value).collect();
-        // A backend that leaves a state out leaves all as they were.
-        if let Some(values) = values {
-            kept.insert(slot, values);
-        }
+        Ok(())
     }
+}
+
+/// A copy of a state: what the client gets may be a part of a large batch, or lie where the client can write. A model says how large
+/// it is, so it is charged to the server as a whole; small ones are free.
+fn copied(data: &Data) -> Result<Data> {
+    if data.len() <= SMALL_BYTES_MAX {
+        return Ok(Data::Bytes(data.to_vec().into()));
+    }
+    let (mut slab, charge) = gather::batch_slab(data.len())?;
+    data.copy_to(0, &mut slab)?;
+    Ok(Data::Bytes(gather::frozen(slab, charge)))
 }
 
 /// What a sequence starts with: variable dimensions are 1, and without an initial state everything is zero.
@@ -281,20 +301,22 @@ mod tests {
         let s = states(vec![state(INT32, &[2], None)], 4, Path::new(".")).expect("valid");
         let fresh = vec![(vec![1, 2], vec![0; 8])];
         assert_eq!(seen(&s, &row(0, true, false)), fresh);
-        s.update(&row(0, true, false), [output(0, &[1; 8])].iter());
+        s.update(&row(0, true, false), [output(0, &[1; 8])].iter()).expect("memory");
         assert_eq!(seen(&s, &row(0, false, false)), [(vec![8], vec![1; 8])], "shape and contents of the output");
         assert_eq!(seen(&s, &row(1, true, false)), fresh, "another slot");
         // A failed request updates nothing; nor does a null row, and it sees nothing.
         assert_eq!(seen(&s, &row(0, false, false)), [(vec![8], vec![1; 8])]);
         let null = Row { id: None, ..row(0, false, false) };
-        s.update(&null, [output(0, &[9; 8])].iter());
+        s.update(&null, [output(0, &[9; 8])].iter()).expect("memory");
         assert_eq!(seen(&s, &null), fresh);
         assert_eq!(seen(&s, &row(0, false, true)), [(vec![8], vec![1; 8])]);
         // The end frees its memory; a START does not see the former one even without an end.
-        s.update(&row(0, false, true), [output(0, &[2; 8])].iter());
+        s.update(&row(0, false, true), [output(0, &[2; 8])].iter()).expect("memory");
         assert!(s.kept.lock().is_empty());
-        s.update(&row(0, false, false), [output(0, &[3; 8])].iter());
+        s.update(&row(0, false, false), [output(0, &[3; 8])].iter()).expect("memory");
         assert_eq!(seen(&s, &row(0, true, false)), fresh);
+        // That START failed: nothing was updated, and the sequence goes on.
+        assert_eq!(seen(&s, &row(0, false, false)), fresh, "not the state of the former sequence");
     }
 
     #[test]

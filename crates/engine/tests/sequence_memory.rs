@@ -1,0 +1,72 @@
+//! Implicit states are charged to the memory of the server. Apart from other tests: the budget is one.
+
+mod support;
+
+use backend::{Batch, Outcome};
+use memory::Budget;
+use protocol::pb::inference as pb;
+use protocol::pb::inference::model_sequence_batching::{State, StrategyChoice, StrategyOldest};
+use protocol::{CorrelationId, InferRequest, OutputTensor, Sequence};
+use support::*;
+use tensor::{Code, Data, DataType, Shape};
+
+const LIMIT: usize = 16 << 20;
+const LARGE: usize = 1 << 20;
+
+fn charged() -> usize {
+    Budget::global().counters().used_bytes.iter().sum()
+}
+
+/// An answer of one byte, and a state of a million.
+fn answer(number: u8) -> Outcome {
+    let mut made = outcome(number);
+    made.outputs.push(OutputTensor {
+        name: "S_OUT".into(),
+        datatype: DataType::Uint8,
+        shape: Shape::from_slice(&[1, LARGE as i64]),
+        data: Data::Bytes(vec![number; LARGE].into()),
+        index: 1,
+        form: Default::default(),
+    });
+    made
+}
+
+fn sequences(config: &mut pb::ModelConfig) {
+    let state = State {
+        input_name: "S".into(),
+        output_name: "S_OUT".into(),
+        data_type: DataType::Uint8 as i32,
+        dims: vec![-1],
+        ..Default::default()
+    };
+    let oldest = StrategyOldest { max_candidate_sequences: 100, ..Default::default() };
+    config.scheduling_choice = Some(pb::model_config::SchedulingChoice::SequenceBatching(pb::ModelSequenceBatching {
+        max_sequence_idle_microseconds: 60_000_000,
+        state: vec![state],
+        strategy_choice: Some(StrategyChoice::Oldest(oldest)),
+        ..Default::default()
+    }));
+}
+
+#[test]
+fn s23_states_that_a_model_makes_are_charged_and_refused_beyond_the_limit() {
+    Budget::global().set_limit(LIMIT);
+    let (engine, m) = model(sequences, |_, batch: &mut Batch<'_>, _| {
+        batch.requests.iter_mut().for_each(|entry| entry.result = Some(Ok(answer(asked(entry)))));
+    });
+    let ask = |id: u64, start: bool| {
+        let sequence = Sequence { id: CorrelationId::Number(id), start, end: !start };
+        let request = InferRequest { sequence, ..*request(id as u8) };
+        try_request(&m, Box::new(request), None).expect("accepted").rest()
+    };
+    let (served, refused): (Vec<u64>, Vec<u64>) = (1..=40).partition(|&id| ask(id, true) == [Got::Number(id as u8)]);
+    assert!((1..=LIMIT / LARGE).contains(&served.len()), "{served:?}");
+    assert!(charged() >= served.len() * LARGE && charged() <= LIMIT, "{}", charged());
+    assert_eq!(ask(100, true), [Got::Failed(Code::ResourceExhausted)]);
+    // Sequences go on, those without room from a fresh state.
+    for id in served.into_iter().chain(refused).chain([100]) {
+        assert_eq!(ask(id, false), [Got::Number(id as u8)]);
+    }
+    settles(&engine, &m);
+    soon("nothing is charged", || charged() == 0);
+}
