@@ -98,6 +98,7 @@ impl ModelVersion {
             for Queued(mut p) in requests {
                 let Some(mut f) = filled.next() else { continue };
                 let result = self.answer(&mut f.entry);
+                p.ticket.tell_spent(timings.phases());
                 let result = p.ticket.settle().map_or(result, Err);
                 if let Some(sink) = p.sink.take() {
                     self.deliver(p.place, Delivery { sink, answer: Answer::only(result) });
