@@ -6,6 +6,7 @@ use crate::answer::{Answer, Delivery};
 use crate::execution::{Inline, Job, Permit, Ran};
 use crate::inline::{InlineCost, RunClass, TurnPolicy};
 use crate::pending::{Queued, Requests};
+use crate::pool::Work;
 use crate::schedule::{Next, RemovalReason, Removed, Schedule};
 use crate::statistics::FailureReason;
 use crate::version::ModelVersion;
@@ -146,7 +147,7 @@ impl ModelVersion {
     pub(crate) fn submit(&self, instance: u32, requests: Requests) {
         // `me` upgrades: a caller holds an `Arc` to call anything on `self`.
         if let Some(version) = self.me.upgrade() {
-            self.shared.pool.submit(Job { version, instance, requests });
+            self.shared.pool.submit(Work::Batch(Job { version, instance, requests }));
         }
     }
 

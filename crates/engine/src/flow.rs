@@ -2,15 +2,18 @@
 //!
 //! No thread waits for a step. A thread that has an answer leaves it in the flow's inbox, and if no thread drives the flow, drives
 //! it: tells the execution, calls the next steps, hands out responses, until the inbox is empty. So all of it happens in one
-//! order, and never under a lock. A step is an ordinary call with the ensemble's ticket as its parent.
+//! order, and never under a lock. A step is an ordinary call with the ensemble's ticket as its parent. To start many takes long, even
+//! if none runs at once: a reactor gives the driver to a thread of the pool after a while.
 //!
 //! Invariants: whoever has the driver drives; a flow ends once, whatever panics, since a driver that is dropped unfinished answers.
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::ensemble::Ensemble;
 use crate::limits::{ANSWERS_WAITING_MAX, ENSEMBLE_INLINE_NS_MAX};
+use crate::pool::Work;
 use crate::statistics::{FailureReason, Timings};
 use crate::ticket::{Ticket, TicketState};
+use crate::turn;
 use crate::version::{Caller, ModelVersion, Started};
 use backend::{Marks, now_ns, scatter};
 use graph::{Action, Execution, Limits, Plan, RunId};
@@ -60,6 +63,8 @@ struct Driver {
     version: Arc<ModelVersion>,
     ticket: Arc<TicketState>,
     execution: Execution,
+    /// What it said and is not done yet: empty unless a reactor had no more time.
+    todo: VecDeque<Action>,
     accepted: u64,
     /// When it began to flow: what came before counts as its queue.
     begun: u64,
@@ -72,6 +77,12 @@ struct Driver {
     held: Option<Result<Box<InferResponse>>>,
     is_stopping: bool,
     is_over: bool,
+}
+
+/// A flow for another thread to drive on.
+pub(crate) struct Driven {
+    flow: Arc<Flow>,
+    driver: Box<Driver>,
 }
 
 /// A call that waits for others of its step to end (`max_inflight_requests`).
@@ -127,11 +138,12 @@ pub(crate) fn start(
     version.joined(1);
     let inline_until = inline_until.min(accepted.saturating_add(ENSEMBLE_INLINE_NS_MAX));
     let begun = catch_unwind(AssertUnwindSafe(|| {
-        let (execution, actions) = Execution::start(plan, Limits::default(), *request, checked);
+        let (execution, todo) = Execution::start(plan, Limits::default(), *request, checked);
         let mut driver = Box::new(Driver {
             version: version.clone(),
             ticket: state,
             execution,
+            todo: todo.into(),
             accepted,
             begun: now_ns(),
             rows: checked.rows,
@@ -141,7 +153,6 @@ pub(crate) fn start(
             is_stopping: false,
             is_over: false,
         });
-        flow.perform(&mut driver, actions, inline_until);
         loop {
             let next = flow.turn(&mut driver, inline_until);
             if next.is_empty() {
@@ -172,7 +183,7 @@ pub(crate) fn start(
     }
     driver.sink = Some(sink);
     if let Some(driver) = flow.park(driver) {
-        drive(flow, driver);
+        if is_late(inline_until) { flow.hand_over(driver) } else { drive(flow, driver) }
     }
     Ok(Started::Queued(ticket))
 }
@@ -191,6 +202,7 @@ fn drive(flow: Arc<Flow>, driver: Box<Driver>) {
                     open.extend(waiting.call(inline_until).map(|driver| (flow, driver)));
                 }
                 match flow.park(driver) {
+                    Some(again) if is_late(inline_until) => break flow.hand_over(again),
                     Some(again) => driver = again,
                     None => break,
                 }
@@ -199,6 +211,17 @@ fn drive(flow: Arc<Flow>, driver: Box<Driver>) {
     }));
     if driven.is_err() {
         log::error!("driving an ensemble panicked; this is a defect of the server, please report it");
+    }
+}
+
+/// Whether this thread has driven for long enough: others wait for a reactor.
+fn is_late(until: u64) -> bool {
+    turn::has_turns() && now_ns() >= until
+}
+
+impl Driven {
+    pub(crate) fn run(self) {
+        drive(self.flow, self.driver);
     }
 }
 
@@ -243,10 +266,15 @@ impl Flow {
         inbox.driver.take()
     }
 
-    /// Gives the driver up. It is given back when something was told meanwhile; dropped when the request is over.
+    /// Has a thread of the pool drive on.
+    fn hand_over(self: &Arc<Self>, driver: Box<Driver>) {
+        self.version.shared.pool.submit(Work::Flow(Driven { flow: self.clone(), driver }));
+    }
+
+    /// Gives the driver up. It is given back when something is left to do, or was told meanwhile; dropped when the request is over.
     fn park(&self, driver: Box<Driver>) -> Option<Box<Driver>> {
         let mut inbox = self.inbox.lock();
-        if !inbox.told.is_empty() {
+        if !driver.todo.is_empty() || !inbox.told.is_empty() {
             return Some(driver);
         }
         if !driver.is_over {
@@ -255,11 +283,16 @@ impl Flow {
         None
     }
 
-    /// Tells the execution everything that was told. Calls that may begin in the place of those that ended, of any request.
+    /// Does what is left to do, and tells the execution everything that was told, as long as there is time. Calls that may begin in the
+    /// place of those that ended, of any request.
     #[must_use]
     fn turn(self: &Arc<Self>, driver: &mut Driver, inline_until: u64) -> Vec<Waiting> {
         let mut next = Vec::new();
         loop {
+            self.perform(driver, inline_until);
+            if !driver.todo.is_empty() {
+                return next;
+            }
             let Some(told) = self.inbox.lock().told.pop_front() else { return next };
             if told.last
                 && told.was_called
@@ -267,14 +300,16 @@ impl Flow {
             {
                 next.extend(ensemble.inflight.lock().leave(told.step));
             }
-            let actions = driver.execution.answered(told.run, told.answer, told.last);
-            self.perform(driver, actions, inline_until);
+            driver.todo.extend(driver.execution.answered(told.run, told.answer, told.last));
         }
     }
 
-    fn perform(self: &Arc<Self>, driver: &mut Driver, actions: Vec<Action>, inline_until: u64) {
-        let mut actions = actions.into_iter().peekable();
-        while let Some(action) = actions.next() {
+    fn perform(self: &Arc<Self>, driver: &mut Driver, inline_until: u64) {
+        // Other actions cost less than to leave them to another thread.
+        let has_time = |next: Option<&Action>| !matches!(next, Some(Action::Start { .. })) || !is_late(inline_until);
+        while has_time(driver.todo.front())
+            && let Some(action) = driver.todo.pop_front()
+        {
             match action {
                 Action::Start { run, step, request } => {
                     let waiting = Waiting { flow: self.clone(), run, step, request: Box::new(request) };
@@ -289,7 +324,7 @@ impl Flow {
                 }
                 Action::Respond(mut response) => {
                     let placed = driver.place(&mut response).map(|()| Box::new(response));
-                    let is_last = matches!(actions.peek(), Some(Action::Finish(Ok(()))));
+                    let is_last = matches!(driver.todo.front(), Some(Action::Finish(Ok(()))));
                     if is_last || !self.version.signature.decoupled {
                         driver.held = Some(placed);
                     } else {

@@ -38,7 +38,7 @@ pub const ANSWERS_HELD_BYTES_MAX: usize = 64 << 20;
 /// Responses of a request that are counted by their index; later ones are not.
 pub const RESPONSE_STATISTICS_MAX: usize = 1024;
 /// Nanoseconds during which the steps of an ensemble may run on the thread that brings a request, or an answer; then the next one
-/// is queued.
+/// is queued. A reactor does not even start another one then: a thread of the pool goes on.
 pub const ENSEMBLE_INLINE_NS_MAX: u64 = 250_000;
 /// Errors of a failed warm-up sample that are repeated in its text.
 pub(crate) const WARMUP_ERRORS_MAX: usize = 16;

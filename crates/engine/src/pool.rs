@@ -7,6 +7,7 @@
 //! so that work goes on when the machine refuses to start another.
 
 use crate::execution::Job;
+use crate::flow::Driven;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,6 +17,12 @@ use std::time::Duration;
 /// How long a thread without work stays. Long enough that a model with a request a second keeps its warm thread.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
+/// What a thread of the pool does.
+pub(crate) enum Work {
+    Batch(Job),
+    Flow(Driven),
+}
+
 pub(crate) struct Pool {
     state: Mutex<State>,
     work: Condvar,
@@ -24,7 +31,7 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<Work>,
     idle: usize,
     threads: usize,
     closed: bool,
@@ -45,7 +52,7 @@ impl Pool {
         std::thread::Builder::new().name("nereid-worker".into()).spawn(move || pool.run()).map(drop)
     }
 
-    pub(crate) fn submit(self: &Arc<Self>, job: Job) {
+    pub(crate) fn submit(self: &Arc<Self>, job: Work) {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
         // `idle` counts threads that wait and were not yet promised to a job before this one.
@@ -69,7 +76,11 @@ impl Pool {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
                 // What panics has answered its requests and given its instance back; the thread goes on.
-                if catch_unwind(AssertUnwindSafe(|| job.run())).is_err() {
+                let run = || match job {
+                    Work::Batch(job) => job.run(),
+                    Work::Flow(driven) => driven.run(),
+                };
+                if catch_unwind(AssertUnwindSafe(run)).is_err() {
                     log::error!("a worker thread panicked; this is a defect of the server, please report it");
                 }
                 state = self.state.lock();

@@ -10,9 +10,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use support::Got::{Failed, Nothing, Number};
 use support::*;
 use tensor::{Code, Error, Result};
+
+/// Long enough for a step to answer meanwhile, mostly; a thousand of them, always.
+const PAUSE: Duration = Duration::from_micros(500);
 
 /// `m: a b c` is the ensemble m of the steps a, b and c, each on what the one before it gave.
 fn chain(line: &str) -> pb::ModelConfig {
@@ -65,15 +69,17 @@ fn many() -> Script {
     })
 }
 
-/// Answers until it is told to stop; how many did not.
-fn endless(running: Arc<AtomicUsize>) -> Script {
+/// Answers until it is told to stop, after a pause each time; how many did not. Without a pause no other step keeps up.
+fn endless(running: Arc<AtomicUsize>, pause: Duration) -> Script {
     Arc::new(move |_, batch, _| {
         for entry in batch.requests.iter_mut() {
             let responder = entry.responder.take().unwrap();
             running.fetch_add(1, SeqCst);
             let running = running.clone();
             std::thread::spawn(move || {
-                while responder.send(outcome(1)).is_ok() {}
+                while responder.send(outcome(1)).is_ok() {
+                    std::thread::sleep(pause);
+                }
                 responder.finish(None);
                 running.fetch_sub(1, SeqCst);
             });
@@ -169,6 +175,53 @@ fn cheap_steps_run_on_the_thread_that_brings_the_request() {
 }
 
 #[test]
+fn a_reactor_leaves_the_steps_of_a_wide_ensemble_to_other_threads_after_a_while() {
+    const STEPS: usize = 1000;
+    let (open, opened) = (Arc::new(AtomicUsize::new(1)), Arc::new(AtomicUsize::new(0)));
+    let gate = open.clone();
+    let slow = plain(move |n| {
+        soon("the gate opens", || gate.load(SeqCst) == 1);
+        Ok(n)
+    });
+    let mut wide = of_numbers("m", "");
+    let step = |i: usize| pb::model_ensembling::Step {
+        model_name: "slow".into(),
+        model_version: -1,
+        input_map: [("I".to_owned(), "I".to_owned())].into(),
+        output_map: [("O".to_owned(), format!("O{i}"))].into(),
+        ..Default::default()
+    };
+    let graph = pb::ModelEnsembling { step: (0..STEPS).map(step).collect(), max_inflight_requests: 0 };
+    wide.scheduling_choice = Some(pb::model_config::SchedulingChoice::EnsembleScheduling(graph));
+    let output = wide.output[0].clone();
+    wide.output = (0..STEPS).map(|i| pb::ModelOutput { name: format!("O{i}"), ..output.clone() }).collect();
+    let s = serve(vec![("slow", slow)], &[wide]);
+    // Never on the thread that calls.
+    let mut ordered = of_numbers("slow", "slow");
+    dynamic(&mut ordered, pb::ModelDynamicBatching { preserve_ordering: true, ..Default::default() });
+    let (m, steps) = (s.m.clone(), publish(&s.engine, &ordered).unwrap());
+    let counted = opened.clone();
+    std::thread::spawn(move || {
+        engine::begin_turns(|| ());
+        // Unless this thread is held up itself, right here.
+        soon("the call returns before all steps are called", || {
+            open.store(0, SeqCst);
+            let call = call(&m, 7);
+            let called = steps.inflight() as usize;
+            open.store(1, SeqCst);
+            assert!(call.next_answer().response.is_some_and(|r| r.is_ok_and(|r| r.outputs.len() == STEPS)));
+            counted.fetch_add(1, SeqCst);
+            called < STEPS
+        });
+    })
+    .join()
+    .unwrap();
+    s.settles();
+    let calls = opened.load(SeqCst);
+    assert_eq!((s.stats("m").success.count, s.stats("slow").success.count), (calls as u64, (STEPS * calls) as u64));
+}
+
+#[test]
 fn a_failed_step_is_the_answer_and_counts_twice_o_20() {
     let s = serve(vec![], &[chain("m: add1 fail add10")]);
     let error = call(&s.m, 8).error();
@@ -254,7 +307,7 @@ fn answers_of_a_decoupled_step_come_in_order_and_end() {
 fn a_failed_iteration_ends_the_request_and_stops_what_has_no_end() {
     let running = Arc::new(AtomicUsize::new(0));
     let never = plain(|_| Err(Error::internal("never")));
-    let s = serve(vec![("endless", endless(running.clone())), ("never", never)], &[chain("m: endless never")]);
+    let s = serve(vec![("endless", endless(running.clone(), PAUSE)), ("never", never)], &[chain("m: endless never")]);
     assert_eq!(call(&s.m, 1).rest(), [Failed(Code::Internal)]);
     soon("the step stopped", || running.load(SeqCst) == 0);
     s.settles();
@@ -264,7 +317,8 @@ fn a_failed_iteration_ends_the_request_and_stops_what_has_no_end() {
 fn a_step_that_answers_without_end_is_bounded_where_the_next_is_slow() {
     let running = Arc::new(AtomicUsize::new(0));
     let (slow, _begins, go) = gated();
-    let s = serve(vec![("endless", endless(running.clone())), ("slow", slow)], &[chain("m: endless slow")]);
+    let s =
+        serve(vec![("endless", endless(running.clone(), Duration::ZERO)), ("slow", slow)], &[chain("m: endless slow")]);
     let call = call(&s.m, 1);
     soon("the step stopped", || running.load(SeqCst) == 0);
     drop(go);
@@ -275,7 +329,8 @@ fn a_step_that_answers_without_end_is_bounded_where_the_next_is_slow() {
 #[test]
 fn a_reader_that_falls_behind_ends_its_request_with_the_reason() {
     let running = Arc::new(AtomicUsize::new(0));
-    let s = serve(vec![("endless", endless(running.clone()))], &[chain("in: endless add1"), chain("m: in add10")]);
+    let s =
+        serve(vec![("endless", endless(running.clone(), PAUSE))], &[chain("in: endless add1"), chain("m: in add10")]);
     let call = call(&s.m, 1);
     assert_eq!(call.next(), (Number(12), false));
     call.ticket().overrun(Error::exhausted("too far behind"));
@@ -313,7 +368,7 @@ fn calls_of_a_step_wait_for_each_other_where_the_ensemble_says_so_s_32() {
         let most = most.clone();
         plain(move |n| {
             most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
             now.fetch_sub(1, SeqCst);
             Ok(n)
         })
