@@ -90,7 +90,7 @@ async function withSimple(
   }
 }
 
-const EXPLICIT = { modelControlMode: 'explicit', loadModel: ['simple'] } as const
+const EXPLICIT = { modelControlMode: 'explicit', loadModel: ['simple'] } satisfies Partial<ServerOptions>
 const loads = (log: string[]): number => log.filter((line) => /\bloading: simple:/.test(line)).length
 const counts = (server: Server): unknown => (server.model('simple').config() as { instance_group: { count: number }[] }).instance_group.map((g) => g.count)
 
