@@ -365,15 +365,17 @@ export class Repository {
     const before = this.#known.get(name) ?? null
     const why = failureText(name, error)
     const waits = error instanceof Misfit
+    // What never served is loaded from the files of its request once its models are there.
+    const override = before !== null ? before.override : waits ? polled.override : null
     this.#known.set(name, {
       stamp: waits ? polled.stamp : (before?.stamp ?? 0n),
-      override: before?.override ?? null,
+      override,
       polled: polled.override !== null && before !== null ? before.polled : polled,
       isImplicit: before?.isImplicit ?? false,
       failure: why,
       invalid: waits ? why : null,
     })
-    if (polled.override !== null && polled.override !== before?.override) removeOverride(polled.override)
+    if (polled.override !== null && polled.override !== override) removeOverride(polled.override)
   }
 
   /** An ensemble whose composing models do not let it serve: it stops if it did, and waits for them. */

@@ -1,6 +1,6 @@
 /** The repository and the in-process API over the real core: loads, reloads, failures, cancellation, the end. */
 
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -228,6 +228,19 @@ test('R-32, R-33, R-37: composing models come with an ensemble, it stops and com
     expect(await failure(triple(server))).toBe(GONE('triple'))
     await server.load('simple', { config: { ...OVERRIDE, max_batch_size: 8 } })
     expect(await triple(server)).toBe(3)
+  }))
+
+test('R-35, R-37: an ensemble whose files came with the request waits for its composing models with them', () =>
+  explicit(async (server) => {
+    const dims = (name: string): object[] => [{ name, data_type: 'TYPE_INT32', dims: [16] }]
+    const step = { model_name: 'simple', model_version: -1, input_map: { INPUT0: 'A', INPUT1: 'A' }, output_map: { OUTPUT0: 'B' } }
+    const config = { platform: 'ensemble', max_batch_size: 8, input: dims('A'), output: dims('B'), ensemble_scheduling: { step: [step] } }
+    const load = (): Promise<void> => server.load('late', { config: { ...config, ensemble_scheduling: { step: [{ ...step, model_version: 7 }] } }, files: { '1/note.txt': Buffer.from('x') } })
+    expect(await failure(load())).toMatch(/whose required version 7 is not loaded/)
+    await server.unload('simple')
+    const files = { '7/model.onnx': readFileSync(join(REPO, 'simple/1/model.onnx')) }
+    await server.load('simple', { config: { max_batch_size: 8 }, files })
+    expect(await triple(server, 'late')).toBe(2)
   }))
 
 test('R-33: what was asked for by name is not unloaded with an ensemble, whenever it was asked for', async () => {
