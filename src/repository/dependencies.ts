@@ -154,7 +154,7 @@ export function unloadedWith(models: Models, name: string, andDependents: boolea
   // Each one that goes may have been the last to need another.
   for (let grew = true; grew; ) {
     grew = false
-    for (const user of [...gone]) {
+    for (const user of gone) {
       for (const { model } of models.get(user)?.needs ?? []) {
         if (gone.has(model) || models.get(model)?.isImplicit !== true || isNeeded(model)) continue
         gone.add(model)

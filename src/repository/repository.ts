@@ -128,7 +128,7 @@ export class Repository {
   async poll(): Promise<void> {
     await this.#ensembles.exclusive(async () => {
       const found = findModels(this.#repositories, this.#log)
-      for (const name of [...this.#known.keys()]) if ((found.get(name)?.length ?? 0) !== 1) this.#unload(name, false)
+      for (const name of this.#known.keys()) if ((found.get(name)?.length ?? 0) !== 1) this.#unload(name, false)
       // What fails is logged where it happens; what served goes on serving.
       await this.#applyAll([...found.keys()], NO_PARAMETERS)
     })
