@@ -317,9 +317,12 @@ impl Flow {
                         Some(ensemble) => ensemble.inflight.lock().enter(step, waiting),
                         None => Some(waiting),
                     };
-                    if let Some(waiting) = entered {
+                    match (entered, self.ensemble()) {
                         // This thread has the driver, so nobody is given it.
-                        let _ = waiting.call(inline_until);
+                        (Some(waiting), _) => _ = waiting.call(inline_until),
+                        // It was given up before, while another step ran, and was not in the line that was swept then.
+                        (None, Some(ensemble)) if self.ticket.is_cancelled() => ensemble.sweep_cancelled(),
+                        (None, _) => {}
                     }
                 }
                 Action::Respond(mut response) => {

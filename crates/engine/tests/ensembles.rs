@@ -403,6 +403,24 @@ fn a_cancelled_request_leaves_the_line_of_its_step_s_32() {
 }
 
 #[test]
+fn a_request_cancelled_while_a_step_runs_does_not_wait_in_the_line_of_the_next_s_32() {
+    let ((before, begun, go), (slow, begins, gone)) = (gated(), gated());
+    let s = serve(vec![("before", before), ("slow", slow)], &[limited(chain("m: before slow"), 1)]);
+    let first = call(&s.m, 1);
+    go.send(()).unwrap();
+    assert_eq!(begins.recv_timeout(WITHIN), Ok(1));
+    let second = call(&s.m, 2);
+    assert_eq!((begun.recv_timeout(WITHIN), begun.recv_timeout(WITHIN)), (Ok(1), Ok(2)));
+    second.ticket().cancel();
+    go.send(()).unwrap();
+    assert_eq!(second.rest(), [Failed(Code::Cancelled)]);
+    first.is_silent();
+    gone.send(()).unwrap();
+    assert_eq!(first.rest(), [Number(1)]);
+    s.settles();
+}
+
+#[test]
 fn requests_of_many_threads_get_their_own_answers() {
     let s = serve(vec![], &[chain("in: add1 many add1"), limited(chain("m: add1 in fail"), 3)]);
     std::thread::scope(|scope| {
