@@ -13,7 +13,10 @@
 //! has no final answer. No lock of this file is held while a ticket is told or an answer is dropped.
 
 use crate::flight;
-use crate::limits::{ANSWER_OVERHEAD_BYTES, ANSWERS_AGE_MAX, ANSWERS_BYTES_MAX, ANSWERS_WAITING_MAX, CHARGE_BYTES_MIN};
+use crate::limits::{
+    ANSWER_OVERHEAD_BYTES, ANSWERS_AGE_MAX, ANSWERS_BYTES_MAX, ANSWERS_WAITING_MAX, CHARGE_BYTES_MIN,
+    UNCHARGED_ANSWER_BYTES_MAX,
+};
 use crate::offload;
 use crate::verbose;
 use engine::{Answer, Mailbox, ModelVersion, Sink, Started, Ticket};
@@ -159,6 +162,11 @@ impl State {
         self.bytes -= bytes;
         if self.answers.is_empty() {
             self.charge = None;
+        } else if bytes > UNCHARGED_ANSWER_BYTES_MAX
+            && let Some(charge) = &mut self.charge
+        {
+            // It is charged again on its way out, for which there must be room.
+            charge.shrink(self.bytes);
         }
         Some((key, answer))
     }
@@ -522,6 +530,18 @@ mod tests {
             assert_eq!(account.used(), 0, "{why}");
             slots[1].put(response(1));
             assert_eq!(next(&inbox), "1: 1", "others go on: {why}");
+        }
+    }
+
+    #[test]
+    fn a_large_answer_that_was_taken_leaves_its_room_to_what_is_made_of_it() {
+        let (inbox, slots, account) = inbox(16 << 20, 1);
+        let count = fill(&slots[0], 1 << 20);
+        let full = account.used();
+        for taken in 1..count {
+            next(&inbox);
+            assert!(account.used() <= full - (taken << 20), "{} of {full} after {taken}", account.used());
+            assert!(account.charge(Kind::Answer, false, 1 << 20).is_ok(), "after {taken}");
         }
     }
 
