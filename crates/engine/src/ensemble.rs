@@ -4,7 +4,8 @@
 //! runs when is decided in the crate `graph`.
 //!
 //! The plan is made from the signatures of the composing models. When one of them was reloaded since, it is made again with the
-//! next request, so an ensemble never runs on what a model used to look like.
+//! next request, so an ensemble never runs on what a model used to look like. So it is when one has to be called in order now that
+//! had not to, or the other way round: another number of instances is no reload.
 
 use crate::flow::Waiting;
 use crate::registry::Engine;
@@ -28,10 +29,20 @@ pub(crate) struct Ensemble {
     pub(crate) inflight: Mutex<Inflight<Waiting>>,
 }
 
-/// A plan, and the signatures it was made from.
+/// A plan, and what it was made from: of each model its signature, and whether it is called in order.
 struct Compiled {
     plan: Arc<Plan>,
-    made_from: Vec<Arc<Signature>>,
+    made_from: Vec<(Arc<Signature>, bool)>,
+}
+
+impl Compiled {
+    fn is_of(&self, models: &[Arc<ModelVersion>]) -> bool {
+        // There is an order only among the answers of a decoupled step.
+        let has_order = self.plan.decoupled();
+        self.made_from.iter().zip(models).all(|((signature, in_order), model)| {
+            Arc::ptr_eq(signature, &model.signature) && (!has_order || model.in_order() == *in_order)
+        })
+    }
 }
 
 impl Ensemble {
@@ -74,8 +85,7 @@ impl Ensemble {
     pub(crate) fn begin(&self) -> Result<(Arc<Plan>, Vec<Arc<ModelVersion>>)> {
         let models = find(&self.engine, &self.config)?;
         let compiled = self.compiled.load();
-        let made_from = compiled.made_from.iter();
-        if made_from.zip(&models).all(|(signature, model)| Arc::ptr_eq(signature, &model.signature)) {
+        if compiled.is_of(&models) {
             return Ok((compiled.plan.clone(), models));
         }
         let compiled = compile(&self.signature, &self.config, &models)?;
@@ -125,5 +135,6 @@ fn compile(signature: &Arc<Signature>, config: &ModelEnsembling, models: &[Arc<M
         .map(|(m, plan)| Composing { signature: &m.signature, in_order: m.in_order(), plan: plan.as_deref() })
         .collect();
     let plan = Arc::new(Plan::compile(signature.clone(), config, &composing)?);
-    Ok(Compiled { plan, made_from: models.iter().map(|m| m.signature.clone()).collect() })
+    let made_from = composing.iter().zip(models).map(|(c, m)| (m.signature.clone(), c.in_order)).collect();
+    Ok(Compiled { plan, made_from })
 }

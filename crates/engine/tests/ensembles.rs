@@ -304,6 +304,33 @@ fn answers_of_a_decoupled_step_come_in_order_and_end() {
 }
 
 #[test]
+fn a_model_that_is_left_with_one_instance_is_called_in_order_from_then_on_r_28() {
+    let (send, seen) = channel();
+    let uneven = plain(|n| {
+        std::thread::sleep(Duration::from_millis(if n % 2 == 0 { 5 } else { 0 }));
+        Ok(n)
+    });
+    let single = plain(move |n| {
+        let _ = send.send(n);
+        Ok(n)
+    });
+    let s = serve(vec![("uneven", uneven), ("single", single)], &[chain("m: many uneven single")]);
+    let with = |name: &str, count| {
+        let mut config = of_numbers(name, name);
+        instances(&mut config, count);
+        config
+    };
+    publish(&s.engine, &with("uneven", 2)).unwrap();
+    publish(&s.engine, &with("single", 2)).unwrap();
+    let m = publish(&s.engine, &chain("m: many uneven single")).unwrap();
+    let one = prost::Message::encode_to_vec(&with("single", 1));
+    assert_eq!(s.engine.update("single", 1, one.into(), "{}".into()), Ok(true));
+    call(&m, 20).rest();
+    assert_eq!(seen.try_iter().collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
+    settles(&s.engine, &m);
+}
+
+#[test]
 fn a_failed_iteration_ends_the_request_and_stops_what_has_no_end() {
     let running = Arc::new(AtomicUsize::new(0));
     let never = plain(|_| Err(Error::internal("never")));
