@@ -33,6 +33,7 @@ pub use handle::{Body, Collect, Gone, NotCollected, Request, Responder};
 pub use head::RequestHead;
 pub use hpack::Field;
 pub use later::go_on_later;
+pub use ledger::Room;
 pub use options::{Options, Pings, Times};
 pub use socket::Socket;
 

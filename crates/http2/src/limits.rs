@@ -67,6 +67,10 @@ pub const SKIPS_REMEMBERED_MAX: usize = 16;
 /// Bytes that the decoded heads of one connection take together, from when they came to the end of their calls: 2 KiB for each of
 /// 4096 streams. A stream beyond it is refused; one head alone, of an allowed size, never is.
 pub const HELD_HEAD_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Of these so many need no room of the server's: those of usual clients.
+pub const HELD_HEAD_BYTES_FREE: usize = 64 * 1024;
+/// For the rest, `Options::head_room` is asked for so much at once.
+pub const HELD_HEAD_BYTES_STEP: usize = 256 * 1024;
 /// After so many bytes of heads were freed, `Options::freed` is told.
 pub const FREED_BYTES_TOLD: usize = 1024 * 1024;
 /// Remembered heads of a connection.

@@ -1,5 +1,6 @@
 //! What a server chooses.
 
+use crate::ledger::Room;
 use crate::limits::{
     ACKNOWLEDGEMENT_TIME_MAX, BODY_STALL_TIME_MAX, BODY_STALL_TIME_WHEN_SHORT, EARLY_ANSWER_TIME, HANDSHAKE_TIME_MAX,
     HEAD_TIME_MAX, SEND_STALL_TIME_MAX,
@@ -31,6 +32,8 @@ pub struct Options {
     /// Learns, a megabyte at a time, how much of the memory for heads was freed: an allocator may keep it until it is asked to give
     /// it back.
     pub freed: fn(usize),
+    /// Where heads beyond a few are accounted for: together with those of other connections.
+    pub head_room: Room,
     /// Whether others wait for memory that bodies may hold.
     pub is_short: fn() -> bool,
 }
@@ -102,6 +105,7 @@ impl Default for Options {
             pings: Pings::default(),
             times: Times::default(),
             freed: |_| {},
+            head_room: Room::default(),
             is_short: || false,
         }
     }

@@ -21,13 +21,14 @@ use crate::options::GrpcOptions;
 use crate::shared::{Phase, Shared};
 use bytes::BytesMut;
 use engine::Engine;
-use http2::{Connection, Options, Pings, Request, Responder};
-use memory::Account;
+use http2::{Connection, Options, Pings, Request, Responder, Room};
+use memory::{Account, Budget, Charge, Kind};
+use parking_lot::Mutex;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tensor::Result;
@@ -116,9 +117,29 @@ pub fn http2_options() -> Options {
         header_list_bytes_max: HEADER_LIST_BYTES_MAX,
         send_buffer_bytes_max: SEND_BUFFER_BYTES_MAX,
         freed: memory::reclaim::freed_small,
-        is_short: || memory::Budget::global().is_short(),
+        head_room: Room { reserve: reserve_heads, release: release_heads },
+        is_short: || Budget::global().is_short(),
         ..Options::default()
     }
+}
+
+/// What the heads of all HTTP/2 connections have of the budget.
+static HEADS: LazyLock<Mutex<Charge>> =
+    LazyLock::new(|| Mutex::new(Budget::global().common().empty(Kind::Head, false)));
+
+fn reserve_heads(bytes: usize) -> bool {
+    let mut heads = HEADS.lock();
+    let has_room = heads.grow(bytes).is_ok();
+    if !has_room {
+        heads.account().count_refusal();
+    }
+    has_room
+}
+
+fn release_heads(bytes: usize) {
+    let mut heads = HEADS.lock();
+    let left = heads.bytes().saturating_sub(bytes);
+    heads.shrink(left);
 }
 
 /// Runs `work` as far as it goes without waiting; what is left becomes a task of its own.

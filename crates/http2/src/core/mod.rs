@@ -133,7 +133,7 @@ impl Core {
             block: None,
             decoder: Decoder::new(),
             heads: Heads::default(),
-            ledger: Ledger::new(options.freed),
+            ledger: Ledger::new(options.freed, options.head_room),
             last_id: 0,
             closed: Closed::default(),
             patience: Patience::default(),
