@@ -173,6 +173,8 @@ test('R-28: instances that cannot be leave those that are, and a model that fail
 test('R-28: mode poll updates instances as well; under --strict-batching-delay they are a reload', async () => {
   const change = async (options: Partial<ServerOptions>, name: string, expected: number): Promise<void> =>
     withSimple(name, { modelControlMode: 'poll', repositoryPollSecs: 0, ...options }, async ({ server, log, configure }) => {
+      // Files that change within one tick of the kernel's clock, up to 10 ms, cannot be told apart.
+      await new Promise((resolve) => setTimeout(resolve, 30))
       configure('instance_group { count: 4 }')
       await server.poll()
       expect(counts(server)).toEqual([4])
