@@ -30,3 +30,15 @@ pub use write::{error_json, escape_into, write_f64, write_string};
 
 /// `data` nested this deep or deeper is refused (P-073).
 pub const DATA_DEPTH_MAX: usize = 100;
+
+/// Random bits for tests, the same in each run.
+#[cfg(test)]
+pub(crate) fn random_bits(seed: u64) -> impl FnMut() -> u64 {
+    let mut state = seed;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    }
+}

@@ -1,24 +1,10 @@
 //! What holds for every schedule: seeded simulation and property tests.
 
 mod common;
-use common::{Request, request};
+use common::{Random, Request, request};
 use proptest::prelude::*;
 use scheduler::{Config, Dynamic, Policy, RemovalReason, Scheduler, Step, TimeoutAction};
 use std::collections::BTreeMap;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % n
-    }
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// What the model of the test knows of a request.
 struct Known {

@@ -1,5 +1,7 @@
 //! The rate limiter: what runs side by side, in which order, and what is refused.
 
+mod common;
+use common::Random;
 use scheduler::rate::{Available, InstanceId, Limited, RESOURCES_MAX, RateLimiter, Refused, Resource};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -321,17 +323,6 @@ fn calls_out_of_turn_change_nothing() {
         (before, Some(("R", Some(0), 0, 1))),
         "as if it had not asked"
     );
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % n
-    }
 }
 
 /// What the test knows of an instance.

@@ -7,37 +7,14 @@
 //!
 //! The trace: `10:run0[3<,_,4]` instance 0 runs request 3, with START, in slot 0, nothing in slot 1, and 4 in slot 2.
 
-use scheduler::Waiting;
+mod common;
+
+use common::Request;
 use scheduler::sequence::{
     Config, Head, Origin, Refusal, RemovalReason, SEQUENCES_MAX_DEFAULT, SequenceId, SequenceScheduler, Step, Strategy,
     conflict_warning,
 };
-use std::cell::Cell;
-use std::rc::Rc;
 use tensor::{Code, Name};
-
-#[derive(Clone)]
-struct Request {
-    number: usize,
-    rows: u32,
-    shape: u64,
-    cancelled: Rc<Cell<bool>>,
-}
-
-impl Waiting for Request {
-    fn rows(&self) -> u32 {
-        self.rows
-    }
-    fn is_cancelled(&self) -> bool {
-        self.cancelled.get()
-    }
-    fn fits_with(&self, first: &Self) -> bool {
-        self.shape == first.shape
-    }
-    fn class(&self) -> u64 {
-        self.shape
-    }
-}
 
 fn config(strategy: Strategy, max: u32) -> Config {
     Config {
@@ -127,7 +104,7 @@ impl Player {
                     for (request, origin) in over {
                         match what {
                             "@" => {
-                                let number = request.number;
+                                let number = request.id;
                                 if let Err((why, _)) = self.scheduler.again(now, origin, request) {
                                     self.note(now, format!("refused[{number}] {why:?}"));
                                 }
@@ -145,7 +122,7 @@ impl Player {
                 "D" => {
                     let mut out = vec![];
                     self.scheduler.drain(&mut out);
-                    let numbers: Vec<_> = out.iter().map(|r| r.number.to_string()).collect();
+                    let numbers: Vec<_> = out.iter().map(|r| r.id.to_string()).collect();
                     self.note(now, format!("drained[{}]", numbers.join(",")));
                     assert_eq!((self.scheduler.len(), self.scheduler.alive(), self.scheduler.backlog()), (0, 0, 0));
                 }
@@ -163,7 +140,7 @@ impl Player {
         let (start, end) = (name.contains('<'), name.contains('>'));
         let mut head = Head { id: id(name.trim_end_matches(['<', '>'])), start, end, timeout_us: 0 };
         let number = self.requests.len();
-        let mut request = Request { number, rows: 1, shape: 0, cancelled: Rc::default() };
+        let mut request = common::request(number, 1, 0);
         for part in parts {
             let value = part[1..].parse::<u64>().unwrap();
             match &part[..1] {
@@ -177,7 +154,7 @@ impl Player {
             Ok(accepted) if accepted.conflict => self.note(now, format!("conflict[{number}]")),
             Ok(_) => {}
             Err((why, back)) => {
-                assert_eq!(back.number, number);
+                assert_eq!(back.id, number);
                 self.note(now, format!("refused[{number}] {why:?}"));
             }
         }
@@ -196,7 +173,7 @@ impl Player {
                     for row in run.rows {
                         rows.push(row.request.as_ref().map_or("_".into(), |r| {
                             let flags = format!("{}{}", if r.start { "<" } else { "" }, if r.end { ">" } else { "" });
-                            format!("{}{flags}", r.item.number)
+                            format!("{}{flags}", r.item.id)
                         }));
                         if let Some(r) = row.request {
                             self.running[run.instance as usize].push((r.item, r.origin));
@@ -223,7 +200,7 @@ impl Player {
     fn note_removed(&mut self, now: u64, removed: Vec<(RemovalReason, Request)>) {
         for (why, request) in removed {
             let why = if why == RemovalReason::Expired { "expired" } else { "cancelled" };
-            self.note(now, format!("{why}[{}]", request.number));
+            self.note(now, format!("{why}[{}]", request.id));
         }
     }
 }
@@ -258,7 +235,7 @@ fn s17_what_is_accepted() {
     let mut player = Player::new(direct(2));
     let text = |start| Head { id: SequenceId::Text(Name::from("5")), start, end: false, timeout_us: 0 };
     assert_eq!(player.play("0:+5< 1:!0"), "0:run0[0<]");
-    let request = |number| Request { number, rows: 1, shape: 0, cancelled: Rc::default() };
+    let request = |number| common::request(number, 1, 0);
     let refusal = player.scheduler.push(2000, text(false), request(1)).map_err(|(why, _)| why);
     assert_eq!(refusal, Err(Refusal::NotStarted(SequenceId::Text(Name::from("5")))));
     assert!(player.scheduler.push(2000, text(true), request(1)).is_ok());
@@ -349,7 +326,7 @@ fn s18_idle_sequences_are_forgotten() {
 #[test]
 fn s18_time_that_passed_counts_though_nobody_looked() {
     let head = |n: u64, start, timeout_us| Head { id: SequenceId::Number(n), start, end: false, timeout_us };
-    let request = |number| Request { number, rows: 1, shape: 0, cancelled: Rc::default() };
+    let request = |number| common::request(number, 1, 0);
     let mut removed = vec![];
     for config in single() {
         let mut s = SequenceScheduler::new(Config { idle_us: 100, ..config });
@@ -359,7 +336,7 @@ fn s18_time_that_passed_counts_though_nobody_looked() {
         assert!(s.push(60_000, head(2, false, 0), request(2)).is_err(), "it has expired");
         assert!(s.push(100_000, head(1, false, 0), request(3)).is_err(), "it is idle");
         assert!(matches!(s.step(100_000, &[], &mut removed), Step::Idle));
-        assert!(matches!(removed[..], [(RemovalReason::Expired, Request { number: 1, .. })]));
+        assert!(matches!(removed[..], [(RemovalReason::Expired, Request { id: 1, .. })]));
         assert_eq!((s.alive(), s.len()), (0, 0));
         removed.clear();
     }
@@ -608,7 +585,7 @@ fn a_client_that_opens_sequences_without_end_reaches_the_limit() {
     let mut accepted = 0;
     for n in 1..20_000 {
         let head = Head { id: SequenceId::Number(n), start: true, end: n % 2 == 0, timeout_us: 0 };
-        let request = Request { number: 0, rows: 1, shape: 0, cancelled: Rc::default() };
+        let request = common::request(0, 1, 0);
         accepted += usize::from(s.push(n, head, request).is_ok());
     }
     // Those that ended are in the batchers, and their slots are free.
@@ -620,7 +597,7 @@ fn sequences_that_fall_silent_at_one_moment_are_forgotten_a_part_in_each_step() 
     let mut s = SequenceScheduler::new(Config { idle_us: 100, ..oldest(8, 1000) });
     for n in 1..=1000 {
         let head = Head { id: SequenceId::Number(n), start: true, end: false, timeout_us: 0 };
-        assert!(s.push(0, head, Request { number: 0, rows: 1, shape: 0, cancelled: Rc::default() }).is_ok());
+        assert!(s.push(0, head, common::request(0, 1, 0)).is_ok());
     }
     let (mut now, mut steps) = (100_000, 0);
     while s.alive() > 0 {
@@ -641,7 +618,7 @@ fn the_text_of_an_id_does_not_keep_its_request_in_memory() {
     let held = body.bytes().clone();
     let mut s = SequenceScheduler::new(direct(1));
     let head = Head { id: SequenceId::Text(body), start: true, end: false, timeout_us: 0 };
-    assert!(s.push(0, head, Request { number: 0, rows: 1, shape: 0, cancelled: Rc::default() }).is_ok());
+    assert!(s.push(0, head, common::request(0, 1, 0)).is_ok());
     assert!(s.alive() == 1 && held.is_unique());
 }
 

@@ -6,55 +6,17 @@
 //! The naive model knows the rules of acceptance, slots, idle time, timeouts and null rows, and predicts every step. It is told of
 //! each cancelled request at once. In half of the worlds cancellations come without notice; there is no prediction in them.
 
+mod common;
 mod naive;
 
+use common::{Random, Request};
 use naive::Naive;
-use scheduler::Waiting;
 use scheduler::sequence::{
     Config, Head, Origin, Refusal, RemovalReason, Run, SequenceId, SequenceScheduler, Step, Strategy,
 };
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-
-#[derive(Clone)]
-struct Request {
-    number: usize,
-    shape: u64,
-    cancelled: Rc<Cell<bool>>,
-}
-
-impl Waiting for Request {
-    fn rows(&self) -> u32 {
-        1
-    }
-    fn is_cancelled(&self) -> bool {
-        self.cancelled.get()
-    }
-    fn fits_with(&self, first: &Self) -> bool {
-        self.shape == first.shape
-    }
-    fn class(&self) -> u64 {
-        self.shape
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % n
-    }
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-    fn of<T: Clone>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize].clone()
-    }
-}
 
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 enum Stage {
@@ -141,12 +103,12 @@ impl World {
     fn push(&mut self, id: u64, start: bool, end: bool, timeout_us: u64, shape: u64) {
         let number = self.known.len();
         let cancelled = Rc::default();
-        let request = Request { number, shape, cancelled: Rc::clone(&cancelled) };
+        let request = Request { id: number, rows: 1, shape, cancelled: Rc::clone(&cancelled) };
         let head = Head { id: SequenceId::Number(id), start, end, timeout_us };
         let expires = (timeout_us != 0).then(|| self.now + timeout_us * 1000);
         let was_alive = self.scheduler.alive();
         let got = self.scheduler.push(self.now, head.clone(), request).map_err(|(why, back)| {
-            assert_eq!(back.number, number, "the request itself comes back");
+            assert_eq!(back.id, number, "the request itself comes back");
             why
         });
         if let Some(naive) = &mut self.naive {
@@ -202,15 +164,15 @@ impl World {
 
     fn take_removed(&mut self, removed: Vec<(RemovalReason, Request)>) {
         for (why, request) in removed {
-            let known = &mut self.known[request.number];
-            assert_eq!(std::mem::replace(&mut known.stage, Stage::Over), Stage::Waiting, "request {}", request.number);
+            let known = &mut self.known[request.id];
+            assert_eq!(std::mem::replace(&mut known.stage, Stage::Over), Stage::Waiting, "request {}", request.id);
             let (episode, ordinal) = (known.episode, known.ordinal);
-            self.waiting.remove(&request.number);
+            self.waiting.remove(&request.id);
             let all = &self.episodes[episode];
             match why {
                 RemovalReason::Cancelled => {
                     self.seen.cancelled += 1;
-                    assert!(all.iter().any(|&n| self.known[n].cancelled.get()), "nobody gave {} up", request.number);
+                    assert!(all.iter().any(|&n| self.known[n].cancelled.get()), "nobody gave {} up", request.id);
                 }
                 RemovalReason::Expired => {
                     self.seen.expired += 1;
@@ -222,10 +184,10 @@ impl World {
             }
             // None of what comes after it in its sequence may be accepted or run.
             for &later in &all[ordinal..] {
-                assert_ne!(self.known[later].stage, Stage::Running, "{later} runs without {}", request.number);
+                assert_ne!(self.known[later].stage, Stage::Running, "{later} runs without {}", request.id);
             }
             if let Some(naive) = &mut self.naive {
-                naive.removed(request.number, why);
+                naive.removed(request.id, why);
             }
         }
     }
@@ -276,7 +238,7 @@ impl World {
         assert!(run.rows.iter().any(|r| r.request.is_some()), "an empty batch");
         assert!(run.rows.len() <= self.config.max_batch_size.max(1) as usize, "too many rows");
         if let Some(naive) = &mut self.naive {
-            let rows: Vec<_> = run.rows.iter().map(|r| (r.slot, r.request.as_ref().map(|r| r.item.number))).collect();
+            let rows: Vec<_> = run.rows.iter().map(|r| (r.slot, r.request.as_ref().map(|r| r.item.id))).collect();
             naive.ran(self.now, run.instance, &rows);
         }
         let mut shape = None;
@@ -288,7 +250,7 @@ impl World {
                 continue;
             };
             self.seen.rows += 1;
-            let number = request.item.number;
+            let number = request.item.id;
             let slot = (run.instance, row.slot);
             assert_eq!(*shape.get_or_insert(request.item.shape), request.item.shape, "shapes mixed");
             assert_eq!((request.origin.slot().instance, request.origin.slot().slot), slot);
@@ -342,7 +304,7 @@ impl World {
     }
 
     fn end(&mut self, request: Request, origin: Origin, random: &mut Random) {
-        let number = request.number;
+        let number = request.id;
         let slot = (origin.slot().instance, origin.slot().slot);
         let known = &mut self.known[number];
         assert_eq!(known.stage, Stage::Running);
@@ -390,7 +352,7 @@ impl World {
         let mut left = vec![];
         self.scheduler.drain(&mut left);
         assert_eq!(left.len(), self.waiting.len());
-        assert!(left.iter().all(|r| self.waiting.contains(&r.number)));
+        assert!(left.iter().all(|r| self.waiting.contains(&r.id)));
         self.seen
     }
 }

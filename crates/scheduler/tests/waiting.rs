@@ -8,20 +8,9 @@ use std::collections::BinaryHeap;
 
 const US: u64 = 1000;
 
-/// Small, seeded, good enough for arrivals.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn exponential(&mut self, mean: f64) -> u64 {
-        let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        (-(1.0 - unit).ln() * mean) as u64
-    }
+fn exponential(random: &mut Random, mean: f64) -> u64 {
+    let unit = (random.next() >> 11) as f64 / (1u64 << 53) as f64;
+    (-(1.0 - unit).ln() * mean) as u64
 }
 
 #[derive(Clone, Copy)]
@@ -74,7 +63,7 @@ fn simulate(config: Config, load: Load, cost: impl Fn(u32) -> u64, requests: usi
             arrived_at.push(now);
             scheduler.push(now, 0, 0, request(arrived_at.len() - 1, 1, 'a' as u64)).unwrap();
             if let Load::Open(gap) = load {
-                arrivals.push(Reverse(now + random.exponential(gap as f64)));
+                arrivals.push(Reverse(now + exponential(&mut random, gap as f64)));
             }
         }
         wake = None;

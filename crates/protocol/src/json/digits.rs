@@ -182,13 +182,7 @@ mod tests {
 
     #[test]
     fn sixteen_digits_and_their_number_are_the_same() {
-        let mut state = 3u64;
-        let mut random = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+        let mut random = crate::json::random_bits(3);
         let most = EIGHT * EIGHT;
         let edges = (0..16).flat_map(|k| [10u64.pow(k) - 1, 10u64.pow(k), 10u64.pow(k) + 1]).chain([most - 1]);
         let mut numbers: Vec<u64> = edges.chain((0..10_000).map(|n| n * 10_001)).collect();

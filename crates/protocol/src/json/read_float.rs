@@ -78,13 +78,7 @@ mod tests {
 
     #[test]
     fn p105_floats_of_a_run_are_the_double_rounded_however_they_are_written() {
-        let mut state = 11u64;
-        let mut random = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+        let mut random = crate::json::random_bits(11);
         let (mut taken, mut usual) = (0, 0);
         for i in 0..2_000_000 {
             let bits = random();

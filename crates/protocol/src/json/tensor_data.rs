@@ -680,13 +680,7 @@ mod tests {
 
     #[test]
     fn p105_floats_are_the_double_rounded_however_they_are_written() {
-        let mut state = 7u64;
-        let mut random = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+        let mut random = crate::json::random_bits(7);
         for i in 0..400_000 {
             let bits = random();
             let float = f32::from_bits(bits as u32);

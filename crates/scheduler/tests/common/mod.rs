@@ -39,6 +39,27 @@ pub fn request(id: usize, rows: u32, shape: u64) -> Request {
     Request { id, rows, shape, cancelled: Rc::default() }
 }
 
+/// Small, seeded, good enough for tests.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    pub fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 16) % n
+    }
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+    pub fn of<T: Clone>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize].clone()
+    }
+}
+
 /// No batching configured.
 pub fn default_scheduler(max: u32) -> Config {
     Config { max_batch_size: max, dynamic: None, instances: 1, strict_delay: false, delay_scheduler: 0 }
