@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { addSub, identity, loop } from '../../scripts/models/graphs.mjs'
 import { TYPE } from '../../scripts/models/onnx.mjs'
-import { config, tensors, writeModel } from '../../scripts/models/repository.mjs'
+import { DECOUPLED, REPEAT, chained, config, ensemble, writeModel } from '../../scripts/models/repository.mjs'
 import { SEQUENCE, bertBase, miniLm, mlp, resnet50, vgg19 } from './graphs.mjs'
 
 export const GENERATED = fileURLToPath(new URL('../.generated', import.meta.url))
@@ -38,11 +38,7 @@ export const CHAINS = [1, 2, 3, 4, 5, 6]
 
 /** `identity` n times, one behind the other. */
 function chain(n) {
-  const name = (i) => (i === 0 ? 'INPUT0' : i === n ? 'OUTPUT0' : `between_${i}`)
-  const step = (i) => `{ model_name: "identity" model_version: -1 input_map { key: "INPUT0" value: "${name(i)}" } output_map { key: "OUTPUT0" value: "${name(i + 1)}" } }`
-  const steps = Array.from({ length: n }, (_, i) => step(i)).join(',\n  ')
-  const [inputs, outputs] = single('TYPE_FP32', [-1])
-  return `platform: "ensemble"\nmax_batch_size: 0\n${tensors('input', inputs)}${tensors('output', outputs)}ensemble_scheduling { step [\n  ${steps}\n] }\n`
+  return ensemble(0, ...single('TYPE_FP32', [-1]), chained(Array.from({ length: n }, () => 'identity')))
 }
 
 /** Fixed delays that the learned batcher is compared with, in microseconds. */
@@ -60,10 +56,7 @@ function writeSmall() {
     config: config('onnxruntime', 0, ...single('TYPE_FP32', [-1])),
     versions: { 1: identity(TYPE.FP32, ['n']) },
   })
-  const four = (type, ...names) => names.map((name) => [name, type, [1]])
-  const repeated = [['IN', 'TYPE_INT32', [-1]], ['DELAY', 'TYPE_UINT32', [-1]], ...four('TYPE_UINT32', 'WAIT')]
-  const repeat = config('repeat', 0, repeated, [...four('TYPE_INT32', 'OUT'), ...four('TYPE_UINT32', 'IDX')], 'model_transaction_policy { decoupled: true }\n')
-  writeModel(MODELS, 'repeat', { config: repeat })
+  writeModel(MODELS, 'repeat', { config: config('repeat', 0, ...REPEAT, DECOUPLED) })
   const network = mlp()
   const io = [[['INPUT0', 'TYPE_FP32', [64]]], [['OUTPUT0', 'TYPE_FP32', [16]]]]
   const write = (name, more) => writeModel(MODELS, name, { config: config('onnxruntime', 64, ...io, more), versions: { 1: network } })

@@ -6,7 +6,7 @@ import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, rmSync } from '
 import { join } from 'node:path'
 import { freePorts } from '../../scripts/lib/ports.mjs'
 import { ask } from '../../scripts/lib/run.mjs'
-import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { DECOUPLED, REPEAT, config, writeModel } from '../../scripts/models/repository.mjs'
 import { answers, processTree, start } from '../lib/process.mjs'
 import { peerEnvironment } from '../lib/venv.mjs'
 import { MODELS } from '../models/generate.mjs'
@@ -86,9 +86,7 @@ function writeRepository(directory) {
   write('simple', config('python', 8, ...io, one), MODEL_SIMPLE)
   write('simple_cached', config('python', 8, ...io, `${one}response_cache { enable: true }\n`), MODEL_SIMPLE)
   write('identity', config('python', 0, [['INPUT0', 'TYPE_FP32', [-1]]], [['OUTPUT0', 'TYPE_FP32', [-1]]], one), MODEL_IDENTITY)
-  const repeated = [['IN', 'TYPE_INT32', [-1]], ['DELAY', 'TYPE_UINT32', [-1]], ['WAIT', 'TYPE_UINT32', [1]]]
-  const counted = [['OUT', 'TYPE_INT32', [1]], ['IDX', 'TYPE_UINT32', [1]]]
-  write('repeat', config('python', 0, repeated, counted, `${one}model_transaction_policy { decoupled: true }\n`), MODEL_REPEAT)
+  write('repeat', config('python', 0, ...REPEAT, `${one}${DECOUPLED}`), MODEL_REPEAT)
 }
 
 /** The server in the wheel of nvidia-pytriton. */

@@ -1,7 +1,7 @@
 /** The example repository that `npm start` serves: `node scripts/models/examples.mjs [DIR]`. */
 import { fileURLToPath } from 'node:url'
 import { CLASSES, addSub, addSubStrings, arithmetic, classifier, variable } from './graphs.mjs'
-import { config, tensors, writeModel } from './repository.mjs'
+import { DECOUPLED, REPEAT, config, ensemble, step, writeModel } from './repository.mjs'
 
 const pair = (type, dims) => [
   [
@@ -13,10 +13,6 @@ const pair = (type, dims) => [
     ['OUTPUT1', type, dims],
   ],
 ]
-
-/** A step of an ensemble, of a model with one input and one output. */
-const step = (model, version, from, to) =>
-  `{ model_name: "${model}" model_version: ${version} input_map { key: "INPUT0" value: "${from}" } output_map { key: "OUTPUT0" value: "${to}" } }`
 
 export function writeExamples(root) {
   writeModel(root, 'simple', {
@@ -61,33 +57,10 @@ export function writeExamples(root) {
     ),
     versions: { 1: arithmetic('Add', 1), 2: arithmetic('Mul', 10) },
   })
-  writeModel(root, 'chain', {
-    config: `platform: "ensemble"
-max_batch_size: 4
-${tensors('input', [['INPUT0', 'TYPE_INT32', [4]]])}${tensors('output', [['OUTPUT0', 'TYPE_INT32', [4]]])}ensemble_scheduling {
-  step [
-    ${step('versions', 1, 'INPUT0', 'sum')},
-    ${step('versions', 2, 'sum', 'OUTPUT0')}
-  ]
-}
-`,
-  })
-  writeModel(root, 'repeat', {
-    config: config(
-      'repeat',
-      0,
-      [
-        ['IN', 'TYPE_INT32', [-1]],
-        ['DELAY', 'TYPE_UINT32', [-1]],
-        ['WAIT', 'TYPE_UINT32', [1]],
-      ],
-      [
-        ['OUT', 'TYPE_INT32', [1]],
-        ['IDX', 'TYPE_UINT32', [1]],
-      ],
-      'model_transaction_policy { decoupled: true }\n',
-    ),
-  })
+  const single = (name) => [[name, 'TYPE_INT32', [4]]]
+  const steps = [step('versions', 1, 'INPUT0', 'sum'), step('versions', 2, 'sum', 'OUTPUT0')]
+  writeModel(root, 'chain', { config: ensemble(4, single('INPUT0'), single('OUTPUT0'), steps) })
+  writeModel(root, 'repeat', { config: config('repeat', 0, ...REPEAT, DECOUPLED) })
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

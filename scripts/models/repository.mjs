@@ -41,3 +41,34 @@ export function tensors(kind, rows) {
 export function config(backend, batch, inputs, outputs, more = '') {
   return `backend: "${backend}"\nmax_batch_size: ${batch}\n${tensors('input', inputs)}${tensors('output', outputs)}${more}`
 }
+
+/** A step of an ensemble, of a model with one input and one output. */
+export const step = (model, version, from, to) =>
+  `{ model_name: "${model}" model_version: ${version} input_map { key: "INPUT0" value: "${from}" } output_map { key: "OUTPUT0" value: "${to}" } }`
+
+/** Steps that call these models in turn, each with the output of the one before. */
+export function chained(models) {
+  const tensor = (i) => (i === 0 ? 'INPUT0' : i === models.length ? 'OUTPUT0' : `between_${i}`)
+  return models.map((model, i) => step(model, -1, tensor(i), tensor(i + 1)))
+}
+
+/** `config.pbtxt` of an ensemble. */
+export function ensemble(batch, inputs, outputs, steps) {
+  return `platform: "ensemble"\nmax_batch_size: ${batch}\n${tensors('input', inputs)}${tensors('output', outputs)}ensemble_scheduling {\n  step [\n    ${steps.join(',\n    ')}\n  ]\n}\n`
+}
+
+/** Any number of responses per request. */
+export const DECOUPLED = 'model_transaction_policy { decoupled: true }\n'
+
+/** Inputs and outputs of the backend `repeat`. */
+export const REPEAT = [
+  [
+    ['IN', 'TYPE_INT32', [-1]],
+    ['DELAY', 'TYPE_UINT32', [-1]],
+    ['WAIT', 'TYPE_UINT32', [1]],
+  ],
+  [
+    ['OUT', 'TYPE_INT32', [1]],
+    ['IDX', 'TYPE_UINT32', [1]],
+  ],
+]

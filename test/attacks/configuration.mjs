@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { addSub, identity } from '../../scripts/models/graphs.mjs'
 import { TYPE } from '../../scripts/models/onnx.mjs'
-import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { chained, config, ensemble, writeModel } from '../../scripts/models/repository.mjs'
 import { fresh, server } from './lib/servers.mjs'
 
 const INPUT = ['INPUT0', 'TYPE_INT32', [16]]
@@ -71,23 +71,17 @@ function writeNumbers(root) {
 }
 
 /** An ensemble that calls these models one after another, each with the output of the one before. */
-function ensemble(called) {
-  const tensor = (i) => (i === 0 ? 'INPUT0' : i === called.length ? 'OUTPUT0' : `t${i}`)
-  const step = (name, i) =>
-    `{ model_name: "${name}" model_version: -1 input_map { key: "INPUT0" value: "${tensor(i)}" } output_map { key: "OUTPUT0" value: "${tensor(i + 1)}" } }`
-  const text = config('', 0, [INPUT], [OUTPUT], `ensemble_scheduling { step [ ${called.map(step).join(', ')} ] }\n`)
-  return { config: text.replace('backend: ""', 'platform: "ensemble"') }
-}
+const chain = (called) => ({ config: ensemble(0, [INPUT], [OUTPUT], chained(called)) })
 
 const times = (count, make) => Array.from({ length: count }, (_, i) => make(i))
 const RING = 300
 
 function writeEnsembles(root) {
   writeModel(root, 'one', model(0, ''))
-  writeModel(root, 'steps', ensemble(times(2000, () => 'one')))
-  times(40, (i) => writeModel(root, `double${i}`, ensemble(times(2, () => (i === 0 ? 'one' : `double${i - 1}`)))))
-  times(40, (i) => writeModel(root, `deep${i}`, ensemble([i === 0 ? 'one' : `deep${i - 1}`])))
-  times(RING, (i) => writeModel(root, `ring${i}`, ensemble([`ring${(i + 1) % RING}`])))
+  writeModel(root, 'steps', chain(times(2000, () => 'one')))
+  times(40, (i) => writeModel(root, `double${i}`, chain(times(2, () => (i === 0 ? 'one' : `double${i - 1}`)))))
+  times(40, (i) => writeModel(root, `deep${i}`, chain([i === 0 ? 'one' : `deep${i - 1}`])))
+  times(RING, (i) => writeModel(root, `ring${i}`, chain([`ring${(i + 1) % RING}`])))
 }
 
 const explicit = server('configurations', {

@@ -1,5 +1,5 @@
 /** Models that answer any number of times: clients that do not read, that leave, and bursts. */
-import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { DECOUPLED, config, writeModel } from '../../scripts/models/repository.mjs'
 import { field, framed, varint } from './lib/call.mjs'
 import { frame } from './http2.mjs'
 import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
@@ -15,7 +15,7 @@ const decoupled = server('models that answer any number of times, on 256 MiB', {
   flags: [`--memory-limit=${LIMIT_MIB * MIB}`],
   models: (root) => {
     const tensors = [[['IN', 'TYPE_INT32', [1]]], [['OUT', 'TYPE_INT32', [1]]]]
-    const more = `model_transaction_policy { decoupled: true }\ninstance_group [ { count: ${INSTANCES} kind: KIND_CPU } ]\n`
+    const more = `${DECOUPLED}instance_group [ { count: ${INSTANCES} kind: KIND_CPU } ]\n`
     writeModel(root, 'square', { config: config('square', 0, ...tensors, more) })
   },
 })

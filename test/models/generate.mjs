@@ -11,7 +11,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { addSub, addSubStrings, arithmetic, classifier, identity, variable } from '../../scripts/models/graphs.mjs'
 import { TYPE, initializer, model, node, raw, value } from '../../scripts/models/onnx.mjs'
-import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { DECOUPLED, REPEAT, config, writeModel } from '../../scripts/models/repository.mjs'
 
 /** Types that ONNX Runtime can pass through a graph; BF16 goes through the identity backend instead. */
 export const ONNX_TYPES = [
@@ -247,21 +247,9 @@ function writeMain(root) {
   })
   // Any number of responses.
   const decoupled = (name, backend, inputs, outputs, more = '') =>
-    add(name, { config: config(backend, 0, inputs, outputs, `model_transaction_policy { decoupled: true }\n${more}`) })
+    add(name, { config: config(backend, 0, inputs, outputs, `${DECOUPLED}${more}`) })
   const counted = [[['IN', 'TYPE_INT32', [1]]], [['OUT', 'TYPE_INT32', [1]]]]
-  decoupled(
-    'repeat',
-    'repeat',
-    [
-      ['IN', 'TYPE_INT32', [-1]],
-      ['DELAY', 'TYPE_UINT32', [-1]],
-      ['WAIT', 'TYPE_UINT32', [1]],
-    ],
-    [
-      ['OUT', 'TYPE_INT32', [1]],
-      ['IDX', 'TYPE_UINT32', [1]],
-    ],
-  )
+  decoupled('repeat', 'repeat', ...REPEAT)
   decoupled('square', 'square', ...counted)
   decoupled('square_fail', 'square', ...counted, parameter('CUSTOM_FAIL_COUNT', 1))
   identityBackend('tag_strings', 8, 'TYPE_STRING', [-1], 'dynamic_batching { preserve_ordering: true }\n')
