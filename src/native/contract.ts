@@ -192,6 +192,112 @@ export interface LogRecord {
   line: number
 }
 
+/**
+ * What was traced of one request of a client: the call of the model it asked for, and every call made for that (steps of an ensemble).
+ *
+ * Records come out of a bounded queue of the core: `Core.takeTraces` gives those that are complete, in the order in which they ended, and
+ * `onTraces` is called when the queue is no longer empty, once until it was emptied. A record is there when the last byte of the answer
+ * was written and the last call ended, whichever is later; also when the request failed, was cancelled or its client left. When the
+ * queue is full (`TRACES_WAITING_MAX` records, or `TRACES_WAITING_BYTES_MAX` of tensors) a record is dropped and counted in
+ * `nereid_trace_records_lost_total`; none is ever waited for. Nothing of it is shared with the core: it may be kept and changed.
+ */
+export interface TraceRecord {
+  /** Where it goes: that of the server, at the time of the request. */
+  mode: TraceMode
+  /** Number of the setting that sampled it, as it was given to `Core.setTraceSetting`. */
+  setting: number
+  /** The caller's W3C context: only in mode opentelemetry, and only a valid one. */
+  context: TraceContext | null
+  /**
+   * The client's call first; the parent of each other one stands before it. Empty in one case: an HTTP body that is no JSON, which has
+   * `activities` and no call.
+   */
+  calls: TraceCall[]
+  /**
+   * Activities of the front end, those of `FRONT_ACTIVITIES`, in the order in which they were noted. They have no place in the order of
+   * activities of `calls[0]`: compare times. `HTTP_…` or `GRPC_…` tells the protocol. Empty without level TIMESTAMPS.
+   */
+  activities: TraceActivity[]
+  /** Id of the client's call, also when `calls` is empty. */
+  id: number
+}
+
+export type TraceMode = 'triton' | 'opentelemetry'
+
+/** As they came in the headers `traceparent` and `tracestate`; of several `tracestate`, joined by commas; empty without. */
+export interface TraceContext {
+  /** `00-<32 hex digits>-<16 hex digits>-<2 hex digits>`, in lower case, ids not zero. Also of a higher version: its first 55 characters. */
+  traceparent: string
+  tracestate: string
+}
+
+/** One call of a model or an ensemble. */
+export interface TraceCall {
+  /** From 1, never used twice in a process. */
+  id: number
+  /** Id of the call it was made for; 0 = none, which is so for the client's. */
+  parentId: number
+  model: string
+  version: number
+  /** As the client sent it, any characters; empty = none. */
+  requestId: string
+  /**
+   * In the order of time: REQUEST_START, QUEUE_START, COMPUTE_START, COMPUTE_INPUT_END, COMPUTE_OUTPUT_START, COMPUTE_END, REQUEST_END. The
+   * four of COMPUTE are missing for ensembles, cache hits and requests that left their queue without running; REQUEST_END for a request
+   * refused by its queue. A call without level TIMESTAMPS has none.
+   */
+  activities: TraceActivity[]
+  /** Of level TENSORS, in mode triton; a long tensor is cut (`TRACE_TENSOR_ELEMENTS_MAX`). */
+  tensors: TraceTensor[]
+  /** Why it failed, if it did. */
+  error: { code: ErrorCode; message: string } | null
+}
+
+export interface TraceActivity {
+  name: string
+  /** CLOCK_MONOTONIC, the clock of `process.hrtime.bigint()`: not since the epoch. */
+  ns: bigint
+}
+
+/** Names in `TraceRecord.activities`. */
+export const FRONT_ACTIVITIES = [
+  'HTTP_RECV_START',
+  'HTTP_RECV_END',
+  'HTTP_SEND_START',
+  'HTTP_SEND_END',
+  'GRPC_WAITREAD_START',
+  'GRPC_WAITREAD_END',
+  'GRPC_SEND_START',
+  'GRPC_SEND_END',
+  'INFER_RESPONSE_COMPLETE',
+] as const
+
+export interface TraceTensor {
+  activity: 'TENSOR_QUEUE_INPUT' | 'TENSOR_BACKEND_OUTPUT'
+  name: string
+  /** Protocol name, `FP32`, `BYTES`, …. */
+  datatype: string
+  shape: number[]
+  /** Elements as text, joined by commas; strings quoted as in JSON. */
+  data: string
+}
+
+/**
+ * What decides which requests are traced. Replacing one restarts its counters; requests in flight finish under the one they were
+ * sampled with, and when the last of them ended `Core.takeTraces` names it in `ended`, behind all of its records.
+ */
+export interface TraceSetting {
+  /** Chosen by the caller, never used twice; 0 is none. */
+  setting: number
+  mode: TraceMode
+  timestamps: boolean
+  tensors: boolean
+  /** Every n-th request; 0 = only those with a W3C context (mode opentelemetry). */
+  rate: number
+  /** How many may still be sampled; -1 = any number. A W3C context is traced whatever this says. */
+  count: number
+}
+
 /** A duration counter: how often, and how long in all. */
 export interface Duration {
   count: bigint
