@@ -2,13 +2,8 @@
 /**
  * Replays the recorded answers of Triton against the server and compares the outcome with the `known-differences.json` beside them.
  *
- *   node scripts/golden.mjs [--all] [--suite=NAME …] [--only=TEXT] [--write]
- *
- * Without options every suite of test/golden and test/golden-steps is replayed: some six minutes. `--all` adds test/golden-python, whose
- * features are still missing.
- *
- * Fails on a mismatch that is not listed, and on a listed case that passes: a list that outlives its reasons hides things.
- * `--write` prints the cases that are not listed yet, in the form of the list, for a person to give them reasons.
+ * `--help` says how it is called. Fails on a mismatch that is not listed, and on a listed case that passes: a list that outlives its
+ * reasons hides things.
  */
 import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
@@ -16,7 +11,18 @@ import { fileURLToPath } from 'node:url'
 import { freePorts, listenFlags } from './lib/ports.mjs'
 import { capture } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
-import { ROOT, orExplain } from './setup.mjs'
+import { ROOT, SetupError, orExplain } from './setup.mjs'
+
+const HELP = `node scripts/golden.mjs [--all] [--suite=NAME …] [--only=TEXT] [--write]
+
+Without options every suite of test/golden and test/golden-steps is replayed: some six minutes.
+
+  --all         adds test/golden-python, whose features are still missing
+  --suite=NAME  only this suite; may be given several times
+  --only=TEXT   only cases whose id has this text
+  --write       prints the cases that are not listed yet, in the form of known-differences.json, for a person to give them reasons
+
+Suites: `
 
 const REPORT = join(ROOT, 'golden-report.json')
 
@@ -71,24 +77,26 @@ async function replay({ directory }, suites, only) {
   return null
 }
 
-/** Replays the suites of one recording. Resolves with `{ passed, failed, known }`; a listed difference is neither of the first two. */
+/** Replays the suites of one recording. Resolves with `{ passed, failed, known, failures }`; a listed difference is neither of the first two. */
 async function replayed(from, suites, { only, write }) {
   const report = { passed: 0, failed: 0, suites: {} }
   const groups = [suites.filter((name) => MIXED.includes(name)), suites.filter((name) => !MIXED.includes(name))]
   for (const group of groups.filter((names) => names.length > 0)) {
     const one = await replay(from, group, only)
-    if (one === null) return { passed: 0, failed: 1, known: 0 }
+    if (one === null) return { passed: 0, failed: 1, known: 0, failures: [`${from.name}: the replay of ${group.join(', ')} had no result`] }
     report.passed += one.passed
     report.failed += one.failed
     Object.assign(report.suites, one.suites)
   }
   const known = knownDifferences(from)
   let unexpected = 0
+  const failures = []
   const unlisted = {}
   for (const [suite, result] of Object.entries(report.suites)) {
     if (result.error !== undefined) {
       process.stdout.write(`${from.name}: ${suite}: ${result.error}\n`)
       unexpected += result.failed
+      failures.push(`${from.name}: ${suite}: ${result.error}`)
       continue
     }
     for (const [id, { differences }] of Object.entries(result.mismatches)) {
@@ -98,18 +106,20 @@ async function replayed(from, suites, { only, write }) {
         continue
       }
       unexpected += 1
+      failures.push(`${from.name}: ${suite}/${id}`)
       ;(unlisted[suite] ??= []).push(id)
       process.stdout.write(`${from.name}: ${suite}/${id}: ${differences.join('; ').slice(0, 600)}\n`)
     }
   }
   // Only a full run of a suite can tell that a listed case passes now.
   const stale = only !== null ? [] : known.entries.filter((e) => suites.includes(e.suite) && e.hits === 0)
-  for (const { suite, pattern } of stale) process.stdout.write(`${from.name}: ${suite}/${pattern} passes now: take it off the list\n`)
+  failures.push(...stale.map(({ suite, pattern }) => `${from.name}: ${suite}/${pattern} passes now: take it off the list`))
+  for (const line of failures.slice(failures.length - stale.length)) process.stdout.write(`${line}\n`)
   if (write) process.stdout.write(`${JSON.stringify(unlisted, null, 1)}\n`)
   const failed = unexpected + stale.length
   const expected = report.failed - unexpected
   process.stdout.write(`${from.name}: ${report.passed} as recorded, ${expected} known differences, ${failed} to look at\n`)
-  return { passed: report.passed, failed, known: expected }
+  return { passed: report.passed, failed, known: expected, failures }
 }
 
 /**
@@ -119,23 +129,42 @@ async function replayed(from, suites, { only, write }) {
  */
 export async function golden({ all = false, suites = [], only = null, write = false } = {}) {
   await pythonEnvironment()
-  const total = { passed: 0, failed: 0, known: 0 }
+  const total = { passed: 0, failed: 0, known: 0, failures: [] }
   for (const from of RECORDINGS) {
     const isAsked = all || USUAL.includes(from.name)
     const chosen = suites.length > 0 ? from.suites.filter((name) => suites.includes(name)) : isAsked ? from.suites : []
     if (chosen.length === 0) continue
-    const { passed, failed, known } = await replayed(from, chosen, { only, write })
+    const { passed, failed, known, failures } = await replayed(from, chosen, { only, write })
     total.passed += passed
     total.failed += failed
     total.known += known
+    total.failures.push(...failures)
   }
   return total
 }
 
+/** What the command line asks for. @throws {SetupError} for anything it does not know: a mistyped option must not replay everything. */
+function asked(args) {
+  const options = { all: false, suites: [], only: null, write: false }
+  for (const argument of args) {
+    const [, name, value] = /^--(\w+)(?:=(.*))?$/s.exec(argument) ?? []
+    if ((name === 'all' || name === 'write') && value === undefined) options[name] = true
+    else if (name === 'suite' && known(value)) options.suites.push(value)
+    else if (name === 'only' && value !== undefined) options.only = value
+    else throw new SetupError(`no option or suite ${argument}\n\n${help()}`)
+  }
+  return options
+}
+
+const known = (suite) => RECORDINGS.some(({ suites }) => suites.includes(suite))
+const help = () => `${HELP}${RECORDINGS.map(({ name, suites }) => `${name}: ${suites.join(' ')}`).join('\n        ')}\n`
+
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const value = (name) =>
-    process.argv.filter((a) => a.startsWith(`--${name}=`)).map((a) => a.slice(name.length + 3))
-  const has = (name) => process.argv.includes(`--${name}`)
-  const { failed } = await orExplain(() => golden({ all: has('all'), suites: value('suite'), only: value('only')[0] ?? null, write: has('write') }))
+  const args = process.argv.slice(2)
+  if (args.includes('--help') || args.includes('-h')) {
+    process.stdout.write(help())
+    process.exit(0)
+  }
+  const { failed } = await orExplain(() => golden(asked(args)))
   process.exit(failed === 0 ? 0 : 1)
 }

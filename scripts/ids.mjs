@@ -175,5 +175,5 @@ export function ids(root, { all = false, strict = false } = {}) {
   const told = without.length === 0 ? '' : `${without.length} of ${rows.length} rows have no test: ${without.join(', ')}`
   process.stdout.write(`\n${told === '' ? `${rows.length} rows, each with a test` : told}\n`)
   // Rows are no tests: the table is one.
-  return { passed: 1, failed: strict ? without.length : 0, skipped: told }
+  return { passed: 1, failed: strict ? without.length : 0, skipped: told, failures: strict ? without.map((id) => `${id} has no test`) : [] }
 }

@@ -60,7 +60,7 @@ export async function lint() {
     else bad.push(name)
   }
   if (bad.length > 0) process.stdout.write(`lint: ${bad.join(', ')} found something\n`)
-  return { passed, failed: bad.length }
+  return { passed, failed: bad.length, failures: bad }
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

@@ -4,11 +4,12 @@
  * recorded answer and shows the rows of every page in the suite ids, which fails for rows without a test with `--strict`; `--only` limits the
  * suite attacks to rows with this text. A table tells what each suite did: tests that passed and failed,
  * differences from Triton that are listed as known, and suites or tests that could not run here and why.
- * The last line is `N passed, N failed`, summed over all of them.
+ * Behind it stand the names of all tests that failed; the last line is `N passed, N failed`, summed over all suites.
  */
 import { mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { cargoCounts, junitCounts, lastLineCounts, vitestCounts } from './lib/counts.mjs'
+import { failureLines } from './lib/failures.mjs'
 import { ask, capture, show } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { attacks } from '../test/attacks/run.mjs'
@@ -33,7 +34,7 @@ const SUITES = {
   /** Committed generated files are what the generators write. */
   async generated() {
     const code = await show('bash', ['scripts/generate.sh', '--check'], { cwd: ROOT })
-    return code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 }
+    return code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1, failures: ['a generated file is not what scripts/generate.sh writes'] }
   },
   async rust() {
     // The binding is a library for Node and cannot be linked into a test of its own; vitest and pytest go through it.
@@ -114,20 +115,23 @@ async function main() {
   const names = asked.length > 0 ? asked : Object.keys(SUITES).filter((name) => name !== 'lint' || withLint)
   const total = { passed: 0, failed: 0 }
   const rows = []
-  const record = (name, { passed, failed, known = 0, skipped = '' }, seconds) => {
+  const failures = []
+  const record = (name, { passed, failed, known = 0, skipped = '', failures: named = [] }, seconds) => {
     total.passed += passed
     total.failed += failed
+    if (failed > 0) failures.push(...failureLines(name, failed, named))
     const counts = [passed, failed, known].map((n) => String(n).padStart(7)).join(' ')
     rows.push(`${name.padEnd(10)}${counts} ${seconds.toFixed(0).padStart(7)}  ${skipped === '' ? '' : `skipped: ${skipped}`}`)
   }
   const timed = async (name, run) => {
     const from = Date.now()
     process.stdout.write(`\n== ${name}\n`)
-    let counts = { passed: 0, failed: 1 }
+    let counts
     try {
       counts = await run()
     } catch (error) {
       process.stdout.write(`${error instanceof SetupError ? error.message : error.stack}\n`)
+      counts = { passed: 0, failed: 1, failures: [error.message] }
     }
     record(name, counts, (Date.now() - from) / 1000)
   }
@@ -137,7 +141,9 @@ async function main() {
   })
   for (const name of names) await timed(name, SUITES[name])
   const head = `${'suite'.padEnd(10)} ${['passed', 'failed', 'known'].map((n) => n.padStart(7)).join(' ').slice(1)} seconds`
-  process.stdout.write(`\n${head}\n${rows.join('\n')}\n\n${total.passed} passed, ${total.failed} failed\n`)
+  // At the very end: of a long log, CI may show no more than that.
+  const named = failures.length === 0 ? '' : `failed:\n${failures.join('\n')}\n\n`
+  process.stdout.write(`\n${head}\n${rows.join('\n')}\n\n${named}${total.passed} passed, ${total.failed} failed\n`)
   process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1
 }
 

@@ -11,7 +11,7 @@ import { allRows } from './rows.mjs'
 
 const ROW_MS_MAX = 60_000
 
-/** @returns {Promise<{passed: number, failed: number}>} */
+/** @returns {Promise<{passed: number, failed: number, failures: string[]}>} names of the rows that failed */
 export async function attacks({ only = null, verbose = false } = {}) {
   const rows = (await allRows()).filter((row) => only === null || `${row.area} ${row.attack}`.includes(only))
   const inTurn = rows.filter((row) => !row.waits)
@@ -21,13 +21,13 @@ export async function attacks({ only = null, verbose = false } = {}) {
   const beside = rows.filter((row) => row.waits).map(async (row) => {
     const { verdict, target } = await attack({ ...row, server: fresh(row.server) }, null, verbose)
     await target?.stop()
-    return verdict
+    return { row, verdict }
   })
   const verdicts = []
   for (const [i, row] of inTurn.entries()) {
     const running = row.server.fresh ? null : (servers.get(row.server) ?? null)
     const { verdict, target } = await attack(row, running, verbose)
-    verdicts.push(verdict)
+    verdicts.push({ row, verdict })
     if (target === null) continue
     // The next row gets a server that nobody has broken; and one that nobody needs any more ends.
     const isWanted = inTurn.slice(i + 1).some((later) => later.server === row.server)
@@ -38,7 +38,8 @@ export async function attacks({ only = null, verbose = false } = {}) {
   }
   verdicts.push(...(await Promise.all(beside)))
   await endAll()
-  return { passed: verdicts.filter((ok) => ok).length, failed: verdicts.filter((ok) => !ok).length }
+  const failures = verdicts.filter(({ verdict }) => !verdict).map(({ row }) => `${row.area} ${row.attack}`)
+  return { passed: verdicts.length - failures.length, failed: failures.length, failures }
 }
 
 /** Runs one row, on a server that runs already or on one that it starts, and prints its line. */

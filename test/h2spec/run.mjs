@@ -60,7 +60,7 @@ export async function h2spec() {
   const missing = await build()
   if (missing !== null) return { passed: 0, failed: 0, skipped: missing }
   const target = await Target.start(standard)
-  const counts = { passed: 0, failed: 0, known: 0 }
+  const counts = { passed: 0, failed: 0, known: 0, failures: [] }
   try {
     for (const [name, port, path] of [
       ['grpc', target.grpcPort, '/inference.GRPCInferenceService/ServerLive'],
@@ -73,7 +73,10 @@ export async function h2spec() {
         const known = KNOWN.find((other) => other.port === name && other.case === one.case)
         const is = !one.failed ? 'passed' : known === undefined ? 'failed' : 'known'
         counts[is] += 1
-        if (is === 'failed') process.stdout.write(`${name} ${one.section}: ${one.case}: ${one.actual}\n`)
+        if (is === 'failed') {
+          process.stdout.write(`${name} ${one.section}: ${one.case}: ${one.actual}\n`)
+          counts.failures.push(`${name} ${one.section}: ${one.case}`)
+        }
         if (is === 'known') process.stdout.write(`${name} ${one.section}: ${one.case}: known: ${known.reason}\n`)
       }
     }
@@ -84,6 +87,7 @@ export async function h2spec() {
   }
   for (const failure of target.failures) process.stdout.write(`${failure}\n`)
   counts.failed += target.failures.length
+  counts.failures.push(...target.failures)
   process.stdout.write(`h2spec: ${counts.passed} passed, ${counts.failed} failed, ${counts.known} known\n`)
   return counts
 }

@@ -50,10 +50,18 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let (mut passed, mut failed) = (0, 0);
-    let mut count = |ok: bool| if ok { passed += 1 } else { failed += 1 };
-    count(finds_a_planted_fault(seed));
+    let mut count = |name: &str, ok: bool| {
+        if ok {
+            passed += 1;
+        } else {
+            // `npm test` repeats these lines at its end.
+            println!("FAILED {name}");
+            failed += 1;
+        }
+    };
+    count("a planted fault is found", finds_a_planted_fault(seed));
     for &(name, target) in wanted {
-        count(run(name, target, Duration::from_secs_f64(seconds), seed));
+        count(name, run(name, target, Duration::from_secs_f64(seconds), seed));
     }
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -90,7 +98,10 @@ fn watch(name: &'static str, current: &Current) {
                 && since.elapsed() > HANG
             {
                 keep(name, "hang", data);
-                println!("{name}: an input did not come back within {} s\n0 passed, 1 failed", HANG.as_secs());
+                println!(
+                    "{name}: an input did not come back within {} s\nFAILED {name}\n0 passed, 1 failed",
+                    HANG.as_secs()
+                );
                 std::process::exit(1);
             }
             drop(current);

@@ -1,0 +1,17 @@
+/** The failed tests of a suite, as `npm test` names them at its end. */
+
+/** Names shown per suite: a server that does not start fails thousands of recorded answers, and hides the other suites. */
+const NAMES_MAX = 60
+const NAME_CHARS_MAX = 300
+
+/** One line per failed test of a suite: `  suite     name`. `failed` is how many there are, `names` those that are known. */
+export function failureLines(suite, failed, names) {
+  // A name or a message may have lines of its own, which nobody could tell from the next test.
+  const short = (name) => name.replaceAll(/\s+/g, ' ').trim().slice(0, NAME_CHARS_MAX)
+  const lines = names.slice(0, NAMES_MAX).map(short)
+  const more = Math.max(names.length, failed) - lines.length
+  if (lines.length === 0) lines.push(`${failed} without a name: see its lines above`)
+  else if (names.length > NAMES_MAX) lines.push(`… and ${more} more: see its lines above`)
+  else if (more > 0) lines.push(`… and ${more} without a name: see its lines above`)
+  return lines.map((line) => `  ${suite.padEnd(10)}${line}`)
+}
