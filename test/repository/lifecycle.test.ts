@@ -3,7 +3,7 @@
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { Server, ServerError, type ServerOptions } from '../../src/index.js'
 import { writeTestRepositories } from '../models/generate.mjs'
 
@@ -126,7 +126,10 @@ test('R-34, R-35: a configuration or files in the request replace those on disk,
   explicit(async (server) => {
     const { readFileSync } = await import('node:fs')
     const file = readFileSync(join(REPO, 'simple/1/model.onnx'))
-    const before = readdirSync(tmpdir()).filter((name) => name.startsWith('nereid-model-')).length
+    // A directory of its own: servers of other tests write to the usual one and clean it up.
+    const temporary = mkdtempSync(join(ROOT, 'temporary-'))
+    vi.stubEnv('TMPDIR', temporary)
+    onTestFinished(() => void vi.unstubAllEnvs())
     const config = { ...OVERRIDE, backend: 'onnxruntime' }
     await server.load('simple', { config })
     expect(server.model('simple').config()).toMatchObject({ max_batch_size: 4 })
@@ -137,8 +140,9 @@ test('R-34, R-35: a configuration or files in the request replace those on disk,
     expect(server.index().map((row) => row.name)).not.toContain('fresh')
     await server.load('simple')
     expect(server.model('simple').config()).toMatchObject({ max_batch_size: 8 })
+    expect(readdirSync(temporary)).toHaveLength(1)
     await server.unload('fresh')
-    expect(readdirSync(tmpdir()).filter((name) => name.startsWith('nereid-model-'))).toHaveLength(before)
+    expect(readdirSync(temporary)).toEqual([])
   }))
 
 test('R-29: a model in two repositories is served from neither', async () => {
