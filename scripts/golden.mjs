@@ -37,8 +37,14 @@ const RECORDINGS = ['golden', 'golden-steps', 'golden-python'].map(recording)
 /** Those that are replayed without being asked for. */
 const USUAL = ['golden', 'golden-steps']
 
-/** Suites whose repository holds models of features that are still missing: they must not decide whether the rest is ready. */
-const MIXED = ['main', 'forward']
+/** What a suite needs beside the flags of its recording. */
+const EXTRA_FLAGS = {
+  // Their repositories hold models of features that are still missing: these must not decide whether the rest is ready.
+  main: '--strict-readiness=false',
+  forward: '--strict-readiness=false',
+  // Recorded with requests held together by the queue delay, which an idle instance does not wait out without it.
+  ragged: '--strict-batching-delay=true',
+}
 
 /**
  * `{ "<suite>": { "<category>": { "reason": "…", "cases": ["id", "prefix.*"] } } }` → a function from suite and id to the
@@ -57,11 +63,12 @@ function knownDifferences({ directory }) {
   return { entries, find: (suite, id) => entries.find((e) => e.suite === suite && fits(e.pattern, id)) }
 }
 
-/** One run of the replay. Resolves with its report, or null when it had no result. */
+/** One run of the replay, of suites that need the same flags. Resolves with its report, or null when it had no result. */
 async function replay({ directory }, suites, only) {
   const ports = await freePorts(3)
   const flags = [...listenFlags(ports), '--exit-on-error=false', '--exit-grace-secs=0']
-  if (suites.some((name) => MIXED.includes(name))) flags.push('--strict-readiness=false')
+  const extra = EXTRA_FLAGS[suites[0]]
+  if (extra !== undefined) flags.push(extra)
   const server = [process.execPath, join(ROOT, 'dist/cli/main.js'), '--model-repository={repo}', ...flags, '{flags}']
   const args = [join(directory, 'replay.py'), '--start', `exec ${server.join(' ')}`, '--report', REPORT]
   for (const [i, name] of ['http', 'grpc', 'metrics'].entries()) args.push(`--${name}`, `127.0.0.1:${ports[i]}`)
@@ -80,8 +87,9 @@ async function replay({ directory }, suites, only) {
 /** Replays the suites of one recording. Resolves with `{ passed, failed, known, failures }`; a listed difference is neither of the first two. */
 async function replayed(from, suites, { only, write }) {
   const report = { passed: 0, failed: 0, suites: {} }
-  const groups = [suites.filter((name) => MIXED.includes(name)), suites.filter((name) => !MIXED.includes(name))]
-  for (const group of groups.filter((names) => names.length > 0)) {
+  const groups = new Map()
+  for (const name of suites) groups.set(EXTRA_FLAGS[name], [...(groups.get(EXTRA_FLAGS[name]) ?? []), name])
+  for (const group of groups.values()) {
     const one = await replay(from, group, only)
     if (one === null) return { passed: 0, failed: 1, known: 0, failures: [`${from.name}: the replay of ${group.join(', ')} had no result`] }
     report.passed += one.passed
