@@ -1,5 +1,5 @@
 /**
- * Packs src/ and what it needs of @bufbuild/protobuf into the few files of dist/. A start reads some ten files then instead of
+ * Packs src/ and what it needs of @bufbuild/protobuf and @opentelemetry into the few files of dist/. A start reads some ten files then instead of
  * some 150, and opening and linking files is most of what a start does. Declarations are the TypeScript compiler's.
  *
  * A chunk is a source directory: names in stack traces and log lines stay telling, and the parts that most runs never need
@@ -10,15 +10,18 @@ import { rolldown } from 'rolldown'
 
 /** Reached by dynamic imports only, and to stay so: in a chunk with others they would be read by every start. */
 const LAZY = /\/src\/(cli\/version|metrics\/(?:process|server))\.ts$/
+/** Likewise: what sends spans, with its libraries. */
+const SPANS = /\/src\/trace\/opentelemetry\/|\/node_modules\/@opentelemetry\//
 
 /** What the command line needs before it starts loading the server itself. */
-const EARLY = /\/src\/(cli\/|api\/(identity|json|onnxruntime|trace_settings)\.ts$|repository\/settings\.ts$)/
+const EARLY = /\/src\/(cli\/|api\/(identity|json|onnxruntime|trace_settings)\.ts$|repository\/settings\.ts$|trace\/exporter_options\.ts$)/
 
 function chunkOf(id) {
   // Entries keep their own place.
   if (id.endsWith('/src/cli/main.ts')) return null
   const lazy = LAZY.exec(id)
   if (lazy !== null) return lazy[1].replace('/', '_')
+  if (SPANS.test(id)) return 'trace_opentelemetry'
   if (id.includes('/node_modules/')) return 'protobuf'
   if (EARLY.test(id)) return 'cli'
   return /\/src\/(\w+)\//.exec(id)?.[1] ?? null
@@ -26,7 +29,7 @@ function chunkOf(id) {
 
 /** A chunk takes what it imports along, unless an earlier one has it: lower layers come first. */
 const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'repository', 'api']
-const CHUNKS = SHARED.concat('cli_version', 'metrics_process', 'metrics_server')
+const CHUNKS = SHARED.concat('cli_version', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
 
 export async function bundle(root) {
   const bundled = await rolldown({
@@ -34,7 +37,8 @@ export async function bundle(root) {
     input: { index: 'src/index.ts', 'cli/main': 'src/cli/main.ts' },
     platform: 'node',
     external: (id) => id.startsWith('node:') || id === 'prom-client',
-    resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
+    // The ES modules of a package, where it has both: of CommonJS nothing could be left out.
+    resolve: { extensionAlias: { '.js': ['.ts', '.js'] }, mainFields: ['module', 'main'] },
     // A dependency that cannot be resolved must not become an import that fails at the user's.
     onLog(level, log, handler) {
       if (level === 'warn') throw new Error(log.message)

@@ -6,6 +6,7 @@
  */
 
 import { ServerError } from '../native/index.js'
+import { type ExporterOptions, exporterOptions } from '../trace/exporter_options.js'
 import { isArray, isString, members } from './json.js'
 import type { Protocol } from './log_settings.js'
 
@@ -29,6 +30,8 @@ export interface TraceDefaults extends TraceFields {
   file: string
   /** Mode opentelemetry: `url`, `resource`, `bsp_…`, in the order of the answer. */
   exporter: [string, string][]
+  /** Mode opentelemetry: what the exporter is told. */
+  spans: ExporterOptions
 }
 
 export const TRACE_DEFAULTS: TraceDefaults = {
@@ -39,6 +42,7 @@ export const TRACE_DEFAULTS: TraceDefaults = {
   mode: 'triton',
   file: '',
   exporter: [],
+  spans: exporterOptions([], {}),
 }
 
 type Patch = { [K in keyof TraceFields]?: TraceFields[K] | null }

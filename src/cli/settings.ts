@@ -1,13 +1,14 @@
 /**
  * From parsed options to the settings of every part of the server, and the rules that span several options.
  *
- * Pure apart from the warnings it returns; environment variables and files are not looked at.
+ * Pure apart from the warnings it returns; no files are looked at, and of environment variables those of OpenTelemetry.
  */
 
 import { TRACE_DEFAULTS, TRACE_LEVELS, type TraceDefaults } from '../api/trace_settings.js'
 import type { ServerSettings } from '../api/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
 import type { GrpcOptions, HttpOptions, Restriction } from '../native/contract.js'
+import { type Environment, exporterAnswer, exporterOptions } from '../trace/exporter_options.js'
 import { FLAGS, type Flag, type Options } from './flags.js'
 import { OptionError, badOption, type Parsed } from './parse.js'
 import { readRateLimit } from './rate_limit.js'
@@ -28,7 +29,7 @@ export interface Resolved {
  *
  * @throws {OptionError} with the text a user should see.
  */
-export function resolveSettings({ options, given }: Parsed): Resolved {
+export function resolveSettings({ options, given }: Parsed, environment: Environment = process.env): Resolved {
   const warnings: string[] = []
   if (options.modelRepository.length === 0) throw new OptionError('Error: --model-repository must be specified')
   const mode = options.modelControlMode
@@ -44,7 +45,7 @@ export function resolveSettings({ options, given }: Parsed): Resolved {
   const grpc = grpcOptions(options)
   const metrics = metricsSettings(options)
   checkCollisions(http, grpc, metrics)
-  const trace = traceDefaults(options, warnings)
+  const trace = traceDefaults(options, warnings, environment)
   const settings: ServerSettings = {
     id: options.id,
     exitOnError: options.exitOnError,
@@ -283,13 +284,9 @@ function readQuantiles(text: string, warnings: string[]): { quantile: number; er
 }
 
 /** `--trace-config` and the deprecated forms; a new-form value wins (O 3.1). */
-function traceDefaults(options: Options, warnings: string[]): TraceDefaults {
-  const trace: TraceDefaults = { ...TRACE_DEFAULTS, levels: [], exporter: [] }
-  const exporter = new Map([
-    ['bsp_max_queue_size', '2048'],
-    ['bsp_schedule_delay', '5000'],
-    ['bsp_max_export_batch_size', '512'],
-  ])
+function traceDefaults(options: Options, warnings: string[], environment: Environment): TraceDefaults {
+  const trace: TraceDefaults = { ...TRACE_DEFAULTS, levels: [] }
+  const exporter: [string, string][] = []
   const fresh = new Set<string>()
   const bad = (text: string, why: string): OptionError => new OptionError(`Bad option: "--trace-config ${text}".\n${why}`)
   const levels = new Set<string>()
@@ -307,7 +304,7 @@ function traceDefaults(options: Options, warnings: string[]): TraceDefaults {
       return Number(value)
     }
     fresh.add(mode === undefined ? key : `${mode},${key}`)
-    if (mode === 'opentelemetry') exporter.set(key, value)
+    if (mode === 'opentelemetry') exporter.push([key, value])
     else if (mode === 'triton' && key === 'file') trace.file = value
     else if (mode === 'triton' && key === 'log-frequency') trace.logFrequency = integer()
     else if (mode !== undefined) continue
@@ -339,11 +336,15 @@ function traceDefaults(options: Options, warnings: string[]): TraceDefaults {
     for (const level of given) for (const one of readTraceLevel(level, (why) => badOption('trace-level', why))) levels.add(one)
   })
   trace.levels = TRACE_LEVELS.filter((level) => levels.has(level))
-  trace.exporter = [...exporter].sort(([a], [b]) => EXPORTER_ORDER.indexOf(a) - EXPORTER_ORDER.indexOf(b))
+  try {
+    trace.spans = exporterOptions(exporter, environment)
+  } catch (error) {
+    if (error instanceof RangeError) throw badOption('trace-config', error.message)
+    throw error
+  }
+  trace.exporter = exporterAnswer(trace.spans, exporter)
   return trace
 }
-
-const EXPORTER_ORDER = ['url', 'resource', 'bsp_max_queue_size', 'bsp_schedule_delay', 'bsp_max_export_batch_size']
 
 function readTraceLevel(text: string, bad: (why: string) => OptionError): string[] {
   const level = text.toUpperCase()

@@ -134,6 +134,8 @@ test.each([
   [['--trace-config=level=SOME'], /Bad option: "--trace-config level=SOME"\.\ninvalid value for trace level option: SOME/],
   [['--trace-config=mode=x'], /invalid value for trace mode option: x\. Available options are "triton" and "opentelemetry"/],
   [['--trace-config=rate'], /No trace mode specified\. --trace-config option format is <trace mode>,<setting>=<value> or <setting>=<value>\. Got rate/],
+  [['--trace-config=opentelemetry,bsp_max_queue_size=0'], /bsp_max_queue_size: 0\. It is a whole number/],
+  [['--trace-config=opentelemetry,url=ftp://x'], /url: ftp:\/\/x\. It is a URL of http or https/],
   [['--trace-config=triton,file'], /--trace-config option format is '<trace mode>,<setting>=<value>'\. Got triton,file/],
   [['--host-policy=a=b'], /--host-policy option format is/],
   [['--grpc-use-ssl=true'], /TLS is not in this release/],
@@ -215,7 +217,18 @@ test('backend settings keep their order and backend', () => {
   ])
 })
 
-test('O 3.1: trace settings from the command line; OFF beside another level does not switch off', () => {
+test('O-36, O-46: settings of mode opentelemetry are kept in the order of the answer, each resource of its own', () => {
+  const { settings } = resolve(
+    '--trace-config=mode=opentelemetry', '--trace-config=opentelemetry,resource=a=1', '--trace-config=opentelemetry,bsp_schedule_delay=9',
+    '--trace-config=opentelemetry,url=localhost:1/x', '--trace-config=opentelemetry,resource=b=2',
+  )
+  expect(settings.trace.spans).toMatchObject({ url: 'http://localhost:1/x', delayMs: 9, resource: [['a', '1'], ['b', '2']] })
+  expect(settings.trace.exporter.map(([key, value]) => `${key}=${value}`)).toEqual([
+    'url=localhost:1/x', 'resource=a=1,b=2', 'bsp_max_queue_size=2048', 'bsp_schedule_delay=9', 'bsp_max_export_batch_size=512',
+  ])
+})
+
+test('O-36: trace settings from the command line; OFF beside another level does not switch off', () => {
   const { settings, warnings } = resolve(
     '--trace-config=level=TENSORS', '--trace-config=level=OFF', '--trace-config=level=timestamps',
     '--trace-config=rate=7', '--trace-config=triton,file=/t', '--trace-rate=9', '--trace-count=3',

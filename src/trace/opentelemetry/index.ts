@@ -1,0 +1,67 @@
+/**
+ * Traces of mode opentelemetry: spans over OTLP/HTTP to a collector (O 3.6). Imported when the mode is asked for: the libraries are no part
+ * of other starts.
+ */
+
+import { randomBytes } from 'node:crypto'
+import { OTLPTraceExporter as JsonExporter } from '@opentelemetry/exporter-trace-otlp-http'
+import { OTLPTraceExporter as ProtobufExporter } from '@opentelemetry/exporter-trace-otlp-proto'
+import { type Resource, defaultResource, detectResources, envDetector, resourceFromAttributes } from '@opentelemetry/resources'
+import type { ReadableSpan } from '@opentelemetry/sdk-trace'
+import type { ExporterOptions } from '../exporter_options.js'
+import type { TraceRecord } from '../record.js'
+import { SpanQueue, type SendSpans, type SpanCounts } from './queue.js'
+import { type SpanSource, spansOf } from './spans.js'
+
+export interface SpanExporter {
+  /** Takes records; never fails, never waits. */
+  add(records: readonly TraceRecord[]): void
+  /** Spans so far, and those that wait. */
+  counts(): SpanCounts & { waiting: number }
+  /** Sends what is there and ends, after `timeoutMs` at the latest. */
+  close(timeoutMs: number): Promise<void>
+}
+
+/** `nowNs` is the clock of the records. */
+export function startExporter(options: ExporterOptions, nowNs: () => bigint, warn: (text: string) => void): SpanExporter {
+  const source: SpanSource = { resource: resourceOf(options), randomHex, epochOffsetNs: BigInt(Date.now()) * 1_000_000n - nowNs() }
+  const { send, end } = sender(options)
+  const queue = new SpanQueue(send, options, warn)
+  return {
+    add: (records) => queue.add(records.flatMap((record) => spansOf(record, source))),
+    counts: () => ({ ...queue.counts, waiting: queue.waiting }),
+    async close(timeoutMs) {
+      await queue.flush(timeoutMs)
+      end()
+    },
+  }
+}
+
+/** Where spans come from: the command line, else the environment, else Triton's name. */
+function resourceOf({ resource }: ExporterOptions): Resource {
+  return defaultResource()
+    .merge(resourceFromAttributes({ 'service.name': 'triton-inference-server' }))
+    .merge(detectResources({ detectors: [envDetector] }))
+    .merge(resourceFromAttributes(Object.fromEntries(resource)))
+}
+
+/**
+ * The library's exporter: it encodes, reads the `OTEL_EXPORTER_OTLP_…` variables, and tries again what may be tried again, within 10 s. What
+ * it would say by itself stays unsaid: its logger belongs to the host program.
+ */
+function sender({ url, protocol }: ExporterOptions): { send: SendSpans; end: () => void } {
+  const Exporter = protocol === 'http/json' ? JsonExporter : ProtobufExporter
+  const exporter = new Exporter(url === null ? {} : { url })
+  const send: SendSpans = (spans: ReadableSpan[]) =>
+    new Promise((resolve, reject) => {
+      exporter.export(spans, ({ code, error }) => (code === 0 ? resolve() : reject(error ?? new Error('no reason given'))))
+    })
+  return { send, end: () => void exporter.shutdown().catch(() => {}) }
+}
+
+function randomHex(digits: number): string {
+  for (;;) {
+    const text = randomBytes(digits / 2).toString('hex')
+    if (/[^0]/.test(text)) return text
+  }
+}

@@ -1,0 +1,123 @@
+/**
+ * From what was noted of a request to OpenTelemetry spans, as Triton names and nests them (O 3.6). Pure: ids and the clock are arguments.
+ *
+ *     InferRequest                what the front end did
+ *     └ <model>                   a call of a model or an ensemble
+ *       ├ compute                 its execution; ensembles have none
+ *       └ <model of a step> …
+ */
+
+import { type HrTime, type SpanContext, SpanKind, SpanStatusCode, TraceFlags, createTraceState } from '@opentelemetry/api'
+import type { Resource } from '@opentelemetry/resources'
+import type { ReadableSpan } from '@opentelemetry/sdk-trace'
+import type { TraceActivity, TraceCall, TraceRecord } from '../record.js'
+
+/** What every span of this process has in common, and where the rest comes from. */
+export interface SpanSource {
+  resource: Resource
+  /** Random lower-case hexadecimal digits, not all of them 0. */
+  randomHex: (digits: number) => string
+  /** Added to a time of a record, it gives nanoseconds since 1970. */
+  epochOffsetNs: bigint
+}
+
+const SCOPE = { name: 'triton-server' }
+const COMPUTE = new Set(['COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END'])
+
+/** The spans of one request, parents first. */
+export function spansOf(record: TraceRecord, source: SpanSource): ReadableSpan[] {
+  const caller = callerOf(record)
+  const traceId = caller?.traceId ?? source.randomHex(32)
+  const spans: ReadableSpan[] = []
+  const add = (name: string, parent: SpanContext | undefined, events: readonly TraceActivity[], attributes: ReadableSpan['attributes'] = {}): SpanContext => {
+    const context: SpanContext = {
+      traceId,
+      spanId: source.randomHex(16),
+      // The sampled flag of the caller decides nothing, as in Triton: what was traced is told.
+      traceFlags: TraceFlags.SAMPLED,
+      ...(caller?.traceState === undefined ? {} : { traceState: caller.traceState }),
+    }
+    spans.push(spanOf(name, context, parent, events, attributes, source))
+    return context
+  }
+
+  let root = caller
+  // What came through no front end has no span of one.
+  if (record.activities.length > 0) root = add('InferRequest', caller, record.activities)
+  const calls = new Map<bigint, SpanContext>()
+  for (const call of record.calls) {
+    const own = call.activities.filter(({ name }) => !COMPUTE.has(name))
+    const context = add(call.modelName, calls.get(call.parentId) ?? root, own, attributesOf(call))
+    calls.set(call.id, context)
+    const compute = call.activities.filter(({ name }) => COMPUTE.has(name))
+    if (compute.length > 0) add('compute', context, compute)
+  }
+  return spans
+}
+
+function attributesOf(call: TraceCall): ReadableSpan['attributes'] {
+  return {
+    'triton.model_name': call.modelName,
+    'triton.model_version': Number(call.modelVersion),
+    'triton.trace_id': Number(call.id),
+    'triton.trace_parent_id': Number(call.parentId),
+    ...(call.requestId === '' ? {} : { 'triton.request_id': call.requestId }),
+  }
+}
+
+/** The caller's span, from `traceparent` in the form that the core has checked: version, trace, span, flags. */
+function callerOf({ traceparent, tracestate }: TraceRecord): SpanContext | undefined {
+  const [, traceId, spanId, flags] = traceparent.split('-')
+  if (traceId === undefined || spanId === undefined || flags === undefined) return undefined
+  return {
+    traceId,
+    spanId,
+    traceFlags: Number.parseInt(flags, 16),
+    isRemote: true,
+    ...(tracestate === '' ? {} : { traceState: createTraceState(tracestate) }),
+  }
+}
+
+function spanOf(
+  name: string,
+  context: SpanContext,
+  parent: SpanContext | undefined,
+  events: readonly TraceActivity[],
+  attributes: ReadableSpan['attributes'],
+  { resource, epochOffsetNs }: SpanSource,
+): ReadableSpan {
+  // Streams note what they send as they send it, and their calls end in between.
+  let [start, end] = [events[0]?.ns ?? 0n, events[0]?.ns ?? 0n]
+  for (const { ns } of events) {
+    if (ns < start) start = ns
+    if (ns > end) end = ns
+  }
+  const kept = events.length <= EVENTS_MAX ? events : [...events.slice(0, EVENTS_MAX - EVENTS_LAST), ...events.slice(-EVENTS_LAST)]
+  const at = (ns: bigint): HrTime => hrTime(ns + epochOffsetNs)
+  return {
+    name,
+    kind: SpanKind.SERVER,
+    spanContext: () => context,
+    ...(parent === undefined ? {} : { parentSpanContext: parent }),
+    startTime: at(start),
+    endTime: at(end),
+    duration: hrTime(end - start),
+    status: { code: SpanStatusCode.UNSET },
+    attributes,
+    links: [],
+    events: kept.map((event) => ({ name: event.name, time: at(event.ns), attributes: {}, droppedAttributesCount: 0 })),
+    ended: true,
+    resource,
+    instrumentationScope: SCOPE,
+    droppedAttributesCount: 0,
+    droppedEventsCount: events.length - kept.length,
+    droppedLinksCount: 0,
+  }
+}
+
+/** Events of one span: a stream has three for each answer. The first ones and the last are told; how many are not, too. */
+const EVENTS_MAX = 128
+const EVENTS_LAST = 8
+
+const SECOND = 1_000_000_000n
+const hrTime = (ns: bigint): HrTime => [Number(ns / SECOND), Number(ns % SECOND)]

@@ -1,0 +1,230 @@
+/** Spans on their way to a collector: what they say, and that whatever the collector does stays between it and the queue. */
+import { afterEach, expect, test } from 'vitest'
+import { type ExporterOptions, exporterAnswer, exporterOptions } from '../../src/trace/exporter_options.js'
+import { type SpanExporter, startExporter } from '../../src/trace/opentelemetry/index.js'
+import type { TraceCall, TraceRecord } from '../../src/trace/record.js'
+import { Collector } from './collector.js'
+
+const ends: (() => Promise<void>)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).toReversed()) await end()
+})
+
+async function collecting(): Promise<Collector> {
+  const collector = await Collector.start()
+  ends.push(() => collector.stop())
+  return collector
+}
+
+interface Started {
+  exporter: SpanExporter
+  warnings: string[]
+}
+
+/** An exporter whose records are timed from 0. */
+function exporting(given: [string, string][], environment: Record<string, string> = {}): Started {
+  const warnings: string[] = []
+  const exporter = startExporter(exporterOptions(given, environment), () => 0n, (text) => warnings.push(text))
+  ends.push(() => exporter.close(0))
+  return { exporter, warnings }
+}
+
+const activities = (from: bigint, ...names: string[]): { name: string; ns: bigint }[] => names.map((name, i) => ({ name, ns: from + BigInt(i) }))
+
+function call(id: bigint, parentId: bigint, modelName: string, over: Partial<TraceCall> = {}): TraceCall {
+  const all = activities(10n * id, 'REQUEST_START', 'QUEUE_START', 'COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END', 'REQUEST_END')
+  return { id, parentId, modelName, modelVersion: 1n, requestId: '', activities: all, ...over }
+}
+
+const ENSEMBLE = { activities: activities(10n, 'REQUEST_START', 'QUEUE_START', 'REQUEST_END') }
+
+function record(calls: TraceCall[], over: Partial<TraceRecord> = {}): TraceRecord {
+  return { traceparent: '', tracestate: '', activities: activities(0n, 'HTTP_RECV_START', 'HTTP_RECV_END', 'HTTP_SEND_START', 'HTTP_SEND_END'), calls, ...over }
+}
+
+test('O-44: a request is a span of the front end, one of its model and one of its execution', async () => {
+  const collector = await collecting()
+  const before = BigInt(Date.now()) * 1_000_000n
+  const { exporter } = exporting([['url', collector.url]])
+  exporter.add([record([call(3n, 0n, 'simple', { requestId: 'r', modelVersion: 7n })])])
+  await exporter.close(10_000)
+  expect(collector.messages).toMatchObject([{ path: '/v1/traces', type: 'application/x-protobuf', spans: 3 }])
+  expect(collector.tree()).toBe('InferRequest(simple(compute))')
+  const [root, model, compute] = collector.spans
+  expect(root?.events.map((e) => e.name)).toEqual(['HTTP_RECV_START', 'HTTP_RECV_END', 'HTTP_SEND_START', 'HTTP_SEND_END'])
+  expect(model?.events.map((e) => e.name)).toEqual(['REQUEST_START', 'QUEUE_START', 'REQUEST_END'])
+  expect(compute?.events.map((e) => e.name)).toEqual(['COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END'])
+  expect(model?.attributes).toEqual({
+    'triton.model_name': 'simple', 'triton.model_version': 7, 'triton.trace_id': 3, 'triton.trace_parent_id': 0, 'triton.request_id': 'r',
+  })
+  for (const span of collector.spans) {
+    // SERVER, and no status: the reference sets none.
+    expect([span.kind, span.status, span.scope]).toEqual([2, 0, 'triton-server'])
+    expect(span.traceId).toBe(root?.traceId)
+    expect(span.resource).toMatchObject({ 'service.name': 'triton-inference-server', 'telemetry.sdk.name': 'opentelemetry' })
+  }
+  expect(new Set(collector.spans.map((s) => s.spanId)).size).toBe(3)
+  // On the clock of the world, and as far apart as they were noted.
+  const start = model?.start ?? 0n
+  expect(start - before).toBeLessThan(60_000_000_000n)
+  expect(start >= before).toBe(true)
+  expect([(model?.end ?? 0n) - start, (compute?.start ?? 0n) - start, (compute?.end ?? 0n) - start]).toEqual([6n, 2n, 5n])
+})
+
+test('O-44: calls that are made for a call hang below it, and an ensemble has no execution of its own', async () => {
+  const collector = await collecting()
+  const { exporter } = exporting([['url', collector.url]])
+  exporter.add([record([call(1n, 0n, 'outer', ENSEMBLE), call(2n, 1n, 'inner', ENSEMBLE), call(3n, 2n, 'a'), call(4n, 1n, 'b')])])
+  // A body that was no JSON, and a request that came through no front end.
+  exporter.add([record([]), record([call(9n, 0n, 'inside')], { activities: [] })])
+  await exporter.close(10_000)
+  expect(collector.tree()).toBe('InferRequest(outer(inner(a(compute)) b(compute))) InferRequest inside(compute)')
+  expect(new Set(collector.spans.map((s) => s.traceId)).size).toBe(3)
+})
+
+test('O-45: the span of the caller is the parent, and its state is told', async () => {
+  const collector = await collecting()
+  const { exporter } = exporting([['url', collector.url]])
+  const [trace, parent] = ['0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331']
+  exporter.add([record([call(1n, 0n, 'm')], { traceparent: `00-${trace}-${parent}-00`, tracestate: 'a=1,b=2' })])
+  await exporter.close(10_000)
+  expect(collector.spans.map((s) => s.traceId)).toEqual([trace, trace, trace])
+  expect(collector.spans[0]).toMatchObject({ name: 'InferRequest', parentSpanId: parent, traceState: 'a=1,b=2' })
+  expect(collector.tree()).toBe('InferRequest(m(compute))')
+})
+
+test('O-46: spans are sent in batches, of the size and after the time that are set', async () => {
+  const collector = await collecting()
+  const { exporter } = exporting([['url', collector.url], ['bsp_max_export_batch_size', '4'], ['bsp_schedule_delay', '200']])
+  const all = Array.from({ length: 3 }, (_, i) => record([call(BigInt(i), 0n, 'm')]))
+  exporter.add(all)
+  // Two batches at once, the ninth span when it has waited.
+  await collector.until(9)
+  expect(collector.messages.map((m) => m.spans)).toEqual([4, 4, 1])
+  await expect.poll(() => exporter.counts()).toEqual({ exported: 9, dropped: 0, failed: 0, waiting: 0 })
+})
+
+test('O-46: what a full queue does not take is counted, and said once in the words of the reference', async () => {
+  const collector = await collecting()
+  let release = (): void => {}
+  const stuck = new Promise<void>((resolve) => (release = resolve))
+  collector.answer = (response) => void stuck.then(() => response.writeHead(200).end())
+  const { exporter, warnings } = exporting([['url', collector.url], ['bsp_max_queue_size', '6'], ['bsp_max_export_batch_size', '3']])
+  const from = performance.now()
+  for (let i = 0n; i < 1000n; i += 1n) exporter.add([record([call(i, 0n, 'm')])])
+  // The caller does not wait for a collector that takes its time.
+  expect(performance.now() - from).toBeLessThan(5000)
+  // One message on its way, six spans behind it.
+  expect(exporter.counts()).toEqual({ exported: 0, dropped: 3000 - 9, failed: 0, waiting: 6 })
+  expect(warnings).toEqual(['BatchSpanProcessor queue is full - dropping span.'])
+  release()
+  await expect.poll(() => exporter.counts().exported, { timeout: 10_000 }).toBe(9)
+})
+
+test('O-46: a collector that is not there, or refuses, costs its spans and one warning until it is back', async () => {
+  const { exporter, warnings } = exporting([['url', 'http://127.0.0.1:1/v1/traces'], ['bsp_max_export_batch_size', '3']], {})
+  exporter.add([record([call(1n, 0n, 'm')])])
+  const from = performance.now()
+  await exporter.close(300)
+  expect(performance.now() - from).toBeLessThan(5000)
+
+  const collector = await collecting()
+  collector.answer = (response) => void response.writeHead(400).end('no')
+  const refused = exporting([['url', collector.url], ['bsp_max_export_batch_size', '3']])
+  refused.exporter.add([record([call(1n, 0n, 'm')]), record([call(2n, 0n, 'm')])])
+  await expect.poll(() => refused.exporter.counts().failed, { timeout: 10_000 }).toBe(6)
+  expect(refused.warnings.length).toBe(1)
+  expect(refused.warnings[0]).toContain('the collector of traces does not take spans')
+  collector.answer = null
+  refused.exporter.add([record([call(3n, 0n, 'm')])])
+  await collector.until(3)
+  expect(warnings.length).toBeLessThanOrEqual(1)
+})
+
+test('O-46: closing waits for a slow collector no longer than it is told', async () => {
+  const collector = await collecting()
+  collector.answer = () => {}
+  const { exporter } = exporting([['url', collector.url]])
+  exporter.add([record([call(1n, 0n, 'm')])])
+  const from = performance.now()
+  await exporter.close(200)
+  const ms = performance.now() - from
+  expect(ms).toBeGreaterThan(150)
+  expect(ms).toBeLessThan(5000)
+})
+
+test('O-44: a stream of very many answers keeps the first events of its span and the last, and says how many are left out', async () => {
+  const collector = await collecting()
+  const { exporter } = exporting([['url', collector.url]])
+  const names = Array.from({ length: 1000 }, (_, i) => (i === 999 ? 'GRPC_SEND_END' : 'INFER_RESPONSE_COMPLETE'))
+  exporter.add([record([], { activities: activities(0n, ...names) })])
+  await exporter.close(10_000)
+  const [span] = collector.spans
+  expect([span?.events.length, span?.droppedEvents, span?.events.at(-1)?.name]).toEqual([128, 872, 'GRPC_SEND_END'])
+  expect((span?.end ?? 0n) - (span?.start ?? 0n)).toBe(999n)
+})
+
+test('O-44: JSON, where the environment asks for it', async () => {
+  const collector = await collecting()
+  const { exporter } = exporting([['url', collector.url]], { OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json' })
+  exporter.add([record([call(1n, 0n, 'm')])])
+  await exporter.close(10_000)
+  expect(collector.messages).toMatchObject([{ type: 'application/json', spans: 3 }])
+  expect(collector.tree()).toBe('InferRequest(m(compute))')
+})
+
+test('O-44: the resource is of the command line, then of the environment, then of the reference', async () => {
+  const saved = { ...process.env }
+  try {
+    Object.assign(process.env, { OTEL_RESOURCE_ATTRIBUTES: 'service.name=env,zone=a%20b,team=x', OTEL_SERVICE_NAME: 'named' })
+    const collector = await collecting()
+    const { exporter } = exporting([['url', collector.url], ['resource', 'team=y'], ['resource', 'text=a=b']])
+    exporter.add([record([])])
+    await exporter.close(10_000)
+    expect(collector.spans[0]?.resource).toMatchObject({ 'service.name': 'named', zone: 'a b', team: 'y', text: 'a=b' })
+    const second = exporting([['url', collector.url], ['resource', 'service.name=mine']])
+    second.exporter.add([record([])])
+    await second.exporter.close(10_000)
+    expect(collector.spans[1]?.resource).toMatchObject({ 'service.name': 'mine' })
+  } finally {
+    for (const key of ['OTEL_RESOURCE_ATTRIBUTES', 'OTEL_SERVICE_NAME']) {
+      if (saved[key] === undefined) delete process.env[key]
+      else process.env[key] = saved[key]
+    }
+  }
+})
+
+const USUAL: ExporterOptions = { url: null, resource: [], queueSpansMax: 2048, delayMs: 5000, batchSpansMax: 512, protocol: 'http/protobuf' }
+
+test.each<[[string, string][], Record<string, string>, Partial<ExporterOptions>]>([
+  [[], {}, {}],
+  [[['url', 'localhost:10000/v1/traces']], {}, { url: 'http://localhost:10000/v1/traces' }],
+  [[['url', 'https://c/x']], {}, { url: 'https://c/x' }],
+  [[['bsp_max_queue_size', '5'], ['bsp_schedule_delay', '7']], { OTEL_BSP_MAX_QUEUE_SIZE: '9' }, { queueSpansMax: 5, delayMs: 7, batchSpansMax: 5 }],
+  [[], { OTEL_BSP_MAX_QUEUE_SIZE: '900', OTEL_BSP_SCHEDULE_DELAY: '1', OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '2' }, { queueSpansMax: 900, delayMs: 1, batchSpansMax: 2 }],
+  [[], { OTEL_BSP_MAX_QUEUE_SIZE: 'many', OTEL_BSP_SCHEDULE_DELAY: '-1', OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '' }, {}],
+  [[], { OTEL_BSP_MAX_QUEUE_SIZE: '99999999999' }, { queueSpansMax: 262_144 }],
+  [[], { OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' }, {}],
+])('O-46: %j with %j in the environment', (given, environment, expected) => {
+  expect(exporterOptions(given, environment)).toEqual({ ...USUAL, ...expected })
+})
+
+test.each([
+  ['bsp_max_queue_size', '0', /bsp_max_queue_size: 0\. It is a whole number from 1 to 262144/],
+  ['bsp_max_queue_size', '1e3', /whole number/],
+  ['bsp_max_queue_size', '262145', /whole number/],
+  ['bsp_max_export_batch_size', '-1', /whole number/],
+  ['bsp_schedule_delay', '99999999999999999999', /whole number from 1 to 3600000/],
+  ['resource', 'novalue', /resource: novalue\. Its form is <key>=<value>/],
+  ['url', 'ftp://x', /url: ftp:\/\/x\. It is a URL of http or https/],
+  ['url', 'http://[', /url: http:\/\/\[/],
+])('O-46: %s=%s is refused', (key, value, text) => {
+  expect(() => exporterOptions([[key, value]], {})).toThrow(text)
+})
+
+test('O-46: the settings endpoints answer the three numbers always, and the rest as it was given', () => {
+  const given: [string, string][] = [['url', 'localhost:1/x'], ['resource', 'a=1'], ['resource', 'b=2'], ['bsp_schedule_delay', '7']]
+  expect(Object.fromEntries(exporterAnswer(exporterOptions(given, {}), given))).toEqual({
+    bsp_max_queue_size: '2048', bsp_schedule_delay: '7', bsp_max_export_batch_size: '512', url: 'localhost:1/x', resource: 'a=1,b=2',
+  })
+})
