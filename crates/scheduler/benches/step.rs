@@ -31,7 +31,14 @@ impl Waiting for Request {
 }
 
 fn config(dynamic: Option<Dynamic>) -> Config {
-    Config { max_batch_size: MAX_BATCH_SIZE, dynamic, instances: 1, strict_delay: false, delay_scheduler: 0 }
+    Config {
+        max_batch_size: MAX_BATCH_SIZE,
+        dynamic,
+        instances: 1,
+        strict_delay: false,
+        delay_scheduler: 0,
+        padding: None,
+    }
 }
 
 /// Three levels whose requests expire, though not here.

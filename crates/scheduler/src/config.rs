@@ -1,5 +1,6 @@
 //! What the model configuration says about scheduling, checked by the code that read it.
 
+use crate::padding::Padding;
 use std::collections::BTreeMap;
 
 /// Scheduling of one model.
@@ -15,6 +16,9 @@ pub struct Config {
     pub strict_delay: bool,
     /// Do nothing until so many requests have been queued, once (S-47); 0 = off. Dynamic batcher only.
     pub delay_scheduler: u32,
+    /// Requests that fit each other but for their lengths may be padded to a common one. Dynamic batcher only, and not with
+    /// `strict_delay`.
+    pub padding: Option<Padding>,
 }
 
 /// `dynamic_batching`.

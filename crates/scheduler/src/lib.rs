@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `queue` | priority levels, queue policies, deadlines |
 //! | `form` | how far a batch may reach: preferred sizes, shapes (3.2 step 3) |
+//! | [`padding`] | which of them run together when they are padded to a common length |
 //! | `scheduler` | the normal mode: work-conserving |
 //! | `wait`, `cost` | whether waiting pays, from measured arrivals and durations |
 //! | `strict` | Triton's literal timer (3.2 steps 1–4) |
@@ -24,6 +25,7 @@
 mod config;
 mod cost;
 mod form;
+pub mod padding;
 mod queue;
 pub mod rate;
 mod scheduler;
@@ -47,4 +49,9 @@ pub trait Waiting {
 
     /// Requests of equal class cost the same for the same number of rows: a hash of the shapes without batch dimension.
     fn class(&self) -> u64;
+
+    /// Lengths of the dimensions that may be padded to those of others ([`Config::padding`]); empty when it has none.
+    fn lengths(&self) -> &[u32] {
+        &[]
+    }
 }

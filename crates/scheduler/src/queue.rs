@@ -5,6 +5,7 @@
 
 use crate::config::{Dynamic, Policy, TimeoutAction};
 use crate::{Refusal, RemovalReason, Waiting};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// Empty levels kept for reuse. `priority_levels` may be four thousand million; what is kept must not follow it.
@@ -104,6 +105,45 @@ impl<T: Waiting> Queue<T> {
                 } else {
                     sink(entry);
                 }
+            }
+        }
+    }
+
+    /// Requests of the level of the first one, in scan order: those that may overtake each other.
+    pub fn iter_first_level(&self) -> impl Iterator<Item = &Entry<T>> {
+        let level = self.levels.iter().find(|l| !l.unexpired.is_empty() || !l.delayed.is_empty());
+        level.into_iter().flat_map(|l| l.unexpired.iter().chain(&l.delayed))
+    }
+
+    /// Removes those of the level of the first one that stand at `places` in `iter_first_level`, which ascend. Those cancelled are
+    /// dropped, the others handed to `sink`.
+    pub fn take_places(
+        &mut self,
+        places: &[usize],
+        dropped: &mut Vec<(RemovalReason, T)>,
+        mut sink: impl FnMut(Entry<T>),
+    ) {
+        let Some(level) = self.levels.iter_mut().find(|l| !l.unexpired.is_empty() || !l.delayed.is_empty()) else {
+            return;
+        };
+        let unexpired = level.unexpired.len();
+        let (mut taken, mut kept) = (SmallVec::<[Entry<T>; 8]>::new(), SmallVec::<[Entry<T>; 8]>::new());
+        for (fifo, offset) in [(&mut level.unexpired, 0), (&mut level.delayed, unexpired)] {
+            let len = fifo.len();
+            let mut wanted = places.iter().filter_map(|p| p.checked_sub(offset)).filter(|p| *p < len).peekable();
+            let Some(reach) = wanted.clone().next_back().map(|last| last + 1) else { continue };
+            for (place, entry) in fifo.drain(..reach).enumerate() {
+                let out = if wanted.next_if_eq(&place).is_some() { &mut taken } else { &mut kept };
+                out.push(entry);
+            }
+            kept.drain(..).rev().for_each(|entry| fifo.push_front(entry));
+        }
+        self.len -= taken.len();
+        for entry in taken {
+            if entry.request.is_cancelled() {
+                dropped.push((RemovalReason::Cancelled, entry.request));
+            } else {
+                sink(entry);
             }
         }
     }

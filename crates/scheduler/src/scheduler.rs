@@ -4,8 +4,9 @@
 //! worth waiting, and never longer than the queue delay. While all instances are busy requests gather, so that the next batch
 //! is as large as it may be.
 
-use crate::cost::Costs;
+use crate::cost::{Costs, Line};
 use crate::form::{Prefix, Sizes, scan};
+use crate::padding::{Candidate, Fit, Padding, REACH, pick};
 use crate::queue::Queue;
 use crate::strict::Strict;
 use crate::wait::{Outlook, Waiter};
@@ -56,6 +57,21 @@ pub struct Scheduler<T: Waiting> {
     now: u64,
     waiter: Waiter,
     costs: Costs,
+    padded: Option<Padded>,
+}
+
+/// Of a model whose requests may be padded.
+struct Padded {
+    padding: Padding,
+    fit: Fit,
+}
+
+/// Which entries of the queue to take.
+enum Chosen {
+    /// The first of the scan order.
+    Prefix(Prefix),
+    /// Those at these places of the first level.
+    Places(SmallVec<[usize; 16]>),
 }
 
 impl<T: Waiting> Scheduler<T> {
@@ -68,6 +84,10 @@ impl<T: Waiting> Scheduler<T> {
             delay_ns: dynamic.max_queue_delay_us.saturating_mul(1000),
             dynamic: is_dynamic,
             strict: (config.strict_delay && is_dynamic).then(|| Strict::new(config.instances, dynamic.may_prefetch())),
+            padded: config
+                .padding
+                .filter(|_| is_dynamic && !config.strict_delay)
+                .map(|padding| Padded { padding, fit: Fit::default() }),
             gather: if is_dynamic { config.delay_scheduler as usize } else { 0 },
             now: 0,
             waiter: Waiter::default(),
@@ -113,12 +133,19 @@ impl<T: Waiting> Scheduler<T> {
             if idle_instances == 0 {
                 return sleep_until(deadline);
             }
-            let prefix = match self.choose(now, idle_instances, deadline) {
-                Ok(prefix) => prefix,
+            let chosen = match self.choose(now, idle_instances, deadline) {
+                Ok(chosen) => chosen,
                 Err(until) => return Step::SleepUntil(until),
             };
             let mut batch = Batch::new();
-            self.queue.take(prefix.entries, dropped, |entry| batch.push(entry.request));
+            match chosen {
+                Chosen::Prefix(prefix) => {
+                    self.queue.take(prefix.entries, dropped, |entry| batch.push(entry.request));
+                }
+                Chosen::Places(places) => {
+                    self.queue.take_places(&places, dropped, |entry| batch.push(entry.request));
+                }
+            }
             if !batch.is_empty() {
                 return Step::Run(batch);
             }
@@ -128,15 +155,18 @@ impl<T: Waiting> Scheduler<T> {
     }
 
     /// What an idle instance should take, or until when to wait.
-    fn choose(&mut self, now: u64, idle: u32, deadline: u64) -> Result<Prefix, u64> {
+    fn choose(&mut self, now: u64, idle: u32, deadline: u64) -> Result<Chosen, u64> {
         let alone = Prefix { entries: 1, requests: 1, rows: 0 };
         // Nothing to join, and nothing that waiting could bring.
         if !self.dynamic || self.sizes.max == 1 || (self.queue.len() == 1 && (self.delay_ns == 0 || idle > 1)) {
             self.waiter.forget();
-            return Ok(alone);
+            return Ok(Chosen::Prefix(alone));
+        }
+        if self.padded.is_some() {
+            return self.choose_padded(now, idle, deadline).map(Chosen::Places);
         }
         let Some(first) = self.queue.iter().find(|e| !e.request.is_cancelled()) else {
-            return Ok(Prefix { entries: self.queue.len(), ..alone });
+            return Ok(Chosen::Prefix(Prefix { entries: self.queue.len(), ..alone }));
         };
         let class = first.request.class();
         // Sizes the user chose are his business; among the others none is taken that measurements speak against.
@@ -165,10 +195,69 @@ impl<T: Waiting> Scheduler<T> {
                 let outlook = outlook(self.costs.line(class));
                 self.waiter.end(&outlook);
             }
-            return Ok(best.unwrap_or(found.pending));
+            return Ok(Chosen::Prefix(best.unwrap_or(found.pending)));
         }
         let outlook = outlook(self.costs.line(class));
-        self.waiter.decide(&outlook).map_or(Ok(found.pending), Err)
+        self.waiter.decide(&outlook).map_or(Ok(Chosen::Prefix(found.pending)), Err)
+    }
+
+    /// As `choose`, where requests may be padded: the places to take. Preferred sizes do not count here, costs do.
+    fn choose_padded(&mut self, now: u64, idle: u32, deadline: u64) -> Result<SmallVec<[usize; 16]>, u64> {
+        let Some(Padded { padding, fit }) = &self.padded else { return Ok(SmallVec::from_slice(&[0])) };
+        let mut cancelled: SmallVec<[usize; 16]> = SmallVec::new();
+        let mut places: SmallVec<[usize; 16]> = SmallVec::new();
+        let mut candidates: SmallVec<[Candidate<'_>; 16]> = SmallVec::new();
+        let mut first: Option<&T> = None;
+        let (mut rows, mut row_bytes, mut oldest) = (0u32, 0.0, u64::MAX);
+        for (place, entry) in self.queue.iter_first_level().enumerate().take(REACH) {
+            if entry.request.is_cancelled() {
+                cancelled.push(place);
+                continue;
+            }
+            let first = *first.get_or_insert(&entry.request);
+            // One that does not fit waits until it is the oldest.
+            if !entry.request.fits_with(first) {
+                continue;
+            }
+            places.push(place);
+            let lengths = entry.request.lengths();
+            candidates.push(Candidate { rows: entry.rows, lengths });
+            rows = rows.saturating_add(entry.rows);
+            row_bytes += padding.row_bytes(lengths) as f64;
+            oldest = oldest.min(entry.arrived);
+        }
+        let requests = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
+        let mean_row = row_bytes / f64::from(requests.max(1));
+        let outlook = || Outlook {
+            now,
+            requests,
+            rows,
+            rows_wanted: self.sizes.max,
+            latest: oldest.saturating_add(self.delay_ns),
+            deadline,
+            line: fit.law().map(|law| Line { fixed: law.fixed, per_row: law.per_byte * mean_row }),
+        };
+        let is_late = self.delay_ns != 0 && now >= oldest.saturating_add(self.delay_ns);
+        if idle > 1 || self.delay_ns == 0 || is_late || rows >= self.sizes.max {
+            if self.waiter.is_waiting() {
+                self.waiter.end(&outlook());
+            }
+        } else if let Some(until) = self.waiter.decide(&outlook()) {
+            return Err(until);
+        }
+        let picked = pick(padding, fit.fixed_bytes(mean_row), self.sizes.max, &candidates);
+        // Cancelled ones leave with whatever is taken.
+        let mut taken = cancelled;
+        taken.extend(picked.into_iter().filter_map(|at| places.get(at).copied()));
+        taken.sort_unstable();
+        Ok(taken)
+    }
+
+    /// Learns from a finished execution of a model whose requests may be padded: `bytes` is the volume of its padded inputs.
+    pub fn observe_padded(&mut self, bytes: u64, duration_ns: u64) {
+        if let Some(padded) = &mut self.padded {
+            padded.fit.observe(bytes, duration_ns);
+        }
     }
 
     /// Learns from a finished execution: what it cost decides which sizes and which waits pay.

@@ -264,6 +264,7 @@ fn random_config(random: &mut Random) -> Config {
         instances: 1 + random.below(3) as u32,
         strict_delay: random.one_in(3),
         delay_scheduler: 0,
+        padding: None,
     }
 }
 
@@ -346,7 +347,7 @@ proptest! {
             default_policy: policy,
             ..Dynamic::default()
         };
-        let config = Config { max_batch_size: max, dynamic: Some(dynamic), instances, strict_delay: strict, delay_scheduler: 0 };
+        let config = Config { max_batch_size: max, dynamic: Some(dynamic), instances, strict_delay: strict, delay_scheduler: 0, padding: None };
         let mut world = World::new(config);
         for (pause, what, rows, shape, extra) in events {
             world.advance(world.now + pause);

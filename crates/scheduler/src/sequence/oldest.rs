@@ -34,6 +34,7 @@ pub(super) fn batcher<T: Waiting>(config: &Config) -> Option<Scheduler<Inside<T>
         instances: 1,
         strict_delay: config.strict_delay,
         delay_scheduler: config.delay_scheduler,
+        padding: None,
     }))
 }
 

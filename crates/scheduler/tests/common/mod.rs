@@ -62,7 +62,7 @@ impl Random {
 
 /// No batching configured.
 pub fn default_scheduler(max: u32) -> Config {
-    Config { max_batch_size: max, dynamic: None, instances: 1, strict_delay: false, delay_scheduler: 0 }
+    Config { max_batch_size: max, dynamic: None, instances: 1, strict_delay: false, delay_scheduler: 0, padding: None }
 }
 
 pub fn dynamic(max: u32, preferred: &[u32], delay_us: u64) -> Config {
