@@ -5,6 +5,7 @@
 //! entry's `Responder` instead and answer any number of times, also after the batch.
 
 pub mod gather;
+pub mod pad;
 mod respond;
 mod run;
 pub mod scatter;

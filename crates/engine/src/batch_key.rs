@@ -8,6 +8,9 @@ use std::sync::OnceLock;
 /// Whatever requests must have in common to share a batch, flattened; equal keys fit.
 pub(crate) type Key = SmallVec<[i64; 8]>;
 
+/// Dimensions that are not compared, by index of the input and of the dimension behind the batch dimension.
+pub(crate) type Masked<'m> = &'m dyn Fn(u16, usize) -> bool;
+
 /// What has to be compared, decided once per model.
 pub(crate) enum ShapeRule {
     /// Fixed dims, no optional inputs: any two fit.
@@ -28,6 +31,17 @@ impl ShapeRule {
     }
 
     pub(crate) fn key(&self, request: &InferRequest, checked: &Checked) -> Key {
+        self.key_but(request, checked, |_, _| false)
+    }
+
+    /// As `key`, with -1 for the dimensions, given by the input's index and theirs without the batch dimension, that are not compared.
+    #[inline(always)]
+    pub(crate) fn key_but(
+        &self,
+        request: &InferRequest,
+        checked: &Checked,
+        is_left_out: impl Fn(u16, usize) -> bool,
+    ) -> Key {
         let Self::Compare { variable, batching } = self else { return Key::new() };
         // Inputs may come in any order; the key is in configuration order, each input led by its index.
         let mut order: SmallVec<[(u16, usize); 8]> = checked.inputs.iter().copied().zip(0..).collect();
@@ -38,7 +52,8 @@ impl ShapeRule {
             if variable.get(usize::from(spec)) == Some(&true)
                 && let Some(input) = request.inputs.get(i)
             {
-                key.extend(input.shape.iter().skip(usize::from(*batching)).copied());
+                let dims = input.shape.iter().skip(usize::from(*batching)).enumerate();
+                key.extend(dims.map(|(i, dim)| if is_left_out(spec, i) { -1 } else { *dim }));
             }
         }
         key
@@ -50,6 +65,13 @@ impl ShapeRule {
 pub(crate) fn class_of(key: &Key) -> u64 {
     static KEYED: OnceLock<RandomState> = OnceLock::new();
     if key.is_empty() { 0 } else { KEYED.get_or_init(RandomState::new).hash_one(&key[..]) }
+}
+
+/// The class of a batch that is padded: no dearer one is taken for it.
+pub(crate) fn class_of_padded(key: &Key, longest: &[u32]) -> u64 {
+    let mut padded = key.clone();
+    padded.extend(longest.iter().map(|length| i64::from(*length)));
+    class_of(&padded)
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 //! Sinks are called outside the lock.
 
 use crate::answer::{Answer, Delivery};
+use crate::batch_key::class_of_padded;
 use crate::execution::{Inline, Job, Permit, Ran};
 use crate::inline::{InlineCost, RunClass, TurnPolicy};
+use crate::padding::Padding;
 use crate::pending::{Queued, Requests};
 use crate::pool::Work;
 use crate::schedule::{Next, RemovalReason, Removed, Schedule};
@@ -157,6 +159,9 @@ impl ModelVersion {
         let mut run = self.run.lock();
         if ran.duration > 0 {
             run.schedule.observe(permit.instance, ran.class, ran.rows, ran.duration);
+            if ran.padded_bytes > 0 {
+                run.schedule.observe_padded(ran.padded_bytes, ran.duration);
+            }
             run.cost.observe(ran.kind, ran.duration);
         }
         let mut overran = false;
@@ -239,7 +244,18 @@ impl ModelVersion {
     pub(crate) fn kind_of(&self, requests: &Requests) -> RunClass {
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
         let bytes = self.bytes_of(requests.iter().map(|q| &q.0.entry));
-        RunClass::new(requests.first().map_or(0, Waiting::class), rows, bytes)
+        RunClass::new(self.class_of(requests), rows, bytes)
+    }
+
+    /// The class of a batch: that of its requests, which are alike but for what is padded.
+    pub(crate) fn class_of(&self, requests: &Requests) -> u64 {
+        let Some(first) = requests.first() else { return 0 };
+        match &self.padding {
+            Some(_) if requests.len() > 1 => {
+                Padding::longest(requests).map_or(first.class(), |longest| class_of_padded(&first.0.key, &longest))
+            }
+            _ => first.class(),
+        }
     }
 
     /// Bytes of the requests' inputs; 0 where they follow from shapes.

@@ -6,6 +6,7 @@ use crate::inline::{self, Held, RunClass};
 use crate::limits::WARMUP_BATCH_SIZE_MAX;
 use crate::mail::together;
 use crate::order::Line;
+use crate::padding::Lengths;
 use crate::pending::{Pending, Queued, Requests};
 use crate::statistics::{Executed, Timings};
 use crate::ticket::{Ticket, TicketState};
@@ -84,6 +85,8 @@ pub(crate) struct Ran {
     pub(crate) class: u64,
     pub(crate) kind: RunClass,
     pub(crate) rows: u32,
+    /// Bytes of the padded inputs, of a batch of a model whose requests may be padded; else 0.
+    pub(crate) padded_bytes: u64,
     /// 0 = failed; failures say nothing about cost.
     pub(crate) duration: u64,
     /// It held the thread that brought the request.
@@ -154,7 +157,8 @@ impl ModelVersion {
             parent.state.add_spent(timings.phases());
         }
         let answer = self.answer(entry);
-        let ran = Ran { class, kind, rows, duration, inline: Some((inline, held)), end: timings.end };
+        let inline = Some((inline, held));
+        let ran = Ran { class, kind, rows, padded_bytes: 0, duration, inline, end: timings.end };
         if let Some(requests) = self.next(&mut permit, ran) {
             permit.pass_on();
             self.submit(instance, requests);
@@ -184,6 +188,7 @@ impl ModelVersion {
                 ticket: TicketState::new(self.me.clone(), None)?,
                 key: Key::new(),
                 class: 0,
+                lengths: Lengths::new(),
                 accepted: now,
                 place: self.line.as_ref().map_or(0, Line::place),
                 row: None,
@@ -220,8 +225,9 @@ impl ModelVersion {
         if let Some(sequencing) = &self.sequencing {
             return self.execute_sequences(sequencing, instance, requests, control);
         }
-        let class = requests.first().map_or(0, Waiting::class);
+        let class = self.class_of(&requests);
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
+        let padded_bytes = self.padding.as_ref().map_or(0, |padding| padding.volume(&requests, rows));
         // Before the backend takes the requests apart.
         let kind = self.kind_of(&requests);
         let start = now_ns();
@@ -237,7 +243,12 @@ impl ModelVersion {
             [alone] => self.run_entries(instance, std::slice::from_mut(&mut alone.0.entry), control, start),
             all => {
                 several.extend(all.iter_mut().map(|q| std::mem::take(&mut q.0.entry)));
-                self.run_entries(instance, &mut several, control, start)
+                match &self.padding {
+                    None => self.run_entries(instance, &mut several, control, start),
+                    Some(padding) => padding.run(&mut several, &self.signature, start, |entries| {
+                        self.run_entries(instance, entries, control, start)
+                    }),
+                }
             }
         };
         let inline = inline.map(|i| (i, inline::held(start, timings.end, i.exact, i.limit_ns)));
@@ -262,7 +273,7 @@ impl ModelVersion {
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
-        Ran { class, kind, rows, inline, end: timings.end, duration }
+        Ran { class, kind, rows, padded_bytes, inline, end: timings.end, duration }
     }
 
     /// Lets the backend run the entries and sees to it that each has a result.

@@ -22,6 +22,7 @@ pub mod limits;
 mod mail;
 mod options;
 mod order;
+pub mod padding;
 mod pending;
 mod pool;
 mod rate_limit;

@@ -2,6 +2,7 @@
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::batch_key::Key;
+use crate::padding::Lengths;
 use crate::sequence::Row;
 use crate::ticket::TicketState;
 use backend::{BatchEntry, now_ns};
@@ -21,6 +22,8 @@ pub(crate) struct Pending {
     pub(crate) ticket: Arc<TicketState>,
     pub(crate) key: Key,
     pub(crate) class: u64,
+    /// Of dimensions that may be padded; the key is then without them.
+    pub(crate) lengths: Lengths,
     /// A.
     pub(crate) accepted: u64,
     /// Place in the line of a model that preserves order.
@@ -78,5 +81,8 @@ impl Waiting for Queued {
     }
     fn class(&self) -> u64 {
         self.0.class
+    }
+    fn lengths(&self) -> &[u32] {
+        &self.0.lengths
     }
 }

@@ -4,6 +4,7 @@ use crate::compile;
 use crate::ensemble::{Ensemble, NoModel};
 use crate::limits;
 use crate::options::{EngineOptions, ServerMetadata};
+use crate::padding::Padding;
 use crate::pool::Pool;
 use crate::rate_limit::Resources;
 use crate::sequence::Sequencing;
@@ -314,6 +315,14 @@ impl Engine {
         let options = &self.shared.options;
         let scheduling = compile::scheduling(&config, options.strict_batching_delay, options.delay_scheduler);
         let signature = compile::signature(&config, open.version, &spec.labels)?;
+        let padding = Padding::of(&config, &signature)?;
+        if padding.is_some() && options.strict_batching_delay {
+            log::warn!(
+                "requests of model '{}' are not padded: the batching of --strict-batching-delay knows no padding",
+                open.model
+            );
+        }
+        let padding = padding.filter(|_| !options.strict_batching_delay);
         // Ensembles have no instances.
         let instances = if opened.is_some() { compile::limited(&config) } else { Vec::new() };
         let limiter = self.shared.resources.as_ref().filter(|_| opened.is_some());
@@ -346,6 +355,7 @@ impl Engine {
                 ensemble,
                 scheduling,
                 sequencing,
+                padding,
                 histogram_buckets_ms: compile::histogram_buckets_ms(&config),
                 limited,
                 response_cache: config.response_cache.as_ref().is_some_and(|c| c.enable),

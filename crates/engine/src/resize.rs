@@ -39,8 +39,14 @@ mod tests {
     use crate::schedule::Schedule;
 
     fn run(instances: u32) -> Run {
-        let config =
-            scheduler::Config { max_batch_size: 1, dynamic: None, instances, strict_delay: false, delay_scheduler: 0, padding: None };
+        let config = scheduler::Config {
+            max_batch_size: 1,
+            dynamic: None,
+            instances,
+            strict_delay: false,
+            delay_scheduler: 0,
+            padding: None,
+        };
         Run::new(Schedule::new(config, None), instances)
     }
 

@@ -128,6 +128,13 @@ impl Schedule {
         }
     }
 
+    /// As `observe`, of a batch whose padded inputs hold that many bytes.
+    pub(crate) fn observe_padded(&mut self, bytes: u64, duration_ns: u64) {
+        if let Self::Batcher(s) = self {
+            s.observe_padded(bytes, duration_ns);
+        }
+    }
+
     /// A request of a sequence that ran is over.
     pub(crate) fn released(&mut self, now: u64, origin: Origin) {
         if let Self::Sequences(s) = self {

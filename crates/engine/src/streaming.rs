@@ -301,7 +301,7 @@ impl ModelVersion {
             }
         });
         let duration = if ran.is_ok() { end.saturating_sub(start).max(1) } else { 0 };
-        Ran { class, kind, rows, duration, inline: None, end }
+        Ran { class, kind, rows, padded_bytes: 0, duration, inline: None, end }
     }
 
     fn with_responder(self: &Arc<Self>, queued: &mut Queued, execution: &Arc<Execution>) -> Option<BatchEntry> {

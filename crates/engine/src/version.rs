@@ -29,6 +29,7 @@ use crate::flow;
 use crate::inline::RunClass;
 use crate::options::EngineOptions;
 use crate::order::Line;
+use crate::padding::{Lengths, Padding};
 use crate::pending::{Pending, Queued};
 use crate::pool::Pool;
 use crate::rate_limit::{Registered, Resources};
@@ -85,6 +86,8 @@ pub struct ModelVersion {
     /// Of a model with sequences.
     pub(crate) sequencing: Option<Sequencing>,
     shape_rule: ShapeRule,
+    /// Requests of different lengths may run together.
+    pub(crate) padding: Option<Padding>,
     /// Responses leave in request order.
     pub(crate) line: Option<Line>,
     /// Equal requests are answered once.
@@ -151,6 +154,8 @@ pub(crate) struct VersionParts {
     pub scheduling: scheduler::Config,
     /// Of a model with sequences.
     pub sequencing: Option<Sequencing>,
+    /// Of a model whose requests may be padded.
+    pub padding: Option<Padding>,
     pub histogram_buckets_ms: Option<Vec<f64>>,
     /// `response_cache.enable`.
     pub response_cache: bool,
@@ -160,7 +165,8 @@ pub(crate) struct VersionParts {
 impl ModelVersion {
     pub(crate) fn new(shared: Arc<Shared>, parts: VersionParts) -> Arc<Self> {
         let VersionParts { signature, number, platform, config_json, config_pb, model, ensemble, .. } = parts;
-        let (scheduling, sequencing) = (parts.scheduling, parts.sequencing);
+        let (mut scheduling, sequencing, padding) = (parts.scheduling, parts.sequencing, parts.padding);
+        scheduling.padding = padding.as_ref().map(|p| p.schedule.clone());
         let in_line = scheduling.dynamic.as_ref().is_some_and(|d| d.preserve_ordering)
             || sequencing.as_ref().is_some_and(|s| s.preserves_ordering);
         let line = in_line.then(Line::default);
@@ -212,6 +218,7 @@ impl ModelVersion {
             batches,
             statistics,
             shape_rule,
+            padding,
             shared,
             pending: AtomicU64::new(0),
             inflight: AtomicU64::new(0),
@@ -319,8 +326,23 @@ impl ModelVersion {
         let handle = Ticket { state: ticket.clone() };
         let sink = Some(sink());
         let place = self.line.as_ref().map_or(0, Line::place);
-        let pending =
-            Box::new(Pending { entry, sink, waits: true, ticket, key, class, accepted: now, place, row: None });
+        let lengths = Lengths::new();
+        let mut pending = Box::new(Pending {
+            entry,
+            sink,
+            waits: true,
+            ticket,
+            key,
+            class,
+            lengths,
+            accepted: now,
+            place,
+            row: None,
+        });
+        if let Some(padding) = &self.padding {
+            padding
+                .prepare(&mut pending, |entry, masked| self.shape_rule.key_but(&entry.request, &entry.checked, masked));
+        }
         // Counted before the push: another thread may take the request at once, and the gauge must never go below zero.
         self.pending.fetch_add(1, Ordering::Relaxed);
         self.joined(1);

@@ -106,7 +106,7 @@ impl ModelVersion {
             }
         });
         let duration = if any { timings.end.saturating_sub(start).max(1) } else { 0 };
-        Ran { class, kind, rows, inline: None, end: timings.end, duration }
+        Ran { class, kind, rows, padded_bytes: 0, inline: None, end: timings.end, duration }
     }
 }
 
