@@ -172,7 +172,12 @@ impl ModelVersion {
         }
         self.rests(&mut run, permit.instance);
         permit.held = false;
-        let (mine, removed) = self.start_batches(&mut run, now, Some(permit.instance));
+        // After a request that ran alone, as most do where none waits.
+        let (mine, removed) = if run.schedule.is_still() && self.limited.is_none() {
+            (None, Vec::new())
+        } else {
+            self.start_batches(&mut run, now, Some(permit.instance))
+        };
         permit.held = mine.is_some();
         drop(run);
         if overran {

@@ -54,6 +54,16 @@ impl Schedule {
         }
     }
 
+    /// Whether `step` would do nothing, whatever is idle.
+    #[inline]
+    pub(crate) fn is_still(&self) -> bool {
+        match self {
+            Self::Batcher(s) => s.is_still(),
+            // Sequences time out.
+            Self::Sequences(_) => false,
+        }
+    }
+
     /// Requests that wait.
     pub(crate) fn len(&self) -> usize {
         match self {

@@ -288,6 +288,13 @@ impl<T: Waiting> Scheduler<T> {
         self.len() == 0
     }
 
+    /// Whether `step` has nothing to do and nothing to learn from being asked: nothing waits, and no wait is planned by when
+    /// instances are idle.
+    #[inline]
+    pub fn is_still(&self) -> bool {
+        self.delay_ns == 0 && self.queue.is_empty() && self.strict.is_none()
+    }
+
     /// Hands back every waiting request, cancelled ones included: the model stops.
     pub fn drain_all(&mut self, out: &mut Vec<T>) {
         if let Some(strict) = &mut self.strict {

@@ -133,7 +133,12 @@ pub fn grow_by(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED when the system gives no memory.
+#[inline]
 pub fn unasked(len: usize) -> Result<Vec<u8>> {
+    // Most answers; so little is asked of the allocator as everywhere.
+    if len <= UNASKED_BYTES_MAX {
+        return Ok(Vec::with_capacity(len));
+    }
     let mut buffer = Vec::new();
     allocate(&mut buffer, len)?;
     Ok(buffer)
