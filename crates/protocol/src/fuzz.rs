@@ -84,7 +84,7 @@ pub fn http(data: &[u8]) {
     let _ = parse_content_length(&text);
     let header_length = match mode >> 1 & 3 {
         0 => None,
-        1 => parse_header_length(&text, body.len()).ok(),
+        1 => parse_header_length(text.as_bytes(), body.len()).ok(),
         // Behind the last brace, where a head that is followed by binary data ends.
         _ => memchr::memrchr(b'}', body).map(|i| i + 1),
     };

@@ -161,7 +161,7 @@ fn json_length(head: &RequestHead, body: &Bytes) -> usize {
 fn header_length(head: &RequestHead, body: &Bytes) -> Result<Option<usize>> {
     match head.headers.get("inference-header-content-length") {
         None => Ok(None),
-        Some(value) => parse_header_length(&String::from_utf8_lossy(value), body.len()).map(Some),
+        Some(value) => parse_header_length(value, body.len()).map(Some),
     }
 }
 

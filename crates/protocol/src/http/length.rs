@@ -24,11 +24,28 @@ fn parse(name: &str, text: &str) -> Result<i32> {
     })
 }
 
+/// A number of a few digits and nothing else, as nearly all are.
+fn plain(text: &[u8]) -> Option<usize> {
+    if !(1..=9).contains(&text.len()) {
+        return None;
+    }
+    text.iter().try_fold(0, |value, &b| b.is_ascii_digit().then(|| value * 10 + usize::from(b - b'0')))
+}
+
 /// The value of `Inference-Header-Content-Length` for a body of `body_len` (decompressed) bytes.
 ///
 /// # Errors
 /// INVALID_ARG: not a number, out of range, negative, or longer than the body.
-pub fn parse_header_length(text: &str, body_len: usize) -> Result<usize> {
+#[inline]
+pub fn parse_header_length(text: &[u8], body_len: usize) -> Result<usize> {
+    match plain(text) {
+        Some(value) if value <= body_len => Ok(value),
+        _ => parse_unusual(&String::from_utf8_lossy(text), body_len),
+    }
+}
+
+#[cold]
+fn parse_unusual(text: &str, body_len: usize) -> Result<usize> {
     let value = parse("Inference-Header-Content-Length", text)?;
     usize::try_from(value)
         .ok()
@@ -50,7 +67,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: Result<usize, &str>) {
-        let got = parse_header_length(text, 100);
+        let got = parse_header_length(text.as_bytes(), 100);
         assert_eq!(got.as_ref().map(|v| *v).map_err(Error::message), expected);
     }
 

@@ -28,7 +28,6 @@ pub fn escape_into(out: &mut Vec<u8>, mut bytes: &[u8]) {
 
 /// Appends `bytes` as a string, with its quotation marks.
 pub fn write_string(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.reserve(bytes.len() + 2);
     out.push(b'"');
     escape_into(out, bytes);
     out.push(b'"');
