@@ -376,3 +376,26 @@ impl Signature {
         Ok(cut)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_new_once_in_the_word_and_beyond_it() {
+        let mut places = Places::default();
+        for at in [0, 63, 64, 1, 65_535] {
+            assert!(places.insert(at), "{at}");
+            assert!(!places.insert(at), "{at} again");
+        }
+    }
+
+    #[test]
+    fn a_name_is_found_wherever_it_was_looked_for_first() {
+        let names = ["A", "B", "C"].map(Name::from_static);
+        for guess in 0..4 {
+            assert_eq!(place(names.iter(), guess, &"B".into()), Some(1));
+            assert_eq!(place(names.iter(), guess, &"D".into()), None);
+        }
+    }
+}

@@ -135,7 +135,12 @@ impl World {
     fn look(&mut self) {
         loop {
             let mut dropped = vec![];
+            let still = self.scheduler.is_still();
             let step = self.scheduler.step(self.now, self.idle, &mut dropped);
+            assert!(
+                !still || (matches!(step, Step::Idle) && dropped.is_empty()),
+                "a step was not needed and did something"
+            );
             self.take_dropped(dropped);
             match step {
                 Step::Run(batch) => self.run(&batch),

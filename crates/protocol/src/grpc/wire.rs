@@ -203,7 +203,8 @@ impl<'a> Reader<'a> {
         Ok(*array)
     }
 
-    #[inline]
+    // Always: as calls, these two are a twentieth of a small request.
+    #[inline(always)]
     fn key(&mut self) -> Result<(u32, u8)> {
         let start = self.at;
         let key = u32::try_from(self.varint()?).map_err(|_| malformed("a field number is too large", start))?;
@@ -213,7 +214,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn length(&mut self) -> Result<Span> {
         let length = self.varint()?;
         let left = self.bytes.len().saturating_sub(self.at);
