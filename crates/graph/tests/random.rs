@@ -1,191 +1,38 @@
 //! Random ensembles, answered in random order, against an interpreter that knows no order at all.
 //!
-//! What a model gives follows from a hash of what it got, so interpreter and execution agree on it without talking. A tensor's
-//! data are that hash and the number of its iteration: tensors of different iterations that meet are noticed at once.
+//! A tensor's data are the interpreter's hash and the number of its iteration: tensors of different iterations that meet are
+//! noticed at once.
 
 mod common;
+#[path = "common/interpreter.rs"]
+mod interpreter;
 use common::{Models, step};
 use graph::{Action, Execution, Inflight, Limits, Plan, RunId};
+use interpreter::{Answers, Graph, Interpreter, Mood, NEVER, Random, hash, interpret};
 use protocol::{Checked, InferRequest, InferResponse, InputTensor, OutputTensor, Signature};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tensor::{Data, DataType, Error};
 
 const GRAPHS: u64 = 10_000;
-const STEPS_MAX: u64 = 30;
-/// Decoupled steps behind one another.
-const CHAIN_MAX: usize = 3;
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+fn compile(graph: &Graph, limit: u32) -> Plan {
+    let list = |n: usize, p: &str| (0..n).map(|i| format!("{p}{i}:INT64[2]")).collect::<Vec<_>>().join(" ");
+    let named = |tensors: &[usize]| tensors.iter().map(|t| format!("t{t}:INT64[2]")).collect::<Vec<_>>().join(" ");
+    let maps = |tensors: &[usize], p: &str| {
+        tensors.iter().enumerate().map(|(i, t)| format!("{p}{i}=t{t}")).collect::<Vec<_>>().join(", ")
+    };
+    let mut models = Models::default();
+    let mut steps = vec![];
+    for (i, node) in graph.nodes.iter().enumerate() {
+        let model = models.add(&format!("m{i}"), 0, &list(node.inputs.len(), "I"), &list(node.outputs.len(), "O"));
+        (model.signature.decoupled, model.in_order) = (node.decoupled, node.in_order);
+        model.signature.inputs.iter_mut().for_each(|i| i.optional = true);
+        steps.push(step(&format!("m{i}({}) -> {}", maps(&node.inputs, "I"), maps(&node.outputs, "O"))));
     }
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len() as u64) as usize]
-    }
-}
-
-fn hash(parts: &[u64]) -> u64 {
-    parts.iter().fold(7, |h, p| Random(h ^ p.rotate_left(17)).next())
-}
-
-/// How often models behave badly.
-#[derive(Clone, Copy)]
-struct Mood {
-    fails: u64,
-    silent: u64,
-    absent: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Node {
-    inputs: Vec<usize>,
-    outputs: Vec<usize>,
-    decoupled: bool,
-    in_order: bool,
-}
-
-struct Graph {
-    nodes: Vec<Node>,
-    /// By tensor: its scope, counted as decoupled steps are met.
-    scopes: Vec<usize>,
-    /// By scope: the one before it.
-    parents: Vec<usize>,
-    inputs: usize,
-    outputs: Vec<usize>,
-}
-
-impl Graph {
-    fn new(random: &mut Random) -> Self {
-        let inputs = 1 + random.below(3) as usize;
-        let mut graph = Self { nodes: vec![], scopes: vec![0; inputs], parents: vec![0], inputs, outputs: vec![] };
-        for _ in 0..1 + random.below(STEPS_MAX) {
-            // Steps near the last one make deep graphs, any steps make wide ones.
-            let near = graph.scopes.len() - 1 - random.below(graph.scopes.len().min(4) as u64) as usize;
-            let first = if random.one_in(3) { random.below(graph.scopes.len() as u64) as usize } else { near };
-            let scope = graph.scopes[first];
-            let same: Vec<usize> = (0..graph.scopes.len()).filter(|&t| graph.scopes[t] == scope).collect();
-            let mut taken = vec![first];
-            for _ in 0..random.below(3) {
-                taken.push(*random.pick(&same));
-            }
-            let decoupled = graph.depth(scope) < CHAIN_MAX && random.one_in(6);
-            let mut into = scope;
-            if decoupled {
-                into = graph.parents.len();
-                graph.parents.push(scope);
-            }
-            let outputs: Vec<usize> = (0..1 + random.below(3) as usize).map(|i| graph.scopes.len() + i).collect();
-            graph.scopes.extend(outputs.iter().map(|_| into));
-            graph.nodes.push(Node { inputs: taken, outputs, decoupled, in_order: random.one_in(4) });
-        }
-        let scope = graph.scopes[graph.scopes.len() - 1 - random.below(3).min(graph.scopes.len() as u64 - 1) as usize];
-        let same: Vec<usize> = (0..graph.scopes.len()).filter(|&t| graph.scopes[t] == scope).collect();
-        let outputs: BTreeSet<usize> = (0..1 + random.below(4)).map(|_| *random.pick(&same)).collect();
-        graph.outputs = outputs.into_iter().collect();
-        graph
-    }
-
-    fn depth(&self, scope: usize) -> usize {
-        if scope == 0 { 0 } else { 1 + self.depth(self.parents[scope]) }
-    }
-
-    fn compile(&self, limit: u32) -> Plan {
-        let list = |n: usize, p: &str| (0..n).map(|i| format!("{p}{i}:INT64[2]")).collect::<Vec<_>>().join(" ");
-        let named = |tensors: &[usize]| tensors.iter().map(|t| format!("t{t}:INT64[2]")).collect::<Vec<_>>().join(" ");
-        let maps = |tensors: &[usize], p: &str| {
-            tensors.iter().enumerate().map(|(i, t)| format!("{p}{i}=t{t}")).collect::<Vec<_>>().join(", ")
-        };
-        let mut models = Models::default();
-        let mut steps = vec![];
-        for (i, node) in self.nodes.iter().enumerate() {
-            let model = models.add(&format!("m{i}"), 0, &list(node.inputs.len(), "I"), &list(node.outputs.len(), "O"));
-            (model.signature.decoupled, model.in_order) = (node.decoupled, node.in_order);
-            model.signature.inputs.iter_mut().for_each(|i| i.optional = true);
-            steps.push(step(&format!("m{i}({}) -> {}", maps(&node.inputs, "I"), maps(&node.outputs, "O"))));
-        }
-        let inputs: Vec<usize> = (0..self.inputs).collect();
-        let signature = common::signature("e", 0, &named(&inputs), &named(&self.outputs));
-        models.compile(&signature, &steps, limit).unwrap()
-    }
-
-    /// The answers of a node to these inputs: of each answer, by output, a hash or nothing; or a failure.
-    fn behaviour(&self, node: usize, inputs: &[Option<u64>], mood: Mood) -> Vec<Result<Vec<Option<u64>>, String>> {
-        let parts: Vec<u64> = inputs.iter().map(|i| i.unwrap_or(1)).collect();
-        let seed = hash(&[node as u64, hash(&parts)]);
-        let mut random = Random(seed);
-        let answers = match self.nodes[node].decoupled {
-            true => random.below(4),
-            false => u64::from(!random.one_in(mood.silent)),
-        };
-        let mut all = vec![];
-        for answer in 0..answers {
-            if random.one_in(mood.fails) {
-                all.push(Err(format!("failure {node} {seed:x} {answer}")));
-            } else {
-                let outputs = 0..self.nodes[node].outputs.len() as u64;
-                all.push(Ok(outputs
-                    .map(|o| (!random.one_in(mood.absent)).then(|| hash(&[seed, answer, o])))
-                    .collect()));
-            }
-        }
-        all
-    }
-}
-
-/// What the ensemble gives: the interpreter. `None` of a tensor is "absent"; a tensor that is not there never came.
-struct Interpreter<'a> {
-    graph: &'a Graph,
-    mood: Mood,
-    wanted: &'a [usize],
-    needed: Vec<bool>,
-    answers: Vec<Vec<Option<u64>>>,
-    failures: BTreeSet<String>,
-}
-
-impl Interpreter<'_> {
-    /// One iteration of a scope: all its steps, as long as one can run, and then the iterations of its decoupled steps.
-    fn run(&mut self, mut tensors: BTreeMap<usize, Option<u64>>) {
-        let graph = self.graph;
-        let mut done = BTreeSet::new();
-        loop {
-            let ready = (0..graph.nodes.len()).find(|n| {
-                let there = graph.nodes[*n].inputs.iter().all(|t| tensors.contains_key(t));
-                self.needed[*n] && there && !done.contains(n)
-            });
-            let Some(node) = ready else { break };
-            done.insert(node);
-            let Node { inputs, outputs, decoupled, .. } = &graph.nodes[node];
-            let inputs: Vec<_> = inputs.iter().map(|t| tensors[t]).collect();
-            for answer in graph.behaviour(node, &inputs, self.mood) {
-                match answer {
-                    Err(text) => drop(self.failures.insert(text)),
-                    Ok(given) => {
-                        let given: Vec<_> = outputs.iter().copied().zip(given).collect();
-                        if !decoupled {
-                            tensors.extend(given);
-                        } else if given.iter().any(|(_, value)| value.is_some()) {
-                            self.run(given.into_iter().collect());
-                        }
-                    }
-                }
-            }
-        }
-        if self.wanted.iter().all(|t| tensors.contains_key(t)) {
-            self.answers.push(self.wanted.iter().map(|t| tensors[t]).collect());
-        }
-    }
+    let inputs: Vec<usize> = (0..graph.inputs).collect();
+    let signature = common::signature("e", 0, &named(&inputs), &named(&graph.outputs));
+    models.compile(&signature, &steps, limit).unwrap()
 }
 
 /// A call that has not ended, and what it will still answer.
@@ -193,7 +40,7 @@ struct Open {
     run: RunId,
     step: usize,
     number: Number,
-    answers: std::vec::IntoIter<Result<Vec<Option<u64>>, String>>,
+    answers: <Answers as IntoIterator>::IntoIter,
 }
 
 struct World<'a> {
@@ -271,7 +118,7 @@ impl World<'_> {
             assert!(last.is_none_or(|l| l < number), "in order");
         }
         let inputs: Vec<_> = (0..node.inputs.len()).map(|i| given.get(format!("I{i}").as_str()).map(|v| v.0)).collect();
-        let answers = self.graph.behaviour(step, &inputs, self.mood).into_iter();
+        let answers = node.behaviour(&inputs, self.mood).into_iter();
         self.open.push(Open { run, step, number, answers });
         self.calls += 1;
         let in_flight = self.open.iter().filter(|o| o.step == step).count();
@@ -336,12 +183,12 @@ fn play(seed: u64) -> (usize, bool) {
     let mut random = Random(hash(&[seed]));
     let graph = Graph::new(&mut random);
     let mood = match seed % 3 {
-        0 => Mood { fails: u64::MAX, silent: u64::MAX, absent: u64::MAX },
-        1 => Mood { fails: u64::MAX, silent: 40, absent: 8 },
-        _ => Mood { fails: 60, silent: u64::MAX, absent: 20 },
+        0 => Mood { fails: NEVER, silent: NEVER, absent: NEVER },
+        1 => Mood { fails: NEVER, silent: 40, absent: 8 },
+        _ => Mood { fails: 60, silent: NEVER, absent: 20 },
     };
     let limit = if random.one_in(3) { 1 + random.below(2) as u32 } else { 0 };
-    let plan = Arc::new(graph.compile(limit));
+    let plan = Arc::new(compile(&graph, limit));
     let mut wanted = graph.outputs.clone();
     if random.one_in(3) {
         wanted.retain(|_| random.one_in(2));
@@ -352,16 +199,7 @@ fn play(seed: u64) -> (usize, bool) {
     let inputs: Vec<Option<u64>> =
         (0..graph.inputs).map(|_| (!random.one_in(mood.absent)).then(|| random.next())).collect();
 
-    let mut interpreter = Interpreter {
-        graph: &graph,
-        mood,
-        wanted: &wanted,
-        needed: needed(&graph, &wanted),
-        answers: vec![],
-        failures: BTreeSet::new(),
-    };
-    interpreter.run(inputs.iter().copied().enumerate().collect());
-    let Interpreter { answers: expected, failures, .. } = interpreter;
+    let Interpreter { answers: expected, failures, .. } = interpret(&graph, mood, &wanted, &inputs);
 
     let (request, checked) = request(plan.signature(), &inputs, &wanted);
     let mut world = World {
@@ -398,18 +236,6 @@ fn play(seed: u64) -> (usize, bool) {
     assert!(execution.is_empty() && world.open.is_empty() && world.waiting.is_empty(), "nothing is left over");
     judge(&graph, &wanted, &world, expected, &failures, cancelled);
     (world.calls, !failures.is_empty() || cancelled)
-}
-
-fn needed(graph: &Graph, wanted: &[usize]) -> Vec<bool> {
-    let mut tensors: BTreeSet<usize> = wanted.iter().copied().collect();
-    let mut needed = vec![false; graph.nodes.len()];
-    for (n, node) in graph.nodes.iter().enumerate().rev() {
-        if node.outputs.iter().any(|t| tensors.contains(t)) {
-            needed[n] = true;
-            tensors.extend(&node.inputs);
-        }
-    }
-    needed
 }
 
 fn request(signature: &Signature, inputs: &[Option<u64>], wanted: &[usize]) -> (InferRequest, Checked) {
