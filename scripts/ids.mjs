@@ -1,7 +1,7 @@
 /**
  * `npm test -- ids [--all] [--strict]`: each row of docs/spec about many answers and many steps, with the tests that cite it. Rows come from
  * the tables of the pages, tests from the sources of tests: nothing is listed by hand but the sections. `--all` prints the rows of every page,
- * `--strict` fails for a row that no test cites.
+ * `--strict` fails for a row that no test cites, unless COMPAT.md says that it is not in this release.
  *
  * A test cites a row in its name (`S-21 …`, `s21_…`, `…_s_21`), in its text, or in the comment above it; a citation before the first test of a
  * file is the whole file's. `P-147..P-150` stands for each of them. Recorded cases cite in the text of their file, which counts unless all of
@@ -144,7 +144,18 @@ function* filesBelow(root, directory) {
   }
 }
 
-/** The table, and how many of its rows have no test. */
+/** What COMPAT.md says is not in this release: the feature by the id of its row. */
+export function laterRows(compat) {
+  const [, list = ''] = compat.split(/^## Not in this release$/m)
+  const features = new Map()
+  for (const line of list.split('\n').filter((one) => one.startsWith('| '))) {
+    const [feature = '', rows = ''] = cellsOf(line)
+    for (const id of cited(rows)) features.set(id, feature)
+  }
+  return features
+}
+
+/** The table: each row with its tests, and with the feature that is not in this release if it is part of one. */
 export function idTable(root, { all = false } = {}) {
   const spec = join(root, 'docs/spec')
   const rows = readdirSync(spec).flatMap((page) => rowsOf(page, readFileSync(join(spec, page), 'utf8')))
@@ -159,21 +170,23 @@ export function idTable(root, { all = false } = {}) {
       tests.set(id, (tests.get(id) ?? new Set()).add(where))
     }
   }
-  return wanted.map((row) => ({ ...row, tests: [...(tests.get(normal(row.id)) ?? [])].toSorted() }))
+  const later = laterRows(readFileSync(join(root, 'COMPAT.md'), 'utf8'))
+  return wanted.map((row) => ({ ...row, tests: [...(tests.get(normal(row.id)) ?? [])].toSorted(), later: later.get(normal(row.id)) ?? null }))
 }
 
 /** `npm test -- ids`. A row without a test is told and not counted, unless it is asked for strictly. */
 export function ids(root, { all = false, strict = false } = {}) {
   const rows = idTable(root, { all })
   const width = Math.max(...rows.map(({ id }) => id.length))
-  for (const { id, requirement, page, section, tests } of rows) {
+  for (const { id, requirement, page, section, tests, later } of rows) {
     const place = `${basename(page, '.md')} ${section}`
     process.stdout.write(`${id.padEnd(width)}  ${place.padEnd(24)}  ${requirement.slice(0, 90)}\n`)
-    for (const test of tests.length === 0 ? ['no test'] : tests) process.stdout.write(`${' '.repeat(width + 4)}${test}\n`)
+    const none = later === null ? 'no test' : `not in this release: ${later}`
+    for (const test of tests.length === 0 ? [none] : tests) process.stdout.write(`${' '.repeat(width + 4)}${test}\n`)
   }
-  const without = rows.filter(({ tests }) => tests.length === 0).map(({ id }) => id)
+  const without = rows.filter(({ tests, later }) => tests.length === 0 && later === null).map(({ id }) => id)
   const told = without.length === 0 ? '' : `${without.length} of ${rows.length} rows have no test: ${without.join(', ')}`
-  process.stdout.write(`\n${told === '' ? `${rows.length} rows, each with a test` : told}\n`)
+  process.stdout.write(`\n${told === '' ? `${rows.length} rows, each with a test or not in this release` : told}\n`)
   // Rows are no tests: the table is one.
   return { passed: 1, failed: strict ? without.length : 0, skipped: told, failures: strict ? without.map((id) => `${id} has no test`) : [] }
 }

@@ -1,7 +1,7 @@
 /** `npm test -- ids`: which rows there are, and which tests cite them. The sources here are made up; the last test reads the real ones. */
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
-import { SECTIONS, cited, citationsOf, idTable, rowsOf } from '../../scripts/ids.mjs'
+import { SECTIONS, cited, citationsOf, idTable, laterRows, rowsOf } from '../../scripts/ids.mjs'
 
 test('a row belongs to the section it stands in, or to the one its table names', () => {
   const page = ['## 5. Sequences', '### 5.7 Iterative', '| id | pri | requirement |', '|---|---|---|', '| S-17 | M | table |', '| S-18..S-19 | M | none |']
@@ -23,6 +23,11 @@ test('citations are read in every form that tests use', () => {
   expect(cited('fn batches_come_and_go_c_12_s_29() {')).toEqual(['C-12', 'S-29'])
   // Sections, and words that only look like rows.
   expect(cited('fn p2_5_p1_13_streams() { let s_2 = UTF-8; }')).toEqual([])
+})
+
+test('rows of features that are not in this release are told by COMPAT.md', () => {
+  const compat = ['| Not this list | O-1 |', '## Not in this release', '| feature | rows |', '|---|---|', '| GPUs | P-059, O-10..O-11 |', '| Python | S-34 |']
+  expect([...laterRows(compat.join('\n'))]).toEqual([['P-59', 'GPUs'], ['O-10', 'GPUs'], ['O-11', 'GPUs'], ['S-34', 'Python']])
 })
 
 test('a citation belongs to the test around it or below it', () => {

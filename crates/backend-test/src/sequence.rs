@@ -284,6 +284,7 @@ mod tests {
         rows.into_iter().map(values).collect()
     }
 
+    // B-BI-04
     #[test]
     fn sequence_knows_its_sequences_by_row() {
         let model = sums(SequenceBackend::ByRow, &[ALL[0], ALL[2]], Bool);
@@ -300,6 +301,7 @@ mod tests {
         assert_eq!(error.message(), "[request id: <id_unknown>] correlation ID in request is not an unsigned int");
     }
 
+    // B-BI-04
     #[test]
     fn dyna_sequence_knows_them_by_id_and_adds_it_at_the_end() {
         let model = sums(SequenceBackend::ById, &ALL, Uint64);
@@ -310,6 +312,7 @@ mod tests {
         assert_eq!(run(&*model, vec![of(9, 1, 1, 302)]), [[311]]);
     }
 
+    // B-BI-04
     #[test]
     fn configurations_are_refused_with_triton_s_texts() {
         let sequence =

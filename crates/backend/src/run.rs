@@ -100,6 +100,22 @@ pub trait Model: Send + Sync {
     fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
         Vec::new()
     }
+
+    /// How full its key-value cache is, of a model that generates text; load balancers ask for it.
+    fn key_value_cache(&self) -> Option<KeyValueCache> {
+        None
+    }
+}
+
+/// The key-value cache of a model: memory for tokens, in blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyValueCache {
+    /// Blocks in use.
+    pub blocks_used: u64,
+    /// Blocks there are.
+    pub blocks_max: u64,
+    /// Tokens that a block has room for.
+    pub tokens_per_block: u64,
 }
 
 /// Requests to run together. Their shapes are compatible (S-12); rows add up to at most the configured maximum.

@@ -42,6 +42,7 @@ mod warmup;
 mod wire;
 
 pub use answer::{Answer, Sink};
+pub use backend::KeyValueCache;
 pub use cache::Counters as CacheCounters;
 pub use mail::{Mailbox, begin_mail};
 pub use options::{EngineOptions, MetricsOptions, ServerMetadata};

@@ -40,7 +40,7 @@ use crate::ticket::{Ticket, TicketState};
 use crate::timer::Timer;
 use crate::turn;
 use arc_swap::ArcSwap;
-use backend::{BatchEntry, Model, now_ns};
+use backend::{BatchEntry, KeyValueCache, Model, now_ns};
 use bytes::Bytes;
 use cache::{Cache, Scope, Secret};
 use parking_lot::Mutex;
@@ -421,5 +421,10 @@ impl ModelVersion {
         s.cancelled = self.cancelled.load(Ordering::Relaxed);
         s.custom = self.model.metrics();
         s
+    }
+
+    /// As [`backend::Model::key_value_cache`].
+    pub fn key_value_cache(&self) -> Option<KeyValueCache> {
+        self.model.key_value_cache()
     }
 }

@@ -432,6 +432,47 @@ fn p1_12_9_size_limits() {
 
 // P-106, P-107, P-113, P-114
 #[test]
+fn p115_o23_generate_reports_the_load_of_its_model_to_those_who_ask() {
+    let server = Server::start();
+    let load = |path: &str, format: &str, body: &[u8]| {
+        let headers =
+            if format.is_empty() { String::new() } else { format!("Endpoint-Load-Metrics-Format: {format}\r\n") };
+        let response = server.post(&format!("/v2/models/{path}"), &headers, body);
+        (response.status, response.header("endpoint-load-metrics").map(str::to_owned))
+    };
+    let body = br#"{"IN":[1]}"#;
+    let json = Some(r#"JSON {"named_metrics":{"kv_cache_utilization":0.25,"max_token_capacity":128}}"#.to_owned());
+    let text = "TEXT named_metrics.kv_cache_utilization=0.250000, named_metrics.max_token_capacity=128".to_owned();
+    assert_eq!(load("id/generate", "json", body), (200, json.clone()));
+    assert_eq!(load("id/versions/1/generate", "text", body), (200, Some(text)));
+    assert_eq!(load("many/generate", "json", body), (200, json.clone()));
+    assert_eq!(load("many/generate_stream", "json", body), (200, json.clone()));
+    // A failure is a response, a refusal is none.
+    assert_eq!(load("fail/generate", "json", body), (400, json.clone()));
+    assert_eq!(load("id/generate", "json", b"{"), (500, None));
+    assert_eq!(load("nobody/generate", "json", body).1, None);
+    assert_eq!(load("id/generate", "", body), (200, None));
+    assert_eq!(load("id/generate", "xml", body), (200, None));
+    // A model without a cache of this kind.
+    assert_eq!(load("deco/generate", "json", body), (200, None));
+    common::client(async {
+        let io = tokio::net::TcpStream::connect(("127.0.0.1", server.http)).await.unwrap();
+        let (mut send, connection) = h2::client::handshake(io).await.unwrap();
+        tokio::task::spawn_local(async move { drop(connection.await) });
+        let request = http::Request::post("http://x/v2/models/id/generate");
+        let request = request.header("endpoint-load-metrics-format", "json").body(()).unwrap();
+        let (response, mut sending) = send.send_request(request, false).unwrap();
+        sending.send_data(bytes::Bytes::from_static(body), true).unwrap();
+        let response = response.await.unwrap();
+        let found = response.headers().get("endpoint-load-metrics").and_then(|value| value.to_str().ok());
+        assert_eq!(found, json.as_deref());
+    });
+    // Only the two calls have it.
+    let infer = br#"{"inputs":[{"name":"IN","shape":[1],"datatype":"INT32","data":[1]}]}"#;
+    assert_eq!(load("id/infer", "json", infer), (200, None));
+}
+
+#[test]
 fn p1_13_generate_is_chunked_and_generate_stream_is_events() {
     let server = Server::start();
     let body = br#"{"IN":[1,2],"x":5}"#;

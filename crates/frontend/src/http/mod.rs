@@ -7,6 +7,7 @@ mod events;
 mod generate;
 mod h2c;
 mod inference;
+mod orca;
 mod reply;
 mod request;
 pub mod route;

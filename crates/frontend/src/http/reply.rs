@@ -36,6 +36,8 @@ pub struct Reply {
     pub accept_encoding: bool,
     /// Sent with `Transfer-Encoding: chunked` (the generate endpoints) instead of a length.
     pub chunked: bool,
+    /// `endpoint-load-metrics`, of a chunked reply.
+    pub load: Option<Box<str>>,
     /// Say when to try again: `Retry-After`.
     pub retry_after: bool,
     /// The connection cannot be used afterwards.
@@ -63,6 +65,7 @@ impl Reply {
             content_encoding: None,
             accept_encoding: false,
             chunked: false,
+            load: None,
             retry_after: false,
             close: false,
             body: parts,
@@ -160,6 +163,12 @@ impl Reply {
         if self.retry_after {
             out.extend_from_slice(b"\r\nRetry-After: ");
             out.extend_from_slice(digits.format(RETRY_AFTER.as_secs()).as_bytes());
+        }
+        if self.chunked
+            && let Some(load) = &self.load
+        {
+            out.extend_from_slice(b"\r\nendpoint-load-metrics: ");
+            out.extend_from_slice(load.as_bytes());
         }
         // HTTP/1.0 knows no chunks: the length does, or where that isn't known, the end of the connection.
         if self.chunked && http11 {

@@ -4,7 +4,7 @@
 use super::reply::{JSON, PLAIN, Reply};
 use super::request::RequestHead;
 use super::route::{Method, ModelAction, Route};
-use super::{control, generate, inference};
+use super::{control, generate, inference, orca};
 use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
@@ -129,10 +129,12 @@ pub async fn respond(
         Route::Model { name, version, action } => match action {
             ModelAction::Infer => inference::infer(context, account, name, version, head, body).await,
             ModelAction::Generate => {
-                Box::pin(generate::generate(context, account, name, version, head, &body, false)).await
+                let reply = Box::pin(generate::generate(context, account, name, version, head, &body, false)).await;
+                orca::reported(context, name, version, head, reply)
             }
             ModelAction::GenerateStream => {
-                Box::pin(generate::generate(context, account, name, version, head, &body, true)).await
+                let reply = Box::pin(generate::generate(context, account, name, version, head, &body, true)).await;
+                orca::reported(context, name, version, head, reply)
             }
             ModelAction::Ready => match engine.model_ready(name, version) {
                 Ok(true) => Reply::empty(PLAIN),

@@ -1,7 +1,9 @@
 //! A real server on loopback with four small models, and raw clients that show what is on the wire.
 #![allow(dead_code, missing_docs)]
 
-use backend::{Backend, Batch, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns};
+use backend::{
+    Backend, Batch, KeyValueCache, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns,
+};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, PublishSpec, ServerMetadata, ServerState};
 use frontend::{Control, ControlReply, FrontendOptions, GrpcOptions, HttpOptions, Operation, Running, serve};
@@ -141,6 +143,11 @@ impl Model for FakeModel {
             });
         }
         Marks { inputs_ready: start, inference_end: now_ns(), outputs_ready: now_ns() }
+    }
+
+    fn key_value_cache(&self) -> Option<KeyValueCache> {
+        let has_one = ["id", "many", "fail"].contains(&self.signature.model.as_str());
+        has_one.then_some(KeyValueCache { blocks_used: 1, blocks_max: 4, tokens_per_block: 32 })
     }
 }
 
