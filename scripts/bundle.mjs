@@ -28,7 +28,7 @@ function chunkOf(id) {
 }
 
 /** A chunk takes what it imports along, unless an earlier one has it: lower layers come first. */
-const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'repository', 'api']
+const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'repository', 'trace', 'api']
 const CHUNKS = SHARED.concat('cli_version', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
 
 export async function bundle(root) {

@@ -1,13 +1,71 @@
 /**
- * Mode opentelemetry: spans over OTLP/HTTP (O 3.6).
+ * Mode opentelemetry: spans over OTLP/HTTP (O 3.6). What makes and sends them is loaded with the first record: a server whose level is OFF
+ * has none of it.
  */
 
 import type { TraceDefaults } from '../api/trace_settings.js'
 import type { Log } from '../config/index.js'
+import type { TraceRecord } from '../native/contract.js'
 import type { TraceExporter } from './exporter.js'
+import type { SpanExporter } from './opentelemetry/index.js'
+
+/** How long a server that stops waits for a collector. */
+const FLUSH_MS_MAX = 3000
+
+class OpenTelemetryExporter implements TraceExporter {
+  readonly #settings: TraceDefaults
+  readonly #log: Log
+  #loading: Promise<void> | null = null
+  #spans: SpanExporter | null = null
+  /** Records that came while the exporter was loaded, which takes some milliseconds. */
+  #early: TraceRecord[] = []
+  #earlyLost = 0
+
+  constructor(settings: TraceDefaults, log: Log) {
+    this.#settings = settings
+    this.#log = log
+  }
+
+  /** Spans, by reason. */
+  get lost(): ReadonlyMap<string, number> {
+    const { dropped = 0, failed = 0 } = this.#spans?.counts() ?? {}
+    return new Map([
+      ['span_queue_full', dropped + this.#earlyLost],
+      ['spans_not_taken', failed],
+    ])
+  }
+
+  settingBegan(): void {}
+
+  settingEnded(): void {}
+
+  take(record: TraceRecord): void {
+    if (this.#spans !== null) return this.#spans.add([record])
+    if (this.#early.length < this.#settings.spans.queueSpansMax) this.#early.push(record)
+    else this.#earlyLost += 1
+    this.#loading ??= this.#load()
+  }
+
+  async close(): Promise<void> {
+    await this.#loading
+    await this.#spans?.close(FLUSH_MS_MAX)
+  }
+
+  async #load(): Promise<void> {
+    try {
+      const { startExporter } = await import('./opentelemetry/index.js')
+      this.#spans = startExporter(this.#settings.spans, () => process.hrtime.bigint(), (text) => this.#log('warning', text))
+      this.#spans.add(this.#early)
+    } catch (error) {
+      this.#earlyLost += this.#early.length
+      this.#log('error', `traces can not be exported: ${error instanceof Error ? error.message : String(error)}`)
+    }
+    this.#early = []
+  }
+}
 
 /** An exporter to the collector that `exporter` (`url`, `resource`, `bsp_…`) of the command line names. */
-export function openTelemetryExporter(_settings: TraceDefaults, log: Log): TraceExporter {
-  log('warning', '--trace-config=mode=opentelemetry: traces are not exported in this release')
-  return { take: () => {}, settingEnded: () => {}, close: async () => {} }
+export function openTelemetryExporter(settings: TraceDefaults, log: Log): TraceExporter {
+  if (settings.levels.includes('TENSORS')) log('error', 'trace level TENSORS is not supported in mode opentelemetry, and ignored')
+  return new OpenTelemetryExporter(settings, log)
 }

@@ -1,8 +1,8 @@
 /** Spans on their way to a collector: what they say, and that whatever the collector does stays between it and the queue. */
 import { afterEach, expect, test } from 'vitest'
+import type { TraceCall, TraceRecord } from '../../src/native/contract.js'
 import { type ExporterOptions, exporterAnswer, exporterOptions } from '../../src/trace/exporter_options.js'
 import { type SpanExporter, startExporter } from '../../src/trace/opentelemetry/index.js'
-import type { TraceCall, TraceRecord } from '../../src/trace/record.js'
 import { Collector } from './collector.js'
 
 const ends: (() => Promise<void>)[] = []
@@ -31,22 +31,23 @@ function exporting(given: [string, string][], environment: Record<string, string
 
 const activities = (from: bigint, ...names: string[]): { name: string; ns: bigint }[] => names.map((name, i) => ({ name, ns: from + BigInt(i) }))
 
-function call(id: bigint, parentId: bigint, modelName: string, over: Partial<TraceCall> = {}): TraceCall {
-  const all = activities(10n * id, 'REQUEST_START', 'QUEUE_START', 'COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END', 'REQUEST_END')
-  return { id, parentId, modelName, modelVersion: 1n, requestId: '', activities: all, ...over }
+function call(id: number, parentId: number, model: string, over: Partial<TraceCall> = {}): TraceCall {
+  const all = activities(10n * BigInt(id), 'REQUEST_START', 'QUEUE_START', 'COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END', 'REQUEST_END')
+  return { id, parentId, model, version: 1, requestId: '', activities: all, tensors: [], error: null, ...over }
 }
 
 const ENSEMBLE = { activities: activities(10n, 'REQUEST_START', 'QUEUE_START', 'REQUEST_END') }
 
 function record(calls: TraceCall[], over: Partial<TraceRecord> = {}): TraceRecord {
-  return { traceparent: '', tracestate: '', activities: activities(0n, 'HTTP_RECV_START', 'HTTP_RECV_END', 'HTTP_SEND_START', 'HTTP_SEND_END'), calls, ...over }
+  const front = activities(0n, 'HTTP_RECV_START', 'HTTP_RECV_END', 'HTTP_SEND_START', 'HTTP_SEND_END')
+  return { mode: 'opentelemetry', setting: 1, id: 1, context: null, activities: front, calls, ...over }
 }
 
 test('O-44: a request is a span of the front end, one of its model and one of its execution', async () => {
   const collector = await collecting()
   const before = BigInt(Date.now()) * 1_000_000n
   const { exporter } = exporting([['url', collector.url]])
-  exporter.add([record([call(3n, 0n, 'simple', { requestId: 'r', modelVersion: 7n })])])
+  exporter.add([record([call(3, 0, 'simple', { requestId: 'r', version: 7 })])])
   await exporter.close(10_000)
   expect(collector.messages).toMatchObject([{ path: '/v1/traces', type: 'application/x-protobuf', spans: 3 }])
   expect(collector.tree()).toBe('InferRequest(simple(compute))')
@@ -74,9 +75,9 @@ test('O-44: a request is a span of the front end, one of its model and one of it
 test('O-44: calls that are made for a call hang below it, and an ensemble has no execution of its own', async () => {
   const collector = await collecting()
   const { exporter } = exporting([['url', collector.url]])
-  exporter.add([record([call(1n, 0n, 'outer', ENSEMBLE), call(2n, 1n, 'inner', ENSEMBLE), call(3n, 2n, 'a'), call(4n, 1n, 'b')])])
+  exporter.add([record([call(1, 0, 'outer', ENSEMBLE), call(2, 1, 'inner', ENSEMBLE), call(3, 2, 'a'), call(4, 1, 'b')])])
   // A body that was no JSON, and a request that came through no front end.
-  exporter.add([record([]), record([call(9n, 0n, 'inside')], { activities: [] })])
+  exporter.add([record([]), record([call(9, 0, 'inside')], { activities: [] })])
   await exporter.close(10_000)
   expect(collector.tree()).toBe('InferRequest(outer(inner(a(compute)) b(compute))) InferRequest inside(compute)')
   expect(new Set(collector.spans.map((s) => s.traceId)).size).toBe(3)
@@ -86,7 +87,7 @@ test('O-45: the span of the caller is the parent, and its state is told', async 
   const collector = await collecting()
   const { exporter } = exporting([['url', collector.url]])
   const [trace, parent] = ['0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331']
-  exporter.add([record([call(1n, 0n, 'm')], { traceparent: `00-${trace}-${parent}-00`, tracestate: 'a=1,b=2' })])
+  exporter.add([record([call(1, 0, 'm')], { context: { traceparent: `00-${trace}-${parent}-00`, tracestate: 'a=1,b=2' } })])
   await exporter.close(10_000)
   expect(collector.spans.map((s) => s.traceId)).toEqual([trace, trace, trace])
   expect(collector.spans[0]).toMatchObject({ name: 'InferRequest', parentSpanId: parent, traceState: 'a=1,b=2' })
@@ -96,7 +97,7 @@ test('O-45: the span of the caller is the parent, and its state is told', async 
 test('O-46: spans are sent in batches, of the size and after the time that are set', async () => {
   const collector = await collecting()
   const { exporter } = exporting([['url', collector.url], ['bsp_max_export_batch_size', '4'], ['bsp_schedule_delay', '200']])
-  const all = Array.from({ length: 3 }, (_, i) => record([call(BigInt(i), 0n, 'm')]))
+  const all = Array.from({ length: 3 }, (_, i) => record([call(i, 0, 'm')]))
   exporter.add(all)
   // Two batches at once, the ninth span when it has waited.
   await collector.until(9)
@@ -111,7 +112,7 @@ test('O-46: what a full queue does not take is counted, and said once in the wor
   collector.answer = (response) => void stuck.then(() => response.writeHead(200).end())
   const { exporter, warnings } = exporting([['url', collector.url], ['bsp_max_queue_size', '6'], ['bsp_max_export_batch_size', '3']])
   const from = performance.now()
-  for (let i = 0n; i < 1000n; i += 1n) exporter.add([record([call(i, 0n, 'm')])])
+  for (let i = 0; i < 1000; i += 1) exporter.add([record([call(i, 0, 'm')])])
   // The caller does not wait for a collector that takes its time.
   expect(performance.now() - from).toBeLessThan(5000)
   // One message on its way, six spans behind it.
@@ -123,7 +124,7 @@ test('O-46: what a full queue does not take is counted, and said once in the wor
 
 test('O-46: a collector that is not there, or refuses, costs its spans and one warning until it is back', async () => {
   const { exporter, warnings } = exporting([['url', 'http://127.0.0.1:1/v1/traces'], ['bsp_max_export_batch_size', '3']], {})
-  exporter.add([record([call(1n, 0n, 'm')])])
+  exporter.add([record([call(1, 0, 'm')])])
   const from = performance.now()
   await exporter.close(300)
   expect(performance.now() - from).toBeLessThan(5000)
@@ -131,12 +132,12 @@ test('O-46: a collector that is not there, or refuses, costs its spans and one w
   const collector = await collecting()
   collector.answer = (response) => void response.writeHead(400).end('no')
   const refused = exporting([['url', collector.url], ['bsp_max_export_batch_size', '3']])
-  refused.exporter.add([record([call(1n, 0n, 'm')]), record([call(2n, 0n, 'm')])])
+  refused.exporter.add([record([call(1, 0, 'm')]), record([call(2, 0, 'm')])])
   await expect.poll(() => refused.exporter.counts().failed, { timeout: 10_000 }).toBe(6)
   expect(refused.warnings.length).toBe(1)
   expect(refused.warnings[0]).toContain('the collector of traces does not take spans')
   collector.answer = null
-  refused.exporter.add([record([call(3n, 0n, 'm')])])
+  refused.exporter.add([record([call(3, 0, 'm')])])
   await collector.until(3)
   expect(warnings.length).toBeLessThanOrEqual(1)
 })
@@ -145,7 +146,7 @@ test('O-46: closing waits for a slow collector no longer than it is told', async
   const collector = await collecting()
   collector.answer = () => {}
   const { exporter } = exporting([['url', collector.url]])
-  exporter.add([record([call(1n, 0n, 'm')])])
+  exporter.add([record([call(1, 0, 'm')])])
   const from = performance.now()
   await exporter.close(200)
   const ms = performance.now() - from
@@ -167,7 +168,7 @@ test('O-44: a stream of very many answers keeps the first events of its span and
 test('O-44: JSON, where the environment asks for it', async () => {
   const collector = await collecting()
   const { exporter } = exporting([['url', collector.url]], { OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json' })
-  exporter.add([record([call(1n, 0n, 'm')])])
+  exporter.add([record([call(1, 0, 'm')])])
   await exporter.close(10_000)
   expect(collector.messages).toMatchObject([{ type: 'application/json', spans: 3 }])
   expect(collector.tree()).toBe('InferRequest(m(compute))')

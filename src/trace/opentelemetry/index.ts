@@ -8,8 +8,8 @@ import { OTLPTraceExporter as JsonExporter } from '@opentelemetry/exporter-trace
 import { OTLPTraceExporter as ProtobufExporter } from '@opentelemetry/exporter-trace-otlp-proto'
 import { type Resource, defaultResource, detectResources, envDetector, resourceFromAttributes } from '@opentelemetry/resources'
 import type { ReadableSpan } from '@opentelemetry/sdk-trace'
+import type { TraceRecord } from '../../native/contract.js'
 import type { ExporterOptions } from '../exporter_options.js'
-import type { TraceRecord } from '../record.js'
 import { SpanQueue, type SendSpans, type SpanCounts } from './queue.js'
 import { type SpanSource, spansOf } from './spans.js'
 

@@ -10,7 +10,7 @@
 import { type HrTime, type SpanContext, SpanKind, SpanStatusCode, TraceFlags, createTraceState } from '@opentelemetry/api'
 import type { Resource } from '@opentelemetry/resources'
 import type { ReadableSpan } from '@opentelemetry/sdk-trace'
-import type { TraceActivity, TraceCall, TraceRecord } from '../record.js'
+import type { TraceActivity, TraceCall, TraceRecord } from '../../native/contract.js'
 
 /** What every span of this process has in common, and where the rest comes from. */
 export interface SpanSource {
@@ -44,10 +44,10 @@ export function spansOf(record: TraceRecord, source: SpanSource): ReadableSpan[]
   let root = caller
   // What came through no front end has no span of one.
   if (record.activities.length > 0) root = add('InferRequest', caller, record.activities)
-  const calls = new Map<bigint, SpanContext>()
+  const calls = new Map<number, SpanContext>()
   for (const call of record.calls) {
     const own = call.activities.filter(({ name }) => !COMPUTE.has(name))
-    const context = add(call.modelName, calls.get(call.parentId) ?? root, own, attributesOf(call))
+    const context = add(call.model, calls.get(call.parentId) ?? root, own, attributesOf(call))
     calls.set(call.id, context)
     const compute = call.activities.filter(({ name }) => COMPUTE.has(name))
     if (compute.length > 0) add('compute', context, compute)
@@ -57,16 +57,18 @@ export function spansOf(record: TraceRecord, source: SpanSource): ReadableSpan[]
 
 function attributesOf(call: TraceCall): ReadableSpan['attributes'] {
   return {
-    'triton.model_name': call.modelName,
-    'triton.model_version': Number(call.modelVersion),
-    'triton.trace_id': Number(call.id),
-    'triton.trace_parent_id': Number(call.parentId),
+    'triton.model_name': call.model,
+    'triton.model_version': call.version,
+    'triton.trace_id': call.id,
+    'triton.trace_parent_id': call.parentId,
     ...(call.requestId === '' ? {} : { 'triton.request_id': call.requestId }),
   }
 }
 
-/** The caller's span, from `traceparent` in the form that the core has checked: version, trace, span, flags. */
-function callerOf({ traceparent, tracestate }: TraceRecord): SpanContext | undefined {
+/** The caller's span. The core has checked the form of `traceparent`: version, trace, span, flags. */
+function callerOf({ context }: TraceRecord): SpanContext | undefined {
+  if (context === null) return undefined
+  const { traceparent, tracestate } = context
   const [, traceId, spanId, flags] = traceparent.split('-')
   if (traceId === undefined || spanId === undefined || flags === undefined) return undefined
   return {
