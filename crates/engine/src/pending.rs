@@ -45,7 +45,10 @@ impl Drop for Pending {
                 version.pending.fetch_sub(1, Ordering::Relaxed);
             }
             if let Some(origin) = origin {
-                version.run.lock().schedule.released(now_ns(), origin);
+                let (now, mut run) = (now_ns(), version.run.lock());
+                run.schedule.released(now, origin);
+                // The next request of its sequence may run now.
+                version.pump(run, now);
             }
             let answer = failed(version.defect());
             version.deliver(place, Delivery { sink, answer });

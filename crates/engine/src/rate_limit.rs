@@ -15,6 +15,7 @@ use backend::now_ns;
 use parking_lot::Mutex;
 use scheduler::rate::{InstanceId, Limited, RateLimiter};
 use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
@@ -75,8 +76,16 @@ impl Resources {
             let Some((version, instance)) = state.holders.get(&id).cloned() else { continue };
             drop(state);
             // One that is gone gave its resources back.
-            if let Some(version) = version.upgrade() {
-                version.is_granted(instance);
+            let told = catch_unwind(AssertUnwindSafe(|| {
+                if let Some(version) = version.upgrade() {
+                    version.is_granted(instance);
+                }
+            }));
+            // The others wait for this thread.
+            if told.is_err() {
+                log::error!(
+                    "starting a request that waited for resources panicked; this is a defect of the server, please report it"
+                );
             }
             state = self.0.lock();
         }

@@ -183,3 +183,62 @@ fn r28_instances_that_the_limiter_knows_change_by_a_reload() {
     assert_eq!(changed, Ok(false));
     assert!(load_taking(&engine, "m", 6, 2).is_ok());
 }
+
+/// Data whose release panics.
+struct Trap;
+
+impl AsRef<[u8]> for Trap {
+    fn as_ref(&self) -> &[u8] {
+        &[0]
+    }
+}
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a planted panic, when data are released");
+    }
+}
+
+#[test]
+fn s35_who_waits_is_told_also_after_a_panic_while_another_was() {
+    let (engine, first, starts, go) = held(limited(&[("R", 10)]), 6);
+    let expiring = |name: &'static str| {
+        load(&engine, move |config| {
+            taking(config, name, 6, 1);
+            let policy = pb::ModelQueuePolicy { default_timeout_microseconds: 20_000, ..Default::default() };
+            let queue = pb::ModelDynamicBatching { default_queue_policy: Some(policy), ..Default::default() };
+            dynamic(config, queue);
+        })
+        .expect("fits")
+    };
+    let (second, third) = (expiring("second"), expiring("third"));
+    let running = call(&first, 1);
+    starts.recv_timeout(WITHIN).expect("runs");
+    // The thread that would answer what expires is held up, so the one that finds the resources free has to.
+    let (held_up, until) = channel::<()>();
+    let until = Mutex::new(until);
+    let (is_held, holds) = channel();
+    let sink = move |_| {
+        let _ = is_held.send(());
+        let _ = until.lock().expect("one").recv_timeout(WITHIN);
+    };
+    second.call(request(2), || Arc::new(sink), None).expect("accepted");
+    holds.recv_timeout(WITHIN).expect("it expires");
+    let mut trap = request(3);
+    trap.inputs[0].data = tensor::Data::Bytes(Bytes::from_owner(Trap));
+    let trapped = try_request(&third, trap, None).expect("accepted");
+    std::thread::sleep(Duration::from_millis(40));
+    go.send(()).expect("waits");
+    running.next_answer();
+    trapped.next_answer();
+    drop(held_up);
+    // A model that has to wait for its turn gets it.
+    let running = call(&first, 1);
+    assert_eq!(starts.recv_timeout(WITHIN), Ok(1));
+    let waiting = load_taking(&engine, "fourth", 6, 1).map(|fourth| call(&fourth, 4)).expect("fits");
+    go.send(()).expect("waits");
+    running.next_answer();
+    assert_eq!(starts.recv_timeout(Duration::from_secs(5)), Ok(4), "nobody tells it");
+    go.send(()).expect("waits");
+    waiting.next_answer();
+}
