@@ -5,33 +5,56 @@
 //! hold a reactor. Both run as if there were no cache, and count as neither hit nor miss.
 
 use crate::answer::{Answer, Delivery, Sink};
+use crate::ensemble::Ensemble;
 use crate::limits::CACHE_KEY_BYTES_MAX;
 use crate::order::Line;
 use crate::ticket::{Ticket, TicketState};
 use crate::version::{Caller, ModelVersion, Started};
+use arc_swap::ArcSwapOption;
 use backend::now_ns;
-use cache::{Asked, Cache, Entry, Insertion, Key, Lookup, Output, Scope};
+use cache::{Asked, Cache, Entry, Insertion, Key, Lookup, Output, Scope, Secret};
 use protocol::{Checked, InferRequest, InferResponse, OutputTensor};
 use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use tensor::{Data, Result};
 
 /// The cache, and this load of the version in it.
 pub(crate) struct Cached {
     cache: Arc<dyn Cache>,
+    secret: Secret,
     scope: Scope,
+    /// In the place of that for an ensemble.
+    of_models: ArcSwapOption<Scoped>,
+}
+
+/// What keys of an ensemble are made under.
+struct Scoped {
+    scope: Scope,
+    /// The models that make its answers, and the number of the table in which they were looked up last.
+    made_by: Vec<u64>,
+    epoch: u64,
+    /// Tells it from other scopes.
+    load: u64,
 }
 
 impl Cached {
-    pub(crate) fn new(cache: Arc<dyn Cache>, scope: Scope) -> Self {
-        Self { cache, scope }
+    pub(crate) fn new(cache: Arc<dyn Cache>, secret: &Secret, (model, number, load): (&str, i64, u64)) -> Self {
+        let scope = Scope::new(secret, model, number, load);
+        Self { cache, secret: secret.clone(), scope, of_models: ArcSwapOption::empty() }
+    }
+
+    /// Drops what was kept under a scope.
+    fn forget(&self, scope: Scope) {
+        // On its own thread: the last owner of a version may be a reactor, and this takes as long as the cache is large.
+        memory::behind::drop_behind(Forget { cache: self.cache.clone(), scope });
     }
 }
 
 impl Drop for Cached {
     fn drop(&mut self) {
-        // The last owner of a version may be a reactor, and this takes as long as the cache is large.
-        memory::behind::drop_behind(Forget { cache: self.cache.clone(), scope: self.scope.clone() });
+        let scoped = self.of_models.load();
+        self.forget(scoped.as_ref().map_or(&self.scope, |scoped| &scoped.scope).clone());
     }
 }
 
@@ -83,7 +106,7 @@ impl ModelVersion {
         sink: impl FnOnce() -> Arc<dyn Sink>,
         caller: Caller<'_>,
     ) -> Result<Started> {
-        let Some(key) = cached.key(&request, &checked) else {
+        let Some(key) = self.key(cached, &request, &checked) else {
             return self.admit(request, checked, accepted, sink, caller);
         };
         let asked = Asked::new(checked.outputs.iter().map(|o| o.0));
@@ -101,6 +124,40 @@ impl ModelVersion {
         self.statistics.hit(accepted, end);
         let Some(line) = &self.line else { return Ok(Started::Answered(Ok(response))) };
         self.answer_in_line(line, response, sink(), caller)
+    }
+
+    /// The key of a request that comes now; `None` when it is not to be looked up.
+    fn key(&self, cached: &Cached, request: &InferRequest, checked: &Checked) -> Option<Key> {
+        match &self.ensemble {
+            None => key(&cached.scope, request, checked),
+            Some(ensemble) => key(&self.scope_of_models(cached, ensemble)?.scope, request, checked),
+        }
+    }
+
+    /// What an ensemble answers is made by models that are loaded and unloaded without it. Its scope changes with them: what they made
+    /// is not answered any more when one of them is another. `None` when one does not serve.
+    fn scope_of_models(&self, cached: &Cached, ensemble: &Ensemble) -> Option<Arc<Scoped>> {
+        let known = cached.of_models.load_full();
+        let table = ensemble.table()?;
+        if let Some(known) = &known
+            && known.epoch == table.epoch
+        {
+            return Some(known.clone());
+        }
+        let made_by = ensemble.made_by(&table)?;
+        let (scope, load) = match &known {
+            Some(known) if known.made_by == made_by => (known.scope.clone(), known.load),
+            _ => {
+                let load = self.shared.loads.fetch_add(1, Ordering::Relaxed);
+                (Scope::new(&cached.secret, &self.signature.model, self.number, load), load)
+            }
+        };
+        let scoped = Arc::new(Scoped { scope, made_by, epoch: table.epoch, load });
+        let before = cached.of_models.swap(Some(scoped.clone()));
+        if let Some(before) = before.filter(|before| before.load != load) {
+            cached.forget(before.scope.clone());
+        }
+        Some(scoped)
     }
 
     /// Lets a request run whose answer will be kept.
@@ -194,25 +251,18 @@ impl ModelVersion {
     }
 }
 
-impl Cached {
-    /// The key of a request; `None` when it is not to be looked up.
-    fn key(&self, request: &InferRequest, checked: &Checked) -> Option<Key> {
-        if request.outputs.iter().any(|o| o.region.is_some()) {
-            return None;
-        }
-        let mut bytes = 0usize;
-        let mut inputs: SmallVec<[cache::Input<'_>; 4]> = SmallVec::new();
-        debug_assert_eq!(checked.inputs.len(), request.inputs.len());
-        for input in &request.inputs {
-            let data = input.data.host()?;
-            bytes = bytes.saturating_add(data.len());
-            inputs.push(cache::Input {
-                name: input.name.as_bytes(),
-                datatype: input.datatype?,
-                shape: &input.shape,
-                data,
-            });
-        }
-        (bytes <= CACHE_KEY_BYTES_MAX).then(|| self.scope.key(inputs.into_iter()))
+/// The key of a request; `None` when it is not to be looked up.
+fn key(scope: &Scope, request: &InferRequest, checked: &Checked) -> Option<Key> {
+    if request.outputs.iter().any(|o| o.region.is_some()) {
+        return None;
     }
+    let mut bytes = 0usize;
+    let mut inputs: SmallVec<[cache::Input<'_>; 4]> = SmallVec::new();
+    debug_assert_eq!(checked.inputs.len(), request.inputs.len());
+    for input in &request.inputs {
+        let data = input.data.host()?;
+        bytes = bytes.saturating_add(data.len());
+        inputs.push(cache::Input { name: input.name.as_bytes(), datatype: input.datatype?, shape: &input.shape, data });
+    }
+    (bytes <= CACHE_KEY_BYTES_MAX).then(|| scope.key(inputs.into_iter()))
 }

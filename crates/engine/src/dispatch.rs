@@ -4,13 +4,17 @@
 
 use crate::answer::{Answer, Delivery};
 use crate::batch_key::class_of_padded;
+use crate::ensemble::Ensemble;
 use crate::execution::{Inline, Job, Permit, Ran};
 use crate::inline::{InlineCost, RunClass, TurnPolicy};
+use crate::limits::{QUEUE_SEARCHED_AT_ONCE_MAX, REMOVED_AT_ONCE_MAX};
+use crate::mail::together;
 use crate::padding::Padding;
 use crate::pending::{Queued, Requests};
 use crate::pool::Work;
 use crate::schedule::{Next, RemovalReason, Removed, Schedule};
 use crate::statistics::FailureReason;
+use crate::turn::InStretch;
 use crate::version::ModelVersion;
 use backend::{BatchEntry, RunControl, now_ns};
 use parking_lot::MutexGuard;
@@ -130,7 +134,7 @@ impl ModelVersion {
             Next::Run(requests, which) => return Some((requests, which)),
             Next::SleepUntil(at) if run.armed == 0 || at < run.armed => {
                 run.armed = at;
-                self.shared.timer.arm(at, self.me.clone());
+                _ = self.shared.timer.arm(at, self.me.clone());
             }
             Next::SleepUntil(_) | Next::Idle => (),
         }
@@ -193,24 +197,77 @@ impl ModelVersion {
 
     /// A timer armed for `at` fired.
     pub(crate) fn wake(&self, at: u64) {
+        self.answer_removed();
+        let is_sweep = self.sweep_due.swap(false, Ordering::AcqRel);
+        if is_sweep && let Some(ensemble) = &self.ensemble {
+            return self.sweep_line(ensemble);
+        }
+        let mut removed = Vec::new();
         let mut run = self.run.lock();
         if run.armed == at {
             run.armed = 0;
         }
-        self.pump(run, now_ns());
+        let now = now_ns();
+        if is_sweep {
+            run.schedule.remove_cancelled(now, &mut removed);
+        }
+        self.pump(run, now);
+        self.unlocked(removed);
     }
 
-    /// Takes cancelled requests out of the queue and answers them.
+    /// Takes cancelled requests out of the queue and answers them; where many wait, soon, together with others that are given up
+    /// meanwhile: to look for thousands one by one would take seconds.
     pub(crate) fn sweep_cancelled(&self) {
         if let Some(ensemble) = &self.ensemble {
-            return ensemble.sweep_cancelled();
+            let waiting = ensemble.inflight.lock().waiting();
+            if waiting <= QUEUE_SEARCHED_AT_ONCE_MAX || !self.sweep_soon() {
+                self.sweep_line(ensemble);
+            }
+            return;
         }
         let mut removed = Vec::new();
         let mut run = self.run.lock();
+        if run.schedule.len() > QUEUE_SEARCHED_AT_ONCE_MAX {
+            drop(run);
+            if self.sweep_soon() {
+                return;
+            }
+            run = self.run.lock();
+        }
         let now = now_ns();
         run.schedule.remove_cancelled(now, &mut removed);
         self.pump(run, now);
         self.unlocked(removed);
+    }
+
+    /// Has the thread of the timer sweep. False when it cannot.
+    fn sweep_soon(&self) -> bool {
+        // Whoever finds it set leaves its request to that sweep: the flag is taken back before that looks at tickets.
+        self.sweep_due.swap(true, Ordering::AcqRel) || self.shared.timer.arm(now_ns(), self.me.clone())
+    }
+
+    fn sweep_line(&self, ensemble: &Ensemble) {
+        if ensemble.sweep_cancelled(REMOVED_AT_ONCE_MAX) && !self.sweep_soon() {
+            ensemble.sweep_cancelled(usize::MAX);
+        }
+    }
+
+    /// Answers some of those that were left to the thread of the timer, and has it come back for the others.
+    fn answer_removed(&self) {
+        let some: Removed = {
+            let mut all = self.removed.lock();
+            if all.is_empty() {
+                return;
+            }
+            let at = all.len().saturating_sub(REMOVED_AT_ONCE_MAX);
+            all.drain(at..).collect()
+        };
+        let is_last = some.len() < REMOVED_AT_ONCE_MAX;
+        together(|| self.answer_all(some));
+        if !is_last && !self.shared.timer.arm(now_ns(), self.me.clone()) {
+            let rest = std::mem::take(&mut *self.removed.lock());
+            self.answer_all(rest);
+        }
     }
 
     /// What is left to do without the lock: answers of requests that do not run, and other versions' instances that may.
@@ -218,9 +275,19 @@ impl ModelVersion {
         if let Some(limited) = &self.limited {
             limited.tell();
         }
+        if removed.len() > REMOVED_AT_ONCE_MAX {
+            self.removed.lock().extend(removed);
+            return self.answer_removed();
+        }
+        self.answer_all(removed);
+    }
+
+    fn answer_all(&self, removed: Removed) {
         if removed.is_empty() {
             return;
         }
+        // Some may be steps of ensembles, which go on.
+        let _stretch = InStretch::begin();
         let now = now_ns();
         self.pending.fetch_sub(removed.len() as u64, Ordering::Relaxed);
         for (why, Queued(mut p)) in removed {

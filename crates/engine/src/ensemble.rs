@@ -9,13 +9,16 @@
 
 use crate::flow::Waiting;
 use crate::registry::Engine;
+use crate::table::Table;
+use crate::turn::InStretch;
 use crate::version::ModelVersion;
 use arc_swap::ArcSwap;
 use backend::{Batch, Marks, Model, RunControl};
 use graph::{Composing, Inflight, Plan};
 use parking_lot::Mutex;
 use protocol::Signature;
-use protocol::pb::inference::ModelEnsembling;
+use protocol::pb::inference::{ModelEnsembling, model_ensembling};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
@@ -50,13 +53,15 @@ impl Ensemble {
     /// labels that its outputs inherit (C-11), follow from the models.
     ///
     /// # Errors
-    /// A composing model that does not serve, with the text that requests get, and what `Plan::compile` refuses.
+    /// A composing model that does not serve, with the text that requests get, an ensemble that would lie in itself, and what
+    /// `Plan::compile` refuses.
     pub(crate) fn new(
         engine: Weak<Engine>,
         mut signature: Signature,
         config: &ModelEnsembling,
     ) -> Result<(Self, Arc<Signature>)> {
         let config = config.clone();
+        refuse_ring(&engine, &signature.model, &config)?;
         let models = find(&engine, &config)?;
         let plan = compile(&Arc::new(signature.clone()), &config, &models)?.plan;
         signature.decoupled = plan.decoupled();
@@ -100,14 +105,42 @@ impl Ensemble {
         Ok((plan, models))
     }
 
+    /// The models that make its answers, those of composing ensembles included, as their loads: other ones may answer otherwise. Put
+    /// together from the table as it is now; `None` when one does not serve.
+    pub(crate) fn made_by(&self, table: &Table) -> Option<Vec<u64>> {
+        let mut loads = BTreeSet::new();
+        let mut open = vec![&self.config];
+        while let Some(config) = open.pop() {
+            for step in &config.step {
+                let version = version_of(table, step).ok()?;
+                if loads.insert(version.load) {
+                    open.extend(version.ensemble.as_ref().map(|ensemble| &ensemble.config));
+                }
+            }
+        }
+        Some(loads.into_iter().collect())
+    }
+
+    /// The table that requests look into now.
+    pub(crate) fn table(&self) -> Option<Arc<Table>> {
+        Some(self.engine.upgrade()?.table())
+    }
+
     pub(crate) fn plan(&self) -> Arc<Plan> {
         self.compiled.load().plan.clone()
     }
 
-    /// Takes the waiting calls of requests that were given up out of their lines.
-    pub(crate) fn sweep_cancelled(&self) {
-        let waiting = self.inflight.lock().withdraw(Waiting::is_cancelled);
+    /// Takes waiting calls of requests that were given up out of their lines, so many at most. Whether that was too few.
+    pub(crate) fn sweep_cancelled(&self, max: usize) -> bool {
+        let mut left = max;
+        let waiting = self.inflight.lock().withdraw(|waiting| {
+            let goes = left > 0 && waiting.is_cancelled();
+            left -= usize::from(goes);
+            goes
+        });
+        let _stretch = InStretch::begin();
         waiting.into_iter().for_each(Waiting::refuse);
+        left == 0
     }
 }
 
@@ -120,11 +153,42 @@ impl Model for NoModel {
     }
 }
 
+/// # Errors
+/// INVALID_ARG, Triton's text: a way leads from the ensemble through those that serve now back to it.
+fn refuse_ring(engine: &Weak<Engine>, name: &str, config: &ModelEnsembling) -> Result<()> {
+    let engine = engine.upgrade().ok_or_else(|| Error::unavailable("Server exiting"))?;
+    let table = engine.table();
+    let mut seen = HashSet::new();
+    let mut open = VecDeque::from([(name.to_owned(), name.to_owned(), config.clone())]);
+    // Each with the one it was found in, the shortest way first.
+    while let Some((before, at, config)) = open.pop_front() {
+        for step in &config.step {
+            if step.model_name == name {
+                // Triton begins with the one that closes the ring; a pair begins with the one that is loaded.
+                let (first, last) = if before == name { (before, at) } else { (at, before) };
+                return Err(Error::invalid(format!(
+                    "circular dependency between ensembles: {first} -> ... -> {last} -> {first}"
+                )));
+            }
+            if !seen.insert((step.model_name.clone(), step.model_version)) {
+                continue;
+            }
+            let inner =
+                version_of(&table, step).ok().and_then(|version| Some(version.ensemble.as_ref()?.config.clone()));
+            open.extend(inner.map(|inner| (at.clone(), step.model_name.clone(), inner)));
+        }
+    }
+    Ok(())
+}
+
+fn version_of<'t>(table: &'t Table, step: &model_ensembling::Step) -> Result<&'t Arc<ModelVersion>> {
+    table.find(&step.model_name, (step.model_version >= 0).then_some(step.model_version))
+}
+
 fn find(engine: &Weak<Engine>, config: &ModelEnsembling) -> Result<Vec<Arc<ModelVersion>>> {
     let engine = engine.upgrade().ok_or_else(|| Error::unavailable("Server exiting"))?;
     let table = engine.table();
-    let version = |number: i64| (number >= 0).then_some(number);
-    config.step.iter().map(|step| table.find(&step.model_name, version(step.model_version)).cloned()).collect()
+    config.step.iter().map(|step| version_of(&table, step).cloned()).collect()
 }
 
 fn compile(signature: &Arc<Signature>, config: &ModelEnsembling, models: &[Arc<ModelVersion>]) -> Result<Compiled> {

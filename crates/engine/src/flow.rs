@@ -9,14 +9,15 @@
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::ensemble::Ensemble;
-use crate::limits::{ANSWERS_WAITING_MAX, ENSEMBLE_INLINE_NS_MAX};
+use crate::limits::{ANSWERS_WAITING_MAX, ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX, ENSEMBLE_INLINE_NS_MAX};
+use crate::places::{Calls, Place};
 use crate::pool::Work;
 use crate::statistics::{FailureReason, Timings};
 use crate::ticket::{Ticket, TicketState};
-use crate::turn;
+use crate::turn::{self, InStretch};
 use crate::version::{Caller, ModelVersion, Started};
 use backend::{Marks, now_ns, scatter};
-use graph::{Action, Execution, Limits, Plan, RunId};
+use graph::{Action, DEPTH_MAX, Execution, Limits, Plan, RunId};
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Budget, Kind};
 use parking_lot::Mutex;
@@ -34,6 +35,8 @@ pub(crate) struct Flow {
     models: Vec<Arc<ModelVersion>>,
     /// Parent of every call.
     ticket: Ticket,
+    /// Ensembles around this one.
+    depth: u32,
     inbox: Mutex<Inbox>,
 }
 
@@ -51,11 +54,10 @@ struct Inbox {
 /// An answer of a step.
 struct Told {
     run: RunId,
-    step: usize,
     answer: Result<Option<InferResponse>>,
     last: bool,
-    /// It was called, and counts as in flight until its last answer.
-    was_called: bool,
+    /// Of a call that counts as in flight, with its last answer.
+    place: Option<Place>,
 }
 
 /// What only the driving thread has.
@@ -91,12 +93,16 @@ pub(crate) struct Waiting {
     run: RunId,
     step: usize,
     request: Box<InferRequest>,
+    /// Once it may be made.
+    pub(crate) place: Option<Place>,
 }
 
 struct StepSink {
     flow: Arc<Flow>,
     run: RunId,
     step: usize,
+    /// Until the last answer.
+    place: Mutex<Option<Place>>,
 }
 
 impl Sink for StepSink {
@@ -106,7 +112,8 @@ impl Sink for StepSink {
             Ok(Some(response)) => self.flow.charged(self.step, *response).map(Some),
             Err(error) => Err(error),
         };
-        let told = Told { run: self.run, step: self.step, answer, last: is_final, was_called: true };
+        let place = if is_final { self.place.lock().take() } else { None };
+        let told = Told { run: self.run, answer, last: is_final, place };
         if let Some(driver) = self.flow.tell(told) {
             drive(self.flow.clone(), driver);
         }
@@ -122,8 +129,12 @@ pub(crate) fn start(
     request: Box<InferRequest>,
     (checked, accepted): (&Checked, u64),
     sink: impl FnOnce() -> Arc<dyn Sink>,
-    Caller { parent, inline_until }: Caller<'_>,
+    Caller { parent, inline_until, depth }: Caller<'_>,
 ) -> Result<Started> {
+    // Each plan was within the limit when it was made; what lies inside may have been loaded again since.
+    if depth > DEPTH_MAX {
+        return Err(Error::unavailable(format!("ensembles lie inside one another more than {DEPTH_MAX} deep")));
+    }
     let Some(version) = version.me.upgrade() else { return Err(Error::unavailable("Server exiting")) };
     let (plan, models) = ensemble.begin()?;
     let state = TicketState::new(version.me.clone(), parent.map(|p| &p.state))?;
@@ -133,10 +144,11 @@ pub(crate) fn start(
         plan: plan.clone(),
         models,
         ticket: ticket.clone(),
+        depth,
         inbox: Mutex::default(),
     });
     version.joined(1);
-    let inline_until = inline_until.min(accepted.saturating_add(ENSEMBLE_INLINE_NS_MAX));
+    let inline_until = inline_until.min(may_work_until(accepted));
     let begun = catch_unwind(AssertUnwindSafe(|| {
         let (execution, todo) = Execution::start(plan, Limits::default(), *request, checked);
         let mut driver = Box::new(Driver {
@@ -154,15 +166,10 @@ pub(crate) fn start(
             is_over: false,
         });
         loop {
-            let next = flow.turn(&mut driver, inline_until);
-            if next.is_empty() {
-                break;
-            }
-            for waiting in next {
-                let flow = waiting.flow.clone();
-                if let Some(driver) = waiting.call(inline_until) {
-                    drive(flow, driver);
-                }
+            let mut others = flow.turn(&mut driver, inline_until);
+            let Some(first) = others.next() else { break };
+            for other in std::iter::once(first).chain(std::iter::from_fn(|| others.next())) {
+                other.make(inline_until);
             }
         }
         driver
@@ -183,7 +190,7 @@ pub(crate) fn start(
     }
     driver.sink = Some(sink);
     if let Some(driver) = flow.park(driver) {
-        if is_late(inline_until) { flow.hand_over(driver) } else { drive(flow, driver) }
+        if driver.leaves(inline_until) { flow.hand_over(driver) } else { drive(flow, driver) }
     }
     Ok(Started::Queued(ticket))
 }
@@ -191,27 +198,21 @@ pub(crate) fn start(
 /// Drives a flow until nothing is told, and then those that go on because of it. A list instead of recursion: one call that ends
 /// may let the next of another request begin, and so on.
 fn drive(flow: Arc<Flow>, driver: Box<Driver>) {
-    let driven = catch_unwind(AssertUnwindSafe(|| {
-        let mut open = vec![(flow, driver)];
-        let inline_until = now_ns().saturating_add(ENSEMBLE_INLINE_NS_MAX);
-        while let Some((flow, mut driver)) = open.pop() {
-            loop {
-                let next = flow.turn(&mut driver, inline_until);
-                for waiting in next {
-                    let flow = waiting.flow.clone();
-                    open.extend(waiting.call(inline_until).map(|driver| (flow, driver)));
-                }
-                match flow.park(driver) {
-                    Some(again) if is_late(inline_until) => break flow.hand_over(again),
-                    Some(again) => driver = again,
-                    None => break,
-                }
-            }
+    let _stretch = InStretch::begin();
+    let inline_until = may_work_until(now_ns());
+    let mut open = vec![(flow, driver)];
+    while let Some((flow, driver)) = open.pop() {
+        // A panic costs this request only.
+        let driven = catch_unwind(AssertUnwindSafe(|| flow.go_on(driver, inline_until, &mut open)));
+        if driven.is_err() {
+            log::error!("driving an ensemble panicked; this is a defect of the server, please report it");
         }
-    }));
-    if driven.is_err() {
-        log::error!("driving an ensemble panicked; this is a defect of the server, please report it");
     }
+}
+
+/// Until when steps of a flow may run on this thread: together with those of other flows that it has in one stretch.
+fn may_work_until(now: u64) -> u64 {
+    now.saturating_add(ENSEMBLE_INLINE_NS_MAX).min(turn::stretch_ends(now))
 }
 
 /// Whether this thread has driven for long enough: others wait for a reactor.
@@ -266,6 +267,35 @@ impl Flow {
         inbox.driver.take()
     }
 
+    /// Drives it until nothing is told. Others that go on because of it are added to `open`.
+    fn go_on(self: &Arc<Self>, mut driver: Box<Driver>, inline_until: u64, open: &mut Vec<(Arc<Self>, Box<Driver>)>) {
+        loop {
+            let mut others = self.turn(&mut driver, inline_until);
+            while let Some(other) = others.next() {
+                let flow = other.flow.clone();
+                open.extend(other.call(inline_until).map(|driver| (flow, driver)));
+            }
+            match self.park(driver) {
+                Some(again) if again.leaves(inline_until) => return self.hand_over(again),
+                Some(again) => driver = again,
+                None => return,
+            }
+        }
+    }
+
+    /// A call of a step. It is given back, with its place, if it may be made now; else it stands in line.
+    fn enter(self: &Arc<Self>, run: RunId, step: usize, request: InferRequest) -> Option<Waiting> {
+        let waiting = Waiting { flow: self.clone(), run, step, request: Box::new(request), place: None };
+        match self.ensemble().filter(|_| self.plan.max_inflight() > 0) {
+            None => Some(waiting),
+            Some(ensemble) => {
+                let mut waiting = ensemble.inflight.lock().enter(step, waiting)?;
+                waiting.place = Some(Place::new(self.version.clone(), step));
+                Some(waiting)
+            }
+        }
+    }
+
     /// Has a thread of the pool drive on.
     fn hand_over(self: &Arc<Self>, driver: Box<Driver>) {
         self.version.shared.pool.submit(Work::Flow(Driven { flow: self.clone(), driver }));
@@ -286,45 +316,31 @@ impl Flow {
     /// Does what is left to do, and tells the execution everything that was told, as long as there is time. Calls that may begin in the
     /// place of those that ended, of any request.
     #[must_use]
-    fn turn(self: &Arc<Self>, driver: &mut Driver, inline_until: u64) -> Vec<Waiting> {
-        let mut next = Vec::new();
+    fn turn(self: &Arc<Self>, driver: &mut Driver, inline_until: u64) -> Calls {
+        let mut next = Calls::default();
         loop {
             self.perform(driver, inline_until);
             if !driver.todo.is_empty() {
                 return next;
             }
             let Some(told) = self.inbox.lock().told.pop_front() else { return next };
-            if told.last
-                && told.was_called
-                && let Some(ensemble) = self.ensemble()
-            {
-                next.extend(ensemble.inflight.lock().leave(told.step));
-            }
+            next.add(told.place.and_then(Place::pass_on));
             driver.todo.extend(driver.execution.answered(told.run, told.answer, told.last));
         }
     }
 
     fn perform(self: &Arc<Self>, driver: &mut Driver, inline_until: u64) {
-        // Other actions cost less than to leave them to another thread.
-        let has_time = |next: Option<&Action>| !matches!(next, Some(Action::Start { .. })) || !is_late(inline_until);
-        while has_time(driver.todo.front())
+        while driver.todo.front().is_some_and(|next| driver.may_do(next, inline_until))
             && let Some(action) = driver.todo.pop_front()
         {
             match action {
-                Action::Start { run, step, request } => {
-                    let waiting = Waiting { flow: self.clone(), run, step, request: Box::new(request) };
-                    let entered = match self.ensemble() {
-                        Some(ensemble) => ensemble.inflight.lock().enter(step, waiting),
-                        None => Some(waiting),
-                    };
-                    match (entered, self.ensemble()) {
-                        // This thread has the driver, so nobody is given it.
-                        (Some(waiting), _) => _ = waiting.call(inline_until),
-                        // It was given up before, while another step ran, and was not in the line that was swept then.
-                        (None, Some(ensemble)) if self.ticket.is_cancelled() => ensemble.sweep_cancelled(),
-                        (None, _) => {}
-                    }
-                }
+                Action::Start { run, step, request } => match self.enter(run, step, request) {
+                    // This thread has the driver, so nobody is given it.
+                    Some(waiting) => _ = waiting.call(inline_until),
+                    // It was given up before, while another step ran, and was not in the line that was swept then.
+                    None if self.ticket.is_cancelled() => self.version.sweep_cancelled(),
+                    None => {}
+                },
                 Action::Respond(mut response) => {
                     let placed = driver.place(&mut response).map(|()| Box::new(response));
                     let is_last = matches!(driver.todo.front(), Some(Action::Finish(Ok(()))));
@@ -352,8 +368,8 @@ impl Flow {
         streams.iter().for_each(|(_, ticket)| ticket.cancel());
         let Some(ensemble) = self.ensemble() else { return };
         let mine = ensemble.inflight.lock().withdraw(|waiting| Arc::ptr_eq(&waiting.flow, self));
-        for Waiting { run, step, .. } in mine {
-            let told = Told { run, step, answer: Ok(None), last: true, was_called: false };
+        for Waiting { run, .. } in mine {
+            let told = Told { run, answer: Ok(None), last: true, place: None };
             self.inbox.lock().told.push_back(told);
         }
     }
@@ -364,18 +380,43 @@ impl Waiting {
         self.flow.ticket.is_cancelled()
     }
 
+    /// Makes the call, and drives its flow if no other thread does.
+    pub(crate) fn make(self, inline_until: u64) {
+        let flow = self.flow.clone();
+        if let Some(driver) = self.call(inline_until) {
+            drive(flow, driver);
+        }
+    }
+
+    /// Has a thread of the pool make the call.
+    pub(crate) fn submit(self) {
+        let pool = self.flow.version.shared.pool.clone();
+        pool.submit(Work::Call(self));
+    }
+
     /// Makes the call. The flow's driver, if it was answered at once and no thread has that.
     fn call(self, inline_until: u64) -> Option<Box<Driver>> {
-        let Self { flow, run, step, request } = self;
-        let answered = |answer| Told { run, step, answer, last: true, was_called: true };
+        let Self { flow, run, step, request, mut place } = self;
+        // It stood in line when its request ended in a panic: nobody takes an answer.
+        if place.is_some() && flow.ticket.is_settled() {
+            return None;
+        }
+        let answered = |answer, place| Told { run, answer, last: true, place };
         let Some(model) = flow.models.get(step) else {
-            return flow.tell(answered(Err(flow.version.defect())));
+            return flow.tell(answered(Err(flow.version.defect()), place));
         };
-        let sink = || Arc::new(StepSink { flow: flow.clone(), run, step }) as Arc<dyn Sink>;
-        match model.start(request, sink, Caller { parent: Some(&flow.ticket), inline_until }) {
-            Err(refusal) => flow.tell(answered(Err(refusal))),
+        let sink =
+            || Arc::new(StepSink { flow: flow.clone(), run, step, place: Mutex::new(place.take()) }) as Arc<dyn Sink>;
+        // A call that panics is answered all the same; one that was answered before is told twice, and once is enough.
+        let started = catch_unwind(AssertUnwindSafe(|| {
+            let depth = flow.depth.saturating_add(1);
+            model.start(request, sink, Caller { parent: Some(&flow.ticket), inline_until, depth })
+        }));
+        match started.unwrap_or_else(|_| Err(flow.version.defect())) {
+            Err(refusal) => flow.tell(answered(Err(refusal), place)),
             Ok(Started::Answered(result)) => {
-                flow.tell(answered(result.and_then(|response| flow.charged(step, *response)).map(Some)))
+                let answer = result.and_then(|response| flow.charged(step, *response)).map(Some);
+                flow.tell(answered(answer, place))
             }
             Ok(Started::Queued(ticket)) => {
                 if model.signature.decoupled && !ticket.is_settled() {
@@ -394,8 +435,8 @@ impl Waiting {
 
     /// Ends it without a call: its request was given up.
     pub(crate) fn refuse(self) {
-        let Self { flow, run, step, .. } = self;
-        let told = Told { run, step, answer: Err(Error::cancelled("")), last: true, was_called: false };
+        let Self { flow, run, .. } = self;
+        let told = Told { run, answer: Err(Error::cancelled("")), last: true, place: None };
         if let Some(driver) = flow.tell(told) {
             drive(flow, driver);
         }
@@ -403,11 +444,39 @@ impl Waiting {
 }
 
 impl Driver {
+    /// Whether this thread may do that: what takes a while leaves a reactor, all else costs less than to leave it to another thread.
+    fn may_do(&self, next: &Action, inline_until: u64) -> bool {
+        match next {
+            Action::Start { .. } => !is_late(inline_until),
+            Action::Respond(response) => {
+                !turn::has_turns() || self.bytes_to_copy(response) <= ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX
+            }
+            Action::Finish(_) => true,
+        }
+    }
+
+    /// Bytes that `place` would copy.
+    fn bytes_to_copy(&self, response: &InferResponse) -> usize {
+        let has_regions = self.has_regions();
+        let copied = |data: &&Data| has_regions || matches!(data, Data::Region(_));
+        response.outputs.iter().map(|output| &output.data).filter(copied).map(Data::len).sum()
+    }
+
+    /// Whether the client named a region for an output.
+    fn has_regions(&self) -> bool {
+        self.execution.request().outputs.iter().any(|wanted| wanted.region.is_some())
+    }
+
+    /// Whether another thread is to drive on.
+    fn leaves(&self, inline_until: u64) -> bool {
+        is_late(inline_until) || self.todo.front().is_some_and(|next| !self.may_do(next, inline_until))
+    }
+
     /// Brings the outputs to where the client wants them.
     fn place(&self, response: &mut InferResponse) -> Result<()> {
-        let wanted = &self.execution.request().outputs;
+        let wanted = self.has_regions().then_some(&self.execution.request().outputs);
         for output in &mut response.outputs {
-            let region = wanted.iter().find(|w| w.name == output.name).and_then(|w| w.region.as_ref());
+            let region = wanted.and_then(|all| all.iter().find(|w| w.name == output.name)?.region.as_ref());
             output.data = scatter::place(&output.name, std::mem::take(&mut output.data), region)?;
         }
         Ok(())
@@ -462,6 +531,11 @@ impl Drop for Driver {
             return;
         }
         self.ticket.settle();
+        // Steps that have no end of their own get one.
+        let stopped = catch_unwind(AssertUnwindSafe(|| self.ticket.cancel()));
+        if stopped.is_err() {
+            log::error!("the steps of a request whose handling panicked could not be stopped");
+        }
         let Some(sink) = self.sink.take() else { return };
         // Perhaps while a panic unwinds: another one would end the process.
         let answer = Answer::only(Err(self.version.defect()));

@@ -24,6 +24,7 @@ mod options;
 mod order;
 pub mod padding;
 mod pending;
+mod places;
 mod pool;
 mod rate_limit;
 mod registry;

@@ -40,6 +40,17 @@ pub const RESPONSE_STATISTICS_MAX: usize = 1024;
 /// Nanoseconds during which the steps of an ensemble may run on the thread that brings a request, or an answer; then the next one
 /// is queued. A reactor does not even start another one then: a thread of the pool goes on.
 pub const ENSEMBLE_INLINE_NS_MAX: u64 = 250_000;
+/// Nanoseconds of steps and of batches that the end of a turn, or answers handed out together, set going on a reactor; what is left then
+/// goes on later, or elsewhere. Half of what a reactor may be held for: the rest is for what has begun, and for handing over.
+pub const TURN_END_NS_MAX: u64 = 500_000;
+/// Bytes of an ensemble's outputs that a reactor copies into regions, or out of them; more are copied by a thread of the pool.
+pub const ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX: usize = 256 << 10;
+/// Requests in a queue that is searched at once for one that was given up. In a longer one those that are given up together are found
+/// together, by the thread of the timer.
+pub const QUEUE_SEARCHED_AT_ONCE_MAX: usize = 64;
+/// Requests that leave a queue together and are answered by the thread that finds them; of more, the thread of the timer answers so many
+/// at a time.
+pub const REMOVED_AT_ONCE_MAX: usize = 128;
 /// Errors of a failed warm-up sample that are repeated in its text.
 pub(crate) const WARMUP_ERRORS_MAX: usize = 16;
 

@@ -7,7 +7,7 @@
 //! so that work goes on when the machine refuses to start another.
 
 use crate::execution::Job;
-use crate::flow::Driven;
+use crate::flow::{Driven, Waiting};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,6 +21,7 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 pub(crate) enum Work {
     Batch(Job),
     Flow(Driven),
+    Call(Waiting),
 }
 
 pub(crate) struct Pool {
@@ -79,6 +80,7 @@ impl Pool {
                 let run = || match job {
                     Work::Batch(job) => job.run(),
                     Work::Flow(driven) => driven.run(),
+                    Work::Call(call) => call.make(u64::MAX),
                 };
                 if catch_unwind(AssertUnwindSafe(run)).is_err() {
                     log::error!("a worker thread panicked; this is a defect of the server, please report it");

@@ -445,7 +445,9 @@ impl Engine {
     fn change(&self, f: impl FnOnce(&mut Table)) {
         let _one_at_a_time = self.changes.lock();
         let mut table = Table::clone(&self.table.load());
+        let epoch = table.epoch + 1;
         f(&mut table);
+        table.epoch = epoch;
         self.table.store(Arc::new(table));
         self.changed();
     }

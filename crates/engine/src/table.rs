@@ -50,6 +50,8 @@ pub(crate) struct Table {
     /// Versions that are neither ready nor gone on purpose, and models without any version: counted when the table changes, so that
     /// strict readiness costs the same with any number of models.
     unready: usize,
+    /// Changes so far: two tables of one engine with the same number are the same.
+    pub(crate) epoch: u64,
 }
 
 #[derive(Clone, Default)]

@@ -159,7 +159,11 @@ impl TicketState {
                 place.slot = Slot::Settled;
                 Was::Running
             }
-            Slot::Settled => return None,
+            Slot::Settled => {
+                // Calls that were made for it may go on when it is answered; nobody wants them either.
+                children.extend(place.children.take().map(|c| c.all).unwrap_or_default());
+                return None;
+            }
         };
         place.reason = reason;
         children.extend(place.children.take().map(|c| c.all).unwrap_or_default());
@@ -291,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn giving_up_reaches_calls_of_calls_however_deep_but_not_what_is_over() {
+    fn giving_up_reaches_calls_of_calls_however_deep_also_of_one_that_is_over() {
         let root = Ticket::group(None).expect("new");
         let mut line = vec![root.clone()];
         for _ in 0..10_000 {
@@ -300,9 +304,11 @@ mod tests {
         let over = Ticket::group(Some(&root)).expect("wanted");
         let below = Ticket::group(Some(&over)).expect("wanted");
         over.end();
+        // What was called for it and goes on is given up with it, by whoever holds it.
+        over.cancel();
+        assert!(below.is_cancelled());
         root.cancel();
         assert!(line.iter().all(Ticket::is_cancelled));
-        assert!(!over.is_cancelled() && !below.is_cancelled());
         // From the leaves, as requests end.
         while let Some(ticket) = line.pop() {
             ticket.end();

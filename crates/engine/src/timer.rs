@@ -51,9 +51,12 @@ impl Timer {
         Arc::new(Self { state: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// Calls `who.wake(at)` at `at` ([`now_ns`] time) or soon after, unless the version is gone by then.
-    pub(crate) fn arm(self: &Arc<Self>, at: u64, who: Weak<ModelVersion>) {
+    /// Calls `who.wake(at)` at `at` ([`now_ns`] time) or soon after, unless the version is gone by then. False when no thread will.
+    pub(crate) fn arm(self: &Arc<Self>, at: u64, who: Weak<ModelVersion>) -> bool {
         let mut state = self.state.lock();
+        if state.closed {
+            return false;
+        }
         let earliest = state.heap.peek().is_none_or(|d| at < d.0.at);
         state.heap.push(Reverse(Due { at, who }));
         if !state.running {
@@ -66,6 +69,7 @@ impl Timer {
         } else if earliest {
             self.changed.notify_one();
         }
+        state.running
     }
 
     fn run(&self) {

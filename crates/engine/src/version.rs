@@ -14,7 +14,7 @@
 //! | `streaming` | requests of decoupled models: any number of answers, and their end |
 //! | `answer`, `order` | where answers go, and in which order |
 //! | `ticket` | giving a request up |
-//! | `ensemble`, `flow` | versions that are graphs of calls to others; one request on its way through one |
+//! | `ensemble`, `flow`, `places` | versions that are graphs of calls to others; one request on its way through one |
 //! | `batch_key` | which requests may share a batch |
 //! | `cached` | the response cache |
 //! | `rate_limit` | instances that ask for resources |
@@ -33,7 +33,7 @@ use crate::padding::{Lengths, Padding};
 use crate::pending::{Pending, Queued};
 use crate::pool::Pool;
 use crate::rate_limit::{Registered, Resources};
-use crate::schedule::Schedule;
+use crate::schedule::{Removed, Schedule};
 use crate::sequence::Sequencing;
 use crate::statistics::{Statistics, VersionStatistics};
 use crate::ticket::{Ticket, TicketState};
@@ -42,7 +42,7 @@ use crate::turn;
 use arc_swap::ArcSwap;
 use backend::{BatchEntry, KeyValueCache, Model, now_ns};
 use bytes::Bytes;
-use cache::{Cache, Scope, Secret};
+use cache::{Cache, Secret};
 use parking_lot::Mutex;
 use protocol::check::IdPrefix;
 use protocol::{Checked, InferRequest, InferResponse, Signature};
@@ -105,7 +105,13 @@ pub struct ModelVersion {
     order: CallOrder,
     pub(crate) pending: AtomicU64,
     pub(crate) inflight: AtomicU64,
+    /// The thread of the timer is to look for requests that were given up.
+    pub(crate) sweep_due: AtomicBool,
+    /// Requests that left the queue, for that thread to answer.
+    pub(crate) removed: Mutex<Removed>,
     cancelled: AtomicU64,
+    /// Tells it from every other version that was made, ensembles included.
+    pub(crate) load: u64,
     pub(crate) me: Weak<ModelVersion>,
 }
 
@@ -140,6 +146,8 @@ pub(crate) struct Caller<'t> {
     pub(crate) parent: Option<&'t Ticket>,
     /// From then on nothing runs on this thread: many cheap steps of an ensemble must not hold it together.
     pub(crate) inline_until: u64,
+    /// Ensembles it lies in.
+    pub(crate) depth: u32,
 }
 
 /// What makes a version.
@@ -196,7 +204,7 @@ impl ModelVersion {
             .cache
             .as_ref()
             .filter(|_| has_cache)
-            .map(|(cache, secret)| Cached::new(cache.clone(), Scope::new(secret, &signature.model, number, load)));
+            .map(|(cache, secret)| Cached::new(cache.clone(), secret, (&signature.model, number, load)));
         let statistics =
             Statistics::new(&shared.options.metrics, parts.histogram_buckets_ms, batch_size, cached.is_some());
         let shape_rule = ShapeRule::of(&signature);
@@ -222,7 +230,10 @@ impl ModelVersion {
             shared,
             pending: AtomicU64::new(0),
             inflight: AtomicU64::new(0),
+            sweep_due: AtomicBool::new(false),
+            removed: Mutex::default(),
             cancelled: AtomicU64::new(0),
+            load,
             me: me.clone(),
         })
     }
@@ -242,7 +253,7 @@ impl ModelVersion {
         sink: impl FnOnce() -> Arc<dyn Sink>,
         parent: Option<&Ticket>,
     ) -> Result<Started> {
-        self.start(request, sink, Caller { parent, inline_until: u64::MAX })
+        self.start(request, sink, Caller { parent, inline_until: u64::MAX, depth: 0 })
     }
 
     /// As `call`, for a step of an ensemble.
@@ -293,7 +304,7 @@ impl ModelVersion {
         if let Some(ensemble) = &self.ensemble {
             return flow::start(self, ensemble, request, (&checked, now), sink, caller);
         }
-        let Caller { parent, inline_until } = caller;
+        let Caller { parent, inline_until, .. } = caller;
         let key = self.shape_rule.key(&request, &checked);
         let class = class_of(&key);
         let rows = checked.rows.max(1);

@@ -259,3 +259,54 @@ fn a_cache_that_the_machine_has_no_memory_for_ends_the_start() {
     let error = Engine::new(options, vec![]).err().expect("refused");
     assert_eq!(error.code(), Code::InvalidArg);
 }
+
+#[test]
+fn an_ensemble_does_not_answer_what_its_models_said_before_they_were_loaded_again() {
+    let options = EngineOptions { response_cache_bytes: Some(SIZE), ..EngineOptions::default() };
+    let added = Arc::new(AtomicU64::new(1));
+    let adds = added.clone();
+    let (engine, _) = try_model_of(
+        options,
+        |config| config.name = "add".into(),
+        move |_, batch, _| {
+            for entry in batch.requests.iter_mut() {
+                entry.result = Some(Ok(outcome(asked(entry) + adds.load(SeqCst) as u8)));
+            }
+        },
+    )
+    .map(|(engine, add)| (engine, drop(add)))
+    .unwrap_or_else(|e| panic!("{e}"));
+    let step = |model: &str| pb::model_ensembling::Step {
+        model_name: model.into(),
+        model_version: -1,
+        input_map: [("I".to_owned(), "I".to_owned())].into(),
+        output_map: [("O".to_owned(), "O".to_owned())].into(),
+        ..Default::default()
+    };
+    let of = |name: &str, model: &str| {
+        let graph = pb::ModelEnsembling { step: vec![step(model)], max_inflight_requests: 0 };
+        let mut config = of_numbers(name, "");
+        config.scheduling_choice = Some(pb::model_config::SchedulingChoice::EnsembleScheduling(graph));
+        caching(&mut config);
+        config
+    };
+    publish(&engine, &of("in", "add")).expect("loads");
+    let version = publish(&engine, &of("m", "in")).expect("loads");
+    let reload = || load(&engine, |config| config.name = "add".into()).expect("loads");
+    assert_eq!(call(&version, 1).rest(), [Number(2)]);
+    assert_eq!(call(&version, 1).rest(), [Number(2)]);
+    assert_eq!(counts(&version.statistics())[1], 1, "a hit");
+    added.store(10, SeqCst);
+    reload();
+    assert_eq!(call(&version, 1).rest(), [Number(11)]);
+    assert_eq!(call(&version, 1).rest(), [Number(11)]);
+    assert_eq!(counts(&version.statistics())[1], 2, "another hit");
+    // A model that has nothing to do with it changes nothing.
+    load(&engine, |config| config.name = "other".into()).expect("loads");
+    assert_eq!(call(&version, 1).rest(), [Number(11)]);
+    assert_eq!(counts(&version.statistics())[1], 3, "and another");
+    soon("answers of models that are gone are forgotten", || counters(&engine).entries == 2);
+    // And what can not be asked any more is not answered from memory.
+    engine.retire("add", 1);
+    assert_eq!(call(&version, 1).error().message().split(", ").next(), Some("in ensemble 'm'"));
+}

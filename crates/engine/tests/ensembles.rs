@@ -4,16 +4,23 @@
 mod support;
 
 use backend::{Batch, Stopped};
+use bytes::Bytes;
 use engine::{Engine, ModelVersion, Ticket};
 use protocol::pb::inference as pb;
+use protocol::{Regions, RequestedOutput};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::Got::{Failed, Nothing, Number};
 use support::*;
-use tensor::{Code, Error, Result};
+use tensor::{Code, Data, Error, Result};
+
+thread_local! {
+    static IS_REACTOR: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Long enough for a step to answer meanwhile, mostly; a thousand of them, always.
 const PAUSE: Duration = Duration::from_micros(500);
@@ -85,6 +92,42 @@ fn endless(running: Arc<AtomicUsize>, pause: Duration) -> Script {
             });
         }
     })
+}
+
+/// Uses a core for as long as a cheap step does, and answers with its number; how often it did on the thread that brought it.
+fn working(here: Arc<AtomicUsize>) -> Script {
+    plain(move |n| {
+        let until = Instant::now() + Duration::from_micros(10);
+        while Instant::now() < until {}
+        here.fetch_add(usize::from(IS_REACTOR.get()), SeqCst);
+        Ok(n)
+    })
+}
+
+/// Runs `work` on a thread that has turns, as a reactor has.
+fn on_a_reactor(work: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            engine::begin_turns(|| ());
+            IS_REACTOR.set(true);
+            work();
+        });
+    });
+}
+
+/// Data whose release panics.
+struct Trap;
+
+impl AsRef<[u8]> for Trap {
+    fn as_ref(&self) -> &[u8] {
+        &[9]
+    }
+}
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a planted panic, when data are released");
+    }
 }
 
 /// Runs when the test says so; says which it is about to run.
@@ -219,6 +262,178 @@ fn a_reactor_leaves_the_steps_of_a_wide_ensemble_to_other_threads_after_a_while(
     s.settles();
     let calls = opened.load(SeqCst);
     assert_eq!((s.stats("m").success.count, s.stats("slow").success.count), (calls as u64, (STEPS * calls) as u64));
+}
+
+#[test]
+fn the_steps_that_the_end_of_a_turn_sets_going_hold_its_reactor_for_a_millisecond_together() {
+    const REQUESTS: u8 = 64;
+    let here = Arc::new(AtomicUsize::new(0));
+    let work = ["work"; 12].join(" ");
+    let s = serve(vec![("first", plain(Ok)), ("work", working(here.clone()))], &[chain(&format!("m: add1 {work}"))]);
+    let mut batching = of_numbers("first", "first");
+    batching.max_batch_size = REQUESTS.into();
+    dynamic(&mut batching, pb::ModelDynamicBatching::default());
+    publish(&s.engine, &batching).unwrap();
+    let m = publish(&s.engine, &chain(&format!("m: first {work}"))).unwrap();
+    let mut rounds = Vec::new();
+    on_a_reactor(|| {
+        let until = Instant::now() + WITHIN;
+        // A few in which the models are known to be cheap: until then nothing runs on the thread that brings it.
+        while rounds.iter().filter(|&&runs| runs > 0).count() < 5 {
+            assert!(Instant::now() < until, "never: a step runs at the end of a turn: {rounds:?}");
+            let calls: Vec<_> = (0..REQUESTS).map(|n| call(&m, n)).collect();
+            here.store(0, SeqCst);
+            engine::end_turn();
+            rounds.push(here.load(SeqCst));
+            for (n, call) in calls.iter().enumerate() {
+                assert_eq!(call.rest(), [Number(n as u8)]);
+            }
+        }
+    });
+    // Steps of 10 µs and more.
+    assert!(rounds.iter().all(|&runs| runs <= 60), "{rounds:?}");
+    s.settles();
+}
+
+#[test]
+fn what_is_left_of_the_end_of_a_turn_with_many_models_is_done_in_the_next() {
+    const MODELS: usize = 120;
+    let here = Arc::new(AtomicUsize::new(0));
+    let s = serve(vec![("work", working(here.clone()))], &[chain("m: add1")]);
+    let batching = |i: usize| {
+        let mut config = of_numbers(&format!("m{i}"), "work");
+        dynamic(&mut config, pb::ModelDynamicBatching::default());
+        publish(&s.engine, &config).unwrap()
+    };
+    let models: Vec<_> = (0..MODELS).map(batching).collect();
+    let ask = |m: &ModelVersion| {
+        let (send, answers) = channel();
+        let sink = || Arc::new(move |answer: engine::Answer| drop(send.send(answer))) as Arc<dyn engine::Sink>;
+        m.call(request(1), sink, None).unwrap();
+        answers
+    };
+    let mut rounds = Vec::new();
+    on_a_reactor(|| {
+        let until = Instant::now() + WITHIN;
+        while rounds.iter().filter(|&&runs| runs > 10).count() < 3 {
+            assert!(Instant::now() < until, "never: batches run at the end of a turn: {rounds:?}");
+            let calls: Vec<_> = models.iter().map(|m| ask(m)).collect();
+            here.store(0, SeqCst);
+            engine::end_turn();
+            rounds.push(here.load(SeqCst));
+            // As often as it asks for.
+            (0..MODELS).for_each(|_| engine::end_turn());
+            for call in calls {
+                let _ = call.recv_timeout(WITHIN);
+            }
+        }
+    });
+    assert!(rounds.iter().all(|&runs| runs <= 52), "{rounds:?}");
+    s.settles();
+}
+
+#[test]
+fn a_reactor_leaves_large_outputs_for_regions_to_other_threads() {
+    const LARGE: usize = 4 << 20;
+    let bytes = Bytes::from(vec![7; LARGE]);
+    let sized: Script = Arc::new(move |_, batch, _| {
+        for entry in batch.requests.iter_mut() {
+            let bytes = if asked(entry) == 1 { bytes.clone() } else { bytes.slice(..1) };
+            let mut made = outcome(0);
+            made.outputs[0].shape = [1, bytes.len() as i64].into_iter().collect();
+            made.outputs[0].data = Data::Bytes(bytes);
+            entry.result = Some(Ok(made));
+        }
+    });
+    let wide = |mut config: pb::ModelConfig| {
+        config.output[0].dims = vec![-1];
+        config
+    };
+    let s = serve(vec![("sized", sized)], &[chain("m: add1")]);
+    publish(&s.engine, &wide(of_numbers("sized", "sized"))).unwrap();
+    let m = publish(&s.engine, &wide(chain("m: sized"))).unwrap();
+    let key = format!("nereid-test-ensembles-{}", std::process::id());
+    let file = std::path::PathBuf::from(format!("/dev/shm/{key}"));
+    std::fs::write(&file, vec![0; LARGE]).unwrap();
+    s.engine.regions().register("out", &key, 0, LARGE as u64).unwrap();
+    let at_once = |n| {
+        let mut request = request(n);
+        let region = Some(s.engine.resolve("out", 0, LARGE as u64).unwrap());
+        request.outputs.push(RequestedOutput { name: "O".into(), form: Default::default(), region });
+        let call = try_request(&m, request, None).unwrap();
+        assert!(call.next_answer().response.is_some_and(|r| r.is_ok()));
+        call.ticket.is_none()
+    };
+    on_a_reactor(|| {
+        soon("a small one is answered at once", || at_once(0));
+        let large = (0..20).filter(|_| at_once(1)).count();
+        assert_eq!(large, 0, "answered on this thread");
+        soon("and small ones still are", || at_once(0));
+    });
+    assert!(std::fs::read(&file).unwrap() == vec![7; LARGE]);
+    std::fs::remove_file(&file).unwrap();
+    settles(&s.engine, &m);
+}
+
+#[test]
+fn a_panic_while_a_request_flows_gives_its_place_to_the_next_s_32() {
+    let ((begun, begins), (go, gone)) = (channel(), channel());
+    let gone = Mutex::new(gone);
+    let trap: Script = Arc::new(move |_, batch, _| {
+        for entry in batch.requests.iter_mut() {
+            let n = asked(entry);
+            let _ = begun.send(n);
+            let _ = gone.lock().unwrap().recv_timeout(WITHIN);
+            let mut made = outcome(n);
+            if n == 1 {
+                // No tensor of the ensemble: it is let go where the answer is taken.
+                let mut more = outcome(0).outputs.remove(0);
+                (more.index, more.data) = (7, Data::Bytes(Bytes::from_owner(Trap)));
+                made.outputs.push(more);
+            }
+            entry.result = Some(Ok(made));
+        }
+    });
+    let s = serve(vec![("trap", trap)], &[limited(chain("m: trap"), 1)]);
+    let calls: Vec<_> = [1, 2, 3].map(|n| call(&s.m, n)).into();
+    for _ in 0..3 {
+        begins.recv_timeout(WITHIN).expect("each gets its place");
+        go.send(()).unwrap();
+    }
+    let got: Vec<_> = calls.iter().map(Call::rest).collect();
+    assert_eq!(got, [vec![Failed(Code::Internal)], vec![Number(2)], vec![Number(3)]]);
+    go.send(()).unwrap();
+    assert_eq!(call(&s.m, 4).rest(), [Number(4)], "no place is lost");
+    s.settles();
+}
+
+#[test]
+fn ensembles_that_lie_in_one_another_in_a_ring_do_not_load() {
+    let s = serve(vec![], &[chain("n: add1"), chain("m: n")]);
+    let refused = |line| publish(&s.engine, &chain(line)).map(|_| ()).unwrap_err();
+    let error = refused("n: m");
+    let text = "circular dependency between ensembles: n -> ... -> m -> n";
+    assert_eq!((error.code(), error.message()), (Code::InvalidArg, text));
+    assert_eq!(refused("add1: m").message(), "circular dependency between ensembles: n -> ... -> m -> n");
+    assert_eq!(refused("m: m").message(), "circular dependency between ensembles: m -> ... -> m -> m");
+    assert_eq!(call(&s.m, 1).rest(), [Number(2)], "what served goes on");
+    s.settles();
+}
+
+#[test]
+fn ensembles_that_became_too_deep_since_they_were_loaded_say_so() {
+    let mut all = vec![chain("e0: add1")];
+    all.extend((1..16).map(|i| chain(&format!("e{i}: e{}", i - 1))));
+    all.push(chain("m: e15"));
+    let s = serve(vec![], &all);
+    assert_eq!(call(&s.m, 1).rest(), [Number(2)]);
+    // What is in the innermost is deeper now.
+    for line in ["d0: add10", "d1: d0", "d2: d1", "add1: d2"] {
+        publish(&s.engine, &chain(line)).unwrap();
+    }
+    let error = call(&s.m, 1).error();
+    assert!(error.message().ends_with("ensembles lie inside one another more than 16 deep"), "{error}");
+    s.settles();
 }
 
 #[test]

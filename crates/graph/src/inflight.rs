@@ -60,6 +60,11 @@ impl<T> Inflight<T> {
         out
     }
 
+    /// Runs that wait, of all steps.
+    pub fn waiting(&self) -> usize {
+        self.steps.iter().map(|line| line.waiting.len()).sum()
+    }
+
     /// Calls of a step in flight, and runs waiting for them to end. Both 0 without a limit, where nothing is counted.
     pub fn counts(&self, step: usize) -> (u32, usize) {
         self.steps.get(step).map_or((0, 0), |line| (line.in_flight, line.waiting.len()))
