@@ -14,7 +14,7 @@
 import { completeConfig, moveGpuGroupsToCpu, readConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { runAgents } from './agents.js'
-import { complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Need, type Outcome } from './dependencies.js'
+import { Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Need, type Outcome } from './dependencies.js'
 import { warnOfIneffective } from './ineffective.js'
 import { servesOn, sourceOf, type Source } from './in_place.js'
 import { KeyedLock, Limit, SharedLock } from './limit.js'
@@ -289,12 +289,13 @@ export class Repository {
       const known = this.#known.get(name)
       if (!polled.has(name) && known !== undefined) polled.set(name, known.polled)
     }
-    for (const wave of waves(models, polled.keys())) {
+    const rings = new Rings(models)
+    for (const wave of waves(models, polled.keys(), rings)) {
       await Promise.all(
         wave.map(async (name) => {
           const one = polled.get(name)
           if (one === undefined) return
-          const why = needsOf(one.config).length === 0 ? null : complaint(models, name, (model) => this.#outcome(model))
+          const why = needsOf(one.config).length === 0 ? null : complaint(models, name, (model) => this.#outcome(model), rings)
           if (why === null) await this.#loadOne(name, one, failed)
           else this.#refuse(name, one, why, failed)
         }),
@@ -392,11 +393,13 @@ export class Repository {
     const models = this.#models()
     const gone = unloadedWith(models, name, andDependents)
     for (const model of gone) this.#unloadLocked(model)
+    const left = this.#models()
+    const rings = new Rings(left)
     for (const ensemble of dependentsOf(models, gone)) {
       const known = this.#known.get(ensemble)
       if (known === undefined) continue
       for (const version of this.#served.get(ensemble)?.keys() ?? []) this.#retire(ensemble, version)
-      known.invalid = complaint(this.#models(), ensemble, (model) => this.#outcome(model))
+      known.invalid = complaint(left, ensemble, (model) => this.#outcome(model), rings)
     }
   }
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { complaint, dependentsOf, neededBy, unloadedWith, waves, type KnownModel, type Outcome } from '../../src/repository/dependencies.js'
+import { Rings, complaint, dependentsOf, neededBy, unloadedWith, waves, type KnownModel, type Outcome } from '../../src/repository/dependencies.js'
 
 /** `e: a b@2` is an ensemble of the latest a and version 2 of b; `~a` was loaded for an ensemble only; `a` is a model. */
 function known(...lines: string[]): Map<string, KnownModel> {
@@ -47,6 +47,56 @@ test('a chain of a thousand ensembles is one wave each, a ring of a thousand is 
   const ring = known(...Array.from({ length: 1000 }, (_, i) => `m${i}: m${(i + 1) % 1000}`))
   expect(waves(ring, ring.keys())).toHaveLength(1)
   expect(complaint(ring, 'm0', () => READY)).toBe('circular dependency between ensembles: m999 -> ... -> m998 -> m999')
+})
+
+test('what a large repository needs is found in time that grows with it', () => {
+  const time = (work: () => void): number => {
+    const begun = process.cpuUsage()
+    work()
+    return process.cpuUsage(begun).user / 1000
+  }
+  const size = 20_000
+  const names = (make: (i: number) => string): Map<string, KnownModel> => known(...Array.from({ length: size }, (_, i) => make(i)))
+  const shapes = {
+    ring: names((i) => `m${i}: m${(i + 1) % size}`),
+    chain: names((i) => (i === 0 ? 'm0' : `m${i}: m${i - 1}`)),
+    // Each in a ring, and most of them in many.
+    knot: names((i) => `m${i}: m${(i + 1) % size} m${(i * 7) % size} m${(i * 31) % size}`),
+  }
+  const took = Object.entries(shapes).map(([shape, models]) => {
+    const rings = new Rings(models)
+    const ms = time(() => {
+      for (const name of waves(models, models.keys(), rings).flat()) complaint(models, name, () => READY, rings)
+    })
+    return [shape, ms] as const
+  })
+  // Some 50 ms each; squared it would be minutes.
+  for (const [shape, ms] of took) expect(ms, shape).toBeLessThan(2000)
+})
+
+test('rings are found as by a search from each model', () => {
+  let random = 12345
+  const next = (below: number): number => {
+    random = (random * 1103515245 + 12345) % 2147483648
+    return random % below
+  }
+  for (let round = 0; round < 300; round++) {
+    const size = 1 + next(12)
+    const models = known(...Array.from({ length: size }, (_, i) => `m${i}: ${Array.from({ length: next(3) }, () => `m${next(size)}`).join(' ')}`))
+    const rings = new Rings(models)
+    for (const name of models.keys()) {
+      const open = [name]
+      const seen = new Set<string>()
+      for (const at of open) {
+        for (const { model } of models.get(at)?.needs ?? []) {
+          if (seen.has(model)) continue
+          seen.add(model)
+          open.push(model)
+        }
+      }
+      expect(rings.has(name), `round ${round}: ${name}`).toBe(seen.has(name))
+    }
+  }
 })
 
 test.each<[string[], string, Record<string, Partial<Outcome>>, string | null]>([
