@@ -57,10 +57,11 @@ const COUNTER = '00000000'
 export const ID = `request-${COUNTER}`
 
 /**
+ * @param parameters of the request, of integers and booleans
  * @param form `binary`, `json`, or `shm` with a region per tensor in `regions`
  * @returns body, headers, and where the counter of its id stands (null without an id)
  */
-export function httpBody({ inputs, outputs, id }, form, regions = {}) {
+export function httpBody({ inputs, outputs, id, parameters }, form, regions = {}) {
   const region = (name) => ({
     shared_memory_region: regions[name].name,
     shared_memory_byte_size: regions[name].bytes,
@@ -75,7 +76,7 @@ export function httpBody({ inputs, outputs, id }, form, regions = {}) {
     if (form === 'json') return { name, parameters: { binary_data: false } }
     return { name, parameters: form === 'shm' ? region(name) : { binary_data: true } }
   }
-  const head = Buffer.from(JSON.stringify({ ...(id === undefined ? {} : { id }), inputs: inputs.map(input), outputs: outputs.map(output) }))
+  const head = Buffer.from(JSON.stringify({ ...(id === undefined ? {} : { id }), ...(parameters === undefined ? {} : { parameters }), inputs: inputs.map(input), outputs: outputs.map(output) }))
   const counterAt = id === undefined ? null : head.indexOf(COUNTER)
   if (form !== 'binary') return { body: head, headers: { 'Content-Type': 'application/json' }, counterAt }
   return {
@@ -95,13 +96,17 @@ function varint(n) {
 
 const field = (number, content) => Buffer.concat([Buffer.from([(number << 3) | 2]), varint(content.length), content])
 
+/** An entry of `map<string, InferParameter>`, of a boolean or an integer. */
+const parameter = ([name, value]) => field(4, Buffer.concat([field(1, Buffer.from(name)), field(2, Buffer.from([value === Number(value) ? 16 : 8, ...varint(Number(value))]))]))
+
 /** A ModelInferRequest with raw contents. */
-export function grpcBody({ model, inputs, outputs, id }) {
+export function grpcBody({ model, inputs, outputs, id, parameters = {} }) {
   const input = (t) =>
     field(5, Buffer.concat([field(1, Buffer.from(t.name)), field(2, Buffer.from(t.datatype)), field(3, Buffer.concat(t.shape.map(varint)))]))
   return Buffer.concat([
     field(1, Buffer.from(model)),
     ...(id === undefined ? [] : [field(3, Buffer.from(id))]),
+    ...Object.entries(parameters).map(parameter),
     ...inputs.map(input),
     ...outputs.map((name) => field(6, field(1, Buffer.from(name)))),
     ...inputs.map((t) => field(7, t.data)),

@@ -31,6 +31,7 @@ import { isolation, memory, startUp } from './suites/isolation.mjs'
 import { batching, compute, threads } from './suites/models.mjs'
 import { curves, front, sizes } from './suites/network.mjs'
 import { pipeline } from './suites/pipeline.mjs'
+import { sequence } from './suites/sequence.mjs'
 import { stream } from './suites/stream.mjs'
 
 const began = performance.now()
@@ -163,6 +164,8 @@ async function main(options) {
   cells.push(...((await attempt('curves', () => curves(ctx, frontCells))) ?? []))
   const streamed = await attempt('stream', () => stream(ctx))
   cells.push(...(streamed?.cells ?? []))
+  cells.push(...((await attempt('sequence', () => sequence(ctx))) ?? []))
+  cells.push(...((await attempt('pipeline', () => pipeline(ctx))) ?? []))
   notePeaks(others.tritons)
   await Promise.all([...new Set(others.tritons.map((t) => t.child))].map((child) => end(child)))
   cells.push(...((await attempt('batching', () => batching(ctx))) ?? []))
@@ -173,7 +176,6 @@ async function main(options) {
   // Minutes of whole networks: only a full run has them.
   if (!ctx.quick) cells.push(...((await attempt('threads', () => threads(ctx))) ?? []))
   cells.push(...((await attempt('cache', () => cache(ctx))) ?? []))
-  cells.push(...((await attempt('pipeline', () => pipeline(ctx))) ?? []))
   const counted = await attempt('counts', () => counts(ctx))
   const isolated = ctx.filtered ? null : await attempt('isolation', () => isolation(ctx))
   const remembered = ctx.filtered ? null : await attempt('memory', () => memory(ctx))

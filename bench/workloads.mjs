@@ -29,6 +29,37 @@ export const simple = {
   vary: varySimple,
 }
 
+/** Sequences that are alive while `sequenced` is measured. */
+export const SEQUENCES = 64
+
+/**
+ * One row of `simple` for a sequence. Varied requests are those in the middle of `SEQUENCES` sequences, in turn; `begin(i)` begins the i-th. The
+ * repeated one is a sequence of its own, first and last request at once.
+ */
+export function sequenced(model) {
+  const one = (i, parameters) => {
+    const [a, b] = [0, 1].map((k) => randomTensor(`INPUT${k}`, 'INT32', [1, 16], 2 * i + k))
+    const [x, y] = [a, b].map((t) => new Int32Array(t.data.buffer, t.data.byteOffset, t.data.length / 4))
+    const each = (f) => Buffer.from(Int32Array.from(x, (v, k) => f(v, y[k])).buffer)
+    return { ...simple, name: model, model, id: ID, inputs: [a, b], expected: [each((v, w) => v + w), each((v, w) => v - w)], parameters }
+  }
+  const sequence = (i) => 1 + (i % SEQUENCES)
+  return {
+    ...simple,
+    name: model,
+    model,
+    parameters: { sequence_id: SEQUENCES + 1, sequence_start: true, sequence_end: true },
+    vary: (i) => one(i, { sequence_id: sequence(i) }),
+    begin: (i) => one(i, { sequence_id: sequence(i), sequence_start: true }),
+  }
+}
+
+/** The same rows to a model without sequences. */
+export function stateless(model) {
+  const { vary } = sequenced(model)
+  return { ...simple, name: model, model, vary: (i) => ({ ...vary(i), parameters: undefined }) }
+}
+
 /** Floats that come back as they are. */
 export function identity(bytes, model = 'identity') {
   const input = tensor('INPUT0', 'FP32', [bytes / 4])
@@ -78,6 +109,9 @@ export const resnet50 = (model = 'resnet50') => network(model, [tensor('INPUT0',
 const tokens = () => [tensor('INPUT0', 'INT64', [1, SEQUENCE]), { ...tensor('INPUT1', 'INT64', [1, SEQUENCE], () => 1), fixed: true }]
 export const minilm = (model = 'minilm') => network(model, tokens(), 384 * 4)
 export const bert = (model = 'bert_base') => network(model, tokens(), 768 * 4)
+
+/** A network of a millisecond, or three of them one behind the other. */
+export const milliseconds = (model) => network(model, [tensor('INPUT0', 'FP32', [32, 512])], 32 * 512 * 4)
 
 /** Inputs as the bare ONNX Runtime loop wants them named. */
 export const ortInputs = (workload) => workload.inputs.map((t) => `${t.name}:${t.datatype}:${t.shape.join('x')}`).join(',')

@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url'
 import { addSub, identity, loop } from '../../scripts/models/graphs.mjs'
 import { TYPE } from '../../scripts/models/onnx.mjs'
 import { DECOUPLED, REPEAT, chained, config, ensemble, writeModel } from '../../scripts/models/repository.mjs'
-import { SEQUENCE, bertBase, miniLm, mlp, resnet50, vgg19 } from './graphs.mjs'
+import { SEQUENCE, bertBase, millisecond, miniLm, mlp, resnet50, vgg19 } from './graphs.mjs'
 
 export const GENERATED = fileURLToPath(new URL('../.generated', import.meta.url))
 /** The repository of all bench models; servers load from it by name. */
@@ -36,10 +36,14 @@ const instances = (count) => `instance_group [ { count: ${count} kind: KIND_CPU 
 /** Steps of the ensembles `chain_<n>`. */
 export const CHAINS = [1, 2, 3, 4, 5, 6]
 
-/** `identity` n times, one behind the other. */
-function chain(n) {
-  return ensemble(0, ...single('TYPE_FP32', [-1]), chained(Array.from({ length: n }, () => 'identity')))
-}
+/** The same model n times, one behind the other. */
+export const chain = (n, model = 'identity', dims = [-1]) => ensemble(0, ...single('TYPE_FP32', dims), chained(Array.from({ length: n }, () => model)))
+
+/** What makes `simple` a model without sequences, and one with those of each strategy. */
+const sequences = (strategy) => `sequence_batching { max_sequence_idle_microseconds: 600000000 ${strategy} }\n`
+export const SEQUENCED = { simple_stateless: '', simple_direct: sequences('direct { }'), simple_oldest: sequences('oldest { max_candidate_sequences: 128 }') }
+/** Its rows: enough for all sequences of a run at once. */
+export const SEQUENCED_ROWS = 128
 
 /** Fixed delays that the learned batcher is compared with, in microseconds. */
 export const DELAYS = [100, 500, 2000]
@@ -51,11 +55,17 @@ function writeSmall() {
   writeModel(MODELS, 'simple_cached', { ...simple, config: `${simple.config}response_cache { enable: true }\n` })
   writeModel(MODELS, 'identity', { config: config('identity', 0, ...single('TYPE_FP32', [-1])) })
   for (const n of CHAINS) writeModel(MODELS, `chain_${n}`, { config: chain(n) })
+  for (const [name, more] of Object.entries(SEQUENCED)) writeModel(MODELS, name, { ...simple, config: config('onnxruntime', SEQUENCED_ROWS, ...pair, more) })
   writeModel(MODELS, 'identity_bytes', { config: config('identity', 0, ...single('TYPE_STRING', [-1])) })
   writeModel(MODELS, 'identity_onnx', {
     config: config('onnxruntime', 0, ...single('TYPE_FP32', [-1])),
     versions: { 1: identity(TYPE.FP32, ['n']) },
   })
+  writeModel(MODELS, 'chain_onnx_x3', { config: chain(3, 'identity_onnx') })
+  // The loop it is compared with has one thread.
+  const alone = 'parameters { key: "intra_op_thread_count" value: { string_value: "1" } }\n'
+  writeModel(MODELS, 'millisecond', { config: config('onnxruntime', 0, ...single('TYPE_FP32', [32, 512]), alone), versions: { 1: millisecond() } })
+  writeModel(MODELS, 'three_milliseconds', { config: chain(3, 'millisecond', [32, 512]) })
   writeModel(MODELS, 'repeat', { config: config('repeat', 0, ...REPEAT, DECOUPLED) })
   const network = mlp()
   const io = [[['INPUT0', 'TYPE_FP32', [64]]], [['OUTPUT0', 'TYPE_FP32', [16]]]]

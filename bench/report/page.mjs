@@ -120,8 +120,16 @@ function sizePlots(result) {
 function pipelinePlots(result) {
   return ['HTTP', 'gRPC'].map((transport) => {
     const cells = result.cells.filter((c) => c.suite === 'pipeline' && c.transport === transport && c.c === 8 && c.cpuUs !== null)
-    const named = cells.map((c) => ({ ...c, subject: c.workload === 'identity' ? 'the model alone' : `ensemble of ${c.workload.replace('chain_', '')}` }))
+    const named = cells.map((c) => ({ ...c, subject: `${c.subject}, ${c.workload === 'identity' ? 'the model alone' : `ensemble of ${c.workload.replace('chain_', '')}`}` }))
     return barChart({ title: `${transport}, 8 requests at a time`, unit: 'server CPU, µs per request: shorter is better', bars: bars(named, 'cpuUs') })
+  })
+}
+
+function sequencePlots(result) {
+  return ['HTTP', 'gRPC'].map((transport) => {
+    const cells = result.cells.filter((c) => c.suite === 'sequence' && c.transport === transport && c.c === 32 && c.cpuUs !== null)
+    const named = cells.map((c) => ({ ...c, subject: `${c.subject}, ${c.workload.replace('simple_', '')}` }))
+    return barChart({ title: `${transport}, 32 requests at a time`, unit: 'server CPU, µs per request: shorter is better', bars: bars(named, 'cpuUs') })
   })
 }
 
@@ -196,6 +204,7 @@ export function page(result) {
 ${section('Small requests', 'The model adds and subtracts 16 integers, so nearly all of the cost is the server. Thin lines show the range over the repetitions.', frontPlots(result))}
 ${section('Latency over rate', 'Requests arrive at random times whatever the server does (open loop), and latency counts from when a request was due: a stall is seen in full.', curvePlots(result))}
 ${section('Ensembles', 'Models that give back what they get, one behind the other: what a step more costs.', pipelinePlots(result))}
+${section('Sequences', 'The same model without sequences and with them, direct and oldest: what it costs that each request finds the slot of its sequence.', sequencePlots(result))}
 ${section('Response cache', 'The answer is there before the model is asked, so what is left is the server alone.', cachePlots(result))}
 ${section('Many answers', STREAM_TEXT, streamPlots(result))}
 ${result.stream ? `<ul>${STREAM_NOTES(result.stream).map((text) => `<li>${escape(text)}</li>`).join('')}</ul>` : ''}

@@ -100,9 +100,28 @@ export function judge(result) {
   for (const transport of ['HTTP', 'gRPC']) {
     for (const c of [1, 8]) {
       const of = (model) => find('pipeline', 'Nereid', transport, (x) => x.c === c && x.workload === model)
-      const theirs = `Triton on the same kind of machine: ${c === 1 ? 144 : 92} µs`
+      const peer = (model) => [triton, python].map((subject) => find('pipeline', subject, transport, (x) => x.c === c && x.workload === model)).find(Boolean)
+      const here = pairedDifference(peer('chain_2'), peer('identity'), 'cpuMainUs')
+      const theirs = `Triton on the same kind of machine: ${c === 1 ? 144 : 92} µs${here ? `; here, without the process of its Python model: ${withRange(here)}` : ''}`
       row(`${transport}, c=${c}: CPU of an ensemble of 6 tiny models minus one of 1, per step`, 20, 'most', pairedDifference(of('chain_6'), of('chain_1'), 'cpuUs', 5), { unit: 'µs' })
       row(`${transport}, c=${c}: CPU of an ensemble of 2 tiny models minus one model alone`, 40, 'most', pairedDifference(of('chain_2'), of('identity'), 'cpuUs'), { unit: 'µs', note: theirs })
+    }
+  }
+  const three = (subject) => result.cells.find((c) => c.suite === 'pipeline' && c.workload === 'three_milliseconds' && c.subject === subject)
+  const bare = three('bare ONNX Runtime loop')
+  row('ensemble of three steps of a millisecond, c=1: time ÷ the same runs in one function', 1.05, 'most', ratio(bare, three('Nereid'), 'rate'), {
+    note: bare?.rate ? `the runs alone: ${(1000 / bare.rate.median).toFixed(2)} ms` : '',
+  })
+  for (const transport of ['HTTP', 'gRPC']) {
+    for (const c of [8, 32]) {
+      const of = (subject, model) => find('sequence', subject, transport, (x) => x.c === c && x.workload === model)
+      for (const strategy of ['direct', 'oldest']) {
+        const model = `simple_${strategy}`
+        const [theirs, cpu] = [ratio(of('Nereid', model), of(python, model), 'rate'), of(python, model)?.cpuMainUs]
+        row(`${transport}, c=${c}: rate of requests in sequences, ${strategy} ÷ without sequences`, 0.4, 'least', ratio(of('Nereid', model), of('Nereid', 'simple_stateless'), 'rate'), {
+          note: theirs ? `÷ Triton's, whose model is in Python: ${withRange(theirs)}; CPU of its server alone ${withRange(cpu)} µs, ours ${withRange(of('Nereid', model)?.cpuUs)}` : '',
+        })
+      }
     }
   }
   for (const [transport, floor] of [['HTTP', 'hyper echo'], ['gRPC', 'h2 echo']]) {
@@ -132,11 +151,18 @@ export function judge(result) {
 
   const counted = (key) => result.counts?.rows.find((r) => r.key === key)
   const shm = counted('shm')
+  const [chain, alone] = [counted('chain'), counted('large http')]
   // Copies in small pieces do not grow with the tensor; if they did, they would be many, and all bytes count.
-  const copied = shm && (shm.ours.copiedBytes.median > SMALL_MOVES_MAX ? shm.ours.copiedBytes : shm.ours.largeCopiedBytes)
+  const copiedOf = ({ ours }) => (ours.copiedBytes.median > SMALL_MOVES_MAX ? ours.copiedBytes : ours.largeCopiedBytes)
+  const copied = shm && copiedOf(shm)
   row('16 MiB through shared memory into an ONNX model: bytes we copy', 0, 'most', copied, {
     unit: 'bytes',
     note: shm ? `the model itself copies ${shm.onnxruntime.largeCopiedBytes.median} inside ONNX Runtime; ${Math.round(shm.ours.copiedBytes.median / 1000)} kB of moves of small values` : '',
+  })
+  const between = chain && alone && Math.max(0, copiedOf(chain).median - copiedOf(alone).median)
+  row('16 MiB between the steps of an ensemble of three: bytes we copy, beyond those of one model', 0, 'most', single(between), {
+    unit: 'bytes',
+    note: chain && alone ? `both copy what came with the head: ${copiedOf(alone).median}; the models copy ${chain.onnxruntime.largeCopiedBytes.median} inside ONNX Runtime` : '',
   })
   const http = counted('http')
   row('system calls per HTTP `simple` request, c=8', 4, 'most', http && (http.kernelSystemCalls ?? http.ours.systemCalls), {

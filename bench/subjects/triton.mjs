@@ -9,7 +9,11 @@ import { ask } from '../../scripts/lib/run.mjs'
 import { DECOUPLED, REPEAT, config, writeModel } from '../../scripts/models/repository.mjs'
 import { answers, processTree, start } from '../lib/process.mjs'
 import { peerEnvironment } from '../lib/venv.mjs'
-import { MODELS } from '../models/generate.mjs'
+import { CHAINS, MODELS, SEQUENCED, SEQUENCED_ROWS, chain } from '../models/generate.mjs'
+
+const CHAIN_NAMES = CHAINS.map((n) => `chain_${n}`)
+/** Models that have the same name there. */
+const named = (models) => Object.fromEntries(models.map((m) => [m, m]))
 
 async function startTriton(name, command, args, env) {
   const [http, grpc] = await freePorts(2)
@@ -86,6 +90,8 @@ function writeRepository(directory) {
   write('simple', config('python', 8, ...io, one), MODEL_SIMPLE)
   write('simple_cached', config('python', 8, ...io, `${one}response_cache { enable: true }\n`), MODEL_SIMPLE)
   write('identity', config('python', 0, [['INPUT0', 'TYPE_FP32', [-1]]], [['OUTPUT0', 'TYPE_FP32', [-1]]], one), MODEL_IDENTITY)
+  for (const [name, more] of Object.entries(SEQUENCED)) write(name, config('python', SEQUENCED_ROWS, ...io, one + more), MODEL_SIMPLE)
+  for (const n of CHAINS) writeModel(directory, `chain_${n}`, { config: chain(n) })
   write('repeat', config('python', 0, ...REPEAT, `${one}${DECOUPLED}`), MODEL_REPEAT)
 }
 
@@ -122,7 +128,7 @@ export async function startPytriton(root, work, say) {
   // Answers out of the response cache never reach the Python backend: front end, request handling and cache lookup of the same
   // process. With no ONNX Runtime backend in the wheel this is the nearest to a model that costs nothing.
   const cached = { ...subject, name: 'Triton (response cache)', models: { simple: 'simple_cached' } }
-  return [{ ...subject, models: { simple: 'simple', identity: 'identity', repeat: 'repeat' } }, cached]
+  return [{ ...subject, models: named(['simple', 'identity', 'repeat', ...CHAIN_NAMES, ...Object.keys(SEQUENCED)]) }, cached]
 }
 
 /** A build the user names. */
@@ -131,8 +137,8 @@ export async function startGivenTriton({ triton, tritonBackends, tritonCaches })
   if (tritonBackends !== null && !existsSync(tritonBackends)) throw new Error(`--triton-backends=${tritonBackends}: no such directory`)
   const has = (backend) => tritonBackends !== null && existsSync(join(tritonBackends, backend))
   const models = {
-    ...(has('onnxruntime') && Object.fromEntries(['simple', 'mlp', 'mlp_plain', 'minilm', 'resnet50', 'identity_onnx'].map((m) => [m, m]))),
-    ...(has('identity') && { identity: 'identity', identity_bytes: 'identity_bytes' }),
+    ...(has('onnxruntime') && named(['simple', 'mlp', 'mlp_plain', 'minilm', 'resnet50', 'identity_onnx', ...Object.keys(SEQUENCED)])),
+    ...(has('identity') && named(['identity', 'identity_bytes', ...CHAIN_NAMES])),
     ...(has('repeat') && { repeat: 'repeat' }),
   }
   if (Object.keys(models).length === 0) {

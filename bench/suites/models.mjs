@@ -101,8 +101,12 @@ export async function threads(ctx) {
   }
 }
 
-/** ONNX Runtime alone, as a cell: the settings are chosen beforehand, the measurement is interleaved like any other. */
-function ortCell(ctx, workload, [callers, intra]) {
+/**
+ * ONNX Runtime alone, as a cell: the settings are chosen beforehand, the measurement is interleaved like any other.
+ *
+ * @param times runs that count as one
+ */
+export function ortCell(ctx, workload, [callers, intra], { suite = 'compute', times = 1 } = {}) {
   const args = (seconds) => [
     'ort-loop',
     `--library=${ctx.library}`,
@@ -114,13 +118,14 @@ function ortCell(ctx, workload, [callers, intra]) {
   ]
   const subject = { name: 'bare ONNX Runtime loop', kind: 'floor' }
   return {
-    ...cell('compute', subject, workload, 'in process', { c: callers }),
+    ...cell(suite, subject, workload, 'in process', { c: callers }),
     connections: callers,
     streams: intra,
     async run(seconds) {
       const { stdout } = await run(ctx.binary, args(seconds))
       const r = JSON.parse(stdout)
-      return { rate: r.rate, p50: r.p50_us, p90: r.p90_us, p99: r.p99_us, p999: r.p999_us, requests: r.requests, errors: r.errors, unsent: 0, cpuUs: null, cpuMainUs: null }
+      const us = (one) => (times === 1 ? one : null)
+      return { rate: r.rate / times, p50: us(r.p50_us), p90: us(r.p90_us), p99: us(r.p99_us), p999: us(r.p999_us), requests: r.requests, errors: r.errors, unsent: 0, cpuUs: null, cpuMainUs: null }
     },
   }
 }

@@ -53,6 +53,32 @@ test('a step of an ensemble is the difference of two ensembles, repetition by re
   check('HTTP, c=1: CPU of an ensemble of 2', { cells }, 'not measured', null)
 })
 
+test('an ensemble that computes takes little longer than its runs one after another', () => {
+  const one = (subject: string, ...rates: number[]) => ({ suite: 'pipeline', workload: 'three_milliseconds', subject, c: 1, transport: 'HTTP', kind: 'nereid', runs: rates.map((rate) => ({ rate })) })
+  const what = 'three steps of a millisecond'
+  check(what, { cells: [one('Nereid', 100, 98), one('bare ONNX Runtime loop', 102, 101)] }, 'met', (102 / 100 + 101 / 98) / 2)
+  check(what, { cells: [one('Nereid', 90), one('bare ONNX Runtime loop', 99)] }, 'missed', 1.1)
+  check(what, { cells: [one('Nereid', 90)] }, 'not measured', null)
+})
+
+test('sequences are compared with the same model without them', () => {
+  const one = (strategy: string, rate: number) => ({ suite: 'sequence', workload: `simple_${strategy}`, subject: 'Nereid', c: 32, transport: 'gRPC', kind: 'nereid', runs: [{ rate }] })
+  const cells = [one('stateless', 40), one('direct', 20), one('oldest', 10)]
+  check('gRPC, c=32: rate of requests in sequences, direct', { cells }, 'met', 0.5)
+  check('gRPC, c=32: rate of requests in sequences, oldest', { cells }, 'missed', 0.25)
+  check('HTTP, c=32: rate of requests in sequences, oldest', { cells }, 'not measured', null)
+})
+
+test('bytes we copy between the steps of an ensemble: none beyond those of one model', () => {
+  const what = 'between the steps of an ensemble'
+  const one = (key: string, ours: object) => ({ key, ours, onnxruntime: image(3 << 24, 3 << 24), kernelSystemCalls: null })
+  const chain = (ours: object) => ({ counts: { rows: [one('large http', image(30_000, 16_000)), one('chain', ours)] } })
+  check(what, {}, 'not measured', null)
+  check(what, { counts: { rows: [one('chain', image(30_000, 16_000))] } }, 'not measured', null)
+  check(what, chain(image(90_000, 16_000)), 'met', 0)
+  check(what, chain(image(16_810_000, 16_793_216)), 'missed', 16_794_000)
+})
+
 test('answers out of the cache are compared with an echo of the same bytes', () => {
   const one = (subject: string, ...cpuUs: number[]) => ({ suite: 'cache', workload: 'simple, cached', subject, c: 8, transport: 'HTTP', kind: 'nereid', runs: cpuUs.map((us) => ({ cpuUs: us })) })
   check('HTTP, answers from the response cache, c=8', { cells: [one('Nereid', 12, 13), one('hyper echo', 10, 10)] }, 'met', 1.25)
