@@ -33,6 +33,7 @@ import { curves, front, sizes } from './suites/network.mjs'
 import { pipeline } from './suites/pipeline.mjs'
 import { sequence } from './suites/sequence.mjs'
 import { stream } from './suites/stream.mjs'
+import { text as texts } from './suites/text.mjs'
 
 const began = performance.now()
 const say = (text) => console.log(`[${((performance.now() - began) / 1000).toFixed(0).padStart(4)} s] ${text}`)
@@ -176,6 +177,7 @@ async function main(options) {
   // Minutes of whole networks: only a full run has them.
   if (!ctx.quick) cells.push(...((await attempt('threads', () => threads(ctx))) ?? []))
   cells.push(...((await attempt('cache', () => cache(ctx))) ?? []))
+  cells.push(...((await attempt('text', () => texts(ctx))) ?? []))
   const counted = await attempt('counts', () => counts(ctx))
   const isolated = ctx.filtered ? null : await attempt('isolation', () => isolation(ctx))
   const remembered = ctx.filtered ? null : await attempt('memory', () => memory(ctx))

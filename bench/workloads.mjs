@@ -4,6 +4,7 @@
  * `vary(i)` is the i-th request of varied traffic: another id, other data, for small models other numbers of rows.
  */
 import { SEQUENCE } from './models/graphs.mjs'
+import { noise } from '../scripts/models/onnx.mjs'
 import { ID, randomTensor, tensor, text } from './messages.mjs'
 
 const plus = tensor('OUTPUT0', 'INT32', [1, 16], (i) => i + 1).data
@@ -112,6 +113,25 @@ export const bert = (model = 'bert_base') => network(model, tokens(), 768 * 4)
 
 /** A network of a millisecond, or three of them one behind the other. */
 export const milliseconds = (model) => network(model, [tensor('INPUT0', 'FP32', [32, 512])], 32 * 512 * 4)
+
+/** Tokens of the i-th text: lognormal, median 30, from 8 to 128. */
+export function textLength(i) {
+  for (let attempt = 0; ; attempt += 1) {
+    const next = noise(Math.imul(1000 * i + attempt + 1, 0x9e3779b1))
+    const uniform = () => (next() + 1) / 2
+    const normal = Array.from({ length: 12 }, uniform).reduce((a, b) => a + b) - 6
+    const length = Math.round(Math.exp(Math.log(30) + 0.7 * normal))
+    if (length >= 8 && length <= 128) return length
+  }
+}
+
+/** Texts of many lengths, each with its mask. */
+export function texts(model, hidden) {
+  const of = (length, i) => [randomTensor('INPUT0', 'INT64', [1, length], i), tensor('INPUT1', 'INT64', [1, length], () => 1)]
+  const vary = (i) => ({ ...workload, id: ID, inputs: of(textLength(i), i), expected: undefined })
+  const workload = { name: model, model, inputs: of(30, 0), outputs: ['OUTPUT0'], outputBytes: hidden * 4, tolerance: 2e-3, vary }
+  return workload
+}
 
 /** Inputs as the bare ONNX Runtime loop wants them named. */
 export const ortInputs = (workload) => workload.inputs.map((t) => `${t.name}:${t.datatype}:${t.shape.join('x')}`).join(',')

@@ -131,15 +131,17 @@ export const SEQUENCE = 128
 const VOCABULARY = 2048
 
 /** A BERT encoder in plain operators with mean pooling: INPUT0 are token ids, INPUT1 the attention mask. */
-export function transformer({ layers, hidden, heads, seed }) {
+export function transformer({ layers, hidden, heads, seed, anyLength = false }) {
   const g = new Graph(seed)
   const perHead = hidden / heads
   const normalise = (x) => {
     const ones = g.constant(TYPE.FP32, [hidden], new Float32Array(hidden).fill(1))
     return g.add('LayerNormalization', [x, ones, g.weights([hidden], hidden, 0.02)], { axis: -1, epsilon: { float: 1e-12 } })
   }
-  const split = g.longs(0, SEQUENCE, heads, perHead)
-  const join = g.longs(0, SEQUENCE, hidden)
+  // 0 is what the input has there.
+  const length = anyLength ? 0 : SEQUENCE
+  const split = g.longs(0, length, heads, perHead)
+  const join = g.longs(0, length, hidden)
   const last = g.longs(1)
   const maskAxes = g.longs(1, 2)
   const [one, half, root2, low, scale] = [1, 0.5, Math.SQRT2, -10000, 1 / Math.sqrt(perHead)].map((n) => g.float(n))
@@ -147,7 +149,9 @@ export function transformer({ layers, hidden, heads, seed }) {
   const mask = g.add('Cast', [g.add('Unsqueeze', ['INPUT1', maskAxes])], { to: TYPE.FP32 })
   const hide = g.add('Mul', [g.add('Sub', [one, mask]), low])
   const words = g.add('Gather', [g.weights([VOCABULARY, hidden], 1), 'INPUT0'], { axis: 0 })
-  let x = normalise(g.add('Add', [words, g.weights([SEQUENCE, hidden], 1)]))
+  const places = g.weights([SEQUENCE, hidden], 1)
+  const tokensOf = () => g.add('Shape', ['INPUT0'], { start: 1, end: 2 })
+  let x = normalise(g.add('Add', [words, anyLength ? g.add('Slice', [places, g.longs(0), tokensOf()]) : places]))
   for (let layer = 0; layer < layers; layer += 1) {
     const part = (perm) => g.add('Transpose', [g.add('Reshape', [g.linear(x, hidden, hidden), split])], { perm })
     const [q, k, v] = [part([0, 2, 1, 3]), part([0, 2, 3, 1]), part([0, 2, 1, 3])]
@@ -160,12 +164,19 @@ export function transformer({ layers, hidden, heads, seed }) {
     const gelu = g.add('Mul', [g.add('Mul', [wide, bell]), half])
     x = normalise(g.add('Add', [g.linear(gelu, hidden * 4, hidden), x]))
   }
-  g.add('ReduceMean', [x, last], { keepdims: 0 }, 'OUTPUT0')
-  const tokens = (name) => value(name, TYPE.INT64, ['batch', SEQUENCE])
+  if (anyLength) {
+    // The mean of the tokens that the mask shows.
+    const shown = g.add('Cast', [g.add('Unsqueeze', ['INPUT1', g.longs(2)])], { to: TYPE.FP32 })
+    const sum = g.add('ReduceSum', [g.add('Mul', [x, shown]), last], { keepdims: 0 })
+    g.add('Div', [sum, g.add('ReduceSum', [shown, last], { keepdims: 0 })], {}, 'OUTPUT0')
+  } else {
+    g.add('ReduceMean', [x, last], { keepdims: 0 }, 'OUTPUT0')
+  }
+  const tokens = (name) => value(name, TYPE.INT64, ['batch', anyLength ? 'tokens' : SEQUENCE])
   return g.file([tokens('INPUT0'), tokens('INPUT1')], [value('OUTPUT0', TYPE.FP32, ['batch', hidden])])
 }
 
-/** 6 layers of 384: all-MiniLM-L6. */
-export const miniLm = () => transformer({ layers: 6, hidden: 384, heads: 12, seed: 6 })
+/** 6 layers of 384: all-MiniLM-L6. `anyLength`: requests of 1 to 128 tokens. */
+export const miniLm = (more) => transformer({ layers: 6, hidden: 384, heads: 12, seed: 6, ...more })
 /** 12 layers of 768: BERT base. */
-export const bertBase = () => transformer({ layers: 12, hidden: 768, heads: 12, seed: 12 })
+export const bertBase = (more) => transformer({ layers: 12, hidden: 768, heads: 12, seed: 12, ...more })

@@ -2,6 +2,9 @@
 //!
 //! `--callers` threads, each with a session of its own and `--intra` threads in it, run the model on the same input until the time
 //! is over. The script tries the settings and takes the best one: that is the most a server on this machine could answer.
+//!
+//! With `--lengths`, inputs of shape 1x-1 have these lengths, one request after the other. `--window` of them are put in order at a
+//! time and run `--batch` at a time, padded to the longest: what a server could do that knew that many requests at once. Each counts alone.
 
 use crate::arguments::{Arguments, Failure};
 use crate::report::Tally;
@@ -33,9 +36,12 @@ fn inputs(text: &str) -> Result<Vec<Input>, Failure> {
 impl Input {
     /// The same numbers as the script sends: index modulo 7.
     fn value(&self) -> Result<SessionInputValue<'static>, Failure> {
-        let count = self.dims.iter().product::<i64>();
+        self.of_shape(self.dims.clone())
+    }
+
+    fn of_shape(&self, dims: Vec<i64>) -> Result<SessionInputValue<'static>, Failure> {
+        let count = dims.iter().product::<i64>();
         let of = |i: i64| i % 7;
-        let dims = self.dims.clone();
         Ok(match self.datatype.as_str() {
             "FP32" => Tensor::from_array((dims, (0..count).map(|i| of(i) as f32).collect::<Vec<_>>()))?.into(),
             "INT32" => Tensor::from_array((dims, (0..count).map(|i| of(i) as i32).collect::<Vec<_>>()))?.into(),
@@ -45,11 +51,27 @@ impl Input {
     }
 }
 
+/// Shapes of the runs over requests of these lengths, and how many requests each serves.
+fn batches(lengths: &[i64], window: usize, batch: usize) -> Vec<[i64; 2]> {
+    let mut shapes = Vec::new();
+    for window in lengths.chunks(window.max(1)) {
+        let mut sorted = window.to_vec();
+        sorted.sort_unstable();
+        shapes.extend(sorted.chunks(batch.max(1)).map(|b| [b.len() as i64, b.iter().copied().max().unwrap_or(1)]));
+    }
+    shapes
+}
+
 pub fn run(a: &Arguments) -> Result<(), Failure> {
     ort::init_from(a.text("library")?)?.commit();
     let inputs = inputs(a.text("inputs")?)?;
     let (callers, intra) = (a.number("callers", 1usize)?, a.number("intra", 1usize)?);
     let duration = Duration::from_secs_f64(a.number("duration", 2.0)?);
+    let lengths: Vec<i64> = match a.text("lengths") {
+        Ok(text) => text.split(',').map(str::parse).collect::<Result<_, _>>()?,
+        Err(_) => Vec::new(),
+    };
+    let shapes = batches(&lengths, a.number("window", lengths.len())?, a.number("batch", 1usize)?);
     let model = a.text("model")?;
     let mut sessions = Vec::new();
     for _ in 0..callers {
@@ -61,8 +83,8 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
         let workers: Vec<_> = sessions
             .into_iter()
             .map(|session| {
-                let (barrier, inputs) = (&barrier, &inputs);
-                scope.spawn(move || work(session, inputs, barrier, duration).map_err(|e| e.to_string()))
+                let (barrier, inputs, shapes) = (&barrier, &inputs, &shapes[..]);
+                scope.spawn(move || work(session, inputs, shapes, barrier, duration).map_err(|e| e.to_string()))
             })
             .collect();
         workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Err("a caller panicked".into()))).collect()
@@ -81,17 +103,27 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
 fn work(
     mut session: Session,
     inputs: &[Input],
+    shapes: &[[i64; 2]],
     barrier: &Barrier,
     duration: Duration,
 ) -> Result<(Tally, f64), Failure> {
-    let values = inputs.iter().map(|i| Ok((i.name.clone(), i.value()?))).collect::<Result<Vec<_>, Failure>>()?;
+    let named = |value: &dyn Fn(&Input) -> Result<SessionInputValue<'static>, Failure>| {
+        inputs.iter().map(|i| Ok((i.name.clone(), value(i)?))).collect::<Result<Vec<_>, Failure>>()
+    };
+    // Each kind of run, and the requests it serves.
+    let kinds = match shapes {
+        [] => vec![(1, named(&|i| i.value())?)],
+        all => all.iter().map(|s| Ok((s[0], named(&|i| i.of_shape(s.to_vec()))?))).collect::<Result<_, Failure>>()?,
+    };
+    let mut next = kinds.iter().cycle();
     let mut tally = Tally::new();
     // The first runs allocate, and must not count.
     let warm = Instant::now();
-    let run = |session: &mut Session| -> Result<(), Failure> {
+    let mut run = |session: &mut Session| -> Result<i64, Failure> {
+        let Some((requests, values)) = next.next() else { return Ok(0) };
         let views: Vec<(&str, SessionInputValue)> = values.iter().map(|(n, v)| (n.as_str(), (&**v).into())).collect();
         drop(session.run(views)?);
-        Ok(())
+        Ok(*requests)
     };
     while warm.elapsed() < duration.mul_f64(0.15) {
         run(&mut session)?;
@@ -100,8 +132,9 @@ fn work(
     let begin = Instant::now();
     while begin.elapsed() < duration {
         let start = Instant::now();
-        run(&mut session)?;
-        tally.done(start);
+        for _ in 0..run(&mut session)? {
+            tally.done(start);
+        }
     }
     let rate = tally.rate(begin);
     Ok((tally, rate))
