@@ -232,8 +232,16 @@ ONNX = {
     "weights": onnx_model(onnx_node("Gemm", ["X", "k", ""], ["Y"]), part(5, part(9, bytes(3000)), part(8, "k")), CONSTANT),
 }
 
+# --- padding: a datatype, less one, and a value
+
+PADDING = {
+    "name": b"\x08[tokens]",
+    "value": b"\x0a[frames, 80] value = -1.5",
+    "fixed": b"\x05[-1,384,_x9] value=7",
+}
+
 shutil.rmtree(SEEDS, ignore_errors=True)
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX}.items():
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "padding": PADDING}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

@@ -168,8 +168,7 @@ fn direct(frames: &[u8], layout: Layout, cut: usize) -> (Outcome, usize) {
         }
         let piece = &frames[at..frames.len().min(at.saturating_add(cut))];
         let mut source = piece;
-        let read =
-            machine.read_direct(&mut buffer, Instant::now(), |slices| Poll::Ready(source.read_vectored(slices)));
+        let read = machine.read_direct(&mut buffer, Instant::now(), |slices| Poll::Ready(source.read_vectored(slices)));
         match read {
             Some(Poll::Ready(Ok(read))) => {
                 assert!(read.bytes > 0 && read.bytes <= piece.len());

@@ -15,6 +15,7 @@ mod http_head;
 mod json;
 mod model;
 mod onnx;
+mod padding;
 
 pub use grpc::grpc;
 pub use http_body::http_body;
@@ -23,6 +24,7 @@ pub use http2::http2;
 pub use http2_direct::http2_direct;
 pub use json::json;
 pub use onnx::onnx;
+pub use padding::padding;
 
 // The readers of the front end are private to it, and pure. They are compiled from where they stand, so that fuzzing needs neither
 // an opening in the server nor the server's sockets, runtime and engine. A new dependency of one of them shows as a build error here.
@@ -51,11 +53,16 @@ mod cost;
 #[path = "../../crates/backend-onnx/src/proto.rs"]
 mod proto;
 
+// And the reader of padding parameters, without the engine.
+#[allow(dead_code)]
+#[path = "../../crates/engine/src/padding/grammar.rs"]
+mod grammar;
+
 /// A target by name.
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -63,4 +70,5 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("http2", http2),
     ("http2_direct", http2_direct),
     ("onnx", onnx),
+    ("padding", padding),
 ];

@@ -18,6 +18,7 @@ function write(path, data) {
  *
  * @param versions version number → bytes of `model.onnx`, or null for an empty version directory
  * @param config text of `config.pbtxt`, or null to leave completion to the server
+ * @param {{ config?: string | null, versions?: Record<string, Buffer | null>, files?: Record<string, string | Buffer> }} model
  */
 export function writeModel(root, name, { config = null, versions = { 1: null }, files = {} }) {
   for (const [version, bytes] of Object.entries(versions)) {

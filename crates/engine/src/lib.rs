@@ -22,7 +22,7 @@ pub mod limits;
 mod mail;
 mod options;
 mod order;
-pub mod padding;
+mod padding;
 mod pending;
 mod places;
 mod pool;

@@ -5,8 +5,7 @@
 //! is not touched at all: its answer is the same bit for bit as without the parameter.
 
 mod config;
-
-pub use config::{PADDED_NAMES_MAX, fuzz};
+mod grammar;
 
 use crate::batch_key::{Key, Masked};
 use crate::pending::{Pending, Requests};
