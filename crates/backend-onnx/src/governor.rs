@@ -11,7 +11,7 @@
 //!
 //! Off unless `--backend-config=onnxruntime,park-workers=true` asks for it (`options::parks_workers`).
 //!
-//! Cheap runs are not counted and pay nothing. Neither are runs of models with a pool of their own.
+//! Cheap runs are not counted and pay nothing; which are heavy is learned with everything else about their cost (`scheduler::profile`). Neither are runs of models with a pool of their own.
 //!
 //! Invariant: workers sleep only in the current round. A round ends for all of them at once, and the next one begins after the
 //! last of them left.
@@ -21,16 +21,8 @@ use backend::now_ns;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// A run that takes at least this long counts. Every time a client is slow to send its next request, parking and releasing cost
-/// about half a millisecond of the pool: measured with two clients, runs that take 3 ms alone lose 5 % by it, of 10 ms nothing,
-/// and of 19 ms gain 6 %.
-const HEAVY_NS: u64 = 8_000_000;
-/// Of the last runs so many more have to be heavy than not; a run that was preempted changes nothing.
-const SCORE_HEAVY: u8 = 4;
-const SCORE_MAX: u8 = 8;
 
 /// Workers stay parked for this share of a run's mean duration after runs became too few: a client that got its answer sends the
 /// next request soon.
@@ -40,21 +32,22 @@ const HOLD_NS: std::ops::RangeInclusive<u64> = 500_000..=4_000_000;
 /// How long the governor's thread stays without work.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// What one model has shown of its cost.
+/// What the governor is told of one model's runs.
 pub(crate) struct Weight {
     /// `None`: this model's runs do not use the shared pool, or it has no workers.
     governor: Option<&'static Governor>,
-    score: AtomicU8,
+    /// As the profile of its costs says (`scheduler::profile`).
+    heavy: AtomicBool,
 }
 
 impl Weight {
     pub(crate) fn new(governor: Option<&'static Governor>) -> Self {
-        Self { governor, score: AtomicU8::new(0) }
+        Self { governor, heavy: AtomicBool::new(false) }
     }
 
     /// Counts a run until the result is dropped, if this model's runs are heavy.
     pub(crate) fn begin(&self) -> Option<Heavy> {
-        if !self.is_heavy() {
+        if !self.heavy.load(Ordering::Relaxed) {
             return None;
         }
         let governor = self.governor?;
@@ -62,19 +55,8 @@ impl Weight {
         Some(Heavy { governor, start: now_ns() })
     }
 
-    fn is_heavy(&self) -> bool {
-        self.score.load(Ordering::Relaxed) >= SCORE_HEAVY
-    }
-
-    /// Learns from a run that took so long.
-    pub(crate) fn learn(&self, ns: u64) {
-        // Lost updates of runs that end together do not matter.
-        let score = self.score.load(Ordering::Relaxed);
-        if ns >= HEAVY_NS {
-            self.score.store((score + 1).min(SCORE_MAX), Ordering::Relaxed);
-        } else if score > 0 {
-            self.score.store(score - 1, Ordering::Relaxed);
-        }
+    pub(crate) fn set(&self, heavy: bool) {
+        self.heavy.store(heavy, Ordering::Relaxed);
     }
 }
 
@@ -408,22 +390,5 @@ mod tests {
         policy.give_up();
         assert_eq!(policy.step(0), Step::Release);
         assert!(!policy.enter() && !policy.leave(0, MS));
-    }
-
-    #[test]
-    fn a_model_is_heavy_when_most_of_its_runs_are() {
-        let heavy = |runs: &[u64]| {
-            let weight = Weight::new(None);
-            runs.iter().for_each(|&ns| weight.learn(ns));
-            weight.is_heavy()
-        };
-        const H: u64 = HEAVY_NS;
-        assert!(!heavy(&[]), "nothing is known");
-        assert!(!heavy(&[9 * H; 3]));
-        assert!(heavy(&[H; 4]));
-        assert!(!heavy(&[H - 1; 100]));
-        assert!(!heavy(&[H, 9, 9, 9].repeat(100)), "a cheap model that is preempted now and then");
-        assert!(heavy(&[H, H, H, 9].repeat(100)));
-        assert!(!heavy(&[&[H; 100][..], &[9; 8]].concat()), "it became cheap");
     }
 }

@@ -260,6 +260,10 @@ impl Model for OnnxModel {
         self.cost_may_depend_on_data
     }
 
+    fn set_heavy(&self, heavy: bool) {
+        self.weight.set(heavy);
+    }
+
     fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
         let mut marks = Marks::default();
         let heavy = self.weight.begin();
@@ -277,7 +281,6 @@ impl Model for OnnxModel {
             marks.inputs_ready = marks.outputs_ready;
         }
         marks.inference_end = marks.inference_end.max(marks.inputs_ready);
-        self.weight.learn(marks.inference_end - marks.inputs_ready);
         marks
     }
 }

@@ -104,7 +104,8 @@ fn every_worker_is_parked_while_heavy_runs_fill_the_cores_and_free_after() {
     let _alone = ALONE.lock();
     let version = heavy();
     let model = load(&version, heavy_signature(), &ModelConfig::default());
-    (0..8).for_each(|seed| heavy_run(&*model, seed));
+    model.set_heavy(true);
+    heavy_run(&*model, 0);
     let (held, before) = parked();
     assert_eq!(held, 0, "a run alone has the whole pool");
     for _ in 0..8 {
@@ -121,6 +122,7 @@ fn one_run_at_a_time_parks_nobody() {
     let _alone = ALONE.lock();
     let version = heavy();
     let model = load(&version, heavy_signature(), &ModelConfig::default());
+    model.set_heavy(true);
     all_free();
     let before = parked().1;
     (0..12).for_each(|seed| heavy_run(&*model, seed));
@@ -161,5 +163,6 @@ fn runs_in_a_pool_of_their_own_park_nobody_c_19() {
         ModelConfig { parameters: [("intra_op_thread_count".to_owned(), count)].into(), ..ModelConfig::default() };
     let version = heavy();
     let model = load(&version, heavy_signature(), &config);
+    model.set_heavy(true);
     never_parks(|caller| heavy_run(&*model, caller));
 }

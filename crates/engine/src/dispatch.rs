@@ -6,7 +6,7 @@ use crate::answer::{Answer, Delivery};
 use crate::batch_key::class_of_padded;
 use crate::ensemble::Ensemble;
 use crate::execution::{Inline, Job, Permit, Ran};
-use crate::inline::{InlineCost, RunClass, TurnPolicy};
+use crate::inline::TurnPolicy;
 use crate::limits::{QUEUE_SEARCHED_AT_ONCE_MAX, REMOVED_AT_ONCE_MAX};
 use crate::mail::together;
 use crate::padding::Padding;
@@ -19,6 +19,7 @@ use crate::version::ModelVersion;
 use backend::{BatchEntry, RunControl, now_ns};
 use parking_lot::MutexGuard;
 use scheduler::Waiting;
+use scheduler::profile::{Execution, RunClass};
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -40,8 +41,9 @@ pub(crate) struct Run {
     /// Where executions are limited: those that wait for their resources, and those that have them and no batch yet.
     pub(crate) asking: SmallVec<[u32; 8]>,
     pub(crate) granted: SmallVec<[u32; 8]>,
-    pub(crate) cost: InlineCost,
     pub(crate) turn_policy: TurnPolicy,
+    /// What the model was told of its weight.
+    heavy: bool,
     /// Time of the earliest timer that will call `wake`; 0 = none.
     armed: u64,
 }
@@ -55,8 +57,8 @@ impl Run {
             leaving: SmallVec::new(),
             asking: SmallVec::new(),
             granted: SmallVec::new(),
-            cost: InlineCost::default(),
             turn_policy: TurnPolicy::default(),
+            heavy: false,
             armed: 0,
         }
     }
@@ -87,9 +89,10 @@ impl ModelVersion {
         run.turn_policy.turn_of(requests.as_ref().map_or(0, SmallVec::len));
         let limit_ns = self.inline_limit(TURN_COST);
         // What was cheap for each when it arrived may not be cheap for all of them together.
-        let cheap =
-            requests.as_ref().is_some_and(|all| self.may_inline && run.cost.is_cheap(self.kind_of(all), limit_ns));
-        let inline = Inline { limit_ns, exact: run.cost.is_doubted() };
+        let cheap = requests
+            .as_ref()
+            .is_some_and(|all| self.may_inline && run.schedule.profile().is_cheap(self.kind_of(all), limit_ns));
+        let inline = Inline { limit_ns, exact: run.schedule.profile().is_doubted() };
         drop(run);
         self.unlocked(removed);
         let Some(requests) = requests else { return };
@@ -162,17 +165,20 @@ impl ModelVersion {
         let now = ran.end;
         let mut run = self.run.lock();
         if ran.duration > 0 {
-            run.schedule.observe(permit.instance, ran.class, ran.rows, ran.duration);
-            if ran.padded_bytes > 0 {
-                run.schedule.observe_padded(ran.padded_bytes, ran.duration);
-            }
-            run.cost.observe(ran.kind, ran.duration);
+            let Ran { class, kind, rows, padded_bytes, duration: duration_ns, .. } = ran;
+            run.schedule.profile_mut().observe(&Execution { class, kind, rows, padded_bytes, duration_ns });
         }
         let mut overran = false;
         if let Some((inline, held)) = ran.inline {
             run.turn_policy.ran(now);
             // A run that failed held the thread all the same.
-            overran = run.cost.ran_inline(held, inline.limit_ns);
+            overran = run.schedule.profile_mut().ran_inline(held, inline.limit_ns);
+        } else {
+            // What runs inline is not heavy.
+            let heavy = run.schedule.profile().is_heavy();
+            if std::mem::replace(&mut run.heavy, heavy) != heavy {
+                self.model.set_heavy(heavy);
+            }
         }
         self.rests(&mut run, permit.instance);
         permit.held = false;

@@ -2,7 +2,7 @@
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::batch_key::Key;
-use crate::inline::{self, Held, RunClass};
+use crate::inline;
 use crate::limits::WARMUP_BATCH_SIZE_MAX;
 use crate::mail::together;
 use crate::order::Line;
@@ -15,6 +15,7 @@ use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
 use parking_lot::{Condvar, Mutex};
 use protocol::{InferRequest, InferResponse};
 use scheduler::Waiting;
+use scheduler::profile::{Held, RunClass};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

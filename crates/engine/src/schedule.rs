@@ -3,6 +3,7 @@
 use crate::pending::{Queued, Requests};
 use crate::sequence::{self, Row};
 use protocol::check::IdPrefix;
+use scheduler::profile::Profile;
 use scheduler::sequence::{Origin, SequenceId, SequenceScheduler, conflict_warning};
 use scheduler::{Scheduler, Step};
 use tensor::Error;
@@ -130,18 +131,21 @@ impl Schedule {
         }
     }
 
-    /// Learns from a finished execution.
-    pub(crate) fn observe(&mut self, instance: u32, class: u64, rows: u32, duration_ns: u64) {
+    /// What executions of the version cost.
+    #[inline]
+    pub(crate) fn profile(&self) -> &Profile {
         match self {
-            Self::Batcher(s) => s.observe(class, rows, duration_ns),
-            Self::Sequences(s) => s.observe(instance, class, rows, duration_ns),
+            Self::Batcher(s) => s.profile(),
+            Self::Sequences(s) => s.profile(),
         }
     }
 
-    /// As `observe`, of a batch whose padded inputs hold that many bytes.
-    pub(crate) fn observe_padded(&mut self, bytes: u64, duration_ns: u64) {
-        if let Self::Batcher(s) = self {
-            s.observe_padded(bytes, duration_ns);
+    /// The same, to learn.
+    #[inline]
+    pub(crate) fn profile_mut(&mut self) -> &mut Profile {
+        match self {
+            Self::Batcher(s) => s.profile_mut(),
+            Self::Sequences(s) => s.profile_mut(),
         }
     }
 

@@ -26,7 +26,6 @@ use crate::dispatch::Run;
 use crate::ensemble::Ensemble;
 use crate::execution::Inline;
 use crate::flow;
-use crate::inline::RunClass;
 use crate::options::EngineOptions;
 use crate::order::Line;
 use crate::padding::{Lengths, Padding};
@@ -46,6 +45,7 @@ use cache::{Cache, Secret};
 use parking_lot::Mutex;
 use protocol::check::IdPrefix;
 use protocol::{Checked, InferRequest, InferResponse, Signature};
+use scheduler::profile::RunClass;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -315,7 +315,7 @@ impl ModelVersion {
 
         let mut run = self.run.lock();
         let may_inline = self.may_inline && now < inline_until;
-        let cheap = may_inline && !run.idle.is_empty() && run.cost.is_cheap(kind, self.inline_limit(1));
+        let cheap = may_inline && !run.idle.is_empty() && run.schedule.profile().is_cheap(kind, self.inline_limit(1));
         // A model that batches waits for the end of the turn: others may arrive in it.
         let in_turn = cheap && self.batches && turn::has_turns() && run.turn_policy.expected(now);
         if cheap
@@ -323,7 +323,7 @@ impl ModelVersion {
             && run.schedule.is_empty()
             && let Some(instance) = run.idle.pop()
         {
-            let inline = Inline { limit_ns: self.inline_limit(1), exact: run.cost.is_doubted() };
+            let inline = Inline { limit_ns: self.inline_limit(1), exact: run.schedule.profile().is_doubted() };
             drop(run);
             self.joined(1);
             // A panic here is our defect, but it must cost this request only.

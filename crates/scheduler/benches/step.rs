@@ -178,8 +178,8 @@ fn cost(c: &mut Criterion) {
     let mut scheduler = Filled::new(config(None), 0).scheduler;
     let mut rows = (1..=8).cycle();
     group.bench_function("observe", |b| b.iter(|| scheduler.observe(1, rows.next().unwrap_or(1), 50_000)));
-    assert!(scheduler.predicted_ns(1, 4).is_some(), "nothing was learned");
-    group.bench_function("predict", |b| b.iter(|| scheduler.predicted_ns(1, rows.next().unwrap_or(1))));
+    assert!(scheduler.profile().predict(1, 4).is_some(), "nothing was learned");
+    group.bench_function("predict", |b| b.iter(|| scheduler.profile().predict(1, rows.next().unwrap_or(1))));
     group.finish();
 }
 

@@ -16,16 +16,19 @@
 //! | `queue` | priority levels, queue policies, deadlines |
 //! | `form` | how far a batch may reach: preferred sizes, shapes (3.2 step 3) |
 //! | [`padding`] | which of them run together when they are padded to a common length |
-//! | `scheduler` | the normal mode: work-conserving |
-//! | `wait`, `cost` | whether waiting pays, from measured arrivals and durations |
+//! | `batcher` | the normal mode: work-conserving |
+//! | `scheduler` | a batcher with the cost of its model |
+//! | [`profile`] | what executions of one model cost; the only place that learns it |
+//! | `wait` | whether waiting pays, from measured arrivals and durations |
 //! | `strict` | Triton's literal timer (3.2 steps 1–4) |
 //! | [`rate`] | the rate limiter, over all models: which instances may execute (S-35) |
 //! | [`sequence`] | the sequence batcher (§5) |
 
+mod batcher;
 mod config;
-mod cost;
 mod form;
 pub mod padding;
+pub mod profile;
 mod queue;
 pub mod rate;
 mod scheduler;

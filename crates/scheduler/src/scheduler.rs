@@ -1,16 +1,8 @@
-//! The scheduler of one model: the default scheduler and the dynamic batcher in its normal, work-conserving mode.
-//!
-//! An idle instance takes what is queued, as far as preferred sizes, shapes and measured costs let it; `wait` says when it is
-//! worth waiting, and never longer than the queue delay. While all instances are busy requests gather, so that the next batch
-//! is as large as it may be.
+//! The scheduler of one model: its batcher, and what executions were seen to cost.
 
-use crate::cost::{Costs, Line};
-use crate::form::{Prefix, Sizes, scan};
-use crate::padding::{Candidate, Fit, Padding, REACH, pick};
-use crate::queue::Queue;
-use crate::strict::Strict;
-use crate::wait::{Outlook, Waiter};
-use crate::{Config, Dynamic, Waiting};
+use crate::batcher::Batcher;
+use crate::profile::{Execution, Profile, RunClass};
+use crate::{Config, Waiting};
 use smallvec::SmallVec;
 
 /// Requests to run together, in the order their rows stand. One needs no allocation.
@@ -43,57 +35,16 @@ pub enum Step<T> {
     Idle,
 }
 
-/// Waiting requests of one model, and the rules by which they leave.
+/// Waiting requests of one model, the rules by which they leave, and the model's cost.
 pub struct Scheduler<T: Waiting> {
-    queue: Queue<T>,
-    sizes: Sizes,
-    /// D, in ns.
-    delay_ns: u64,
-    dynamic: bool,
-    strict: Option<Strict<T>>,
-    /// Requests to gather before anything happens, 0 once they have.
-    gather: usize,
-    /// Latest time seen: callers on several threads may read their clocks in one order and get here in another.
-    now: u64,
-    waiter: Waiter,
-    costs: Costs,
-    padded: Option<Padded>,
-}
-
-/// Of a model whose requests may be padded.
-struct Padded {
-    padding: Padding,
-    fit: Fit,
-}
-
-/// Which entries of the queue to take.
-enum Chosen {
-    /// The first of the scan order.
-    Prefix(Prefix),
-    /// Those at these places of the first level.
-    Places(SmallVec<[usize; 16]>),
+    batcher: Batcher<T>,
+    profile: Profile,
 }
 
 impl<T: Waiting> Scheduler<T> {
     /// A scheduler with nothing queued and nothing learned.
     pub fn new(config: Config) -> Self {
-        let is_dynamic = config.dynamic.is_some();
-        let dynamic = config.dynamic.unwrap_or_default();
-        Self {
-            sizes: Sizes::new(config.max_batch_size, &dynamic.preferred),
-            delay_ns: dynamic.max_queue_delay_us.saturating_mul(1000),
-            dynamic: is_dynamic,
-            strict: (config.strict_delay && is_dynamic).then(|| Strict::new(config.instances, dynamic.may_prefetch())),
-            padded: config
-                .padding
-                .filter(|_| is_dynamic && !config.strict_delay)
-                .map(|padding| Padded { padding, fit: Fit::default() }),
-            gather: if is_dynamic { config.delay_scheduler as usize } else { 0 },
-            now: 0,
-            waiter: Waiter::default(),
-            costs: Costs::default(),
-            queue: Queue::new(if is_dynamic { dynamic } else { Dynamic::default() }),
-        }
+        Self { batcher: Batcher::new(config), profile: Profile::default() }
     }
 
     /// Accepts a request. `priority` and `timeout_us` are the request's parameters, 0 when it has none; both are ignored
@@ -102,215 +53,57 @@ impl<T: Waiting> Scheduler<T> {
     /// # Errors
     /// The queue of its level is full; the request comes back.
     pub fn push(&mut self, now: u64, priority: u64, timeout_us: u64, request: T) -> Result<(), (Refusal, T)> {
-        let now = self.advance(now);
-        self.queue.push(now, priority, timeout_us, request)?;
-        if self.delay_ns != 0 {
-            self.waiter.arrived(now);
-        }
-        Ok(())
+        self.batcher.push(now, priority, timeout_us, request)
     }
 
     /// What to do now, given how many instances are idle. Call again until it returns no `Run`. Requests that will not run
     /// are appended to `dropped`.
     pub fn step(&mut self, now: u64, idle_instances: u32, dropped: &mut Vec<(RemovalReason, T)>) -> Step<T> {
-        let now = self.advance(now);
-        if self.gather > 0 {
-            if self.queue.len() < self.gather {
-                return Step::Idle;
-            }
-            self.gather = 0;
-        }
-        if let Some(strict) = &mut self.strict {
-            return strict.step(now, idle_instances, self.delay_ns, &self.sizes, &mut self.queue, dropped);
-        }
-        self.waiter.idle(now, idle_instances);
-        while !self.queue.is_empty() {
-            let deadline = self.queue.next_deadline();
-            if deadline <= now {
-                self.queue.expire(now, dropped);
-                continue;
-            }
-            if idle_instances == 0 {
-                return sleep_until(deadline);
-            }
-            let chosen = match self.choose(now, idle_instances, deadline) {
-                Ok(chosen) => chosen,
-                Err(until) => return Step::SleepUntil(until),
-            };
-            let mut batch = Batch::new();
-            match chosen {
-                Chosen::Prefix(prefix) => {
-                    self.queue.take(prefix.entries, dropped, |entry| batch.push(entry.request));
-                }
-                Chosen::Places(places) => {
-                    self.queue.take_places(&places, dropped, |entry| batch.push(entry.request));
-                }
-            }
-            if !batch.is_empty() {
-                return Step::Run(batch);
-            }
-        }
-        self.waiter.forget();
-        Step::Idle
+        self.batcher.step(now, idle_instances, &self.profile, dropped)
     }
 
-    /// What an idle instance should take, or until when to wait.
-    fn choose(&mut self, now: u64, idle: u32, deadline: u64) -> Result<Chosen, u64> {
-        let alone = Prefix { entries: 1, requests: 1, rows: 0 };
-        // Nothing to join, and nothing that waiting could bring.
-        if !self.dynamic || self.sizes.max == 1 || (self.queue.len() == 1 && (self.delay_ns == 0 || idle > 1)) {
-            self.waiter.forget();
-            return Ok(Chosen::Prefix(alone));
-        }
-        if self.padded.is_some() {
-            return self.choose_padded(now, idle, deadline).map(Chosen::Places);
-        }
-        let Some(first) = self.queue.iter().find(|e| !e.request.is_cancelled()) else {
-            return Ok(Chosen::Prefix(Prefix { entries: self.queue.len(), ..alone }));
-        };
-        let class = first.request.class();
-        // Sizes the user chose are his business; among the others none is taken that measurements speak against.
-        let worth = if self.sizes.chosen || self.queue.len() == 1 {
-            None
-        } else {
-            let rows = u32::try_from(self.queue.len()).unwrap_or(u32::MAX).min(self.sizes.max);
-            self.costs.rows_worth(class, rows).filter(|&rows| rows < self.sizes.max)
-        };
-        let capped = worth.map(|rows| Sizes::new(rows, &[]));
-        let sizes = capped.as_ref().unwrap_or(&self.sizes);
-        let found = scan(sizes, None, self.queue.iter());
-        let exceeded = self.delay_ns != 0 && now.saturating_sub(found.oldest) >= self.delay_ns;
-        let outlook = |line| Outlook {
-            now,
-            requests: found.pending.requests,
-            rows: found.pending.rows,
-            rows_wanted: sizes.next_preferred(found.pending.rows).unwrap_or(0),
-            latest: found.oldest.saturating_add(self.delay_ns),
-            deadline,
-            line,
-        };
-        let best = found.best.filter(|_| !exceeded);
-        if best.is_some() || exceeded || found.send_now || idle > 1 || self.delay_ns == 0 {
-            if self.waiter.is_waiting() {
-                let outlook = outlook(self.costs.line(class));
-                self.waiter.end(&outlook);
-            }
-            return Ok(Chosen::Prefix(best.unwrap_or(found.pending)));
-        }
-        let outlook = outlook(self.costs.line(class));
-        self.waiter.decide(&outlook).map_or(Ok(Chosen::Prefix(found.pending)), Err)
+    /// What executions cost.
+    #[inline]
+    pub fn profile(&self) -> &Profile {
+        &self.profile
     }
 
-    /// As `choose`, where requests may be padded: the places to take. Preferred sizes do not count here, costs do.
-    fn choose_padded(&mut self, now: u64, idle: u32, deadline: u64) -> Result<SmallVec<[usize; 16]>, u64> {
-        let Some(Padded { padding, fit }) = &self.padded else { return Ok(SmallVec::from_slice(&[0])) };
-        let mut cancelled: SmallVec<[usize; 16]> = SmallVec::new();
-        let mut places: SmallVec<[usize; 16]> = SmallVec::new();
-        let mut candidates: SmallVec<[Candidate<'_>; 16]> = SmallVec::new();
-        let mut first: Option<&T> = None;
-        let (mut rows, mut row_bytes, mut oldest) = (0u32, 0.0, u64::MAX);
-        for (place, entry) in self.queue.iter_first_level().enumerate().take(REACH) {
-            if entry.request.is_cancelled() {
-                cancelled.push(place);
-                continue;
-            }
-            let first = *first.get_or_insert(&entry.request);
-            // One that does not fit waits until it is the oldest.
-            if !entry.request.fits_with(first) {
-                continue;
-            }
-            places.push(place);
-            let lengths = entry.request.lengths();
-            candidates.push(Candidate { rows: entry.rows, lengths });
-            rows = rows.saturating_add(entry.rows);
-            row_bytes += padding.row_bytes(lengths) as f64;
-            oldest = oldest.min(entry.arrived);
-        }
-        let requests = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
-        let mean_row = row_bytes / f64::from(requests.max(1));
-        let outlook = || Outlook {
-            now,
-            requests,
-            rows,
-            rows_wanted: self.sizes.max,
-            latest: oldest.saturating_add(self.delay_ns),
-            deadline,
-            line: fit.law().map(|law| Line { fixed: law.fixed, per_row: law.per_byte * mean_row }),
-        };
-        let is_late = self.delay_ns != 0 && now >= oldest.saturating_add(self.delay_ns);
-        if idle > 1 || self.delay_ns == 0 || is_late || rows >= self.sizes.max {
-            if self.waiter.is_waiting() {
-                self.waiter.end(&outlook());
-            }
-        } else if let Some(until) = self.waiter.decide(&outlook()) {
-            return Err(until);
-        }
-        let picked = pick(padding, fit.fixed_bytes(mean_row), self.sizes.max, &candidates);
-        // Cancelled ones leave with whatever is taken.
-        let mut taken = cancelled;
-        taken.extend(picked.into_iter().filter_map(|at| places.get(at).copied()));
-        taken.sort_unstable();
-        Ok(taken)
+    /// The same, to learn.
+    #[inline]
+    pub fn profile_mut(&mut self) -> &mut Profile {
+        &mut self.profile
     }
 
-    /// Learns from a finished execution of a model whose requests may be padded: `bytes` is the volume of its padded inputs.
-    pub fn observe_padded(&mut self, bytes: u64, duration_ns: u64) {
-        if let Some(padded) = &mut self.padded {
-            padded.fit.observe(bytes, duration_ns);
-        }
-    }
-
-    /// Learns from a finished execution: what it cost decides which sizes and which waits pay.
+    /// Learns from a finished execution of fixed-size inputs, none of them padded; others are told to `profile_mut`.
     pub fn observe(&mut self, class: u64, rows: u32, duration_ns: u64) {
-        self.costs.observe(class, rows, duration_ns);
-    }
-
-    /// Learned duration of an execution, ns; `None` before there is enough to go by.
-    pub fn predicted_ns(&self, class: u64, rows: u32) -> Option<u64> {
-        self.costs.predict(class, rows)
+        let kind = RunClass::new(class, rows, 0);
+        self.profile.observe(&Execution { class, kind, rows, padded_bytes: 0, duration_ns });
     }
 
     /// Drops every cancelled request, wherever it waits (S-41). Costs a look at each.
     pub fn remove_cancelled(&mut self, dropped: &mut Vec<(RemovalReason, T)>) {
-        self.queue.remove_cancelled(dropped);
-        if let Some(strict) = &mut self.strict {
-            strict.remove_cancelled(dropped);
-        }
+        self.batcher.remove_cancelled(dropped);
     }
 
     /// Requests waiting.
     pub fn len(&self) -> usize {
-        self.queue.len() + self.strict.as_ref().map_or(0, Strict::len)
+        self.batcher.len()
     }
 
     /// Nobody waits.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.batcher.is_empty()
     }
 
     /// Whether `step` has nothing to do and nothing to learn from being asked: nothing waits, and no wait is planned by when
     /// instances are idle.
     #[inline]
     pub fn is_still(&self) -> bool {
-        self.delay_ns == 0 && self.queue.is_empty() && self.strict.is_none()
+        self.batcher.is_still()
     }
 
     /// Hands back every waiting request, cancelled ones included: the model stops.
     pub fn drain_all(&mut self, out: &mut Vec<T>) {
-        if let Some(strict) = &mut self.strict {
-            strict.drain(out);
-        }
-        self.queue.drain(out);
-        self.waiter.forget();
+        self.batcher.drain_all(out);
     }
-
-    fn advance(&mut self, now: u64) -> u64 {
-        self.now = self.now.max(now);
-        self.now
-    }
-}
-
-/// Sleeps to a deadline, if there is one.
-pub(crate) fn sleep_until<T>(deadline: u64) -> Step<T> {
-    if deadline == u64::MAX { Step::Idle } else { Step::SleepUntil(deadline) }
 }

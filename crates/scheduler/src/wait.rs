@@ -15,7 +15,7 @@
 //! pass until the loss is one percent of the time. That also covers clients that all wait for their answers, so that none is
 //! left to arrive, and callers whose timers are coarse.
 
-use crate::cost::Line;
+use crate::profile::Line;
 
 /// Arrivals before their gap is believed.
 const ARRIVALS_MIN: u32 = 16;

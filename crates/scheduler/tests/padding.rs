@@ -1,6 +1,7 @@
 //! Batches of requests of different lengths: seeded simulation of random traffic, and what batches cost on the whole.
 
 use scheduler::padding::{BATCH_BYTES_MAX, PaddedTensor, Padding, ROW_BYTES_FREE, ROW_RATIO_MAX};
+use scheduler::profile::{Execution, RunClass};
 use scheduler::{Config, Dynamic, RemovalReason, Scheduler, Step, Waiting};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -160,10 +161,16 @@ fn simulate(seed: u64) -> usize {
                 batch.iter().all(|r| of.row_bytes(&r.lengths) == padded) || padded * u64::from(rows) <= BATCH_BYTES_MAX
             );
             let volume = padded * u64::from(rows);
-            scheduler.observe_padded(volume, 500_000 + 2_000 * volume + random.below(100_000));
+            observe(&mut scheduler, &batch, volume, 500_000 + 2_000 * volume + random.below(100_000));
         }
     }
     runs
+}
+
+fn observe(scheduler: &mut Scheduler<Request>, batch: &[Request], padded_bytes: u64, duration_ns: u64) {
+    let (class, rows) = (batch[0].class(), batch.iter().map(|r| r.rows).sum());
+    let kind = RunClass::new(class, rows, 0);
+    scheduler.profile_mut().observe(&Execution { class, kind, rows, padded_bytes, duration_ns });
 }
 
 #[test]
@@ -203,8 +210,7 @@ fn closed_loop(clients: usize, padded: bool) -> (f64, usize) {
         let volume = batch.len() as u64 * u64::from(batch.iter().map(|r| r.lengths[0]).max().unwrap());
         let duration = (FIXED + volume) * 40_000;
         now += duration;
-        scheduler.observe_padded(volume * 16, duration);
-        scheduler.observe(batch[0].class(), batch.len() as u32, duration);
+        observe(&mut scheduler, &batch, volume * 16, duration);
         done += batch.len();
         for request in &batch {
             longest_wait = longest_wait.max(runs - begun[request.id]);

@@ -3,7 +3,8 @@
 use super::scheduler::{Choice, Place, SequenceScheduler};
 use super::slots::SlotId;
 use super::{Config, Request, Row, Run, Strategy};
-use crate::{Dynamic, Scheduler, Step, Waiting};
+use crate::batcher::Batcher;
+use crate::{Dynamic, Step, Waiting};
 
 /// A request in a batcher.
 pub(super) struct Inside<T>(pub Request<T>);
@@ -24,11 +25,11 @@ impl<T: Waiting> Waiting for Inside<T> {
 }
 
 /// The batcher of one instance; `None` with another strategy.
-pub(super) fn batcher<T: Waiting>(config: &Config) -> Option<Scheduler<Inside<T>>> {
+pub(super) fn batcher<T: Waiting>(config: &Config) -> Option<Batcher<Inside<T>>> {
     let Strategy::Oldest { preferred, max_queue_delay_us, .. } = &config.strategy else { return None };
     let dynamic =
         Dynamic { preferred: preferred.clone(), max_queue_delay_us: *max_queue_delay_us, ..Dynamic::default() };
-    Some(Scheduler::new(crate::Config {
+    Some(Batcher::new(crate::Config {
         max_batch_size: config.max_batch_size,
         dynamic: Some(dynamic),
         instances: 1,
@@ -41,12 +42,15 @@ pub(super) fn batcher<T: Waiting>(config: &Config) -> Option<Scheduler<Inside<T>
 impl<T: Waiting> SequenceScheduler<T> {
     pub(super) fn step_oldest(&mut self, now: u64, instance: u32) -> Choice<T> {
         loop {
-            let Some(batcher) = self.batcher(instance) else { return Choice::Nothing };
+            let Self { instances, profile, .. } = self;
+            let Some(batcher) = instances.get_mut(instance as usize).and_then(|i| i.batcher.as_mut()) else {
+                return Choice::Nothing;
+            };
             let mut dropped = Vec::new();
-            let step = batcher.step(now, 1, &mut dropped);
+            let step = batcher.step(now, 1, profile, &mut dropped);
             if matches!(step, Step::Run(_)) {
                 // It is busy from now on: the batcher learns from that when clients come back.
-                batcher.step(now, 0, &mut dropped);
+                batcher.step(now, 0, profile, &mut dropped);
             }
             let changed = !dropped.is_empty();
             dropped.into_iter().for_each(|(_, Inside(request))| self.lost(now, request));
@@ -93,7 +97,7 @@ impl<T: Waiting> SequenceScheduler<T> {
         dropped.into_iter().for_each(|(_, Inside(request))| self.lost(now, request));
     }
 
-    fn batcher(&mut self, instance: u32) -> Option<&mut Scheduler<Inside<T>>> {
+    fn batcher(&mut self, instance: u32) -> Option<&mut Batcher<Inside<T>>> {
         self.instances.get_mut(instance as usize)?.batcher.as_mut()
     }
 }

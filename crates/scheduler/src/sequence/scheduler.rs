@@ -6,7 +6,9 @@ use super::refusal::{Refusal, RemovalReason};
 use super::requests::{NEVER, Queued, Sequence};
 use super::slots::{FreeSlots, SlotId};
 use super::{Accepted, Config, Head, Origin, Request, Run, SequenceId, Step, Strategy};
-use crate::{Scheduler, Waiting};
+use crate::Waiting;
+use crate::batcher::Batcher;
+use crate::profile::Profile;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tensor::Name;
 
@@ -34,7 +36,7 @@ pub(super) struct Instance<T: Waiting> {
     /// Requests waiting in the slots.
     pub queued: usize,
     /// [`Strategy::Oldest`] only.
-    pub batcher: Option<Scheduler<Inside<T>>>,
+    pub batcher: Option<Batcher<Inside<T>>>,
 }
 
 /// What an idle instance should do.
@@ -74,6 +76,8 @@ pub struct SequenceScheduler<T: Waiting> {
     gather_backlog: usize,
     /// Latest time seen: callers on several threads may read their clocks in one order and get here in another.
     now: u64,
+    /// What executions cost, on whatever instance.
+    pub(super) profile: Profile,
 }
 
 impl<T: Waiting> SequenceScheduler<T> {
@@ -107,6 +111,7 @@ impl<T: Waiting> SequenceScheduler<T> {
             alive: 0,
             stopping: false,
             now: 0,
+            profile: Profile::default(),
         }
     }
 
@@ -277,11 +282,14 @@ impl<T: Waiting> SequenceScheduler<T> {
         (self.len, self.backlog_len, self.alive) = (0, 0, 0);
     }
 
-    /// Learns from a finished execution, as [`Scheduler::observe`]; without effect with [`Strategy::Direct`].
-    pub fn observe(&mut self, instance: u32, class: u64, rows: u32, duration_ns: u64) {
-        if let Some(batcher) = self.instances.get_mut(instance as usize).and_then(|i| i.batcher.as_mut()) {
-            batcher.observe(class, rows, duration_ns);
-        }
+    /// What executions cost. [`Strategy::Direct`] does not ask.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The same, to learn.
+    pub fn profile_mut(&mut self) -> &mut Profile {
+        &mut self.profile
     }
 
     /// Requests waiting.

@@ -1,0 +1,107 @@
+//! What a run costs when nothing disturbs it, by class: the estimate follows fast runs quickly and slow ones slowly, and a class that
+//! was not seen is not guessed at.
+
+/// Classes remembered per model. A model with free dims can have thousands; the rare ones give way, and run on the pool.
+const CLASSES_MAX: usize = 128;
+/// Runs of a class before its estimate is believed.
+const SEEN_MIN: u16 = 4;
+
+/// Runs that cost about the same: the class of shapes the scheduler uses, and rows and bytes to a power of two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RunClass(u64);
+
+impl RunClass {
+    /// `shapes` as `Waiting::class`; `bytes` of the inputs only where they do not follow from the rest: of strings, and of ragged inputs.
+    pub fn new(shapes: u64, rows: u32, bytes: u64) -> Self {
+        // `shapes` is 0 or a keyed hash: no client can find two that differ in the low bits alone.
+        let bytes = u64::from(u64::BITS - bytes.leading_zeros());
+        Self(shapes ^ (bytes << 8) ^ u64::from(rows.max(1).ilog2()))
+    }
+}
+
+/// What is known about one class.
+#[derive(Clone, Copy)]
+struct Estimate {
+    class: RunClass,
+    ns: f32,
+    seen: u16,
+}
+
+/// What is known about the runs of one model.
+#[derive(Default)]
+pub(super) struct Estimates {
+    /// Frequent classes first.
+    classes: Vec<Estimate>,
+}
+
+impl Estimates {
+    /// Whether a run of this class is expected to take less than `limit_ns`.
+    #[inline]
+    pub fn is_below(&self, class: RunClass, limit_ns: u64) -> bool {
+        let known = self.classes.iter().find(|e| e.class == class);
+        known.is_some_and(|e| e.seen >= SEEN_MIN && e.ns < limit_ns as f32)
+    }
+
+    /// Learns from a run, wherever it ran.
+    pub fn observe(&mut self, class: RunClass, duration_ns: u64) {
+        let at = match self.classes.iter().position(|e| e.class == class) {
+            // One step towards the front: a frequent class is found quickly, and a flood of rare ones cannot push it out.
+            Some(at) if at > 0 => {
+                self.classes.swap(at, at - 1);
+                at - 1
+            }
+            Some(at) => at,
+            None => {
+                self.classes.truncate(CLASSES_MAX - 1);
+                self.classes.push(Estimate { class, ns: 0.0, seen: 0 });
+                self.classes.len() - 1
+            }
+        };
+        let Some(Estimate { ns, seen, .. }) = self.classes.get_mut(at) else { return };
+        let new = duration_ns as f32;
+        *ns = match (*seen, new < *ns) {
+            (0, _) => new,
+            (_, true) => *ns + (new - *ns) / 4.0,
+            (_, false) => *ns + (new.min(2.0 * *ns) - *ns) / 64.0,
+        };
+        *seen = seen.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    const LIMIT: u64 = 25_000;
+
+    fn class(rows: u32) -> RunClass {
+        RunClass::new(0, rows, 0)
+    }
+
+    fn learned(durations: &[u64]) -> Estimates {
+        let mut estimates = Estimates::default();
+        durations.iter().for_each(|&d| estimates.observe(class(1), d));
+        estimates
+    }
+
+    #[test]
+    fn nothing_is_below_before_its_class_was_seen() {
+        assert!(!learned(&[3_000; 3]).is_below(class(1), LIMIT));
+        let cost = learned(&[3_000; 9]);
+        assert!(cost.is_below(class(1), LIMIT));
+        assert!(!cost.is_below(class(64), LIMIT), "more rows");
+        assert!(!cost.is_below(RunClass::new(7, 1, 0), LIMIT), "other shapes");
+        assert!(!cost.is_below(RunClass::new(0, 1, 1 << 20), LIMIT), "longer strings");
+    }
+
+    #[test]
+    fn a_flood_of_classes_cannot_push_out_a_frequent_one() {
+        let mut cost = learned(&[3_000; 8]);
+        for shapes in 1..100_000u64 {
+            cost.observe(RunClass::new(shapes << 16, 1, 0), 3_000);
+            if shapes % 16 == 0 {
+                cost.observe(class(1), 3_000);
+            }
+            assert!(cost.is_below(class(1), LIMIT) && cost.classes.len() <= CLASSES_MAX);
+        }
+    }
+}

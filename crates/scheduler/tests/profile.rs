@@ -1,0 +1,100 @@
+//! One profile of cost, asked by all: models simulated with seeds, preempted now and then, as the thread that runs them sees it.
+
+use scheduler::profile::{Execution, Held, Profile, RunClass};
+
+const LIMIT_NS: u64 = 25_000;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % n
+    }
+}
+
+/// A model of which one row of shape `class` costs `per_row`, and a machine that takes the core away in one of a hundred runs.
+struct World {
+    profile: Profile,
+    random: Random,
+    inline: u64,
+    ended: bool,
+    cpu_held_ns: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        Self { profile: Profile::default(), random, inline: 0, ended: false, cpu_held_ns: 0 }
+    }
+
+    /// One execution, on the thread that brings it where the profile says so. `expected_ns` is what its class suggests, `cpu_ns`
+    /// what it computes.
+    fn run(&mut self, class: u64, rows: u32, cpu_ns: u64) {
+        let kind = RunClass::new(class << 16, rows, 0);
+        let cpu_ns = cpu_ns + self.random.below(cpu_ns / 8 + 1);
+        let stolen_ns = if self.random.below(100) == 0 { 4_000_000 } else { 0 };
+        let duration_ns = cpu_ns + stolen_ns;
+        if self.profile.is_cheap(kind, LIMIT_NS) {
+            assert!(!self.ended, "inline after the end");
+            self.inline += 1;
+            self.cpu_held_ns += cpu_ns;
+            let held = Held { cpu_ns: (duration_ns > 2 * LIMIT_NS).then_some(cpu_ns), exact: true };
+            self.ended |= self.profile.ran_inline(held, LIMIT_NS);
+        }
+        self.profile.observe(&Execution { class, kind, rows, padded_bytes: 0, duration_ns });
+    }
+}
+
+#[test]
+fn what_is_cheap_runs_where_it_arrives_whatever_preempts_it_and_what_is_dear_never_does() {
+    for seed in 0..32 {
+        let mut world = World::new(seed);
+        for _ in 0..20_000 {
+            let class = world.random.below(3);
+            let rows = 1 << world.random.below(4);
+            world.run(class, rows, [2_000, 40_000, 900_000][class as usize] * u64::from(rows));
+        }
+        assert!(!world.ended, "seed {seed}");
+        // Four runs of each size are seen elsewhere first.
+        let cheap = 20_000 / 3;
+        assert!((cheap - 600..cheap + 600).contains(&world.inline), "seed {seed}: {}", world.inline);
+        assert!(!world.profile.is_heavy());
+        for (class, per_row) in [(0, 2_000), (1, 40_000), (2, 900_000)] {
+            let predicted = world.profile.predict(class, 8).expect("it was seen");
+            let expected = 8 * per_row;
+            // Half of the spread, and what is left of preemptions when the longest are cut at twice the mean.
+            assert!((expected..expected * 5 / 4).contains(&predicted), "seed {seed}: {predicted} for {expected}");
+        }
+    }
+}
+
+#[test]
+fn a_model_that_is_dear_for_some_data_holds_the_thread_for_little_and_then_never() {
+    for seed in 0..32 {
+        let mut world = World::new(seed);
+        for i in 0..20_000u64 {
+            world.run(0, 1, if i > 1_000 && i % 3 == 0 { 300_000 } else { 3_000 });
+        }
+        assert!(world.ended, "seed {seed}");
+        let cheap = world.inline * 3_400;
+        assert!(world.cpu_held_ns < cheap + 1_700_000, "seed {seed}: {} ns", world.cpu_held_ns);
+    }
+}
+
+#[test]
+fn a_model_is_heavy_while_its_runs_are_long_and_others_still_know_what_they_cost() {
+    for seed in 0..32 {
+        let mut world = World::new(seed);
+        (0..100).for_each(|_| world.run(0, 4, 100_000));
+        assert!(!world.profile.is_heavy(), "seed {seed}");
+        (0..8).for_each(|_| world.run(1, 4, 20_000_000));
+        assert!(world.profile.is_heavy(), "seed {seed}");
+        (0..16).for_each(|_| world.run(0, 4, 100_000));
+        assert!(!world.profile.is_heavy(), "seed {seed}");
+        assert!(world.profile.predict(1, 4).is_some_and(|ns| ns > 20_000_000), "seed {seed}");
+        assert_eq!(world.inline, 0, "seed {seed}");
+    }
+}
