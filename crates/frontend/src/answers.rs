@@ -12,7 +12,7 @@
 //! Invariants: of each request that was started one final answer comes out, and nothing behind it; dropping the inbox cancels what
 //! has no final answer. No lock of this file is held while a ticket is told or an answer is dropped.
 
-use crate::flight;
+use crate::inference;
 use crate::limits::{
     ANSWER_OVERHEAD_BYTES, ANSWERS_AGE_MAX, ANSWERS_BYTES_MAX, ANSWERS_WAITING_MAX, CHARGE_BYTES_MIN,
     UNCHARGED_ANSWER_BYTES_MAX,
@@ -276,7 +276,7 @@ impl Starter {
     /// # Errors
     /// The refusal: there will be no answer, and the key is to be released.
     pub fn start(&self, key: u32, version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<()> {
-        flight::logged(version, request, |request, id| {
+        inference::logged(version, request, |request, id| {
             let slot = self.slot(key, id);
             let started = version.call(request, || slot.clone(), None)?;
             match started {
@@ -292,7 +292,7 @@ impl Starter {
     /// # Errors
     /// As `start`, and those of [`offload::run`].
     pub async fn start_large(&self, key: u32, version: Arc<ModelVersion>, request: Box<InferRequest>) -> Result<()> {
-        if !flight::is_long_to_check(&request) {
+        if !inference::is_long_to_check(&request) {
             return self.start(key, &version, request);
         }
         let (starter, bytes) = (self.clone(), request.inputs.iter().map(|input| input.data.len()).sum());

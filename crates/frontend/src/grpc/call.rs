@@ -5,7 +5,7 @@ use super::message::Messages;
 use super::method::Rpc;
 use super::reply::{finish, refuse};
 use super::status::{Status, code};
-use super::unary::{Departed, LaterAnswer, Waits};
+use super::unary::{LaterAnswer, Sent, Waits};
 use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
 use crate::verbose;
@@ -133,20 +133,20 @@ pub fn begin(
     let mut call = Call { head, messages, response_encoding, account: account.clone() };
     // Held until the task that goes on with it, if there is one, counts for itself.
     let _request = (!rpc.is_stream()).then(|| context.shared.request());
-    let mut departed = None;
+    let mut sent = None;
     if rpc == Rpc::ModelInfer
         && let Poll::Ready(message) = call.messages.poll_next(cx)
     {
-        match unary::required(message).and_then(|message| unary::depart(context, &call, message)) {
-            Ok(Departed::Answered(message)) => {
+        match unary::required(message).and_then(|message| unary::send(context, &call, message)) {
+            Ok(Sent::Answered(message)) => {
                 finish(&mut respond, message, response_encoding, account);
                 if is_logged {
                     verbose::grpc_done(call.head.path());
                 }
                 return None;
             }
-            Ok(Departed::Waits(waits)) => departed = Some(Started::Waits(waits)),
-            Ok(Departed::Later(answer)) => departed = Some(Started::Later(answer)),
+            Ok(Sent::Waits(waits)) => sent = Some(Started::Waits(waits)),
+            Ok(Sent::Later(answer)) => sent = Some(Started::Later(answer)),
             Err(status) => {
                 refuse(&mut respond, &status);
                 if is_logged {
@@ -156,7 +156,7 @@ pub fn begin(
             }
         }
     }
-    let mut rest = Box::pin(go_on(context.clone(), rpc, call, respond, deadline, departed));
+    let mut rest = Box::pin(go_on(context.clone(), rpc, call, respond, deadline, sent));
     rest.as_mut().poll(cx).is_pending().then_some(rest)
 }
 
@@ -173,7 +173,7 @@ async fn go_on(
     mut call: Call,
     mut respond: Responder,
     deadline: Option<Duration>,
-    departed: Option<Started>,
+    sent: Option<Started>,
 ) {
     let head = call.head.clone();
     match rpc {
@@ -188,7 +188,7 @@ async fn go_on(
             let _request = context.shared.request();
             let (encoding, account) = (call.response_encoding, call.account.clone());
             let answer = async {
-                let answer = match departed {
+                let answer = match sent {
                     Some(Started::Waits(waits)) => waits.await,
                     Some(Started::Later(answer)) => answer.await,
                     None => unary::answer(&context, rpc, &mut call).await,

@@ -14,8 +14,8 @@ use super::reply;
 use super::status::{Status, code};
 use super::unary::forward;
 use crate::answers::Inbox;
-use crate::flight::{self, Flight};
 use crate::hold;
+use crate::inference::{self, Inference};
 use crate::limits::{
     ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, MESSAGE_BYTES_ON_REACTOR_MAX, SEND_BUFFER_BYTES_MAX,
     STREAM_REQUESTS_PENDING_MAX,
@@ -51,7 +51,7 @@ struct Waiting<'a> {
 #[allow(clippy::large_enum_variant)]
 enum Answering {
     /// Taken when its answer is.
-    Flight(Option<Flight>),
+    Inference(Option<Inference>),
     /// The answer is here and takes long to frame, which is done elsewhere.
     Framing(Offloaded<Result<Rope>>),
 }
@@ -59,13 +59,13 @@ enum Answering {
 impl Waiting<'_> {
     /// The framed answer.
     fn poll(&mut self, cx: &mut Context<'_>, packing: Packing) -> Poll<Result<Rope>> {
-        let flight = match &mut self.state {
+        let inference = match &mut self.state {
             Answering::Framing(work) => return Pin::new(work).poll(cx).map(|framed| framed.and_then(|framed| framed)),
-            Answering::Flight(flight) => flight,
+            Answering::Inference(inference) => inference,
         };
-        let result = if let Some(Flight::Airborne(airborne)) = flight {
-            ready!(Pin::new(airborne).poll(cx))
-        } else if let Some(Flight::Landed(result)) = flight.take() {
+        let result = if let Some(Inference::Pending(pending)) = inference {
+            ready!(Pin::new(pending).poll(cx))
+        } else if let Some(Inference::Done(result)) = inference.take() {
             result
         } else {
             Err(Error::internal("a request was answered twice"))
@@ -239,8 +239,13 @@ fn refuse_draining(context: &GrpcContext) -> Result<()> {
     if context.shared.is_draining() { Err(Error::unavailable(shutting_down().message)) } else { Ok(()) }
 }
 
-fn waiting<'a>(flight: Flight, version: Arc<ModelVersion>, head: &InferHead, counted: Counted<'a>) -> Waiting<'a> {
-    Waiting { state: Answering::Flight(Some(flight)), version, names: Names::of(head), _counted: counted }
+fn waiting<'a>(
+    inference: Inference,
+    version: Arc<ModelVersion>,
+    head: &InferHead,
+    counted: Counted<'a>,
+) -> Waiting<'a> {
+    Waiting { state: Answering::Inference(Some(inference)), version, names: Names::of(head), _counted: counted }
 }
 
 fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, counted: Counted<'a>) -> Open<'a> {
@@ -255,8 +260,8 @@ async fn start_large<'a>(
     head: &InferHead,
     counted: Counted<'a>,
 ) -> Result<Waiting<'a>, (Error, Name)> {
-    let flight = flight::start_large(&version, request).await.map_err(|error| (error, head.id.clone()))?;
-    Ok(waiting(flight, version, head, counted))
+    let inference = inference::start_large(&version, request).await.map_err(|error| (error, head.id.clone()))?;
+    Ok(waiting(inference, version, head, counted))
 }
 
 /// Reads a message that takes long to read, elsewhere, and starts its request.
@@ -272,7 +277,7 @@ async fn read_large<'a>(
         let head = peek(&message)?;
         let request = engine.model(&head.model_name, &head.model_version).and_then(|version| {
             let mut request = head.into_request(&version.signature, &*engine)?;
-            flight::dispose_elsewhere(&mut request);
+            inference::dispose_elsewhere(&mut request);
             Ok((version, request))
         });
         Ok::<_, Error>((head, request))
@@ -284,7 +289,7 @@ async fn read_large<'a>(
     };
     let (head, request) = read?;
     let request = refuse_draining(context).and(request).and_then(|(version, mut request)| {
-        flight::charge(&mut request, charge);
+        inference::charge(&mut request, charge);
         forward(&context.forward, &metadata, &mut request)?;
         Ok((version, request))
     });
@@ -427,14 +432,14 @@ impl<'a> Session<'a> {
             Ok((version, request)) if version.signature.decoupled => {
                 self.start_decoupled(request, open(version, &head, counted));
             }
-            Ok((version, request)) if flight::is_long_to_check(&request) => {
+            Ok((version, request)) if inference::is_long_to_check(&request) => {
                 self.starting = Some(Box::pin(async move {
                     Ok(start_large(version, request, &head, counted).await.map(Read::Waiting))
                 }));
             }
             Ok((version, request)) => {
-                let started = flight::start(&version, request)
-                    .map(|flight| Read::Waiting(waiting(flight, version, &head, counted)))
+                let started = inference::start(&version, request)
+                    .map(|inference| Read::Waiting(waiting(inference, version, &head, counted)))
                     .map_err(|error| (error, id));
                 self.started(Ok(started));
             }
@@ -482,7 +487,7 @@ impl<'a> Session<'a> {
             self.open_count += 1;
         }
         let starter = self.inbox.starter().clone();
-        if flight::is_long_to_check(&request) {
+        if inference::is_long_to_check(&request) {
             self.starting =
                 Some(Box::pin(
                     async move { Ok(Ok(Read::Checked(key, starter.start_large(key, version, request).await))) },

@@ -6,9 +6,9 @@ use super::control;
 use super::message::{Packing, frame, frame_encoded};
 use super::method::Rpc;
 use super::status::{Status, code};
-use crate::flight::{self, Airborne, Flight};
 use crate::forward::HeaderForward;
 use crate::http::route::SharedMemory;
+use crate::inference::{self, Inference, Pending};
 use crate::limits::{ENTRIES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::regions;
@@ -33,7 +33,7 @@ use tensor::{DataType, Error, Name, Result};
 pub async fn answer(context: &Arc<GrpcContext>, rpc: Rpc, call: &mut Call) -> Result<Rope, Status> {
     let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
     match rpc {
-        Rpc::ModelInfer => Box::pin(depart(context, call, message)?.finish()).await,
+        Rpc::ModelInfer => Box::pin(send(context, call, message)?.finish()).await,
         // Rare, and its future is large: not part of every inference's.
         _ => Box::pin(other(context, rpc, message)).await,
     }
@@ -149,7 +149,7 @@ fn respond(version: &ModelVersion, response: &InferResponse, packing: Packing) -
 pub type LaterAnswer = Pin<Box<dyn Future<Output = Result<Rope, Status>>>>;
 
 /// What became of an inference.
-pub enum Departed {
+pub enum Sent {
     /// Here is its answer.
     Answered(Rope),
     /// It will have one.
@@ -161,7 +161,7 @@ pub enum Departed {
 /// An inference that was started and has no answer yet.
 pub struct Waits {
     version: Arc<ModelVersion>,
-    airborne: Airborne,
+    pending: Pending,
     packing: Packing,
     /// Set once the answer is there and is being framed elsewhere.
     later: Option<LaterAnswer>,
@@ -176,32 +176,32 @@ impl Future for Waits {
         if let Some(later) = &mut this.later {
             return later.as_mut().poll(cx);
         }
-        let response = ready!(Pin::new(&mut this.airborne).poll(cx))?;
+        let response = ready!(Pin::new(&mut this.pending).poll(cx))?;
         match answered(this.version.clone(), response, this.packing) {
-            Departed::Answered(rope) => Poll::Ready(Ok(rope)),
-            Departed::Later(answer) => this.later.insert(answer).as_mut().poll(cx),
-            Departed::Waits(_) => Poll::Ready(Err(Status::new(code::INTERNAL, "a request was answered twice"))),
+            Sent::Answered(rope) => Poll::Ready(Ok(rope)),
+            Sent::Later(answer) => this.later.insert(answer).as_mut().poll(cx),
+            Sent::Waits(_) => Poll::Ready(Err(Status::new(code::INTERNAL, "a request was answered twice"))),
         }
     }
 }
 
-fn answered(version: Arc<ModelVersion>, response: Box<InferResponse>, packing: Packing) -> Departed {
+fn answered(version: Arc<ModelVersion>, response: Box<InferResponse>, packing: Packing) -> Sent {
     if packing.is_long(&response) {
         let bytes = response.outputs.iter().map(|output| output.data.len()).sum();
         let work = offload::run(bytes, move |_| respond(&version, &response, packing));
-        return Departed::Later(Box::pin(async move { work.await? }));
+        return Sent::Later(Box::pin(async move { work.await? }));
     }
     match respond(&version, &response, packing) {
-        Ok(rope) => Departed::Answered(rope),
-        Err(status) => Departed::Later(Box::pin(std::future::ready(Err(status)))),
+        Ok(rope) => Sent::Answered(rope),
+        Err(status) => Sent::Later(Box::pin(std::future::ready(Err(status)))),
     }
 }
 
 /// Everything that needs no waiting; a function, so that nothing of it is kept across the wait.
-pub fn depart(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<Departed, Status> {
+pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<Sent, Status> {
     let packing = Packing::new(context, call.response_encoding);
     if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX && protocol::grpc::is_long(&message, MESSAGE_BYTES_ON_REACTOR_MAX) {
-        return Ok(Departed::Later(Box::pin(infer_large(
+        return Ok(Sent::Later(Box::pin(infer_large(
             context.clone(),
             call.head.clone(),
             (*call.account).clone(),
@@ -210,12 +210,12 @@ pub fn depart(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result
         ))));
     }
     let (version, request) = read(context, call, message).inspect_err(|e| verbose::infer_failed(None, e))?;
-    if flight::is_long_to_check(&request) {
-        return Ok(Departed::Later(Box::pin(start_large(version, request, packing))));
+    if inference::is_long_to_check(&request) {
+        return Ok(Sent::Later(Box::pin(start_large(version, request, packing))));
     }
-    Ok(match flight::start(&version, request)? {
-        Flight::Landed(result) => answered(version, result?, packing),
-        Flight::Airborne(airborne) => Departed::Waits(Waits { version, airborne, packing, later: None }),
+    Ok(match inference::start(&version, request)? {
+        Inference::Done(result) => answered(version, result?, packing),
+        Inference::Pending(pending) => Sent::Waits(Waits { version, pending, packing, later: None }),
     })
 }
 
@@ -231,7 +231,7 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
     Ok((version, request))
 }
 
-/// As `depart`, for a message that is read elsewhere.
+/// As `send`, for a message that is read elsewhere.
 async fn infer_large(
     context: Arc<GrpcContext>,
     head: Rc<RequestHead>,
@@ -245,13 +245,13 @@ async fn infer_large(
         let version = engine.model(&head.model_name, &head.model_version)?;
         protocol::grpc::refuse_decoupled(&version.signature)?;
         let mut request = head.into_request(&version.signature, &*engine)?;
-        flight::dispose_elsewhere(&mut request);
+        inference::dispose_elsewhere(&mut request);
         Ok((version, request))
     };
     let read = offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await;
     let read = read.and_then(|(read, charge)| {
         let (version, mut request) = read?;
-        flight::charge(&mut request, charge);
+        inference::charge(&mut request, charge);
         forward(&context.forward, &head, &mut request)?;
         Ok((version, request))
     });
@@ -261,14 +261,14 @@ async fn infer_large(
 
 /// Starts a request that was read elsewhere, or takes long to check.
 async fn start_large(version: Arc<ModelVersion>, request: Box<InferRequest>, packing: Packing) -> Result<Rope, Status> {
-    let departed = match flight::start_large(&version, request).await? {
-        Flight::Landed(result) => answered(version, result?, packing),
-        Flight::Airborne(airborne) => Departed::Waits(Waits { version, airborne, packing, later: None }),
+    let sent = match inference::start_large(&version, request).await? {
+        Inference::Done(result) => answered(version, result?, packing),
+        Inference::Pending(pending) => Sent::Waits(Waits { version, pending, packing, later: None }),
     };
-    departed.finish().await
+    sent.finish().await
 }
 
-impl Departed {
+impl Sent {
     /// Waits for whatever is left.
     async fn finish(self) -> Result<Rope, Status> {
         match self {

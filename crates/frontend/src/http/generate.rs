@@ -7,8 +7,8 @@ use super::request::RequestHead;
 use super::service::HttpContext;
 use crate::answers::Inbox;
 use crate::encoding::Encoding;
-use crate::flight::{self, Flight};
 use crate::hold;
+use crate::inference::{self, Inference};
 use crate::limits::{ANSWERS_PER_LOOK, JSON_BYTES_ON_REACTOR_MAX, PRINT_BYTES_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::verbose;
@@ -39,9 +39,9 @@ pub async fn generate(
     if version.signature.decoupled {
         return many(account, version, request, stream).await;
     }
-    let result = match flight::start_large(&version, request).await {
-        Ok(Flight::Landed(result)) => result,
-        Ok(Flight::Airborne(airborne)) => airborne.await,
+    let result = match inference::start_large(&version, request).await {
+        Ok(Inference::Done(result)) => result,
+        Ok(Inference::Pending(pending)) => pending.await,
         Err(error) => return Reply::error(JSON, &error),
     };
     let printed = match result {
@@ -71,13 +71,13 @@ async fn read(
         let (text, limits, model) = (body.clone(), context.limits, version.clone());
         let parse = move |_: &Abandoned<'_>| {
             let mut request = parse_generate(&text, &model.signature, &limits)?;
-            flight::dispose_elsewhere(&mut request);
+            inference::dispose_elsewhere(&mut request);
             Ok::<_, Error>(Box::new(request))
         };
         let work = offload::run_charged(account, Kind::Unpacked, body.len(), parse);
         work.await.and_then(|(parsed, charge)| {
             let mut request = parsed?;
-            flight::charge(&mut request, charge);
+            inference::charge(&mut request, charge);
             Ok(request)
         })
     } else {

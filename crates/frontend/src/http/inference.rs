@@ -4,7 +4,7 @@ use super::reply::{JSON, OCTETS, Parts, Reply};
 use super::request::RequestHead;
 use super::service::HttpContext;
 use crate::encoding::{Encoding, compress, decompress, decompress_small};
-use crate::flight::{self, Flight};
+use crate::inference::{self, Inference};
 use crate::limits::{
     DEFLATE_BYTES_ON_REACTOR_MAX, INFLATE_RATIO_MAX, JSON_BYTES_ON_REACTOR_MAX, PRINT_BYTES_ON_REACTOR_MAX,
 };
@@ -58,16 +58,16 @@ pub async fn infer(
     }
     // One expression, so that the request is not kept across the wait.
     let parsed = parse(context, &version, head, body).inspect_err(|e| verbose::infer_failed(None, e));
-    let airborne = match parsed.and_then(|request| start(&version, request)) {
-        Ok(Begun::Flight(Flight::Landed(result))) => match reply(account, version, result, head) {
+    let pending = match parsed.and_then(|request| start(&version, request)) {
+        Ok(Begun::Inference(Inference::Done(result))) => match reply(account, version, result, head) {
             Ok(reply) => return reply,
             Err(later) => return later.await,
         },
-        Ok(Begun::Flight(Flight::Airborne(airborne))) => airborne,
+        Ok(Begun::Inference(Inference::Pending(pending))) => pending,
         Ok(Begun::NotYet(request)) => return Box::pin(start_large(account, version, request, head)).await,
         Err(error) => return Reply::error(JSON, &error),
     };
-    match reply(account, version, airborne.await, head) {
+    match reply(account, version, pending.await, head) {
         Ok(reply) => reply,
         Err(later) => later.await,
     }
@@ -75,16 +75,16 @@ pub async fn infer(
 
 /// What became of a request that was read on the reactor.
 enum Begun {
-    Flight(Flight),
+    Inference(Inference),
     /// To be checked elsewhere.
     NotYet(Box<InferRequest>),
 }
 
 fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Begun> {
-    if flight::is_long_to_check(&request) {
+    if inference::is_long_to_check(&request) {
         return Ok(Begun::NotYet(request));
     }
-    flight::start(version, request).map(Begun::Flight)
+    inference::start(version, request).map(Begun::Inference)
 }
 
 /// As `infer`, for a body that is unpacked or parsed elsewhere.
@@ -115,13 +115,13 @@ async fn infer_large(
         let (engine, limits, model) = (context.engine.clone(), context.limits, version.clone());
         let parse = move |_: &Abandoned<'_>| {
             let mut request = parse_infer(&body, header_length, &model.signature, &*engine, &limits)?;
-            flight::dispose_elsewhere(&mut request);
+            inference::dispose_elsewhere(&mut request);
             Ok(Box::new(request))
         };
         let bytes = header_length.unwrap_or(usize::MAX);
         let (parsed, charge) = offload::run_charged(account, Kind::Unpacked, bytes, parse).await?;
         parsed.map(|mut request| {
-            flight::charge(&mut request, charge);
+            inference::charge(&mut request, charge);
             request
         })
     };
@@ -142,9 +142,9 @@ async fn start_large(
     request: Box<InferRequest>,
     head: &RequestHead,
 ) -> Reply {
-    let result = match flight::start_large(&version, request).await {
-        Ok(Flight::Landed(result)) => result,
-        Ok(Flight::Airborne(airborne)) => airborne.await,
+    let result = match inference::start_large(&version, request).await {
+        Ok(Inference::Done(result)) => result,
+        Ok(Inference::Pending(pending)) => pending.await,
         Err(error) => return Reply::error(JSON, &error),
     };
     match reply(account, version, result, head) {

@@ -1,5 +1,5 @@
 //! One inference from a front end's view: started, then either answered at once or awaited; cancelled when nobody awaits it.
-//! Callers look at a [`Flight`] before they await, so that no future has to hold a whole response.
+//! Callers look at a [`Inference`] before they await, so that no future has to hold a whole response.
 
 use crate::limits::{ENTRIES_ON_REACTOR_MAX, STRINGS_BYTES_ON_REACTOR_MAX};
 use crate::offload;
@@ -16,15 +16,15 @@ use std::task::{Context, Poll, Waker};
 use tensor::{Data, Error, Name, Result};
 
 /// An inference that was started.
-pub enum Flight {
+pub enum Inference {
     /// It ran while it was started: nothing was woken, nothing has to be awaited.
-    Landed(Result<Box<InferResponse>>),
+    Done(Result<Box<InferResponse>>),
     /// It waits or runs elsewhere.
-    Airborne(Airborne),
+    Pending(Pending),
 }
 
 /// An accepted inference without its answer. Resolves once; dropped before that, it is cancelled.
-pub struct Airborne {
+pub struct Pending {
     reply: Arc<Reply>,
     /// Taken when the answer is here: it cannot be cancelled any more.
     ticket: Option<Ticket>,
@@ -36,13 +36,13 @@ pub struct Airborne {
 ///
 /// # Errors
 /// The refusal: nothing was queued.
-pub fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Flight> {
+pub fn start(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Inference> {
     if !verbose::is_on() {
         return begin(version, request, None);
     }
     let id = request.id.clone();
     let started = logged(version, request, |request, id| begin(version, request, id))?;
-    if let Flight::Landed(result) = &started {
+    if let Inference::Done(result) = &started {
         verbose::answered(&id, result);
     }
     Ok(started)
@@ -68,7 +68,7 @@ pub fn logged<T>(
     started
 }
 
-fn begin(version: &Arc<ModelVersion>, request: Box<InferRequest>, id: Option<Box<Name>>) -> Result<Flight> {
+fn begin(version: &Arc<ModelVersion>, request: Box<InferRequest>, id: Option<Box<Name>>) -> Result<Inference> {
     let mut receiver = None;
     let sink = || {
         let reply = Arc::new(Reply { state: Mutex::new(Awaiting::Answer(None)), mailbox: Mailbox::mine() });
@@ -77,9 +77,9 @@ fn begin(version: &Arc<ModelVersion>, request: Box<InferRequest>, id: Option<Box
     };
     let started = version.call(request, sink, None)?;
     Ok(match (started, receiver) {
-        (Started::Answered(result), _) => Flight::Landed(result),
-        (Started::Queued(ticket), Some(reply)) => Flight::Airborne(Airborne { reply, ticket: Some(ticket), id }),
-        (Started::Queued(_), None) => Flight::Landed(lost()),
+        (Started::Answered(result), _) => Inference::Done(result),
+        (Started::Queued(ticket), Some(reply)) => Inference::Pending(Pending { reply, ticket: Some(ticket), id }),
+        (Started::Queued(_), None) => Inference::Done(lost()),
     })
 }
 
@@ -95,7 +95,7 @@ pub fn is_long_to_check(request: &InferRequest) -> bool {
 ///
 /// # Errors
 /// As `start`, and those of [`offload::run`].
-pub async fn start_large(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Flight> {
+pub async fn start_large(version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<Inference> {
     if !is_long_to_check(&request) {
         return start(version, request);
     }
@@ -125,7 +125,7 @@ pub fn charge(request: &mut InferRequest, charge: Charge) {
     }
 }
 
-/// What an [`Airborne`] waits for, and the sink that brings it from whatever thread answers.
+/// What an [`Pending`] waits for, and the sink that brings it from whatever thread answers.
 struct Reply {
     state: Mutex<Awaiting>,
     /// Of the reactor that awaits the answer.
@@ -165,7 +165,7 @@ fn lost() -> Result<Box<InferResponse>> {
     Err(Error::internal("a request was dropped without an answer; this is a defect of the server, please report it"))
 }
 
-impl Future for Airborne {
+impl Future for Pending {
     type Output = Result<Box<InferResponse>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -188,7 +188,7 @@ impl Future for Airborne {
     }
 }
 
-impl Drop for Airborne {
+impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             ticket.cancel();
