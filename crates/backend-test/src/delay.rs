@@ -41,15 +41,50 @@ pub(crate) trait Task: Send {
     fn step(&mut self) -> Option<u64>;
 }
 
+/// Names a task for [`hurry`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TaskId(u64);
+
+/// A name for a task that is to begin.
+pub(crate) fn name() -> TaskId {
+    let mut state = CLOCK.state.lock();
+    state.named += 1;
+    let id = TaskId(state.named);
+    state.places.insert(id, Place::Steps { hurried: false });
+    id
+}
+
 /// Does the first part of a task here, and the rest when it is due.
-pub(crate) fn begin(mut task: Box<dyn Task>) {
-    if let Some(due) = task.step() {
-        CLOCK.push(due, task);
+pub(crate) fn begin(id: TaskId, mut task: Box<dyn Task>) {
+    match task.step() {
+        Some(due) => CLOCK.push(due, id, task),
+        None => drop(CLOCK.state.lock().places.remove(&id)),
     }
 }
 
-/// How often a task that waits looks whether its request is still wanted.
-pub(crate) const CANCEL_CHECK_NS: u64 = 20_000_000;
+/// The next part of a task is due now: what it waited for has changed.
+pub(crate) fn hurry(id: TaskId) {
+    let mut state = CLOCK.state.lock();
+    match state.places.get_mut(&id) {
+        None => {}
+        Some(Place::Steps { hurried }) => *hurried = true,
+        Some(Place::Waits { until }) => {
+            let was = std::mem::take(until);
+            if let Some(task) = state.tasks.remove(&(was, id)) {
+                state.tasks.insert((0, id), task);
+            }
+            CLOCK.changed.notify_one();
+        }
+    }
+}
+
+/// Where a task is.
+enum Place {
+    /// A part of it is being done.
+    Steps { hurried: bool },
+    /// Among `tasks`.
+    Waits { until: u64 },
+}
 
 /// How long the thread stays without a task.
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -62,27 +97,33 @@ struct Clock {
 }
 
 struct State {
-    /// By time, and by the order in which they were put there.
-    tasks: BTreeMap<(u64, u64), Box<dyn Task>>,
-    pushed: u64,
+    /// By time, and by the order in which they began.
+    tasks: BTreeMap<(u64, TaskId), Box<dyn Task>>,
+    places: BTreeMap<TaskId, Place>,
+    named: u64,
     is_running: bool,
 }
 
 impl State {
     const fn new() -> Self {
-        Self { tasks: BTreeMap::new(), pushed: 0, is_running: false }
+        Self { tasks: BTreeMap::new(), places: BTreeMap::new(), named: 0, is_running: false }
+    }
+
+    /// A task waits, at most until `due`.
+    fn put(&mut self, due: u64, id: TaskId, task: Box<dyn Task>) {
+        let hurried = matches!(self.places.get(&id), Some(Place::Steps { hurried: true }));
+        let until = if hurried { 0 } else { due };
+        self.places.insert(id, Place::Waits { until });
+        self.tasks.insert((until, id), task);
     }
 }
 
 impl Clock {
-    fn push(&'static self, due: u64, task: Box<dyn Task>) {
+    fn push(&'static self, due: u64, id: TaskId, task: Box<dyn Task>) {
         let mut state = self.state.lock();
-        let is_earliest = state.tasks.first_key_value().is_none_or(|(&(at, _), _)| due < at);
-        state.pushed += 1;
-        let key = (due, state.pushed);
-        state.tasks.insert(key, task);
+        state.put(due, id, task);
         if state.is_running {
-            if is_earliest {
+            if state.tasks.first_key_value().is_some_and(|(&(_, first), _)| first == id) {
                 self.changed.notify_one();
             }
             return;
@@ -91,6 +132,7 @@ impl Clock {
         if !state.is_running {
             // Dropped, a task ends its requests with an error.
             let orphans = std::mem::take(&mut state.tasks);
+            state.places.clear();
             drop(state);
             drop(orphans);
         }
@@ -102,16 +144,16 @@ impl Clock {
             let now = now_ns();
             match state.tasks.first_entry() {
                 Some(first) if first.key().0 <= now => {
-                    let mut task = first.remove();
+                    let ((_, id), mut task) = first.remove_entry();
+                    state.places.insert(id, Place::Steps { hurried: false });
                     drop(state);
                     // One that panics is dropped, and ends its requests with that.
                     let step = catch_unwind(AssertUnwindSafe(|| task.step()));
                     state = self.state.lock();
                     if let Ok(Some(due)) = step {
-                        state.pushed += 1;
-                        let key = (due, state.pushed);
-                        state.tasks.insert(key, task);
+                        state.put(due, id, task);
                     } else {
+                        state.places.remove(&id);
                         parking_lot::MutexGuard::unlocked(&mut state, || drop(task));
                     }
                 }
@@ -156,7 +198,7 @@ mod tests {
         let (send, seen) = channel();
         let task = |name, left, pause_ms: u64| {
             let pause_ns = pause_ms * 1_000_000;
-            begin(Box::new(Count { name, left, pause_ns, seen: send.clone() }));
+            begin(super::name(), Box::new(Count { name, left, pause_ns, seen: send.clone() }));
         };
         task("slow", 2, 300);
         task("panics", 1, 1);

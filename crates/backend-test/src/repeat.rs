@@ -4,7 +4,7 @@
 //! A model that is not decoupled is answered once, and only requests of one element can be.
 
 use crate::config::decode;
-use crate::delay::{self, CANCEL_CHECK_NS, Task};
+use crate::delay::{self, Task};
 use crate::tensors::{Given, check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::{detach, input_of};
 use backend::{
@@ -169,7 +169,7 @@ impl Task for Repeating {
                 return None;
             }
             if due > now {
-                return Some(due.min(now + CANCEL_CHECK_NS));
+                return Some(due);
             }
             let value = read(&self.asked.values, self.next);
             let sent = match response(&self.entry, &self.signature, value, self.next as u32) {
@@ -211,9 +211,11 @@ impl Repeat {
                 return Duration::ZERO;
             }
         };
+        let task = delay::name();
+        responder.on_cancel(move || delay::hurry(task));
         let (wait, entry, signature) = (asked.wait, std::mem::take(entry), self.signature.clone());
         let responder = Some(responder);
-        delay::begin(Box::new(Repeating { responder, entry, asked, signature, next: 0, since: now_ns() }));
+        delay::begin(task, Box::new(Repeating { responder, entry, asked, signature, next: 0, since: now_ns() }));
         wait
     }
 

@@ -3,7 +3,7 @@
 //! A model that is not decoupled is answered once, and only for n = 1.
 
 use crate::config::decode;
-use crate::delay::{self, CANCEL_CHECK_NS, Task};
+use crate::delay::{self, Task};
 use crate::tensors::{check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::input_of;
 use backend::{
@@ -176,7 +176,7 @@ impl Squaring {
                 }
                 Phase::Begins => Phase::Computed { at: now + self.parameters.infer_delay_ns },
                 Phase::Computed { at } | Phase::Made { at } | Phase::Cancelled { at } if at > now => {
-                    return Some(Some(at.min(now + CANCEL_CHECK_NS)));
+                    return Some(Some(at));
                 }
                 Phase::Computed { .. } => match self.parameters.kind(self.index, self.count) {
                     Kind::Empty => {
@@ -242,7 +242,9 @@ impl Square {
             Err(error) => return responder.finish(Some(Err(error))),
         };
         responder.count_as(Counted::Responses);
-        delay::begin(Box::new(Squaring {
+        let task = delay::name();
+        responder.on_cancel(move || delay::hurry(task));
+        let squaring = Squaring {
             responder: Some(responder),
             entry: std::mem::take(entry),
             signature: self.signature.clone(),
@@ -251,7 +253,8 @@ impl Square {
             count: u64::try_from(number).unwrap_or(0),
             index: 0,
             phase: Phase::Begins,
-        }));
+        };
+        delay::begin(task, Box::new(squaring));
     }
 
     /// The one response of a model that is not decoupled.

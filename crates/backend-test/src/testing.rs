@@ -30,6 +30,7 @@ pub(crate) struct Recorder {
     did: Mutex<Vec<(Did, Instant)>>,
     more: Condvar,
     cancelled: AtomicBool,
+    hooks: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Recorder {
@@ -40,6 +41,12 @@ impl Recorder {
 
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
+        self.call_hooks();
+    }
+
+    fn call_hooks(&self) {
+        let hooks = std::mem::take(&mut *self.hooks.lock());
+        hooks.into_iter().for_each(|hook| hook());
     }
 
     /// Everything, when the request is over, and when.
@@ -93,6 +100,12 @@ impl Answers for Recorder {
     }
     fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
+    }
+    fn on_cancel(&self, hook: Box<dyn FnOnce() + Send>) {
+        self.hooks.lock().push(hook);
+        if self.is_cancelled() {
+            self.call_hooks();
+        }
     }
 }
 

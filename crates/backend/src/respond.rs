@@ -44,6 +44,8 @@ pub trait Answers: Send + Sync {
     fn abandon(&self);
     /// As [`Responder::is_cancelled`].
     fn is_cancelled(&self) -> bool;
+    /// As [`Responder::on_cancel`].
+    fn on_cancel(&self, hook: Box<dyn FnOnce() + Send>);
 }
 
 /// Answers one request of a decoupled model: any number of responses, then one end.
@@ -96,6 +98,16 @@ impl Responder {
     /// Whether nobody wants further answers.
     pub fn is_cancelled(&self) -> bool {
         self.to.is_cancelled()
+    }
+}
+
+impl Responder {
+    /// Has `hook` called when nobody wants further answers any more: at once if that is so already, never once the request is over.
+    ///
+    /// It is called from the thread that cancels, perhaps one that serves other requests, and must not block. It must not own the
+    /// responder, which would keep it until the request is forgotten.
+    pub fn on_cancel(&self, hook: impl FnOnce() + Send + 'static) {
+        self.to.on_cancel(Box::new(hook));
     }
 }
 

@@ -267,6 +267,10 @@ impl Answers for Streaming {
     fn is_cancelled(&self) -> bool {
         self.ticket.is_cancelled()
     }
+
+    fn on_cancel(&self, hook: Box<dyn FnOnce() + Send>) {
+        self.ticket.on_cancel(hook);
+    }
 }
 
 impl ModelVersion {

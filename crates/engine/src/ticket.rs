@@ -10,6 +10,7 @@
 use crate::version::ModelVersion;
 use backend::RunControl;
 use backend::sync::{AtomicBool, Mutex, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
@@ -61,6 +62,8 @@ enum Slot {
 struct Children {
     all: Vec<Weak<TicketState>>,
     free: Vec<usize>,
+    /// To be called when the request is given up.
+    hooks: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 /// Where a request was when its client gave it up.
@@ -70,6 +73,13 @@ pub enum Was {
     Queued,
     /// In a batch, which was told.
     Running,
+}
+
+/// Tells a backend that its request was given up. It may panic; others have to hear of it all the same.
+fn call(hook: Box<dyn FnOnce() + Send>) {
+    if catch_unwind(AssertUnwindSafe(hook)).is_err() {
+        log::error!("a backend panicked when a request was given up");
+    }
 }
 
 impl TicketState {
@@ -96,7 +106,7 @@ impl TicketState {
         if self.is_cancelled() {
             return Err(Error::cancelled(""));
         }
-        let Children { all, free } = &mut **place.children.get_or_insert_default();
+        let Children { all, free, .. } = &mut **place.children.get_or_insert_default();
         Ok(match free.pop().and_then(|number| Some((number, all.get_mut(number)?))) {
             Some((number, entry)) => {
                 *entry = child;
@@ -117,6 +127,19 @@ impl TicketState {
             *entry = Weak::new();
             children.free.push(number);
         }
+    }
+
+    /// Has `hook` called when the request is given up: at once if it was, never once it is settled.
+    pub(crate) fn on_cancel(&self, hook: Box<dyn FnOnce() + Send>) {
+        let mut place = self.place.lock();
+        if !self.is_cancelled() {
+            if !matches!(place.slot, Slot::Settled) {
+                place.children.get_or_insert_default().hooks.push(hook);
+            }
+            return;
+        }
+        drop(place);
+        call(hook);
     }
 
     /// Calls made for this request that are not settled.
@@ -166,8 +189,10 @@ impl TicketState {
             }
         };
         place.reason = reason;
-        children.extend(place.children.take().map(|c| c.all).unwrap_or_default());
+        let Children { all, hooks, .. } = place.children.take().map(|c| *c).unwrap_or_default();
+        children.extend(all);
         drop(place);
+        hooks.into_iter().for_each(call);
         if let Some(version) = self.version.upgrade() {
             version.count_cancelled();
             if was == Was::Queued {

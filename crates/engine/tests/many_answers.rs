@@ -591,3 +591,35 @@ fn many_callers_get_their_own_answers() {
         assert_eq!((s.success.count, s.inference_count), ((callers * EACH) as u64, (callers * EACH) as u64));
     }
 }
+
+#[test]
+fn s41_a_backend_is_told_that_a_request_was_given_up_once_and_only_while_it_runs() {
+    let (_engine, version, responders) = handing_out(|_| ());
+    let (told, hears) = std::sync::mpsc::channel();
+    let hook = |name: &'static str| {
+        let told = told.clone();
+        move || {
+            let _ = told.send(name);
+        }
+    };
+    let first = call(&version, 1);
+    let (_, responder) = responders.recv_timeout(WITHIN).expect("runs");
+    responder.on_cancel(hook("before"));
+    responder.on_cancel(|| panic!("a planted panic, in a hook"));
+    responder.on_cancel(hook("behind one that panics"));
+    assert!(hears.try_recv().is_err(), "it is wanted");
+    first.ticket().cancel();
+    responder.on_cancel(hook("after"));
+    first.ticket().cancel();
+    assert_eq!(hears.try_iter().collect::<Vec<_>>(), ["before", "behind one that panics", "after"]);
+    responder.finish(None);
+    assert_eq!(first.rest().last(), Some(&Failed(Code::Cancelled)));
+    // One that is over is not given up.
+    let second = call(&version, 2);
+    let (_, responder) = responders.recv_timeout(WITHIN).expect("runs");
+    responder.on_cancel(hook("over"));
+    responder.finish(None);
+    second.rest();
+    second.ticket().cancel();
+    assert!(hears.try_recv().is_err());
+}
