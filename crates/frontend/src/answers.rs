@@ -207,6 +207,14 @@ impl Inbox {
         self.state().forget(key);
     }
 
+    /// Cancels a request whose answers cannot be taken. Its last answer will be this reason.
+    pub fn give_up(&self, key: u32, why: Error) {
+        let slot = self.state().requests.get(key as usize).cloned().flatten();
+        if let Some(slot) = slot {
+            slot.give_up(why);
+        }
+    }
+
     /// To start requests with.
     pub fn starter(&self) -> &Starter {
         &self.0

@@ -431,6 +431,30 @@ fn p2_5_decoupled_answers_do_not_wait_for_their_turn() {
     });
 }
 
+#[test]
+fn p2_6_a_deadline_inside_a_message_resets_the_stream() {
+    let server = Server::start();
+    client(async {
+        let io = tokio::net::TcpStream::connect(("127.0.0.1", server.grpc)).await.unwrap();
+        let (send, connection) = h2::client::handshake(io).await.unwrap();
+        tokio::task::spawn_local(async move { drop(connection.await) });
+        let mut grpc = Grpc { send };
+        let (response, mut body) = grpc.open(STREAM, &[("grpc-timeout", "300m")]).await;
+        // More than the window that this client gives.
+        body.send_data(encoded(&infer_request("id", "", &vec![7; 1 << 18])), false).unwrap();
+        let mut answer = response.await.unwrap().into_body();
+        let mut got = 0;
+        let end = loop {
+            match answer.data().await {
+                Some(Ok(chunk)) => got += chunk.len(),
+                other => break other,
+            }
+        };
+        assert!((1..1 << 20).contains(&got), "{got} bytes");
+        assert_eq!(end.unwrap().unwrap_err().reason(), Some(h2::Reason::CANCEL));
+    });
+}
+
 // P-155
 #[test]
 fn p2_5_triton_grpc_error_ends_the_stream_with_the_first_failure_after_enqueue() {

@@ -5,6 +5,7 @@ mod common;
 use common::{Grpc, Server, client, frame, infer_binary, infer_json, infer_request, post, wait_for};
 use memory::{Account, Budget, Charge, Kind};
 use prost::Message;
+use protocol::pb::inference as pb;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -307,6 +308,93 @@ fn what_cannot_be_made_for_lack_of_memory_is_refused_at_once() {
         drop(http);
         wait_for("all charges to end", || used(&budget) == 0);
     }
+}
+
+const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
+
+/// Error, or number of values, of each message.
+fn told(outcome: &common::Outcome2) -> Vec<Result<usize, String>> {
+    let read = |(_, message): &(u8, bytes::Bytes)| {
+        let message = pb::ModelStreamInferResponse::decode(message.clone()).expect("a message");
+        match message.error_message.as_str() {
+            "" => Ok(message.infer_response.map_or(0, |r| r.raw_output_contents.iter().map(|c| c.len() / 4).sum())),
+            text => Err(text.to_owned()),
+        }
+    };
+    outcome.messages.iter().map(read).collect()
+}
+
+#[test]
+fn p2_5_a_message_without_room_is_refused_and_its_stream_goes_on() {
+    let (server, budget) = server();
+    let of = |id: &str, values: usize| frame(0, &infer_request("id", id, &vec![7; values]).encode_to_vec());
+    let outcome = client(async {
+        let mut grpc = Grpc::connect(&server).await;
+        // More than a connection may have; its beginning may look like a message of its own.
+        grpc.call(STREAM, &[], &[of("a", 3), of("b", 3 * VALUES), of("c", 5), of("d", 3 * VALUES), of("e", 7)]).await
+    });
+    let told = told(&outcome);
+    let text = "are more than one connection may hold";
+    assert_eq!((outcome.status, told.len()), (0, 5), "{} {told:?}", outcome.message);
+    assert_eq!((&told[0], &told[2], &told[4]), (&Ok(3), &Ok(5), &Ok(7)));
+    assert!([&told[1], &told[3]].iter().all(|r| r.as_ref().is_err_and(|e| e.contains(text))), "{told:?}");
+    wait_for("all charges to end", || used(&budget) == 0);
+    assert_eq!(budget.counters().refused, 2);
+}
+
+#[test]
+fn p2_5_a_message_for_which_memory_stays_short_is_refused_and_its_stream_goes_on() {
+    let (server, budget) = server();
+    let outcome = client(async {
+        let mut grpc = Grpc::connect(&server).await;
+        let (response, mut body) = grpc.open(STREAM, &[]).await;
+        let large = frame(0, &infer_request("id", "", &vec![7; VALUES]).encode_to_vec());
+        // Some of it has room.
+        body.send_data(large.slice(..400_000), false).expect("open");
+        while used(&budget) < 300_000 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let held = exhaust_beside(&budget, used(&budget));
+        body.send_data(large.slice(400_000..), false).expect("open");
+        while budget.counters().refused == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        drop(held);
+        body.send_data(frame(0, &infer_request("id", "", &[1, 2]).encode_to_vec()), true).expect("open");
+        common::finish(response).await
+    });
+    let told = told(&outcome);
+    assert_eq!((outcome.status, told.len()), (0, 2), "{} {told:?}", outcome.message);
+    assert!(told[0].as_ref().is_err_and(|e| e.contains("the server is short of memory")), "{told:?}");
+    assert_eq!(told[1], Ok(2));
+    wait_for("all charges to end", || used(&budget) == 0);
+}
+
+#[test]
+fn p2_5_an_answer_without_room_fails_its_request_and_its_stream_goes_on() {
+    let (server, budget) = server();
+    let outcome = client(async {
+        let mut grpc = Grpc::connect(&server).await;
+        let (response, mut body) = grpc.open(STREAM, &[]).await;
+        let large = infer_request("slow", "large", &vec![7; VALUES / 2]).encode_to_vec();
+        body.send_data(frame(0, &large), false).expect("open");
+        let probe = server.probe.clone();
+        tokio::task::spawn_blocking(move || probe.wait_started(1)).await.expect("starts");
+        let held = exhaust_beside(&budget, used(&budget));
+        server.probe.open();
+        while budget.counters().refused == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(held);
+        body.send_data(frame(0, &infer_request("id", "", &[1, 2]).encode_to_vec()), true).expect("open");
+        common::finish(response).await
+    });
+    let told = told(&outcome);
+    assert_eq!((outcome.status, told.len()), (0, 2), "{} {told:?}", outcome.message);
+    assert!(told[0].as_ref().is_err_and(|e| e.contains("--memory-limit")), "{told:?}");
+    assert_eq!(told[1], Ok(2));
+    wait_for("all charges to end", || used(&budget) == 0);
 }
 
 #[test]

@@ -14,7 +14,10 @@ use std::task::{Context, Poll};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotCollected {
     /// The place had no room, and was not to have any.
-    NoRoom,
+    NoRoom {
+        /// Bytes of it that did not come yet, or were not looked at.
+        missing: usize,
+    },
     /// The stream, or its connection, ended before.
     Ended(Reason),
 }

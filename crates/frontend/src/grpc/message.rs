@@ -40,6 +40,7 @@ pub struct Messages {
     account: Rc<Account>,
     /// The client may be silent between two messages.
     is_stream: bool,
+    lost_one: bool,
 }
 
 enum State {
@@ -49,6 +50,8 @@ enum State {
     Begin { compressed: bool, place: Box<Assembler> },
     /// The rest of it is collected where the connection reads.
     Message { compressed: bool },
+    /// Of a message of a stream that was refused for lack of room: bytes of it still to be thrown away.
+    Skip { left: usize },
     /// A large message is unpacked elsewhere.
     Inflating(Offloaded<(Result<Bytes, Unpacking>, Charge)>),
     /// Nothing more is read.
@@ -66,13 +69,15 @@ impl Messages {
         is_stream: bool,
     ) -> Self {
         let state = State::Prefix([0; PREFIX_BYTES], 0);
-        Self { body, encoding, unpacked_bytes_max, chunk: Bytes::new(), unreleased: 0, state, account, is_stream }
+        let chunk = Bytes::new();
+        Self { body, encoding, unpacked_bytes_max, chunk, unreleased: 0, state, account, is_stream, lost_one: false }
     }
 
     /// The next message; `None` once the client has said that there are no more.
     ///
     /// # Errors
-    /// CANCELLED when the client is gone, RESOURCE_EXHAUSTED for a message that is too large, INTERNAL for broken framing.
+    /// CANCELLED when the client is gone, RESOURCE_EXHAUSTED for a message that is too large, INTERNAL for broken framing. Nothing more
+    /// can be read then, unless `lost_one` says otherwise.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
         loop {
             match &mut self.state {
@@ -84,6 +89,10 @@ impl Messages {
                         Ok((unpacked, charge)) => {
                             let unpacked = unpacked.map(|bytes| Some(offload::made(bytes, charge)));
                             Poll::Ready(unpacked.map_err(Status::from))
+                        }
+                        Err(error) if self.is_stream => {
+                            self.lost_one = true;
+                            Poll::Ready(Err(error.into()))
                         }
                         Err(error) => self.fail(error.into()),
                     };
@@ -121,8 +130,17 @@ impl Messages {
                         };
                         match Assembler::padded(length, pad, &self.account) {
                             Ok(place) => self.state = State::Begin { compressed, place: Box::new(place) },
-                            Err(short) => return self.refuse(short),
+                            Err(short) => return self.refuse(short, length),
                         }
+                        continue;
+                    }
+                }
+                State::Skip { left } => {
+                    let n = self.chunk.len().min(*left);
+                    self.chunk.advance(n);
+                    *left -= n;
+                    if *left == 0 {
+                        self.state = State::Prefix([0; PREFIX_BYTES], 0);
                         continue;
                     }
                 }
@@ -131,7 +149,8 @@ impl Messages {
                     // more room than it had.
                     while !self.chunk.is_empty() && place.missing() > 0 {
                         if let Err(short) = ready!(place.poll_room(cx)) {
-                            return self.refuse(short);
+                            let missing = place.missing();
+                            return self.refuse(short, missing);
                         }
                         let taken = place.push(&self.chunk);
                         self.chunk.advance(taken);
@@ -160,7 +179,9 @@ impl Messages {
                                 None => continue,
                             }
                         }
-                        Some(Err(NotCollected::NoRoom)) => return self.refuse(self.account.short()),
+                        Some(Err(NotCollected::NoRoom { missing })) => {
+                            return self.refuse(self.account.short(), missing);
+                        }
                         Some(Err(NotCollected::Ended(_))) => {
                             return self.fail(Status::new(code::CANCELLED, "CANCELLED"));
                         }
@@ -199,9 +220,20 @@ impl Messages {
         }
     }
 
-    fn refuse(&mut self, short: Short) -> Poll<Result<Option<Bytes>, Status>> {
+    /// Whether the last error concerns one message of a stream, and the next one can be read. To be asked after each error.
+    pub fn lost_one(&mut self) -> bool {
+        std::mem::take(&mut self.lost_one)
+    }
+
+    /// There is no room for a message, of which so many bytes are still to come. Of a stream only that message is lost.
+    fn refuse(&mut self, short: Short, left: usize) -> Poll<Result<Option<Bytes>, Status>> {
         self.account.count_refusal();
-        self.fail(short.into())
+        if !self.is_stream {
+            return self.fail(short.into());
+        }
+        self.state = State::Skip { left };
+        self.lost_one = true;
+        Poll::Ready(Err(short.into()))
     }
 
     fn fail(&mut self, status: Status) -> Poll<Result<Option<Bytes>, Status>> {
@@ -233,7 +265,10 @@ impl Messages {
                 self.state = State::Inflating(work);
                 None
             }
-            Err(error) => Some(Err(error.into())),
+            Err(error) => {
+                self.lost_one = self.is_stream;
+                Some(Err(error.into()))
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::rope::Rope;
 use bytes::Buf;
 use http2::{Field, Gone, Responder};
 use memory::{Account, Kind};
+use tensor::Error;
 
 /// Fields that repeat: one byte each from the second time on.
 pub const FIXED: &[(&str, &str)] = &[
@@ -55,7 +56,7 @@ pub fn refuse(respond: &mut Responder, status: &Status) {
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED when there is no memory for it.
-pub fn charge(message: Rope, account: &Account) -> Result<Rope, Status> {
+pub fn charge(message: Rope, account: &Account) -> Result<Rope, Error> {
     let length = message.remaining();
     if length <= UNCHARGED_ANSWER_BYTES_MAX {
         return Ok(message);
@@ -73,7 +74,7 @@ pub fn charge(message: Rope, account: &Account) -> Result<Rope, Status> {
 pub fn finish(respond: &mut Responder, message: Rope, encoding: Encoding, account: &Account) {
     let message = match charge(message, account) {
         Ok(message) => message,
-        Err(status) => return refuse(respond, &status),
+        Err(error) => return refuse(respond, &error.into()),
     };
     if begin(respond, encoding).is_ok() && respond.send_data(message, false).is_ok() {
         let _ = respond.send_trailers(&[OK]);

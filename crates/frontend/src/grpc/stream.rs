@@ -118,15 +118,17 @@ enum Told {
     Nothing,
     Frame(Rope),
     Failed(Error, Encoded),
-    Later(Framing),
+    Later(Offloaded<Result<Rope>>),
 }
 
 impl Open<'_> {
+    fn failed(&self, error: Error, is_final: bool) -> Told {
+        let message = self.names.failed(&error, is_final);
+        Told::Failed(error, message)
+    }
+
     fn tell(&self, Answer { response, is_final }: Answer, packing: Packing) -> Told {
-        let failed = |error: Error| {
-            let message = self.names.failed(&error, is_final);
-            Told::Failed(error, message)
-        };
+        let failed = |error| self.failed(error, is_final);
         let response = match response {
             Some(Ok(response)) => response,
             Some(Err(error)) => return failed(error),
@@ -138,7 +140,7 @@ impl Open<'_> {
         };
         if packing.is_long(&response) {
             let work = frame_elsewhere(response, self.version.clone(), is_final, packing);
-            return work.map_or_else(failed, |work| Told::Later(Framing { work, names: self.names.clone(), is_final }));
+            return work.map_or_else(failed, Told::Later);
         }
         framed(&response, &self.version, is_final, packing).map_or_else(failed, Told::Frame)
     }
@@ -178,6 +180,7 @@ impl Names {
 /// An answer of a decoupled model that is framed elsewhere. Those behind it wait for it.
 struct Framing {
     work: Offloaded<Result<Rope>>,
+    key: u32,
     names: Names,
     is_final: bool,
 }
@@ -222,6 +225,8 @@ struct Session<'a> {
     /// Encoded and not yet handed to HTTP/2.
     out: VecDeque<Rope>,
     out_bytes: usize,
+    /// A part of the first of them was.
+    is_mid_message: bool,
     errors_end_stream: bool,
     /// Messages since the poll began, for a look at the clock now and then.
     read_in_poll: u32,
@@ -326,6 +331,7 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: Responder, de
         framing: None,
         out: VecDeque::new(),
         out_bytes: 0,
+        is_mid_message: false,
         errors_end_stream,
         read_in_poll: 1,
         ending: None,
@@ -337,8 +343,11 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: Responder, de
             limited.unwrap_or_else(|_| Ok(deadline_exceeded()))
         }
     };
-    // Dropping the session cancels what is still running.
-    if let Ok(status) = ended {
+    // Dropping the session cancels what is still running, and resets the stream if it was not ended. So a deadline ends it inside a
+    // message: behind half of one, trailers would say that the client has all.
+    if let Ok(status) = ended
+        && !session.is_mid_message
+    {
         reply::end(&mut session.respond, &status);
     }
 }
@@ -402,6 +411,10 @@ impl<'a> Session<'a> {
                 Poll::Ready(Ok(Some(message))) => self.accept(&message),
                 Poll::Ready(Ok(None)) => self.ending = Some(Status::ok()),
                 Poll::Ready(Err(status)) if status.code == code::CANCELLED => return Err(Gone),
+                Poll::Ready(Err(status)) if self.call.messages.lost_one() => {
+                    // It could not be read, so neither its id nor its model is known.
+                    self.refuse(&Error::exhausted(status.message), &Name::new());
+                }
                 Poll::Ready(Err(status)) => self.end(status),
             }
         }
@@ -518,8 +531,13 @@ impl<'a> Session<'a> {
         while self.open_count > 0 || self.framing.is_some() {
             if let Some(framing) = &mut self.framing {
                 let Poll::Ready(frame) = Pin::new(&mut framing.work).poll(cx) else { return false };
-                if let Some(Framing { names, is_final, .. }) = self.framing.take() {
-                    self.answer(&names, frame.and_then(|frame| frame), is_final);
+                if let Some(Framing { key, names, is_final, .. }) = self.framing.take() {
+                    let charge = |frame| reply::charge(frame, &self.call.account);
+                    match frame.and_then(|frame| frame).map(charge) {
+                        Ok(Err(error)) if !is_final => self.inbox.give_up(key, error),
+                        Ok(charged) => self.answer(&names, charged, is_final),
+                        Err(error) => self.answer(&names, Err(error), is_final),
+                    }
                 }
                 continue;
             }
@@ -545,16 +563,28 @@ impl<'a> Session<'a> {
     fn take(&mut self, key: u32, answer: Answer) {
         let is_final = answer.is_final;
         let Some(open) = self.open.get(key as usize).and_then(Option::as_ref) else { return };
-        let told = open.tell(answer, self.packing);
+        let mut told = open.tell(answer, self.packing);
+        if let Told::Frame(frame) = told {
+            told = match reply::charge(frame, &self.call.account) {
+                Ok(frame) => Told::Frame(frame),
+                Err(error) if is_final => open.failed(error, is_final),
+                // Its last answer says so.
+                Err(error) => {
+                    self.inbox.give_up(key, error);
+                    Told::Nothing
+                }
+            };
+        }
+        let names = matches!(told, Told::Later(_)).then(|| open.names.clone());
         if is_final {
             self.over(key);
         }
-        match told {
-            Told::Nothing => {}
-            Told::Frame(frame) => self.put(frame),
-            Told::Failed(error, _) if self.errors_end_stream => self.end(error.into()),
-            Told::Failed(_, message) => self.put_encoded(message),
-            Told::Later(framing) => self.framing = Some(framing),
+        match (told, names) {
+            (Told::Frame(frame), _) => self.queue(frame),
+            (Told::Failed(error, _), _) if self.errors_end_stream => self.end(error.into()),
+            (Told::Failed(_, message), _) => self.put_encoded(message),
+            (Told::Later(work), Some(names)) => self.framing = Some(Framing { work, key, names, is_final }),
+            (Told::Nothing | Told::Later(_), _) => {}
         }
     }
 
@@ -569,16 +599,20 @@ impl<'a> Session<'a> {
                 },
             };
             match (self.ordered.pop_front(), result) {
-                (Some(Slot::Waiting(waiting)), Some(result)) => self.answer(&waiting.names, result, true),
+                (Some(Slot::Waiting(waiting)), Some(result)) => {
+                    let charged = result.and_then(|frame| reply::charge(frame, &self.call.account));
+                    self.answer(&waiting.names, charged, true);
+                }
                 (Some(Slot::Refused(refusal)), _) => self.put_encoded(refusal),
                 _ => {}
             }
         }
     }
 
+    /// Takes an answer that is charged, or its failure: that is this request's alone.
     fn answer(&mut self, names: &Names, result: Result<Rope>, is_final: bool) {
         match result {
-            Ok(frame) => self.put(frame),
+            Ok(frame) => self.queue(frame),
             Err(error) if self.errors_end_stream => self.end(error.into()),
             Err(error) => self.put_encoded(names.failed(&error, is_final)),
         }
@@ -596,17 +630,14 @@ impl<'a> Session<'a> {
     }
 
     fn put_encoded(&mut self, encoded: Encoded) {
-        match frame_encoded(encoded, self.packing) {
-            Ok(frame) => self.put(frame),
+        // What is not even room for a failure ends the stream.
+        match frame_encoded(encoded, self.packing).and_then(|frame| reply::charge(frame, &self.call.account)) {
+            Ok(frame) => self.queue(frame),
             Err(error) => self.end(error.into()),
         }
     }
 
-    fn put(&mut self, frame: Rope) {
-        let frame = match reply::charge(frame, &self.call.account) {
-            Ok(frame) => frame,
-            Err(status) => return self.end(status),
-        };
+    fn queue(&mut self, frame: Rope) {
         self.out_bytes += frame.remaining();
         self.out.push_back(frame);
     }
@@ -621,7 +652,8 @@ impl<'a> Session<'a> {
             };
             let piece = frame.take_front(capacity);
             self.out_bytes -= piece.remaining();
-            if !frame.has_remaining() {
+            self.is_mid_message = frame.has_remaining();
+            if !self.is_mid_message {
                 self.out.pop_front();
             }
             self.respond.send_data(piece, false).map_err(|_| Gone)?;

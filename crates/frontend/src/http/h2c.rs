@@ -156,7 +156,7 @@ async fn read(body: &mut Body, account: &Account, length: u64, bytes_max: u64) -
         body.collect(Box::new(place));
         return match poll_fn(|cx| body.poll_collected(cx)).await? {
             Ok(bytes) => Some(Ok(bytes)),
-            Err(NotCollected::NoRoom) => Some(Err(Refused::Short(account.short()))),
+            Err(NotCollected::NoRoom { .. }) => Some(Err(Refused::Short(account.short()))),
             Err(NotCollected::Ended(_)) => None,
         };
     }

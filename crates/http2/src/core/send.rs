@@ -99,8 +99,9 @@ impl Core {
             && target.spare().is_empty()
             && target.poll_room(cx) == Poll::Ready(false)
         {
+            let missing = target.missing();
             stream.target = None;
-            return Collected::Over(Some(Err(NotCollected::NoRoom)));
+            return Collected::Over(Some(Err(NotCollected::NoRoom { missing })));
         }
         // There may be room that was not there before, and more than one turn may move.
         let has_more = self.feed(key);

@@ -1059,7 +1059,7 @@ fn a_body_without_room_and_one_of_a_connection_that_we_end_are_told_apart() {
     let mut wire = Wire::new();
     let (mut refused, _respond) = wire.call(1, false);
     refused.body.collect(Box::new(Full));
-    assert_eq!(refused.body.poll_collected(&mut cx()), Poll::Ready(Some(Err(NotCollected::NoRoom))));
+    assert_eq!(refused.body.poll_collected(&mut cx()), Poll::Ready(Some(Err(NotCollected::NoRoom { missing: 10 }))));
     let (mut ended, _respond) = wire.call(3, false);
     ended.body.collect(Box::new(Full));
     (0..=TROUBLE_MAX).for_each(|_| wire.send(&settings(&[])));
@@ -1167,7 +1167,7 @@ fn collected(frames: &[u8], length: usize, part: usize, pieces: usize) -> (Vec<u
     let mut all = match request.body.poll_collected(&mut cx()) {
         Poll::Ready(Some(Ok(bytes))) => bytes.to_vec(),
         Poll::Ready(Some(Err(NotCollected::Ended(reason)))) => format!("reset {}", reason.0).into_bytes(),
-        Poll::Ready(Some(Err(NotCollected::NoRoom))) => unreachable!("it has room"),
+        Poll::Ready(Some(Err(NotCollected::NoRoom { .. }))) => unreachable!("it has room"),
         Poll::Ready(None) => b"too short".to_vec(),
         Poll::Pending => b"pending".to_vec(),
     };
