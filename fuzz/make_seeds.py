@@ -241,7 +241,21 @@ PADDING = {
 }
 
 shutil.rmtree(SEEDS, ignore_errors=True)
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "padding": PADDING}.items():
+# --- cache_entry: the form is that of crates/cache/src/stored.rs; the target puts the checksum in
+def cache_entry(asked, *outputs):
+    numbers = lambda form, values: b"".join(struct.pack(form, v) for v in values)
+    heads = b"".join(struct.pack("<HBB", i, t, len(shape)) + numbers("<q", shape) + struct.pack("<Q", len(data)) for i, t, shape, data in outputs)
+    return b"NRDC\x01" + bytes(16) + struct.pack("<H", len(asked)) + numbers("<H", asked) + struct.pack("<H", len(outputs)) + heads + b"".join(o[3] for o in outputs)
+
+
+CACHE_ENTRY = {
+    "none": cache_entry([]),
+    "floats": cache_entry([0], (0, 11, [1, 4], bytes(range(16)))),
+    "strings": cache_entry([0, 2], (0, 13, [2], b"\x01\0\0\0a\0\0\0\0"), (2, 9, [0, 7], b"")),
+    "many": cache_entry(range(9), *[(i, 2, [i], bytes(i)) for i in range(9)]),
+}
+
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "padding": PADDING, "cache_entry": CACHE_ENTRY}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

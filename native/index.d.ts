@@ -80,6 +80,7 @@ export interface CoreOptions {
   allowClientShm: boolean
   memoryLimitBytes: number
   responseCacheBytes?: number
+  responseCacheRedis?: RedisOptions
   rateLimit?: RateLimit
 }
 
@@ -249,6 +250,18 @@ export interface QuantileValue {
 
 export interface RateLimit {
   resources: Array<AvailableResource>
+}
+
+export interface RedisOptions {
+  host: string
+  port: number
+  user?: string
+  password?: string
+  database: number
+  connectTimeoutMs: number
+  socketTimeoutMs: number
+  waitTimeoutMs: number
+  poolSize: number
 }
 
 export interface RequestedOutput {

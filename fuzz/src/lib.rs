@@ -1,5 +1,5 @@
 //! Fuzz targets: each takes arbitrary bytes through one of the readers that stand between a socket and a model, or a
-//! file and one.
+//! file or a store and one.
 //!
 //! A target fails by panicking. Besides "nothing panics" it checks what must hold whatever came in: a request that arrives in
 //! pieces means what it means in one, two ways of reading the same agree, what is printed reads back the same.
@@ -7,6 +7,7 @@
 //!
 //! Not here: sockets, model configuration (TypeScript, see README.md).
 
+mod cache_entry;
 mod grpc;
 mod http2;
 mod http2_direct;
@@ -17,6 +18,7 @@ mod model;
 mod onnx;
 mod padding;
 
+pub use cache_entry::cache_entry;
 pub use grpc::grpc;
 pub use http_body::http_body;
 pub use http_head::http_head;
@@ -62,7 +64,7 @@ mod grammar;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -71,4 +73,5 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("http2_direct", http2_direct),
     ("onnx", onnx),
     ("padding", padding),
+    ("cache_entry", cache_entry),
 ];

@@ -10,7 +10,7 @@ import type { ExpositionFormat } from '../metrics/exposition.js'
 import { metricsText } from '../metrics/index.js'
 import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
-import type { RateLimit } from '../native/contract.js'
+import type { RateLimit, RedisOptions } from '../native/contract.js'
 import { asServerError, createCore, type Core, type GrpcOptions, type HttpOptions, type ServerError } from '../native/index.js'
 import { Repository, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
@@ -28,8 +28,8 @@ export interface ServerSettings {
   allowClientShm: boolean
   /** 0 = half of the machine's or the container's memory. */
   memoryLimitBytes: number
-  /** Size of the response cache; null = there is none. */
-  responseCacheBytes: number | null
+  /** Bytes of the response cache, or where it is; both null = there is none. */
+  responseCache: { bytes: number | null; redis: RedisOptions | null }
   /** null = executions are not limited. */
   rateLimit: RateLimit | null
   reactorThreads: number
@@ -102,7 +102,8 @@ export async function startServer(
       httpInputBytesMax: settings.httpInputBytesMax,
       allowClientShm: settings.allowClientShm,
       memoryLimitBytes: settings.memoryLimitBytes,
-      responseCacheBytes: settings.responseCacheBytes,
+      responseCacheBytes: settings.responseCache.bytes,
+      responseCacheRedis: settings.responseCache.redis,
       rateLimit: settings.rateLimit,
     },
     (call) => void answerControl({ core, repository, trace, logger, unusable: () => unusable !== null }, call),

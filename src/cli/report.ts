@@ -76,6 +76,6 @@ function optionRows({ settings, exitTimeoutSecs }: Resolved): string[][] {
     ['http_max_input_size', String(settings.httpInputBytesMax)],
     ['allow_client_shm', settings.allowClientShm ? '1' : '0'],
     ['exit_timeout', String(exitTimeoutSecs)],
-    ['cache_enabled', settings.responseCacheBytes === null ? '0' : '1'],
+    ['cache_enabled', settings.responseCache.bytes === null && settings.responseCache.redis === null ? '0' : '1'],
   ]
 }

@@ -2,15 +2,23 @@
  * `--cache-config` and its deprecated form: which response cache, and its settings (scheduling.md §9). Pure.
  */
 
+import type { RedisOptions } from '../native/contract.js'
 import type { Options } from './flags.js'
 import { OptionError, badOption } from './parse.js'
 
+/** The response cache: at most one of the two is there. */
+export interface ResponseCache {
+  /** Bytes of the one in the server's memory. */
+  bytes: number | null
+  redis: RedisOptions | null
+}
+
 /**
- * Bytes of the local cache; null when there is none. What is deprecated, or not in this release, is told in `warnings`.
+ * What the options ask for. What is deprecated, or has no effect, is told in `warnings`.
  *
  * @throws {OptionError} when the options contradict each other, or a setting is missing or cannot be read.
  */
-export function readResponseCache(options: Options, warnings: string[]): number | null {
+export function readResponseCache(options: Options, warnings: string[]): ResponseCache {
   const bytes = options.responseCacheByteSize
   if (bytes !== null && options.cacheConfig.length > 0) {
     throw new OptionError(
@@ -19,27 +27,27 @@ export function readResponseCache(options: Options, warnings: string[]): number 
   }
   if (bytes !== null) {
     warnings.push(`Warning: '--response-cache-byte-size' has been deprecated! Please use '--cache-config=local,size=${bytes}' instead.`)
-    return bytes === 0 ? null : bytes
+    return { bytes: bytes === 0 ? null : bytes, redis: null }
   }
   const settings = new Map<string, string>()
   let name: string | null = null
   for (const text of options.cacheConfig) {
-    const [cache, key, value] = splitSetting(text)
+    const [cache, ...given] = splitSettings(text)
     if (name !== null && name !== cache) {
       throw badOption('cache-config', 'found multiple cache configurations, but only a single cache is currently supported')
     }
     name = cache
-    settings.set(key, value)
+    for (const [key, value] of given) settings.set(key, value)
   }
-  if (name === null) return null
-  if (name === 'local') return readSize(settings.get('size') ?? '')
-  // As with one that cannot be reached: answers are right without it.
-  warnings.push(`Warning: the response cache '${name}' is not in this release, which has 'local': nothing is cached.`)
-  return null
+  if (name === null) return { bytes: null, redis: null }
+  if (name === 'local') return { bytes: readSize(settings.get('size') ?? ''), redis: null }
+  if (name === 'redis') return { bytes: null, redis: readRedis(settings, warnings) }
+  // Triton finds none either, and does not start.
+  throw badOption('cache-config', `unable to find the cache '${name}': there are 'local' and 'redis'`)
 }
 
-/** `<cache>,<setting>=<value>`. */
-function splitSetting(text: string): [cache: string, key: string, value: string] {
+/** `<cache>,<setting>=<value>`; for Redis, whose address takes two, also `redis,host=<h>,port=<p>`. */
+function splitSettings(text: string): [cache: string, ...settings: [key: string, value: string][]] {
   const comma = text.indexOf(',')
   const equals = text.indexOf('=', comma + 1)
   // A comma behind the first `=` belongs to a value, and no cache is named.
@@ -51,7 +59,67 @@ function splitSetting(text: string): [cache: string, key: string, value: string]
     const form = "option format is '<cache name>,<setting>=<value>'."
     throw badOption('cache-config', `--cache-config ${form} Got ${text}`)
   }
-  return [text.slice(0, comma), text.slice(comma + 1, equals), text.slice(equals + 1)]
+  const cache = text.slice(0, comma)
+  const [first, ...more] = cache === 'redis' ? text.slice(comma + 1).split(NEXT_SETTING) : [text.slice(comma + 1)]
+  return [cache, ...[first ?? '', ...more].map(keyAndValue)]
+}
+
+/** Settings of Redis: what each takes, and its name where it is one of TLS. */
+const REDIS_SETTINGS = ['host', 'port', 'user', 'password', 'db', 'connect_timeout', 'socket_timeout', 'pool_size', 'wait_timeout']
+const TLS_SETTINGS = ['tls_enabled', 'cert', 'key', 'cacert', 'cacert_dir', 'sni']
+/** A comma before the name of a setting; a password may have others. */
+const NEXT_SETTING = new RegExp(`,(?=(?:${[...REDIS_SETTINGS, ...TLS_SETTINGS].join('|')})=)`)
+
+function keyAndValue(text: string): [key: string, value: string] {
+  const equals = text.indexOf('=')
+  return [text.slice(0, equals), text.slice(equals + 1)]
+}
+
+/** Most of each, as in crates/cache-redis. */
+const POOL_SIZE_MAX = 64
+const TIMEOUT_MS_MAX = 60_000
+/** For 0, which is for ever in Triton: a cache may not hold a request for longer than a model would. */
+const TIMEOUT_MS = 1000
+
+function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): RedisOptions {
+  const host = settings.get('host')
+  const port = settings.get('port')
+  if (host === undefined || port === undefined) {
+    throw badOption(
+      'cache-config',
+      "Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' in the configuration - e.g. " +
+        'tritonserver --cache-config redis,host=redis --cache-config redis,port=6379 --model-repository=/models ...',
+    )
+  }
+  const tls = TLS_SETTINGS.filter((key) => settings.has(key) && !(key === 'tls_enabled' && settings.get(key) === 'false'))
+  if (tls.length > 0) {
+    const found = tls.map((key) => `'${key}'`).join(', ')
+    const advice = 'put a TLS proxy such as stunnel beside the server and name its address'
+    throw badOption('cache-config', `Failed to initialize RedisCache: TLS (${found}) is not in this release; ${advice}`)
+  }
+  const number = (key: string, otherwise: number, min: number, max: number): number => {
+    const text = settings.get(key)
+    if (text === undefined) return otherwise
+    if (/^\d{1,9}$/.test(text) && Number(text) >= min && Number(text) <= max) return Number(text)
+    throw badOption('cache-config', `Failed to initialize RedisCache: '${key}' has to be a number from ${min} to ${max}, got '${text}'`)
+  }
+  const timeout = (key: string, otherwise: number): number => number(key, otherwise, 0, TIMEOUT_MS_MAX) || TIMEOUT_MS
+  for (const key of settings.keys()) {
+    if (!REDIS_SETTINGS.includes(key) && !TLS_SETTINGS.includes(key)) {
+      warnings.push(`Warning: the response cache 'redis' has no setting '${key}'.`)
+    }
+  }
+  return {
+    host,
+    port: number('port', 0, 1, 65_535),
+    user: settings.get('user') ?? null,
+    password: settings.get('password') ?? null,
+    database: number('db', 0, 0, 999_999),
+    connectTimeoutMs: timeout('connect_timeout', 0),
+    socketTimeoutMs: timeout('socket_timeout', 0),
+    waitTimeoutMs: timeout('wait_timeout', 100),
+    poolSize: number('pool_size', 1, 1, POOL_SIZE_MAX),
+  }
 }
 
 function readSize(text: string): number {

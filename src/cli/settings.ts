@@ -54,7 +54,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
     httpInputBytesMax: options.httpMaxInputSize,
     allowClientShm: options.allowClientShm,
     memoryLimitBytes: options.memoryLimit,
-    responseCacheBytes: readResponseCache(options, warnings),
+    responseCache: readResponseCache(options, warnings),
     rateLimit: readRateLimit(options),
     reactorThreads: options.reactorThreads,
     http,

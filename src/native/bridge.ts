@@ -124,6 +124,13 @@ export function createBridge(
       ...options,
       onnxruntimeLibrary: optional(options.onnxruntimeLibrary),
       responseCacheBytes: optional(options.responseCacheBytes),
+      responseCacheRedis: optional(
+        options.responseCacheRedis && {
+          ...options.responseCacheRedis,
+          user: optional(options.responseCacheRedis.user),
+          password: optional(options.responseCacheRedis.password),
+        },
+      ),
       rateLimit: optional(options.rateLimit && { resources: options.rateLimit.resources.map((r) => ({ ...r, device: optional(r.device) })) }),
     },
     onControl,

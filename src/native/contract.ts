@@ -88,8 +88,27 @@ export interface CoreOptions {
   memoryLimitBytes: number
   /** What the response cache may take, all models together; null = there is none. */
   responseCacheBytes: number | null
+  /** The Redis that is the response cache instead; null = none. */
+  responseCacheRedis: RedisOptions | null
   /** `--rate-limit=execution_count`; null = executions are not limited. */
   rateLimit: RateLimit | null
+}
+
+/** A Redis, and how patient to be with it. Of the environment are what is null: TRITONCACHE_REDIS_USERNAME and _PASSWORD. */
+export interface RedisOptions {
+  host: string
+  port: number
+  user: string | null
+  password: string | null
+  /** Number of the database. */
+  database: number
+  connectTimeoutMs: number
+  /** For the answer to a command. */
+  socketTimeoutMs: number
+  /** For a connection that takes a command. */
+  waitTimeoutMs: number
+  /** Connections. */
+  poolSize: number
 }
 
 /** Resources that executions take; none given leaves each at the most that an instance needs. */

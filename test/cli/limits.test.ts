@@ -14,9 +14,8 @@ test.each([
   [['--cache-config=local,other=x', '--cache-config=local,size=0'], 0],
   [['--response-cache-byte-size=0'], null],
   [['--response-cache-byte-size=200'], 200],
-  [['--cache-config=redis,host=a', '--cache-config=redis,password=a=b,c'], null],
 ])('S-38: %j asks for a cache of %j bytes', (args, expected) => {
-  expect(readResponseCache(options(...args), [])).toEqual(expected)
+  expect(readResponseCache(options(...args), [])).toEqual({ bytes: expected, redis: null })
 })
 
 const NO_SIZE = "Failed to initialize LocalCache: config didn't contain a valid 'size' field."
@@ -52,11 +51,54 @@ test('R-54: the deprecated size of the cache works and says so', () => {
   ])
 })
 
-test('S-39: a cache that is not in this release is told', () => {
-  const { warnings } = resolveSettings(parseArguments(['--model-repository=/m', '--cache-config=redis,host=a']))
-  expect(warnings).toEqual(["Warning: the response cache 'redis' is not in this release, which has 'local': nothing is cached."])
+const REDIS = {
+  host: 'h',
+  port: 6379,
+  user: null,
+  password: null,
+  database: 0,
+  connectTimeoutMs: 1000,
+  socketTimeoutMs: 1000,
+  waitTimeoutMs: 100,
+  poolSize: 1,
+}
+
+test.each([
+  [['--cache-config=redis,host=h', '--cache-config=redis,port=6379'], REDIS],
+  [['--cache-config=redis,host=h,port=6379'], REDIS],
+  [['--cache-config=redis,host=h,port=6379,password=a=b,c,user=u,pool_size=4'], { ...REDIS, user: 'u', password: 'a=b,c', poolSize: 4 }],
+  [
+    ['--cache-config=redis,host=h,port=6379,db=3,connect_timeout=20,socket_timeout=30,wait_timeout=40,tls_enabled=false'],
+    { ...REDIS, database: 3, connectTimeoutMs: 20, socketTimeoutMs: 30, waitTimeoutMs: 40 },
+  ],
+  [['--cache-config=redis,host=h,port=6379,connect_timeout=0,socket_timeout=0,wait_timeout=0'], { ...REDIS, waitTimeoutMs: 1000 }],
+])('S-39: %j asks for a Redis', (args, expected) => {
+  expect(readResponseCache(options(...args), [])).toEqual({ bytes: null, redis: expected })
 })
 
+const NO_ADDRESS = "Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' in the configuration"
+const NO_TLS = 'is not in this release; put a TLS proxy such as stunnel beside the server and name its address'
+
+test.each([
+  ['host=h', NO_ADDRESS],
+  ['port=6379', NO_ADDRESS],
+  ['host=h,port=0', "'port' has to be a number from 1 to 65535, got '0'"],
+  ['host=h,port=redis', "'port' has to be a number from 1 to 65535, got 'redis'"],
+  ['host=h,port=1,pool_size=65', "'pool_size' has to be a number from 1 to 64, got '65'"],
+  ['host=h,port=1,wait_timeout=60001', "'wait_timeout' has to be a number from 0 to 60000, got '60001'"],
+  ['host=h,port=1,socket_timeout=-1', "'socket_timeout' has to be a number from 0 to 60000, got '-1'"],
+  ['host=h,port=1,tls_enabled=true', `TLS ('tls_enabled') ${NO_TLS}`],
+  ['host=h,port=1,cert=a,key=b,cacert=c,cacert_dir=d,sni=e', `TLS ('cert', 'key', 'cacert', 'cacert_dir', 'sni') ${NO_TLS}`],
+])('S-39: a Redis with %s is refused', (settings, text) => {
+  expect(() => readResponseCache(options(`--cache-config=redis,${settings}`), [])).toThrow(text)
+})
+
+test('S-39: an unknown setting of a Redis is told, and an unknown cache refused', () => {
+  const warnings: string[] = []
+  readResponseCache(options('--cache-config=redis,host=h,port=1', '--cache-config=redis,ttl=5'), warnings)
+  expect(warnings).toEqual(["Warning: the response cache 'redis' has no setting 'ttl'."])
+  expect(() => readResponseCache(options('--cache-config=memcached,host=a'), [])).toThrow("unable to find the cache 'memcached'")
+})
 test.each([
   [[], null],
   [['--rate-limit=off', '--rate-limit-resource=R:1'], null],

@@ -17,6 +17,11 @@ impl Asked {
         Self(indices.collect())
     }
 
+    /// Their indices, ascending.
+    pub(crate) fn indices(&self) -> &[u16] {
+        &self.0
+    }
+
     /// Whether all of these are among those of `other`.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         let mut rest = other.0.iter();
@@ -57,13 +62,23 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// An answer whose bytes are its own already.
+    pub(crate) fn of(asked: Asked, outputs: SmallVec<[Output; 2]>) -> Self {
+        Self { asked, outputs }
+    }
+
+    /// What was asked for when it was made.
+    pub(crate) fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
     /// Those of the outputs the model gave, ascending. There may be more than a request asks for.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
     }
 
     /// Whether a request that asks for these finds its answer here.
-    pub(crate) fn answers(&self, asked: &Asked) -> bool {
+    pub fn answers(&self, asked: &Asked) -> bool {
         asked.is_within(&self.asked)
     }
 

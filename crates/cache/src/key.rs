@@ -5,7 +5,11 @@
 //!
 //! A key is a keyed hash of 128 bits. The hash is a pseudo-random function under a secret of this process, and clients see no hash:
 //! that two of a thousand million different requests have one key has a chance of 1 in 10^21, and no choice of inputs makes it more.
+//!
+//! Servers that share a store have no secret together. Their keys are BLAKE3 hashes of 256 bits: everybody can compute them, and nobody
+//! can find two requests with one key. What loads of a version are told apart by is then its files and configuration, not a count.
 
+use crate::fingerprint::Fingerprint;
 use crate::siphash::SipHash;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -29,8 +33,9 @@ impl Secret {
         Self([word(0), word(1)])
     }
 
-    /// One that others have, too.
-    pub fn shared(secret: u128) -> Self {
+    /// One that is known.
+    #[cfg(test)]
+    fn known(secret: u128) -> Self {
         Self([secret as u64, (secret >> 64) as u64])
     }
 }
@@ -45,23 +50,40 @@ impl fmt::Debug for Secret {
 #[derive(Clone)]
 pub struct Scope {
     /// After the model's name, its version and the load.
-    begun: SipHash,
+    begun: Begun,
     /// Tells scopes of a cache apart.
     id: u64,
+}
+
+/// A hash to which the inputs are still to be added.
+#[derive(Clone)]
+enum Begun {
+    /// Of this process, under its secret.
+    Own(SipHash),
+    /// Of all who share a store.
+    Shared(Box<blake3::Hasher>),
 }
 
 impl Scope {
     /// The scope of a version that was loaded for the `load`th time.
     ///
-    /// `load` differs from load to load in one process: a model that was loaded again may answer otherwise. Those who share a cache
-    /// use what tells the model's files apart instead.
+    /// `load` differs from load to load in one process: a model that was loaded again may answer otherwise.
     pub fn new(secret: &Secret, model: &str, version: i64, load: u64) -> Self {
         let mut begun = SipHash::new(secret.0);
         begun.text(model.as_bytes());
         begun.word(version.cast_unsigned());
         begun.word(load);
         let id = begun.clone().finish() as u64;
-        Self { begun, id }
+        Self { begun: Begun::Own(begun), id }
+    }
+
+    /// The scope of a version in a store that several servers share: that of every version with this name, number and fingerprint.
+    pub fn shared(model: &str, version: i64, files: &Fingerprint) -> Self {
+        let mut begun = Box::new(blake3::Hasher::new_derive_key("nereid response cache 1"));
+        text(&mut begun, model.as_bytes());
+        begun.update(&version.to_le_bytes());
+        begun.update(files.bytes());
+        Self { begun: Begun::Shared(begun), id: 0 }
     }
 
     /// The key of a request with these inputs, each of another name, in any order.
@@ -70,7 +92,10 @@ impl Scope {
     pub fn key<'i>(&self, inputs: impl Iterator<Item = Input<'i>>) -> Key {
         let mut inputs: SmallVec<[Input<'i>; 4]> = inputs.collect();
         inputs.sort_unstable_by_key(|i| i.name);
-        let mut hash = self.begun.clone();
+        let mut hash = match &self.begun {
+            Begun::Own(begun) => begun.clone(),
+            Begun::Shared(begun) => return shared_key(begun.clone(), &inputs),
+        };
         hash.word(inputs.len() as u64);
         for Input { name, datatype, shape, data } in inputs {
             hash.text(name);
@@ -79,12 +104,34 @@ impl Scope {
             shape.iter().for_each(|d| hash.word(d.cast_unsigned()));
             hash.text(data);
         }
-        Key { hash: hash.finish(), scope: self.id }
+        Key { hash: hash.finish(), rest: 0, scope: self.id }
     }
 
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
+}
+
+/// As `Scope::key`, for a shared store.
+fn shared_key(mut hash: Box<blake3::Hasher>, inputs: &[Input<'_>]) -> Key {
+    hash.update(&(inputs.len() as u64).to_le_bytes());
+    for Input { name, datatype, shape, data } in inputs {
+        text(&mut hash, name);
+        hash.update(&[*datatype as u8]);
+        hash.update(&(shape.len() as u64).to_le_bytes());
+        shape.iter().for_each(|d| _ = hash.update(&d.to_le_bytes()));
+        text(&mut hash, data);
+    }
+    let hash = hash.finalize();
+    let half =
+        |at: usize| hash.as_bytes().get(at..at + 16).and_then(|b| b.try_into().ok()).map_or(0, u128::from_le_bytes);
+    Key { hash: half(0), rest: half(16), scope: 0 }
+}
+
+/// A length and so many bytes: what is written stands for one sequence of texts only.
+pub(crate) fn text(hash: &mut blake3::Hasher, bytes: &[u8]) {
+    hash.update(&(bytes.len() as u64).to_le_bytes());
+    hash.update(bytes);
 }
 
 impl fmt::Debug for Scope {
@@ -113,13 +160,19 @@ pub struct Input<'i> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     pub(crate) hash: u128,
+    /// The other half of the hash, of a shared store.
+    pub(crate) rest: u128,
     pub(crate) scope: u64,
 }
 
 impl Key {
     /// The key as a name for stores that want one.
-    pub fn bytes(&self) -> [u8; 16] {
-        self.hash.to_le_bytes()
+    pub fn bytes(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        let (hash, rest) = bytes.split_at_mut(16);
+        hash.copy_from_slice(&self.hash.to_le_bytes());
+        rest.copy_from_slice(&self.rest.to_le_bytes());
+        bytes
     }
 }
 
@@ -142,7 +195,7 @@ mod tests {
     }
 
     fn scope(model: &str, version: i64, load: u64) -> Scope {
-        Scope::new(&Secret::shared(7), model, version, load)
+        Scope::new(&Secret::known(7), model, version, load)
     }
 
     #[test]
@@ -172,7 +225,7 @@ mod tests {
             key(&scope("m", 1, 2), &[a, b]),
             key(&scope("n", 1, 1), &[a, b]),
             key(&scope("", 1, 1), &[a, b]),
-            key(&Scope::new(&Secret::shared(8), "m", 1, 1), &[a, b]),
+            key(&Scope::new(&Secret::known(8), "m", 1, 1), &[a, b]),
             key(&Scope::new(&Secret::random(), "m", 1, 1), &[a, b]),
             key(&Scope::new(&Secret::random(), "m", 1, 1), &[a, b]),
         ];
@@ -180,20 +233,47 @@ mod tests {
     }
 
     #[test]
+    fn s39_keys_of_a_shared_store_are_those_of_every_server_with_the_same_files() {
+        let files = |text: &[u8]| Fingerprint::of_texts(&[text]);
+        let m = Scope::shared("m", 1, &files(b"a"));
+        let a: Tensor<'_> = ("A", Int32, &[1, 2], &[1, 0, 0, 0, 2, 0, 0, 0]);
+        let b: Tensor<'_> = ("B", Int32, &[1, 2], &[3, 0, 0, 0, 4, 0, 0, 0]);
+        assert_eq!(key(&m, &[a, b]), key(&Scope::shared("m", 1, &files(b"a")), &[b, a]));
+        let others = [
+            key(&m, &[a, b]),
+            key(&m, &[a]),
+            key(&m, &[]),
+            key(&m, &[("A", Int32, &[2, 1], a.3), b]),
+            key(&m, &[("A", Fp32, &[1, 2], a.3), b]),
+            key(&m, &[("A", Int32, &[1, 2], b.3), ("B", Int32, &[1, 2], a.3)]),
+            key(&Scope::shared("m", 1, &files(b"b")), &[a, b]),
+            key(&Scope::shared("m", 2, &files(b"a")), &[a, b]),
+            key(&Scope::shared("n", 1, &files(b"a")), &[a, b]),
+        ];
+        assert_eq!(others.iter().map(Key::bytes).collect::<HashSet<_>>().len(), others.len());
+        assert_eq!(others.iter().map(|k| k.rest).collect::<HashSet<_>>().len(), others.len());
+    }
+
+    #[test]
     fn every_bit_of_every_input_matters() {
-        let m = scope("m", 1, 1);
+        for m in [scope("m", 1, 1), Scope::shared("m", 1, &Fingerprint::of_texts(&[]))] {
+            bits_matter(&m);
+        }
+    }
+
+    fn bits_matter(m: &Scope) {
         let mut data = vec![0u8; 67];
-        let mut seen = HashSet::from([key(&m, &[("A", Strings, &[1], &data)]).hash]);
+        let mut seen = HashSet::from([key(m, &[("A", Strings, &[1], &data)]).hash]);
         for bit in 0..data.len() * 8 {
             data[bit / 8] ^= 1 << (bit % 8);
-            assert!(seen.insert(key(&m, &[("A", Strings, &[1], &data)]).hash), "bit {bit}");
+            assert!(seen.insert(key(m, &[("A", Strings, &[1], &data)]).hash), "bit {bit}");
             data[bit / 8] ^= 1 << (bit % 8);
         }
     }
 
     #[test]
     fn a_secret_is_not_printed() {
-        let text = format!("{:?} {:?}", Secret::shared(0x1234), scope("m", 1, 1));
+        let text = format!("{:?} {:?}", Secret::known(0x1234), scope("m", 1, 1));
         assert!(!text.contains("1234") && !text.contains("4660"), "{text}");
     }
 }

@@ -1,8 +1,8 @@
 //! Answers that are kept for requests that come again (S-37 to S-40, S-44).
 //!
 //! A [`Scope`] makes the [`Key`] of a request: which model is asked, and the name, datatype, shape and bytes of each input. A
-//! [`Cache`] keeps under it what the model answered. [`LocalCache`] is the one in this process; the trait is made so that one over a
-//! network fits in, too.
+//! [`Cache`] keeps under it what the model answered. [`LocalCache`] is the one in this process; `cache-redis` has the one that servers
+//! share, for which [`store`] and [`restore`] say what an answer looks like outside of a process.
 //!
 //! Not here: which models have the cache, when it is asked, response parameters (a hit has none, as in Triton), and what is counted
 //! per model.
@@ -11,14 +11,18 @@
 //! cache's size; an entry owns its bytes, and neither a request's body, a batch, nor shared memory.
 
 mod entry;
+mod fingerprint;
 mod key;
 mod local;
 mod shard;
 mod siphash;
+mod stored;
 
 pub use entry::{Asked, Entry, Output};
+pub use fingerprint::{FINGERPRINT_FILES_MAX, Fingerprint};
 pub use key::{Input, Key, Scope, Secret};
 pub use local::LocalCache;
+pub use stored::{fuzz, restore, store, stored_bytes};
 
 use std::sync::Arc;
 use tensor::Error;
@@ -64,6 +68,19 @@ pub trait Cache: Send + Sync {
 
     /// What the cache did and holds, where it tells (O-15).
     fn counters(&self) -> Option<Counters>;
+
+    /// Whether other servers find what is kept here: then versions are told apart by their files, not by their load.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Name, meaning and value of what else it shows in metrics.
+    fn gauges(&self) -> Vec<(&'static str, &'static str, f64)> {
+        Vec::new()
+    }
+
+    /// Ends its threads. Lookups find nothing from then on.
+    fn close(&self) {}
 }
 
 /// What a cache did since it was made, and holds now.

@@ -217,7 +217,7 @@ mod tests {
     fn a_scope_is_forgotten_in_pieces_and_the_order_of_the_others_stays() {
         let mut shard = Shard::new();
         let asked = Asked::default();
-        let key = |n: u64| Key { hash: u128::from(n), scope: n % 3 };
+        let key = |n: u64| Key { hash: u128::from(n), rest: 0, scope: n % 3 };
         for n in 0..100 {
             let entry = Entry::copied(&asked, &[]).expect("no bytes");
             assert!(matches!(shard.put(&key(n), &asked, entry, 1, n), Put::Stored { less: 0, replaced: None }));

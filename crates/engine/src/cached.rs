@@ -1,18 +1,23 @@
 //! The response cache as a version asks it (S-37, S-44): before a request is queued or run, and with its answer.
 //!
 //! A request that touches shared memory is not looked up. What is hashed has to be what the model gets, or a client could leave a wrong
-//! answer for another one's request; and an answer in a client's region is not there to be kept. Nor is one looked up whose key would
-//! hold a reactor. Both run as if there were no cache, and count as neither hit nor miss.
+//! answer for another one's request; and an answer in a client's region is not there to be kept. It runs as if there were no cache, and
+//! counts as neither hit nor miss.
+//!
+//! A request waits for its answer to be found (`lookup`) where a cache has to ask somebody else, and where making its key would hold a
+//! reactor.
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::ensemble::Ensemble;
 use crate::limits::CACHE_KEY_BYTES_MAX;
+use crate::lookup::Looking;
 use crate::order::Line;
+use crate::pool::Work;
 use crate::ticket::{Ticket, TicketState};
 use crate::version::{Caller, ModelVersion, Started};
 use arc_swap::ArcSwapOption;
 use backend::now_ns;
-use cache::{Asked, Cache, Entry, Insertion, Key, Lookup, Output, Scope, Secret};
+use cache::{Asked, Cache, Entry, Fingerprint, Insertion, Key, Lookup, Output, Scope, Secret};
 use protocol::{Checked, InferRequest, InferResponse, OutputTensor};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -21,8 +26,9 @@ use tensor::{Data, Result};
 
 /// The cache, and this load of the version in it.
 pub(crate) struct Cached {
-    cache: Arc<dyn Cache>,
+    pub(crate) cache: Arc<dyn Cache>,
     secret: Secret,
+    fingerprint: Option<Fingerprint>,
     scope: Scope,
     /// In the place of that for an ensemble.
     of_models: ArcSwapOption<Scoped>,
@@ -32,16 +38,48 @@ pub(crate) struct Cached {
 struct Scoped {
     scope: Scope,
     /// The models that make its answers, and the number of the table in which they were looked up last.
-    made_by: Vec<u64>,
+    made_by: Vec<Maker>,
     epoch: u64,
     /// Tells it from other scopes.
     load: u64,
 }
 
+/// A version that makes answers of an ensemble: its load, and what tells it apart on several servers.
+pub(crate) type Maker = (u64, Option<Fingerprint>);
+
+/// Whether a request is looked up.
+pub(crate) enum Keyed {
+    Never,
+    /// By a key that takes long to make.
+    Elsewhere,
+    By(Key),
+}
+
 impl Cached {
-    pub(crate) fn new(cache: Arc<dyn Cache>, secret: &Secret, (model, number, load): (&str, i64, u64)) -> Self {
-        let scope = Scope::new(secret, model, number, load);
-        Self { cache, secret: secret.clone(), scope, of_models: ArcSwapOption::empty() }
+    /// `None` where servers share the cache, and nothing tells this version from others.
+    pub(crate) fn new(
+        cache: Arc<dyn Cache>,
+        secret: &Secret,
+        (model, number, load): (&str, i64, u64),
+        fingerprint: Option<Fingerprint>,
+    ) -> Option<Self> {
+        let scope = match (cache.is_shared(), &fingerprint) {
+            (false, _) => Scope::new(secret, model, number, load),
+            (true, Some(files)) => Scope::shared(model, number, files),
+            (true, None) => return None,
+        };
+        Some(Self { cache, secret: secret.clone(), fingerprint, scope, of_models: ArcSwapOption::empty() })
+    }
+
+    /// The scope of an ensemble whose answers these models make.
+    fn scope_with(&self, model: &str, (number, load): (i64, u64), made_by: &[Maker]) -> Option<Scope> {
+        if !self.cache.is_shared() {
+            return Some(Scope::new(&self.secret, model, number, load));
+        }
+        let all = std::iter::once(self.fingerprint).chain(made_by.iter().map(|(_, f)| *f));
+        let all = all.collect::<Option<Vec<_>>>()?;
+        let texts: Vec<&[u8]> = all.iter().map(|f| &f.bytes()[..]).collect();
+        Some(Scope::shared(model, number, &Fingerprint::of_texts(&texts)))
     }
 
     /// Drops what was kept under a scope.
@@ -71,10 +109,10 @@ impl Drop for Forget {
 }
 
 /// A request whose answer was not there.
-struct Miss {
-    key: Key,
-    asked: Asked,
-    lookup_ns: u64,
+pub(crate) struct Miss {
+    pub(crate) key: Key,
+    pub(crate) asked: Asked,
+    pub(crate) lookup_ns: u64,
 }
 
 /// Keeps an answer on its way to whoever asked.
@@ -100,24 +138,50 @@ impl ModelVersion {
     pub(crate) fn call_cached(
         &self,
         cached: &Cached,
-        mut request: Box<InferRequest>,
+        request: Box<InferRequest>,
         checked: Checked,
         accepted: u64,
         sink: impl FnOnce() -> Arc<dyn Sink>,
         caller: Caller<'_>,
     ) -> Result<Started> {
-        let Some(key) = self.key(cached, &request, &checked) else {
-            return self.admit(request, checked, accepted, sink, caller);
+        let key = match self.key(cached, &request, &checked, CACHE_KEY_BYTES_MAX) {
+            Keyed::Never => return self.admit(request, checked, accepted, None, sink, caller),
+            Keyed::Elsewhere => {
+                let looking = Looking::new(self, request, checked, accepted, sink, caller)?;
+                let ticket = looking.ticket();
+                self.shared.pool.submit(Work::Lookup(looking));
+                return Ok(Started::Queued(ticket));
+            }
+            Keyed::By(key) => key,
         };
         let asked = Asked::new(checked.outputs.iter().map(|o| o.0));
-        let found = cached.cache.lookup(&key, &asked, &mut || Box::new(|_| ()));
+        // Taken by a cache that answers later.
+        let mut parts = Some((request, checked, sink));
+        let mut waiting = None;
+        let found = cached.cache.lookup(&key, &asked, &mut || {
+            let looking = parts.take().map(|(r, c, sink)| Looking::new(self, r, c, accepted, sink, caller));
+            match looking {
+                Some(Ok(mut looking)) => {
+                    waiting = Some(Ok(looking.ticket()));
+                    looking.by(key, asked.clone());
+                    looking.receiver()
+                }
+                refused => {
+                    waiting = refused.map(|r| r.map(|l| l.ticket()));
+                    Box::new(|_| ())
+                }
+            }
+        });
+        if let Some(waiting) = waiting {
+            return waiting.map(Started::Queued);
+        }
+        let Some((mut request, checked, sink)) = parts else { return Err(self.defect()) };
         let end = now_ns();
         let entry = match found {
-            Lookup::Hit(entry) => entry,
-            // A cache that answers later runs the model meanwhile: none of today's does.
-            Lookup::Miss | Lookup::Later => {
+            Lookup::Hit(entry) if self.is_own(&entry) => entry,
+            _ => {
                 let miss = Miss { key, asked, lookup_ns: end.saturating_sub(accepted) };
-                return self.admit_missed(miss, request, checked, accepted, sink, caller);
+                return self.admit_missed(miss, request, checked, (accepted, None), sink, caller);
             }
         };
         let response = Box::new(self.response_of(&entry, &mut request, &checked));
@@ -126,11 +190,14 @@ impl ModelVersion {
         self.answer_in_line(line, response, sink(), caller)
     }
 
-    /// The key of a request that comes now; `None` when it is not to be looked up.
-    fn key(&self, cached: &Cached, request: &InferRequest, checked: &Checked) -> Option<Key> {
+    /// The key of a request that comes now, if it is to be looked up and its inputs have at most `bytes_max` bytes.
+    pub(crate) fn key(&self, cached: &Cached, request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
         match &self.ensemble {
-            None => key(&cached.scope, request, checked),
-            Some(ensemble) => key(&self.scope_of_models(cached, ensemble)?.scope, request, checked),
+            None => key(&cached.scope, request, checked, bytes_max),
+            Some(ensemble) => match self.scope_of_models(cached, ensemble) {
+                Some(scoped) => key(&scoped.scope, request, checked, bytes_max),
+                None => Keyed::Never,
+            },
         }
     }
 
@@ -149,7 +216,7 @@ impl ModelVersion {
             Some(known) if known.made_by == made_by => (known.scope.clone(), known.load),
             _ => {
                 let load = self.shared.loads.fetch_add(1, Ordering::Relaxed);
-                (Scope::new(&cached.secret, &self.signature.model, self.number, load), load)
+                (cached.scope_with(&self.signature.model, (self.number, load), &made_by)?, load)
             }
         };
         let scoped = Arc::new(Scoped { scope, made_by, epoch: table.epoch, load });
@@ -160,13 +227,21 @@ impl ModelVersion {
         Some(scoped)
     }
 
+    /// Whether what was found can be this model's answer: a store that others write to may have anything.
+    pub(crate) fn is_own(&self, entry: &Entry) -> bool {
+        entry
+            .outputs()
+            .iter()
+            .all(|o| self.signature.outputs.get(usize::from(o.index)).is_some_and(|spec| spec.datatype == o.datatype))
+    }
+
     /// Lets a request run whose answer will be kept.
-    fn admit_missed(
+    pub(crate) fn admit_missed(
         &self,
         miss: Miss,
         request: Box<InferRequest>,
         checked: Checked,
-        accepted: u64,
+        (accepted, place): (u64, Option<u64>),
         sink: impl FnOnce() -> Arc<dyn Sink>,
         caller: Caller<'_>,
     ) -> Result<Started> {
@@ -178,7 +253,7 @@ impl ModelVersion {
                 None => sink,
             }
         };
-        let started = self.admit(request, checked, accepted, keeping, caller);
+        let started = self.admit(request, checked, accepted, place, keeping, caller);
         // It ran at once, and nobody was asked to take the answer.
         if let (Ok(Started::Answered(Ok(response))), Some(miss)) = (&started, &miss) {
             self.keep(miss, response);
@@ -208,7 +283,7 @@ impl ModelVersion {
     }
 
     /// The answer to a request, of an entry that has all it asks for. Response parameters are not kept, as in Triton.
-    fn response_of(&self, entry: &Entry, request: &mut InferRequest, checked: &Checked) -> InferResponse {
+    pub(crate) fn response_of(&self, entry: &Entry, request: &mut InferRequest, checked: &Checked) -> InferResponse {
         let output = |&(index, asked): &(u16, Option<u16>)| {
             let kept = entry.outputs().iter().find(|o| o.index == index)?;
             let form = asked.and_then(|at| request.outputs.get(usize::from(at))).map(|o| o.form);
@@ -251,18 +326,18 @@ impl ModelVersion {
     }
 }
 
-/// The key of a request; `None` when it is not to be looked up.
-fn key(scope: &Scope, request: &InferRequest, checked: &Checked) -> Option<Key> {
+/// The key of a request, if it is to be looked up and its inputs have at most `bytes_max` bytes.
+fn key(scope: &Scope, request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
     if request.outputs.iter().any(|o| o.region.is_some()) {
-        return None;
+        return Keyed::Never;
     }
     let mut bytes = 0usize;
     let mut inputs: SmallVec<[cache::Input<'_>; 4]> = SmallVec::new();
     debug_assert_eq!(checked.inputs.len(), request.inputs.len());
     for input in &request.inputs {
-        let data = input.data.host()?;
+        let (Some(data), Some(datatype)) = (input.data.host(), input.datatype) else { return Keyed::Never };
         bytes = bytes.saturating_add(data.len());
-        inputs.push(cache::Input { name: input.name.as_bytes(), datatype: input.datatype?, shape: &input.shape, data });
+        inputs.push(cache::Input { name: input.name.as_bytes(), datatype, shape: &input.shape, data });
     }
-    (bytes <= CACHE_KEY_BYTES_MAX).then(|| scope.key(inputs.into_iter()))
+    if bytes <= bytes_max { Keyed::By(scope.key(inputs.into_iter())) } else { Keyed::Elsewhere }
 }

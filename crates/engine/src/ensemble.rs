@@ -7,6 +7,7 @@
 //! next request, so an ensemble never runs on what a model used to look like. So it is when one has to be called in order now that
 //! had not to, or the other way round: another number of instances is no reload.
 
+use crate::cached::Maker;
 use crate::flow::Waiting;
 use crate::registry::Engine;
 use crate::table::Table;
@@ -18,7 +19,7 @@ use graph::{Composing, Inflight, Plan};
 use parking_lot::Mutex;
 use protocol::Signature;
 use protocol::pb::inference::{ModelEnsembling, model_ensembling};
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
@@ -105,20 +106,22 @@ impl Ensemble {
         Ok((plan, models))
     }
 
-    /// The models that make its answers, those of composing ensembles included, as their loads: other ones may answer otherwise. Put
-    /// together from the table as it is now; `None` when one does not serve.
-    pub(crate) fn made_by(&self, table: &Table) -> Option<Vec<u64>> {
-        let mut loads = BTreeSet::new();
+    /// The models that make its answers, those of composing ensembles included, in the order of the steps: their loads, since other
+    /// ones may answer otherwise, and what tells them apart on several servers. Put together from the table as it is now; `None` when
+    /// one does not serve.
+    pub(crate) fn made_by(&self, table: &Table) -> Option<Vec<Maker>> {
+        let (mut seen, mut all) = (HashSet::new(), Vec::new());
         let mut open = vec![&self.config];
         while let Some(config) = open.pop() {
             for step in &config.step {
                 let version = version_of(table, step).ok()?;
-                if loads.insert(version.load) {
+                if seen.insert(version.load) {
+                    all.push((version.load, version.fingerprint));
                     open.extend(version.ensemble.as_ref().map(|ensemble| &ensemble.config));
                 }
             }
         }
-        Some(loads.into_iter().collect())
+        Some(all)
     }
 
     /// The table that requests look into now.

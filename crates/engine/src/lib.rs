@@ -19,6 +19,7 @@ mod execution;
 mod flow;
 mod inline;
 pub mod limits;
+mod lookup;
 mod mail;
 mod options;
 mod order;

@@ -10,7 +10,7 @@ use tensor::{Error, Result};
 
 /// Instances of a model, all its groups together.
 pub const INSTANCES_MAX: u64 = 4096;
-/// Bytes of a request's inputs whose key is made on a reactor, which takes 0.4 ms. Larger requests go past the response cache.
+/// Bytes of a request's inputs whose key is made on a reactor, which takes 0.4 ms. Those of larger ones are made on a worker thread.
 pub const CACHE_KEY_BYTES_MAX: usize = 1 << 20;
 /// `preferred_batch_size` entries: each batch that is formed is compared with them.
 pub const PREFERRED_BATCH_SIZES_MAX: usize = 1024;

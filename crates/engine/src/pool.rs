@@ -8,6 +8,7 @@
 
 use crate::execution::Job;
 use crate::flow::{Driven, Waiting};
+use crate::lookup::Looking;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +23,7 @@ pub(crate) enum Work {
     Batch(Job),
     Flow(Driven),
     Call(Waiting),
+    Lookup(Looking),
 }
 
 pub(crate) struct Pool {
@@ -81,6 +83,7 @@ impl Pool {
                     Work::Batch(job) => job.run(),
                     Work::Flow(driven) => driven.run(),
                     Work::Call(call) => call.make(u64::MAX),
+                    Work::Lookup(looking) => looking.run(),
                 };
                 if catch_unwind(AssertUnwindSafe(run)).is_err() {
                     log::error!("a worker thread panicked; this is a defect of the server, please report it");

@@ -16,7 +16,7 @@ use crate::warmup;
 use arc_swap::ArcSwap;
 use backend::{Backend, ModelIo, OpenSpec};
 use bytes::Bytes;
-use cache::{Cache, LocalCache, Secret};
+use cache::{Cache, Fingerprint, LocalCache, Secret};
 use memory::RegionRegistry;
 use parking_lot::Mutex;
 use prost::Message;
@@ -77,9 +77,21 @@ impl Engine {
     /// # Errors
     /// INTERNAL when the machine refuses to start a thread; INVALID_ARG when it has less memory than the response cache is to take.
     pub fn new(options: EngineOptions, backends: Vec<Arc<dyn Backend>>) -> Result<Arc<Self>> {
+        let cache = options.response_cache_bytes.map(LocalCache::new).transpose()?;
+        Self::with_cache(options, backends, cache.map(|cache| Arc::new(cache) as Arc<dyn Cache>))
+    }
+
+    /// An engine without models, with this response cache.
+    ///
+    /// # Errors
+    /// INTERNAL when the machine refuses to start a thread.
+    pub fn with_cache(
+        options: EngineOptions,
+        backends: Vec<Arc<dyn Backend>>,
+        cache: Option<Arc<dyn Cache>>,
+    ) -> Result<Arc<Self>> {
         let pool = Pool::new(options.worker_threads_max)
             .map_err(|e| Error::internal(format!("cannot start a worker thread: {e}")))?;
-        let cache = options.response_cache_bytes.map(LocalCache::new).transpose()?;
         Ok(Arc::new_cyclic(|me| Self {
             backends,
             me: me.clone(),
@@ -95,7 +107,7 @@ impl Engine {
                 timer: Timer::new(),
                 exiting: AtomicBool::new(false),
                 inflight: AtomicU64::new(0),
-                cache: cache.map(|cache| (Arc::new(cache) as Arc<dyn Cache>, Secret::random())),
+                cache: cache.map(|cache| (cache, Secret::random())),
                 resources: options.rate_limit.clone().map(Resources::new),
                 loads: AtomicU64::new(0),
                 options,
@@ -196,6 +208,7 @@ impl Engine {
             gauges.push(("nereid_response_cache_bytes", "Bytes the response cache holds", c.used_bytes as f64));
             gauges.push(("nereid_response_cache_bytes_max", "Most bytes it may hold", c.size_bytes as f64));
         }
+        gauges.extend(self.shared.cache.iter().flat_map(|(cache, _)| cache.gauges()));
         Snapshot { versions, gauges, cache }
     }
 
@@ -269,6 +282,9 @@ impl Engine {
         self.set_server_state(ServerState::Exiting);
         self.change(|table| *table = Table::default());
         self.opened.lock().clear();
+        if let Some((cache, _)) = &self.shared.cache {
+            cache.close();
+        }
         self.shared.timer.close();
         self.shared.pool.close();
     }
@@ -343,6 +359,7 @@ impl Engine {
                 return Err(Error::internal(format!("model '{}' has neither a backend nor steps", open.model)));
             }
         };
+        let fingerprint = self.fingerprint(&open, ensemble.is_some(), &spec.config);
         let version = ModelVersion::new(
             self.shared.clone(),
             VersionParts {
@@ -359,6 +376,7 @@ impl Engine {
                 histogram_buckets_ms: compile::histogram_buckets_ms(&config),
                 limited,
                 response_cache: config.response_cache.as_ref().is_some_and(|c| c.enable),
+                fingerprint,
             },
         );
         warmup::run(&version, &config, &open.model_directory, &compile::instance_names(&config))?;
@@ -370,6 +388,23 @@ impl Engine {
             });
         });
         Ok(())
+    }
+
+    /// What the answers of a version depend on, where servers share a response cache. Without it the version has none: it could be
+    /// answered what another one's files made of a request.
+    fn fingerprint(&self, open: &OpenSpec, is_ensemble: bool, config: &[u8]) -> Option<Fingerprint> {
+        self.shared.cache.as_ref().filter(|(cache, _)| cache.is_shared())?;
+        if is_ensemble {
+            // Its models count where it is looked up.
+            return Some(Fingerprint::of_texts(&[config]));
+        }
+        let settings = format!("{:?}", open.settings);
+        Fingerprint::of_files(&open.version_directory, &[config, settings.as_bytes()])
+            .inspect_err(|e| {
+                let directory = open.version_directory.display();
+                log::warn!("model '{}' has no response cache: {directory} cannot be read: {e}", open.model);
+            })
+            .ok()
     }
 
     /// Gives a version that serves another number of instances, and the configuration that asks for them, without a reload:

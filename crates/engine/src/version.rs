@@ -41,7 +41,7 @@ use crate::turn;
 use arc_swap::ArcSwap;
 use backend::{BatchEntry, KeyValueCache, Model, now_ns};
 use bytes::Bytes;
-use cache::{Cache, Secret};
+use cache::{Cache, Fingerprint, Secret};
 use parking_lot::Mutex;
 use protocol::check::IdPrefix;
 use protocol::{Checked, InferRequest, InferResponse, Signature};
@@ -92,6 +92,8 @@ pub struct ModelVersion {
     pub(crate) line: Option<Line>,
     /// Equal requests are answered once.
     pub(crate) cached: Option<Cached>,
+    /// What its answers depend on; known where servers share a response cache.
+    pub(crate) fingerprint: Option<Fingerprint>,
     /// Its instances ask before they execute.
     pub(crate) limited: Option<Registered>,
     /// Requests that arrive together may run together.
@@ -167,6 +169,8 @@ pub(crate) struct VersionParts {
     pub histogram_buckets_ms: Option<Vec<f64>>,
     /// `response_cache.enable`.
     pub response_cache: bool,
+    /// What its answers depend on; known where servers share a response cache.
+    pub fingerprint: Option<Fingerprint>,
     pub limited: Option<Registered>,
 }
 
@@ -200,11 +204,9 @@ impl ModelVersion {
         let batch_size = if scheduling.max_batch_size == 0 { model.batch_size_without_batching() } else { None };
         let load = shared.loads.fetch_add(1, Ordering::Relaxed);
         let has_cache = parts.response_cache && !signature.decoupled;
-        let cached = shared
-            .cache
-            .as_ref()
-            .filter(|_| has_cache)
-            .map(|(cache, secret)| Cached::new(cache.clone(), secret, (&signature.model, number, load)));
+        let cached = shared.cache.as_ref().filter(|_| has_cache).and_then(|(cache, secret)| {
+            Cached::new(cache.clone(), secret, (&signature.model, number, load), parts.fingerprint)
+        });
         let statistics =
             Statistics::new(&shared.options.metrics, parts.histogram_buckets_ms, batch_size, cached.is_some());
         let shape_rule = ShapeRule::of(&signature);
@@ -220,6 +222,7 @@ impl ModelVersion {
             sequencing,
             line,
             cached,
+            fingerprint: parts.fingerprint,
             limited: limited.inspect(|l| l.belongs_to(me)),
             may_inline,
             sized,
@@ -285,12 +288,12 @@ impl ModelVersion {
         }
         let now = now_ns();
         match &self.cached {
-            None => self.admit(request, checked, now, sink, caller),
+            None => self.admit(request, checked, now, None, sink, caller),
             Some(cached) => self.call_cached(cached, request, checked, now, sink, caller),
         }
     }
 
-    /// Runs or queues a checked request.
+    /// Runs or queues a checked request. `place` is that in the line, where it has one already.
     // A part of `call` for models without the response cache: what it is given is not to be moved for the few that have it.
     #[inline(always)]
     pub(crate) fn admit(
@@ -298,6 +301,7 @@ impl ModelVersion {
         request: Box<InferRequest>,
         checked: Checked,
         now: u64,
+        place: Option<u64>,
         sink: impl FnOnce() -> Arc<dyn Sink>,
         caller: Caller<'_>,
     ) -> Result<Started> {
@@ -336,7 +340,7 @@ impl ModelVersion {
         let ticket = TicketState::new(self.me.clone(), parent.map(|p| &p.state))?;
         let handle = Ticket { state: ticket.clone() };
         let sink = Some(sink());
-        let place = self.line.as_ref().map_or(0, Line::place);
+        let (has_place, place) = (place.is_some(), place.or_else(|| self.line.as_ref().map(Line::place)).unwrap_or(0));
         let lengths = Lengths::new();
         let mut pending = Box::new(Pending {
             entry,
@@ -360,7 +364,7 @@ impl ModelVersion {
         if let Err((why, mut refused)) = run.schedule.push(now, Queued(pending), &self.signature.model) {
             refused.0.sink = None;
             refused.0.ticket.settle();
-            if let Some(line) = &self.line {
+            if let Some(line) = self.line.as_ref().filter(|_| !has_place) {
                 line.withdraw(place);
             }
             self.pending.fetch_sub(1, Ordering::Relaxed);

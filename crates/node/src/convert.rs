@@ -5,6 +5,7 @@ use engine::{PublishSpec, Snapshot, VersionStatistics};
 use frontend::{FrontendOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, OffloadStatus, Restriction};
 use memory::{Budget, Kind, SlabPool};
 use napi::bindgen_prelude::BigInt;
+use std::time::Duration;
 
 pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
     engine::EngineOptions {
@@ -33,6 +34,23 @@ pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
         }),
         response_cache_bytes: o.response_cache_bytes.map(|n| usize::try_from(n).unwrap_or(0)),
         ..engine::EngineOptions::default()
+    }
+}
+
+/// Where the response cache is, if in a Redis. What nobody configured comes from the environment, as in Triton.
+pub fn redis_settings(o: &js::RedisOptions) -> cache_redis::Settings {
+    let environment = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let time = |ms: u32| Duration::from_millis(ms.into()).min(cache_redis::TIMEOUT_MAX);
+    cache_redis::Settings {
+        host: o.host.clone(),
+        port: o.port,
+        user: o.user.clone().or_else(|| environment("TRITONCACHE_REDIS_USERNAME")),
+        password: o.password.clone().or_else(|| environment("TRITONCACHE_REDIS_PASSWORD")),
+        database: o.database,
+        connect_timeout: time(o.connect_timeout_ms),
+        socket_timeout: time(o.socket_timeout_ms),
+        wait_timeout: time(o.wait_timeout_ms),
+        pool_size: usize::try_from(o.pool_size).unwrap_or(1).clamp(1, cache_redis::POOL_SIZE_MAX),
     }
 }
 

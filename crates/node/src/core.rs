@@ -6,6 +6,7 @@ use crate::stream::Pull;
 use crate::{convert, infer, logging, objects as js};
 use backend_onnx::OnnxBackend;
 use bytes::Bytes;
+use cache_redis::RedisCache;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
 use frontend::Running;
 use napi::bindgen_prelude::{Buffer, FnArgs, Function};
@@ -56,7 +57,13 @@ impl NativeCore {
         let onnx = OnnxBackend::new(options.onnxruntime_library.clone().map(PathBuf::from));
         let mut backends = backend_test::all();
         backends.push(Arc::new(onnx));
-        let engine = Engine::new(convert::engine_options(&options), backends).map_err(|e| thrown(&e))?;
+        let engine_options = convert::engine_options(&options);
+        let engine = match &options.response_cache_redis {
+            Some(redis) => RedisCache::start(convert::redis_settings(redis))
+                .and_then(|cache| Engine::with_cache(engine_options, backends, Some(Arc::new(cache)))),
+            None => Engine::new(engine_options, backends),
+        };
+        let engine = engine.map_err(|e| thrown(&e))?;
         Ok(Self {
             engine,
             control: Arc::new(Bridge::new(&on_control)?),

@@ -18,7 +18,21 @@ pub struct CoreOptions {
     pub allow_client_shm: bool,
     pub memory_limit_bytes: i64,
     pub response_cache_bytes: Option<i64>,
+    pub response_cache_redis: Option<RedisOptions>,
     pub rate_limit: Option<RateLimit>,
+}
+
+#[napi(object)]
+pub struct RedisOptions {
+    pub host: String,
+    pub port: u16,
+    pub user: Option<String>,
+    pub password: Option<String>,
+    pub database: u32,
+    pub connect_timeout_ms: u32,
+    pub socket_timeout_ms: u32,
+    pub wait_timeout_ms: u32,
+    pub pool_size: u32,
 }
 
 #[napi(object)]

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use cache::{Asked, Cache, Input, Insertion, Key, Lookup, Output, Scope, Secret};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tensor::{DataType, Shape};
 
@@ -21,7 +22,8 @@ impl Random {
 }
 
 pub fn scope(load: u64) -> Scope {
-    Scope::new(&Secret::shared(1), "m", 1, load)
+    static SECRET: LazyLock<Secret> = LazyLock::new(Secret::random);
+    Scope::new(&SECRET, "m", 1, load)
 }
 
 pub fn key(scope: &Scope, request: u64) -> Key {

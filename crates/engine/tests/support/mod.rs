@@ -57,6 +57,11 @@ impl Model for Scripted {
     }
 }
 
+/// A backend `scripted`, which does what the script says.
+pub fn scripted(script: impl Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync + 'static) -> Arc<dyn Backend> {
+    Arc::new(Scripted("scripted", Arc::new(script)))
+}
+
 /// An engine without models, with a backend for each script.
 pub fn engine_with(scripts: Vec<(&'static str, Script)>) -> Result<Arc<Engine>> {
     let metrics = MetricsOptions { histograms: true, ..MetricsOptions::default() };

@@ -1,0 +1,170 @@
+//! A request whose answer is being looked for: its cache asks somebody else, or its key is made on a thread of the pool.
+//!
+//! No thread waits. The request is in the hands of the cache, which gives back what it found; then it is answered, or runs, as a call
+//! of its own under its ticket. Where order is kept it has its place in the line from the beginning.
+//!
+//! Invariant: it is answered once. One that is dropped, whatever the reason, runs as if nothing had been found.
+
+use crate::answer::{Answer, Delivery, Sink};
+use crate::cached::{Keyed, Miss};
+use crate::statistics::FailureReason;
+use crate::ticket::{Ticket, TicketState};
+use crate::version::{Caller, ModelVersion, Started};
+use backend::now_ns;
+use cache::{Asked, Entry, Found, Key, Lookup};
+use protocol::{Checked, InferRequest};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use tensor::{Error, Result};
+
+/// The request. Accepted, and counted as in flight.
+pub(crate) struct Looking {
+    version: Arc<ModelVersion>,
+    /// Of this request; the call that it becomes is a child. No queue is to be swept for it.
+    ticket: Ticket,
+    accepted: u64,
+    /// As its caller's.
+    depth: u32,
+    /// In the line of a model that keeps order.
+    place: Option<u64>,
+    key: Option<(Key, Asked)>,
+    /// `None` once it goes on.
+    parts: Option<Parts>,
+}
+
+struct Parts {
+    request: Box<InferRequest>,
+    checked: Checked,
+    sink: Arc<dyn Sink>,
+}
+
+impl Looking {
+    /// # Errors
+    /// CANCELLED: the request it is made for was given up. UNAVAILABLE: the version is gone.
+    pub(crate) fn new(
+        version: &ModelVersion,
+        request: Box<InferRequest>,
+        checked: Checked,
+        accepted: u64,
+        sink: impl FnOnce() -> Arc<dyn Sink>,
+        caller: Caller<'_>,
+    ) -> Result<Self> {
+        let Some(version) = version.me.upgrade() else { return Err(Error::unavailable("Server exiting")) };
+        let ticket = Ticket { state: TicketState::new(Weak::new(), caller.parent.map(|p| &p.state))? };
+        let sink = sink();
+        version.joined(1);
+        let place = version.line.as_ref().map(|line| {
+            // As `admit` takes places: one that is taken back is the newest.
+            let _run = version.run.lock();
+            line.place()
+        });
+        let parts = Some(Parts { request, checked, sink });
+        Ok(Self { version, ticket, accepted, depth: caller.depth, place, key: None, parts })
+    }
+
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.ticket.clone()
+    }
+
+    /// What it is looked for by.
+    pub(crate) fn by(&mut self, key: Key, asked: Asked) {
+        self.key = Some((key, asked));
+    }
+
+    /// For a cache that answers later.
+    pub(crate) fn receiver(mut self) -> Found {
+        Box::new(move |entry| self.go_on(entry))
+    }
+
+    /// Makes the key, and looks. On a thread that may take its time.
+    pub(crate) fn run(mut self) {
+        let version = self.version.clone();
+        let (Some(cached), Some(parts)) = (&version.cached, &self.parts) else { return };
+        let Keyed::By(key) = version.key(cached, &parts.request, &parts.checked, usize::MAX) else { return };
+        let asked = Asked::new(parts.checked.outputs.iter().map(|o| o.0));
+        self.by(key, asked.clone());
+        let mut me = Some(self);
+        let found = cached.cache.lookup(&key, &asked, &mut || match me.take() {
+            Some(me) => me.receiver(),
+            None => Box::new(|_| ()),
+        });
+        // Otherwise it is dropped, if it was not taken.
+        if let (Lookup::Hit(entry), Some(mut me)) = (found, me) {
+            me.go_on(Some(entry));
+        }
+    }
+
+    /// Goes on with what was found.
+    fn go_on(&mut self, entry: Option<Arc<Entry>>) {
+        let Some(Parts { mut request, checked, sink }) = self.parts.take() else { return };
+        let version = self.version.clone();
+        if self.ticket.is_cancelled() {
+            version.count_cancelled();
+            version.statistics.failed(self.accepted, now_ns(), FailureReason::Cancelled);
+            return self.answer(&sink, Err(Error::cancelled("")));
+        }
+        let now = now_ns();
+        if let Some(entry) = entry.filter(|e| version.is_own(e)) {
+            let response = version.response_of(&entry, &mut request, &checked);
+            version.statistics.hit(self.accepted, now);
+            return self.answer(&sink, Ok(Box::new(response)));
+        }
+        // What an ensemble's models make now may not be what it was looked for by.
+        if let (Some(cached), Some(_), Some((key, _))) = (&version.cached, &version.ensemble, &self.key)
+            && !matches!(version.key(cached, &request, &checked, usize::MAX), Keyed::By(now) if now == *key)
+        {
+            self.key = None;
+        }
+        let passing = || Arc::new(Passing { sink: sink.clone(), ticket: self.ticket.clone() }) as Arc<dyn Sink>;
+        // Nothing runs on this thread: it is the cache's.
+        let caller = Caller { parent: Some(&self.ticket), inline_until: 0, depth: self.depth };
+        let started = catch_unwind(AssertUnwindSafe(|| match self.key.take() {
+            Some((key, asked)) => {
+                let miss = Miss { key, asked, lookup_ns: now.saturating_sub(self.accepted) };
+                version.admit_missed(miss, request, checked, (now, self.place), passing, caller)
+            }
+            None => version.admit(request, checked, now, self.place, passing, caller),
+        }));
+        match started.unwrap_or_else(|_| Err(version.defect())) {
+            // It counts for itself, and answers in the place.
+            Ok(Started::Queued(_)) => version.left(1),
+            Ok(Started::Answered(result)) => self.answer(&sink, result),
+            Err(refusal) => self.answer(&sink, Err(refusal)),
+        }
+    }
+
+    fn answer(&self, sink: &Arc<dyn Sink>, result: Result<Box<protocol::InferResponse>>) {
+        let answer = Passing::last(&self.ticket, Answer::only(result));
+        self.version.deliver(self.place.unwrap_or(0), Delivery { sink: sink.clone(), answer });
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.go_on(None);
+    }
+}
+
+/// Takes the answers of the call that a request became.
+struct Passing {
+    sink: Arc<dyn Sink>,
+    ticket: Ticket,
+}
+
+impl Passing {
+    /// The last answer of a request; what it is to be answered instead, if it was given up with a reason.
+    fn last(ticket: &Ticket, answer: Answer) -> Answer {
+        ticket.state.tell_spent(ticket.state.spent());
+        match ticket.state.settle() {
+            Some(reason) => Answer::only(Err(reason)),
+            None => answer,
+        }
+    }
+}
+
+impl Sink for Passing {
+    fn put(&self, answer: Answer) {
+        let answer = if answer.is_final { Self::last(&self.ticket, answer) } else { answer };
+        self.sink.put(answer);
+    }
+}

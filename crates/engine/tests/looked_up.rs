@@ -1,0 +1,231 @@
+//! Requests that wait for their response cache: one that asks somebody else answers when the test says so.
+
+mod support;
+
+use backend::Batch;
+use cache::{Asked, Cache, Counters, Entry, Found, Insertion, Key, Lookup, Output, Scope};
+use engine::{Engine, EngineOptions, ModelVersion, ServerState, VersionStatistics};
+use protocol::pb::inference as pb;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use support::Got::{Failed, Number};
+use support::*;
+use tensor::{Code, Data, DataType, Error, Shape};
+
+type Kept = (Key, Asked, Vec<Output>);
+
+/// Lookups lie here until the test answers them; insertions are seen.
+#[derive(Default)]
+struct Slow {
+    asked: Mutex<VecDeque<(Key, Found)>>,
+    kept: Mutex<Vec<Kept>>,
+    shared: bool,
+}
+
+impl Cache for Slow {
+    fn lookup(&self, key: &Key, _: &Asked, found: &mut dyn FnMut() -> Found) -> Lookup {
+        self.asked.lock().expect("whole").push_back((*key, found()));
+        Lookup::Later
+    }
+    fn insert(&self, key: &Key, asked: &Asked, outputs: &[Output]) -> Insertion {
+        self.kept.lock().expect("whole").push((*key, asked.clone(), outputs.to_vec()));
+        Insertion::Stored
+    }
+    fn forget(&self, _: &Scope) {}
+    fn counters(&self) -> Option<Counters> {
+        None
+    }
+    fn is_shared(&self) -> bool {
+        self.shared
+    }
+}
+
+impl Slow {
+    fn take(&self) -> Found {
+        soon("a lookup", || !self.asked.lock().expect("whole").is_empty());
+        self.asked.lock().expect("whole").pop_front().expect("there is one").1
+    }
+
+    /// Answers the lookup that is next with what is kept under its key, on a thread of its own.
+    fn answer(&self, entry: Option<Arc<Entry>>) {
+        let found = self.take();
+        std::thread::spawn(move || found(entry)).join().expect("no panic");
+    }
+
+    /// What was kept last.
+    fn entry(&self) -> Arc<Entry> {
+        let kept = self.kept.lock().expect("whole");
+        let (key, asked, outputs) = kept.last().expect("something");
+        let text = cache::store(key, asked, outputs).expect("it fits");
+        Arc::new(cache::restore(key, &text.into()).expect("an entry"))
+    }
+}
+
+fn setting(
+    cache: Slow,
+    change: impl FnOnce(&mut pb::ModelConfig),
+) -> (Arc<Slow>, Arc<Engine>, Arc<ModelVersion>, Arc<AtomicU64>) {
+    let runs = Arc::new(AtomicU64::new(0));
+    let (counted, cache) = (runs.clone(), Arc::new(cache));
+    let script = move |_: u32, batch: &mut Batch<'_>, _: &backend::RunControl| {
+        counted.fetch_add(batch.requests.len() as u64, SeqCst);
+        for entry in batch.requests.iter_mut() {
+            let number = asked(entry);
+            entry.result =
+                Some(if number == 99 { Err(Error::internal("it is 99")) } else { Ok(outcome(number.wrapping_add(1))) });
+        }
+    };
+    let engine =
+        Engine::with_cache(EngineOptions::default(), vec![scripted(script)], Some(cache.clone())).expect("made");
+    engine.set_server_state(ServerState::Ready);
+    let version = load(&engine, |config| {
+        config.response_cache = Some(pb::ModelResponseCache { enable: true });
+        change(config);
+    });
+    (cache, engine, version.expect("loads"), runs)
+}
+
+fn counts(s: &VersionStatistics) -> [u64; 5] {
+    [s.success.count, s.cache_hit.count, s.cache_miss.count, s.inference_count, s.execution_count]
+}
+
+#[test]
+fn s39_a_request_waits_for_its_lookup_and_no_thread_does() {
+    let (cache, engine, version, runs) = setting(Slow::default(), |_| ());
+    let calls: Vec<_> = (0..40).map(|number| call(&version, number)).collect();
+    assert_eq!((version.inflight(), runs.load(SeqCst)), (40, 0));
+    calls[0].is_silent();
+    calls.iter().for_each(|_| cache.answer(None));
+    for (number, call) in calls.iter().enumerate() {
+        assert_eq!(call.rest(), [Number(number as u8 + 1)]);
+    }
+    settles(&engine, &version);
+    assert_eq!((counts(&version.statistics()), cache.kept.lock().expect("whole").len()), ([40, 0, 40, 40, 40], 40));
+    // The last one, again.
+    let hit = call(&version, 39);
+    cache.answer(Some(cache.entry()));
+    assert_eq!(hit.rest(), [Number(40)]);
+    settles(&engine, &version);
+    assert_eq!((counts(&version.statistics()), runs.load(SeqCst)), ([41, 1, 40, 40, 40], 40));
+}
+
+#[test]
+fn s39_a_lookup_that_is_forgotten_is_a_miss() {
+    let (cache, engine, version, runs) = setting(Slow::default(), |_| ());
+    let waiting = call(&version, 1);
+    drop(cache.take());
+    assert_eq!(waiting.rest(), [Number(2)]);
+    settles(&engine, &version);
+    assert_eq!((counts(&version.statistics()), runs.load(SeqCst)), ([1, 0, 1, 1, 1], 1));
+}
+
+#[test]
+fn s39_failures_are_not_kept_and_what_fits_no_output_is_a_miss() {
+    let (cache, engine, version, runs) = setting(Slow::default(), |_| ());
+    let failed = call(&version, 99);
+    cache.answer(None);
+    assert_eq!(failed.rest(), [Failed(Code::Internal)]);
+    assert!(cache.kept.lock().expect("whole").is_empty());
+
+    let first = call(&version, 1);
+    cache.answer(None);
+    assert_eq!(first.rest(), [Number(2)]);
+    let (key, asked, _) = cache.kept.lock().expect("whole")[0].clone();
+    for (index, datatype) in [(0, DataType::Int8), (1, DataType::Uint8)] {
+        let output = Output { index, datatype, shape: Shape::from_slice(&[1]), data: vec![7].into() };
+        cache.kept.lock().expect("whole").push((key, asked.clone(), vec![output]));
+        let again = call(&version, 1);
+        cache.answer(Some(cache.entry()));
+        assert_eq!(again.rest(), [Number(2)], "output {index} as {datatype:?}");
+    }
+    settles(&engine, &version);
+    assert_eq!(runs.load(SeqCst), 4);
+}
+
+#[test]
+fn s41_a_request_that_was_given_up_does_not_run_after_its_lookup() {
+    let (cache, engine, version, runs) = setting(Slow::default(), |_| ());
+    let given_up = call(&version, 1);
+    given_up.ticket().cancel();
+    cache.answer(None);
+    assert_eq!(given_up.rest(), [Failed(Code::Cancelled)]);
+    settles(&engine, &version);
+    assert_eq!((runs.load(SeqCst), version.statistics().cancelled), (0, 1));
+}
+
+#[test]
+fn s13_answers_keep_their_order_whichever_lookup_ends_first() {
+    let ordered = |config: &mut pb::ModelConfig| {
+        dynamic(config, pb::ModelDynamicBatching { preserve_ordering: true, ..Default::default() });
+    };
+    let (cache, engine, version, runs) = setting(Slow::default(), ordered);
+    let [first, second, third] = [1, 2, 3].map(|number| call(&version, number));
+    let slow = cache.take();
+    cache.answer(None);
+    cache.answer(None);
+    soon("both ran", || runs.load(SeqCst) == 2);
+    second.is_silent();
+    third.is_silent();
+    slow(None);
+    assert_eq!([first.rest(), second.rest(), third.rest()], [[Number(2)], [Number(3)], [Number(4)]]);
+    settles(&engine, &version);
+}
+
+#[test]
+fn s39_a_refusal_after_the_lookup_is_the_answer() {
+    let full = |config: &mut pb::ModelConfig| {
+        let policy = pb::ModelQueuePolicy { max_queue_size: 1, ..Default::default() };
+        let ordered = pb::ModelDynamicBatching {
+            default_queue_policy: Some(policy),
+            preserve_ordering: true,
+            ..Default::default()
+        };
+        dynamic(config, ordered);
+        config.max_batch_size = 1;
+    };
+    let (cache, engine, version, _) = setting(Slow::default(), full);
+    let calls: Vec<_> = (0..200).map(|n| call(&version, n as u8 % 90)).collect();
+    let found: Vec<_> = calls.iter().map(|_| cache.take()).collect();
+    found.into_iter().for_each(|found| found(None));
+    let answers: Vec<_> = calls.iter().map(|c| c.rest()).collect();
+    for (n, answer) in answers.iter().enumerate() {
+        let is_full = *answer == [Failed(Code::Unavailable)];
+        assert!(is_full || *answer == [Number(n as u8 % 90 + 1)], "{n}: {answer:?}");
+    }
+    settles(&engine, &version);
+}
+
+#[test]
+fn s37_a_request_whose_key_would_hold_a_reactor_is_looked_up_elsewhere() {
+    let (cache, engine, version, runs) = setting(Slow::default(), |config| config.input[0].dims = vec![-1]);
+    let large = || {
+        let bytes = engine::limits::CACHE_KEY_BYTES_MAX + 1;
+        let mut request = request(1);
+        request.inputs[0].data = Data::Bytes(vec![1; bytes].into());
+        request.inputs[0].shape = [1, bytes as i64].into_iter().collect();
+        try_request(&version, request, None).expect("accepted")
+    };
+    let first = large();
+    cache.answer(None);
+    assert_eq!(first.rest(), [Number(2)]);
+    let second = large();
+    cache.answer(Some(cache.entry()));
+    assert_eq!(second.rest(), [Number(2)]);
+    settles(&engine, &version);
+    assert_eq!((runs.load(SeqCst), counts(&version.statistics())), (1, [2, 1, 1, 1, 1]));
+}
+
+#[test]
+fn s39_where_servers_share_a_cache_loads_of_the_same_files_have_the_same_keys() {
+    let keys = |change: fn(&mut pb::ModelConfig)| {
+        let (cache, engine, version, _) = setting(Slow { shared: true, ..Slow::default() }, change);
+        let waiting = call(&version, 1);
+        cache.answer(None);
+        assert_eq!(waiting.rest(), [Number(2)]);
+        settles(&engine, &version);
+        cache.kept.lock().expect("whole")[0].0
+    };
+    assert_eq!(keys(|_| ()), keys(|_| ()));
+    assert_ne!(keys(|_| ()), keys(|config| config.parameters = [("a".into(), Default::default())].into()));
+}

@@ -1,0 +1,63 @@
+/** Stores of the response cache that are not what they should be. */
+import { createServer } from 'node:net'
+import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { server } from './lib/servers.mjs'
+
+const PART = Buffer.alloc(1 << 20, 'x')
+
+/** In the place of a Redis: answers the PING of a connection, and to everything else announces half a gigabyte, which it sends. */
+const port = await new Promise((resolve) => {
+  const flood = (socket) => {
+    let pinged = false
+    const more = () => {
+      while (!socket.destroyed && socket.write(PART));
+    }
+    socket.on('error', () => socket.destroy())
+    socket.on('drain', more)
+    socket.on('data', () => {
+      if (pinged) {
+        socket.write('$500000000\r\n')
+        more()
+      } else {
+        pinged = true
+        socket.write('+PONG\r\n')
+      }
+    })
+  }
+  const listener = createServer(flood).listen(0, '127.0.0.1', () => resolve(listener.address().port))
+  listener.unref()
+})
+
+const tensor = (name) => [name, 'TYPE_INT32', [16]]
+const cached = server('a Redis that floods', {
+  flags: ['--cache-config=redis,host=127.0.0.1', `--cache-config=redis,port=${port}`],
+  models: (root) => writeModel(root, 'cached', { config: config('identity', 0, [tensor('IN')], [tensor('OUT')], 'response_cache { enable: true }\n') }),
+})
+
+const body = (value) => JSON.stringify({ inputs: [{ name: 'IN', shape: [16], datatype: 'INT32', data: Array(16).fill(value) }] })
+
+export const rows = [
+  {
+    attack: 'a Redis that answers each lookup with half a gigabyte that nobody asked for',
+    limit:
+      'an answer of a Redis has at most `cache_redis::ENTRY_BYTES_MAX`, and so many are under way at once as `PIPELINE_MAX` says; then the connection is closed. A lookup waits for `wait_timeout` and `socket_timeout` at most, and the next connection up to `cache_redis::limits::PAUSES` later',
+    server: cached,
+    async run(t) {
+      const before = t.rssMiB()
+      let [most, slowest, asked] = [0, 0, 0]
+      const until = performance.now() + 5000
+      while (performance.now() < until) {
+        const from = performance.now()
+        const answer = await t.post('/v2/models/cached/infer', body((asked += 1)))
+        slowest = Math.max(slowest, performance.now() - from)
+        t.check(answer.status === 200, `${answer.status} ${answer.text.slice(0, 200)}`)
+        most = Math.max(most, t.rssMiB() - before)
+      }
+      const failed = Number(/^nereid_redis_lookups_failed (\d+)$/m.exec(await t.metrics())?.[1] ?? 0)
+      t.check(failed > 0, 'it was never asked')
+      t.check(slowest < 5000, `a request took ${slowest.toFixed(0)} ms`)
+      t.check(most < 600, `${most.toFixed(0)} MiB`)
+      return `${asked} requests, ${failed} lookups failed, the slowest took ${slowest.toFixed(0)} ms, ${most.toFixed(0)} MiB more`
+    },
+  },
+]
