@@ -9,7 +9,9 @@
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::ensemble::Ensemble;
-use crate::limits::{ANSWERS_WAITING_MAX, ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX, ENSEMBLE_INLINE_NS_MAX};
+use crate::limits::{
+    ANSWERS_WAITING_MAX, ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX, ENSEMBLE_INLINE_NS_MAX, FLOWS_TOGETHER_MAX,
+};
 use crate::places::{Calls, Place};
 use crate::pool::Work;
 use crate::statistics::{FailureReason, Timings};
@@ -22,6 +24,7 @@ use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Budget, Kind};
 use parking_lot::Mutex;
 use protocol::{Checked, InferRequest, InferResponse};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
@@ -220,6 +223,21 @@ fn is_late(until: u64) -> bool {
     turn::has_turns() && now_ns() >= until
 }
 
+thread_local! {
+    static HANDED_OVER: RefCell<Vec<Driven>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The end of a stretch: what it left goes to threads of the pool.
+pub(crate) fn submit_handed_over() {
+    let all = HANDED_OVER.with_borrow_mut(std::mem::take);
+    let Some(first) = all.first() else { return };
+    let pool = first.flow.version.shared.pool.clone();
+    let mut all = all.into_iter();
+    while all.len() > 0 {
+        pool.submit(Work::Flows(all.by_ref().take(FLOWS_TOGETHER_MAX).collect()));
+    }
+}
+
 impl Driven {
     pub(crate) fn run(self) {
         drive(self.flow, self.driver);
@@ -296,9 +314,15 @@ impl Flow {
         }
     }
 
-    /// Has a thread of the pool drive on.
+    /// Has a thread of the pool drive on: at the end of the stretch, together with others, since each thread that is woken costs
+    /// this one more than a flow does.
     fn hand_over(self: &Arc<Self>, driver: Box<Driver>) {
-        self.version.shared.pool.submit(Work::Flow(Driven { flow: self.clone(), driver }));
+        let driven = Driven { flow: self.clone(), driver };
+        if turn::in_stretch() {
+            HANDED_OVER.with_borrow_mut(|all| all.push(driven));
+        } else {
+            self.version.shared.pool.submit(Work::Flows(vec![driven]));
+        }
     }
 
     /// Gives the driver up. It is given back when something is left to do, or was told meanwhile; dropped when the request is over.

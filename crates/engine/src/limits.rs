@@ -43,6 +43,8 @@ pub const ENSEMBLE_INLINE_NS_MAX: u64 = 250_000;
 /// Nanoseconds of steps and of batches that the end of a turn, or answers handed out together, set going on a reactor; what is left then
 /// goes on later, or elsewhere. Half of what a reactor may be held for: the rest is for what has begun, and for handing over.
 pub const TURN_END_NS_MAX: u64 = 500_000;
+/// Requests of ensembles that one thread of the pool takes over from a reactor at once.
+pub const FLOWS_TOGETHER_MAX: usize = 16;
 /// Bytes of an ensemble's outputs that a reactor copies into regions, or out of them; more are copied by a thread of the pool.
 pub const ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX: usize = 256 << 10;
 /// Requests in a queue that is searched at once for one that was given up. In a longer one those that are given up together are found

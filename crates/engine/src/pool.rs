@@ -21,7 +21,7 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 /// What a thread of the pool does.
 pub(crate) enum Work {
     Batch(Job),
-    Flow(Driven),
+    Flows(Vec<Driven>),
     Call(Waiting),
     Lookup(Looking),
 }
@@ -81,7 +81,7 @@ impl Pool {
                 // What panics has answered its requests and given its instance back; the thread goes on.
                 let run = || match job {
                     Work::Batch(job) => job.run(),
-                    Work::Flow(driven) => driven.run(),
+                    Work::Flows(all) => all.into_iter().for_each(Driven::run),
                     Work::Call(call) => call.make(u64::MAX),
                     Work::Lookup(looking) => looking.run(),
                 };

@@ -11,6 +11,7 @@
 //!
 //! Invariant: a version in `waiting` has requests in its queue or had them taken by another thread; `end` visits each once.
 
+use crate::flow;
 use crate::limits::TURN_END_NS_MAX;
 use crate::version::ModelVersion;
 use backend::now_ns;
@@ -58,8 +59,14 @@ impl Drop for InStretch {
     fn drop(&mut self) {
         if self.is_outermost {
             STRETCH.set(Stretch::None);
+            flow::submit_handed_over();
         }
     }
+}
+
+/// Whether this thread is in a stretch.
+pub(crate) fn in_stretch() -> bool {
+    !matches!(STRETCH.get(), Stretch::None)
 }
 
 /// When what this thread does for ensembles has to leave it; the first to ask begins the time.
