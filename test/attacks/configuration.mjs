@@ -139,6 +139,25 @@ function writeFiles(root) {
   }
 }
 
+/** Instances of a rate limiter: how many, and the resources each takes. */
+const limited = (count, resources) =>
+  model(0, `instance_group [ { count: ${count} kind: KIND_CPU rate_limiter { resources [ ${resources.join(', ')} ] } } ]\n`)
+const resource = (name, count) => `{ name: "${name}" count: ${count} }`
+const RESOURCES = {
+  many: [limited(1, times(5000, (i) => resource(`r${i}`, 1))), /declares 5000 resources in its rate_limiter: at most 256 are supported/],
+  // There is as much as the largest of them wants, where nothing is said.
+  units: [limited(4, [resource('R', 4294967295)]), null],
+  // As many instances as there may be, with as much as they may declare.
+  most: [limited(4096, times(256, (i) => resource(`r${i}`, 1))), null],
+}
+
+const limiting = server('a rate limiter', {
+  flags: ['--model-control-mode=explicit', '--load-model=simple', '--rate-limit=execution_count'],
+  models: (root) => {
+    for (const [name, [files]] of Object.entries(RESOURCES)) writeModel(root, name, files)
+  },
+})
+
 /** A server whose ONNX Runtime is the file that `write` made: the package is found elsewhere, as with a broken installation. */
 const elsewhere = mkdtempSync(join(tmpdir(), 'nereid-library-'))
 process.once('exit', () => rmSync(elsewhere, { recursive: true, force: true }))
@@ -201,6 +220,25 @@ export const rows = [
       }
       t.check(t.rssMiB() < 512, `resident memory is ${t.rssMiB()} MiB`)
       return `${Object.keys(NUMBERS).length} configurations, slowest load ${worst.toFixed(0)} ms, ${t.rssMiB().toFixed(0)} MiB resident`
+    },
+  },
+  {
+    attack: 'rate limiters of 5,000 resources, of four thousand million units, and of 256 resources for each of 4,096 instances',
+    limit: '`scheduler::rate::RESOURCES_MAX` of an instance, `engine::limits::INSTANCES_MAX`',
+    server: limiting,
+    async run(t) {
+      const before = t.rssMiB()
+      let worst = 0
+      for (const [name, [, text]] of Object.entries(RESOURCES)) worst = Math.max(worst, (await load(t, name, text)).ms)
+      const input = { name: 'INPUT0', shape: [16], datatype: 'INT32', data: Array(16).fill(1) }
+      const from = performance.now()
+      const answers = await Promise.all(times(200, () => t.post('/v2/models/most/infer', JSON.stringify({ inputs: [input] }))))
+      t.check(answers.every((a) => a.status === 200), `status ${answers.find((a) => a.status !== 200)?.status}`)
+      const ms = performance.now() - from
+      t.check(ms < 10_000, `200 requests took ${ms.toFixed(0)} ms`)
+      const grown = t.rssMiB() - before
+      t.check(grown < 512, `resident memory grew by ${grown} MiB`)
+      return `slowest load ${worst.toFixed(0)} ms, 200 requests in ${ms.toFixed(0)} ms, +${grown.toFixed(0)} MiB resident`
     },
   },
   {

@@ -143,4 +143,21 @@ export const rows = [
       return `held ≤ ${ms} ms${unknown}, ${beside.result} events`
     },
   },
+  {
+    attack: 'a request with 300,000 responses, and the statistics of its model',
+    limit: 'responses are counted by their index up to `engine::limits::RESPONSE_STATISTICS_MAX`',
+    server: decoupled,
+    async run(t) {
+      const count = 300_000
+      const answer = await t.post('/v2/models/square/generate_stream', JSON.stringify({ IN: count }))
+      const came = answer.text.split('data: {"OUT":').length - 1
+      t.check(came === count, `${came} of ${count} events came: ${answer.text.slice(-200)}`)
+      const statistics = await t.get('/v2/models/square/stats')
+      const [{ response_stats: counted = {} } = {}] = JSON.parse(statistics.text).model_stats
+      const indices = Object.keys(counted).length
+      t.check(indices > 0 && indices <= 1024, `${indices} indices are counted`)
+      t.check(statistics.text.length < MIB, `statistics of ${statistics.text.length} bytes`)
+      return `${indices} indices in ${(statistics.text.length / 1024).toFixed(0)} KiB of statistics`
+    },
+  },
 ]
