@@ -20,6 +20,7 @@ class OpenTelemetryExporter implements TraceExporter {
   /** Records that came while the exporter was loaded, which takes some milliseconds. */
   #early: TraceRecord[] = []
   #earlyLost = 0
+  #isBroken = false
 
   constructor(settings: TraceDefaults, log: Log) {
     this.#settings = settings
@@ -41,7 +42,7 @@ class OpenTelemetryExporter implements TraceExporter {
 
   take(record: TraceRecord): void {
     if (this.#spans !== null) return this.#spans.add([record])
-    if (this.#early.length < this.#settings.spans.queueSpansMax) this.#early.push(record)
+    if (!this.#isBroken && this.#early.length < this.#settings.spans.queueSpansMax) this.#early.push(record)
     else this.#earlyLost += 1
     this.#loading ??= this.#load()
   }
@@ -57,6 +58,7 @@ class OpenTelemetryExporter implements TraceExporter {
       this.#spans = startExporter(this.#settings.spans, () => process.hrtime.bigint(), (text) => this.#log('warning', text))
       this.#spans.add(this.#early)
     } catch (error) {
+      this.#isBroken = true
       this.#earlyLost += this.#early.length
       this.#log('error', `traces can not be exported: ${error instanceof Error ? error.message : String(error)}`)
     }

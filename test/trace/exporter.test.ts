@@ -117,6 +117,8 @@ test('O-46: what a full queue does not take is counted, and said once in the wor
   expect(performance.now() - from).toBeLessThan(5000)
   // One message on its way, six spans behind it.
   expect(exporter.counts()).toEqual({ exported: 0, dropped: 3000 - 9, failed: 0, waiting: 6 })
+  exporter.add([record([call(1, 0, 'e', ENSEMBLE), call(2, 1, 'm')]), record([call(3, 0, 'm')], { activities: [] })])
+  expect(exporter.counts().dropped).toBe(3000 - 9 + 4 + 2)
   expect(warnings).toEqual(['BatchSpanProcessor queue is full - dropping span.'])
   release()
   await expect.poll(() => exporter.counts().exported, { timeout: 10_000 }).toBe(9)

@@ -11,7 +11,7 @@ import type { ReadableSpan } from '@opentelemetry/sdk-trace'
 import type { TraceRecord } from '../../native/contract.js'
 import type { ExporterOptions } from '../exporter_options.js'
 import { SpanQueue, type SendSpans, type SpanCounts } from './queue.js'
-import { type SpanSource, spansOf } from './spans.js'
+import { type SpanSource, spanCount, spansOf } from './spans.js'
 
 export interface SpanExporter {
   /** Takes records; never fails, never waits. */
@@ -28,7 +28,13 @@ export function startExporter(options: ExporterOptions, nowNs: () => bigint, war
   const { send, end } = sender(options)
   const queue = new SpanQueue(send, options, warn)
   return {
-    add: (records) => queue.add(records.flatMap((record) => spansOf(record, source))),
+    add(records) {
+      for (const record of records) {
+        // More records than the collector takes must not cost more than counting them.
+        if (queue.isFull) queue.drop(spanCount(record))
+        else queue.add(spansOf(record, source))
+      }
+    },
     counts: () => ({ ...queue.counts, waiting: queue.waiting }),
     async close(timeoutMs) {
       await queue.flush(timeoutMs)

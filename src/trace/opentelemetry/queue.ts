@@ -52,12 +52,19 @@ export class SpanQueue {
   add(spans: readonly ReadableSpan[]): void {
     const room = this.#options.queueSpansMax - this.#waiting.length
     this.#waiting.push(...spans.slice(0, room))
-    if (spans.length > room) {
-      this.counts.dropped += spans.length - room
-      if (!this.#toldFull) this.#warn('BatchSpanProcessor queue is full - dropping span.')
-      this.#toldFull = true
-    }
+    if (spans.length > room) this.drop(spans.length - room)
     this.#next()
+  }
+
+  get isFull(): boolean {
+    return this.#waiting.length >= this.#options.queueSpansMax
+  }
+
+  /** Counts spans that there is no room for: who sees that it is full need not make them. */
+  drop(count: number): void {
+    this.counts.dropped += count
+    if (!this.#toldFull) this.#warn('BatchSpanProcessor queue is full - dropping span.')
+    this.#toldFull = true
   }
 
   /** Sends what is there. Resolves when it is sent or lost, at the latest after `timeoutMs`; what is left then is counted as failed. */

@@ -55,6 +55,12 @@ export function spansOf(record: TraceRecord, source: SpanSource): ReadableSpan[]
   return spans
 }
 
+/** How many they would be. */
+export function spanCount({ activities, calls }: TraceRecord): number {
+  const executed = calls.filter((call) => call.activities.some(({ name }) => COMPUTE.has(name))).length
+  return (activities.length > 0 ? 1 : 0) + calls.length + executed
+}
+
 function attributesOf(call: TraceCall): ReadableSpan['attributes'] {
   return {
     'triton.model_name': call.model,
