@@ -3,7 +3,7 @@
 
 /** The core. Methods with a `ticket` report through `on_settled`, exactly once; the others answer at once. */
 export declare class NativeCore {
-  constructor(options: CoreOptions, onControl: (arg0: ControlCall) => void, onLog: (arg0: LogRecord) => void, onSettled: (arg0: Settlement) => void)
+  constructor(options: CoreOptions, onControl: (arg0: ControlCall) => void, onLog: (arg0: LogRecord) => void, onSettled: (arg0: Settlement) => void, onTraces: () => void)
   openModel(ticket: number, spec: OpenSpec): void
   publishModel(ticket: number, handle: number, spec: PublishSpec): void
   discardModel(handle: number): void
@@ -21,6 +21,10 @@ export declare class NativeCore {
   snapshot(): Snapshot
   controlReply(id: number, json: string | undefined | null, errorCode: number, message: string): void
   setVerboseLevel(level: number): void
+  setTraceSetting(model: string, setting?: TraceSetting | undefined | null): void
+  traceCountLeft(model: string): number
+  takeTraces(max: number, clockNs: bigint): TakenTraces
+  closeTraces(): void
   infer(ticket: number, request: NativeInferRequest): void
   /** Starts a request that may have any number of responses. Nothing is reported before `next_responses` asks. */
   inferStream(ticket: number, request: NativeInferRequest): void
@@ -300,6 +304,7 @@ export interface Snapshot {
   memory: MemoryUse
   histograms: Array<Histogram>
   logRecordsDropped: number
+  traceRecordsDropped: number
 }
 
 export interface Summary {
@@ -314,11 +319,70 @@ export interface SummaryQuantile {
   error: number
 }
 
+export interface TakenTraces {
+  records: Array<TraceRecord>
+  ended: Array<number>
+  isAll: boolean
+}
+
 export interface TensorIo {
   name: string
   datatype: number
   shape: Array<number>
   optional: boolean
+}
+
+export interface TraceActivity {
+  name: string
+  ns: bigint
+}
+
+export interface TraceCall {
+  id: number
+  parentId: number
+  model: string
+  version: number
+  requestId: string
+  activities: Array<TraceActivity>
+  tensors: Array<TraceTensor>
+  error?: TraceError
+}
+
+export interface TraceContext {
+  traceparent: string
+  tracestate: string
+}
+
+/** `code` is the number of `tensor::Code`. */
+export interface TraceError {
+  code: number
+  message: string
+}
+
+export interface TraceRecord {
+  mode: string
+  setting: number
+  context?: TraceContext
+  calls: Array<TraceCall>
+  activities: Array<TraceActivity>
+  id: number
+}
+
+export interface TraceSetting {
+  setting: number
+  mode: string
+  timestamps: boolean
+  tensors: boolean
+  rate: number
+  count: number
+}
+
+export interface TraceTensor {
+  activity: string
+  name: string
+  datatype: string
+  shape: Array<number>
+  data: string
 }
 
 export interface VersionStatistics {

@@ -16,7 +16,8 @@ import { Repository, type LoadEvent, type LoadFailure, type RepositorySettings }
 import { answerControl } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
 import { findOnnxRuntime } from './onnxruntime.js'
-import { TraceSettings, type TraceDefaults } from './trace_settings.js'
+import { openExporter, TraceDrain } from '../trace/index.js'
+import { TraceSettings, type Sampling, type TraceDefaults } from './trace_settings.js'
 
 export interface ServerSettings {
   id: string
@@ -108,13 +109,23 @@ export async function startServer(
     },
     (call) => void answerControl({ core, repository, trace, logger, unusable: () => unusable !== null }, call),
     (record) => logger.record(record),
+    () => drain.wake(),
   )
   core.setVerboseLevel(logger.settings.verbose)
   core.setServerState('initializing')
   const repository = new Repository(core, settings.repository, logger.log, observe)
   // Read while models load, so that the ports open together.
   const metricsModule = settings.metrics === null ? null : import('../metrics/server.js')
-  const trace = new TraceSettings(settings.trace, (name) => repository.isServing(name))
+  const exporter = openExporter(settings.trace, logger.log)
+  const drain = new TraceDrain(core, exporter)
+  const sampling: Sampling = {
+    set(model, setting, fields) {
+      if (setting !== null) exporter.settingBegan(setting.setting, fields)
+      core.setTraceSetting(model, setting)
+    },
+    left: (model) => core.traceCountLeft(model),
+  }
+  const trace = new TraceSettings(settings.trace, (name) => repository.isServing(name), sampling)
   let failures: LoadFailure[] = []
   try {
     failures = await repository.start()
@@ -131,7 +142,7 @@ export async function startServer(
     core.setServerState('ready')
     repository.startPolling()
   }
-  const metrics = metricsText(settings, core, repository, logger)
+  const metrics = metricsText(settings, core, repository, logger, exporter)
   let metricsServer: MetricsServer | null = null
 
   return {
@@ -175,6 +186,7 @@ export async function startServer(
       // Last: operators watch the drain through it.
       await metricsServer?.close()
       await core.close()
+      await drain.close()
       return inFlight
     },
   }

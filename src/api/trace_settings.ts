@@ -1,10 +1,12 @@
 /**
  * The trace extension's settings: kept, checked and answered with the reference's rules (O 3.2).
  *
- * Nothing here samples a request or writes a trace; this release has settings only. A model has own values for the
- * fields that were set on it and mirrors the global ones live. An update that fails changes nothing.
+ * A model has own values for the fields that were set on it and mirrors the global ones live. An update that fails changes nothing. What
+ * results is given to the core, which samples: each update replaces the settings it has an effect on, and their counters begin again. The
+ * count that is carried over is what the core has left of it.
  */
 
+import type { TraceSetting } from '../native/contract.js'
 import { ServerError } from '../native/index.js'
 import { type ExporterOptions, exporterOptions } from '../trace/exporter_options.js'
 import { isArray, isString, members } from './json.js'
@@ -50,17 +52,29 @@ type Patch = { [K in keyof TraceFields]?: TraceFields[K] | null }
 const UINT32_MAX = 4294967295
 const INT32_MAX = 2147483647
 
+/** Who samples requests by these settings. */
+export interface Sampling {
+  /** The setting of a model, or with an empty name that of all models without one; null leaves a model to the latter. */
+  set(model: string, setting: TraceSetting | null, fields: TraceFields): void
+  /** What is left of a count. */
+  left(model: string): number
+}
+
 export class TraceSettings {
   readonly #defaults: TraceDefaults
   readonly #isModel: (name: string) => boolean
+  readonly #sampling: Sampling
   #global: TraceFields
   readonly #models = new Map<string, Partial<TraceFields>>()
+  #setting = 0
 
   /** `isModel` tells whether a model of this name has a version that serves. */
-  constructor(defaults: TraceDefaults, isModel: (name: string) => boolean) {
+  constructor(defaults: TraceDefaults, isModel: (name: string) => boolean, sampling: Sampling) {
     this.#defaults = defaults
     this.#isModel = isModel
+    this.#sampling = sampling
     this.#global = fieldsOf(defaults)
+    this.#sample('', this.#global)
   }
 
   /**
@@ -70,7 +84,7 @@ export class TraceSettings {
    */
   answer(model: string): Record<string, string | string[]> {
     this.#check(model)
-    const now = { ...this.#global, ...this.#models.get(model) }
+    const now = { ...this.#global, ...this.#models.get(model), count: this.#sampling.left(model) }
     const common = {
       trace_level: now.levels.length === 0 ? ['OFF'] : [...now.levels],
       trace_rate: String(now.rate),
@@ -91,20 +105,47 @@ export class TraceSettings {
     this.#check(model)
     const patch = readPatch(members(settings), protocol)
     if (model === '') {
-      const next = applied(this.#global, patch, this.#defaults)
+      const next = applied({ ...this.#global, count: this.#sampling.left('') }, patch, this.#defaults)
       this.#refuseUseless(next)
       this.#global = next
+      this.#sample('', next)
+      for (const [name, own] of this.#models) {
+        if (own.count !== undefined) own.count = this.#sampling.left(name)
+        this.#sample(name, { ...next, ...own })
+      }
       return
     }
     const own: Partial<TraceFields> = { ...this.#models.get(model) }
+    if (own.count !== undefined) own.count = this.#sampling.left(model)
+    const inherited = { ...this.#global, count: this.#sampling.left('') }
     for (const key of Object.keys(patch) as (keyof TraceFields)[]) {
       const value = patch[key]
       if (value === null) delete own[key]
       else if (value !== undefined) Object.assign(own, { [key]: value })
     }
-    this.#refuseUseless({ ...this.#global, ...own })
-    if (Object.keys(own).length === 0) this.#models.delete(model)
-    else this.#models.set(model, own)
+    this.#refuseUseless({ ...inherited, ...own })
+    if (Object.keys(own).length === 0) {
+      if (this.#models.delete(model)) this.#sampling.set(model, null, inherited)
+      return
+    }
+    this.#sample(model, { ...inherited, ...own })
+    this.#models.set(model, own)
+  }
+
+  #sample(model: string, fields: TraceFields): void {
+    const { mode, file } = this.#defaults
+    // Possible from the command line only: updates that would lead there are refused.
+    const goesNowhere = mode === 'triton' && file === ''
+    this.#setting += 1
+    const setting = {
+      setting: this.#setting,
+      mode,
+      timestamps: fields.levels.includes('TIMESTAMPS') && !goesNowhere,
+      tensors: fields.levels.includes('TENSORS') && mode === 'triton' && !goesNowhere,
+      rate: fields.rate,
+      count: fields.count,
+    }
+    this.#sampling.set(model, setting, fields)
   }
 
   #check(model: string): void {

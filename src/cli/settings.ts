@@ -299,14 +299,15 @@ function traceDefaults(options: Options, warnings: string[], environment: Enviro
         ? bad(text, `No trace mode specified. --trace-config option format is ${form} or <setting>=<value>. Got ${text}`)
         : bad(text, `--trace-config option format is '${form}'. Got ${text}`)
     }
-    const integer = (): number => {
-      if (!/^[+-]?\d+$/.test(value)) throw bad(text, `Invalid option value. Got ${value}`)
-      return Number(value)
+    const integer = (min: number, max: number): number => {
+      const number = Number(value)
+      if (!/^[+-]?\d+$/.test(value) || number < min || number > max) throw bad(text, `Invalid option value. Got ${value}`)
+      return number
     }
     fresh.add(mode === undefined ? key : `${mode},${key}`)
     if (mode === 'opentelemetry') exporter.push([key, value])
     else if (mode === 'triton' && key === 'file') trace.file = value
-    else if (mode === 'triton' && key === 'log-frequency') trace.logFrequency = integer()
+    else if (mode === 'triton' && key === 'log-frequency') trace.logFrequency = integer(0, 4294967295)
     else if (mode !== undefined) continue
     else if (key === 'mode') {
       if (value !== 'triton' && value !== 'opentelemetry') {
@@ -315,8 +316,8 @@ function traceDefaults(options: Options, warnings: string[], environment: Enviro
       }
       trace.mode = value
     } else if (key === 'level') for (const level of readTraceLevel(value, (why) => bad(text, why))) levels.add(level)
-    else if (key === 'rate') trace.rate = integer()
-    else if (key === 'count') trace.count = integer()
+    else if (key === 'rate') trace.rate = integer(0, 4294967295)
+    else if (key === 'count') trace.count = integer(-1, 2147483647)
   }
   const old = <T>(name: string, key: string, value: T | null, set: (value: T) => void): void => {
     if (value === null || (Array.isArray(value) && value.length === 0) || value === '') return

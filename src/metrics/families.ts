@@ -23,6 +23,8 @@ export interface FamilyContext {
   pinnedPoolBytes: number
   /** Log lines that could not be written, by reason. */
   logLost: ReadonlyMap<string, number>
+  /** Traces that the exporter lost, by reason. */
+  tracesLost: ReadonlyMap<string, number>
   host: { utilization: number; memoryTotalBytes: number; memoryUsedBytes: number } | null
 }
 
@@ -128,6 +130,15 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       help: 'Log lines that were not written, by reason: too many waited (queue_full), or the error of the system.',
       type: 'counter',
       samples: [['queue_full', snapshot.logRecordsDropped] as const, ...context.logLost].map(([reason, value]) => ({
+        labels: { reason },
+        value,
+      })),
+    },
+    {
+      name: 'nereid_trace_records_lost_total',
+      help: 'Traces that were not exported, by reason: too many waited (queue_full), or the exporter lost them.',
+      type: 'counter',
+      samples: [['queue_full', snapshot.traceRecordsDropped] as const, ...context.tracesLost].map(([reason, value]) => ({
         labels: { reason },
         value,
       })),

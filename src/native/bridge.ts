@@ -23,6 +23,12 @@ import {
   type Opened,
   type OpenSpec,
   type PublishSpec,
+  type TakenTraces,
+  type TraceCall,
+  type TraceMode,
+  type TraceRecord,
+  type TraceSetting,
+  type TraceTensor,
 } from './contract.js'
 import { ServerError } from './errors.js'
 
@@ -56,6 +62,23 @@ export interface Settlement {
   done?: boolean
 }
 
+/** A record of a trace as it crosses. */
+export interface RawTraceRecord extends Omit<TraceRecord, 'mode' | 'context' | 'calls'> {
+  mode: string
+  context?: NonNullable<TraceRecord['context']>
+  calls: RawTraceCall[]
+}
+
+export interface RawTraceCall extends Omit<TraceCall, 'error' | 'tensors'> {
+  /** `code` is an index in `ERROR_CODES`. */
+  error?: { code: number; message: string }
+  tensors: (Omit<TraceTensor, 'activity'> & { activity: string })[]
+}
+
+export interface RawTakenTraces extends Omit<TakenTraces, 'records'> {
+  records: RawTraceRecord[]
+}
+
 /** What the native module exports. */
 export interface RawModule {
   preloadOnnxruntime(library: string, settings: { key: string; value: string }[]): void
@@ -66,6 +89,7 @@ export interface RawModule {
     onControl: (call: ControlCall) => void,
     onLog: (record: LogRecord) => void,
     onSettled: (settlement: Settlement) => void,
+    onTraces: () => void,
   ) => RawCore
 }
 
@@ -79,7 +103,7 @@ export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc'> {
 }
 
 type Raw = {
-  [K in 'openModel' | 'publishModel' | 'retireModel' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses']: never
+  [K in 'openModel' | 'publishModel' | 'retireModel' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses' | 'setTraceSetting' | 'takeTraces']: never
 }
 /** The class the native module exports. test/native/contract.test.ts compares it with the generated declarations. */
 export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel'> {
@@ -93,6 +117,8 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
   inferStream(ticket: number, request: RawRequest): void
   nextResponses(ticket: number, stream: number): void
   cancel(ticket: number): void
+  setTraceSetting(model: string, setting?: TraceSetting): void
+  takeTraces(max: number, clockNs: bigint): RawTakenTraces
   controlReply(id: number, json: string | undefined, errorCode: number, message: string): void
 }
 
@@ -104,6 +130,7 @@ export function createBridge(
   options: CoreOptions,
   onControl: (call: ControlCall) => void,
   onLog: (record: LogRecord) => void,
+  onTraces: () => void,
 ): Core {
   const waiting = new Map<number, { resolve: (s: Settlement) => void; reject: (e: ServerError) => void }>()
   let nextTicket = 1
@@ -136,6 +163,7 @@ export function createBridge(
     onControl,
     onLog,
     onSettled,
+    onTraces,
   )
 
   const takeTicket = (): number => {
@@ -194,6 +222,13 @@ export function createBridge(
     controlReply: (id, json, errorCode, message) =>
       raw.controlReply(id, optional(json), errorCode === null ? -1 : ERROR_CODES.indexOf(errorCode), message),
     setVerboseLevel: (level) => raw.setVerboseLevel(level),
+    setTraceSetting: (model, setting) => now(() => raw.setTraceSetting(model, optional(setting))),
+    traceCountLeft: (model) => raw.traceCountLeft(model),
+    takeTraces: (max) => {
+      const { records, ...rest } = raw.takeTraces(max, process.hrtime.bigint())
+      return { ...rest, records: records.map(traceFromRaw) }
+    },
+    closeTraces: () => raw.closeTraces(),
     infer: async (request, ticket) => {
       let mine = 0
       try {
@@ -258,6 +293,19 @@ function parameterToRaw({ key, value }: NativeParameter): RawParameter {
       return { key, boolValue: value }
     default:
       return Number.isSafeInteger(value) ? { key, intValue: BigInt(value) } : { key, doubleValue: value }
+  }
+}
+
+function traceFromRaw({ mode, context, calls, ...record }: RawTraceRecord): TraceRecord {
+  return {
+    ...record,
+    mode: mode as TraceMode,
+    context: context ?? null,
+    calls: calls.map(({ error, tensors, ...call }) => ({
+      ...call,
+      tensors: tensors as TraceTensor[],
+      error: error === undefined ? null : { code: ERROR_CODES[error.code] ?? 'UNKNOWN', message: error.message },
+    })),
   }
 }
 

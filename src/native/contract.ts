@@ -301,6 +301,14 @@ export interface TraceTensor {
   data: string
 }
 
+export interface TakenTraces {
+  records: TraceRecord[]
+  /** Settings of which no record follows: all of them were taken, with this call or before. */
+  ended: number[]
+  /** No more are there; `onTraces` will be called. */
+  isAll: boolean
+}
+
 /**
  * What decides which requests are traced. Replacing one restarts its counters; requests in flight finish under the one they were
  * sampled with, and when the last of them ended `Core.takeTraces` names it in `ended`, behind all of its records.
@@ -375,6 +383,8 @@ export interface Snapshot {
   histograms: Histogram[]
   /** Log records of the core that were dropped because too many waited for this thread. */
   logRecordsDropped: number
+  /** Traces that were dropped because too many waited for this thread. */
+  traceRecordsDropped: number
 }
 
 /** The response cache since the start. */
@@ -482,6 +492,17 @@ export interface Core {
   controlReply(id: number, json: string | null, errorCode: ErrorCode | null, message: string): void
   /** Verbose level the core may log at; 0 = none. */
   setVerboseLevel(level: number): void
+  /**
+   * Replaces the setting of all models without one of their own (`model` empty), or that of a model; null leaves the model to the former.
+   * Throws RESOURCE_EXHAUSTED for too many models.
+   */
+  setTraceSetting(model: string, setting: TraceSetting | null): void
+  /** How many requests the setting of a model may still sample; -1 = any number. */
+  traceCountLeft(model: string): number
+  /** Takes at most `max` records that are complete, and less when their tensors are large. */
+  takeTraces(max: number): TakenTraces
+  /** Nothing is sampled any more; each setting ends with its last record. */
+  closeTraces(): void
   /** Starts an inference that has one response; `ticket` cancels it. */
   infer(request: NativeInferRequest, ticket: number): Promise<NativeInferResponse>
   /** Starts an inference that may have any number of responses. Throws the refusal; else `cancel(ticket)` must follow, once, at the end. */

@@ -85,6 +85,7 @@ export function createCore(
   options: CoreOptions,
   onControl: (call: ControlCall) => void,
   onLog: (record: LogRecord) => void,
+  onTraces: () => void = () => {},
 ): Core {
-  return createBridge(loadNative(), options, onControl, onLog)
+  return createBridge(loadNative(), options, onControl, onLog, onTraces)
 }

@@ -3,9 +3,14 @@
  * (triton.ts) or OpenTelemetry (opentelemetry.ts).
  */
 
+import type { TraceFields } from '../api/trace_settings.js'
 import type { TraceRecord } from '../native/contract.js'
 
 export interface TraceExporter {
+  /** Records that were lost here, by reason: few names, they are labels of a metric. */
+  readonly lost: ReadonlyMap<string, number>
+  /** Records with this number of a setting may follow. */
+  settingBegan(setting: number, fields: TraceFields): void
   /** Takes a record. Neither throws nor waits: what can not be exported now is kept within a limit, or dropped and counted. */
   take(record: TraceRecord): void
   /** No record of this setting follows. */

@@ -2,11 +2,63 @@
 
 import type { TraceDefaults } from '../api/trace_settings.js'
 import type { Log } from '../config/index.js'
+import type { Core } from '../native/index.js'
 import type { TraceExporter } from './exporter.js'
 import { openTelemetryExporter } from './opentelemetry.js'
 import { tritonExporter } from './triton.js'
 
+export type { TraceExporter } from './exporter.js'
+
+/** How long records may wait after the first of them: that many are taken at once, and this thread is woken less often. */
+const DRAIN_MS = 20
+/** Records that are taken at once; other work of this thread has its turn between. */
+const RECORDS_PER_TURN = 256
+
 /** The exporter that a server with these settings has, whatever its trace level is now: the level may be changed while it runs. */
 export function openExporter(settings: TraceDefaults, log: Log): TraceExporter {
   return settings.mode === 'opentelemetry' ? openTelemetryExporter(settings, log) : tritonExporter(settings, log)
+}
+
+/** Takes records from the core, when it says that there are some, and gives them to the exporter. */
+export class TraceDrain {
+  readonly #core: Pick<Core, 'takeTraces' | 'closeTraces'>
+  readonly #exporter: TraceExporter
+  #isDue = false
+  #isClosed = false
+
+  constructor(core: Pick<Core, 'takeTraces' | 'closeTraces'>, exporter: TraceExporter) {
+    this.#core = core
+    this.#exporter = exporter
+  }
+
+  /** There are records. */
+  wake(): void {
+    if (this.#isDue || this.#isClosed) return
+    this.#isDue = true
+    setTimeout(() => this.#turn(), DRAIN_MS).unref()
+  }
+
+  /** Ends sampling and exports what there is. The core has no requests any more. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    this.#core.closeTraces()
+    while (!this.#take()) {
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    await this.#exporter.close()
+  }
+
+  #turn(): void {
+    if (this.#isClosed) return
+    if (this.#take()) this.#isDue = false
+    else setImmediate(() => this.#turn())
+  }
+
+  /** Whether all were taken. */
+  #take(): boolean {
+    const { records, ended, isAll } = this.#core.takeTraces(RECORDS_PER_TURN)
+    for (const record of records) this.#exporter.take(record)
+    for (const setting of ended) this.#exporter.settingEnded(setting)
+    return isAll
+  }
 }

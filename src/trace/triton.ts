@@ -1,12 +1,193 @@
 /**
- * Mode triton: files of Triton's form (O 3.5).
+ * Mode triton: files of Triton's form (O 3.5), for its `trace_summary.py` and whatever else reads them.
+ *
+ * Without a log frequency traces are kept until their setting ends, and then go to the one file: an array that is closed when the
+ * server stops. With one, each so many traces of a setting make a file of their own, `<file>.<index>`. What is kept is bounded: beyond
+ * that it is written earlier.
  */
 
-import type { TraceDefaults } from '../api/trace_settings.js'
+import { closeSync, constants, openSync, writeSync } from 'node:fs'
+import type { TraceDefaults, TraceFields } from '../api/trace_settings.js'
 import type { Log } from '../config/index.js'
+import type { TraceActivity, TraceCall, TraceRecord, TraceTensor } from '../native/contract.js'
 import type { TraceExporter } from './exporter.js'
 
+/** Characters of traces that are kept, all settings together. */
+export const TRACES_KEPT_MAX = 32 * 1024 * 1024
+/** Indexed files of a process: whoever may change settings over the network could else fill a disk with files. */
+export const TRACE_FILES_MAX = 65_536
+
+/** Traces of one setting that are not written yet. */
+interface Kept {
+  fields: TraceFields
+  traces: string[]
+  /** All that there were. */
+  collected: number
+}
+
+const NO_FIELDS: TraceFields = { levels: [], rate: 0, count: -1, logFrequency: 0 }
+
+class TritonExporter implements TraceExporter {
+  readonly lost = new Map<string, number>()
+  readonly #path: string
+  readonly #log: Log
+  readonly #kept = new Map<number, Kept>()
+  #keptLength = 0
+  #index = 0
+  /** Of the one file; null before the first write. */
+  #descriptor: number | null = null
+  #hasFailed = false
+
+  constructor(path: string, log: Log) {
+    this.#path = path
+    this.#log = log
+  }
+
+  settingBegan(setting: number, fields: TraceFields): void {
+    this.#kept.set(setting, { fields, traces: [], collected: 0 })
+  }
+
+  take(record: TraceRecord): void {
+    let kept = this.#kept.get(record.setting)
+    if (kept === undefined) {
+      kept = { fields: NO_FIELDS, traces: [], collected: 0 }
+      this.#kept.set(record.setting, kept)
+    }
+    const text = traceText(record)
+    kept.traces.push(text)
+    kept.collected += 1
+    this.#keptLength += text.length
+    const { rate, count, logFrequency } = kept.fields
+    const isFull = logFrequency > 0 && kept.traces.length >= logFrequency
+    // Used up: as in Triton, where only rate 1 can tell that none is on its way.
+    const isLast = rate === 1 && count > 0 && kept.collected === count
+    if (isFull || isLast) this.#writeIndexed(kept)
+    else if (this.#keptLength > TRACES_KEPT_MAX) for (const one of this.#kept.values()) this.#flush(one)
+  }
+
+  settingEnded(setting: number): void {
+    const kept = this.#kept.get(setting)
+    if (kept !== undefined) this.#flush(kept)
+    this.#kept.delete(setting)
+  }
+
+  async close(): Promise<void> {
+    for (const setting of this.#kept.keys()) this.settingEnded(setting)
+    const descriptor = this.#descriptor
+    if (descriptor === null) return
+    this.#descriptor = null
+    this.#guarded(0, this.#path, () => {
+      writeAll(descriptor, ']')
+      closeSync(descriptor)
+    })
+  }
+
+  /** Writes what is kept, to where the setting wants it. */
+  #flush(kept: Kept): void {
+    if (kept.fields.logFrequency > 0) return this.#writeIndexed(kept)
+    const { count, text } = this.#takeOut(kept)
+    if (count === 0) return
+    this.#guarded(count, this.#path, () => {
+      const isFirst = this.#descriptor === null
+      this.#descriptor ??= create(this.#path)
+      writeAll(this.#descriptor, `${isFirst ? '[' : ','}${text}`)
+    })
+  }
+
+  #writeIndexed(kept: Kept): void {
+    const { count, text } = this.#takeOut(kept)
+    if (count === 0) return
+    const path = `${this.#path}.${this.#index}`
+    if (this.#index >= TRACE_FILES_MAX) {
+      this.#fail(count, 'files', `${TRACE_FILES_MAX} trace files were written, and no more are: use a higher log-frequency`)
+      return
+    }
+    this.#index += 1
+    this.#guarded(count, path, () => {
+      const descriptor = create(path)
+      try {
+        writeAll(descriptor, `[${text}]`)
+      } finally {
+        closeSync(descriptor)
+      }
+    })
+  }
+
+  #takeOut(kept: Kept): { count: number; text: string } {
+    const { traces } = kept
+    kept.traces = []
+    for (const trace of traces) this.#keptLength -= trace.length
+    return { count: traces.length, text: traces.join(',') }
+  }
+
+  /** Runs a write. One that fails loses its traces, and never more: a full disk may have room again. */
+  #guarded(count: number, path: string, write: () => void): void {
+    try {
+      write()
+      this.#hasFailed = false
+    } catch (error) {
+      const { code, message } = error as NodeJS.ErrnoException
+      const reason = code !== undefined && /^E[A-Z]{2,15}$/.test(code) ? code : 'other'
+      this.#fail(count, reason, `trace file '${path}' can not be written: ${message}`)
+    }
+  }
+
+  /** Counts what is lost; says why once, until a write succeeds. */
+  #fail(count: number, reason: string, why: string): void {
+    this.lost.set(reason, (this.lost.get(reason) ?? 0) + count)
+    if (!this.#hasFailed) this.#log('error', `${why}; traces are lost until that changes (nereid_trace_records_lost_total)`)
+    this.#hasFailed = true
+  }
+}
+
 /** An exporter to the file that the command line names. */
-export function tritonExporter(_settings: TraceDefaults, _log: Log): TraceExporter {
-  return { take: () => {}, settingEnded: () => {}, close: async () => {} }
+export function tritonExporter(settings: TraceDefaults, log: Log): TraceExporter {
+  return new TritonExporter(settings.file, log)
+}
+
+/** Not blocking: a FIFO without a reader is an error, and no wait. */
+function create(path: string): number {
+  const { O_WRONLY, O_CREAT, O_TRUNC, O_NONBLOCK } = constants
+  return openSync(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0o666)
+}
+
+function writeAll(descriptor: number, text: string): void {
+  const bytes = Buffer.from(text, 'utf8')
+  for (let offset = 0; offset < bytes.length; ) offset += writeSync(descriptor, bytes, offset)
+}
+
+/** The objects of a record, joined by commas: each trace in the order of its events, parents before their children. */
+export function traceText(record: TraceRecord): string {
+  const [first, ...others] = record.calls
+  const objects = callObjects(record.id, first, record.activities)
+  for (const call of others) objects.push(...callObjects(call.id, call, []))
+  return objects.join(',')
+}
+
+function callObjects(id: number, call: TraceCall | undefined, front: readonly TraceActivity[]): string[] {
+  const activities = [...front, ...(call?.activities ?? [])]
+  // Stable: of two at one moment the front end's is first, and those of a call stay in their order.
+  activities.sort((a, b) => (a.ns < b.ns ? -1 : a.ns > b.ns ? 1 : 0))
+  const of = (activity: TraceTensor['activity']): string[] =>
+    (call?.tensors ?? []).filter((tensor) => tensor.activity === activity).map((tensor) => tensorObject(id, tensor))
+  const [inputs, outputs] = [of('TENSOR_QUEUE_INPUT'), of('TENSOR_BACKEND_OUTPUT')]
+  const objects: string[] = []
+  for (const { name, ns } of activities) {
+    if (name === 'REQUEST_START' && call !== undefined) objects.push(headObject(call))
+    if (name === 'REQUEST_END') objects.push(...outputs.splice(0))
+    objects.push(`{"id":${id},"timestamps":[{"name":${JSON.stringify(name)},"ns":${ns}}]}`)
+    if (name === 'QUEUE_START') objects.push(...inputs.splice(0))
+  }
+  return [...objects, ...inputs, ...outputs]
+}
+
+function headObject(call: TraceCall): string {
+  const requestId = call.requestId === '' ? '' : `,"request_id":${JSON.stringify(call.requestId)}`
+  const parent = call.parentId === 0 ? '' : `,"parent_id":${call.parentId}`
+  return `{"id":${call.id},"model_name":${JSON.stringify(call.model)},"model_version":${call.version}${requestId}${parent}}`
+}
+
+function tensorObject(id: number, { activity, name, data, shape, datatype }: TraceTensor): string {
+  const tensor = { name, data, shape: shape.join(','), dtype: datatype }
+  return `{"id":${id},"activity":"${activity}","tensor":${JSON.stringify(tensor)}}`
 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { logSettingsAnswer, updateLogSettings, type Protocol } from '../../src/api/log_settings.js'
-import { TRACE_DEFAULTS, TraceSettings } from '../../src/api/trace_settings.js'
+import { type Sampling, TRACE_DEFAULTS, TraceSettings } from '../../src/api/trace_settings.js'
 import { DEFAULT_LOG_SETTINGS } from '../../src/log/index.js'
 import { asServerError } from '../../src/native/errors.js'
 
@@ -59,8 +59,17 @@ const TRACE = {
   trace_level: ['OFF'], trace_rate: '1000', trace_count: '-1', log_frequency: '0', trace_file: '', trace_mode: 'triton',
 }
 
+/** Nobody samples: counts stay what they are set to. */
+function unsampled(): Sampling {
+  const counts = new Map<string, number>()
+  return {
+    set: (model, setting) => void (setting === null ? counts.delete(model) : counts.set(model, setting.count)),
+    left: (model) => counts.get(model) ?? counts.get('') ?? -1,
+  }
+}
+
 function trace(file = ''): TraceSettings {
-  return new TraceSettings({ ...TRACE_DEFAULTS, file }, (name) => name === 'addsub' || name === 'strings')
+  return new TraceSettings({ ...TRACE_DEFAULTS, file }, (name) => name === 'addsub' || name === 'strings', unsampled())
 }
 
 function traced(settings: unknown, protocol: Protocol = 'http', file = ''): unknown {
@@ -134,7 +143,7 @@ test('O 3.2: a model that does not serve has no settings', () => {
 })
 
 test('O 3.2: in mode opentelemetry the exporter is answered and the file is not', () => {
-  const live = new TraceSettings({ ...TRACE_DEFAULTS, mode: 'opentelemetry', exporter: [['url', 'http://h/v1']] }, () => true)
+  const live = new TraceSettings({ ...TRACE_DEFAULTS, mode: 'opentelemetry', exporter: [['url', 'http://h/v1']] }, () => true, unsampled())
   expect(JSON.stringify(live.answer(''))).toBe(
     '{"trace_level":["OFF"],"trace_rate":"1000","trace_count":"-1","trace_mode":"opentelemetry","url":"http://h/v1"}',
   )

@@ -72,6 +72,7 @@ const CONTEXT: FamilyContext = {
   counterLatencies: true,
   pinnedPoolBytes: 1024,
   logLost: new Map([['ENOSPC', 3]]),
+  tracesLost: new Map([['ENOSPC', 4]]),
   host: null,
 }
 
@@ -95,6 +96,7 @@ function render(statistics: Partial<VersionStatistics> = {}, context: Partial<Fa
     },
     histograms: [{ name: 'nereid_hold_seconds', help: 'Holds.', bounds: [0.0001, 1], counts: [5n, 2n, 1n], sum: 2.5 }],
     logRecordsDropped: 1,
+    traceRecordsDropped: 2,
   }
   return renderFamilies(buildFamilies(snapshot, { ...CONTEXT, ...context }))
 }
@@ -119,6 +121,7 @@ test('O 1.5: the families of a model, in the order of the reference', () => {
     'nv_inference_compute_output_duration_us counter',
     'nereid_requests_cancelled_total counter',
     'nereid_log_lines_lost_total counter',
+    'nereid_trace_records_lost_total counter',
     'nereid_memory_refused_total counter',
     'nv_inference_pending_request_count gauge',
     'nv_model_load_duration_secs gauge',

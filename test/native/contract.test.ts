@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import type * as generated from '../../native/index.js'
-import type { RawCore, RawListenOptions, RawParameter, RawRequest, RawResponse, Settlement } from '../../src/native/bridge.js'
+import type { RawCore, RawListenOptions, RawParameter, RawRequest, RawResponse, RawTakenTraces, Settlement } from '../../src/native/bridge.js'
 import type * as contract from '../../src/native/contract.js'
 import { ERROR_CODES } from '../../src/native/contract.js'
 import { ROOT } from '../server/harness.js'
@@ -49,6 +49,8 @@ test('objects are the same on both sides', () => {
   same<Same<RawRequest, generated.NativeInferRequest>>()
   same<Same<RawResponse, generated.NativeInferResponse>>()
   same<Same<Settlement, generated.Settlement>>()
+  same<Same<contract.TraceSetting, generated.TraceSetting>>()
+  same<Same<RawTakenTraces, generated.TakenTraces>>()
 })
 
 test('the core has the methods the bridge calls, and no others', () => {

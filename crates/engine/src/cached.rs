@@ -14,6 +14,7 @@ use crate::lookup::Looking;
 use crate::order::Line;
 use crate::pool::Work;
 use crate::ticket::{Ticket, TicketState};
+use crate::traced;
 use crate::version::{Caller, ModelVersion, Started};
 use arc_swap::ArcSwapOption;
 use backend::now_ns;
@@ -186,8 +187,12 @@ impl ModelVersion {
         };
         let response = Box::new(self.response_of(&entry, &mut request, &checked));
         self.statistics.hit(accepted, end);
-        let Some(line) = &self.line else { return Ok(Started::Answered(Ok(response))) };
-        self.answer_in_line(line, response, sink(), caller)
+        let answer = Ok(response);
+        if let Some(trace) = &request.trace {
+            traced::answered(trace, &answer, end);
+        }
+        let Some(line) = &self.line else { return Ok(Started::Answered(answer)) };
+        self.answer_in_line(line, answer, sink(), caller)
     }
 
     /// The key of a request that comes now, if it is to be looked up and its inputs have at most `bytes_max` bytes.
@@ -309,7 +314,7 @@ impl ModelVersion {
     fn answer_in_line(
         &self,
         line: &Line,
-        response: Box<InferResponse>,
+        answer: Result<Box<InferResponse>>,
         sink: Arc<dyn Sink>,
         caller: Caller<'_>,
     ) -> Result<Started> {
@@ -321,7 +326,7 @@ impl ModelVersion {
             let _run = self.run.lock();
             line.place()
         };
-        self.deliver(place, Delivery { sink, answer: Answer::only(Ok(response)) });
+        self.deliver(place, Delivery { sink, answer: Answer::only(answer) });
         Ok(Started::Queued(Ticket { state: ticket }))
     }
 }

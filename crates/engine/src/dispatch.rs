@@ -307,6 +307,9 @@ impl ModelVersion {
             };
             let error = p.ticket.settle().unwrap_or(error);
             self.statistics.failed(p.accepted, now, reason);
+            if let Some(trace) = p.entry.request.trace.take() {
+                trace.ended(now, Some(&error));
+            }
             if let Some(sink) = p.sink.take() {
                 self.deliver(p.place, Delivery { sink, answer: Answer::only(Err(error)) });
             }

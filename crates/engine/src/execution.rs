@@ -10,6 +10,7 @@ use crate::padding::Lengths;
 use crate::pending::{Pending, Queued, Requests};
 use crate::statistics::{Executed, Timings};
 use crate::ticket::{Ticket, TicketState};
+use crate::traced;
 use crate::version::ModelVersion;
 use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
 use parking_lot::{Condvar, Mutex};
@@ -158,6 +159,9 @@ impl ModelVersion {
             parent.state.add_spent(timings.phases());
         }
         let answer = self.answer(entry);
+        if let Some(trace) = &entry.request.trace {
+            traced::ran_and_answered(trace, &timings, &answer);
+        }
         let inline = Some((inline, held));
         let ran = Ran { class, kind, rows, padded_bytes: 0, duration, inline, end: timings.end };
         if let Some(requests) = self.next(&mut permit, ran) {
@@ -265,9 +269,13 @@ impl ModelVersion {
         let mut several = several.iter_mut();
         together(|| {
             for Queued(mut p) in requests {
-                let result = self.answer(several.next().unwrap_or(&mut p.entry));
+                let entry = several.next().unwrap_or(&mut p.entry);
+                let result = self.answer(entry);
                 p.ticket.tell_spent(timings.phases());
                 let result = p.ticket.settle().map_or(result, Err);
+                if let Some(trace) = entry.request.trace.take() {
+                    traced::ran_and_answered(&trace, &timings, &result);
+                }
                 if let Some(sink) = p.sink.take() {
                     self.deliver(p.place, Delivery { sink, answer: Answer::only(result) });
                 }

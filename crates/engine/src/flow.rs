@@ -16,6 +16,7 @@ use crate::places::{Calls, Place};
 use crate::pool::Work;
 use crate::statistics::{FailureReason, Timings};
 use crate::ticket::{Ticket, TicketState};
+use crate::traced;
 use crate::turn::{self, InStretch};
 use crate::version::{Caller, ModelVersion, Started};
 use backend::{Marks, now_ns, scatter};
@@ -29,6 +30,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 use tensor::{Code, Data, Error, Result};
+use trace::Trace;
 
 pub(crate) struct Flow {
     /// Of the ensemble.
@@ -38,6 +40,8 @@ pub(crate) struct Flow {
     models: Vec<Arc<ModelVersion>>,
     /// Parent of every call.
     ticket: Ticket,
+    /// Likewise.
+    trace: Option<Trace>,
     /// Ensembles around this one.
     depth: u32,
     inbox: Mutex<Inbox>,
@@ -70,6 +74,7 @@ struct Driver {
     execution: Execution,
     /// What it said and is not done yet: empty unless a reactor had no more time.
     todo: VecDeque<Action>,
+    trace: Option<Trace>,
     accepted: u64,
     /// When it began to flow: what came before counts as its queue.
     begun: u64,
@@ -147,11 +152,13 @@ pub(crate) fn start(
         plan: plan.clone(),
         models,
         ticket: ticket.clone(),
+        trace: request.trace.clone(),
         depth,
         inbox: Mutex::default(),
     });
     version.joined(1);
     let inline_until = inline_until.min(may_work_until(accepted));
+    let trace = request.trace.clone();
     let begun = catch_unwind(AssertUnwindSafe(|| {
         let (execution, todo) = Execution::start(plan, Limits::default(), *request, checked);
         let mut driver = Box::new(Driver {
@@ -159,6 +166,7 @@ pub(crate) fn start(
             ticket: state,
             execution,
             todo: todo.into(),
+            trace,
             accepted,
             begun: now_ns(),
             rows: checked.rows,
@@ -420,10 +428,13 @@ impl Waiting {
 
     /// Makes the call. The flow's driver, if it was answered at once and no thread has that.
     fn call(self, inline_until: u64) -> Option<Box<Driver>> {
-        let Self { flow, run, step, request, mut place } = self;
+        let Self { flow, run, step, mut request, mut place } = self;
         // It stood in line when its request ended in a panic: nobody takes an answer.
         if place.is_some() && flow.ticket.is_settled() {
             return None;
+        }
+        if let Some(trace) = &flow.trace {
+            request.trace = trace.child();
         }
         let answered = |answer, place| Told { run, answer, last: true, place };
         let Some(model) = flow.models.get(step) else {
@@ -545,6 +556,12 @@ impl Driver {
             }
         }
         self.ticket.tell_spent([input, infer, output]);
+        if let Some(trace) = &self.trace {
+            match &last {
+                Some(result) if !self.version.signature.decoupled => traced::answered(trace, result, now),
+                last => trace.ended(now, last.as_ref().and_then(|result| result.as_ref().err())),
+            }
+        }
         self.put(Answer { response: last, is_final: true });
     }
 }

@@ -38,6 +38,7 @@ mod streaming;
 mod table;
 mod ticket;
 mod timer;
+mod traced;
 mod turn;
 mod version;
 mod warmup;

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tensor::{Error, RegionRef, Result};
+use trace::Tracer;
 
 /// Every model of a server, and what they share.
 pub struct Engine {
@@ -71,6 +72,18 @@ pub struct PublishSpec {
     pub platform: String,
 }
 
+/// Traces that wait for the exporter, and those that were dropped.
+fn trace_gauges(tracer: &Tracer) -> [(&'static str, &'static str, f64); 4] {
+    use trace::limits::{TRACES_WAITING_BYTES_MAX, TRACES_WAITING_MAX};
+    let (records, bytes) = tracer.waiting();
+    [
+        ("nereid_trace_records_waiting", "Traces that wait for the exporter", records as f64),
+        ("nereid_trace_records_waiting_max", "Most traces that may wait", TRACES_WAITING_MAX as f64),
+        ("nereid_trace_bytes_waiting", "Bytes of the traces that wait", bytes as f64),
+        ("nereid_trace_bytes_waiting_max", "Most bytes of traces that may wait", TRACES_WAITING_BYTES_MAX as f64),
+    ]
+}
+
 impl Engine {
     /// An engine without models.
     ///
@@ -110,6 +123,7 @@ impl Engine {
                 cache: cache.map(|cache| (cache, Secret::random())),
                 resources: options.rate_limit.clone().map(Resources::new),
                 loads: AtomicU64::new(0),
+                tracer: Tracer::default(),
                 options,
             }),
         }))
@@ -123,6 +137,11 @@ impl Engine {
     /// What the server says about itself.
     pub fn server_metadata(&self) -> &ServerMetadata {
         &self.shared.options.metadata
+    }
+
+    /// Traces of requests.
+    pub fn tracer(&self) -> &Tracer {
+        &self.shared.tracer
     }
 
     /// Shared memory regions that clients registered.
@@ -204,6 +223,7 @@ impl Engine {
             ("nereid_worker_threads", "Worker threads alive", threads as f64),
             ("nereid_worker_threads_max", "Most worker threads there may be", threads_max as f64),
         ];
+        gauges.extend(trace_gauges(&self.shared.tracer));
         if let Some(c) = &cache {
             gauges.push(("nereid_response_cache_bytes", "Bytes the response cache holds", c.used_bytes as f64));
             gauges.push(("nereid_response_cache_bytes_max", "Most bytes it may hold", c.size_bytes as f64));

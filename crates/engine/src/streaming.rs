@@ -15,6 +15,7 @@ use crate::mail::together;
 use crate::pending::{Queued, Requests};
 use crate::statistics::{FailureReason, ResponseEnd, Timings};
 use crate::ticket::TicketState;
+use crate::traced;
 use crate::version::ModelVersion;
 use backend::{Answers, Batch, BatchEntry, Counted, Marks, Outcome, Responder, RunControl, Stopped, now_ns};
 use parking_lot::{Mutex, MutexGuard};
@@ -25,6 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tensor::{Code, Error, Name, Result};
+use trace::Trace;
 
 /// What the requests of one execution share.
 pub(crate) struct Execution {
@@ -59,6 +61,7 @@ struct Streaming {
     rows: u32,
     accepted: u64,
     place: u64,
+    trace: Option<Trace>,
     state: Mutex<State>,
 }
 
@@ -187,6 +190,13 @@ impl Streaming {
             (Counted::Responses | Counted::Nothing, _) => {}
             (Counted::ByLastAnswer, Some(reason)) => statistics.failed_late(self.accepted, now, reason),
             (_, _) => statistics.ended(&timings, self.accepted, self.rows, self.execution.count_once()),
+        }
+        if let Some(trace) = &self.trace {
+            // As in Triton, where a backend that reports no statistics of a request reports no times of it.
+            if matches!(state.counted, Counted::ByLastAnswer | Counted::Success) {
+                traced::ran(trace, &timings);
+            }
+            trace.ended(now, last.as_ref().and_then(|result| result.as_ref().err()));
         }
         let response = last.map(|result| result.map(|outcome| self.response(outcome)));
         self.leave(state, Answer { response, is_final: true });
@@ -322,6 +332,7 @@ impl ModelVersion {
             rows: entry.checked.rows,
             accepted: pending.accepted,
             place: pending.place,
+            trace: entry.request.trace.clone(),
             state: Mutex::new(State {
                 is_over: false,
                 has_answered: false,

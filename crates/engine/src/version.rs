@@ -18,6 +18,7 @@
 //! | `batch_key` | which requests may share a batch |
 //! | `cached` | the response cache |
 //! | `rate_limit` | instances that ask for resources |
+//! | `traced` | what is noted of requests that are traced |
 
 use crate::answer::Sink;
 use crate::batch_key::{ShapeRule, class_of};
@@ -50,6 +51,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::{DataType, Error, Result};
+use trace::{Tracer, Watch};
 
 /// What versions share with their engine.
 pub(crate) struct Shared {
@@ -65,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) resources: Option<Arc<Resources>>,
     /// Versions made so far.
     pub(crate) loads: AtomicU64,
+    pub(crate) tracer: Tracer,
 }
 
 /// A version that serves.
@@ -83,6 +86,8 @@ pub struct ModelVersion {
     pub(crate) shared: Arc<Shared>,
     pub(crate) run: Mutex<Run>,
     pub(crate) statistics: Statistics,
+    /// Which of its requests are traced.
+    pub(crate) trace: Arc<Watch>,
     /// Of a model with sequences.
     pub(crate) sequencing: Option<Sequencing>,
     shape_rule: ShapeRule,
@@ -210,6 +215,7 @@ impl ModelVersion {
         let statistics =
             Statistics::new(&shared.options.metrics, parts.histogram_buckets_ms, batch_size, cached.is_some());
         let shape_rule = ShapeRule::of(&signature);
+        let trace = shared.tracer.watch(&signature.model);
         Arc::new_cyclic(|me| Self {
             signature,
             number,
@@ -228,6 +234,7 @@ impl ModelVersion {
             sized,
             batches,
             statistics,
+            trace,
             shape_rule,
             padding,
             shared,
@@ -287,6 +294,9 @@ impl ModelVersion {
             }
         }
         let now = now_ns();
+        if let Some(trace) = &request.trace {
+            self.trace_accepted(trace, &request, now);
+        }
         match &self.cached {
             None => self.admit(request, checked, now, None, sink, caller),
             Some(cached) => self.call_cached(cached, request, checked, now, sink, caller),
@@ -387,6 +397,11 @@ impl ModelVersion {
             CallOrder::Kept => true,
             CallOrder::OneByOne => self.run.lock().instances == 1,
         }
+    }
+
+    /// Which of its requests are traced.
+    pub fn trace(&self) -> &Watch {
+        &self.trace
     }
 
     /// Body of GET …/config.

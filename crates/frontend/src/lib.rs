@@ -30,6 +30,7 @@ mod rope;
 mod server;
 mod shared;
 mod text;
+mod traced;
 mod verbose;
 
 pub use control::{Control, ControlReply, Operation};

@@ -469,6 +469,7 @@ impl State {
             sequence,
             priority: self.head.priority,
             timeout_us: self.head.timeout_us,
+            trace: None,
         };
         self.actions.push(Action::Start { run, step: index, request });
         self.touched.push_back(id);

@@ -141,6 +141,7 @@ pub fn snapshot(s: Snapshot) -> js::Snapshot {
         memory: memory_use(),
         histograms: Vec::new(),
         log_records_dropped: 0.0,
+        trace_records_dropped: 0.0,
     }
 }
 

@@ -3,13 +3,13 @@
 use crate::control::Bridge;
 use crate::settle::{Settled, Settler};
 use crate::stream::Pull;
-use crate::{convert, infer, logging, objects as js};
+use crate::{convert, infer, logging, objects as js, traces};
 use backend_onnx::OnnxBackend;
 use bytes::Bytes;
 use cache_redis::RedisCache;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
 use frontend::Running;
-use napi::bindgen_prelude::{Buffer, FnArgs, Function};
+use napi::bindgen_prelude::{BigInt, Buffer, FnArgs, Function};
 use napi_derive::napi;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -51,6 +51,7 @@ impl NativeCore {
         on_control: Function<'_, FnArgs<(js::ControlCall,)>, ()>,
         on_log: Function<'_, FnArgs<(js::LogRecord,)>, ()>,
         on_settled: Function<'_, FnArgs<(js::Settlement,)>, ()>,
+        on_traces: Function<'_, (), ()>,
     ) -> napi::Result<Self> {
         logging::install(&on_log)?;
         convert::limit_memory(options.memory_limit_bytes);
@@ -64,6 +65,7 @@ impl NativeCore {
             None => Engine::new(engine_options, backends),
         };
         let engine = engine.map_err(|e| thrown(&e))?;
+        traces::tell(engine.tracer(), &on_traces)?;
         Ok(Self {
             engine,
             control: Arc::new(Bridge::new(&on_control)?),
@@ -207,6 +209,7 @@ impl NativeCore {
     pub fn snapshot(&self) -> js::Snapshot {
         let mut snapshot = convert::snapshot(self.engine.snapshot());
         snapshot.log_records_dropped = logging::DROPPED.load(std::sync::atomic::Ordering::Relaxed) as f64;
+        snapshot.trace_records_dropped = self.engine.tracer().lost() as f64;
         if let Some(running) = &*self.running.lock() {
             convert::add_holds(&mut snapshot, &running.holds());
             convert::add_offload(&mut snapshot, frontend::offload_status());
@@ -234,6 +237,27 @@ impl NativeCore {
     #[napi]
     pub fn set_verbose_level(&self, level: u32) {
         logging::set_verbose_level(level);
+    }
+
+    #[napi]
+    pub fn set_trace_setting(&self, model: String, setting: Option<js::TraceSetting>) -> napi::Result<()> {
+        let setting = setting.as_ref().map(traces::setting);
+        self.engine.tracer().set(&model, setting).map_err(|e| thrown(&e))
+    }
+
+    #[napi]
+    pub fn trace_count_left(&self, model: String) -> i32 {
+        self.engine.tracer().left(&model)
+    }
+
+    #[napi]
+    pub fn take_traces(&self, max: u32, clock_ns: BigInt) -> js::TakenTraces {
+        traces::take(self.engine.tracer(), max, clock_ns.get_u64().1)
+    }
+
+    #[napi]
+    pub fn close_traces(&self) {
+        self.engine.tracer().close();
     }
 
     #[napi]

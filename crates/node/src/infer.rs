@@ -19,6 +19,7 @@ pub fn request(r: js::NativeInferRequest) -> Result<InferRequest> {
     Ok(InferRequest {
         priority: u64_of(&r.priority, "priority")?,
         timeout_us: u64_of(&r.timeout_us, "timeout")?,
+        trace: None,
         id: r.id.into(),
         inputs: r
             .inputs

@@ -20,3 +20,4 @@ mod objects;
 mod preload;
 mod settle;
 mod stream;
+mod traces;

@@ -270,6 +270,7 @@ pub struct Snapshot {
     pub memory: MemoryUse,
     pub histograms: Vec<Histogram>,
     pub log_records_dropped: f64,
+    pub trace_records_dropped: f64,
 }
 
 #[napi(object)]
@@ -329,4 +330,71 @@ pub struct Settlement {
     pub response: Option<NativeInferResponse>,
     pub responses: Option<Vec<NativeInferResponse>>,
     pub done: Option<bool>,
+}
+
+#[napi(object)]
+pub struct TraceSetting {
+    pub setting: u32,
+    pub mode: String,
+    pub timestamps: bool,
+    pub tensors: bool,
+    pub rate: u32,
+    pub count: i32,
+}
+
+#[napi(object)]
+pub struct TraceContext {
+    pub traceparent: String,
+    pub tracestate: String,
+}
+
+#[napi(object)]
+pub struct TraceActivity {
+    pub name: String,
+    pub ns: BigInt,
+}
+
+#[napi(object)]
+pub struct TraceTensor {
+    pub activity: String,
+    pub name: String,
+    pub datatype: String,
+    pub shape: Vec<i64>,
+    pub data: String,
+}
+
+/// `code` is the number of `tensor::Code`.
+#[napi(object)]
+pub struct TraceError {
+    pub code: u32,
+    pub message: String,
+}
+
+#[napi(object)]
+pub struct TraceCall {
+    pub id: f64,
+    pub parent_id: f64,
+    pub model: String,
+    pub version: i64,
+    pub request_id: String,
+    pub activities: Vec<TraceActivity>,
+    pub tensors: Vec<TraceTensor>,
+    pub error: Option<TraceError>,
+}
+
+#[napi(object)]
+pub struct TraceRecord {
+    pub mode: String,
+    pub setting: u32,
+    pub context: Option<TraceContext>,
+    pub calls: Vec<TraceCall>,
+    pub activities: Vec<TraceActivity>,
+    pub id: f64,
+}
+
+#[napi(object)]
+pub struct TakenTraces {
+    pub records: Vec<TraceRecord>,
+    pub ended: Vec<u32>,
+    pub is_all: bool,
 }

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 use tensor::{Data, DataType, Error, Name, RegionRef, Shape};
+use trace::Trace;
 
 /// A parsed inference request. Tensor data are views into the request body or into shared memory.
 #[derive(Debug, Default)]
@@ -22,6 +23,8 @@ pub struct InferRequest {
     pub priority: u64,
     /// The `timeout` parameter in microseconds, 0 = none.
     pub timeout_us: u64,
+    /// What is noted of it, if it is traced.
+    pub trace: Option<Trace>,
 }
 
 /// One input tensor of a request.

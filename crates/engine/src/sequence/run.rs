@@ -6,6 +6,7 @@ use crate::execution::Ran;
 use crate::mail::together;
 use crate::pending::{Queued, Requests};
 use crate::statistics::Executed;
+use crate::traced;
 use crate::version::ModelVersion;
 use backend::{BatchEntry, RunControl, now_ns};
 use scheduler::Waiting;
@@ -100,6 +101,9 @@ impl ModelVersion {
                 let result = self.answer(&mut f.entry);
                 p.ticket.tell_spent(timings.phases());
                 let result = p.ticket.settle().map_or(result, Err);
+                if let Some(trace) = f.entry.request.trace.take() {
+                    traced::ran_and_answered(&trace, &timings, &result);
+                }
                 if let Some(sink) = p.sink.take() {
                     self.deliver(p.place, Delivery { sink, answer: Answer::only(result) });
                 }

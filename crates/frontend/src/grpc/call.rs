@@ -8,6 +8,7 @@ use super::status::{Status, code};
 use super::unary::{LaterAnswer, Sent, Waits};
 use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
+use crate::traced::Slot;
 use crate::verbose;
 use http2::{Field, Request, RequestHead, Responder};
 use memory::Account;
@@ -31,6 +32,8 @@ pub struct Call {
     pub response_encoding: Encoding,
     /// What the connection makes us hold.
     pub account: Rc<Account>,
+    /// Of an inference, while requests are traced.
+    pub trace: Option<Rc<Slot>>,
 }
 
 /// What the head of a call says. It stays the same for as long as the server has the same options, so it is kept with the head:
@@ -130,7 +133,8 @@ pub fn begin(
     let (response_encoding, deadline) = (plan.response_encoding, plan.deadline);
     let bytes_max = context.engine.options().http_input_bytes_max;
     let messages = Messages::new(body, encoding, account.clone(), bytes_max, rpc.is_stream());
-    let mut call = Call { head, messages, response_encoding, account: account.clone() };
+    let trace = if rpc == Rpc::ModelInfer { Slot::grpc() } else { None };
+    let mut call = Call { head, messages, response_encoding, account: account.clone(), trace };
     // Held until the task that goes on with it, if there is one, counts for itself.
     let _request = (!rpc.is_stream()).then(|| context.shared.request());
     let mut sent = None;
@@ -139,7 +143,9 @@ pub fn begin(
     {
         match unary::required(message).and_then(|message| unary::send(context, &call, message)) {
             Ok(Sent::Answered(message)) => {
+                note_sending(call.trace.as_ref());
                 finish(&mut respond, message, response_encoding, account);
+                note_sent(call.trace.as_ref());
                 if is_logged {
                     verbose::grpc_done(call.head.path());
                 }
@@ -148,7 +154,9 @@ pub fn begin(
             Ok(Sent::Waits(waits)) => sent = Some(Started::Waits(waits)),
             Ok(Sent::Later(answer)) => sent = Some(Started::Later(answer)),
             Err(status) => {
+                note_sending(call.trace.as_ref());
                 refuse(&mut respond, &status);
+                note_sent(call.trace.as_ref());
                 if is_logged {
                     verbose::grpc_done(call.head.path());
                 }
@@ -186,7 +194,7 @@ async fn go_on(
         Rpc::Reflection => Box::pin(reflection::serve(call, respond)).await,
         _ => {
             let _request = context.shared.request();
-            let (encoding, account) = (call.response_encoding, call.account.clone());
+            let (encoding, account, trace) = (call.response_encoding, call.account.clone(), call.trace.clone());
             let answer = async {
                 let answer = match sent {
                     Some(Started::Waits(waits)) => waits.await,
@@ -209,15 +217,33 @@ async fn go_on(
                 // The client is gone; dropping the answer's future cancelled what it was waiting for.
                 None => verbose::grpc_cancelled(head.path()),
                 Some(Ok(message)) => {
+                    note_sending(trace.as_ref());
                     finish(&mut respond, message, encoding, &account);
+                    note_sent(trace.as_ref());
                     verbose::grpc_done(head.path());
                 }
                 Some(Err(status)) => {
+                    note_sending(trace.as_ref());
                     refuse(&mut respond, &status);
+                    note_sent(trace.as_ref());
                     verbose::grpc_done(head.path());
                 }
             }
         }
+    }
+}
+
+#[inline]
+fn note_sending(trace: Option<&Rc<Slot>>) {
+    if let Some(slot) = trace {
+        slot.sending();
+    }
+}
+
+#[inline]
+fn note_sent(trace: Option<&Rc<Slot>>) {
+    if let Some(slot) = trace {
+        slot.sent();
     }
 }
 

@@ -23,7 +23,9 @@ use crate::limits::{
 use crate::offload::{self, Abandoned, Offloaded};
 use crate::rope::Rope;
 use crate::shared::Counted;
+use crate::traced;
 use crate::verbose;
+use backend::now_ns;
 use bytes::{Buf, Bytes};
 use engine::{Answer, ModelVersion};
 use http2::{RequestHead, Responder};
@@ -38,6 +40,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tensor::{Error, Name, Result};
+use trace::Trace;
 
 /// A request whose one answer is not here yet.
 struct Waiting<'a> {
@@ -70,6 +73,7 @@ impl Waiting<'_> {
         } else {
             Err(Error::internal("a request was answered twice"))
         };
+        traced::completed(self.names.trace.as_ref());
         let response = match result {
             Ok(response) => response,
             Err(error) => return Poll::Ready(Err(error)),
@@ -153,15 +157,16 @@ struct Names {
     model: Name,
     /// Possibly empty.
     version: Name,
+    trace: Option<Trace>,
 }
 
 impl Names {
-    fn of(head: &InferHead) -> Self {
-        Self { id: head.id.clone(), model: head.model_name.clone(), version: head.model_version.clone() }
+    fn of(head: &InferHead, trace: Option<Trace>) -> Self {
+        Self { id: head.id.clone(), model: head.model_name.clone(), version: head.model_version.clone(), trace }
     }
 
     fn failed(&self, error: &Error, is_final: bool) -> Encoded {
-        let Self { id, model, version } = self;
+        let Self { id, model, version, .. } = self;
         encode_stream_error(
             error,
             id,
@@ -171,7 +176,7 @@ impl Names {
 
     /// The message that says that nothing follows, and nothing else.
     fn empty_final(&self, version: &ModelVersion) -> Result<Encoded> {
-        let Names { id, model, version: number } = self.clone();
+        let Names { id, model, version: number, .. } = self.clone();
         let response = InferResponse { id, model_name: model, model_version: number, ..InferResponse::default() };
         encode_stream_response(&response, &version.signature, true)
     }
@@ -222,14 +227,16 @@ struct Session<'a> {
     open_count: usize,
     inbox: Inbox,
     framing: Option<Framing>,
-    /// Encoded and not yet handed to HTTP/2.
-    out: VecDeque<Rope>,
+    /// Encoded and not yet handed to HTTP/2, and what traces the request it answers.
+    out: VecDeque<(Rope, Option<Trace>)>,
     out_bytes: usize,
     /// A part of the first of them was.
     is_mid_message: bool,
     errors_end_stream: bool,
     /// Messages since the poll began, for a look at the clock now and then.
     read_in_poll: u32,
+    /// Since when the next request is waited for, and when this one was read; 0 while none is traced.
+    received: [u64; 2],
     /// Set once no more requests are read: how the stream ends when everything is out.
     ending: Option<Status>,
 }
@@ -248,14 +255,15 @@ fn waiting<'a>(
     inference: Inference,
     version: Arc<ModelVersion>,
     head: &InferHead,
+    trace: Option<Trace>,
     counted: Counted<'a>,
 ) -> Waiting<'a> {
-    Waiting { state: Answering::Inference(Some(inference)), version, names: Names::of(head), _counted: counted }
+    Waiting { state: Answering::Inference(Some(inference)), version, names: Names::of(head, trace), _counted: counted }
 }
 
-fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, counted: Counted<'a>) -> Open<'a> {
+fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, trace: Option<Trace>, counted: Counted<'a>) -> Open<'a> {
     let wants_empty_final = head.wants_empty_final_response();
-    Open { version, names: Names::of(head), wants_empty_final, _counted: counted }
+    Open { version, names: Names::of(head, trace), wants_empty_final, _counted: counted }
 }
 
 /// Starts a request that takes long to check.
@@ -265,8 +273,9 @@ async fn start_large<'a>(
     head: &InferHead,
     counted: Counted<'a>,
 ) -> Result<Waiting<'a>, (Error, Name)> {
+    let trace = request.trace.clone();
     let inference = inference::start_large(&version, request).await.map_err(|error| (error, head.id.clone()))?;
-    Ok(waiting(inference, version, head, counted))
+    Ok(waiting(inference, version, head, trace, counted))
 }
 
 /// Reads a message that takes long to read, elsewhere, and starts its request.
@@ -275,6 +284,7 @@ async fn read_large<'a>(
     account: Rc<Account>,
     metadata: Rc<RequestHead>,
     message: Bytes,
+    received: [u64; 2],
 ) -> Started<'a> {
     let counted = context.shared.request();
     let engine = context.engine.clone();
@@ -295,12 +305,16 @@ async fn read_large<'a>(
     let (head, request) = read?;
     let request = refuse_draining(context).and(request).and_then(|(version, mut request)| {
         inference::charge(&mut request, charge);
+        if version.trace().is_on() {
+            request.trace = traced::begin_in_stream(received, &metadata, &version);
+        }
         forward(&context.forward, &metadata, &mut request)?;
         Ok((version, request))
     });
     Ok(match request {
         Ok((version, request)) if version.signature.decoupled => {
-            Ok(Read::Decoupled(request, open(version, &head, counted)))
+            let trace = request.trace.clone();
+            Ok(Read::Decoupled(request, open(version, &head, trace, counted)))
         }
         Ok((version, request)) => start_large(version, request, &head, counted).await.map(Read::Waiting),
         Err(error) => {
@@ -334,6 +348,7 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: Responder, de
         is_mid_message: false,
         errors_end_stream,
         read_in_poll: 1,
+        received: [0; 2],
         ending: None,
     };
     let ended = match deadline {
@@ -423,6 +438,12 @@ impl<'a> Session<'a> {
 
     fn accept(&mut self, message: &Bytes) {
         verbose::stream_read();
+        if trace::is_any_on() {
+            // The wait for a request begins when the one before it was read.
+            let [_, before] = self.received;
+            let now = now_ns();
+            self.received = [if before == 0 { now } else { before }, now];
+        }
         if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
             && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
         {
@@ -431,6 +452,7 @@ impl<'a> Session<'a> {
                 self.call.account.clone(),
                 self.call.head.clone(),
                 message.clone(),
+                self.received,
             )));
             return;
         }
@@ -443,7 +465,8 @@ impl<'a> Session<'a> {
         let id = head.id.clone();
         match self.read_one(&head) {
             Ok((version, request)) if version.signature.decoupled => {
-                self.start_decoupled(request, open(version, &head, counted));
+                let trace = request.trace.clone();
+                self.start_decoupled(request, open(version, &head, trace, counted));
             }
             Ok((version, request)) if inference::is_long_to_check(&request) => {
                 self.starting = Some(Box::pin(async move {
@@ -451,8 +474,9 @@ impl<'a> Session<'a> {
                 }));
             }
             Ok((version, request)) => {
+                let trace = request.trace.clone();
                 let started = inference::start(&version, request)
-                    .map(|inference| Read::Waiting(waiting(inference, version, &head, counted)))
+                    .map(|inference| Read::Waiting(waiting(inference, version, &head, trace, counted)))
                     .map_err(|error| (error, id));
                 self.started(Ok(started));
             }
@@ -465,6 +489,9 @@ impl<'a> Session<'a> {
         let read = || {
             let version = self.context.engine.model(&head.model_name, &head.model_version)?;
             let mut request = head.into_request(&version.signature, &*self.context.engine)?;
+            if version.trace().is_on() {
+                request.trace = traced::begin_in_stream(self.received, &self.call.head, &version);
+            }
             forward(&self.context.forward, &self.call.head, &mut request)?;
             Ok((version, request))
         };
@@ -576,13 +603,15 @@ impl<'a> Session<'a> {
             };
         }
         let names = matches!(told, Told::Later(_)).then(|| open.names.clone());
+        let trace = open.names.trace.clone();
         if is_final {
+            traced::completed(trace.as_ref());
             self.over(key);
         }
         match (told, names) {
-            (Told::Frame(frame), _) => self.queue(frame),
+            (Told::Frame(frame), _) => self.queue(frame, trace),
             (Told::Failed(error, _), _) if self.errors_end_stream => self.end(error.into()),
-            (Told::Failed(_, message), _) => self.put_encoded(message),
+            (Told::Failed(_, message), _) => self.put_encoded(message, trace),
             (Told::Later(work), Some(names)) => self.framing = Some(Framing { work, key, names, is_final }),
             (Told::Nothing | Told::Later(_), _) => {}
         }
@@ -603,7 +632,7 @@ impl<'a> Session<'a> {
                     let charged = result.and_then(|frame| reply::charge(frame, &self.call.account));
                     self.answer(&waiting.names, charged, true);
                 }
-                (Some(Slot::Refused(refusal)), _) => self.put_encoded(refusal),
+                (Some(Slot::Refused(refusal)), _) => self.put_encoded(refusal, None),
                 _ => {}
             }
         }
@@ -612,9 +641,9 @@ impl<'a> Session<'a> {
     /// Takes an answer that is charged, or its failure: that is this request's alone.
     fn answer(&mut self, names: &Names, result: Result<Rope>, is_final: bool) {
         match result {
-            Ok(frame) => self.queue(frame),
+            Ok(frame) => self.queue(frame, names.trace.clone()),
             Err(error) if self.errors_end_stream => self.end(error.into()),
-            Err(error) => self.put_encoded(names.failed(&error, is_final)),
+            Err(error) => self.put_encoded(names.failed(&error, is_final), names.trace.clone()),
         }
     }
 
@@ -629,22 +658,23 @@ impl<'a> Session<'a> {
         self.ending = Some(status);
     }
 
-    fn put_encoded(&mut self, encoded: Encoded) {
+    fn put_encoded(&mut self, encoded: Encoded, trace: Option<Trace>) {
         // What is not even room for a failure ends the stream.
         match frame_encoded(encoded, self.packing).and_then(|frame| reply::charge(frame, &self.call.account)) {
-            Ok(frame) => self.queue(frame),
+            Ok(frame) => self.queue(frame, trace),
             Err(error) => self.end(error.into()),
         }
     }
 
-    fn queue(&mut self, frame: Rope) {
+    fn queue(&mut self, frame: Rope, trace: Option<Trace>) {
+        traced::grpc_sending(trace.as_ref());
         self.out_bytes += frame.remaining();
-        self.out.push_back(frame);
+        self.out.push_back((frame, trace));
     }
 
     /// Hands HTTP/2 as much as the client's windows allow.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), Gone> {
-        while let Some(frame) = self.out.front_mut() {
+        while let Some((frame, _)) = self.out.front_mut() {
             let capacity = match self.respond.poll_capacity(cx) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Some(capacity)) => capacity,
@@ -653,10 +683,11 @@ impl<'a> Session<'a> {
             let piece = frame.take_front(capacity);
             self.out_bytes -= piece.remaining();
             self.is_mid_message = frame.has_remaining();
-            if !self.is_mid_message {
-                self.out.pop_front();
-            }
+            let sent = if self.is_mid_message { None } else { self.out.pop_front() };
             self.respond.send_data(piece, false).map_err(|_| Gone)?;
+            if let Some((_, trace)) = sent {
+                traced::grpc_sent(trace.as_ref());
+            }
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::limits::{ENTRIES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX, MODELS
 use crate::offload::{self, Abandoned};
 use crate::regions;
 use crate::rope::Rope;
+use crate::traced::{self, Slot};
 use crate::verbose;
 use bytes::{BufMut, Bytes, BytesMut};
 use engine::{Engine, ModelVersion};
@@ -163,6 +164,7 @@ pub struct Waits {
     version: Arc<ModelVersion>,
     pending: Pending,
     packing: Packing,
+    trace: Option<Rc<Slot>>,
     /// Set once the answer is there and is being framed elsewhere.
     later: Option<LaterAnswer>,
 }
@@ -176,7 +178,9 @@ impl Future for Waits {
         if let Some(later) = &mut this.later {
             return later.as_mut().poll(cx);
         }
-        let response = ready!(Pin::new(&mut this.pending).poll(cx))?;
+        let result = ready!(Pin::new(&mut this.pending).poll(cx));
+        completed(this.trace.as_ref());
+        let response = result?;
         match answered(this.version.clone(), response, this.packing) {
             Sent::Answered(rope) => Poll::Ready(Ok(rope)),
             Sent::Later(answer) => this.later.insert(answer).as_mut().poll(cx),
@@ -197,9 +201,19 @@ fn answered(version: Arc<ModelVersion>, response: Box<InferResponse>, packing: P
     }
 }
 
+#[inline]
+fn completed(trace: Option<&Rc<Slot>>) {
+    if let Some(slot) = trace {
+        slot.completed();
+    }
+}
+
 /// Everything that needs no waiting; a function, so that nothing of it is kept across the wait.
 pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<Sent, Status> {
     let packing = Packing::new(context, call.response_encoding);
+    if let Some(slot) = &call.trace {
+        slot.was_read();
+    }
     if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX && protocol::grpc::is_long(&message, MESSAGE_BYTES_ON_REACTOR_MAX) {
         return Ok(Sent::Later(Box::pin(infer_large(
             context.clone(),
@@ -207,15 +221,22 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
             (*call.account).clone(),
             message,
             packing,
+            call.trace.clone(),
         ))));
     }
     let (version, request) = read(context, call, message).inspect_err(|e| verbose::infer_failed(None, e))?;
     if inference::is_long_to_check(&request) {
-        return Ok(Sent::Later(Box::pin(start_large(version, request, packing))));
+        return Ok(Sent::Later(Box::pin(start_large(version, request, packing, call.trace.clone()))));
     }
     Ok(match inference::start(&version, request)? {
-        Inference::Done(result) => answered(version, result?, packing),
-        Inference::Pending(pending) => Sent::Waits(Waits { version, pending, packing, later: None }),
+        Inference::Done(result) => {
+            completed(call.trace.as_ref());
+            answered(version, result?, packing)
+        }
+        Inference::Pending(pending) => {
+            let trace = call.trace.clone();
+            Sent::Waits(Waits { version, pending, packing, trace, later: None })
+        }
     })
 }
 
@@ -227,6 +248,9 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
     let version = context.engine.model(&head.model_name, &head.model_version)?;
     protocol::grpc::refuse_decoupled(&version.signature)?;
     let mut request = head.into_request(&version.signature, &*context.engine)?;
+    if call.trace.is_some() {
+        request.trace = traced::begin_grpc(call.trace.as_ref(), &call.head, &version);
+    }
     forward(&context.forward, &call.head, &mut request)?;
     Ok((version, request))
 }
@@ -238,6 +262,7 @@ async fn infer_large(
     account: Account,
     message: Bytes,
     packing: Packing,
+    trace: Option<Rc<Slot>>,
 ) -> Result<Rope, Status> {
     let engine = context.engine.clone();
     let read = move |_: &Abandoned<'_>| -> Result<_> {
@@ -252,18 +277,27 @@ async fn infer_large(
     let read = read.and_then(|(read, charge)| {
         let (version, mut request) = read?;
         inference::charge(&mut request, charge);
+        request.trace = traced::begin_grpc(trace.as_ref(), &head, &version);
         forward(&context.forward, &head, &mut request)?;
         Ok((version, request))
     });
     let (version, request) = read.inspect_err(|e| verbose::infer_failed(None, e))?;
-    start_large(version, request, packing).await
+    start_large(version, request, packing, trace).await
 }
 
 /// Starts a request that was read elsewhere, or takes long to check.
-async fn start_large(version: Arc<ModelVersion>, request: Box<InferRequest>, packing: Packing) -> Result<Rope, Status> {
+async fn start_large(
+    version: Arc<ModelVersion>,
+    request: Box<InferRequest>,
+    packing: Packing,
+    trace: Option<Rc<Slot>>,
+) -> Result<Rope, Status> {
     let sent = match inference::start_large(&version, request).await? {
-        Inference::Done(result) => answered(version, result?, packing),
-        Inference::Pending(pending) => Sent::Waits(Waits { version, pending, packing, later: None }),
+        Inference::Done(result) => {
+            completed(trace.as_ref());
+            answered(version, result?, packing)
+        }
+        Inference::Pending(pending) => Sent::Waits(Waits { version, pending, packing, trace, later: None }),
     };
     sent.finish().await
 }

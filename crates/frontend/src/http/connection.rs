@@ -18,6 +18,7 @@ use crate::limits::{
     UNCHARGED_ANSWER_BYTES_MAX,
 };
 use crate::rope::Rope;
+use crate::traced::Slot;
 use bytes::{Buf, Bytes, BytesMut};
 use memory::{Account, Charge, Kind, Short};
 use std::future::{Future, poll_fn};
@@ -182,6 +183,7 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>, place: Place) {
             }
         }
         first = false;
+        head.trace = Slot::http();
         if connection.buffer.len() <= READ_BYTES {
             connection.ahead = None;
         }
@@ -241,7 +243,13 @@ impl Connection {
         // Without chunks a body that goes on ends with its connection.
         let has_end = head.http11 || reply.rest.is_none();
         let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_draining();
+        if let Some(slot) = &head.trace {
+            slot.sending();
+        }
         self.write(reply, head.http11, keep, head.is_head).await?;
+        if let Some(slot) = &head.trace {
+            slot.sent();
+        }
         self.charge = None;
         Ok(keep)
     }

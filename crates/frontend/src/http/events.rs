@@ -3,6 +3,7 @@
 use super::generate::is_long_to_print;
 use crate::answers::Inbox;
 use crate::offload::{self, Offloaded};
+use crate::traced;
 use bytes::Bytes;
 use engine::ModelVersion;
 use memory::{Account, Charge, Kind};
@@ -13,6 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tensor::Result;
+use trace::Trace;
 
 /// What stands before the JSON of an event.
 pub const BEFORE: &[u8] = b"data: ";
@@ -35,6 +37,9 @@ pub struct Events {
     ahead: Option<Result<Bytes>>,
     /// The final answer was taken.
     is_last: bool,
+    trace: Option<Trace>,
+    /// The last event that was handed out may still be on its way.
+    is_sending: bool,
 }
 
 impl fmt::Debug for Events {
@@ -45,12 +50,32 @@ impl fmt::Debug for Events {
 
 impl Events {
     /// The events of the one request of `inbox`, to a model of `version`. What is printed is charged to `account`.
-    pub fn new(inbox: Inbox, version: Arc<ModelVersion>, account: &Account) -> Self {
-        Self { inbox, version, account: account.clone(), printing: None, ahead: None, is_last: false }
+    pub fn new(inbox: Inbox, version: Arc<ModelVersion>, account: &Account, trace: Option<Trace>) -> Self {
+        let account = account.clone();
+        Self { inbox, version, account, printing: None, ahead: None, is_last: false, trace, is_sending: false }
     }
 
     /// The next response, printed; `None` behind the last.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        if self.trace.is_some() {
+            self.sent();
+        }
+        let next = ready!(self.poll_made(cx));
+        if self.trace.is_some() && next.is_some() {
+            traced::http_sending(self.trace.as_ref());
+            self.is_sending = true;
+        }
+        Poll::Ready(next)
+    }
+
+    /// Whoever sends the events has sent what it was given, or has put it behind what it will send in one write.
+    fn sent(&mut self) {
+        if std::mem::take(&mut self.is_sending) {
+            traced::http_sent(self.trace.as_ref());
+        }
+    }
+
+    fn poll_made(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         if let Some(ahead) = self.ahead.take() {
             return Poll::Ready(Some(ahead));
         }
@@ -66,6 +91,9 @@ impl Events {
             }
             let (_, answer) = ready!(self.inbox.poll_next(cx));
             self.is_last = answer.is_final;
+            // The end counts as one, as in Triton.
+            let completed = usize::from(answer.response.is_some()) + usize::from(answer.is_final);
+            (0..completed).for_each(|_| traced::completed(self.trace.as_ref()));
             let response = match answer.response {
                 Some(Ok(response)) => response,
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
@@ -86,7 +114,7 @@ impl Events {
 
     /// Whether nothing follows, as far as is known now.
     pub fn poll_over(&mut self, cx: &mut Context<'_>) -> bool {
-        match self.poll_next(cx) {
+        match self.poll_made(cx) {
             Poll::Ready(None) => true,
             Poll::Ready(some) => {
                 self.ahead = some;
@@ -94,5 +122,11 @@ impl Events {
             }
             Poll::Pending => false,
         }
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.sent();
     }
 }

@@ -11,6 +11,7 @@ use crate::hold;
 use crate::inference::{self, Inference};
 use crate::limits::{ANSWERS_PER_LOOK, JSON_BYTES_ON_REACTOR_MAX, PRINT_BYTES_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
+use crate::traced;
 use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
@@ -37,13 +38,16 @@ pub async fn generate(
         Err(error) => return Reply::error(JSON, &error),
     };
     if version.signature.decoupled {
-        return many(account, version, request, stream).await;
+        return many(account, version, request, head, stream).await;
     }
     let result = match inference::start_large(&version, request).await {
         Ok(Inference::Done(result)) => result,
         Ok(Inference::Pending(pending)) => pending.await,
         Err(error) => return Reply::error(JSON, &error),
     };
+    if let Some(slot) = &head.trace {
+        slot.completed();
+    }
     let printed = match result {
         Ok(response) => printed(account, version, response).await,
         Err(error) => Err(error),
@@ -64,6 +68,10 @@ async fn read(
         return Err(Error::unavailable("Server exiting"));
     }
     let version = context.engine.model(name, version)?;
+    if let Some(slot) = &head.trace {
+        slot.was_read();
+        traced::begin_http(head, &version);
+    }
     if head.headers.get("content-encoding").is_some_and(|e| e != b"identity") {
         return Err(Error::invalid("Unsupported content-encoding, only 'identity' is supported."));
     }
@@ -83,12 +91,21 @@ async fn read(
     } else {
         parse_generate(body, &version.signature, &context.limits).map(Box::new)
     };
-    let request = parsed.inspect_err(|e| verbose::infer_failed(None, e))?;
+    let mut request = parsed.inspect_err(|e| verbose::infer_failed(None, e))?;
+    if let Some(slot) = &head.trace {
+        request.trace = slot.trace();
+    }
     Ok((version, request))
 }
 
 /// Answers a request that may have any number of responses.
-async fn many(account: &Account, version: Arc<ModelVersion>, request: Box<InferRequest>, stream: bool) -> Reply {
+async fn many(
+    account: &Account,
+    version: Arc<ModelVersion>,
+    request: Box<InferRequest>,
+    head: &RequestHead,
+    stream: bool,
+) -> Reply {
     let inbox = Inbox::new(account);
     // The inbox has this request alone.
     let key = inbox.reserve();
@@ -96,9 +113,10 @@ async fn many(account: &Account, version: Arc<ModelVersion>, request: Box<InferR
         return Reply::error(JSON, &error);
     }
     if stream {
-        return first_event(Events::new(inbox, version, account)).await;
+        let trace = head.trace.as_ref().and_then(|slot| slot.take());
+        return first_event(Events::new(inbox, version, account, trace)).await;
     }
-    match only(&inbox).await {
+    match only(&inbox, head).await {
         (1, Some(Ok(response))) => object(printed(account, version, response).await),
         (1, Some(Err(error))) => object(Err(error)),
         // The first response decides about the status, and not about the text.
@@ -111,10 +129,15 @@ async fn many(account: &Account, version: Arc<ModelVersion>, request: Box<InferR
 
 /// The number of responses, and the first of them. All are waited for, and dropped: a model that is asked in the wrong way does what
 /// it would do.
-async fn only(inbox: &Inbox) -> (u64, Option<Result<Box<InferResponse>>>) {
+async fn only(inbox: &Inbox, head: &RequestHead) -> (u64, Option<Result<Box<InferResponse>>>) {
     let (mut count, mut first, mut taken) = (0u64, None, 0u32);
     loop {
         let (_, answer) = poll_fn(|cx| inbox.poll_next(cx)).await;
+        if let Some(slot) = &head.trace {
+            // The end counts as one, as in Triton.
+            let completed = usize::from(answer.response.is_some()) + usize::from(answer.is_final);
+            (0..completed).for_each(|_| slot.completed());
+        }
         if let Some(response) = answer.response {
             count += 1;
             first.get_or_insert(response);

@@ -15,6 +15,7 @@ use crate::limits::{
 };
 use crate::rope::Rope;
 use crate::shared::Phase;
+use crate::traced::Slot;
 use bytes::{Bytes, BytesMut};
 use http2::{Body, Connection, Field, NotCollected, Options, Request, Responder};
 use memory::{Account, Kind, Short};
@@ -72,8 +73,9 @@ async fn serve(context: Arc<HttpContext>, account: Account, request: Request, mu
     let is_head = head.method() == b"HEAD";
     let length = head.content_length().unwrap_or_default();
     let path = head.path().split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
-    let head =
+    let mut head =
         RequestHead::from_parts(method, is_head, path, head.fields().map(|(name, value)| (name.as_bytes(), value)));
+    head.trace = Slot::http();
     let work = async {
         match service::admit(&context, &head) {
             Admission::Reply(reply) => Some(reply),
@@ -94,9 +96,15 @@ async fn serve(context: Arc<HttpContext>, account: Account, request: Request, mu
         Poll::Ready(reply) => Poll::Ready(reply),
         Poll::Pending => respond.poll_reset(cx).map(|_| None),
     });
-    if let Some(reply) = reply.await
-        && let Some(mut events) = send(&mut respond, charged(reply, &account), is_head)
-    {
+    let Some(reply) = reply.await else { return };
+    if let Some(slot) = &head.trace {
+        slot.sending();
+    }
+    let events = send(&mut respond, charged(reply, &account), is_head);
+    if let Some(slot) = &head.trace {
+        slot.sent();
+    }
+    if let Some(mut events) = events {
         poll_fn(|cx| poll_events(&mut respond, &mut events, cx)).await;
     }
 }

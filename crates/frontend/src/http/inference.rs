@@ -9,6 +9,7 @@ use crate::limits::{
     DEFLATE_BYTES_ON_REACTOR_MAX, INFLATE_RATIO_MAX, JSON_BYTES_ON_REACTOR_MAX, PRINT_BYTES_ON_REACTOR_MAX,
 };
 use crate::offload::{self, Abandoned};
+use crate::traced;
 use crate::verbose;
 use bytes::Bytes;
 use engine::ModelVersion;
@@ -48,6 +49,10 @@ pub async fn infer(
             return Reply::error(JSON, &error);
         }
     };
+    if let Some(slot) = &head.trace {
+        slot.was_read();
+        traced::begin_http(head, &version);
+    }
     let body = match unpack(context, head, body) {
         Ok(Unpacked::Here(body)) => body,
         Ok(Unpacked::TooLong(body)) => return Box::pin(infer_large(context, account, version, head, body, true)).await,
@@ -176,6 +181,9 @@ fn reply(
     head: &RequestHead,
 ) -> Result<Reply, LaterReply> {
     let failed = |error: Error| Reply::error(JSON, &error);
+    if let Some(slot) = &head.trace {
+        slot.completed();
+    }
     let response = match result {
         Ok(response) => response,
         Err(error) => return Ok(failed(error)),
@@ -241,15 +249,24 @@ fn unpack(context: &HttpContext, head: &RequestHead, body: Bytes) -> Result<Unpa
 
 fn parse(context: &HttpContext, version: &ModelVersion, head: &RequestHead, body: Bytes) -> Result<Box<InferRequest>> {
     let header_length = header_length(head, &body)?;
-    let mut request = HEADS.with_borrow_mut(|heads| {
+    let parsed = HEADS.with_borrow_mut(|heads| {
         heads.parse_infer(&body, header_length, &version.signature, &*context.engine, &context.limits)
-    })?;
+    });
+    if parsed.is_err()
+        && let Some(slot) = &head.trace
+    {
+        slot.refused(body.get(..header_length.unwrap_or(body.len())).unwrap_or_default());
+    }
+    let mut request = parsed?;
     forward(context, head, &mut request)?;
     Ok(request)
 }
 
-/// Adds forwarded headers to a request.
+/// Adds forwarded headers to a request, and its trace.
 fn forward(context: &HttpContext, head: &RequestHead, request: &mut InferRequest) -> Result<()> {
+    if let Some(slot) = &head.trace {
+        request.trace = slot.trace();
+    }
     if context.forward.is_active() {
         for (name, value) in head.headers.iter() {
             let name = Name::from_utf8_lossy(name);

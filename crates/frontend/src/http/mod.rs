@@ -9,6 +9,6 @@ mod h2c;
 mod inference;
 mod orca;
 mod reply;
-mod request;
+pub mod request;
 pub mod route;
 pub mod service;

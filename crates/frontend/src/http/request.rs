@@ -11,10 +11,12 @@
 
 use super::route::Method;
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
+use crate::traced::Slot;
 use bytes::Bytes;
 use memchr::memmem::Finder;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
+use std::rc::Rc;
 use std::sync::LazyLock;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,6 +50,11 @@ impl Headers {
     pub fn iter(&self) -> impl Iterator<Item = (Bytes, Bytes)> + '_ {
         let cut = |s: Span| self.bytes.slice_ref(self.at(s));
         self.fields.iter().map(move |(n, v)| (cut(*n), cut(*v)))
+    }
+
+    /// All fields, as slices.
+    pub fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|(name, value)| (self.at(*name), self.at(*value)))
     }
 
     /// Fields from elsewhere (HTTP/2), written into one buffer.
@@ -99,6 +106,8 @@ pub struct RequestHead {
     pub framing: Framing,
     /// Header fields.
     pub headers: Headers,
+    /// While requests are traced; set by the connection.
+    pub trace: Option<Rc<Slot>>,
 }
 
 /// Why a head is refused; the connection is closed after the reply.
@@ -125,6 +134,7 @@ impl RequestHead {
     pub fn clear(&mut self) {
         self.headers.bytes = Bytes::new();
         self.headers.fields.clear();
+        self.trace = None;
     }
 
     /// The path as sent: not decoded, without query, without the scheme and host of an absolute target.
@@ -150,6 +160,7 @@ impl RequestHead {
             expect: false,
             framing: Framing::Length(0),
             headers,
+            trace: None,
         }
     }
 }

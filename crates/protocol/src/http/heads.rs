@@ -153,6 +153,7 @@ impl Entry {
             sequence: request.sequence.clone(),
             priority: request.priority,
             timeout_us: request.timeout_us,
+            trace: None,
         };
         let is_view = |id: &crate::CorrelationId| matches!(id, crate::CorrelationId::String(s) if !s.is_empty());
         if is_view(&template.sequence.id) {
@@ -188,6 +189,7 @@ impl Entry {
             sequence: t.sequence.clone(),
             priority: t.priority,
             timeout_us: t.timeout_us,
+            trace: None,
         }
     }
 }

@@ -1,0 +1,91 @@
+//! Traces on their way to TypeScript, which writes or exports them.
+
+use crate::objects as js;
+use backend::now_ns;
+use napi::bindgen_prelude::{BigInt, Function};
+use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
+use std::sync::OnceLock;
+use trace::{Call, Mode, Record, Setting, Stamp, Tensor, Tracer};
+
+/// Calls that may wait for the JavaScript thread: each says the same.
+const QUEUE_MAX: usize = 4;
+
+type OnTraces = ThreadsafeFunction<(), (), (), napi::Status, false, true, QUEUE_MAX>;
+
+/// Has `f` called when records are to be taken.
+pub fn tell(tracer: &Tracer, f: &Function<'_, (), ()>) -> napi::Result<()> {
+    let call: OnTraces =
+        f.build_threadsafe_function::<()>().max_queue_size::<QUEUE_MAX>().weak::<true>().build_callback(|_| Ok(()))?;
+    tracer.wake_with(move || {
+        // A full queue has said it already.
+        call.call((), ThreadsafeFunctionCallMode::NonBlocking);
+    });
+    Ok(())
+}
+
+/// The setting of the contract.
+pub fn setting(s: &js::TraceSetting) -> Setting {
+    Setting {
+        number: s.setting,
+        mode: if s.mode == "opentelemetry" { Mode::OpenTelemetry } else { Mode::Triton },
+        timestamps: s.timestamps,
+        tensors: s.tensors,
+        rate: s.rate,
+        count: s.count,
+    }
+}
+
+/// Takes at most `max` records. `clock_ns` is JavaScript's clock now.
+pub fn take(tracer: &Tracer, max: u32, clock_ns: u64) -> js::TakenTraces {
+    // Both clocks are the system's monotonic one, with different starts.
+    static START: OnceLock<u64> = OnceLock::new();
+    let start = *START.get_or_init(|| clock_ns.saturating_sub(now_ns()));
+    let taken = tracer.take(max as usize);
+    js::TakenTraces {
+        records: taken.records.into_iter().map(|r| record(r, start)).collect(),
+        ended: taken.ended,
+        is_all: taken.is_all,
+    }
+}
+
+fn record(r: Record, start: u64) -> js::TraceRecord {
+    js::TraceRecord {
+        mode: match r.mode {
+            Mode::Triton => "triton",
+            Mode::OpenTelemetry => "opentelemetry",
+        }
+        .to_owned(),
+        setting: r.setting,
+        context: r.context.map(|c| js::TraceContext { traceparent: c.traceparent, tracestate: c.tracestate }),
+        calls: r.calls.into_iter().map(|c| call(c, start)).collect(),
+        activities: activities(&r.activities, start),
+        id: r.id as f64,
+    }
+}
+
+fn call(c: Call, start: u64) -> js::TraceCall {
+    js::TraceCall {
+        id: c.id as f64,
+        parent_id: c.parent as f64,
+        model: c.model,
+        version: c.version,
+        request_id: c.request_id,
+        activities: activities(&c.activities, start),
+        tensors: c.tensors.into_iter().map(tensor).collect(),
+        error: c.error.map(|(code, message)| js::TraceError { code: code as u32, message }),
+    }
+}
+
+fn activities(stamps: &[Stamp], start: u64) -> Vec<js::TraceActivity> {
+    let activity = |s: &Stamp| js::TraceActivity {
+        name: s.activity.name().to_owned(),
+        ns: BigInt::from(start.saturating_add(s.ns)),
+    };
+    stamps.iter().map(activity).collect()
+}
+
+fn tensor(t: Tensor) -> js::TraceTensor {
+    let data = t.text();
+    let activity = t.kind.name().to_owned();
+    js::TraceTensor { activity, name: t.name, datatype: t.datatype.name().to_owned(), shape: t.shape, data }
+}

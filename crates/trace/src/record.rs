@@ -1,0 +1,265 @@
+//! What is noted of one request of a client, and the handles by which it is noted.
+
+use crate::activity::Activity;
+use crate::context::Context;
+use crate::limits::{
+    TRACE_ACTIVITIES_MAX, TRACE_CALLS_MAX, TRACE_RECORD_BYTES_MAX, TRACE_TENSOR_BYTES_MAX, TRACE_TEXT_BYTES_MAX,
+};
+use crate::sampler::{Mode, Sampler};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tensor::{Code, Data, DataType, Error};
+
+/// One traced request: the call of the model that the client asked for, and what was called for that.
+#[derive(Debug)]
+pub struct Record {
+    /// Where it goes.
+    pub mode: Mode,
+    /// Number of the setting that sampled it.
+    pub setting: u32,
+    /// Id of the client's call.
+    pub id: u64,
+    /// The caller's, in mode OpenTelemetry.
+    pub context: Option<Context>,
+    /// Of the front end.
+    pub activities: Vec<Stamp>,
+    /// The client's first; parents before their children. None of a body that was no JSON.
+    pub calls: Vec<Call>,
+    bytes: usize,
+}
+
+impl Record {
+    /// What it holds, roughly.
+    pub fn bytes(&self) -> usize {
+        const EACH: usize = 256;
+        let stamps = self.activities.len() + self.calls.iter().map(|c| c.activities.len()).sum::<usize>();
+        self.bytes + EACH * (1 + self.calls.len()) + stamps * size_of::<Stamp>()
+    }
+}
+
+/// When something happened, on the engine's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Stamp {
+    pub activity: Activity,
+    pub ns: u64,
+}
+
+/// One call of a model or an ensemble.
+#[derive(Debug, Default)]
+pub struct Call {
+    /// From 1.
+    pub id: u64,
+    /// Of the call it was made for; 0 = none.
+    pub parent: u64,
+    /// Model.
+    pub model: String,
+    /// Its version.
+    pub version: i64,
+    /// The client's; empty = none.
+    pub request_id: String,
+    /// In the order of time.
+    pub activities: Vec<Stamp>,
+    /// Level TENSORS.
+    pub tensors: Vec<Tensor>,
+    /// Why it failed.
+    pub error: Option<(Code, String)>,
+    is_accepted: bool,
+}
+
+/// On which side of a model a tensor was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Of a request that was queued.
+    QueueInput,
+    /// Of a response.
+    BackendOutput,
+}
+
+impl Kind {
+    /// As traces name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::QueueInput => "TENSOR_QUEUE_INPUT",
+            Self::BackendOutput => "TENSOR_BACKEND_OUTPUT",
+        }
+    }
+}
+
+/// A tensor of a call.
+#[derive(Debug)]
+pub struct Tensor {
+    /// Where it was seen.
+    pub kind: Kind,
+    /// Name.
+    pub name: String,
+    /// Element type.
+    pub datatype: DataType,
+    /// Full shape.
+    pub shape: Vec<i64>,
+    /// Its first bytes.
+    pub(crate) data: Vec<u8>,
+    /// There are more.
+    pub(crate) is_cut: bool,
+}
+
+/// A request that is traced, or a call that is made for one. Clones note into the same call; the record is complete when the last
+/// handle of the request is gone.
+#[derive(Clone)]
+pub struct Trace(Arc<Handle>);
+
+struct Handle {
+    open: Arc<Open>,
+    /// Which of its calls.
+    at: usize,
+}
+
+/// A record that is being made.
+struct Open {
+    sampler: Arc<Sampler>,
+    context: Option<Context>,
+    id: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    activities: Vec<Stamp>,
+    calls: Vec<Call>,
+    bytes: usize,
+    /// A record also without an accepted call.
+    is_kept: bool,
+}
+
+impl Trace {
+    pub(crate) fn begin(sampler: Arc<Sampler>, context: Option<Context>) -> Self {
+        let id = sampler.outlet.id();
+        let calls = vec![Call { id, ..Call::default() }];
+        let state = Mutex::new(State { calls, ..State::default() });
+        Self(Arc::new(Handle { open: Arc::new(Open { sampler, context, id, state }), at: 0 }))
+    }
+
+    /// A trace of a call that is made for this one; `None` when there are too many.
+    pub fn child(&self) -> Option<Self> {
+        let open = &self.0.open;
+        let mut state = open.state.lock();
+        let at = state.calls.len();
+        let parent = state.calls.get(self.0.at).filter(|_| at < TRACE_CALLS_MAX)?.id;
+        state.calls.push(Call { id: open.sampler.outlet.id(), parent, ..Call::default() });
+        Some(Self(Arc::new(Handle { open: open.clone(), at })))
+    }
+
+    /// Notes what the front end does with the request.
+    pub fn front(&self, activity: Activity, ns: u64) {
+        if self.0.open.sampler.setting.timestamps {
+            let mut state = self.0.open.state.lock();
+            if state.activities.len() < TRACE_ACTIVITIES_MAX {
+                state.activities.push(Stamp { activity, ns });
+            }
+        }
+    }
+
+    /// The request is no request at all, and traced as that.
+    pub fn keep(&self) {
+        self.0.open.state.lock().is_kept = true;
+    }
+
+    /// The call was accepted by its model. A call that never is, is not part of the record.
+    pub fn accepted(&self, model: &str, version: i64, request_id: &str, ns: u64) {
+        self.call(|call| {
+            call.is_accepted = true;
+            model.clone_into(&mut call.model);
+            call.version = version;
+            cut(request_id).clone_into(&mut call.request_id);
+        });
+        self.mark(Activity::RequestStart, ns);
+        self.mark(Activity::QueueStart, ns);
+    }
+
+    /// The call ran: when that began, when its inputs were ready, when inference ended, and when its outputs were ready.
+    pub fn computed(&self, [start, inputs_ready, inference_end, outputs_ready]: [u64; 4]) {
+        self.mark(Activity::ComputeStart, start);
+        self.mark(Activity::ComputeInputEnd, inputs_ready);
+        self.mark(Activity::ComputeOutputStart, inference_end);
+        self.mark(Activity::ComputeEnd, outputs_ready);
+    }
+
+    /// The call is over.
+    pub fn ended(&self, ns: u64, error: Option<&Error>) {
+        self.mark(Activity::RequestEnd, ns);
+        if let Some(error) = error {
+            let error = (error.code(), cut(error.message()).to_owned());
+            self.call(|call| call.error = Some(error));
+        }
+    }
+
+    /// Whether tensors are noted.
+    pub fn wants_tensors(&self) -> bool {
+        self.0.open.sampler.setting.tensors
+    }
+
+    /// Notes a tensor: copies its beginning.
+    pub fn tensor(&self, kind: Kind, name: &str, datatype: DataType, shape: &[i64], data: &Data) {
+        if !self.wants_tensors() {
+            return;
+        }
+        let mut state = self.0.open.state.lock();
+        let room = TRACE_RECORD_BYTES_MAX.saturating_sub(state.bytes).min(TRACE_TENSOR_BYTES_MAX);
+        let mut begin = vec![0; data.len().min(room)];
+        // It is no longer than the tensor.
+        let is_cut = data.copy_to(0, &mut begin).is_err() || begin.len() < data.len();
+        state.bytes += begin.len() + name.len() + size_of_val(shape);
+        let shape = shape.to_vec();
+        if let Some(call) = state.calls.get_mut(self.0.at) {
+            call.tensors.push(Tensor { kind, name: cut(name).to_owned(), datatype, shape, data: begin, is_cut });
+        }
+    }
+
+    fn mark(&self, activity: Activity, ns: u64) {
+        if self.0.open.sampler.setting.timestamps {
+            self.call(|call| call.activities.push(Stamp { activity, ns }));
+        }
+    }
+
+    fn call(&self, change: impl FnOnce(&mut Call)) {
+        let mut state = self.0.open.state.lock();
+        if let Some(call) = state.calls.get_mut(self.0.at) {
+            change(call);
+        }
+    }
+}
+
+impl std::fmt::Debug for Trace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trace").field("id", &self.0.open.id).field("call", &self.0.at).finish()
+    }
+}
+
+/// Of a text that clients send, as much as is kept.
+fn cut(text: &str) -> &str {
+    // A character has at most four bytes.
+    let longest = text.len().min(TRACE_TEXT_BYTES_MAX);
+    (0..4).find_map(|less| text.get(..longest.checked_sub(less)?)).unwrap_or_default()
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let State { activities, mut calls, mut bytes, is_kept } = std::mem::take(self.state.get_mut());
+        calls.retain(|call| call.is_accepted);
+        if calls.is_empty() && !is_kept {
+            return;
+        }
+        bytes += calls.iter().map(|call| call.request_id.len() + call.model.len()).sum::<usize>();
+        let setting = self.sampler.setting;
+        let context = self.context.take();
+        self.sampler.outlet.put(Record {
+            mode: setting.mode,
+            setting: setting.number,
+            id: self.id,
+            context,
+            activities,
+            calls,
+            bytes,
+        });
+    }
+}

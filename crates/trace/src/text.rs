@@ -1,0 +1,91 @@
+//! Tensors as text.
+
+use crate::record::Tensor;
+use std::fmt::Write;
+use tensor::DataType;
+use tensor::strings::Strings;
+
+impl Tensor {
+    /// The elements, joined by commas: numbers in their shortest form that reads back the same, booleans as 0 and 1, strings quoted as
+    /// JSON quotes them. Of a tensor that was cut, those that are whole, and `...` behind them.
+    pub fn text(&self) -> String {
+        let mut out = String::with_capacity(self.data.len());
+        match self.datatype {
+            DataType::Bool | DataType::Uint8 => numbers(&mut out, &self.data, |[b]| b),
+            DataType::Uint16 => numbers(&mut out, &self.data, u16::from_le_bytes),
+            DataType::Uint32 => numbers(&mut out, &self.data, u32::from_le_bytes),
+            DataType::Uint64 => numbers(&mut out, &self.data, u64::from_le_bytes),
+            DataType::Int8 => numbers(&mut out, &self.data, i8::from_le_bytes),
+            DataType::Int16 => numbers(&mut out, &self.data, i16::from_le_bytes),
+            DataType::Int32 => numbers(&mut out, &self.data, i32::from_le_bytes),
+            DataType::Int64 => numbers(&mut out, &self.data, i64::from_le_bytes),
+            DataType::Fp16 => numbers(&mut out, &self.data, |b| Float(half(u16::from_le_bytes(b)))),
+            DataType::Bf16 => {
+                numbers(&mut out, &self.data, |b| Float(f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)));
+            }
+            DataType::Fp32 => numbers(&mut out, &self.data, |b| Float(f32::from_le_bytes(b))),
+            DataType::Fp64 => numbers(&mut out, &self.data, |b| Float(f64::from_le_bytes(b))),
+            DataType::Bytes => strings(&mut out, &self.data),
+        }
+        if self.is_cut {
+            out.push_str(if out.is_empty() { "..." } else { ",..." });
+        }
+        out
+    }
+}
+
+fn numbers<const N: usize, T: std::fmt::Display>(out: &mut String, data: &[u8], read: impl Fn([u8; N]) -> T) {
+    for element in data.as_chunks::<N>().0 {
+        if !out.is_empty() {
+            out.push(',');
+        }
+        // Writing to a string does not fail.
+        let _ = write!(out, "{}", read(*element));
+    }
+}
+
+/// Prints with an exponent where there would be many zeros.
+struct Float<T>(T);
+
+impl<T: Copy + Into<f64> + std::fmt::Display + std::fmt::LowerExp> std::fmt::Display for Float<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let magnitude: f64 = self.0.into().abs();
+        let is_plain = magnitude == 0.0 || (1e-5..1e16).contains(&magnitude) || !magnitude.is_finite();
+        if is_plain { write!(f, "{}", self.0) } else { write!(f, "{:e}", self.0) }
+    }
+}
+
+/// IEEE half precision.
+fn half(bits: u16) -> f32 {
+    let (sign, exponent, fraction) = (bits >> 15, bits >> 10 & 0x1f, bits & 0x3ff);
+    let magnitude = match exponent {
+        0 => f32::from(fraction) * 2f32.powi(-24),
+        0x1f if fraction == 0 => f32::INFINITY,
+        0x1f => f32::NAN,
+        _ => f32::from(fraction | 0x400) * 2f32.powi(i32::from(exponent) - 25),
+    };
+    if sign == 1 { -magnitude } else { magnitude }
+}
+
+fn strings(out: &mut String, data: &[u8]) {
+    for element in Strings::new(data) {
+        // The last one may be cut.
+        let Ok(element) = element else { return };
+        if !out.is_empty() {
+            out.push(',');
+        }
+        out.push('"');
+        for c in String::from_utf8_lossy(element).chars() {
+            match c {
+                '"' | '\\' => out.extend(['\\', c]),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                // Writing to a string does not fail.
+                '\0'..' ' => _ = write!(out, "\\u{:04x}", u32::from(c)),
+                c => out.push(c),
+            }
+        }
+        out.push('"');
+    }
+}
