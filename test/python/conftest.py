@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+import steps as step_models
 from clients import KINDS, connect
 from server import ROOT, Server
 
@@ -35,6 +36,16 @@ def server(repositories, tmp_path_factory):
     assert one.stop() == 0, one.tail()
     left = set(os.listdir("/dev/shm")) - before if os.path.isdir("/dev/shm") else set()
     assert not left, f"left behind in /dev/shm: {sorted(left)}"
+
+
+@pytest.fixture(scope="session")
+def steps(tmp_path_factory):
+    """A server of models with sequences, ensembles and many responses."""
+    repository = step_models.write(tmp_path_factory.mktemp("steps"))
+    one = Server(repository, log=tmp_path_factory.mktemp("log") / "steps.log")
+    yield one
+    assert one.process.poll() is None, f"the server ended by itself:\n{one.tail()}"
+    assert one.stop() == 0, one.tail()
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ def analyze(server, tmp_path_factory):
     except perf.Unavailable as e:
         pytest.skip(f"perf_analyzer: {e}")
 
-    def go(*options, protocol="http", model="simple"):
+    def go(*options, protocol="http", model="simple", at=server):
         table = tmp_path_factory.mktemp("perf") / "latency.csv"
         command = [
-            path, "-m", model, "-i", protocol, "-u", server.http if protocol == "http" else server.grpc,
+            path, "-m", model, "-i", protocol, "-u", at.http if protocol == "http" else at.grpc,
             "--measurement-mode", "count_windows", "--measurement-request-count", "50", "--max-trials", "3",
             "--stability-percentage", "999", "-f", str(table), *options,
         ]
@@ -52,15 +52,40 @@ def test_streaming(analyze):
     analyze("--streaming", "--async", "--concurrency-range", "4", protocol="grpc")
 
 
+def repeated(tmp_path, *counts):
+    """Requests for so many responses each, without a pause."""
+    vector = lambda values: {"content": values, "shape": [len(values)]}
+    one = lambda n: {"IN": vector(list(range(n))), "DELAY": vector([0] * n), "WAIT": vector([0])}
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps({"data": [one(n) for n in counts]}))
+    return "--input-data", str(data)
+
+
 def test_streaming_of_a_decoupled_model(analyze, tmp_path):
     """P-208 P-150: a request is over with its final response, which here comes alone."""
-    def request(n):
-        vector = lambda values: {"content": values, "shape": [len(values)]}
-        return {"IN": vector(list(range(n))), "DELAY": vector([0] * n), "WAIT": vector([0])}
+    rows, said = analyze("--streaming", "--async", "--concurrency-range", "4", *repeated(tmp_path, 1, 3, 7), protocol="grpc", model="repeat")
+    assert float(rows[0]["Response Throughput"]) > 2 * float(rows[0]["Inferences/Second"]), said
 
-    data = tmp_path / "data.json"
-    data.write_text(json.dumps({"data": [request(n) for n in (1, 3, 7)]}))
-    rows, said = analyze("--streaming", "--async", "--concurrency-range", "4", "--input-data", str(data), protocol="grpc", model="repeat")
+
+@pytest.mark.parametrize("model", ["simple_sequence", "simple_dyna_sequence", "ensemble_sequence"])
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_sequences(analyze, steps, protocol, model):
+    """P-209"""
+    mode = ("--streaming", "--async") if protocol == "grpc" else ("--async",)
+    analyze(*mode, "--concurrency-range", "4", "--sequence-length", "20", protocol=protocol, model=model, at=steps)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_an_ensemble(analyze, steps, protocol):
+    """P-212: its composing models are found by its configuration, and their statistics are shown"""
+    _, said = analyze("--concurrency-range", "2", "--sequence-length", "10", protocol=protocol, model="ensemble_sequence", at=steps)
+    assert all(name in said for name in ("simple_sequence", "simple_dyna_sequence")), said
+
+
+def test_streaming_of_an_ensemble_with_a_decoupled_step(analyze, steps, tmp_path):
+    """P-208 P-212"""
+    data = repeated(tmp_path, 1, 3, 7)
+    rows, said = analyze("--streaming", "--async", "--concurrency-range", "4", *data, protocol="grpc", model="ensemble_repeat", at=steps)
     assert float(rows[0]["Response Throughput"]) > 2 * float(rows[0]["Inferences/Second"]), said
 
 
