@@ -2,6 +2,9 @@
 //!
 //! The thread of its own is one for all models: it runs whatever is due, in order of time, and ends when nothing has been for a
 //! while. Tasks may take a while themselves, but do a part at a time, so that others have their turn.
+//!
+//! It wakes up at whole ticks only. Delays are given in milliseconds, and what falls due within one is then done together: 64 streams
+//! with a response every 5 ms wake this thread and a reactor 1,000 times a second instead of 12,800.
 
 use backend::{RunControl, now_ns};
 use parking_lot::{Condvar, Mutex};
@@ -89,6 +92,9 @@ enum Place {
 /// How long the thread stays without a task.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
+/// From one time at which the thread may wake up to the next.
+pub(crate) const TICK_NS: u64 = 1_000_000;
+
 static CLOCK: Clock = Clock { state: Mutex::new(State::new()), changed: Condvar::new() };
 
 struct Clock {
@@ -140,8 +146,8 @@ impl Clock {
 
     fn run(&self) {
         let mut state = self.state.lock();
+        let mut now = now_ns();
         loop {
-            let now = now_ns();
             match state.tasks.first_entry() {
                 Some(first) if first.key().0 <= now => {
                     let ((_, id), mut task) = first.remove_entry();
@@ -158,14 +164,21 @@ impl Clock {
                     }
                 }
                 Some(first) => {
-                    let pause = Duration::from_nanos(first.key().0 - now);
-                    self.changed.wait_for(&mut state, pause);
+                    let due = first.key().0;
+                    // Time passes while tasks run.
+                    now = now_ns();
+                    if due > now {
+                        let pause = Duration::from_nanos(due.next_multiple_of(TICK_NS) - now);
+                        self.changed.wait_for(&mut state, pause);
+                        now = now_ns();
+                    }
                 }
                 None => {
                     if self.changed.wait_for(&mut state, IDLE_MAX).timed_out() && state.tasks.is_empty() {
                         state.is_running = false;
                         return;
                     }
+                    now = now_ns();
                 }
             }
         }

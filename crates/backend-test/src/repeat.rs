@@ -4,7 +4,7 @@
 //! A model that is not decoupled is answered once, and only requests of one element can be.
 
 use crate::config::decode;
-use crate::delay::{self, Task};
+use crate::delay::{self, TICK_NS, Task};
 use crate::tensors::{Given, check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
 use backend::gather::{detach, input_of};
 use backend::{
@@ -157,13 +157,16 @@ struct Repeating {
 
 impl Task for Repeating {
     fn step(&mut self) -> Option<u64> {
+        let mut now = now_ns();
         for _ in 0..BURST {
             if self.next >= self.asked.len() {
                 self.end(None);
                 return None;
             }
             let due = self.since + self.asked.delay_ns(self.next);
-            let now = now_ns();
+            if due > now {
+                now = now_ns();
+            }
             if self.responder.as_ref().is_none_or(Responder::is_cancelled) {
                 self.end(None);
                 return None;
@@ -184,7 +187,8 @@ impl Task for Repeating {
                 return None;
             }
             self.next += 1;
-            self.since = now;
+            // Late by less than a tick it is because of the tick: the next one is not to be later for that.
+            self.since = if now < due + TICK_NS { due } else { now };
         }
         Some(now_ns())
     }
