@@ -1,13 +1,86 @@
-//! The synchronisation the cancellation path is built on: parking_lot and std, or loom's versions when every interleaving is
+//! The synchronisation that cancellation, the thread pool and the hand-over of answers are built on: parking_lot and std, or loom's versions when every interleaving is
 //! tried (`RUSTFLAGS="--cfg nereid_loom"`, see crates/engine/tests/loom.rs). A cfg of our own, because other crates react to `loom`.
 
+use std::time::Duration;
+
 #[cfg(not(nereid_loom))]
-pub use parking_lot::Mutex;
+pub use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(not(nereid_loom))]
 pub use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 #[cfg(nereid_loom)]
+pub use loom::sync::MutexGuard;
+#[cfg(nereid_loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Starts a thread that nothing joins.
+///
+/// # Errors
+/// The machine refuses.
+#[cfg(not(nereid_loom))]
+pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map(drop)
+}
+
+/// Starts a thread that nothing joins. The model ends when it has.
+///
+/// # Errors
+/// None.
+#[cfg(nereid_loom)]
+pub fn spawn(_name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    drop(loom::thread::spawn(work));
+    Ok(())
+}
+
+/// Waits to be notified. True when that took too long.
+#[cfg(not(nereid_loom))]
+pub fn wait_for<'m, T>(
+    condvar: &Condvar,
+    mut guard: MutexGuard<'m, T>,
+    longest: Duration,
+) -> (MutexGuard<'m, T>, bool) {
+    let timed_out = condvar.wait_for(&mut guard, longest).timed_out();
+    (guard, timed_out)
+}
+
+/// Waits to be notified. True when time has passed, be it that of another who was waiting: more than a real clock may do.
+#[cfg(nereid_loom)]
+pub fn wait_for<'m, T>(condvar: &Condvar, guard: MutexGuard<'m, T>, _: Duration) -> (MutexGuard<'m, T>, bool) {
+    let guard = condvar.waiters.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner);
+    (guard, condvar.expired.load(Ordering::Relaxed))
+}
+
+/// loom's condition variable, whose time is passed by the model.
+#[cfg(nereid_loom)]
+#[derive(Default)]
+pub struct Condvar {
+    waiters: loom::sync::Condvar,
+    expired: AtomicBool,
+}
+
+#[cfg(nereid_loom)]
+impl Condvar {
+    /// One that nothing waits for.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Wakes one.
+    pub fn notify_one(&self) {
+        self.waiters.notify_one();
+    }
+
+    /// Wakes all.
+    pub fn notify_all(&self) {
+        self.waiters.notify_all();
+    }
+
+    /// All that wait have waited for too long, now and from now on.
+    pub fn expire(&self) {
+        self.expired.store(true, Ordering::Relaxed);
+        self.notify_all();
+    }
+}
 
 /// loom's mutex with parking_lot's `lock`, which has no poisoning.
 #[cfg(nereid_loom)]

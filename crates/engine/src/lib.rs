@@ -17,6 +17,7 @@ mod dispatch;
 mod ensemble;
 mod execution;
 mod flow;
+mod handover;
 mod inline;
 pub mod limits;
 mod lookup;
@@ -47,8 +48,13 @@ mod wire;
 pub use answer::{Answer, Sink};
 pub use backend::KeyValueCache;
 pub use cache::Counters as CacheCounters;
+pub use handover::HandOver;
+#[cfg(nereid_loom)]
+pub use mail::together;
 pub use mail::{Mailbox, begin_mail};
 pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
+#[cfg(nereid_loom)]
+pub use pool::{Pool, Task};
 pub use rate_limit::Available;
 pub use registry::{Engine, Opened, PublishSpec};
 pub use statistics::{Duration, FailureReason, ResponseStatistics, Snapshot, Summary, VersionStatistics};

@@ -6,7 +6,7 @@
 //!
 //! Invariant: a waker that was posted is woken by `open`, or by the thread that posted it; none stays in `HELD` after `together`.
 
-use parking_lot::Mutex;
+use backend::sync::Mutex;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::task::Waker;
@@ -21,31 +21,37 @@ pub struct Mailbox {
 /// Posted by a thread that is answering a batch.
 type Posted = Vec<(Arc<Mailbox>, Waker)>;
 
+#[cfg(not(nereid_loom))]
 thread_local! {
     static MINE: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
     static HELD: RefCell<Option<Posted>> = const { RefCell::new(None) };
+}
+#[cfg(nereid_loom)]
+loom::thread_local! {
+    static MINE: RefCell<Option<Arc<Mailbox>>> = RefCell::new(None);
+    static HELD: RefCell<Option<Posted>> = RefCell::new(None);
 }
 
 /// Gives this thread a mailbox. `wake` is called, from any thread, when it got its first waker; this thread must then call
 /// [`open`](Mailbox::open).
 pub fn begin_mail(wake: impl Fn() + Send + Sync + 'static) -> Arc<Mailbox> {
     let mailbox = Arc::new(Mailbox { posted: Mutex::default(), wake: Box::new(wake) });
-    MINE.with_borrow_mut(|mine| *mine = Some(mailbox.clone()));
+    MINE.with(|mine| *mine.borrow_mut() = Some(mailbox.clone()));
     mailbox
 }
 
 impl Mailbox {
     /// The one of this thread, if it has one.
     pub fn mine() -> Option<Arc<Self>> {
-        MINE.with_borrow(Clone::clone)
+        MINE.with(|mine| mine.borrow().clone())
     }
 
     /// Wakes a task of the mailbox's thread: at once on that thread, else together with others that are ready now.
     pub fn post(self: &Arc<Self>, waker: Waker) {
-        if MINE.with_borrow(|mine| mine.as_ref().is_some_and(|m| Arc::ptr_eq(m, self))) {
+        if MINE.with(|mine| mine.borrow().as_ref().is_some_and(|m| Arc::ptr_eq(m, self))) {
             return waker.wake();
         }
-        let alone = HELD.with_borrow_mut(|held| match held {
+        let alone = HELD.with(|held| match &mut *held.borrow_mut() {
             Some(list) => {
                 list.push((self.clone(), waker));
                 None
@@ -75,23 +81,26 @@ impl Mailbox {
 }
 
 /// What is posted during `work` is woken after it, also if it panics.
-pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
+pub fn together<T>(work: impl FnOnce() -> T) -> T {
     struct Held;
     impl Drop for Held {
         fn drop(&mut self) {
-            let held = HELD.with_borrow_mut(Option::take).unwrap_or_default();
+            let held = HELD.with(RefCell::take).unwrap_or_default();
             for (mailbox, waker) in held {
                 mailbox.put(waker);
             }
         }
     }
     // An answer that makes this thread answer another batch leaves the collecting to the first.
-    let is_outermost = HELD.with_borrow_mut(|held| held.is_none() && held.insert(Vec::new()).is_empty());
+    let is_outermost = HELD.with(|held| {
+        let mut held = held.borrow_mut();
+        held.is_none() && held.insert(Vec::new()).is_empty()
+    });
     let _held = is_outermost.then(|| Held);
     work()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(nereid_loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};

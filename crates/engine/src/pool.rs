@@ -9,7 +9,7 @@
 use crate::execution::Job;
 use crate::flow::{Driven, Waiting};
 use crate::lookup::Looking;
-use parking_lot::{Condvar, Mutex};
+use backend::sync::{Condvar, Mutex, spawn, wait_for};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,36 +26,56 @@ pub(crate) enum Work {
     Lookup(Looking),
 }
 
-pub(crate) struct Pool {
-    state: Mutex<State>,
+impl Task for Work {
+    fn run(self) {
+        match self {
+            Self::Batch(job) => job.run(),
+            Self::Flows(all) => all.into_iter().for_each(Driven::run),
+            Self::Call(call) => call.make(u64::MAX),
+            Self::Lookup(looking) => looking.run(),
+        }
+    }
+}
+
+/// What threads of a pool do.
+pub trait Task: Send + 'static {
+    /// Does it. What panics has answered its requests and given its instance back.
+    fn run(self);
+}
+
+/// The threads, and the jobs that wait for them.
+pub struct Pool<W> {
+    state: Mutex<State<W>>,
     work: Condvar,
     threads_max: usize,
 }
 
-#[derive(Default)]
-struct State {
-    jobs: VecDeque<Work>,
+struct State<W> {
+    jobs: VecDeque<W>,
     idle: usize,
     threads: usize,
     closed: bool,
 }
 
-impl Pool {
+impl<W: Task> Pool<W> {
+    /// Starts with one thread.
+    ///
     /// # Errors
     /// The machine refuses even the first thread.
-    pub(crate) fn new(threads_max: usize) -> std::io::Result<Arc<Self>> {
-        let pool = Arc::new(Self { state: Mutex::default(), work: Condvar::new(), threads_max: threads_max.max(1) });
-        pool.state.lock().threads = 1;
+    pub fn new(threads_max: usize) -> std::io::Result<Arc<Self>> {
+        let state = State { jobs: VecDeque::new(), idle: 0, threads: 1, closed: false };
+        let pool = Arc::new(Self { state: Mutex::new(state), work: Condvar::new(), threads_max: threads_max.max(1) });
         pool.spawn()?;
         Ok(pool)
     }
 
     fn spawn(self: &Arc<Self>) -> std::io::Result<()> {
         let pool = self.clone();
-        std::thread::Builder::new().name("nereid-worker".into()).spawn(move || pool.run()).map(drop)
+        spawn("nereid-worker", move || pool.run())
     }
 
-    pub(crate) fn submit(self: &Arc<Self>, job: Work) {
+    /// Has a thread do this.
+    pub fn submit(self: &Arc<Self>, job: W) {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
         // `idle` counts threads that wait and were not yet promised to a job before this one.
@@ -78,14 +98,8 @@ impl Pool {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // What panics has answered its requests and given its instance back; the thread goes on.
-                let run = || match job {
-                    Work::Batch(job) => job.run(),
-                    Work::Flows(all) => all.into_iter().for_each(Driven::run),
-                    Work::Call(call) => call.make(u64::MAX),
-                    Work::Lookup(looking) => looking.run(),
-                };
-                if catch_unwind(AssertUnwindSafe(run)).is_err() {
+                // The thread goes on.
+                if catch_unwind(AssertUnwindSafe(|| job.run())).is_err() {
                     log::error!("a worker thread panicked; this is a defect of the server, please report it");
                 }
                 state = self.state.lock();
@@ -95,7 +109,8 @@ impl Pool {
                 break;
             }
             state.idle += 1;
-            let timed_out = self.work.wait_for(&mut state, IDLE_MAX).timed_out();
+            let timed_out;
+            (state, timed_out) = wait_for(&self.work, state, IDLE_MAX);
             state.idle -= 1;
             if timed_out && state.jobs.is_empty() && state.threads > 1 {
                 break;
@@ -105,13 +120,19 @@ impl Pool {
     }
 
     /// Lets idle threads end now.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.state.lock().closed = true;
         self.work.notify_all();
     }
 
+    /// Lets threads that wait find that they waited for too long.
+    #[cfg(nereid_loom)]
+    pub fn expire(&self) {
+        self.work.expire();
+    }
+
     /// Threads alive now, and the most there may be.
-    pub(crate) fn threads(&self) -> (usize, usize) {
+    pub fn threads(&self) -> (usize, usize) {
         (self.state.lock().threads, self.threads_max)
     }
 }

@@ -31,7 +31,7 @@ use crate::options::EngineOptions;
 use crate::order::Line;
 use crate::padding::{Lengths, Padding};
 use crate::pending::{Pending, Queued};
-use crate::pool::Pool;
+use crate::pool::{Pool, Work};
 use crate::rate_limit::{Registered, Resources};
 use crate::schedule::{Removed, Schedule};
 use crate::sequence::Sequencing;
@@ -56,7 +56,7 @@ use trace::{Tracer, Watch};
 /// What versions share with their engine.
 pub(crate) struct Shared {
     pub(crate) options: EngineOptions,
-    pub(crate) pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool<Work>>,
     pub(crate) timer: Arc<Timer>,
     pub(crate) exiting: AtomicBool,
     /// Accepted requests without a reply, over all versions.

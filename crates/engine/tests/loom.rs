@@ -1,12 +1,15 @@
-//! Every interleaving of a client that gives up with a worker that takes, runs and answers its request, and with calls made for it.
+//! Every interleaving of a client that gives up with a worker that takes, runs and answers its request, and with calls made for it; of
+//! threads that answer with the task that waits; of jobs with the threads of the pool that come and go.
 //! Run with `RUSTFLAGS="--cfg nereid_loom" cargo test -p nereid-engine --test loom --release`.
 #![cfg(nereid_loom)]
 
 use backend::RunControl;
-use engine::{TicketState, Was};
+use engine::{HandOver, Mailbox, Pool, Task, TicketState, Was, begin_mail, together};
 use loom::sync::Arc as LoomArc;
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use loom::sync::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
 
 #[test]
 fn a_request_given_up_is_either_swept_or_stops_its_batch_or_was_answered() {
@@ -109,5 +112,176 @@ fn a_call_that_ends_while_it_and_its_parent_are_given_up_is_told_once_at_most_an
         assert!(!control.is_stopped(), "told twice");
         assert_eq!((parent.children(), call.children()), (0, 0));
         assert!(TicketState::new(Weak::new(), Some(&parent)).is_err(), "nothing is called for it any more");
+    });
+}
+
+/// Something that happened so often; whoever waits for it for ever is a deadlock, which loom finds.
+#[derive(Default)]
+struct Count {
+    so_far: Mutex<u32>,
+    more: Condvar,
+}
+
+impl Count {
+    fn add(&self) {
+        *self.so_far.lock().unwrap() += 1;
+        self.more.notify_all();
+    }
+
+    fn wait_until(&self, enough: u32) {
+        let mut so_far = self.so_far.lock().unwrap();
+        while *so_far < enough {
+            so_far = self.more.wait(so_far).unwrap();
+        }
+    }
+
+    /// Waits until it happened since the last time.
+    fn take(&self) {
+        let mut so_far = self.so_far.lock().unwrap();
+        while *so_far == 0 {
+            so_far = self.more.wait(so_far).unwrap();
+        }
+        *so_far = 0;
+    }
+}
+
+/// A task: whether it is to be polled.
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A thread with a mailbox, as a reactor is one.
+struct Reactor {
+    mailbox: Arc<Mailbox>,
+    calls: Arc<Count>,
+}
+
+impl Reactor {
+    fn new() -> Self {
+        let calls = Arc::new(Count::default());
+        let counted = calls.clone();
+        Self { mailbox: begin_mail(move || counted.add()), calls }
+    }
+
+    /// Polls when the task was woken, and sleeps until it is called otherwise.
+    fn wait(&self, hand_over: &HandOver<u32>) -> Option<u32> {
+        let task = Arc::new(Woken(AtomicBool::new(true)));
+        let waker = Waker::from(task.clone());
+        loop {
+            if task.0.swap(false, Ordering::SeqCst)
+                && let Poll::Ready(value) = hand_over.poll(&mut Context::from_waker(&waker))
+            {
+                return value;
+            }
+            self.calls.take();
+            self.mailbox.open();
+        }
+    }
+}
+
+#[test]
+fn a_value_handed_over_reaches_the_task_that_waits() {
+    loom::model(|| {
+        let reactor = Reactor::new();
+        let hand_over = Arc::new(HandOver::to_this_thread());
+        let worker = {
+            let hand_over = hand_over.clone();
+            loom::thread::spawn(move || {
+                hand_over.give(7);
+                hand_over.give(8);
+            })
+        };
+        assert_eq!(reactor.wait(&hand_over), Some(7));
+        worker.join().unwrap();
+        assert_eq!(reactor.wait(&hand_over), None, "the second was dropped");
+    });
+}
+
+#[test]
+fn answers_of_two_batches_at_once_wake_every_task() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let reactor = Reactor::new();
+        let hand_overs = [(); 2].map(|()| Arc::new(HandOver::to_this_thread()));
+        let workers = hand_overs.clone().map(|hand_over| loom::thread::spawn(move || together(|| hand_over.give(1))));
+        for hand_over in &hand_overs {
+            assert_eq!(reactor.wait(hand_over), Some(1));
+        }
+        for worker in workers {
+            worker.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_batch_calls_the_thread_of_its_tasks_once() {
+    loom::model(|| {
+        let reactor = Reactor::new();
+        let tasks = [(); 2].map(|()| Arc::new(Woken(AtomicBool::new(false))));
+        let wakers = tasks.clone().map(Waker::from);
+        let mailbox = reactor.mailbox.clone();
+        let worker = loom::thread::spawn(move || together(|| wakers.into_iter().for_each(|waker| mailbox.post(waker))));
+        // The second may come after the first was taken out, and then calls again: never less, never more.
+        while !tasks.iter().all(|task| task.0.load(Ordering::SeqCst)) {
+            reactor.calls.take();
+            reactor.mailbox.open();
+        }
+        worker.join().unwrap();
+    });
+}
+
+struct Job(Arc<Count>);
+
+impl Task for Job {
+    fn run(self) {
+        self.0.add();
+    }
+}
+
+fn pools(check: impl Fn(Arc<Pool<Job>>, Arc<Count>) + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    // The model ends when all threads of the pool have.
+    model.check(move || check(Pool::new(2).unwrap(), Arc::default()));
+}
+
+#[test]
+fn every_job_runs_whichever_threads_are_idle() {
+    pools(|pool, done| {
+        let other = {
+            let (pool, job) = (pool.clone(), Job(done.clone()));
+            loom::thread::spawn(move || pool.submit(job))
+        };
+        pool.submit(Job(done.clone()));
+        done.wait_until(2);
+        other.join().unwrap();
+        pool.close();
+    });
+}
+
+#[test]
+fn a_job_that_comes_as_threads_leave_runs() {
+    pools(|pool, done| {
+        pool.submit(Job(done.clone()));
+        pool.submit(Job(done.clone()));
+        pool.expire();
+        pool.submit(Job(done.clone()));
+        done.wait_until(3);
+        assert!(pool.threads().0 >= 1, "the last one stays");
+        pool.close();
+    });
+}
+
+#[test]
+fn jobs_that_wait_when_the_pool_closes_still_run() {
+    pools(|pool, done| {
+        (0..3).for_each(|_| pool.submit(Job(done.clone())));
+        pool.close();
+        done.wait_until(3);
     });
 }

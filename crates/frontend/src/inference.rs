@@ -5,14 +5,13 @@ use crate::limits::{ENTRIES_ON_REACTOR_MAX, STRINGS_BYTES_ON_REACTOR_MAX};
 use crate::offload;
 use crate::rope::charged;
 use crate::verbose;
-use engine::{Answer, Mailbox, ModelVersion, Sink, Started, Ticket};
+use engine::{Answer, HandOver, ModelVersion, Sink, Started, Ticket};
 use memory::Charge;
-use parking_lot::Mutex;
 use protocol::{InferRequest, InferResponse, InputTensor};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, ready};
 use tensor::{Data, Error, Name, Result};
 
 /// An inference that was started.
@@ -71,7 +70,7 @@ pub fn logged<T>(
 fn begin(version: &Arc<ModelVersion>, request: Box<InferRequest>, id: Option<Box<Name>>) -> Result<Inference> {
     let mut receiver = None;
     let sink = || {
-        let reply = Arc::new(Reply { state: Mutex::new(Awaiting::Answer(None)), mailbox: Mailbox::mine() });
+        let reply = Arc::new(Reply(HandOver::to_this_thread()));
         receiver = Some(reply.clone());
         reply as Arc<dyn Sink>
     };
@@ -125,38 +124,18 @@ pub fn charge(request: &mut InferRequest, charge: Charge) {
     }
 }
 
-/// What an [`Pending`] waits for, and the sink that brings it from whatever thread answers.
-struct Reply {
-    state: Mutex<Awaiting>,
-    /// Of the reactor that awaits the answer.
-    mailbox: Option<Arc<Mailbox>>,
-}
-
-/// What became of an answer.
-enum Awaiting {
-    /// It has not come; the task that waits for it, once it has asked.
-    Answer(Option<Waker>),
-    Here(Result<Box<InferResponse>>),
-    Taken,
-}
+/// What a [`Pending`] waits for, and the sink that brings it from whatever thread answers.
+struct Reply(HandOver<Result<Box<InferResponse>>>);
 
 impl Sink for Reply {
     /// The first answer is the one.
     fn put(&self, answer: Answer) {
-        let mut state = self.state.lock();
-        let Awaiting::Answer(waker) = &mut *state else { return };
-        let result = match answer.response {
-            Some(result) => result,
-            None if answer.is_final => Err(Error::internal("the model ended the request without a response")),
-            None => return,
-        };
-        let waker = waker.take();
-        *state = Awaiting::Here(result);
-        drop(state);
-        match (waker, &self.mailbox) {
-            (Some(waker), Some(mailbox)) => mailbox.post(waker),
-            (Some(waker), None) => waker.wake(),
-            (None, _) => {}
+        match answer.response {
+            Some(result) => self.0.give(result),
+            None if answer.is_final => {
+                self.0.give(Err(Error::internal("the model ended the request without a response")));
+            }
+            None => {}
         }
     }
 }
@@ -169,18 +148,9 @@ impl Future for Pending {
     type Output = Result<Box<InferResponse>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.reply.state.lock();
-        if let Awaiting::Answer(waker) = &mut *state {
-            match waker {
-                Some(known) => known.clone_from(cx.waker()),
-                None => *waker = Some(cx.waker().clone()),
-            }
-            return Poll::Pending;
-        }
-        let answer = std::mem::replace(&mut *state, Awaiting::Taken);
-        drop(state);
+        let taken = ready!(self.reply.0.poll(cx));
         self.ticket = None;
-        let result = if let Awaiting::Here(result) = answer { result } else { lost() };
+        let result = taken.unwrap_or_else(lost);
         if let Some(id) = &self.id {
             verbose::answered(id, &result);
         }
