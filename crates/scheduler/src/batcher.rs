@@ -5,7 +5,7 @@
 //! is as large as it may be.
 
 use crate::form::{Prefix, Sizes, scan};
-use crate::padding::{Candidate, Padding, REACH, pick};
+use crate::padding::{Candidate, Law, Padding, pick, reach};
 use crate::profile::{Line, Profile};
 use crate::queue::Queue;
 use crate::scheduler::{Batch, Refusal, RemovalReason, Step};
@@ -183,7 +183,7 @@ impl<T: Waiting> Batcher<T> {
         let mut candidates: SmallVec<[Candidate<'_>; 16]> = SmallVec::new();
         let mut first: Option<&T> = None;
         let (mut rows, mut row_bytes, mut oldest) = (0u32, 0.0, u64::MAX);
-        for (place, entry) in self.queue.iter_first_level().enumerate().take(REACH) {
+        for (place, entry) in self.queue.iter_first_level().enumerate().take(reach(self.queue.len())) {
             if entry.request.is_cancelled() {
                 cancelled.push(place);
                 continue;
@@ -219,7 +219,8 @@ impl<T: Waiting> Batcher<T> {
         } else if let Some(until) = self.waiter.decide(&outlook()) {
             return Err(until);
         }
-        let picked = pick(padding, fit.fixed_bytes(mean_row), self.sizes.max, &candidates);
+        let law = fit.law().unwrap_or_else(|| Law::guess(mean_row));
+        let picked = pick(padding, law, self.sizes.max, &candidates);
         // Cancelled ones leave with whatever is taken.
         let mut taken = cancelled;
         taken.extend(picked.into_iter().filter_map(|at| places.get(at).copied()));
