@@ -106,6 +106,12 @@ export class Collector {
     await new Promise((resolve) => this.#server.close(resolve))
   }
 
+  /** Forgets what came. */
+  clear(): void {
+    this.spans.length = 0
+    this.messages.length = 0
+  }
+
   /** Waits until this many spans came, and fails when they do not. */
   async until(count: number, ms = 20_000): Promise<Span[]> {
     const end = Date.now() + ms
