@@ -255,7 +255,17 @@ CACHE_ENTRY = {
     "many": cache_entry(range(9), *[(i, 2, [i], bytes(i)) for i in range(9)]),
 }
 
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "padding": PADDING, "cache_entry": CACHE_ENTRY}.items():
+
+# --- trace_context: traceparent, then a tracestate a line
+
+PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACE_CONTEXT = {
+    "parent": PARENT,
+    "states": PARENT + b"\nvendor=1,other=x:y\n b=2 ",
+    "newer": b"cc" + PARENT[2:] + b"-more\na=1",
+}
+
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "padding": PADDING, "cache_entry": CACHE_ENTRY, "trace_context": TRACE_CONTEXT}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

@@ -17,6 +17,7 @@ mod json;
 mod model;
 mod onnx;
 mod padding;
+mod trace_context;
 
 pub use cache_entry::cache_entry;
 pub use grpc::grpc;
@@ -27,6 +28,7 @@ pub use http2_direct::http2_direct;
 pub use json::json;
 pub use onnx::onnx;
 pub use padding::padding;
+pub use trace_context::trace_context;
 
 // The readers of the front end are private to it, and pure. They are compiled from where they stand, so that fuzzing needs neither
 // an opening in the server nor the server's sockets, runtime and engine. A new dependency of one of them shows as a build error here.
@@ -46,6 +48,12 @@ mod http {
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/limits.rs"]
 mod limits;
+// What a head carries while requests are traced: here none is.
+#[allow(dead_code)]
+mod traced {
+    #[derive(Debug)]
+    pub struct Slot;
+}
 
 // Likewise the reader of ONNX files: without the runtime it is there for.
 #[allow(dead_code)]
@@ -64,7 +72,7 @@ mod grammar;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -74,4 +82,5 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("onnx", onnx),
     ("padding", padding),
     ("cache_entry", cache_entry),
+    ("trace_context", trace_context),
 ];
