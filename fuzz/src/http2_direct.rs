@@ -197,7 +197,7 @@ fn direct(frames: &[u8], layout: Layout, cut: usize) -> (Outcome, usize) {
             body.clear();
             End::Reset(reason)
         }
-        Some(Some(Err(NotCollected::NoRoom))) => unreachable!("there always is some"),
+        Some(Some(Err(NotCollected::NoRoom { .. }))) => unreachable!("there always is some"),
         None => End::Open,
     };
     (finish(machine, body, end), reads)

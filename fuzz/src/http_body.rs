@@ -39,7 +39,7 @@ pub fn http_body(data: &[u8]) -> bool {
     }
     let head = match mode >> 1 & 3 {
         0 => None,
-        1 => match parse_header_length(&String::from_utf8_lossy(&body[..body.len().min(8)]), body.len()) {
+        1 => match parse_header_length(&body[..body.len().min(8)], body.len()) {
             Ok(n) => Some(n),
             Err(_) => return false,
         },
