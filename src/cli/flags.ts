@@ -141,7 +141,7 @@ export const FLAGS = [
   { name: 'metrics-config', kind: 'string', value: 'setting=value', default: null, list: true, group: 'Metrics', state: 'active', meaning: 'counter_latencies, histogram_latencies, summary_latencies (true or false), summary_quantiles (quantile:error,...).' },
 
   // Tracing
-  { name: 'trace-config', kind: 'string', value: '[mode,]setting=value', default: null, list: true, group: 'Tracing', state: 'accepted', meaning: 'Trace settings. They are checked, kept and answered; no trace is written.' },
+  { name: 'trace-config', kind: 'string', value: '[mode,]setting=value', default: null, list: true, group: 'Tracing', state: 'active', meaning: 'Traces of requests. mode=triton (the default) with triton,file=<path> and triton,log-frequency=<n> writes files; mode=opentelemetry with opentelemetry,url=<collector>, resource=<key>=<value>, bsp_max_queue_size, bsp_schedule_delay (ms) and bsp_max_export_batch_size sends spans. level=TIMESTAMPS or TENSORS, rate=<n> (every n-th request) and count=<n> say what is traced, and may be changed while the server runs.' },
 
   // Backend
   { name: 'backend-config', kind: 'string', value: '[backend,]setting=value', default: null, list: true, group: 'Backend', state: 'active', meaning: 'Setting of one backend, or of all.' },
@@ -185,11 +185,11 @@ export const FLAGS = [
   // Deprecated
   { name: 'strict-model-config', kind: 'boolean', default: null, group: 'Deprecated', state: 'active', meaning: 'Use --disable-auto-complete-config.' },
   { name: 'response-cache-byte-size', kind: 'integer', default: null, min: 0, group: 'Deprecated', state: 'active', meaning: 'Use --cache-config=local,size=<bytes>.' },
-  { name: 'trace-file', kind: 'string', value: 'path', default: '', group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=triton,file=<path>.' },
-  { name: 'trace-level', kind: 'string', value: 'level', default: null, list: true, group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=level=<level>.' },
-  { name: 'trace-rate', kind: 'integer', default: null, min: 0, max: 4294967295, group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=rate=<n>.' },
-  { name: 'trace-count', kind: 'integer', default: null, min: -1, max: INT32_MAX, group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=count=<n>.' },
-  { name: 'trace-log-frequency', kind: 'integer', default: null, min: 0, max: 4294967295, group: 'Deprecated', state: 'accepted', meaning: 'Use --trace-config=triton,log-frequency=<n>.' },
+  { name: 'trace-file', kind: 'string', value: 'path', default: '', group: 'Deprecated', state: 'active', meaning: 'Use --trace-config=triton,file=<path>.' },
+  { name: 'trace-level', kind: 'string', value: 'level', default: null, list: true, group: 'Deprecated', state: 'active', meaning: 'Use --trace-config=level=<level>.' },
+  { name: 'trace-rate', kind: 'integer', default: null, min: 0, max: 4294967295, group: 'Deprecated', state: 'active', meaning: 'Use --trace-config=rate=<n>.' },
+  { name: 'trace-count', kind: 'integer', default: null, min: -1, max: INT32_MAX, group: 'Deprecated', state: 'active', meaning: 'Use --trace-config=count=<n>.' },
+  { name: 'trace-log-frequency', kind: 'integer', default: null, min: 0, max: 4294967295, group: 'Deprecated', state: 'active', meaning: 'Use --trace-config=triton,log-frequency=<n>.' },
 ] as const satisfies readonly Flag[]
 
 type Row = (typeof FLAGS)[number]
