@@ -68,6 +68,12 @@ export interface ControlCall {
   id: number
   operation: string
   argument: string
+  files: Array<ControlFile>
+}
+
+export interface ControlFile {
+  parameter: string
+  contents: Buffer
 }
 
 export interface CoreOptions {

@@ -6,7 +6,7 @@
  */
 
 import type { Logger } from '../log/index.js'
-import { ServerError, asServerError, type ControlCall, type Core } from '../native/index.js'
+import { ServerError, asServerError, type ControlCall, type ControlFile, type Core } from '../native/index.js'
 import type { LoadParameters, Repository } from '../repository/index.js'
 import { isString, members, type JsonObject } from './json.js'
 import { logSettingsAnswer, updateLogSettings, type Protocol } from './log_settings.js'
@@ -44,7 +44,7 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
     case 'repository_index':
       return repository.index(argument['ready'] === true)
     case 'repository_load':
-      await repository.load(model, readLoadParameters(argument['parameters'], protocol))
+      await repository.load(model, readLoadParameters(argument['parameters'], protocol, call.files))
       return {}
     case 'repository_unload':
       await repository.unload(model, argument['unload_dependents'] === true)
@@ -68,11 +68,11 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
 }
 
 /**
- * The `parameters` of a load request.
+ * The `parameters` of a load request, and the files of it that the core has taken out of them already.
  *
  * @throws {ServerError} for an unknown key, a value that is no string, or contents that are not base64.
  */
-export function readLoadParameters(value: unknown, protocol: Protocol): LoadParameters {
+export function readLoadParameters(value: unknown, protocol: Protocol, decoded: readonly ControlFile[] = []): LoadParameters {
   let config: string | null = null
   const files = new Map<string, Uint8Array>()
   for (const [key, text] of Object.entries(requireObject(value))) {
@@ -89,6 +89,7 @@ export function readLoadParameters(value: unknown, protocol: Protocol): LoadPara
       throw new ServerError('INTERNAL', 'unexpected error on creating Triton parameter')
     }
   }
+  for (const { parameter, contents } of decoded) files.set(parameter.slice('file:'.length), contents)
   return { config, files }
 }
 

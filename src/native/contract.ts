@@ -199,6 +199,14 @@ export interface ControlCall {
   id: number
   operation: ControlOperation
   argument: string
+  /** Files of a load that are not in `argument`: long ones. */
+  files: ControlFile[]
+}
+
+export interface ControlFile {
+  /** `file:<path>`. */
+  parameter: string
+  contents: Buffer
 }
 
 /** A line the core wants logged. Bounded queue: under a flood lines are dropped and counted, never waited for. */

@@ -412,7 +412,7 @@ export class Repository {
         if (parameters.config === null) {
           throw new ServerError('INVALID_ARG', "Load parameter 'config' must be specified for model file override")
         }
-        override = writeOverride(parameters.files)
+        override = await writeOverride(parameters.files)
       }
       const directory = override ?? this.#locate(name)
       const stamp = overridden ? 0n : latestChange(directory)

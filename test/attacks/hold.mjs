@@ -10,6 +10,7 @@ import { TYPE, initializer, model, node, raw, value } from '../../scripts/models
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { call, callStream, field, framed, varint } from './lib/call.mjs'
 import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
+import { besideHealth } from './lib/health.mjs'
 import { keyOf, place, shared, withRegion } from './lib/regions.mjs'
 import { server } from './lib/servers.mjs'
 
@@ -341,6 +342,18 @@ export const rows = [
       const answer = await t.post('/v2/repository/models/given/load', body)
       t.check(answer.status === 200, `${answer.status} ${answer.text.slice(0, 300)}`)
     })
+  }, { server: explicit }),
+  row('the same, beside questions that the JavaScript thread answers', 'files of a load are decoded by the core and written by threads of libuv (`frontend::Argument`)', async (t) => {
+    const body = json({ parameters: { config: GIVEN, 'file:1/weights': 'A'.repeat(60 * MILLION) } })
+    // What takes that thread long takes it long every time; what the machine does, it does now and then.
+    let bestMs = Infinity
+    for (let i = 0; i < 5 && bestMs > 50; i += 1) {
+      const { result, worstMs } = await besideHealth(t.metricsPort, () => t.post('/v2/repository/models/given/load', body))
+      t.check(result.status === 200, `${result.status} ${result.text.slice(0, 300)}`)
+      bestMs = Math.min(bestMs, worstMs)
+    }
+    t.check(bestMs <= 50, `each of five loads held the thread for ${bestMs.toFixed(0)} ms and more`)
+    return `the slowest answer took ${bestMs.toFixed(1)} ms`
   }, { server: explicit }),
   row('a model of 100 MB in a load request over gRPC', 'base64 is made off the reactor above a named size (`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`)', (t) => {
     const parameter = (key, choice) => field(3, Buffer.concat([field(1, key), field(2, choice)]))

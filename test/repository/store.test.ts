@@ -167,8 +167,16 @@ test('a FIFO, a socket or a device in a version directory is refused by name, a 
   expect(failure(() => refuseSpecialFiles(zero, 'm', 1))).toContain('is a device;')
 })
 
-test('override directories of processes that are gone are removed, all others stay', () => {
-  const mine = writeOverride(new Map([['a', Buffer.from('x')]]))
+/** As `failure`, of what is done later. */
+async function laterFailure(work: Promise<unknown>): Promise<string> {
+  const [outcome] = await Promise.allSettled([work])
+  return failure(() => {
+    if (outcome.status === 'rejected') throw outcome.reason
+  })
+}
+
+test('override directories of processes that are gone are removed, all others stay', async () => {
+  const mine = await writeOverride(new Map([['a', Buffer.from('x')]]))
   const [, namespace = ''] = /nereid-model-(\d+)-/.exec(mine) ?? []
   const past = new Date(Date.now() - 2 * 3_600_000)
   const leave = (name: string, age: Date | null = null): string => {
@@ -198,36 +206,36 @@ test('override directories of processes that are gone are removed, all others st
   }
 })
 
-test('R-35: an override directory holds exactly the given files', () => {
-  const directory = writeOverride(new Map([['1/model.onnx', Buffer.from('x')], ['labels.txt', Buffer.from('y')]]))
+test('R-35: an override directory holds exactly the given files', async () => {
+  const directory = await writeOverride(new Map([['1/model.onnx', Buffer.from('x')], ['labels.txt', Buffer.from('y')]]))
   expect(readFileSync(join(directory, '1/model.onnx'), 'utf8')).toBe('x')
   expect(readFileSync(join(directory, 'labels.txt'), 'utf8')).toBe('y')
   rmSync(directory, { recursive: true })
 })
 
-test.each([['../x'], ['1/../../x'], ['..'], ['.'], ['']])('R-35: file:%s is refused and leaves nothing behind', (name) => {
+test.each([['../x'], ['1/../../x'], ['..'], ['.'], ['']])('R-35: file:%s is refused and leaves nothing behind', async (name) => {
   const escaped = join(tmpdir(), 'x')
   const before = existsSync(escaped)
-  expect(failure(() => writeOverride(new Map([[name, Buffer.from('x')]])))).toMatch(
+  expect(await laterFailure(writeOverride(new Map([[name, Buffer.from('x')]])))).toMatch(
     /^INVALID_ARG Invalid file parameter 'file:.*' with normalized path '.*' must stay within model directory\.$/,
   )
   expect(existsSync(escaped)).toBe(before)
 })
 
-test('R-35: a request brings a limited number of files', () => {
+test('R-35: a request brings a limited number of files', async () => {
   const files = new Map(Array.from({ length: 1025 }, (_, i) => [`1/${i}`, Buffer.from('x')]))
-  expect(failure(() => writeOverride(files))).toBe('INVALID_ARG 1025 file parameters, at most 1024 are taken')
+  expect(await laterFailure(writeOverride(files))).toBe('INVALID_ARG 1025 file parameters, at most 1024 are taken')
 })
 
-test('R-35: an absolute path lands inside the directory', () => {
-  const directory = writeOverride(new Map([['/1/m', Buffer.from('x')]]))
+test('R-35: an absolute path lands inside the directory', async () => {
+  const directory = await writeOverride(new Map([['/1/m', Buffer.from('x')]]))
   expect(readFileSync(join(directory, '1/m'), 'utf8')).toBe('x')
   rmSync(directory, { recursive: true })
 })
 
-test.each([[['1', '1/m']], [['1/m', '1']]])('R-35: %j collide', (names) => {
+test.each([[['1', '1/m']], [['1/m', '1']]])('R-35: %j collide', async (names) => {
   const files = new Map(names.map((name) => [name, Buffer.from('x')]))
-  expect(failure(() => writeOverride(files))).toMatch(/directory has been created as a file$/)
+  expect(await laterFailure(writeOverride(files))).toMatch(/directory has been created as a file$/)
 })
 
 test.each([
@@ -390,6 +398,8 @@ test('R-34, R-35: load parameters', () => {
   expect(config).toBe('{}')
   expect([...files].map(([path, bytes]) => [path, Buffer.from(bytes).toString()])).toEqual([['1/m', 'abc']])
   expect(readLoadParameters(undefined, 'http')).toEqual({ config: null, files: new Map() })
+  const decoded = [{ parameter: 'file:1/m', contents: Buffer.from('abc') }]
+  expect(readLoadParameters({ config: '{}' }, 'http', decoded).files).toEqual(new Map([['1/m', Buffer.from('abc')]]))
 })
 
 test.each<[unknown, string]>([

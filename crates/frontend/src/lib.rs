@@ -33,7 +33,7 @@ mod text;
 mod traced;
 mod verbose;
 
-pub use control::{Control, ControlReply, Operation};
+pub use control::{Argument, Control, ControlReply, Operation};
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
 pub use offload::{OffloadStatus, status as offload_status};
 pub use options::{FrontendOptions, GrpcOptions, HttpOptions, Restriction};

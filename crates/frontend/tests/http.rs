@@ -109,6 +109,15 @@ fn control_operations_leave_as_the_contract_says() {
         let told = format!(r#"{{"error":"{{\"model\":\"told\",\"parameters\":{parameters}}}"}}"#);
         check("/v2/repository/models/told/load", body, 503, &told);
     }
+    // Long files stand beside them, decoded; what is no base64 stays.
+    let long = "QUJD".repeat(20_000);
+    let body =
+        format!(r#"{{"parameters":{{"config":"{{}}","file:1/m":"{long}","file:a":"-_8=","file:b":"%","file:c":7}}}}"#);
+    let files = " file:1/m=60000:41 file:a=2:fb";
+    let told = format!(
+        r#"{{"error":"{{\"model\":\"told\",\"parameters\":{{\"config\":\"{{}}\",\"file:b\":\"%\",\"file:c\":7}}}}{files}"}}"#
+    );
+    check("/v2/repository/models/told/load", &body, 503, &told);
     check(
         "/v2/repository/models/m/unload",
         r#"{"parameters":{"unload_dependents":true}}"#,

@@ -1,7 +1,7 @@
 //! Takes control operations from the listeners to TypeScript and the answers back. Rare; bounded.
 
-use crate::objects::ControlCall;
-use frontend::{Control, ControlReply, Operation};
+use crate::objects::{ControlCall, ControlFile};
+use frontend::{Argument, Control, ControlReply, Operation};
 use napi::bindgen_prelude::{FnArgs, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use parking_lot::Mutex;
@@ -13,19 +13,9 @@ use tokio::sync::oneshot;
 /// Operations that may wait for the JavaScript thread.
 const QUEUE_MAX: usize = 1024;
 
-/// Bytes of an operation's argument, in which files stand as base64. JavaScript has no strings beyond 512 MiB, and converting a longer
-/// one ends the process.
+/// Bytes of an operation's argument, files included. JavaScript has no strings beyond 512 MiB, and converting a longer one ends the
+/// process.
 const ARGUMENT_BYTES_MAX: usize = 256 << 20;
-
-/// The JSON of a call. A full queue leaves it to the caller, a reactor, which must not unmap hundreds of megabytes.
-struct Argument(String);
-
-impl Drop for Argument {
-    fn drop(&mut self) {
-        let argument = std::mem::take(&mut self.0);
-        memory::reclaim::drop_later(argument.capacity(), argument);
-    }
-}
 
 /// A call on its way to the JavaScript thread.
 struct Queued {
@@ -48,8 +38,11 @@ impl Bridge {
             f.build_threadsafe_function::<Queued>().max_queue_size::<QUEUE_MAX>().weak::<true>().build_callback(
                 |ctx| {
                     let Queued { id, operation, mut argument } = ctx.value;
-                    let argument = std::mem::take(&mut argument.0);
-                    Ok(FnArgs::from((ControlCall { id, operation: operation.name().to_owned(), argument },)))
+                    let files = std::mem::take(&mut argument.files).into_iter();
+                    let files = files.map(|(parameter, contents)| ControlFile { parameter, contents: contents.into() });
+                    let files = files.collect();
+                    let argument = std::mem::take(&mut argument.json);
+                    Ok(FnArgs::from((ControlCall { id, operation: operation.name().to_owned(), argument, files },)))
                 },
             )?;
         Ok(Self { calls, waiting: Mutex::default(), next: AtomicU32::new(1) })
@@ -64,12 +57,11 @@ impl Bridge {
 }
 
 impl Control for Bridge {
-    fn call(&self, operation: Operation, argument: String) -> ControlReply {
-        let argument = Argument(argument);
-        if argument.0.len() > ARGUMENT_BYTES_MAX {
+    fn call(&self, operation: Operation, argument: Argument) -> ControlReply {
+        if argument.bytes() > ARGUMENT_BYTES_MAX {
             let text = format!(
-                "the request holds {} bytes as JSON, at most {ARGUMENT_BYTES_MAX} are taken; put larger files into the repository",
-                argument.0.len()
+                "the request holds {} bytes, at most {ARGUMENT_BYTES_MAX} are taken; put larger files into the repository",
+                argument.bytes()
             );
             return Box::pin(std::future::ready(Err(Error::invalid(text))));
         }

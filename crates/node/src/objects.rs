@@ -156,6 +156,13 @@ pub struct ControlCall {
     pub id: u32,
     pub operation: String,
     pub argument: String,
+    pub files: Vec<ControlFile>,
+}
+
+#[napi(object)]
+pub struct ControlFile {
+    pub parameter: String,
+    pub contents: Buffer,
 }
 
 #[napi(object)]

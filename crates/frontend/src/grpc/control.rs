@@ -4,19 +4,18 @@ use super::connection::GrpcContext;
 use super::message::frame;
 use super::status::Status;
 use super::unary::decode_long;
-use crate::control::{Operation, check};
+use crate::control::{Argument, Operation, check};
 use crate::limits::{JSON_BYTES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::rope::Rope;
 use crate::text::Text;
-use base64::Engine as _;
 use bytes::Bytes;
 use protocol::json::Value;
 use protocol::pb::inference as pb;
 use tensor::{Error, Result};
 
 async fn call(context: &GrpcContext, operation: Operation, argument: Text) -> Result<String> {
-    context.control.call(operation, check(operation, argument.into_string()?)?).await
+    context.control.call(operation, check(operation, argument.into_string()?)?.into()).await
 }
 
 fn refuse_repository(name: &str) -> Result<()> {
@@ -64,7 +63,7 @@ pub async fn load(context: &GrpcContext, message: Bytes) -> Result<Rope, Status>
     Ok(frame(&pb::RepositoryModelLoadResponse {}))
 }
 
-fn load_argument(message: Bytes) -> Result<String, Status> {
+fn load_argument(message: Bytes) -> Result<Argument, Status> {
     use pb::model_repository_parameter::ParameterChoice;
     let request: pb::RepositoryModelLoadRequest = decode_long(message)?;
     refuse_repository(&request.repository_name)?;
@@ -73,19 +72,20 @@ fn load_argument(message: Bytes) -> Result<String, Status> {
     let wrong = |key: &str, wanted: &str| {
         Error::invalid(format!("invalid value type for load parameter '{key}', expected {wanted}."))
     };
-    for (key, value) in &request.parameters {
-        match (key.as_str(), &value.parameter_choice) {
-            ("config", Some(ParameterChoice::StringParam(config))) => argument.key(key).string(config),
-            ("config", _) => return Err(wrong(key, "string_param").into()),
+    let mut files = Vec::new();
+    for (key, value) in request.parameters {
+        match (key.as_str(), value.parameter_choice) {
+            ("config", Some(ParameterChoice::StringParam(config))) => _ = argument.key(&key).string(&config),
+            ("config", _) => return Err(wrong(&key, "string_param").into()),
             (file, Some(ParameterChoice::BytesParam(content))) if file.starts_with("file:") => {
-                argument.key(key).string(&base64::engine::general_purpose::STANDARD.encode(content))
+                files.push((key, Vec::from(content)))
             }
-            (file, _) if file.starts_with("file:") => return Err(wrong(key, "bytes_param").into()),
+            (file, _) if file.starts_with("file:") => return Err(wrong(file, "bytes_param").into()),
             _ => return Err(Error::invalid(format!("unrecognized load parameter '{key}'.")).into()),
         };
     }
     argument.close(b'}').close(b'}');
-    Ok(argument.into_string()?)
+    Ok(Argument { json: argument.into_string()?, files })
 }
 
 /// `RepositoryModelUnload`.

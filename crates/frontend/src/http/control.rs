@@ -4,11 +4,13 @@
 use super::reply::{JSON, Reply};
 use super::route::{Method, RegionAction, SharedMemory};
 use super::service::HttpContext;
-use crate::control::{Operation, check};
+use crate::control::{Argument, Operation, check};
 use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
 use crate::offload;
 use crate::regions;
 use crate::text::Text;
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use engine::Engine;
 use protocol::json::Value;
@@ -28,7 +30,7 @@ fn optional(body: &Bytes) -> Result<Option<Value<'_>>> {
 
 async fn call(context: &HttpContext, operation: Operation, argument: Text) -> Reply {
     match argument.into_string().and_then(|argument| check(operation, argument)) {
-        Ok(argument) => reply(context.control.call(operation, argument).await),
+        Ok(argument) => reply(context.control.call(operation, argument.into()).await),
         Err(error) => Reply::error(JSON, &error),
     }
 }
@@ -67,17 +69,22 @@ pub async fn repository_model(context: &HttpContext, repository: &str, model: &s
     let argument = read(body, move |body| {
         let parameters = optional(body)?.and_then(|v| v.get("parameters"));
         let mut argument = Text::begin(b'{');
+        let mut files = Vec::new();
         argument.key("model").string(&model);
         if load {
-            // Whatever it is: what is wrong with a value that is no object is decided where the others are.
-            argument.key("parameters").raw(parameters.map_or(b"{}", |p| p.text()));
+            argument.key("parameters");
+            match parameters.filter(|p| p.is_object() && p.text().len() > JSON_BYTES_ON_REACTOR_MAX) {
+                Some(parameters) => files = without_files(parameters, &mut argument)?,
+                // Whatever it is: what is wrong with a value that is no object is decided where the others are.
+                None => _ = argument.raw(parameters.map_or(b"{}", |p| p.text())),
+            }
         } else {
             // What is not a boolean is false, and the unload goes on (P 1.8).
             let dependents = parameters.and_then(|p| p.get("unload_dependents")?.as_bool().ok()).unwrap_or(false);
             argument.key("unload_dependents").boolean(dependents);
         }
         argument.close(b'}');
-        argument.into_string()
+        Ok(Argument { json: argument.into_string()?, files })
     });
     let operation = if load { Operation::RepositoryLoad } else { Operation::RepositoryUnload };
     match argument.await {
@@ -85,6 +92,32 @@ pub async fn repository_model(context: &HttpContext, repository: &str, model: &s
         Ok(argument) => reply(context.control.call(operation, argument).await.map(|_| Bytes::new())),
         Err(error) => Reply::error(JSON, &error),
     }
+}
+
+/// Writes the parameters of a load, but for the files among them, which are decoded. One that is not base64 stays: what is told of it
+/// is decided where the others are.
+fn without_files(parameters: Value<'_>, argument: &mut Text) -> Result<Vec<(String, Vec<u8>)>> {
+    const LENIENT: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let alphabets = [base64::alphabet::STANDARD, base64::alphabet::URL_SAFE];
+    let decoded = |value: Value<'_>| {
+        let text = value.as_text().ok()?.decode();
+        alphabets.iter().find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(&text).ok())
+    };
+    let mut files = Vec::new();
+    argument.open(b'{');
+    for (key, value) in parameters.members()? {
+        // A name that is not UTF-8 is refused with the text as a whole.
+        let name = key.decode();
+        let contents = if name.starts_with(b"file:") { decoded(value) } else { None };
+        match (contents, std::str::from_utf8(&name)) {
+            (Some(contents), Ok(name)) => files.push((name.to_owned(), contents)),
+            (_, Ok(name)) => _ = argument.key(name).raw(value.text()),
+            (_, Err(_)) => return Err(Error::invalid("the request holds text that is not UTF-8")),
+        }
+    }
+    argument.close(b'}');
+    Ok(files)
 }
 
 /// `/v2/logging`.
@@ -120,7 +153,7 @@ async fn settings(
     });
     let operation = if is_update { update } else { get };
     match argument.await.and_then(|argument| check(operation, argument)) {
-        Ok(argument) => reply(context.control.call(operation, argument).await),
+        Ok(argument) => reply(context.control.call(operation, argument.into()).await),
         Err(error) => Reply::error(JSON, &error),
     }
 }

@@ -6,7 +6,7 @@ use backend::{
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, PublishSpec, ServerMetadata, ServerState};
-use frontend::{Control, ControlReply, FrontendOptions, GrpcOptions, HttpOptions, Operation, Running, serve};
+use frontend::{Argument, Control, ControlReply, FrontendOptions, GrpcOptions, HttpOptions, Operation, Running, serve};
 use prost::Message;
 use protocol::pb::inference as pb;
 use protocol::{OutputTensor, Signature};
@@ -197,7 +197,13 @@ fn answer_many(name: &str, probe: &Probe, responder: Responder, values: &[i32]) 
 struct Echo;
 
 impl Control for Echo {
-    fn call(&self, operation: Operation, argument: String) -> ControlReply {
+    fn call(&self, operation: Operation, mut argument: Argument) -> ControlReply {
+        // Files stand behind the JSON: how long they are, and how they begin.
+        let files: String = std::mem::take(&mut argument.files)
+            .iter()
+            .map(|(name, contents)| format!(" {name}={}:{:02x}", contents.len(), contents[0]))
+            .collect();
+        let argument = std::mem::take(&mut argument.json) + &files;
         Box::pin(async move {
             match operation {
                 Operation::RepositoryIndex => {
