@@ -136,7 +136,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     },
     {
       name: 'nereid_trace_records_lost_total',
-      help: 'Traces that were not exported, by reason: too many waited (queue_full), or the exporter lost them.',
+      help: 'Traces, or spans of traces, that were not exported, by reason: too many waited (queue_full), or the exporter lost them.',
       type: 'counter',
       samples: [['queue_full', snapshot.traceRecordsDropped] as const, ...context.tracesLost].map(([reason, value]) => ({
         labels: { reason },

@@ -236,6 +236,17 @@ test('P-054, O-44: the level may be changed while the server runs, and a cancell
   expect(events(root)).not.toContain('HTTP_SEND_END')
 })
 
+test('O-38: neither the trace file nor the collector can be chosen over the network', async () => {
+  for (const model of ['', 'models/echo/']) {
+    const update = (settings: object): Promise<Response> => fetch(`${server.url}/v2/${model}trace/setting`, { method: 'POST', body: JSON.stringify(settings) })
+    const refused = await update({ trace_file: '/tmp/x', trace_rate: '1' })
+    expect([refused.status, await refused.json()]).toEqual([501, { error: 'trace file location can not be updated through network protocol' }])
+    // What the reference does not know it ignores.
+    const answer = (await (await update({ url: 'http://example.com/', trace_mode: 'triton' })).json()) as Record<string, unknown>
+    expect(answer).toMatchObject({ trace_mode: 'opentelemetry', url: `127.0.0.1:${collector.port}/v1/traces` })
+  }
+})
+
 test('O-46: a server that stops sends what it has', async () => {
   const other = await start('level=TIMESTAMPS', 'rate=1', 'opentelemetry,bsp_schedule_delay=3600000')
   own.push(other)
