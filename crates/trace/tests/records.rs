@@ -1,0 +1,205 @@
+//! From a sampled request to the record that is taken, and what bounds that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tensor::{Data, DataType, Error};
+use trace::limits::{
+    TRACE_CALLS_MAX, TRACE_RECORD_BYTES_MAX, TRACE_TENSOR_BYTES_MAX, TRACE_TEXT_BYTES_MAX, TRACES_WAITING_MAX,
+};
+use trace::{Activity, Kind, Mode, Record, Setting, Trace, Tracer};
+
+fn setting(number: u32) -> Setting {
+    Setting { number, mode: Mode::Triton, timestamps: true, tensors: true, rate: 1, count: -1 }
+}
+
+fn begin(tracer: &Tracer, model: &str) -> Option<Trace> {
+    tracer.watch(model).begin(|| None)
+}
+
+fn only(tracer: &Tracer) -> Record {
+    let mut taken = tracer.take(10);
+    assert_eq!(taken.records.len(), 1);
+    taken.records.remove(0)
+}
+
+fn names(record: &Record) -> Vec<&'static str> {
+    record.calls.iter().flat_map(|c| &c.activities).map(|s| s.activity.name()).collect()
+}
+
+#[test]
+fn o40_a_record_is_complete_when_the_last_handle_is_gone() {
+    let tracer = Tracer::default();
+    tracer.set("", Some(setting(7))).expect("few");
+    let trace = begin(&tracer, "m").expect("sampled");
+    trace.front(Activity::HttpRecvStart, 1);
+    trace.accepted("m", 3, "r", 2);
+    let of_the_engine = trace.clone();
+    of_the_engine.computed([3, 4, 5, 6]);
+    of_the_engine.ended(7, Some(&Error::internal("broken")));
+    drop(of_the_engine);
+    assert_eq!(tracer.take(10).records.len(), 0, "the front end still has it");
+    trace.front(Activity::HttpSendEnd, 9);
+    drop(trace);
+    let record = only(&tracer);
+    assert_eq!((record.setting, record.id, record.activities.len(), record.calls.len()), (7, 1, 2, 1));
+    let call = &record.calls[0];
+    assert_eq!((call.id, call.parent, &*call.model, call.version, &*call.request_id), (1, 0, "m", 3, "r"));
+    assert_eq!(call.error.as_ref().map(|(_, text)| &**text), Some("broken"));
+    let all = "REQUEST_START QUEUE_START COMPUTE_START COMPUTE_INPUT_END COMPUTE_OUTPUT_START COMPUTE_END REQUEST_END";
+    assert_eq!(names(&record).join(" "), all);
+}
+
+#[test]
+fn o40_a_request_that_was_refused_leaves_nothing_unless_it_is_kept() {
+    let tracer = Tracer::default();
+    tracer.set("", Some(setting(1))).expect("few");
+    begin(&tracer, "m").expect("sampled").front(Activity::HttpRecvStart, 1);
+    assert_eq!(tracer.take(10).records.len(), 0);
+    let no_json = begin(&tracer, "m").expect("sampled");
+    no_json.front(Activity::HttpRecvStart, 1);
+    no_json.keep();
+    drop(no_json);
+    let record = only(&tracer);
+    assert_eq!((record.id, record.calls.len(), record.activities.len()), (2, 0, 1));
+}
+
+#[test]
+fn o41_calls_for_a_request_are_part_of_its_record_and_name_their_parents() {
+    let tracer = Tracer::default();
+    tracer.set("", Some(setting(1))).expect("few");
+    let top = begin(&tracer, "e").expect("sampled");
+    top.accepted("e", 1, "", 1);
+    let (a, refused) = (top.child().expect("room"), top.child().expect("room"));
+    a.accepted("a", 1, "", 2);
+    let inner = a.child().expect("room");
+    inner.accepted("b", 1, "", 3);
+    drop((a, inner, refused));
+    assert_eq!(tracer.take(10).records.len(), 0, "the client's own is open");
+    let mut others = 0;
+    while let Some(child) = top.child() {
+        child.accepted("n", 1, "", 4);
+        others += 1;
+    }
+    drop(top);
+    let record = only(&tracer);
+    let parents: Vec<_> = record.calls.iter().take(3).map(|c| (&*c.model, c.id, c.parent)).collect();
+    assert_eq!(parents, [("e", 1, 0), ("a", 2, 1), ("b", 4, 2)]);
+    assert_eq!((others + 4, record.calls.len()), (TRACE_CALLS_MAX, others + 3));
+}
+
+#[test]
+fn o42_tensors_are_text_of_every_type_and_long_ones_are_cut() {
+    let tracer = Tracer::default();
+    tracer.set("", Some(setting(1))).expect("few");
+    let text = |datatype: DataType, bytes: Vec<u8>| {
+        let trace = begin(&tracer, "m").expect("sampled");
+        trace.accepted("m", 1, "", 1);
+        trace.tensor(Kind::QueueInput, "X", datatype, &[2, 3], &Data::Bytes(bytes.into()));
+        drop(trace);
+        let record = only(&tracer);
+        let tensor = &record.calls[0].tensors[0];
+        assert_eq!((&*tensor.name, &tensor.shape[..], tensor.datatype), ("X", &[2, 3][..], datatype));
+        tensor.text()
+    };
+    let floats = [0.5f32, 2.0, -0.0, 1e30, 1.5e-7, 0.1, f32::NAN, f32::INFINITY];
+    let half: Vec<u8> = [0x3800u16, 0xc000, 0x0001, 0x7bff, 0x7c00].iter().flat_map(|h| h.to_le_bytes()).collect();
+    let strings = b"\x01\0\0\0a\x06\0\0\0\"\\\n\x01\xff;\0\0\0\0".to_vec();
+    for (datatype, bytes, expected) in [
+        (DataType::Bool, vec![1, 0], "1,0"),
+        (DataType::Uint8, vec![0, 255], "0,255"),
+        (DataType::Int8, vec![0, 255], "0,-1"),
+        (DataType::Uint16, vec![255, 255], "65535"),
+        (DataType::Int16, vec![254, 255], "-2"),
+        (DataType::Uint32, u32::MAX.to_le_bytes().to_vec(), "4294967295"),
+        (DataType::Int32, i32::MIN.to_le_bytes().to_vec(), "-2147483648"),
+        (DataType::Uint64, u64::MAX.to_le_bytes().to_vec(), "18446744073709551615"),
+        (DataType::Int64, 9_007_199_254_740_993i64.to_le_bytes().to_vec(), "9007199254740993"),
+        (DataType::Fp32, floats.iter().flat_map(|f| f.to_le_bytes()).collect(), "0.5,2,-0,1e30,1.5e-7,0.1,NaN,inf"),
+        (DataType::Fp64, 0.1f64.to_le_bytes().to_vec(), "0.1"),
+        (DataType::Fp16, half, "0.5,-2,5.9604645e-8,65504,inf"),
+        (DataType::Bf16, vec![0x80, 0x3f, 0x40, 0xc0], "1,-3"),
+        (DataType::Bytes, strings, "\"a\",\"\\\"\\\\\\n\\u0001\u{fffd};\",\"\""),
+        (DataType::Int32, Vec::new(), ""),
+    ] {
+        assert_eq!(text(datatype, bytes), expected, "{datatype:?}");
+    }
+    let long = text(DataType::Uint8, vec![7; TRACE_TENSOR_BYTES_MAX + 1]);
+    assert_eq!((long.len(), long.ends_with(",7,...")), (2 * TRACE_TENSOR_BYTES_MAX + 3, true));
+    let mut one_string = u32::try_from(TRACE_TENSOR_BYTES_MAX).expect("small").to_le_bytes().to_vec();
+    one_string.resize(TRACE_TENSOR_BYTES_MAX + 4, b'x');
+    assert_eq!(text(DataType::Bytes, one_string), "...");
+}
+
+#[test]
+fn o43_what_waits_is_bounded_and_what_is_lost_is_counted() {
+    let tracer = Tracer::default();
+    let woken = Arc::new(AtomicUsize::new(0));
+    let count = woken.clone();
+    tracer.wake_with(move || _ = count.fetch_add(1, Ordering::Relaxed));
+    tracer.set("", Some(setting(1))).expect("few");
+    let leave = |n: usize| (0..n).for_each(|_| begin(&tracer, "m").expect("sampled").accepted("m", 1, "", 1));
+    leave(3);
+    assert_eq!(woken.load(Ordering::Relaxed), 1, "told once until it was emptied");
+    let taken = tracer.take(2);
+    assert_eq!((taken.records.len(), taken.is_all), (2, false));
+    assert!(tracer.take(2).is_all);
+    leave(TRACES_WAITING_MAX + 5);
+    assert_eq!((tracer.waiting().0, tracer.lost()), (TRACES_WAITING_MAX, 5));
+    assert_eq!(woken.load(Ordering::Relaxed), 3, "and once more when half of the room was used");
+    while !tracer.take(1000).is_all {}
+    assert_eq!(tracer.waiting(), (0, 0));
+}
+
+#[test]
+fn o43_tensors_and_ids_of_one_request_are_bounded() {
+    let tracer = Tracer::default();
+    tracer.set("", Some(setting(1))).expect("few");
+    let trace = begin(&tracer, "m").expect("sampled");
+    trace.accepted("m", 1, &"ü".repeat(TRACE_TEXT_BYTES_MAX), 1);
+    let data = Data::Bytes(vec![0; 2 * TRACE_TENSOR_BYTES_MAX].into());
+    for _ in 0..40 {
+        trace.tensor(Kind::QueueInput, "X", DataType::Uint8, &[1], &data);
+    }
+    drop(trace);
+    let record = only(&tracer);
+    let room = TRACE_RECORD_BYTES_MAX + 64 * 1024;
+    assert!(record.bytes() < room, "{} bytes", record.bytes());
+    assert_eq!(record.calls[0].request_id.len(), TRACE_TEXT_BYTES_MAX);
+    assert_eq!(record.calls[0].tensors.len(), 40);
+}
+
+#[test]
+fn o39_a_setting_that_was_replaced_ends_with_its_last_record() {
+    let tracer = Tracer::default();
+    tracer.set("", Some(setting(1))).expect("few");
+    let in_flight = begin(&tracer, "m").expect("sampled");
+    in_flight.accepted("m", 1, "", 1);
+    tracer.set("", Some(Setting { count: 1, ..setting(2) })).expect("few");
+    assert_eq!(tracer.take(10).ended, Vec::<u32>::new());
+    assert_eq!(tracer.left("m"), 1);
+    begin(&tracer, "m").expect("sampled by the new one").accepted("m", 1, "", 1);
+    assert!(begin(&tracer, "m").is_none() && tracer.left("") == 0, "its count is used up");
+    drop(in_flight);
+    let taken = tracer.take(10);
+    assert_eq!(taken.records.iter().map(|r| r.setting).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(taken.ended, [1]);
+    tracer.close();
+    assert_eq!(tracer.take(10).ended, [2]);
+    assert!(begin(&tracer, "m").is_none());
+}
+
+#[test]
+fn o39_a_model_has_a_setting_of_its_own_or_the_one_of_all() {
+    let tracer = Tracer::default();
+    let (watched, other) = (tracer.watch("own"), tracer.watch("other"));
+    assert!(!watched.is_on() && begin(&tracer, "own").is_none());
+    tracer.set("own", Some(Setting { count: 5, ..setting(1) })).expect("few");
+    assert!(watched.is_on() && !other.is_on());
+    assert_eq!((tracer.left("own"), tracer.left("other")), (5, -1));
+    tracer.set("", Some(setting(2))).expect("few");
+    tracer.set("own", Some(Setting { timestamps: false, tensors: false, ..setting(3) })).expect("few");
+    assert!(!watched.is_on() && other.is_on(), "off for this model alone");
+    tracer.set("own", None).expect("few");
+    assert!(watched.is_on());
+    assert!(tracer.watch("loaded later").is_on());
+}
