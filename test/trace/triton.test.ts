@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, expect, test } from 'vitest'
 import { TRACE_DEFAULTS, type TraceFields } from '../../src/api/trace_settings.js'
-import type { TraceRecord } from '../../src/native/contract.js'
+import type { TraceRecord, TraceTensor } from '../../src/native/contract.js'
 import type { TraceExporter } from '../../src/trace/exporter.js'
 import { TRACES_KEPT_MAX, tritonExporter } from '../../src/trace/triton.js'
 
@@ -99,7 +99,7 @@ test('P-055 the objects of a trace, in the order of its events; names are escape
   exporter.settingBegan(1, fields({ logFrequency: 1 }))
   const odd = 'a "b"\n\\ü\u2028'
   const [call] = record(5).calls
-  const tensor = { activity: 'TENSOR_QUEUE_INPUT', name: odd, datatype: 'BYTES', shape: [2, 1], data: '"x","\\n"' } as const
+  const tensor: TraceTensor = { activity: 'TENSOR_QUEUE_INPUT', name: odd, datatype: 'BYTES', shape: [2, 1], data: '"x","\\n"' }
   const child = { id: 6, parentId: 5, model: 's', version: 2, requestId: '', activities: [{ name: 'REQUEST_START', ns: 12n }], tensors: [], error: null }
   exporter.take(
     record(5, 1, {
@@ -128,7 +128,7 @@ test('O-43 what is kept is bounded: beyond it traces are written before their ti
   const { exporter, found } = files()
   exporter.settingBegan(1, fields({}))
   const [call] = record(1).calls
-  const large = { activity: 'TENSOR_QUEUE_INPUT', name: 'X', datatype: 'BYTES', shape: [1], data: 'x'.repeat(TRACES_KEPT_MAX / 4) } as const
+  const large: TraceTensor = { activity: 'TENSOR_QUEUE_INPUT', name: 'X', datatype: 'BYTES', shape: [1], data: 'x'.repeat(TRACES_KEPT_MAX / 4) }
   for (let id = 1; id <= 5; id += 1) exporter.take(record(id, 1, { calls: [{ ...(call as NonNullable<typeof call>), id, tensors: [large] }] }))
   expect(found()).toEqual({ 'trace.json': '[' })
   await exporter.close()

@@ -9,6 +9,7 @@ use crate::answer::{Answer, Delivery, Sink};
 use crate::cached::{Keyed, Miss};
 use crate::statistics::FailureReason;
 use crate::ticket::{Ticket, TicketState};
+use crate::traced;
 use crate::version::{Caller, ModelVersion, Started};
 use backend::now_ns;
 use cache::{Asked, Entry, Found, Key, Lookup};
@@ -100,14 +101,23 @@ impl Looking {
         let version = self.version.clone();
         if self.ticket.is_cancelled() {
             version.count_cancelled();
-            version.statistics.failed(self.accepted, now_ns(), FailureReason::Cancelled);
-            return self.answer(&sink, Err(Error::cancelled("")));
+            let now = now_ns();
+            version.statistics.failed(self.accepted, now, FailureReason::Cancelled);
+            let answer = Err(Error::cancelled(""));
+            if let Some(trace) = request.trace.take() {
+                traced::answered(&trace, &answer, now);
+            }
+            return self.answer(&sink, answer);
         }
         let now = now_ns();
         if let Some(entry) = entry.filter(|e| version.is_own(e)) {
             let response = version.response_of(&entry, &mut request, &checked);
             version.statistics.hit(self.accepted, now);
-            return self.answer(&sink, Ok(Box::new(response)));
+            let answer = Ok(Box::new(response));
+            if let Some(trace) = request.trace.take() {
+                traced::answered(&trace, &answer, now);
+            }
+            return self.answer(&sink, answer);
         }
         // What an ensemble's models make now may not be what it was looked for by.
         if let (Some(cached), Some(_), Some((key, _))) = (&version.cached, &version.ensemble, &self.key)
