@@ -279,6 +279,13 @@ export interface RequestedOutput {
   classification: number
 }
 
+export interface ResourceUse {
+  name: string
+  device?: number
+  used: number
+  capacity: number
+}
+
 export interface Restriction {
   apis: Array<string>
   key: string
@@ -307,6 +314,7 @@ export interface Snapshot {
   versions: Array<VersionStatistics>
   gauges: Array<Gauge>
   cache?: CacheUse
+  resources: Array<ResourceUse>
   memory: MemoryUse
   histograms: Array<Histogram>
   logRecordsDropped: number
@@ -393,6 +401,7 @@ export interface TraceTensor {
 
 export interface VersionStatistics {
   name: string
+  namespace: string
   version: number
   inferenceCount: bigint
   executionCount: bigint

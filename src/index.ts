@@ -157,6 +157,22 @@ export class Server {
     await this.#serving.repository.unload(asString('name', name), unloadDependents)
   }
 
+  /**
+   * Adds a model repository, `modelControlMode: 'explicit'` only. Nothing is loaded yet. `models` gives directories in it other names:
+   * model name → directory.
+   *
+   * @throws {ServerError} `ALREADY_EXISTS`, or `INVALID_ARG` when it is no directory or a name is taken.
+   */
+  registerRepository(path: string, { models = {} }: { models?: Readonly<Record<string, string>> } = {}): void {
+    const names = Object.entries(asObject('models', models)).map(([name, directory]): [string, string] => [name, asString(`models.${name}`, directory)])
+    this.#serving.repository.register(asString('path', path), new Map(names))
+  }
+
+  /** Forgets a model repository, `modelControlMode: 'explicit'` only. What was loaded from it serves on. */
+  unregisterRepository(path: string): void {
+    this.#serving.repository.unregister(asString('path', path))
+  }
+
   /** Looks at the repositories now, whatever the interval. */
   async poll(): Promise<void> {
     await this.#serving.repository.poll()

@@ -94,7 +94,7 @@ export const FLAGS = [
   { name: 'disable-auto-complete-config', kind: 'switch', default: false, group: 'Model Repository', state: 'active', meaning: 'Take configurations as they are written; nothing is completed from the model file.' },
   { name: 'model-load-thread-count', kind: 'integer', default: 4, min: 1, max: INT32_MAX, clamp: true, group: 'Model Repository', state: 'active', meaning: 'Versions that load at the same time.' },
   { name: 'model-load-retry-count', kind: 'integer', default: 0, min: 0, max: INT32_MAX, clamp: true, group: 'Model Repository', state: 'active', meaning: 'Further attempts after a version failed to load.' },
-  { name: 'model-namespacing', kind: 'boolean', default: false, group: 'Model Repository', state: 'accepted', meaning: 'Let repositories hold models of the same name.' },
+  { name: 'model-namespacing', kind: 'boolean', default: false, group: 'Model Repository', state: 'active', meaning: 'Let repositories hold models of the same name. One that is not unique is called <repository>/<name>, over gRPC; ensembles take models of their own repository first.' },
 
   // HTTP
   { name: 'allow-http', kind: 'boolean', default: true, group: 'HTTP', state: 'active', meaning: 'Serve HTTP.' },

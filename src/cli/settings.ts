@@ -72,6 +72,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
     },
     repository: {
       paths: options.modelRepository,
+      hasNamespaces: options.modelNamespacing,
       mode,
       pollSecs: mode === 'poll' ? options.repositoryPollSecs : 0,
       loadModels: options.loadModel,

@@ -6,7 +6,7 @@
  * since users test for the absence of a name in the whole exposition.
  */
 
-import type { CacheUse, MemoryUse, Snapshot, VersionStatistics } from '../native/contract.js'
+import type { CacheUse, MemoryUse, ResourceUse, Snapshot, VersionStatistics } from '../native/contract.js'
 import type { Family, FamilyType, Sample } from './exposition.js'
 
 /** What the shell knows about a version beyond the core's counters. */
@@ -18,7 +18,7 @@ export interface VersionFacts {
 
 export interface FamilyContext {
   /** null for a version that no longer serves: its counters are shown until the core drops them. */
-  facts: (name: string, version: number) => VersionFacts | null
+  facts: (key: string, version: number) => VersionFacts | null
   counterLatencies: boolean
   pinnedPoolBytes: number
   /** Log lines that could not be written, by reason. */
@@ -38,7 +38,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   const versions = snapshot.versions.map((statistics) => ({
     statistics,
     labels: labelsOf(statistics, context),
-    facts: context.facts(statistics.name, statistics.version),
+    facts: context.facts(keyOf(statistics), statistics.version),
   }))
   const perVersion = (
     name: string,
@@ -143,6 +143,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
         value,
       })),
     },
+    ...resourceFamilies(snapshot.resources),
     ...memoryFamilies(snapshot.memory),
     ...snapshot.gauges.map(({ name, help, value }) => one(name, help, value)),
     ...snapshot.histograms.map(
@@ -150,6 +151,20 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     ),
   )
   return families
+}
+
+/** Resources of the rate limiter: nothing where it is off, or no model asks for any. */
+function resourceFamilies(resources: readonly ResourceUse[]): Family[] {
+  const family = (name: string, help: string, value: (r: ResourceUse) => number): Family => ({
+    name,
+    help,
+    type: 'gauge',
+    samples: resources.map((r) => ({ labels: { resource: r.name, device: r.device === null ? 'global' : String(r.device) }, value: value(r) })),
+  })
+  return [
+    family('nereid_rate_limiter_resource_units', 'Units of a resource that executions hold.', (r) => r.used),
+    family('nereid_rate_limiter_resource_units_max', 'Units of a resource that there are.', (r) => r.capacity),
+  ]
 }
 
 /** Gauges in Triton, although most of them count. */
@@ -203,9 +218,15 @@ function customFamilies(versions: readonly { statistics: VersionStatistics; labe
   return [...families.values()]
 }
 
+/** What the repository knows a model by. */
+function keyOf({ namespace, name }: VersionStatistics): string {
+  return namespace === '' ? name : `${namespace}/${name}`
+}
+
 function labelsOf(statistics: VersionStatistics, context: FamilyContext): Labels {
-  const labels: Labels = { model: statistics.name, version: String(statistics.version) }
-  const tags = context.facts(statistics.name, statistics.version)?.tags ?? {}
+  const { name, namespace, version } = statistics
+  const labels: Labels = { model: name, ...(namespace === '' ? {} : { namespace }), version: String(version) }
+  const tags = context.facts(keyOf(statistics), version)?.tags ?? {}
   for (const [tag, value] of Object.entries(tags)) labels[`_${tag}`] = value
   return labels
 }

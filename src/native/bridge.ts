@@ -217,7 +217,8 @@ export function createBridge(
       const versions = s.versions.map((v) =>
         Object.assign(v, { firstResponse: v.firstResponse ?? null, summaries: v.summaries ?? null }),
       )
-      return { ...s, versions, cache: s.cache ?? null }
+      const resources = s.resources.map((r) => ({ ...r, device: r.device ?? null }))
+      return { ...s, versions, resources, cache: s.cache ?? null }
     },
     controlReply: (id, json, errorCode, message) =>
       raw.controlReply(id, optional(json), errorCode === null ? -1 : ERROR_CODES.indexOf(errorCode), message),

@@ -342,6 +342,8 @@ export interface Duration {
 /** Counters of one version, all taken from one consistent value. */
 export interface VersionStatistics {
   name: string
+  /** The repository it is from, where repositories are namespaces; else ''. */
+  namespace: string
   version: number
   inferenceCount: bigint
   executionCount: bigint
@@ -386,6 +388,8 @@ export interface Snapshot {
   gauges: { name: string; help: string; value: number }[]
   /** What the response cache did and holds; null where there is none. */
   cache: CacheUse | null
+  /** Of the rate limiter. */
+  resources: ResourceUse[]
   memory: MemoryUse
   /** Likewise. `counts` are those between the bounds, with one more behind the last. */
   histograms: Histogram[]
@@ -393,6 +397,15 @@ export interface Snapshot {
   logRecordsDropped: number
   /** Traces that were dropped because too many waited for this thread. */
   traceRecordsDropped: number
+}
+
+/** A resource of the rate limiter: units that executions hold, and that there are. */
+export interface ResourceUse {
+  name: string
+  /** null is a global one. */
+  device: number | null
+  used: number
+  capacity: number
 }
 
 /** The response cache since the start. */

@@ -8,7 +8,9 @@
  * Ensembles load after their composing models and again when one of those did; they stop serving when one of those did, and stay
  * known. What that means is in `dependencies`; changes that concern ensembles are made alone.
  *
- * Not here: cloud storage, namespaces.
+ * A model is known by its key: its name, or `<repository>/<name>` where repositories are namespaces (`places`).
+ *
+ * Not here: cloud storage.
  */
 
 import { completeConfig, moveGpuGroupsToCpu, readConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
@@ -20,7 +22,8 @@ import { servesOn, sourceOf, type Source } from './in_place.js'
 import { KeyedLock, Limit, SharedLock } from './limit.js'
 import { prepareVersion, updateInstances, type Prepared, type VersionSource } from './loader.js'
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
-import { byteWise, findModel, findModels, openRepositories } from './scan.js'
+import { Places, bareName } from './places.js'
+import { byteWise } from './scan.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 import { latestChange } from './stamp.js'
 import { UNLOADED, VersionStates, type IndexRow } from './states.js'
@@ -84,7 +87,7 @@ export class Repository {
   readonly #served = new Map<string, Map<number, ServedVersion>>()
   /** What the versions that serve were loaded from. */
   readonly #sources = new Map<string, Source>()
-  #repositories: string[] = []
+  readonly #places: Places
   #timer: NodeJS.Timeout | null = null
   #stopped = false
 
@@ -95,6 +98,7 @@ export class Repository {
     this.#log = log
     this.#observe = observe
     this.#limit = new Limit(Math.max(1, settings.loadThreads))
+    this.#places = new Places(settings.hasNamespaces)
   }
 
   /**
@@ -104,7 +108,7 @@ export class Repository {
    */
   async start(): Promise<LoadFailure[]> {
     this.#sweep()
-    this.#repositories = openRepositories(this.#settings.paths)
+    this.#places.open(this.#settings.paths)
     const names = this.#startupNames()
     const failed = await this.#ensembles.exclusive(() => this.#applyAll(names, NO_PARAMETERS))
     const failures = names.filter((name) => failed.has(name)).map((model) => ({ model, reason: rootReason(failed.get(model)) }))
@@ -127,7 +131,7 @@ export class Repository {
   /** One look at the repositories: loads what is new or changed, unloads what is gone or became ambiguous. */
   async poll(): Promise<void> {
     await this.#ensembles.exclusive(async () => {
-      const found = findModels(this.#repositories, this.#log)
+      const found = this.#places.found(this.#log)
       for (const name of this.#known.keys()) if ((found.get(name)?.length ?? 0) !== 1) this.#unload(name, false)
       // What fails is logged where it happens; what served goes on serving.
       await this.#applyAll([...found.keys()], NO_PARAMETERS)
@@ -146,8 +150,9 @@ export class Repository {
    *
    * @throws {ServerError} with the texts of R-26.
    */
-  async load(name: string, parameters: LoadParameters = NO_PARAMETERS): Promise<void> {
+  async load(asked: string, parameters: LoadParameters = NO_PARAMETERS): Promise<void> {
     this.#requireExplicit()
+    const name = this.#places.keyOf(asked, this.#known)
     const failed = await this.#apply(name, parameters)
     if (failed.has(name)) throw failed.get(name)
     // Nothing changed since its composing models did not let it serve.
@@ -161,8 +166,9 @@ export class Repository {
    *
    * @throws {ServerError} `UNAVAILABLE` in another mode.
    */
-  async unload(name: string, andDependents = false): Promise<void> {
+  async unload(asked: string, andDependents = false): Promise<void> {
     this.#requireExplicit()
+    const name = this.#places.keyOf(asked, this.#known)
     const unload = async (): Promise<void> => this.#unload(name, andDependents)
     if (this.#isRelated(name)) await this.#ensembles.exclusive(unload)
     else await this.#ensembles.shared(() => this.#locks.run(name, unload))
@@ -170,18 +176,48 @@ export class Repository {
 
   /** The repository index (R-38). */
   index(readyOnly: boolean): IndexRow[] {
-    const found = findModels(this.#repositories, this.#log)
+    const found = this.#places.found(this.#log)
     // An ensemble that waits for its composing models stands there as if it had not been tried.
     const attempted = [...this.#known].filter(([, known]) => known.invalid === null).map(([name]) => name)
     return this.#states.index(found, new Set(attempted), readyOnly)
   }
 
-  /** True while a version of the model serves. */
+  /** True while a version of the model serves; by a name, of any namespace. */
   isServing(name: string): boolean {
-    return (this.#served.get(name)?.size ?? 0) > 0
+    const serves = (key: string): boolean => (this.#served.get(key)?.size ?? 0) > 0
+    return serves(name) || (this.#settings.hasNamespaces && [...this.#served.keys()].some((key) => bareName(key) === name && serves(key)))
   }
 
-  /** A version that serves, else null. */
+  /**
+   * Adds a repository, mode explicit; `names` are model names for directories in it. Nothing is loaded yet.
+   *
+   * @throws {ServerError} with the texts of model-repository.md section 12.
+   */
+  register(path: string, names: ReadonlyMap<string, string>): void {
+    this.#requireRegistration('registration')
+    for (const [name, directory] of names) {
+      requireSafeName(name)
+      requireSafeName(directory)
+    }
+    this.#places.register(path, names)
+  }
+
+  /**
+   * Forgets a repository, mode explicit. What was loaded from it serves on.
+   *
+   * @throws {ServerError} when it is not there.
+   */
+  unregister(path: string): void {
+    this.#requireRegistration('unregistration')
+    this.#places.unregister(path)
+  }
+
+  #requireRegistration(what: string): void {
+    if (this.#settings.mode === 'explicit') return
+    throw new ServerError('UNSUPPORTED', `repository ${what} is not allowed if model control mode is not EXPLICIT`)
+  }
+
+  /** A version that serves, else null; by its key. */
   served(name: string, version: number): ServedVersion | null {
     return this.#served.get(name)?.get(version) ?? null
   }
@@ -189,7 +225,7 @@ export class Repository {
   /** Rows of the start-up table: model, version, status (R-52). */
   table(failures: readonly LoadFailure[]): [string, string, string][] {
     const reasons = new Map(failures.map(({ model, reason }) => [model, reason]))
-    const names = new Set([...findModels(this.#repositories, this.#log).keys(), ...this.#known.keys(), ...reasons.keys()])
+    const names = new Set([...this.#places.found(this.#log).keys(), ...this.#known.keys(), ...reasons.keys()])
     const rows: [string, string, string][] = []
     for (const name of [...names].sort()) {
       const versions = this.#states.of(name)
@@ -215,9 +251,9 @@ export class Repository {
 
   #startupNames(): string[] {
     const { mode, loadModels } = this.#settings
-    const all = (): string[] => [...findModels(this.#repositories, this.#log).keys()]
+    const all = (): string[] => [...this.#places.found(this.#log).keys()]
     if (mode !== 'explicit') return all()
-    if (!loadModels.includes('*')) return [...new Set(loadModels)]
+    if (!loadModels.includes('*')) return [...new Set(loadModels.map((name) => this.#places.keyOf(name, this.#known)))]
     if (loadModels.length > 1) {
       throw new ServerError('INVALID_ARG', "Wildcard model name '*' must be the ONLY startup model if specified at all.")
     }
@@ -237,8 +273,8 @@ export class Repository {
   /** What is known of every model, with what was just read. */
   #models(polled: ReadonlyMap<string, Polled> = new Map()): Map<string, KnownModel> {
     const models = new Map<string, KnownModel>()
-    for (const [name, known] of this.#known) models.set(name, { needs: needsOf(known.polled.config), isImplicit: known.isImplicit })
-    for (const [name, { config }] of polled) models.set(name, { needs: needsOf(config), isImplicit: models.get(name)?.isImplicit ?? false })
+    for (const [name, known] of this.#known) models.set(name, { needs: this.#needs(name, known.polled.config), isImplicit: known.isImplicit })
+    for (const [name, { config }] of polled) models.set(name, { needs: this.#needs(name, config), isImplicit: models.get(name)?.isImplicit ?? false })
     return models
   }
 
@@ -309,27 +345,36 @@ export class Repository {
     return failed
   }
 
+  /** As `needsOf`, by the keys of the models. */
+  #needs(name: string, config: ModelConfig): Need[] {
+    return needsOf(config).map((need) => ({ ...need, model: this.#places.composing(name, need.model, this.#known) }))
+  }
+
+  #requireSafe(key: string): void {
+    requireSafeName(this.#places.isKey(key) ? bareName(key) : key)
+  }
+
   /** Names of the composing models of an ensemble, as just read or as known. */
   #needsOf(name: string, polled: ReadonlyMap<string, Polled>): string[] {
     const one = polled.get(name) ?? this.#known.get(name)?.polled
-    return one === undefined ? [] : needsOf(one.config).map(({ model }) => model)
+    return one === undefined ? [] : this.#needs(name, one.config).map(({ model }) => model)
   }
 
   /** Whether there is something to read of a composing model; when there is not, its ensemble says so. */
   #mayExist(name: string): boolean {
     if (this.#known.has(name)) return true
     try {
-      requireSafeName(name)
+      this.#requireSafe(name)
     } catch {
       return false
     }
-    return findModel(this.#repositories, name).length > 0
+    return this.#places.directories(name).length > 0
   }
 
   /** Reads a model into `polled` when it changed, or into `failed`. */
   async #read(name: string, parameters: LoadParameters, polled: Map<string, Polled>, failed: Map<string, unknown>): Promise<void> {
     try {
-      requireSafeName(name)
+      this.#requireSafe(name)
       const one = await this.#poll(name, parameters)
       if (one !== null) polled.set(name, one)
     } catch (error) {
@@ -421,7 +466,7 @@ export class Repository {
       const read = readConfig(directory, this.#flags, parameters.config, this.#log)
       const place = { modelDirectory: directory, agentDirectory: this.#settings.agentDirectory }
       await this.#limit.run(() => runAgents(read.config, place, () => this.#stopped))
-      const { config } = completeConfig(read, directory, name, this.#flags, this.#log)
+      const { config } = completeConfig(read, directory, bareName(name), this.#flags, this.#log)
       return { directory, config, stamp, override }
     } catch (error) {
       if (override !== null) removeOverride(override)
@@ -436,7 +481,7 @@ export class Repository {
 
   /** The one directory of a model. A known model whose directory is gone is unloaded on the way. */
   #locate(name: string): string {
-    const directories = findModel(this.#repositories, name)
+    const directories = this.#places.directories(name)
     const [directory] = directories
     if (directory === undefined) {
       // What was loaded from files in a request never had a directory, and serves on.
@@ -462,7 +507,7 @@ export class Repository {
       throw new ServerError('INVALID_ARG', `load failed for model '${name}': ${reason}\n`, { cause: error })
     }
     const config = this.#adapt(polled.config)
-    const composingDecoupled = needsOf(config).some((need) => this.#isDecoupled(need))
+    const composingDecoupled = this.#needs(name, config).some((need) => this.#isDecoupled(need))
     const sources = selected
       .toSorted((a, b) => a - b)
       .map((version) => ({

@@ -20,6 +20,7 @@ export type FoundModels = Map<string, string[]>
  */
 export function openRepositories(paths: readonly string[]): string[] {
   for (const path of paths) {
+    refuseCloud(path)
     const stat = statIfAny(path)
     if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${path}`)
     if (!stat.isDirectory()) throw new ServerError('INVALID_ARG', 'repository path is not a valid directory')
@@ -30,6 +31,21 @@ export function openRepositories(paths: readonly string[]): string[] {
     }
   }
   return [...new Set(paths.map((path) => resolve(path)))].sort(byteWise)
+}
+
+const CLOUDS: Readonly<Record<string, string>> = {
+  gs: 'Cloud Storage; mount it with gcsfuse',
+  s3: 'S3; mount it with mount-s3 or rclone',
+  as: 'Azure Storage; mount it with blobfuse2',
+}
+
+/** Repositories in cloud storage are not in this release (R-41 to R-44): Triton without them says INTERNAL, too. */
+function refuseCloud(path: string): void {
+  const scheme = /^([a-z0-9]+):\/\//i.exec(path)?.[1]?.toLowerCase()
+  if (scheme === undefined) return
+  const what = CLOUDS[scheme] ?? `the file system '${scheme}'`
+  const advice = `${what}${CLOUDS[scheme] === undefined ? '; copy the models to a directory' : ', or copy the models'}, and name the directory`
+  throw new ServerError('INTERNAL', `model repository '${path}' can not be read: this release has no access to ${advice}`)
 }
 
 /** All models of all repositories, sorted by name. A repository that can not be read now counts as empty, loudly. */

@@ -6,6 +6,8 @@ export type ControlMode = 'none' | 'poll' | 'explicit'
 
 export interface RepositorySettings {
   paths: string[]
+  /** `--model-namespacing`: models of one name may be in several of them. */
+  hasNamespaces: boolean
   mode: ControlMode
   /** Mode poll; 0 = never. */
   pollSecs: number

@@ -6,6 +6,7 @@
  */
 
 import type { VersionState } from '../native/index.js'
+import { bareName } from './places.js'
 import { byteWise, type FoundModels } from './scan.js'
 
 export interface VersionEntry {
@@ -64,13 +65,14 @@ export class VersionStates {
    */
   index(found: FoundModels, attempted: ReadonlySet<string>, readyOnly: boolean): IndexRow[] {
     const rows: IndexRow[] = []
-    for (const name of [...found.keys()].sort(byteWise)) {
-      if ((found.get(name)?.length ?? 0) > 1) {
+    for (const key of [...found.keys()].sort((a, b) => byteWise(bareName(a), bareName(b)) || byteWise(a, b))) {
+      const name = bareName(key)
+      if ((found.get(key)?.length ?? 0) > 1) {
         rows.push({ name, state: 'UNAVAILABLE', reason: DUPLICATE })
         continue
       }
-      const versions = this.of(name)
-      if (versions.length === 0 && !readyOnly && !attempted.has(name)) rows.push({ name })
+      const versions = this.of(key)
+      if (versions.length === 0 && !readyOnly && !attempted.has(key)) rows.push({ name })
       for (const [version, { state, reason }] of versions) {
         if (readyOnly && state !== 'READY') continue
         rows.push({ name, version: String(version), state, ...(reason === '' ? {} : { reason }) })

@@ -53,7 +53,7 @@ export const rows = [
         t.check(answer.status === 200, `${answer.status} ${answer.text.slice(0, 200)}`)
         most = Math.max(most, t.rssMiB() - before)
       }
-      const failed = Number(/^nereid_redis_lookups_failed (\d+)$/m.exec(await t.metrics())?.[1] ?? 0)
+      const failed = Number(/^nereid_redis_lookups_failed_total (\d+)$/m.exec(await t.metrics())?.[1] ?? 0)
       t.check(failed > 0, 'it was never asked')
       t.check(slowest < 5000, `a request took ${slowest.toFixed(0)} ms`)
       t.check(most < 600, `${most.toFixed(0)} MiB`)

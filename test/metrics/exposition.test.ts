@@ -46,6 +46,7 @@ const took = (count: bigint, ns: bigint): Duration => ({ count, ns })
 
 const STATISTICS: VersionStatistics = {
   name: 'm',
+  namespace: '',
   version: 1,
   inferenceCount: 8n,
   executionCount: 2n,
@@ -80,6 +81,10 @@ function render(statistics: Partial<VersionStatistics> = {}, context: Partial<Fa
   const snapshot: Snapshot = {
     versions: [{ ...STATISTICS, ...statistics }],
     cache,
+    resources: [
+      { name: 'R', device: 0, used: 1, capacity: 4 },
+      { name: 'G', device: null, used: 0, capacity: 2 },
+    ],
     gauges: [{ name: 'nereid_slab_bytes', help: 'Bytes of slabs.', value: 7 }],
     memory: {
       limitBytes: 1024,
@@ -107,6 +112,17 @@ function samples(text: string, prefix: string): string[] {
 }
 
 // O-4, O-5, O-7
+test('S-35 the resources of the rate limiter are shown beside what there is of them', () => {
+  const text = render()
+  expect(text).toContain('nereid_rate_limiter_resource_units{device="0",resource="R"} 1\nnereid_rate_limiter_resource_units{device="global",resource="G"} 0\n')
+  expect(text).toContain('nereid_rate_limiter_resource_units_max{device="0",resource="R"} 4\nnereid_rate_limiter_resource_units_max{device="global",resource="G"} 2\n')
+})
+
+test('O-17 R-40 a model of a namespace has its repository as a label, and others have none', () => {
+  expect(render({ namespace: '/models/a' })).toContain('nv_inference_count{model="m",namespace="/models/a",version="1"} 8')
+  expect(render()).not.toContain('namespace="')
+})
+
 test('O 1.5: the families of a model, in the order of the reference', () => {
   const text = render()
   expect([...text.matchAll(/^# TYPE (\S+ \S+)$/gm)].map((m) => m[1])).toEqual([
@@ -127,6 +143,8 @@ test('O 1.5: the families of a model, in the order of the reference', () => {
     'nv_model_load_duration_secs gauge',
     'nv_pinned_memory_pool_total_bytes gauge',
     'nv_pinned_memory_pool_used_bytes gauge',
+    'nereid_rate_limiter_resource_units gauge',
+    'nereid_rate_limiter_resource_units_max gauge',
     'nereid_memory_limit_bytes gauge',
     'nereid_memory_used_bytes gauge',
     'nereid_memory_waiting gauge',

@@ -138,7 +138,7 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     await infer(server, 1)
     expect((await counts(server))[3]).toBe(executions + 1)
     // That of the empty text is as one that is not there.
-    expect(await metric(server, 'nereid_redis_entries_foreign')).toBe(wrong.length)
+    expect(await metric(server, 'nereid_redis_entries_foreign_total')).toBe(wrong.length)
     expect(await isReady(server)).toBe(true)
   })
 
@@ -175,11 +175,11 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     await Promise.all(Array.from({ length: 30 }, (_, i) => infer(server, i)))
     expect(performance.now() - from, 'two waits and 30 inferences').toBeLessThan(10_000)
     await connected(server, 0)
-    expect(await metric(server, 'nereid_redis_lookups_failed')).toBeGreaterThan(0)
-    const failed = await metric(server, 'nereid_redis_lookups_failed')
+    expect(await metric(server, 'nereid_redis_lookups_failed_total')).toBeGreaterThan(0)
+    const failed = await metric(server, 'nereid_redis_lookups_failed_total')
     for (let i = 0; i < 20; i += 1) await infer(server, i)
     // Without a connection nothing is waited for.
-    expect(await metric(server, 'nereid_redis_lookups_failed')).toBe(failed)
+    expect(await metric(server, 'nereid_redis_lookups_failed_total')).toBe(failed)
     expect(await isReady(server)).toBe(true)
     store.process.kill('SIGCONT')
     await connected(server)
@@ -219,7 +219,7 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     await kept(server)
     await infer(server, 1)
     expect((await counts(server)).slice(1)).toEqual([1, 2, 2])
-    expect(await metric(server, 'nereid_redis_insertions_dropped')).toBe(1)
+    expect(await metric(server, 'nereid_redis_insertions_dropped_total')).toBe(1)
     expect(times(server.output(), 'refuses a command: ')).toBe(1)
   })
 })
@@ -294,7 +294,7 @@ test('S-39 a server whose Redis is not there starts, and serves', async () => {
   await infer(server, 1)
   expect(await isReady(server)).toBe(true)
   await vi.waitFor(() => expect(times(server.output(), `127.0.0.1:${port} is not used: `)).toBe(1), LONG)
-  expect(await metric(server, 'nereid_redis_insertions_dropped')).toBe(1)
+  expect(await metric(server, 'nereid_redis_insertions_dropped_total')).toBe(1)
 })
 
 if (!HAS_REDIS) console.warn('redis-server is not installed: the tests of S-39 against a real one did not run (apt-get install redis-server)')

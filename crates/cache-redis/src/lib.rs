@@ -200,9 +200,17 @@ impl Cache for RedisCache {
             ("nereid_redis_insertions_max", "Most of them; further ones are not kept", INSERTIONS_MAX as f64),
             ("nereid_redis_insertion_bytes", "Bytes of answers on their way to Redis", of(&c.insertion_bytes)),
             ("nereid_redis_insertion_bytes_max", "Most of them", INSERTION_BYTES_MAX as f64),
-            ("nereid_redis_insertions_dropped", "Answers that were not kept", c.dropped.load(Relaxed) as f64),
-            ("nereid_redis_lookups_failed", "Lookups that Redis did not answer in time", c.failed.load(Relaxed) as f64),
-            ("nereid_redis_entries_foreign", "Entries found that are none of ours", c.foreign.load(Relaxed) as f64),
+            ("nereid_redis_insertions_dropped_total", "Answers that were not kept", c.dropped.load(Relaxed) as f64),
+            (
+                "nereid_redis_lookups_failed_total",
+                "Lookups that Redis did not answer in time",
+                c.failed.load(Relaxed) as f64,
+            ),
+            (
+                "nereid_redis_entries_foreign_total",
+                "Entries found that are none of ours",
+                c.foreign.load(Relaxed) as f64,
+            ),
         ]
     }
 

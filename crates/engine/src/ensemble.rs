@@ -26,6 +26,8 @@ use tensor::{Error, Result};
 /// What a version has that is an ensemble.
 pub(crate) struct Ensemble {
     engine: Weak<Engine>,
+    /// Where its models are looked for first; "" = nowhere.
+    namespace: String,
     config: ModelEnsembling,
     signature: Arc<Signature>,
     compiled: ArcSwap<Compiled>,
@@ -58,12 +60,13 @@ impl Ensemble {
     /// `Plan::compile` refuses.
     pub(crate) fn new(
         engine: Weak<Engine>,
+        namespace: &str,
         mut signature: Signature,
         config: &ModelEnsembling,
     ) -> Result<(Self, Arc<Signature>)> {
         let config = config.clone();
-        refuse_ring(&engine, &signature.model, &config)?;
-        let models = find(&engine, &config)?;
+        refuse_ring(&engine, namespace, &signature.model, &config)?;
+        let models = find(&engine, namespace, &config)?;
         let plan = compile(&Arc::new(signature.clone()), &config, &models)?.plan;
         signature.decoupled = plan.decoupled();
         for (index, output) in signature.outputs.iter_mut().enumerate() {
@@ -81,7 +84,10 @@ impl Ensemble {
         let signature = Arc::new(signature);
         let compiled = ArcSwap::from_pointee(compile(&signature, &config, &models)?);
         let inflight = Mutex::new(Inflight::new(config.max_inflight_requests, config.step.len()));
-        Ok((Self { engine, config, signature: signature.clone(), compiled, inflight }, signature))
+        Ok((
+            Self { engine, namespace: namespace.to_owned(), config, signature: signature.clone(), compiled, inflight },
+            signature,
+        ))
     }
 
     /// The plan for a request that begins now, and the version that each step calls: they are held until it is over.
@@ -89,7 +95,7 @@ impl Ensemble {
     /// # Errors
     /// As `new`.
     pub(crate) fn begin(&self) -> Result<(Arc<Plan>, Vec<Arc<ModelVersion>>)> {
-        let models = find(&self.engine, &self.config)?;
+        let models = find(&self.engine, &self.namespace, &self.config)?;
         let compiled = self.compiled.load();
         if compiled.is_of(&models) {
             return Ok((compiled.plan.clone(), models));
@@ -111,13 +117,13 @@ impl Ensemble {
     /// one does not serve.
     pub(crate) fn made_by(&self, table: &Table) -> Option<Vec<Maker>> {
         let (mut seen, mut all) = (HashSet::new(), Vec::new());
-        let mut open = vec![&self.config];
-        while let Some(config) = open.pop() {
-            for step in &config.step {
-                let version = version_of(table, step).ok()?;
+        let mut open = vec![self];
+        while let Some(ensemble) = open.pop() {
+            for step in &ensemble.config.step {
+                let version = version_of(table, &ensemble.namespace, step).ok()?;
                 if seen.insert(version.load) {
                     all.push((version.load, version.fingerprint));
-                    open.extend(version.ensemble.as_ref().map(|ensemble| &ensemble.config));
+                    open.extend(version.ensemble.as_ref());
                 }
             }
         }
@@ -158,40 +164,43 @@ impl Model for NoModel {
 
 /// # Errors
 /// INVALID_ARG, Triton's text: a way leads from the ensemble through those that serve now back to it.
-fn refuse_ring(engine: &Weak<Engine>, name: &str, config: &ModelEnsembling) -> Result<()> {
+fn refuse_ring(engine: &Weak<Engine>, namespace: &str, name: &str, config: &ModelEnsembling) -> Result<()> {
     let engine = engine.upgrade().ok_or_else(|| Error::unavailable("Server exiting"))?;
     let table = engine.table();
+    let own = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
     let mut seen = HashSet::new();
-    let mut open = VecDeque::from([(name.to_owned(), name.to_owned(), config.clone())]);
+    let mut open = VecDeque::from([(name.to_owned(), name.to_owned(), namespace.to_owned(), config.clone())]);
     // Each with the one it was found in, the shortest way first.
-    while let Some((before, at, config)) = open.pop_front() {
+    while let Some((before, at, namespace, config)) = open.pop_front() {
         for step in &config.step {
-            if step.model_name == name {
+            let in_own = format!("{namespace}/{}", step.model_name);
+            let key = table.key(&namespace, &step.model_name).map_or_else(|_| in_own.clone(), |key| key.into_owned());
+            if key == own || (!namespace.is_empty() && in_own == own) {
                 // Triton begins with the one that closes the ring; a pair begins with the one that is loaded.
                 let (first, last) = if before == name { (before, at) } else { (at, before) };
                 return Err(Error::invalid(format!(
                     "circular dependency between ensembles: {first} -> ... -> {last} -> {first}"
                 )));
             }
-            if !seen.insert((step.model_name.clone(), step.model_version)) {
+            if !seen.insert((key, step.model_version)) {
                 continue;
             }
-            let inner =
-                version_of(&table, step).ok().and_then(|version| Some(version.ensemble.as_ref()?.config.clone()));
-            open.extend(inner.map(|inner| (at.clone(), step.model_name.clone(), inner)));
+            let version = version_of(&table, &namespace, step).ok();
+            let inner = version.and_then(|v| v.ensemble.as_ref()).map(|e| (e.namespace.clone(), e.config.clone()));
+            open.extend(inner.map(|(namespace, inner)| (at.clone(), step.model_name.clone(), namespace, inner)));
         }
     }
     Ok(())
 }
 
-fn version_of<'t>(table: &'t Table, step: &model_ensembling::Step) -> Result<&'t Arc<ModelVersion>> {
-    table.find(&step.model_name, (step.model_version >= 0).then_some(step.model_version))
+fn version_of<'t>(table: &'t Table, namespace: &str, step: &model_ensembling::Step) -> Result<&'t Arc<ModelVersion>> {
+    table.find_from(namespace, &step.model_name, (step.model_version >= 0).then_some(step.model_version))
 }
 
-fn find(engine: &Weak<Engine>, config: &ModelEnsembling) -> Result<Vec<Arc<ModelVersion>>> {
+fn find(engine: &Weak<Engine>, namespace: &str, config: &ModelEnsembling) -> Result<Vec<Arc<ModelVersion>>> {
     let engine = engine.upgrade().ok_or_else(|| Error::unavailable("Server exiting"))?;
     let table = engine.table();
-    config.step.iter().map(|step| version_of(&table, step).cloned()).collect()
+    config.step.iter().map(|step| version_of(&table, namespace, step).cloned()).collect()
 }
 
 fn compile(signature: &Arc<Signature>, config: &ModelEnsembling, models: &[Arc<ModelVersion>]) -> Result<Compiled> {

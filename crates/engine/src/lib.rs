@@ -57,7 +57,7 @@ pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
 pub use pool::{Pool, Task};
 pub use rate_limit::Available;
 pub use registry::{Engine, Opened, PublishSpec};
-pub use statistics::{Duration, FailureReason, ResponseStatistics, Snapshot, Summary, VersionStatistics};
+pub use statistics::{Duration, FailureReason, ResourceUse, ResponseStatistics, Snapshot, Summary, VersionStatistics};
 pub use table::{ServerState, VersionState};
 pub use ticket::Ticket;
 #[doc(hidden)]

@@ -10,6 +10,7 @@
 use crate::dispatch::{Run, take_idle};
 use crate::pending::Requests;
 use crate::schedule::Removed;
+use crate::statistics::ResourceUse;
 use crate::version::ModelVersion;
 use backend::now_ns;
 use parking_lot::Mutex;
@@ -46,6 +47,18 @@ impl State {
 }
 
 impl Resources {
+    /// What executions hold of each resource.
+    pub(crate) fn usage(&self) -> Vec<ResourceUse> {
+        let state = self.0.lock();
+        let one = |(name, device, used, capacity): (&str, _, _, _)| ResourceUse {
+            name: name.to_owned(),
+            device,
+            used,
+            capacity,
+        };
+        state.limiter.usage().map(one).collect()
+    }
+
     pub(crate) fn new(available: Vec<Available>) -> Arc<Self> {
         let limiter = RateLimiter::new(available);
         Arc::new(Self(Mutex::new(State {

@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::rate_limit::Resources;
 use crate::sequence::Sequencing;
 use crate::statistics::{Snapshot, VersionStatistics};
-use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version};
+use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version, split_key};
 use crate::timer::Timer;
 use crate::version::{ConfigTexts, ModelVersion, Shared, VersionParts};
 use crate::warmup;
@@ -180,7 +180,9 @@ impl Engine {
 
     /// Ready versions of a model, ascending.
     pub fn ready_versions(&self, name: &str) -> Vec<i64> {
-        self.table.load().models.get(name).map(|e| e.ready().map(|v| v.number).collect()).unwrap_or_default()
+        let table = self.table.load();
+        let entry = table.key("", name).ok().and_then(|key| table.models.get(&*key));
+        entry.map(|e| e.ready().map(|v| v.number).collect()).unwrap_or_default()
     }
 
     /// How many models are known.
@@ -202,7 +204,8 @@ impl Engine {
             return Ok(names.into_iter().flat_map(|(_, e)| e.ready().map(|v| v.statistics())).collect());
         }
         let unavailable = || Error::invalid(format!("requested model '{name}' is not available"));
-        let entry = table.models.get(name).filter(|e| e.ready().next().is_some()).ok_or_else(unavailable)?;
+        let key = table.key("", name)?;
+        let entry = table.models.get(&*key).filter(|e| e.ready().next().is_some()).ok_or_else(unavailable)?;
         let Some(version) = version else {
             return Ok(entry.ready().map(|v| v.statistics()).collect());
         };
@@ -229,7 +232,8 @@ impl Engine {
             gauges.push(("nereid_response_cache_bytes_max", "Most bytes it may hold", c.size_bytes as f64));
         }
         gauges.extend(self.shared.cache.iter().flat_map(|(cache, _)| cache.gauges()));
-        Snapshot { versions, gauges, cache }
+        let resources = self.shared.resources.as_ref().map(|r| r.usage()).unwrap_or_default();
+        Snapshot { versions, gauges, cache, resources }
     }
 
     /// The server came up: false while it starts, when its start failed and it was told to stay, and when it exits.
@@ -348,6 +352,7 @@ impl Engine {
             Error::internal(format!("the completed configuration of model '{}' cannot be decoded: {e}", open.model))
         })?;
         limits::check(&config)?;
+        let namespace = split_key(&open.model).map_or_else(String::new, |(namespace, _)| namespace.to_owned());
         let options = &self.shared.options;
         let scheduling = compile::scheduling(&config, options.strict_batching_delay, options.delay_scheduler);
         let signature = compile::signature(&config, open.version, &spec.labels)?;
@@ -372,7 +377,7 @@ impl Engine {
                 (signature, model, None, sequencing)
             }
             (None, Some(SchedulingChoice::EnsembleScheduling(graph))) => {
-                let (ensemble, signature) = Ensemble::new(self.me.clone(), signature, graph)?;
+                let (ensemble, signature) = Ensemble::new(self.me.clone(), &namespace, signature, graph)?;
                 (signature, Arc::new(NoModel) as Arc<dyn backend::Model>, Some(ensemble), None)
             }
             (None, _) => {
@@ -385,6 +390,7 @@ impl Engine {
             VersionParts {
                 signature,
                 number: open.version,
+                namespace,
                 platform: spec.platform,
                 config_json: Bytes::from(spec.config_json),
                 config_pb: spec.config,

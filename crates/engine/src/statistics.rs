@@ -394,6 +394,8 @@ impl Statistics {
 pub struct VersionStatistics {
     /// Model.
     pub name: String,
+    /// The repository it is from, where repositories are namespaces; else "".
+    pub namespace: String,
     /// Version number.
     pub version: i64,
     /// Rows executed; a request of n rows adds n.
@@ -460,6 +462,21 @@ pub struct Snapshot {
     pub gauges: Vec<(&'static str, &'static str, f64)>,
     /// What the response cache did and holds, where there is one that tells.
     pub cache: Option<CacheCounters>,
+    /// Resources of the rate limiter.
+    pub resources: Vec<ResourceUse>,
+}
+
+/// A resource of the rate limiter (S-35).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourceUse {
+    /// Its name.
+    pub name: String,
+    /// Where it is; `None` of a global one.
+    pub device: Option<u32>,
+    /// Units that executions hold.
+    pub used: u64,
+    /// Units there are.
+    pub capacity: u64,
 }
 
 #[cfg(test)]

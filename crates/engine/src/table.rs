@@ -1,7 +1,8 @@
 //! Which models and versions are known, and in what state. Read on every request without a lock, copied on every change.
 
 use crate::version::ModelVersion;
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tensor::{Error, Result};
 
@@ -46,7 +47,10 @@ pub enum ServerState {
 
 #[derive(Clone, Default)]
 pub(crate) struct Table {
+    /// By name; where repositories are namespaces by `<repository>/<name>`, which no name can be.
     pub(crate) models: HashMap<String, Entry>,
+    /// For each name in a namespace, what it is known by.
+    in_namespaces: HashMap<String, BTreeSet<String>>,
     /// Versions that are neither ready nor gone on purpose, and models without any version: counted when the table changes, so that
     /// strict readiness costs the same with any number of models.
     unready: usize,
@@ -87,10 +91,19 @@ impl Entry {
 impl Table {
     /// Finds the version a request means (protocol.md 2.9 rows 1–4).
     pub(crate) fn find(&self, name: &str, version: Option<i64>) -> Result<&Arc<ModelVersion>> {
-        let entry = self
-            .models
-            .get(name)
-            .ok_or_else(|| Error::not_found(format!("Request for unknown model: '{name}' is not found")))?;
+        self.find_from("", name, version)
+    }
+
+    /// As `find`, for a model of this namespace, which comes before all others; "" = none.
+    pub(crate) fn find_from(&self, namespace: &str, name: &str, version: Option<i64>) -> Result<&Arc<ModelVersion>> {
+        let known = self.models.get(name).filter(|_| namespace.is_empty());
+        let entry = match known {
+            Some(entry) => entry,
+            None => self
+                .models
+                .get(&*self.key(namespace, name)?)
+                .ok_or_else(|| Error::not_found(format!("Request for unknown model: '{name}' is not found")))?,
+        };
         let Some(version) = version else {
             return entry.latest.as_ref().ok_or_else(|| {
                 Error::not_found(format!("Request for unknown model: '{name}' has no available versions"))
@@ -107,6 +120,34 @@ impl Table {
         }
     }
 
+    /// What a name stands for: itself where there are no namespaces, else the model of that name in `namespace`, or the only
+    /// one.
+    ///
+    /// # Errors
+    /// INVALID_ARG, Triton's texts: there are several, or none.
+    pub(crate) fn key<'n>(&'n self, namespace: &str, name: &'n str) -> Result<Cow<'n, str>> {
+        if self.in_namespaces.is_empty() {
+            return Ok(Cow::Borrowed(name));
+        }
+        if !namespace.is_empty() {
+            let own = format!("{namespace}/{name}");
+            if self.models.contains_key(&own) {
+                return Ok(Cow::Owned(own));
+            }
+        }
+        if self.models.contains_key(name) {
+            return Ok(Cow::Borrowed(name));
+        }
+        let keys = self.in_namespaces.get(name);
+        match keys.map_or(0, BTreeSet::len) {
+            0 => Err(Error::invalid(format!("Request for unknown model: '{name}' is not found"))),
+            1 => Ok(keys.and_then(BTreeSet::first).map_or(Cow::Borrowed(name), |key| Cow::Borrowed(key.as_str()))),
+            n => Err(Error::invalid(format!(
+                "There are {n} identifiers of model '{name}' in global map, model namespace must be provided to resolve ambiguity."
+            ))),
+        }
+    }
+
     /// Every version of every model is ready, or gone on purpose.
     pub(crate) fn all_ready(&self) -> bool {
         self.unready == 0
@@ -116,7 +157,19 @@ impl Table {
     pub(crate) fn change(&mut self, name: &str, f: impl FnOnce(&mut Entry) -> bool) {
         let (name, mut entry) = self.models.remove_entry(name).unwrap_or_else(|| (name.to_owned(), Entry::default()));
         self.unready -= entry.counted;
-        if f(&mut entry) {
+        let keeps = f(&mut entry);
+        if let Some((_, bare)) = split_key(&name) {
+            let keys = self.in_namespaces.entry(bare.to_owned()).or_default();
+            if keeps {
+                keys.insert(name.clone());
+            } else {
+                keys.remove(&name);
+                if keys.is_empty() {
+                    self.in_namespaces.remove(bare);
+                }
+            }
+        }
+        if keeps {
             entry.latest = entry.ready().last().cloned();
             entry.counted = entry.unready();
             self.unready += entry.counted;
@@ -133,6 +186,11 @@ impl Table {
             });
         }
     }
+}
+
+/// Namespace and name of what a model in a namespace is known by; `None` of any other.
+pub(crate) fn split_key(key: &str) -> Option<(&str, &str)> {
+    key.rsplit_once('/')
 }
 
 /// Reads a version as it stands in a URL or a gRPC message: "" lets the server choose; leading digits are enough, as for C's
@@ -211,6 +269,31 @@ mod tests {
             assert_eq!(table.all_ready(), walked);
         }
         table.change_known("nobody", |_| unreachable!("it is not known"));
+    }
+
+    #[test]
+    fn r40_a_name_stands_for_the_only_model_of_it_or_for_that_of_its_namespace() {
+        let mut table = Table::default();
+        let key = |table: &Table, namespace: &str, name: &str| match table.key(namespace, name) {
+            Ok(key) => key.into_owned(),
+            Err(e) => format!("{:?} {}", e.code(), e.message()),
+        };
+        let none = "InvalidArg Request for unknown model: 'm' is not found";
+        assert_eq!(key(&table, "", "m"), "m", "without namespaces a name is a name");
+        table.change("/a/other", |_| true);
+        assert_eq!(key(&table, "", "m"), none);
+        table.change("/a/m", |_| true);
+        assert_eq!((key(&table, "", "m"), key(&table, "/b", "m")), ("/a/m".into(), "/a/m".into()));
+        table.change("/b/m", |_| true);
+        let two = "InvalidArg There are 2 identifiers of model 'm' in global map, model namespace must be provided to resolve ambiguity.";
+        assert_eq!((key(&table, "", "m"), key(&table, "/c", "m")), (two.into(), two.into()));
+        assert_eq!((key(&table, "/b", "m"), key(&table, "", "/a/m")), ("/b/m".into(), "/a/m".into()));
+        table.change("/b/m", |_| false);
+        assert_eq!(key(&table, "/b", "m"), "/a/m");
+        table.change("/a/m", |_| false);
+        assert_eq!(key(&table, "", "m"), none);
+        table.change("/a/other", |_| false);
+        assert_eq!(key(&table, "", "m"), "m");
     }
 
     #[test]

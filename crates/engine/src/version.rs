@@ -76,6 +76,8 @@ pub struct ModelVersion {
     pub signature: Arc<Signature>,
     /// Version number.
     pub number: i64,
+    /// The repository it is from, where repositories are namespaces; else "".
+    pub(crate) namespace: String,
     /// `platform` of the metadata.
     pub platform: String,
     /// What it is configured as; changes with its instances.
@@ -161,6 +163,7 @@ pub(crate) struct Caller<'t> {
 pub(crate) struct VersionParts {
     pub signature: Arc<Signature>,
     pub number: i64,
+    pub namespace: String,
     pub platform: String,
     pub config_json: Bytes,
     pub config_pb: Bytes,
@@ -219,6 +222,7 @@ impl ModelVersion {
         Arc::new_cyclic(|me| Self {
             signature,
             number,
+            namespace: parts.namespace,
             platform,
             config: ArcSwap::from_pointee(ConfigTexts { json: config_json, pb: config_pb }),
             model,
@@ -447,6 +451,7 @@ impl ModelVersion {
         let mut s = self.statistics.read(now_ns(), &self.shared.options.metrics.quantiles);
         s.name = self.signature.model.to_string();
         s.version = self.number;
+        s.namespace = self.namespace.clone();
         s.pending = self.pending.load(Ordering::Relaxed);
         s.cancelled = self.cancelled.load(Ordering::Relaxed);
         s.custom = self.model.metrics();

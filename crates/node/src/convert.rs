@@ -138,6 +138,7 @@ pub fn snapshot(s: Snapshot) -> js::Snapshot {
         versions: s.versions.into_iter().map(version_statistics).collect(),
         gauges: gauges(s.gauges),
         cache: s.cache.map(cache_use),
+        resources: s.resources.into_iter().map(resource_use).collect(),
         memory: memory_use(),
         histograms: Vec::new(),
         log_records_dropped: 0.0,
@@ -153,6 +154,10 @@ pub fn add_offload(snapshot: &mut js::Snapshot, status: OffloadStatus) {
         ("nereid_offload_waiting", "Long requests that wait for one of them", status.waiting as f64),
         ("nereid_offload_waiting_max", "The most that may wait", status.waiting_max as f64),
     ]));
+}
+
+fn resource_use(r: engine::ResourceUse) -> js::ResourceUse {
+    js::ResourceUse { name: r.name, device: r.device, used: r.used as f64, capacity: r.capacity as f64 }
 }
 
 fn cache_use(c: engine::CacheCounters) -> js::CacheUse {
@@ -213,6 +218,7 @@ pub fn add_holds(snapshot: &mut js::Snapshot, holds: &HoldTotals) {
 fn version_statistics(v: VersionStatistics) -> js::VersionStatistics {
     js::VersionStatistics {
         name: v.name,
+        namespace: v.namespace,
         version: v.version,
         inference_count: BigInt::from(v.inference_count),
         execution_count: BigInt::from(v.execution_count),

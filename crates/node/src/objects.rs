@@ -210,6 +210,7 @@ pub struct Gauge {
 #[napi(object)]
 pub struct VersionStatistics {
     pub name: String,
+    pub namespace: String,
     pub version: i64,
     pub inference_count: BigInt,
     pub execution_count: BigInt,
@@ -247,6 +248,14 @@ pub struct KindUse {
 }
 
 #[napi(object)]
+pub struct ResourceUse {
+    pub name: String,
+    pub device: Option<u32>,
+    pub used: f64,
+    pub capacity: f64,
+}
+
+#[napi(object)]
 pub struct CacheUse {
     pub entries: BigInt,
     pub lookups: BigInt,
@@ -274,6 +283,7 @@ pub struct Snapshot {
     pub versions: Vec<VersionStatistics>,
     pub gauges: Vec<Gauge>,
     pub cache: Option<CacheUse>,
+    pub resources: Vec<ResourceUse>,
     pub memory: MemoryUse,
     pub histograms: Vec<Histogram>,
     pub log_records_dropped: f64,

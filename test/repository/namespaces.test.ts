@@ -1,0 +1,150 @@
+/** R-40 over the real core: several repositories with models of one name, and repositories that come and go. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, expect, onTestFinished, test } from 'vitest'
+import { Server, ServerError, type ServerOptions } from '../../src/index.js'
+
+const ROOT = mkdtempSync(join(tmpdir(), 'nereid-namespaces-'))
+afterAll(() => rmSync(ROOT, { recursive: true }))
+
+const tensors = (kind: string, name: string): string => `${kind} [ { name: "${name}" data_type: TYPE_FP32 dims: [-1] } ]\n`
+const IDENTITY = `backend: "identity"\n${tensors('input', 'INPUT0')}${tensors('output', 'OUTPUT0')}`
+const calling = (model: string): string =>
+  `platform: "ensemble"\n${tensors('input', 'INPUT0')}${tensors('output', 'OUTPUT0')}` +
+  `ensemble_scheduling { step [ { model_name: "${model}" model_version: -1 input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" } } ] }\n`
+
+let next = 0
+/** A repository with these models: directory → configuration. */
+function repository(models: Record<string, string>): string {
+  const root = join(ROOT, String((next += 1)))
+  mkdirSync(root)
+  for (const [name, config] of Object.entries(models)) {
+    mkdirSync(join(root, name, '1'), { recursive: true })
+    writeFileSync(join(root, name, 'config.pbtxt'), config)
+  }
+  return root
+}
+
+async function serving(modelRepository: string[], options: Partial<ServerOptions> = {}): Promise<Server> {
+  const server = await Server.start({ modelRepository, modelNamespacing: true, log: () => {}, ...options })
+  onTestFinished(async () => void (await server.stop({ timeoutMs: 2000 })))
+  return server
+}
+
+const ask = async (server: Server, model: string): Promise<number> => {
+  const result = await server.model(model).infer({ inputs: { INPUT0: new Float32Array([7]) } })
+  expect(result.model).toBe(model.slice(model.lastIndexOf('/') + 1))
+  return Number(result.output('OUTPUT0').data[0])
+}
+
+/** `CODE text` of what fails. */
+async function failure(task: () => unknown): Promise<string> {
+  try {
+    await task()
+  } catch (error) {
+    return error instanceof ServerError ? `${error.code} ${error.message}` : `not a ServerError: ${String(error)}`
+  }
+  return 'no failure'
+}
+
+/** Executions by repository, of one model. */
+async function executions(server: Server, model: string): Promise<Record<string, number>> {
+  const rows = (await server.metricsText()).matchAll(/^nv_inference_exec_count\{model="(\w+)",namespace="([^"]*)",version="1"\} (\d+)$/gm)
+  return Object.fromEntries([...rows].filter(([, name]) => name === model).map(([, , namespace = '', count]) => [namespace, Number(count)]))
+}
+
+const ambiguous = (name: string): string =>
+  `INVALID_ARG There are 2 identifiers of model '${name}' in global map, model namespace must be provided to resolve ambiguity.`
+
+test('R-40 a bare name works while it is unique, and every model by its repository', async () => {
+  const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
+  const server = await serving([a, b])
+  expect(server.index()).toEqual([
+    { name: 'm', version: '1', state: 'READY' },
+    { name: 'm', version: '1', state: 'READY' },
+    { name: 'only_a', version: '1', state: 'READY' },
+  ])
+  expect(await ask(server, 'only_a')).toBe(7)
+  expect(await failure(() => ask(server, 'm'))).toBe(ambiguous('m'))
+  expect(await failure(() => ask(server, 'none'))).toBe("INVALID_ARG Request for unknown model: 'none' is not found")
+  expect(await ask(server, `${a}/m`)).toBe(7)
+  for (let i = 0; i < 2; i += 1) expect(await ask(server, `${b}/m`)).toBe(7)
+  expect(await executions(server, 'm')).toEqual({ [a]: 1, [b]: 2 })
+  expect(await failure(() => server.model('m').statistics())).toBe(ambiguous('m'))
+})
+
+test('R-40 without namespaces the same two are unavailable, and no metric names one', async () => {
+  const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
+  const server = await serving([a, b], { modelNamespacing: false, exitOnError: false })
+  expect(server.index()[0]).toEqual({ name: 'm', state: 'UNAVAILABLE', reason: 'model appears in two or more repositories' })
+  expect(await server.metricsText()).not.toContain('namespace="')
+  expect(await failure(() => ask(server, 'm'))).toBe("NOT_FOUND Request for unknown model: 'm' is not found")
+})
+
+test('R-40 an ensemble takes the models of its own repository first, and the only one otherwise', async () => {
+  const a = repository({ m: IDENTITY, own: calling('m'), far: calling('only_b') })
+  const b = repository({ m: IDENTITY, only_b: IDENTITY, own: calling('m') })
+  const c = repository({ torn: calling('m') })
+  const server = await serving([a, b, c], { exitOnError: false })
+  expect(server.failures.map(({ model, reason }) => [model, reason.trimEnd()])).toEqual([
+    [`${c}/torn`, `load failed for model '${c}/torn': ensemble ${c}/torn contains models that are not available or ambiguous: m`],
+  ])
+  await ask(server, `${a}/own`)
+  for (let i = 0; i < 3; i += 1) await ask(server, `${b}/own`)
+  expect(await executions(server, 'm')).toEqual({ [a]: 1, [b]: 3 })
+  expect(await ask(server, 'far')).toBe(7)
+})
+
+test('R-40 loads and unloads mean the only model of a name, and leave those of other repositories alone', async () => {
+  const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
+  const server = await serving([a, b], { modelControlMode: 'explicit' })
+  expect(await failure(() => server.load('m'))).toBe(ambiguous('m'))
+  await server.load(`${b}/m`)
+  // There is another one on disk, which may not be meant.
+  expect(await failure(() => server.unload('m'))).toBe(ambiguous('m'))
+  expect(await ask(server, 'm')).toBe(7)
+  await server.load(`${a}/m`)
+  await server.unload(`${b}/m`)
+  await expect.poll(() => failure(() => ask(server, 'm'))).toBe(ambiguous('m'))
+  expect(await ask(server, `${a}/m`)).toBe(7)
+  await server.load('only_a')
+  expect(await ask(server, 'only_a')).toBe(7)
+  for (const name of [`${a}/../m`, '/etc/m', `${a}/m/1`, `${a}/..`]) {
+    expect(await failure(() => server.load(name)), name).toMatch(/^(INVALID_ARG invalid model name|INTERNAL failed to load)/)
+  }
+})
+
+test('R-40 repositories are registered and unregistered while the server runs, with names for their directories', async () => {
+  const [a, b] = [repository({ m: IDENTITY }), repository({ folder: IDENTITY })]
+  const server = await serving([a], { modelNamespacing: false, modelControlMode: 'explicit' })
+  expect(await failure(() => server.load('mapped'))).toBe("INTERNAL failed to load 'mapped', failed to poll from model repository")
+  server.registerRepository(b, { models: { mapped: 'folder' } })
+  await server.load('mapped')
+  expect(await ask(server, 'mapped')).toBe(7)
+  expect(server.index().map((row) => row.name)).toEqual(['folder', 'm', 'mapped'])
+  expect(await failure(() => server.registerRepository(b))).toBe(`ALREADY_EXISTS model repository '${b}' has already been registered`)
+  expect(await failure(() => server.registerRepository(`${b}/none`))).toBe(`INVALID_ARG failed to register '${b}/none', repository not found`)
+  const c = repository({ other: IDENTITY })
+  expect(await failure(() => server.registerRepository(c, { models: { mapped: 'other' } }))).toBe(
+    "INVALID_ARG failed to register 'mapped', there is a conflicting mapping for 'mapped'",
+  )
+  expect(await failure(() => server.registerRepository(c, { models: { x: '../../etc' } }))).toMatch(/^INVALID_ARG invalid model name/)
+  server.unregisterRepository(b)
+  expect(await ask(server, 'mapped'), 'what was loaded serves on').toBe(7)
+  expect(await failure(() => server.unregisterRepository(b))).toBe(`INVALID_ARG failed to unregister '${b}', repository not found`)
+  const none = await serving([a], { modelNamespacing: false })
+  expect(await failure(() => none.registerRepository(b))).toBe(
+    'UNSUPPORTED repository registration is not allowed if model control mode is not EXPLICIT',
+  )
+})
+
+test.each([
+  ['R-41', 's3://bucket/models', 'S3; mount it with mount-s3 or rclone, or copy the models, and name the directory'],
+  ['R-42', 'gs://bucket/models', 'Cloud Storage; mount it with gcsfuse, or copy the models, and name the directory'],
+  ['R-42', 'as://account/container', 'Azure Storage; mount it with blobfuse2, or copy the models, and name the directory'],
+  ['R-43 R-44', 's3://https://host:9000/bucket/models', 'S3; mount it with mount-s3 or rclone, or copy the models, and name the directory'],
+  ['R-41', 'hdfs://host/models', "the file system 'hdfs'; copy the models to a directory, and name the directory"],
+])('%s %s is refused at start, and the text says what to do', async (_, path, advice) => {
+  expect(await failure(() => serving([path]))).toBe(`INTERNAL model repository '${path}' can not be read: this release has no access to ${advice}`)
+})
