@@ -15,6 +15,7 @@ export declare class NativeCore {
   isReady(): boolean
   listen(ticket: number, options: ListenOptions): void
   leave(): boolean
+  sequences(): number
   drain(ticket: number, timeoutMs: number): void
   /** The last call: afterwards nothing keeps the event loop alive any more. */
   close(ticket: number): void
@@ -89,6 +90,7 @@ export interface CoreOptions {
   httpInputBytesMax: number
   allowClientShm: boolean
   memoryLimitBytes: number
+  sequenceLimit: number
   responseCacheBytes?: number
   responseCacheRedis?: RedisOptions
   rateLimit?: RateLimit

@@ -19,6 +19,9 @@ import { findOnnxRuntime } from './onnxruntime.js'
 import { openExporter, TraceDrain } from '../trace/index.js'
 import { TraceSettings, type Sampling, type TraceDefaults } from './trace_settings.js'
 
+/** How often a server that exits looks whether sequences are still in progress. */
+const SEQUENCES_POLL_MS = 20
+
 export interface ServerSettings {
   id: string
   /** When false, a server whose repository can not be read stays up, neither live nor ready. */
@@ -29,6 +32,8 @@ export interface ServerSettings {
   allowClientShm: boolean
   /** 0 = half of the machine's or the container's memory. */
   memoryLimitBytes: number
+  /** Sequences of a model in progress or waiting. */
+  sequenceLimit: number
   /** Bytes of the response cache, or where it is; both null = there is none. */
   responseCache: { bytes: number | null; redis: RedisOptions | null }
   /** null = executions are not limited. */
@@ -71,8 +76,8 @@ export interface RunningServer {
   /** The exposition a scrape would get now. */
   metrics(format?: ExpositionFormat): Promise<string>
   /**
-   * Not ready at once; keeps the listeners open for a grace, in which inferences are refused; waits for requests in flight; ends
-   * everything. Resolves with the number that did not finish.
+   * Not ready at once; keeps the listeners open for a grace, in which inferences are refused, and as long as sequences are in
+   * progress, whose requests are not; waits for requests in flight; ends everything. Resolves with the number that did not finish.
    */
   stop(timeoutMs: number, options?: StopOptions): Promise<number>
 }
@@ -103,6 +108,7 @@ export async function startServer(
       httpInputBytesMax: settings.httpInputBytesMax,
       allowClientShm: settings.allowClientShm,
       memoryLimitBytes: settings.memoryLimitBytes,
+      sequenceLimit: settings.sequenceLimit,
       responseCacheBytes: settings.responseCache.bytes,
       responseCacheRedis: settings.responseCache.redis,
       rateLimit: settings.rateLimit,
@@ -175,6 +181,14 @@ export async function startServer(
       if (grace > 0 && core.leave()) {
         leaving(grace)
         await new Promise((done) => setTimeout(done, grace))
+      }
+      // Sequences that have begun go on, and their clients may have to connect again: connections end with their answers.
+      for (let second = performance.now(); core.sequences() > 0 && performance.now() < deadline; ) {
+        core.leave()
+        await new Promise((done) => setTimeout(done, SEQUENCES_POLL_MS))
+        if (performance.now() - second < 1000) continue
+        second = performance.now()
+        progress(Math.ceil((deadline - second) / 1000), core.sequences())
       }
       let inFlight: number
       for (;;) {

@@ -165,6 +165,7 @@ export const FLAGS = [
 
   // Memory Management
   { name: 'memory-limit', kind: 'integer', default: 0, min: 0, group: 'Memory Management', state: 'active', meaning: 'Bytes that request bodies, heads and unread answers in flight may hold together. One connection holds a quarter at most, and an eighth is left to small requests. When it is used up, reading pauses for up to 5 s, then requests are refused with 503 and Retry-After, or RESOURCE_EXHAUSTED. 0 takes half of the memory of the machine or the container. Not in Triton.' },
+  { name: 'sequence-limit', kind: 'integer', default: 65536, min: 1, max: INT32_MAX, group: 'Memory Management', state: 'active', meaning: 'Sequences of a model in progress or waiting for a slot; a request that would start one more is refused with 503 or UNAVAILABLE. Not in Triton.' },
   { name: 'pinned-memory-pool-byte-size', kind: 'integer', default: 268435456, min: 0, group: 'Memory Management', state: 'accepted', meaning: 'Size of the pinned memory pool in bytes.' },
   { name: 'cuda-memory-pool-byte-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'accepted', meaning: 'Size of the memory pool of a GPU in bytes.' },
   { name: 'cuda-virtual-address-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'accepted', meaning: 'Virtual address space for growing state on a GPU.' },

@@ -53,6 +53,8 @@ function backends({ repository }: ServerSettings): string[][] {
   return [
     builtIn('dyna_sequence'),
     builtIn('identity'),
+    builtIn('implicit_state'),
+    builtIn('iterative_sequence'),
     ['onnxruntime', findOnnxRuntime() ?? 'not found: the package onnxruntime-node has no library here', cmdline('onnxruntime')],
     builtIn('repeat'),
     builtIn('sequence'),

@@ -54,6 +54,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
     httpInputBytesMax: options.httpMaxInputSize,
     allowClientShm: options.allowClientShm,
     memoryLimitBytes: options.memoryLimit,
+    sequenceLimit: options.sequenceLimit,
     responseCache: readResponseCache(options, warnings),
     rateLimit: readRateLimit(options),
     reactorThreads: options.reactorThreads,

@@ -209,6 +209,7 @@ export function createBridge(
       return s.listening ?? { httpPort: 0, grpcPort: 0 }
     },
     leave: () => raw.leave(),
+    sequences: () => raw.sequences(),
     drain: async (timeoutMs) => (await start((t) => raw.drain(t, timeoutMs))).count ?? 0,
     close: async () => void (await start((t) => raw.close(t))),
     snapshot: () => {

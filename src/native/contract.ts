@@ -86,6 +86,8 @@ export interface CoreOptions {
   allowClientShm: boolean
   /** `--memory-limit`: what bodies, heads and unread answers of the process may hold; 0 = half of the machine's or container's. */
   memoryLimitBytes: number
+  /** `--sequence-limit`: sequences of a model in progress or waiting. */
+  sequenceLimit: number
   /** What the response cache may take, all models together; null = there is none. */
   responseCacheBytes: number | null
   /** The Redis that is the response cache instead; null = none. */
@@ -505,7 +507,9 @@ export interface Core {
    * and none connected lately: no client would miss them.
    */
   leave(): boolean
-  /** Closes the listeners, refuses new inferences, resolves with the number of requests still in flight after at most `timeoutMs`. */
+  /** Sequences in progress, those of replaced versions included. */
+  sequences(): number
+  /** Closes the listeners, refuses new inferences, resolves with the number of requests and sequences still in progress after at most `timeoutMs`. */
   drain(timeoutMs: number): Promise<number>
   /** Ends connections and threads, unmaps regions. The core is unusable afterwards. */
   close(): Promise<void>

@@ -157,6 +157,7 @@ test('defaults are those of the reference', () => {
     httpInputBytesMax: 67108864,
     allowClientShm: false,
     memoryLimitBytes: 0,
+    sequenceLimit: 65536,
     http: { address: '0.0.0.0', port: 8000 },
     grpc: { address: '0.0.0.0', port: 8001 },
     metrics: { address: '0.0.0.0', port: 8002, cpu: true, intervalMs: 2000, pinnedPoolBytes: 268435456 },

@@ -1,9 +1,11 @@
 //! Backends that need no framework, for trying a server out and testing it: `identity`, `repeat`, `square`, `sequence`,
-//! `dyna_sequence`.
+//! `dyna_sequence`, `implicit_state`, `iterative_sequence`.
 
 mod config;
 mod delay;
 mod identity;
+mod implicit;
+mod iterative;
 mod repeat;
 mod sequence;
 mod square;
@@ -12,6 +14,8 @@ mod tensors;
 mod testing;
 
 pub use identity::IdentityBackend;
+pub use implicit::ImplicitBackend;
+pub use iterative::IterativeBackend;
 pub use repeat::RepeatBackend;
 pub use sequence::SequenceBackend;
 pub use square::SquareBackend;
@@ -27,5 +31,7 @@ pub fn all() -> Vec<Arc<dyn Backend>> {
         Arc::new(SquareBackend),
         Arc::new(SequenceBackend::ByRow),
         Arc::new(SequenceBackend::ById),
+        Arc::new(ImplicitBackend),
+        Arc::new(IterativeBackend),
     ]
 }

@@ -22,6 +22,8 @@ pub(crate) enum Did {
     Output,
     Counts(Counted),
     Ended(Option<Error>),
+    /// Gave the request back, to run again, behind a response.
+    Again(Option<Vec<i32>>),
     Dropped,
 }
 
@@ -31,6 +33,8 @@ pub(crate) struct Recorder {
     more: Condvar,
     cancelled: AtomicBool,
     hooks: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+    /// What was given back.
+    pub(crate) back: Mutex<Option<BatchEntry>>,
 }
 
 impl Recorder {
@@ -52,7 +56,7 @@ impl Recorder {
     /// Everything, when the request is over, and when.
     pub(crate) fn all(&self) -> Vec<(Did, Instant)> {
         let mut did = self.did.lock();
-        while !did.iter().any(|(d, _)| matches!(d, Did::Ended(_) | Did::Dropped)) {
+        while !did.iter().any(|(d, _)| matches!(d, Did::Ended(_) | Did::Again(_) | Did::Dropped)) {
             assert!(!self.more.wait_for(&mut did, Duration::from_secs(20)).timed_out(), "no end: {did:?}");
         }
         did.clone()
@@ -92,6 +96,10 @@ impl Answers for Recorder {
     }
     fn finish(&self, last: Option<Result<Outcome>>) {
         self.note(Did::Ended(last.and_then(Result::err)));
+    }
+    fn again(&self, entry: BatchEntry, outcome: Option<Outcome>) {
+        self.note(Did::Again(outcome.as_ref().map(values)));
+        *self.back.lock() = Some(entry);
     }
     fn abandon(&self) {
         if !self.did.lock().iter().any(|(d, _)| matches!(d, Did::Ended(_))) {

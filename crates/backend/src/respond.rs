@@ -1,6 +1,6 @@
 //! How a backend answers a request any number of times, from any thread, also after `execute` has returned.
 
-use crate::Outcome;
+use crate::{BatchEntry, Outcome};
 use std::sync::Arc;
 use tensor::{Error, Result};
 
@@ -40,6 +40,8 @@ pub trait Answers: Send + Sync {
     fn count_as(&self, counted: Counted);
     /// As [`Responder::finish`].
     fn finish(&self, last: Option<Result<Outcome>>);
+    /// As [`Responder::again`].
+    fn again(&self, entry: BatchEntry, outcome: Option<Outcome>);
     /// The responder is gone. A request that was not finished ends with an error now.
     fn abandon(&self);
     /// As [`Responder::is_cancelled`].
@@ -53,13 +55,14 @@ pub trait Answers: Send + Sync {
 /// A backend that takes it out of its [`BatchEntry`](crate::BatchEntry) owes the request an end. It may keep it and move it to
 /// other threads; the instance is free as soon as `execute` returns. Dropped unfinished, it ends the request with an error.
 pub struct Responder {
-    to: Arc<dyn Answers>,
+    /// `None` once the request was given back to run again.
+    to: Option<Arc<dyn Answers>>,
 }
 
 impl Responder {
     /// For the engine, and for tests of backends.
     pub fn new(to: Arc<dyn Answers>) -> Self {
-        Self { to }
+        Self { to: Some(to) }
     }
 
     /// Sends a response; others follow. Never blocks.
@@ -67,37 +70,56 @@ impl Responder {
     /// # Errors
     /// The request is cancelled, and the response was dropped. It still has to be finished.
     pub fn send(&self, outcome: Outcome) -> Result<(), Stopped> {
-        self.to.send(outcome)
+        self.to.as_ref().map_or(Err(Stopped), |to| to.send(outcome))
     }
 
     /// Sends an error in the place of a response; the request goes on.
     pub fn fail(&self, error: Error) {
-        self.to.fail(error);
+        if let Some(to) = &self.to {
+            to.fail(error);
+        }
     }
 
     /// Counts a response that is not sent.
     pub fn skip(&self) {
-        self.to.skip();
+        if let Some(to) = &self.to {
+            to.skip();
+        }
     }
 
     /// The next response has been computed, and its outputs are made now: divides its time in the statistics.
     pub fn output_begins(&self) {
-        self.to.output_begins();
+        if let Some(to) = &self.to {
+            to.output_begins();
+        }
     }
 
     /// Says what the request is to count as, if not as what it was answered: in Triton backends count themselves.
     pub fn count_as(&self, counted: Counted) {
-        self.to.count_as(counted);
+        if let Some(to) = &self.to {
+            to.count_as(counted);
+        }
     }
 
     /// Ends the request, with a last response or error, or without.
     pub fn finish(self, last: Option<Result<Outcome>>) {
-        self.to.finish(last);
+        if let Some(to) = &self.to {
+            to.finish(last);
+        }
     }
 
     /// Whether nobody wants further answers.
     pub fn is_cancelled(&self) -> bool {
-        self.to.is_cancelled()
+        self.to.as_ref().is_none_or(|to| to.is_cancelled())
+    }
+
+    /// Ends a step of an iterative sequence (S-25): sends a response, if there is one, and has the request run again, with another
+    /// responder. `entry` is the one that this responder was taken from; its inputs may have other contents, not other shapes. A model that is not
+    /// configured for that has its request ended with an error instead, and the response is dropped.
+    pub fn again(mut self, entry: BatchEntry, outcome: Option<Outcome>) {
+        if let Some(to) = self.to.take() {
+            to.again(entry, outcome);
+        }
     }
 }
 
@@ -107,12 +129,16 @@ impl Responder {
     /// It is called from the thread that cancels, perhaps one that serves other requests, and must not block. It must not own the
     /// responder, which would keep it until the request is forgotten.
     pub fn on_cancel(&self, hook: impl FnOnce() + Send + 'static) {
-        self.to.on_cancel(Box::new(hook));
+        if let Some(to) = &self.to {
+            to.on_cancel(Box::new(hook));
+        }
     }
 }
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        self.to.abandon();
+        if let Some(to) = &self.to {
+            to.abandon();
+        }
     }
 }

@@ -20,6 +20,7 @@ use backend::{BatchEntry, RunControl, now_ns};
 use parking_lot::MutexGuard;
 use scheduler::Waiting;
 use scheduler::profile::{Execution, RunClass};
+use scheduler::sequence::Refusal;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -133,7 +134,17 @@ impl ModelVersion {
         let free = if self.limited.is_some() { granted } else { idle };
         // A schedule that panics loses its step, not the instances; the requests it held are answered when they are dropped.
         let step = catch_unwind(AssertUnwindSafe(|| schedule.step(now, free, removed)));
-        match step.unwrap_or(Next::Idle) {
+        let mut next = step.unwrap_or(Next::Idle);
+        if let Some(sequencing) = &self.sequencing {
+            let handed_out = match &mut next {
+                Next::Run(requests, _) => requests.as_mut_slice(),
+                Next::SleepUntil(_) | Next::Idle => &mut [],
+            };
+            let forgotten = run.schedule.forgotten();
+            sequencing.begin(&forgotten, handed_out.iter_mut().filter_map(|q| q.0.row.as_mut()));
+            self.continues_with(run.schedule.alive());
+        }
+        match next {
             Next::Run(requests, which) => return Some((requests, which)),
             Next::SleepUntil(at) if run.armed == 0 || at < run.armed => {
                 run.armed = at;
@@ -277,7 +288,7 @@ impl ModelVersion {
     }
 
     /// What is left to do without the lock: answers of requests that do not run, and other versions' instances that may.
-    fn unlocked(&self, removed: Removed) {
+    pub(crate) fn unlocked(&self, removed: Removed) {
         if let Some(limited) = &self.limited {
             limited.tell();
         }
@@ -303,8 +314,13 @@ impl ModelVersion {
                 RemovalReason::SequenceExpired => {
                     (FailureReason::Rejected, scheduler::sequence::RemovalReason::Expired.error())
                 }
+                RemovalReason::Stopped => (FailureReason::Rejected, Refusal::Drained.error(&self.signature.model)),
                 RemovalReason::Cancelled => (FailureReason::Cancelled, Error::cancelled("")),
             };
+            if let Some(streaming) = p.streaming.take() {
+                streaming.end(Some(Err(error)));
+                continue;
+            }
             let error = p.ticket.settle().unwrap_or(error);
             self.statistics.failed(p.accepted, now, reason);
             if let Some(trace) = p.entry.request.trace.take() {

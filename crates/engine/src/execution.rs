@@ -189,6 +189,7 @@ impl ModelVersion {
             batch.push(Queued(Box::new(Pending {
                 entry,
                 sink: Some(warm_up.clone()),
+                streaming: None,
                 waits: true,
                 ticket: TicketState::new(self.me.clone(), None)?,
                 key: Key::new(),
@@ -222,10 +223,10 @@ impl ModelVersion {
         control: &RunControl,
         inline: Option<Inline>,
     ) -> Ran {
-        if self.signature.decoupled
+        if self.answers_later
             && let Some(me) = self.me.upgrade()
         {
-            return me.execute_decoupled(instance, requests, control);
+            return me.execute_streaming(instance, requests, control);
         }
         if let Some(sequencing) = &self.sequencing {
             return self.execute_sequences(sequencing, instance, requests, control);

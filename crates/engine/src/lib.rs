@@ -12,6 +12,7 @@ mod answer;
 mod batch_key;
 mod cached;
 mod compile;
+mod continuing;
 mod data_file;
 mod dispatch;
 mod ensemble;

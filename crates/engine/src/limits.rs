@@ -25,8 +25,10 @@ pub const WARMUP_COUNT_MAX: u32 = 100_000;
 pub const WARMUP_BYTES_MAX: u64 = 1 << 30;
 /// How long a load waits for the memory of a warm-up sample, which requests in flight may have.
 pub const WARMUP_MEMORY_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
-/// Bytes of a fresh implicit state: each sequence that starts has one.
+/// Bytes of an implicit state, a fresh one and one that a model gave back: each sequence has one.
 pub const STATE_BYTES_MAX: u64 = 256 << 20;
+/// Replaced versions of a model whose sequences go on. One more ends those of the oldest: reloads must not fill the memory.
+pub const CONTINUING_VERSIONS_MAX: usize = 4;
 /// Answers that other threads may leave behind one of the same request that is being handed out.
 pub const ANSWERS_WAITING_MAX: usize = 1024;
 /// How long a thread that gave one more waits for them to leave, before the request is given up.

@@ -1,6 +1,7 @@
 //! Settings of an engine, fixed when it is made.
 
 use crate::rate_limit::Available;
+use scheduler::sequence::SEQUENCES_MAX_DEFAULT;
 
 /// What the server says about itself (protocol.md 1.4).
 #[derive(Debug, Clone, Default)]
@@ -49,6 +50,10 @@ pub struct EngineOptions {
     pub rate_limit: Option<Vec<Available>>,
     /// `TRITONSERVER_DELAY_SCHEDULER`: dynamic batchers wait for this many requests before they do anything; 0 = off (S-47).
     pub delay_scheduler: u32,
+    /// `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`: sequence batchers wait for this many requests in their backlog, too; 0 = off (S-47).
+    pub backlog_delay_scheduler: u32,
+    /// `--sequence-limit`: sequences of a model in progress or waiting; more are refused.
+    pub sequences_max: u32,
 }
 
 impl Default for EngineOptions {
@@ -65,6 +70,8 @@ impl Default for EngineOptions {
             response_cache_bytes: None,
             rate_limit: None,
             delay_scheduler: 0,
+            backlog_delay_scheduler: 0,
+            sequences_max: SEQUENCES_MAX_DEFAULT,
         }
     }
 }

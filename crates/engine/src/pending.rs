@@ -4,6 +4,7 @@ use crate::answer::{Answer, Delivery, Sink};
 use crate::batch_key::Key;
 use crate::padding::Lengths;
 use crate::sequence::Row;
+use crate::streaming::Streaming;
 use crate::ticket::TicketState;
 use backend::{BatchEntry, now_ns};
 use scheduler::Waiting;
@@ -17,6 +18,8 @@ pub(crate) struct Pending {
     pub(crate) entry: BatchEntry,
     /// `None` once it has its last answer, or somebody else owes it that, or nobody does.
     pub(crate) sink: Option<Arc<dyn Sink>>,
+    /// A request of an iterative sequence that runs again: what answers it instead of the sink.
+    pub(crate) streaming: Option<Arc<Streaming>>,
     /// Counted as waiting.
     pub(crate) waits: bool,
     pub(crate) ticket: Arc<TicketState>,
@@ -34,6 +37,9 @@ pub(crate) struct Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
+        if let Some(streaming) = self.streaming.take() {
+            return self.drop_step(streaming);
+        }
         let Some(sink) = self.sink.take() else { return };
         self.ticket.settle();
         let (ticket, place, waits) = (self.ticket.clone(), self.place, self.waits);
@@ -58,6 +64,29 @@ impl Drop for Pending {
             log::error!("a request whose handling panicked could not be answered in its turn");
             let text = "a request was dropped without an answer; this is a defect of the server, please report it";
             let _ = catch_unwind(AssertUnwindSafe(|| spare.put(failed(Error::internal(text)))));
+        }
+    }
+}
+
+impl Pending {
+    /// As `drop`, of a request that was executed before.
+    fn drop_step(&mut self, streaming: Arc<Streaming>) {
+        let (ticket, waits) = (self.ticket.clone(), self.waits);
+        let origin = self.row.take().and_then(|row| row.origin);
+        let end = move || {
+            let Some(version) = ticket.version() else { return };
+            if waits {
+                version.pending.fetch_sub(1, Ordering::Relaxed);
+            }
+            if let Some(origin) = origin {
+                let (now, mut run) = (now_ns(), version.run.lock());
+                run.schedule.released(now, origin);
+                version.pump(run, now);
+            }
+            streaming.end(Some(Err(version.defect())));
+        };
+        if std::thread::Builder::new().name("nereid-defect".into()).spawn(end).is_err() {
+            log::error!("a request whose handling panicked could not be answered");
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::version::ModelVersion;
 use backend::now_ns;
 use parking_lot::Mutex;
 use scheduler::rate::{InstanceId, Limited, RateLimiter};
+use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -189,6 +190,9 @@ impl ModelVersion {
         now: u64,
         mine: Option<u32>,
     ) -> (Option<Requests>, Removed) {
+        if self.sequencing.is_some() {
+            return self.start_limited_sequences(limited, run, now, mine);
+        }
         let (mut kept, mut removed) = (None, Vec::new());
         loop {
             self.ask(limited, run);
@@ -211,6 +215,65 @@ impl ModelVersion {
             for instance in run.granted.drain(..) {
                 limited.forgo(instance);
                 idle.push(instance);
+            }
+        }
+        (kept, removed)
+    }
+
+    /// The same of sequences, each of which is bound to an instance: one asks only for what waits for it.
+    fn start_limited_sequences(
+        &self,
+        limited: &Registered,
+        run: &mut Run,
+        now: u64,
+        mine: Option<u32>,
+    ) -> (Option<Requests>, Removed) {
+        let (mut kept, mut removed) = (None, Vec::new());
+        let mut granted = std::mem::take(&mut run.granted);
+        // What fell silent is forgotten, whoever may execute; and requests that were given up need no instance.
+        let none = self.step(run, now, &mut removed);
+        debug_assert!(none.is_none(), "a batch without an instance");
+        let Run { asking, idle, schedule, .. } = run;
+        asking.retain(|instance| {
+            let stays = schedule.has_work(*instance) == Some(true) || !limited.withdraw(*instance);
+            if !stays {
+                idle.push(*instance);
+            }
+            stays
+        });
+        // Those that have nothing to run now, though something waits for them.
+        let mut waiting: SmallVec<[u32; 8]> = SmallVec::new();
+        loop {
+            let instance = match granted.pop() {
+                Some(instance) => instance,
+                None => {
+                    let ready = |i: &u32| run.schedule.has_work(*i) == Some(true) && !waiting.contains(i);
+                    let ready: SmallVec<[u32; 8]> = run.idle.iter().copied().filter(ready).collect();
+                    let Some(instance) = limited.first(&ready) else { break };
+                    run.idle.retain(|idle| *idle != instance);
+                    if !limited.ask(instance) {
+                        run.asking.push(instance);
+                        continue;
+                    }
+                    instance
+                }
+            };
+            run.granted.push(instance);
+            match self.step(run, now, &mut removed) {
+                Some((requests, _)) => {
+                    run.granted.clear();
+                    if Some(instance) == mine && kept.is_none() {
+                        kept = Some(requests);
+                    } else {
+                        self.submit(instance, requests);
+                    }
+                }
+                None => {
+                    run.granted.clear();
+                    limited.forgo(instance);
+                    run.idle.push(instance);
+                    waiting.push(instance);
+                }
             }
         }
         (kept, removed)

@@ -1,6 +1,7 @@
 //! The engine itself: backends, the table of models, and the steps by which a version comes and goes.
 
 use crate::compile;
+use crate::continuing::Continuing;
 use crate::ensemble::{Ensemble, NoModel};
 use crate::limits;
 use crate::options::{EngineOptions, ServerMetadata};
@@ -122,6 +123,7 @@ impl Engine {
                 inflight: AtomicU64::new(0),
                 cache: cache.map(|cache| (cache, Secret::random())),
                 resources: options.rate_limit.clone().map(Resources::new),
+                continuing: Continuing::default(),
                 loads: AtomicU64::new(0),
                 tracer: Tracer::default(),
                 options,
@@ -227,6 +229,9 @@ impl Engine {
             ("nereid_worker_threads_max", "Most worker threads there may be", threads_max as f64),
         ];
         gauges.extend(trace_gauges(&self.shared.tracer));
+        let sequences_max = f64::from(self.shared.options.sequences_max);
+        gauges.push(("nereid_sequences", "Sequences in progress, all models together", self.sequences() as f64));
+        gauges.push(("nereid_sequences_max", "Most sequences of one model", sequences_max));
         if let Some(c) = &cache {
             gauges.push(("nereid_response_cache_bytes", "Bytes the response cache holds", c.used_bytes as f64));
             gauges.push(("nereid_response_cache_bytes_max", "Most bytes it may hold", c.size_bytes as f64));
@@ -289,11 +294,19 @@ impl Engine {
         self.shared.inflight.load(Ordering::Acquire)
     }
 
-    /// Waits until nothing is in flight, at most `limit`. Returns what is left. Blocks: not for a reactor.
+    /// Sequences in progress, those of replaced versions included.
+    pub fn sequences(&self) -> u64 {
+        let table = self.table.load();
+        let serving =
+            table.models.values().flat_map(|entry| entry.versions.values()).filter_map(|v| v.serving.as_ref());
+        serving.map(|version| version.sequences()).sum::<u64>() + self.shared.continuing.sequences()
+    }
+
+    /// Waits until nothing is in flight and no sequence in progress, at most `limit`. Returns what is left. Blocks: not for a reactor.
     pub fn drain(&self, limit: Duration) -> u64 {
         let end = Instant::now() + limit;
         loop {
-            let left = self.inflight();
+            let left = self.inflight() + self.sequences();
             if left == 0 || Instant::now() >= end {
                 return left;
             }
@@ -309,6 +322,7 @@ impl Engine {
         if let Some((cache, _)) = &self.shared.cache {
             cache.close();
         }
+        self.shared.continuing.forget(None);
         self.shared.timer.close();
         self.shared.pool.close();
     }
@@ -371,7 +385,7 @@ impl Engine {
         let (signature, model, ensemble, sequencing) = match (opened, &config.scheduling_choice) {
             (Some(opened), _) => {
                 let signature = Arc::new(signature);
-                let sequencing = Sequencing::of(&config, &signature, &scheduling, &open.model_directory)?;
+                let sequencing = Sequencing::of(&config, &signature, &scheduling, options, &open.model_directory)?;
                 let seen = sequencing.as_ref().map(|s| Arc::new(s.seen_by_backend(&signature)));
                 let model = opened.finish(&spec.config, seen.unwrap_or_else(|| signature.clone()))?;
                 (signature, model, None, sequencing)
@@ -406,6 +420,9 @@ impl Engine {
             },
         );
         warmup::run(&version, &config, &open.model_directory, &compile::instance_names(&config))?;
+        // Kept before the table changes: a request that finds the new version may continue a sequence of the old one.
+        let former = self.serving(&open.model, open.version);
+        self.keep(former.as_ref());
         self.change(|table| {
             table.change(&open.model, |entry| {
                 let ready = VersionEntry { state: VersionState::Ready, reason: String::new(), serving: Some(version) };
@@ -413,6 +430,9 @@ impl Engine {
                 true
             });
         });
+        if let Some(former) = former {
+            former.is_replaced_now();
+        }
         Ok(())
     }
 
@@ -431,6 +451,18 @@ impl Engine {
                 log::warn!("model '{}' has no response cache: {directory} cannot be read: {e}", open.model);
             })
             .ok()
+    }
+
+    fn serving(&self, name: &str, version: i64) -> Option<Arc<ModelVersion>> {
+        self.table.load().models.get(name)?.versions.get(&version)?.serving.clone()
+    }
+
+    /// Lets the sequences of a version that is about to be replaced go on.
+    fn keep(&self, version: Option<&Arc<ModelVersion>>) {
+        let Some(version) = version.filter(|v| v.sequencing.is_some()) else { return };
+        if let Some(gone) = self.shared.continuing.keep(version.clone()) {
+            gone.end_sequences();
+        }
     }
 
     /// Gives a version that serves another number of instances, and the configuration that asks for them, without a reload:
@@ -473,14 +505,26 @@ impl Engine {
     /// Takes a version out of service: UNLOADING at once. The returned value tells when its last request is gone; then call
     /// `retired`.
     pub fn retire(&self, name: &str, version: i64) -> Option<Arc<ModelVersion>> {
-        let mut retiring = None;
+        self.keep(self.serving(name, version).as_ref());
+        let (mut retiring, mut is_last) = (None, true);
         self.change(|table| {
             table.change_known(name, |entry| {
                 let Some(v) = entry.versions.get_mut(&version) else { return };
                 v.state = VersionState::Unloading;
                 retiring = v.serving.take();
+                is_last = entry.ready().next().is_none();
             });
         });
+        if is_last {
+            // Unloaded, not replaced: sequences end. What was accepted is still answered, by the version that its caller holds.
+            for former in self.shared.continuing.forget(Some(name)) {
+                if retiring.as_ref().is_none_or(|retiring| !Arc::ptr_eq(retiring, &former)) {
+                    former.end_sequences();
+                }
+            }
+        } else if let Some(retiring) = &retiring {
+            retiring.is_replaced_now();
+        }
         retiring
     }
 

@@ -47,7 +47,7 @@ mod tests {
             delay_scheduler: 0,
             padding: None,
         };
-        Run::new(Schedule::new(config, None), instances)
+        Run::new(Schedule::new(config, None, false), instances)
     }
 
     /// What is idle after each step, the next one to run last: `3` sets the count, `take` and `give n` move an instance.

@@ -4,7 +4,7 @@ use crate::pending::{Queued, Requests};
 use crate::sequence::{self, Row};
 use protocol::check::IdPrefix;
 use scheduler::profile::Profile;
-use scheduler::sequence::{Origin, SequenceId, SequenceScheduler, conflict_warning};
+use scheduler::sequence::{Origin, Refusal, SequenceId, SequenceScheduler, SlotId, conflict_warning};
 use scheduler::{Scheduler, Step};
 use tensor::Error;
 
@@ -35,15 +35,28 @@ pub(crate) enum RemovalReason {
     SequenceExpired,
     /// The client gave up.
     Cancelled,
+    /// The version ends, and its sequences with it.
+    Stopped,
 }
 
 /// Requests that leave without having run.
 pub(crate) type Removed = Vec<(RemovalReason, Queued)>;
 
 impl Schedule {
-    pub(crate) fn new(plain: scheduler::Config, sequences: Option<scheduler::sequence::Config>) -> Self {
+    /// `has_states`: something is kept for each slot, and has to go with its sequence.
+    pub(crate) fn new(
+        plain: scheduler::Config,
+        sequences: Option<scheduler::sequence::Config>,
+        has_states: bool,
+    ) -> Self {
         match sequences {
-            Some(config) => Self::Sequences(Box::new(SequenceScheduler::new(config))),
+            Some(config) => {
+                let mut scheduler = SequenceScheduler::new(config);
+                if has_states {
+                    scheduler.watch_forgotten();
+                }
+                Self::Sequences(Box::new(scheduler))
+            }
             None => Self::Batcher(Scheduler::new(plain)),
         }
     }
@@ -156,6 +169,58 @@ impl Schedule {
         }
     }
 
+    /// A request of an iterative sequence that ran is to run again.
+    ///
+    /// # Errors
+    /// It is over instead; it comes back.
+    pub(crate) fn again(&mut self, now: u64, origin: Origin, request: Queued) -> Result<(), (Refusal, Queued)> {
+        match self {
+            Self::Batcher(_) => Err((Refusal::NotIterative, request)),
+            Self::Sequences(s) => s.again(now, origin, request),
+        }
+    }
+
+    /// Sequences in progress.
+    pub(crate) fn alive(&self) -> usize {
+        match self {
+            Self::Batcher(_) => 0,
+            Self::Sequences(s) => s.alive(),
+        }
+    }
+
+    /// Whether a request without START would continue a sequence.
+    pub(crate) fn knows(&mut self, now: u64, id: &SequenceId) -> bool {
+        match self {
+            Self::Batcher(_) => false,
+            Self::Sequences(s) => s.knows(now, id),
+        }
+    }
+
+    /// Whether requests wait that this instance in particular could run; `None` where it does not matter which.
+    pub(crate) fn has_work(&self, instance: u32) -> Option<bool> {
+        match self {
+            Self::Batcher(_) => None,
+            Self::Sequences(s) => Some(s.has_work(instance)),
+        }
+    }
+
+    /// Forgets all sequences, and takes out every request that waits.
+    pub(crate) fn end_sequences(&mut self, removed: &mut Removed) {
+        if let Self::Sequences(s) = self {
+            let mut waiting = Vec::new();
+            s.drain(&mut waiting);
+            removed.extend(waiting.into_iter().map(|request| (RemovalReason::Stopped, request)));
+        }
+    }
+
+    /// Slots whose sequences were forgotten; see [`SequenceScheduler::forgotten`].
+    pub(crate) fn forgotten(&mut self) -> Vec<SlotId> {
+        match self {
+            Self::Batcher(_) => Vec::new(),
+            Self::Sequences(s) => s.forgotten(),
+        }
+    }
+
     /// No new sequence is accepted any more; those in progress go on. Without sequences nothing changes.
     pub(crate) fn stop(&mut self) {
         if let Self::Sequences(s) = self {
@@ -183,7 +248,15 @@ impl Schedule {
 /// A request with the row it was given.
 fn queued(request: scheduler::sequence::Request<Queued>, rows: usize) -> Queued {
     let scheduler::sequence::Request { mut item, id, start, end, origin } = request;
-    item.0.row = Some(Row { slot: Some(origin.slot()), rows, id: Some(id), start, end, origin: Some(origin) });
+    item.0.row = Some(Row {
+        slot: Some(origin.slot()),
+        rows,
+        id: Some(id),
+        start,
+        end,
+        origin: Some(origin),
+        life: Default::default(),
+    });
     item
 }
 

@@ -1,4 +1,4 @@
-//! Requests of decoupled models: any number of answers, from any thread, and one end.
+//! Requests of decoupled models and of iterative sequences: any number of answers, from any thread, and one end.
 //!
 //! An execution of such a model ends twice: `execute` returns, and the instance is free; and each of its requests is finished,
 //! then or later, through its `Responder`. Requests whose responder the backend left alone are finished with their result.
@@ -6,13 +6,19 @@
 //! Answers of one request leave one at a time, by one thread at a time, outside the lock; a thread that finds another handing out
 //! leaves it its answer. So sinks see them in the order in which the backend gave them, and may call back whatever they like.
 //!
+//! A request of an iterative sequence may go back to the schedule instead of ending, and is executed again (S-25): one execution is a
+//! step of it, which is counted like a request. What it has been answered, and in which order, stays with it.
+//!
 //! Invariant: after `is_over` nothing is added to `ready`; the last answer added is the final one.
 
 use crate::answer::{Answer, Delivery, Sink};
+use crate::batch_key::Key;
 use crate::execution::Ran;
 use crate::limits::{ANSWERS_HELD_MAX, ANSWERS_WAITING_MAX, ANSWERS_WAITING_NS_MAX};
 use crate::mail::together;
-use crate::pending::{Queued, Requests};
+use crate::padding::Lengths;
+use crate::pending::{Pending, Queued, Requests};
+use crate::sequence::Row;
 use crate::statistics::{FailureReason, ResponseEnd, Timings};
 use crate::ticket::TicketState;
 use crate::traced;
@@ -21,10 +27,11 @@ use backend::{Answers, Batch, BatchEntry, Counted, Marks, Outcome, Responder, Ru
 use parking_lot::{Mutex, MutexGuard};
 use protocol::InferResponse;
 use scheduler::Waiting;
+use scheduler::sequence::Refusal;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Code, Error, Name, Result};
 use trace::Trace;
 
@@ -52,20 +59,37 @@ impl Execution {
 }
 
 /// A request that is being answered.
-struct Streaming {
+pub(crate) struct Streaming {
     version: Arc<ModelVersion>,
     sink: Arc<dyn Sink>,
     ticket: Arc<TicketState>,
-    execution: Arc<Execution>,
     id: Name,
     rows: u32,
-    accepted: u64,
     place: u64,
     trace: Option<Trace>,
+    key: Key,
+    class: u64,
     state: Mutex<State>,
+    me: Weak<Streaming>,
+}
+
+/// One execution of a request: all there is of most, a step of an iterative sequence.
+struct Execute {
+    execution: Arc<Execution>,
+    /// When it began to wait for this.
+    accepted: u64,
+    running: Option<Running>,
+}
+
+/// Of a sequence: the row of the execution.
+pub(crate) struct Running {
+    pub(crate) row: Row,
+    /// Indices of the outputs its client asked for.
+    pub(crate) wanted: Vec<u16>,
 }
 
 struct State {
+    step: Execute,
     /// It was finished.
     is_over: bool,
     /// It was answered something.
@@ -131,6 +155,14 @@ impl Streaming {
         }
     }
 
+    /// Keeps what of an answer is a state; the rest goes to the client.
+    fn keep(&self, state: &State, outcome: &mut Outcome) -> Result<()> {
+        match (&self.version.sequencing, &state.step.running) {
+            (Some(sequencing), Some(running)) => sequencing.keep(&running.row, &running.wanted, &self.id, outcome),
+            _ => Ok(()),
+        }
+    }
+
     fn response(&self, outcome: Outcome) -> Box<InferResponse> {
         Box::new(InferResponse {
             model_name: self.version.signature.model.clone(),
@@ -153,15 +185,21 @@ impl Streaming {
 
     fn answers_first(&self, state: &mut State, now: u64) {
         if !std::mem::replace(&mut state.has_answered, true) {
-            self.version.statistics.first_response(self.accepted, now);
+            self.version.statistics.first_response(state.step.accepted, now);
         }
     }
 
-    fn end(&self, last: Option<Result<Outcome>>) {
+    /// Ends the request.
+    pub(crate) fn end(&self, mut last: Option<Result<Outcome>>) {
         let now = now_ns();
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.is_over, true) {
             return;
+        }
+        if let Some(Ok(outcome)) = &mut last
+            && let Err(e) = self.keep(&state, outcome)
+        {
+            last = Some(Err(e));
         }
         let is_cancelled = self.ticket.is_cancelled();
         let failure_of = |e: &Error| match is_cancelled || e.code() == Code::Cancelled {
@@ -184,12 +222,14 @@ impl Streaming {
             self.answers_first(&mut state, now);
         }
         let statistics = &self.version.statistics;
-        let timings = self.execution.timings(now);
+        let Execute { execution, accepted, running } = &mut state.step;
+        let timings = execution.timings(now);
+        let (accepted, running) = (*accepted, running.take());
         self.ticket.tell_spent(timings.phases());
         match (state.counted, failure) {
             (Counted::Responses | Counted::Nothing, _) => {}
-            (Counted::ByLastAnswer, Some(reason)) => statistics.failed_late(self.accepted, now, reason),
-            (_, _) => statistics.ended(&timings, self.accepted, self.rows, self.execution.count_once()),
+            (Counted::ByLastAnswer, Some(reason)) => statistics.failed_late(accepted, now, reason),
+            (_, _) => statistics.ended(&timings, accepted, self.rows, state.step.execution.count_once()),
         }
         if let Some(trace) = &self.trace {
             // As in Triton, where a backend that reports no statistics of a request reports no times of it.
@@ -199,15 +239,118 @@ impl Streaming {
             trace.ended(now, last.as_ref().and_then(|result| result.as_ref().err()));
         }
         let response = last.map(|result| result.map(|outcome| self.response(outcome)));
+        if let Some(running) = running {
+            // Its slot is free before the client hears of it: it may go on at once.
+            MutexGuard::unlocked(&mut state, || self.release(running));
+        }
         self.leave(state, Answer { response, is_final: true });
+    }
+
+    /// The last execution of the request is over.
+    fn release(&self, mut running: Running) {
+        if let Some(sequencing) = &self.version.sequencing {
+            sequencing.over(&running.row);
+        }
+        if let Some(origin) = running.row.origin.take() {
+            let now = now_ns();
+            let mut run = self.version.run.lock();
+            run.schedule.released(now, origin);
+            self.version.pump(run, now);
+        }
+    }
+
+    /// One answer is all that a client of a model that is not decoupled can get: another one ends its request.
+    fn is_one_too_many(&self) -> bool {
+        if self.version.signature.decoupled {
+            return false;
+        }
+        self.end(Some(Err(Error::internal(format!(
+            "model '{}' is not decoupled, and answered before its last step",
+            self.version.signature.model
+        )))));
+        true
+    }
+
+    /// Has the request executed again, behind this answer, or ends it.
+    fn reschedule(&self, mut entry: BatchEntry, mut outcome: Option<Outcome>) {
+        let version = &self.version;
+        let Some(sequencing) = version.sequencing.as_ref().filter(|s| s.schedule.iterative) else {
+            return self.end(Some(Err(Refusal::NotIterative.error(&version.signature.model))));
+        };
+        let now = now_ns();
+        let mut state = self.state.lock();
+        if state.is_over || !self.ticket.waits_again() {
+            drop(state);
+            return self.end(None);
+        }
+        if let Some(outcome) = &mut outcome
+            && let Err(error) = self.keep(&state, outcome)
+        {
+            drop(state);
+            return self.end(Some(Err(error)));
+        }
+        let Some(origin) = state.step.running.as_mut().and_then(|running| running.row.origin.take()) else {
+            // A warm-up has no slot to go back to.
+            drop(state);
+            return self.end(outcome.map(Ok));
+        };
+        if let Some(running) = state.step.running.take() {
+            sequencing.restore(&mut entry, &running.wanted);
+        }
+        let timings = state.step.execution.timings(now);
+        self.ticket.tell_spent(timings.phases());
+        if matches!(state.counted, Counted::ByLastAnswer | Counted::Success) {
+            let once = state.step.execution.count_once();
+            version.statistics.ended(&timings, state.step.accepted, self.rows, once);
+        }
+        match outcome {
+            None => drop(state),
+            Some(outcome) => {
+                self.count(&mut state, ResponseEnd::Success, now);
+                self.answers_first(&mut state, now);
+                let response = Some(Ok(self.response(outcome)));
+                self.leave(state, Answer { response, is_final: false });
+            }
+        }
+        let pending = Box::new(Pending {
+            entry,
+            sink: None,
+            streaming: self.me.upgrade(),
+            waits: true,
+            ticket: self.ticket.clone(),
+            key: self.key.clone(),
+            class: self.class,
+            lengths: Lengths::new(),
+            accepted: now,
+            place: self.place,
+            row: None,
+        });
+        version.pending.fetch_add(1, Ordering::Relaxed);
+        let now = now_ns();
+        let mut run = version.run.lock();
+        let back = run.schedule.again(now, origin, Queued(pending));
+        version.pump(run, now);
+        if let Err((why, mut refused)) = back {
+            refused.0.streaming = None;
+            version.pending.fetch_sub(1, Ordering::Relaxed);
+            self.end(Some(Err(why.error(&version.signature.model))));
+        }
     }
 }
 
 impl Answers for Streaming {
-    fn send(&self, outcome: Outcome) -> Result<(), Stopped> {
+    fn send(&self, mut outcome: Outcome) -> Result<(), Stopped> {
         let now = now_ns();
+        if self.is_one_too_many() {
+            return Err(Stopped);
+        }
         let mut state = self.state.lock();
         if state.is_over {
+            return Err(Stopped);
+        }
+        if let Err(e) = self.keep(&state, &mut outcome) {
+            drop(state);
+            self.end(Some(Err(e)));
             return Err(Stopped);
         }
         if self.ticket.is_cancelled() {
@@ -223,6 +366,9 @@ impl Answers for Streaming {
 
     fn fail(&self, error: Error) {
         let now = now_ns();
+        if self.is_one_too_many() {
+            return;
+        }
         let mut state = self.state.lock();
         if state.is_over {
             return;
@@ -258,6 +404,13 @@ impl Answers for Streaming {
         self.end(last);
     }
 
+    fn again(&self, entry: BatchEntry, outcome: Option<Outcome>) {
+        if outcome.is_some() && self.is_one_too_many() {
+            return;
+        }
+        self.reschedule(entry, outcome);
+    }
+
     fn abandon(&self) {
         if self.state.lock().is_over {
             return;
@@ -284,22 +437,26 @@ impl Answers for Streaming {
 }
 
 impl ModelVersion {
-    /// Runs a batch of a decoupled model. Its requests end now or later.
-    pub(crate) fn execute_decoupled(
+    /// Runs a batch of a decoupled model, or of steps of iterative sequences. Its requests end now or later.
+    pub(crate) fn execute_streaming(
         self: &Arc<Self>,
         instance: u32,
         mut requests: Requests,
         control: &RunControl,
     ) -> Ran {
         let class = requests.first().map_or(0, Waiting::class);
-        let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add);
+        let slots = requests.iter().filter_map(|q| q.0.row.as_ref()).map(|row| row.rows as u32).max().unwrap_or(0);
+        let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add).max(slots);
         let kind = self.kind_of(&requests);
         let start = now_ns();
         self.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
         let (marks, is_counted) = (OnceLock::new(), AtomicBool::new(false));
         let execution = Arc::new(Execution { start, rows: rows.into(), marks, is_counted });
-        // From here on the responder sees to it that its request ends.
-        let mut entries: Vec<_> = requests.iter_mut().filter_map(|q| self.with_responder(q, &execution)).collect();
+        // From here on the responders see to it that their requests end.
+        let mut entries = match &self.sequencing {
+            None => requests.iter_mut().filter_map(|q| self.with_responder(&mut q.0, &execution)).collect(),
+            Some(sequencing) => self.rows_with_responders(sequencing, &mut requests, &execution),
+        };
         drop(requests);
         let mut batch = Batch { requests: &mut entries };
         let ran = catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut batch, control)));
@@ -318,22 +475,41 @@ impl ModelVersion {
         Ran { class, kind, rows, padded_bytes: 0, duration, inline: None, end }
     }
 
-    fn with_responder(self: &Arc<Self>, queued: &mut Queued, execution: &Arc<Execution>) -> Option<BatchEntry> {
-        let pending = &mut queued.0;
-        pending.waits = false;
-        let sink = pending.sink.take()?;
+    fn with_responder(self: &Arc<Self>, pending: &mut Pending, execution: &Arc<Execution>) -> Option<BatchEntry> {
         let mut entry = std::mem::take(&mut pending.entry);
-        entry.responder = Some(Responder::new(Arc::new(Streaming {
+        entry.responder = Some(self.responder(pending, &entry, execution, None)?);
+        Some(entry)
+    }
+
+    /// What answers a request whose execution begins now.
+    pub(crate) fn responder(
+        self: &Arc<Self>,
+        pending: &mut Pending,
+        entry: &BatchEntry,
+        execution: &Arc<Execution>,
+        running: Option<Running>,
+    ) -> Option<Responder> {
+        pending.waits = false;
+        let step = Execute { execution: execution.clone(), accepted: pending.accepted, running };
+        if let Some(streaming) = pending.streaming.take() {
+            let mut state = streaming.state.lock();
+            (state.step, state.response_start) = (step, execution.start);
+            drop(state);
+            return Some(Responder::new(streaming));
+        }
+        let sink = pending.sink.take()?;
+        Some(Responder::new(Arc::new_cyclic(|me| Streaming {
             version: self.clone(),
             sink,
             ticket: pending.ticket.clone(),
-            execution: execution.clone(),
             id: entry.request.id.clone(),
             rows: entry.checked.rows,
-            accepted: pending.accepted,
             place: pending.place,
             trace: entry.request.trace.clone(),
+            key: pending.key.clone(),
+            class: pending.class,
             state: Mutex::new(State {
+                step,
                 is_over: false,
                 has_answered: false,
                 counted: Counted::default(),
@@ -343,7 +519,7 @@ impl ModelVersion {
                 ready: VecDeque::new(),
                 is_leaving: false,
             }),
-        })));
-        Some(entry)
+            me: me.clone(),
+        })))
     }
 }

@@ -219,6 +219,17 @@ impl TicketState {
         }
     }
 
+    /// The request ran, and waits to run again; hooks were of that run. False when it was given up meanwhile.
+    pub(crate) fn waits_again(&self) -> bool {
+        let mut place = self.place.lock();
+        let hooks = place.children.as_mut().map(|c| std::mem::take(&mut c.hooks));
+        let is_wanted = !self.is_cancelled();
+        place.slot = if is_wanted { Slot::Queued } else { Slot::Settled };
+        drop(place);
+        drop(hooks);
+        is_wanted
+    }
+
     /// The request is answered; cancelling it does nothing any more. Returns what it is to be answered instead, if it was given up
     /// with a reason.
     #[doc(hidden)]

@@ -19,10 +19,13 @@
 //! | `cached` | the response cache |
 //! | `rate_limit` | instances that ask for resources |
 //! | `traced` | what is noted of requests that are traced |
+//! | `sequence` | control tensors, states and null rows of sequences |
+//! | `continuing` | sequences that go on with a version that was replaced |
 
 use crate::answer::Sink;
 use crate::batch_key::{ShapeRule, class_of};
 use crate::cached::Cached;
+use crate::continuing::Continuing;
 use crate::dispatch::Run;
 use crate::ensemble::Ensemble;
 use crate::execution::Inline;
@@ -65,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) cache: Option<(Arc<dyn Cache>, Secret)>,
     /// `--rate-limit=execution_count`.
     pub(crate) resources: Option<Arc<Resources>>,
+    /// Replaced versions whose sequences go on.
+    pub(crate) continuing: Continuing,
     /// Versions made so far.
     pub(crate) loads: AtomicU64,
     pub(crate) tracer: Tracer,
@@ -108,6 +113,8 @@ pub struct ModelVersion {
     /// Requests may run on the thread that brings them: not where order is kept, Triton's timer is asked for or there may be
     /// any number of answers, and only models whose cost follows from shapes.
     pub(crate) may_inline: bool,
+    /// Requests end later than their executions, through responders: any number of answers, or steps of sequences.
+    pub(crate) answers_later: bool,
     /// What a run costs depends on the bytes of its inputs, too: they do not follow from shapes.
     pub(crate) sized: bool,
     /// Ensembles have to call it in the order of their iterations: it keeps order itself, answers streams, or runs one at a time.
@@ -121,6 +128,8 @@ pub struct ModelVersion {
     cancelled: AtomicU64,
     /// Tells it from every other version that was made, ensembles included.
     pub(crate) load: u64,
+    /// Another version serves in its place.
+    pub(crate) replaced: AtomicBool,
     pub(crate) me: Weak<ModelVersion>,
 }
 
@@ -196,13 +205,14 @@ impl ModelVersion {
         };
         let batches = scheduling.max_batch_size > 1 && scheduling.dynamic.as_ref().is_some_and(unlimited);
         let in_order = line.is_some() || scheduling.strict_delay || scheduling.delay_scheduler > 0;
-        // A sequence belongs to an instance, which the limiter does not know: it is checked, and not asked.
-        let limited = parts.limited.filter(|_| sequencing.is_none());
+        let limited = parts.limited;
         let in_place = in_order || sequencing.is_some() || limited.is_some();
         let may_inline = !in_place && !signature.decoupled && !model.cost_may_depend_on_data();
+        let answers_later = signature.decoupled || sequencing.as_ref().is_some_and(|s| s.schedule.iterative);
         let sized = signature.inputs.iter().any(|i| i.datatype == DataType::Bytes || i.allow_ragged_batch);
         let instances = scheduling.instances;
         let sequences = sequencing.as_ref().map(|s| s.schedule.clone());
+        let has_states = sequencing.as_ref().is_some_and(Sequencing::has_states);
         let kept = line.is_some() || signature.decoupled || sequencing.is_some();
         let order = match (&ensemble, kept, scheduling.dynamic.is_none()) {
             (None, true, _) => CallOrder::Kept,
@@ -228,13 +238,14 @@ impl ModelVersion {
             model,
             order,
             ensemble,
-            run: Mutex::new(Run::new(Schedule::new(scheduling, sequences), instances)),
+            run: Mutex::new(Run::new(Schedule::new(scheduling, sequences, has_states), instances)),
             sequencing,
             line,
             cached,
             fingerprint: parts.fingerprint,
             limited: limited.inspect(|l| l.belongs_to(me)),
             may_inline,
+            answers_later,
             sized,
             batches,
             statistics,
@@ -248,6 +259,7 @@ impl ModelVersion {
             removed: Mutex::default(),
             cancelled: AtomicU64::new(0),
             load,
+            replaced: AtomicBool::new(false),
             me: me.clone(),
         })
     }
@@ -289,6 +301,11 @@ impl ModelVersion {
         }
         if parent.is_some_and(Ticket::is_cancelled) {
             return Err(Error::cancelled(""));
+        }
+        if self.sequencing.is_some()
+            && let Some(former) = self.former_of(&request)
+        {
+            return former.start(request, sink, caller);
         }
         let checked = self.signature.check(&mut request)?;
         if let Some(sequencing) = &self.sequencing {
@@ -359,6 +376,7 @@ impl ModelVersion {
         let mut pending = Box::new(Pending {
             entry,
             sink,
+            streaming: None,
             waits: true,
             ticket,
             key,

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use engine::{Available, Engine, EngineOptions, ModelVersion};
 use prost::Message;
 use protocol::pb::inference as pb;
+use protocol::pb::inference::model_sequence_batching::{StrategyChoice, StrategyDirect, StrategyOldest};
+use protocol::{CorrelationId, InferRequest, Sequence};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -241,4 +243,97 @@ fn s35_who_waits_is_told_also_after_a_panic_while_another_was() {
     assert_eq!(starts.recv_timeout(Duration::from_secs(5)), Ok(4), "nobody tells it");
     go.send(()).expect("waits");
     waiting.next_answer();
+}
+
+/// As `taking`, with sequences of a slot for each instance.
+fn sequences(config: &mut pb::ModelConfig, name: &str, instances: i32, strategy: StrategyChoice) {
+    taking(config, name, 1, instances);
+    config.scheduling_choice = Some(pb::model_config::SchedulingChoice::SequenceBatching(pb::ModelSequenceBatching {
+        max_sequence_idle_microseconds: 60_000_000,
+        strategy_choice: Some(strategy),
+        ..Default::default()
+    }));
+}
+
+/// The answer of whichever model.
+fn number(call: &Call) -> u8 {
+    call.next_answer().response.expect("an answer").expect("a response").outputs[0].data.to_vec()[0]
+}
+
+fn step_of(version: &ModelVersion, id: u64, start: bool, end: bool, number: u8) -> Call {
+    let sequence = Sequence { id: CorrelationId::Number(id), start, end };
+    try_request(version, Box::new(InferRequest { sequence, ..*request(number) }), None).expect("accepted")
+}
+
+#[test]
+fn s35_sequences_ask_too_and_each_runs_on_the_instance_of_its_slot() {
+    let strategies = [
+        StrategyChoice::Direct(StrategyDirect::default()),
+        // Half of the slots may wait a little for the others.
+        StrategyChoice::Direct(StrategyDirect { max_queue_delay_microseconds: 500, minimum_slot_utilization: 1.0 }),
+        StrategyChoice::Oldest(StrategyOldest { max_candidate_sequences: 2, ..Default::default() }),
+    ];
+    for strategy in strategies {
+        let running = Arc::new(AtomicU64::new(0));
+        let most = Arc::new(AtomicU64::new(0));
+        let places = Arc::new(Mutex::new(std::collections::HashMap::new()));
+        let (now, seen, at) = (running.clone(), most.clone(), places.clone());
+        let script = move |instance: u32, batch: &mut Batch<'_>, _: &RunControl| {
+            seen.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+            std::thread::sleep(Duration::from_micros(100));
+            for entry in batch.requests.iter() {
+                if let CorrelationId::Number(id) = entry.request.sequence.id {
+                    at.lock().expect("no panic").entry(id).or_insert_with(Vec::new).push(instance);
+                }
+            }
+            now.fetch_sub(1, SeqCst);
+            answer(batch);
+        };
+        let options = limited(&[("R", 2)]);
+        let (engine, m) = try_model_of(options, |config| sequences(config, "m", 4, strategy), script).expect("good");
+        let plain = load_taking(&engine, "plain", 2, 1).expect("fits");
+        std::thread::scope(|threads| {
+            for client in 0..8u64 {
+                let (m, plain) = (&m, &plain);
+                threads.spawn(move || {
+                    for round in 0..10 {
+                        let id = 1 + client + 100 * round;
+                        assert_eq!(step_of(m, id, true, false, 1).rest(), [Got::Number(1)]);
+                        assert_eq!(number(&call(plain, 2)), 2);
+                        assert_eq!(step_of(m, id, false, false, 3).rest(), [Got::Number(3)]);
+                        assert_eq!(step_of(m, id, false, true, 4).rest(), [Got::Number(4)]);
+                    }
+                });
+            }
+        });
+        assert!(most.load(SeqCst) <= 2, "{} executed at once, of 2", most.load(SeqCst));
+        for (id, instances) in places.lock().expect("no panic").iter().filter(|(id, _)| **id > 0) {
+            assert_eq!(instances.len(), 3);
+            assert!(instances.iter().all(|i| *i == instances[0]), "sequence {id} moved: {instances:?}");
+        }
+        assert_eq!(engine.drain(WITHIN), 0);
+    }
+}
+
+#[test]
+fn s35_a_sequence_waits_while_another_model_has_the_resource() {
+    let (engine, m, starts, go) = held(limited(&[("R", 2)]), 2);
+    let direct = StrategyChoice::Direct(StrategyDirect::default());
+    let sequence = load(&engine, |config| sequences(config, "s", 2, direct)).expect("fits");
+    let first = call(&m, 1);
+    assert_eq!(starts.recv_timeout(WITHIN), Ok(1));
+    // Both its instances wait, and one of the requests is given up meanwhile.
+    let waiting = [2, 3].map(|number| step_of(&sequence, u64::from(number), true, true, number));
+    assert!(starts.recv_timeout(Duration::from_millis(30)).is_err(), "it has what they need");
+    waiting[0].ticket().cancel();
+    go.send(()).expect("it waits");
+    assert_eq!(first.rest(), [Got::Number(1)]);
+    assert_eq!(starts.recv_timeout(WITHIN), Ok(3));
+    go.send(()).expect("it waits");
+    let [given_up, other] = waiting;
+    assert_eq!((given_up.error().code(), number(&other)), (Code::Cancelled, 3));
+    let last = call(&m, 4);
+    assert_eq!(starts.recv_timeout(WITHIN), Ok(4), "nothing is held for what was given up");
+    go.send(()).expect("it waits");
+    assert_eq!(last.rest(), [Got::Number(4)]);
 }

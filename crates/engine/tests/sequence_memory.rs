@@ -31,7 +31,7 @@ fn answer(number: u8) -> Outcome {
     made
 }
 
-fn sequences(config: &mut pb::ModelConfig) {
+fn sequences(config: &mut pb::ModelConfig, idle_us: u64) {
     let state = State {
         input_name: "S".into(),
         output_name: "S_OUT".into(),
@@ -41,7 +41,7 @@ fn sequences(config: &mut pb::ModelConfig) {
     };
     let oldest = StrategyOldest { max_candidate_sequences: 100, ..Default::default() };
     config.scheduling_choice = Some(pb::model_config::SchedulingChoice::SequenceBatching(pb::ModelSequenceBatching {
-        max_sequence_idle_microseconds: 60_000_000,
+        max_sequence_idle_microseconds: idle_us,
         state: vec![state],
         strategy_choice: Some(StrategyChoice::Oldest(oldest)),
         ..Default::default()
@@ -51,9 +51,12 @@ fn sequences(config: &mut pb::ModelConfig) {
 #[test]
 fn s23_states_that_a_model_makes_are_charged_and_refused_beyond_the_limit() {
     Budget::global().set_limit(LIMIT);
-    let (engine, m) = model(sequences, |_, batch: &mut Batch<'_>, _| {
-        batch.requests.iter_mut().for_each(|entry| entry.result = Some(Ok(answer(asked(entry)))));
-    });
+    let (engine, m) = model(
+        |config| sequences(config, 60_000_000),
+        |_, batch: &mut Batch<'_>, _| {
+            batch.requests.iter_mut().for_each(|entry| entry.result = Some(Ok(answer(asked(entry)))));
+        },
+    );
     let ask = |id: u64, start: bool| {
         let sequence = Sequence { id: CorrelationId::Number(id), start, end: !start };
         let request = InferRequest { sequence, ..*request(id as u8) };
@@ -67,6 +70,43 @@ fn s23_states_that_a_model_makes_are_charged_and_refused_beyond_the_limit() {
     for id in served.into_iter().chain(refused).chain([100]) {
         assert_eq!(ask(id, false), [Got::Number(id as u8)]);
     }
+    settles(&engine, &m);
+    soon("nothing is charged", || charged() == 0);
+    states_of_idle_and_cancelled_sequences_are_given_back();
+}
+
+/// Part of the same test: the budget is one.
+fn states_of_idle_and_cancelled_sequences_are_given_back() {
+    // The last of a sequence waits until the test lets it run.
+    let (go, may_go) = std::sync::mpsc::channel::<()>();
+    let may_go = std::sync::Mutex::new(may_go);
+    let (engine, m) = model(
+        |config| {
+            sequences(config, 300_000);
+            instances(config, 1);
+        },
+        move |_, batch: &mut Batch<'_>, _| {
+            if batch.requests.iter().any(|entry| asked(entry) == 9) {
+                let _ = may_go.lock().expect("one at a time").recv_timeout(WITHIN);
+            }
+            batch.requests.iter_mut().for_each(|entry| entry.result = Some(Ok(answer(asked(entry)))));
+        },
+    );
+    let send = |id: u64, start: bool, number: u8| {
+        let sequence = Sequence { id: CorrelationId::Number(id), start, end: false };
+        try_request(&m, Box::new(InferRequest { sequence, ..*request(number) }), None).expect("accepted")
+    };
+    for id in 1..=4 {
+        assert_eq!(send(id, true, 1).rest(), [Got::Number(1)]);
+    }
+    assert!(charged() >= 4 * LARGE);
+    // One that is idle while its request runs leaves nothing behind either; one that is given up does not go on.
+    let running = send(1, false, 9);
+    let given_up = send(2, false, 3);
+    given_up.ticket().cancel();
+    soon("they are idle, or given up", || engine.sequences() == 0);
+    let _ = go.send(());
+    assert_eq!(running.rest(), [Got::Number(9)]);
     settles(&engine, &m);
     soon("nothing is charged", || charged() == 0);
 }

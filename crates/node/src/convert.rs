@@ -23,7 +23,9 @@ pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
         },
         http_input_bytes_max: usize::try_from(o.http_input_bytes_max).unwrap_or(0),
         allow_client_shm: o.allow_client_shm,
-        delay_scheduler: std::env::var("TRITONSERVER_DELAY_SCHEDULER").ok().and_then(|n| n.parse().ok()).unwrap_or(0),
+        delay_scheduler: number_of("TRITONSERVER_DELAY_SCHEDULER"),
+        backlog_delay_scheduler: number_of("TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
+        sequences_max: o.sequence_limit,
         rate_limit: o.rate_limit.as_ref().map(|limit| {
             let available = |r: &js::AvailableResource| engine::Available {
                 name: r.name.clone(),
@@ -52,6 +54,11 @@ pub fn redis_settings(o: &js::RedisOptions) -> cache_redis::Settings {
         wait_timeout: time(o.wait_timeout_ms),
         pool_size: usize::try_from(o.pool_size).unwrap_or(1).clamp(1, cache_redis::POOL_SIZE_MAX),
     }
+}
+
+/// A variable of the environment that tests set; 0 when it is no number.
+fn number_of(variable: &str) -> u32 {
+    std::env::var(variable).ok().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
 pub fn open_spec(s: &js::OpenSpec) -> backend::OpenSpec {

@@ -172,6 +172,11 @@ impl NativeCore {
     }
 
     #[napi]
+    pub fn sequences(&self) -> i64 {
+        i64::try_from(self.engine.sequences()).unwrap_or(i64::MAX)
+    }
+
+    #[napi]
     pub fn drain(&self, ticket: u32, timeout_ms: i64) -> napi::Result<()> {
         let settler = self.settler()?;
         self.engine.set_server_state(ServerState::Exiting);

@@ -17,6 +17,7 @@ pub struct CoreOptions {
     pub http_input_bytes_max: i64,
     pub allow_client_shm: bool,
     pub memory_limit_bytes: i64,
+    pub sequence_limit: u32,
     pub response_cache_bytes: Option<i64>,
     pub response_cache_redis: Option<RedisOptions>,
     pub rate_limit: Option<RateLimit>,

@@ -137,7 +137,7 @@ mod tests {
     }
 
     fn row(id: Option<SequenceId>, start: bool, end: bool) -> Row {
-        Row { slot: None, rows: 1, id, start, end, origin: None }
+        Row { slot: None, rows: 1, id, start, end, origin: None, life: Default::default() }
     }
 
     fn bytes(controls: &Controls, row: &Row) -> Vec<Vec<u8>> {

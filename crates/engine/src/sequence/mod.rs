@@ -7,17 +7,18 @@ mod controls;
 mod run;
 mod states;
 
-use backend::BatchEntry;
+use crate::options::EngineOptions;
+use backend::{BatchEntry, Outcome};
 use controls::Controls;
 use protocol::check::IdPrefix;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::pb::inference::model_sequence_batching::StrategyChoice;
 use protocol::pb::inference::{ModelConfig, ModelSequenceBatching};
 use protocol::{Checked, CorrelationId, InferRequest, InputTensor, Signature};
-use scheduler::sequence::{Config, Head, Origin, SEQUENCES_MAX_DEFAULT, SequenceId, SlotId, Strategy};
-use states::States;
+use scheduler::sequence::{Config, Head, Origin, SequenceId, SlotId, Strategy};
+use states::{Life, States};
 use std::path::Path;
-use tensor::{Code, Data, DataType, Error, Result, element_count};
+use tensor::{Data, DataType, Error, Name, Result, element_count};
 
 /// A row of a batch.
 pub(crate) struct Row {
@@ -31,6 +32,8 @@ pub(crate) struct Row {
     pub(crate) end: bool,
     /// To be given back to the schedule; `None` once it was.
     pub(crate) origin: Option<Origin>,
+    /// The states it goes on from.
+    pub(crate) life: Life,
 }
 
 /// What a version needs to run sequences.
@@ -48,7 +51,7 @@ pub(crate) struct Sequencing {
 }
 
 /// The schedule a configuration asks for; numbers that cannot be used are clamped, not judged.
-fn schedule(batching: &ModelSequenceBatching, plain: &scheduler::Config) -> Config {
+fn schedule(batching: &ModelSequenceBatching, plain: &scheduler::Config, options: &EngineOptions) -> Config {
     let strategy = match &batching.strategy_choice {
         Some(StrategyChoice::Oldest(oldest)) => Strategy::Oldest {
             max_candidate_sequences: u32::try_from(oldest.max_candidate_sequences).unwrap_or(0),
@@ -67,10 +70,10 @@ fn schedule(batching: &ModelSequenceBatching, plain: &scheduler::Config) -> Conf
         strategy,
         idle_us: batching.max_sequence_idle_microseconds,
         iterative: batching.iterative_sequence,
-        sequences_max: SEQUENCES_MAX_DEFAULT,
+        sequences_max: options.sequences_max,
         strict_delay: plain.strict_delay,
         delay_scheduler: plain.delay_scheduler,
-        backlog_delay_scheduler: 0,
+        backlog_delay_scheduler: options.backlog_delay_scheduler,
     }
 }
 
@@ -83,19 +86,10 @@ impl Sequencing {
         config: &ModelConfig,
         signature: &Signature,
         plain: &scheduler::Config,
+        options: &EngineOptions,
         model_directory: &Path,
     ) -> Result<Option<Self>> {
         let Some(SchedulingChoice::SequenceBatching(batching)) = &config.scheduling_choice else { return Ok(None) };
-        if signature.decoupled {
-            // Their requests end later than their executions, which the schedule is not told of.
-            return Err(Error::new(
-                Code::Unsupported,
-                format!(
-                    "model '{}' uses sequence batching of a decoupled model, which this release does not support",
-                    signature.model
-                ),
-            ));
-        }
         let oldest = match &batching.strategy_choice {
             Some(StrategyChoice::Oldest(oldest)) => Some(oldest),
             _ => None,
@@ -105,7 +99,7 @@ impl Sequencing {
             states: States::of(batching, signature, model_directory)?,
             inputs: u16::try_from(signature.inputs.len()).unwrap_or(u16::MAX),
             rows_are_slots: oldest.is_none(),
-            schedule: schedule(batching, plain),
+            schedule: schedule(batching, plain, options),
             preserves_ordering: oldest.is_some_and(|o| o.preserve_ordering),
         }))
     }
@@ -150,13 +144,63 @@ impl Sequencing {
         Ok(())
     }
 
-    /// Keeps the states of a row that succeeded, and takes out what the client did not ask for. Without memory for them it failed.
-    fn conclude(&self, entry: &mut BatchEntry, row: &Row, wanted: &[u16]) {
-        let Some(Ok(outcome)) = &mut entry.result else { return };
-        match self.states.update(row, outcome.outputs.iter()) {
-            Ok(()) => outcome.outputs.retain(|output| wanted.contains(&output.index)),
-            Err(e) => entry.result = Some(Err(e.prefixed(IdPrefix(&entry.request.id)))),
+    /// Takes away what `prepare` added, for a request that runs again. `wanted` are the outputs its client asked for.
+    pub(crate) fn restore(&self, entry: &mut BatchEntry, wanted: &[u16]) {
+        let configured = entry.checked.inputs.iter().position(|&index| index >= self.inputs);
+        if let Some(configured) = configured {
+            entry.request.inputs.truncate(configured);
+            entry.checked.inputs.truncate(configured);
         }
+        entry.checked.outputs.retain(|(index, _)| wanted.contains(index));
+        (entry.result, entry.responder) = (None, None);
+    }
+
+    /// Keeps the states that an answer of a row has, and takes out what the client did not ask for.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED: there is no memory for them.
+    pub(crate) fn keep(&self, row: &Row, wanted: &[u16], id: &Name, outcome: &mut Outcome) -> Result<()> {
+        // Nobody goes on from where a sequence ended.
+        if !row.end || self.schedule.iterative {
+            self.states.update(row, outcome.outputs.iter()).map_err(|e| e.prefixed(IdPrefix(id)))?;
+        }
+        outcome.outputs.retain(|output| wanted.contains(&output.index));
+        Ok(())
+    }
+
+    /// Keeps the states of a row that succeeded. Without memory for them it failed.
+    fn conclude(&self, entry: &mut BatchEntry, row: &Row, wanted: &[u16]) {
+        if let Some(Ok(outcome)) = &mut entry.result
+            && let Err(e) = self.keep(row, wanted, &entry.request.id, outcome)
+        {
+            entry.result = Some(Err(e));
+        }
+        self.over(row);
+    }
+
+    /// A request is over: if it was the last one of its sequence, its states go.
+    pub(crate) fn over(&self, row: &Row) {
+        if row.end || self.schedule.iterative {
+            self.states.end(row);
+        }
+    }
+
+    /// Rows were handed out; before that, the sequences of `forgotten` slots were over.
+    pub(crate) fn begin<'r>(&self, forgotten: &[SlotId], rows: impl Iterator<Item = &'r mut Row>) {
+        if self.states.is_empty() {
+            return;
+        }
+        self.states.forget(forgotten);
+        for row in rows {
+            if let Some(slot) = row.slot {
+                row.life = self.states.begin(slot, row.start);
+            }
+        }
+    }
+
+    /// Whether it has states, which have to go with their sequences.
+    pub(crate) fn has_states(&self) -> bool {
+        !self.states.is_empty()
     }
 
     /// Null rows beside a request: shapes as it has them, zeros, and no outputs but states.

@@ -1,18 +1,22 @@
 //! Runs a batch of sequences: its rows in the order of their slots, null ones between them.
 
+use super::states::Life;
 use super::{Nulls, Row, Sequencing};
 use crate::answer::{Answer, Delivery};
 use crate::execution::Ran;
 use crate::mail::together;
 use crate::pending::{Queued, Requests};
 use crate::statistics::Executed;
+use crate::streaming::{Execution, Running};
 use crate::traced;
 use crate::version::ModelVersion;
-use backend::{BatchEntry, RunControl, now_ns};
+use backend::{Answers, BatchEntry, Counted, Outcome, Responder, RunControl, Stopped, now_ns};
 use scheduler::Waiting;
 use scheduler::sequence::Origin;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tensor::{Error, Result};
 
 /// Gives rows back to the schedule when their requests are over, whatever panics.
 struct Releases<'v> {
@@ -55,29 +59,10 @@ impl ModelVersion {
         let origins = filled.iter_mut().filter_map(|f| f.row.origin.take()).collect();
         let releases = Releases { version: self, origins };
 
-        // Where each request's row stands.
-        let (mut entries, mut places) = (Vec::with_capacity(filled.len()), Vec::with_capacity(filled.len()));
-        let rows = filled.iter().map(|f| f.row.rows).max().unwrap_or(0).max(filled.len());
-        let nulls = filled.first().filter(|f| f.row.rows > filled.len()).map(|f| sequencing.nulls(&f.entry));
-        let fill_to = |entries: &mut Vec<BatchEntry>, end: usize| {
-            while let Some(nulls) = nulls.as_ref().filter(|_| entries.len() < end) {
-                entries.push(sequencing.null_row(nulls));
-            }
-        };
-        for f in &mut filled {
-            if sequencing.rows_are_slots {
-                fill_to(&mut entries, f.row.slot.map_or(0, |slot| slot.slot as usize));
-            }
-            if let Err(e) = sequencing.prepare(&mut f.entry, &f.row) {
-                f.entry.result = Some(Err(e));
-            }
-            places.push(entries.len());
-            entries.push(std::mem::take(&mut f.entry));
-        }
-        fill_to(&mut entries, rows);
+        let rows = rows_of(&filled);
+        let (mut entries, places) = sequencing.laid_out(&mut filled, rows);
         let null_rows = (entries.len() - places.len()) as u64;
         let timings = self.run_entries(instance, &mut entries, control, start);
-
         let mut any = false;
         for (f, &place) in filled.iter_mut().zip(&places) {
             if let Some(entry) = entries.get_mut(place) {
@@ -114,11 +99,92 @@ impl ModelVersion {
     }
 }
 
+impl ModelVersion {
+    /// The rows of a batch whose requests end later, each with what answers it.
+    pub(crate) fn rows_with_responders(
+        self: &Arc<Self>,
+        sequencing: &Sequencing,
+        requests: &mut Requests,
+        execution: &Arc<Execution>,
+    ) -> Vec<BatchEntry> {
+        let mut filled: Vec<Filled> = requests.iter_mut().map(|q| sequencing.filled(q)).collect();
+        let rows = rows_of(&filled);
+        let (mut entries, places) = sequencing.laid_out(&mut filled, rows);
+        for ((f, place), q) in filled.into_iter().zip(places).zip(requests) {
+            let Some(entry) = entries.get_mut(place) else { continue };
+            let running = Running { row: f.row, wanted: f.wanted };
+            let responder = self.responder(&mut q.0, entry, execution, Some(running));
+            match entry.result.take() {
+                None => entry.responder = responder,
+                // Its row could not be made. It stands in the batch as one without a request.
+                Some(failed) => {
+                    if let Some(responder) = responder {
+                        responder.finish(Some(failed));
+                    }
+                }
+            }
+        }
+        for entry in entries.iter_mut().filter(|e| e.responder.is_none()) {
+            entry.responder = Some(Responder::new(Arc::new(Nobody)));
+        }
+        entries
+    }
+}
+
+/// Nobody hears the answers of a row without a request.
+struct Nobody;
+
+impl Answers for Nobody {
+    fn send(&self, _: Outcome) -> Result<(), Stopped> {
+        Err(Stopped)
+    }
+    fn fail(&self, _: Error) {}
+    fn skip(&self) {}
+    fn output_begins(&self) {}
+    fn count_as(&self, _: Counted) {}
+    fn finish(&self, _: Option<Result<Outcome>>) {}
+    fn again(&self, _: BatchEntry, _: Option<Outcome>) {}
+    fn abandon(&self) {}
+    fn on_cancel(&self, _: Box<dyn FnOnce() + Send>) {}
+    fn is_cancelled(&self) -> bool {
+        true
+    }
+}
+
+/// Rows of a batch of these requests, null ones included.
+fn rows_of(filled: &[Filled]) -> usize {
+    filled.iter().map(|f| f.row.rows).max().unwrap_or(0).max(filled.len())
+}
+
 impl Sequencing {
+    /// The entries of a batch of so many rows, and where those of the requests stand. One whose row could not be made has its
+    /// result.
+    fn laid_out(&self, filled: &mut [Filled], rows: usize) -> (Vec<BatchEntry>, Vec<usize>) {
+        let (mut entries, mut places) = (Vec::with_capacity(rows), Vec::with_capacity(filled.len()));
+        let nulls = filled.first().filter(|f| f.row.rows > filled.len()).map(|f| self.nulls(&f.entry));
+        let fill_to = |entries: &mut Vec<BatchEntry>, end: usize| {
+            while let Some(nulls) = nulls.as_ref().filter(|_| entries.len() < end) {
+                entries.push(self.null_row(nulls));
+            }
+        };
+        for f in filled {
+            if self.rows_are_slots {
+                fill_to(&mut entries, f.row.slot.map_or(0, |slot| slot.slot as usize));
+            }
+            if let Err(e) = self.prepare(&mut f.entry, &f.row) {
+                f.entry.result = Some(Err(e));
+            }
+            places.push(entries.len());
+            entries.push(std::mem::take(&mut f.entry));
+        }
+        fill_to(&mut entries, rows);
+        (entries, places)
+    }
+
     /// A row without a request.
     fn null_row(&self, nulls: &Nulls) -> BatchEntry {
         let mut entry = nulls.entry();
-        let row = Row { slot: None, rows: 0, id: None, start: false, end: false, origin: None };
+        let row = Row { slot: None, rows: 0, id: None, start: false, end: false, origin: None, life: Life::default() };
         if let Err(e) = self.prepare(&mut entry, &row) {
             entry.result = Some(Err(e));
         }
@@ -136,6 +202,7 @@ impl Sequencing {
             start: true,
             end: true,
             origin: None,
+            life: Life::default(),
         });
         let entry = std::mem::take(&mut pending.entry);
         let wanted = entry.checked.outputs.iter().map(|(index, _)| *index).collect();

@@ -1,7 +1,10 @@
-//! Implicit state (S-23): tensors that a model gives back for the next request of the same sequence. Kept by slot.
+//! Implicit state (S-23, S-24): tensors that a model gives back for the next request of the same sequence. Kept by slot.
 //!
-//! A state changes only when its request succeeded. The next sequence of a slot begins with START, which makes the state fresh,
-//! whatever becomes of that request.
+//! A state changes only when its request succeeded, and has the shape the model gave it: it grows as the model lets it grow. The
+//! next sequence of a slot begins with START, which makes the state fresh, whatever becomes of that request. Each START begins
+//! another life of the slot's state: what a request of a former life still answers, perhaps much later, changes nothing.
+//!
+//! A row takes its state when the schedule hands it out, under the lock of the version: before the slot can be another sequence's.
 
 use super::Row;
 use crate::data_file::{self, Want};
@@ -17,13 +20,27 @@ use scheduler::sequence::SlotId;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use tensor::strings::Strings;
-use tensor::{Data, DataType, Error, Name, Result, Shape, element_count};
+use tensor::{Code, Data, DataType, Error, Name, Result, Shape, element_count};
 
 /// The states of a model.
 pub(crate) struct States {
     specs: Vec<Spec>,
-    /// By slot: a value for each spec.
-    kept: Mutex<HashMap<SlotId, Vec<Value>>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    slots: HashMap<SlotId, Life>,
+    lives: u64,
+}
+
+/// The state of a sequence in its slot.
+#[derive(Clone, Default)]
+pub(crate) struct Life {
+    /// Tells it from the former ones of the slot.
+    number: u64,
+    /// A value for each spec; `None` until a request gave some back.
+    values: Option<Vec<Value>>,
 }
 
 struct Spec {
@@ -114,19 +131,42 @@ impl States {
         self.specs.iter().map(|s| s.index)
     }
 
+    /// Whether there are any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.specs.is_empty()
+    }
+
+    /// A request is handed out for the slot: what it goes on from.
+    pub(crate) fn begin(&self, slot: SlotId, start: bool) -> Life {
+        if self.is_empty() {
+            return Life::default();
+        }
+        let mut kept = self.kept.lock();
+        let Kept { slots, lives } = &mut *kept;
+        // Gone, not only unseen: when a START fails, the next request of its sequence must not find another client's state.
+        if start {
+            slots.remove(&slot);
+        }
+        let life = slots.entry(slot).or_insert_with(|| {
+            *lives += 1;
+            Life { number: *lives, values: None }
+        });
+        life.clone()
+    }
+
+    /// The sequences of these slots are over, and nothing of them will be handed out any more.
+    pub(crate) fn forget(&self, slots: &[SlotId]) {
+        let mut kept = self.kept.lock();
+        slots.iter().for_each(|slot| drop(kept.slots.remove(slot)));
+    }
+
     /// What a row starts from, in the order of `input_specs`. A null row's is thrown away.
     ///
     /// # Errors
     /// The initial state does not fit.
     pub(crate) fn tensors(&self, row: &Row) -> Result<Vec<InputTensor>> {
-        let before = row.slot.filter(|_| row.id.is_some()).and_then(|slot| {
-            let mut kept = self.kept.lock();
-            if row.start { kept.remove(&slot) } else { kept.get(&slot).cloned() }
-        });
-        // Gone, not only unseen: when this request fails, the next one of its sequence must not find another client's state.
-        let before = before.filter(|_| !row.start);
         let tensor = |(i, spec): (usize, &Spec)| {
-            let value = match before.as_ref().and_then(|values| values.get(i)) {
+            let value = match row.life.values.as_ref().and_then(|values| values.get(i)) {
                 Some(value) => value.clone(),
                 None => spec.fresh.clone()?,
             };
@@ -136,38 +176,58 @@ impl States {
         self.specs.iter().enumerate().map(tensor).collect()
     }
 
-    /// A row succeeded with these outputs.
+    /// A row was answered with these outputs, and succeeded so far.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when there is no memory for its states: they stay as they were.
+    /// RESOURCE_EXHAUSTED when a state is too large, or there is no memory for it: all stay as they were.
     pub(crate) fn update<'o>(&self, row: &Row, outputs: impl Iterator<Item = &'o OutputTensor> + Clone) -> Result<()> {
-        let Some(slot) = row.slot.filter(|_| row.id.is_some()) else { return Ok(()) };
-        // What is replaced is dropped without the lock, and what replaces it is copied without it: either may be large.
-        let _replaced = if row.end {
-            self.kept.lock().remove(&slot)
-        } else {
-            let value = |spec: &Spec| {
-                let output = outputs.clone().find(|o| o.index == spec.index)?;
-                Some(copied(&output.data).map(|data| Value { shape: output.shape.clone(), data }))
-            };
-            let values: Option<Result<Vec<Value>>> = self.specs.iter().map(value).collect();
-            // A backend that leaves a state out leaves all as they were.
-            let Some(values) = values.transpose()? else { return Ok(()) };
-            self.kept.lock().insert(slot, values)
+        let Some(slot) = row.slot.filter(|_| !self.is_empty()) else { return Ok(()) };
+        let value = |spec: &Spec| {
+            let output = outputs.clone().find(|o| o.index == spec.index)?;
+            Some(spec.copied(&output.data).map(|data| Value { shape: output.shape.clone(), data }))
         };
+        let values: Option<Result<Vec<Value>>> = self.specs.iter().map(value).collect();
+        // A backend that leaves a state out leaves all as they were.
+        let Some(values) = values.transpose()? else { return Ok(()) };
+        // What is replaced is dropped without the lock, and what replaces it was copied without it: either may be large.
+        let mut kept = self.kept.lock();
+        let life = kept.slots.get_mut(&slot).filter(|life| life.number == row.life.number);
+        let _replaced = life.and_then(|life| life.values.replace(values));
+        drop(kept);
         Ok(())
+    }
+
+    /// The last request of a sequence is over, however it ended.
+    pub(crate) fn end(&self, row: &Row) {
+        let Some(slot) = row.slot.filter(|_| !self.is_empty()) else { return };
+        let mut kept = self.kept.lock();
+        let is_its = kept.slots.get(&slot).is_some_and(|life| life.number == row.life.number);
+        let _gone = if is_its { kept.slots.remove(&slot) } else { None };
+        drop(kept);
     }
 }
 
-/// A copy of a state: what the client gets may be a part of a large batch, or lie where the client can write. A model says how large
-/// it is, so it is charged to the server as a whole; small ones are free.
-fn copied(data: &Data) -> Result<Data> {
-    if data.len() <= SMALL_BYTES_MAX {
-        return Ok(Data::Bytes(data.to_vec().into()));
+impl Spec {
+    /// A copy of a state: what the client gets may be a part of a large batch, or lie where the client can write. A model says how
+    /// large it is, so it is bounded, and charged to the server as a whole; small ones are free.
+    fn copied(&self, data: &Data) -> Result<Data> {
+        if data.len() as u64 > STATE_BYTES_MAX {
+            return Err(Error::new(
+                Code::ResourceExhausted,
+                format!(
+                    "state '{}' has grown to {} bytes: at most {STATE_BYTES_MAX} are supported",
+                    self.output,
+                    data.len()
+                ),
+            ));
+        }
+        if data.len() <= SMALL_BYTES_MAX {
+            return Ok(Data::Bytes(data.to_vec().into()));
+        }
+        let (mut slab, charge) = gather::batch_slab(data.len())?;
+        data.copy_to(0, &mut slab)?;
+        Ok(Data::Bytes(gather::frozen(slab, charge)))
     }
-    let (mut slab, charge) = gather::batch_slab(data.len())?;
-    data.copy_to(0, &mut slab)?;
-    Ok(Data::Bytes(gather::frozen(slab, charge)))
 }
 
 /// What a sequence starts with: variable dimensions are 1, and without an initial state everything is zero.
@@ -254,9 +314,11 @@ mod tests {
         States::of(&ModelSequenceBatching { state: all, ..Default::default() }, &signature, directory)
     }
 
-    fn row(slot: u32, start: bool, end: bool) -> Row {
-        let slot = Some(SlotId { instance: 0, slot });
-        Row { slot, rows: 1, id: Some(SequenceId::Number(1)), start, end, origin: None }
+    /// A row as the schedule hands it out.
+    fn row(s: &States, slot: u32, start: bool, end: bool) -> Row {
+        let slot = SlotId { instance: 0, slot };
+        let life = s.begin(slot, start);
+        Row { slot: Some(slot), rows: 1, id: Some(SequenceId::Number(1)), start, end, origin: None, life }
     }
 
     fn output(index: u16, values: &[u8]) -> OutputTensor {
@@ -300,23 +362,63 @@ mod tests {
     fn s23_a_sequence_starts_fresh_and_goes_on_with_what_the_model_gave_back() {
         let s = states(vec![state(INT32, &[2], None)], 4, Path::new(".")).expect("valid");
         let fresh = vec![(vec![1, 2], vec![0; 8])];
-        assert_eq!(seen(&s, &row(0, true, false)), fresh);
-        s.update(&row(0, true, false), [output(0, &[1; 8])].iter()).expect("memory");
-        assert_eq!(seen(&s, &row(0, false, false)), [(vec![8], vec![1; 8])], "shape and contents of the output");
-        assert_eq!(seen(&s, &row(1, true, false)), fresh, "another slot");
+        let first = row(&s, 0, true, false);
+        assert_eq!(seen(&s, &first), fresh);
+        s.update(&first, [output(0, &[1; 8])].iter()).expect("memory");
+        assert_eq!(seen(&s, &row(&s, 0, false, false)), [(vec![8], vec![1; 8])], "shape and contents of the output");
+        assert_eq!(seen(&s, &row(&s, 1, true, false)), fresh, "another slot");
         // A failed request updates nothing; nor does a null row, and it sees nothing.
-        assert_eq!(seen(&s, &row(0, false, false)), [(vec![8], vec![1; 8])]);
-        let null = Row { id: None, ..row(0, false, false) };
+        assert_eq!(seen(&s, &row(&s, 0, false, false)), [(vec![8], vec![1; 8])]);
+        let null = Row { slot: None, id: None, life: Life::default(), ..row(&s, 0, false, false) };
         s.update(&null, [output(0, &[9; 8])].iter()).expect("memory");
         assert_eq!(seen(&s, &null), fresh);
-        assert_eq!(seen(&s, &row(0, false, true)), [(vec![8], vec![1; 8])]);
-        // The end frees its memory; a START does not see the former one even without an end.
-        s.update(&row(0, false, true), [output(0, &[2; 8])].iter()).expect("memory");
-        assert!(s.kept.lock().is_empty());
-        s.update(&row(0, false, false), [output(0, &[3; 8])].iter()).expect("memory");
-        assert_eq!(seen(&s, &row(0, true, false)), fresh);
+        let last = row(&s, 0, false, true);
+        assert_eq!(seen(&s, &last), [(vec![8], vec![1; 8])]);
+        // The end frees its memory, also if it failed; a START does not see the former one even without an end.
+        s.end(&last);
+        s.end(&row(&s, 1, false, true));
+        assert!(s.kept.lock().slots.is_empty());
+        s.update(&row(&s, 0, false, false), [output(0, &[3; 8])].iter()).expect("memory");
+        assert_eq!(seen(&s, &row(&s, 0, true, false)), fresh);
         // That START failed: nothing was updated, and the sequence goes on.
-        assert_eq!(seen(&s, &row(0, false, false)), fresh, "not the state of the former sequence");
+        assert_eq!(seen(&s, &row(&s, 0, false, false)), fresh, "not the state of the former sequence");
+    }
+
+    #[test]
+    fn s23_what_a_sequence_answers_late_changes_nothing_of_the_next_one_in_its_slot() {
+        let s = states(vec![state(INT32, &[1], None)], 0, Path::new(".")).expect("valid");
+        let fresh = vec![(vec![1], vec![0; 4])];
+        let (late, ends_late) = (row(&s, 0, true, false), row(&s, 0, false, true));
+        let next = row(&s, 0, true, false);
+        s.update(&late, [output(0, &[1; 4])].iter()).expect("memory");
+        assert_eq!(seen(&s, &row(&s, 0, false, false)), fresh);
+        s.update(&next, [output(0, &[2; 4])].iter()).expect("memory");
+        s.update(&late, [output(0, &[1; 4])].iter()).expect("memory");
+        s.end(&ends_late);
+        assert_eq!(seen(&s, &row(&s, 0, false, false)), [(vec![4], vec![2; 4])]);
+        // One that was forgotten while a request of it ran leaves nothing behind.
+        let running = row(&s, 0, false, false);
+        s.forget(&[running.slot.expect("a slot")]);
+        s.update(&running, [output(0, &[4; 4])].iter()).expect("memory");
+        assert!(s.kept.lock().slots.is_empty());
+        assert_eq!(seen(&s, &running), [(vec![4], vec![2; 4])], "it runs to its end with what it had");
+    }
+
+    #[test]
+    fn s24_a_growable_state_grows_to_its_limit_and_a_larger_one_is_refused() {
+        let growable = Given { use_growable_memory: true, ..state(DataType::Uint8 as i32, &[-1], None) };
+        let s = states(vec![growable], 0, Path::new(".")).expect("with and without one buffer, as Triton on a CPU");
+        s.update(&row(&s, 0, true, false), [output(0, &[7; 100_000])].iter()).expect("memory");
+        s.update(&row(&s, 0, false, false), [output(0, &[8; 200_000])].iter()).expect("memory");
+        assert_eq!(seen(&s, &row(&s, 0, false, false)), [(vec![200_000], vec![8; 200_000])]);
+        // Address space that nothing is written to.
+        let large = OutputTensor { data: Data::Bytes(vec![0; STATE_BYTES_MAX as usize + 1].into()), ..output(0, &[]) };
+        let error = s.update(&row(&s, 0, false, false), [large].iter()).expect_err("too large");
+        assert_eq!(
+            (error.code(), error.message()),
+            (Code::ResourceExhausted, "state 'OUT' has grown to 268435457 bytes: at most 268435456 are supported")
+        );
+        assert_eq!(seen(&s, &row(&s, 0, false, false)), [(vec![200_000], vec![8; 200_000])], "as it was");
     }
 
     #[test]
@@ -324,7 +426,7 @@ mod tests {
         let root = Root::new("initial");
         let check = |given: Given, batch, expected: (&[i64], &[u8])| {
             let s = states(vec![given], batch, &root.0).expect("valid");
-            assert_eq!(seen(&s, &row(0, true, false)), [(expected.0.to_vec(), expected.1.to_vec())]);
+            assert_eq!(seen(&s, &row(&s, 0, true, false)), [(expected.0.to_vec(), expected.1.to_vec())]);
         };
         let file = |name: &str| Some(StateData::DataFile(name.into()));
         check(state(INT32, &[-1, 2], Some(StateData::ZeroData(true))), 0, (&[1, 2], &[0; 8]));
@@ -338,7 +440,7 @@ mod tests {
         check(state(text, &[-1], None), 0, (&[1], &[0; 4]));
         // Golden st_str_file: it loads, and every START fails.
         let s = states(vec![state(text, &[-1], file("text"))], 0, &root.0).expect("loads");
-        let error = s.tensors(&row(0, true, false)).expect_err("does not fit");
+        let error = s.tensors(&row(&s, 0, true, false)).expect_err("does not fit");
         assert_eq!(
             error,
             Error::invalid("unexpected number of string elements 2 for inference input 'IN', expecting 1")

@@ -74,7 +74,9 @@ impl CallRules {
     fn admit(&self, context: &GrpcContext) -> Result<(Rpc, Encoding), Status> {
         let rpc = self.rpc.clone()?;
         let is_health = matches!(rpc, Rpc::ServerLive | Rpc::ServerReady | Rpc::HealthCheck | Rpc::HealthWatch);
-        if context.shared.is_draining() && !is_health {
+        // Sequences that have begun go on; whether a request is of one, the engine decides.
+        let may_continue = matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer);
+        if context.shared.is_draining() && !is_health && !(may_continue && context.engine.sequences() > 0) {
             return Err(shutting_down());
         }
         Ok((rpc, self.encoding.clone()?))

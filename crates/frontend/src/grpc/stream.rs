@@ -248,7 +248,9 @@ struct Gone;
 const MESSAGES_PER_LOOK: u32 = 8;
 
 fn refuse_draining(context: &GrpcContext) -> Result<()> {
-    if context.shared.is_draining() { Err(Error::unavailable(shutting_down().message)) } else { Ok(()) }
+    // Sequences that have begun go on; whether a request is of one, the engine decides.
+    let refuses = context.shared.is_draining() && context.engine.sequences() == 0;
+    if refuses { Err(Error::unavailable(shutting_down().message)) } else { Ok(()) }
 }
 
 fn waiting<'a>(

@@ -1,7 +1,7 @@
 //! `generate` and `generate_stream` (P 1.13): a flat JSON object in; one such object out, or a server-sent event for each response.
 
 use super::events::Events;
-use super::inference::is_long_to_encode;
+use super::inference::{is_long_to_encode, refuse_draining};
 use super::reply::{EVENTS, JSON, Reply};
 use super::request::RequestHead;
 use super::service::HttpContext;
@@ -64,9 +64,7 @@ async fn read(
     head: &RequestHead,
     body: &Bytes,
 ) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
-    if context.shared.is_draining() {
-        return Err(Error::unavailable("Server exiting"));
-    }
+    refuse_draining(context)?;
     let version = context.engine.model(name, version)?;
     if let Some(slot) = &head.trace {
         slot.was_read();

@@ -214,10 +214,15 @@ pub fn is_long_to_encode(response: &InferResponse, encoding: Encoding) -> bool {
         || (encoding != Encoding::Identity && bytes > DEFLATE_BYTES_ON_REACTOR_MAX)
 }
 
+/// # Errors
+/// UNAVAILABLE while the server exits, as long as no sequence goes on. Whether a request is of one, the engine decides.
+pub fn refuse_draining(context: &HttpContext) -> Result<()> {
+    let refuses = context.shared.is_draining() && context.engine.sequences() == 0;
+    if refuses { Err(Error::unavailable("Server exiting")) } else { Ok(()) }
+}
+
 fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
-    if context.shared.is_draining() {
-        return Err(Error::unavailable("Server exiting"));
-    }
+    refuse_draining(context)?;
     let version = context.engine.model(name, version)?;
     if version.signature.decoupled {
         return Err(Error::unsupported("HTTP end point doesn't support models with decoupled transaction policy"));

@@ -29,6 +29,8 @@ pub(super) struct Sequence<T> {
     pub closed: bool,
     /// Requests handed out and not given back. Counted for iterative sequences only, whose requests may return.
     pub out: u32,
+    /// The last request handed out ended it.
+    pub has_ended: bool,
     /// What idle time is counted from.
     pub last_arrival: u64,
     /// When somebody has to look at it, [`NEVER`] = need not.
@@ -38,7 +40,7 @@ pub(super) struct Sequence<T> {
 impl<T: Waiting> Sequence<T> {
     pub fn new(id: SequenceId, serial: u64, now: u64) -> Self {
         let queue = VecDeque::with_capacity(1);
-        Self { id, serial, queue, closed: false, out: 0, last_arrival: now, alarm: NEVER }
+        Self { id, serial, queue, closed: false, out: 0, has_ended: false, last_arrival: now, alarm: NEVER }
     }
 
     /// When it expires if it has no slot by then: with the first of its requests (S-19).

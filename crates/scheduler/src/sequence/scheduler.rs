@@ -28,6 +28,8 @@ pub(super) struct Slot<T> {
     pub occupant: Option<Sequence<T>>,
     /// [`Strategy::Oldest`]: a request of this slot is in the batcher or runs. Perhaps of a sequence that had the slot before.
     pub inside: bool,
+    /// That sequence was forgotten: what is kept for it can go when the request comes back.
+    pub stale: bool,
 }
 
 pub(super) struct Instance<T: Waiting> {
@@ -65,6 +67,8 @@ pub struct SequenceScheduler<T: Waiting> {
     alarms: BTreeSet<(u64, Place)>,
     /// Will not run; handed out by the next step.
     pub(super) removed: Vec<(RemovalReason, T)>,
+    /// Slots whose sequence was forgotten before its END ran; `None` = nobody asks.
+    forgotten: Option<Vec<SlotId>>,
     serials: u64,
     internal_ids: u64,
     /// Requests waiting, wherever.
@@ -105,6 +109,7 @@ impl<T: Waiting> SequenceScheduler<T> {
             known: HashMap::new(),
             alarms: BTreeSet::new(),
             removed: Vec::new(),
+            forgotten: None,
             serials: 0,
             internal_ids: 0,
             len: 0,
@@ -249,6 +254,30 @@ impl<T: Waiting> SequenceScheduler<T> {
         removed.append(&mut self.removed);
     }
 
+    /// From now on [`forgotten`](Self::forgotten) tells of sequences that ended without an END that ran.
+    pub fn watch_forgotten(&mut self) {
+        self.forgotten.get_or_insert_default();
+    }
+
+    /// Slots whose sequence was forgotten since the last call: idle for too long, or given up. Whatever is kept for it can go. Call
+    /// after every `step`, before the rows of the batch are looked at: these may begin the next sequence of such a slot.
+    pub fn forgotten(&mut self) -> Vec<SlotId> {
+        self.forgotten.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Whether a request without START would continue a sequence now.
+    pub fn knows(&mut self, now: u64, id: &SequenceId) -> bool {
+        let now = self.advance(now);
+        self.known.get(id).copied().is_some_and(|place| !self.forget_late(now, place))
+    }
+
+    /// Whether requests wait that this instance could run, now or when their delay is over. What is still waiting for a slot or for
+    /// the request before it does not count.
+    pub fn has_work(&self, instance: u32) -> bool {
+        let Some(instance) = self.instances.get(instance as usize) else { return false };
+        instance.batcher.as_ref().map_or(instance.queued > 0, |batcher| !batcher.is_empty())
+    }
+
     /// No new sequence is accepted any more; those in progress go on.
     pub fn stop(&mut self) {
         self.stopping = true;
@@ -359,7 +388,7 @@ impl<T: Waiting> SequenceScheduler<T> {
         instance.queued += sequence.queue.len();
         let slot = at.slot as usize;
         if slot >= instance.slots.len() {
-            instance.slots.resize_with(slot + 1, || Slot { occupant: None, inside: false });
+            instance.slots.resize_with(slot + 1, || Slot { occupant: None, inside: false, stale: false });
         }
         if let Some(slot) = instance.slots.get_mut(slot) {
             slot.occupant = Some(sequence);
@@ -462,8 +491,13 @@ impl<T: Waiting> SequenceScheduler<T> {
             if !sequence.closed || !sequence.queue.is_empty() || sequence.out > 0 {
                 return;
             }
-            if let Some(slot) = self.slot(slot) {
-                slot.occupant = None;
+            let has_ended = sequence.has_ended;
+            if let Some(at) = self.slot(slot) {
+                at.occupant = None;
+                at.stale |= !has_ended && at.inside;
+                if !has_ended && !at.inside {
+                    self.forgotten.iter_mut().for_each(|all| all.push(slot));
+                }
             }
             self.alive -= 1;
             match self.next_of_backlog(now) {
@@ -526,9 +560,13 @@ impl<T: Waiting> SequenceScheduler<T> {
 
     /// A request that was handed out will not run; the sequence does not go on without it.
     pub(super) fn lost(&mut self, now: u64, request: Request<T>) {
-        let Request { item, origin, .. } = request;
+        let Request { item, origin, end, .. } = request;
         self.len -= 1;
         self.removed.push((RemovalReason::Cancelled, item));
+        if end {
+            // It would have taken its state with it.
+            self.forgotten.iter_mut().for_each(|all| all.push(origin.slot));
+        }
         self.come_back(&origin);
         let mut gone = Vec::new();
         if let Some(sequence) = self.occupant(&origin) {
@@ -553,6 +591,7 @@ impl<T: Waiting> SequenceScheduler<T> {
         let Queued { item, start, end, .. } = sequence.queue.pop_front()?;
         instance.queued -= 1;
         sequence.out += u32::from(iterative);
+        sequence.has_ended = end;
         let origin = Origin { slot: at, serial: sequence.serial };
         Some(Request { item, id: sequence.id.clone(), start, end, origin })
     }
@@ -561,6 +600,9 @@ impl<T: Waiting> SequenceScheduler<T> {
     fn come_back(&mut self, origin: &Origin) {
         if let Some(slot) = self.slot(origin.slot) {
             slot.inside = false;
+            if std::mem::take(&mut slot.stale) {
+                self.forgotten.iter_mut().for_each(|all| all.push(origin.slot));
+            }
         }
         let iterative = self.iterative;
         if let Some(sequence) = self.occupant(origin) {

@@ -1,0 +1,191 @@
+//! Asks for states in all the ways a backend may get wrong (backends-native.md 11.6): the input `TEST_CASE` says in which. It answers
+//! no outputs and changes no state.
+
+use crate::config::decode;
+use backend::gather::input_of;
+use backend::{Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns};
+use protocol::Signature;
+use protocol::pb::inference::model_config::SchedulingChoice;
+use protocol::pb::inference::{ModelConfig, ModelSequenceBatching};
+use std::sync::Arc;
+use tensor::{Code, Error, Result};
+
+/// Backend `implicit_state`.
+#[derive(Debug, Default)]
+pub struct ImplicitBackend;
+
+/// Values of `TEST_CASE` that mean something; with all others nothing happens.
+const UNDEFINED_STATE: i32 = 0;
+const GPU_STATE: i32 = 1;
+const ONE_BUFFER: i32 = 2;
+
+impl Backend for ImplicitBackend {
+    fn name(&self) -> &'static str {
+        "implicit_state"
+    }
+
+    fn open(&self, _spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        Ok(Box::new(OpenedImplicit))
+    }
+}
+
+struct OpenedImplicit;
+
+impl Opened for OpenedImplicit {
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
+
+    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        let config = decode(config)?;
+        let batching = check(&config)?;
+        let input = |name: &str| signature.inputs.iter().rposition(|i| i.name == *name).map(|i| i as u16);
+        let (start, ready) = (input("START"), input("READY"));
+        let test_case = input("TEST_CASE").ok_or_else(|| Error::invalid("model must have an input 'TEST_CASE'"))?;
+        let states = batching.state.iter().map(|s| (s.output_name.clone(), s.use_same_buffer_for_input_output));
+        Ok(Arc::new(Implicit { start, ready, test_case, states: states.collect() }))
+    }
+}
+
+fn check(config: &ModelConfig) -> Result<&ModelSequenceBatching> {
+    let Some(SchedulingChoice::SequenceBatching(batching)) = &config.scheduling_choice else {
+        return Err(Error::internal("attempt to access non-existing object member 'sequence_batching'"));
+    };
+    let has = |name: &str| batching.control_input.iter().any(|input| input.name == name);
+    if batching.control_input.len() != 3 || !["START", "END", "READY"].into_iter().all(has) {
+        // Triton's text, its missing quote included.
+        return Err(Error::invalid("'START', 'END, and 'READY' must be configured as the control inputs"));
+    }
+    Ok(batching)
+}
+
+struct Implicit {
+    /// Indices of inputs.
+    start: Option<u16>,
+    ready: Option<u16>,
+    test_case: u16,
+    /// Names of the states that are given back, and whether each has one buffer for input and output.
+    states: Vec<(String, bool)>,
+}
+
+impl Implicit {
+    /// Whether a state has one buffer.
+    fn state(&self, name: &str) -> Result<bool> {
+        let found = self.states.iter().find(|(output, _)| output == name);
+        found.map(|(_, one)| *one).ok_or_else(|| Error::invalid(format!("state '{name}' is not a valid state name.")))
+    }
+
+    fn answer(&self, entry: &BatchEntry) -> Result<Outcome> {
+        let flag = |control: Option<u16>| {
+            let input = control.and_then(|c| input_of(entry, c));
+            input.is_some_and(|input| input.data.to_vec().iter().any(|&b| b != 0))
+        };
+        if !flag(self.ready) {
+            return Ok(Outcome::default());
+        }
+        let case = input_of(entry, self.test_case).map(|input| input.data.to_vec()).unwrap_or_default();
+        match case.first_chunk().copied().map(i32::from_le_bytes) {
+            Some(UNDEFINED_STATE) => self.state("undefined_state").map(drop)?,
+            Some(GPU_STATE) => {
+                self.state("OUTPUT_STATE")?;
+                return Err(Error::new(Code::Unsupported, "failed to create the state buffer in GPU memory"));
+            }
+            // The first request of a sequence has no input state to compare with.
+            Some(ONE_BUFFER) if !self.state("OUTPUT_STATE")? && !flag(self.start) => {
+                let text = "Input and output state are using different buffers.";
+                return Err(Error::new(Code::Unsupported, text));
+            }
+            _ => {}
+        }
+        Ok(Outcome::default())
+    }
+}
+
+impl Model for Implicit {
+    fn execute(&self, _instance: u32, batch: &mut Batch<'_>, _control: &RunControl) -> Marks {
+        let inputs_ready = now_ns();
+        for entry in batch.requests.iter_mut().filter(|e| e.result.is_none()) {
+            entry.result = Some(self.answer(entry));
+        }
+        let now = now_ns();
+        Marks { inputs_ready, inference_end: now, outputs_ready: now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{config, entry};
+    use prost::Message;
+    use protocol::pb::inference::model_sequence_batching::{ControlInput, State};
+    use tensor::DataType::Int32;
+
+    fn configured(controls: &[&str], state: &str, one_buffer: bool) -> ModelConfig {
+        let inputs = [("INPUT", Int32, &[1][..]), ("TEST_CASE", Int32, &[1])];
+        let mut config = config(&inputs, &[("OUTPUT", Int32, &[1]), ("OUTPUT_STATE", Int32, &[1])], &[]);
+        let control = |name: &&str| ControlInput { name: (*name).into(), ..Default::default() };
+        let state = State {
+            input_name: "INPUT_STATE".into(),
+            output_name: state.into(),
+            use_same_buffer_for_input_output: one_buffer,
+            ..Default::default()
+        };
+        config.scheduling_choice = Some(SchedulingChoice::SequenceBatching(ModelSequenceBatching {
+            control_input: controls.iter().map(control).collect(),
+            state: vec![state],
+            ..Default::default()
+        }));
+        config
+    }
+
+    fn load(config: &ModelConfig) -> Result<Arc<dyn Model>> {
+        let mut seen = crate::testing::signature(config);
+        for name in ["START", "END", "READY"] {
+            let mut spec = seen.inputs[0].clone();
+            spec.name = name.into();
+            seen.inputs.push(spec);
+        }
+        Box::new(OpenedImplicit).finish(&config.encode_to_vec().into(), Arc::new(seen))
+    }
+
+    /// The answers to the first and second request of a sequence.
+    fn check_case(state: &str, one_buffer: bool, case: i32, expected: [Option<&str>; 2]) {
+        let model = load(&configured(&["START", "END", "READY"], state, one_buffer)).expect("loads");
+        for (start, text) in [1, 0].into_iter().zip(expected) {
+            let mut asked = entry(&[&[5], &[case], &[start], &[1 - start], &[1]], 2);
+            model.execute(0, &mut Batch { requests: std::slice::from_mut(&mut asked) }, &RunControl::alone());
+            let result = asked.result.expect("a result");
+            let got = result.as_ref().map(|o| o.outputs.len()).map_err(|e| e.message());
+            assert_eq!(got, text.map_or(Ok(0), Err), "case {case}, start {start}");
+        }
+    }
+
+    // B-BI-05
+    #[test]
+    fn s23_states_of_unknown_names_and_in_two_buffers_are_refused_as_recorded() {
+        let unknown = Some("state 'undefined_state' is not a valid state name.");
+        check_case("OUTPUT_STATE", false, 0, [unknown, unknown]);
+        let gpu = Some("failed to create the state buffer in GPU memory");
+        check_case("OUTPUT_STATE", false, 1, [gpu, gpu]);
+        check_case("OUTPUT_STATE", false, 2, [None, Some("Input and output state are using different buffers.")]);
+        check_case("OUTPUT_STATE", true, 2, [None, None]);
+        check_case("OUTPUT_STATE", false, 4, [None, None]);
+        let wrong = Some("state 'OUTPUT_STATE' is not a valid state name.");
+        check_case("undefined_state", false, 0, [None, None]);
+        check_case("undefined_state", false, 1, [wrong, wrong]);
+        check_case("undefined_state", true, 2, [wrong, wrong]);
+        check_case("undefined_state", false, 4, [None, None]);
+    }
+
+    // B-BI-05
+    #[test]
+    fn configurations_are_refused_with_triton_s_texts() {
+        let text = "'START', 'END, and 'READY' must be configured as the control inputs";
+        for controls in [&["START", "END"][..], &["START", "END", "X"], &["START", "END", "READY", "CORRID"]] {
+            let error = load(&configured(controls, "OUTPUT_STATE", false)).err();
+            assert_eq!(error, Some(Error::invalid(text)), "{controls:?}");
+        }
+        let error = load(&config(&[("INPUT", Int32, &[1])], &[("OUTPUT", Int32, &[1])], &[])).err();
+        assert_eq!(error, Some(Error::internal("attempt to access non-existing object member 'sequence_batching'")));
+    }
+}

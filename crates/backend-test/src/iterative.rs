@@ -1,0 +1,193 @@
+//! Counts a number down to 0, one step an execution (backends-native.md 11.5): each step answers what is left and gives the request
+//! back to run again, the last one ends it.
+//!
+//! A model that is not decoupled takes its steps in silence and answers the last one.
+
+use crate::config::decode;
+use crate::delay;
+use crate::tensors::{check_cpu, check_datatype, check_names, check_scalar, inputs, outputs};
+use backend::gather::input_of;
+use backend::{
+    Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter,
+};
+use protocol::Signature;
+use protocol::pb::inference::ModelConfig;
+use std::sync::Arc;
+use std::time::Duration;
+use tensor::{Data, DataType, Error, Result, Shape};
+
+/// Backend `iterative_sequence`.
+#[derive(Debug, Default)]
+pub struct IterativeBackend;
+
+/// How long a step takes, unless `execute_delay_ms` says otherwise.
+const STEP_MS_DEFAULT: u64 = 500;
+/// Longest step that a configuration may ask for.
+const STEP_MS_MAX: u64 = 600_000;
+
+impl Backend for IterativeBackend {
+    fn name(&self) -> &'static str {
+        "iterative_sequence"
+    }
+
+    fn open(&self, _spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        Ok(Box::new(OpenedIterative))
+    }
+}
+
+struct OpenedIterative;
+
+impl Opened for OpenedIterative {
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
+
+    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        let config = decode(config)?;
+        check(&config)?;
+        let step = match config.parameters.get("execute_delay_ms").map(|p| p.string_value.trim()) {
+            None => STEP_MS_DEFAULT,
+            Some(text) => text.parse::<u64>().ok().filter(|&ms| ms <= STEP_MS_MAX).ok_or_else(|| {
+                Error::invalid(format!("parameter 'execute_delay_ms' is '{text}': 0 to {STEP_MS_MAX} is supported"))
+            })?,
+        };
+        Ok(Arc::new(Iterative { signature, step: Duration::from_millis(step) }))
+    }
+}
+
+fn check(config: &ModelConfig) -> Result<()> {
+    check_cpu("iterative_sequence", config)?;
+    let (inputs, outputs) = (inputs(config), outputs(config));
+    check_names("input", &inputs, &["INPUT"])?;
+    check_names("output", &outputs, &["OUTPUT"])?;
+    for tensor in inputs.iter().chain(&outputs) {
+        check_scalar(tensor)?;
+        check_datatype(tensor, DataType::Int32)?;
+    }
+    Ok(())
+}
+
+struct Iterative {
+    signature: Arc<Signature>,
+    step: Duration,
+}
+
+impl Iterative {
+    /// What is left of a request after this step.
+    fn left(entry: &BatchEntry) -> Result<i32> {
+        let data = input_of(entry, 0).map(|input| input.data.to_vec()).unwrap_or_default();
+        let number = <[u8; 4]>::try_from(data).map(i32::from_le_bytes);
+        number.map(|n| n.saturating_sub(1).max(0)).map_err(|_| Error::invalid("unexpected shape for INPUT input"))
+    }
+
+    fn response(&self, entry: &BatchEntry, left: i32) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        let shape = Shape::from_slice(if self.signature.batches() { &[1, 1] } else { &[1] });
+        if let (Some(wanted), Some(spec)) = (entry.checked.outputs.first(), self.signature.outputs.first()) {
+            let data = Data::Bytes(left.to_le_bytes().to_vec().into());
+            outcome.outputs.push(scatter::output(entry, spec, *wanted, shape, data)?);
+        }
+        Ok(outcome)
+    }
+
+    /// A step of a request.
+    fn count_down(&self, entry: &mut BatchEntry) {
+        let left = match Self::left(entry) {
+            Ok(left) => left,
+            Err(error) => {
+                entry.result = Some(Err(error));
+                return;
+            }
+        };
+        if left == 0 || entry.responder.is_none() {
+            entry.result = Some(if left == 0 {
+                self.response(entry, 0)
+            } else {
+                Err(Error::invalid("a request of several steps needs a model with 'iterative_sequence'"))
+            });
+            return;
+        }
+        let response = if self.signature.decoupled { self.response(entry, left).map(Some) } else { Ok(None) };
+        let (mut entry, responder) = {
+            let mut taken = std::mem::take(entry);
+            let responder = taken.responder.take();
+            (taken, responder)
+        };
+        let Some(responder) = responder else { return };
+        let response = match response {
+            Ok(response) => response,
+            Err(error) => return responder.finish(Some(Err(error))),
+        };
+        // What is left is all the next step needs to know.
+        if let Some(input) = entry.checked.inputs.iter().position(|&index| index == 0)
+            && let Some(input) = entry.request.inputs.get_mut(input)
+        {
+            input.data = Data::Bytes(left.to_le_bytes().to_vec().into());
+        }
+        responder.again(entry, response);
+    }
+}
+
+impl Model for Iterative {
+    fn execute(&self, _instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
+        let inputs_ready = now_ns();
+        let is_wanted = delay::wait(self.step, control);
+        for entry in batch.requests.iter_mut().filter(|e| e.result.is_none()) {
+            let is_cancelled = entry.responder.as_ref().is_some_and(backend::Responder::is_cancelled);
+            if is_wanted && !is_cancelled {
+                self.count_down(entry);
+            } else {
+                entry.result = Some(Err(Error::cancelled("")));
+            }
+        }
+        let now = now_ns();
+        Marks { inputs_ready, inference_end: now, outputs_ready: now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Did, Tensor, config, entry, load, refused, run, run_once};
+    use tensor::DataType::{Fp32, Int32};
+
+    const INPUT: Tensor = ("INPUT", Int32, &[1]);
+    const OUTPUT: Tensor = ("OUTPUT", Int32, &[1]);
+
+    fn model(parameters: &[(&str, &str)]) -> Arc<dyn Model> {
+        load(&IterativeBackend, &config(&[INPUT], &[OUTPUT], parameters)).expect("a good configuration")
+    }
+
+    #[test]
+    fn s25_each_step_answers_what_is_left_and_gives_the_request_back() {
+        let model = model(&[("execute_delay_ms", "0")]);
+        let mut step = entry(&[&[3]], 1);
+        for left in [2, 1] {
+            let ran = run(&*model, step);
+            assert_eq!(ran.answers(), [Did::Again(Some(vec![left]))]);
+            step = ran.back.lock().take().expect("given back");
+        }
+        // The harness finishes as the engine does what has a result.
+        assert_eq!(run_once(&*model, step), Ok(vec![0]));
+        for n in [1, 0, -7] {
+            assert_eq!(run_once(&*model, entry(&[&[n]], 1)), Ok(vec![0]));
+        }
+        assert!(run_once(&*model, entry(&[&[2]], 1)).is_err(), "nothing to give back");
+    }
+
+    #[test]
+    fn configurations_are_refused() {
+        let check = |inputs: &[Tensor], outputs: &[Tensor], text| {
+            refused(&IterativeBackend, &config(inputs, outputs, &[]), text);
+        };
+        check(&[INPUT, INPUT], &[OUTPUT], "expected 1 input, got 2");
+        check(&[("IN", Int32, &[1])], &[OUTPUT], "expected first input tensor name to be INPUT, got IN");
+        check(&[INPUT], &[("OUTPUT", Fp32, &[1])], "expected OUTPUT datatype to be INT32, got TYPE_FP32");
+        check(&[("INPUT", Int32, &[2])], &[OUTPUT], "expected INPUT shape to be [1], got [2]");
+        for text in ["soon", "600001", "-1"] {
+            let c = config(&[INPUT], &[OUTPUT], &[("execute_delay_ms", text)]);
+            let expected = format!("parameter 'execute_delay_ms' is '{text}': 0 to 600000 is supported");
+            assert_eq!(load(&IterativeBackend, &c).err(), Some(Error::invalid(expected)));
+        }
+    }
+}

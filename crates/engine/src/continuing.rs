@@ -1,0 +1,127 @@
+//! Versions that were replaced while sequences of theirs were in progress: these go on where they began, with what the old
+//! version knows of them, until their END or until they were idle for too long. Sequences that start go to the new version.
+//!
+//! A version is kept here for no other reason, and leaves when its last sequence is over.
+//!
+//! Locks: that of a version, then the one in here. Never the other way round.
+
+use crate::limits::CONTINUING_VERSIONS_MAX;
+use crate::version::ModelVersion;
+use backend::now_ns;
+use parking_lot::Mutex;
+use protocol::InferRequest;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Replaced versions of all models.
+#[derive(Default)]
+pub(crate) struct Continuing {
+    /// By name of the model, the one that was replaced last behind the others.
+    all: Mutex<HashMap<String, Vec<Arc<ModelVersion>>>>,
+    /// So many.
+    count: AtomicUsize,
+}
+
+impl Continuing {
+    /// Keeps a version, unless it is kept already. Returns the one that has to go for it.
+    pub(crate) fn keep(&self, version: Arc<ModelVersion>) -> Option<Arc<ModelVersion>> {
+        let mut all = self.all.lock();
+        let of_model = all.entry(version.signature.model.to_string()).or_default();
+        if of_model.iter().any(|v| Arc::ptr_eq(v, &version)) {
+            return None;
+        }
+        of_model.push(version);
+        let gone = (of_model.len() > CONTINUING_VERSIONS_MAX).then(|| of_model.remove(0));
+        self.recount(&all);
+        gone
+    }
+
+    /// The sequences of a version are over. Its caller holds it, so it is not dropped here.
+    fn leave(&self, version: &ModelVersion) {
+        let mut all = self.all.lock();
+        if let Some(of_model) = all.get_mut(&*version.signature.model) {
+            of_model.retain(|v| !std::ptr::eq(&**v, version));
+        }
+        all.retain(|_, of_model| !of_model.is_empty());
+        self.recount(&all);
+    }
+
+    /// Forgets the versions of a model, or of all.
+    pub(crate) fn forget(&self, model: Option<&str>) -> Vec<Arc<ModelVersion>> {
+        let mut all = self.all.lock();
+        let gone = match model {
+            Some(model) => all.remove(model).unwrap_or_default(),
+            None => std::mem::take(&mut *all).into_values().flatten().collect(),
+        };
+        self.recount(&all);
+        gone
+    }
+
+    fn recount(&self, all: &HashMap<String, Vec<Arc<ModelVersion>>>) {
+        self.count.store(all.values().map(Vec::len).sum(), Ordering::Release);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Those of a model, the latest first.
+    fn of(&self, model: &str) -> Vec<Arc<ModelVersion>> {
+        self.all.lock().get(model).map(|all| all.iter().rev().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Sequences in progress on them.
+    pub(crate) fn sequences(&self) -> u64 {
+        let all: Vec<_> = self.all.lock().values().flatten().cloned().collect();
+        all.iter().map(|version| version.sequences()).sum()
+    }
+}
+
+impl ModelVersion {
+    /// Sequences in progress, those that wait for a slot included.
+    pub(crate) fn sequences(&self) -> u64 {
+        if self.sequencing.is_some() { self.run.lock().schedule.alive() as u64 } else { 0 }
+    }
+
+    /// The replaced version that has the sequence a request continues.
+    pub(crate) fn former_of(&self, request: &InferRequest) -> Option<Arc<ModelVersion>> {
+        let continuing = &self.shared.continuing;
+        if request.sequence.start || continuing.is_empty() {
+            return None;
+        }
+        let (now, id) = (now_ns(), crate::sequence::head(request).id);
+        if self.run.lock().schedule.knows(now, &id) {
+            return None;
+        }
+        let of_kind =
+            |v: &Arc<ModelVersion>| !std::ptr::eq(&**v, self) && v.signature.decoupled == self.signature.decoupled;
+        let mut formers = continuing.of(&self.signature.model).into_iter().filter(of_kind);
+        formers.find(|former| former.run.lock().schedule.knows(now, &id))
+    }
+
+    /// Another version serves in its place from now on.
+    pub(crate) fn is_replaced_now(&self) {
+        self.replaced.store(true, Ordering::Release);
+        self.pump(self.run.lock(), now_ns());
+    }
+
+    /// After a step of its schedule that left so many sequences: a replaced version is kept as long as there are any.
+    pub(crate) fn continues_with(&self, sequences: usize) {
+        if !self.replaced.load(Ordering::Acquire) {
+            return;
+        }
+        match self.me.upgrade().filter(|_| sequences > 0) {
+            // A request that found it before it was replaced may have started one.
+            Some(me) => drop(self.shared.continuing.keep(me)),
+            None => self.shared.continuing.leave(self),
+        }
+    }
+
+    /// Ends its sequences: requests that wait are refused, and what comes later has to START on another version.
+    pub(crate) fn end_sequences(&self) {
+        let mut removed = Vec::new();
+        self.run.lock().schedule.end_sequences(&mut removed);
+        self.unlocked(removed);
+    }
+}

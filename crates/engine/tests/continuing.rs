@@ -1,0 +1,176 @@
+//! Sequences that go on with the version they began with, through reloads and the end of the server.
+
+mod support;
+
+use engine::{Engine, ModelVersion, ServerState};
+use protocol::pb::inference as pb;
+use protocol::pb::inference::model_sequence_batching::{StrategyChoice, StrategyDirect};
+use protocol::{CorrelationId, InferRequest, Sequence};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use support::*;
+use tensor::Result;
+
+const IDLE_US: u64 = 60_000_000;
+
+fn sequences(config: &mut pb::ModelConfig, idle_us: u64) {
+    instances(config, 1);
+    config.scheduling_choice = Some(pb::model_config::SchedulingChoice::SequenceBatching(pb::ModelSequenceBatching {
+        max_sequence_idle_microseconds: idle_us,
+        strategy_choice: Some(StrategyChoice::Direct(StrategyDirect::default())),
+        ..Default::default()
+    }));
+}
+
+/// Each load answers with its own number: 1, 2, ….
+fn engine() -> Arc<Engine> {
+    struct Numbered(AtomicU8);
+    impl backend::Backend for Numbered {
+        fn name(&self) -> &'static str {
+            "scripted"
+        }
+        fn open(&self, _: &backend::OpenSpec) -> Result<Box<dyn backend::Opened>> {
+            Ok(Box::new(Load(self.0.fetch_add(1, Ordering::SeqCst) + 1)))
+        }
+    }
+    struct Load(u8);
+    impl backend::Opened for Load {
+        fn io(&self) -> Option<backend::ModelIo> {
+            None
+        }
+        fn finish(self: Box<Self>, _: &bytes::Bytes, _: Arc<protocol::Signature>) -> Result<Arc<dyn backend::Model>> {
+            Ok(Arc::new(*self))
+        }
+    }
+    impl backend::Model for Load {
+        fn execute(&self, _: u32, batch: &mut backend::Batch<'_>, _: &backend::RunControl) -> backend::Marks {
+            batch.requests.iter_mut().for_each(|entry| entry.result = Some(Ok(outcome(self.0))));
+            backend::Marks::default()
+        }
+    }
+    let engine = Engine::new(Default::default(), vec![Arc::new(Numbered(AtomicU8::new(0)))]).expect("an engine");
+    engine.set_server_state(ServerState::Ready);
+    engine
+}
+
+/// Which load answers: the version that a client finds, asked for a sequence.
+fn ask(engine: &Engine, id: u64, flags: &str) -> Result<u8, String> {
+    let sequence = Sequence { id: CorrelationId::Number(id), start: flags.contains('<'), end: flags.contains('>') };
+    let version = engine.model("m", "").map_err(|e| e.message().to_owned())?;
+    let request = InferRequest { sequence, ..*request(1) };
+    let call = try_request(&version, Box::new(request), None).map_err(|e| e.message().to_owned())?;
+    let answer = call.next_answer().response.expect("an answer").map_err(|e| e.message().to_owned())?;
+    Ok(answer.outputs[0].data.to_vec()[0])
+}
+
+fn reload(engine: &Engine) -> Arc<ModelVersion> {
+    load(engine, |config| sequences(config, IDLE_US)).expect("loads")
+}
+
+fn is_unknown(answer: Result<u8, String>) -> bool {
+    answer.is_err_and(|text| text.contains("must specify the START flag"))
+}
+
+#[test]
+fn r51_through_reloads_a_sequence_goes_on_where_it_began_and_a_start_goes_to_the_new_version() {
+    let engine = engine();
+    let first = Arc::downgrade(&reload(&engine));
+    assert_eq!((ask(&engine, 1, "<"), ask(&engine, 2, "<")), (Ok(1), Ok(1)));
+    reload(&engine);
+    assert_eq!(ask(&engine, 3, "<"), Ok(2));
+    assert_eq!((ask(&engine, 1, ""), ask(&engine, 2, ""), ask(&engine, 3, "")), (Ok(1), Ok(1), Ok(2)));
+    reload(&engine);
+    assert_eq!((ask(&engine, 1, ""), ask(&engine, 3, ">")), (Ok(1), Ok(2)));
+    assert!(is_unknown(ask(&engine, 3, "")), "it has ended");
+    assert!(is_unknown(ask(&engine, 4, "")), "nobody began it");
+    // Begun again while the old one is in progress: the new version has it from now on.
+    assert_eq!((ask(&engine, 2, "<"), ask(&engine, 2, ""), ask(&engine, 2, ">")), (Ok(3), Ok(3), Ok(3)));
+    assert_eq!((ask(&engine, 2, ">"), ask(&engine, 1, ">")), (Ok(1), Ok(1)), "the former one is still there");
+    assert_eq!(engine.sequences(), 0);
+    soon("the first version is gone with its last sequence", || first.upgrade().is_none());
+    assert_eq!(engine.drain(WITHIN), 0);
+}
+
+#[test]
+fn r51_a_replaced_version_leaves_when_its_sequences_are_idle_for_too_long() {
+    let engine = engine();
+    let first = Arc::downgrade(&load(&engine, |config| sequences(config, 30_000)).expect("loads"));
+    assert_eq!(ask(&engine, 1, "<"), Ok(1));
+    reload(&engine);
+    soon("nobody asks any more", || first.upgrade().is_none());
+    assert_eq!(engine.sequences(), 0);
+    assert!(is_unknown(ask(&engine, 1, "")));
+    // Without sequences in progress nothing of the old one is kept at all.
+    let second = Arc::downgrade(&engine.model("m", "").expect("serves"));
+    reload(&engine);
+    soon("it had none", || second.upgrade().is_none());
+}
+
+#[test]
+fn r51_another_version_number_takes_over_and_an_unload_ends_what_is_in_progress() {
+    let engine = engine();
+    reload(&engine);
+    assert_eq!(ask(&engine, 1, "<"), Ok(1));
+    let publish = |number: i64| {
+        let mut config = of_numbers("m", "scripted");
+        sequences(&mut config, IDLE_US);
+        let encoded = bytes::Bytes::from(prost::Message::encode_to_vec(&config));
+        let spec = backend::OpenSpec {
+            model: "m".into(),
+            version: number,
+            model_directory: ".".into(),
+            version_directory: ".".into(),
+            config: encoded.clone(),
+            settings: vec![],
+        };
+        let opened = engine.open("scripted", spec).expect("opens");
+        let spec = engine::PublishSpec { config: encoded, ..Default::default() };
+        engine.publish(opened.handle, spec).expect("loads");
+    };
+    publish(2);
+    let old = Arc::downgrade(&engine.retire("m", 1).expect("served"));
+    engine.retired("m", 1, "unloaded");
+    assert!(engine.is_ready(), "the old version is gone for readiness");
+    let answer = {
+        let version = engine.model("m", "").expect("serves");
+        let sequence = Sequence { id: CorrelationId::Number(1), start: false, end: false };
+        let call = try_request(&version, Box::new(InferRequest { sequence, ..*request(1) }), None).expect("accepted");
+        let response = call.next_answer().response.expect("an answer").expect("a response");
+        (response.model_version.to_string(), response.outputs[0].data.to_vec()[0])
+    };
+    assert_eq!(answer, ("1".to_owned(), 1));
+    drop(engine.retire("m", 2));
+    assert_eq!(engine.sequences(), 0);
+    soon("nothing keeps it", || old.upgrade().is_none());
+}
+
+#[test]
+fn r51_sequences_of_more_replaced_versions_than_may_be_kept_end() {
+    let engine = engine();
+    for id in 1..=6 {
+        reload(&engine);
+        assert_eq!(ask(&engine, id, "<"), Ok(id as u8));
+    }
+    // Four are kept beside the one that serves.
+    assert!(is_unknown(ask(&engine, 1, "")));
+    for id in 2..=6 {
+        assert_eq!(ask(&engine, id, ">"), Ok(id as u8));
+    }
+    assert_eq!(engine.sequences(), 0);
+}
+
+#[test]
+fn r51_a_server_that_exits_waits_for_sequences_of_all_versions() {
+    let engine = engine();
+    reload(&engine);
+    assert_eq!(ask(&engine, 1, "<"), Ok(1));
+    reload(&engine);
+    assert_eq!(ask(&engine, 2, "<"), Ok(2));
+    engine.set_server_state(ServerState::Exiting);
+    // Answers are counted as gone a moment after they are there.
+    soon("only sequences are left", || engine.drain(std::time::Duration::ZERO) == 2);
+    assert!(!engine.is_ready() && !engine.is_live());
+    assert!(ask(&engine, 3, "<").is_err_and(|text| text.starts_with("Server is stopping")));
+    assert_eq!((ask(&engine, 1, ">"), ask(&engine, 2, ">")), (Ok(1), Ok(2)));
+    assert_eq!(engine.drain(WITHIN), 0);
+}
