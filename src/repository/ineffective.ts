@@ -1,7 +1,6 @@
 /**
  * What a configuration asks for and this release reads, checks and shows, but does not act on. Answers are right without it, only
- * slower, later or elsewhere, so such a model is served; the log says once per load what it goes without. What would make answers
- * wrong is in unsupported.ts.
+ * slower, later or elsewhere, so such a model is served; the log says once per load what it goes without.
  */
 
 import { ModelOptimizationPolicy_ModelPriority as Priority } from '../config/generated/model_config_pb.js'

@@ -11,7 +11,6 @@ import { withInstancesOf } from './in_place.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 import { refuseSpecialFiles } from './special_files.js'
-import { refuseUnsupported } from './unsupported.js'
 
 /** A version to load: `config` is what polling gave. */
 export interface VersionSource {
@@ -45,7 +44,6 @@ export async function prepareVersion(
   log: Log,
 ): Promise<Prepared> {
   const startedMs = performance.now()
-  refuseUnsupported(source.config)
   checkRuntime(source.config, { ...source, backendDirectory: settings.backendDirectory })
   const devices = devicesOf(settings)
   const prepared = prepareConfig(source.config, flags, devices, log)

@@ -290,20 +290,6 @@ test('R-37: an ensemble that can not be says why, and is loaded when it can', as
   })
 })
 
-test('a model that needs what is missing fails by name of the feature; nothing else suffers', async () => {
-  const repository = join(ROOT, 'unsupported')
-  cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
-  cpSync(join(REPO, 'simple'), join(repository, 'states'), { recursive: true })
-  writeFileSync(join(repository, 'states/config.pbtxt'), 'backend: "onnxruntime" max_batch_size: 8 sequence_batching { } model_transaction_policy { decoupled: true }')
-  await withServer({ modelRepository: repository, modelControlMode: 'explicit' }, async (server) => {
-    expect(await failure(server.load('states'))).toBe(
-      "INVALID_ARG load failed for model 'states': version 1 is at UNAVAILABLE state: Unsupported: model 'states' uses sequence batching of a decoupled model, which this release does not support;\n",
-    )
-    await server.load('simple')
-    expect(await sum(server)).toBe(3)
-  })
-})
-
 test('mode poll follows the disk', async () => {
   const repository = join(ROOT, 'polled')
   cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })

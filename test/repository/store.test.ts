@@ -16,7 +16,6 @@ import { settingsOf } from '../../src/repository/settings.js'
 import { refuseSpecialFiles } from '../../src/repository/special_files.js'
 import { latestChange } from '../../src/repository/stamp.js'
 import { VersionStates } from '../../src/repository/states.js'
-import { refuseUnsupported } from '../../src/repository/unsupported.js'
 import { findVersions } from '../../src/repository/versions.js'
 import { ENTRIES_MAX, walk } from '../../src/repository/walk.js'
 
@@ -349,14 +348,6 @@ test('settings of a backend: its own win over global ones, later over earlier', 
   expect(settingsOf(settings, 'onnxruntime')).toEqual([{ key: 'a', value: '1' }, { key: 'b', value: '4' }])
 })
 
-test.each([
-  ['name: "m" sequence_batching { } model_transaction_policy { decoupled: true }', 'sequence batching of a decoupled model'],
-])('%s is refused, not served without it', (text, feature) => {
-  expect(failure(() => refuseUnsupported(parsePbtxt(text, 'config.pbtxt')))).toBe(
-    `UNSUPPORTED model 'm' uses ${feature}, which this release does not support`,
-  )
-})
-
 test('fields without effect are named in one line, those at their default are not', () => {
   const warned = (text: string): string[] => {
     const { log, seen } = lines()
@@ -387,10 +378,6 @@ test('R-13: a runtime other than the own library of the backend is refused, with
   )
   expect(failure(() => checkRuntime(config('own.so'), there))).toMatch(/^INVALID_ARG unable to find backend library 'own.so'/)
   for (const runtime of ['', 'libtriton_onnxruntime.so']) expect(() => checkRuntime(config(runtime), place)).not.toThrow()
-})
-
-test('a plain model with dynamic batching is not refused', () => {
-  expect(() => refuseUnsupported(parsePbtxt('name: "m" dynamic_batching { }', 'config.pbtxt'))).not.toThrow()
 })
 
 test('R-34, R-35: load parameters', () => {

@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    // B-BI-05
+    // B-BI-04
     #[test]
     fn s23_states_of_unknown_names_and_in_two_buffers_are_refused_as_recorded() {
         let unknown = Some("state 'undefined_state' is not a valid state name.");
@@ -177,7 +177,7 @@ mod tests {
         check_case("undefined_state", false, 4, [None, None]);
     }
 
-    // B-BI-05
+    // B-BI-04
     #[test]
     fn configurations_are_refused_with_triton_s_texts() {
         let text = "'START', 'END, and 'READY' must be configured as the control inputs";
