@@ -32,7 +32,6 @@ fn sequences(config: &mut pb::ModelConfig, strategy: StrategyChoice, iterative: 
         state: vec![state],
         iterative_sequence: iterative,
         strategy_choice: Some(strategy),
-        ..Default::default()
     }));
 }
 
