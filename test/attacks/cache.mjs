@@ -31,10 +31,10 @@ const port = await new Promise((resolve) => {
 const tensor = (name) => [name, 'TYPE_INT32', [16]]
 const cached = server('a Redis that floods', {
   flags: ['--cache-config=redis,host=127.0.0.1', `--cache-config=redis,port=${port}`],
-  models: (root) => writeModel(root, 'cached', { config: config('identity', 0, [tensor('IN')], [tensor('OUT')], 'response_cache { enable: true }\n') }),
+  models: (root) => writeModel(root, 'cached', { config: config('identity', 0, [tensor('INPUT0')], [tensor('OUTPUT0')], 'response_cache { enable: true }\n') }),
 })
 
-const body = (value) => JSON.stringify({ inputs: [{ name: 'IN', shape: [16], datatype: 'INT32', data: Array(16).fill(value) }] })
+const body = (value) => JSON.stringify({ inputs: [{ name: 'INPUT0', shape: [16], datatype: 'INT32', data: Array(16).fill(value) }] })
 
 export const rows = [
   {
