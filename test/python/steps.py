@@ -11,7 +11,8 @@ def control(name, kind, more="int32_false_true: [ 0, 1 ]"):
 
 
 def sequences(strategy, controls):
-    return f"sequence_batching {{ max_sequence_idle_microseconds: 60000000 {strategy} control_input [ {', '.join(controls)} ] }}\n"
+    # A server that exits waits for sequences that were left in progress: not for longer than this.
+    return f"sequence_batching {{ max_sequence_idle_microseconds: 10000000 {strategy} control_input [ {', '.join(controls)} ] }}\n"
 
 
 FLAGS = [control(kind, kind) for kind in ("START", "END", "READY")]
