@@ -2,7 +2,7 @@
 
 mod support;
 
-use backend::{Batch, BatchEntry, Responder};
+use backend::{Batch, BatchEntry, Outcome, Responder};
 use engine::{Engine, ModelVersion};
 use protocol::pb::inference as pb;
 use protocol::pb::inference::model_sequence_batching::control::Kind;
@@ -54,6 +54,15 @@ fn given(entry: &BatchEntry, name: &str) -> u8 {
     found[0].data.to_vec()[0]
 }
 
+/// An answer that is the state, too.
+fn with_state(number: u8) -> Outcome {
+    let mut answer = outcome(number);
+    let mut state = outcome(number).outputs.remove(0);
+    (state.index, state.name) = (1, "SUM_OUT".into());
+    answer.outputs.push(state);
+    answer
+}
+
 /// A step: answers the sum of the sequence, with what is left added, and keeps it; gives the request back until nothing is left.
 fn count_down(entry: &mut BatchEntry) {
     let Some(responder) = entry.responder.take() else { return };
@@ -61,11 +70,7 @@ fn count_down(entry: &mut BatchEntry) {
         return responder.finish(None);
     }
     let left = asked(entry);
-    let sum = given(entry, "SUM").wrapping_add(left);
-    let mut answer = outcome(sum);
-    let mut state = outcome(sum).outputs.remove(0);
-    (state.index, state.name) = (1, "SUM_OUT".into());
-    answer.outputs.push(state);
+    let answer = with_state(given(entry, "SUM").wrapping_add(left));
     if left <= 1 {
         return responder.finish(Some(Ok(answer)));
     }
@@ -214,6 +219,29 @@ fn s22_s25_a_step_that_a_thread_of_the_model_gives_back_runs_when_its_instance_i
 }
 
 #[test]
+fn s23_s25_what_came_meanwhile_goes_on_from_the_state_of_its_iterative_sequence() {
+    for strategy in [direct(), oldest()] {
+        let (engine, version, steps) = by_hand(true, strategy);
+        let next = || steps.recv_timeout(WITHIN).expect("a step");
+        let (first, one) = (send(&version, of(9, "<", 1)), next());
+        let second = send(&version, of(9, "", 2));
+        one.1.again(one.0, Some(with_state(10)));
+        next().1.finish(Some(Ok(with_state(20))));
+        assert_eq!(first.rest(), [10, 20].map(Got::Number));
+        let (entry, responder) = next();
+        assert_eq!((asked(&entry), given(&entry, "START"), given(&entry, "SUM")), (2, 0, 20));
+        responder.finish(Some(Ok(with_state(30))));
+        assert_eq!(second.rest(), [Got::Number(30)]);
+        assert_eq!(engine.sequences(), 0, "it is over with the last of its requests");
+        let (other, (entry, responder)) = (send(&version, request(3)), next());
+        assert_eq!((asked(&entry), given(&entry, "START"), given(&entry, "SUM")), (3, 1, 0));
+        responder.finish(None);
+        assert_eq!(other.rest(), [Got::Nothing]);
+        settles(&engine, &version);
+    }
+}
+
+#[test]
 fn s22_of_a_decoupled_model_the_next_request_of_a_sequence_waits_for_the_end_of_the_one_before() {
     let (engine, version, steps) = by_hand(false, oldest());
     let first = send(&version, of(1, "<", 1));
@@ -235,13 +263,6 @@ fn s22_of_a_decoupled_model_the_next_request_of_a_sequence_waits_for_the_end_of_
 fn s23_s25_what_is_answered_late_does_not_reach_the_next_sequence_of_the_slot() {
     let (engine, version, steps) = by_hand(false, direct());
     let next = || steps.recv_timeout(WITHIN).expect("a request");
-    let with_state = |number: u8| {
-        let mut answer = outcome(number);
-        let mut state = outcome(number).outputs.remove(0);
-        (state.index, state.name) = (1, "SUM_OUT".into());
-        answer.outputs.push(state);
-        answer
-    };
     let late = send(&version, of(1, "<>", 1));
     let (_, slow) = next();
     // The slot is free: its END was handed out. The next sequence gets it.

@@ -11,8 +11,8 @@ mod common;
 
 use common::Request;
 use scheduler::sequence::{
-    Config, Head, Origin, Refusal, RemovalReason, SEQUENCES_MAX_DEFAULT, SequenceId, SequenceScheduler, Step, Strategy,
-    conflict_warning,
+    Config, Head, Origin, Refusal, RemovalReason, SEQUENCES_MAX_DEFAULT, SequenceId, SequenceScheduler, SlotId, Step,
+    Strategy, conflict_warning,
 };
 use tensor::{Code, Name};
 
@@ -610,6 +610,43 @@ fn sequences_that_fall_silent_at_one_moment_are_forgotten_a_part_in_each_step() 
         }
     }
     assert_eq!((steps, now), (4, 100_003), "as soon as the lock was let go");
+}
+
+#[test]
+fn s18_s23_what_is_kept_for_a_silent_sequence_goes_after_the_last_of_its_requests_has_it() {
+    let mut s = SequenceScheduler::new(Config { idle_us: 100, ..direct(1) });
+    s.watch_forgotten();
+    let head = |start| Head { id: SequenceId::Number(1), start, end: false, timeout_us: 0 };
+    assert!(s.push(0, head(true), common::request(0, 1, 0)).is_ok());
+    assert!(matches!(s.step(0, &[0], &mut vec![]), Step::Run(_)));
+    assert!(s.push(1000, head(false), common::request(1, 1, 0)).is_ok());
+    // Its idle time passes while the first one runs; the second one still has its turn.
+    assert!(!matches!(s.step(200_000, &[], &mut vec![]), Step::Run(_)));
+    assert_eq!((s.alive(), s.forgotten()), (1, vec![]));
+    assert!(matches!(s.step(200_000, &[0], &mut vec![]), Step::Run(_)));
+    assert_eq!((s.alive(), s.forgotten()), (0, vec![]));
+    // The next sequence of the slot begins after that.
+    assert!(s.push(200_000, head(true), common::request(2, 1, 0)).is_ok());
+    assert!(matches!(s.step(200_000, &[0], &mut vec![]), Step::Run(_)));
+    assert_eq!((s.alive(), s.forgotten()), (1, vec![SlotId { instance: 0, slot: 0 }]));
+}
+
+#[test]
+fn s25_s41_what_is_kept_goes_with_a_request_that_is_given_up_between_two_steps() {
+    for config in single().map(iterative) {
+        let mut s = SequenceScheduler::new(config);
+        s.watch_forgotten();
+        let request = common::request(0, 1, 0);
+        let head = Head { id: SequenceId::Number(1), start: true, end: true, timeout_us: 0 };
+        assert!(s.push(0, head, request.clone()).is_ok());
+        let Step::Run(run) = s.step(0, &[0], &mut vec![]) else { panic!("it runs") };
+        let row = run.rows.into_iter().find_map(|row| row.request).expect("a request");
+        assert!(s.again(1000, row.origin, row.item).is_ok());
+        request.cancelled.set(true);
+        let mut removed = vec![];
+        s.remove_cancelled(2000, &mut removed);
+        assert_eq!((removed.len(), s.alive(), s.forgotten()), (1, 0, vec![SlotId { instance: 0, slot: 0 }]));
+    }
 }
 
 #[test]

@@ -57,6 +57,8 @@ struct World {
     waiting: BTreeSet<usize>,
     /// By instance and slot: episode and ordinal of the request that ran last.
     states: BTreeMap<(u32, u32), (usize, usize)>,
+    /// The same of what is kept in memory: a request takes it when it is handed out, and it goes with its sequence.
+    kept: BTreeSet<(u32, u32)>,
     /// Of each instance.
     running: Vec<Vec<(Request, Origin)>>,
     /// Their execution is over, they are not.
@@ -81,8 +83,10 @@ struct Seen {
 
 impl World {
     fn new(config: Config, exact: bool) -> Self {
+        let mut scheduler = SequenceScheduler::new(config.clone());
+        scheduler.watch_forgotten();
         Self {
-            scheduler: SequenceScheduler::new(config.clone()),
+            scheduler,
             naive: exact.then(|| Naive::new(config.clone())),
             oldest: matches!(config.strategy, Strategy::Oldest { .. }),
             idle: (0..config.instances).collect(),
@@ -95,6 +99,7 @@ impl World {
             current: BTreeMap::new(),
             waiting: BTreeSet::new(),
             states: BTreeMap::new(),
+            kept: BTreeSet::new(),
             late: vec![],
             seen: Seen::default(),
         }
@@ -199,6 +204,7 @@ impl World {
         loop {
             let mut removed = vec![];
             let step = self.scheduler.step(self.now, &self.idle, &mut removed);
+            self.forget();
             self.take_removed(removed);
             match step {
                 Step::Run(run) => self.run(run),
@@ -228,6 +234,13 @@ impl World {
                 self.now,
                 self.wake
             );
+        }
+    }
+
+    /// What is kept for sequences that were forgotten goes.
+    fn forget(&mut self) {
+        for slot in self.scheduler.forgotten() {
+            self.kept.remove(&(slot.instance, slot.slot));
         }
     }
 
@@ -267,7 +280,9 @@ impl World {
                 let before = self.states.get(&slot).copied().expect("a state");
                 let expected = if known.again { here } else { (here.0, here.1.wrapping_sub(1)) };
                 assert_eq!(before, expected, "the state of slot {slot:?} is another one's");
+                assert!(self.kept.contains(&slot), "the state of slot {slot:?} was given back too early");
             }
+            self.kept.insert(slot);
             self.states.insert(slot, here);
             if self.oldest {
                 let inside = self.running.iter().flatten().chain(&self.late);
@@ -318,6 +333,11 @@ impl World {
             assert!(self.scheduler.again(self.now, origin, request).is_ok());
         } else {
             known.stage = Stage::Over;
+            // What keeps states forgets them with the request that ends a sequence, unless the slot has another one's by now.
+            let ends = known.end && !known.again;
+            if ends && self.states.get(&slot) == Some(&(known.episode, known.ordinal)) {
+                self.kept.remove(&slot);
+            }
             self.scheduler.released(self.now, origin);
         }
         if let Some(naive) = &mut self.naive {
@@ -346,6 +366,8 @@ impl World {
         }
         assert!(self.waiting.is_empty() && self.scheduler.is_empty() && self.scheduler.backlog() == 0);
         assert!(self.known.iter().all(|k| k.stage == Stage::Over), "a request is lost");
+        self.forget();
+        assert_eq!(self.kept, BTreeSet::new(), "states are kept of sequences that are over");
         let slots = (self.config.slots_per_instance() * self.config.instances).min(self.config.sequences_max);
         (0..slots).for_each(|n| self.push(1000 + u64::from(n), true, false, 0, 0));
         assert_eq!((self.scheduler.alive(), self.scheduler.backlog()), (slots as usize, 0), "a slot is lost");

@@ -178,9 +178,10 @@ impl Sequencing {
         self.over(row);
     }
 
-    /// A request is over: if it was the last one of its sequence, its states go.
+    /// A request is over: if it was the last one of its sequence, its states go. An iterative sequence is over without END, but not
+    /// while requests of it wait: the schedule says when it is forgotten.
     pub(crate) fn over(&self, row: &Row) {
-        if row.end || self.schedule.iterative {
+        if row.end {
             self.states.end(row);
         }
     }

@@ -68,7 +68,10 @@ pub struct SequenceScheduler<T: Waiting> {
     /// Will not run; handed out by the next step.
     pub(super) removed: Vec<(RemovalReason, T)>,
     /// Slots whose sequence was forgotten before its END ran; `None` = nobody asks.
-    forgotten: Option<Vec<SlotId>>,
+    pub(super) forgotten: Option<Vec<SlotId>>,
+    /// The same of sequences whose last request is in the batch that was handed out just now: it still takes what is kept. They
+    /// are among the forgotten ones from the next step on.
+    pub(super) leaving: Vec<SlotId>,
     serials: u64,
     internal_ids: u64,
     /// Requests waiting, wherever.
@@ -110,6 +113,7 @@ impl<T: Waiting> SequenceScheduler<T> {
             alarms: BTreeSet::new(),
             removed: Vec::new(),
             forgotten: None,
+            leaving: Vec::new(),
             serials: 0,
             internal_ids: 0,
             len: 0,
@@ -167,6 +171,9 @@ impl<T: Waiting> SequenceScheduler<T> {
     /// appended to `removed`.
     pub fn step(&mut self, now: u64, idle: &[u32], removed: &mut Vec<(RemovalReason, T)>) -> Step<T> {
         let now = self.advance(now);
+        if let Some(all) = &mut self.forgotten {
+            all.append(&mut self.leaving);
+        }
         self.look_at_alarms(now);
         let mut wake = NEVER;
         let mut run = None;
@@ -224,7 +231,7 @@ impl<T: Waiting> SequenceScheduler<T> {
             self.move_on(now, origin.slot);
             return Err((Refusal::Drained, item));
         };
-        sequence.last_arrival = now;
+        (sequence.last_arrival, sequence.has_ended) = (now, false);
         sequence.queue.push_front(Queued { item, start: false, end: false, arrived: now, expires: NEVER });
         if let Some(instance) = self.instances.get_mut(origin.slot.instance as usize) {
             instance.queued += 1;
@@ -259,8 +266,9 @@ impl<T: Waiting> SequenceScheduler<T> {
         self.forgotten.get_or_insert_default();
     }
 
-    /// Slots whose sequence was forgotten since the last call: idle for too long, or given up. Whatever is kept for it can go. Call
-    /// after every `step`, before the rows of the batch are looked at: these may begin the next sequence of such a slot.
+    /// Slots whose sequence was forgotten since the last call: idle for too long, given up, or iterative and over. Whatever is kept
+    /// for it can go. Call after every `step`, before the rows of the batch are looked at: these may begin the next sequence of such
+    /// a slot. A slot whose last row is in the batch comes with a later call.
     pub fn forgotten(&mut self) -> Vec<SlotId> {
         self.forgotten.as_mut().map(std::mem::take).unwrap_or_default()
     }
