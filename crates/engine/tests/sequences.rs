@@ -69,6 +69,22 @@ fn add(entry: &mut BatchEntry) {
     entry.result = Some(if sum == 99 { Err(tensor::Error::internal("99")) } else { Ok(made) });
 }
 
+/// The same of a batch with null rows, which have zeros, and nobody asks for their output.
+fn add_if_ready(entry: &mut BatchEntry) {
+    if given(entry, "READY")[0] == 1 {
+        return add(entry);
+    }
+    assert_eq!((asked(entry), given(entry, "CORRID")[0], given(entry, "SUM")[0]), (0, 0, 0));
+    assert_eq!(entry.checked.outputs.as_slice(), [(1, None)]);
+    entry.result = Some(Ok(Outcome::default()));
+}
+
+fn idle_after(config: &mut pb::ModelConfig, us: u64) {
+    if let Some(pb::model_config::SchedulingChoice::SequenceBatching(batching)) = &mut config.scheduling_choice {
+        batching.max_sequence_idle_microseconds = us;
+    }
+}
+
 fn of(id: u64, flags: &str, number: u8) -> Box<InferRequest> {
     let sequence = Sequence { id: CorrelationId::Number(id), start: flags.contains('<'), end: flags.contains('>') };
     Box::new(InferRequest { sequence, ..*request(number) })
@@ -116,26 +132,23 @@ fn s20_s23_a_sequence_sees_its_flags_its_id_and_its_state() {
 /// A model whose executions wait for the test: it hears of each, and lets it go on.
 type Held = (Receiver<Vec<Option<u8>>>, Sender<()>);
 
-fn held(strategy: StrategyChoice) -> (std::sync::Arc<engine::Engine>, std::sync::Arc<engine::ModelVersion>, Held) {
+fn held(
+    strategy: StrategyChoice,
+    idle_us: u64,
+) -> (std::sync::Arc<engine::Engine>, std::sync::Arc<engine::ModelVersion>, Held) {
     let (send, began) = channel();
     let (go, may_go) = channel();
     let may_go = std::sync::Mutex::new(may_go);
     let (engine, version) = model(
-        |config| sequences(config, strategy),
+        |config| {
+            sequences(config, strategy);
+            idle_after(config, idle_us);
+        },
         move |_, batch: &mut Batch<'_>, _| {
-            // Rows that are not ready have zeros, and nobody asks for their output.
             let row = |e: &BatchEntry| (given(e, "READY")[0] == 1).then(|| asked(e));
             send.send(batch.requests.iter().map(row).collect()).expect("the test listens");
             may_go.lock().expect("one at a time").recv().expect("the test goes on");
-            for entry in batch.requests.iter_mut() {
-                if given(entry, "READY")[0] == 1 {
-                    add(entry);
-                } else {
-                    assert_eq!((asked(entry), given(entry, "CORRID")[0], given(entry, "SUM")[0]), (0, 0, 0));
-                    assert_eq!(entry.checked.outputs.as_slice(), [(1, None)]);
-                    entry.result = Some(Ok(Outcome::default()));
-                }
-            }
+            batch.requests.iter_mut().for_each(add_if_ready);
         },
     );
     (engine, version, (began, go))
@@ -143,7 +156,7 @@ fn held(strategy: StrategyChoice) -> (std::sync::Arc<engine::Engine>, std::sync:
 
 #[test]
 fn s21_rows_are_slots_and_null_rows_are_counted_in_the_batch_only() {
-    let (_engine, version, (began, go)) = held(direct());
+    let (_engine, version, (began, go)) = held(direct(), 60_000_000);
     let send = |id, number| try_request(&version, of(id, "<", number), None).expect("accepted");
     let first = send(1, 10);
     assert_eq!(began.recv_timeout(support::WITHIN), Ok(vec![Some(10)]));
@@ -157,6 +170,25 @@ fn s21_rows_are_slots_and_null_rows_are_counted_in_the_batch_only() {
     assert_eq!((statistics.inference_count, statistics.execution_count), (3, 2));
     let sizes: Vec<_> = statistics.batches.iter().map(|b| b.0).collect();
     assert_eq!(sizes, [1, 3]);
+}
+
+#[test]
+fn s18_s23_requests_of_a_sequence_that_fell_silent_go_on_from_its_state() {
+    for strategy in [direct(), oldest()] {
+        let (engine, version, (began, go)) = held(strategy, 1_000_000);
+        let send = |flags, number| try_request(&version, of(1, flags, number), None).expect("accepted");
+        let both = [send("<", 1), send("", 2)];
+        assert_eq!(began.recv_timeout(support::WITHIN), Ok(vec![Some(1)]));
+        // Nothing is heard of it while its first request runs.
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+        go.send(()).expect("it waits");
+        assert_eq!(began.recv_timeout(support::WITHIN), Ok(vec![Some(2)]));
+        go.send(()).expect("it waits");
+        assert_eq!(both.map(|call| call.rest()), [1, 3].map(|n| vec![Got::Number(n)]));
+        assert_eq!(engine.sequences(), 0);
+        assert!(ask(&version, of(1, "", 1)).is_err_and(|text| text.contains("must specify the START flag")));
+        support::settles(&engine, &version);
+    }
 }
 
 #[test]
@@ -229,4 +261,39 @@ fn o34_an_ensemble_counts_the_times_of_steps_that_are_sequences() {
     assert_eq!([("<", 1), ("", 2), (">", 3)].map(|(flags, n)| ask(&ensemble, of(1, flags, n))), [1, 3, 6].map(Ok));
     let (all, part) = (ensemble.statistics().compute_input, version.statistics().compute_input);
     assert!(part.ns > 0 && (all.count, all.ns) == (3, part.ns), "{all:?} {part:?}");
+}
+
+#[test]
+fn s47_the_backlog_delay_holds_everything_until_so_many_requests_wait_there() {
+    let options = engine::EngineOptions { backlog_delay_scheduler: 2, ..Default::default() };
+    let change = |config: &mut pb::ModelConfig| {
+        instances(config, 1);
+        sequences(config, oldest());
+    };
+    let (engine, version) =
+        support::try_model_of(options, change, |_, batch, _| batch.requests.iter_mut().for_each(add)).expect("good");
+    let send = |id, number| try_request(&version, of(id, "<>", number), None).expect("accepted");
+    // The first is in the batcher of the instance, the second in the slot, the third behind it.
+    let first = [send(1, 10), send(2, 20), send(3, 30)];
+    first[0].is_silent();
+    let last = send(4, 40);
+    let answers: Vec<_> = first.iter().chain([&last]).map(support::Call::rest).collect();
+    assert_eq!(answers, [10, 20, 30, 40].map(|n| vec![Got::Number(n)]));
+    assert_eq!(ask(&version, of(5, "<>", 5)), Ok(5), "once");
+    support::settles(&engine, &version);
+}
+
+#[test]
+fn s18_more_sequences_than_the_limit_are_refused_until_one_ends() {
+    let options = engine::EngineOptions { sequences_max: 2, ..Default::default() };
+    let change = |config: &mut pb::ModelConfig| sequences(config, direct());
+    let (_engine, version) =
+        support::try_model_of(options, change, |_, batch, _| batch.requests.iter_mut().for_each(add_if_ready))
+            .expect("good");
+    assert_eq!((ask(&version, of(1, "<", 1)), ask(&version, of(2, "<", 2))), (Ok(1), Ok(2)));
+    let full =
+        "model 'm' has 2 sequences in progress or waiting, and takes no more at a time: end some, or try again later";
+    assert_eq!(ask(&version, of(3, "<", 3)), Err(full.into()));
+    assert_eq!(ask(&version, of(1, ">", 3)), Ok(4));
+    assert_eq!(ask(&version, of(3, "<", 3)), Ok(3));
 }
