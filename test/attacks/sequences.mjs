@@ -1,4 +1,5 @@
-/** Sequences: clients that start them and never end them, and ids without measure. */
+/** Sequences: clients that start them and never end them, ids without measure, and states that grow. */
+import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { server } from './lib/servers.mjs'
 
@@ -6,6 +7,8 @@ const LIMIT = 65_536
 const STARTS = 200_000
 const SOCKETS = 8
 const ID_BYTES = 1 << 20
+const MIB = 1 << 20
+const MEMORY_MIB = 64
 
 const sequences = server('a model with sequences that stay for an hour', {
   models: (root) => {
@@ -17,6 +20,59 @@ const sequences = server('a model with sequences that stay for an hour', {
     writeModel(root, 'sums', { config: config('dyna_sequence', 1, ...tensors, more) })
   },
 })
+
+/** Each request makes the state of its sequence twice as long, and one longer. */
+const growing = server('a model whose states grow, on 64 MiB', {
+  flags: [`--memory-limit=${MEMORY_MIB * MIB}`],
+  models: (root) => {
+    const graph = model({
+      nodes: [node('Identity', ['INPUT'], ['OUTPUT']), node('Concat', ['STATE', 'STATE', 'INPUT'], ['STATE_OUT'], { axis: 0 })],
+      inputs: [value('INPUT', TYPE.INT32, [1]), value('STATE', TYPE.INT32, ['n'])],
+      outputs: [value('OUTPUT', TYPE.INT32, [1]), value('STATE_OUT', TYPE.INT32, ['m'])],
+    })
+    const tensors = [[['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]]]
+    const state = '{ input_name: "STATE" output_name: "STATE_OUT" data_type: TYPE_INT32 dims: [ -1 ] }'
+    const more = `sequence_batching { max_sequence_idle_microseconds: 3600000000 state [ ${state} ] oldest { max_candidate_sequences: 100000 } }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n`
+    writeModel(root, 'grows', { config: config('onnxruntime', 0, ...tensors, more), versions: { 1: graph } })
+  },
+})
+
+/** Sends `requests` requests of each of so many sequences, then their ends: how much that held, and how many were refused. */
+async function grow(t, sequences, requests) {
+  const before = t.rssMiB()
+  let refused = 0
+  const all = (from, to) =>
+    Promise.all(
+      Array.from({ length: SOCKETS }, async (_, part) => {
+        const raw = await t.raw()
+        for (let id = 1 + part; id <= sequences; id += SOCKETS) {
+          for (let i = from; i < to; i += 1) {
+            const flags = `"sequence_start":${i === 0},"sequence_end":${i === requests}`
+            const text = `{"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1],"data":[1]}],"parameters":{"sequence_id":${id},${flags}}}`
+            raw.send(`POST /v2/models/grows/infer HTTP/1.1\r\nHost: x\r\nContent-Length: ${text.length}\r\n\r\n${text}`)
+            const answer = await raw.answer()
+            if (answer.status === 503) refused += 1
+            else t.check(answer.status === 200, `request ${i} of sequence ${id}: ${answer.status} ${answer.body}`)
+          }
+        }
+        raw.destroy()
+      }),
+    )
+  const { worstMs } = await t.health(() => all(0, requests))
+  const grown = t.rssMiB() - before
+  const charged = (await t.metric('nereid_memory_used_bytes')) / MIB
+  t.check(refused > 0, 'nothing was refused')
+  t.check(charged > MEMORY_MIB / 2 && charged <= MEMORY_MIB, `${charged.toFixed(0)} MiB are charged`)
+  t.check(grown < 2 * MEMORY_MIB + 32, `resident memory grew by ${grown.toFixed(0)} MiB`)
+  // Small requests of others have their reserve meanwhile.
+  await t.checkServes()
+  const refusedBefore = refused
+  await all(requests, requests + 1)
+  t.check(refused === refusedBefore, `${refused - refusedBefore} ends were refused`)
+  for (let i = 0; i < 40 && (await t.metric('nereid_memory_used_bytes')) > 0; i += 1) await new Promise((resolve) => setTimeout(resolve, 250))
+  t.check((await t.metric('nereid_memory_used_bytes')) === 0, 'charges are left when all sequences have ended')
+  return `+${grown.toFixed(0)} MiB, ${charged.toFixed(0)} MiB charged, ${refused} refused, health at worst ${worstMs.toFixed(1)} ms`
+}
 
 const body = (id, flags) =>
   `{"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1,1],"data":[1]}],"parameters":{"sequence_id":"${id}",${flags}}}`
@@ -71,5 +127,18 @@ export const rows = [
       t.check(grown < 64, `resident memory grew by ${grown.toFixed(0)} MiB`)
       return `+${grown.toFixed(0)} MiB`
     },
+  },
+  {
+    attack: '32 sequences whose states grow to 8 MiB each, on 64 MiB',
+    limit: 'a state has at most `engine::limits::STATE_BYTES_MAX`, and is charged to `--memory-limit` while its sequence lasts; then 503, and the state stays as it was',
+    server: growing,
+    // Twenty doublings of four bytes.
+    run: (t) => grow(t, 32, 20),
+  },
+  {
+    attack: '1,500 sequences whose states grow to 64 KiB each, on 64 MiB',
+    limit: 'states of more than `engine::limits::STATE_UNCHARGED_BYTES_MAX` are charged as large ones are',
+    server: growing,
+    run: (t) => grow(t, 1500, 13),
   },
 ]

@@ -27,6 +27,8 @@ pub const WARMUP_BYTES_MAX: u64 = 1 << 30;
 pub const WARMUP_MEMORY_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 /// Bytes of an implicit state, a fresh one and one that a model gave back: each sequence has one.
 pub const STATE_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of a state that is not charged to the memory of the server. Sequences live long, and there may be very many of them.
+pub const STATE_UNCHARGED_BYTES_MAX: usize = 1 << 10;
 /// Replaced versions of a model whose sequences go on. One more ends those of the oldest: reloads must not fill the memory.
 pub const CONTINUING_VERSIONS_MAX: usize = 4;
 /// Answers that other threads may leave behind one of the same request that is being handed out.

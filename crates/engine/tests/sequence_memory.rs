@@ -10,21 +10,20 @@ use protocol::{CorrelationId, InferRequest, OutputTensor, Sequence};
 use support::*;
 use tensor::{Code, Data, DataType, Shape};
 
-const LIMIT: usize = 16 << 20;
 const LARGE: usize = 1 << 20;
 
 fn charged() -> usize {
     Budget::global().counters().used_bytes.iter().sum()
 }
 
-/// An answer of one byte, and a state of a million.
-fn answer(number: u8) -> Outcome {
+/// An answer of one byte, and a state of so many.
+fn answer(number: u8, bytes: usize) -> Outcome {
     let mut made = outcome(number);
     made.outputs.push(OutputTensor {
         name: "S_OUT".into(),
         datatype: DataType::Uint8,
-        shape: Shape::from_slice(&[1, LARGE as i64]),
-        data: Data::Bytes(vec![number; LARGE].into()),
+        shape: Shape::from_slice(&[1, bytes as i64]),
+        data: Data::Bytes(vec![number; bytes].into()),
         index: 1,
         form: Default::default(),
     });
@@ -50,11 +49,19 @@ fn sequences(config: &mut pb::ModelConfig, idle_us: u64) {
 
 #[test]
 fn s23_states_that_a_model_makes_are_charged_and_refused_beyond_the_limit() {
-    Budget::global().set_limit(LIMIT);
+    are_charged(LARGE, 16 << 20, 40);
+    // Those of a small buffer, too: there may be very many, and they stay.
+    are_charged(60 << 10, 2 << 20, 60);
+    states_of_idle_and_cancelled_sequences_are_given_back();
+}
+
+/// States of so many bytes, of so many sequences, within a limit.
+fn are_charged(bytes: usize, limit: usize, sequences_begun: u64) {
+    Budget::global().set_limit(limit);
     let (engine, m) = model(
         |config| sequences(config, 60_000_000),
-        |_, batch: &mut Batch<'_>, _| {
-            batch.requests.iter_mut().for_each(|entry| entry.result = Some(Ok(answer(asked(entry)))));
+        move |_, batch: &mut Batch<'_>, _| {
+            batch.requests.iter_mut().for_each(|entry| entry.result = Some(Ok(answer(asked(entry), bytes))));
         },
     );
     let ask = |id: u64, start: bool| {
@@ -62,9 +69,10 @@ fn s23_states_that_a_model_makes_are_charged_and_refused_beyond_the_limit() {
         let request = InferRequest { sequence, ..*request(id as u8) };
         try_request(&m, Box::new(request), None).expect("accepted").rest()
     };
-    let (served, refused): (Vec<u64>, Vec<u64>) = (1..=40).partition(|&id| ask(id, true) == [Got::Number(id as u8)]);
-    assert!((1..=LIMIT / LARGE).contains(&served.len()), "{served:?}");
-    assert!(charged() >= served.len() * LARGE && charged() <= LIMIT, "{}", charged());
+    let (served, refused): (Vec<u64>, Vec<u64>) =
+        (1..=sequences_begun).partition(|&id| ask(id, true) == [Got::Number(id as u8)]);
+    assert!((1..=limit / bytes).contains(&served.len()), "{served:?}");
+    assert!(charged() >= served.len() * bytes && charged() <= limit, "{}", charged());
     assert_eq!(ask(100, true), [Got::Failed(Code::ResourceExhausted)]);
     // Sequences go on, those without room from a fresh state.
     for id in served.into_iter().chain(refused).chain([100]) {
@@ -72,11 +80,11 @@ fn s23_states_that_a_model_makes_are_charged_and_refused_beyond_the_limit() {
     }
     settles(&engine, &m);
     soon("nothing is charged", || charged() == 0);
-    states_of_idle_and_cancelled_sequences_are_given_back();
 }
 
 /// Part of the same test: the budget is one.
 fn states_of_idle_and_cancelled_sequences_are_given_back() {
+    Budget::global().set_limit(16 << 20);
     // The last of a sequence waits until the test lets it run.
     let (go, may_go) = std::sync::mpsc::channel::<()>();
     let may_go = std::sync::Mutex::new(may_go);
@@ -89,7 +97,7 @@ fn states_of_idle_and_cancelled_sequences_are_given_back() {
             if batch.requests.iter().any(|entry| asked(entry) == 9) {
                 let _ = may_go.lock().expect("one at a time").recv_timeout(WITHIN);
             }
-            batch.requests.iter_mut().for_each(|entry| entry.result = Some(Ok(answer(asked(entry)))));
+            batch.requests.iter_mut().for_each(|entry| entry.result = Some(Ok(answer(asked(entry), LARGE))));
         },
     );
     let send = |id: u64, start: bool, number: u8| {

@@ -8,9 +8,10 @@
 
 use super::Row;
 use crate::data_file::{self, Want};
-use crate::limits::STATE_BYTES_MAX;
+use crate::limits::{STATE_BYTES_MAX, STATE_UNCHARGED_BYTES_MAX};
 use backend::gather;
-use memory::budget::SMALL_BYTES_MAX;
+use memory::Budget;
+use memory::budget::{Account, Kind, SMALL_BYTES_MAX};
 use parking_lot::Mutex;
 use protocol::pb::inference::ModelSequenceBatching;
 use protocol::pb::inference::model_sequence_batching::initial_state::StateData;
@@ -19,6 +20,7 @@ use protocol::{InputSpec, InputTensor, OutputSpec, OutputTensor, Signature};
 use scheduler::sequence::SlotId;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::LazyLock;
 use tensor::strings::Strings;
 use tensor::{Code, Data, DataType, Error, Name, Result, Shape, element_count};
 
@@ -209,7 +211,7 @@ impl States {
 
 impl Spec {
     /// A copy of a state: what the client gets may be a part of a large batch, or lie where the client can write. A model says how
-    /// large it is, so it is bounded, and charged to the server as a whole; small ones are free.
+    /// large it is, so it is bounded, and charged to the server as a whole; the smallest are free.
     fn copied(&self, data: &Data) -> Result<Data> {
         if data.len() as u64 > STATE_BYTES_MAX {
             return Err(Error::new(
@@ -221,8 +223,15 @@ impl Spec {
                 ),
             ));
         }
-        if data.len() <= SMALL_BYTES_MAX {
+        if data.len() <= STATE_UNCHARGED_BYTES_MAX {
             return Ok(Data::Bytes(data.to_vec().into()));
+        }
+        if data.len() <= SMALL_BYTES_MAX {
+            static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
+            // Not out of the reserve for small buffers: requests need it for a moment, states have it for as long as they live.
+            let charged = ACCOUNT.charge(Kind::Batch, false, data.len());
+            let charge = charged.inspect_err(|_| ACCOUNT.count_refusal())?;
+            return Ok(Data::Bytes(charge.hold(data.to_vec().into())));
         }
         let (mut slab, charge) = gather::batch_slab(data.len())?;
         data.copy_to(0, &mut slab)?;
