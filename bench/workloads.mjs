@@ -34,8 +34,8 @@ export const simple = {
 export const SEQUENCES = 64
 
 /**
- * One row of `simple` for a sequence. Varied requests are those in the middle of `SEQUENCES` sequences, in turn; `begin(i)` begins the i-th. The
- * repeated one is a sequence of its own, first and last request at once.
+ * One row of `simple` for a sequence. Varied requests are those in the middle of `SEQUENCES` sequences, in turn; `begin(i)` begins the i-th,
+ * `end(i)` ends it. The repeated one is a sequence of its own, first and last request at once.
  */
 export function sequenced(model) {
   const one = (i, parameters) => {
@@ -52,6 +52,7 @@ export function sequenced(model) {
     parameters: { sequence_id: SEQUENCES + 1, sequence_start: true, sequence_end: true },
     vary: (i) => one(i, { sequence_id: sequence(i) }),
     begin: (i) => one(i, { sequence_id: sequence(i), sequence_start: true }),
+    end: (i) => one(i, { sequence_id: sequence(i), sequence_end: true }),
   }
 }
 
