@@ -14,7 +14,8 @@ use tensor::{Code, Error, Result};
 #[derive(Debug, Default)]
 pub struct ImplicitBackend;
 
-/// Values of `TEST_CASE` that mean something; with all others nothing happens.
+/// Values of `TEST_CASE` that mean something; with all others nothing happens. Triton's 3 grows a state in the memory of a
+/// GPU.
 const UNDEFINED_STATE: i32 = 0;
 const GPU_STATE: i32 = 1;
 const ONE_BUFFER: i32 = 2;
