@@ -355,7 +355,7 @@ export const rows = [
     t.check(bestMs <= 50, `each of five loads held the thread for ${bestMs.toFixed(0)} ms and more`)
     return `the slowest answer took ${bestMs.toFixed(1)} ms`
   }, { server: explicit }),
-  row('a model of 100 MB in a load request over gRPC', 'base64 is made off the reactor above a named size (`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`)', (t) => {
+  row('a model of 100 MB in a load request over gRPC', 'its message is read off the reactor above a named size (`frontend::limits::MESSAGE_BYTES_ON_REACTOR_MAX`)', (t) => {
     const parameter = (key, choice) => field(3, Buffer.concat([field(1, key), field(2, choice)]))
     const request = Buffer.concat([
       field(2, 'given'),

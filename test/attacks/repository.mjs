@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { addSub } from '../../scripts/models/graphs.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { call, field, framed } from './lib/call.mjs'
 import { fresh, server } from './lib/servers.mjs'
 
 const MODEL = config('identity', 0, [['INPUT0', 'TYPE_INT32', [16]]], [['OUTPUT0', 'TYPE_INT32', [16]]])
@@ -236,7 +237,7 @@ export const rows = [
   },
   {
     attack: 'a load request with a file of 450 MB',
-    limit: 'the argument of a control operation ends at 256 MiB (`ARGUMENT_BYTES_MAX` in crates/node); JavaScript has no longer strings than 512',
+    limit: 'the argument of a control operation ends at 256 MiB, files and their names included (`ARGUMENT_BYTES_MAX` in crates/node); JavaScript has no longer strings than 512',
     server: huge,
     async run(t) {
       const body = Buffer.concat([
@@ -247,6 +248,25 @@ export const rows = [
       const answer = await t.post('/v2/repository/models/simple/load', body)
       t.check(answer.status >= 400, `${answer.status} ${answer.text}`)
       return answer.text.slice(0, 80)
+    },
+  },
+  {
+    attack: 'load requests with 1,000,000 files, over HTTP and gRPC, and with one whose name has 300 MB',
+    limit: 'files are counted before they become objects of JavaScript (`frontend::limits::LOAD_FILES_MAX`), and their names with their contents (`ARGUMENT_BYTES_MAX` in crates/node)',
+    server: huge,
+    async run(t) {
+      const empty = field(2, field(4, ''))
+      const file = (name) => field(3, Buffer.concat([field(1, name), empty]))
+      const load = (parameters) => call(t.grpcPort, 'RepositoryModelLoad', framed(Buffer.concat([field(2, 'simple'), ...parameters])))
+      const many = Array.from({ length: MILLION }, (_, i) => `file:${i}`)
+      const refused = /file parameters, at most 1024 are taken/
+      const overHttp = await t.post('/v2/repository/models/simple/load', `{"parameters":{"config":"{}",${many.map((name) => `"${name}":""`).join(',')}}}`)
+      t.check(overHttp.status === 400 && refused.test(overHttp.text), `${overHttp.status} ${overHttp.text}`)
+      const overGrpc = await load(many.map(file))
+      t.check(overGrpc.status === 3 && refused.test(overGrpc.message), `${overGrpc.status} ${overGrpc.message}`)
+      const long = await load([file(Buffer.concat([Buffer.from('file:'), Buffer.alloc(300 * MILLION, 'x')]))])
+      t.check(long.status === 3 && /at most 268435456 are taken/.test(long.message), `${long.status} ${long.message}`)
+      return 'refused'
     },
   },
   {

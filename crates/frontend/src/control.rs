@@ -1,6 +1,6 @@
 //! Operations that arrive here and are decided elsewhere: model control and settings. Rare, so they travel as JSON text.
 
-use crate::limits::CONTROL_ARGUMENT_BYTES_MAX;
+use crate::limits::{CONTROL_ARGUMENT_BYTES_MAX, LOAD_FILES_MAX};
 use std::future::Future;
 use std::pin::Pin;
 use tensor::{Error, Result};
@@ -50,9 +50,9 @@ impl From<String> for Argument {
 }
 
 impl Argument {
-    /// Bytes it holds.
+    /// Bytes it holds, names of files included.
     pub fn bytes(&self) -> usize {
-        self.files.iter().map(|(_, contents)| contents.len()).sum::<usize>() + self.json.len()
+        self.files.iter().map(|(name, contents)| name.len() + contents.len()).sum::<usize>() + self.json.len()
     }
 }
 
@@ -83,6 +83,17 @@ pub fn check(operation: Operation, argument: String) -> Result<String> {
     )))
 }
 
+/// Refuses a load with so many files.
+///
+/// # Errors
+/// INVALID_ARG with both numbers.
+pub fn check_files(count: usize) -> Result<()> {
+    if count <= LOAD_FILES_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{count} file parameters, at most {LOAD_FILES_MAX} are taken")))
+}
+
 /// The answer to come.
 pub type ControlReply = Pin<Box<dyn Future<Output = Result<String>> + Send>>;
 
@@ -90,4 +101,15 @@ pub type ControlReply = Pin<Box<dyn Future<Output = Result<String>> + Send>>;
 pub trait Control: Send + Sync {
     /// Starts the operation. It goes on when the future is dropped: a load does not stop because its client left.
     fn call(&self, operation: Operation, argument: Argument) -> ControlReply;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_count_as_their_contents_do() {
+        let files = vec![("file:a".to_owned(), vec![0; 10]), ("file:longer".to_owned(), Vec::new())];
+        assert_eq!(Argument { json: "{}".into(), files }.bytes(), 2 + 6 + 10 + 11);
+    }
 }

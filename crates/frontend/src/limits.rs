@@ -113,6 +113,9 @@ pub const HEALTH_WATCH_RETRY: Duration = Duration::from_millis(250);
 /// Bytes of JSON that a control operation other than a load may hand to TypeScript: parsing 64 MiB would hold metrics and other
 /// control operations for a second. A load brings files, up to the limits of its transport.
 pub const CONTROL_ARGUMENT_BYTES_MAX: usize = 1024 * 1024;
+/// Files that a load may bring: each becomes an object of JavaScript, whose heap ends the process when it is full. As in
+/// `src/repository/override.ts`.
+pub const LOAD_FILES_MAX: usize = 1024;
 /// First step in which a body is charged to the memory budget; later ones double, up to `STEP_BYTES`.
 pub const CHARGE_BYTES_MIN: usize = 16 * 1024;
 /// Time a request waits for memory before it is refused.

@@ -98,13 +98,20 @@ fn p2_8_errors_are_trailers_only_with_code_and_text() {
             let request = pb::RepositoryModelLoadRequest { model_name: "m".into(), parameters, ..Default::default() };
             Bytes::from(request.encode_to_vec())
         };
-        use pb::model_repository_parameter::ParameterChoice::{BoolParam, Int64Param, StringParam};
+        use pb::model_repository_parameter::ParameterChoice::{BoolParam, BytesParam, Int64Param, StringParam};
         let text = "invalid value type for load parameter 'config', expected string_param.";
         check("RepositoryModelLoad", load(&[("config", Some(BoolParam(true)))]), 3, text).await;
         let text = "invalid value type for load parameter 'file:1/x', expected bytes_param.";
         check("RepositoryModelLoad", load(&[("file:1/x", Some(StringParam("x".into())))]), 3, text).await;
         check("RepositoryModelLoad", load(&[("zz", Some(Int64Param(1)))]), 3, "unrecognized load parameter 'zz'.")
             .await;
+        let names: Vec<_> = (0..=1024).map(|i| format!("file:{i}")).collect();
+        let files: Vec<_> = names.iter().map(|name| (name.as_str(), Some(BytesParam(Bytes::new())))).collect();
+        let text = "1025 file parameters, at most 1024 are taken";
+        check("RepositoryModelLoad", load(&files), 3, text).await;
+        // Counted before they are read: each of these would be a table of its own.
+        let same = load(&files[..1]).repeat(2000);
+        check("RepositoryModelLoad", same.into(), 3, "1999 file parameters, at most 1024 are taken").await;
         check("RepositoryModelUnload", Bytes::new(), 14, r#"{"model":"","unload_dependents":false}"#).await;
         let index = pb::RepositoryIndexRequest { repository_name: "x".into(), ready: false };
         check("RepositoryIndex", index.encode_to_vec().into(), 12, "'repository_name' specification is not supported")

@@ -118,6 +118,10 @@ fn control_operations_leave_as_the_contract_says() {
         r#"{{"error":"{{\"model\":\"told\",\"parameters\":{{\"config\":\"{{}}\",\"file:b\":\"%\",\"file:c\":7}}}}{files}"}}"#
     );
     check("/v2/repository/models/told/load", &body, 503, &told);
+    let files: Vec<_> = (0..=1024).map(|i| format!(r#""file:{i}":"QUJDQUJD""#)).collect();
+    let body = format!(r#"{{"parameters":{{"config":"{{}}",{}}}}}"#, files.join(","));
+    let told = r#"{"error":"1025 file parameters, at most 1024 are taken"}"#;
+    check("/v2/repository/models/told/load", &body, 400, told);
     check(
         "/v2/repository/models/m/unload",
         r#"{"parameters":{"unload_dependents":true}}"#,

@@ -4,7 +4,7 @@ use super::connection::GrpcContext;
 use super::message::frame;
 use super::status::Status;
 use super::unary::decode_long;
-use crate::control::{Argument, Operation, check};
+use crate::control::{Argument, Operation, check, check_files};
 use crate::limits::{JSON_BYTES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::rope::Rope;
@@ -65,6 +65,8 @@ pub async fn load(context: &GrpcContext, message: Bytes) -> Result<Rope, Status>
 
 fn load_argument(message: Bytes) -> Result<Argument, Status> {
     use pb::model_repository_parameter::ParameterChoice;
+    // One of them may be the configuration. Counted before they are read: a table of them takes many times their bytes.
+    check_files(fields(&message, LOAD_PARAMETERS).saturating_sub(1))?;
     let request: pb::RepositoryModelLoadRequest = decode_long(message)?;
     refuse_repository(&request.repository_name)?;
     let mut argument = Text::begin(b'{');
@@ -72,6 +74,7 @@ fn load_argument(message: Bytes) -> Result<Argument, Status> {
     let wrong = |key: &str, wanted: &str| {
         Error::invalid(format!("invalid value type for load parameter '{key}', expected {wanted}."))
     };
+    check_files(request.parameters.keys().filter(|key| key.starts_with("file:")).count())?;
     let mut files = Vec::new();
     for (key, value) in request.parameters {
         match (key.as_str(), value.parameter_choice) {
@@ -86,6 +89,21 @@ fn load_argument(message: Bytes) -> Result<Argument, Status> {
     }
     argument.close(b'}').close(b'}');
     Ok(Argument { json: argument.into_string()?, files })
+}
+
+/// The field `parameters` of a `RepositoryModelLoadRequest`.
+const LOAD_PARAMETERS: u32 = 3;
+
+/// How often a message has this field, as far as it can be read.
+fn fields(mut message: &[u8], wanted: u32) -> usize {
+    let mut count = 0;
+    while let Ok((tag, wire_type)) = prost::encoding::decode_key(&mut message) {
+        count += usize::from(tag == wanted);
+        if prost::encoding::skip_field(wire_type, tag, &mut message, Default::default()).is_err() {
+            break;
+        }
+    }
+    count
 }
 
 /// `RepositoryModelUnload`.

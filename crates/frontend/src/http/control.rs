@@ -4,7 +4,7 @@
 use super::reply::{JSON, Reply};
 use super::route::{Method, RegionAction, SharedMemory};
 use super::service::HttpContext;
-use crate::control::{Argument, Operation, check};
+use crate::control::{Argument, Operation, check, check_files};
 use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
 use crate::offload;
 use crate::regions;
@@ -104,6 +104,7 @@ fn without_files(parameters: Value<'_>, argument: &mut Text) -> Result<Vec<(Stri
         let text = value.as_text().ok()?.decode();
         alphabets.iter().find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(&text).ok())
     };
+    check_files(parameters.members()?.filter(|(key, _)| key.decode().starts_with(b"file:")).count())?;
     let mut files = Vec::new();
     argument.open(b'{');
     for (key, value) in parameters.members()? {
