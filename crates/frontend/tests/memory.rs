@@ -343,6 +343,24 @@ fn p2_5_a_message_without_room_is_refused_and_its_stream_goes_on() {
 }
 
 #[test]
+fn p2_5_a_message_that_has_no_room_unpacked_is_refused_and_its_stream_goes_on() {
+    let (server, budget) = server();
+    let of = |id: &str, values: usize| frame(1, &gzip(&infer_request("id", id, &vec![7; values]).encode_to_vec()));
+    let outcome = client(async {
+        let mut grpc = Grpc::connect(&server).await;
+        // 3 MiB in some 20 KB, where a connection may have 2.
+        let all = [of("a", 3), of("b", 3 * VALUES), of("c", 5)];
+        grpc.call(STREAM, &[("grpc-encoding", "gzip")], &all).await
+    });
+    let told = told(&outcome);
+    assert_eq!((outcome.status, told.len()), (0, 3), "{} {told:?}", outcome.message);
+    assert_eq!((&told[0], &told[2]), (&Ok(3), &Ok(5)));
+    assert!(told[1].as_ref().is_err_and(|e| e.contains("are more than one connection may hold")), "{told:?}");
+    wait_for("all charges to end", || used(&budget) == 0);
+    assert_eq!(budget.counters().refused, 1);
+}
+
+#[test]
 fn p2_5_a_message_for_which_memory_stays_short_is_refused_and_its_stream_goes_on() {
     let (server, budget) = server();
     let outcome = client(async {

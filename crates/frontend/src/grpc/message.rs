@@ -86,10 +86,8 @@ impl Messages {
                     let unpacked = ready!(Pin::new(work).poll(cx));
                     self.state = State::Prefix([0; PREFIX_BYTES], 0);
                     return match unpacked {
-                        Ok((unpacked, charge)) => {
-                            let unpacked = unpacked.map(|bytes| Some(offload::made(bytes, charge)));
-                            Poll::Ready(unpacked.map_err(Status::from))
-                        }
+                        Ok((Ok(bytes), charge)) => Poll::Ready(Ok(Some(offload::made(bytes, charge)))),
+                        Ok((Err(why), _)) => Poll::Ready(Err(self.not_unpacked(why))),
                         Err(error) if self.is_stream => {
                             self.lost_one = true;
                             Poll::Ready(Err(error.into()))
@@ -236,6 +234,12 @@ impl Messages {
         Poll::Ready(Err(short.into()))
     }
 
+    /// What was sent is read to its end: of a stream, a message for which there is no room is lost alone.
+    fn not_unpacked(&mut self, why: Unpacking) -> Status {
+        self.lost_one = self.is_stream && matches!(why, Unpacking::NoRoom(_));
+        why.into()
+    }
+
     fn fail(&mut self, status: Status) -> Poll<Result<Option<Bytes>, Status>> {
         self.state = State::Ended;
         Poll::Ready(Err(status))
@@ -253,7 +257,7 @@ impl Messages {
         }
         let bytes_max = self.unpacked_bytes_max;
         if let Some(unpacked) = decompress_small(&message, bytes_max) {
-            return Some(unpacked.map_err(Status::from));
+            return Some(unpacked.map_err(|why| self.not_unpacked(why)));
         }
         // What comes out is not known; it is as if it were all that may.
         let bytes = message.len().saturating_mul(INFLATE_RATIO_MAX);
