@@ -162,9 +162,10 @@ pub(crate) struct Law {
 }
 
 impl Law {
-    /// What is taken to be so before anything is known: a run costs as much beside its volume as a row of the usual size.
+    /// What is taken to be so before anything is known: a run costs as much beside its volume as a row of the usual size. Never
+    /// nothing: rows that hold none of what is padded would run one by one.
     pub fn guess(row_bytes: f64) -> Self {
-        Self { fixed: row_bytes, per_byte: 1.0, squared: 0.0 }
+        Self { fixed: row_bytes.max(1.0), per_byte: 1.0, squared: 0.0 }
     }
 
     fn cost(&self, volume: u64) -> f64 {
@@ -317,6 +318,12 @@ mod tests {
             "two of 100 cost 200 more than one by one, and save 30"
         );
         assert_eq!(pick(&tokens(1), law, 8, &candidates[3..])[..], [0, 1]);
+    }
+
+    #[test]
+    fn requests_without_lengths_that_fit_run_together_from_the_first_on() {
+        let none = [Candidate { rows: 1, lengths: &[] }, Candidate { rows: 1, lengths: &[] }];
+        assert_eq!(pick(&tokens(8), Law::guess(0.0), 8, &none)[..], [0, 1]);
     }
 
     fn learned(t: impl Fn(u64, u64) -> u64) -> Law {
