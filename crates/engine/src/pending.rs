@@ -6,8 +6,10 @@ use crate::padding::Lengths;
 use crate::sequence::Row;
 use crate::streaming::Streaming;
 use crate::ticket::TicketState;
+use crate::version::ModelVersion;
 use backend::{BatchEntry, now_ns};
 use scheduler::Waiting;
+use scheduler::sequence::Origin;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -47,15 +49,7 @@ impl Drop for Pending {
         let spare = sink.clone();
         let answer = move || {
             let Some(version) = ticket.version() else { return sink.put(failed(Error::unavailable("Server exiting"))) };
-            if waits {
-                version.pending.fetch_sub(1, Ordering::Relaxed);
-            }
-            if let Some(origin) = origin {
-                let (now, mut run) = (now_ns(), version.run.lock());
-                run.schedule.released(now, origin);
-                // The next request of its sequence may run now.
-                version.pump(run, now);
-            }
+            let_go(&version, waits, origin);
             let answer = failed(version.defect());
             version.deliver(place, Delivery { sink, answer });
         };
@@ -75,19 +69,25 @@ impl Pending {
         let origin = self.row.take().and_then(|row| row.origin);
         let end = move || {
             let Some(version) = ticket.version() else { return };
-            if waits {
-                version.pending.fetch_sub(1, Ordering::Relaxed);
-            }
-            if let Some(origin) = origin {
-                let (now, mut run) = (now_ns(), version.run.lock());
-                run.schedule.released(now, origin);
-                version.pump(run, now);
-            }
+            let_go(&version, waits, origin);
             streaming.end(Some(Err(version.defect())));
         };
         if std::thread::Builder::new().name("nereid-defect".into()).spawn(end).is_err() {
             log::error!("a request whose handling panicked could not be answered");
         }
+    }
+}
+
+/// Gives back what a request held whose handling panicked: its count among those that wait, and the slot of its sequence.
+fn let_go(version: &ModelVersion, waits: bool, origin: Option<Origin>) {
+    if waits {
+        version.pending.fetch_sub(1, Ordering::Relaxed);
+    }
+    if let Some(origin) = origin {
+        let (now, mut run) = (now_ns(), version.run.lock());
+        run.schedule.released(now, origin);
+        // The next request of its sequence may run now.
+        version.pump(run, now);
     }
 }
 

@@ -272,6 +272,35 @@ fn an_output_that_does_not_follow_the_length_fails_its_batch_and_the_error_says_
 }
 
 #[test]
+fn an_output_with_other_dims_than_configured_fails_its_batch_and_the_error_says_which() {
+    for (shape, told) in [(&[1, 6][..], "[1,6]"), (&[1, 3, 2, 1], "[1,3,2,1]")] {
+        let held = held_with(
+            EngineOptions::default(),
+            |_| (),
+            move |entry| {
+                serve(entry);
+                if let Some(Ok(outcome)) = &mut entry.result {
+                    outcome.outputs[0] = output(0, "TWICE", shape, vec![1; 6]);
+                }
+            },
+        );
+        let calls = [ask(&held.version, &[1, 2, 3]), ask(&held.version, &[4, 4])];
+        held.goes();
+        for call in &calls {
+            let error = response(call).expect_err("an error");
+            assert_eq!(
+                error.message(),
+                format!(
+                    "[request id: <id_unknown>] output 'TWICE' of model 'm' has shape {told} where its configuration has 2 dims behind the batch dimension: it cannot be un-padded"
+                )
+            );
+        }
+        let _ = response(&held.first);
+        settles(&held.engine, &held.version);
+    }
+}
+
+#[test]
 fn a_failure_of_one_request_of_a_padded_batch_is_its_own() {
     let held = held_with(
         EngineOptions::default(),

@@ -16,7 +16,7 @@ use protocol::check::IdPrefix;
 use protocol::{InputTensor, OutputTensor, Signature};
 use scheduler::Waiting;
 use smallvec::SmallVec;
-use tensor::{Data, Error, RegionRef, Result, Shape};
+use tensor::{Data, Error, RegionRef, Result, Shape, ShapeDisplay};
 
 /// Lengths of a request, by the index of their name.
 pub(crate) type Lengths = SmallVec<[u32; 2]>;
@@ -208,6 +208,16 @@ impl Padding {
         own: &[u32],
         longest: &[u32],
     ) -> Result<()> {
+        let is_named = padded.dims.iter().any(Option::is_some);
+        if is_named && output.shape.len() != padded.dims.len() + 1 {
+            return Err(Error::internal(format!(
+                "output '{}' of model '{}' has shape {} where its configuration has {} dims behind the batch dimension: it cannot be un-padded",
+                output.name,
+                signature.model,
+                ShapeDisplay(&output.shape),
+                padded.dims.len(),
+            )));
+        }
         for (i, (dim, name)) in output.shape.iter().skip(1).zip(&padded.dims).enumerate() {
             let Some(name) = name.map(usize::from) else { continue };
             let expected = longest.get(name).copied().unwrap_or(0);
