@@ -108,7 +108,7 @@ impl Responder {
         }
     }
 
-    /// Whether nobody wants further answers.
+    /// Whether further answers are not wanted any more.
     pub fn is_cancelled(&self) -> bool {
         self.to.as_ref().is_none_or(|to| to.is_cancelled())
     }
@@ -124,7 +124,7 @@ impl Responder {
 }
 
 impl Responder {
-    /// Has `hook` called when nobody wants further answers any more: at once if that is so already, never once the request is over.
+    /// Has `hook` called when further answers are not wanted any more: at once if that is so already, never once the request is over.
     ///
     /// It is called from the thread that cancels, perhaps one that serves other requests, and must not block. It must not own the
     /// responder, which would keep it until the request is forgotten.

@@ -259,7 +259,7 @@ impl ModelVersion {
 
     /// Has the thread of the timer sweep. False when it cannot.
     fn sweep_soon(&self) -> bool {
-        // Whoever finds it set leaves its request to that sweep: the flag is taken back before that looks at tickets.
+        // A thread that finds it set leaves its request to that sweep: the flag is taken back before that looks at tickets.
         self.sweep_due.swap(true, Ordering::AcqRel) || self.shared.timer.arm(now_ns(), self.me.clone())
     }
 

@@ -5,7 +5,7 @@
 //! order, and never under a lock. A step is an ordinary call with the ensemble's ticket as its parent. To start many takes long, even
 //! if none runs at once: a reactor gives the driver to a thread of the pool after a while.
 //!
-//! Invariants: whoever has the driver drives; a flow ends once, whatever panics, since a driver that is dropped unfinished answers.
+//! Invariants: the thread that has the driver drives; a flow ends once, whatever panics, since a driver that is dropped unfinished answers.
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::ensemble::Ensemble;
@@ -367,7 +367,7 @@ impl Flow {
         {
             match action {
                 Action::Start { run, step, request } => match self.enter(run, step, request) {
-                    // This thread has the driver, so nobody is given it.
+                    // This thread has the driver, so none is given back.
                     Some(waiting) => _ = waiting.call(inline_until),
                     // It was given up before, while another step ran, and was not in the line that was swept then.
                     None if self.ticket.is_cancelled() => self.version.sweep_cancelled(),
@@ -429,7 +429,7 @@ impl Waiting {
     /// Makes the call. The flow's driver, if it was answered at once and no thread has that.
     fn call(self, inline_until: u64) -> Option<Box<Driver>> {
         let Self { flow, run, step, mut request, mut place } = self;
-        // It stood in line when its request ended in a panic: nobody takes an answer.
+        // It stood in line when its request ended in a panic: no answer is wanted.
         if place.is_some() && flow.ticket.is_settled() {
             return None;
         }

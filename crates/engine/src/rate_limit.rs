@@ -170,7 +170,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         let mut state = self.resources.0.lock();
         for &id in &self.ids {
-            // Granted and not told: nobody is left to tell.
+            // Granted and not told: its version is gone.
             state.limiter.release(id);
             state.limiter.unregister(id);
             state.holders.remove(&id);
@@ -202,7 +202,7 @@ impl ModelVersion {
                 instance => self.submit(instance.unwrap_or(0), requests),
             }
         }
-        // The schedule waits for something else. Nobody else has to wait for that.
+        // The schedule waits for something else. Other versions do not have to wait for that.
         if !run.granted.is_empty() {
             let (idle, asking) = (&mut run.idle, &mut run.asking);
             asking.retain(|instance| {
@@ -230,7 +230,7 @@ impl ModelVersion {
     ) -> (Option<Requests>, Removed) {
         let (mut kept, mut removed) = (None, Vec::new());
         let mut granted = std::mem::take(&mut run.granted);
-        // What fell silent is forgotten, whoever may execute; and requests that were given up need no instance.
+        // What fell silent is forgotten, whichever instance may execute; and requests that were given up need no instance.
         let none = self.step(run, now, &mut removed);
         debug_assert!(none.is_none(), "a batch without an instance");
         let Run { asking, idle, schedule, .. } = run;

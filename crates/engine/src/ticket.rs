@@ -93,7 +93,7 @@ impl TicketState {
         let child = Arc::new(Self { version, parent, ..Self::default() });
         if let Some(parent) = &child.parent {
             let number = parent.adopt(&child)?;
-            // Not settled yet, since nobody else has it; perhaps given up already.
+            // Not settled yet, since no other thread has it; perhaps given up already.
             child.place.lock().number = Some(number);
         }
         Ok(child)
@@ -183,7 +183,7 @@ impl TicketState {
                 Was::Running
             }
             Slot::Settled => {
-                // Calls that were made for it may go on when it is answered; nobody wants them either.
+                // Calls that were made for it may go on when it is answered; they are not wanted either.
                 children.extend(place.children.take().map(|c| c.all).unwrap_or_default());
                 return None;
             }
@@ -274,7 +274,7 @@ impl TicketState {
 }
 
 impl Ticket {
-    /// A ticket of no request, for whoever makes several calls for one client: cancelled, it cancels them all. To be ended with
+    /// A ticket of no request, for a caller that makes several calls for one client: cancelled, it cancels them all. To be ended with
     /// [`end`](Self::end).
     ///
     /// # Errors
@@ -298,7 +298,7 @@ impl Ticket {
         self.state.is_cancelled()
     }
 
-    /// Nobody wants the answer any more. A queued request leaves its queue at once and is answered CANCELLED; a batch that only
+    /// The answer is not wanted any more. A queued request leaves its queue at once and is answered CANCELLED; a batch that only
     /// cancelled requests are left in is told to stop; calls made for the request are cancelled, too. Does nothing once the request
     /// is answered.
     pub fn cancel(&self) {
@@ -340,7 +340,7 @@ mod tests {
         let over = Ticket::group(Some(&root)).expect("wanted");
         let below = Ticket::group(Some(&over)).expect("wanted");
         over.end();
-        // What was called for it and goes on is given up with it, by whoever holds it.
+        // What was called for it and goes on is given up with it, also after its end.
         over.cancel();
         assert!(below.is_cancelled());
         root.cancel();

@@ -28,7 +28,7 @@ struct Turn {
 #[derive(Clone, Copy)]
 enum Stretch {
     None,
-    /// Nobody asked yet how long it may take.
+    /// How long it may take was not asked yet.
     Begun,
     /// In `now_ns` time.
     Until(u64),
@@ -39,7 +39,7 @@ thread_local! {
     static STRETCH: Cell<Stretch> = const { Cell::new(Stretch::None) };
 }
 
-/// The stretch of whoever began it; one inside another is part of that.
+/// The stretch that this value began, if it is not inside another.
 pub(crate) struct InStretch {
     is_outermost: bool,
 }

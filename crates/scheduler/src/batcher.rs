@@ -241,7 +241,7 @@ impl<T: Waiting> Batcher<T> {
         self.queue.len() + self.strict.as_ref().map_or(0, Strict::len)
     }
 
-    /// Nobody waits.
+    /// No request waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
