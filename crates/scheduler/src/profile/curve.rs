@@ -4,6 +4,7 @@
 //! Says nothing until it has seen enough. What it has not seen for long is quickly corrected when seen again, and a size just
 //! above the best is tried now and then, so a wrong conclusion drawn from a noisy moment does not last.
 
+use super::remembered;
 use smallvec::SmallVec;
 
 /// Classes remembered per model. A model with free dims can have thousands; the rare ones give way.
@@ -44,20 +45,8 @@ pub(crate) struct Line {
 impl Costs {
     /// Learns from one execution.
     pub fn observe(&mut self, class: u64, rows: u32, duration_ns: u64) {
-        let at = match self.classes.iter().position(|(c, _)| *c == class) {
-            // One step towards the front: a frequent class is found quickly, and a flood of rare ones cannot push it out.
-            Some(at) if at > 0 => {
-                self.classes.swap(at, at - 1);
-                at - 1
-            }
-            Some(at) => at,
-            None => {
-                self.classes.truncate(CLASSES_MAX - 1);
-                self.classes.push((class, Box::default()));
-                self.classes.len() - 1
-            }
-        };
-        if let Some((_, curve)) = self.classes.get_mut(at) {
+        let known = remembered(&mut self.classes, CLASSES_MAX, |(c, _)| *c == class, || (class, Box::default()));
+        if let Some((_, curve)) = known {
             curve.observe(rows.max(1), duration_ns);
         }
     }

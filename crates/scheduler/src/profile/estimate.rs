@@ -1,6 +1,8 @@
 //! What a run costs when nothing disturbs it, by class: the estimate follows fast runs quickly and slow ones slowly, and a class that
 //! was not seen is not guessed at.
 
+use super::remembered;
+
 /// Classes remembered per model. A model with free dims can have thousands; the rare ones give way, and run on the pool.
 const CLASSES_MAX: usize = 128;
 /// Runs of a class before its estimate is believed.
@@ -44,20 +46,9 @@ impl Estimates {
 
     /// Learns from a run, wherever it ran.
     pub fn observe(&mut self, class: RunClass, duration_ns: u64) {
-        let at = match self.classes.iter().position(|e| e.class == class) {
-            // One step towards the front: a frequent class is found quickly, and a flood of rare ones cannot push it out.
-            Some(at) if at > 0 => {
-                self.classes.swap(at, at - 1);
-                at - 1
-            }
-            Some(at) => at,
-            None => {
-                self.classes.truncate(CLASSES_MAX - 1);
-                self.classes.push(Estimate { class, ns: 0.0, seen: 0 });
-                self.classes.len() - 1
-            }
-        };
-        let Some(Estimate { ns, seen, .. }) = self.classes.get_mut(at) else { return };
+        let new = || Estimate { class, ns: 0.0, seen: 0 };
+        let known = remembered(&mut self.classes, CLASSES_MAX, |e| e.class == class, new);
+        let Some(Estimate { ns, seen, .. }) = known else { return };
         let new = duration_ns as f32;
         *ns = match (*seen, new < *ns) {
             (0, _) => new,

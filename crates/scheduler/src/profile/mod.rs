@@ -24,6 +24,30 @@ use estimate::Estimates;
 use overruns::Inline;
 use weight::Weight;
 
+/// What is remembered of one class, made when there is nothing, frequent classes first: each time it is asked for one moves a step
+/// towards the front. So it is found quickly, and a flood of rare ones cannot push it out.
+#[inline]
+fn remembered<T>(
+    all: &mut Vec<T>,
+    most: usize,
+    is_wanted: impl Fn(&T) -> bool,
+    new: impl FnOnce() -> T,
+) -> Option<&mut T> {
+    let at = match all.iter().position(is_wanted) {
+        Some(at) if at > 0 => {
+            all.swap(at, at - 1);
+            at - 1
+        }
+        Some(at) => at,
+        None => {
+            all.truncate(most - 1);
+            all.push(new());
+            all.len() - 1
+        }
+    };
+    all.get_mut(at)
+}
+
 /// A finished execution, none of whose requests failed for all.
 #[derive(Debug, Clone, Copy)]
 pub struct Execution {
