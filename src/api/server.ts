@@ -123,7 +123,7 @@ export async function startServer(
   // Read while models load, so that the ports open together.
   const metricsModule = settings.metrics === null ? null : import('../metrics/server.js')
   const exporter = openExporter(settings.trace, logger.log)
-  const drain = new TraceDrain(core, exporter)
+  const drain = new TraceDrain(core, exporter, logger.log)
   const sampling: Sampling = {
     set(model, setting, fields) {
       if (setting !== null) exporter.settingBegan(setting.setting, fields)
@@ -148,7 +148,7 @@ export async function startServer(
     core.setServerState('ready')
     repository.startPolling()
   }
-  const metrics = metricsText(settings, core, repository, logger, exporter)
+  const metrics = metricsText(settings, core, repository, logger, drain)
   let metricsServer: MetricsServer | null = null
 
   return {

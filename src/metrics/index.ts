@@ -3,7 +3,7 @@
 import type { Logger } from '../log/index.js'
 import type { Core } from '../native/index.js'
 import type { Repository } from '../repository/index.js'
-import type { TraceExporter } from '../trace/index.js'
+import type { TraceDrain } from '../trace/index.js'
 import { renderFamilies, type ExpositionFormat } from './exposition.js'
 import { buildFamilies } from './families.js'
 import { HostSampler } from './host.js'
@@ -18,7 +18,7 @@ export function metricsText(
   core: Core,
   repository: Repository,
   logger: Logger,
-  exporter: Pick<TraceExporter, 'lost'>,
+  traces: Pick<TraceDrain, 'lost'>,
 ): (format?: ExpositionFormat) => Promise<string> {
   const { metrics, metricsConfig } = settings
   const host = metrics?.cpu === true ? new HostSampler(metrics.intervalMs, performance.now()) : null
@@ -34,7 +34,7 @@ export function metricsText(
       counterLatencies: metricsConfig.counterLatencies,
       pinnedPoolBytes: metrics?.pinnedPoolBytes ?? 0,
       logLost: logger.lost,
-      tracesLost: exporter.lost,
+      tracesLost: traces.lost,
       host: host?.sample(performance.now()) ?? null,
     })
     return renderFamilies([...families, ...own], format)

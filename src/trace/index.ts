@@ -2,6 +2,7 @@
 
 import type { TraceDefaults } from '../api/trace_settings.js'
 import type { Log } from '../config/index.js'
+import type { TraceRecord } from '../native/contract.js'
 import type { Core } from '../native/index.js'
 import type { TraceExporter } from './exporter.js'
 import { openTelemetryExporter } from './opentelemetry.js'
@@ -23,12 +24,20 @@ export function openExporter(settings: TraceDefaults, log: Log): TraceExporter {
 export class TraceDrain {
   readonly #core: Pick<Core, 'takeTraces' | 'closeTraces'>
   readonly #exporter: TraceExporter
+  readonly #log: Log
   #isDue = false
   #isClosed = false
+  #defects = 0
 
-  constructor(core: Pick<Core, 'takeTraces' | 'closeTraces'>, exporter: TraceExporter) {
+  constructor(core: Pick<Core, 'takeTraces' | 'closeTraces'>, exporter: TraceExporter, log: Log) {
     this.#core = core
     this.#exporter = exporter
+    this.#log = log
+  }
+
+  /** Records that were lost on this side of the core, by reason. */
+  get lost(): ReadonlyMap<string, number> {
+    return this.#defects === 0 ? this.#exporter.lost : new Map(this.#exporter.lost).set('defect', this.#defects)
   }
 
   /** There are records. */
@@ -57,8 +66,21 @@ export class TraceDrain {
   /** Whether all were taken. */
   #take(): boolean {
     const { records, ended, isAll } = this.#core.takeTraces(RECORDS_PER_TURN)
-    for (const record of records) this.#exporter.take(record)
+    for (const record of records) this.#export(record)
     for (const setting of ended) this.#exporter.settingEnded(setting)
     return isAll
+  }
+
+  /** An exporter that throws has a defect, which is to cost a trace and not the server. */
+  #export(record: TraceRecord): void {
+    try {
+      this.#exporter.take(record)
+    } catch (error) {
+      if (this.#defects === 0) {
+        const why = error instanceof Error ? (error.stack ?? error.message) : String(error)
+        this.#log('error', `a trace was lost; this is a defect of the server, please report it: ${why}`)
+      }
+      this.#defects += 1
+    }
   }
 }

@@ -6,7 +6,7 @@
  * that it is written earlier.
  */
 
-import { closeSync, constants, openSync, writeSync } from 'node:fs'
+import { closeSync, constants, fstatSync, ftruncateSync, openSync, writeSync } from 'node:fs'
 import type { TraceDefaults, TraceFields } from '../api/trace_settings.js'
 import type { Log } from '../config/index.js'
 import type { TraceActivity, TraceCall, TraceRecord, TraceTensor } from '../native/contract.js'
@@ -34,7 +34,7 @@ class TritonExporter implements TraceExporter {
   readonly #kept = new Map<number, Kept>()
   #keptLength = 0
   #index = 0
-  /** Of the one file; null before the first write. */
+  /** Of the one file; null before the first traces are in it. */
   #descriptor: number | null = null
   #hasFailed = false
 
@@ -77,8 +77,11 @@ class TritonExporter implements TraceExporter {
     if (descriptor === null) return
     this.#descriptor = null
     this.#guarded(0, this.#path, () => {
-      writeAll(descriptor, ']')
-      closeSync(descriptor)
+      try {
+        append(descriptor, ']')
+      } finally {
+        closeSync(descriptor)
+      }
     })
   }
 
@@ -88,9 +91,16 @@ class TritonExporter implements TraceExporter {
     const { count, text } = this.#takeOut(kept)
     if (count === 0) return
     this.#guarded(count, this.#path, () => {
-      const isFirst = this.#descriptor === null
-      this.#descriptor ??= create(this.#path)
-      writeAll(this.#descriptor, `${isFirst ? '[' : ','}${text}`)
+      if (this.#descriptor !== null) return append(this.#descriptor, `,${text}`)
+      const descriptor = create(this.#path)
+      try {
+        append(descriptor, `[${text}`)
+      } catch (error) {
+        // An array does not begin with a comma: the next traces begin the file anew.
+        closeSync(descriptor)
+        throw error
+      }
+      this.#descriptor = descriptor
     })
   }
 
@@ -106,7 +116,7 @@ class TritonExporter implements TraceExporter {
     this.#guarded(count, path, () => {
       const descriptor = create(path)
       try {
-        writeAll(descriptor, `[${text}]`)
+        append(descriptor, `[${text}]`)
       } finally {
         closeSync(descriptor)
       }
@@ -145,15 +155,32 @@ export function tritonExporter(settings: TraceDefaults, log: Log): TraceExporter
   return new TritonExporter(settings.file, log)
 }
 
-/** Not blocking: a FIFO without a reader is an error, and no wait. */
+/** Not blocking: a FIFO without a reader is an error, and no wait. What others cut off its file is not written as zeros in its place. */
 function create(path: string): number {
-  const { O_WRONLY, O_CREAT, O_TRUNC, O_NONBLOCK } = constants
-  return openSync(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0o666)
+  const { O_WRONLY, O_CREAT, O_TRUNC, O_APPEND, O_NONBLOCK } = constants
+  return openSync(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NONBLOCK, 0o666)
 }
 
-function writeAll(descriptor: number, text: string): void {
+/** Appends a text, or nothing: a part of it would spoil the array for those before and behind it. */
+function append(descriptor: number, text: string): void {
   const bytes = Buffer.from(text, 'utf8')
-  for (let offset = 0; offset < bytes.length; ) offset += writeSync(descriptor, bytes, offset)
+  let written = 0
+  try {
+    while (written < bytes.length) written += writeSync(descriptor, bytes, written)
+  } catch (error) {
+    takeBack(descriptor, written)
+    throw error
+  }
+}
+
+function takeBack(descriptor: number, bytes: number): void {
+  if (bytes === 0) return
+  try {
+    const { size } = fstatSync(descriptor)
+    ftruncateSync(descriptor, Math.max(0, size - bytes))
+  } catch {
+    // A FIFO does not give back what is in it.
+  }
 }
 
 /** The objects of a record, joined by commas: each trace in the order of its events, parents before their children. */

@@ -1,4 +1,5 @@
 /** Trace files as they stand on the disk: when they are written, what is in them, and what happens when that fails. */
+import { execFileSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -145,13 +146,44 @@ test('O-40 a file that can not be written loses its traces: counted, said once, 
   expect(problems[0]).toContain(`trace file '${path}.0' can not be written`)
 })
 
-test.skipIf(!existsSync('/dev/full'))('O-40 a full disk loses traces, and the server goes on', async () => {
-  const { exporter, path, problems } = files()
+test.skipIf(!existsSync('/dev/full'))('O-40 a full disk loses traces, and the file is whole once there is room', async () => {
+  const { exporter, path, found, problems } = files()
   symlinkSync('/dev/full', path)
   exporter.settingBegan(1, fields({}))
   exporter.take(record(1))
   exporter.settingEnded(1)
-  await exporter.close()
   expect(exporter.lost.get('ENOSPC')).toBe(1)
   expect(problems).toHaveLength(1)
+  rmSync(path)
+  exporter.settingBegan(2, fields({}))
+  exporter.take(record(2, 2))
+  await exporter.close()
+  expect(found()).toEqual({ 'trace.json': [2] })
+})
+
+/** Runs with a limit on the length of files that this process writes. */
+function withFileBytesMax(bytes: number, work: () => void): void {
+  const prlimit = (...options: string[]): string => execFileSync('prlimit', ['--pid', String(process.pid), ...options], { encoding: 'utf8' }).trim()
+  const before = prlimit('--fsize', '-o', 'SOFT', '--noheadings')
+  prlimit(`--fsize=${bytes}:`)
+  try {
+    work()
+  } finally {
+    prlimit(`--fsize=${before}:`)
+  }
+}
+
+test.skipIf(!existsSync('/usr/bin/prlimit'))('O-40 nothing stays of a write that stops halfway: what was there and what follows is whole', async () => {
+  const { exporter, found } = files()
+  const large: TraceTensor = { activity: 'TENSOR_QUEUE_INPUT', name: 'X', datatype: 'BYTES', shape: [1], data: 'x'.repeat(100_000) }
+  const [call] = record(2).calls
+  for (const setting of [1, 2, 3]) exporter.settingBegan(setting, fields({}))
+  exporter.take(record(1, 1))
+  exporter.settingEnded(1)
+  exporter.take(record(2, 2, { calls: [{ ...(call as NonNullable<typeof call>), tensors: [large] }] }))
+  withFileBytesMax(65_536, () => exporter.settingEnded(2))
+  expect([...exporter.lost]).toEqual([['EFBIG', 1]])
+  exporter.take(record(3, 3))
+  await exporter.close()
+  expect(found()).toEqual({ 'trace.json': [1, 3] })
 })
