@@ -276,7 +276,7 @@ export interface TraceCall {
    * refused by its queue. A call without level TIMESTAMPS has none.
    */
   activities: TraceActivity[]
-  /** Of level TENSORS, in mode triton; a long tensor is cut (`TRACE_TENSOR_ELEMENTS_MAX`). */
+  /** Of level TENSORS, in mode triton; a long tensor is cut (`TRACE_TENSOR_BYTES_MAX`). */
   tensors: TraceTensor[]
   /** Why it failed, if it did. */
   error: { code: ErrorCode; message: string } | null

@@ -11,7 +11,7 @@ export const rows = [
   {
     attack: '3,000 requests with ids of 64 KiB, each traced with its tensors, where the trace file cannot be written',
     limit:
-      'of an id `TRACE_TEXT_BYTES_MAX`, of a tensor `TRACE_TENSOR_BYTES_MAX`, of a request `TRACE_RECORD_BYTES_MAX` are kept; what waits is bounded by `TRACES_WAITING_MAX` and `TRACES_WAITING_BYTES_MAX`, what is not written is lost and counted (`nereid_trace_records_lost_total`)',
+      'of an id `TRACE_TEXT_BYTES_MAX`, of a tensor `TRACE_TENSOR_BYTES_MAX`, of a request `TRACE_RECORD_BYTES_MAX`, of all requests in flight `TRACES_OPEN_BYTES_MAX` are kept; what waits is bounded by `TRACES_WAITING_MAX` and `TRACES_WAITING_BYTES_MAX`, what is not written is lost and counted (`nereid_trace_records_lost_total`)',
     server: traced,
     async run(t) {
       const before = t.rssMiB()

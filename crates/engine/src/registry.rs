@@ -74,10 +74,12 @@ pub struct PublishSpec {
 }
 
 /// Traces that wait for the exporter, and those that were dropped.
-fn trace_gauges(tracer: &Tracer) -> [(&'static str, &'static str, f64); 4] {
-    use trace::limits::{TRACES_WAITING_BYTES_MAX, TRACES_WAITING_MAX};
+fn trace_gauges(tracer: &Tracer) -> [(&'static str, &'static str, f64); 6] {
+    use trace::limits::{TRACES_OPEN_BYTES_MAX, TRACES_WAITING_BYTES_MAX, TRACES_WAITING_MAX};
     let (records, bytes) = tracer.waiting();
     [
+        ("nereid_trace_bytes_open", "Bytes of tensors in traces of requests in flight", tracer.open_bytes() as f64),
+        ("nereid_trace_bytes_open_max", "Most bytes of tensors in such traces", TRACES_OPEN_BYTES_MAX as f64),
         ("nereid_trace_records_waiting", "Traces that wait for the exporter", records as f64),
         ("nereid_trace_records_waiting_max", "Most traces that may wait", TRACES_WAITING_MAX as f64),
         ("nereid_trace_bytes_waiting", "Bytes of the traces that wait", bytes as f64),

@@ -1,6 +1,6 @@
 //! Traces: which requests are traced, what is noted of them, and the queue by which their records leave (O 3.3 to O 3.6).
 //!
-//! A request that is sampled gets a [`Trace`]: a handle that travels with it, is cloned by whoever notes something, and makes
+//! A request that is sampled gets a [`Trace`]: a handle that travels with it, is cloned by each part that notes something, and makes
 //! children for the calls that are made for it. When the last handle of a request is dropped its [`Record`] is complete and goes into
 //! the queue of the [`Tracer`]; so whatever fails, panics or leaves, each sampled request that was accepted makes one record. Time is an
 //! argument: nothing here looks at a clock, and nothing waits.

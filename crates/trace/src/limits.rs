@@ -8,6 +8,8 @@ pub const TRACES_WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const TRACE_TENSOR_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of tensors in one record; further ones are kept without contents.
 pub const TRACE_RECORD_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of tensors in records that are not complete, all requests together; further ones are kept without contents.
+pub const TRACES_OPEN_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Calls of one record: what is called for a request beyond them is not traced.
 pub const TRACE_CALLS_MAX: usize = 2048;
 /// Activities of the front end in one record: a stream of answers has three for each.

@@ -1,11 +1,11 @@
 //! The queue by which records leave: bounded, never waited for.
 
-use crate::limits::{TRACES_TAKEN_BYTES_MAX, TRACES_WAITING_BYTES_MAX, TRACES_WAITING_MAX};
+use crate::limits::{TRACES_OPEN_BYTES_MAX, TRACES_TAKEN_BYTES_MAX, TRACES_WAITING_BYTES_MAX, TRACES_WAITING_MAX};
 use crate::record::Record;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Called when there is something to take.
 type Wake = Box<dyn Fn() + Send + Sync>;
@@ -17,6 +17,8 @@ pub(crate) struct Outlet {
     wake: OnceLock<Wake>,
     lost: AtomicU64,
     ids: AtomicU64,
+    /// Bytes of tensors in records that are not here yet.
+    open: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -45,6 +47,23 @@ impl Outlet {
         self.ids.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Room for the contents of a tensor: all of it or less, which is given back by `release`.
+    pub(crate) fn reserve(&self, bytes: usize) -> usize {
+        let before = self.open.fetch_add(bytes, Ordering::Relaxed);
+        let granted = bytes.min(TRACES_OPEN_BYTES_MAX.saturating_sub(before));
+        self.release(bytes - granted);
+        granted
+    }
+
+    pub(crate) fn release(&self, bytes: usize) {
+        self.open.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of tensors in records that are not complete.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn put(&self, record: Record) {
         let bytes = record.bytes();
         let mut waiting = self.waiting.lock();
@@ -55,9 +74,7 @@ impl Outlet {
         }
         waiting.bytes += bytes;
         waiting.records.push_back(record);
-        // Said again when it fills up: the taker may have thought that it has time.
-        let is_urgent = waiting.records.len() == TRACES_WAITING_MAX / 2;
-        let tell = !std::mem::replace(&mut waiting.is_told, true) || is_urgent;
+        let tell = !std::mem::replace(&mut waiting.is_told, true);
         drop(waiting);
         if tell {
             self.tell();

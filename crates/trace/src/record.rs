@@ -127,6 +127,8 @@ struct State {
     activities: Vec<Stamp>,
     calls: Vec<Call>,
     bytes: usize,
+    /// Contents of tensors, of those that all open records may have.
+    reserved: usize,
     /// A record also without an accepted call.
     is_kept: bool,
 }
@@ -205,13 +207,15 @@ impl Trace {
         }
         let mut state = self.0.open.state.lock();
         let room = TRACE_RECORD_BYTES_MAX.saturating_sub(state.bytes).min(TRACE_TENSOR_BYTES_MAX);
-        let mut begin = vec![0; data.len().min(room)];
+        let room = self.0.open.sampler.outlet.reserve(data.len().min(room));
+        state.reserved += room;
+        let mut begin = vec![0; room];
         // It is no longer than the tensor.
         let is_cut = data.copy_to(0, &mut begin).is_err() || begin.len() < data.len();
-        state.bytes += begin.len() + name.len() + size_of_val(shape);
-        let shape = shape.to_vec();
+        let (name, shape) = (cut(name).to_owned(), shape.to_vec());
+        state.bytes += size_of::<Tensor>() + begin.len() + name.len() + size_of_val(&shape[..]);
         if let Some(call) = state.calls.get_mut(self.0.at) {
-            call.tensors.push(Tensor { kind, name: cut(name).to_owned(), datatype, shape, data: begin, is_cut });
+            call.tensors.push(Tensor { kind, name, datatype, shape, data: begin, is_cut });
         }
     }
 
@@ -244,14 +248,18 @@ fn cut(text: &str) -> &str {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let State { activities, mut calls, mut bytes, is_kept } = std::mem::take(self.state.get_mut());
+        let State { activities, mut calls, mut bytes, reserved, is_kept } = std::mem::take(self.state.get_mut());
+        self.sampler.outlet.release(reserved);
         calls.retain(|call| call.is_accepted);
         if calls.is_empty() && !is_kept {
             return;
         }
-        bytes += calls.iter().map(|call| call.request_id.len() + call.model.len()).sum::<usize>();
+        for call in &calls {
+            bytes += call.request_id.len() + call.model.len() + call.error.as_ref().map_or(0, |(_, text)| text.len());
+        }
         let setting = self.sampler.setting;
         let context = self.context.take();
+        bytes += context.as_ref().map_or(0, |c| c.traceparent.len() + c.tracestate.len());
         self.sampler.outlet.put(Record {
             mode: setting.mode,
             setting: setting.number,

@@ -34,7 +34,8 @@ pub struct Setting {
 }
 
 impl Setting {
-    fn is_on(&self) -> bool {
+    /// Whether it may sample anything.
+    pub(crate) fn is_on(&self) -> bool {
         let is_possible = self.rate > 0 && self.count != 0 || self.mode == Mode::OpenTelemetry;
         (self.timestamps || self.tensors) && is_possible
     }
@@ -102,9 +103,11 @@ impl Watch {
         if !self.is_on() {
             return None;
         }
-        let sampler = self.sampler.load_full()?;
+        // Cloned only for a request that is traced: one counter for all threads is dear.
+        let sampler = self.sampler.load();
+        let sampler = sampler.as_ref()?;
         let context = if sampler.setting.mode == Mode::OpenTelemetry { context() } else { None };
-        sampler.takes(context.is_some()).then(|| Trace::begin(sampler, context))
+        sampler.takes(context.is_some()).then(|| Trace::begin(sampler.clone(), context))
     }
 
     pub(crate) fn set(&self, sampler: Option<&Arc<Sampler>>) {

@@ -33,6 +33,8 @@ struct Settings {
     models: HashMap<String, Arc<Sampler>>,
     /// Of models that have versions.
     watches: HashMap<String, Weak<Watch>>,
+    /// How many of them all may sample anything.
+    on: usize,
 }
 
 impl Settings {
@@ -61,6 +63,7 @@ impl Tracer {
     /// # Errors
     /// RESOURCE_EXHAUSTED for too many models with a setting of their own.
     pub fn set(&self, model: &str, setting: Option<Setting>) -> Result<()> {
+        let is_on = setting.is_some_and(|setting| setting.is_on());
         let sampler = setting.map(|setting| Sampler::new(setting, self.outlet.clone()));
         let mut settings = self.settings.lock();
         // Dropped below without the lock: it tells that it ended.
@@ -76,16 +79,20 @@ impl Tracer {
         } else {
             settings.models.remove(model)
         };
-        let mut is_on = false;
-        for (name, watch) in &settings.watches {
-            if let Some(watch) = watch.upgrade() {
-                watch.set(settings.of(name));
+        let was_on = before.as_ref().is_some_and(|sampler| sampler.setting.is_on());
+        settings.on = (settings.on + usize::from(is_on)).saturating_sub(usize::from(was_on));
+        // First: what is noted before the model of a request is known should be there when its watch is on.
+        self.count_on(settings.on > 0);
+        if model.is_empty() {
+            for (name, watch) in &settings.watches {
+                if let Some(watch) = watch.upgrade() {
+                    watch.set(settings.of(name));
+                }
             }
+        } else if let Some(watch) = settings.watches.get(model).and_then(Weak::upgrade) {
+            // Alone: with many models one by one would otherwise take as long as their square.
+            watch.set(settings.of(model));
         }
-        for sampler in settings.models.values().chain(&settings.global) {
-            is_on |= sampler.setting.timestamps || sampler.setting.tensors;
-        }
-        self.count_on(is_on);
         drop(settings);
         drop(before);
         Ok(())
@@ -111,6 +118,7 @@ impl Tracer {
         for watch in settings.watches.values().filter_map(Weak::upgrade) {
             watch.set(None);
         }
+        settings.on = 0;
         self.count_on(false);
         drop(settings);
         drop((global, models));
@@ -135,6 +143,11 @@ impl Tracer {
     /// Records that wait, and their bytes.
     pub fn waiting(&self) -> (usize, usize) {
         self.outlet.waiting()
+    }
+
+    /// Bytes of tensors in records that are not complete.
+    pub fn open_bytes(&self) -> usize {
+        self.outlet.open()
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tensor::{Data, DataType, Error};
 use trace::limits::{
-    TRACE_CALLS_MAX, TRACE_RECORD_BYTES_MAX, TRACE_TENSOR_BYTES_MAX, TRACE_TEXT_BYTES_MAX, TRACES_WAITING_MAX,
+    TRACE_CALLS_MAX, TRACE_RECORD_BYTES_MAX, TRACE_TENSOR_BYTES_MAX, TRACE_TEXT_BYTES_MAX, TRACES_OPEN_BYTES_MAX,
+    TRACES_WAITING_MAX,
 };
 use trace::{Activity, Kind, Mode, Record, Setting, Trace, Tracer};
 
@@ -145,7 +146,7 @@ fn o43_what_waits_is_bounded_and_what_is_lost_is_counted() {
     assert!(tracer.take(2).is_all);
     leave(TRACES_WAITING_MAX + 5);
     assert_eq!((tracer.waiting().0, tracer.lost()), (TRACES_WAITING_MAX, 5));
-    assert_eq!(woken.load(Ordering::Relaxed), 3, "and once more when half of the room was used");
+    assert_eq!(woken.load(Ordering::Relaxed), 2, "and once more, however many came");
     while !tracer.take(1000).is_all {}
     assert_eq!(tracer.waiting(), (0, 0));
 }
@@ -166,6 +167,33 @@ fn o43_tensors_and_ids_of_one_request_are_bounded() {
     assert!(record.bytes() < room, "{} bytes", record.bytes());
     assert_eq!(record.calls[0].request_id.len(), TRACE_TEXT_BYTES_MAX);
     assert_eq!(record.calls[0].tensors.len(), 40);
+}
+
+#[test]
+fn o43_tensors_of_all_requests_in_flight_are_bounded_together() {
+    let tracer = Tracer::default();
+    tracer.set("", Some(setting(1))).expect("few");
+    let data = Data::Bytes(vec![0; TRACE_TENSOR_BYTES_MAX].into());
+    let open = |_| {
+        let trace = begin(&tracer, "m").expect("sampled");
+        trace.accepted("m", 1, "", 1);
+        for _ in 0..TRACE_RECORD_BYTES_MAX / TRACE_TENSOR_BYTES_MAX {
+            trace.tensor(Kind::QueueInput, "X", DataType::Uint8, &[1], &data);
+        }
+        trace
+    };
+    let many: Vec<_> = (0..2 * TRACES_OPEN_BYTES_MAX / TRACE_RECORD_BYTES_MAX).map(open).collect();
+    assert_eq!(tracer.open_bytes(), TRACES_OPEN_BYTES_MAX);
+    let length_of_first = |trace: Trace| {
+        drop(trace);
+        only(&tracer).calls[0].tensors[0].text().len()
+    };
+    let lengths: Vec<_> = many.into_iter().map(length_of_first).collect();
+    assert_eq!(lengths.first(), Some(&(2 * TRACE_TENSOR_BYTES_MAX - 1)));
+    assert_eq!(lengths.last(), Some(&"...".len()), "without contents");
+    assert_eq!(tracer.open_bytes(), 0);
+    drop(open(0));
+    assert!(only(&tracer).bytes() > TRACE_RECORD_BYTES_MAX - TRACE_TENSOR_BYTES_MAX, "there is room again");
 }
 
 #[test]
