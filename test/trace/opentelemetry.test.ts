@@ -36,6 +36,8 @@ function start(...settings: string[]): Promise<TestServer> {
 beforeAll(async () => {
   const int = (name: string): [string, string, number[]][] => [[name, 'TYPE_INT32', [-1]]]
   writeModel(directory, 'echo', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0')) })
+  const full = 'parameters { key: "execute_delay_ms" value { string_value: "500" } }\ndynamic_batching { default_queue_policy { max_queue_size: 1 } }\n'
+  writeModel(directory, 'full', { config: config('identity', 1, int('INPUT0'), int('OUTPUT0'), full) })
   writeModel(directory, 'slow', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0'), 'parameters { key: "execute_delay_ms" value { string_value: "60000" } }\n') })
   writeModel(directory, 'chain', { config: ensemble(0, int('INPUT0'), int('OUTPUT0'), chained(['echo', 'echo'])) })
   writeModel(directory, 'outer', { config: ensemble(0, int('INPUT0'), int('OUTPUT0'), chained(['chain', 'echo'])) })
@@ -83,7 +85,7 @@ function postHttp2(path: string, body: string, headers: Record<string, string>):
 }
 
 /** Messages of a call; resolves with its status. */
-function call(method: string, model: string, headers: Record<string, string> = {}, messages = 1): Promise<string> {
+function call(method: string, model: string, headers: Record<string, string> = {}, messages = 1, shape = [1]): Promise<string> {
   const session = connectHttp2(`http://127.0.0.1:${server.grpcPort}`)
   return new Promise<string>((resolve, reject) => {
     session.once('error', reject)
@@ -96,7 +98,7 @@ function call(method: string, model: string, headers: Record<string, string> = {
     stream.once('error', reject)
     stream.once('close', () => resolve(status))
     stream.resume()
-    const message = inferRequest(model, 'r1', 'INT32', [1], Buffer.from(Int32Array.of(7).buffer))
+    const message = inferRequest(model, 'r1', 'INT32', shape, Buffer.from(Int32Array.of(7).buffer))
     for (let i = 0; i < messages; i += 1) stream.write(message)
     stream.end()
   }).finally(() => session.close())
@@ -134,6 +136,26 @@ test('O-44: a gRPC call and a message of a stream are as many, with the events o
   await collector.until(6)
   expect(collector.tree()).toBe('InferRequest(echo(compute)) InferRequest(echo(compute))')
   for (const root of named('InferRequest')) expect(events(root).toSorted()).toEqual(GRPC.toSorted())
+})
+
+test('O-44: a request of a stream that its queue refuses is a trace, and so is what it is told', async () => {
+  expect(await call('ModelStreamInfer', 'full', {}, 6, [1, 1])).toBe('0')
+  await expect.poll(() => named('InferRequest').length, { timeout: 20_000 }).toBe(6)
+  const refused = named('InferRequest').filter((root) => !events(root).includes('INFER_RESPONSE_COMPLETE'))
+  // One runs and one waits, however late the others come.
+  expect(refused.length > 0 && refused.length < 6).toBe(true)
+  for (const root of refused) expect(events(root)).toEqual(GRPC.filter((name) => name !== 'INFER_RESPONSE_COMPLETE'))
+})
+
+test('O-40: a body that is no JSON is a trace of its own, however long; one that is JSON and no request is none', async () => {
+  for (const blanks of [0, 1_000_000]) {
+    expect(await post('echo/infer', `{"inputs":1}${' '.repeat(blanks)}`)).toBeGreaterThanOrEqual(400)
+    expect(await post('echo/infer', `{${' '.repeat(blanks)}`)).toBe(500)
+  }
+  expect(await post('echo/infer', echo())).toBe(200)
+  await collector.until(5)
+  expect(collector.tree()).toBe('InferRequest InferRequest InferRequest(echo(compute))')
+  for (const root of named('InferRequest').slice(0, 2)) expect(events(root)).toEqual(['HTTP_RECV_START', 'HTTP_RECV_END'])
 })
 
 test('O-44: the steps of ensembles hang below them, and ensembles have no execution', async () => {

@@ -1,11 +1,11 @@
 //! What the front ends note of requests that are traced (O 3.4): when they came, when their answers were there, when those left.
 //!
-//! Which model a request is for is known only after it was read. So where any model may be traced each request has a [`Slot`] from
-//! its first byte on; where none may, this costs one look at one counter.
+//! Which model a request is for is known only after it was read. So where any model may be traced each request has a [`Slot`] as soon
+//! as its head was read; where none may, this costs one look at one counter.
 
 use crate::http::request::RequestHead as HttpHead;
 use backend::now_ns;
-use engine::ModelVersion;
+use engine::{Answer, ModelVersion};
 use protocol::json::Value;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -77,16 +77,20 @@ impl Slot {
         self.trace.borrow().clone()
     }
 
-    /// For who sees to the rest of it.
+    /// Likewise; nothing is noted here any more.
     pub fn take(&self) -> Option<Trace> {
         self.trace.borrow_mut().take()
     }
 
-    /// The request was refused because of its body: one that is no JSON leaves a trace of its own.
-    pub fn refused(&self, json: &[u8]) {
+    /// Whether the request was sampled.
+    pub fn is_sampled(&self) -> bool {
+        self.trace.borrow().is_some()
+    }
+
+    /// The request was refused because of its body. One that [`is_no_json`] leaves a trace of its own.
+    pub fn refused(&self, is_no_json: bool) {
         if let Some(trace) = self.take()
-            && !json.is_empty()
-            && Value::parse(json).is_err()
+            && is_no_json
         {
             trace.keep();
         }
@@ -112,6 +116,11 @@ impl Slot {
             trace.front(activity, now_ns());
         }
     }
+}
+
+/// Whether a body has something, and that is not JSON. Takes as long as the text.
+pub fn is_no_json(text: &[u8]) -> bool {
+    !text.is_empty() && Value::parse(text).is_err()
 }
 
 fn begin(
@@ -148,9 +157,17 @@ pub fn begin_grpc(slot: Option<&Rc<Slot>>, head: &http2::RequestHead, version: &
     slot?.begin(version, || grpc_context(head))
 }
 
-/// Samples a request of a stream that was waited for and then read.
+/// Samples a request of a stream that was waited for and then read. One that was read before any model was traced is not.
 pub fn begin_in_stream(received: [u64; 2], head: &http2::RequestHead, version: &ModelVersion) -> Option<Trace> {
+    if received == [0; 2] {
+        return None;
+    }
     begin(&GRPC, version, received, || grpc_context(head))
+}
+
+/// How many answers of one trace are there with this one of a stream: the end counts as one, as in Triton.
+pub fn completions(answer: &Answer) -> usize {
+    usize::from(answer.response.is_some()) + usize::from(answer.is_final)
 }
 
 /// An answer is there.

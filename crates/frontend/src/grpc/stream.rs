@@ -193,14 +193,22 @@ struct Framing {
 enum Slot<'a> {
     Waiting(Box<Waiting<'a>>),
     /// Refused before it was queued; its place in the order remains.
-    Refused(Encoded),
+    Refused(Encoded, Option<Trace>),
 }
 
 /// A request that is read or checked elsewhere. None that came behind it is started before it: of a sequence, order counts.
 type Starting<'a> = Pin<Box<dyn Future<Output = Started<'a>> + 'a>>;
 
-/// What became of a message, or why it was refused and which it was; outer errors are no request at all.
-type Started<'a> = Result<Result<Read<'a>, (Error, Name)>>;
+/// What became of a message; outer errors are no request at all.
+type Started<'a> = Result<Result<Read<'a>, Refusal>>;
+
+/// Why a request was refused, and which it was.
+struct Refusal {
+    error: Error,
+    id: Name,
+    /// Of one that its model accepted before its queue was found full.
+    trace: Option<Trace>,
+}
 
 /// A message that was read elsewhere.
 // The large variant is the usual one.
@@ -235,7 +243,7 @@ struct Session<'a> {
     errors_end_stream: bool,
     /// Messages since the poll began, for a look at the clock now and then.
     read_in_poll: u32,
-    /// Since when the next request is waited for, and when this one was read; 0 while none is traced.
+    /// Since when the next request is waited for, and when this one was read; 0 unless some were traced then.
     received: [u64; 2],
     /// Set once no more requests are read: how the stream ends when everything is out.
     ending: Option<Status>,
@@ -274,10 +282,12 @@ async fn start_large<'a>(
     request: Box<InferRequest>,
     head: &InferHead,
     counted: Counted<'a>,
-) -> Result<Waiting<'a>, (Error, Name)> {
+) -> Result<Waiting<'a>, Refusal> {
     let trace = request.trace.clone();
-    let inference = inference::start_large(&version, request).await.map_err(|error| (error, head.id.clone()))?;
-    Ok(waiting(inference, version, head, trace, counted))
+    match inference::start_large(&version, request).await {
+        Ok(inference) => Ok(waiting(inference, version, head, trace, counted)),
+        Err(error) => Err(Refusal { error, id: head.id.clone(), trace }),
+    }
 }
 
 /// Reads a message that takes long to read, elsewhere, and starts its request.
@@ -302,7 +312,7 @@ async fn read_large<'a>(
     // Refused for lack of room, it is still a request.
     let (read, charge) = match offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await {
         Ok(read) => read,
-        Err(error) => return Ok(Err((error, Name::new()))),
+        Err(error) => return Ok(Err(Refusal { error, id: Name::new(), trace: None })),
     };
     let (head, request) = read?;
     let request = refuse_draining(context).and(request).and_then(|(version, mut request)| {
@@ -321,7 +331,7 @@ async fn read_large<'a>(
         Ok((version, request)) => start_large(version, request, &head, counted).await.map(Read::Waiting),
         Err(error) => {
             verbose::infer_failed(Some(&head.id), &error);
-            Err((error, head.id.clone()))
+            Err(Refusal { error, id: head.id.clone(), trace: None })
         }
     })
 }
@@ -430,7 +440,7 @@ impl<'a> Session<'a> {
                 Poll::Ready(Err(status)) if status.code == code::CANCELLED => return Err(Gone),
                 Poll::Ready(Err(status)) if self.call.messages.lost_one() => {
                     // It could not be read, so neither its id nor its model is known.
-                    self.refuse(&Error::exhausted(status.message), &Name::new());
+                    self.refuse(&Error::exhausted(status.message), &Name::new(), None);
                 }
                 Poll::Ready(Err(status)) => self.end(status),
             }
@@ -445,6 +455,9 @@ impl<'a> Session<'a> {
             let [_, before] = self.received;
             let now = now_ns();
             self.received = [if before == 0 { now } else { before }, now];
+        } else {
+            // When the next wait begins is not known then: without traces no clock is read.
+            self.received = [0; 2];
         }
         if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
             && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
@@ -477,12 +490,13 @@ impl<'a> Session<'a> {
             }
             Ok((version, request)) => {
                 let trace = request.trace.clone();
-                let started = inference::start(&version, request)
-                    .map(|inference| Read::Waiting(waiting(inference, version, &head, trace, counted)))
-                    .map_err(|error| (error, id));
+                let started = match inference::start(&version, request) {
+                    Ok(inference) => Ok(Read::Waiting(waiting(inference, version, &head, trace, counted))),
+                    Err(error) => Err(Refusal { error, id, trace }),
+                };
                 self.started(Ok(started));
             }
-            Err(error) => self.started(Ok(Err((error, id)))),
+            Err(error) => self.started(Ok(Err(Refusal { error, id, trace: None }))),
         }
     }
 
@@ -506,15 +520,15 @@ impl<'a> Session<'a> {
             Ok(Ok(Read::Decoupled(request, open))) => self.start_decoupled(request, open),
             Ok(Ok(Read::Checked(_, Ok(())))) => {}
             Ok(Ok(Read::Checked(key, Err(error)))) => self.refused(key, &error),
-            Ok(Err((error, id))) => self.refuse(&error, &id),
+            Ok(Err(Refusal { error, id, trace })) => self.refuse(&error, &id, trace),
             // Without its fields there is no request to answer, and no telling what follows.
             Err(error) => self.end(error.into()),
         }
     }
 
-    fn refuse(&mut self, error: &Error, id: &Name) {
+    fn refuse(&mut self, error: &Error, id: &Name, trace: Option<Trace>) {
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
-        self.ordered.push_back(Slot::Refused(refusal));
+        self.ordered.push_back(Slot::Refused(refusal, trace));
     }
 
     /// Starts a request whose answers go to the inbox. It has its place there before its first answer can come.
@@ -543,7 +557,7 @@ impl<'a> Session<'a> {
     fn refused(&mut self, key: u32, error: &Error) {
         self.inbox.release(key);
         if let Some(open) = self.over(key) {
-            self.refuse(error, &open.names.id);
+            self.refuse(error, &open.names.id, open.names.trace);
         }
     }
 
@@ -623,7 +637,7 @@ impl<'a> Session<'a> {
     fn collect(&mut self, cx: &mut Context<'_>) {
         while let Some(slot) = self.ordered.front_mut() {
             let result = match slot {
-                Slot::Refused(_) => None,
+                Slot::Refused(..) => None,
                 Slot::Waiting(waiting) => match waiting.poll(cx, self.packing) {
                     Poll::Pending => return,
                     Poll::Ready(result) => Some(result),
@@ -634,7 +648,7 @@ impl<'a> Session<'a> {
                     let charged = result.and_then(|frame| reply::charge(frame, &self.call.account));
                     self.answer(&waiting.names, charged, true);
                 }
-                (Some(Slot::Refused(refusal)), _) => self.put_encoded(refusal, None),
+                (Some(Slot::Refused(refusal, trace)), _) => self.put_encoded(refusal, trace),
                 _ => {}
             }
         }

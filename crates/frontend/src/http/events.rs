@@ -91,9 +91,9 @@ impl Events {
             }
             let (_, answer) = ready!(self.inbox.poll_next(cx));
             self.is_last = answer.is_final;
-            // The end counts as one, as in Triton.
-            let completed = usize::from(answer.response.is_some()) + usize::from(answer.is_final);
-            (0..completed).for_each(|_| traced::completed(self.trace.as_ref()));
+            if self.trace.is_some() {
+                (0..traced::completions(&answer)).for_each(|_| traced::completed(self.trace.as_ref()));
+            }
             let response = match answer.response {
                 Some(Ok(response)) => response,
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),

@@ -132,9 +132,7 @@ async fn only(inbox: &Inbox, head: &RequestHead) -> (u64, Option<Result<Box<Infe
     loop {
         let (_, answer) = poll_fn(|cx| inbox.poll_next(cx)).await;
         if let Some(slot) = &head.trace {
-            // The end counts as one, as in Triton.
-            let completed = usize::from(answer.response.is_some()) + usize::from(answer.is_final);
-            (0..completed).for_each(|_| slot.completed());
+            (0..traced::completions(&answer)).for_each(|_| slot.completed());
         }
         if let Some(response) = answer.response {
             count += 1;

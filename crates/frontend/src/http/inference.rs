@@ -118,17 +118,28 @@ async fn infer_large(
     let parsed = async {
         let header_length = header_length(head, &body)?;
         let (engine, limits, model) = (context.engine.clone(), context.limits, version.clone());
-        let parse = move |_: &Abandoned<'_>| {
-            let mut request = parse_infer(&body, header_length, &model.signature, &*engine, &limits)?;
+        let is_sampled = head.trace.as_ref().is_some_and(|slot| slot.is_sampled());
+        let parse = move |_: &Abandoned<'_>| -> Result<_, (Error, bool)> {
+            let parsed = parse_infer(&body, header_length, &model.signature, &*engine, &limits);
+            let mut request =
+                parsed.map_err(|error| (error, is_sampled && traced::is_no_json(json_of(&body, header_length))))?;
             inference::dispose_elsewhere(&mut request);
             Ok(Box::new(request))
         };
         let bytes = header_length.unwrap_or(usize::MAX);
         let (parsed, charge) = offload::run_charged(account, Kind::Unpacked, bytes, parse).await?;
-        parsed.map(|mut request| {
-            inference::charge(&mut request, charge);
-            request
-        })
+        match parsed {
+            Ok(mut request) => {
+                inference::charge(&mut request, charge);
+                Ok(request)
+            }
+            Err((error, is_no_json)) => {
+                if let Some(slot) = &head.trace {
+                    slot.refused(is_no_json);
+                }
+                Err(error)
+            }
+        }
     };
     let request = match parsed.await.and_then(|mut request| forward(context, head, &mut request).map(|()| request)) {
         Ok(request) => request,
@@ -161,6 +172,11 @@ async fn start_large(
 /// Bytes of JSON in a body; 0 where the head is wrong about that, as that is soon found out.
 fn json_length(head: &RequestHead, body: &Bytes) -> usize {
     header_length(head, body).map_or(0, |length| length.unwrap_or(body.len()))
+}
+
+/// The part of a body that should be JSON.
+fn json_of(body: &Bytes, header_length: Option<usize>) -> &[u8] {
+    body.get(..header_length.unwrap_or(body.len())).unwrap_or_default()
 }
 
 fn header_length(head: &RequestHead, body: &Bytes) -> Result<Option<usize>> {
@@ -260,7 +276,7 @@ fn parse(context: &HttpContext, version: &ModelVersion, head: &RequestHead, body
     if parsed.is_err()
         && let Some(slot) = &head.trace
     {
-        slot.refused(body.get(..header_length.unwrap_or(body.len())).unwrap_or_default());
+        slot.refused(slot.is_sampled() && traced::is_no_json(json_of(&body, header_length)));
     }
     let mut request = parsed?;
     forward(context, head, &mut request)?;
