@@ -154,6 +154,54 @@ fn s41_a_request_that_was_given_up_does_not_run_after_its_lookup() {
     assert_eq!((runs.load(SeqCst), version.statistics().cancelled), (0, 1));
 }
 
+/// What the next trace tells of its call: activities, tensors, and why it failed.
+fn traced(engine: &Engine) -> (String, Vec<(trace::Kind, String)>, Option<Code>) {
+    soon("a trace", || engine.tracer().waiting().0 > 0);
+    let taken = engine.tracer().take(1);
+    let call = &taken.records[0].calls[0];
+    let names: Vec<_> = call.activities.iter().map(|stamp| stamp.activity.name()).collect();
+    let tensors = call.tensors.iter().map(|tensor| (tensor.kind, tensor.text())).collect();
+    (names.join(" "), tensors, call.error.as_ref().map(|(code, _)| *code))
+}
+
+#[test]
+fn o40_s41_an_answer_that_a_cache_gives_later_is_a_trace_without_an_execution() {
+    use trace::Kind::{BackendOutput, QueueInput};
+    let (cache, engine, version, _) = setting(Slow::default(), |_| ());
+    let all =
+        trace::Setting { number: 1, mode: trace::Mode::Triton, timestamps: true, tensors: true, rate: 1, count: -1 };
+    engine.tracer().set("", Some(all)).expect("few");
+    let call = || {
+        let mut request = request(1);
+        request.trace = version.trace().begin(|| None);
+        assert!(request.trace.is_some());
+        try_request(&version, request, None).expect("accepted")
+    };
+    let (input, output) = ((QueueInput, "1".to_owned()), (BackendOutput, "2".to_owned()));
+
+    let miss = call();
+    cache.answer(None);
+    assert_eq!(miss.rest(), [Number(2)]);
+    let ran = "REQUEST_START QUEUE_START COMPUTE_START COMPUTE_INPUT_END COMPUTE_OUTPUT_START COMPUTE_END REQUEST_END";
+    assert_eq!(traced(&engine), (ran.to_owned(), vec![input.clone(), output.clone()], None));
+
+    let found = "REQUEST_START QUEUE_START REQUEST_END".to_owned();
+    let hit = call();
+    cache.answer(Some(cache.entry()));
+    assert_eq!(hit.rest(), [Number(2)]);
+    assert_eq!(traced(&engine), (found.clone(), vec![input.clone(), output], None));
+
+    let given_up = call();
+    given_up.ticket().cancel();
+    cache.answer(None);
+    assert_eq!(given_up.rest(), [Failed(Code::Cancelled)]);
+    assert_eq!(traced(&engine), (found, vec![input], Some(Code::Cancelled)));
+
+    // Each ended once.
+    settles(&engine, &version);
+    assert_eq!((engine.tracer().waiting().0, engine.tracer().lost(), engine.tracer().open_bytes()), (0, 0, 0));
+}
+
 #[test]
 fn s13_answers_keep_their_order_whichever_lookup_ends_first() {
     let ordered = |config: &mut pb::ModelConfig| {
