@@ -217,6 +217,42 @@ fn o39_a_setting_that_was_replaced_ends_with_its_last_record() {
 }
 
 #[test]
+fn o39_settings_that_change_while_requests_run_lose_no_record_and_each_ends_once_behind_its_last() {
+    let tracer = Tracer::default();
+    let (mut number, mut taken, mut ended) = (1, 0, Vec::new());
+    tracer.set("", Some(setting(number))).expect("few");
+    let mut take = |ended: &mut Vec<u32>| {
+        let found = tracer.take(usize::MAX);
+        assert!(found.records.iter().all(|record| !ended.contains(&record.setting)), "a record behind the end");
+        taken += found.records.len() as u64;
+        ended.extend(found.ended);
+        found.is_all
+    };
+    let watch = tracer.watch("m");
+    let sampled = std::thread::scope(|scope| {
+        let work = || {
+            let traces = (0..10_000).filter_map(|_| watch.begin(|| None));
+            traces.inspect(|trace| trace.accepted("m", 1, "", 1)).count() as u64
+        };
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(work)).collect();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            // Now and then nothing is sampled.
+            number += 1;
+            tracer
+                .set("", Some(Setting { timestamps: number % 7 > 0, tensors: false, ..setting(number) }))
+                .expect("few");
+            take(&mut ended);
+        }
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<u64>()
+    });
+    tracer.close();
+    while !take(&mut ended) {}
+    assert_eq!((taken + tracer.lost(), tracer.open_bytes()), (sampled, 0));
+    ended.sort_unstable();
+    assert_eq!(ended, (1..=number).collect::<Vec<_>>());
+}
+
+#[test]
 fn o39_a_model_has_a_setting_of_its_own_or_the_one_of_all() {
     let tracer = Tracer::default();
     let (watched, other) = (tracer.watch("own"), tracer.watch("other"));
