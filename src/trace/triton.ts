@@ -152,6 +152,7 @@ class TritonExporter implements TraceExporter {
 
 /** An exporter to the file that the command line names. */
 export function tritonExporter(settings: TraceDefaults, log: Log): TraceExporter {
+  if (settings.levels.includes('TENSORS')) log('warning', `trace level TENSORS writes what clients send and what they are answered to '${settings.file}'`)
   return new TritonExporter(settings.file, log)
 }
 

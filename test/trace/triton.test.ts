@@ -62,6 +62,14 @@ test('O-40 without a log frequency a setting is written when it ends, and the ar
   expect(found()).toEqual({ 'trace.json': [1, 2, 3] })
 })
 
+test('O-42 a server that begins with level TENSORS says where the data of clients goes', () => {
+  const said: string[] = []
+  for (const levels of [['TIMESTAMPS'], ['TIMESTAMPS', 'TENSORS']] as const) {
+    tritonExporter({ ...TRACE_DEFAULTS, levels: [...levels], file: '/traces/a.json' }, (level, message) => said.push(`${level}: ${message}`))
+  }
+  expect(said).toEqual(["warning: trace level TENSORS writes what clients send and what they are answered to '/traces/a.json'"])
+})
+
 test('O-40 nothing was traced: there is no file', async () => {
   const { exporter, found } = files()
   exporter.settingBegan(1, fields({ logFrequency: 2 }))
