@@ -469,6 +469,37 @@ fn s25_a_request_of_an_iterative_sequence_may_return() {
 }
 
 #[test]
+fn s23_s25_what_is_kept_for_a_sequence_that_is_given_up_between_two_steps_can_go() {
+    // Its END was handed out before, with the first step.
+    for config in single().map(iterative) {
+        let mut s = SequenceScheduler::new(config);
+        s.watch_forgotten();
+        let head = Head { id: SequenceId::Number(9), start: true, end: true, timeout_us: 0 };
+        let request = common::request(0, 1, 0);
+        let given_up = request.clone();
+        assert!(s.push(0, head, request).is_ok());
+        let Step::Run(run) = s.step(0, &[0], &mut vec![]) else { panic!("it can run") };
+        let ran = run.rows.into_iter().next().and_then(|row| row.request).expect("a request");
+        given_up.cancelled.set(true);
+        assert!(s.again(1, ran.origin, ran.item).is_ok());
+        let mut removed = vec![];
+        s.step(2, &[0], &mut removed);
+        assert_eq!((removed.len(), s.alive(), s.forgotten().len()), (1, 0, 1));
+    }
+}
+
+#[test]
+fn r51_a_sequence_that_is_ended_from_outside_runs_what_waits_of_it_and_is_not_continued() {
+    for config in single() {
+        let mut player = Player::new(config);
+        assert_eq!(player.play("0:+1< 1:+1"), "0:run0[0<]");
+        assert!(player.scheduler.end(1000, &id("1")) && !player.scheduler.end(1000, &id("1")));
+        assert_eq!(player.play("2:+1 3:!0"), "2:refused[2] NotStarted(Number(1)) 3:run0[1]");
+        assert_eq!(player.scheduler.alive(), 0);
+    }
+}
+
+#[test]
 fn s25_an_iterative_sequence_is_not_idle_while_the_model_has_its_request() {
     for config in single().map(iterative) {
         let mut player = Player::new(Config { idle_us: 100, ..config });

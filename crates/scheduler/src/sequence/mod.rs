@@ -5,7 +5,7 @@
 //! tells what became of each request that ran: [`SequenceScheduler::released`], or [`SequenceScheduler::again`] for a step of
 //! an iterative sequence.
 //!
-//! Not here: control tensors and states (whoever runs a batch makes them of its rows), response order, statistics, logs.
+//! Not here: control tensors and states (the engine makes them of the rows of a batch), response order, statistics, logs.
 //!
 //! Invariants:
 //! - every request accepted by `push` or `again` leaves exactly once, through `Run`, `removed` or `drain`;
@@ -40,7 +40,7 @@ use tensor::Name;
 /// requests, and a client may open as many as it likes.
 pub const SEQUENCES_MAX_DEFAULT: u32 = 65_536;
 
-/// What the model configuration says about its sequences, checked by whoever read it.
+/// What the model configuration says about its sequences, checked by its reader.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// 0 is treated as 1.

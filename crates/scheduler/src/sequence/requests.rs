@@ -33,7 +33,7 @@ pub(super) struct Sequence<T> {
     pub has_ended: bool,
     /// What idle time is counted from.
     pub last_arrival: u64,
-    /// When somebody has to look at it, [`NEVER`] = need not.
+    /// When the scheduler has to look at it, [`NEVER`] = need not.
     pub alarm: u64,
 }
 

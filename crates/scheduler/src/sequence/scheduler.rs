@@ -12,7 +12,7 @@ use crate::profile::Profile;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tensor::Name;
 
-/// Alarms that one step looks at. Many sequences may fall silent at one moment, and whoever steps holds the lock of the model, perhaps
+/// Alarms that one step looks at. Many sequences may fall silent at one moment, and the thread that steps holds the lock of the model, perhaps
 /// on a thread that serves others; the rest is looked at in the next step.
 const ALARMS_AT_ONCE: usize = 256;
 
@@ -67,7 +67,7 @@ pub struct SequenceScheduler<T: Waiting> {
     alarms: BTreeSet<(u64, Place)>,
     /// Will not run; handed out by the next step.
     pub(super) removed: Vec<(RemovalReason, T)>,
-    /// Slots whose sequence was forgotten before its END ran; `None` = nobody asks.
+    /// Slots whose sequence was forgotten before its END ran; `None` = not asked for.
     pub(super) forgotten: Option<Vec<SlotId>>,
     /// The same of sequences whose last request is in the batch that was handed out just now: it still takes what is kept. They
     /// are among the forgotten ones from the next step on.
@@ -248,12 +248,17 @@ impl<T: Waiting> SequenceScheduler<T> {
         if self.is_empty() {
             return removed.append(&mut self.removed);
         }
-        let waiting: Vec<u64> = self.backlog.keys().copied().collect();
+        // There may be many sequences, and most have nothing to take out.
+        let is_broken = |sequence: &Sequence<T>| sequence.queue.iter().any(|q| q.item.is_cancelled());
+        let waiting: Vec<u64> = self.backlog.iter().filter(|(_, s)| is_broken(s)).map(|(&serial, _)| serial).collect();
         waiting.into_iter().for_each(|serial| self.purge(Place::Backlog(serial)));
-        for (i, slots) in self.instances.iter().map(|i| i.slots.len()).enumerate().collect::<Vec<_>>() {
+        for i in 0..self.instances.len() {
             self.remove_cancelled_inside(now, i as u32);
-            for slot in 0..slots {
-                let slot = SlotId { instance: i as u32, slot: slot as u32 };
+            let Some(instance) = self.instances.get(i).filter(|instance| instance.queued > 0) else { continue };
+            let slots = instance.slots.iter().zip(0..);
+            let broken = slots.filter(|(slot, _)| slot.occupant.as_ref().is_some_and(is_broken));
+            for slot in broken.map(|(_, slot)| slot).collect::<Vec<_>>() {
+                let slot = SlotId { instance: i as u32, slot };
                 self.purge(Place::Slot(slot));
                 self.move_on(now, slot);
             }
@@ -277,6 +282,18 @@ impl<T: Waiting> SequenceScheduler<T> {
     pub fn knows(&mut self, now: u64, id: &SequenceId) -> bool {
         let now = self.advance(now);
         self.known.get(id).copied().is_some_and(|place| !self.forget_late(now, place))
+    }
+
+    /// Ends a sequence as if another one of its id began: what waits of it runs, and nothing continues it. False when it is not known.
+    /// Call `step` next.
+    pub fn end(&mut self, now: u64, id: &SequenceId) -> bool {
+        let now = self.advance(now);
+        let Some(place) = self.known.get(id).copied() else { return false };
+        self.close(place);
+        if let Place::Slot(slot) = place {
+            self.move_on(now, slot);
+        }
+        true
     }
 
     /// Whether requests wait that this instance could run, now or when their delay is over. What is still waiting for a slot or for
@@ -334,7 +351,7 @@ impl<T: Waiting> SequenceScheduler<T> {
         self.len
     }
 
-    /// Nobody waits.
+    /// No request waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
