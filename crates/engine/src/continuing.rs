@@ -3,6 +3,9 @@
 //!
 //! A version is kept here for no other reason, and leaves when its last sequence is over.
 //!
+//! Ids are those of a version: what continues a sequence goes to former loads of the same version number. Those of a number of which
+//! nothing serves any more are continued by the others of the model.
+//!
 //! Locks: that of a version, then the one in here. Never the other way round.
 
 use crate::limits::CONTINUING_VERSIONS_MAX;
@@ -10,6 +13,7 @@ use crate::version::ModelVersion;
 use backend::now_ns;
 use parking_lot::Mutex;
 use protocol::InferRequest;
+use scheduler::sequence::conflict_warning;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Replaced versions of all models.
 #[derive(Default)]
 pub(crate) struct Continuing {
-    /// By name of the model, the one that was replaced last behind the others.
+    /// By what the model is known by, the one that was replaced last behind the others.
     all: Mutex<HashMap<String, Vec<Arc<ModelVersion>>>>,
     /// So many.
     count: AtomicUsize,
@@ -27,7 +31,7 @@ impl Continuing {
     /// Keeps a version, unless it is kept already. Returns the one that has to go for it.
     pub(crate) fn keep(&self, version: Arc<ModelVersion>) -> Option<Arc<ModelVersion>> {
         let mut all = self.all.lock();
-        let of_model = all.entry(version.signature.model.to_string()).or_default();
+        let of_model = all.entry(version.table_key()).or_default();
         if of_model.iter().any(|v| Arc::ptr_eq(v, &version)) {
             return None;
         }
@@ -37,10 +41,27 @@ impl Continuing {
         gone
     }
 
+    /// As `keep`, of one that left, or had to: only if there is room.
+    fn keep_again(&self, version: Arc<ModelVersion>) {
+        let mut all = self.all.lock();
+        let of_model = all.entry(version.table_key()).or_default();
+        if of_model.len() < CONTINUING_VERSIONS_MAX && !of_model.iter().any(|v| Arc::ptr_eq(v, &version)) {
+            of_model.push(version);
+        }
+        self.recount(&all);
+    }
+
+    /// No version of this number serves any more.
+    pub(crate) fn retire(&self, model: &str, number: i64) {
+        let all = self.all.lock();
+        let of_number = all.get(model).into_iter().flatten().filter(|v| v.number == number);
+        of_number.for_each(|version| version.retired.store(true, Ordering::Release));
+    }
+
     /// The sequences of a version are over. Its caller holds it, so it is not dropped here.
     fn leave(&self, version: &ModelVersion) {
         let mut all = self.all.lock();
-        if let Some(of_model) = all.get_mut(&*version.signature.model) {
+        if let Some(of_model) = all.get_mut(&version.table_key()) {
             of_model.retain(|v| !std::ptr::eq(&**v, version));
         }
         all.retain(|_, of_model| !of_model.is_empty());
@@ -66,9 +87,16 @@ impl Continuing {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Those of a model, the latest first.
-    fn of(&self, model: &str) -> Vec<Arc<ModelVersion>> {
-        self.all.lock().get(model).map(|all| all.iter().rev().cloned().collect()).unwrap_or_default()
+    /// Those that may have sequences of a version: former loads of its number, the latest first, then those of numbers that do not
+    /// serve any more.
+    fn of(&self, version: &ModelVersion) -> Vec<Arc<ModelVersion>> {
+        let all = self.all.lock();
+        let of_model = all.get(&version.table_key()).into_iter().flatten().rev();
+        let others =
+            of_model.filter(|v| !std::ptr::eq(&***v, version) && v.signature.decoupled == version.signature.decoupled);
+        let (mut own, of_numbers): (Vec<_>, Vec<_>) = others.cloned().partition(|v| v.number == version.number);
+        own.extend(of_numbers.into_iter().filter(|v| v.retired.load(Ordering::Acquire)));
+        own
     }
 
     /// Sequences in progress on them.
@@ -94,10 +122,24 @@ impl ModelVersion {
         if self.run.lock().schedule.knows(now, &id) {
             return None;
         }
-        let of_kind =
-            |v: &Arc<ModelVersion>| !std::ptr::eq(&**v, self) && v.signature.decoupled == self.signature.decoupled;
-        let mut formers = continuing.of(&self.signature.model).into_iter().filter(of_kind);
+        let mut formers = continuing.of(self).into_iter();
         formers.find(|former| former.run.lock().schedule.knows(now, &id))
+    }
+
+    /// A sequence begins here: one of the same id that is in progress on a replaced version ends, as it would on one version.
+    pub(crate) fn begins(&self, request: &InferRequest) {
+        let continuing = &self.shared.continuing;
+        if continuing.is_empty() {
+            return;
+        }
+        let (now, id) = (now_ns(), crate::sequence::head(request).id);
+        for former in continuing.of(self) {
+            let mut run = former.run.lock();
+            if run.schedule.end_sequence(now, &id) {
+                former.pump(run, now);
+                log::warn!("{}", conflict_warning(&id, &self.signature.model));
+            }
+        }
     }
 
     /// Another version serves in its place from now on.
@@ -113,7 +155,7 @@ impl ModelVersion {
         }
         match self.me.upgrade().filter(|_| sequences > 0) {
             // A request that found it before it was replaced may have started one.
-            Some(me) => drop(self.shared.continuing.keep(me)),
+            Some(me) => self.shared.continuing.keep_again(me),
             None => self.shared.continuing.leave(self),
         }
     }

@@ -18,7 +18,7 @@ use tensor::Error;
 
 pub(crate) struct Pending {
     pub(crate) entry: BatchEntry,
-    /// `None` once it has its last answer, or somebody else owes it that, or nobody does.
+    /// `None` once it has its last answer, or another owner owes it that, or none does.
     pub(crate) sink: Option<Arc<dyn Sink>>,
     /// A request of an iterative sequence that runs again: what answers it instead of the sink.
     pub(crate) streaming: Option<Arc<Streaming>>,

@@ -525,6 +525,7 @@ impl Engine {
                 }
             }
         } else if let Some(retiring) = &retiring {
+            self.shared.continuing.retire(name, version);
             retiring.is_replaced_now();
         }
         retiring

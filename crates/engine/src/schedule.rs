@@ -196,6 +196,14 @@ impl Schedule {
         }
     }
 
+    /// Ends a sequence, unfinished: what waits of it runs, and nothing continues it. False when it is not known.
+    pub(crate) fn end_sequence(&mut self, now: u64, id: &SequenceId) -> bool {
+        match self {
+            Self::Batcher(_) => false,
+            Self::Sequences(s) => s.end(now, id),
+        }
+    }
+
     /// Whether requests wait that this instance in particular could run; `None` where it does not matter which.
     pub(crate) fn has_work(&self, instance: u32) -> Option<bool> {
         match self {

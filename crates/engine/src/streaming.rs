@@ -377,7 +377,7 @@ impl Answers for Streaming {
         let is_cancel = is_cancelled || error.code() == Code::Cancelled;
         let end = if is_cancel { ResponseEnd::Cancelled } else { ResponseEnd::Failed };
         self.count(&mut state, end, now);
-        // Nobody wants it any more; and a request that was given up with a reason is answered that and nothing else.
+        // No client wants it any more; and a request that was given up with a reason is answered that and nothing else.
         if !is_cancelled {
             self.answers_first(&mut state, now);
             self.leave(state, Answer { response: Some(Err(error)), is_final: false });

@@ -130,6 +130,8 @@ pub struct ModelVersion {
     pub(crate) load: u64,
     /// Another version serves in its place.
     pub(crate) replaced: AtomicBool,
+    /// No version of its number does.
+    pub(crate) retired: AtomicBool,
     pub(crate) me: Weak<ModelVersion>,
 }
 
@@ -260,6 +262,7 @@ impl ModelVersion {
             cancelled: AtomicU64::new(0),
             load,
             replaced: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
             me: me.clone(),
         })
     }
@@ -312,6 +315,8 @@ impl ModelVersion {
             sequencing.check(&request, &self.signature.model)?;
             if stops {
                 self.run.lock().schedule.stop();
+            } else if request.sequence.start {
+                self.begins(&request);
             }
         }
         let now = now_ns();
@@ -410,6 +415,12 @@ impl ModelVersion {
             self.pump(run, now);
         }
         Ok(Started::Queued(handle))
+    }
+
+    /// What its model is known by in the table.
+    pub(crate) fn table_key(&self) -> String {
+        let model = &self.signature.model;
+        if self.namespace.is_empty() { model.to_string() } else { format!("{}/{model}", self.namespace) }
     }
 
     /// Whether ensembles have to call it in the order of their iterations.

@@ -55,8 +55,12 @@ fn engine() -> Arc<Engine> {
 
 /// Which load answers: the version that a client finds, asked for a sequence.
 fn ask(engine: &Engine, id: u64, flags: &str) -> Result<u8, String> {
+    ask_of(engine, ("m", ""), id, flags)
+}
+
+fn ask_of(engine: &Engine, (model, version): (&str, &str), id: u64, flags: &str) -> Result<u8, String> {
     let sequence = Sequence { id: CorrelationId::Number(id), start: flags.contains('<'), end: flags.contains('>') };
-    let version = engine.model("m", "").map_err(|e| e.message().to_owned())?;
+    let version = engine.model(model, version).map_err(|e| e.message().to_owned())?;
     let request = InferRequest { sequence, ..*request(1) };
     let call = try_request(&version, Box::new(request), None).map_err(|e| e.message().to_owned())?;
     let answer = call.next_answer().response.expect("an answer").map_err(|e| e.message().to_owned())?;
@@ -65,6 +69,23 @@ fn ask(engine: &Engine, id: u64, flags: &str) -> Result<u8, String> {
 
 fn reload(engine: &Engine) -> Arc<ModelVersion> {
     load(engine, |config| sequences(config, IDLE_US)).expect("loads")
+}
+
+/// Loads a version of what is known by `key`, a name or one in a namespace.
+fn publish_as(engine: &Engine, key: &str, number: i64) {
+    let mut config = of_numbers("m", "scripted");
+    sequences(&mut config, IDLE_US);
+    let encoded = bytes::Bytes::from(prost::Message::encode_to_vec(&config));
+    let spec = backend::OpenSpec {
+        model: key.into(),
+        version: number,
+        model_directory: ".".into(),
+        version_directory: ".".into(),
+        config: encoded.clone(),
+        settings: vec![],
+    };
+    let opened = engine.open("scripted", spec).expect("opens");
+    engine.publish(opened.handle, engine::PublishSpec { config: encoded, ..Default::default() }).expect("loads");
 }
 
 fn is_unknown(answer: Result<u8, String>) -> bool {
@@ -83,9 +104,10 @@ fn r51_through_reloads_a_sequence_goes_on_where_it_began_and_a_start_goes_to_the
     assert_eq!((ask(&engine, 1, ""), ask(&engine, 3, ">")), (Ok(1), Ok(2)));
     assert!(is_unknown(ask(&engine, 3, "")), "it has ended");
     assert!(is_unknown(ask(&engine, 4, "")), "nobody began it");
-    // Begun again while the old one is in progress: the new version has it from now on.
+    // Begun again while the old one is in progress: that has ended, as on one version.
     assert_eq!((ask(&engine, 2, "<"), ask(&engine, 2, ""), ask(&engine, 2, ">")), (Ok(3), Ok(3), Ok(3)));
-    assert_eq!((ask(&engine, 2, ">"), ask(&engine, 1, ">")), (Ok(1), Ok(1)), "the former one is still there");
+    assert!(is_unknown(ask(&engine, 2, "")), "what somebody else has of the former one is not for it");
+    assert_eq!(ask(&engine, 1, ">"), Ok(1));
     assert_eq!(engine.sequences(), 0);
     soon("the first version is gone with its last sequence", || first.upgrade().is_none());
     assert_eq!(engine.drain(WITHIN), 0);
@@ -111,23 +133,7 @@ fn r51_another_version_number_takes_over_and_an_unload_ends_what_is_in_progress(
     let engine = engine();
     reload(&engine);
     assert_eq!(ask(&engine, 1, "<"), Ok(1));
-    let publish = |number: i64| {
-        let mut config = of_numbers("m", "scripted");
-        sequences(&mut config, IDLE_US);
-        let encoded = bytes::Bytes::from(prost::Message::encode_to_vec(&config));
-        let spec = backend::OpenSpec {
-            model: "m".into(),
-            version: number,
-            model_directory: ".".into(),
-            version_directory: ".".into(),
-            config: encoded.clone(),
-            settings: vec![],
-        };
-        let opened = engine.open("scripted", spec).expect("opens");
-        let spec = engine::PublishSpec { config: encoded, ..Default::default() };
-        engine.publish(opened.handle, spec).expect("loads");
-    };
-    publish(2);
+    publish_as(&engine, "m", 2);
     let old = Arc::downgrade(&engine.retire("m", 1).expect("served"));
     engine.retired("m", 1, "unloaded");
     assert!(engine.is_ready(), "the old version is gone for readiness");
@@ -173,4 +179,40 @@ fn r51_a_server_that_exits_waits_for_sequences_of_all_versions() {
     assert!(ask(&engine, 3, "<").is_err_and(|text| text.starts_with("Server is stopping")));
     assert_eq!((ask(&engine, 1, ">"), ask(&engine, 2, ">")), (Ok(1), Ok(2)));
     assert_eq!(engine.drain(WITHIN), 0);
+}
+
+#[test]
+fn r51_versions_that_serve_side_by_side_have_their_own_sequences_through_reloads() {
+    let engine = engine();
+    let [one, two] = [("m", "1"), ("m", "2")];
+    (1..=2).for_each(|number| publish_as(&engine, "m", number));
+    assert_eq!((ask_of(&engine, one, 5, "<"), ask_of(&engine, two, 5, "<")), (Ok(1), Ok(2)));
+    assert_eq!(ask_of(&engine, two, 6, "<"), Ok(2));
+    (1..=2).for_each(|number| publish_as(&engine, "m", number));
+    assert_eq!((ask_of(&engine, one, 5, ""), ask_of(&engine, two, 5, "")), (Ok(1), Ok(2)));
+    assert!(is_unknown(ask_of(&engine, one, 6, "")), "it is of the other version");
+    // A START ends that of its own version alone.
+    assert_eq!(ask_of(&engine, one, 5, "<>"), Ok(3));
+    assert!(is_unknown(ask_of(&engine, one, 5, "")));
+    assert_eq!((ask_of(&engine, two, 5, ">"), ask_of(&engine, two, 6, ">")), (Ok(2), Ok(2)));
+    assert_eq!(engine.sequences(), 0);
+}
+
+#[test]
+fn r40_r51_models_of_one_name_in_two_repositories_have_their_own_sequences_through_reloads() {
+    let engine = engine();
+    let [a, b] = ["/a/m", "/b/m"];
+    let of = |key, id, flags| ask_of(&engine, (key, ""), id, flags);
+    [a, b].iter().for_each(|key| publish_as(&engine, key, 1));
+    let first = Arc::downgrade(&engine.model(a, "").expect("serves"));
+    assert_eq!((of(a, 1, "<"), of(b, 2, "<")), (Ok(1), Ok(2)));
+    [a, b].iter().for_each(|key| publish_as(&engine, key, 1));
+    assert!(is_unknown(of(b, 1, "")) && is_unknown(of(a, 2, "")), "they are of the other repository");
+    assert_eq!((of(a, 1, ""), of(b, 2, "")), (Ok(1), Ok(2)));
+    assert_eq!(engine.sequences(), 2);
+    // An unload ends what is in progress there, and nothing else.
+    drop(engine.retire(a, 1));
+    soon("nothing keeps it", || first.upgrade().is_none());
+    assert_eq!((engine.sequences(), of(b, 2, ">")), (1, Ok(2)));
+    assert_eq!(engine.sequences(), 0);
 }

@@ -160,7 +160,7 @@ impl Sequencing {
     /// # Errors
     /// RESOURCE_EXHAUSTED: there is no memory for them.
     pub(crate) fn keep(&self, row: &Row, wanted: &[u16], id: &Name, outcome: &mut Outcome) -> Result<()> {
-        // Nobody goes on from where a sequence ended.
+        // No request goes on from where a sequence ended.
         if !row.end || self.schedule.iterative {
             self.states.update(row, outcome.outputs.iter()).map_err(|e| e.prefixed(IdPrefix(id)))?;
         }

@@ -125,16 +125,16 @@ impl ModelVersion {
             }
         }
         for entry in entries.iter_mut().filter(|e| e.responder.is_none()) {
-            entry.responder = Some(Responder::new(Arc::new(Nobody)));
+            entry.responder = Some(Responder::new(Arc::new(NullRowAnswers)));
         }
         entries
     }
 }
 
-/// Nobody hears the answers of a row without a request.
-struct Nobody;
+/// Drops the answers of a row without a request.
+struct NullRowAnswers;
 
-impl Answers for Nobody {
+impl Answers for NullRowAnswers {
     fn send(&self, _: Outcome) -> Result<(), Stopped> {
         Err(Stopped)
     }
