@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 /// was announced before.
 const UNANSWERED_BYTES_MAX: usize = (PIPELINE_MAX + 1) * (ENTRY_BYTES_MAX + 4096);
 
-/// Counts bytes; whoever gets an answer sets it back to zero.
+/// Counts bytes; the task that gets an answer sets it back to zero.
 pub(crate) type Unanswered = Arc<AtomicUsize>;
 
 pub(crate) struct Bounded {

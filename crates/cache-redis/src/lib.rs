@@ -140,8 +140,9 @@ impl RedisCache {
     }
 
     fn send(&self, job: Job) {
-        // A job that cannot be sent is dropped, and with it what it was to answer: a miss.
-        if let Some(jobs) = &*self.jobs.lock() {
+        let jobs = self.jobs.lock().clone();
+        // A job that cannot be sent is dropped, without the lock, and with it what it was to answer: a miss.
+        if let Some(jobs) = jobs {
             _ = jobs.send(job);
         }
     }
@@ -235,7 +236,7 @@ impl RedisCache {
     }
 }
 
-/// Does what is asked until nobody can ask any more.
+/// Does what is asked until the cache is closed.
 async fn serve(links: Arc<Links>, counts: Arc<Counts>, mut jobs: UnboundedReceiver<Job>) {
     let keepers: Vec<_> = (0..links.settings().pool_size).map(|n| tokio::spawn(links.clone().keep(n))).collect();
     while let Some(job) = jobs.recv().await {

@@ -36,7 +36,7 @@ pub enum Lookup {
     Hit(Arc<Entry>),
     /// It was not, or it lacks an output that is asked for now.
     Miss,
-    /// The cache has to ask somebody else. It took the [`Found`] it was offered, and will call it.
+    /// The cache has to ask another process. It took the [`Found`] it was offered, and will call it.
     Later,
 }
 
@@ -55,8 +55,8 @@ pub enum Insertion {
 pub trait Cache: Send + Sync {
     /// Looks for an answer that has the outputs in `asked`.
     ///
-    /// A cache that must wait for somebody calls `found` for a receiver, returns [`Lookup::Later`] and gives the receiver what there
-    /// is, within a time of its own: nothing, when whoever it asks cannot be reached. Any other does not call it.
+    /// A cache that must wait for another process calls `found` for a receiver, returns [`Lookup::Later`] and gives the receiver what there
+    /// is, within a time of its own: nothing, when that process cannot be reached. Any other does not call it.
     fn lookup(&self, key: &Key, asked: &Asked, found: &mut dyn FnMut() -> Found) -> Lookup;
 
     /// Keeps the outputs of a successful answer, `asked` of which were asked for. Copies their bytes.

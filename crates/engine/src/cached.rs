@@ -4,13 +4,13 @@
 //! answer for another one's request; and an answer in a client's region is not there to be kept. It runs as if there were no cache, and
 //! counts as neither hit nor miss.
 //!
-//! A request waits for its answer to be found (`lookup`) where a cache has to ask somebody else, and where making its key would hold a
+//! A request waits for its answer to be found (`lookup`) where a cache has to ask another process, and where making its key would hold a
 //! reactor.
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::ensemble::Ensemble;
 use crate::limits::CACHE_KEY_BYTES_MAX;
-use crate::lookup::Looking;
+use crate::lookup::PendingLookup;
 use crate::order::Line;
 use crate::pool::Work;
 use crate::ticket::{Ticket, TicketState};
@@ -53,7 +53,15 @@ pub(crate) enum Keyed {
     Never,
     /// By a key that takes long to make.
     Elsewhere,
-    By(Key),
+    By(LookupKey),
+}
+
+/// What a request is looked up by.
+#[derive(Clone, Copy)]
+pub(crate) struct LookupKey {
+    pub(crate) digest: Key,
+    /// Of an ensemble: the number of the table whose models the key is of; else 0.
+    epoch: u64,
 }
 
 impl Cached {
@@ -111,19 +119,19 @@ impl Drop for Forget {
 
 /// A request whose answer was not there.
 pub(crate) struct Miss {
-    pub(crate) key: Key,
+    pub(crate) key: LookupKey,
     pub(crate) asked: Asked,
     pub(crate) lookup_ns: u64,
 }
 
-/// Keeps an answer on its way to whoever asked.
-struct Keeping {
+/// Keeps an answer on its way to its client.
+struct InsertSink {
     version: Weak<ModelVersion>,
     miss: Miss,
     sink: Arc<dyn Sink>,
 }
 
-impl Sink for Keeping {
+impl Sink for InsertSink {
     fn put(&self, answer: Answer) {
         if let Some(Ok(response)) = &answer.response
             && let Some(version) = self.version.upgrade()
@@ -148,9 +156,9 @@ impl ModelVersion {
         let key = match self.key(cached, &request, &checked, CACHE_KEY_BYTES_MAX) {
             Keyed::Never => return self.admit(request, checked, accepted, None, sink, caller),
             Keyed::Elsewhere => {
-                let looking = Looking::new(self, request, checked, accepted, sink, caller)?;
+                let looking = PendingLookup::new(self, request, checked, accepted, sink, caller)?;
                 let ticket = looking.ticket();
-                self.shared.pool.submit(Work::Lookup(looking));
+                self.shared.pool.submit(Work::Lookup(looking.waiting()));
                 return Ok(Started::Queued(ticket));
             }
             Keyed::By(key) => key,
@@ -159,12 +167,12 @@ impl ModelVersion {
         // Taken by a cache that answers later.
         let mut parts = Some((request, checked, sink));
         let mut waiting = None;
-        let found = cached.cache.lookup(&key, &asked, &mut || {
-            let looking = parts.take().map(|(r, c, sink)| Looking::new(self, r, c, accepted, sink, caller));
+        let found = cached.cache.lookup(&key.digest, &asked, &mut || {
+            let looking = parts.take().map(|(r, c, sink)| PendingLookup::new(self, r, c, accepted, sink, caller));
             match looking {
                 Some(Ok(mut looking)) => {
                     waiting = Some(Ok(looking.ticket()));
-                    looking.by(key, asked.clone());
+                    looking.set_key(key, asked.clone());
                     looking.receiver()
                 }
                 refused => {
@@ -198,9 +206,11 @@ impl ModelVersion {
     /// The key of a request that comes now, if it is to be looked up and its inputs have at most `bytes_max` bytes.
     pub(crate) fn key(&self, cached: &Cached, request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
         match &self.ensemble {
-            None => key(&cached.scope, request, checked, bytes_max),
+            None => key((&cached.scope, 0), request, checked, bytes_max),
+            // What a step that is a sequence answers depends on the requests before, too.
+            Some(_) if request.sequence.id.is_some() => Keyed::Never,
             Some(ensemble) => match self.scope_of_models(cached, ensemble) {
-                Some(scoped) => key(&scoped.scope, request, checked, bytes_max),
+                Some(scoped) => key((&scoped.scope, scoped.epoch), request, checked, bytes_max),
                 None => Keyed::Never,
             },
         }
@@ -254,12 +264,12 @@ impl ModelVersion {
         let keeping = || {
             let sink = sink();
             match miss.take() {
-                Some(miss) => Arc::new(Keeping { version: self.me.clone(), miss, sink }) as Arc<dyn Sink>,
+                Some(miss) => Arc::new(InsertSink { version: self.me.clone(), miss, sink }) as Arc<dyn Sink>,
                 None => sink,
             }
         };
         let started = self.admit(request, checked, accepted, place, keeping, caller);
-        // It ran at once, and nobody was asked to take the answer.
+        // It ran at once, and no sink was asked for.
         if let (Ok(Started::Answered(Ok(response))), Some(miss)) = (&started, &miss) {
             self.keep(miss, response);
         }
@@ -274,8 +284,9 @@ impl ModelVersion {
             let Data::Bytes(data) = &o.data else { return None };
             Some(Output { index: o.index, datatype: o.datatype, shape: o.shape.clone(), data: data.clone() })
         };
-        if let Some(outputs) = response.outputs.iter().map(output).collect::<Option<SmallVec<[Output; 2]>>>() {
-            match cached.cache.insert(&miss.key, &miss.asked, &outputs) {
+        let outputs = response.outputs.iter().map(output).collect::<Option<SmallVec<[Output; 2]>>>();
+        if let Some(outputs) = outputs.filter(|_| self.is_made_by(&miss.key)) {
+            match cached.cache.insert(&miss.key.digest, &miss.asked, &outputs) {
                 Insertion::Stored => (),
                 Insertion::Present => return,
                 Insertion::Refused(why) => {
@@ -285,6 +296,14 @@ impl ModelVersion {
         }
         let end = now_ns();
         self.statistics.missed(miss.lookup_ns + end.saturating_sub(start), end);
+    }
+
+    /// Whether an answer that is there now was made by the models its key is of. Those that an ensemble calls are found when it begins,
+    /// and those of an ensemble in it later still: one may have been loaded again since the key was made. In a shared cache the answer
+    /// would be found by servers that have the former files.
+    fn is_made_by(&self, key: &LookupKey) -> bool {
+        let Some(ensemble) = &self.ensemble else { return true };
+        ensemble.table().is_some_and(|table| table.epoch == key.epoch)
     }
 
     /// The answer to a request, of an entry that has all it asks for. Response parameters are not kept, as in Triton.
@@ -332,7 +351,7 @@ impl ModelVersion {
 }
 
 /// The key of a request, if it is to be looked up and its inputs have at most `bytes_max` bytes.
-fn key(scope: &Scope, request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
+fn key((scope, epoch): (&Scope, u64), request: &InferRequest, checked: &Checked, bytes_max: usize) -> Keyed {
     if request.outputs.iter().any(|o| o.region.is_some()) {
         return Keyed::Never;
     }
@@ -344,5 +363,8 @@ fn key(scope: &Scope, request: &InferRequest, checked: &Checked, bytes_max: usiz
         bytes = bytes.saturating_add(data.len());
         inputs.push(cache::Input { name: input.name.as_bytes(), datatype, shape: &input.shape, data });
     }
-    if bytes <= bytes_max { Keyed::By(scope.key(inputs.into_iter())) } else { Keyed::Elsewhere }
+    if bytes > bytes_max {
+        return Keyed::Elsewhere;
+    }
+    Keyed::By(LookupKey { digest: scope.key(inputs.into_iter()), epoch })
 }

@@ -1,25 +1,28 @@
-//! A request whose answer is being looked for: its cache asks somebody else, or its key is made on a thread of the pool.
+//! A request whose answer is being looked for: its cache asks another process, or its key is made on a thread of the pool.
 //!
 //! No thread waits. The request is in the hands of the cache, which gives back what it found; then it is answered, or runs, as a call
 //! of its own under its ticket. Where order is kept it has its place in the line from the beginning.
 //!
+//! While it waits its ticket reaches it, too: one that is given up is answered at once, and what is found later is dropped.
+//!
 //! Invariant: it is answered once. One that is dropped, whatever the reason, runs as if nothing had been found.
 
 use crate::answer::{Answer, Delivery, Sink};
-use crate::cached::{Keyed, Miss};
+use crate::cached::{Keyed, LookupKey, Miss};
 use crate::statistics::FailureReason;
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
 use crate::version::{Caller, ModelVersion, Started};
 use backend::now_ns;
-use cache::{Asked, Entry, Found, Key, Lookup};
+use cache::{Asked, Entry, Found, Lookup};
+use parking_lot::Mutex;
 use protocol::{Checked, InferRequest};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
 /// The request. Accepted, and counted as in flight.
-pub(crate) struct Looking {
+pub(crate) struct PendingLookup {
     version: Arc<ModelVersion>,
     /// Of this request; the call that it becomes is a child. No queue is to be swept for it.
     ticket: Ticket,
@@ -28,10 +31,13 @@ pub(crate) struct Looking {
     depth: u32,
     /// In the line of a model that keeps order.
     place: Option<u64>,
-    key: Option<(Key, Asked)>,
+    key: Option<(LookupKey, Asked)>,
     /// `None` once it goes on.
     parts: Option<Parts>,
 }
+
+/// One that waits, until it goes on or is given up. Its ticket knows it by a weak count: dropped, it is dropped.
+pub(crate) struct WaitingLookup(Arc<Mutex<Option<PendingLookup>>>);
 
 struct Parts {
     request: Box<InferRequest>,
@@ -39,7 +45,7 @@ struct Parts {
     sink: Arc<dyn Sink>,
 }
 
-impl Looking {
+impl PendingLookup {
     /// # Errors
     /// CANCELLED: the request it is made for was given up. UNAVAILABLE: the version is gone.
     pub(crate) fn new(
@@ -68,35 +74,53 @@ impl Looking {
     }
 
     /// What it is looked for by.
-    pub(crate) fn by(&mut self, key: Key, asked: Asked) {
+    pub(crate) fn set_key(&mut self, key: LookupKey, asked: Asked) {
         self.key = Some((key, asked));
     }
 
+    /// Lets it wait.
+    pub(crate) fn waiting(self) -> WaitingLookup {
+        let ticket = self.ticket();
+        let held = WaitingLookup(Arc::new(Mutex::new(Some(self))));
+        let known = Arc::downgrade(&held.0);
+        ticket.state.on_cancel(Box::new(move || {
+            if let Some(mut given_up) = known.upgrade().and_then(|held| WaitingLookup(held).take()) {
+                given_up.resume(None);
+            }
+        }));
+        held
+    }
+
     /// For a cache that answers later.
-    pub(crate) fn receiver(mut self) -> Found {
-        Box::new(move |entry| self.go_on(entry))
+    pub(crate) fn receiver(self) -> Found {
+        let held = self.waiting();
+        Box::new(move |entry| {
+            if let Some(mut me) = held.take() {
+                me.resume(entry);
+            }
+        })
     }
 
     /// Makes the key, and looks. On a thread that may take its time.
-    pub(crate) fn run(mut self) {
+    fn run(mut self) {
         let version = self.version.clone();
         let (Some(cached), Some(parts)) = (&version.cached, &self.parts) else { return };
         let Keyed::By(key) = version.key(cached, &parts.request, &parts.checked, usize::MAX) else { return };
         let asked = Asked::new(parts.checked.outputs.iter().map(|o| o.0));
-        self.by(key, asked.clone());
+        self.set_key(key, asked.clone());
         let mut me = Some(self);
-        let found = cached.cache.lookup(&key, &asked, &mut || match me.take() {
+        let found = cached.cache.lookup(&key.digest, &asked, &mut || match me.take() {
             Some(me) => me.receiver(),
             None => Box::new(|_| ()),
         });
         // Otherwise it is dropped, if it was not taken.
         if let (Lookup::Hit(entry), Some(mut me)) = (found, me) {
-            me.go_on(Some(entry));
+            me.resume(Some(entry));
         }
     }
 
     /// Goes on with what was found.
-    fn go_on(&mut self, entry: Option<Arc<Entry>>) {
+    fn resume(&mut self, entry: Option<Arc<Entry>>) {
         let Some(Parts { mut request, checked, sink }) = self.parts.take() else { return };
         let version = self.version.clone();
         if self.ticket.is_cancelled() {
@@ -119,13 +143,7 @@ impl Looking {
             }
             return self.answer(&sink, answer);
         }
-        // What an ensemble's models make now may not be what it was looked for by.
-        if let (Some(cached), Some(_), Some((key, _))) = (&version.cached, &version.ensemble, &self.key)
-            && !matches!(version.key(cached, &request, &checked, usize::MAX), Keyed::By(now) if now == *key)
-        {
-            self.key = None;
-        }
-        let passing = || Arc::new(Passing { sink: sink.clone(), ticket: self.ticket.clone() }) as Arc<dyn Sink>;
+        let passing = || Arc::new(ForwardSink { sink: sink.clone(), ticket: self.ticket.clone() }) as Arc<dyn Sink>;
         // Nothing runs on this thread: it is the cache's.
         let caller = Caller { parent: Some(&self.ticket), inline_until: 0, depth: self.depth };
         let started = catch_unwind(AssertUnwindSafe(|| match self.key.take() {
@@ -144,24 +162,37 @@ impl Looking {
     }
 
     fn answer(&self, sink: &Arc<dyn Sink>, result: Result<Box<protocol::InferResponse>>) {
-        let answer = Passing::last(&self.ticket, Answer::only(result));
+        let answer = ForwardSink::last(&self.ticket, Answer::only(result));
         self.version.deliver(self.place.unwrap_or(0), Delivery { sink: sink.clone(), answer });
     }
 }
 
-impl Drop for Looking {
+impl WaitingLookup {
+    fn take(&self) -> Option<PendingLookup> {
+        self.0.lock().take()
+    }
+
+    /// Looks for its answer, unless it was given up.
+    pub(crate) fn run(self) {
+        if let Some(looking) = self.take() {
+            looking.run();
+        }
+    }
+}
+
+impl Drop for PendingLookup {
     fn drop(&mut self) {
-        self.go_on(None);
+        self.resume(None);
     }
 }
 
 /// Takes the answers of the call that a request became.
-struct Passing {
+struct ForwardSink {
     sink: Arc<dyn Sink>,
     ticket: Ticket,
 }
 
-impl Passing {
+impl ForwardSink {
     /// The last answer of a request; what it is to be answered instead, if it was given up with a reason.
     fn last(ticket: &Ticket, answer: Answer) -> Answer {
         ticket.state.tell_spent(ticket.state.spent());
@@ -172,7 +203,7 @@ impl Passing {
     }
 }
 
-impl Sink for Passing {
+impl Sink for ForwardSink {
     fn put(&self, answer: Answer) {
         let answer = if answer.is_final { Self::last(&self.ticket, answer) } else { answer };
         self.sink.put(answer);

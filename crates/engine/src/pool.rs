@@ -8,7 +8,7 @@
 
 use crate::execution::Job;
 use crate::flow::{Driven, Waiting};
-use crate::lookup::Looking;
+use crate::lookup::WaitingLookup;
 use backend::sync::{Condvar, Mutex, spawn, wait_for};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,7 @@ pub(crate) enum Work {
     Batch(Job),
     Flows(Vec<Driven>),
     Call(Waiting),
-    Lookup(Looking),
+    Lookup(WaitingLookup),
 }
 
 impl Task for Work {
@@ -32,7 +32,7 @@ impl Task for Work {
             Self::Batch(job) => job.run(),
             Self::Flows(all) => all.into_iter().for_each(Driven::run),
             Self::Call(call) => call.make(u64::MAX),
-            Self::Lookup(looking) => looking.run(),
+            Self::Lookup(lookup) => lookup.run(),
         }
     }
 }

@@ -4,10 +4,12 @@ mod support;
 
 use backend::Batch;
 use cache::{Asked, Cache, Counters, Entry, Found, Insertion, Key, Lookup, Output, Scope};
-use engine::{Engine, EngineOptions, ModelVersion, ServerState, VersionStatistics};
+use engine::{Engine, EngineOptions, ModelVersion, ServerState, Ticket, VersionStatistics};
 use protocol::pb::inference as pb;
+use protocol::{CorrelationId, InferRequest, Sequence};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use support::Got::{Failed, Number};
 use support::*;
@@ -144,12 +146,30 @@ fn s39_failures_are_not_kept_and_what_fits_no_output_is_a_miss() {
 }
 
 #[test]
-fn s41_a_request_that_was_given_up_does_not_run_after_its_lookup() {
+fn s41_a_request_that_is_given_up_is_answered_before_its_lookup_ends_and_does_not_run_after_it() {
     let (cache, engine, version, runs) = setting(Slow::default(), |_| ());
-    let given_up = call(&version, 1);
-    given_up.ticket().cancel();
+    let given_up = [call(&version, 1), call(&version, 2)];
+    for call in &given_up {
+        call.ticket().cancel();
+        assert_eq!(call.rest(), [Failed(Code::Cancelled)]);
+    }
+    settles(&engine, &version);
+    // What comes now is for nobody, and so is what never comes.
     cache.answer(None);
-    assert_eq!(given_up.rest(), [Failed(Code::Cancelled)]);
+    drop(cache.take());
+    given_up.iter().for_each(Call::is_over);
+    settles(&engine, &version);
+    assert_eq!((runs.load(SeqCst), version.statistics().cancelled), (0, 2));
+}
+
+#[test]
+fn s41_a_request_that_its_caller_gave_up_is_answered_before_its_lookup_ends() {
+    let (cache, engine, version, runs) = setting(Slow::default(), |_| ());
+    let caller = Ticket::group(None).expect("new");
+    let step = try_call(&version, 1, Some(&caller)).expect("accepted");
+    caller.cancel();
+    assert_eq!(step.rest(), [Failed(Code::Cancelled)]);
+    drop(cache.take());
     settles(&engine, &version);
     assert_eq!((runs.load(SeqCst), version.statistics().cancelled), (0, 1));
 }
@@ -200,6 +220,22 @@ fn o40_s41_an_answer_that_a_cache_gives_later_is_a_trace_without_an_execution() 
     // Each ended once.
     settles(&engine, &version);
     assert_eq!((engine.tracer().waiting().0, engine.tracer().lost(), engine.tracer().open_bytes()), (0, 0, 0));
+}
+
+#[test]
+fn s13_s41_a_request_that_is_given_up_during_its_lookup_gives_its_place_in_the_line_to_the_next() {
+    let ordered = |config: &mut pb::ModelConfig| {
+        dynamic(config, pb::ModelDynamicBatching { preserve_ordering: true, ..Default::default() });
+    };
+    let (cache, engine, version, _) = setting(Slow::default(), ordered);
+    let [first, second] = [1, 2].map(|number| call(&version, number));
+    let slow = cache.take();
+    cache.answer(None);
+    second.is_silent();
+    first.ticket().cancel();
+    assert_eq!((first.rest(), second.rest()), (vec![Failed(Code::Cancelled)], vec![Number(3)]));
+    drop(slow);
+    settles(&engine, &version);
 }
 
 #[test]
@@ -276,4 +312,72 @@ fn s39_where_servers_share_a_cache_loads_of_the_same_files_have_the_same_keys() 
     };
     assert_eq!(keys(|_| ()), keys(|_| ()));
     assert_ne!(keys(|_| ()), keys(|config| config.parameters = [("a".into(), Default::default())].into()));
+}
+
+/// Where a model says that it begins, and the test that it may go on.
+type Gate = (Receiver<()>, Sender<()>);
+
+/// An ensemble with the cache, which calls `add` once. That says when it begins, and waits until the test lets it go on.
+fn ensemble() -> (Arc<Slow>, Arc<Engine>, Arc<ModelVersion>, Gate) {
+    let (started, starts) = channel();
+    let (go, going) = channel::<()>();
+    let going = Mutex::new(going);
+    let script = move |_: u32, batch: &mut Batch<'_>, _: &backend::RunControl| {
+        started.send(()).expect("the test listens");
+        let _ = going.lock().expect("one at a time").recv_timeout(WITHIN);
+        batch.requests.iter_mut().for_each(|entry| entry.result = Some(Ok(outcome(asked(entry).wrapping_add(1)))));
+    };
+    let cache = Arc::new(Slow { shared: true, ..Slow::default() });
+    let engine =
+        Engine::with_cache(EngineOptions::default(), vec![scripted(script)], Some(cache.clone())).expect("made");
+    engine.set_server_state(ServerState::Ready);
+    publish(&engine, &of_numbers("add", "scripted")).expect("loads");
+    let step = pb::model_ensembling::Step {
+        model_name: "add".into(),
+        model_version: -1,
+        input_map: [("I".to_owned(), "I".to_owned())].into(),
+        output_map: [("O".to_owned(), "O".to_owned())].into(),
+        ..Default::default()
+    };
+    let mut config = of_numbers("m", "");
+    let graph = pb::ModelEnsembling { step: vec![step], max_inflight_requests: 0 };
+    config.scheduling_choice = Some(pb::model_config::SchedulingChoice::EnsembleScheduling(graph));
+    config.response_cache = Some(pb::ModelResponseCache { enable: true });
+    let version = publish(&engine, &config).expect("loads");
+    (cache, engine, version, (starts, go))
+}
+
+#[test]
+fn s39_an_answer_of_an_ensemble_whose_model_was_loaded_again_meanwhile_is_not_kept() {
+    let (cache, engine, version, (starts, go)) = ensemble();
+    let mut kept = Vec::new();
+    for reloads in [true, false] {
+        let asked = call(&version, 1);
+        cache.answer(None);
+        starts.recv_timeout(WITHIN).expect("it runs");
+        if reloads {
+            publish(&engine, &of_numbers("add", "scripted")).expect("loads");
+        }
+        go.send(()).expect("it waits");
+        assert_eq!(asked.rest(), [Number(2)]);
+        settles(&engine, &version);
+        kept.push(cache.kept.lock().expect("whole").len());
+    }
+    assert_eq!(kept, [0, 1]);
+    assert_eq!(version.statistics().cache_miss.count, 2, "both are misses");
+}
+
+#[test]
+fn s37_a_request_of_a_sequence_to_an_ensemble_is_not_looked_up() {
+    let (cache, engine, version, (starts, go)) = ensemble();
+    for id in [CorrelationId::Number(7), CorrelationId::String("seven".into())] {
+        let sequence = Sequence { id, start: true, end: false };
+        go.send(()).expect("it will run");
+        let asked = try_request(&version, Box::new(InferRequest { sequence, ..*request(1) }), None).expect("accepted");
+        starts.recv_timeout(WITHIN).expect("it runs");
+        assert_eq!(asked.rest(), [Number(2)]);
+    }
+    settles(&engine, &version);
+    assert!(cache.asked.lock().expect("whole").is_empty() && cache.kept.lock().expect("whole").is_empty());
+    assert_eq!((version.statistics().cache_hit.count, version.statistics().cache_miss.count), (0, 0));
 }

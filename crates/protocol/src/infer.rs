@@ -99,6 +99,16 @@ pub enum CorrelationId {
     String(Name),
 }
 
+impl CorrelationId {
+    /// Whether there is one.
+    pub fn is_some(&self) -> bool {
+        match self {
+            Self::Number(number) => *number != 0,
+            Self::String(text) => !text.is_empty(),
+        }
+    }
+}
+
 impl Default for CorrelationId {
     fn default() -> Self {
         Self::Number(0)
