@@ -156,7 +156,7 @@ export const FLAGS = [
   { name: 'repoagent-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/repoagents', notEmpty: '--repoagent-directory can not be empty', group: 'Repository Agent', state: 'accepted', meaning: 'Where repository agents are; the one of this release, checksum, is built in.' },
 
   // Response Cache
-  { name: 'cache-config', kind: 'string', value: 'cache,setting=value', default: null, list: true, group: 'Response Cache', state: 'active', meaning: 'Response cache; local,size=<bytes> is in the memory of the server, redis,host=<host> and redis,port=<port> in a Redis that several servers may share. It serves models with response_cache { enable: true }.' },
+  { name: 'cache-config', kind: 'string', value: 'cache,setting=value', default: null, list: true, group: 'Response Cache', state: 'active', meaning: 'Response cache; local,size=<bytes> is in the memory of the server, redis,host=<host> and redis,port=<port> in a Redis that several servers may share. Its password is better kept in TRITONCACHE_REDIS_PASSWORD: every user of the machine can read a command line. It serves models with response_cache { enable: true }.' },
   { name: 'cache-directory', aliases: ['cache-dir'], kind: 'string', value: 'path', default: '/opt/tritonserver/caches', group: 'Response Cache', state: 'accepted', meaning: 'Where caches are.' },
 
   // Rate Limiter

@@ -91,6 +91,9 @@ function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): R
         'tritonserver --cache-config redis,host=redis --cache-config redis,port=6379 --model-repository=/models ...',
     )
   }
+  if (host.includes(',')) {
+    throw badOption('cache-config', `Failed to initialize RedisCache: 'host' has to be a name or an address, got '${shown(host)}'`)
+  }
   const tls = TLS_SETTINGS.filter((key) => settings.has(key) && !(key === 'tls_enabled' && settings.get(key) === 'false'))
   if (tls.length > 0) {
     const found = tls.map((key) => `'${key}'`).join(', ')
@@ -101,7 +104,7 @@ function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): R
     const text = settings.get(key)
     if (text === undefined) return otherwise
     if (/^\d{1,9}$/.test(text) && Number(text) >= min && Number(text) <= max) return Number(text)
-    throw badOption('cache-config', `Failed to initialize RedisCache: '${key}' has to be a number from ${min} to ${max}, got '${text}'`)
+    throw badOption('cache-config', `Failed to initialize RedisCache: '${key}' has to be a number from ${min} to ${max}, got '${shown(text)}'`)
   }
   const timeout = (key: string, otherwise: number): number => number(key, otherwise, 0, TIMEOUT_MS_MAX) || TIMEOUT_MS
   for (const key of settings.keys()) {
@@ -120,6 +123,11 @@ function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): R
     waitTimeoutMs: timeout('wait_timeout', 100),
     poolSize: number('pool_size', 1, 1, POOL_SIZE_MAX),
   }
+}
+
+/** A value as it may be shown: what follows a comma may be a misspelt setting, such as a password. */
+function shown(value: string): string {
+  return value.replace(/,.*$/s, ',…')
 }
 
 function readSize(text: string): number {

@@ -84,6 +84,8 @@ test.each([
   ['port=6379', NO_ADDRESS],
   ['host=h,port=0', "'port' has to be a number from 1 to 65535, got '0'"],
   ['host=h,port=redis', "'port' has to be a number from 1 to 65535, got 'redis'"],
+  ['host=h,port=6379,pasword=hunter2', "'port' has to be a number from 1 to 65535, got '6379,…'"],
+  ['host=h,pasword=hunter2,port=6379', "'host' has to be a name or an address, got 'h,…'"],
   ['host=h,port=1,pool_size=65', "'pool_size' has to be a number from 1 to 64, got '65'"],
   ['host=h,port=1,wait_timeout=60001', "'wait_timeout' has to be a number from 0 to 60000, got '60001'"],
   ['host=h,port=1,socket_timeout=-1', "'socket_timeout' has to be a number from 0 to 60000, got '-1'"],
