@@ -1,5 +1,8 @@
 //! Batches of requests of different lengths: seeded simulation of random traffic, and what batches cost on the whole.
 
+mod common;
+
+use common::Random;
 use scheduler::padding::{BATCH_BYTES_MAX, PaddedTensor, Padding, ROW_BYTES_FREE, ROW_RATIO_MAX};
 use scheduler::profile::{Execution, RunClass};
 use scheduler::{Config, Dynamic, RemovalReason, Scheduler, Step, Waiting};
@@ -8,23 +11,13 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % n
-    }
-    /// About lognormal with median 30, from 8 to 128.
-    fn length(&mut self) -> u32 {
-        loop {
-            let normal = (0..12).map(|_| self.below(1 << 20) as f64 / (1 << 20) as f64).sum::<f64>() - 6.0;
-            let length = (3.4 + 0.7 * normal).exp();
-            if (8.0..=128.0).contains(&length) {
-                return length as u32;
-            }
+/// About lognormal with median 30, from 8 to 128.
+fn text_length(random: &mut Random) -> u32 {
+    loop {
+        let normal = (0..12).map(|_| random.below(1 << 20) as f64 / (1 << 20) as f64).sum::<f64>() - 6.0;
+        let length = (3.4 + 0.7 * normal).exp();
+        if (8.0..=128.0).contains(&length) {
+            return length as u32;
         }
     }
 }
@@ -92,7 +85,7 @@ fn simulate(seed: u64) -> usize {
             0..5 => {
                 let level = if levels == 0 { 0 } else { 1 + random.below(levels.into()) };
                 let long = random.below(6) == 0;
-                let length = |_| if long { random.below(200_000) as u32 + 1 } else { random.length() };
+                let length = |_| if long { random.below(200_000) as u32 + 1 } else { text_length(&mut random) };
                 let lengths = (0..dims).map(length).collect();
                 let request = Request {
                     id: next,
@@ -191,7 +184,7 @@ fn closed_loop(clients: usize, padded: bool) -> (f64, u64, usize) {
     let mut longest_wait = 0;
     let mut latencies = vec![];
     let mut ask = |scheduler: &mut Scheduler<Request>, now: u64, runs: usize, begun: &mut Vec<usize>| {
-        let length = random.length();
+        let length = text_length(&mut random);
         let kind = if padded { 0 } else { u64::from(length) };
         let request = Request {
             id: begun.len(),
