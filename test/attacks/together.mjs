@@ -107,7 +107,7 @@ export const rows = [
   },
   {
     attack: `2,000 different requests of 64 KiB and twenty of 2 MiB to a response cache of ${CACHE_MIB} MiB`,
-    limit: 'the size of `--cache-config`: the oldest answers go; one of a share of it is not kept, and a request above `engine::limits::CACHE_KEY_BYTES_MAX` is not looked up',
+    limit: 'the size of `--cache-config`: the oldest answers go; one of a share of it is not kept, and the key of a request above `engine::limits::CACHE_KEY_BYTES_MAX` is made by a worker thread',
     server: many,
     async run(t) {
       const before = t.rssMiB()
