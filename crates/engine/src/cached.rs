@@ -11,7 +11,6 @@ use crate::answer::{Answer, Delivery, Sink};
 use crate::ensemble::Ensemble;
 use crate::limits::CACHE_KEY_BYTES_MAX;
 use crate::lookup::PendingLookup;
-use crate::order::Line;
 use crate::pool::Work;
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
@@ -163,7 +162,7 @@ impl ModelVersion {
             }
             Keyed::By(key) => key,
         };
-        let asked = Asked::new(checked.outputs.iter().map(|o| o.0));
+        let asked = asked(&checked);
         // Taken by a cache that answers later.
         let mut parts = Some((request, checked, sink));
         let mut waiting = None;
@@ -193,14 +192,11 @@ impl ModelVersion {
                 return self.admit_missed(miss, request, checked, (accepted, None), sink, caller);
             }
         };
-        let response = Box::new(self.response_of(&entry, &mut request, &checked));
-        self.statistics.hit(accepted, end);
-        let answer = Ok(response);
-        if let Some(trace) = &request.trace {
-            traced::answered(trace, &answer, end);
+        let answer = self.hit(&entry, &mut request, &checked, (accepted, end));
+        if self.line.is_none() {
+            return Ok(Started::Answered(answer));
         }
-        let Some(line) = &self.line else { return Ok(Started::Answered(answer)) };
-        self.answer_in_line(line, answer, sink(), caller)
+        self.answer_in_line(answer, sink(), caller)
     }
 
     /// The key of a request that comes now, if it is to be looked up and its inputs have at most `bytes_max` bytes.
@@ -306,8 +302,24 @@ impl ModelVersion {
         ensemble.table().is_some_and(|table| table.epoch == key.epoch)
     }
 
+    /// Answers a request, accepted and answered at these times, of an entry that was found for it.
+    pub(crate) fn hit(
+        &self,
+        entry: &Entry,
+        request: &mut InferRequest,
+        checked: &Checked,
+        (accepted, now): (u64, u64),
+    ) -> Result<Box<InferResponse>> {
+        let answer = Ok(Box::new(self.response_of(entry, request, checked)));
+        self.statistics.hit(accepted, now);
+        if let Some(trace) = request.trace.take() {
+            traced::answered(&trace, &answer, now);
+        }
+        answer
+    }
+
     /// The answer to a request, of an entry that has all it asks for. Response parameters are not kept, as in Triton.
-    pub(crate) fn response_of(&self, entry: &Entry, request: &mut InferRequest, checked: &Checked) -> InferResponse {
+    fn response_of(&self, entry: &Entry, request: &mut InferRequest, checked: &Checked) -> InferResponse {
         let output = |&(index, asked): &(u16, Option<u16>)| {
             let kept = entry.outputs().iter().find(|o| o.index == index)?;
             let form = asked.and_then(|at| request.outputs.get(usize::from(at))).map(|o| o.form);
@@ -332,7 +344,6 @@ impl ModelVersion {
     /// Hands out an answer that is there already behind those of requests that came before.
     fn answer_in_line(
         &self,
-        line: &Line,
         answer: Result<Box<InferResponse>>,
         sink: Arc<dyn Sink>,
         caller: Caller<'_>,
@@ -340,14 +351,23 @@ impl ModelVersion {
         let ticket = TicketState::new(self.me.clone(), caller.parent.map(|p| &p.state))?;
         ticket.settle();
         self.joined(1);
-        // As `admit` takes places: one that is taken back is the newest.
-        let place = {
-            let _run = self.run.lock();
-            line.place()
-        };
+        let place = self.place_in_line().unwrap_or(0);
         self.deliver(place, Delivery { sink, answer: Answer::only(answer) });
         Ok(Started::Queued(Ticket { state: ticket }))
     }
+
+    /// A place for a request that has not come to [`admit`](Self::admit). `None` where order is not kept.
+    pub(crate) fn place_in_line(&self) -> Option<u64> {
+        let line = self.line.as_ref()?;
+        // As `admit` takes places: one that is taken back is the newest.
+        let _run = self.run.lock();
+        Some(line.place())
+    }
+}
+
+/// What a request is to be answered with.
+pub(crate) fn asked(checked: &Checked) -> Asked {
+    Asked::new(checked.outputs.iter().map(|o| o.0))
 }
 
 /// The key of a request, if it is to be looked up and its inputs have at most `bytes_max` bytes.

@@ -8,7 +8,7 @@
 //! Invariant: it is answered once. One that is dropped, whatever the reason, runs as if nothing had been found.
 
 use crate::answer::{Answer, Delivery, Sink};
-use crate::cached::{Keyed, LookupKey, Miss};
+use crate::cached::{Keyed, LookupKey, Miss, asked};
 use crate::statistics::FailureReason;
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
@@ -60,11 +60,7 @@ impl PendingLookup {
         let ticket = Ticket { state: TicketState::new(Weak::new(), caller.parent.map(|p| &p.state))? };
         let sink = sink();
         version.joined(1);
-        let place = version.line.as_ref().map(|line| {
-            // As `admit` takes places: one that is taken back is the newest.
-            let _run = version.run.lock();
-            line.place()
-        });
+        let place = version.place_in_line();
         let parts = Some(Parts { request, checked, sink });
         Ok(Self { version, ticket, accepted, depth: caller.depth, place, key: None, parts })
     }
@@ -106,7 +102,7 @@ impl PendingLookup {
         let version = self.version.clone();
         let (Some(cached), Some(parts)) = (&version.cached, &self.parts) else { return };
         let Keyed::By(key) = version.key(cached, &parts.request, &parts.checked, usize::MAX) else { return };
-        let asked = Asked::new(parts.checked.outputs.iter().map(|o| o.0));
+        let asked = asked(&parts.checked);
         self.set_key(key, asked.clone());
         let mut me = Some(self);
         let found = cached.cache.lookup(&key.digest, &asked, &mut || match me.take() {
@@ -135,12 +131,7 @@ impl PendingLookup {
         }
         let now = now_ns();
         if let Some(entry) = entry.filter(|e| version.is_own(e)) {
-            let response = version.response_of(&entry, &mut request, &checked);
-            version.statistics.hit(self.accepted, now);
-            let answer = Ok(Box::new(response));
-            if let Some(trace) = request.trace.take() {
-                traced::answered(&trace, &answer, now);
-            }
+            let answer = version.hit(&entry, &mut request, &checked, (self.accepted, now));
             return self.answer(&sink, answer);
         }
         let passing = || Arc::new(ForwardSink { sink: sink.clone(), ticket: self.ticket.clone() }) as Arc<dyn Sink>;
