@@ -25,7 +25,7 @@ fn main() -> Result<()> {
                 .collect();
             let control = RunControl::new(requests as u32);
             let start = Instant::now();
-            model.execute(0, &mut Batch { requests: &mut entries }, &control);
+            model.execute(0, &mut Batch::new(&mut entries), &control);
             spent += start.elapsed().as_nanos();
         }
         spent as f64 / f64::from(rounds)

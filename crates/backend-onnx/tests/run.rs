@@ -547,12 +547,12 @@ fn a_batch_nobody_wants_is_stopped() {
         canceller.cancel_one();
     });
     let mut entries = vec![request(&s, 0, &[(0, &[1], n(1 << 40))])];
-    model.execute(0, &mut Batch { requests: &mut entries }, &control);
+    model.execute(0, &mut Batch::new(&mut entries), &control);
     thread.join().expect("canceller");
     assert_eq!(entries[0].result.as_ref().and_then(|r| r.as_ref().err()).map(Error::code), Some(Code::Cancelled));
     // Cancelled before it began: not run at all.
     let mut entries = vec![request(&s, 0, &[(0, &[1], n(1 << 40))])];
-    model.execute(0, &mut Batch { requests: &mut entries }, &control);
+    model.execute(0, &mut Batch::new(&mut entries), &control);
     assert_eq!(entries[0].result.as_ref().and_then(|r| r.as_ref().err()).map(Error::code), Some(Code::Cancelled));
     // And the next one is not stopped by what happened to the last.
     same(&run(&*model, vec![request(&s, 0, &[(0, &[1], n(7))])])[0], 0, &[1], f32s([7.0]));

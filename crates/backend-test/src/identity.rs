@@ -234,7 +234,7 @@ mod tests {
 
     fn run(model: &dyn Model, entries: Vec<BatchEntry>) -> Vec<Result<Outcome>> {
         let mut entries = entries;
-        model.execute(0, &mut Batch { requests: &mut entries }, &RunControl::new(1));
+        model.execute(0, &mut Batch::new(&mut entries), &RunControl::new(1));
         entries.into_iter().map(|e| e.result.expect("a result")).collect()
     }
 
@@ -321,7 +321,7 @@ mod tests {
         let start = Instant::now();
         let thread = std::thread::spawn(move || canceller.cancel_one());
         let mut entries = vec![entry(&[(0, &[1], &[1; 4])], &[0])];
-        m.execute(0, &mut Batch { requests: &mut entries }, &control);
+        m.execute(0, &mut Batch::new(&mut entries), &control);
         thread.join().expect("canceller");
         assert!(start.elapsed() < Duration::from_secs(30));
         assert_eq!(entries[0].result.as_ref().and_then(|r| r.as_ref().err()).map(Error::code), Some(Code::Cancelled));

@@ -154,7 +154,7 @@ mod tests {
         let model = load(&configured(&["START", "END", "READY"], state, one_buffer)).expect("loads");
         for (start, text) in [1, 0].into_iter().zip(expected) {
             let mut asked = entry(&[&[5], &[case], &[start], &[1 - start], &[1]], 2);
-            model.execute(0, &mut Batch { requests: std::slice::from_mut(&mut asked) }, &RunControl::alone());
+            model.execute(0, &mut Batch::new(std::slice::from_mut(&mut asked)), &RunControl::alone());
             let result = asked.result.expect("a result");
             let got = result.as_ref().map(|o| o.outputs.len()).map_err(|e| e.message());
             assert_eq!(got, text.map_or(Ok(0), Err), "case {case}, start {start}");

@@ -275,7 +275,7 @@ mod tests {
     }
 
     fn run(model: &dyn Model, mut rows: Vec<BatchEntry>) -> Vec<Vec<i32>> {
-        model.execute(0, &mut Batch { requests: &mut rows }, &RunControl::alone());
+        model.execute(0, &mut Batch::new(&mut rows), &RunControl::alone());
         let values = |e: BatchEntry| {
             let outcome = e.result.expect("a result").expect("adds up");
             let bytes = outcome.outputs.first().map(|o| o.data.to_vec()).unwrap_or_default();
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(run(&*model, vec![of(&[1], 1, 1)]), [[1]], "a start forgets");
         let mut text = of(&[1], 0, 1);
         text.request.sequence.id = CorrelationId::String("42".into());
-        model.execute(0, &mut Batch { requests: std::slice::from_mut(&mut text) }, &RunControl::alone());
+        model.execute(0, &mut Batch::new(std::slice::from_mut(&mut text)), &RunControl::alone());
         let error = text.result.and_then(Result::err).expect("refused");
         assert_eq!(error.message(), "[request id: <id_unknown>] correlation ID in request is not an unsigned int");
     }

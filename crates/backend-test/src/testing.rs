@@ -206,14 +206,14 @@ pub(crate) fn entry(inputs: &[&[i32]], outputs: u16) -> BatchEntry {
 pub(crate) fn run(model: &dyn Model, mut entry: BatchEntry) -> Arc<Recorder> {
     let recorder = Arc::new(Recorder::default());
     entry.responder = Some(Responder::new(recorder.clone()));
-    let _: Marks = model.execute(0, &mut Batch { requests: std::slice::from_mut(&mut entry) }, &RunControl::new(1));
+    let _: Marks = model.execute(0, &mut Batch::new(std::slice::from_mut(&mut entry)), &RunControl::new(1));
     assert!(entry.responder.is_none() && entry.result.is_none(), "answered through its responder");
     recorder
 }
 
 /// Runs a request of a model that is not decoupled.
 pub(crate) fn run_once(model: &dyn Model, mut entry: BatchEntry) -> Result<Vec<i32>> {
-    model.execute(0, &mut Batch { requests: std::slice::from_mut(&mut entry) }, &RunControl::new(1));
+    model.execute(0, &mut Batch::new(std::slice::from_mut(&mut entry)), &RunControl::new(1));
     entry.result.expect("a result").map(|outcome| values(&outcome))
 }
 

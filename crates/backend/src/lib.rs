@@ -2,9 +2,12 @@
 //!
 //! A backend runs batches. It knows nothing of queues, statistics, transports or versions; it is called from whichever thread
 //! the engine chose, at most `instance count` calls at a time for one model, and must not block on anything but the model. One answer per request goes into its batch entry; a decoupled model may take the
-//! entry's `Responder` instead and answer any number of times, also after the batch.
+//! entry's `Responder` instead and answer any number of times, also after the batch. One whose batches end later keeps its instance, too ([`Occupied`]).
 
 pub mod gather;
+mod host;
+mod instance;
+pub mod metrics;
 pub mod pad;
 mod respond;
 mod run;
@@ -13,6 +16,8 @@ pub mod sync;
 #[cfg(test)]
 mod testing;
 
+pub use host::{Call, CallAnswers, Host, ModelCall, ModelControl};
+pub use instance::{Instances, InstancesOf, NoInstances, Occupancy, Occupied, Readiness, ReadyAnswer};
 pub use respond::{Answers, Counted, Responder, Stopped};
 pub use run::*;
 pub use tensor::reshape as shape;

@@ -1,11 +1,11 @@
 //! The trait and the values that cross it.
 
-use crate::Responder;
 use crate::sync::{AtomicU32, Mutex, Ordering};
+use crate::{Host, InstancesOf, Occupied, Readiness, Responder};
 use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tensor::{DataType, Name, Result, Shape};
 
 /// A framework: opens model files.
@@ -18,6 +18,11 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// Whatever makes the version UNAVAILABLE; the text becomes the reason in the repository index.
     fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>>;
+
+    /// The server that its models may ask things of; told once, before any model is opened. Not to be owned: the server owns the backend.
+    fn attach(&self, host: Weak<dyn Host>) {
+        let _ = host;
+    }
 }
 
 /// What a backend is told when it opens a version.
@@ -41,6 +46,12 @@ pub struct OpenSpec {
 pub trait Opened: Send {
     /// Inputs and outputs the file declares; `None` for a backend that serves whatever the configuration says.
     fn io(&self) -> Option<ModelIo>;
+
+    /// What the model's code makes of the configuration, as JSON of `inference.ModelConfig`: `max_batch_size`, `input`, `output`, `dynamic_batching` and
+    /// `model_transaction_policy` are taken from it. `None`: it says nothing.
+    fn completed(&self) -> Option<String> {
+        None
+    }
 
     /// Checks the final configuration and makes the model ready to run.
     ///
@@ -77,6 +88,27 @@ pub trait Model: Send + Sync {
     ///
     /// `instance` counts from 0 and tells concurrent calls apart.
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, run: &RunControl) -> Marks;
+
+    /// Every request of it comes with a responder, and every batch with its instance ([`Batch::occupied`]): what it starts ends later.
+    fn answers_later(&self) -> bool {
+        false
+    }
+
+    /// `execute` only hands the batch on, in some microseconds for inputs of so many bytes: it may be called on any thread, one of the front end included.
+    fn starts_at_once(&self, bytes: usize) -> bool {
+        let _ = bytes;
+        false
+    }
+
+    /// It is going to serve: what happens to its instances is to be told there. Told before the first batch.
+    fn serve(&self, instances: InstancesOf) {
+        let _ = instances;
+    }
+
+    /// Whether it can be used right now.
+    fn readiness(&self) -> Readiness {
+        Readiness::Ready
+    }
 
     /// Whether two runs on inputs of the same shapes may take very different time, or whether that is unknown. Such a model never runs on the
     /// thread that brings a request: there nothing could stop it, and no other client would be served.
@@ -128,6 +160,15 @@ pub struct KeyValueCache {
 pub struct Batch<'a> {
     /// In the order their rows stand in the batch.
     pub requests: &'a mut [BatchEntry],
+    /// The instance, of a model that answers later: taken, it stays busy until that is freed.
+    pub occupied: Option<Occupied>,
+}
+
+impl<'a> Batch<'a> {
+    /// A batch that is over when `execute` returns.
+    pub fn new(requests: &'a mut [BatchEntry]) -> Self {
+        Self { requests, occupied: None }
+    }
 }
 
 /// One request of a batch.

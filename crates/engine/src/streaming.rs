@@ -458,7 +458,7 @@ impl ModelVersion {
             Some(sequencing) => self.rows_with_responders(sequencing, &mut requests, &execution),
         };
         drop(requests);
-        let mut batch = Batch { requests: &mut entries };
+        let mut batch = Batch::new(&mut entries);
         let ran = catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut batch, control)));
         let end = now_ns();
         let marks = *ran.as_ref().unwrap_or(&Marks { inputs_ready: end, inference_end: end, outputs_ready: end });

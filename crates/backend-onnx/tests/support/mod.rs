@@ -246,7 +246,7 @@ pub fn request(signature: &Signature, rows: u32, inputs: &[(u16, &[i64], Data)])
 /// Runs a batch.
 pub fn run(model: &dyn Model, mut entries: Vec<BatchEntry>) -> Vec<Result<Outcome>> {
     let control = RunControl::new(entries.len() as u32);
-    let marks = model.execute(0, &mut Batch { requests: &mut entries }, &control);
+    let marks = model.execute(0, &mut Batch::new(&mut entries), &control);
     assert!(
         marks.inputs_ready > 0
             && marks.inputs_ready <= marks.inference_end

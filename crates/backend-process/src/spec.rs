@@ -1,0 +1,77 @@
+//! What makes a model that is served by runners.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use tensor::Name;
+
+/// A program and how it is started: without a shell, with these arguments and this environment and nothing inherited but the
+/// descriptors of the protocol.
+#[derive(Debug, Clone, Default)]
+pub struct Command {
+    /// Absolute path.
+    pub program: PathBuf,
+    /// Without the program's name.
+    pub arguments: Vec<OsString>,
+    /// All of it.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+/// One process of a model.
+#[derive(Debug, Clone)]
+pub struct Instance {
+    /// `NAME_0`: it stands in errors and in front of what the process prints.
+    pub name: Name,
+    /// What to start.
+    pub command: Command,
+    /// What it is told first: the JSON object of `HELLO`, without `protocol`, `mode` and `segments`, which this crate adds.
+    pub hello: String,
+}
+
+/// What becomes of a process's output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// Line by line into the log, behind the instance's name, so many bytes a second at most.
+    #[default]
+    Lines,
+    /// To the server's own output, as it is.
+    Raw,
+}
+
+/// Numbers that bound a runner.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Bytes of the first segments, one for requests and one for responses.
+    pub segment_bytes: u64,
+    /// Least bytes of each further one.
+    pub growth_bytes: u64,
+    /// Most bytes of all its segments in one direction.
+    pub arena_bytes_max: u64,
+    /// From the start of the process to its first answer, loading of the model's code not included.
+    pub start_timeout: Duration,
+    /// How long it may take to end after `FINALIZE`.
+    pub exit_grace: Duration,
+    /// How long one batch may take; none: for ever.
+    pub execute_timeout: Option<Duration>,
+    /// Most address space of the process (B-SEC-09); none: the machine's.
+    pub memory_bytes_max: Option<u64>,
+    /// A process that died is started again.
+    pub restart: bool,
+    /// Bytes of its output that go into the log each second.
+    pub output_bytes_per_second: u32,
+}
+
+/// A model served by runners.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// One per instance, in the order of their numbers.
+    pub instances: Vec<Instance>,
+    /// The model answers a request any number of times.
+    pub decoupled: bool,
+    /// Its requests may be rescheduled.
+    pub iterative: bool,
+    /// What bounds its processes.
+    pub limits: Limits,
+    /// What becomes of their output.
+    pub output: Output,
+}

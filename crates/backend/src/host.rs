@@ -1,0 +1,76 @@
+//! What the code of a model may ask of the server that it runs in.
+
+use crate::metrics::CustomMetrics;
+use protocol::{InferRequest, InferResponse};
+use std::sync::Arc;
+use tensor::{Name, Result};
+use trace::Trace;
+
+/// The server, as models see it. Nothing here blocks; answers come from any thread.
+pub trait Host: Send + Sync {
+    /// Starts an inference that a model wants of another.
+    ///
+    /// # Errors
+    /// It was refused; `answers` gets nothing then. Texts are those of the model's own front door, without a prefix.
+    fn call(&self, call: ModelCall, answers: Arc<dyn CallAnswers>) -> Result<Box<dyn Call>>;
+
+    /// Loads, unloads or asks. Answered with JSON, as the operation says.
+    fn control(&self, control: ModelControl, answer: Box<dyn FnOnce(Result<String>) + Send>);
+
+    /// Metrics that models make.
+    fn metrics(&self) -> &CustomMetrics;
+}
+
+/// An inference of one model by another.
+pub struct ModelCall {
+    /// Whom.
+    pub model: String,
+    /// Version; -1 = as the version policy says.
+    pub version: i64,
+    /// What. Its tensors are the server's own bytes or counted views.
+    pub request: Box<InferRequest>,
+    /// The caller takes any number of responses. Without it, a decoupled model is refused.
+    pub decoupled: bool,
+    /// The trace that this is to be a child of.
+    pub parent_trace: Option<Trace>,
+}
+
+/// Takes the answers of a call: in order, one at a time; after the final one none.
+pub trait CallAnswers: Send + Sync {
+    /// A response or an error, or only the end. Must not block.
+    fn answer(&self, response: Option<Result<Box<InferResponse>>>, is_final: bool);
+}
+
+/// A call in progress. Dropped, it goes on.
+pub trait Call: Send + Sync {
+    /// Its answers are not wanted any more; a final one still comes.
+    fn cancel(&self);
+}
+
+/// What a model wants of the repository.
+#[derive(Debug, Clone)]
+pub enum ModelControl {
+    /// Load or reload; answered when that is done.
+    Load {
+        /// Model name.
+        model: Name,
+        /// Configuration in place of the file's, JSON; "" = none.
+        config: String,
+        /// Files in place of the directory's, by `file:…`.
+        files: Vec<(String, bytes::Bytes)>,
+    },
+    /// Unload; answered when it has begun.
+    Unload {
+        /// Model name.
+        model: Name,
+        /// Also the models that an ensemble is made of.
+        dependents: bool,
+    },
+    /// Whether it can be used; answered `true` or `false`.
+    IsReady {
+        /// Model name.
+        model: Name,
+        /// Version as written; "" = as the policy says.
+        version: String,
+    },
+}
