@@ -7,7 +7,7 @@ use crate::sequence::Row;
 use crate::streaming::Streaming;
 use crate::ticket::TicketState;
 use crate::version::ModelVersion;
-use backend::{BatchEntry, now_ns};
+use backend::BatchEntry;
 use scheduler::Waiting;
 use scheduler::sequence::Origin;
 use smallvec::SmallVec;
@@ -84,10 +84,7 @@ fn let_go(version: &ModelVersion, waits: bool, origin: Option<Origin>) {
         version.pending.fetch_sub(1, Ordering::Relaxed);
     }
     if let Some(origin) = origin {
-        let (now, mut run) = (now_ns(), version.run.lock());
-        run.schedule.released(now, origin);
-        // The next request of its sequence may run now.
-        version.pump(run, now);
+        version.release_row(origin);
     }
 }
 

@@ -252,10 +252,7 @@ impl Streaming {
             sequencing.over(&running.row);
         }
         if let Some(origin) = running.row.origin.take() {
-            let now = now_ns();
-            let mut run = self.version.run.lock();
-            run.schedule.released(now, origin);
-            self.version.pump(run, now);
+            self.version.release_row(origin);
         }
     }
 

@@ -100,6 +100,14 @@ impl ModelVersion {
 }
 
 impl ModelVersion {
+    /// Gives a row back to the schedule, and starts what may run now: perhaps the next request of its sequence.
+    pub(crate) fn release_row(&self, origin: Origin) {
+        let now = now_ns();
+        let mut run = self.run.lock();
+        run.schedule.released(now, origin);
+        self.pump(run, now);
+    }
+
     /// The rows of a batch whose requests end later, each with what answers it.
     pub(crate) fn rows_with_responders(
         self: &Arc<Self>,
