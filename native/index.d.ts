@@ -228,6 +228,7 @@ export interface NativeTensor {
 export interface Opened {
   handle: number
   io?: ModelIo
+  completed?: string
 }
 
 export interface OpenSpec {

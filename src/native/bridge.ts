@@ -54,7 +54,7 @@ export interface Settlement {
   /** Index in `ERROR_CODES`, or -1. */
   errorCode: number
   message: string
-  opened?: { handle: number; io?: NonNullable<Opened['io']> }
+  opened?: { handle: number; io?: NonNullable<Opened['io']>; completed?: string }
   listening?: Listening
   count?: number
   response?: RawResponse
@@ -194,7 +194,7 @@ export function createBridge(
     openModel: async (spec) => {
       const { opened } = await start((t) => raw.openModel(t, spec))
       if (opened === undefined) throw new ServerError('INTERNAL', 'the core opened a model and did not say which')
-      return { handle: opened.handle, io: opened.io ?? null }
+      return { handle: opened.handle, io: opened.io ?? null, ...(opened.completed === undefined ? {} : { completed: opened.completed }) }
     },
     publishModel: async (handle, spec) => void (await start((t) => raw.publishModel(t, handle, spec))),
     updateModel: (name, version, config, configJson) => now(() => raw.updateModel(name, version, config, configJson)),

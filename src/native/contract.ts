@@ -39,6 +39,8 @@ export interface Opened {
   handle: number
   /** What the file says about itself; null for a backend that serves whatever the configuration says. */
   io: { inputs: TensorIo[]; outputs: TensorIo[] } | null
+  /** What the model's code makes of the configuration: JSON of `inference.ModelConfig`, untrusted. Missing when it says nothing. */
+  completed?: string
 }
 
 export interface TensorIo {

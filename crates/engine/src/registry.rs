@@ -58,6 +58,8 @@ pub struct Opened {
     pub handle: u32,
     /// What the file says about itself.
     pub io: Option<ModelIo>,
+    /// As [`backend::Opened::completed`].
+    pub completed: Option<String>,
 }
 
 /// What an opened version needs to serve.
@@ -337,15 +339,15 @@ impl Engine {
         let handle = self.handles.fetch_add(1, Ordering::Relaxed);
         if backend.is_empty() {
             self.opened.lock().insert(handle, (spec, None));
-            return Ok(Opened { handle, io: None });
+            return Ok(Opened { handle, io: None, completed: None });
         }
         let found = self.backends.iter().find(|b| b.name() == backend).ok_or_else(|| {
             Error::invalid(format!("unable to find backend library for backend '{backend}', try specifying runtime on the model configuration."))
         })?;
         let opened = found.open(&spec)?;
-        let io = opened.io();
+        let (io, completed) = (opened.io(), opened.completed());
         self.opened.lock().insert(handle, (spec, Some(opened)));
-        Ok(Opened { handle, io })
+        Ok(Opened { handle, io, completed })
     }
 
     /// Forgets an opened model that will not serve.

@@ -84,7 +84,7 @@ pub fn opened(o: engine::Opened) -> js::Opened {
             .collect()
     };
     let io = o.io.map(|io| js::ModelIo { inputs: tensors(io.inputs), outputs: tensors(io.outputs) });
-    js::Opened { handle: o.handle, io }
+    js::Opened { handle: o.handle, io, completed: o.completed }
 }
 
 pub fn publish_spec(s: js::PublishSpec) -> PublishSpec {

@@ -89,6 +89,7 @@ pub struct ModelIo {
 pub struct Opened {
     pub handle: u32,
     pub io: Option<ModelIo>,
+    pub completed: Option<String>,
 }
 
 #[napi(object)]
