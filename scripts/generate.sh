@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Rebuilds what is generated: from proto/ Rust messages and descriptors for crates/protocol and TypeScript for src/config; docs/limits.md from
-# the rows of test/attacks.
+# the rows of test/attacks; from shm/protocol.json the constants of the runner protocol for Rust, C and Python.
 # With --check nothing is written; fails when what is committed differs from what would be generated. Needs no network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,8 +21,10 @@ if [[ "${1:-}" == --check ]]; then
     exit 1
   }
   node test/attacks/docs.mjs --check
+  node scripts/generate-runner.mjs --check
 else
   cp "$work/rust"/* "$rust/"
   cp "$work/$typescript"/*.ts "$typescript/"
   node test/attacks/docs.mjs
+  node scripts/generate-runner.mjs
 fi
