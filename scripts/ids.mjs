@@ -1,16 +1,16 @@
 /**
- * `npm test -- ids [--all] [--strict]`: each row of docs/spec about many answers and many steps, with the tests that cite it. Rows come from
+ * `npm test -- ids [--all] [--strict]`: each row of docs/spec about many answers, many steps and Python models, with the tests that cite it. Rows come from
  * the tables of the pages, tests from the sources of tests: nothing is listed by hand but the sections. `--all` prints the rows of every page,
  * `--strict` fails for a row that no test cites, unless COMPAT.md says that it is not in this release.
  *
- * A test cites a row in its name (`S-21 …`, `s21_…`, `…_s_21`), in its text, or in the comment above it; a citation before the first test of a
+ * A test cites a row in its name (`S-21 …`, `s21_…`, `…_s_21`, `b_py_21_…`), in its text, or in the comment above it; a citation before the first test of a
  * file is the whole file's. `P-147..P-150` stands for each of them. Recorded cases cite in the text of their file, which counts unless all of
  * them are known to be answered differently.
  */
 import { readFileSync, readdirSync, statSync } from 'node:fs'
 import { basename, join } from 'node:path'
 
-/** Sections about sequences, ensembles, decoupled models, cache, rate limiter, agents and traces: by page. */
+/** Sections about sequences, ensembles, decoupled models, cache, rate limiter, agents, traces and Python models: by page. */
 export const SECTIONS = {
   'scheduling.md': ['4', '5', '6', '7', '8', '9', '10', '11', '12'],
   'model-configuration.md': ['6', '10'],
@@ -18,6 +18,8 @@ export const SECTIONS = {
   'model-repository.md': ['10', '13', '14'],
   'backends-native.md': ['11'],
   'observability.md': ['1.5', '2.3', '3'],
+  'backends-python.md': ['1', '2', '3', '4', '5', '6', '7', '8', '9', '10', '12', '13', '14', '16'],
+  'backends.md': ['3'],
 }
 
 const ROW = /^\| *((?:B-[A-Z]+|[A-Z])-\d+[a-z]?) *\|/
@@ -44,7 +46,8 @@ export function rowsOf(page, text) {
     if (id === undefined || !/^id$/i.test(head[0] ?? '')) continue
     const cells = cellsOf(line)
     const cell = (names) => cells[head.findIndex((name) => names.has(name))]
-    const [, other, at] = /^(?:([a-z-]+) )?(\d+(?:\.\d+)*)$/.exec(cell(PLACE_COLUMNS) ?? '') ?? []
+    // Of several places the first.
+    const [, other, at] = /^(?:([a-z-]+) )?(\d+(?:\.\d+)*)(?:, |$)/.exec(cell(PLACE_COLUMNS) ?? '') ?? []
     rows.push({ id, requirement: cell(REQUIREMENT_COLUMNS) ?? '', page: other === undefined ? page : (OTHER_PAGES[other] ?? page), section: at ?? section })
   }
   return rows
@@ -62,7 +65,7 @@ export function cited(text) {
   }
   // In names of functions there is no hyphen; `p2_5` is a section.
   for (const [, name] of text.matchAll(/\b(?:fn|def) (\w+)/g)) {
-    for (const [, kind, n] of name.matchAll(/(?<=^|_)([prcsmo])_?0*(\d{1,3})(?=_\D|$)/g)) found.push(`${kind.toUpperCase()}-${n}`)
+    for (const [, kind, n] of name.matchAll(/(?<=^|_)(b_(?:py[rb]?|sec)|[prcsmo])_?0*(\d{1,3})(?=_\D|$)/g)) found.push(`${kind.toUpperCase().replace('_', '-')}-${n}`)
   }
   return found
 }
@@ -162,7 +165,7 @@ export function idTable(root, { all = false } = {}) {
   const wanted = all ? rows : rows.filter(isWanted)
   const tests = new Map()
   const unserved = unservedCases(root)
-  for (const path of [...filesBelow(root, 'crates'), ...filesBelow(root, 'test')]) {
+  for (const path of [...filesBelow(root, 'crates'), ...filesBelow(root, 'shm'), ...filesBelow(root, 'test')]) {
     // A citation here is about the tool, not about the server.
     if (path.startsWith('test/docs/') || unserved.has(path)) continue
     for (const { id, test } of citationsOf(path, readFileSync(join(root, path), 'utf8'))) {

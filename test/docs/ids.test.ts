@@ -11,6 +11,8 @@ test('a row belongs to the section it stands in, or to the one its table names',
     ['P-106', 'protocol.md', '1.13'],
     ['B-BI-02', 'backends-native.md', '11.2'],
   ])
+  const several = ['## 7. Checklist', '| Id | Capability | Ref |', '|---|---|---|', '| B-PYR-01 | frames | python 14.3, 15 |']
+  expect(rowsOf('backends.md', several.join('\n')).map(({ page, section }) => [page, section])).toEqual([['backends-python.md', '14.3']])
   const measured = ['| row | says |', '|---|---|', '| S-37 | not a row of its own |']
   expect(rowsOf('steps-measured.md', measured.join('\n'))).toEqual([])
 })
@@ -20,6 +22,7 @@ test('citations are read in every form that tests use', () => {
   expect(cited('S-37 to S-39')).toEqual(['S-37', 'S-38', 'S-39'])
   expect(cited('B-BI-01')).toEqual(['B-BI-1'])
   expect(cited('fn s06_s42_an_override() {')).toEqual(['S-6', 'S-42'])
+  expect(cited('def test_b_py_01_b_pyr_7_and_b_sec_02():')).toEqual(['B-PY-1', 'B-PYR-7', 'B-SEC-2'])
   expect(cited('fn batches_come_and_go_c_12_s_29() {')).toEqual(['C-12', 'S-29'])
   // Sections, and words that only look like rows.
   expect(cited('fn p2_5_p1_13_streams() { let s_2 = UTF-8; }')).toEqual([])
