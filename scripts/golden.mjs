@@ -10,14 +10,15 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { freePorts, listenFlags } from './lib/ports.mjs'
 import { capture } from './lib/run.mjs'
-import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
+import { PYTHON, pythonEnvironment, pythonModels } from './lib/venv.mjs'
 import { ROOT, SetupError, orExplain } from './setup.mjs'
 
 const HELP = `node scripts/golden.mjs [--all] [--suite=NAME …] [--only=TEXT] [--write]
 
-Without options every suite of test/golden and test/golden-steps is replayed: some six minutes.
+Without options every suite of test/golden and test/golden-steps is replayed, and those of test/golden-python that take seconds: some
+eight minutes.
 
-  --all         adds test/golden-python, whose features are still missing
+  --all         adds the suites of test/golden-python in which processes die, hang or get options: each starts a server of its own
   --suite=NAME  only this suite; may be given several times
   --only=TEXT   only cases whose id has this text
   --write       prints the cases that are not listed yet, in the form of known-differences.json, for a person to give them reasons
@@ -34,8 +35,8 @@ function recording(name) {
 }
 
 const RECORDINGS = ['golden', 'golden-steps', 'golden-python'].map(recording)
-/** Those that are replayed without being asked for. */
-const USUAL = ['golden', 'golden-steps']
+/** Suites that are replayed only when they are asked for. */
+const isLong = (suite) => /^(?:crash|fatal|opt)_|^hang$/.test(suite)
 
 /** What a suite needs beside the flags of its recording. */
 const EXTRA_FLAGS = {
@@ -76,7 +77,7 @@ async function replay({ directory }, suites, only) {
   if (only !== null) args.push('--only', only)
   rmSync(REPORT, { force: true })
   // Mismatches are printed by `golden`, once it is known which of them were expected.
-  const env = { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }
+  const env = { ...process.env, ...pythonModels(), PYTHONDONTWRITEBYTECODE: '1' }
   const { code, text } = await capture(PYTHON, args, { env, quiet: true })
   // Python prints NaN where an answer holds one.
   if (existsSync(REPORT)) return JSON.parse(readFileSync(REPORT, 'utf8').replaceAll(/\bNaN\b/g, 'null'))
@@ -133,14 +134,13 @@ async function replayed(from, suites, { only, write }) {
 /**
  * Replays and compares.
  *
- * @param suites names of suites; without any, all of the usual recordings, or of every recording with `all`
+ * @param suites names of suites; without any, those that take seconds, or all with `all`
  */
 export async function golden({ all = false, suites = [], only = null, write = false } = {}) {
   await pythonEnvironment()
   const total = { passed: 0, failed: 0, known: 0, failures: [] }
   for (const from of RECORDINGS) {
-    const isAsked = all || USUAL.includes(from.name)
-    const chosen = suites.length > 0 ? from.suites.filter((name) => suites.includes(name)) : isAsked ? from.suites : []
+    const chosen = from.suites.filter((name) => (suites.length > 0 ? suites.includes(name) : all || !isLong(name)))
     if (chosen.length === 0) continue
     const { passed, failed, known, failures } = await replayed(from, chosen, { only, write })
     total.passed += passed

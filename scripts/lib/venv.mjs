@@ -10,6 +10,9 @@ const REQUIREMENTS = 'test/python/requirements.txt'
 
 export const PYTHON = join(DIRECTORY, 'bin', 'python')
 
+/** The variable by which a server finds this environment for its Python models. */
+export const pythonModels = () => ({ VIRTUAL_ENV: DIRECTORY })
+
 /** @throws {SetupError} when Python 3.10 or newer, or its venv module, is not there. */
 export async function pythonEnvironment() {
   const stamps = new Stamps(ROOT, 'node_modules/.nereid-setup.json')
