@@ -31,6 +31,7 @@ import { isolation, memory, startUp } from './suites/isolation.mjs'
 import { batching, compute, threads } from './suites/models.mjs'
 import { curves, front, sizes } from './suites/network.mjs'
 import { pipeline } from './suites/pipeline.mjs'
+import { python } from './suites/python.mjs'
 import { sequence } from './suites/sequence.mjs'
 import { stream } from './suites/stream.mjs'
 import { text as texts } from './suites/text.mjs'
@@ -91,7 +92,7 @@ function mergeInto(result, file) {
     ...older.map((m) => ({ ...m, suites: m.suites.filter((suite) => !isNew(suite)) })).filter((m) => m.suites.length > 0),
   ]
   result.cells = [...result.cells, ...earlier.cells.filter((c) => !isNew(c.suite))]
-  for (const part of ['counts', 'isolation', 'memory', 'stream']) result[part] ??= isNew(part) ? null : earlier[part]
+  for (const part of ['counts', 'isolation', 'memory', 'stream', 'python']) result[part] ??= isNew(part) ? null : earlier[part]
   result.tritonReference ??= earlier.tritonReference
   const names = new Set(result.subjects.map((s) => s.name))
   result.subjects.push(...earlier.subjects.filter((s) => !names.has(s.name)))
@@ -167,6 +168,8 @@ async function main(options) {
   cells.push(...(streamed?.cells ?? []))
   cells.push(...((await attempt('sequence', () => sequence(ctx))) ?? []))
   cells.push(...((await attempt('pipeline', () => pipeline(ctx))) ?? []))
+  const inPython = await attempt('python', () => python(ctx))
+  cells.push(...(inPython?.cells ?? []))
   notePeaks(others.tritons)
   await Promise.all([...new Set(others.tritons.map((t) => t.child))].map((child) => end(child)))
   cells.push(...((await attempt('batching', () => batching(ctx))) ?? []))
@@ -205,6 +208,7 @@ async function main(options) {
     failed: runner.failed,
     cells: cells.map(summary),
     stream: streamed?.more ?? null,
+    python: inPython?.more ?? null,
     counts: counted,
     isolation: isolated,
     memory: remembered,

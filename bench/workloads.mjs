@@ -75,10 +75,20 @@ export function identity(bytes, model = 'identity') {
   return workload
 }
 
+/** The same by another name, of any number of bytes. */
+export function named(name, workload) {
+  const one = { ...workload, name, vary: (i) => ({ ...workload.vary(i), name }) }
+  return one
+}
+
 /** Requests with many responses; the load generator makes them, each with values of its own. */
 const repeated = { model: 'repeat', vary: null }
 export const paced = { ...repeated, name: 'a response every 5 ms', delayMs: 5 }
 export const burst = { ...repeated, name: 'bursts of 1000 responses', delayMs: 0, responses: 1000 }
+
+/** The same of a Python model, with fewer streams: each waits in a thread of its interpreter. */
+export const pythonPaced = { ...paced, model: 'python_repeat' }
+export const pythonBurst = { ...burst, model: 'python_repeat' }
 
 /** What probes ask. */
 export const health = { name: 'health', model: null, path: '/v2/health/ready' }

@@ -9,6 +9,7 @@ const MINUTES = {
   cache: [1.5, 0.15],
   sequence: [3, 0.4],
   pipeline: [5, 0.5],
+  python: [6, 1],
   text: [8, 0.6],
   batching: [7, 0.15],
   compute: [5, 0.15],

@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url'
 import { addSub, identity, loop } from '../../scripts/models/graphs.mjs'
 import { TYPE } from '../../scripts/models/onnx.mjs'
 import { DECOUPLED, REPEAT, chained, config, ensemble, writeModel } from '../../scripts/models/repository.mjs'
+import { writePythonModels } from './python.mjs'
 import { SEQUENCE, bertBase, millisecond, miniLm, mlp, resnet50, vgg19 } from './graphs.mjs'
 
 export const GENERATED = fileURLToPath(new URL('../.generated', import.meta.url))
@@ -135,6 +136,7 @@ function writeText(name, network, hidden) {
 
 const GROUPS = [
   { name: 'small models', write: writeSmall },
+  { name: 'Python models', write: () => writePythonModels(MODELS) },
   { name: '200 models', write: writeMany },
   { name: '1000 models', write: writeHeavy },
   { name: 'ResNet-50 size, 102 MB', write: writeResnet },
@@ -148,7 +150,7 @@ const GROUPS = [
 /** Everything that decides what the files look like. */
 function fingerprint() {
   const hash = createHash('sha256')
-  for (const file of ['generate.mjs', 'graphs.mjs', '../../scripts/models/onnx.mjs', '../../scripts/models/repository.mjs', '../../scripts/models/graphs.mjs']) {
+  for (const file of ['generate.mjs', 'graphs.mjs', 'python.mjs', '../../scripts/models/onnx.mjs', '../../scripts/models/repository.mjs', '../../scripts/models/graphs.mjs']) {
     hash.update(readFileSync(new URL(file, import.meta.url)))
   }
   return hash.digest('hex')

@@ -24,6 +24,7 @@ const TITLES = {
   threads: 'Threads and instances',
   curves: 'Latency over rate, open loop',
   pipeline: 'Ensembles: `identity` alone, and so many times in a chain',
+  python: 'Models in Python; decoupled ones: figures of one response',
   sequence: 'Sequences: `simple` without, and in the middle of 64 sequences',
   cache: 'Response cache',
   stream: 'Many answers: `repeat`, figures of one response',

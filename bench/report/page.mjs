@@ -1,6 +1,7 @@
 /** The results as one page that needs nothing but itself: what was asked, targets, plots, every figure, conditions. */
 import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './counts.mjs'
 import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.mjs'
+import { PYTHON_TEXT } from './python.mjs'
 import { STREAM_NOTES, STREAM_TEXT } from './stream.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 import { barChart, colourOf, escape, lineChart } from './plots.mjs'
@@ -125,6 +126,14 @@ function pipelinePlots(result) {
   })
 }
 
+function pythonPlots(result) {
+  return ['HTTP', 'gRPC'].map((transport) => {
+    const cells = result.cells.filter((c) => c.suite === 'python' && c.transport === transport && c.workload.endsWith(' 4 KiB') && c.cpuUs !== null)
+    const named = cells.map((c) => ({ ...c, subject: `${c.subject}, c=${c.c}` }))
+    return cells.length === 0 ? null : barChart({ title: `${transport}, an identity of 4 KiB in Python`, unit: 'CPU of all processes, µs per request: shorter is better', bars: bars(named, 'cpuUs') })
+  })
+}
+
 function sequencePlots(result) {
   return ['HTTP', 'gRPC'].map((transport) => {
     const cells = result.cells.filter((c) => c.suite === 'sequence' && c.transport === transport && c.c === 32 && c.cpuUs !== null)
@@ -204,6 +213,7 @@ export function page(result) {
 ${section('Small requests', 'The model adds and subtracts 16 integers, so nearly all of the cost is the server. Thin lines show the range over the repetitions.', frontPlots(result))}
 ${section('Latency over rate', 'Requests arrive at random times whatever the server does (open loop), and latency counts from when a request was due: a stall is seen in full.', curvePlots(result))}
 ${section('Ensembles', 'Models that give back what they get, one behind the other: what a step more costs.', pipelinePlots(result))}
+${section('Models in Python', PYTHON_TEXT, pythonPlots(result))}
 ${section('Sequences', 'The same model without sequences and with them, direct and oldest: what it costs that each request finds the slot of its sequence.', sequencePlots(result))}
 ${section('Response cache', 'The answer is there before the model is asked, so what is left is the server alone.', cachePlots(result))}
 ${section('Many answers', STREAM_TEXT, streamPlots(result))}

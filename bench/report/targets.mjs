@@ -5,6 +5,7 @@
  */
 import { median, pairedDifference, pairedRatio } from '../lib/stats.mjs'
 import { burst, paced } from '../workloads.mjs'
+import { pythonRows } from './python.mjs'
 import { short, withRange } from './format.mjs'
 
 const LARGE = 16 << 20
@@ -124,6 +125,7 @@ export function judge(result) {
       }
     }
   }
+  pythonRows(result, { row, ratio, single, python })
   for (const [transport, floor] of [['HTTP', 'hyper echo'], ['gRPC', 'h2 echo']]) {
     for (const c of [8, 32]) {
       const of = (subject) => find('cache', subject, transport, (x) => x.c === c)

@@ -2,7 +2,7 @@
 import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
-import { start } from '../lib/process.mjs'
+import { processTree, start } from '../lib/process.mjs'
 import { MODELS } from '../models/generate.mjs'
 
 /** The command that starts Nereid on free ports of loopback, and the ports. */
@@ -22,9 +22,9 @@ export async function startNereid(root, { models, repository = MODELS, flags = [
   return { ...subject(name, started.child, ports), readyMs: started.readyMs }
 }
 
-/** Threads come and go, processes do not: Nereid is one. */
+/** Processes that run models are children; the server itself comes first. */
 export function subject(name, child, ports) {
-  return { name, kind: 'nereid', child, pids: () => [child.pid], ...ports }
+  return { name, kind: 'nereid', child, pids: () => processTree(child.pid), ...ports }
 }
 
 /** Bytes of a model's file. */

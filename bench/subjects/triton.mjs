@@ -6,10 +6,11 @@ import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, rmSync } from '
 import { join } from 'node:path'
 import { freePorts } from '../../scripts/lib/ports.mjs'
 import { ask } from '../../scripts/lib/run.mjs'
-import { DECOUPLED, REPEAT, config, writeModel } from '../../scripts/models/repository.mjs'
+import { writeModel } from '../../scripts/models/repository.mjs'
 import { answers, processTree, start } from '../lib/process.mjs'
 import { peerEnvironment } from '../lib/venv.mjs'
 import { CHAINS, MODELS, SEQUENCED, SEQUENCED_ROWS, chain } from '../models/generate.mjs'
+import { PYTHON_MODELS, writePythonModels, writeStandIns } from '../models/python.mjs'
 
 const CHAIN_NAMES = CHAINS.map((n) => `chain_${n}`)
 /** Models that have the same name there. */
@@ -28,71 +29,10 @@ async function startTriton(name, command, args, env) {
   return { name, kind: 'peer', child, http, grpc, version, pids: () => processTree(child.pid), output }
 }
 
-const MODEL_SIMPLE = `import triton_python_backend_utils as pb
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        answers = []
-        for request in requests:
-            a, b = (pb.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
-            answers.append(pb.InferenceResponse([pb.Tensor("OUTPUT0", a + b), pb.Tensor("OUTPUT1", a - b)]))
-        return answers
-`
-const MODEL_IDENTITY = `import triton_python_backend_utils as pb
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        tensors = (pb.get_input_tensor_by_name(request, "INPUT0") for request in requests)
-        return [pb.InferenceResponse([pb.Tensor("OUTPUT0", t.as_numpy())]) for t in tensors]
-`
-/** As the backend `repeat`. Requests wait side by side, on threads that stay: the CPU of a thread that ended is not seen. */
-const MODEL_REPEAT = `import time
-from concurrent.futures import ThreadPoolExecutor
-
-import numpy as np
-import triton_python_backend_utils as pb
-
-
-def repeat(request):
-    values, delays = (pb.get_input_tensor_by_name(request, name).as_numpy() for name in ("IN", "DELAY"))
-    sender = request.get_response_sender()
-    due = time.monotonic()
-    for i, (value, delay) in enumerate(zip(values, delays)):
-        if delay:
-            due += delay / 1000
-            time.sleep(max(0, due - time.monotonic()))
-        sender.send(pb.InferenceResponse([pb.Tensor("OUT", np.array([value], np.int32)), pb.Tensor("IDX", np.array([i], np.uint32))]))
-    sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.threads = ThreadPoolExecutor(64)
-
-    def execute(self, requests):
-        for request in requests:
-            self.threads.submit(repeat, request)
-        return None
-
-    def finalize(self):
-        self.threads.shutdown()
-`
-
 function writeRepository(directory) {
-  const io = [
-    [['INPUT0', 'TYPE_INT32', [16]], ['INPUT1', 'TYPE_INT32', [16]]],
-    [['OUTPUT0', 'TYPE_INT32', [16]], ['OUTPUT1', 'TYPE_INT32', [16]]],
-  ]
-  const one = 'instance_group [ { count: 1 kind: KIND_CPU } ]\n'
-  const write = (name, text, code) => writeModel(directory, name, { config: text, files: { '1/model.py': code } })
-  write('simple', config('python', 8, ...io, one), MODEL_SIMPLE)
-  write('simple_cached', config('python', 8, ...io, `${one}response_cache { enable: true }\n`), MODEL_SIMPLE)
-  write('identity', config('python', 0, [['INPUT0', 'TYPE_FP32', [-1]]], [['OUTPUT0', 'TYPE_FP32', [-1]]], one), MODEL_IDENTITY)
-  for (const [name, more] of Object.entries(SEQUENCED)) write(name, config('python', SEQUENCED_ROWS, ...io, one + more), MODEL_SIMPLE)
+  writeStandIns(directory, { sequenced: SEQUENCED, rows: SEQUENCED_ROWS })
+  writePythonModels(directory)
   for (const n of CHAINS) writeModel(directory, `chain_${n}`, { config: chain(n) })
-  write('repeat', config('python', 0, ...REPEAT, `${one}${DECOUPLED}`), MODEL_REPEAT)
 }
 
 /** The server in the wheel of nvidia-pytriton. */
@@ -128,7 +68,7 @@ export async function startPytriton(root, work, say) {
   // Answers out of the response cache never reach the Python backend: front end, request handling and cache lookup of the same
   // process. With no ONNX Runtime backend in the wheel this is the nearest to a model that costs nothing.
   const cached = { ...subject, name: 'Triton (response cache)', models: { simple: 'simple_cached' } }
-  return [{ ...subject, models: named(['simple', 'identity', 'repeat', ...CHAIN_NAMES, ...Object.keys(SEQUENCED)]) }, cached]
+  return [{ ...subject, python: environment.python, models: named(['simple', 'identity', 'repeat', ...CHAIN_NAMES, ...Object.keys(SEQUENCED), ...PYTHON_MODELS]) }, cached]
 }
 
 /** A build the user names. */
@@ -140,6 +80,7 @@ export async function startGivenTriton({ triton, tritonBackends, tritonCaches })
     ...(has('onnxruntime') && named(['simple', 'mlp', 'mlp_plain', 'minilm', 'resnet50', 'identity_onnx', ...Object.keys(SEQUENCED)])),
     ...(has('identity') && named(['identity', 'identity_bytes', ...CHAIN_NAMES])),
     ...(has('repeat') && { repeat: 'repeat' }),
+    ...(has('python') && named(PYTHON_MODELS)),
   }
   if (Object.keys(models).length === 0) {
     throw new Error(`--triton-backends=${tritonBackends ?? '(not given)'} holds neither onnxruntime nor identity: nothing to compare`)

@@ -20,13 +20,13 @@ const READERS = { connections: 16, responses: 4000, 'delay-ms': 1, 'id-bytes': 2
 /** Requests of one response each, 1000 a second. */
 const PROBE = { connections: 8, responses: 1, 'every-us': 8000 }
 
-function streamCell(ctx, subject, transport, workload, c, more) {
-  const one = cell('stream', subject, workload, transport, { c, connections: c, streams: 1, ...more })
-  const { responses, delayMs } = workload
+export function streamCell(ctx, subject, transport, workload, c, { suite = 'stream', ...more } = {}) {
+  const one = cell(suite, subject, workload, transport, { c, connections: c, streams: 1, ...more })
+  const { responses, delayMs, model } = workload
   one.run = (seconds) => {
     // Paced, one request is all of the run.
     const args = delayMs === 0 ? { responses, duration: seconds } : { responses: Math.round((seconds * 1000) / delayMs), 'delay-ms': delayMs, requests: 1 }
-    return ctx.generator.stream(one, { ...args, connections: c })
+    return ctx.generator.stream(one, { ...args, connections: c, model })
   }
   return one
 }

@@ -128,3 +128,40 @@ test('default threads are judged against the best setting by hand at each concur
   check(what, { cells }, 'met', 1)
   check(what, { cells: [...cells, cell('threads', 'resnet50', 'Nereid, global pool', 4, 25, 25, 25)] }, 'missed', 0.8)
 })
+
+/** A cell of the suite `python` with one value of each figure per repetition. */
+const inPython = (subject: string, workload: string, c: number, figures: object, runs: object[]) => ({ suite: 'python', subject, workload, c, transport: 'HTTP', kind: 'nereid', ...figures, runs })
+
+test('a Python model is judged by what it adds to one that is built in, and beside the same model in Triton', () => {
+  const p50 = (...us: number[]) => us.map((one) => ({ p50: one }))
+  const added = 'HTTP, c=1, 4 KiB: p50 of a Python identity minus'
+  const builtIn = inPython('Nereid', 'identity 4 KiB, built in', 1, {}, p50(50, 60))
+  check(added, { cells: [builtIn, inPython('Nereid', 'Python identity 4 KiB', 1, {}, p50(70, 90))] }, 'met', 25)
+  check(added, { cells: [builtIn, inPython('Nereid', 'Python identity 4 KiB', 1, {}, p50(90, 100))] }, 'missed', 40)
+  check(added, { cells: [builtIn] }, 'not measured', null)
+  const peer = inPython('Triton (Python backend)', 'Python identity 4 KiB', 8, {}, [{ rate: 1000, cpuUs: 200 }])
+  const both = (rate: number, cpuUs: number) => ({ cells: [peer, inPython('Nereid', 'Python identity 4 KiB', 8, {}, [{ rate, cpuUs }])] })
+  check('HTTP, c=8: rate of a Python identity', both(3000, 80), 'met', 3)
+  check('HTTP, c=8: rate of a Python identity', both(2900, 80), 'missed', 2.9)
+  check('HTTP, c=8: CPU of a Python identity', both(3000, 80), 'met', 0.4)
+  check('HTTP, c=8: CPU of a Python identity', both(3000, 90), 'missed', 0.45)
+})
+
+test('a call of another model, a response in its own time and an idle instance have a price', () => {
+  const cells = (callUs: number, cpuMainUs: number) => [
+    inPython('Nereid', 'Python add and subtract', 1, {}, [{ p50: 100 }]),
+    inPython('Nereid', 'Python calls simple', 1, {}, [{ p50: 100 + callUs }]),
+    inPython('Nereid', 'bursts of 1000 responses', 4, { cpuUs: once(40), cpuMainUs: once(cpuMainUs) }, []),
+  ]
+  const call = 'HTTP, c=1: p50 of a Python model that calls'
+  check(call, { cells: cells(40, 15) }, 'met', 40)
+  check(call, { cells: cells(41, 15) }, 'missed', 41)
+  const response = 'bursts of 1000 responses from a Python model, 4 streams over HTTP'
+  check(response, { cells: cells(40, 15) }, 'met', 15)
+  check(response, { cells: cells(40, 16) }, 'missed', 16)
+  const idle = (cpuUsPerSecond: number, pssMB: number) => ({ python: { peers: [], idle: { seconds: 5, processes: 1, cpuUsPerSecond, pssMB } } })
+  check('nobody asks: CPU', idle(0, 31), 'met', 0)
+  check('nobody asks: CPU', idle(3, 31), 'missed', 3)
+  check('nobody asks: memory', idle(0, 31), 'missed', 31)
+  check('nobody asks: memory', idle(0, 29), 'met', 29)
+})

@@ -20,11 +20,13 @@ use tokio::net::TcpStream;
 const WINDOW: u32 = 1 << 30;
 /// Values of a connection begin this far apart: more than it gets responses in a run.
 const CONNECTION_VALUES: i32 = 1 << 24;
+/// The model, unless `--model` names another that does the same.
 const MODEL: &str = "repeat";
 
 /// What all connections are to do.
 struct Plan {
     address: String,
+    model: String,
     is_grpc: bool,
     connections: usize,
     /// Responses of one request.
@@ -58,7 +60,7 @@ fn grpc_request(plan: &Plan, connection: usize, request: u32) -> Bytes {
     let four = |list: &mut dyn Iterator<Item = [u8; 4]>| Bytes::from(list.flatten().collect::<Vec<u8>>());
     let n = plan.responses;
     let message = pb::ModelInferRequest {
-        model_name: MODEL.into(),
+        model_name: plan.model.clone(),
         id: format!("{connection}-{request}"),
         // The end of each request comes alone, whatever server it is.
         parameters: [("triton_enable_empty_final_response".into(), parameter(true))].into(),
@@ -89,7 +91,8 @@ fn http_request(plan: &Plan, connection: usize, request: u32) -> Vec<u8> {
         list(&mut std::iter::repeat_n(plan.delay_ms.to_string(), plan.responses as usize)),
     );
     let length = body.len();
-    format!("POST /v2/models/{MODEL}/generate_stream HTTP/1.1\r\nHost: bench\r\nContent-Length: {length}\r\n\r\n{body}")
+    let model = &plan.model;
+    format!("POST /v2/models/{model}/generate_stream HTTP/1.1\r\nHost: bench\r\nContent-Length: {length}\r\n\r\n{body}")
         .into_bytes()
 }
 
@@ -322,6 +325,7 @@ async fn http1(plan: &Plan, connection: usize, start: Instant, counted: &mut Cou
 pub fn run(a: &Arguments) -> Result<(), Failure> {
     let plan = Rc::new(Plan {
         address: a.text("address")?.to_owned(),
+        model: a.optional("model").unwrap_or(MODEL).to_owned(),
         is_grpc: a.text("protocol")? == "grpc",
         connections: a.number("connections", 1)?,
         responses: a.number("responses", 1)?,
@@ -381,6 +385,7 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
 pub fn read_slowly(a: &Arguments) -> Result<(), Failure> {
     let plan = Plan {
         address: a.text("address")?.to_owned(),
+        model: a.optional("model").unwrap_or(MODEL).to_owned(),
         is_grpc: false,
         connections: a.number("connections", 1)?,
         responses: a.number("responses", 1)?,
@@ -443,6 +448,7 @@ mod tests {
 
     static PLAN: Plan = Plan {
         address: String::new(),
+        model: String::new(),
         is_grpc: true,
         connections: 2,
         responses: 3,

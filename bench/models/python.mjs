@@ -1,0 +1,115 @@
+/** Models whose code is Python, for Nereid and for Triton: the same files. */
+import { DECOUPLED, REPEAT, config, writeModel } from '../../scripts/models/repository.mjs'
+
+/** Sum and difference, as `simple`. */
+const ADD_SUB = `import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            a, b = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
+            outputs = [pb_utils.Tensor("OUTPUT0", a + b), pb_utils.Tensor("OUTPUT1", a - b)]
+            responses.append(pb_utils.InferenceResponse(output_tensors=outputs))
+        return responses
+`
+
+const IDENTITY = `import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            tensor = pb_utils.get_input_tensor_by_name(request, "INPUT0")
+            output = pb_utils.Tensor("OUTPUT0", tensor.as_numpy())
+            responses.append(pb_utils.InferenceResponse(output_tensors=[output]))
+        return responses
+`
+
+/** Its inputs go to `simple`, whose outputs come back. */
+const CALLER = `import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            inputs = [pb_utils.get_input_tensor_by_name(request, name) for name in ("INPUT0", "INPUT1")]
+            call = pb_utils.InferenceRequest(model_name="simple", requested_output_names=["OUTPUT0", "OUTPUT1"], inputs=inputs)
+            answer = call.exec()
+            if answer.has_error():
+                raise pb_utils.TritonModelException(answer.error().message())
+            responses.append(pb_utils.InferenceResponse(output_tensors=answer.output_tensors()))
+        return responses
+`
+
+/** As the backend `repeat`. Requests wait side by side, on threads that stay: the CPU of a thread that ended is not seen. */
+const REPEATER = `import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+def repeat(request):
+    values, delays = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("IN", "DELAY"))
+    sender = request.get_response_sender()
+    due = time.monotonic()
+    for i, (value, delay) in enumerate(zip(values, delays)):
+        if delay:
+            due += delay / 1000
+            time.sleep(max(0, due - time.monotonic()))
+        outputs = [pb_utils.Tensor("OUT", np.array([value], np.int32)), pb_utils.Tensor("IDX", np.array([i], np.uint32))]
+        sender.send(pb_utils.InferenceResponse(output_tensors=outputs))
+    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.threads = ThreadPoolExecutor(64)
+
+    def execute(self, requests):
+        for request in requests:
+            self.threads.submit(repeat, request)
+        return None
+
+    def finalize(self):
+        self.threads.shutdown()
+`
+
+const ONE = 'instance_group [ { count: 1 kind: KIND_CPU } ]\n'
+const both = (type, dims) => [[['INPUT0', type, dims]], [['OUTPUT0', type, dims]]]
+/** Inputs and outputs of `simple`. */
+export const PAIR = ['INPUT', 'OUTPUT'].map((way) => [0, 1].map((n) => [`${way}${n}`, 'TYPE_INT32', [16]]))
+
+const IO = {
+  python_identity: [0, ...both('TYPE_FP32', [-1])],
+  python_strings: [0, ...both('TYPE_STRING', [-1])],
+  python_simple: [8, ...PAIR],
+  python_caller: [8, ...PAIR],
+  python_repeat: [0, ...REPEAT],
+}
+const CODE = { python_identity: IDENTITY, python_strings: IDENTITY, python_simple: ADD_SUB, python_caller: CALLER, python_repeat: REPEATER }
+export const PYTHON_MODELS = Object.keys(CODE)
+
+/** Writes a Python model, one instance of it; `more` is added to its configuration. */
+export function writePython(directory, name, io, code, more = '') {
+  writeModel(directory, name, { config: config('python', ...io, ONE + more), files: { '1/model.py': code } })
+}
+
+/** The models of the suite `python`. `python_caller` calls `simple`, which is another's to write. */
+export function writePythonModels(directory) {
+  for (const name of PYTHON_MODELS) writePython(directory, name, IO[name], CODE[name], name === 'python_repeat' ? DECOUPLED : '')
+}
+
+/** What Triton's Python backend serves of the models that have other backends here. */
+export function writeStandIns(directory, { sequenced, rows }) {
+  const cached = 'response_cache { enable: true }\n'
+  writePython(directory, 'simple', IO.python_simple, ADD_SUB)
+  writePython(directory, 'simple_cached', IO.python_simple, ADD_SUB, cached)
+  writePython(directory, 'identity', IO.python_identity, IDENTITY)
+  for (const [name, more] of Object.entries(sequenced)) writePython(directory, name, [rows, ...PAIR], ADD_SUB, more)
+  writePython(directory, 'repeat', IO.python_repeat, REPEATER, DECOUPLED)
+}

@@ -1,0 +1,107 @@
+/**
+ * Models in Python, the same `model.py` in Nereid and in Triton: what the way to another process and back adds to a request, what strings, calls
+ * of other models and responses in their own time cost, and what an instance costs that nobody asks.
+ */
+import { readFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { cell } from '../lib/cells.mjs'
+import { cpuBetween, cpuSnapshot, end, processTree } from '../lib/process.mjs'
+import { spread } from '../lib/stats.mjs'
+import { peerEnvironment } from '../lib/venv.mjs'
+import { PYTHON_MODELS } from '../models/python.mjs'
+import { startNereid } from '../subjects/nereid.mjs'
+import * as workloads from '../workloads.mjs'
+import { streamCell } from './stream.mjs'
+
+/** An image of 224 × 224 in three colours has 602,112 bytes as FP32. */
+export const SIZES = { '64 B': 64, '4 KiB': 4096, '600 KB': 600_000 }
+export const BUILT_IN = (size) => `identity ${size}, built in`
+export const IDENTITY = (size) => `Python identity ${size}`
+export const STRINGS = '1000 strings of 16 B'
+export const [PLAIN, CALLER] = ['Python add and subtract', 'Python calls simple']
+
+const PACED_STREAMS = 16
+const IDLE_SECONDS = 5
+
+/** Which cells there are: `[workload, model of a repository, concurrency]`. What is built in is ours only. */
+function loads(quick) {
+  const out = []
+  for (const [size, bytes] of Object.entries(SIZES)) {
+    out.push({ workload: workloads.named(BUILT_IN(size), workloads.identity(bytes)), c: 1, isOurs: true })
+    for (const c of size === '4 KiB' || !quick ? [1, 8] : [1]) {
+      out.push({ workload: workloads.named(IDENTITY(size), workloads.identity(bytes, 'python_identity')), c })
+    }
+  }
+  out.push({ workload: workloads.named(STRINGS, { ...workloads.strings(16, 1000), model: 'python_strings' }), c: 1 })
+  out.push({ workload: { ...workloads.simple, name: PLAIN, model: 'python_simple' }, c: 1 }, { workload: { ...workloads.simple, name: CALLER, model: 'python_caller' }, c: 1 })
+  return out
+}
+
+function cellsOf(ctx, subject) {
+  const cells = []
+  for (const transport of ['HTTP', 'gRPC']) {
+    for (const { workload, c, isOurs } of loads(ctx.quick)) {
+      if (isOurs && subject.kind !== 'nereid') continue
+      cells.push(cell('python', subject, workload, transport, { c }))
+    }
+    cells.push(streamCell(ctx, subject, transport, workloads.pythonPaced, PACED_STREAMS, { suite: 'python', seconds: Math.max(ctx.seconds, 2) }))
+    cells.push(streamCell(ctx, subject, transport, workloads.pythonBurst, 4, { suite: 'python' }))
+  }
+  return cells
+}
+
+/** Memory of a process, what it shares divided by the number of those that share it, in MB. */
+function pssMB(pid) {
+  const found = /^Pss: +(\d+) kB/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'))
+  return (Number(found[1]) * 1024) / 1e6
+}
+
+/** One instance alone, asked once and then left alone. */
+async function idle(ctx, flags) {
+  const server = await startNereid(ctx.root, { models: ['python_identity'], flags })
+  try {
+    await ctx.generator.once(ctx.generator.target(server, workloads.identity(4096, 'python_identity'), 'HTTP', 'binary'))
+    await sleep(1000)
+    const pids = processTree(server.child.pid).slice(1)
+    const before = cpuSnapshot(pids)
+    await sleep(IDLE_SECONDS * 1000)
+    return { seconds: IDLE_SECONDS, processes: pids.length, cpuUsPerSecond: cpuBetween(before, cpuSnapshot(pids)) / IDLE_SECONDS, pssMB: pids.reduce((sum, pid) => sum + pssMB(pid), 0) }
+  } finally {
+    await end(server.child)
+  }
+}
+
+/** Processes of Triton that run models, which nobody asks either. */
+async function idlePeer(subject) {
+  const pids = subject.pids().slice(1)
+  const before = cpuSnapshot(pids)
+  await sleep(IDLE_SECONDS * 1000)
+  const used = cpuBetween(before, cpuSnapshot(pids))
+  return { subject: subject.name, processes: pids.length, cpuUsPerSecond: used / IDLE_SECONDS / pids.length, pssMB: spread(pids.map(pssMB)) }
+}
+
+export async function python(ctx) {
+  const peers = ctx.tritons.filter((t) => t.name !== 'Triton (response cache)' && PYTHON_MODELS.every((m) => m in t.models))
+  // Both sides in one interpreter, with one numpy.
+  const interpreter = peers.find((t) => t.python)?.python ?? (await peerEnvironment(ctx.root, 'numpy', ['numpy'], ctx.say)).python
+  const flags = [`--backend-config=python,python-executable=${interpreter}`]
+  const cells = []
+  let server = null
+  try {
+    server = await startNereid(ctx.root, { models: ['identity', 'simple', ...PYTHON_MODELS], flags })
+  } catch (error) {
+    ctx.say(`Nereid cannot serve Python models: ${error.message}`)
+    ctx.absent.push({ name: 'Nereid with Python models', reason: error.message })
+  }
+  try {
+    for (const subject of [...(server === null ? [] : [server]), ...peers]) cells.push(...cellsOf(ctx, subject))
+    const measured = await ctx.runner.measure('Python models', cells, ctx)
+    if (ctx.filtered) return { cells: measured, more: null }
+    const more = { peers: [], idle: null }
+    for (const peer of peers) more.peers.push(await idlePeer(peer))
+    if (server !== null) more.idle = await idle(ctx, flags)
+    return { cells: measured, more }
+  } finally {
+    if (server !== null) await end(server.child)
+  }
+}
