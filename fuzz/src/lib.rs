@@ -17,6 +17,7 @@ mod json;
 mod model;
 mod onnx;
 mod padding;
+mod runner_frames;
 mod trace_context;
 
 pub use cache_entry::cache_entry;
@@ -28,6 +29,7 @@ pub use http2_direct::http2_direct;
 pub use json::json;
 pub use onnx::onnx;
 pub use padding::padding;
+pub use runner_frames::runner_frames;
 pub use trace_context::trace_context;
 
 // The readers of the front end are private to it, and pure. They are compiled from where they stand, so that fuzzing needs neither
@@ -68,11 +70,16 @@ mod proto;
 #[path = "../../crates/engine/src/padding/grammar.rs"]
 mod grammar;
 
+// Likewise the numbers of the runner protocol.
+#[allow(dead_code)]
+#[path = "../../crates/backend-process/src/generated.rs"]
+mod generated;
+
 /// A target by name.
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -83,4 +90,5 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("padding", padding),
     ("cache_entry", cache_entry),
     ("trace_context", trace_context),
+    ("runner_frames", runner_frames),
 ];

@@ -1,0 +1,274 @@
+//! Everything a runner may send. A frame is looked at as a whole before anything is done about it: what is read here holds to the
+//! protocol but for what only the state of the runner tells (slots, segments, blocks, calls).
+
+use super::reader::{Ids, Lie, Reader};
+use super::tensor::TensorRef;
+use crate::generated::{
+    ALL_OUTPUTS, ANSWER_FLAG_FINAL, Answer, AnswerHead, CALL_FLAG_DECOUPLED, CALL_FLAG_TRACED, CallHead, CallId, Code,
+    FRAME_BYTES_MAX, Frame, Header, IsReadyResult, LogHead, LogLevel, MetricOperation, MetricUpdate, NeedSegment,
+    Question, REQUESTS_MAX, RESULT_FLAG_FAILED, RequestHead, RespondHead, ResultHead, TENSORS_MAX,
+};
+use smallvec::SmallVec;
+
+/// One answer of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnswerRef<'a> {
+    /// What it is.
+    pub kind: Answer,
+    /// The request is over with it.
+    pub is_final: bool,
+    /// Of an error.
+    pub code: tensor::Code,
+    /// JSON object, or "".
+    pub parameters: &'a str,
+    /// Of an error.
+    pub error: &'a str,
+    /// Of a response.
+    pub outputs: SmallVec<[TensorRef<'a>; 2]>,
+}
+
+/// A request that a model makes of another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RequestRef<'a> {
+    /// Fixed fields.
+    pub head: RequestHead,
+    /// Request id.
+    pub id: &'a str,
+    /// Correlation id if it is text, else "".
+    pub correlation: &'a str,
+    /// JSON object, or "".
+    pub parameters: &'a str,
+    /// JSON object, or "".
+    pub trace: &'a str,
+    /// Outputs that are wanted; `None`: all.
+    pub outputs: Option<SmallVec<[&'a str; 2]>>,
+    /// Inputs.
+    pub inputs: SmallVec<[TensorRef<'a>; 2]>,
+}
+
+/// Inference by another model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallRef<'a> {
+    /// Which call of the runner.
+    pub call: u64,
+    /// Version; -1: as the policy says.
+    pub version: i64,
+    /// The request that it is made for: slot and generation.
+    pub parent: (u32, u32),
+    /// The caller takes any number of responses.
+    pub is_decoupled: bool,
+    /// It is to be a child of its parent's trace.
+    pub is_traced: bool,
+    /// Whom.
+    pub model: &'a str,
+    /// What.
+    pub request: RequestRef<'a>,
+}
+
+/// The end of a batch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResultRef<'a> {
+    /// Which batch.
+    pub batch: u64,
+    /// Blocks of requests that are free.
+    pub releases: Ids<'a>,
+    /// The batch failed, with this text.
+    pub failed: Option<&'a str>,
+    /// In the order of the requests; none if it failed.
+    pub answers: SmallVec<[AnswerRef<'a>; 1]>,
+}
+
+/// A line for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct LogRef<'a> {
+    pub level: LogLevel,
+    pub file: &'a str,
+    pub line: u32,
+    pub text: &'a str,
+}
+
+/// A change of a metric that a model made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs)]
+pub struct MetricChange {
+    pub metric: u64,
+    pub value: f64,
+    pub operation: MetricOperation,
+}
+
+/// A frame of a runner.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)]
+pub enum FromRunner<'a> {
+    Ready(&'a str),
+    Failed(&'a str),
+    Result(ResultRef<'a>),
+    Respond { slot: u32, generation: u32, answer: AnswerRef<'a> },
+    Call(Box<CallRef<'a>>),
+    CallCancel(u64),
+    CallClose(u64),
+    Control(&'a str),
+    MetricUpdate(MetricChange),
+    Log(LogRef<'a>),
+    NeedSegment(u64),
+    Release(Ids<'a>),
+    IsReadyResult { question: u64, is_ready: bool },
+    Pong(u64),
+}
+
+/// A frame's head, its content, and what came behind it.
+pub type Split<'a> = (Header, &'a [u8], &'a [u8]);
+
+/// Looks for a frame at the beginning of what came. `None`: it is not whole yet.
+///
+/// # Errors
+/// Its head is one that no runner sends.
+pub fn split(came: &[u8]) -> Result<Option<Split<'_>>, Lie> {
+    let Some((head, rest)) = came.split_first_chunk() else { return Ok(None) };
+    let header = Header::read(head);
+    if u64::from(header.length) > FRAME_BYTES_MAX {
+        return Err(Lie("a frame is too long"));
+    }
+    // Before its bytes are waited for.
+    frame_of(&header)?;
+    Ok(rest.split_at_checked(header.length as usize).map(|(body, rest)| (header, body, rest)))
+}
+
+fn frame_of(header: &Header) -> Result<Frame, Lie> {
+    match Frame::from_number(header.frame.into()) {
+        None => Err(Lie("a frame of no known kind")),
+        Some(
+            Frame::Hello
+            | Frame::Finalize
+            | Frame::Execute
+            | Frame::CallResponse
+            | Frame::ControlResult
+            | Frame::Segment
+            | Frame::IsReady
+            | Frame::Ping,
+        ) => Err(Lie("a frame that only the host sends")),
+        Some(frame) => Ok(frame),
+    }
+}
+
+/// Reads a whole frame.
+///
+/// # Errors
+/// It breaks a rule.
+pub fn read<'a>(header: &Header, body: &'a [u8]) -> Result<FromRunner<'a>, Lie> {
+    let mut from = Reader::new(body);
+    let frame = match frame_of(header)? {
+        Frame::Ready => return Ok(FromRunner::Ready(from.rest()?)),
+        Frame::Failed => return Ok(FromRunner::Failed(from.rest()?)),
+        Frame::Control => return Ok(FromRunner::Control(from.rest()?)),
+        Frame::Result => FromRunner::Result(result(&mut from, header)?),
+        Frame::Respond => {
+            let head = RespondHead::read(from.head()?);
+            FromRunner::Respond { slot: head.slot, generation: head.generation, answer: answer(&mut from)? }
+        }
+        Frame::Call => FromRunner::Call(Box::new(call(&mut from)?)),
+        Frame::CallCancel => FromRunner::CallCancel(CallId::read(from.head()?).call),
+        Frame::CallClose => FromRunner::CallClose(CallId::read(from.head()?).call),
+        Frame::MetricUpdate => {
+            let head = MetricUpdate::read(from.head()?);
+            let operation =
+                MetricOperation::from_number(head.operation.into()).ok_or(Lie("a metric is not changed like that"))?;
+            FromRunner::MetricUpdate(MetricChange { metric: head.metric, value: head.value, operation })
+        }
+        Frame::Log => {
+            let head = LogHead::read(from.head()?);
+            let level =
+                LogLevel::from_number(head.level.into()).ok_or(Lie("a line of the log has no level there is"))?;
+            let file = from.text(head.file_bytes.into())?;
+            FromRunner::Log(LogRef { level, file, line: head.line, text: from.text(head.text_bytes)? })
+        }
+        Frame::NeedSegment => FromRunner::NeedSegment(NeedSegment::read(from.head()?).bytes),
+        Frame::Release => FromRunner::Release(from.ids(header.count.into())?),
+        Frame::IsReadyResult => {
+            let head = IsReadyResult::read(from.head()?);
+            FromRunner::IsReadyResult { question: head.question, is_ready: head.is_ready == 1 }
+        }
+        _ => FromRunner::Pong(Question::read(from.head()?).question),
+    };
+    from.end()?;
+    Ok(frame)
+}
+
+fn result<'a>(from: &mut Reader<'a>, header: &Header) -> Result<ResultRef<'a>, Lie> {
+    let head = ResultHead::read(from.head()?);
+    let releases = from.ids(head.releases)?;
+    let error = from.text(head.error_bytes)?;
+    let failed = (header.flags & RESULT_FLAG_FAILED != 0).then_some(error);
+    if failed.is_some() != (header.count == 0) || u64::from(header.count) > REQUESTS_MAX {
+        return Err(Lie("a result has an impossible number of answers"));
+    }
+    let answers = (0..header.count).map(|_| answer(from)).collect::<Result<_, _>>()?;
+    Ok(ResultRef { batch: head.batch, releases, failed, answers })
+}
+
+fn answer<'a>(from: &mut Reader<'a>) -> Result<AnswerRef<'a>, Lie> {
+    let head = AnswerHead::read(from.head()?);
+    let kind = Answer::from_number(head.kind.into()).ok_or(Lie("an answer of no known kind"))?;
+    let code = code(head.code)?;
+    let parameters = from.text(head.parameters_bytes)?;
+    let error = from.text(head.error_bytes)?;
+    let outputs = tensors(from, head.outputs)?;
+    Ok(AnswerRef { kind, is_final: head.flags & ANSWER_FLAG_FINAL != 0, code, parameters, error, outputs })
+}
+
+fn code(number: u32) -> Result<tensor::Code, Lie> {
+    Ok(match Code::from_number(number).ok_or(Lie("an error has no code there is"))? {
+        Code::Unknown => tensor::Code::Unknown,
+        Code::Internal => tensor::Code::Internal,
+        Code::NotFound => tensor::Code::NotFound,
+        Code::InvalidArg => tensor::Code::InvalidArg,
+        Code::Unavailable => tensor::Code::Unavailable,
+        Code::Unsupported => tensor::Code::Unsupported,
+        Code::AlreadyExists => tensor::Code::AlreadyExists,
+        Code::Cancelled => tensor::Code::Cancelled,
+    })
+}
+
+fn tensors<'a>(from: &mut Reader<'a>, count: u16) -> Result<SmallVec<[TensorRef<'a>; 2]>, Lie> {
+    if u64::from(count) > TENSORS_MAX {
+        return Err(Lie("too many tensors"));
+    }
+    (0..count).map(|_| TensorRef::read(from)).collect()
+}
+
+fn call<'a>(from: &mut Reader<'a>) -> Result<CallRef<'a>, Lie> {
+    let head = CallHead::read(from.head()?);
+    let model = from.text(head.model_bytes.into())?;
+    Ok(CallRef {
+        call: head.call,
+        version: head.version,
+        parent: (head.parent_slot, head.parent_generation),
+        is_decoupled: head.flags & CALL_FLAG_DECOUPLED != 0,
+        is_traced: head.flags & CALL_FLAG_TRACED != 0,
+        model,
+        request: request(from)?,
+    })
+}
+
+fn request<'a>(from: &mut Reader<'a>) -> Result<RequestRef<'a>, Lie> {
+    let head = RequestHead::read(from.head()?);
+    let id = from.text(head.id_bytes)?;
+    let correlation = from.text(head.correlation_bytes)?;
+    let parameters = from.text(head.parameters_bytes)?;
+    let trace = from.text(head.trace_bytes)?;
+    let outputs = match u64::from(head.outputs) {
+        ALL_OUTPUTS => None,
+        count if count > TENSORS_MAX => return Err(Lie("too many outputs")),
+        count => Some(
+            (0..count)
+                .map(|_| {
+                    let length = u16::from_le_bytes(*from.head()?);
+                    from.text(length.into())
+                })
+                .collect::<Result<_, _>>()?,
+        ),
+    };
+    let inputs = tensors(from, head.inputs)?;
+    Ok(RequestRef { head, id, correlation, parameters, trace, outputs, inputs })
+}

@@ -1,0 +1,155 @@
+//! The codec against `shm/vectors/frames.json`, which the tests of other languages read, too.
+
+use super::write::{self, Put, RequestHeadOf};
+use super::*;
+use crate::generated::{
+    ANSWER_FLAG_FINAL, Answer, AnswerHead, ExecuteHead, Frame, LogLevel, MetricOperation, Place, Segment,
+};
+use ::tensor::{Code, DataType, Name};
+use protocol::Parameter;
+use protocol::json::Value;
+use smallvec::smallvec;
+
+fn vectors(of: &str) -> Vec<(String, Vec<u8>)> {
+    let text = include_bytes!("../../../../shm/vectors/frames.json");
+    let all = Value::parse(text).and_then(|v| v.member(of)).expect("the file");
+    let one = |v: Value<'_>| {
+        let text = |key| v.member(key).and_then(Value::as_string).expect("a text");
+        let hex = text("hex");
+        let byte = |i| u8::from_str_radix(&hex[i..i + 2], 16).expect("hex");
+        (text("name"), (0..hex.len()).step_by(2).map(byte).collect())
+    };
+    all.elements().expect("a list").map(one).collect()
+}
+
+fn good(name: &str) -> Vec<u8> {
+    vectors("good").into_iter().find(|v| v.0 == name).unwrap_or_else(|| panic!("no {name}")).1
+}
+
+fn reads(name: &str, check: impl FnOnce(FromRunner<'_>)) {
+    let bytes = good(name);
+    let (header, body, rest) = split(&bytes).expect("a head").expect("whole");
+    assert!(rest.is_empty());
+    for short in 0..bytes.len() {
+        assert_eq!(split(&bytes[..short]), Ok(None), "{name}: {short} bytes of it");
+    }
+    check(read(&header, body).unwrap_or_else(|e| panic!("{name}: {e}")));
+}
+
+#[test]
+fn every_lie_is_refused_b_sec_04_b_sec_05() {
+    let lies = vectors("lies");
+    assert!(lies.len() > 25);
+    for (name, bytes) in lies {
+        let read = split(&bytes).map(|whole| whole.map(|(header, body, _)| read(&header, body).map(drop)));
+        assert!(matches!(read, Err(_) | Ok(Some(Err(_)))), "{name}: {read:?}");
+    }
+}
+
+#[test]
+fn what_a_runner_says_is_read() {
+    reads("result", |frame| {
+        let FromRunner::Result(result) = frame else { panic!("{frame:?}") };
+        assert_eq!((result.batch, result.failed, result.releases.iter().collect::<Vec<_>>()), (7, None, vec![64]));
+        let [first, second] = &result.answers[..] else { panic!("two answers") };
+        assert!(first.is_final && first.kind == Answer::Response && first.parameters == r#"{"a":1}"#);
+        let x = [0, 0, 0xc0, 0x3f, 0, 0, 0, 0xc0];
+        let block = Block { of_requests: false, segment: 1, offset: 4096, bytes: 8192 };
+        assert_eq!(block.id(), 1 << 40 | 4096);
+        let tensor =
+            |name, datatype, shape: &[i64], contents| TensorRef { name, datatype, shape: shape.into(), contents };
+        let expected: [TensorRef<'_>; 3] = [
+            tensor("X", DataType::Fp32, &[1, 2], Contents::Inline(&x)),
+            tensor("S", DataType::Bytes, &[2], Contents::Inline(b"\x02\0\0\0ab\0\0\0\0")),
+            tensor("Y", DataType::Int64, &[1024], Contents::Block(block)),
+        ];
+        assert_eq!(first.outputs[..], expected);
+        assert!(second.kind == Answer::None && !second.is_final && second.outputs.is_empty());
+    });
+    reads("result_failed", |frame| {
+        assert!(matches!(frame, FromRunner::Result(r) if r.failed == Some("ValueError: é") && r.answers.is_empty()));
+    });
+    reads("respond", |frame| {
+        let FromRunner::Respond { slot: 3, generation: 9, answer } = frame else { panic!("{frame:?}") };
+        assert_eq!(
+            (answer.kind, answer.code, answer.error, answer.is_final),
+            (Answer::Error, Code::InvalidArg, "no", false)
+        );
+    });
+    reads("call", |frame| {
+        let FromRunner::Call(call) = frame else { panic!("{frame:?}") };
+        assert_eq!((call.call, call.version, call.parent, call.model), (1, -1, (3, 9), "other"));
+        assert!(call.is_decoupled && !call.is_traced && call.request.inputs.len() == 1 && call.request.head.flags == 2);
+        assert_eq!(
+            (call.request.id, call.request.correlation, &call.request.outputs),
+            ("b", "c", &Some(smallvec!["O"]))
+        );
+    });
+    reads("call_cancel", |frame| assert_eq!(frame, FromRunner::CallCancel(1)));
+    reads("metric_update", |frame| {
+        let operation = MetricOperation::Observe;
+        assert_eq!(frame, FromRunner::MetricUpdate(MetricChange { metric: 2, value: 0.5, operation }));
+    });
+    reads("log", |frame| {
+        assert_eq!(frame, FromRunner::Log(LogRef { level: LogLevel::Warning, file: "m.py", line: 12, text: "hot" }));
+    });
+    reads("need_segment", |frame| assert_eq!(frame, FromRunner::NeedSegment(1 << 30)));
+    reads("release", |_| {});
+    reads("is_ready_result", |frame| assert_eq!(frame, FromRunner::IsReadyResult { question: 11, is_ready: true }));
+    reads("pong", |frame| assert_eq!(frame, FromRunner::Pong(12)));
+    reads("ready", |frame| assert!(matches!(frame, FromRunner::Ready(_))));
+    reads("control", |frame| assert!(matches!(frame, FromRunner::Control(_))));
+}
+
+#[test]
+fn what_the_host_says_is_as_written_down() {
+    let mut out = Vec::new();
+    let writing = write::begin(&mut out, Frame::Execute, 0, 2);
+    ExecuteHead { batch: 7, releases: 1, reserved: 0 }.write(&mut out);
+    out.extend_from_slice(&(1u64 << 40 | 64).to_le_bytes());
+    let head = RequestHeadOf {
+        slot: 3,
+        generation: 9,
+        correlation: 42,
+        timeout_us: 1000,
+        flags: 1,
+        id: "a1",
+        inputs: 2,
+        ..RequestHeadOf::default()
+    };
+    let parameters: [(Name, Parameter); 4] = [
+        ("k".into(), Parameter::String("v".into())),
+        ("n".into(), Parameter::Int(1)),
+        ("d".into(), Parameter::Double(2.0)),
+        ("t".into(), Parameter::Bool(true)),
+    ];
+    write::request(&mut out, &head, &parameters, Some(["OUT", "É"].into_iter()));
+    write::tensor(&mut out, "X", DataType::Fp32, &[1, 2], Put::Inline(&[0, 0, 0xc0, 0x3f, 0, 0, 0, 0xc0]));
+    let block = Block { of_requests: true, segment: 0, offset: 128, bytes: 10000 };
+    write::tensor(&mut out, "B", DataType::Uint8, &[10000], Put::Block(block));
+    let head = RequestHeadOf { slot: 4, generation: 1, correlation_text: "s1", ..RequestHeadOf::default() };
+    write::request(&mut out, &head, &[], None::<std::iter::Empty<&str>>);
+    writing.end(&mut out).expect("short");
+    assert_eq!(out, good("execute"));
+
+    let check = |name, write: &dyn Fn(&mut Vec<u8>)| {
+        let mut out = Vec::new();
+        write(&mut out);
+        assert_eq!(out, good(name), "{name}");
+    };
+    check("segment", &|out| {
+        write::segment(out, Segment { bytes: 1 << 20, segment: 2, place: Place::Response as u8, refused: 0 });
+    });
+    check("release", &|out| write::release(out, &mut vec![64, 128]));
+    check("is_ready", &|out| write::question(out, Frame::IsReady, 11));
+    check("finalize", &|out| write::empty(out, Frame::Finalize));
+    check("call_response", &|out| {
+        let head = AnswerHead {
+            kind: Answer::Error as u8,
+            flags: ANSWER_FLAG_FINAL,
+            code: crate::generated::Code::NotFound as u32,
+            ..AnswerHead::default()
+        };
+        write::call_response(out, 5, head, "", "nö").end(out).expect("short");
+    });
+}

@@ -1,0 +1,220 @@
+//! What the host sends. A frame is appended to a buffer, its length written when it is whole.
+
+use super::tensor::Block;
+use crate::generated::{
+    ALL_OUTPUTS, AnswerHead, CallId, FRAME_BYTES_MAX, Frame, Header, Place, Question, RequestHead, Segment, TensorHead,
+};
+use protocol::Parameter;
+use protocol::json::{write_f64, write_string};
+use tensor::{DataType, Name};
+
+/// A frame that is being written.
+#[must_use]
+pub struct Writing {
+    start: usize,
+}
+
+/// The frame is longer than the other side would take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong;
+
+/// Begins a frame behind what is in `to`.
+pub fn begin(to: &mut Vec<u8>, frame: Frame, flags: u8, count: u16) -> Writing {
+    let start = to.len();
+    Header { length: 0, frame: frame as u8, flags, count }.write(to);
+    Writing { start }
+}
+
+impl Writing {
+    /// Says how long it became.
+    ///
+    /// # Errors
+    /// Longer than a frame may be; it is taken back.
+    pub fn end(self, to: &mut Vec<u8>) -> Result<(), TooLong> {
+        let length = to.len().saturating_sub(self.start + Header::BYTES);
+        if length as u64 > FRAME_BYTES_MAX {
+            to.truncate(self.start);
+            return Err(TooLong);
+        }
+        if let Some(place) = to.get_mut(self.start..).and_then(|frame| frame.first_chunk_mut()) {
+            *place = (length as u32).to_le_bytes();
+        }
+        Ok(())
+    }
+}
+
+/// A frame without content.
+pub fn empty(to: &mut Vec<u8>, frame: Frame) {
+    Header { length: 0, frame: frame as u8, flags: 0, count: 0 }.write(to);
+}
+
+/// HELLO, CONTROL_RESULT: a frame that is a JSON text.
+///
+/// # Errors
+/// As [`Writing::end`].
+pub fn json(to: &mut Vec<u8>, frame: Frame, text: &str) -> Result<(), TooLong> {
+    let writing = begin(to, frame, 0, 0);
+    to.extend_from_slice(text.as_bytes());
+    writing.end(to)
+}
+
+/// PING, IS_READY.
+pub fn question(to: &mut Vec<u8>, frame: Frame, question: u64) {
+    Header { length: Question::BYTES as u32, frame: frame as u8, flags: 0, count: 0 }.write(to);
+    Question { question }.write(to);
+}
+
+/// SEGMENT.
+pub fn segment(to: &mut Vec<u8>, segment: Segment) {
+    Header { length: Segment::BYTES as u32, frame: Frame::Segment as u8, flags: 0, count: 0 }.write(to);
+    segment.write(to);
+}
+
+/// RELEASE, of as many blocks as one frame may name; the rest is left.
+pub fn release(to: &mut Vec<u8>, ids: &mut Vec<u64>) {
+    let count = ids.len().min(usize::from(u16::MAX));
+    Header { length: count as u32 * 8, frame: Frame::Release as u8, flags: 0, count: count as u16 }.write(to);
+    to.extend(ids.drain(..count).flat_map(u64::to_le_bytes));
+}
+
+/// Where a tensor's bytes are.
+#[derive(Debug, Clone, Copy)]
+pub enum Put<'a> {
+    /// In the frame.
+    Inline(&'a [u8]),
+    /// In a segment.
+    Block(Block),
+}
+
+/// A tensor. Names longer than 65,535 bytes and ranks above 255 do not occur: configurations and requests are bounded below that.
+pub fn tensor(to: &mut Vec<u8>, name: &str, datatype: DataType, shape: &[i64], put: Put<'_>) {
+    let (place, segment, offset, bytes) = match put {
+        Put::Inline(bytes) => (Place::Inline, 0, 0, bytes.len() as u64),
+        Put::Block(b) => (if b.of_requests { Place::Request } else { Place::Response }, b.segment, b.offset, b.bytes),
+    };
+    let name = cut(name);
+    let dims = shape.get(..shape.len().min(usize::from(u8::MAX))).unwrap_or_default();
+    TensorHead {
+        name_bytes: name.len() as u16,
+        datatype: datatype as u8,
+        rank: dims.len() as u8,
+        place: place as u8,
+        reserved: 0,
+        segment,
+        offset,
+        bytes,
+    }
+    .write(to);
+    to.extend_from_slice(name.as_bytes());
+    to.extend(dims.iter().flat_map(|dim| dim.to_le_bytes()));
+    if let Put::Inline(bytes) = put {
+        to.extend_from_slice(bytes);
+    }
+}
+
+/// What a request is written from; its tensors follow, `inputs` of them.
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)]
+pub struct RequestHeadOf<'a> {
+    pub slot: u32,
+    pub generation: u32,
+    pub correlation: u64,
+    pub correlation_text: &'a str,
+    pub timeout_us: u64,
+    pub flags: u32,
+    pub id: &'a str,
+    /// JSON object, or "".
+    pub trace: &'a str,
+    pub inputs: u16,
+}
+
+/// A request but for its tensors. `outputs`: names, or `None` for all.
+pub fn request<'n>(
+    to: &mut Vec<u8>,
+    of: &RequestHeadOf<'_>,
+    parameters: &[(Name, Parameter)],
+    outputs: Option<impl ExactSizeIterator<Item = &'n str>>,
+) {
+    let start = to.len();
+    let mut head = RequestHead {
+        slot: of.slot,
+        generation: of.generation,
+        correlation: of.correlation,
+        timeout_us: of.timeout_us,
+        flags: of.flags,
+        inputs: of.inputs,
+        outputs: outputs.as_ref().map_or(ALL_OUTPUTS as u16, |names| names.len() as u16),
+        id_bytes: of.id.len() as u32,
+        correlation_bytes: of.correlation_text.len() as u32,
+        parameters_bytes: 0,
+        trace_bytes: of.trace.len() as u32,
+    };
+    head.write(to);
+    to.extend_from_slice(of.id.as_bytes());
+    to.extend_from_slice(of.correlation_text.as_bytes());
+    let before = to.len();
+    self::parameters(to, parameters);
+    head.parameters_bytes = (to.len() - before) as u32;
+    if let Some(place) = to.get_mut(start + PARAMETERS_BYTES_AT..).and_then(|rest| rest.first_chunk_mut()) {
+        *place = head.parameters_bytes.to_le_bytes();
+    }
+    to.extend_from_slice(of.trace.as_bytes());
+    for name in outputs.into_iter().flatten() {
+        let name = cut(name);
+        to.extend_from_slice(&(name.len() as u16).to_le_bytes());
+        to.extend_from_slice(name.as_bytes());
+    }
+}
+
+/// Where `parameters_bytes` stands in a `RequestHead`: in front of `trace_bytes`, the last.
+const PARAMETERS_BYTES_AT: usize = RequestHead::BYTES - 8;
+
+/// Parameters as a JSON object; nothing when there are none.
+pub fn parameters(to: &mut Vec<u8>, parameters: &[(Name, Parameter)]) {
+    for (i, (name, value)) in parameters.iter().enumerate() {
+        to.push(if i == 0 { b'{' } else { b',' });
+        write_string(to, name.as_bytes());
+        to.push(b':');
+        match value {
+            Parameter::Bool(true) => to.extend_from_slice(b"true"),
+            Parameter::Bool(false) => to.extend_from_slice(b"false"),
+            Parameter::Int(number) => to.extend_from_slice(number.to_string().as_bytes()),
+            Parameter::Double(number) => double(to, *number),
+            Parameter::String(text) => write_string(to, text.as_bytes()),
+        }
+    }
+    if !parameters.is_empty() {
+        to.push(b'}');
+    }
+}
+
+/// A double stays one: `1.0` and not `1`.
+fn double(to: &mut Vec<u8>, number: f64) {
+    let start = to.len();
+    write_f64(to, number);
+    let is_integer = to.get(start..).is_some_and(|text| text.iter().all(|c| c.is_ascii_digit() || *c == b'-'));
+    if is_integer {
+        to.extend_from_slice(b".0");
+    }
+}
+
+/// CALL_RESPONSE but for its tensors; to be ended by the caller once they are written.
+pub fn call_response(to: &mut Vec<u8>, call: u64, head: AnswerHead, parameters: &str, error: &str) -> Writing {
+    let writing = begin(to, Frame::CallResponse, 0, 0);
+    CallId { call }.write(to);
+    answer(to, head, parameters, error);
+    writing
+}
+
+/// An answer but for its tensors; lengths of the texts are filled in.
+pub fn answer(to: &mut Vec<u8>, head: AnswerHead, parameters: &str, error: &str) {
+    AnswerHead { parameters_bytes: parameters.len() as u32, error_bytes: error.len() as u32, ..head }.write(to);
+    to.extend_from_slice(parameters.as_bytes());
+    to.extend_from_slice(error.as_bytes());
+}
+
+/// At most what a u16 can say the length of.
+fn cut(name: &str) -> &str {
+    let end = (0..=name.len().min(usize::from(u16::MAX))).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
+    name.get(..end).unwrap_or_default()
+}
