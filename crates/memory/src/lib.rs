@@ -3,7 +3,7 @@
 //!
 //! Knows nothing of requests or models. `unsafe` is confined to `aligned` (slab memory), `heap` (malloc's own free memory), `map`
 //! (mappings of client files), `sigbus` (surviving a client that truncates its file under us), `region` (which vouches for the
-//! addresses of `map`) and `thread` (system calls about the calling thread).
+//! addresses of `map`), `room` (limits of the process) and `thread` (system calls about the calling thread).
 //!
 //! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
 
@@ -15,6 +15,7 @@ pub mod machine;
 mod map;
 pub mod reclaim;
 mod region;
+pub mod room;
 mod sigbus;
 mod slab;
 #[cfg(test)]

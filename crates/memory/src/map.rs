@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)] // open, fstat, mmap, munmap
 
+use crate::room;
 use crate::sigbus::Guard;
 use std::ffi::CString;
 use std::fs::File;
@@ -71,7 +72,7 @@ impl Mapping {
         let guard = Guard::reserve().ok_or(MapError::Full)?;
         // SAFETY: a new mapping at an address of the kernel's choice; the window was just checked against the file's size.
         // A file that shrinks later raises SIGBUS, which `guard` turns into zero pages.
-        let base = unsafe {
+        let map = || unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 len,
@@ -81,6 +82,8 @@ impl Mapping {
                 offset,
             )
         };
+        let base =
+            room::take(len, || Some(map())).ok_or_else(|| MapError::Map(io::Error::from_raw_os_error(libc::ENOMEM)))?;
         if base == libc::MAP_FAILED {
             return Err(MapError::Map(io::Error::last_os_error()));
         }

@@ -11,14 +11,14 @@
 
 use crate::aligned::{Block, MAPPINGS_MAX};
 use crate::budget::Charge;
-use crate::{machine, reclaim};
+use crate::{machine, reclaim, room};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use tensor::allowance::Lent;
+use tensor::allowance::{self, Lent};
 use tensor::{Error, Result};
 
 /// Below this malloc is faster than the pool and fragments nothing.
@@ -84,6 +84,8 @@ impl SlabPool {
         POOL.get_or_init(|| {
             let pool = Self::new(RETAINED_BYTES_MAX);
             reclaim::keep_trimmed(pool.clone());
+            // Buffers that are no slabs leave the same to others.
+            allowance::take_with(room::take_with);
             pool
         })
     }
@@ -111,7 +113,7 @@ impl SlabPool {
     /// mere address space, whatever its length.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when the system has no address space to give, or too many mappings exist.
+    /// RESOURCE_EXHAUSTED when the system has no address space to give beyond the reserve of `room`, or too many mappings exist.
     pub fn reserve(&self, len: usize) -> Result<SlabMut> {
         // Beyond the kernel's limit on mappings every allocation of the process would fail, malloc's too.
         let slab = if Block::count() < MAPPINGS_MAX { self.take_or_map(len) } else { None };
@@ -139,7 +141,7 @@ impl SlabPool {
             }
             None => {
                 self.0.misses.fetch_add(1, Relaxed);
-                Block::new(bytes)?
+                room::take(bytes, || Block::new(bytes))?
             }
         };
         self.0.live_bytes.fetch_add(bytes, Relaxed);

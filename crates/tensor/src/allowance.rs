@@ -8,6 +8,7 @@ use crate::{Error, Result};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Buffers up to this size are made without a question.
 pub const UNASKED_BYTES_MAX: usize = 64 << 10;
@@ -26,6 +27,16 @@ pub trait Lent: Send {
 
 /// Lends memory for so many bytes.
 pub type Lend = fn(usize) -> Result<Box<dyn Lent>>;
+
+/// Does what gets so many bytes from the system, and says whether it got them; or does not do it, where the system is to keep them.
+pub type Take = fn(usize, &mut dyn FnMut() -> bool) -> bool;
+
+static TAKE: OnceLock<Take> = OnceLock::new();
+
+/// Has all large plain buffers of the process be got `with` this. The first one counts.
+pub fn take_with(with: Take) {
+    _ = TAKE.set(with);
+}
 
 thread_local! { static MEANS: RefCell<Option<(Ask, Lend)>> = const { RefCell::new(None) }; }
 
@@ -145,8 +156,15 @@ pub fn unasked(len: usize) -> Result<Vec<u8>> {
 }
 
 fn allocate(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
-    let refused = |_| Error::exhausted(format!("cannot allocate {more} bytes: the system has no memory to give"));
-    buffer.try_reserve_exact(more).map_err(refused)
+    let mut take = || buffer.try_reserve_exact(more).is_ok();
+    let is_taken = match TAKE.get().filter(|_| more > UNASKED_BYTES_MAX) {
+        Some(with) => with(more, &mut take),
+        None => take(),
+    };
+    if is_taken {
+        return Ok(());
+    }
+    Err(Error::exhausted(format!("cannot allocate {more} bytes: the system has no memory to give")))
 }
 
 #[cfg(test)]

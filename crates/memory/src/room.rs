@@ -1,0 +1,87 @@
+//! Leaves address space to the rest of the process where the system limits it (`ulimit -v`, `ulimit -d`).
+//!
+//! Large buffers are made on a client's word, and a request that gets none is refused. Others cannot be refused: V8, the stack of a
+//! new thread and its thread-local data end the process when the system has nothing for them. So the former stop before all is taken.
+//!
+//! Where nothing is limited this asks the kernel for the limits, and does nothing else.
+
+#![allow(unsafe_code)] // getrlimit
+
+use parking_lot::Mutex;
+
+/// What large buffers leave: a heap of malloc for a new thread takes 64 MiB of address space at once, and stacks and V8's pages come on top.
+pub const RESERVED_BYTES: u64 = 96 << 20;
+
+/// One buffer at a time: the next one sees what it took.
+static TAKING: Mutex<()> = Mutex::new(());
+
+/// Has `take` get `len` bytes from the system, if the reserve is left afterwards; else `None`.
+pub(crate) fn take<T>(len: usize, take: impl FnOnce() -> Option<T>) -> Option<T> {
+    let limits = Limits::now();
+    if limits == Limits::NONE {
+        return take();
+    }
+    let _alone = TAKING.lock();
+    // A system that does not tell how much is used is not second-guessed.
+    let left = std::fs::read_to_string("/proc/self/statm").ok().and_then(|statm| limits.left(&statm));
+    if left.is_some_and(|left| left < RESERVED_BYTES.saturating_add(len as u64)) {
+        return None;
+    }
+    take()
+}
+
+/// As [`take()`], for buffers that are made elsewhere.
+pub(crate) fn take_with(len: usize, work: &mut dyn FnMut() -> bool) -> bool {
+    take(len, || work().then_some(())).is_some()
+}
+
+/// Bytes the process may map, and of these may write privately; `u64::MAX` where any number is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Limits {
+    mapped: u64,
+    data: u64,
+}
+
+impl Limits {
+    const NONE: Self = Self { mapped: u64::MAX, data: u64::MAX };
+
+    /// They may be changed from outside at any time (`prlimit`).
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn now() -> Self {
+        let limit = |which| {
+            let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+            // SAFETY: `limit` is an rlimit of ours that the call fills; one that fails leaves it without a limit.
+            unsafe { libc::getrlimit(which, &raw mut limit) };
+            if limit.rlim_cur == libc::RLIM_INFINITY { u64::MAX } else { limit.rlim_cur }
+        };
+        Self { mapped: limit(libc::RLIMIT_AS), data: limit(libc::RLIMIT_DATA) }
+    }
+
+    #[cfg(any(not(target_os = "linux"), miri))]
+    fn now() -> Self {
+        Self::NONE
+    }
+
+    /// Bytes that may still be taken. `statm` is /proc/self/statm: pages mapped, resident, shared, of code, 0, and of data and stacks.
+    fn left(self, statm: &str) -> Option<u64> {
+        const PAGE_BYTES: u64 = 4096;
+        let bytes = |at| statm.split_ascii_whitespace().nth(at)?.parse::<u64>().ok()?.checked_mul(PAGE_BYTES);
+        Some(self.mapped.saturating_sub(bytes(0)?).min(self.data.saturating_sub(bytes(5)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_the_least_of_both_limits() {
+        let check = |mapped, data, left: Option<u64>, statm| assert_eq!(Limits { mapped, data }.left(statm), left);
+        let statm = "1000 300 200 50 0 400 0\n";
+        check(2000 << 12, u64::MAX, Some(1000 << 12), statm);
+        check(2000 << 12, 500 << 12, Some(100 << 12), statm);
+        check(999 << 12, u64::MAX, Some(0), statm);
+        check(2000 << 12, u64::MAX, None, "");
+        check(2000 << 12, u64::MAX, None, "1000 many");
+    }
+}
