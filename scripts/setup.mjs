@@ -107,12 +107,14 @@ const STEPS = [
   },
   {
     name: 'example models',
-    inputs: () => filesBelow(ROOT, ['scripts/models']),
-    outputs: () => ['examples/models/simple/1/model.onnx'],
+    inputs: () => filesBelow(ROOT, ['scripts/models', 'examples/text/tokenizer/1/wordpiece.py']),
+    outputs: () => ['examples/models/simple/1/model.onnx', 'examples/text_bls/text_bls/1/wordpiece.py'],
     expect: 'a moment',
     async run() {
       const { writeExamples } = await import('./models/examples.mjs')
       writeExamples(join(ROOT, 'examples', 'models'))
+      const { writeText } = await import('./models/text.mjs')
+      writeText()
     },
   },
 ]
