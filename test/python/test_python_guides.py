@@ -16,7 +16,8 @@ from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
 from conftest import NODE
-from server import ROOT, Server
+from interpreter import python_server
+from server import ROOT
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 A, B = np.array([1, 2, 3, 4], np.float32), np.array([0.5, 20, -3, 0], np.float32)
@@ -47,7 +48,7 @@ def write(repository):
 
 @pytest.fixture(scope="module")
 def guides(tmp_path_factory):
-    one = Server(write(tmp_path_factory.mktemp("guides") / "models"), log=tmp_path_factory.mktemp("log") / "server.log")
+    one = python_server(write(tmp_path_factory.mktemp("guides") / "models"), log=tmp_path_factory.mktemp("log") / "server.log")
     yield one
     assert one.process.poll() is None, f"the server ended by itself:\n{one.tail()}"
     assert one.stop() == 0, one.tail()

@@ -14,7 +14,8 @@ import tritonclient.grpc as grpc
 import tritonclient.http as http
 
 from conftest import NODE
-from server import ROOT, Server
+from interpreter import python_server
+from server import ROOT
 
 RHYME = "a small server woke before dawn and answered every question kindly until nobody asked anything".split()
 TOPICS = {
@@ -36,7 +37,7 @@ def examples(tmp_path_factory):
 @pytest.fixture(scope="module", params=["text", "text_bls"])
 def classifier(request, examples, tmp_path_factory):
     """The server of a folder, whose model has the folder's name."""
-    one = Server(examples / request.param, log=tmp_path_factory.mktemp("log") / "server.log")
+    one = python_server(examples / request.param, log=tmp_path_factory.mktemp("log") / "server.log")
     one.model = request.param
     yield one
     assert one.stop() == 0, one.tail()
@@ -44,7 +45,7 @@ def classifier(request, examples, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stream(examples, tmp_path_factory):
-    one = Server(examples / "text_stream", log=tmp_path_factory.mktemp("log") / "server.log")
+    one = python_server(examples / "text_stream", log=tmp_path_factory.mktemp("log") / "server.log")
     yield one
     assert one.stop() == 0, one.tail()
 
