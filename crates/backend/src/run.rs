@@ -1,6 +1,6 @@
 //! The trait and the values that cross it.
 
-use crate::sync::{AtomicU32, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::{Host, InstancesOf, Occupied, Readiness, Responder};
 use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
@@ -231,6 +231,8 @@ pub struct RunControl {
     hook: Mutex<HookState>,
     /// Only the thread that runs the batch has it: no other thread can stop the run.
     alone: bool,
+    /// The batch ran, later than `execute` did.
+    over: AtomicBool,
 }
 
 #[derive(Default)]
@@ -245,17 +247,17 @@ enum HookState {
 impl RunControl {
     /// A control for a batch of `requests` requests.
     pub fn new(requests: u32) -> Self {
-        Self { wanted: AtomicU32::new(requests), hook: Mutex::default(), alone: false }
+        Self { wanted: AtomicU32::new(requests), hook: Mutex::default(), alone: false, over: AtomicBool::new(false) }
     }
 
     /// A control for a batch that cannot be stopped, since it runs on the thread that brought it.
     pub fn alone() -> Self {
-        Self { wanted: AtomicU32::new(1), hook: Mutex::default(), alone: true }
+        Self { wanted: AtomicU32::new(1), hook: Mutex::default(), alone: true, over: AtomicBool::new(false) }
     }
 
     /// One request of the batch was cancelled. When it was the last wanted one, the execution is told to stop.
     pub fn cancel_one(&self) {
-        if self.wanted.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.wanted.fetch_sub(1, Ordering::AcqRel) == 1 && !self.over.load(Ordering::Acquire) {
             // The hook runs under the lock, so that `disarm` returns only after it ended.
             let mut state = self.hook.lock();
             if let HookState::Armed(hook) = std::mem::replace(&mut *state, HookState::Stopped) {
@@ -287,6 +289,12 @@ impl RunControl {
         if matches!(*state, HookState::Armed(_)) {
             *state = HookState::Empty;
         }
+    }
+
+    /// The instance of the batch was freed: what is cancelled from now on does not concern it. A hook that runs right now goes on, for
+    /// it may itself be what freed the instance.
+    pub fn over(&self) {
+        self.over.store(true, Ordering::Release);
     }
 
     /// Whether every request of the batch was cancelled.

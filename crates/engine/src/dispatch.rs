@@ -163,8 +163,11 @@ impl ModelVersion {
         run.give_back(instance);
     }
 
-    /// Has the pool run a batch, with the permit of `instance`.
+    /// Has the pool run a batch, with the permit of `instance`; of a model that answers later, the caller, in `unlocked`.
     pub(crate) fn submit(&self, instance: u32, requests: Requests) {
+        if let Some(later) = &self.later {
+            return later.leave(instance, requests);
+        }
         // `me` upgrades: a caller holds an `Arc` to call anything on `self`.
         if let Some(version) = self.me.upgrade() {
             self.shared.pool.submit(Work::Batch(Job { version, instance, requests }));
@@ -175,22 +178,7 @@ impl ModelVersion {
     pub(crate) fn next(&self, permit: &mut Permit<'_>, ran: Ran) -> Option<Requests> {
         let now = ran.end;
         let mut run = self.run.lock();
-        if ran.duration > 0 {
-            let Ran { class, kind, rows, padded_bytes, duration: duration_ns, .. } = ran;
-            run.schedule.profile_mut().observe(&Execution { class, kind, rows, padded_bytes, duration_ns });
-        }
-        let mut overran = false;
-        if let Some((inline, held)) = ran.inline {
-            run.turn_policy.ran(now);
-            // A run that failed held the thread all the same.
-            overran = run.schedule.profile_mut().ran_inline(held, inline.limit_ns);
-        } else {
-            // What runs inline is not heavy.
-            let heavy = run.schedule.profile().is_heavy();
-            if std::mem::replace(&mut run.heavy, heavy) != heavy {
-                self.model.set_heavy(heavy);
-            }
-        }
+        let overran = self.learn(&mut run, &ran);
         self.rests(&mut run, permit.instance);
         permit.held = false;
         // After a request that ran alone, as most do where none waits.
@@ -210,6 +198,26 @@ impl ModelVersion {
         }
         self.unlocked(removed);
         mine
+    }
+
+    /// Learns from an execution. Whether it held a thread of the front end too long too often.
+    #[inline]
+    pub(crate) fn learn(&self, run: &mut Run, ran: &Ran) -> bool {
+        if ran.duration > 0 {
+            let Ran { class, kind, rows, padded_bytes, duration: duration_ns, .. } = *ran;
+            run.schedule.profile_mut().observe(&Execution { class, kind, rows, padded_bytes, duration_ns });
+        }
+        if let Some((inline, held)) = ran.inline {
+            run.turn_policy.ran(ran.end);
+            // A run that failed held the thread all the same.
+            return run.schedule.profile_mut().ran_inline(held, inline.limit_ns);
+        }
+        // What runs inline is not heavy.
+        let heavy = run.schedule.profile().is_heavy();
+        if std::mem::replace(&mut run.heavy, heavy) != heavy {
+            self.model.set_heavy(heavy);
+        }
+        false
     }
 
     /// A timer armed for `at` fired.
@@ -287,10 +295,15 @@ impl ModelVersion {
         }
     }
 
-    /// What is left to do without the lock: answers of requests that do not run, and other versions' instances that may.
+    /// What is left to do without the lock: batches to start, answers of requests that do not run, and other versions' instances that may.
     pub(crate) fn unlocked(&self, removed: Removed) {
-        if let Some(limited) = &self.limited {
-            limited.tell();
+        if self.has_to_tell {
+            if let Some(later) = &self.later {
+                self.start_left(later);
+            }
+            if let Some(limited) = &self.limited {
+                limited.tell();
+            }
         }
         if removed.len() > REMOVED_AT_ONCE_MAX {
             self.removed.lock().extend(removed);

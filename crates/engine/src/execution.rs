@@ -3,6 +3,7 @@
 use crate::answer::{Answer, Delivery, Sink};
 use crate::batch_key::Key;
 use crate::inline;
+use crate::later::Then;
 use crate::limits::WARMUP_BATCH_SIZE_MAX;
 use crate::mail::together;
 use crate::order::Line;
@@ -65,6 +66,9 @@ pub(crate) struct Job {
 impl Job {
     /// Runs the batch, then whatever the instance can take next, until the queue has nothing for it.
     pub(crate) fn run(self) {
+        if self.version.later.is_some() {
+            return self.start_here();
+        }
         let Job { version, instance, mut requests } = self;
         let mut permit = Permit::new(&version, instance);
         loop {
@@ -110,7 +114,7 @@ const STOPPING_CHECK: Duration = Duration::from_millis(100);
 
 /// Takes the answers of a warm-up.
 #[derive(Default)]
-struct WarmUp {
+pub(crate) struct WarmUp {
     ended: Mutex<WarmUpEnded>,
     more: Condvar,
 }
@@ -118,7 +122,17 @@ struct WarmUp {
 #[derive(Default)]
 struct WarmUpEnded {
     requests: u64,
+    /// Instances that answer later and are free again.
+    instances: u64,
     errors: Vec<Error>,
+}
+
+impl WarmUp {
+    /// The instance is free.
+    pub(crate) fn freed(&self) {
+        self.ended.lock().instances += 1;
+        self.more.notify_one();
+    }
 }
 
 impl Sink for WarmUp {
@@ -203,10 +217,18 @@ impl ModelVersion {
         let n = batch.len() as u64;
         self.pending.fetch_add(n, Ordering::Relaxed);
         self.joined(n);
-        self.execute(instance, batch, &RunControl::alone(), None);
+        let occupied = u64::from(self.later.is_some());
+        match self.me.upgrade().filter(|_| self.later.is_some()) {
+            None => _ = self.execute(instance, batch, &RunControl::alone(), None),
+            Some(me) => {
+                // It is not among the idle ones, and does not go back there.
+                let mut permit = Permit { version: self, instance, held: false };
+                me.execute_later(&mut permit, batch, &Arc::new(RunControl::alone()), Then::WarmUp(warm_up.clone()));
+            }
+        }
         let mut ended = warm_up.ended.lock();
         // Those of a decoupled model may end later.
-        while ended.requests < n {
+        while ended.requests < n || ended.instances < occupied {
             if self.is_stopping() {
                 return Err(Error::unavailable("Server exiting"));
             }

@@ -20,6 +20,7 @@ mod execution;
 mod flow;
 mod handover;
 mod inline;
+mod later;
 pub mod limits;
 mod lookup;
 mod mail;

@@ -47,6 +47,9 @@ pub const ENSEMBLE_INLINE_NS_MAX: u64 = 250_000;
 /// Nanoseconds of steps and of batches that the end of a turn, or answers handed out together, set going on a reactor; what is left then
 /// goes on later, or elsewhere. Half of what a reactor may be held for: the rest is for what has begun, and for handing over.
 pub const TURN_END_NS_MAX: u64 = 500_000;
+/// Nanoseconds during which a thread starts batches of models that answer later, one after the other; then the pool starts the rest. The
+/// thread may be one of the front end.
+pub const STARTS_NS_MAX: u64 = 250_000;
 /// Requests of ensembles that one thread of the pool takes over from a reactor at once.
 pub const FLOWS_TOGETHER_MAX: usize = 16;
 /// Bytes of an ensemble's outputs that a reactor copies into regions, or out of them; more are copied by a thread of the pool.

@@ -125,6 +125,7 @@ impl Engine {
                 timer: Timer::new(),
                 exiting: AtomicBool::new(false),
                 inflight: AtomicU64::new(0),
+                occupied: AtomicU64::new(0),
                 cache: cache.map(|cache| (cache, Secret::random())),
                 resources: options.rate_limit.clone().map(Resources::new),
                 continuing: Continuing::default(),
@@ -293,9 +294,12 @@ impl Engine {
         }
     }
 
-    /// Accepted requests that are not over.
+    /// Accepted requests that are not over; where none is left, batches that are not.
     pub fn inflight(&self) -> u64 {
-        self.shared.inflight.load(Ordering::Acquire)
+        match self.shared.inflight.load(Ordering::Acquire) {
+            0 => self.shared.occupied.load(Ordering::Acquire),
+            requests => requests,
+        }
     }
 
     /// Sequences in progress, those of replaced versions included.
@@ -402,6 +406,12 @@ impl Engine {
                 return Err(Error::internal(format!("model '{}' has neither a backend nor steps", open.model)));
             }
         };
+        if padding.is_some() && model.answers_later() {
+            return Err(Error::invalid(format!(
+                "requests of model '{}' cannot be padded: its batches run in other processes; take its parameters 'nereid.padding.…' out",
+                open.model
+            )));
+        }
         let fingerprint = self.fingerprint(&open, ensemble.is_some(), &spec.config);
         let version = ModelVersion::new(
             self.shared.clone(),

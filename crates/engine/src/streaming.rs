@@ -14,8 +14,8 @@
 use crate::answer::{Answer, Delivery, Sink};
 use crate::batch_key::Key;
 use crate::execution::Ran;
+use crate::later::Rest;
 use crate::limits::{ANSWERS_HELD_MAX, ANSWERS_WAITING_MAX, ANSWERS_WAITING_NS_MAX};
-use crate::mail::together;
 use crate::padding::Lengths;
 use crate::pending::{Pending, Queued, Requests};
 use crate::sequence::Row;
@@ -37,19 +37,32 @@ use trace::Trace;
 
 /// What the requests of one execution share.
 pub(crate) struct Execution {
-    start: u64,
+    pub(crate) start: u64,
     /// Of the whole batch, at least one per request.
     rows: u64,
-    /// Set when the backend returned.
+    /// Set when the backend returned, or freed the instance that it kept.
     marks: OnceLock<Marks>,
+    /// When the inputs of a batch were handed on that runs elsewhere.
+    handed_on: OnceLock<u64>,
     is_counted: AtomicBool,
 }
 
 impl Execution {
     /// Where the time went, for a request that ends now. While the backend is not done, all of it is inference.
     fn timings(&self, now: u64) -> Timings {
-        let running = Marks { inputs_ready: self.start, inference_end: now, outputs_ready: now };
+        let inputs_ready = self.handed_on.get().copied().unwrap_or(self.start);
+        let running = Marks { inputs_ready, inference_end: now, outputs_ready: now };
         Timings { start: self.start, marks: self.marks.get().copied().unwrap_or(running), end: now }
+    }
+
+    /// The batch is over. Only the first call counts.
+    pub(crate) fn set_marks(&self, marks: Marks) {
+        let _ = self.marks.set(marks);
+    }
+
+    /// The batch runs elsewhere since then.
+    pub(crate) fn set_handed_on(&self, inputs_ready: u64) {
+        let _ = self.handed_on.set(inputs_ready);
     }
 
     /// Rows of the batch, for the first request of it that asks.
@@ -86,6 +99,8 @@ pub(crate) struct Running {
     pub(crate) row: Row,
     /// Indices of the outputs its client asked for.
     pub(crate) wanted: Vec<u16>,
+    /// The instance of the batch, which does not rest before.
+    pub(crate) rest: Option<Arc<Rest>>,
 }
 
 struct State {
@@ -254,6 +269,8 @@ impl Streaming {
         if let Some(origin) = running.row.origin.take() {
             self.version.release_row(origin);
         }
+        // Perhaps the last one that the instance waited for.
+        drop(running.rest.take());
     }
 
     /// One answer is all that a client of a model that is not decoupled can get: another one ends its request.
@@ -291,7 +308,9 @@ impl Streaming {
             drop(state);
             return self.end(outcome.map(Ok));
         };
-        if let Some(running) = state.step.running.take() {
+        // Dropped when the request is back: its instance may rest then, and start it.
+        let running = state.step.running.take();
+        if let Some(running) = &running {
             sequencing.restore(&mut entry, &running.wanted);
         }
         let timings = state.step.execution.timings(now);
@@ -327,6 +346,7 @@ impl Streaming {
         let mut run = version.run.lock();
         let back = run.schedule.again(now, origin, Queued(pending));
         version.pump(run, now);
+        drop(running);
         if let Err((why, mut refused)) = back {
             refused.0.streaming = None;
             version.pending.fetch_sub(1, Ordering::Relaxed);
@@ -441,35 +461,44 @@ impl ModelVersion {
         mut requests: Requests,
         control: &RunControl,
     ) -> Ran {
+        let (execution, ran) = self.execution_of(&requests);
+        let mut entries = self.entries_with_responders(&mut requests, &execution, None);
+        drop(requests);
+        let mut batch = Batch::new(&mut entries);
+        let executed = catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut batch, control)));
+        let end = now_ns();
+        let failed = Marks { inputs_ready: end, inference_end: end, outputs_ready: end };
+        execution.set_marks(*executed.as_ref().unwrap_or(&failed));
+        self.finish_left_alone(entries);
+        let duration = if executed.is_ok() { end.saturating_sub(execution.start).max(1) } else { 0 };
+        Ran { duration, end, ..ran }
+    }
+
+    /// An execution of these requests that begins now, and what is known of its cost.
+    pub(crate) fn execution_of(&self, requests: &Requests) -> (Arc<Execution>, Ran) {
         let class = requests.first().map_or(0, Waiting::class);
         let slots = requests.iter().filter_map(|q| q.0.row.as_ref()).map(|row| row.rows as u32).max().unwrap_or(0);
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add).max(slots);
-        let kind = self.kind_of(&requests);
+        let kind = self.kind_of(requests);
         let start = now_ns();
+        let (marks, handed_on, is_counted) = (OnceLock::new(), OnceLock::new(), AtomicBool::new(false));
+        let execution = Arc::new(Execution { start, rows: rows.into(), marks, handed_on, is_counted });
+        (execution, Ran { class, kind, rows, padded_bytes: 0, duration: 0, inline: None, end: start })
+    }
+
+    /// The entries of a batch that begins now. From here on their responders see to it that the requests end. `rest` is the instance, if
+    /// it is to stay busy until they did.
+    pub(crate) fn entries_with_responders(
+        self: &Arc<Self>,
+        requests: &mut Requests,
+        execution: &Arc<Execution>,
+        rest: Option<&Arc<Rest>>,
+    ) -> Vec<BatchEntry> {
         self.pending.fetch_sub(requests.len() as u64, Ordering::Relaxed);
-        let (marks, is_counted) = (OnceLock::new(), AtomicBool::new(false));
-        let execution = Arc::new(Execution { start, rows: rows.into(), marks, is_counted });
-        // From here on the responders see to it that their requests end.
-        let mut entries = match &self.sequencing {
-            None => requests.iter_mut().filter_map(|q| self.with_responder(&mut q.0, &execution)).collect(),
-            Some(sequencing) => self.rows_with_responders(sequencing, &mut requests, &execution),
-        };
-        drop(requests);
-        let mut batch = Batch::new(&mut entries);
-        let ran = catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut batch, control)));
-        let end = now_ns();
-        let marks = *ran.as_ref().unwrap_or(&Marks { inputs_ready: end, inference_end: end, outputs_ready: end });
-        // Set here only.
-        let _ = execution.marks.set(marks);
-        together(|| {
-            for mut entry in entries {
-                let Some(responder) = entry.responder.take() else { continue };
-                let result = entry.result.take().unwrap_or_else(|| Err(self.no_answer()));
-                responder.finish(Some(result));
-            }
-        });
-        let duration = if ran.is_ok() { end.saturating_sub(start).max(1) } else { 0 };
-        Ran { class, kind, rows, padded_bytes: 0, duration, inline: None, end }
+        match &self.sequencing {
+            None => requests.iter_mut().filter_map(|q| self.with_responder(&mut q.0, execution)).collect(),
+            Some(sequencing) => self.rows_with_responders(sequencing, requests, execution, rest),
+        }
     }
 
     fn with_responder(self: &Arc<Self>, pending: &mut Pending, execution: &Arc<Execution>) -> Option<BatchEntry> {

@@ -12,6 +12,7 @@
 //! | `resize` | more or fewer instances while it serves |
 //! | `execution` | permits, runs, and the answers that come of them |
 //! | `streaming` | requests of decoupled models: any number of answers, and their end |
+//! | `later` | models whose batches run elsewhere: instances that stay busy until they are freed |
 //! | `answer`, `order` | where answers go, and in which order |
 //! | `ticket` | giving a request up |
 //! | `ensemble`, `flow`, `places` | versions that are graphs of calls to others; one request on its way through one |
@@ -30,6 +31,7 @@ use crate::dispatch::Run;
 use crate::ensemble::Ensemble;
 use crate::execution::Inline;
 use crate::flow;
+use crate::later::Later;
 use crate::options::EngineOptions;
 use crate::order::Line;
 use crate::padding::{Lengths, Padding};
@@ -64,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) exiting: AtomicBool,
     /// Accepted requests without a reply, over all versions.
     pub(crate) inflight: AtomicU64,
+    /// Instances whose batches run elsewhere, over all versions.
+    pub(crate) occupied: AtomicU64,
     /// The response cache, and what keys of requests are made under.
     pub(crate) cache: Option<(Arc<dyn Cache>, Secret)>,
     /// `--rate-limit=execution_count`.
@@ -113,8 +117,12 @@ pub struct ModelVersion {
     /// Requests may run on the thread that brings them: not where order is kept, Triton's timer is asked for or there may be
     /// any number of answers, and only models whose cost follows from shapes.
     pub(crate) may_inline: bool,
-    /// Requests end later than their executions, through responders: any number of answers, or steps of sequences.
+    /// Requests end later than their executions, through responders: any number of answers, steps of sequences, or `later`.
     pub(crate) answers_later: bool,
+    /// Its model says that it answers later.
+    pub(crate) later: Option<Later>,
+    /// Something is to be done whenever its lock was held: it is `limited`, or has `later`.
+    pub(crate) has_to_tell: bool,
     /// What a run costs depends on the bytes of its inputs, too: they do not follow from shapes.
     pub(crate) sized: bool,
     /// Ensembles have to call it in the order of their iterations: it keeps order itself, answers streams, or runs one at a time.
@@ -209,8 +217,11 @@ impl ModelVersion {
         let in_order = line.is_some() || scheduling.strict_delay || scheduling.delay_scheduler > 0;
         let limited = parts.limited;
         let in_place = in_order || sequencing.is_some() || limited.is_some();
-        let may_inline = !in_place && !signature.decoupled && !model.cost_may_depend_on_data();
-        let answers_later = signature.decoupled || sequencing.as_ref().is_some_and(|s| s.schedule.iterative);
+        let later = model.answers_later().then(Later::default);
+        let may_inline = !in_place && !signature.decoupled && later.is_none() && !model.cost_may_depend_on_data();
+        let is_iterative = sequencing.as_ref().is_some_and(|s| s.schedule.iterative);
+        let answers_later = signature.decoupled || is_iterative || later.is_some();
+        let has_to_tell = limited.is_some() || later.is_some();
         let sized = signature.inputs.iter().any(|i| i.datatype == DataType::Bytes || i.allow_ragged_batch);
         let instances = scheduling.instances;
         let sequences = sequencing.as_ref().map(|s| s.schedule.clone());
@@ -248,6 +259,8 @@ impl ModelVersion {
             limited: limited.inspect(|l| l.belongs_to(me)),
             may_inline,
             answers_later,
+            later,
+            has_to_tell,
             sized,
             batches,
             statistics,
@@ -466,9 +479,13 @@ impl ModelVersion {
         self.shared.exiting.load(Ordering::Acquire)
     }
 
-    /// Accepted requests that are not over.
+    /// Accepted requests that are not over; where none is left, batches that are not.
     pub fn inflight(&self) -> u64 {
-        self.inflight.load(Ordering::Acquire)
+        // Requests first: a batch is counted before the last of its requests ends.
+        match self.inflight.load(Ordering::Acquire) {
+            0 => self.later.as_ref().map_or(0, Later::occupied),
+            requests => requests,
+        }
     }
 
     pub(crate) fn count_cancelled(&self) {

@@ -4,6 +4,7 @@ use super::states::Life;
 use super::{Nulls, Row, Sequencing};
 use crate::answer::{Answer, Delivery};
 use crate::execution::Ran;
+use crate::later::Rest;
 use crate::mail::together;
 use crate::pending::{Queued, Requests};
 use crate::statistics::Executed;
@@ -114,13 +115,14 @@ impl ModelVersion {
         sequencing: &Sequencing,
         requests: &mut Requests,
         execution: &Arc<Execution>,
+        rest: Option<&Arc<Rest>>,
     ) -> Vec<BatchEntry> {
         let mut filled: Vec<Filled> = requests.iter_mut().map(|q| sequencing.filled(q)).collect();
         let rows = rows_of(&filled);
         let (mut entries, places) = sequencing.laid_out(&mut filled, rows);
         for ((f, place), q) in filled.into_iter().zip(places).zip(requests) {
             let Some(entry) = entries.get_mut(place) else { continue };
-            let running = Running { row: f.row, wanted: f.wanted };
+            let running = Running { row: f.row, wanted: f.wanted, rest: rest.cloned() };
             let responder = self.responder(&mut q.0, entry, execution, Some(running));
             match entry.result.take() {
                 None => entry.responder = responder,

@@ -1,6 +1,8 @@
 //! A backend that does what a test says, and calls whose answers a test can look at.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod later;
+
 use backend::{
     Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns,
 };

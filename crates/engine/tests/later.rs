@@ -1,0 +1,502 @@
+//! Models whose batches run elsewhere: instances that stay busy after `execute` has returned, and what waits for them.
+
+mod support;
+
+use backend::{Batch, Marks, RunControl, now_ns};
+use engine::{EngineOptions, VersionStatistics};
+use protocol::pb::inference as pb;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+use support::later::{LaterModel, Out, handing_out, marks};
+use support::*;
+use tensor::Code;
+
+fn one_by_one(config: &mut pb::ModelConfig) {
+    config.max_batch_size = 1;
+}
+
+fn next(out: &Receiver<Out>) -> Out {
+    out.recv_timeout(WITHIN).expect("a batch")
+}
+
+fn nothing(out: &Receiver<Out>) {
+    assert!(out.recv_timeout(Duration::from_millis(30)).is_err(), "a batch too early");
+}
+
+/// Requests, executions, and how often each phase was counted.
+fn counts(s: &VersionStatistics) -> [u64; 6] {
+    [
+        s.success.count,
+        s.inference_count,
+        s.execution_count,
+        s.compute_input.count,
+        s.compute_infer.count,
+        s.compute_output.count,
+    ]
+}
+
+#[test]
+fn an_instance_is_busy_until_it_is_freed_whenever_its_requests_end() {
+    for at_once in [false, true] {
+        let (model, out) = handing_out();
+        let model = if at_once { model.at_once() } else { model };
+        let (engine, version) = model.model(one_by_one);
+        let (first, second, third) = (call(&version, 1), call(&version, 2), call(&version, 3));
+        let mut batch = next(&out);
+        batch.answer();
+        assert_eq!(first.rest(), [Got::Number(1)]);
+        nothing(&out);
+        batch.free();
+        let mut batch = next(&out);
+        second.is_silent();
+        batch.free();
+        // The next one starts before this is answered.
+        let mut last = next(&out);
+        batch.answer();
+        last.answer();
+        last.free();
+        assert_eq!((second.rest(), third.rest()), (vec![Got::Number(2)], vec![Got::Number(3)]));
+        settles(&engine, &version);
+        assert_eq!(counts(&version.statistics()), [3; 6]);
+    }
+}
+
+#[test]
+fn what_waits_for_an_instance_runs_together_when_it_is_free() {
+    let (model, out) = handing_out();
+    let (engine, version) = model.model(|config| dynamic(config, pb::ModelDynamicBatching::default()));
+    let calls: Vec<_> = (0..9).map(|number| call(&version, number)).collect();
+    let mut batch = next(&out);
+    assert_eq!(batch.numbers(), [0]);
+    nothing(&out);
+    batch.free();
+    batch.answer();
+    let mut batch = next(&out);
+    assert_eq!(batch.numbers(), [1, 2, 3, 4, 5, 6, 7, 8]);
+    batch.answer();
+    batch.free();
+    for (number, call) in (0..).zip(&calls) {
+        assert_eq!(call.rest(), [Got::Number(number)]);
+    }
+    settles(&engine, &version);
+    assert_eq!(counts(&version.statistics()), [9, 9, 2, 9, 9, 9]);
+}
+
+#[test]
+fn the_three_phases_are_those_of_the_marks_and_all_are_counted() {
+    let (model, out) = handing_out();
+    let (engine, version) = model.model(one_by_one);
+    let asked = call(&version, 1);
+    let mut batch = next(&out);
+    // The three phases take 10, 20 and 30 ms from here.
+    let start = now_ns();
+    let at = |ms: u64| start + ms * 1_000_000;
+    let marks = Marks { inputs_ready: at(10), inference_end: at(30), outputs_ready: at(60) };
+    batch.occupied.take().expect("busy").free(marks);
+    batch.answer();
+    assert_eq!(asked.rest(), [Got::Number(1)]);
+    settles(&engine, &version);
+    let s = version.statistics();
+    let [input, infer, output] = [s.compute_input.ns, s.compute_infer.ns, s.compute_output.ns];
+    assert!(input >= 10_000_000, "{input} ns");
+    assert_eq!((infer, output), (20_000_000, 30_000_000));
+
+    // Answered while it runs: it is inference since the batch was handed on.
+    let asked = call(&version, 2);
+    let mut batch = next(&out);
+    thread::sleep(Duration::from_millis(20));
+    batch.answer();
+    assert_eq!(asked.rest(), [Got::Number(2)]);
+    let s = version.statistics();
+    assert!(s.compute_infer.ns - infer >= 10_000_000, "{} ns", s.compute_infer.ns - infer);
+    assert_eq!(s.compute_output.ns, output);
+    assert_eq!(counts(&s), [2; 6]);
+    batch.free();
+    settles(&engine, &version);
+}
+
+#[test]
+fn a_drain_waits_for_batches_whose_requests_are_answered() {
+    let (model, out) = handing_out();
+    let (engine, version) = model.model(one_by_one);
+    let asked = call(&version, 1);
+    let mut batch = next(&out);
+    batch.answer();
+    assert_eq!(asked.rest(), [Got::Number(1)]);
+    assert_eq!((engine.drain(Duration::from_millis(20)), version.inflight()), (1, 1));
+    let retiring = engine.retire("m", 1).expect("it served");
+    assert_eq!(retiring.inflight(), 1);
+    batch.free();
+    settles(&engine, &version);
+}
+
+#[test]
+fn an_instance_that_the_backend_loses_is_free_and_nothing_is_learned() {
+    let (model, out) = handing_out();
+    let (engine, version) = model.model(one_by_one);
+    let (first, second) = (call(&version, 1), call(&version, 2));
+    let batch = next(&out);
+    // The process is gone, and everything with it.
+    drop(batch);
+    assert_eq!(first.rest(), [Got::Failed(Code::Internal)]);
+    let mut batch = next(&out);
+    batch.answer();
+    batch.free();
+    assert_eq!(second.rest(), [Got::Number(2)]);
+    settles(&engine, &version);
+    assert_eq!((version.statistics().fail.count, counts(&version.statistics())), (1, [1; 6]));
+}
+
+#[test]
+fn what_the_backend_leaves_is_over_when_execute_returns() {
+    let (engine, version) = LaterModel::new(|_, batch, _| {
+        for entry in batch.requests.iter_mut() {
+            entry.result = Some(Ok(outcome(asked(entry))));
+        }
+    })
+    .model(one_by_one);
+    let calls: Vec<_> = (0..20).map(|number| call(&version, number)).collect();
+    for (number, call) in (0..).zip(&calls) {
+        assert_eq!(call.rest(), [Got::Number(number)]);
+    }
+    settles(&engine, &version);
+    assert_eq!(counts(&version.statistics()), [20; 6]);
+}
+
+#[test]
+fn a_panic_in_execute_costs_its_requests_only() {
+    for at_once in [false, true] {
+        for takes in [false, true] {
+            let model = LaterModel::new(move |instance, batch, _| {
+                let is_bad = batch.requests.iter().any(|entry| asked(entry) == 1);
+                let mut out = if takes || !is_bad { Some(Out::of(instance, batch)) } else { None };
+                assert!(!is_bad, "a planted panic");
+                let out = out.as_mut().expect("taken");
+                out.free();
+                out.answer();
+            });
+            let model = if at_once { model.at_once() } else { model };
+            let (engine, version) = model.model(one_by_one);
+            let calls: Vec<_> = (0..4).map(|number| call(&version, number)).collect();
+            let answers: Vec<_> = calls.iter().map(Call::rest).collect();
+            let expected =
+                [Got::Number(0), Got::Failed(Code::Internal), Got::Number(2), Got::Number(3)].map(|got| vec![got]);
+            assert_eq!(answers, expected, "at once {at_once}, takes {takes}");
+            settles(&engine, &version);
+        }
+    }
+}
+
+#[test]
+fn starting_at_once_needs_no_thread_and_does_not_nest() {
+    let (threads, seen) = channel::<ThreadId>();
+    thread_local!(static INSIDE: Cell<u32> = const { Cell::new(0) });
+    let deepest = Arc::new(AtomicU32::new(0));
+    let most = deepest.clone();
+    // The instance is free inside `execute`, so the next batch could start inside, and so on.
+    let (engine, version) = LaterModel::new(move |instance, batch, _| {
+        most.fetch_max(INSIDE.replace(INSIDE.get() + 1), SeqCst);
+        let _ = threads.send(thread::current().id());
+        let mut out = Out::of(instance, batch);
+        out.free();
+        out.answer();
+        INSIDE.set(INSIDE.get() - 1);
+    })
+    .at_once()
+    .model(one_by_one);
+    assert_eq!(call(&version, 0).rest(), [Got::Number(0)]);
+    assert_eq!(seen.recv_timeout(WITHIN), Ok(thread::current().id()), "on the thread that brought it");
+    // While the lock is taken by none, all of these run on the threads that bring them, and on some of the pool.
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let version = &version;
+            scope.spawn(move || {
+                let calls: Vec<_> = (0..500).map(|n| call(version, (n % 200) as u8)).collect();
+                calls.iter().for_each(|call| assert_eq!(call.rest().len(), 1));
+            });
+        }
+    });
+    settles(&engine, &version);
+    assert_eq!(deepest.load(SeqCst), 0, "one inside the other");
+    assert_eq!(counts(&version.statistics()), [2001; 6]);
+}
+
+#[test]
+fn a_long_line_of_starts_leaves_the_thread_that_brought_it() {
+    let (model, out) = handing_out();
+    // Each start takes 1 ms: only the first of many is on the thread that frees the instance.
+    let by = Arc::new(Mutex::new(Vec::new()));
+    let (starts, script) = (by.clone(), model.execute.clone());
+    let model = LaterModel {
+        execute: Arc::new(move |instance, batch, control| {
+            let until = now_ns() + 1_000_000;
+            while now_ns() < until {}
+            let mut lock = starts.lock().expect("no panic");
+            lock.push(thread::current().id());
+            if lock.len() == 1 {
+                return script(instance, batch, control);
+            }
+            drop(lock);
+            let mut out = Out::of(instance, batch);
+            out.free();
+            out.answer();
+        }),
+        ..model
+    };
+    let (engine, version) = model.at_once().model(one_by_one);
+    let calls: Vec<_> = (0..8).map(|number| call(&version, number)).collect();
+    let mut batch = next(&out);
+    batch.free();
+    batch.answer();
+    calls.iter().for_each(|call| assert_eq!(call.rest().len(), 1));
+    settles(&engine, &version);
+    let by = by.lock().expect("no panic");
+    let mine = by.iter().filter(|&&id| id == thread::current().id()).count();
+    assert!(by.len() == 8 && mine <= 3, "{mine} of {} starts on one thread", by.len());
+}
+
+#[test]
+fn a_batch_that_nobody_wants_is_told_after_execute_too() {
+    let stopped = Arc::new(AtomicU32::new(0));
+    let (send, out) = channel();
+    let told = stopped.clone();
+    let script = move |instance: u32, batch: &mut Batch<'_>, control: &RunControl| {
+        let told = told.clone();
+        assert!(control.arm(|| move || _ = told.fetch_add(1, SeqCst)), "wanted");
+        let _ = send.send(Out::of(instance, batch));
+    };
+    let (engine, version) =
+        LaterModel::new(script).model(|config| dynamic(config, pb::ModelDynamicBatching::default()));
+    let first = call(&version, 0);
+    let mut held: Out = next(&out);
+    let (second, third) = (call(&version, 1), call(&version, 2));
+    held.free();
+    let mut batch: Out = next(&out);
+    assert_eq!(batch.numbers(), [1, 2]);
+    second.ticket().cancel();
+    assert_eq!(stopped.load(SeqCst), 0, "one is wanted");
+    third.ticket().cancel();
+    assert_eq!(stopped.load(SeqCst), 1);
+    batch.free();
+    batch.answer();
+    assert_eq!((second.rest(), third.rest()), (vec![Got::Number(1)], vec![Got::Number(2)]));
+    // The instance of the first is free: whatever runs there now is not to be stopped for it.
+    first.ticket().cancel();
+    held.answer();
+    assert_eq!(first.rest(), [Got::Number(0)]);
+    assert_eq!(stopped.load(SeqCst), 1);
+    settles(&engine, &version);
+}
+
+#[test]
+fn a_default_model_answers_once() {
+    let (model, out) = handing_out();
+    let (engine, version) = model.model(one_by_one);
+    let asked = call(&version, 1);
+    let mut batch = next(&out);
+    let (_, responder) = batch.requests.remove(0);
+    assert!(responder.send(outcome(1)).is_err());
+    assert_eq!(asked.rest(), [Got::Failed(Code::Internal)]);
+    responder.finish(Some(Ok(outcome(1))));
+    batch.free();
+    settles(&engine, &version);
+}
+
+#[test]
+fn a_decoupled_model_answers_on_after_its_instance_is_free() {
+    let (model, out) = handing_out();
+    let (engine, version) = model.model(|config| {
+        one_by_one(config);
+        decoupled(config);
+    });
+    let (first, second) = (call(&version, 1), call(&version, 2));
+    let mut one = next(&out);
+    one.free();
+    let mut other = next(&out);
+    for (number, responder) in one.requests.iter().chain(&other.requests) {
+        responder.send(outcome(*number)).expect("wanted");
+    }
+    one.answer();
+    other.answer();
+    other.free();
+    assert_eq!(first.rest(), [Got::Number(1), Got::Number(1)]);
+    assert_eq!(second.rest(), [Got::Number(2), Got::Number(2)]);
+    settles(&engine, &version);
+}
+
+#[test]
+fn a_warm_up_waits_for_the_instance_and_leaves_it_idle() {
+    let ran = Arc::new(AtomicU64::new(0));
+    let runs = ran.clone();
+    let model = LaterModel::new(move |instance, batch, _| {
+        let mut out = Out::of(instance, batch);
+        let runs = runs.clone();
+        thread::spawn(move || {
+            out.answer();
+            thread::sleep(Duration::from_millis(5));
+            runs.fetch_add(1, SeqCst);
+            out.free();
+        });
+    });
+    let warm = |config: &mut pb::ModelConfig| {
+        one_by_one(config);
+        instances(config, 2);
+        let input = pb::model_warmup::Input {
+            data_type: 2,
+            dims: vec![1],
+            input_data_type: Some(pb::model_warmup::input::InputDataType::ZeroData(true)),
+        };
+        let inputs = [("I".to_owned(), input)].into();
+        config.model_warmup = vec![pb::ModelWarmup { name: "w".into(), batch_size: 1, count: 3, inputs }];
+    };
+    let (engine, version) = model.model(warm);
+    assert_eq!(ran.load(SeqCst), 6, "each was free before the model served");
+    let calls: Vec<_> = (0..10).map(|number| call(&version, number)).collect();
+    calls.iter().for_each(|call| assert_eq!(call.rest().len(), 1));
+    settles(&engine, &version);
+    assert_eq!(counts(&version.statistics()), [16; 6]);
+}
+
+#[test]
+fn instances_that_ask_for_resources_hold_them_until_they_are_freed() {
+    let (model, out) = handing_out();
+    let options = EngineOptions {
+        rate_limit: Some(vec![engine::Available { name: "R".into(), count: 1, device: None }]),
+        ..EngineOptions::default()
+    };
+    let (engine, version) = model.at_once().model_of(options, |config| {
+        one_by_one(config);
+        let resources = vec![pb::model_rate_limiter::Resource { name: "R".into(), global: false, count: 1 }];
+        config.instance_group = vec![pb::ModelInstanceGroup {
+            name: "m".into(),
+            count: 2,
+            kind: 2,
+            rate_limiter: Some(pb::ModelRateLimiter { resources, priority: 0 }),
+            ..Default::default()
+        }];
+    });
+    let (first, second) = (call(&version, 1), call(&version, 2));
+    let mut batch = next(&out);
+    batch.answer();
+    nothing(&out);
+    assert_eq!(engine.snapshot().resources[0].used, 1);
+    batch.free();
+    let mut batch = next(&out);
+    drop(batch.occupied.take());
+    batch.answer();
+    assert_eq!((first.rest(), second.rest()), (vec![Got::Number(1)], vec![Got::Number(2)]));
+    settles(&engine, &version);
+    assert_eq!(engine.snapshot().resources[0].used, 0);
+}
+
+#[test]
+fn ensembles_call_models_whose_batches_run_elsewhere() {
+    for at_once in [false, true] {
+        let (send, batches) = channel::<Out>();
+        thread::spawn(move || {
+            for mut out in batches {
+                out.free();
+                out.answer();
+            }
+        });
+        let model = LaterModel::new(move |instance, batch, _| drop(send.send(Out::of(instance, batch))));
+        let model = if at_once { model.at_once() } else { model };
+        let (engine, step) = model.model(|config| {
+            config.name = "step".into();
+            instances(config, 2);
+        });
+        let tensor = |n: i32| match n {
+            0 => "I".to_owned(),
+            20 => "O".to_owned(),
+            n => format!("t{n}"),
+        };
+        let steps = (0..20).map(|n| pb::model_ensembling::Step {
+            model_name: "step".into(),
+            model_version: -1,
+            input_map: [("I".to_owned(), tensor(n))].into(),
+            output_map: [("O".to_owned(), tensor(n + 1))].into(),
+            ..Default::default()
+        });
+        let graph = pb::ModelEnsembling { step: steps.collect(), max_inflight_requests: 0 };
+        let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
+        let config = pb::ModelConfig { scheduling_choice: Some(choice), ..of_numbers("m", "") };
+        let version = publish(&engine, &config).expect("an ensemble");
+        let calls: Vec<_> = (0..100).map(|number| call(&version, number)).collect();
+        for (number, call) in (0..).zip(&calls) {
+            assert_eq!(call.rest(), [Got::Number(number)]);
+        }
+        settles(&engine, &version);
+        assert_eq!(step.statistics().success.count, 2000);
+    }
+}
+
+#[test]
+fn a_hundred_thousand_requests_are_answered_by_other_threads() {
+    const THREADS: u64 = 4;
+    const CALLS: u64 = 25_000;
+    // Half of the batches are freed before they are answered, some are lost, some are over when `execute` returns.
+    let (send, receive) = channel::<Out>();
+    let receive = Arc::new(Mutex::new(receive));
+    for _ in 0..3 {
+        let receive = receive.clone();
+        thread::spawn(move || {
+            loop {
+                let Ok(mut out) = receive.lock().expect("no panic").recv() else { return };
+                match out.numbers()[0] % 4 {
+                    0 => drop(out.occupied.take()),
+                    1 | 2 => out.free(),
+                    _ => {}
+                }
+                out.answer();
+                if out.occupied.is_some() {
+                    out.free();
+                }
+            }
+        });
+    }
+    let (engine, version) = LaterModel::new(move |instance, batch, _| {
+        let mut out = Out::of(instance, batch);
+        if out.numbers()[0] == 7 {
+            out.occupied.take().expect("busy").free(marks(now_ns()));
+            return out.answer();
+        }
+        send.send(out).expect("threads live");
+    })
+    .at_once()
+    .model(|config| {
+        dynamic(config, pb::ModelDynamicBatching::default());
+        instances(config, 3);
+    });
+    let cancelled = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for t in 0..THREADS {
+            let (version, cancelled) = (&version, &cancelled);
+            scope.spawn(move || {
+                for chunk in 0..CALLS / 100 {
+                    let calls: Vec<_> = (0..100).map(|n| (n, call(version, n as u8))).collect();
+                    for (n, call) in &calls {
+                        // Some are given up wherever they are.
+                        if (chunk + n + t) % 50 == 0 {
+                            call.ticket().cancel();
+                        }
+                    }
+                    for (n, call) in calls {
+                        match call.next() {
+                            (Got::Number(number), true) => assert_eq!(u64::from(number), n),
+                            (Got::Failed(Code::Cancelled), true) => _ = cancelled.fetch_add(1, SeqCst),
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    settles(&engine, &version);
+    let s = version.statistics();
+    assert_eq!(s.success.count + cancelled.load(SeqCst), THREADS * CALLS);
+    assert_eq!((s.compute_input.count, s.compute_output.count), (s.compute_infer.count, s.compute_infer.count));
+}

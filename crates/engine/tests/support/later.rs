@@ -1,0 +1,159 @@
+//! A backend whose batches run elsewhere, as a test says.
+
+use super::load;
+use backend::{
+    Backend, Batch, InstancesOf, Marks, Model, ModelIo, Occupied, OpenSpec, Opened, Readiness, Responder, RunControl,
+    now_ns,
+};
+use bytes::Bytes;
+use engine::{Engine, EngineOptions, ModelVersion, ServerState};
+use protocol::Signature;
+use protocol::pb::inference as pb;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use tensor::Result;
+
+type Execute = Arc<dyn Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync>;
+type Serve = Arc<dyn Fn(InstancesOf) + Send + Sync>;
+type Ready = Arc<dyn Fn() -> Readiness + Send + Sync>;
+
+/// What the model does.
+#[derive(Clone)]
+pub struct LaterModel {
+    pub execute: Execute,
+    pub at_once: bool,
+    pub serve: Serve,
+    pub readiness: Ready,
+}
+
+impl LaterModel {
+    pub fn new(execute: impl Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync + 'static) -> Self {
+        Self {
+            execute: Arc::new(execute),
+            at_once: false,
+            serve: Arc::new(|_| ()),
+            readiness: Arc::new(|| Readiness::Ready),
+        }
+    }
+
+    /// It may be started by any thread.
+    pub fn at_once(self) -> Self {
+        Self { at_once: true, ..self }
+    }
+
+    /// Where its instances are told of comes there.
+    pub fn telling(self) -> (Self, Receiver<InstancesOf>) {
+        let (send, receive) = channel();
+        (Self { serve: Arc::new(move |instances| drop(send.send(instances))), ..self }, receive)
+    }
+
+    pub fn ready(self, readiness: impl Fn() -> Readiness + Send + Sync + 'static) -> Self {
+        Self { readiness: Arc::new(readiness), ..self }
+    }
+
+    /// An engine with it as the model `m` of numbers.
+    pub fn model_of(
+        self,
+        options: EngineOptions,
+        change: impl FnOnce(&mut pb::ModelConfig),
+    ) -> (Arc<Engine>, Arc<ModelVersion>) {
+        let engine = Engine::new(options, vec![Arc::new(self) as Arc<dyn Backend>]).expect("an engine");
+        engine.set_server_state(ServerState::Ready);
+        let version = load(&engine, |config| {
+            config.backend = "later".into();
+            change(config);
+        });
+        (engine, version.expect("a good configuration"))
+    }
+
+    pub fn model(self, change: impl FnOnce(&mut pb::ModelConfig)) -> (Arc<Engine>, Arc<ModelVersion>) {
+        self.model_of(EngineOptions::default(), change)
+    }
+}
+
+impl Backend for LaterModel {
+    fn name(&self) -> &'static str {
+        "later"
+    }
+    fn open(&self, _: &OpenSpec) -> Result<Box<dyn Opened>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Opened for LaterModel {
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
+    fn finish(self: Box<Self>, _: &Bytes, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        Ok(Arc::new(*self))
+    }
+}
+
+impl Model for LaterModel {
+    fn execute(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
+        (self.execute)(instance, batch, control);
+        marks(now_ns())
+    }
+    fn answers_later(&self) -> bool {
+        true
+    }
+    fn starts_at_once(&self, _: usize) -> bool {
+        self.at_once
+    }
+    fn serve(&self, instances: InstancesOf) {
+        (self.serve)(instances);
+    }
+    fn readiness(&self) -> Readiness {
+        (self.readiness)()
+    }
+    // What is said of cost does not make it run inline.
+    fn cost_may_depend_on_data(&self) -> bool {
+        false
+    }
+}
+
+/// All phases end then.
+pub fn marks(at: u64) -> Marks {
+    Marks { inputs_ready: at, inference_end: at, outputs_ready: at }
+}
+
+/// A batch that is out: its instance, and what its requests asked with what answers them.
+pub struct Out {
+    pub instance: u32,
+    pub occupied: Option<Occupied>,
+    pub requests: Vec<(u8, Responder)>,
+}
+
+impl Out {
+    /// Takes all there is of a batch.
+    pub fn of(instance: u32, batch: &mut Batch<'_>) -> Self {
+        let requests = batch.requests.iter_mut().map(|entry| {
+            let number = entry.request.inputs[0].data.to_vec()[0];
+            (number, entry.responder.take().expect("a responder for each"))
+        });
+        let requests = requests.collect();
+        Self { instance, occupied: batch.occupied.take(), requests }
+    }
+
+    /// What its requests asked.
+    pub fn numbers(&self) -> Vec<u8> {
+        self.requests.iter().map(|(number, _)| *number).collect()
+    }
+
+    pub fn free(&mut self) {
+        self.occupied.take().expect("not free yet").free(marks(now_ns()));
+    }
+
+    /// Answers each with its number.
+    pub fn answer(&mut self) {
+        for (number, responder) in self.requests.drain(..) {
+            responder.finish(Some(Ok(super::outcome(number))));
+        }
+    }
+}
+
+/// A model whose batches come to the test.
+pub fn handing_out() -> (LaterModel, Receiver<Out>) {
+    let (send, receive): (Sender<Out>, _) = channel();
+    (LaterModel::new(move |instance, batch, _| drop(send.send(Out::of(instance, batch)))), receive)
+}
