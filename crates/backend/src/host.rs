@@ -17,8 +17,8 @@ pub trait Host: Send + Sync {
     /// Loads, unloads or asks. Answered with JSON, as the operation says.
     fn control(&self, control: ModelControl, answer: Box<dyn FnOnce(Result<String>) + Send>);
 
-    /// Metrics that models make.
-    fn metrics(&self) -> &CustomMetrics;
+    /// Metrics that models make: each process through a [`Holder`](crate::metrics::Holder) of its own.
+    fn metrics(&self) -> &Arc<CustomMetrics>;
 }
 
 /// An inference of one model by another.

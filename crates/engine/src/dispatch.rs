@@ -14,6 +14,7 @@ use crate::pending::{Queued, Requests};
 use crate::pool::Work;
 use crate::schedule::{Next, RemovalReason, Removed, Schedule};
 use crate::statistics::FailureReason;
+use crate::timer::Timed;
 use crate::turn::InStretch;
 use crate::version::ModelVersion;
 use backend::{BatchEntry, RunControl, now_ns};
@@ -221,7 +222,7 @@ impl ModelVersion {
     }
 
     /// A timer armed for `at` fired.
-    pub(crate) fn wake(&self, at: u64) {
+    fn woken(&self, at: u64) {
         self.answer_removed();
         let is_sweep = self.sweep_due.swap(false, Ordering::AcqRel);
         if is_sweep && let Some(ensemble) = &self.ensemble {
@@ -374,5 +375,11 @@ impl ModelVersion {
             return 0;
         }
         entries.flat_map(|e| &e.request.inputs).map(|i| i.data.len() as u64).sum()
+    }
+}
+
+impl Timed for ModelVersion {
+    fn wake(&self, at: u64) {
+        self.woken(at);
     }
 }

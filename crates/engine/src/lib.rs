@@ -24,6 +24,7 @@ mod later;
 pub mod limits;
 mod lookup;
 mod mail;
+mod model_call;
 mod options;
 mod order;
 mod padding;
@@ -54,6 +55,7 @@ pub use handover::HandOver;
 #[cfg(nereid_loom)]
 pub use mail::together;
 pub use mail::{Mailbox, begin_mail};
+pub use model_call::MODEL_CALLS_DEPTH_MAX;
 pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
 #[cfg(nereid_loom)]
 pub use pool::{Pool, Task};

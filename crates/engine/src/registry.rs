@@ -4,6 +4,7 @@ use crate::compile;
 use crate::continuing::Continuing;
 use crate::ensemble::{Ensemble, NoModel};
 use crate::limits;
+use crate::model_call::Deadlines;
 use crate::options::{EngineOptions, ServerMetadata};
 use crate::padding::Padding;
 use crate::pool::Pool;
@@ -26,7 +27,7 @@ use protocol::pb::inference::ModelConfig;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tensor::{Error, RegionRef, Result};
 use trace::Tracer;
@@ -43,6 +44,7 @@ pub struct Engine {
     regions: RegionRegistry,
     shared: Arc<Shared>,
     on_change: Mutex<Option<OnChange>>,
+    deadlines: OnceLock<Arc<Deadlines>>,
     me: Weak<Engine>,
 }
 
@@ -119,6 +121,7 @@ impl Engine {
             handles: AtomicU32::new(1),
             state: AtomicU8::new(ServerState::Initializing as u8),
             on_change: Mutex::default(),
+            deadlines: OnceLock::new(),
             regions: RegionRegistry::new(memory::RegionLimits::default()),
             shared: Arc::new(Shared {
                 pool,
@@ -161,8 +164,17 @@ impl Engine {
     /// # Errors
     /// A version that is no number, and rows 1–4 of protocol.md 2.9.
     pub fn model(&self, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
-        let version = parse_version(version)?;
+        self.model_at(name, parse_version(version)?)
+    }
+
+    /// As `model`, by the version's number.
+    pub(crate) fn model_at(&self, name: &str, version: Option<i64>) -> Result<Arc<ModelVersion>> {
         self.table.load().find(name, version).cloned().map_err(|error| self.unless_failed(error))
+    }
+
+    /// Calls of models that wait no longer than their timeout.
+    pub(crate) fn deadlines(&self) -> Arc<Deadlines> {
+        self.deadlines.get_or_init(|| Deadlines::new(self.shared.timer.clone())).clone()
     }
 
     /// Whether a version can be used; unknown ones cannot, and none can while the server exits: it refuses inferences then, and load

@@ -310,6 +310,14 @@ impl Ticket {
     pub fn overrun(&self, error: Error) {
         self.state.give_up(Some(Box::new(error)));
     }
+
+    /// It waited for too long: ends it with `error` if it still does.
+    pub(crate) fn expire(&self, error: Error) {
+        // One that begins to run just now has waited as long.
+        if matches!(self.state.place.lock().slot, Slot::Queued) {
+            self.overrun(error);
+        }
+    }
 }
 
 #[cfg(all(test, not(nereid_loom)))]

@@ -3,7 +3,6 @@
 //! One thread for all models, started with the first timer. A version arms a timer only when it has none that is earlier, so
 //! the heap holds a handful of entries however many requests wait.
 
-use crate::version::ModelVersion;
 use backend::now_ns;
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Reverse;
@@ -11,6 +10,12 @@ use std::collections::BinaryHeap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+/// What a timer wakes.
+pub(crate) trait Timed: Send + Sync {
+    /// A timer armed for `at` fired.
+    fn wake(&self, at: u64);
+}
 
 pub(crate) struct Timer {
     state: Mutex<State>,
@@ -26,7 +31,7 @@ struct State {
 
 struct Due {
     at: u64,
-    who: Weak<ModelVersion>,
+    who: Weak<dyn Timed>,
 }
 
 impl PartialEq for Due {
@@ -51,8 +56,8 @@ impl Timer {
         Arc::new(Self { state: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// Calls `who.wake(at)` at `at` ([`now_ns`] time) or soon after, unless the version is gone by then. False when no thread will.
-    pub(crate) fn arm(self: &Arc<Self>, at: u64, who: Weak<ModelVersion>) -> bool {
+    /// Calls `who.wake(at)` at `at` ([`now_ns`] time) or soon after, unless it is gone by then. False when no thread will.
+    pub(crate) fn arm(self: &Arc<Self>, at: u64, who: Weak<dyn Timed>) -> bool {
         let mut state = self.state.lock();
         if state.closed {
             return false;
@@ -81,9 +86,9 @@ impl Timer {
                     let at = due.at;
                     let who = state.heap.pop().and_then(|d| d.0.who.upgrade());
                     drop(state);
-                    if let Some(version) = who {
+                    if let Some(who) = who {
                         // The timers of all models are on this thread.
-                        let _ = catch_unwind(AssertUnwindSafe(|| version.wake(at)));
+                        let _ = catch_unwind(AssertUnwindSafe(|| who.wake(at)));
                     }
                     state = self.state.lock();
                 }

@@ -470,6 +470,7 @@ impl State {
             priority: self.head.priority,
             timeout_us: self.head.timeout_us,
             trace: None,
+            depth: self.head.depth,
         };
         self.actions.push(Action::Start { run, step: index, request });
         self.touched.push_back(id);

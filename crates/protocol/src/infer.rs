@@ -25,6 +25,8 @@ pub struct InferRequest {
     pub timeout_us: u64,
     /// What is noted of it, if it is traced.
     pub trace: Option<Trace>,
+    /// Models that called one another for it; 0 for a client's.
+    pub depth: u32,
 }
 
 /// One input tensor of a request.

@@ -154,6 +154,7 @@ impl Entry {
             priority: request.priority,
             timeout_us: request.timeout_us,
             trace: None,
+            depth: 0,
         };
         let is_view = |id: &crate::CorrelationId| matches!(id, crate::CorrelationId::String(s) if !s.is_empty());
         if is_view(&template.sequence.id) {
@@ -190,6 +191,7 @@ impl Entry {
             priority: t.priority,
             timeout_us: t.timeout_us,
             trace: None,
+            depth: 0,
         }
     }
 }

@@ -1,0 +1,99 @@
+//! The value of one series: changed from any thread, without the lock of the families.
+
+use super::{Kind, Update};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tensor::{Error, Result};
+
+/// The value of a series.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Of a counter or a gauge.
+    Number(f64),
+    /// Of a histogram.
+    Histogram(HistogramSnapshot),
+}
+
+/// A histogram at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HistogramSnapshot {
+    /// Upper bounds of its buckets, ascending, without the last, infinite one.
+    pub bounds: Vec<f64>,
+    /// Values in each bucket alone, the infinite one included.
+    pub counts: Vec<u64>,
+    /// Of all values.
+    pub sum: f64,
+}
+
+pub(super) enum Series {
+    /// Bits of a double.
+    Counter(AtomicU64),
+    Gauge(AtomicU64),
+    Histogram(Mutex<HistogramSnapshot>),
+}
+
+pub(super) fn unsupported(kind: Kind, what: &str) -> Error {
+    Error::unsupported(format!("{} does not support {what}", kind.constant()))
+}
+
+fn add(bits: &AtomicU64, value: f64) {
+    let sum = |bits| Some((f64::from_bits(bits) + value).to_bits());
+    // It always has a next value, so it never fails.
+    let _ = bits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+}
+
+impl Series {
+    pub(super) fn new(kind: Kind, bounds: Vec<f64>) -> Self {
+        match kind {
+            Kind::Counter => Self::Counter(AtomicU64::new(0)),
+            Kind::Gauge => Self::Gauge(AtomicU64::new(0)),
+            Kind::Histogram => {
+                let counts = vec![0; bounds.len() + 1];
+                Self::Histogram(Mutex::new(HistogramSnapshot { bounds, counts, sum: 0.0 }))
+            }
+        }
+    }
+
+    pub(super) fn value(&self) -> Value {
+        match self {
+            Self::Counter(bits) | Self::Gauge(bits) => Value::Number(f64::from_bits(bits.load(Ordering::Relaxed))),
+            Self::Histogram(histogram) => Value::Histogram(histogram.lock().clone()),
+        }
+    }
+
+    pub(super) fn update(&self, update: Update, value: f64) -> Result<()> {
+        match (self, update) {
+            (Self::Counter(_), Update::Increment) if value < 0.0 => {
+                return Err(Error::invalid(format!(
+                    "{} can only be incremented monotonically by non-negative values.",
+                    Kind::Counter.constant()
+                )));
+            }
+            (Self::Counter(bits) | Self::Gauge(bits), Update::Increment) => add(bits, value),
+            (Self::Gauge(bits), Update::Set) => bits.store(value.to_bits(), Ordering::Relaxed),
+            (Self::Histogram(histogram), Update::Observe) => {
+                let HistogramSnapshot { bounds, counts, sum } = &mut *histogram.lock();
+                // NaN is in no finite bucket.
+                let at = bounds.iter().position(|bound| value <= *bound).unwrap_or(bounds.len());
+                if let Some(count) = counts.get_mut(at) {
+                    *count += 1;
+                }
+                *sum += value;
+            }
+            (_, update) => {
+                let kind = match self {
+                    Self::Counter(_) => Kind::Counter,
+                    Self::Gauge(_) => Kind::Gauge,
+                    Self::Histogram(_) => Kind::Histogram,
+                };
+                let what = match update {
+                    Update::Increment => "Increment",
+                    Update::Set => "Set",
+                    Update::Observe => "Observe",
+                };
+                return Err(unsupported(kind, what));
+            }
+        }
+        Ok(())
+    }
+}
