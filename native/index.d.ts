@@ -94,6 +94,26 @@ export interface CoreOptions {
   responseCacheBytes?: number
   responseCacheRedis?: RedisOptions
   rateLimit?: RateLimit
+  customMetrics: boolean
+}
+
+export interface CustomFamily {
+  name: string
+  help: string
+  kind: string
+  series: Array<CustomSeries>
+}
+
+export interface CustomHistogram {
+  bounds: Array<number>
+  counts: Array<bigint>
+  sum: number
+}
+
+export interface CustomSeries {
+  labels: Record<string, string>
+  value: number
+  histogram?: CustomHistogram
 }
 
 export interface Duration {
@@ -320,6 +340,7 @@ export interface Snapshot {
   resources: Array<ResourceUse>
   memory: MemoryUse
   histograms: Array<Histogram>
+  custom: Array<CustomFamily>
   logRecordsDropped: number
   traceRecordsDropped: number
 }

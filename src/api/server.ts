@@ -93,7 +93,7 @@ export async function startServer(
   observe: (event: LoadEvent) => void = () => {},
 ): Promise<RunningServer> {
   let unusable: ServerError | null = null
-  // The core calls back only after `listen`, when everything below exists.
+  // The core calls back when models load, at the earliest: by then everything exists that an answer needs.
   const core = createCore(
     {
       serverId: settings.id,
@@ -112,6 +112,7 @@ export async function startServer(
       responseCacheBytes: settings.responseCache.bytes,
       responseCacheRedis: settings.responseCache.redis,
       rateLimit: settings.rateLimit,
+      customMetrics: settings.metrics !== null,
     },
     (call) => void answerControl({ core, repository, trace, logger, unusable: () => unusable !== null }, call),
     (record) => logger.record(record),

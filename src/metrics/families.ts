@@ -6,7 +6,7 @@
  * since users test for the absence of a name in the whole exposition.
  */
 
-import type { CacheUse, MemoryUse, ResourceUse, Snapshot, VersionStatistics } from '../native/contract.js'
+import type { CacheUse, CustomFamily, MemoryUse, ResourceUse, Snapshot, VersionStatistics } from '../native/contract.js'
 import type { Family, FamilyType, Sample } from './exposition.js'
 
 /** What the shell knows about a version beyond the core's counters. */
@@ -150,7 +150,31 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       ({ name, help, ...histogram }): Family => ({ name, help, type: 'histogram', samples: bucketSamples(histogram, {}) }),
     ),
   )
+  addModelFamilies(families, snapshot.custom)
   return families
+}
+
+/**
+ * Families that models made (B-PY-20), behind all others. One of the name and type of ours adds its series to it, as in Triton; of another
+ * type it is left out, since a scrape cannot say both.
+ */
+function addModelFamilies(families: Family[], made: readonly CustomFamily[]): void {
+  if (made.length === 0) return
+  const known = new Map(families.map((family) => [family.name, family]))
+  for (const { name, help, kind, series } of made) {
+    const samples = series.flatMap(({ labels, value, histogram }): Sample[] =>
+      histogram === null ? [{ labels, value }] : bucketSamples(histogram, labels),
+    )
+    const ours = known.get(name)
+    if (ours === undefined) families.push({ name, help, type: kind, samples })
+    else if (ours.type === kind) ours.samples.push(...samples.filter((sample) => !ours.samples.some((other) => isSame(other, sample))))
+  }
+}
+
+/** Whether two samples of a family are of one series. */
+function isSame(a: Sample, b: Sample): boolean {
+  const [names, others] = [Object.keys(a.labels), Object.keys(b.labels)]
+  return a.suffix === b.suffix && a.last?.[1] === b.last?.[1] && names.length === others.length && names.every((name) => a.labels[name] === b.labels[name])
 }
 
 /** Resources of the rate limiter: nothing where it is off, or no model asks for any. */

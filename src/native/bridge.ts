@@ -6,6 +6,7 @@
  */
 
 import {
+  type CustomFamily,
   type ControlCall,
   type Core,
   type CoreOptions,
@@ -219,7 +220,12 @@ export function createBridge(
         Object.assign(v, { firstResponse: v.firstResponse ?? null, summaries: v.summaries ?? null }),
       )
       const resources = s.resources.map((r) => ({ ...r, device: r.device ?? null }))
-      return { ...s, versions, resources, cache: s.cache ?? null }
+      const custom = s.custom.map((family) => ({
+        ...family,
+        kind: family.kind as CustomFamily['kind'],
+        series: family.series.map((one) => ({ ...one, histogram: one.histogram ?? null })),
+      }))
+      return { ...s, versions, resources, custom, cache: s.cache ?? null }
     },
     controlReply: (id, json, errorCode, message) =>
       raw.controlReply(id, optional(json), errorCode === null ? -1 : ERROR_CODES.indexOf(errorCode), message),

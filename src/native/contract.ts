@@ -96,6 +96,8 @@ export interface CoreOptions {
   responseCacheRedis: RedisOptions | null
   /** `--rate-limit=execution_count`; null = executions are not limited. */
   rateLimit: RateLimit | null
+  /** Models may make metrics; where the server has none, they are told so. */
+  customMetrics: boolean
 }
 
 /** A Redis, and how patient to be with it. Of the environment are what is null: TRITONCACHE_REDIS_USERNAME and _PASSWORD. */
@@ -195,6 +197,7 @@ export type ControlOperation =
  * | repository_index | `{"ready":bool}` | `[{"name","version"?,"state"?,"reason"?}]` |
  * | repository_load | `{"model":s,"parameters":{…}}`; over gRPC file parameters arrive base64-encoded like over HTTP | `{}` |
  * | repository_unload | `{"model":s,"unload_dependents":bool}` | `{}` |
+ * | either, asked for by the code of a model | also `"within":s`, that model | `{}` |
  * | trace_get / trace_update | `{"model":s,"settings":{…},"protocol":"http"\|"grpc"}`; over gRPC each value is an array of strings | every current setting |
  * | log_get / log_update | `{"settings":{…},"protocol":"http"\|"grpc"}` | every current setting |
  */
@@ -397,6 +400,8 @@ export interface Snapshot {
   memory: MemoryUse
   /** Likewise. `counts` are those between the bounds, with one more behind the last. */
   histograms: Histogram[]
+  /** What models count for themselves, in the order in which they made it. */
+  custom: CustomFamily[]
   /** Log records of the core that were dropped because too many waited for this thread. */
   logRecordsDropped: number
   /** Traces that were dropped because too many waited for this thread. */
@@ -437,6 +442,14 @@ export interface MemoryUse {
   poolLiveBytes: number
   poolRetainedBytes: number
   poolRetainedBytesMax: number
+}
+
+/** Metrics that models made. */
+export interface CustomFamily {
+  name: string
+  help: string
+  kind: 'counter' | 'gauge' | 'histogram'
+  series: { labels: Record<string, string>; value: number; histogram: { bounds: number[]; counts: bigint[]; sum: number } | null }[]
 }
 
 export interface Histogram {

@@ -1,11 +1,11 @@
 import { Registry, Gauge, Histogram } from 'prom-client'
 import { expect, test } from 'vitest'
-import { formatNumber, renderFamilies } from '../../src/metrics/exposition.js'
+import { formatNumber, renderFamilies, type ExpositionFormat } from '../../src/metrics/exposition.js'
 import { buildFamilies, type FamilyContext } from '../../src/metrics/families.js'
 import { HostSampler, parseCpuTimes, parseMemory } from '../../src/metrics/host.js'
 import { familiesOf } from '../../src/metrics/process.js'
 import { startMetricsServer } from '../../src/metrics/server.js'
-import type { CacheUse, Duration, Snapshot, Summary, VersionStatistics } from '../../src/native/contract.js'
+import type { CacheUse, CustomFamily, Duration, Snapshot, Summary, VersionStatistics } from '../../src/native/contract.js'
 
 test.each([
   [0, '0'],
@@ -77,7 +77,7 @@ const CONTEXT: FamilyContext = {
   host: null,
 }
 
-function render(statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}, cache: CacheUse | null = null): string {
+function render(statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}, cache: CacheUse | null = null, custom: CustomFamily[] = [], format: ExpositionFormat = 'text'): string {
   const snapshot: Snapshot = {
     versions: [{ ...STATISTICS, ...statistics }],
     cache,
@@ -100,10 +100,11 @@ function render(statistics: Partial<VersionStatistics> = {}, context: Partial<Fa
       poolRetainedBytesMax: 8,
     },
     histograms: [{ name: 'nereid_hold_seconds', help: 'Holds.', bounds: [0.0001, 1], counts: [5n, 2n, 1n], sum: 2.5 }],
+    custom,
     logRecordsDropped: 1,
     traceRecordsDropped: 2,
   }
-  return renderFamilies(buildFamilies(snapshot, { ...CONTEXT, ...context }))
+  return renderFamilies(buildFamilies(snapshot, { ...CONTEXT, ...context }), format)
 }
 
 /** Sample lines only, those whose name begins with `prefix`. */
@@ -154,6 +155,42 @@ test('O 1.5: the families of a model, in the order of the reference', () => {
     'nereid_slab_bytes gauge',
     'nereid_hold_seconds histogram',
   ])
+})
+
+const MADE: CustomFamily[] = [
+  { name: 'golden_zz', help: 'two\nlines', kind: 'gauge', series: [{ labels: { q: 'c\nd' }, value: Number.NaN, histogram: null }] },
+  {
+    name: 'golden_h',
+    help: 'd',
+    kind: 'histogram',
+    series: [{ labels: { a: 'b' }, value: 0, histogram: { bounds: [0.1, 1], counts: [2n, 1n, 2n], sum: 55.65 } }],
+  },
+  { name: 'vllm:tokens_total', help: 'd', kind: 'counter', series: [{ labels: {}, value: 2.5, histogram: null }] },
+  { name: 'golden_empty', help: 'd', kind: 'counter', series: [] },
+]
+
+test('B-PY-20: what models count stands behind what the server counts, in both forms', () => {
+  expect(samples(render({}, {}, null, MADE), 'golden')).toEqual([
+    'golden_zz{q="c\\nd"} Nan',
+    'golden_h_count{a="b"} 5',
+    'golden_h_sum{a="b"} 55.65',
+    'golden_h_bucket{a="b",le="0.1"} 2',
+    'golden_h_bucket{a="b",le="1"} 3',
+    'golden_h_bucket{a="b",le="+Inf"} 5',
+  ])
+  expect(render({}, {}, null, MADE)).toContain('# HELP golden_zz two\\nlines\n# TYPE golden_zz gauge\n')
+  const open = render({}, {}, null, MADE, 'openmetrics')
+  expect(open).toContain('# TYPE vllm:tokens counter\n# HELP vllm:tokens d\nvllm:tokens_total 2.5\n')
+  expect(open).not.toContain('golden_empty')
+})
+
+test('B-PY-20: a family of the name of ours adds its series to it, and never says one twice or as another type', () => {
+  const series = (labels: Record<string, string>) => ({ labels, value: 1, histogram: null })
+  const ours = 'nv_inference_request_success'
+  const same = render({}, {}, null, [{ name: ours, help: 'd', kind: 'counter', series: [series({ t: 'builtin' }), series({ model: 'm', version: '1' })] }])
+  expect(samples(same, ours)).toEqual([`${ours}{model="m",version="1"} 4`, `${ours}{t="builtin"} 1`])
+  const other = render({}, {}, null, [{ name: ours, help: 'd', kind: 'gauge', series: [series({ t: 'builtin' })] }])
+  expect(other).toBe(render())
 })
 
 test('lost log lines are counted by reason', () => {

@@ -14,12 +14,15 @@ pub trait Host: Send + Sync {
     /// It was refused; `answers` gets nothing then. Texts are those of the model's own front door, without a prefix.
     fn call(&self, call: ModelCall, answers: Arc<dyn CallAnswers>) -> Result<Box<dyn Call>>;
 
-    /// Loads, unloads or asks. Answered with JSON, as the operation says.
-    fn control(&self, control: ModelControl, answer: Box<dyn FnOnce(Result<String>) + Send>);
+    /// Loads, unloads or asks. Answered once, from any thread, with JSON: `{}`, or as the operation says.
+    fn control(&self, control: ModelControl, answer: ControlAnswer);
 
     /// Metrics that models make: each process through a [`Holder`](crate::metrics::Holder) of its own.
     fn metrics(&self) -> &Arc<CustomMetrics>;
 }
+
+/// Takes the answer to a [`ModelControl`].
+pub type ControlAnswer = Box<dyn FnOnce(Result<String>) + Send>;
 
 /// An inference of one model by another.
 pub struct ModelCall {
@@ -27,7 +30,7 @@ pub struct ModelCall {
     pub model: String,
     /// Version; -1 = as the version policy says.
     pub version: i64,
-    /// What. Its tensors are the server's own bytes or counted views.
+    /// What. Its tensors are the server's own bytes or counted views; its `depth` is that of the request it is made for, and one more.
     pub request: Box<InferRequest>,
     /// The caller takes any number of responses. Without it, a decoupled model is refused.
     pub decoupled: bool,
@@ -48,28 +51,37 @@ pub trait Call: Send + Sync {
 }
 
 /// What a model wants of the repository.
-#[derive(Debug, Clone)]
-pub enum ModelControl {
+#[derive(Debug)]
+pub struct ModelControl {
+    /// What is asked.
+    pub operation: ModelOperation,
+    /// The model that asks. It may be loading itself: nothing waits for that load then.
+    pub asker: Name,
+}
+
+/// An operation on the repository.
+#[derive(Debug)]
+pub enum ModelOperation {
     /// Load or reload; answered when that is done.
     Load {
         /// Model name.
-        model: Name,
+        model: String,
         /// Configuration in place of the file's, JSON; "" = none.
         config: String,
-        /// Files in place of the directory's, by `file:…`.
-        files: Vec<(String, bytes::Bytes)>,
+        /// Files in place of the directory's, by `file:…`; others are left out, as in Triton.
+        files: Vec<(String, Vec<u8>)>,
     },
     /// Unload; answered when it has begun.
     Unload {
         /// Model name.
-        model: Name,
+        model: String,
         /// Also the models that an ensemble is made of.
         dependents: bool,
     },
-    /// Whether it can be used; answered `true` or `false`.
+    /// Whether it can be used; answered `true` or `false`. Models that are not there cannot.
     IsReady {
         /// Model name.
-        model: Name,
+        model: String,
         /// Version as written; "" = as the policy says.
         version: String,
     },

@@ -16,7 +16,7 @@ pub mod sync;
 #[cfg(test)]
 mod testing;
 
-pub use host::{Call, CallAnswers, Host, ModelCall, ModelControl};
+pub use host::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation};
 pub use instance::{Instances, InstancesOf, NoInstances, Occupancy, Occupied, Readiness, ReadyAnswer};
 pub use respond::{Answers, Counted, Responder, Stopped};
 pub use run::*;

@@ -274,7 +274,8 @@ impl Engine {
         self.server_state() == ServerState::Exiting
     }
 
-    fn server_state(&self) -> ServerState {
+    /// What state the server is in.
+    pub fn server_state(&self) -> ServerState {
         match self.state.load(Ordering::Acquire) {
             0 => ServerState::Initializing,
             1 => ServerState::Ready,

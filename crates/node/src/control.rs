@@ -1,6 +1,7 @@
 //! Takes control operations from the listeners to TypeScript and the answers back. Rare; bounded.
 
 use crate::objects::{ControlCall, ControlFile};
+use backend::ControlAnswer;
 use frontend::{Argument, Control, ControlReply, Operation};
 use napi::bindgen_prelude::{FnArgs, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
@@ -28,7 +29,7 @@ type Calls = ThreadsafeFunction<Queued, (), FnArgs<(ControlCall,)>, napi::Status
 
 pub struct Bridge {
     calls: Calls,
-    waiting: Mutex<HashMap<u32, oneshot::Sender<Result<String>>>>,
+    waiting: Mutex<HashMap<u32, ControlAnswer>>,
     next: AtomicU32,
 }
 
@@ -49,25 +50,23 @@ impl Bridge {
     }
 
     pub fn reply(&self, id: u32, result: Result<String>) {
-        if let Some(waiting) = self.waiting.lock().remove(&id) {
-            // The client may have left meanwhile; the operation is done all the same.
-            let _ = waiting.send(result);
+        let waiting = self.waiting.lock().remove(&id);
+        if let Some(answer) = waiting {
+            answer(result);
         }
     }
-}
 
-impl Control for Bridge {
-    fn call(&self, operation: Operation, argument: Argument) -> ControlReply {
+    /// Starts an operation. `answer` is called once, from the JavaScript thread unless the operation is refused.
+    pub fn start(&self, operation: Operation, argument: Argument, answer: ControlAnswer) {
         if argument.bytes() > ARGUMENT_BYTES_MAX {
             let text = format!(
                 "the request holds {} bytes, at most {ARGUMENT_BYTES_MAX} are taken; put larger files into the repository",
                 argument.bytes()
             );
-            return Box::pin(std::future::ready(Err(Error::invalid(text))));
+            return answer(Err(Error::invalid(text)));
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (send, receive) = oneshot::channel();
-        self.waiting.lock().insert(id, send);
+        self.waiting.lock().insert(id, answer);
         if self.calls.call(Queued { id, operation, argument }, ThreadsafeFunctionCallMode::NonBlocking)
             != napi::Status::Ok
         {
@@ -78,6 +77,14 @@ impl Control for Bridge {
                 ))),
             );
         }
+    }
+}
+
+impl Control for Bridge {
+    fn call(&self, operation: Operation, argument: Argument) -> ControlReply {
+        let (send, receive) = oneshot::channel();
+        // The client may have left meanwhile; the operation is done all the same.
+        self.start(operation, argument, Box::new(|result| drop(send.send(result))));
         Box::pin(async move { receive.await.unwrap_or_else(|_| Err(Error::unavailable("Server exiting"))) })
     }
 }

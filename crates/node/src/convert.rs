@@ -1,6 +1,9 @@
 //! Between the flat objects of the boundary and the types of the crates.
 
 use crate::objects as js;
+use backend::metrics::{
+    BYTES_MAX, CustomMetrics, FAMILIES_MAX, FamilySnapshot, HistogramSnapshot, Labels, SERIES_MAX, Value,
+};
 use engine::{PublishSpec, Snapshot, VersionStatistics};
 use frontend::{FrontendOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, OffloadStatus, Restriction};
 use memory::{Budget, Kind, SlabPool};
@@ -148,8 +151,42 @@ pub fn snapshot(s: Snapshot) -> js::Snapshot {
         resources: s.resources.into_iter().map(resource_use).collect(),
         memory: memory_use(),
         histograms: Vec::new(),
+        custom: Vec::new(),
         log_records_dropped: 0.0,
         trace_records_dropped: 0.0,
+    }
+}
+
+/// Adds what models count for themselves, and what may be of it.
+pub fn add_custom_metrics(snapshot: &mut js::Snapshot, metrics: &CustomMetrics) {
+    let [families, series, bytes] = metrics.used().map(|n| n as f64);
+    snapshot.gauges.extend(gauges(vec![
+        ("nereid_model_metric_families", "Families of metrics that models made", families),
+        ("nereid_model_metric_families_max", "The most of them there may be", FAMILIES_MAX as f64),
+        ("nereid_model_metric_series", "Series of these families", series),
+        ("nereid_model_metric_series_max", "The most of them there may be", SERIES_MAX as f64),
+        ("nereid_model_metric_bytes", "Bytes of the names, labels and buckets of these families", bytes),
+        ("nereid_model_metric_bytes_max", "The most of them there may be", BYTES_MAX as f64),
+    ]));
+    snapshot.custom = metrics.snapshot().into_iter().map(custom_family).collect();
+}
+
+fn custom_family(family: FamilySnapshot) -> js::CustomFamily {
+    let series = |(labels, value): (Labels, Value)| {
+        let (value, histogram) = match value {
+            Value::Number(value) => (value, None),
+            Value::Histogram(HistogramSnapshot { bounds, counts, sum }) => {
+                let counts = counts.into_iter().map(BigInt::from).collect();
+                (0.0, Some(js::CustomHistogram { bounds, counts, sum }))
+            }
+        };
+        js::CustomSeries { labels: labels.into_iter().collect(), value, histogram }
+    };
+    js::CustomFamily {
+        name: family.name,
+        help: family.description,
+        kind: family.kind.name().into(),
+        series: family.series.into_iter().map(series).collect(),
     }
 }
 

@@ -1,9 +1,11 @@
 //! The core as JavaScript holds it.
 
 use crate::control::Bridge;
+use crate::services::Services;
 use crate::settle::{Settled, Settler};
 use crate::stream::Pull;
 use crate::{convert, infer, logging, objects as js, traces};
+use backend::Host;
 use backend_onnx::OnnxBackend;
 use bytes::Bytes;
 use cache_redis::RedisCache;
@@ -28,6 +30,7 @@ const UNLOAD_GRACE: Duration = Duration::from_secs(2);
 pub struct NativeCore {
     engine: Arc<Engine>,
     control: Arc<Bridge>,
+    services: Arc<Services>,
     settler: Mutex<Option<Settler>>,
     running: Arc<Mutex<Option<Running>>>,
     tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
@@ -58,6 +61,7 @@ impl NativeCore {
         let onnx = OnnxBackend::new(options.onnxruntime_library.clone().map(PathBuf::from));
         let mut backends = backend_test::all();
         backends.push(Arc::new(onnx));
+        let attached = backends.clone();
         let engine_options = convert::engine_options(&options);
         let engine = match &options.response_cache_redis {
             Some(redis) => RedisCache::start(convert::redis_settings(redis))
@@ -66,9 +70,12 @@ impl NativeCore {
         };
         let engine = engine.map_err(|e| thrown(&e))?;
         traces::tell(engine.tracer(), &on_traces)?;
+        let control = Arc::new(Bridge::new(&on_control)?);
+        let services = Services::new(engine.clone(), control.clone(), options.custom_metrics, &attached);
         Ok(Self {
             engine,
-            control: Arc::new(Bridge::new(&on_control)?),
+            control,
+            services,
             settler: Mutex::new(Some(Settler::new(&on_settled)?)),
             running: Arc::default(),
             tickets: Arc::default(),
@@ -213,6 +220,7 @@ impl NativeCore {
     #[napi]
     pub fn snapshot(&self) -> js::Snapshot {
         let mut snapshot = convert::snapshot(self.engine.snapshot());
+        convert::add_custom_metrics(&mut snapshot, self.services.metrics());
         snapshot.log_records_dropped = logging::DROPPED.load(std::sync::atomic::Ordering::Relaxed) as f64;
         snapshot.trace_records_dropped = self.engine.tracer().lost() as f64;
         if let Some(running) = &*self.running.lock() {

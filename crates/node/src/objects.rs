@@ -2,6 +2,7 @@
 
 use napi::bindgen_prelude::{BigInt, Buffer};
 use napi_derive::napi;
+use std::collections::HashMap;
 
 #[napi(object)]
 pub struct CoreOptions {
@@ -21,6 +22,7 @@ pub struct CoreOptions {
     pub response_cache_bytes: Option<i64>,
     pub response_cache_redis: Option<RedisOptions>,
     pub rate_limit: Option<RateLimit>,
+    pub custom_metrics: bool,
 }
 
 #[napi(object)]
@@ -281,6 +283,28 @@ pub struct MemoryUse {
 }
 
 #[napi(object)]
+pub struct CustomHistogram {
+    pub bounds: Vec<f64>,
+    pub counts: Vec<BigInt>,
+    pub sum: f64,
+}
+
+#[napi(object)]
+pub struct CustomSeries {
+    pub labels: HashMap<String, String>,
+    pub value: f64,
+    pub histogram: Option<CustomHistogram>,
+}
+
+#[napi(object)]
+pub struct CustomFamily {
+    pub name: String,
+    pub help: String,
+    pub kind: String,
+    pub series: Vec<CustomSeries>,
+}
+
+#[napi(object)]
 pub struct Snapshot {
     pub versions: Vec<VersionStatistics>,
     pub gauges: Vec<Gauge>,
@@ -288,6 +312,7 @@ pub struct Snapshot {
     pub resources: Vec<ResourceUse>,
     pub memory: MemoryUse,
     pub histograms: Vec<Histogram>,
+    pub custom: Vec<CustomFamily>,
     pub log_records_dropped: f64,
     pub trace_records_dropped: f64,
 }

@@ -1,0 +1,80 @@
+//! The server as the code of its models sees it: inferences by other models, model control, metrics.
+
+use crate::control::Bridge;
+use backend::metrics::CustomMetrics;
+use backend::{Backend, Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation};
+use engine::{Engine, ServerState};
+use frontend::{Argument, Operation};
+use protocol::json::write_string;
+use std::sync::{Arc, Weak};
+use tensor::{Error, Result};
+
+pub struct Services {
+    engine: Arc<Engine>,
+    control: Arc<Bridge>,
+    metrics: Arc<CustomMetrics>,
+}
+
+impl Services {
+    /// Tells the backends of it. They do not own it: its engine owns them.
+    pub fn new(
+        engine: Arc<Engine>,
+        control: Arc<Bridge>,
+        has_metrics: bool,
+        backends: &[Arc<dyn Backend>],
+    ) -> Arc<Self> {
+        let services = Arc::new(Self { engine, control, metrics: CustomMetrics::new(has_metrics) });
+        let host: Weak<dyn Host> = Arc::downgrade(&(services.clone() as Arc<dyn Host>));
+        for backend in backends {
+            backend.attach(host.clone());
+        }
+        services
+    }
+
+    /// A change of the repository, which TypeScript decides.
+    fn change(&self, operation: Operation, argument: Argument, answer: ControlAnswer) {
+        // Triton refuses these, too. The first loads are one step: what is asked for in one of them would wait for its end.
+        if self.engine.server_state() == ServerState::Initializing {
+            return answer(Err(Error::unavailable("Server not ready")));
+        }
+        self.control.start(operation, argument, answer);
+    }
+}
+
+impl Host for Services {
+    fn call(&self, call: ModelCall, answers: Arc<dyn CallAnswers>) -> Result<Box<dyn Call>> {
+        self.engine.call_from_model(call, answers)
+    }
+
+    fn control(&self, control: ModelControl, answer: ControlAnswer) {
+        let within = format!(r#","within":{}"#, quoted(&control.asker));
+        match control.operation {
+            ModelOperation::Load { model, config, files } => {
+                let parameters =
+                    if config.is_empty() { String::new() } else { format!(r#""config":{}"#, quoted(&config)) };
+                let json = format!(r#"{{"model":{},"parameters":{{{parameters}}}{within}}}"#, quoted(&model));
+                let files = files.into_iter().filter(|(name, _)| name.starts_with("file:")).collect();
+                self.change(Operation::RepositoryLoad, Argument { json, files }, answer);
+            }
+            ModelOperation::Unload { model, dependents } => {
+                let json = format!(r#"{{"model":{},"unload_dependents":{dependents}{within}}}"#, quoted(&model));
+                self.change(Operation::RepositoryUnload, json.into(), answer);
+            }
+            ModelOperation::IsReady { model, version } => {
+                answer(self.engine.model_ready(&model, &version).map(|is_ready| is_ready.to_string()));
+            }
+        }
+    }
+
+    fn metrics(&self) -> &Arc<CustomMetrics> {
+        &self.metrics
+    }
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    write_string(&mut out, text.as_bytes());
+    // Nothing that is UTF-8 becomes something else by being escaped.
+    String::from_utf8_lossy(&out).into_owned()
+}
