@@ -39,15 +39,16 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
   const argument = members(JSON.parse(call.argument))
   const protocol: Protocol = argument['protocol'] === 'grpc' ? 'grpc' : 'http'
   const model = typeof argument['model'] === 'string' ? argument['model'] : ''
+  const within = typeof argument['within'] === 'string' ? argument['within'] : ''
   if (context.unusable() && call.operation.startsWith('repository_')) throw new ServerError('UNAVAILABLE', 'Server not ready')
   switch (call.operation) {
     case 'repository_index':
       return repository.index(argument['ready'] === true)
     case 'repository_load':
-      await repository.load(model, readLoadParameters(argument['parameters'], protocol, call.files))
+      await repository.load(model, readLoadParameters(argument['parameters'], protocol, call.files), within)
       return {}
     case 'repository_unload':
-      await repository.unload(model, argument['unload_dependents'] === true)
+      await repository.unload(model, argument['unload_dependents'] === true, within)
       return {}
     case 'trace_get':
       return trace.answer(model)

@@ -1,4 +1,7 @@
-/** Three small tools of the load pipeline: a lock per model name, one for all of them, and a limit on how much runs at the same time. */
+/**
+ * Small tools of the load pipeline: a lock per model name, one for all of them, a limit on how much runs at the same time, and what a model
+ * that is being loaded waits for.
+ */
 
 /** Runs tasks of one key one after another, in the order they came; different keys do not wait for each other. */
 export class KeyedLock {
@@ -66,6 +69,35 @@ export class Limit {
       const next = this.#waiting.shift()
       if (next === undefined) this.#free += 1
       else next()
+    }
+  }
+}
+
+/** Which keys wait for which others. Pure; says whether one more wait would never end. */
+export class Waits {
+  readonly #by = new Map<string, string[]>()
+
+  /** Whether `key` waits for `other`, or is it, or waits for one that does. */
+  reaches(key: string, other: string): boolean {
+    const seen = new Set<string>()
+    for (const open = [key]; open.length > 0; ) {
+      const next = open.pop() ?? ''
+      if (next === other) return true
+      if (!seen.has(next)) open.push(...(this.#by.get(next) ?? []))
+      seen.add(next)
+    }
+    return false
+  }
+
+  /** `key` waits for `other` until the task ends. */
+  async during<T>(key: string, other: string, task: () => Promise<T>): Promise<T> {
+    this.#by.set(key, [...(this.#by.get(key) ?? []), other])
+    try {
+      return await task()
+    } finally {
+      const left = this.#by.get(key) ?? []
+      left.splice(left.indexOf(other), 1)
+      if (left.length === 0) this.#by.delete(key)
     }
   }
 }

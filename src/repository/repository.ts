@@ -19,7 +19,7 @@ import { runAgents } from './agents.js'
 import { Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Need, type Outcome } from './dependencies.js'
 import { warnOfIneffective } from './ineffective.js'
 import { servesOn, sourceOf, type Source } from './in_place.js'
-import { KeyedLock, Limit, SharedLock } from './limit.js'
+import { KeyedLock, Limit, SharedLock, Waits } from './limit.js'
 import { prepareVersion, updateInstances, type Prepared, type VersionSource } from './loader.js'
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
 import { Places, bareName } from './places.js'
@@ -83,6 +83,12 @@ export class Repository {
   readonly #locks = new KeyedLock()
   readonly #ensembles = new SharedLock()
   readonly #limit: Limit
+  /** Models a version of which is being started: its code may ask for loads. */
+  readonly #starting = new Set<string>()
+  /** Models that are loaded together, while nothing else is. */
+  #applying = new Set<string>()
+  /** What the code of models waits for while they are loaded. */
+  readonly #waits = new Waits()
   readonly #known = new Map<string, Known>()
   readonly #served = new Map<string, Map<number, ServedVersion>>()
   /** What the versions that serve were loaded from. */
@@ -146,14 +152,16 @@ export class Repository {
   }
 
   /**
-   * Loads one model on request, mode explicit.
+   * Loads one model on request, mode explicit. `within` is the model whose code asks for it, if any: it may be loading itself.
    *
-   * @throws {ServerError} with the texts of R-26.
+   * @throws {ServerError} with the texts of R-26; `UNAVAILABLE` for what would have to wait for the end of the load that asks.
    */
-  async load(asked: string, parameters: LoadParameters = NO_PARAMETERS): Promise<void> {
+  async load(asked: string, parameters: LoadParameters = NO_PARAMETERS, within = ''): Promise<void> {
     this.#requireExplicit()
     const name = this.#places.keyOf(asked, this.#known)
-    const failed = await this.#apply(name, parameters)
+    const asks = this.#isStarting(within)
+    const failed = asks === null ? await this.#apply(name, parameters) : await this.#within(asks, name, () => this.#applyOne(name, parameters))
+    if (failed === null) throw withinError(name, asks ?? '')
     if (failed.has(name)) throw failed.get(name)
     // Nothing changed since its composing models did not let it serve.
     if (!this.isServing(name)) throw new ServerError('INTERNAL', `failed to load '${name}', no version is available`)
@@ -166,11 +174,13 @@ export class Repository {
    *
    * @throws {ServerError} `UNAVAILABLE` in another mode.
    */
-  async unload(asked: string, andDependents = false): Promise<void> {
+  async unload(asked: string, andDependents = false, within = ''): Promise<void> {
     this.#requireExplicit()
     const name = this.#places.keyOf(asked, this.#known)
     const unload = async (): Promise<void> => this.#unload(name, andDependents)
-    if (this.#isRelated(name)) await this.#ensembles.exclusive(unload)
+    const asks = this.#isStarting(within)
+    if (asks !== null) await this.#within(asks, name, unload)
+    else if (this.#isRelated(name)) await this.#ensembles.exclusive(unload)
     else await this.#ensembles.shared(() => this.#locks.run(name, unload))
   }
 
@@ -283,22 +293,40 @@ export class Repository {
     const polled = new Map<string, Polled>()
     if (!this.#isRelated(name)) {
       const failed = await this.#ensembles.shared(() =>
-        this.#locks.run(name, async () => {
-          // Perhaps since it waited.
-          if (this.#isRelated(name)) return null
-          const failed = new Map<string, unknown>()
-          await this.#read(name, parameters, polled, failed)
-          const one = polled.get(name)
-          if (one !== undefined && needsOf(one.config).length > 0) return null
-          if (one !== undefined) await this.#loadOne(name, one, failed)
-          const known = this.#known.get(name)
-          if (known !== undefined) known.isImplicit = false
-          return failed
-        }),
+        this.#locks.run(name, () => this.#applyOne(name, parameters, polled)),
       )
       if (failed !== null) return failed
     }
     return this.#ensembles.exclusive(() => this.#applyAll([name], parameters, polled))
+  }
+
+  /** Loads a model that is no part of an ensemble; null when it is one. */
+  async #applyOne(name: string, parameters: LoadParameters, polled = new Map<string, Polled>()): Promise<Map<string, unknown> | null> {
+    // Perhaps since it waited.
+    if (this.#isRelated(name)) return null
+    const failed = new Map<string, unknown>()
+    await this.#read(name, parameters, polled, failed)
+    const one = polled.get(name)
+    if (one !== undefined && needsOf(one.config).length > 0) return null
+    if (one !== undefined) await this.#loadOne(name, one, failed)
+    const known = this.#known.get(name)
+    if (known !== undefined) known.isImplicit = false
+    return failed
+  }
+
+  /** The model of this name, if a version of it is being started. */
+  #isStarting(name: string): string | null {
+    if (name === '') return null
+    return [...this.#starting].find((key) => key === name || bareName(key) === name) ?? null
+  }
+
+  /**
+   * Changes another model for one that is being loaded and waits for that. The load that asks has its own lock and that of all models: the
+   * change takes only the lock of its own model. What would need more would never end, and is refused.
+   */
+  async #within<T>(asks: string, name: string, task: () => Promise<T>): Promise<T> {
+    if (this.#isRelated(name) || this.#applying.has(name) || this.#waits.reaches(name, asks)) throw withinError(name, asks)
+    return this.#waits.during(asks, name, () => this.#locks.run(name, task))
   }
 
   /**
@@ -326,6 +354,7 @@ export class Repository {
       if (!polled.has(name) && known !== undefined) polled.set(name, known.polled)
     }
     const rings = new Rings(models)
+    this.#applying = new Set(polled.keys())
     for (const wave of waves(models, polled.keys(), rings)) {
       await Promise.all(
         wave.map(async (name) => {
@@ -337,6 +366,7 @@ export class Repository {
         }),
       )
     }
+    this.#applying = new Set()
     for (const name of seen) {
       const known = this.#known.get(name)
       // Asked for once, it stays until it is unloaded by name, also where an ensemble has it loaded again.
@@ -619,6 +649,7 @@ export class Repository {
     const added: number[] = []
     for (const [i, one] of prepared.entries()) {
       const replaces = this.served(name, one.version) !== null
+      this.#starting.add(name)
       try {
         await this.#core.publishModel(one.handle, one.publish)
       } catch (error) {
@@ -626,6 +657,8 @@ export class Repository {
         for (const rest of prepared.slice(i + 1)) this.#abandon(name, rest)
         for (const version of added) this.#retire(name, version)
         return
+      } finally {
+        this.#starting.delete(name)
       }
       this.#states.begin(name, one.version, 'READY')
       const versions = this.#served.get(name) ?? new Map<number, ServedVersion>()
@@ -683,6 +716,12 @@ export class Repository {
     this.#states.begin(name, version, state, reason)
     this.#core.setVersionState(name, version, state, reason)
   }
+}
+
+/** Of a change that a model asks for while it is loaded, and that could not end before that load. */
+function withinError(name: string, asks: string): ServerError {
+  const why = name === asks ? 'that is being loaded' : 'it has to wait for that load'
+  return new ServerError('UNAVAILABLE', `model '${quoted(name)}' cannot be loaded or unloaded by model '${quoted(asks)}' while that is being loaded: ${why}`)
 }
 
 /** Composing models of an ensemble; nothing of anything else. */

@@ -155,7 +155,7 @@ fn b_py_12_a_call_that_is_cancelled_ends_soon_wherever_it_is() {
     let made = start(&engine, call).expect("accepted");
     let (_, responder) = responders.recv_timeout(WITHIN).expect("it runs");
     let (told, hears) = channel();
-    responder.on_cancel(move || drop(told.send(())));
+    responder.on_cancel(move || told.send(()).expect("the test waits"));
     made.handle.cancel();
     hears.recv_timeout(WITHIN).expect("the model hears of it");
     made.handle.cancel();
@@ -215,15 +215,20 @@ fn b_py_13_a_timeout_does_not_end_what_runs() {
             }
         },
     );
-    let mut call = of("m", 1);
-    call.request.timeout_us = 40_000;
-    let began = Instant::now();
-    let made = start(&engine, call).expect("accepted");
-    soon("it runs", || version.statistics().pending == 0);
-    assert!(began.elapsed() < Duration::from_millis(40), "this machine is too busy to tell");
-    std::thread::sleep(Duration::from_millis(60));
-    leave.send(()).expect("it waits");
-    assert_eq!(made.next(), (Got::Number(1), true));
+    // On a busy machine a thread may begin to run it too late, even several times.
+    let in_time = (0..20).find_map(|_| {
+        let mut call = of("m", 1);
+        call.request.timeout_us = 50_000;
+        let began = Instant::now();
+        let made = start(&engine, call).expect("accepted");
+        soon("it runs or is over", || version.statistics().pending == 0);
+        let in_time = began.elapsed() < Duration::from_millis(50);
+        std::thread::sleep(Duration::from_millis(70));
+        leave.send(()).expect("there is a test");
+        let end = made.next();
+        in_time.then_some(end)
+    });
+    assert_eq!(in_time, Some((Got::Number(1), true)));
     settles(&engine, &version);
 }
 

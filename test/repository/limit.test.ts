@@ -1,0 +1,20 @@
+import { expect, test } from 'vitest'
+import { Waits } from '../../src/repository/limit.js'
+
+test('B-PY-21: a wait that would never end is known before it begins', async () => {
+  const waits = new Waits()
+  expect(waits.reaches('a', 'a')).toBe(true)
+  expect(waits.reaches('a', 'b')).toBe(false)
+  await waits.during('a', 'b', () =>
+    waits.during('b', 'c', async () => {
+      expect(waits.reaches('a', 'c')).toBe(true)
+      expect(waits.reaches('c', 'a')).toBe(false)
+      // Two instances of one model wait for the same one.
+      await waits.during('a', 'b', async () => {})
+      expect(waits.reaches('a', 'b')).toBe(true)
+    }),
+  )
+  expect(waits.reaches('a', 'c')).toBe(false)
+  await expect(waits.during('a', 'b', () => Promise.reject(new Error('failed')))).rejects.toThrow('failed')
+  expect(waits.reaches('a', 'b')).toBe(false)
+})
