@@ -2,65 +2,39 @@
 
 mod support;
 
-use backend::{Batch, BatchEntry, Outcome, Responder};
+use backend::{Batch, BatchEntry, Responder};
 use engine::{Engine, ModelVersion};
+use protocol::InferRequest;
 use protocol::pb::inference as pb;
 use protocol::pb::inference::model_sequence_batching::control::Kind;
-use protocol::pb::inference::model_sequence_batching::{
-    Control, ControlInput, State, StrategyChoice, StrategyDirect, StrategyOldest,
-};
-use protocol::{CorrelationId, InferRequest, Sequence};
+use protocol::pb::inference::model_sequence_batching::{Control, ControlInput, StrategyChoice, StrategyOldest};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use support::sequences::{direct, of, sum_state, with_state};
 use support::*;
-use tensor::{Code, Data, DataType};
+use tensor::{Code, Data};
 
 /// Control START and a state of one byte.
 fn sequences(config: &mut pb::ModelConfig, strategy: StrategyChoice, iterative: bool) {
     let start =
         Control { kind: Kind::ControlSequenceStart as i32, bool_false_true: vec![false, true], ..Control::default() };
-    let state = State {
-        input_name: "SUM".into(),
-        output_name: "SUM_OUT".into(),
-        data_type: DataType::Uint8 as i32,
-        dims: vec![1],
-        ..Default::default()
-    };
     config.scheduling_choice = Some(pb::model_config::SchedulingChoice::SequenceBatching(pb::ModelSequenceBatching {
         max_sequence_idle_microseconds: 60_000_000,
         control_input: vec![ControlInput { name: "START".into(), control: vec![start] }],
-        state: vec![state],
+        state: vec![sum_state()],
         iterative_sequence: iterative,
         strategy_choice: Some(strategy),
     }));
-}
-
-fn direct() -> StrategyChoice {
-    StrategyChoice::Direct(StrategyDirect::default())
 }
 
 fn oldest() -> StrategyChoice {
     StrategyChoice::Oldest(StrategyOldest { max_candidate_sequences: 2, ..Default::default() })
 }
 
-fn of(id: u64, flags: &str, number: u8) -> Box<InferRequest> {
-    let sequence = Sequence { id: CorrelationId::Number(id), start: flags.contains('<'), end: flags.contains('>') };
-    Box::new(InferRequest { sequence, ..*request(number) })
-}
-
 fn given(entry: &BatchEntry, name: &str) -> u8 {
     let found: Vec<_> = entry.request.inputs.iter().filter(|i| i.name == *name).collect();
     assert_eq!(found.len(), 1, "{name} once, in each step");
     found[0].data.to_vec()[0]
-}
-
-/// An answer that is the state, too.
-fn with_state(number: u8) -> Outcome {
-    let mut answer = outcome(number);
-    let mut state = outcome(number).outputs.remove(0);
-    (state.index, state.name) = (1, "SUM_OUT".into());
-    answer.outputs.push(state);
-    answer
 }
 
 /// A step: answers the sum of the sequence, with what is left added, and keeps it; gives the request back until nothing is left.

@@ -6,12 +6,11 @@ use backend::{Batch, BatchEntry, Outcome};
 use engine::ServerState;
 use protocol::pb::inference as pb;
 use protocol::pb::inference::model_sequence_batching::control::Kind;
-use protocol::pb::inference::model_sequence_batching::{
-    Control, ControlInput, State, StrategyChoice, StrategyDirect, StrategyOldest,
-};
-use protocol::{CorrelationId, InferRequest, Sequence};
+use protocol::pb::inference::model_sequence_batching::{Control, ControlInput, StrategyChoice, StrategyOldest};
+use protocol::{CorrelationId, InferRequest};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use support::{Got, asked, instances, model, outcome, request, try_request};
+use support::sequences::{direct, of, sum_state, with_state};
+use support::{Got, asked, instances, model, try_request};
 use tensor::DataType;
 
 fn control(name: &str, kind: Kind) -> ControlInput {
@@ -23,13 +22,6 @@ fn control(name: &str, kind: Kind) -> ControlInput {
 
 /// Controls START, END, READY, CORRID and one state.
 fn sequences(config: &mut pb::ModelConfig, strategy: StrategyChoice) {
-    let state = State {
-        input_name: "SUM".into(),
-        output_name: "SUM_OUT".into(),
-        data_type: DataType::Uint8 as i32,
-        dims: vec![1],
-        ..Default::default()
-    };
     config.scheduling_choice = Some(pb::model_config::SchedulingChoice::SequenceBatching(pb::ModelSequenceBatching {
         max_sequence_idle_microseconds: 60_000_000,
         control_input: vec![
@@ -38,14 +30,10 @@ fn sequences(config: &mut pb::ModelConfig, strategy: StrategyChoice) {
             control("READY", Kind::ControlSequenceReady),
             control("CORRID", Kind::ControlSequenceCorrid),
         ],
-        state: vec![state],
+        state: vec![sum_state()],
         strategy_choice: Some(strategy),
         ..Default::default()
     }));
-}
-
-fn direct() -> StrategyChoice {
-    StrategyChoice::Direct(StrategyDirect::default())
 }
 
 fn oldest() -> StrategyChoice {
@@ -61,12 +49,8 @@ fn given(entry: &BatchEntry, name: &str) -> Vec<u8> {
 /// Adds the request to the state, and answers the sum; sums of 99 fail.
 fn add(entry: &mut BatchEntry) {
     let sum = given(entry, "SUM")[0].wrapping_add(asked(entry));
-    let mut made = outcome(sum);
-    let mut state = outcome(sum).outputs.remove(0);
     assert_eq!(entry.checked.outputs.as_slice(), [(0, None), (1, None)], "the state is asked for");
-    (state.index, state.name) = (1, "SUM_OUT".into());
-    made.outputs.push(state);
-    entry.result = Some(if sum == 99 { Err(tensor::Error::internal("99")) } else { Ok(made) });
+    entry.result = Some(if sum == 99 { Err(tensor::Error::internal("99")) } else { Ok(with_state(sum)) });
 }
 
 /// The same of a batch with null rows, which have zeros, and nobody asks for their output.
@@ -83,11 +67,6 @@ fn idle_after(config: &mut pb::ModelConfig, us: u64) {
     if let Some(pb::model_config::SchedulingChoice::SequenceBatching(batching)) = &mut config.scheduling_choice {
         batching.max_sequence_idle_microseconds = us;
     }
-}
-
-fn of(id: u64, flags: &str, number: u8) -> Box<InferRequest> {
-    let sequence = Sequence { id: CorrelationId::Number(id), start: flags.contains('<'), end: flags.contains('>') };
-    Box::new(InferRequest { sequence, ..*request(number) })
 }
 
 /// What a client gets: the one output, or the text.

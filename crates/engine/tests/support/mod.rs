@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod later;
+pub mod sequences;
 
 use backend::{
     Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns,
