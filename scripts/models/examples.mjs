@@ -1,4 +1,5 @@
 /** The example repository that `npm start` serves: `node scripts/models/examples.mjs [DIR]`. */
+import { parseArgs } from 'node:util'
 import { fileURLToPath } from 'node:url'
 import { CLASSES, addSub, addSubStrings, arithmetic, classifier, variable } from './graphs.mjs'
 import { DECOUPLED, REPEAT, config, ensemble, step, writeModel } from './repository.mjs'
@@ -64,5 +65,11 @@ export function writeExamples(root) {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  writeExamples(process.argv[2] ?? fileURLToPath(new URL('../../examples/models', import.meta.url)))
+  const { positionals, values } = parseArgs({ allowPositionals: true, options: { help: { type: 'boolean', short: 'h' } } })
+  const [root = fileURLToPath(new URL('../../examples/models', import.meta.url)), ...more] = positionals
+  if (values.help || more.length > 0) {
+    process.stdout.write('usage: node scripts/models/examples.mjs [DIR]\nWrites the example models into DIR, by default examples/models.\n')
+    process.exit(values.help ? 0 : 1)
+  }
+  writeExamples(root)
 }
