@@ -63,12 +63,15 @@ export class Places {
   found(log: Log): FoundModels {
     const all = new Map<string, string[]>()
     for (const repository of [...this.#repositories.keys()].sort(byteWise)) {
-      const names = new Set([...findModels([repository], log).keys(), ...(this.#repositories.get(repository)?.keys() ?? [])])
-      for (const name of names) {
+      const here = findModels([repository], log)
+      for (const name of this.#repositories.get(repository)?.keys() ?? []) {
         const directory = this.#directory(repository, name)
-        if (directory === null) continue
+        if (directory === null) here.delete(name)
+        else here.set(name, [directory])
+      }
+      for (const [name, directories] of here) {
         const key = this.#hasNamespaces ? `${repository}/${name}` : name
-        all.set(key, [...(all.get(key) ?? []), directory])
+        all.set(key, [...(all.get(key) ?? []), ...directories])
       }
     }
     return new Map([...all].sort(([a], [b]) => byteWise(a, b)))

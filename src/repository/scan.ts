@@ -74,13 +74,6 @@ export function findModels(repositories: readonly string[], log: Log): FoundMode
   return new Map([...found].sort(([a], [b]) => byteWise(a, b)))
 }
 
-/** Directories that hold a model of this name. The caller has refused names that leave the repository. */
-export function findModel(repositories: readonly string[], name: string): string[] {
-  return repositories
-    .map((repository) => join(repository, name))
-    .filter((directory) => statIfAny(directory)?.isDirectory() === true)
-}
-
 /** True for a directory and for a link to one. */
 export function isDirectory(entry: Dirent, path: string): boolean {
   if (!entry.isSymbolicLink()) return entry.isDirectory()

@@ -9,9 +9,10 @@ import { asServerError } from '../../src/native/errors.js'
 import { warnOfIneffective } from '../../src/repository/ineffective.js'
 import { KeyedLock, Limit, SharedLock } from '../../src/repository/limit.js'
 import { sweepOverrides, writeOverride } from '../../src/repository/override.js'
+import { Places } from '../../src/repository/places.js'
 import { requireSafeName } from '../../src/repository/repository.js'
 import { checkRuntime } from '../../src/repository/runtime.js'
-import { findModel, findModels, openRepositories } from '../../src/repository/scan.js'
+import { findModels, openRepositories } from '../../src/repository/scan.js'
 import { settingsOf } from '../../src/repository/settings.js'
 import { refuseSpecialFiles } from '../../src/repository/special_files.js'
 import { latestChange } from '../../src/repository/stamp.js'
@@ -42,6 +43,12 @@ function tree(files: Record<string, string> = {}): string {
 function lines(): { log: Log; seen: string[] } {
   const seen: string[] = []
   return { log: (level, message) => void seen.push(`${level} ${message}`), seen }
+}
+
+function placesOf(repositories: string[], hasNamespaces = false): Places {
+  const places = new Places(hasNamespaces)
+  places.open(repositories)
+  return places
 }
 
 /** `CODE text` of what `task` throws. */
@@ -80,8 +87,21 @@ test('R-39: repositories are taken once each, in byte-wise order; a name in two 
   const [one, two] = [tree({ 'm/': '', 'x/': '' }), tree({ 'm/': '' })]
   expect(openRepositories([two, one, `${one}/`, two])).toEqual([one, two].sort())
   expect(findModels([one, two], lines().log)).toEqual(new Map([['m', [join(one, 'm'), join(two, 'm')]], ['x', [join(one, 'x')]]]))
-  expect(findModel([one, two], 'm')).toHaveLength(2)
-  expect(findModel([one, two], 'nope')).toEqual([])
+  const places = placesOf([one, two])
+  expect(places.directories('m')).toEqual([join(one, 'm'), join(two, 'm')])
+  expect(places.directories('nope')).toEqual([])
+})
+
+test('R-40: a name that was given to a directory stands for that one alone, and for none while it is not there', () => {
+  const [one, two] = [tree({ 'm/': '', 'x/': '' }), tree({ 'm/': '', 'a/': '', 'b/': '', loose: '' })]
+  const places = placesOf([one])
+  places.register(two, new Map([['given', 'a'], ['m', 'b'], ['x', 'nope'], ['file', 'loose']]))
+  const { log } = lines()
+  expect(places.found(log)).toEqual(
+    new Map([['a', [join(two, 'a')]], ['b', [join(two, 'b')]], ['given', [join(two, 'a')]], ['m', [join(one, 'm'), join(two, 'b')]], ['x', [join(one, 'x')]]]),
+  )
+  rmSync(join(two, 'b'), { recursive: true })
+  expect(places.found(log).get('m')).toEqual([join(one, 'm')])
 })
 
 test('R-04, R-05: which directories are versions', () => {
@@ -141,7 +161,7 @@ test('loops of links: every directory is looked at once, and a model behind one 
   symlinkSync('two', join(root, 'one'))
   symlinkSync('one', join(root, 'two'))
   expect([...findModels([root], lines().log).keys()]).toEqual(['good'])
-  expect(findModel([root], 'itself')).toEqual([])
+  expect(placesOf([root]).directories('itself')).toEqual([])
   symlinkSync('11', join(root, 'good/11'))
   expect([...findVersions(join(root, 'good'), lines().log)]).toEqual([])
 })
