@@ -12,10 +12,11 @@ import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
 import type { RateLimit, RedisOptions } from '../native/contract.js'
 import { asServerError, createCore, type Core, type GrpcOptions, type HttpOptions, type ServerError } from '../native/index.js'
-import { Repository, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
+import { privatePrefix, Repository, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
 import { findOnnxRuntime } from './onnxruntime.js'
+import { pythonRuntime } from './python.js'
 import { openExporter, TraceDrain } from '../trace/index.js'
 import { TraceSettings, type Sampling, type TraceDefaults } from './trace_settings.js'
 
@@ -113,6 +114,10 @@ export async function startServer(
       responseCacheRedis: settings.responseCache.redis,
       rateLimit: settings.rateLimit,
       customMetrics: settings.metrics !== null,
+      pythonRuntime: pythonRuntime(),
+      pythonUnpackPrefix: privatePrefix('python'),
+      // Only there can clients have a configuration read that names a place.
+      pythonEnvironmentRoots: settings.repository.mode === 'explicit' ? [...settings.repository.paths, settings.repository.backendDirectory] : null,
     },
     (call) => void answerControl({ core, repository, trace, logger, unusable: () => unusable !== null }, call),
     (record) => logger.record(record),

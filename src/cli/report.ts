@@ -2,6 +2,7 @@
 
 import { EXTENSIONS, SERVER_VERSION } from '../api/identity.js'
 import { findOnnxRuntime } from '../api/onnxruntime.js'
+import { pythonRuntime } from '../api/python.js'
 import type { ServerSettings } from '../api/server.js'
 import type { Logger } from '../log/index.js'
 import type { LoadFailure, Repository } from '../repository/index.js'
@@ -11,7 +12,7 @@ import type { Resolved } from './settings.js'
 export function reportStart(logger: Logger, resolved: Resolved, repository: Repository, failures: LoadFailure[]): void {
   reportDefaults(logger, resolved.settings)
   logger.table([['Repository Agent', 'Path']])
-  logger.table([['Backend', 'Path', 'Config'], ...backends(resolved.settings)])
+  logger.table([['Backend', 'Path', 'Config'], ...backends(resolved.settings, repository.pythonBackends())])
   logger.table([['Model', 'Version', 'Status'], ...repository.table(failures)])
   logger.table([['Option', 'Value'], ...optionRows(resolved)])
   if (failures.length === 0) return
@@ -35,7 +36,7 @@ function reportDefaults(logger: Logger, { repository }: ServerSettings): void {
   if (!given.some((one) => one.backend === null)) logger.verbose(1, `Adding default backend config setting: ${key},${value}`)
 }
 
-function backends({ repository }: ServerSettings): string[][] {
+function backends({ repository }: ServerSettings, written: { name: string; file: string }[]): string[][] {
   const { key, value } = DEFAULT_MAX_BATCH_SIZE
   const defaults: Record<string, string> = {
     'auto-complete-config': String(repository.autoComplete),
@@ -56,9 +57,11 @@ function backends({ repository }: ServerSettings): string[][] {
     builtIn('implicit_state'),
     builtIn('iterative_sequence'),
     ['onnxruntime', findOnnxRuntime() ?? 'not found: the package onnxruntime-node has no library here', cmdline('onnxruntime')],
+    ['python', pythonRuntime(), cmdline('python')],
     builtIn('repeat'),
     builtIn('sequence'),
     builtIn('square'),
+    ...written.map(({ name, file }) => [name, file, cmdline(name)]),
   ]
 }
 

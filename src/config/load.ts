@@ -7,6 +7,7 @@ import { create } from '@bufbuild/protobuf'
 import { copy } from './binary.js'
 import { checkAgainstModel } from './check_model.js'
 import { completeFromModel, DEFAULT_MAX_BATCH_SIZE, isComplete, type ModelIo } from './complete.js'
+import { takeCompleted } from './completed.js'
 import { ConfigError, ConfigSyntaxError, invalid, noLog, type Log } from './error.js'
 import { CONFIG_BYTES_MAX, readRegularFile } from './files.js'
 import { ModelTransactionPolicySchema, type ModelConfig } from './generated/model_config_pb.js'
@@ -105,6 +106,8 @@ export interface FinishContext {
   devices: Devices
   /** For an ensemble: whether a composing model is decoupled. */
   composingDecoupled?: boolean
+  /** What the model's own code makes of the configuration, as JSON. */
+  completed?: string
 }
 
 /**
@@ -115,7 +118,8 @@ export interface FinishContext {
 export function finishConfig(config: ModelConfig, io: ModelIo | null, context: FinishContext, log: Log = noLog): ModelConfig {
   let full = config
   if (context.flags.autoComplete) {
-    if (io !== null) full = completeFromModel(config, io, defaultMaxBatchSize(context.settings), log)
+    if (context.completed !== undefined) full = takeCompleted(config, context.completed)
+    else if (io !== null) full = completeFromModel(config, io, defaultMaxBatchSize(context.settings), log)
     else if (context.provided === false) throw new ConfigError('NOT_FOUND', `model configuration is not provided for model '${config.name}'`)
   }
   full = normalise(full)

@@ -106,9 +106,14 @@ export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc'> {
 type Raw = {
   [K in 'openModel' | 'publishModel' | 'retireModel' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses' | 'setTraceSetting' | 'takeTraces']: never
 }
+/** A version to open as it crosses. */
+export interface RawOpenSpec extends Omit<OpenSpec, 'codeDirectory'> {
+  codeDirectory: string | undefined
+}
+
 /** The class the native module exports. test/native/contract.test.ts compares it with the generated declarations. */
 export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel'> {
-  openModel(ticket: number, spec: OpenSpec): void
+  openModel(ticket: number, spec: RawOpenSpec): void
   publishModel(ticket: number, handle: number, spec: PublishSpec): void
   retireModel(ticket: number, name: string, version: number, reason: string): void
   listen(ticket: number, options: RawListenOptions): void
@@ -159,6 +164,7 @@ export function createBridge(
           password: optional(options.responseCacheRedis.password),
         },
       ),
+      pythonEnvironmentRoots: optional(options.pythonEnvironmentRoots),
       rateLimit: optional(options.rateLimit && { resources: options.rateLimit.resources.map((r) => ({ ...r, device: optional(r.device) })) }),
     },
     onControl,
@@ -193,7 +199,7 @@ export function createBridge(
 
   return {
     openModel: async (spec) => {
-      const { opened } = await start((t) => raw.openModel(t, spec))
+      const { opened } = await start((t) => raw.openModel(t, { ...spec, codeDirectory: optional(spec.codeDirectory) }))
       if (opened === undefined) throw new ServerError('INTERNAL', 'the core opened a model and did not say which')
       return { handle: opened.handle, io: opened.io ?? null, ...(opened.completed === undefined ? {} : { completed: opened.completed }) }
     },

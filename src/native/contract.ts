@@ -32,6 +32,12 @@ export interface OpenSpec {
   config: Buffer
   /** `--backend-config=<backend>,<key>=<value>` pairs for this backend. */
   settings: { key: string; value: string }[]
+  /** `config` in Triton's JSON form: what the code of a model reads. */
+  configJson: string
+  /** The code of a model may complete its configuration. */
+  completes: boolean
+  /** Of a backend that is itself written in Python (`backend` is `python` then): the directory of its `model.py`. */
+  codeDirectory: string | null
 }
 
 /** A model file that was read but does not serve yet. Must be given to `publishModel` or `discardModel`, once. */
@@ -98,6 +104,12 @@ export interface CoreOptions {
   rateLimit: RateLimit | null
   /** Models may make metrics; where the server has none, they are told so. */
   customMetrics: boolean
+  /** Directory of our own Python modules, which runners of Python models import. */
+  pythonRuntime: string
+  /** What directories with unpacked Python environments are called: the core puts a number behind it, and makes and fills them. */
+  pythonUnpackPrefix: string
+  /** Where Python environments may lie beside a model's own directory; null = anywhere. */
+  pythonEnvironmentRoots: string[] | null
 }
 
 /** A Redis, and how patient to be with it. Of the environment are what is null: TRITONCACHE_REDIS_USERNAME and _PASSWORD. */

@@ -8,6 +8,7 @@
 import { finishConfig, prepareConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, type Devices, type Log, type ModelConfig } from '../config/index.js'
 import type { Core, PublishSpec } from '../native/index.js'
 import { withInstancesOf } from './in_place.js'
+import { withPythonBackend } from './python_backends.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
 import { refuseSpecialFiles } from './special_files.js'
@@ -44,23 +45,35 @@ export async function prepareVersion(
   log: Log,
 ): Promise<Prepared> {
   const startedMs = performance.now()
-  checkRuntime(source.config, { ...source, backendDirectory: settings.backendDirectory })
+  const { config: polled, codeDirectory } = withPythonBackend(source.config, settings.backendDirectory)
+  if (codeDirectory === null) checkRuntime(polled, { ...source, backendDirectory: settings.backendDirectory })
   const devices = devicesOf(settings)
-  const prepared = prepareConfig(source.config, flags, devices, log)
+  const prepared = prepareConfig(polled, flags, devices, log)
   refuseSpecialFiles(source.versionDirectory, source.name, source.version)
   const backend = prepared.backend
-  const backendSettings = settingsOf(settings, backend)
+  // What is said of the Python backend holds for those that are written in Python, too.
+  const backendSettings = codeDirectory === null ? settingsOf(settings, backend) : settingsOf(settings, 'python')
   const opened = await core.openModel({
     name: source.name,
     version: source.version,
     modelDirectory: source.modelDirectory,
     versionDirectory: source.versionDirectory,
-    backend,
+    backend: codeDirectory === null ? backend : 'python',
     config: toBinary(prepared),
     settings: backendSettings,
+    configJson: toTritonJson(prepared),
+    completes: flags.autoComplete,
+    codeDirectory,
   })
   try {
-    const config = finishConfig(prepared, opened.io, { flags, settings: backendSettings, devices, composingDecoupled: source.composingDecoupled }, log)
+    const context = {
+      flags,
+      settings: backendSettings,
+      devices,
+      composingDecoupled: source.composingDecoupled,
+      ...(opened.completed === undefined ? {} : { completed: opened.completed }),
+    }
+    const config = finishConfig(prepared, opened.io, context, log)
     const publish = {
       config: toBinary(config),
       configJson: toTritonJson(config),

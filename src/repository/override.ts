@@ -18,8 +18,8 @@ export type OverrideFiles = ReadonlyMap<string, Uint8Array>
 /** Files of one request. Each is a file on disk. */
 const OVERRIDE_FILES_MAX = 1024
 
-/** `nereid-model-<process namespace>-<process id>-<its start>-<random>`. */
-const NAME = /^nereid-model-(\d+)-(\d+)-(\d+)-[A-Za-z0-9]{6}$/
+/** `nereid-<what>-<process namespace>-<process id>-<its start>-<random or number>`; `python` are environments that the core unpacked. */
+const NAME = /^nereid-(?:model|python)-(\d+)-(\d+)-(\d+)-[A-Za-z0-9]{1,10}$/
 
 /**
  * Age at which a directory of another process namespace is taken for left over. Whether a process of another container lives cannot be
@@ -61,6 +61,12 @@ function startOf(pid: string): string | null {
   }
 }
 
+/** What private directories of this process are called, up to the part that tells them apart. */
+export function privatePrefix(what: 'model' | 'python'): string {
+  const { namespace, pid, start } = ownProcess()
+  return join(tmpdir(), `nereid-${what}-${namespace}-${pid}-${start}-`)
+}
+
 /** Removes the directories of processes that are gone, and returns how many those were. */
 export function sweepOverrides(): number {
   const own = ownProcess()
@@ -93,8 +99,7 @@ export function sweepOverrides(): number {
  */
 export async function writeOverride(files: OverrideFiles): Promise<string> {
   if (files.size > OVERRIDE_FILES_MAX) throw new ServerError('INVALID_ARG', `${files.size} file parameters, at most ${OVERRIDE_FILES_MAX} are taken`)
-  const { namespace, pid, start } = ownProcess()
-  const directory = mkdtempSync(join(tmpdir(), `nereid-model-${namespace}-${pid}-${start}-`))
+  const directory = mkdtempSync(privatePrefix('model'))
   try {
     for (const [name, contents] of files) {
       const path = resolve(directory, `.${sep}${name}`)

@@ -23,6 +23,7 @@ import { KeyedLock, Limit, SharedLock, Waits } from './limit.js'
 import { prepareVersion, updateInstances, type Prepared, type VersionSource } from './loader.js'
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
 import { Places, bareName } from './places.js'
+import { pythonBackends } from './python_backends.js'
 import { byteWise } from './scan.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 import { latestChange } from './stamp.js'
@@ -230,6 +231,11 @@ export class Repository {
   /** A version that serves, else null; by its key. */
   served(name: string, version: number): ServedVersion | null {
     return this.#served.get(name)?.get(version) ?? null
+  }
+
+  /** Backends written in Python that models may name, for the table at the start. */
+  pythonBackends(): { name: string; file: string }[] {
+    return pythonBackends(this.#settings.backendDirectory)
   }
 
   /** Rows of the start-up table: model, version, status. */

@@ -180,6 +180,9 @@ pub(crate) fn load(backend: &dyn Backend, config: &ModelConfig) -> Result<Arc<dy
         version_directory: ".".into(),
         config: Default::default(),
         settings: Vec::new(),
+        config_json: String::new(),
+        completes: false,
+        code_directory: None,
     };
     let signature = signature(config);
     backend.open(&spec)?.finish(&config.encode_to_vec().into(), Arc::new(signature))

@@ -40,6 +40,12 @@ pub struct OpenSpec {
     pub config: bytes::Bytes,
     /// `--backend-config=<backend>,<key>=<value>` pairs for this backend, in command-line order.
     pub settings: Vec<(String, String)>,
+    /// `config` in Triton's JSON form, for backends whose models read it.
+    pub config_json: String,
+    /// Models may complete their configuration.
+    pub completes: bool,
+    /// Of a backend that is itself written in Python: its directory, where its code is.
+    pub code_directory: Option<PathBuf>,
 }
 
 /// A model file that could be read. Not serving yet: its configuration may still be completed from `io`.
@@ -51,6 +57,11 @@ pub trait Opened: Send {
     /// `model_transaction_policy` are taken from it. `None`: it says nothing.
     fn completed(&self) -> Option<String> {
         None
+    }
+
+    /// The final configuration in Triton's JSON form, told before `finish`, for backends whose models read it.
+    fn configured(&mut self, json: &str) {
+        let _ = json;
     }
 
     /// Checks the final configuration and makes the model ready to run.

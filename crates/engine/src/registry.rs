@@ -404,7 +404,8 @@ impl Engine {
         let limiter = self.shared.resources.as_ref().filter(|_| opened.is_some());
         let limited = limiter.map(|limiter| limiter.register(&instances)).transpose()?;
         let (signature, model, ensemble, sequencing) = match (opened, &config.scheduling_choice) {
-            (Some(opened), _) => {
+            (Some(mut opened), _) => {
+                opened.configured(&spec.config_json);
                 let signature = Arc::new(signature);
                 let sequencing = Sequencing::of(&config, &signature, &scheduling, options, &open.model_directory)?;
                 let seen = sequencing.as_ref().map(|s| Arc::new(s.seen_by_backend(&signature)));

@@ -83,6 +83,9 @@ fn publish_as(engine: &Engine, key: &str, number: i64) {
         version_directory: ".".into(),
         config: encoded.clone(),
         settings: vec![],
+        config_json: String::new(),
+        completes: false,
+        code_directory: None,
     };
     let opened = engine.open("scripted", spec).expect("opens");
     engine.publish(opened.handle, engine::PublishSpec { config: encoded, ..Default::default() }).expect("loads");

@@ -110,6 +110,9 @@ fn model() -> (Arc<Engine>, Arc<ModelVersion>) {
         version_directory: ".".into(),
         config: config.clone(),
         settings: vec![],
+        config_json: String::new(),
+        completes: false,
+        code_directory: None,
     };
     let opened = engine.open("fragile", spec).expect("opens");
     engine.publish(opened.handle, PublishSpec { config, ..Default::default() }).expect("publishes");

@@ -55,6 +55,9 @@ fn main() {
         model_directory: directory.into(),
         config: config.clone(),
         settings: Vec::new(),
+        config_json: String::new(),
+        completes: false,
+        code_directory: None,
     };
     let opened = engine.open("onnxruntime", spec).expect("open");
     engine.publish(opened.handle, PublishSpec { config, ..Default::default() }).expect("publish");

@@ -72,6 +72,18 @@ pub fn open_spec(s: &js::OpenSpec) -> backend::OpenSpec {
         version_directory: s.version_directory.clone().into(),
         config: bytes::Bytes::copy_from_slice(&s.config),
         settings: s.settings.iter().map(|s| (s.key.clone(), s.value.clone())).collect(),
+        config_json: s.config_json.clone(),
+        completes: s.completes,
+        code_directory: s.code_directory.clone().map(Into::into),
+    }
+}
+
+/// Where the backend `python` finds what is ours.
+pub fn python_options(o: &js::CoreOptions) -> backend_python::PythonOptions {
+    backend_python::PythonOptions {
+        runtime: o.python_runtime.clone().into(),
+        unpack_prefix: o.python_unpack_prefix.clone().into(),
+        environment_roots: o.python_environment_roots.as_ref().map(|roots| roots.iter().map(Into::into).collect()),
     }
 }
 

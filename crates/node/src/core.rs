@@ -7,6 +7,7 @@ use crate::stream::Pull;
 use crate::{convert, infer, logging, objects as js, traces};
 use backend::Host;
 use backend_onnx::OnnxBackend;
+use backend_python::PythonBackend;
 use bytes::Bytes;
 use cache_redis::RedisCache;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
@@ -61,6 +62,7 @@ impl NativeCore {
         let onnx = OnnxBackend::new(options.onnxruntime_library.clone().map(PathBuf::from));
         let mut backends = backend_test::all();
         backends.push(Arc::new(onnx));
+        backends.push(Arc::new(PythonBackend::new(convert::python_options(&options))));
         let attached = backends.clone();
         let engine_options = convert::engine_options(&options);
         let engine = match &options.response_cache_redis {

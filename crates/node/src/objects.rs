@@ -23,6 +23,9 @@ pub struct CoreOptions {
     pub response_cache_redis: Option<RedisOptions>,
     pub rate_limit: Option<RateLimit>,
     pub custom_metrics: bool,
+    pub python_runtime: String,
+    pub python_unpack_prefix: String,
+    pub python_environment_roots: Option<Vec<String>>,
 }
 
 #[napi(object)]
@@ -71,6 +74,9 @@ pub struct OpenSpec {
     pub backend: String,
     pub config: Buffer,
     pub settings: Vec<Setting>,
+    pub config_json: String,
+    pub completes: bool,
+    pub code_directory: Option<String>,
 }
 
 #[napi(object)]

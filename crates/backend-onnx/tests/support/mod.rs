@@ -179,6 +179,9 @@ impl Version {
             version_directory: self.0.clone(),
             config: config.encode_to_vec().into(),
             settings: vec![],
+            config_json: String::new(),
+            completes: false,
+            code_directory: None,
         }
     }
 

@@ -101,6 +101,9 @@ pub fn publish(engine: &Engine, config: &pb::ModelConfig) -> Result<Arc<ModelVer
         version_directory: ".".into(),
         config: encoded.clone(),
         settings: vec![],
+        config_json: String::new(),
+        completes: false,
+        code_directory: None,
     };
     let opened = engine.open(&config.backend, spec)?;
     engine.publish(opened.handle, PublishSpec { config: encoded, ..Default::default() })?;

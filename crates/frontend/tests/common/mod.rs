@@ -342,6 +342,9 @@ fn publish(engine: &Engine, name: &str, decoupled: bool) {
                 version_directory: "/".into(),
                 config: config.clone(),
                 settings: Vec::new(),
+                config_json: String::new(),
+                completes: false,
+                code_directory: None,
             },
         )
         .unwrap();

@@ -1,0 +1,297 @@
+//! The backend `python`: from a version's directory to running processes.
+
+use crate::code::{Code, check_name};
+use crate::environment::{Allowed, Environments};
+use crate::hello::{Told, instances};
+use crate::launch;
+use crate::options::Options;
+use crate::probe::{Interpreter, Prober};
+use crate::search::{self, Variables};
+use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
+use backend_process::{Command, Instance, Spec};
+use parking_lot::Mutex;
+use prost::Message;
+use protocol::Signature;
+use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, Weak};
+use tensor::{Error, Name, Result};
+
+/// The program of a runner, in the directory of our own modules.
+const RUNNER: &str = "nereid_runner.py";
+/// What a backend written in Python may bring as its environment.
+const BACKEND_ENVIRONMENT: &str = "pb_exec_env_model.py.tar.gz";
+/// Below the directory of our own modules: what our backends written in Python share.
+const SHARED: &str = "shared";
+
+/// What the server tells this backend once.
+#[derive(Debug, Clone, Default)]
+pub struct PythonOptions {
+    /// Directory of our own Python modules, `triton_python_backend_utils.py` among them.
+    pub runtime: PathBuf,
+    /// What directories with unpacked environments are called: a number is put behind it.
+    pub unpack_prefix: PathBuf,
+    /// Where environments may lie beside a model's own directory; `None` = anywhere, since nobody loads models over the network.
+    pub environment_roots: Option<Vec<PathBuf>>,
+}
+
+/// The backend `python`.
+pub struct PythonBackend(Arc<Shared>);
+
+struct Shared {
+    options: PythonOptions,
+    prober: Prober,
+    environments: Environments,
+    host: OnceLock<Weak<dyn Host>>,
+    /// Keys that were warned of.
+    warned: Mutex<HashSet<String>>,
+}
+
+impl PythonBackend {
+    /// Looks for nothing yet: without any Python the server starts, and only Python models fail to load.
+    pub fn new(options: PythonOptions) -> Self {
+        let environments = Environments::new(options.unpack_prefix.clone());
+        Self(Arc::new(Shared {
+            options,
+            prober: Prober::default(),
+            environments,
+            host: OnceLock::new(),
+            warned: Mutex::default(),
+        }))
+    }
+}
+
+impl Backend for PythonBackend {
+    fn name(&self) -> &'static str {
+        "python"
+    }
+
+    fn attach(&self, host: Weak<dyn Host>) {
+        let _ = self.0.host.set(host);
+    }
+
+    fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        let opened = self.0.clone().open(spec)?;
+        Ok(Box::new(opened))
+    }
+}
+
+impl Shared {
+    fn open(self: Arc<Self>, spec: &OpenSpec) -> Result<OpenedPython> {
+        let config = decode(&spec.config)?;
+        // A model of a namespace is known by both names; its code by its own.
+        let model = spec.model.as_str().rsplit('/').next().unwrap_or_default().to_owned();
+        check_name(&model)?;
+        let parameters = config.parameters.iter().map(|(key, value)| (key.as_str(), value.string_value.as_str()));
+        let (options, unknown) = Options::read(&spec.settings, parameters)?;
+        self.warn_of(&unknown, &model);
+        let runtime = &self.options.runtime;
+        let code = match &spec.code_directory {
+            Some(directory) => Code::of_backend(directory, runtime, self.shared_with(directory).as_deref()),
+            None => Code::of_version(&spec.version_directory, &config.default_model_filename, runtime)?,
+        };
+        code.require()?;
+        warn_of_stub(&spec.model_directory, &model);
+        let (interpreter, variables) = self.interpreter(spec, &config, &options)?;
+        log::debug!(
+            "model '{model}' runs in {} (Python {}, numpy {})",
+            interpreter.program.display(),
+            interpreter.version,
+            interpreter.numpy
+        );
+        let mut opened = OpenedPython {
+            shared: self,
+            model,
+            version: spec.version,
+            model_directory: spec.model_directory.clone(),
+            version_directory: spec.version_directory.clone(),
+            code,
+            options,
+            interpreter,
+            variables,
+            config_json: spec.config_json.clone(),
+            completed: None,
+        };
+        if spec.completes {
+            opened.completed = opened.complete()?;
+        }
+        Ok(opened)
+    }
+
+    /// The interpreter of a model, and the variables its processes get.
+    fn interpreter(
+        &self,
+        spec: &OpenSpec,
+        config: &ModelConfig,
+        options: &Options,
+    ) -> Result<(Interpreter, Variables)> {
+        let server: Variables = std::env::vars_os().collect();
+        let allowed = Allowed {
+            model_directory: &spec.model_directory,
+            roots: self.options.environment_roots.as_ref().map(|roots| options.with_roots(roots).collect()),
+        };
+        let named = config.parameters.get("EXECUTION_ENV_PATH").map_or("", |p| p.string_value.as_str());
+        let mut environment = self.environments.open(named, &allowed)?;
+        if let (None, Some(directory)) = (&environment, &spec.code_directory) {
+            let archive = directory.join(BACKEND_ENVIRONMENT);
+            if archive.is_file() {
+                // Who wrote the backend wrote its archive.
+                let everywhere = Allowed { model_directory: &spec.model_directory, roots: None };
+                environment = self.environments.open(&archive.to_string_lossy(), &everywhere)?;
+            }
+        }
+        let Some(environment) = environment else {
+            return Ok((search::find(&self.prober, options.interpreter.as_deref(), &server)?, server));
+        };
+        let variables = environment.variables(&server);
+        let interpreter = self.prober.probe(&environment.python(), &variables).map_err(|why| {
+            Error::internal(format!("Python backend: no usable interpreter: {why} (chosen by EXECUTION_ENV_PATH)"))
+        })?;
+        Ok((interpreter, variables))
+    }
+
+    /// Where our own backends written in Python find what they share; nothing for those of users.
+    fn shared_with(&self, directory: &Path) -> Option<PathBuf> {
+        let own = self.options.runtime.parent()?;
+        directory.starts_with(own).then(|| self.options.runtime.join(SHARED))
+    }
+
+    fn warn_of(&self, unknown: &[String], model: &str) {
+        let mut warned = self.warned.lock();
+        for key in unknown {
+            if warned.insert(key.clone()) {
+                log::warn!("'{key}' is no setting of the Python backend, and has no effect (model '{model}')");
+            }
+        }
+    }
+}
+
+/// An executable of that name replaces Triton's runner. Ours runs with any interpreter, and the file is left alone.
+fn warn_of_stub(model_directory: &Path, model: &str) {
+    if model_directory.join("triton_python_backend_stub").exists() {
+        log::warn!(
+            "model '{model}' brings a triton_python_backend_stub, which has no effect: any CPython from 3.9 on runs models here"
+        );
+    }
+}
+
+fn decode(config: &bytes::Bytes) -> Result<ModelConfig> {
+    ModelConfig::decode(config.clone())
+        .map_err(|e| Error::internal(format!("failed to read the model configuration: {e}")))
+}
+
+/// A model whose code was found and whose interpreter runs.
+struct OpenedPython {
+    shared: Arc<Shared>,
+    model: String,
+    version: i64,
+    model_directory: PathBuf,
+    version_directory: PathBuf,
+    code: Code,
+    options: Options,
+    interpreter: Interpreter,
+    variables: Variables,
+    config_json: String,
+    completed: Option<String>,
+}
+
+impl OpenedPython {
+    fn told<'a>(&'a self, signature: Option<&'a Signature>) -> Told<'a> {
+        Told {
+            model: &self.model,
+            version: self.version,
+            model_directory: &self.model_directory,
+            version_directory: &self.version_directory,
+            code: &self.code,
+            config: &self.config_json,
+            inputs: signature.map_or(Vec::new(), |s| s.inputs.iter().map(|i| i.name.as_str()).collect()),
+            outputs: signature.map_or(Vec::new(), |s| s.outputs.iter().map(|o| o.name.as_str()).collect()),
+            decoupled: signature.is_some_and(|s| s.decoupled),
+            iterative: false,
+        }
+    }
+
+    fn command(&self) -> Command {
+        let mut environment = self.variables.clone();
+        environment.retain(|(name, _)| name != "PYTHONUNBUFFERED");
+        environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
+        Command {
+            program: self.interpreter.program.clone(),
+            arguments: vec![self.shared.options.runtime.join(RUNNER).into_os_string()],
+            environment,
+        }
+    }
+
+    /// What the code makes of the configuration, asked of a process of its own (B-PY-22).
+    fn complete(&self) -> Result<Option<String>> {
+        let instance = Instance { name: Name::from(""), command: self.command(), hello: self.told(None).to_complete() };
+        launch::ask(&instance, &self.options.limits, self.options.output, &self.interpreter)
+    }
+}
+
+impl Opened for OpenedPython {
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
+
+    fn completed(&self) -> Option<String> {
+        self.completed.clone()
+    }
+
+    fn configured(&mut self, json: &str) {
+        json.clone_into(&mut self.config_json);
+    }
+
+    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        let config = decode(config)?;
+        check_inputs_in_cpu(&config)?;
+        let iterative =
+            matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
+        let told = Told { iterative, ..self.told(Some(&signature)) };
+        let command = self.command();
+        let instances = instances(&config)
+            .iter()
+            .map(|placed| Instance {
+                name: Name::from(placed.name.as_str()),
+                command: command.clone(),
+                hello: told.to_run(placed),
+            })
+            .collect();
+        let spec = Spec {
+            instances,
+            decoupled: signature.decoupled,
+            iterative,
+            limits: self.options.limits.clone(),
+            output: self.options.output,
+        };
+        let host = self.shared.host.get().cloned().unwrap_or_else(no_host);
+        launch::start(spec, signature, host, &self.interpreter)
+    }
+}
+
+/// What a model is told by that was opened without a server.
+fn no_host() -> Weak<dyn Host> {
+    struct NoHost;
+    impl Host for NoHost {
+        fn call(&self, _: backend::ModelCall, _: Arc<dyn backend::CallAnswers>) -> Result<Box<dyn backend::Call>> {
+            Err(Error::unavailable("there is no server"))
+        }
+        fn control(&self, _: backend::ModelControl, answer: Box<dyn FnOnce(Result<String>) + Send>) {
+            answer(Err(Error::unavailable("there is no server")));
+        }
+        fn metrics(&self) -> &backend::metrics::CustomMetrics {
+            static NONE: OnceLock<backend::metrics::CustomMetrics> = OnceLock::new();
+            NONE.get_or_init(Default::default)
+        }
+    }
+    Weak::<NoHost>::new()
+}
+
+/// Inputs are always in CPU memory here; `no` allows what there is none of.
+fn check_inputs_in_cpu(config: &ModelConfig) -> Result<()> {
+    match config.parameters.get("FORCE_CPU_ONLY_INPUT_TENSORS").map_or("yes", |p| p.string_value.as_str()) {
+        "yes" | "no" => Ok(()),
+        other => Err(Error::unsupported(format!("Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {other}'"))),
+    }
+}

@@ -1,0 +1,135 @@
+//! Which file is the model's code, and what it is imported as (B-PY-03, B-PYB-01).
+
+use std::path::{Component, Path, PathBuf};
+use tensor::{Error, Result};
+
+/// What a file is called where the configuration says nothing.
+const FILE_DEFAULT: &str = "model.py";
+
+/// Characters no name may have that reaches a runner (B-SEC-05): Triton's list, which comes from its shell.
+const REFUSED: &str = ";|&$`<>()[]{}\\\"'*?~#!";
+
+/// The code of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Code {
+    /// Absolute.
+    pub(crate) file: PathBuf,
+    /// What relative imports of it are relative to; empty for the code of a backend.
+    pub(crate) package: String,
+    /// Without the package.
+    pub(crate) module: String,
+    /// Appended to the search path, in order.
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+impl Code {
+    /// The code in a version's directory; `file` as configured. `runtime` is the directory of our own modules.
+    ///
+    /// # Errors
+    /// INVALID_ARG for a name that cannot be.
+    pub(crate) fn of_version(version: &Path, file: &str, runtime: &Path) -> Result<Self> {
+        let file = if file.is_empty() { FILE_DEFAULT } else { file };
+        let Some(stem) = file.strip_suffix(".py") else {
+            return Err(Error::invalid(format!("Model name must end with '.py'. Model name is \"{file}\".")));
+        };
+        // A configuration may come over the network; it must not name files outside its version (B-SEC-07).
+        if Path::new(file).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir))
+            || file.contains('\0')
+        {
+            return Err(Error::invalid(format!("model file name '{file}' must stay inside the version directory")));
+        }
+        let path = version.join(file);
+        // The directory of the file is the package, as a name space package: its parent is searched.
+        let directory = path.parent().unwrap_or(version).to_path_buf();
+        let above = directory.parent().unwrap_or(version).to_path_buf();
+        let package = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let module = stem.rsplit('/').next().unwrap_or(stem).to_owned();
+        Ok(Self { file: path, package, module, paths: vec![directory, above, runtime.to_path_buf()] })
+    }
+
+    /// The code of a backend written in Python.
+    pub(crate) fn of_backend(directory: &Path, runtime: &Path, shared: Option<&Path>) -> Self {
+        let above = directory.parent().unwrap_or(directory).to_path_buf();
+        let mut paths = vec![directory.to_path_buf(), above, runtime.to_path_buf()];
+        paths.extend(shared.map(Path::to_path_buf));
+        Self { file: directory.join(FILE_DEFAULT), package: String::new(), module: "model".into(), paths }
+    }
+
+    /// Refuses what is not there. Triton starts a process that dies of it, and answers with that process's name.
+    ///
+    /// # Errors
+    /// INTERNAL naming the file.
+    pub(crate) fn require(&self) -> Result<()> {
+        if self.file.is_file() {
+            return Ok(());
+        }
+        Err(Error::internal(format!("Python model file not found in '{}'", self.file.display())))
+    }
+}
+
+/// Refuses names of models that Triton does not start a process for.
+///
+/// # Errors
+/// INVALID_ARG.
+pub(crate) fn check_name(model: &str) -> Result<()> {
+    if model.is_empty() || model.contains(|c| REFUSED.contains(c)) {
+        return Err(Error::invalid("Invalid stub name: contains invalid characters"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b_py_03_a_file_is_imported_from_its_directory() {
+        let check = |file: &str, package: &str, module: &str, paths: [&str; 2]| {
+            let code = Code::of_version(Path::new("/r/m/1"), file, Path::new("/rt")).unwrap();
+            assert_eq!((code.package.as_str(), code.module.as_str()), (package, module), "{file}");
+            assert_eq!(code.paths, [Path::new(paths[0]), Path::new(paths[1]), Path::new("/rt")], "{file}");
+        };
+        check("", "1", "model", ["/r/m/1", "/r/m"]);
+        check("other.py", "1", "other", ["/r/m/1", "/r/m"]);
+        check("sub/model.py", "sub", "model", ["/r/m/1/sub", "/r/m/1"]);
+        check("my.model.py", "1", "my.model", ["/r/m/1", "/r/m"]);
+    }
+
+    #[test]
+    fn b_sec_07_a_file_outside_the_version_is_refused() {
+        let check = |file: &str, text: &str| {
+            let error = Code::of_version(Path::new("/r/m/1"), file, Path::new("/rt")).unwrap_err();
+            assert_eq!(error, Error::invalid(text.to_owned()));
+        };
+        check("model.txt", "Model name must end with '.py'. Model name is \"model.txt\".");
+        check("../model.py", "model file name '../model.py' must stay inside the version directory");
+        check("/etc/x.py", "model file name '/etc/x.py' must stay inside the version directory");
+        check("a/../../x.py", "model file name 'a/../../x.py' must stay inside the version directory");
+    }
+
+    #[test]
+    fn b_pyb_01_the_code_of_a_backend_has_no_package() {
+        let code = Code::of_backend(Path::new("/b/mine"), Path::new("/rt"), Some(Path::new("/rt/shared")));
+        assert_eq!(
+            (code.file.as_path(), code.package.as_str(), code.module.as_str()),
+            (Path::new("/b/mine/model.py"), "", "model")
+        );
+        assert_eq!(code.paths, ["/b/mine", "/b", "/rt", "/rt/shared"].map(Path::new));
+    }
+
+    #[test]
+    fn b_sec_05_names_with_characters_of_a_shell_are_refused() {
+        for c in REFUSED.chars() {
+            assert_eq!(
+                check_name(&format!("a{c}b")).unwrap_err().message(),
+                "Invalid stub name: contains invalid characters",
+                "{c}"
+            );
+        }
+        assert_eq!(REFUSED.chars().count(), 21);
+        for name in ["a b", "a.b", "a-b", "a@b", "a%b", "a:b", "größe"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        assert!(check_name("").is_err());
+    }
+}

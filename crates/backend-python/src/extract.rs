@@ -1,0 +1,199 @@
+//! Unpacks the archive of a Python environment (B-SEC-06). The archive is untrusted: it may have come over the network.
+//!
+//! Nothing is ever written through a link: a file's directories are made one by one and looked at, links are made when all else is there, and
+//! then each is followed to see that it stays inside. What cannot be right fails the whole archive. The target is a new directory that only
+//! this user can enter, so no other process changes it meanwhile.
+
+use flate2::read::MultiGzDecoder;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+use tar::{Archive, Entry, EntryType};
+
+/// What an archive may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Files, directories and links.
+    pub entries: u64,
+    /// Bytes of all files together, unpacked.
+    pub bytes: u64,
+}
+
+/// A large environment (PyTorch with CUDA) has some 60,000 entries and 8 GB.
+pub const LIMITS: Limits = Limits { entries: 1_000_000, bytes: 64 << 30 };
+
+/// Of the path of an entry, and of what a link points to.
+const PATH_BYTES_MAX: usize = 4096;
+/// Directories in one another.
+const DEPTH_MAX: usize = 64;
+
+/// Why an archive is refused; a text without places of this server.
+#[derive(Debug)]
+pub enum Refused {
+    /// It is no gzipped tar, or it is cut.
+    Unreadable,
+    /// An entry is not allowed, or there are too many; which, and why.
+    Hostile(String),
+    /// The disk failed.
+    Io(io::Error),
+}
+
+/// Unpacks into `target`, which must be an empty directory. What was written stays there when it fails: the caller removes it.
+///
+/// # Errors
+/// As [`Refused`].
+pub fn extract(archive: impl Read, target: &Path, limits: Limits) -> Result<(), Refused> {
+    let mut archive = Archive::new(MultiGzDecoder::new(archive));
+    let entries = archive.entries().map_err(|_| Refused::Unreadable)?;
+    let mut symlinks: Vec<(PathBuf, PathBuf)> = Vec::new();
+    let mut hard_links: Vec<(PathBuf, PathBuf)> = Vec::new();
+    let (mut count, mut bytes) = (0u64, 0u64);
+    for entry in entries {
+        let mut entry = entry.map_err(|_| Refused::Unreadable)?;
+        count += 1;
+        if count > limits.entries {
+            return Err(Refused::Hostile(format!("it has more than {} entries", limits.entries)));
+        }
+        let kind = entry.header().entry_type();
+        if matches!(kind, EntryType::XGlobalHeader) {
+            continue;
+        }
+        let name = entry.path_bytes().into_owned();
+        let Some(path) = inside(&name) else {
+            return Err(hostile(&name, "leads out of the archive"));
+        };
+        match kind {
+            EntryType::Directory => make_directories(target, &path)?,
+            EntryType::Regular | EntryType::Continuous => {
+                bytes = bytes.saturating_add(entry.size());
+                if bytes > limits.bytes {
+                    return Err(Refused::Hostile(format!("it has more than {} bytes", limits.bytes)));
+                }
+                make_directories(target, path.parent().unwrap_or(Path::new("")))?;
+                write_file(&mut entry, &target.join(&path), &name)?;
+            }
+            EntryType::Symlink => {
+                let to = link_target(&entry, &name)?;
+                if !stays_inside(&path, &to) {
+                    return Err(hostile(&name, "links out of the archive"));
+                }
+                symlinks.push((path, to));
+            }
+            EntryType::Link => {
+                let to = link_target(&entry, &name)?;
+                let Some(to) = inside(to.as_os_str().as_encoded_bytes()) else {
+                    return Err(hostile(&name, "links out of the archive"));
+                };
+                hard_links.push((path, to));
+            }
+            _ => return Err(hostile(&name, "is neither a file nor a directory nor a link")),
+        }
+    }
+    if count == 0 {
+        return Err(Refused::Unreadable);
+    }
+    for (path, to) in &hard_links {
+        make_directories(target, path.parent().unwrap_or(Path::new("")))?;
+        let to = target.join(to);
+        // No link is there yet, so neither path has one in it.
+        if !fs::symlink_metadata(&to).is_ok_and(|m| m.is_file()) {
+            return Err(hostile(path.as_os_str().as_encoded_bytes(), "links to no file of the archive"));
+        }
+        fs::hard_link(&to, target.join(path)).map_err(Refused::Io)?;
+    }
+    for (path, to) in &symlinks {
+        // A link under a link was named as a path below it; its directories were made as real ones, or are in the way.
+        make_directories(target, path.parent().unwrap_or(Path::new("")))?;
+        symlink(to, target.join(path)).map_err(|_| hostile(path.as_os_str().as_encoded_bytes(), "is there twice"))?;
+    }
+    let root = fs::canonicalize(target).map_err(Refused::Io)?;
+    for (path, _) in &symlinks {
+        // Links of links may lead further than each of them alone. One that leads nowhere leads nowhere bad: what it names cannot come to be outside
+        // without going through another that was looked at.
+        if fs::canonicalize(target.join(path)).is_ok_and(|real| !real.starts_with(&root)) {
+            return Err(hostile(path.as_os_str().as_encoded_bytes(), "links out of the archive"));
+        }
+    }
+    Ok(())
+}
+
+fn hostile(name: &[u8], why: &str) -> Refused {
+    let name = String::from_utf8_lossy(name);
+    let name: String = name.chars().take(200).collect();
+    Refused::Hostile(format!("its entry '{name}' {why}"))
+}
+
+/// The path of an entry, without `.`; `None` for one that is absolute, empty of names but for the root itself, too long, or has `..`.
+fn inside(name: &[u8]) -> Option<PathBuf> {
+    if name.len() > PATH_BYTES_MAX || name.contains(&0) {
+        return None;
+    }
+    use std::os::unix::ffi::OsStrExt;
+    let mut path = PathBuf::new();
+    for (depth, component) in Path::new(std::ffi::OsStr::from_bytes(name)).components().enumerate() {
+        match component {
+            Component::Normal(part) if depth < DEPTH_MAX => path.push(part),
+            Component::CurDir => {}
+            _ => return None,
+        }
+    }
+    Some(path)
+}
+
+fn link_target<R: Read>(entry: &Entry<'_, R>, name: &[u8]) -> Result<PathBuf, Refused> {
+    use std::os::unix::ffi::OsStrExt;
+    let to = entry.link_name_bytes().ok_or_else(|| hostile(name, "is a link to nothing"))?;
+    if to.is_empty() || to.len() > PATH_BYTES_MAX || to.contains(&0) {
+        return Err(hostile(name, "is a link to nothing"));
+    }
+    Ok(PathBuf::from(std::ffi::OsStr::from_bytes(&to)))
+}
+
+/// Whether a link at `path` to `to` stays inside as far as names tell.
+fn stays_inside(path: &Path, to: &Path) -> bool {
+    let mut depth = path.components().count().saturating_sub(1);
+    for component in to.components() {
+        match component {
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            Component::ParentDir if depth > 0 => depth -= 1,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Makes `path` below `target`, each step a real directory.
+fn make_directories(target: &Path, path: &Path) -> Result<(), Refused> {
+    let mut at = target.to_path_buf();
+    for part in path.components() {
+        at.push(part);
+        match DirBuilder::new().mode(0o755).create(&at) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                if !fs::symlink_metadata(&at).map_err(Refused::Io)?.is_dir() {
+                    return Err(hostile(path.as_os_str().as_encoded_bytes(), "is a file and a directory"));
+                }
+            }
+            Err(e) => return Err(Refused::Io(e)),
+        }
+    }
+    Ok(())
+}
+
+fn write_file<R: Read>(entry: &mut Entry<'_, R>, path: &Path, name: &[u8]) -> Result<(), Refused> {
+    // Neither set-user-id nor writable by others, and always readable by us.
+    let mode = entry.header().mode().unwrap_or(0o644) & 0o755 | 0o600;
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => hostile(name, "is there twice"),
+            _ => Refused::Io(e),
+        })?;
+    let size = entry.size();
+    let written = io::copy(entry, &mut file).map_err(|e| match e.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Refused::Io(e),
+        _ => Refused::Unreadable,
+    })?;
+    if written < size { Err(Refused::Unreadable) } else { Ok(()) }
+}

@@ -1,0 +1,99 @@
+//! What a load answer says when a model's code fails: the recorded text, then what helps (the line, the package and the command that gets it).
+//!
+//! The additions stand behind the frames and look like frames: two blanks, `(line): text`. Clients that match on Triton's text find it in front.
+
+use crate::probe::Interpreter;
+use std::fmt::Write;
+
+/// Bytes of a source line that are shown.
+const LINE_BYTES_MAX: usize = 200;
+
+/// Where in the code it failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Absolute path.
+    pub file: String,
+    /// From 1.
+    pub line: u64,
+    /// What stands there.
+    pub text: String,
+}
+
+/// The text for the client. `missing` is a package that the code imports and that is not there.
+pub fn explain(text: &str, source: Option<&Source>, missing: Option<&str>, interpreter: &Interpreter) -> String {
+    let mut told = text.to_owned();
+    if let Some(Source { file, line, text }) = source {
+        if !told.contains("\n\nAt:\n") {
+            let _ = write!(told, "\n\nAt:\n  {}({line}): <module>\n", one_line(file));
+        }
+        if !told.ends_with('\n') {
+            told.push('\n');
+        }
+        let _ = writeln!(told, "    ({line}): {}", one_line(text.trim()));
+    }
+    if let Some(package) = missing.filter(|p| is_package(p)) {
+        let Interpreter { program, version, .. } = interpreter;
+        let program = program.display();
+        if !told.ends_with('\n') {
+            told.push('\n');
+        }
+        let _ = writeln!(
+            told,
+            "The package '{package}' was looked for beside the model and in {program} (Python {version}). Get it with: {program} -m pip install {package}"
+        );
+    }
+    told
+}
+
+/// Whether a name can stand in a command: what a process says is not trusted to.
+fn is_package(name: &str) -> bool {
+    let part = |p: &str| {
+        !p.is_empty() && p.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && !p.as_bytes()[0].is_ascii_digit()
+    };
+    name.len() <= 128 && name.split('.').all(part)
+}
+
+fn one_line(text: &str) -> String {
+    let mut end = text.len().min(LINE_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn python() -> Interpreter {
+        Interpreter { program: "/usr/bin/python3".into(), version: "3.11.2".into(), numpy: "2.4.1".into() }
+    }
+
+    #[test]
+    fn b_py_24_the_line_that_failed_stands_behind_the_recorded_text() {
+        let source = Source { file: "/r/m/1/model.py".into(), line: 9, text: "    return 1 / 0\n".into() };
+        let recorded = "ZeroDivisionError: division by zero\n\nAt:\n  /r/m/1/model.py(9): initialize\n";
+        assert_eq!(explain(recorded, Some(&source), None, &python()), format!("{recorded}    (9): return 1 / 0\n"));
+        let syntax = "SyntaxError: expected ':' (model.py, line 9)";
+        assert_eq!(
+            explain(syntax, Some(&source), None, &python()),
+            format!("{syntax}\n\nAt:\n  /r/m/1/model.py(9): <module>\n    (9): return 1 / 0\n")
+        );
+        assert_eq!(explain(recorded, None, None, &python()), recorded);
+    }
+
+    #[test]
+    fn b_pyr_05_a_missing_package_comes_with_the_command_that_gets_it() {
+        let text = "ModuleNotFoundError: No module named 'torch'";
+        assert_eq!(
+            explain(text, None, Some("torch"), &python()),
+            format!(
+                "{text}\nThe package 'torch' was looked for beside the model and in /usr/bin/python3 (Python 3.11.2). \
+                 Get it with: /usr/bin/python3 -m pip install torch\n"
+            )
+        );
+        for name in ["1.my", ".", "", "a; rm -rf /", "a b", "--index-url"] {
+            assert_eq!(explain(text, None, Some(name), &python()), text, "{name:?} is no package");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What a runner is told first: the JSON of `HELLO` (shm/README.md), but for what the host of processes adds.
+
+use crate::code::Code;
+use protocol::json::write_string;
+use protocol::pb::inference::{ModelConfig, ModelInstanceGroup, model_instance_group::Kind};
+use std::path::Path;
+
+/// One instance of a model: which, and what its code is told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Placed {
+    /// `<group>_<index>`.
+    pub(crate) name: String,
+    pub(crate) kind: &'static str,
+    pub(crate) device: i32,
+}
+
+/// The instances that get requests, in the order of their numbers, which is that of the engine's.
+pub(crate) fn instances(config: &ModelConfig) -> Vec<Placed> {
+    let of_group = |group: &ModelInstanceGroup, index: i32| Placed {
+        name: format!("{}_{index}", group.name),
+        kind: match group.kind() {
+            Kind::Gpu => "GPU",
+            Kind::Model => "MODEL",
+            // AUTO was decided when the configuration was resolved; Triton says CPU where there is no GPU.
+            Kind::Cpu | Kind::Auto => "CPU",
+        },
+        device: 0,
+    };
+    let active = config.instance_group.iter().filter(|g| !g.passive);
+    let placed: Vec<_> = active.flat_map(|g| (0..g.count.max(1)).map(move |i| of_group(g, i))).collect();
+    if placed.is_empty() {
+        return vec![Placed { name: format!("{}_0", config.name), kind: "CPU", device: 0 }];
+    }
+    placed
+}
+
+/// What is the same for all instances of a model.
+pub(crate) struct Told<'a> {
+    pub(crate) model: &'a str,
+    pub(crate) version: i64,
+    pub(crate) model_directory: &'a Path,
+    pub(crate) version_directory: &'a Path,
+    pub(crate) code: &'a Code,
+    /// In Triton's JSON form.
+    pub(crate) config: &'a str,
+    pub(crate) inputs: Vec<&'a str>,
+    pub(crate) outputs: Vec<&'a str>,
+    pub(crate) decoupled: bool,
+    pub(crate) iterative: bool,
+}
+
+impl Told<'_> {
+    /// For an instance that is to run.
+    pub(crate) fn to_run(&self, instance: &Placed) -> String {
+        let mut json = Json::object();
+        self.common(&mut json, &instance.name);
+        let version = self.version.to_string();
+        let device = instance.device.to_string();
+        let directory = self.model_directory.to_string_lossy();
+        // Seven, and all of them texts (B-PY-02).
+        let arguments = [
+            ("model_config", self.config),
+            ("model_instance_kind", instance.kind),
+            ("model_instance_name", instance.name.as_str()),
+            ("model_instance_device_id", device.as_str()),
+            ("model_repository", directory.as_ref()),
+            ("model_version", version.as_str()),
+            ("model_name", self.model),
+        ];
+        let mut told = Json::object();
+        for (name, value) in arguments {
+            told.text(name, value);
+        }
+        json.raw("arguments", &told.end());
+        json.texts("inputs", self.inputs.iter().copied());
+        json.texts("outputs", self.outputs.iter().copied());
+        json.raw("decoupled", if self.decoupled { "true" } else { "false" });
+        json.raw("iterative", if self.iterative { "true" } else { "false" });
+        json.end()
+    }
+
+    /// For a process that only says what it makes of the configuration. It is no instance, and has no name.
+    pub(crate) fn to_complete(&self) -> String {
+        let mut json = Json::object();
+        self.common(&mut json, "");
+        json.raw("arguments", "{}");
+        json.raw("inputs", "[]");
+        json.raw("outputs", "[]");
+        json.raw("decoupled", "false");
+        json.raw("iterative", "false");
+        json.text("config", self.config);
+        json.end()
+    }
+
+    fn common(&self, json: &mut Json, instance: &str) {
+        json.text("instance", instance);
+        json.text("model", self.model);
+        json.text("version", &self.version.to_string());
+        json.text("model_directory", &self.model_directory.to_string_lossy());
+        json.text("version_directory", &self.version_directory.to_string_lossy());
+        json.text("file", &self.code.file.to_string_lossy());
+        json.text("package", &self.code.package);
+        json.text("module", &self.code.module);
+        let paths: Vec<_> = self.code.paths.iter().map(|p| p.to_string_lossy()).collect();
+        json.texts("paths", paths.iter().map(AsRef::as_ref));
+    }
+}
+
+/// A JSON object in the making.
+struct Json(Vec<u8>);
+
+impl Json {
+    fn object() -> Self {
+        Self(vec![b'{'])
+    }
+
+    fn key(&mut self, name: &str) {
+        if self.0.len() > 1 {
+            self.0.push(b',');
+        }
+        write_string(&mut self.0, name.as_bytes());
+        self.0.push(b':');
+    }
+
+    fn text(&mut self, name: &str, value: &str) {
+        self.key(name);
+        write_string(&mut self.0, value.as_bytes());
+    }
+
+    fn texts<'a>(&mut self, name: &str, values: impl Iterator<Item = &'a str>) {
+        self.key(name);
+        self.0.push(b'[');
+        for (i, value) in values.enumerate() {
+            if i > 0 {
+                self.0.push(b',');
+            }
+            write_string(&mut self.0, value.as_bytes());
+        }
+        self.0.push(b']');
+    }
+
+    /// `value` is JSON.
+    fn raw(&mut self, name: &str, value: &str) {
+        self.key(name);
+        self.0.extend_from_slice(value.as_bytes());
+    }
+
+    fn end(mut self) -> String {
+        self.0.push(b'}');
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::json::Value;
+
+    fn group(name: &str, kind: Kind, count: i32) -> ModelInstanceGroup {
+        ModelInstanceGroup { name: name.into(), kind: kind.into(), count, ..Default::default() }
+    }
+
+    #[test]
+    fn b_py_02_instances_are_named_and_placed_as_the_configuration_says() {
+        let mut config = ModelConfig { name: "m".into(), ..Default::default() };
+        let names = |config: &ModelConfig| {
+            instances(config).iter().map(|p| format!("{} {} {}", p.name, p.kind, p.device)).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&config), ["m_0 CPU 0"]);
+        config.instance_group = vec![group("m_0", Kind::Auto, 2), group("grp", Kind::Model, 1)];
+        assert_eq!(names(&config), ["m_0_0 CPU 0", "m_0_1 CPU 0", "grp_0 MODEL 0"]);
+        config.instance_group[0].passive = true;
+        assert_eq!(names(&config), ["grp_0 MODEL 0"]);
+    }
+
+    #[test]
+    fn b_py_02_initialize_gets_seven_texts() {
+        let code = Code::of_version(Path::new("/r/m/1"), "", Path::new("/rt")).unwrap();
+        let told = Told {
+            model: "m",
+            version: 1,
+            model_directory: Path::new("/r/m"),
+            version_directory: Path::new("/r/m/1"),
+            code: &code,
+            config: "{\"name\":\"m\"}",
+            inputs: vec!["A", "B\""],
+            outputs: vec![],
+            decoupled: true,
+            iterative: false,
+        };
+        let text = told.to_run(&Placed { name: "m_0".into(), kind: "CPU", device: 0 });
+        let json = Value::parse(text.as_bytes()).unwrap();
+        let arguments = json.get("arguments").unwrap();
+        let get = |name: &str| arguments.get(name).unwrap().as_string().unwrap();
+        assert_eq!(get("model_config"), "{\"name\":\"m\"}");
+        assert_eq!(get("model_repository"), "/r/m");
+        assert_eq!(get("model_version"), "1");
+        assert_eq!(get("model_instance_device_id"), "0");
+        assert_eq!(arguments.members().unwrap().count(), 7);
+        assert_eq!(json.get("file").unwrap().as_string().unwrap(), "/r/m/1/model.py");
+        assert!(text.contains("\"inputs\":[\"A\",\"B\\\"\"],\"outputs\":[],\"decoupled\":true"), "{text}");
+        let complete = told.to_complete();
+        assert_eq!(
+            Value::parse(complete.as_bytes()).unwrap().get("config").unwrap().as_string().unwrap(),
+            "{\"name\":\"m\"}"
+        );
+    }
+}

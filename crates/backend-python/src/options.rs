@@ -1,0 +1,263 @@
+//! `--backend-config=python,<key>=<value>` and the model parameters `nereid.python.<key>`: what bounds the processes of a model.
+//!
+//! Triton's keys are read with its texts (B-PY-30), which is to say with C++'s `stol`: leading digits are enough, and what has none
+//! fails the load with that function's name. The last of several values counts, and a model's own parameter goes before the backend's.
+
+use backend_process::{Limits, Output};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tensor::{Error, Result};
+
+/// Triton's least `shm-default-byte-size`; its text says another.
+const SEGMENT_BYTES_MIN: i64 = 1024 * 1024;
+const SEGMENT_BYTES_DEFAULT: u64 = 1024 * 1024;
+/// What the segments of one instance may have together, each way, where nothing else is said.
+const ARENA_BYTES_MAX_DEFAULT: u64 = 2 * 1024 * 1024 * 1024;
+/// More than any machine's memory: offsets and sums stay far from overflow.
+const BYTES_MAX: i64 = 1 << 40;
+/// A week.
+const SECONDS_MAX: i64 = 7 * 24 * 3600;
+const START_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+const EXIT_GRACE_DEFAULT: Duration = Duration::from_secs(30);
+const OUTPUT_BYTES_PER_SECOND_DEFAULT: u32 = 64 * 1024;
+/// In front of keys that are parameters of a model.
+const PARAMETER_PREFIX: &str = "nereid.python.";
+
+/// Keys of every backend, which mean nothing here.
+const OTHERS: [&str; 4] =
+    ["default-max-batch-size", "min-compute-capability", "auto-complete-config", "backend-directory"];
+
+/// What the settings of the backend and a model's parameters ask for.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) limits: Limits,
+    pub(crate) output: Output,
+    /// `python-executable`: of the command line only, since a configuration may come over the network.
+    pub(crate) interpreter: Option<PathBuf>,
+    /// `environment-root`: where environments may lie beside the repository (B-SEC-12); likewise.
+    pub(crate) environment_roots: Vec<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limits: Limits {
+                segment_bytes: SEGMENT_BYTES_DEFAULT,
+                growth_bytes: SEGMENT_BYTES_DEFAULT,
+                arena_bytes_max: ARENA_BYTES_MAX_DEFAULT,
+                start_timeout: START_TIMEOUT_DEFAULT,
+                exit_grace: EXIT_GRACE_DEFAULT,
+                execute_timeout: None,
+                memory_bytes_max: None,
+                restart: true,
+                output_bytes_per_second: OUTPUT_BYTES_PER_SECOND_DEFAULT,
+            },
+            output: Output::Lines,
+            interpreter: None,
+            environment_roots: Vec::new(),
+        }
+    }
+}
+
+impl Options {
+    /// Reads the backend's settings, then the model's parameters. The second value names the keys that mean nothing.
+    ///
+    /// # Errors
+    /// INVALID_ARG for a value that cannot be.
+    pub(crate) fn read<'a>(
+        settings: &[(String, String)],
+        parameters: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(Self, Vec<String>)> {
+        let mut options = Self::default();
+        let mut unknown = Vec::new();
+        for (key, value) in settings {
+            let known = options.of_server(key, value) || options.apply(key, value)?;
+            if !known && !OTHERS.contains(&key.as_str()) {
+                unknown.push(key.clone());
+            }
+        }
+        for (key, value) in parameters {
+            let Some(own) = key.strip_prefix(PARAMETER_PREFIX) else { continue };
+            if !options.apply(own, value)? {
+                unknown.push(key.to_owned());
+            }
+        }
+        let limits = &mut options.limits;
+        if limits.segment_bytes > limits.arena_bytes_max {
+            return Err(Error::invalid(format!(
+                "shm-default-byte-size {} is more than shm-max-byte-size {}",
+                limits.segment_bytes, limits.arena_bytes_max
+            )));
+        }
+        limits.growth_bytes = limits.growth_bytes.max(SEGMENT_BYTES_DEFAULT);
+        Ok((options, unknown))
+    }
+
+    /// Keys that only who starts the server may set.
+    fn of_server(&mut self, key: &str, value: &str) -> bool {
+        match key {
+            "python-executable" => self.interpreter = Some(PathBuf::from(value)),
+            "environment-root" => {
+                self.environment_roots = value.split(':').filter(|p| !p.is_empty()).map(PathBuf::from).collect();
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Whether the key is known.
+    fn apply(&mut self, key: &str, value: &str) -> Result<bool> {
+        let limits = &mut self.limits;
+        match key {
+            "shm-default-byte-size" => {
+                limits.segment_bytes = at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 4 MiBs")?;
+            }
+            "shm-growth-byte-size" => limits.growth_bytes = at_least(key, value, 1, "smaller than or equal to zero.")?,
+            "shm-max-byte-size" => {
+                limits.arena_bytes_max = at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 1 MiB")?
+            }
+            "stub-timeout-seconds" => {
+                limits.start_timeout = seconds(at_least(key, value, 1, "smaller than or equal to zero.")?);
+            }
+            "exit-grace-seconds" => limits.exit_grace = seconds(at_least(key, value, 0, "smaller than zero.")?),
+            "execute-timeout-ms" => {
+                let ms = at_least(key, value, 0, "smaller than zero.")?.min(SECONDS_MAX as u64 * 1000);
+                limits.execute_timeout = (ms > 0).then(|| Duration::from_millis(ms));
+            }
+            "memory-limit-bytes" => {
+                let bytes = at_least(key, value, 0, "smaller than zero.")?;
+                limits.memory_bytes_max = (bytes > 0).then_some(bytes);
+            }
+            "restart" => limits.restart = switch(key, value)?,
+            "output" => {
+                self.output = match value {
+                    "raw" => Output::Raw,
+                    "lines" => Output::Lines,
+                    _ => return Err(Error::invalid(format!("{key} must be 'lines' or 'raw', not '{value}'."))),
+                }
+            }
+            "output-bytes-per-second" => {
+                let bytes = at_least(key, value, 1, "smaller than or equal to zero.")?;
+                limits.output_bytes_per_second = u32::try_from(bytes).unwrap_or(u32::MAX);
+            }
+            // No names and no queues exist here, and no pool of threads. What cannot be is refused as ever.
+            "shm-region-prefix-name" => {}
+            "shm_message_queue_size" => drop(stol(value)?),
+            "thread-pool-size" => drop(at_least(key, value, 1, "less than 1.")?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Where environments may lie beside `roots`.
+    pub(crate) fn with_roots<'a>(&'a self, roots: &'a [PathBuf]) -> impl Iterator<Item = &'a Path> {
+        self.environment_roots.iter().chain(roots).map(PathBuf::as_path)
+    }
+}
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n.min(SECONDS_MAX as u64))
+}
+
+fn at_least(key: &str, value: &str, least: i64, otherwise: &str) -> Result<u64> {
+    let number = stol(value)?;
+    if number < least {
+        return Err(Error::invalid(format!("{key} can't be {otherwise}")));
+    }
+    Ok(number.min(BYTES_MAX).unsigned_abs())
+}
+
+/// As C++'s `std::stol`, whose message is its name.
+fn stol(value: &str) -> Result<i64> {
+    let rest = value.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
+    let digits = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+    let length = digits.bytes().take_while(u8::is_ascii_digit).count();
+    let sign = rest.len() - digits.len();
+    rest.get(..sign + length).and_then(|number| number.parse().ok()).ok_or_else(|| Error::invalid("stol"))
+}
+
+fn switch(key: &str, value: &str) -> Result<bool> {
+    match value {
+        "on" | "true" | "1" => Ok(true),
+        "off" | "false" | "0" => Ok(false),
+        _ => Err(Error::invalid(format!("{key} must be 'on' or 'off', not '{value}'."))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(settings: &[(&str, &str)], parameters: &[(&str, &str)]) -> Result<(Options, Vec<String>)> {
+        let settings: Vec<_> = settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        Options::read(&settings, parameters.iter().copied())
+    }
+
+    #[test]
+    fn b_py_30_values_are_refused_with_the_recorded_texts() {
+        let check = |key: &str, value: &str, text: &str| {
+            let error = read(&[(key, value)], &[]).map(|_| ()).unwrap_err();
+            assert_eq!(error, Error::invalid(text.to_owned()), "{key}={value}");
+        };
+        check("shm-default-byte-size", "abc", "stol");
+        check("shm-default-byte-size", "1024", "shm-default-byte-size can't be smaller than 4 MiBs");
+        check("shm-growth-byte-size", "0", "shm-growth-byte-size can't be smaller than or equal to zero.");
+        check("shm-growth-byte-size", "-1", "shm-growth-byte-size can't be smaller than or equal to zero.");
+        check("stub-timeout-seconds", "0", "stub-timeout-seconds can't be smaller than or equal to zero.");
+        check("stub-timeout-seconds", "x", "stol");
+        check("thread-pool-size", "0", "thread-pool-size can't be less than 1.");
+        check("shm_message_queue_size", "x", "stol");
+        check("shm_message_queue_size", "99999999999999999999", "stol");
+        check("output", "loud", "output must be 'lines' or 'raw', not 'loud'.");
+    }
+
+    #[test]
+    fn b_py_30_leading_digits_are_enough_and_unknown_keys_are_named() {
+        let (options, unknown) = read(
+            &[
+                ("shm-growth-byte-size", "1x"),
+                ("shm-default-byte-size", "16777216"),
+                ("no-such-option", "1"),
+                ("default-max-batch-size", "7"),
+            ],
+            &[("nereid.python.nothing", "1"), ("mine", "1")],
+        )
+        .unwrap();
+        assert_eq!(options.limits.segment_bytes, 16 << 20);
+        assert_eq!(options.limits.growth_bytes, 1 << 20, "rounded up");
+        assert_eq!(unknown, ["no-such-option", "nereid.python.nothing"]);
+    }
+
+    #[test]
+    fn b_sec_09_a_models_own_limits_go_before_the_backends() {
+        let (options, _) = read(
+            &[("memory-limit-bytes", "1000000"), ("execute-timeout-ms", "5000"), ("restart", "off")],
+            &[("nereid.python.memory-limit-bytes", "2000000"), ("nereid.python.execute-timeout-ms", "0")],
+        )
+        .unwrap();
+        assert_eq!(options.limits.memory_bytes_max, Some(2_000_000));
+        assert_eq!(options.limits.execute_timeout, None);
+        assert!(!options.limits.restart);
+    }
+
+    #[test]
+    fn b_sec_12_a_configuration_chooses_neither_programs_nor_places() {
+        let (options, unknown) = read(
+            &[("python-executable", "/usr/bin/python3"), ("environment-root", "/a:/b")],
+            &[("nereid.python.python-executable", "/tmp/evil"), ("nereid.python.environment-root", "/")],
+        )
+        .unwrap();
+        assert_eq!(options.interpreter.as_deref(), Some(Path::new("/usr/bin/python3")));
+        assert_eq!(options.environment_roots, [Path::new("/a"), Path::new("/b")]);
+        assert_eq!(unknown.len(), 2);
+    }
+
+    #[test]
+    fn no_number_is_too_large_to_count_with() {
+        let (options, _) =
+            read(&[("shm-max-byte-size", "9223372036854775807"), ("stub-timeout-seconds", "9223372036854775807")], &[])
+                .unwrap();
+        assert_eq!(options.limits.arena_bytes_max, 1 << 40);
+        assert_eq!(options.limits.start_timeout, Duration::from_secs(7 * 24 * 3600));
+    }
+}

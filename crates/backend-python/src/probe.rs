@@ -1,0 +1,215 @@
+//! Asks an interpreter what it is, once per file and change of it.
+//!
+//! A process is started for that, without a shell, with ten seconds to answer. What it prints is untrusted: the program may be anything.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long an interpreter may take to say what it is. numpy from a cold disk takes two seconds.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+const PROBE_POLL: Duration = Duration::from_millis(2);
+/// Of what it prints.
+const ANSWER_BYTES_MAX: u64 = 16 * 1024;
+/// Interpreters that are remembered; with more, all are asked again.
+const REMEMBERED_MAX: usize = 256;
+
+/// Least Python: `socket.recv_fds` came with it.
+pub const PYTHON_MIN: (u32, u32) = (3, 9);
+/// Least numpy: the first with DLPack.
+pub const NUMPY_MIN: (u32, u32) = (1, 22);
+
+/// Prints `implementation, version, numpy or why not, executable`, a line each. The working directory is not searched: a `numpy.py` there is none.
+const SCRIPT: &str = "\
+import sys
+if sys.path and sys.path[0] in ('', '.'):
+    del sys.path[0]
+print(sys.implementation.name)
+print('.'.join(str(n) for n in sys.version_info[:3]))
+try:
+    import numpy
+    print(numpy.__version__)
+except ImportError:
+    print('')
+except Exception as error:
+    print('!' + str(error).replace(chr(10), ' ')[:500])
+print(sys.executable)
+";
+
+/// An interpreter that can run models.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interpreter {
+    /// Absolute path of the program itself, not of what stood for it.
+    pub program: PathBuf,
+    /// `3.11.2`.
+    pub version: String,
+    /// `2.4.1`.
+    pub numpy: String,
+}
+
+/// Why an interpreter cannot be used: what it is, what is missing, what to do. For people.
+pub type Unusable = String;
+
+/// Program and its real path with the time of its last change, and what is on the module path: the same file answers differently there.
+type Key = (PathBuf, PathBuf, SystemTime, Option<OsString>);
+
+/// The answer; its lock is held while the interpreter is asked.
+type Asked = Arc<Mutex<Option<Interpreter>>>;
+
+/// Remembers what interpreters said.
+#[derive(Default)]
+pub struct Prober {
+    known: Mutex<HashMap<Key, Asked>>,
+}
+
+impl Prober {
+    /// What `program` is, started in `environment`. Blocks for as long as asking takes; several callers ask one time together.
+    ///
+    /// # Errors
+    /// It cannot run models, or cannot be started.
+    pub fn probe(&self, program: &Path, environment: &[(OsString, OsString)]) -> Result<Interpreter, Unusable> {
+        let real = fs::canonicalize(program).map_err(|e| format!("{} cannot be started: {e}", program.display()))?;
+        let changed = fs::metadata(&real).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        let modules = environment.iter().find(|(name, _)| name == "PYTHONPATH").map(|(_, value)| value.clone());
+        // A link of a virtual environment and what it points to are two interpreters: they find other packages.
+        let key = (program.to_path_buf(), real, changed, modules);
+        let asked = {
+            let mut known = self.known.lock();
+            if known.len() >= REMEMBERED_MAX {
+                known.clear();
+            }
+            known.entry(key).or_default().clone()
+        };
+        let mut answer = asked.lock();
+        // A success is kept. A failure is not: packages are installed without a change of the program.
+        if let Some(interpreter) = &*answer {
+            return Ok(interpreter.clone());
+        }
+        let found = ask(program, environment).and_then(|text| judge(program, &text));
+        *answer = found.as_ref().ok().cloned();
+        found
+    }
+}
+
+/// What it printed.
+fn ask(program: &Path, environment: &[(OsString, OsString)]) -> Result<String, Unusable> {
+    let cannot = |why: &dyn std::fmt::Display| format!("{} cannot be started: {why}", program.display());
+    let mut child = Command::new(program)
+        .args(["-c", SCRIPT])
+        .env_clear()
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| cannot(&e))?;
+    // Read by a thread: a program that ended may have left others that hold the pipe.
+    let (sender, printed) = mpsc::channel();
+    if let Some(stdout) = child.stdout.take() {
+        std::thread::Builder::new()
+            .name("python-probe".into())
+            .spawn(move || {
+                let mut text = Vec::new();
+                let _ = stdout.take(ANSWER_BYTES_MAX).read_to_end(&mut text);
+                let _ = sender.send(text);
+            })
+            .map_err(|e| cannot(&e))?;
+    }
+    let end = Instant::now() + PROBE_TIMEOUT;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if Instant::now() < end => std::thread::sleep(PROBE_POLL),
+            Ok(None) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!(
+                    "{} did not say what it is within {} s",
+                    program.display(),
+                    PROBE_TIMEOUT.as_secs()
+                ));
+            }
+            Err(e) => return Err(cannot(&e)),
+        }
+    };
+    if !status.success() {
+        return Err(format!("{} is no Python that runs: it ended with {status}", program.display()));
+    }
+    let text = printed.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn judge(program: &Path, text: &str) -> Result<Interpreter, Unusable> {
+    let mut lines = text.lines();
+    let mut next = || lines.next().unwrap_or_default().trim().to_owned();
+    let (implementation, version, numpy, executable) = (next(), next(), next(), next());
+    let who = format!("{} ({implementation} {version})", program.display());
+    if implementation.is_empty() || version.is_empty() {
+        return Err(format!("{} did not answer as a Python does", program.display()));
+    }
+    if implementation != "cpython" {
+        return Err(format!("{who} is not CPython"));
+    }
+    let (major, minor) = PYTHON_MIN;
+    if !is_at_least(&version, PYTHON_MIN) {
+        return Err(format!("{who} is too old: Python {major}.{minor} or newer is needed"));
+    }
+    let executable = if executable.starts_with('/') { PathBuf::from(executable) } else { program.to_path_buf() };
+    let (major, minor) = NUMPY_MIN;
+    let command = format!("{} -m pip install 'numpy>={major}.{minor}'", executable.display());
+    if let Some(why) = numpy.strip_prefix('!') {
+        return Err(format!("{who} has a numpy that cannot be imported ({why}); repair it with: {command}"));
+    }
+    if numpy.is_empty() {
+        return Err(format!("{who} has no package numpy; get it with: {command}"));
+    }
+    if !is_at_least(&numpy, NUMPY_MIN) {
+        return Err(format!("{who} has numpy {numpy}, and {major}.{minor} or newer is needed; get it with: {command}"));
+    }
+    Ok(Interpreter { program: executable, version, numpy })
+}
+
+/// Compares the first two numbers of a version.
+fn is_at_least(version: &str, least: (u32, u32)) -> bool {
+    let mut numbers = version.split('.').map(|part| {
+        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+        part.get(..digits).and_then(|d| d.parse::<u32>().ok()).unwrap_or(0)
+    });
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b_pyr_05_what_an_interpreter_says_is_judged() {
+        let check = |text: &str, expected: &str| match judge(Path::new("/p/python"), text) {
+            Ok(found) => assert_eq!(expected, format!("{} {}", found.version, found.numpy)),
+            Err(why) => assert_eq!(expected, why),
+        };
+        check("cpython\n3.11.2\n2.4.1\n/p/python3.11\n", "3.11.2 2.4.1");
+        check("cpython\n3.13.0rc1\n2.0.0rc1\n/p/python\n", "3.13.0rc1 2.0.0rc1");
+        check(
+            "cpython\n3.8.18\n1.24.0\n/p/python\n",
+            "/p/python (cpython 3.8.18) is too old: Python 3.9 or newer is needed",
+        );
+        check("pypy\n3.10.0\n1.24.0\n/p/python\n", "/p/python (pypy 3.10.0) is not CPython");
+        check(
+            "cpython\n3.11.2\n\n/p/bin/python\n",
+            "/p/python (cpython 3.11.2) has no package numpy; get it with: /p/bin/python -m pip install 'numpy>=1.22'",
+        );
+        check(
+            "cpython\n3.9.1\n1.19.5\n/p/python\n",
+            "/p/python (cpython 3.9.1) has numpy 1.19.5, and 1.22 or newer is needed; get it with: /p/python -m pip install 'numpy>=1.22'",
+        );
+        check("", "/p/python did not answer as a Python does");
+    }
+}

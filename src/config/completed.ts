@@ -1,0 +1,39 @@
+/**
+ * Takes over what a model's own code makes of its configuration (B-PY-22). As in Triton five fields count, and whatever else it wrote is ignored.
+ * The text comes from a process that runs a model's code: it is read like a client's.
+ */
+import { copy } from './binary.js'
+import { ConfigError } from './error.js'
+import type { ModelConfig } from './generated/model_config_pb.js'
+import { parseJsonConfig } from './json_in.js'
+import { JsonSyntaxError, readJson } from './json_value.js'
+
+/**
+ * The configuration with the five fields of `json`, not checked yet.
+ *
+ * @throws {ConfigError} INTERNAL for what is no JSON, NOT_FOUND for what is no configuration: the reference's classes and texts.
+ */
+export function takeCompleted(config: ModelConfig, json: string): ModelConfig {
+  const made = read(json, config.name)
+  const full = copy(config)
+  full.maxBatchSize = made.maxBatchSize
+  full.input = made.input
+  full.output = made.output
+  if (made.schedulingChoice.case === 'dynamicBatching') full.schedulingChoice = made.schedulingChoice
+  if (made.modelTransactionPolicy !== undefined) full.modelTransactionPolicy = made.modelTransactionPolicy
+  return full
+}
+
+function read(json: string, model: string): ModelConfig {
+  try {
+    readJson(json)
+  } catch (error) {
+    if (error instanceof JsonSyntaxError) throw new ConfigError('INTERNAL', 'Failed to accept document, invalid JSON.')
+    throw error
+  }
+  try {
+    return parseJsonConfig(json)
+  } catch (error) {
+    throw new ConfigError('NOT_FOUND', `model configuration is not provided for model '${model}'`, { cause: error })
+  }
+}

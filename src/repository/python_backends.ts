@@ -1,0 +1,71 @@
+/**
+ * Backends that are written in Python: a directory `<name>` with `model.py`, whose code serves all models of that backend (B-PYB-01).
+ *
+ * A user's, below `--backend-directory`, goes before ours, which lie in the package. What is built into the core goes before both, unless a model
+ * says `runtime: "model.py"`: in Triton a library that is there is taken first, too.
+ */
+
+import { readdirSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { copy, statIfAny, type ModelConfig } from '../config/index.js'
+
+/** The file that makes a directory a backend, and what `runtime` says of a model that it serves. */
+export const PYTHON_RUNTIME = 'model.py'
+
+/** Names that the core serves without files. */
+const BUILT_IN: ReadonlySet<string> = new Set([
+  'onnxruntime',
+  'python',
+  'ensemble',
+  'identity',
+  'repeat',
+  'square',
+  'sequence',
+  'dyna_sequence',
+  'implicit_state',
+  'iterative_sequence',
+])
+
+/** Where ours are: beside the modules that runners import. */
+const OWN_DIRECTORY = join(dirname(fileURLToPath(new URL('../../crates/backend-python/runtime', import.meta.url))), 'backends')
+
+/** A name that is one directory, and no way out of the one it is looked for in. */
+const isDirectoryName = (name: string): boolean => name !== '' && name !== '.' && name !== '..' && !/[/\0]/.test(name)
+
+function codeDirectory(backend: string, backendDirectory: string): string | null {
+  if (!isDirectoryName(backend)) return null
+  const places = [join(backendDirectory, backend), join(OWN_DIRECTORY, backend)]
+  return places.find((place) => statIfAny(join(place, PYTHON_RUNTIME))?.isFile() === true) ?? null
+}
+
+/** The model's configuration, which says so when it is served by such a backend, and the directory of that. */
+export function withPythonBackend(config: ModelConfig, backendDirectory: string): { config: ModelConfig; codeDirectory: string | null } {
+  const { backend, runtime } = config
+  const wanted = runtime === PYTHON_RUNTIME || (runtime === '' && !BUILT_IN.has(backend))
+  const directory = wanted && backend !== 'python' ? codeDirectory(backend, backendDirectory) : null
+  if (directory === null || runtime === PYTHON_RUNTIME) return { config, codeDirectory: directory }
+  const named = copy(config)
+  named.runtime = PYTHON_RUNTIME
+  return { config: named, codeDirectory: directory }
+}
+
+/** All there are: name and path of the code, for the table at the start. */
+export function pythonBackends(backendDirectory: string): { name: string; file: string }[] {
+  const found = new Map<string, string>()
+  for (const directory of [backendDirectory, OWN_DIRECTORY]) {
+    for (const name of namesIn(directory)) {
+      const file = join(directory, name, PYTHON_RUNTIME)
+      if (!found.has(name) && !BUILT_IN.has(name) && statIfAny(file)?.isFile() === true) found.set(name, file)
+    }
+  }
+  return [...found].map(([name, file]) => ({ name, file })).sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory)
+  } catch {
+    return []
+  }
+}
