@@ -114,6 +114,9 @@ export interface CustomSeries {
   labels: Record<string, string>
   value: number
   histogram?: CustomHistogram
+  pythonRuntime: string
+  pythonUnpackPrefix: string
+  pythonEnvironmentRoots?: Array<string>
 }
 
 export interface Duration {
@@ -259,6 +262,9 @@ export interface OpenSpec {
   backend: string
   config: Buffer
   settings: Array<Setting>
+  configJson: string
+  completes: boolean
+  codeDirectory?: string
 }
 
 export interface OutputLabels {

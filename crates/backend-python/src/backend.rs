@@ -265,27 +265,10 @@ impl Opened for OpenedPython {
             limits: self.options.limits.clone(),
             output: self.options.output,
         };
-        let host = self.shared.host.get().cloned().unwrap_or_else(no_host);
+        let host = self.shared.host.get().cloned();
+        let host = host.ok_or_else(|| Error::internal("the Python backend was told of no server"))?;
         launch::start(spec, signature, host, &self.interpreter)
     }
-}
-
-/// What a model is told by that was opened without a server.
-fn no_host() -> Weak<dyn Host> {
-    struct NoHost;
-    impl Host for NoHost {
-        fn call(&self, _: backend::ModelCall, _: Arc<dyn backend::CallAnswers>) -> Result<Box<dyn backend::Call>> {
-            Err(Error::unavailable("there is no server"))
-        }
-        fn control(&self, _: backend::ModelControl, answer: Box<dyn FnOnce(Result<String>) + Send>) {
-            answer(Err(Error::unavailable("there is no server")));
-        }
-        fn metrics(&self) -> &backend::metrics::CustomMetrics {
-            static NONE: OnceLock<backend::metrics::CustomMetrics> = OnceLock::new();
-            NONE.get_or_init(Default::default)
-        }
-    }
-    Weak::<NoHost>::new()
 }
 
 /// Inputs are always in CPU memory here; `no` allows what there is none of.

@@ -32,7 +32,7 @@ impl Code {
         let Some(stem) = file.strip_suffix(".py") else {
             return Err(Error::invalid(format!("Model name must end with '.py'. Model name is \"{file}\".")));
         };
-        // A configuration may come over the network; it must not name files outside its version (B-SEC-07).
+        // A configuration may come over the network; it must not name files outside its version (B-SEC-05).
         if Path::new(file).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir))
             || file.contains('\0')
         {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn b_sec_07_a_file_outside_the_version_is_refused() {
+    fn b_sec_05_a_file_outside_the_version_is_refused() {
         let check = |file: &str, text: &str| {
             let error = Code::of_version(Path::new("/r/m/1"), file, Path::new("/rt")).unwrap_err();
             assert_eq!(error, Error::invalid(text.to_owned()));

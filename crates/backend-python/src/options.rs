@@ -34,7 +34,7 @@ pub(crate) struct Options {
     pub(crate) output: Output,
     /// `python-executable`: of the command line only, since a configuration may come over the network.
     pub(crate) interpreter: Option<PathBuf>,
-    /// `environment-root`: where environments may lie beside the repository (B-SEC-12); likewise.
+    /// `environment-root`: where environments may lie beside the repository (B-SEC-05); likewise.
     pub(crate) environment_roots: Vec<PathBuf>,
 }
 
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn b_sec_12_a_configuration_chooses_neither_programs_nor_places() {
+    fn b_sec_05_a_configuration_chooses_neither_programs_nor_places() {
         let (options, unknown) = read(
             &[("python-executable", "/usr/bin/python3"), ("environment-root", "/a:/b")],
             &[("nereid.python.python-executable", "/tmp/evil"), ("nereid.python.environment-root", "/")],

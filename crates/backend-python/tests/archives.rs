@@ -1,0 +1,181 @@
+//! Archives of Python environments: what is unpacked, and what a hostile one gets (B-SEC-06).
+
+use backend_python::extract::{LIMITS, Limits, Refused, extract};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tar::{Builder, EntryType, Header};
+
+/// A directory that is gone when the test is.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("nereid-archives-{}-{n}", std::process::id()));
+        // One level down, so that a test sees what lands beside the target.
+        fs::create_dir_all(path.join("target")).unwrap();
+        Self(path)
+    }
+
+    fn target(&self) -> PathBuf {
+        self.0.join("target")
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// One entry: kind, name as written, contents, where a link points.
+type Item<'a> = (EntryType, &'a str, &'a [u8], &'a str);
+
+fn file<'a>(name: &'a str, contents: &'a [u8]) -> Item<'a> {
+    (EntryType::Regular, name, contents, "")
+}
+
+fn link<'a>(name: &'a str, to: &'a str) -> Item<'a> {
+    (EntryType::Symlink, name, b"", to)
+}
+
+fn hard<'a>(name: &'a str, to: &'a str) -> Item<'a> {
+    (EntryType::Link, name, b"", to)
+}
+
+/// The names go into the header as they are: the library that writes archives would refuse some.
+fn archive(items: &[Item<'_>]) -> Vec<u8> {
+    let mut builder = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for (kind, name, contents, to) in items {
+        let mut header = Header::new_gnu();
+        let gnu = header.as_gnu_mut().unwrap();
+        gnu.name[..name.len()].copy_from_slice(name.as_bytes());
+        gnu.linkname[..to.len()].copy_from_slice(to.as_bytes());
+        header.set_entry_type(*kind);
+        header.set_mode(0o7777);
+        header.set_size(contents.len() as u64);
+        header.set_cksum();
+        builder.append(&header, *contents).unwrap();
+    }
+    builder.into_inner().unwrap().finish().unwrap()
+}
+
+/// Why it is refused, and that nothing came to lie beside the target.
+fn refused(items: &[Item<'_>]) -> String {
+    let place = Temporary::new();
+    let why = match extract(archive(items).as_slice(), &place.target(), LIMITS) {
+        Err(Refused::Hostile(why)) => why,
+        other => panic!("{items:?}: {other:?}"),
+    };
+    let beside: Vec<_> = fs::read_dir(&place.0).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(beside, ["target"], "{items:?}");
+    why
+}
+
+#[test]
+fn b_sec_06_files_directories_and_links_inside_are_unpacked() {
+    let place = Temporary::new();
+    let items = [
+        (EntryType::Directory, "./", &b""[..], ""),
+        (EntryType::Directory, "bin/", b"", ""),
+        file("bin/python3.11", b"program"),
+        link("bin/python", "python3.11"),
+        link("lib64", "lib"),
+        file("./lib/a/b.txt", b"text"),
+        link("lib/a/up", "../../bin"),
+        hard("lib/same", "lib/a/b.txt"),
+    ];
+    extract(archive(&items).as_slice(), &place.target(), LIMITS).unwrap();
+    let read = |path: &str| fs::read(place.target().join(path)).unwrap();
+    assert_eq!(read("bin/python"), b"program");
+    assert_eq!(read("lib64/a/up/python3.11"), b"program");
+    assert_eq!(read("lib/same"), b"text");
+    let mode = fs::metadata(place.target().join("bin/python3.11")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o755, "no set-user-id, and nobody else may write");
+}
+
+#[test]
+fn b_sec_06_names_that_lead_out_are_refused() {
+    assert_eq!(refused(&[file("../evil", b"x")]), "its entry '../evil' leads out of the archive");
+    assert_eq!(refused(&[file("/tmp/evil", b"x")]), "its entry '/tmp/evil' leads out of the archive");
+    assert_eq!(refused(&[file("a/../../evil", b"x")]), "its entry 'a/../../evil' leads out of the archive");
+    assert_eq!(
+        refused(&[(EntryType::Directory, "../evil/", b"", "")]),
+        "its entry '../evil/' leads out of the archive"
+    );
+    let deep = "d/".repeat(49) + "f";
+    let place = Temporary::new();
+    extract(archive(&[file(&deep, b"x")]).as_slice(), &place.target(), LIMITS).unwrap();
+}
+
+#[test]
+fn b_sec_06_links_that_lead_out_are_refused() {
+    assert_eq!(refused(&[link("a", "/etc/passwd")]), "its entry 'a' links out of the archive");
+    assert_eq!(refused(&[link("a", "..")]), "its entry 'a' links out of the archive");
+    assert_eq!(refused(&[link("d/a", "../../x")]), "its entry 'd/a' links out of the archive");
+    assert_eq!(refused(&[hard("a", "../../etc/passwd")]), "its entry 'a' links out of the archive");
+    assert_eq!(refused(&[hard("a", "/etc/passwd")]), "its entry 'a' links out of the archive");
+    assert_eq!(refused(&[hard("a", "nothing")]), "its entry 'a' links to no file of the archive");
+    // By names each of them stays inside; one after the other they do not.
+    let stairs = [file("a/b/x", b""), link("a/b/l", "../.."), link("m", "a/b/l/../.."), link("n", "a/b/l/..")];
+    assert!(refused(&stairs).ends_with("links out of the archive"));
+}
+
+#[test]
+fn b_sec_06_nothing_is_written_through_a_link() {
+    // The link would stay inside; the file under it would not be where its name says.
+    for items in [[link("d", "other"), file("d/evil", b"x")], [file("d/evil", b"x"), link("d", "other")]] {
+        assert_eq!(refused(&items), "its entry 'd' is there twice");
+    }
+    assert_eq!(refused(&[file("a", b"1"), file("a", b"2")]), "its entry 'a' is there twice");
+    assert_eq!(refused(&[file("a", b"1"), file("a/b", b"2")]), "its entry 'a' is a file and a directory");
+}
+
+#[test]
+fn b_sec_06_devices_and_pipes_are_refused() {
+    for kind in [EntryType::Char, EntryType::Block, EntryType::Fifo, EntryType::new(b'Z')] {
+        assert_eq!(refused(&[(kind, "dev", b"", "")]), "its entry 'dev' is neither a file nor a directory nor a link");
+    }
+}
+
+#[test]
+fn b_sec_06_an_archive_has_its_limits() {
+    let check = |items: &[Item<'_>], limits: Limits, expected: &str| {
+        let place = Temporary::new();
+        match extract(archive(items).as_slice(), &place.target(), limits) {
+            Err(Refused::Hostile(why)) => assert_eq!(why, expected),
+            other => panic!("{other:?}"),
+        }
+    };
+    let few = Limits { entries: 2, bytes: 100 };
+    check(&[file("a", b""), file("b", b""), file("c", b"")], few, "it has more than 2 entries");
+    check(&[file("a", &[0; 60]), file("b", &[0; 60])], few, "it has more than 100 bytes");
+    // 64 MiB of zeros are 64 KiB here: the limit counts what comes out.
+    let bomb = vec![0; 64 << 20];
+    let packed = archive(&[file("zeros", &bomb)]);
+    assert!(packed.len() < 1 << 20);
+    let place = Temporary::new();
+    let outcome = extract(packed.as_slice(), &place.target(), Limits { entries: 10, bytes: 1 << 20 });
+    assert!(matches!(outcome, Err(Refused::Hostile(_))), "{outcome:?}");
+    assert_eq!(fs::read_dir(place.target()).unwrap().count(), 0, "refused by its announced size, before it is written");
+}
+
+#[test]
+fn b_sec_06_what_is_no_archive_or_cut_is_unreadable() {
+    let whole = archive(&[file("a", &[7; 5000])]);
+    let check = |bytes: &[u8]| {
+        let place = Temporary::new();
+        let outcome = extract(bytes, &place.target(), LIMITS);
+        assert!(matches!(outcome, Err(Refused::Unreadable)), "{} bytes: {outcome:?}", bytes.len());
+    };
+    check(b"");
+    check(b"not an archive");
+    for cut in [1, 12, whole.len() / 2] {
+        check(&whole[..cut]);
+    }
+}
