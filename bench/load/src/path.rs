@@ -70,6 +70,9 @@ fn engine_of(config: &pb::ModelConfig) -> Result<Arc<Engine>, Failure> {
         model_directory: ".".into(),
         config: config.clone(),
         settings: Vec::new(),
+        config_json: String::new(),
+        completes: false,
+        code_directory: None,
     };
     let opened = engine.open(backend, spec)?;
     engine.publish(opened.handle, PublishSpec { config, ..Default::default() })?;
