@@ -95,6 +95,9 @@ export interface CoreOptions {
   responseCacheRedis?: RedisOptions
   rateLimit?: RateLimit
   customMetrics: boolean
+  pythonRuntime: string
+  pythonUnpackPrefix: string
+  pythonEnvironmentRoots?: Array<string>
 }
 
 export interface CustomFamily {
@@ -114,9 +117,6 @@ export interface CustomSeries {
   labels: Record<string, string>
   value: number
   histogram?: CustomHistogram
-  pythonRuntime: string
-  pythonUnpackPrefix: string
-  pythonEnvironmentRoots?: Array<string>
 }
 
 export interface Duration {
