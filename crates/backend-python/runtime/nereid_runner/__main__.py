@@ -1,0 +1,73 @@
+"""Started by the server: `python <this file>`, with its sockets and memory at descriptors 3 to 7 (shm/README.md)."""
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+# The directory of this file is no place to import from; the one above is the first.
+sys.path[:] = [os.path.dirname(_HERE)] + [p for p in sys.path if p and os.path.abspath(p) not in (_HERE, os.path.dirname(_HERE))]
+
+
+def main():
+    import atexit
+    import faulthandler
+    import json
+    import signal
+    import socket
+
+    from nereid_runner import _protocol as protocol
+    from nereid_runner.channel import Side, Work
+
+    # The server decides when it is over; a Ctrl-C in its terminal is not for this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR2, all_threads=True)
+    # Processes that a model starts get none of them.
+    for descriptor in range(protocol.FD_WORK, protocol.FD_FLAGS + 1):
+        try:
+            os.set_inheritable(descriptor, False)
+        except OSError:
+            pass
+    work = Work(socket.socket(fileno=protocol.FD_WORK))
+    side = Side(socket.socket(fileno=protocol.FD_SIDE))
+    frame, _, _, buf, start, end = work.read()
+    hello = json.loads(bytes(buf[start:end]))
+
+    def refuse(text, missing=None):
+        body = json.dumps({"text": text, "source": None, "missing": missing}).encode()
+        work.send(protocol.HEADER.pack(len(body), protocol.FRAME_FAILED, 0, 0) + body)
+        os._exit(1)
+
+    if frame != protocol.FRAME_HELLO or hello.get("protocol") != protocol.VERSION:
+        refuse(f"the server speaks version {hello.get('protocol')} of the runner protocol, this runtime {protocol.VERSION}")
+    try:
+        from nereid_runner import arena, run, server
+    except ImportError as e:
+        refuse(f"{type(e).__name__}: {e}", getattr(e, "name", None) if isinstance(e, ModuleNotFoundError) else None)
+    segments = None
+    if hello["segments"] is not None:
+        sizes = hello["segments"]
+        segments = (
+            arena.mapped(protocol.FD_REQUEST_SEGMENT, sizes["request"]),
+            arena.mapped(protocol.FD_RESPONSE_SEGMENT, sizes["response"]),
+            arena.mapped_to_read(protocol.FD_FLAGS, sizes["slots"]),
+        )
+    import triton_python_backend_utils  # noqa: F401  before anything of the model can be found under its name
+
+    # A byte code file would outlive a model.py that is replaced within the second.
+    sys.dont_write_bytecode = True
+    sys.path.extend(hello["paths"])
+    sys.argv[:] = [""]
+    status = run.run(server.listening(work, side, hello, segments), hello)
+    # Threads of the model that go on would keep an ordinary exit waiting.
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

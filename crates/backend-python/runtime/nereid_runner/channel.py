@@ -1,0 +1,139 @@
+"""The two sockets of a runner. Where the host is gone the process ends at once: nobody would hear what it says."""
+import os
+import socket
+import threading
+from collections import deque
+
+from ._protocol import HEADER
+
+_BUFFER = 1 << 16
+
+
+def gone():
+    """Ends the process without finalizers: its server died, or closed it."""
+    os._exit(1)
+
+
+class Work:
+    """One batch at a time, read and written by the main thread."""
+
+    def __init__(self, sock):
+        self._sock = sock
+        self._buf = self._own = bytearray(_BUFFER)
+        self._start = self._end = 0
+
+    def read(self):
+        """`(frame, flags, count, buffer, start, end)`; the buffer is valid until the next read."""
+        buf, start, end = self._buf, self._start, self._end
+        if start == end:
+            buf = self._buf = self._own
+            start = 0
+            try:
+                end = self._sock.recv_into(buf)
+            except OSError:
+                end = 0
+            if not end:
+                gone()
+        while True:
+            have = end - start
+            if have >= 8:
+                length, frame, flags, count = HEADER.unpack_from(buf, start)
+                total = length + 8
+                if have >= total:
+                    self._start = start + total
+                    self._end = end
+                    return frame, flags, count, buf, start + 8, start + total
+                if total > len(buf) - start:
+                    # Frames of this size get a buffer of their own.
+                    larger = bytearray(max(total, _BUFFER))
+                    larger[:have] = buf[start:end]
+                    buf, start, end = larger, 0, have
+                    self._buf = buf
+            elif start:
+                buf[:have] = buf[start:end]
+                start, end = 0, have
+            try:
+                got = self._sock.recv_into(memoryview(buf)[end:])
+            except OSError:
+                got = 0
+            if not got:
+                gone()
+            end += got
+
+    def send(self, data):
+        try:
+            sent = self._sock.send(data)
+            if sent != len(data):
+                self._sock.sendall(memoryview(data)[sent:])
+        except OSError:
+            gone()
+
+
+class Side:
+    """Everything else: any thread sends, one thread reads."""
+
+    def __init__(self, sock):
+        self._sock = sock
+        self._lock = threading.Lock()
+        self._later = deque()
+        self.is_open = True
+        self.descriptors = deque()
+
+    def send(self, data):
+        """Sends a frame, behind what waits. Blocks while the host does not read."""
+        with self._lock:
+            self._flush()
+            self._write(data)
+        if self._later:
+            self._try()
+
+    def send_later(self, data):
+        """As `send`, from where no lock may be waited for: finalizers run inside of any call, also of `send`. Then that call sends it."""
+        self._later.append(data)
+        self._try()
+
+    def _try(self):
+        while self._later and self._lock.acquire(False):
+            try:
+                self._flush()
+            finally:
+                self._lock.release()
+
+    def _flush(self):
+        later = self._later
+        while later:
+            made = later.popleft()
+            self._write(made() if callable(made) else made)
+
+    def _write(self, data):
+        if not self.is_open or not data:
+            return
+        try:
+            self._sock.sendall(data)
+        except OSError:
+            gone()
+
+    def frames(self):
+        """Frames as they come: `(frame, flags, count, bytearray)`. Descriptors that came are in `descriptors`, in order."""
+        sock, came = self._sock, bytearray()
+        piece = bytearray(_BUFFER)
+        space = socket.CMSG_SPACE(16 * 4)
+        while True:
+            while len(came) >= 8:
+                length, frame, flags, count = HEADER.unpack_from(came)
+                if len(came) < 8 + length:
+                    break
+                body = came[8 : 8 + length]
+                del came[: 8 + length]
+                yield frame, flags, count, body
+            try:
+                got, ancillary, _, _ = sock.recvmsg_into([piece], space, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+            except OSError:
+                got = 0
+            if not got:
+                gone()
+            for level, kind, data in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    for at in range(0, len(data) - len(data) % 4, 4):
+                        self.descriptors.append(int.from_bytes(data[at : at + 4], "little"))
+            came += memoryview(piece)[:got]

@@ -1,0 +1,91 @@
+"""Exceptions as texts (B-PY-24), in the form that pybind11 gives them: clients match on it."""
+import linecache
+import os
+
+HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_UTILS = os.path.dirname(os.path.dirname(HERE)) + os.sep
+_OURS = (HERE, _UTILS + "triton_python_backend_utils.py", _UTILS + "c_python_backend_utils.py")
+_IMPORT = "<frozen importlib"
+
+
+def is_ours(file):
+    """Whether code of this file is the runtime's own, which no text shows."""
+    return file.startswith(_OURS)
+
+
+def cut(text):
+    """A text that may be sent: UTF-8, and nothing behind a NUL, which ends texts in Triton."""
+    at = text.find("\0")
+    if at >= 0:
+        text = text[:at]
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def describe(error):
+    """`<Type>: <text>`, and where it was raised: frames from the inside out."""
+    return cut(_described(error, True))
+
+
+def _described(error, deep):
+    kind = type(error).__name__
+    unavailable = None
+    try:
+        message = str(error)
+        message = message.encode("utf-8", "backslashreplace").decode()
+    except BaseException as e:
+        message = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
+        unavailable = e
+    text = f"{kind}: {message or '<EMPTY MESSAGE>'}"
+    notes = getattr(error, "__notes__", None)
+    if isinstance(notes, list) and notes:
+        text += f"\n__notes__ (len={len(notes)}):" + "".join(f"\n{note}" for note in notes)
+    frames = list(frames_of(error))
+    if frames:
+        text += "\n\nAt:\n" + "".join(f"  {file}({line}): {name}\n" for file, line, name in frames)
+    if unavailable is not None and deep:
+        text += ("" if frames else "\n") + f"\nMESSAGE UNAVAILABLE DUE TO EXCEPTION: {_described(unavailable, False)}"
+    return text
+
+
+def frames_of(error):
+    """`(file, line, function)` from where it was raised outwards, without the runtime's own and those of the import system.
+
+    Frames that called, not frames that were passed on the way out: a coroutine has no caller any more.
+    """
+    trace = error.__traceback__
+    if trace is None:
+        return
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    frame = trace.tb_frame
+    while frame is not None:
+        code = frame.f_code
+        file = code.co_filename
+        if file == _BASE:
+            return
+        if not (is_ours(file) or file.startswith(_IMPORT) or file.endswith("importlib/__init__.py")):
+            yield file, frame.f_lineno, code.co_name
+        frame = frame.f_back
+
+
+#: What calls a model; nothing of interest is outside of it.
+_BASE = HERE + "run.py"
+
+
+def source_of(error, directory):
+    """`{"file", "line", "text"}` of the line of the model's own code that is to be looked at, or None."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        text = error.text or linecache.getline(error.filename, error.lineno)
+        return {"file": error.filename, "line": error.lineno, "text": cut(text.rstrip("\n"))}
+    for file, line, _ in frames_of(error):
+        if os.path.abspath(file).startswith(directory.rstrip(os.sep) + os.sep):
+            linecache.checkcache(file)
+            return {"file": file, "line": line, "text": cut(linecache.getline(file, line).rstrip("\n"))}
+    return None
+
+
+def missing_of(error):
+    """The name of a package that was not found, or None."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return error.name.split(".")[0]
+    return None

@@ -1,0 +1,329 @@
+"""A runner's life: HELLO, the model, batches, the end (shm/README.md)."""
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import platform
+import sys
+import threading
+from queue import SimpleQueue
+
+import numpy as np
+
+from . import failure, link, wire
+from ._protocol import (
+    ALL_OUTPUTS, ANSWER_NONE, ANSWER_RESCHEDULE, CODE_INTERNAL, CODE_INVALID_ARG, FRAME_EXECUTE, FRAME_FAILED, FRAME_FINALIZE, FRAME_READY,
+    FRAME_RESULT, VERSION,
+)  # fmt: skip
+from .model_config import ModelConfig
+from .request import RELEASE_RESCHEDULE
+from .response import InferenceResponse, TritonError, received
+from .server import log_failure
+
+_NOT_ITERATIVE = (
+    "Failed to release request: Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured "
+    "to handle such a flag."
+)
+
+
+class Violation(Exception):
+    """What `execute` did is against the rules; the text is the whole message."""
+
+
+def load(hello):
+    """Imports the model's code and returns its class, or what stands in its place."""
+    name = f"{hello['package']}.{hello['module']}" if hello["package"] else hello["module"]
+    return getattr(importlib.import_module(name), "TritonPythonModel")
+
+
+def complete(hello):
+    """What the model makes of its configuration, as JSON text; None if it says nothing (B-PY-22)."""
+    model = load(hello)
+    if not hasattr(model, "auto_complete_config"):
+        return None
+    made = model.auto_complete_config(ModelConfig(hello["config"]))
+    if not isinstance(made, ModelConfig):
+        if inspect.iscoroutine(made):
+            made.close()
+        raise Violation(
+            f"auto_complete_config function in model '{hello['model']}' must return a valid pb.ModelConfig object."
+        )
+    try:
+        return json.dumps(made.as_dict(), allow_nan=False)
+    except ValueError:
+        raise Violation("Failed to accept document, invalid JSON.") from None
+
+
+def message_of(error):
+    return str(error) if isinstance(error, Violation) else failure.describe(error)
+
+
+class Runner:
+    """One instance: its model, and the way to the server."""
+
+    def __init__(self, server, hello):
+        self.server = server
+        self.hello = hello
+        self.model = None
+        self._loop = None
+
+    def start(self):
+        """Makes the model. Raises what it raises."""
+        model = load(self.hello)()
+        if hasattr(model, "initialize"):
+            made = model.initialize(dict(self.hello["arguments"]))
+            if inspect.iscoroutine(made):
+                made.close()  # As in Triton nobody awaits it.
+        self.model = model
+        self.server.may_call = True
+        if hasattr(model, "is_ready"):
+            self.server.ready = SimpleQueue()
+            threading.Thread(target=self._answer_ready, name="nereid-ready", daemon=True).start()
+
+    def serve(self):
+        """Batches until the host says that it is over."""
+        work, read, codec = self.server.work, self.server.work.read, self.server.codec
+        responses = self.server.responses
+        while True:
+            frame, _, count, buf, at, _ = read()
+            if frame != FRAME_EXECUTE:
+                if frame == FRAME_FINALIZE:
+                    return
+                raise SystemError(f"frame {frame} came where a batch is due")
+            batch, freed, requests = codec.execute(buf, at, count)
+            if freed and responses is not None:
+                responses.returned.extend(freed)
+            work.send(self._batch(batch, requests))
+            del requests
+
+    def _batch(self, batch, requests):
+        """Runs a batch; the frame that ends it."""
+        server = self.server
+        server.batch_thread = threading.get_ident()
+        server.parent = requests[0]._head[:2] if len(requests) == 1 else None
+        try:
+            returned = self._execute(requests)
+            server.batch_thread = 0
+            parts = [None]
+            length = self._answers(parts, requests, returned)
+        except BaseException as e:  # noqa: B036  also SystemExit: leaving is a failed request, not an exit
+            server.batch_thread = 0
+            text = server.failed(message_of(e))
+            del e
+            log_failure(server, text)
+            parts = [None]
+            length = self._failures(parts, requests, text)
+            if length is None:
+                return server.codec.failed(batch, self._free(), text)
+        parts, length = server.codec.result(batch, self._free(), (parts, length))
+        parts[0] = wire.head(length, FRAME_RESULT, 0, len(requests)) + parts[0]
+        return b"".join(parts)
+
+    def _free(self):
+        requests = self.server.requests
+        return requests.take_free() if requests is not None and requests.free else ()
+
+    def _execute(self, requests):
+        try:
+            execute = self.model.execute
+        except AttributeError:
+            raise Violation(f"Python model {self.hello['file']} does not implement `execute` method.") from None
+        returned = execute(requests)
+        if type(returned) is not list and inspect.iscoroutine(returned):
+            # Others may call models while this thread waits, over the side socket.
+            self.server.batch_thread = 0
+            if self.server.decoupled:
+                for request in requests:
+                    request.get_response_sender()
+                asyncio.run_coroutine_threadsafe(self._in_background(returned, list(requests)), self._running_loop())
+                return None
+            value, error = asyncio.run_coroutine_threadsafe(_outcome(returned), self._running_loop()).result()
+            if error is not None:
+                raise error
+            return value
+        return returned
+
+    def _running_loop(self):
+        if self._loop is None:
+            self._loop = loop = asyncio.new_event_loop()
+            threading.Thread(target=_run_loop, args=(loop,), name="nereid-asyncio", daemon=True).start()
+        return self._loop
+
+    async def _in_background(self, coroutine, requests):
+        """A decoupled `async def execute`. What goes wrong ends the requests that are open."""
+        value, error = await _outcome(coroutine)
+        if error is None and value is not None:
+            error = Violation(self._decoupled_text())
+        if error is None:
+            return
+        text = self.server.failed(message_of(error))
+        log_failure(self.server, text)
+        for request in requests:
+            self._end(request.get_response_sender(), text)
+
+    def _decoupled_text(self):
+        return f"Python model '{self.server.instance}' is using the decoupled mode and the execute function must return None."
+
+    def _end(self, sender, text):
+        if not sender._closed:
+            sender._closed = True
+            self.server.respond(sender._slot, sender._generation, received([], TritonError(text)), True)
+
+    def _answers(self, parts, requests, returned):
+        """Appends what is said of each request now; the length (B-PY-23)."""
+        if self.server.decoupled:
+            if returned is not None:
+                raise Violation(self._decoupled_text())
+            returned = [None] * len(requests)
+        elif returned is None:
+            returned = [None] * len(requests)
+        else:
+            self._check(requests, returned)
+        length = 0
+        codec = self.server.codec
+        for request, response in zip(requests, returned):
+            if request._release == RELEASE_RESCHEDULE:
+                length += self._reschedule(parts, request)
+                continue
+            sender = request._sender
+            if response is None:
+                # Whoever has the request or its sender answers later; when both are gone nobody can.
+                request.get_response_sender()
+                length += codec.end(parts, ANSWER_NONE)
+            elif sender is None or not (sender._sent or sender._closed):
+                if sender is not None:
+                    sender._closed = True
+                names = None if request._head[6] == ALL_OUTPUTS else set(request._names)
+                length += codec.answer(parts, response, names, 0, self.server.requests is not None)
+            else:
+                # It was answered before: what is returned does not count.
+                if not sender._closed:
+                    sender._closed = True
+                    self.server.respond(sender._slot, sender._generation, None, True)
+                length += codec.end(parts, ANSWER_NONE)
+        return length
+
+    def _reschedule(self, parts, request):
+        if request._sender is not None:
+            request._sender._closed = True
+        if not self.hello["iterative"]:
+            return self.server.codec.error(parts, CODE_INVALID_ARG, _NOT_ITERATIVE)
+        return self.server.codec.end(parts, ANSWER_RESCHEDULE)
+
+    def _check(self, requests, returned):
+        if type(returned) is not list and not isinstance(returned, list):
+            raise Violation(f"Expected a list in the execute return, found type '{type(returned)}'.")
+        if len(returned) != len(requests):
+            raise Violation(
+                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+                f"InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) size is:{len(returned)}\n"
+            )
+        for request, response in zip(requests, returned):
+            if request._release == RELEASE_RESCHEDULE:
+                if response is not None:
+                    raise Violation(
+                        "Expected a None object in the execute function return list for reschduled request, found type "
+                        f"'{type(response)}'."
+                    )
+            elif type(response) is not InferenceResponse and response is not None and not isinstance(response, InferenceResponse):
+                raise Violation(
+                    f"Expected an 'InferenceResponse' object in the execute function return list, found type '{type(response)}'."
+                )
+
+    def _failures(self, parts, requests, text):
+        """Appends what a failure means for each request. None: the same for all, and none has been answered in part."""
+        senders = [r._sender for r in requests]
+        if not any(s is not None and (s._sent or s._closed) for s in senders):
+            for sender in senders:
+                if sender is not None:
+                    sender._closed = True
+            return None
+        length = 0
+        for sender in senders:
+            if sender is not None and (sender._sent or sender._closed):
+                # Its answers go over the side socket, and so does the last: in order.
+                self._end(sender, text)
+                length += self.server.codec.end(parts, ANSWER_NONE)
+            else:
+                if sender is not None:
+                    sender._closed = True
+                length += self.server.codec.error(parts, CODE_INTERNAL, text)
+        return length
+
+    def _answer_ready(self):
+        """Asks the model whether it is ready (B-PY-26); runs beside `execute`."""
+        server = self.server
+        while True:
+            question = server.ready.get()
+            is_ready = False
+            try:
+                is_ready = self.model.is_ready()
+                if inspect.iscoroutine(is_ready):
+                    is_ready = asyncio.run(is_ready)
+                if type(is_ready) is not bool:
+                    log_failure(server, f"Model '{server.instance}': is_ready() must return a boolean value")
+            except BaseException as e:  # noqa: B036  a model that leaves here is not ready
+                log_failure(server, f"Model '{server.instance}' is not ready: {failure.describe(e)}")
+            server.answer_ready(question, is_ready is True)
+
+    def finalize(self):
+        self.server.may_call = False
+        model, self.model = self.model, None
+        try:
+            if hasattr(model, "finalize"):
+                model.finalize()
+        except BaseException as e:  # noqa: B036
+            log_failure(self.server, f"Model '{self.server.instance}', finalize: {failure.describe(e)}")
+
+
+async def _outcome(coroutine):
+    """`(value, exception)`: SystemExit of a model must not end the loop."""
+    try:
+        return await coroutine, None
+    except BaseException as e:  # noqa: B036
+        return None, e
+
+
+def _run_loop(loop):
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+
+
+def greet(frame, **members):
+    body = json.dumps(members).encode()
+    return wire.head(len(body), frame) + body
+
+
+def failed(error, hello):
+    """The FAILED of an exception."""
+    return greet(
+        FRAME_FAILED,
+        text=message_of(error),
+        source=failure.source_of(error, hello["model_directory"]),
+        missing=failure.missing_of(error),
+    )
+
+
+def run(server, hello):
+    """From HELLO to the end of the process; its status."""
+    link.current = server
+    runner = Runner(server, hello)
+    completed = {}
+    try:
+        if hello["mode"] == "complete":
+            completed["config"] = complete(hello)
+        else:
+            runner.start()
+    except BaseException as e:  # noqa: B036  SystemExit in a model is a failed load
+        server.work.send(failed(e, hello))
+        return 1
+    text = f"{platform.python_implementation()} {platform.python_version()}, numpy {np.__version__}"
+    asks_ready = server.ready is not None
+    server.work.send(greet(FRAME_READY, protocol=VERSION, runner=text, pid=os.getpid(), asks_ready=asks_ready, **completed))
+    if hello["mode"] == "complete":
+        return 0
+    runner.serve()
+    runner.finalize()
+    sys.stdout.flush()
+    return 0

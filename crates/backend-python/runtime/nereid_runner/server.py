@@ -1,0 +1,306 @@
+"""The way to the server: what `link.Unlinked` describes, over the two sockets of a runner."""
+import asyncio
+import itertools
+import json
+import os
+import threading
+import traceback
+from queue import SimpleQueue
+from struct import Struct
+
+from . import arena, link, wire
+from ._protocol import (
+    CALL_ID, CODE_INTERNAL, FRAME_CALL_CANCEL, FRAME_CALL_CLOSE, FRAME_CALL_RESPONSE, FRAME_CONTROL, FRAME_CONTROL_RESULT, FRAME_IS_READY,
+    FRAME_IS_READY_RESULT, FRAME_LOG, FRAME_METRIC_UPDATE, FRAME_NEED_SEGMENT, FRAME_PING, FRAME_PONG, FRAME_RELEASE, FRAME_RESPOND, FRAME_SEGMENT,
+    IS_READY_RESULT, LOG_HEAD, LOG_LEVEL_ERROR, METRIC_UPDATE, NEED_SEGMENT, PLACE_REQUEST, QUESTION, RESPOND_HEAD, SEGMENT,
+)  # fmt: skip
+from .failure import cut
+from .iterator import iterator_of
+from .kinds import TritonModelException
+from .response import TritonError, received
+
+_RELEASES_MAX = 8192
+_AUTO_COMPLETE = "Model control, metrics and BLS are not available in the 'auto_complete_config' function."
+
+
+class Server:
+    def __init__(self, work, side, hello, segments):
+        """`segments`: mapped `(request, response, flags)`, or None."""
+        self.instance = hello["instance"]
+        self.model_directory = hello["version_directory"]
+        self.outputs = hello["outputs"]
+        self.decoupled = hello["decoupled"]
+        self.completes = hello["mode"] == "complete"
+        self.work = work
+        self.side = side
+        #: Whether models may be called, and the thread that may call them over the work socket: the one in `execute`, or 0.
+        self.may_call = False
+        self.batch_thread = 0
+        #: Slot and generation of the request that `execute` has, if it is one.
+        self.parent = None
+        self.requests = self.responses = self._flags = None
+        if segments is not None:
+            self.requests = arena.Requests(self._report_free)
+            self.responses = arena.Responses(self._need)
+            self.requests.add(0, segments[0])
+            self.responses.add(segments[1])
+            self._flags = segments[2]
+        self.codec = wire.Codec(hello["model"], self.requests, self.responses)
+        self._numbers = itertools.count(1)
+        self._waiting = {}
+        self._calls = {}
+        #: Where questions whether the model is ready go; set when there is a model.
+        self.ready = None
+
+    # Asked by the model's objects.
+
+    def log(self, level, file, line, message):
+        self.side.send(_log(level, file, line, message))
+
+    def control(self, operation, **members):
+        if self.completes:
+            raise TritonModelException(_AUTO_COMPLETE)
+        number = next(self._numbers)
+        answer = self._waiting[number] = SimpleQueue()
+        self.side.send(_control(number, operation, members))
+        result = answer.get()
+        error = result.get("error")
+        if error is not None:
+            raise link.Refused(error["message"])
+        return result
+
+    def post(self, operation, **members):
+        self.side.send_later(_control(next(self._numbers), operation, members))
+
+    def update(self, metric, operation, value):
+        self.side.send(wire.head(METRIC_UPDATE.size, FRAME_METRIC_UPDATE) + METRIC_UPDATE.pack(metric, value, operation))
+
+    def is_cancelled(self, slot, generation):
+        flags = self._flags
+        return flags is not None and flags[slot] == (generation & 127) << 1 | 1
+
+    def respond(self, slot, generation, response, final):
+        self.side.send(self.codec.respond(slot, generation, response, final))
+
+    def dropped(self, slot, generation):
+        text = self.failed("the request was not answered: its response sender ended before its final response")
+        answer = []
+        length = 8 + self.codec.error(answer, CODE_INTERNAL, text, 1)
+        self.side.send_later(wire.head(length, FRAME_RESPOND) + RESPOND_HEAD.pack(slot, generation) + answer[0])
+        self.side.send_later(_log(LOG_LEVEL_ERROR, "model.py", 0, text))
+
+    def failed(self, text):
+        """What clients of a failed batch are told."""
+        return f"Failed to process the request(s) for model '{self.instance}', message: {text}"
+
+    def execute(self, request, decoupled):
+        if not self.may_call:
+            raise TritonModelException(link.BLS_ONLY_IN_EXECUTE)
+        if decoupled:
+            return self._iterate(request)
+        if threading.get_ident() == self.batch_thread:
+            return self._call_here(request)
+        answer = SimpleQueue()
+        refused = self._start(request, False, lambda response, last: answer.put(response) if last else None)
+        return refused or answer.get()
+
+    def execute_async(self, request, decoupled):
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        if not self.may_call:
+            future.set_exception(TritonModelException(link.BLS_ONLY_IN_EXECUTE))
+            return future
+        if decoupled:
+            future.set_result(self._iterate(request))
+            return future
+
+        def settle(response):
+            if not future.done():
+                future.set_result(response)
+
+        def deliver(response, last):
+            if last:
+                try:
+                    loop.call_soon_threadsafe(settle, response)
+                except RuntimeError:
+                    pass  # The loop is closed: nobody waits.
+
+        call = _Call(self, next(self._numbers))
+        future.add_done_callback(lambda f: call.abandon() if f.cancelled() else None)
+        refused = self._start(request, False, deliver, call)
+        if refused is not None:
+            future.set_result(refused)
+        return future
+
+    # Calls of other models.
+
+    def _iterate(self, request):
+        call = _Call(self, next(self._numbers))
+        iterator, came = iterator_of(call)
+        put = came.put
+        refused = self._start(request, True, lambda response, last: put((response, last)), call)
+        if refused is not None:
+            put((refused, True))
+        return iterator
+
+    def _start(self, request, decoupled, deliver, call=None):
+        """Sends a call over the side socket. A response if it cannot be sent."""
+        number = call.number if call else next(self._numbers)
+        try:
+            parts = self.codec.call(number, request, request._trace._owner, decoupled)
+        except (wire.TooLarge, arena.Refused) as e:
+            return _refused(request, e)
+        # Inputs may lie in a request's memory: kept until the answer is there.
+        self._calls[number] = (deliver if decoupled else _merged(deliver), request)
+        self.side.send(b"".join(parts))
+        return None
+
+    def _call_here(self, request):
+        """A call over the work socket: no other thread wakes up."""
+        number = next(self._numbers)
+        try:
+            parts = self.codec.call(number, request, request._trace._owner or self.parent, False)
+        except (wire.TooLarge, arena.Refused) as e:
+            return _refused(request, e)
+        self.work.send(b"".join(parts))
+        kept = None
+        while True:
+            frame, _, _, buf, at, _ = self.work.read()
+            if frame != FRAME_CALL_RESPONSE:
+                raise SystemError(f"frame {frame} came where the answer of a call is due")
+            of, response, last = self.codec.call_response(buf, at)
+            if of == number:
+                if kept is None or response._parameters:
+                    kept = response
+                if last:
+                    return kept
+
+    # The thread that reads the side socket.
+
+    def listen(self):
+        for frame, _, count, body in self.side.frames():
+            try:
+                self._hear(frame, count, body)
+            except Exception:
+                # Nothing of a model runs here: this is a bug of ours, and silence would hang the model.
+                traceback.print_exc()
+                os._exit(2)
+
+    def _hear(self, frame, count, body):
+        if frame == FRAME_CALL_RESPONSE:
+            number, response, last = self.codec.call_response(body, 0)
+            found = self._calls.get(number)
+            if found is not None:
+                if last:
+                    self._calls.pop(number, None)
+                found[0](response, last)
+        elif frame == FRAME_RELEASE:
+            self.responses.returned.extend(Struct(f"<{count}Q").unpack_from(body))
+        elif frame == FRAME_SEGMENT:
+            size, number, place, refused = SEGMENT.unpack_from(body)
+            memory = None if refused else arena.mapped(self.side.descriptors.popleft(), size)
+            if place == PLACE_REQUEST:
+                self.requests.add(number, memory)
+            else:
+                self.responses.add(memory)
+        elif frame == FRAME_CONTROL_RESULT:
+            result = json.loads(body)
+            answer = self._waiting.pop(result["id"], None)
+            if answer is not None:
+                answer.put(result)
+        elif frame == FRAME_IS_READY:
+            (question,) = QUESTION.unpack_from(body)
+            if self.ready is None:
+                self.answer_ready(question, True)
+            else:
+                self.ready.put(question)
+        elif frame == FRAME_PING:
+            self.side.send(wire.head(8, FRAME_PONG) + body[:8])
+
+    def answer_ready(self, question, is_ready):
+        self.side.send(wire.head(IS_READY_RESULT.size, FRAME_IS_READY_RESULT) + IS_READY_RESULT.pack(question, is_ready))
+
+    # Memory.
+
+    def _need(self, size):
+        self.side.send(wire.head(NEED_SEGMENT.size, FRAME_NEED_SEGMENT) + NEED_SEGMENT.pack(size))
+
+    def _report_free(self):
+        self.side.send_later(self._free_frame)
+
+    def _free_frame(self):
+        free = self.requests.take_free()
+        frames = []
+        for at in range(0, len(free), _RELEASES_MAX):
+            some = free[at : at + _RELEASES_MAX]
+            frames.append(wire.head(8 * len(some), FRAME_RELEASE, 0, len(some)) + Struct(f"<{len(some)}Q").pack(*some))
+        return b"".join(frames)
+
+
+class _Call:
+    """A call whose answers come in their own time."""
+
+    __slots__ = ("_server", "number")
+
+    def __init__(self, server, number):
+        self._server = server
+        self.number = number
+
+    def _send(self, frame):
+        self._server.side.send_later(wire.head(CALL_ID.size, frame) + CALL_ID.pack(self.number))
+
+    def cancel(self):
+        if self.number in self._server._calls:
+            self._send(FRAME_CALL_CANCEL)
+
+    def close(self):
+        if self._server._calls.pop(self.number, None) is not None:
+            self._send(FRAME_CALL_CLOSE)
+
+    def abandon(self):
+        self.cancel()
+        self.close()
+
+
+def _merged(deliver):
+    """For a caller that wants one response: the end may come behind it, alone."""
+    kept = []
+
+    def take(response, last):
+        if last and not response._parameters and kept:
+            response = kept.pop()
+        elif not last:
+            kept[:] = [response]
+        deliver(response, last)
+
+    return take
+
+
+def _refused(request, error):
+    text = str(error) or "Failed to allocate memory for the request"
+    return received([], TritonError(f"Model {request._model} - Error when running inference: {text}"))
+
+
+def _control(number, operation, members):
+    body = json.dumps({"id": number, "operation": operation, **members}).encode()
+    return wire.head(len(body), FRAME_CONTROL) + body
+
+
+def _log(level, file, line, message):
+    file, text = cut(file).encode()[:65535], message.encode("utf-8", "backslashreplace")
+    body = LOG_HEAD.pack(level, 0, len(file), line, len(text)) + file + text
+    return wire.head(len(body), FRAME_LOG) + body
+
+
+def listening(work, side, hello, segments):
+    """A server with its thread."""
+    server = Server(work, side, hello, segments)
+    threading.Thread(target=server.listen, name="nereid-side", daemon=True).start()
+    os.register_at_fork(after_in_child=lambda: setattr(side, "is_open", False))
+    return server
+
+
+def log_failure(server, text):
+    """A failed batch in the log, once."""
+    server.log(LOG_LEVEL_ERROR, "model.py", 0, text)
+

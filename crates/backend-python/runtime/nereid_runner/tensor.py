@@ -1,0 +1,173 @@
+"""`Tensor` (B-PY-04, B-PY-05, B-PY-06)."""
+import numpy as np
+
+from . import strings
+from .kinds import TritonModelException, incompatible, public, text
+
+BYTES, BF16 = 13, 14
+
+#: Datatype code of each numpy type; what is not here is refused. Big-endian types are others and are not here.
+CODES = {
+    np.dtype(t): i
+    for i, t in enumerate(("?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "O"), 1)
+}
+#: numpy type in which elements of a code lie.
+DTYPES = {code: dtype for dtype, code in CODES.items()}
+DTYPES[BF16] = np.dtype("u2")
+
+_NEW = "c_python_backend_utils.Tensor(arg0: str, arg1: numpy.ndarray)"
+_STRINGS = "DLPack does not have support for string tensors."
+_EMPTY_NAME = "Tensor name cannot be an empty string."
+_BF16 = "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
+
+
+def _takes(count, given, what, signature):
+    if len(given) != count:
+        raise incompatible(what, signature, given)
+
+
+@public
+class Tensor:
+    """A named array. What a model makes of an array keeps that array; nothing is copied before it is sent, but strings.
+
+    `_array`: the contiguous array that is sent, None for strings. `_numpy`: what `as_numpy` gives; None until it is asked for strings
+    that came and for memory of others. `_raw`: strings as they are sent.
+    """
+
+    __slots__ = ("_name", "_code", "_shape", "_array", "_numpy", "_raw", "__weakref__")
+
+    def __init__(self, *args, **kwargs):
+        if len(args) != 2 or kwargs:
+            raise incompatible("Tensor.__init__", _NEW, args, kwargs)
+        name, array = args
+        if type(array) is not np.ndarray:
+            if not isinstance(array, np.ndarray):
+                raise incompatible("Tensor.__init__", _NEW, args)
+            if isinstance(array, np.ma.MaskedArray):
+                # So it is in Triton, where the mask would be lost.
+                raise AttributeError("'numpy.ndarray' object has no attribute 'c_contiguous'")
+        if type(name) is not str or not name.isascii():
+            try:
+                name = text(name)
+            except TypeError:
+                raise incompatible("Tensor.__init__", _NEW, args) from None
+        if not name:
+            raise TritonModelException(_EMPTY_NAME)
+        self._name = name
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        self._shape = array.shape
+        self._numpy = array
+        code = CODES.get(array.dtype)
+        if code is not None and code != BYTES:
+            self._code = code
+            self._array = array
+            self._raw = None
+            return
+        if code is None and array.dtype.kind != "S":
+            raise TritonModelException("NumPy dtype is not supported.")
+        self._code = BYTES
+        self._array = None
+        self._raw = strings.encode(array)
+
+    def name(self, *args):
+        if args:
+            raise incompatible("name", "(self: c_python_backend_utils.Tensor) -> str", args)
+        return self._name
+
+    def shape(self, *args):
+        """Dims, as a new list of ints."""
+        if args:
+            raise incompatible("shape", "(self: c_python_backend_utils.Tensor) -> list[int]", args)
+        return list(self._shape)
+
+    def as_numpy(self, *args):
+        """The array; the very same at each call."""
+        array = self._numpy
+        if array is not None and not args:
+            return array
+        if args:
+            raise incompatible("as_numpy", "(self: c_python_backend_utils.Tensor) -> object", args)
+        if self._code == BF16:
+            raise TritonModelException(_BF16)
+        if self._code == BYTES:
+            array = strings.to_array(strings.decode(self._raw, _count(self._shape)), self._shape)
+        else:
+            # Memory of another library: as in Triton its array is a copy, what is sent is the original.
+            array = self._array.copy()
+        self._numpy = array
+        return array
+
+    def triton_dtype(self, *args):
+        # Triton has this method, and no type for what it would return.
+        raise TypeError(
+            "Unregistered type : TRITONSERVER_datatype_enum\n"
+            "Unable to convert function return value to a Python type! The signature was\n"
+            "\t(self: c_python_backend_utils.Tensor) -> TRITONSERVER_datatype_enum"
+        )
+
+    def is_cpu(self, *args):
+        if args:
+            raise incompatible("is_cpu", "(self: c_python_backend_utils.Tensor) -> bool", args)
+        return True
+
+    def to_dlpack(self, *args):
+        if args:
+            raise incompatible("to_dlpack", "(self: c_python_backend_utils.Tensor) -> capsule", args)
+        return self.__dlpack__()
+
+    def from_dlpack(*args):
+        # Not a static method: through an instance it is a TypeError in Triton too.
+        signature = "(arg0: str, arg1: object) -> c_python_backend_utils.Tensor"
+        _takes(2, args, "from_dlpack", signature)
+        name, value = args
+        try:
+            name = text(name)
+        except TypeError:
+            raise incompatible("from_dlpack", signature, args) from None
+        from . import dlpack
+
+        if isinstance(value, Tensor):
+            if value._code == BYTES:
+                raise TritonModelException(_STRINGS)
+            array, is_bf16 = value._array, value._code == BF16
+        else:
+            array, is_bf16 = dlpack.imported(value)
+        if not name:
+            raise TritonModelException(_EMPTY_NAME)
+        return of_memory(name, BF16 if is_bf16 else CODES[array.dtype], array)
+
+    def __dlpack__(self, *args, **kwargs):
+        if len(args) > 1 or kwargs.keys() - {"stream"} or args and kwargs:
+            signature = "(self: c_python_backend_utils.Tensor, *, stream: object = None) -> capsule"
+            raise incompatible("__dlpack__", signature, args, kwargs)
+        if self._code == BYTES:
+            raise TritonModelException(_STRINGS)
+        from . import dlpack
+
+        return dlpack.exported(self._array, self._code == BF16)
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("cannot pickle 'Tensor' object")
+
+
+def _count(shape):
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def of_memory(name, code, array):
+    """A tensor over memory that another library lends."""
+    tensor = Tensor.__new__(Tensor)
+    tensor._name = name
+    tensor._code = code
+    tensor._shape = array.shape
+    tensor._array = array
+    tensor._numpy = None
+    tensor._raw = None
+    return tensor

@@ -1,0 +1,305 @@
+"""Frames read and written: shm/README.md. What is read is copied out of the reader's buffer, which the next frame overwrites."""
+from struct import Struct
+
+import numpy as np
+
+from . import arena
+from ._protocol import (
+    ALL_OUTPUTS, ANSWER_ERROR, ANSWER_FLAG_FINAL, ANSWER_HEAD, ANSWER_NONE, ANSWER_RESPONSE, CALL_FLAG_DECOUPLED, CALL_FLAG_TRACED, CALL_HEAD,
+    CALL_ID, CODE_INTERNAL, CODE_UNAVAILABLE, EXECUTE_HEAD, FRAME_BYTES_MAX, FRAME_CALL, FRAME_RESPOND, FRAME_RESULT, HEADER, INLINE_BYTES_MAX,
+    PLACE_INLINE, PLACE_REQUEST, PLACE_RESPONSE, REQUEST_HEAD, RESPOND_HEAD, RESULT_FLAG_FAILED, RESULT_HEAD, TENSOR_HEAD, TENSORS_MAX,
+)  # fmt: skip
+from .failure import cut
+from .kinds import ErrorCode
+from .request import RELEASE_ALL, InferenceRequest
+from .response import TritonError, received
+from .tensor import BF16, BYTES, DTYPES, Tensor
+
+#: Slot of a call that belongs to no request.
+NO_SLOT = (1 << 32) - 1
+
+_new_request = InferenceRequest.__new__
+_new_tensor = Tensor.__new__
+_ndarray = np.ndarray
+_DIMS = [Struct(f"<{rank}q") for rank in range(65)]
+_CACHED_MAX = 4096
+
+
+class TooLarge(Exception):
+    """What is to be sent fits into no frame. The text is for the client."""
+
+
+def head(length, frame, flags=0, count=0):
+    return HEADER.pack(length, frame, flags, count)
+
+
+class Codec:
+    """Knows where tensors lie. `requests` and `responses` are None in a runner without shared memory."""
+
+    def __init__(self, model, requests, responses):
+        self._model = model
+        self._requests = requests
+        self._responses = responses
+        self._inline_max = INLINE_BYTES_MAX if responses is not None else FRAME_BYTES_MAX
+        self._names = {}
+        self._descriptions = {}
+
+    # What comes.
+
+    def execute(self, buf, at, count):
+        """`(batch, releases, requests)`."""
+        batch, releases, _ = EXECUTE_HEAD.unpack_from(buf, at)
+        at += 16
+        freed = ()
+        if releases:
+            freed = Struct(f"<{releases}Q").unpack_from(buf, at)
+            at += 8 * releases
+        requests = []
+        for _ in range(count):
+            request, at = self._request(buf, at)
+            requests.append(request)
+        return batch, freed, requests
+
+    def _request(self, buf, at):
+        fields = REQUEST_HEAD.unpack_from(buf, at)
+        at += 48
+        request = _new_request(InferenceRequest)
+        request._head = fields
+        _, _, _, _, _, inputs, outputs, a, b, c, d = fields
+        start = at
+        at += a + b + c + d
+        if outputs != ALL_OUTPUTS:
+            for _ in range(outputs):
+                at += 2 + buf[at] + (buf[at + 1] << 8)
+        request._texts = bytes(buf[start:at]) if at != start else None
+        request._sender = None
+        request._release = RELEASE_ALL
+        request._inputs, at = self.tensors(buf, at, inputs)
+        return request, at
+
+    def tensors(self, buf, at, count):
+        read = TENSOR_HEAD.unpack_from
+        names = self._names
+        tensors = []
+        for _ in range(count):
+            name_bytes, code, rank, place, _, segment, offset, size = read(buf, at)
+            at += 24
+            end = at + name_bytes
+            raw_name = bytes(buf[at:end])
+            name = names.get(raw_name)
+            if name is None:
+                if len(names) > _CACHED_MAX:
+                    names.clear()
+                name = names[raw_name] = raw_name.decode()
+            at = end + 8 * rank
+            shape = _DIMS[rank].unpack_from(buf, end)
+            tensor = _new_tensor(Tensor)
+            tensor._name = name
+            tensor._code = code
+            tensor._shape = shape
+            if place == PLACE_INLINE:
+                end = at + size
+                raw = buf[at:end]
+                at = end
+                if code == BYTES:
+                    tensor._raw = raw
+                    tensor._array = tensor._numpy = None
+                else:
+                    tensor._raw = None
+                    tensor._array = array = _ndarray(shape, DTYPES[code], raw)
+                    tensor._numpy = array if code != BF16 else None
+            elif code == BYTES:
+                tensor._raw = self._requests.array(segment, offset, size, np.uint8, (size,))
+                tensor._array = tensor._numpy = None
+            else:
+                tensor._raw = None
+                tensor._array = array = self._requests.array(segment, offset, size, DTYPES[code], shape)
+                tensor._numpy = array if code != BF16 else None
+            tensors.append(tensor)
+        return tensors, at
+
+    def call_response(self, buf, at):
+        """`(call, response, is_last)`."""
+        (call,) = CALL_ID.unpack_from(buf, at)
+        kind, flags, outputs, code, parameters_bytes, error_bytes = ANSWER_HEAD.unpack_from(buf, at + 8)
+        at += 24
+        end = at + parameters_bytes
+        parameters = bytes(buf[at:end]).decode() or "{}"
+        at = end + error_bytes
+        error = None
+        if kind == ANSWER_ERROR:
+            error = TritonError(bytes(buf[end:at]).decode(), ErrorCode(code))
+        tensors, at = self.tensors(buf, at, outputs)
+        # The end alone has no parameters, not even none.
+        response = received(tensors, error, "" if kind == ANSWER_NONE else parameters)
+        return call, response, bool(flags & ANSWER_FLAG_FINAL)
+
+    # What goes. Parts are joined, with the header in the place of the first.
+
+    def result(self, batch, freed, answers):
+        """`answers`: parts and their length."""
+        parts, length = answers
+        parts[0] = RESULT_HEAD.pack(batch, len(freed), 0)
+        length += 16
+        if freed:
+            parts[0] += Struct(f"<{len(freed)}Q").pack(*freed)
+            length += 8 * len(freed)
+        return parts, length
+
+    def failed(self, batch, freed, text):
+        text = cut(text).encode()
+        released = Struct(f"<{len(freed)}Q").pack(*freed)
+        body = RESULT_HEAD.pack(batch, len(freed), len(text)) + released + text
+        return head(len(body), FRAME_RESULT, RESULT_FLAG_FAILED) + body
+
+    def respond(self, slot, generation, response, final):
+        parts = [b""]
+        length = 8
+        if response is None:
+            parts.append(ANSWER_HEAD.pack(ANSWER_NONE, ANSWER_FLAG_FINAL, 0, 0, 0, 0))
+            length += 16
+        else:
+            length += self.answer(parts, response, None, ANSWER_FLAG_FINAL if final else 0, False)
+        parts[0] = head(length, FRAME_RESPOND) + RESPOND_HEAD.pack(slot, generation)
+        return b"".join(parts)
+
+    def answer(self, parts, response, names, flags, by_reference):
+        """Appends an answer; its length. `names`: outputs that are wanted, None for all. `by_reference`: memory of a request may be named.
+
+        What cannot be sent is an error for the client, not for the model.
+        """
+        error = response._error
+        if error is not None:
+            return self.error(parts, error._code, error._message, flags)
+        outputs = response._outputs
+        if names is not None:
+            outputs = [t for t in outputs if t._name in names]
+        before = len(parts)
+        taken = []
+        try:
+            parts.append(None)
+            length = self._tensors(parts, outputs, by_reference, taken)
+        except (TooLarge, arena.Refused) as e:
+            del parts[before:]
+            for number, offset in taken:
+                self._responses.give(number, offset)
+            if isinstance(e, TooLarge):
+                return self.error(parts, CODE_INTERNAL, str(e), flags)
+            text = f"Failed to allocate memory for the response of model '{self._model}'"
+            return self.error(parts, CODE_UNAVAILABLE, text, flags)
+        parameters = response._parameters
+        if parameters == "{}" or not parameters:
+            parts[before] = ANSWER_HEAD.pack(ANSWER_RESPONSE, flags, len(outputs), 0, 0, 0)
+            return length + 16
+        parameters = _without_nul(parameters).encode()
+        parts[before] = ANSWER_HEAD.pack(ANSWER_RESPONSE, flags, len(outputs), 0, len(parameters), 0) + parameters
+        return length + 16 + len(parameters)
+
+    def error(self, parts, code, text, flags=0):
+        text = cut(text).encode()
+        parts.append(ANSWER_HEAD.pack(ANSWER_ERROR, flags, 0, code, 0, len(text)) + text)
+        return 16 + len(text)
+
+    def end(self, parts, kind):
+        """An answer that is only a kind."""
+        parts.append(ANSWER_HEAD.pack(kind, 0, 0, 0, 0, 0))
+        return 16
+
+    def _tensors(self, parts, tensors, by_reference, taken):
+        length = 0
+        room = self._inline_max
+        if len(tensors) > TENSORS_MAX:
+            raise TooLarge(f"a response has at most {TENSORS_MAX} outputs, this one has {len(tensors)}")
+        for tensor in tensors:
+            array = tensor._array
+            if array is None:
+                array = tensor._raw
+                size = len(array)
+                if size <= room:
+                    description = _describe(tensor, size, PLACE_INLINE, 0, 0)
+            else:
+                size = array.nbytes
+                if size <= room:
+                    key = (tensor._name, tensor._code, tensor._shape)
+                    description = self._descriptions.get(key)
+                    if description is None:
+                        if len(self._descriptions) > _CACHED_MAX:
+                            self._descriptions.clear()
+                        description = self._descriptions[key] = _describe(tensor, size, PLACE_INLINE, 0, 0)
+            if size <= room:
+                room -= size
+                parts.append(description)
+                parts.append(array)
+                length += len(description) + size
+                continue
+            description = self._in_segment(tensor, array, size, by_reference, taken)
+            parts.append(description)
+            length += len(description)
+        return length
+
+    def _in_segment(self, tensor, array, size, by_reference, taken):
+        if self._responses is None:
+            raise TooLarge(f"output '{tensor._name}' has {size} bytes, which fit into no frame")
+        if by_reference and isinstance(array, _ndarray):
+            place = self._requests.place_of(array)
+            if place is not None:
+                return _describe(tensor, size, PLACE_REQUEST, *place)
+        number, offset, segment = self._responses.take(size)
+        taken.append((number, offset))
+        if isinstance(array, _ndarray):
+            _ndarray(array.shape, array.dtype, segment.memory, offset)[...] = array
+        else:
+            segment.memory[offset : offset + size] = array
+        return _describe(tensor, size, PLACE_RESPONSE, number, offset)
+
+    def call(self, number, request, parent, decoupled):
+        """The parts of a CALL. Raises `TooLarge` and `arena.Refused`."""
+        slot, generation = parent or (NO_SLOT, 0)
+        model = request._model.encode()
+        correlation, text = (0, request._correlation.encode()) if isinstance(request._correlation, str) else (request._correlation, b"")
+        parameters = request._parameters.encode() if request._parameters != "{}" else b""
+        trace = (request._trace._context or "").encode()
+        identifier = request._id.encode()
+        names = [n.encode() for n in dict.fromkeys(request._names)]
+        if len(model) > 65535 or len(names) > TENSORS_MAX or any(len(n) > 65535 for n in names):
+            raise TooLarge(f"the names of this request of model '{request._model[:64]}' are too long or too many")
+        flags = CALL_FLAG_DECOUPLED if decoupled else 0
+        if request._trace._context:
+            flags |= CALL_FLAG_TRACED
+        fixed = CALL_HEAD.pack(number, request._version, slot, generation, len(model), flags, 0, 0)
+        outputs = len(names) or ALL_OUTPUTS
+        inputs = request._inputs
+        fields = REQUEST_HEAD.pack(
+            0, 0, correlation, request._timeout, request._flags, len(inputs), outputs, len(identifier), len(text), len(parameters), len(trace)
+        )
+        start = b"".join((fixed, model, fields, identifier, text, parameters, trace, *(len(n).to_bytes(2, "little") + n for n in names)))
+        parts = [None]
+        taken = []
+        try:
+            length = len(start) + self._tensors(parts, inputs, True, taken)
+        except (TooLarge, arena.Refused):
+            for at in taken:
+                self._responses.give(*at)
+            raise
+        parts[0] = head(length, FRAME_CALL) + start
+        return parts
+
+
+def _describe(tensor, size, place, segment, offset):
+    name = tensor._name.encode()
+    if len(name) > 65535:
+        raise TooLarge(f"the name of a tensor has {len(name)} bytes; 65535 are the most")
+    shape = tensor._shape
+    return TENSOR_HEAD.pack(len(name), tensor._code, len(shape), place, 0, segment, offset, size) + name + _DIMS[len(shape)].pack(*shape)
+
+
+def _without_nul(parameters):
+    """Texts in parameters end at a NUL, as in Triton."""
+    if "\\u0000" not in parameters:
+        return parameters
+    import json
+
+    cleaned = {cut(k): cut(v) if isinstance(v, str) else v for k, v in json.loads(parameters).items()}
+    return json.dumps(cleaned)
+
+
