@@ -2,8 +2,9 @@
 //! threads ask of the kernel's scheduler.
 //!
 //! Knows nothing of requests or models. `unsafe` is confined to `aligned` (slab memory), `heap` (malloc's own free memory), `map`
-//! (mappings of client files), `sigbus` (surviving a client that truncates its file under us), `region` (which vouches for the
-//! addresses of `map`), `room` (limits of the process) and `thread` (system calls about the calling thread).
+//! (mappings of client files), `memfd` (anonymous memory that processes of ours see), `sigbus` (surviving a client that truncates its
+//! file under us), `region` (which vouches for the addresses of `map`), `room` (limits of the process) and `thread` (system calls about
+//! the calling thread).
 //!
 //! Invariant: memory handed out stays valid and initialised until its last owner is dropped, whatever other processes do.
 
@@ -13,6 +14,8 @@ pub mod budget;
 pub mod heap;
 pub mod machine;
 mod map;
+#[cfg(target_os = "linux")]
+mod memfd;
 pub mod reclaim;
 mod region;
 pub mod room;
@@ -23,5 +26,7 @@ mod testing;
 pub mod thread;
 
 pub use budget::{Account, Budget, BudgetCounters, Charge, Kind, Short};
+#[cfg(target_os = "linux")]
+pub use memfd::Memfd;
 pub use region::{RegionLimits, RegionRegistry, RegionStatus};
 pub use slab::{PoolCounters, SLAB_BYTES_MIN, SlabMut, SlabPool};

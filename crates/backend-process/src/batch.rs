@@ -1,0 +1,403 @@
+//! Batches on their way to a runner, and answers on their way back.
+
+use crate::frames::write::{self, RequestHeadOf};
+use crate::frames::{AnswerRef, Contents, Lie, ResultRef, TensorRef};
+use crate::generated::{
+    Answer, ExecuteHead, Frame, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START, REQUESTS_MAX,
+};
+use crate::link::{Refused, Room, Way};
+use crate::runner::{Phase, Runner, Running};
+use crate::slots::{Key, Pending};
+use crate::window::Window;
+use backend::{BatchEntry, Counted, Marks, Occupied, Outcome, Responder, now_ns, scatter};
+use protocol::json::Value;
+use protocol::{CorrelationId, OutputTensor, Parameter, Signature};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use tensor::{Data, DataType, Error, Name};
+
+/// What becomes of a request.
+#[allow(clippy::large_enum_variant)] // almost all are of the large one
+enum End {
+    Answered(Responder, Result<Outcome, Error>, Counted),
+    Again(Box<(Responder, BatchEntry, Option<Outcome>)>),
+}
+
+impl End {
+    fn happen(self) {
+        match self {
+            Self::Answered(responder, last, counted) => {
+                responder.count_as(counted);
+                responder.finish(Some(last));
+            }
+            Self::Again(again) => {
+                let (responder, entry, outcome) = *again;
+                responder.again(entry, outcome);
+            }
+        }
+    }
+}
+
+impl Runner {
+    /// Hands a batch over. Requests that cannot be are ended here; the others, and the instance, once the runner answers.
+    pub(crate) fn execute(
+        self: &Arc<Self>,
+        requests: &mut [BatchEntry],
+        occupied: Option<Occupied>,
+        slots_max: u32,
+        keeps_inputs: bool,
+    ) {
+        let began = now_ns();
+        let mut members: SmallVec<[Key; 4]> = SmallVec::new();
+        let mut pendings: SmallVec<[Pending; 4]> = SmallVec::new();
+        let mut state = self.state.lock();
+        if !matches!(state.phase, Phase::Running { .. }) || state.batch.is_some() {
+            drop(state);
+            return self.refuse(requests, occupied, began);
+        }
+        let mut buffer = std::mem::take(&mut state.buffer);
+        let id = state.batches + 1;
+        state.batches = id;
+        for entry in requests.iter_mut().take(REQUESTS_MAX as usize) {
+            let Some(responder) = entry.responder.take() else { continue };
+            let Some(key) = state.slots.take(slots_max) else {
+                let error = Error::unavailable("too many requests of this model have not been answered");
+                responder.finish(Some(Err(error)));
+                continue;
+            };
+            self.flag(key, false);
+            members.push(key);
+            pendings.push(Pending { responder, entry: std::mem::take(entry) });
+        }
+        drop(state);
+
+        buffer.clear();
+        let frame = write::begin(&mut buffer, Frame::Execute, 0, 0);
+        let releases = self.link.free_blocks();
+        ExecuteHead { batch: id, releases: releases.len() as u32, reserved: 0 }.write(&mut buffer);
+        buffer.extend(releases.iter().flat_map(|id| id.to_le_bytes()));
+        let mut inline_left = INLINE_BYTES_MAX as usize;
+        let mut blocks: SmallVec<[u64; 4]> = SmallVec::new();
+        let mut failed: SmallVec<[(usize, Error); 1]> = SmallVec::new();
+        for (at, (key, pending)) in members.iter().zip(&mut pendings).enumerate() {
+            let start = buffer.len();
+            blocks.clear();
+            let mut room = Room { inline_left: &mut inline_left, blocks: &mut blocks };
+            if let Err(error) = self.write_request(&mut buffer, &mut room, *key, &mut pending.entry, keeps_inputs) {
+                // Those of its first inputs are not used.
+                self.link.forget(blocks.iter().copied());
+                buffer.truncate(start);
+                failed.push((at, error));
+                continue;
+            }
+            let (this, key) = (Arc::downgrade(self), *key);
+            pending.responder.on_cancel(move || {
+                if let Some(runner) = this.upgrade() {
+                    runner.cancelled(key);
+                }
+            });
+        }
+        let mut refused: SmallVec<[(Pending, Error); 1]> = SmallVec::new();
+        for (at, error) in failed.into_iter().rev() {
+            let key = members.remove(at);
+            refused.push((pendings.remove(at), error));
+            self.state.lock().slots.free(key);
+        }
+        if let Some(count) = buffer.get_mut(COUNT_AT..).and_then(|b| b.first_chunk_mut()) {
+            *count = (members.len() as u16).to_le_bytes();
+        }
+        // Longer than a frame only with texts that no front end lets through.
+        let sends = frame.end(&mut buffer).is_ok() && !members.is_empty();
+
+        let mut state = self.state.lock();
+        let mut left = occupied;
+        if sends && matches!(state.phase, Phase::Running { .. }) {
+            for (key, pending) in members.iter().zip(pendings.drain(..)) {
+                state.slots.put(*key, pending);
+            }
+            state.batch = Some(Running { id, members, occupied: left.take(), since: now_ns() });
+            self.watch(&mut state);
+            drop(state);
+            // Behind everything else: the answer may be there before this returns.
+            self.link.send(Way::Work, &buffer);
+            let mut state = self.state.lock();
+            if buffer.capacity() <= BUFFER_BYTES_MAX {
+                state.buffer = buffer;
+            }
+        } else {
+            for key in &members {
+                state.slots.free(*key);
+            }
+            drop(state);
+        }
+        for (pending, error) in refused {
+            pending.responder.finish(Some(Err(error)));
+        }
+        for pending in pendings {
+            pending.responder.finish(Some(Err(self.not_healthy())));
+        }
+        if let Some(occupied) = left {
+            occupied.free(Marks { inputs_ready: began, inference_end: began, outputs_ready: began });
+        }
+    }
+
+    fn refuse(&self, requests: &mut [BatchEntry], occupied: Option<Occupied>, at: u64) {
+        for entry in requests {
+            match entry.responder.take() {
+                Some(responder) => responder.finish(Some(Err(self.not_healthy()))),
+                None => entry.result = Some(Err(self.not_healthy())),
+            }
+        }
+        if let Some(occupied) = occupied {
+            occupied.free(Marks { inputs_ready: at, inference_end: at, outputs_ready: at });
+        }
+    }
+
+    fn write_request(
+        &self,
+        to: &mut Vec<u8>,
+        room: &mut Room<'_>,
+        key: Key,
+        entry: &mut BatchEntry,
+        keeps_inputs: bool,
+    ) -> Result<(), Error> {
+        if let Some(model) = self.model.upgrade() {
+            // Strings that a client could change under us go over as they were checked.
+            backend::gather::stage_strings(entry, &model.signature)?;
+        }
+        let request = &mut *entry.request;
+        let sequence = &request.sequence;
+        let (correlation, correlation_text) = match &sequence.id {
+            CorrelationId::Number(number) => (*number, ""),
+            CorrelationId::String(text) => (0, text.as_str()),
+        };
+        let start = if sequence.start { u32::from(REQUEST_FLAG_SEQUENCE_START) } else { 0 };
+        let end = if sequence.end { u32::from(REQUEST_FLAG_SEQUENCE_END) } else { 0 };
+        let head = RequestHeadOf {
+            slot: key.0,
+            generation: key.1,
+            correlation,
+            correlation_text,
+            timeout_us: request.timeout_us,
+            flags: start | end,
+            id: &request.id,
+            trace: "",
+            inputs: request.inputs.len() as u16,
+        };
+        let names = request.outputs.iter().map(|o| o.name.as_str());
+        write::request(to, &head, &request.parameters, (!request.outputs.is_empty()).then_some(names));
+        for input in &mut request.inputs {
+            let datatype = input.datatype.unwrap_or(DataType::Uint8);
+            self.link.put(to, room, (&input.name, datatype, &input.shape), &input.data)?;
+            if !keeps_inputs {
+                // It was copied: the body it came in need not wait for the model.
+                input.data = Data::empty();
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that would be copied out of segments for an answer.
+    pub(crate) fn copied_bytes(&self, answer: &AnswerRef<'_>) -> u64 {
+        let bytes = |t: &TensorRef<'_>| if let Contents::Block(block) = t.contents { block.bytes } else { 0 };
+        answer.outputs.iter().map(bytes).fold(0, u64::saturating_add)
+    }
+
+    /// The end of a batch.
+    pub(crate) fn result(&self, result: &ResultRef<'_>) -> Result<(), Lie> {
+        let inference_end = now_ns();
+        let mut state = self.state.lock();
+        let is_it = state.batch.as_ref().is_some_and(|b| b.id == result.batch);
+        let Some(batch) = state.batch.take_if(|_| is_it) else { return Err(Lie("the result of no batch")) };
+        drop(state);
+        if result.failed.is_none() && result.answers.len() != batch.members.len() {
+            // Its requests end with the process.
+            self.state.lock().batch = Some(batch);
+            return Err(Lie("a result has another number of answers than its batch has requests"));
+        }
+        let mut ends: SmallVec<[End; 4]> = SmallVec::new();
+        for (at, key) in batch.members.iter().enumerate() {
+            let Some(pending) = self.state.lock().slots.lift(*key) else {
+                // It was ended on the side.
+                result.answers.get(at).into_iter().flat_map(|a| &a.outputs).for_each(|t| self.link.done_with(t));
+                continue;
+            };
+            let end = match (result.failed, result.answers.get(at)) {
+                (Some(text), _) => {
+                    let error = Error::internal(text.to_owned());
+                    Ok(End::Answered(pending.responder, Err(error), Counted::ByLastAnswer))
+                }
+                (None, Some(answer)) => self.end_of(pending, answer)?,
+                (None, None) => Err(pending),
+            };
+            let mut state = self.state.lock();
+            match end {
+                Ok(end) => {
+                    state.slots.free(*key);
+                    ends.push(end);
+                }
+                Err(stays) => state.slots.put(*key, stays),
+            }
+        }
+        self.link.released(result.releases.iter())?;
+        let marks = Marks { inputs_ready: batch.since, inference_end, outputs_ready: now_ns() };
+        // Steps of sequences first, so that the next batch may have them; answers after the next batch has begun.
+        let (again, answered): (SmallVec<[End; 4]>, SmallVec<[End; 4]>) =
+            ends.into_iter().partition(|end| matches!(end, End::Again(..)));
+        again.into_iter().for_each(End::happen);
+        if let Some(occupied) = batch.occupied {
+            occupied.free(marks);
+        }
+        answered.into_iter().for_each(End::happen);
+        Ok(())
+    }
+
+    /// What an answer in a result does to its request; `Err`: it stays open.
+    fn end_of(&self, pending: Pending, answer: &AnswerRef<'_>) -> Result<Result<End, Pending>, Lie> {
+        Ok(match answer.kind {
+            Answer::None => Err(pending),
+            Answer::Error => {
+                let error = Error::new(answer.code, answer.error.to_owned());
+                Ok(End::Answered(pending.responder, Err(error), Counted::Success))
+            }
+            Answer::Response => {
+                pending.responder.output_begins();
+                let outcome = self.outcome(&pending.entry, answer)?;
+                Ok(End::Answered(pending.responder, outcome, Counted::ByLastAnswer))
+            }
+            Answer::Reschedule => {
+                let outcome = if answer.outputs.is_empty() { None } else { self.outcome(&pending.entry, answer)?.ok() };
+                Ok(End::Again(Box::new((pending.responder, pending.entry, outcome))))
+            }
+        })
+    }
+
+    /// An answer in its own time.
+    pub(crate) fn respond(&self, key: Key, answer: &AnswerRef<'_>) -> Result<(), Lie> {
+        let Some(pending) = self.state.lock().slots.lift(key) else {
+            // Over already: a sender that was kept for too long.
+            answer.outputs.iter().for_each(|t| self.link.done_with(t));
+            return Ok(());
+        };
+        let last = match answer.kind {
+            Answer::Reschedule => return Err(Lie("a request is rescheduled on the side")),
+            Answer::None if !answer.is_final => return Err(Lie("an answer that is none")),
+            Answer::None => None,
+            Answer::Error => Some(Err(Error::new(answer.code, answer.error.to_owned()))),
+            Answer::Response => {
+                pending.responder.output_begins();
+                match self.outcome(&pending.entry, answer) {
+                    Ok(outcome) => Some(outcome),
+                    Err(lie) => {
+                        // Ended with the process, as its other requests.
+                        self.state.lock().slots.put(key, pending);
+                        return Err(lie);
+                    }
+                }
+            }
+        };
+        if !answer.is_final {
+            match last {
+                Some(Ok(outcome)) => drop(pending.responder.send(outcome)),
+                Some(Err(error)) => pending.responder.fail(error),
+                None => {}
+            }
+            self.state.lock().slots.put(key, pending);
+            return Ok(());
+        }
+        self.state.lock().slots.free(key);
+        if answer.kind == Answer::Error {
+            pending.responder.count_as(Counted::Success);
+        }
+        pending.responder.finish(last);
+        Ok(())
+    }
+
+    /// What a client gets of an answer: the outputs it asked for, in the order they were made, wherever it wants them. Nothing else about them is checked (B-PY-14).
+    fn outcome(&self, entry: &BatchEntry, answer: &AnswerRef<'_>) -> Result<Result<Outcome, Error>, Lie> {
+        let Some(model) = self.model.upgrade() else { return Ok(Err(self.not_healthy())) };
+        let mut outcome = Outcome { parameters: parameters(answer.parameters)?, ..Outcome::default() };
+        let mut failed = None;
+        for tensor in &answer.outputs {
+            let wanted = wanted(&model.signature, entry, tensor.name).filter(|_| failed.is_none());
+            let Some((index, slot, name)) = wanted else {
+                // Its place is checked all the same.
+                if let Contents::Block(block) = tensor.contents {
+                    self.link.window(block)?;
+                }
+                self.link.done_with(tensor);
+                continue;
+            };
+            match self.bring(tensor, entry, slot) {
+                Ok(data) => outcome.outputs.push(OutputTensor {
+                    name,
+                    index,
+                    datatype: tensor.datatype,
+                    shape: tensor.shape.clone(),
+                    data,
+                    form: scatter::form_of(entry, slot),
+                }),
+                Err(Refused::Lie(lie)) => return Err(lie),
+                Err(Refused::Short(error)) => failed = Some(error),
+            }
+        }
+        Ok(failed.map_or(Ok(outcome), Err))
+    }
+
+    /// One output, where the client wants it.
+    fn bring(&self, tensor: &TensorRef<'_>, entry: &BatchEntry, slot: Option<u16>) -> Result<Data, Refused> {
+        let Some(region) = scatter::region_of(entry, slot) else { return self.link.take(tensor) };
+        let data = match tensor.contents {
+            // Straight from one to the other; strings are checked on a copy that nobody can change.
+            Contents::Block(block) if tensor.datatype != DataType::Bytes => {
+                Data::Region(Arc::new(Window::new(self.link.window(block)?)))
+            }
+            _ => self.link.take(tensor)?,
+        };
+        let placed = scatter::place(tensor.name, data, Some(region)).map_err(Refused::Short);
+        if tensor.datatype != DataType::Bytes {
+            self.link.done_with(tensor);
+        }
+        placed
+    }
+}
+
+/// Which wanted output that is: its index in the signature, what the client said of it, and its name.
+fn wanted(signature: &Signature, entry: &BatchEntry, name: &str) -> Option<(u16, Option<u16>, Name)> {
+    entry.checked.outputs.iter().find_map(|&(index, slot)| {
+        let spec = signature.outputs.get(usize::from(index))?;
+        (spec.name == *name).then(|| (index, slot, spec.name.clone()))
+    })
+}
+
+/// Parameters of a response.
+pub(crate) fn parameters(text: &str) -> Result<Vec<(Name, Parameter)>, Lie> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    const BROKEN: Lie = Lie("parameters are no JSON object of texts, numbers and truths");
+    let value = Value::parse(text.as_bytes()).map_err(|_| BROKEN)?;
+    let read = |value: Value<'_>| {
+        if value.is_string() {
+            return value.as_string().map(|text| Parameter::String(text.into())).ok();
+        }
+        // A double stays one, also a whole one.
+        let is_double = value.text().iter().any(|c| matches!(c, b'.' | b'e' | b'E' | b'N' | b'I'));
+        let number = || if is_double { None } else { value.as_i64().ok().map(Parameter::Int) };
+        number()
+            .or_else(|| value.as_bool().ok().map(Parameter::Bool))
+            .or_else(|| value.as_f64().ok().map(Parameter::Double))
+    };
+    let members = value.members().map_err(|_| BROKEN)?;
+    members
+        .map(|(key, value)| {
+            let name = Name::from_utf8_lossy(key.decode().into_owned().into());
+            Ok((name, read(value).ok_or(BROKEN)?))
+        })
+        .collect()
+}
+
+/// Where `count` stands in a header.
+const COUNT_AT: usize = 6;
+/// The largest buffer that is kept for the next batch.
+const BUFFER_BYTES_MAX: usize = 64 << 10;

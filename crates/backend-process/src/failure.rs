@@ -1,0 +1,80 @@
+//! Why a model could not be started, or what its code said of itself.
+
+use crate::frames::Lie;
+use protocol::json::Value;
+use tensor::Error;
+
+/// Where in the model's code it failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Absolute path.
+    pub file: String,
+    /// From 1.
+    pub line: u64,
+    /// What stands there.
+    pub text: String,
+}
+
+/// Why a model could not be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// For the client.
+    pub error: Error,
+    /// Where, if the runner knows.
+    pub source: Option<Source>,
+    /// The name of a package that the code wants and that is not there.
+    pub missing: Option<String>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, source: None, missing: None }
+    }
+}
+
+/// What READY says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Ready {
+    pub(crate) runner: String,
+    pub(crate) asks_ready: bool,
+    pub(crate) config: Option<String>,
+}
+
+const BROKEN: Lie = Lie("what it says of its start is no JSON as agreed");
+
+impl Ready {
+    pub(crate) fn read(text: &str) -> Result<Self, Lie> {
+        let value = Value::parse(text.as_bytes()).map_err(|_| BROKEN)?;
+        let agreed = value.member("protocol").and_then(Value::as_u64).map_err(|_| BROKEN)?;
+        if agreed != crate::generated::VERSION {
+            return Err(Lie("it speaks another version of the protocol"));
+        }
+        let text_of = |key: &str| match value.get(key).filter(|v| !v.is_null()) {
+            None => Ok(None),
+            Some(v) => v.as_string().map(Some).map_err(|_| BROKEN),
+        };
+        let asks_ready = value.get("asks_ready").map_or(Ok(false), Value::as_bool).map_err(|_| BROKEN)?;
+        let config = match value.get("config").filter(|v| !v.is_null()) {
+            Some(object) if object.is_object() => Some(String::from_utf8_lossy(object.text()).into_owned()),
+            _ => text_of("config")?,
+        };
+        Ok(Self { runner: text_of("runner")?.unwrap_or_default(), asks_ready, config })
+    }
+}
+
+impl Failure {
+    pub(crate) fn read(text: &str) -> Result<Self, Lie> {
+        let value = Value::parse(text.as_bytes()).map_err(|_| BROKEN)?;
+        let told = value.member("text").and_then(Value::as_string).map_err(|_| BROKEN)?;
+        let part = |key: &str| value.get(key).filter(|v| !v.is_null());
+        let source = part("source").and_then(|source| {
+            Some(Source {
+                file: source.get("file")?.as_string().ok()?,
+                line: source.get("line")?.as_u64().ok()?,
+                text: source.get("text")?.as_string().ok()?,
+            })
+        });
+        let missing = part("missing").and_then(|name| name.as_string().ok());
+        Ok(Self { error: Error::internal(told), source, missing })
+    }
+}

@@ -1,0 +1,380 @@
+//! System calls that std has no safe form of: waiting for many descriptors, starting a process, sending a descriptor.
+
+#![allow(unsafe_code)] // epoll, eventfd, clone, waitid, kill, sendmsg, fcntl
+
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+
+/// What is wanted of a descriptor: that it can be read, or also that it can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interest {
+    Read,
+    ReadWrite,
+}
+
+/// Waits for descriptors; level-triggered. All but `wait` may be called from any thread.
+pub(crate) struct Epoll(OwnedFd);
+
+/// Something happened to the descriptor with this token.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Event {
+    pub token: u64,
+    /// It can be read, or the other side is gone.
+    pub readable: bool,
+    pub writable: bool,
+}
+
+const EVENTS_MAX: usize = 64;
+
+impl Epoll {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no pointers; the result is checked.
+        owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(Self)
+    }
+
+    pub(crate) fn add(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, token, interest)
+    }
+
+    pub(crate) fn modify(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, token, interest)
+    }
+
+    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) {
+        // It may not be there; that is what was wanted.
+        let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, Interest::Read);
+    }
+
+    fn control(&self, operation: libc::c_int, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
+        let write = if interest == Interest::ReadWrite { libc::EPOLLOUT } else { 0 };
+        let mut event = libc::epoll_event { events: (libc::EPOLLIN | write) as u32, u64: token };
+        // SAFETY: both descriptors are open; the event is only read.
+        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), operation, fd.as_raw_fd(), &raw mut event) })
+    }
+
+    /// Waits at most so many milliseconds; -1: for ever.
+    pub(crate) fn wait(&self, events: &mut Vec<Event>, timeout_ms: i32) {
+        let mut found = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
+        // SAFETY: room for as many events as is said.
+        let count =
+            unsafe { libc::epoll_wait(self.0.as_raw_fd(), found.as_mut_ptr(), EVENTS_MAX as libc::c_int, timeout_ms) };
+        events.clear();
+        // An interrupted wait is one without events.
+        for event in found.iter().take(usize::try_from(count).unwrap_or(0)) {
+            let (bits, token) = (event.events, event.u64);
+            let readable = bits & (libc::EPOLLIN | libc::EPOLLHUP | libc::EPOLLERR) as u32 != 0;
+            events.push(Event { token, readable, writable: bits & libc::EPOLLOUT as u32 != 0 });
+        }
+    }
+}
+
+/// Interrupts [`Epoll::wait`].
+pub(crate) struct Alarm(OwnedFd);
+
+impl Alarm {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no pointers; the result is checked.
+        owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }).map(Self)
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.0)
+    }
+
+    pub(crate) fn ring(&self) {
+        let one = 1u64;
+        // SAFETY: eight bytes of our own. A counter that is full has rung already.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    pub(crate) fn silence(&self) {
+        let mut count = 0u64;
+        // SAFETY: as above.
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+}
+
+/// Writes what the socket takes, with a descriptor beside its first byte. Never blocks, never raises SIGPIPE.
+pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<usize> {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    let Some(descriptor) = descriptor else {
+        // SAFETY: `bytes` is readable for its length.
+        let sent = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+        return usize::try_from(sent).map_err(|_| io::Error::last_os_error());
+    };
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut control = [0u64; 4];
+    // SAFETY: plain numbers and null pointers.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: one descriptor's room, which `control` has more than, aligned for a header; the header is in it.
+    unsafe {
+        message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(descriptor.as_raw_fd());
+    }
+    // SAFETY: everything the message points to lives until the call returns.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Reads what is there, without blocking.
+pub(crate) fn receive(from: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: `to` is writable for its length; the descriptor is non-blocking.
+    let read = unsafe { libc::read(from.as_raw_fd(), to.as_mut_ptr().cast(), to.len()) };
+    usize::try_from(read).map_err(|_| io::Error::last_os_error())
+}
+
+/// A pipe whose end for reading never blocks.
+pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    // SAFETY: descriptors that the kernel just gave us.
+    let (read, write) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+    // SAFETY: our own descriptor; only its mode changes.
+    check(unsafe { libc::fcntl(read.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) })?;
+    Ok((read, write))
+}
+
+/// What a process is made from. Everything is laid out before: between the clone and the new program nothing may be allocated.
+pub(crate) struct Program {
+    program: CString,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+    /// Most address space in bytes.
+    pub address_space: Option<u64>,
+}
+
+impl Program {
+    /// `arguments` without the program's name.
+    pub(crate) fn new(
+        program: &std::path::Path,
+        arguments: &[OsString],
+        environment: &[(OsString, OsString)],
+    ) -> io::Result<Self> {
+        let text = |bytes: Vec<u8>| CString::new(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+        let program = text(program.as_os_str().as_bytes().to_vec())?;
+        let mut all = vec![program.clone()];
+        for argument in arguments {
+            all.push(text(argument.as_bytes().to_vec())?);
+        }
+        let variable = |(name, value): &(OsString, OsString)| text([name.as_bytes(), b"=", value.as_bytes()].concat());
+        let environment = environment.iter().map(variable).collect::<io::Result<_>>()?;
+        Ok(Self { program, arguments: all, environment, address_space: None })
+    }
+}
+
+/// A process that was started and not waited for. Dropped, it is killed with its whole group, and waited for.
+pub(crate) struct Child {
+    pub pid: i32,
+    pidfd: OwnedFd,
+    /// How it ended, once it was waited for.
+    ended: Option<Ended>,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Exited(i32),
+    Signalled(i32),
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exited(status) => write!(f, "exited with status {status}"),
+            Self::Signalled(signal) => write!(f, "was ended by signal {signal}"),
+        }
+    }
+}
+
+/// Shared with the child until it runs its program.
+struct Plan {
+    program: *const libc::c_char,
+    arguments: *const *const libc::c_char,
+    environment: *const *const libc::c_char,
+    /// What becomes descriptor 0, 1, ….
+    descriptors: *const RawFd,
+    count: RawFd,
+    address_space: Option<u64>,
+    parent: libc::pid_t,
+    /// Why it did not run.
+    error: libc::c_int,
+}
+
+/// Starts a process with these descriptors as 0, 1, … and no others, in a group of its own. It is killed when the calling *thread* ends, so that must live as long as
+/// the server.
+pub(crate) fn spawn(program: &Program, descriptors: &[BorrowedFd<'_>]) -> io::Result<Child> {
+    // Away from the numbers they are to get: one that was put in place must not be overwritten by the next.
+    let high: Vec<OwnedFd> = descriptors
+        .iter()
+        // SAFETY: the descriptor is open; the copy is ours.
+        .map(|fd| owned(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 64) }))
+        .collect::<io::Result<_>>()?;
+    let numbers: Vec<RawFd> = high.iter().map(AsRawFd::as_raw_fd).collect();
+    let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
+        texts.iter().map(|t| t.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (arguments, environment) = (pointers(&program.arguments), pointers(&program.environment));
+    let mut plan = Plan {
+        program: program.program.as_ptr(),
+        arguments: arguments.as_ptr(),
+        environment: environment.as_ptr(),
+        descriptors: numbers.as_ptr(),
+        count: numbers.len() as RawFd,
+        address_space: program.address_space,
+        // SAFETY: no arguments.
+        parent: unsafe { libc::getpid() },
+        error: 0,
+    };
+    let mut stack = vec![0u128; 4096];
+    let mut pidfd: libc::c_int = -1;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    // SAFETY: the sets are initialised before they are read. As in posix_spawn: no handler of ours may run in the child while it shares our memory, so all signals
+    // are held back until it has none. The child runs `become_program` on a stack of its own, touches `plan` only, and this thread waits until it is done with
+    // both (CLONE_VFORK).
+    let pid = unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+        let top = stack.as_mut_ptr().add(stack.len());
+        let pid = libc::clone(become_program, top.cast(), flags, (&raw mut plan).cast(), &raw mut pidfd);
+        let error = *libc::__errno_location();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        if pid < 0 {
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        pid
+    };
+    let child = Child { pid, pidfd: owned(pidfd)?, ended: None };
+    // SAFETY: the child, which may have written it, is done with our memory; the compiler must not think that it knows the value.
+    let error = unsafe { (&raw const plan.error).read_volatile() };
+    // Dropped, the child is waited for.
+    if error == 0 { Ok(child) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
+/// Between the clone and the new program: system calls only.
+extern "C" fn become_program(plan: *mut libc::c_void) -> libc::c_int {
+    let plan = plan.cast::<Plan>();
+    // SAFETY: `spawn` waits for us with everything that the plan points to. Nothing here allocates, locks or returns to code of the parent.
+    unsafe {
+        let p = &*plan;
+        for signal in 1..65 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        libc::setpgid(0, 0);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
+        // It may be dead already, and told nobody.
+        if libc::getppid() != p.parent {
+            libc::_exit(127);
+        }
+        if let Some(bytes) = p.address_space {
+            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+            if libc::setrlimit(libc::RLIMIT_AS, &raw const limit) != 0 {
+                (*plan).error = *libc::__errno_location();
+                libc::_exit(127);
+            }
+        }
+        for number in 0..p.count {
+            if libc::dup2(*p.descriptors.add(number as usize), number) < 0 {
+                (*plan).error = *libc::__errno_location();
+                libc::_exit(127);
+            }
+        }
+        // Linux 5.9. Without it those that are not close-on-exec stay: none of ours.
+        libc::syscall(libc::SYS_close_range, p.count as libc::c_uint, libc::c_uint::MAX, 0);
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        libc::execve(p.program, p.arguments, p.environment);
+        (*plan).error = *libc::__errno_location();
+        libc::_exit(127)
+    }
+}
+
+impl Child {
+    /// Readable once the process is over.
+    pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.pidfd)
+    }
+
+    /// Sends a signal to the process; not to one that was waited for.
+    pub(crate) fn signal(&self, signal: i32) {
+        if self.ended.is_none() {
+            // SAFETY: a process of ours that was not waited for, so the number is its own.
+            unsafe { libc::kill(self.pid, signal) };
+        }
+    }
+
+    /// Kills the process and all of its group.
+    pub(crate) fn kill(&self) {
+        if self.ended.is_none() {
+            // SAFETY: as above; the group has the number of the process, which led it.
+            unsafe {
+                libc::kill(-self.pid, libc::SIGKILL);
+                libc::kill(self.pid, libc::SIGKILL);
+            }
+        }
+    }
+
+    /// How it ended, if it did. What is left of its group is killed before its number can belong to another.
+    pub(crate) fn reap(&mut self, block: bool) -> Option<Ended> {
+        if self.ended.is_some() {
+            return self.ended;
+        }
+        let mut info: libc::siginfo_t = self.look(libc::WNOWAIT | if block { 0 } else { libc::WNOHANG })?;
+        // SAFETY: not waited for yet.
+        unsafe { libc::kill(-self.pid, libc::SIGKILL) };
+        info = self.look(libc::WNOHANG).unwrap_or(info);
+        // SAFETY: filled in by waitid for a child.
+        let status = unsafe { info.si_status() };
+        let ended = if info.si_code == libc::CLD_EXITED { Ended::Exited(status) } else { Ended::Signalled(status) };
+        self.ended = Some(ended);
+        self.ended
+    }
+
+    fn look(&self, flags: libc::c_int) -> Option<libc::siginfo_t> {
+        // SAFETY: numbers only.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        loop {
+            // SAFETY: room for the answer; a child of ours.
+            let found =
+                unsafe { libc::waitid(libc::P_PID, self.pid as libc::id_t, &raw mut info, libc::WEXITED | flags) };
+            let interrupted = found != 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+            if !interrupted {
+                // SAFETY: zero, or filled in.
+                return (found == 0 && unsafe { info.si_pid() } != 0).then_some(info);
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            self.kill();
+            self.reap(true);
+        }
+    }
+}
+
+fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that the kernel just gave us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

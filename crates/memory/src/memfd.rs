@@ -1,0 +1,118 @@
+//! Anonymous memory that is shared with a process of ours: no name by which another could find it, and no way to make it smaller.
+//!
+//! Invariant: the object behind a `Memfd` is sealed against shrinking before anybody else can have its descriptor, so no page of the mapping is ever lost (no
+//! SIGBUS), whatever the other process does.
+
+#![allow(unsafe_code)] // memfd_create, mmap, munmap
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::ptr::NonNull;
+use tensor::{Extent, RegionMemory};
+
+/// Shared memory, mapped. Its bytes may change at any moment: they are copied in and out through [`RegionMemory`].
+pub struct Memfd {
+    base: NonNull<u8>,
+    len: usize,
+    file: File,
+    object: (u64, u64),
+}
+
+// SAFETY: plain memory without an owning thread; its users treat the contents as volatile bytes.
+unsafe impl Send for Memfd {}
+// SAFETY: as above.
+unsafe impl Sync for Memfd {}
+
+impl Memfd {
+    /// `len` bytes of zeros, which take memory as they are written.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(len: usize) -> io::Result<Self> {
+        let size = libc::off_t::try_from(len.max(1)).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+        // SAFETY: a constant, NUL-terminated name, which only /proc shows.
+        let fd = unsafe { libc::memfd_create(c"nereid".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor that the kernel just gave us.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(size as u64)?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: our own descriptor; the argument is an int, as this command wants.
+        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let (access, len) = (libc::PROT_READ | libc::PROT_WRITE, size as usize);
+        // SAFETY: a new mapping of our own object at an address of the kernel's choice.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let meta = file.metadata()?;
+        Ok(Self { base, len, object: (meta.dev(), meta.ino()), file })
+    }
+
+    /// Makes the pages of the first `len` bytes now, so that the first to write them does not fault for each. Only a hint.
+    pub fn populate(&self, len: usize) {
+        // Linux 5.14; older ones refuse, and pages come as they are touched.
+        const MADV_POPULATE_WRITE: libc::c_int = 23;
+        // SAFETY: a part of our own mapping; contents stay what they are.
+        let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), len.min(self.len), MADV_POPULATE_WRITE) };
+    }
+}
+
+impl AsFd for Memfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for Memfd {
+    fn drop(&mut self) {
+        // SAFETY: base and length of our own mapping; parts of it are reached through `self` only.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+// SAFETY: mapped readable and writable as long as the value lives, sealed against shrinking; only raw pointers lead into it.
+unsafe impl RegionMemory for Memfd {
+    fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn is_intact(&self) -> bool {
+        true
+    }
+    fn region_name(&self) -> &'static str {
+        ""
+    }
+    fn extent(&self) -> Extent {
+        Extent { object: self.object, start: 0 }
+    }
+}
+
+// Miri knows no memfd.
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_shared_by_descriptor_and_cannot_be_made_smaller_b_sec_01() {
+        let memory = Memfd::new(10_000).expect("memfd");
+        memory.populate(10_000);
+        let region: &dyn RegionMemory = &memory;
+        region.copy_from(9_990, b"0123456789").expect("inside");
+        assert!(region.copy_from(9_991, b"0123456789").is_err());
+        let other = File::from(memory.as_fd().try_clone_to_owned().expect("a copy"));
+        let mut seen = [0; 10];
+        std::os::unix::fs::FileExt::read_exact_at(&other, &mut seen, 9_990).expect("the same bytes");
+        assert_eq!(&seen, b"0123456789");
+        assert!(other.set_len(5_000).is_err() && other.set_len(20_000).is_err(), "sealed");
+    }
+}
