@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Error, Name, Result};
 
 /// The program of a runner, in the directory of our own modules.
-const RUNNER: &str = "nereid_runner.py";
+const RUNNER: &str = "nereid_runner/__main__.py";
 /// What a backend written in Python may bring as its environment.
 const BACKEND_ENVIRONMENT: &str = "pb_exec_env_model.py.tar.gz";
 /// Below the directory of our own modules: what our backends written in Python share.

@@ -39,10 +39,25 @@ pub fn explain(text: &str, source: Option<&Source>, missing: Option<&str>, inter
         }
         let _ = writeln!(
             told,
-            "The package '{package}' was looked for beside the model and in {program} (Python {version}). Get it with: {program} -m pip install {package}"
+            "The package '{package}' was looked for beside the model and in {program} (Python {version}). Get it with: {program} -m pip install {}",
+            distribution(package)
         );
     }
     told
+}
+
+/// What a package is called where it is got from, if otherwise than where it is imported.
+fn distribution(package: &str) -> &str {
+    match package {
+        "bs4" => "beautifulsoup4",
+        "cv2" => "opencv-python-headless",
+        "dateutil" => "python-dateutil",
+        "PIL" => "pillow",
+        "skimage" => "scikit-image",
+        "sklearn" => "scikit-learn",
+        "yaml" => "pyyaml",
+        own => own,
+    }
 }
 
 /// Whether a name can stand in a command: what a process says is not trusted to.
@@ -92,6 +107,7 @@ mod tests {
                  Get it with: /usr/bin/python3 -m pip install torch\n"
             )
         );
+        assert!(explain(text, None, Some("cv2"), &python()).ends_with("-m pip install opencv-python-headless\n"));
         for name in ["1.my", ".", "", "a; rm -rf /", "a b", "--index-url"] {
             assert_eq!(explain(text, None, Some(name), &python()), text, "{name:?} is no package");
         }

@@ -31,7 +31,8 @@ const SCRIPT: &str = "\
 import sys
 if sys.path and sys.path[0] in ('', '.'):
     del sys.path[0]
-print(sys.implementation.name)
+# Python 2 has no such attribute, and is told that it is too old.
+print(getattr(getattr(sys, 'implementation', None), 'name', 'cpython'))
 print('.'.join(str(n) for n in sys.version_info[:3]))
 try:
     import numpy
