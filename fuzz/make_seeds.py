@@ -268,7 +268,21 @@ TRACE_CONTEXT = {
     "newer": b"cc" + PARENT[2:] + b"-more\na=1",
 }
 
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "padding": PADDING, "cache_entry": CACHE_ENTRY, "trace_context": TRACE_CONTEXT}.items():
+# --- archive: entries as the target reads them, or a whole archive behind an r
+
+def entries(*items):
+    part = lambda data: bytes([len(data)]) + data
+    return b"".join(kind + part(name) + part(link) + part(data) for kind, name, link, data in items)
+
+
+ARCHIVE = {
+    "environment": entries((b"5", b"bin/", b"", b""), (b"0", b"bin/python3", b"", b"program"), (b"2", b"bin/python", b"python3", b""), (b"1", b"lib/x", b"bin/python3", b"")),
+    "up": entries((b"0", b"a/b/x", b"", b""), (b"2", b"a/b/l", b"../..", b""), (b"2", b"m", b"a/b/l/..", b"")),
+    "evil": entries((b"2", b"d", b"e", b""), (b"0", b"d/../../x", b"", b"x"), (b"3", b"tty", b"", b"")),
+    "raw": b"r" + b"a".ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + b"00000000000\0" * 2 + b"006005\0 0" + bytes(355),
+}
+
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "padding": PADDING, "cache_entry": CACHE_ENTRY, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

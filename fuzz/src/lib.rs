@@ -7,6 +7,7 @@
 //!
 //! Not here: sockets, model configuration (TypeScript, see README.md).
 
+mod archive;
 mod cache_entry;
 mod grpc;
 mod http2;
@@ -20,6 +21,7 @@ mod padding;
 mod runner_frames;
 mod trace_context;
 
+pub use archive::archive;
 pub use cache_entry::cache_entry;
 pub use grpc::grpc;
 pub use http_body::http_body;
@@ -79,7 +81,7 @@ mod generated;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -91,4 +93,5 @@ pub const TARGETS: [(&str, Target); 11] = [
     ("cache_entry", cache_entry),
     ("trace_context", trace_context),
     ("runner_frames", runner_frames),
+    ("archive", archive),
 ];
