@@ -75,7 +75,7 @@ class Answer:
 
 class Host:
     def __init__(self, directory, code, *, mode="run", decoupled=False, iterative=False, segments=(1 << 20, 1 << 20), model="m", inputs=(), outputs=("OUT",),
-                 config=None, python=sys.executable, files=None, segment_max=1 << 28, prefix="", env=None, package="1", module="model", stderr=None):  # fmt: skip
+                 config=None, python=sys.executable, files=None, segment_max=1 << 28, prefix="", env=None, package="1", module="model", stderr=None, on_control=None):  # fmt: skip
         version = os.path.join(str(directory), model, "1")
         os.makedirs(version, exist_ok=True)
         for name, text in {"1/model.py": code, **(files or {})}.items():
@@ -122,7 +122,7 @@ class Host:
         self.pongs = queue.Queue()
         self.releases = 0
         self.calls = queue.Queue()
-        self.on_control = lambda m: {}
+        self.on_control = on_control or (lambda m: {})
         self.on_call = None
         self._batch = itertools.count(1)
         self.hello_json = {

@@ -55,6 +55,10 @@ class Unlinked:
         """As `execute`, as a future of the running loop."""
         raise TritonModelException(BLS_ONLY_IN_EXECUTE)
 
+    def failed(self, text):
+        """What clients of a failed batch are told."""
+        return f"Failed to process the request(s) for model '{self.instance}', message: {text}"
+
     def is_cancelled(self, slot, generation):
         """Whether nobody wants the answer of that request any more."""
         return False

@@ -14,7 +14,7 @@ import numpy as np
 from . import failure, link, wire
 from ._protocol import (
     ALL_OUTPUTS, ANSWER_NONE, ANSWER_RESCHEDULE, CODE_INTERNAL, CODE_INVALID_ARG, FRAME_EXECUTE, FRAME_FAILED, FRAME_FINALIZE, FRAME_READY,
-    FRAME_RESULT, VERSION,
+    VERSION,
 )  # fmt: skip
 from .model_config import ModelConfig
 from .request import RELEASE_RESCHEDULE
@@ -116,9 +116,7 @@ class Runner:
             length = self._failures(parts, requests, text)
             if length is None:
                 return server.codec.failed(batch, self._free(), text)
-        parts, length = server.codec.result(batch, self._free(), (parts, length))
-        parts[0] = wire.head(length, FRAME_RESULT, 0, len(requests)) + parts[0]
-        return b"".join(parts)
+        return server.codec.result(batch, self._free(), parts, length, len(requests))
 
     def _free(self):
         requests = self.server.requests
@@ -195,7 +193,7 @@ class Runner:
                 if sender is not None:
                     sender._closed = True
                 names = None if request._head[6] == ALL_OUTPUTS else set(request._names)
-                length += codec.answer(parts, response, names, 0, self.server.requests is not None)
+                length += codec.answer_of_batch(parts, response, names)
             else:
                 # It was answered before: what is returned does not count.
                 if not sender._closed:

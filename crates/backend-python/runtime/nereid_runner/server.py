@@ -23,9 +23,10 @@ _RELEASES_MAX = 8192
 _AUTO_COMPLETE = "Model control, metrics and BLS are not available in the 'auto_complete_config' function."
 
 
-class Server:
+class Server(link.Unlinked):
     def __init__(self, work, side, hello, segments):
         """`segments`: mapped `(request, response, flags)`, or None."""
+        super().__init__()
         self.instance = hello["instance"]
         self.model_directory = hello["version_directory"]
         self.outputs = hello["outputs"]
@@ -88,10 +89,6 @@ class Server:
         length = 8 + self.codec.error(answer, CODE_INTERNAL, text, 1)
         self.side.send_later(wire.head(length, FRAME_RESPOND) + RESPOND_HEAD.pack(slot, generation) + answer[0])
         self.side.send_later(_log(LOG_LEVEL_ERROR, "model.py", 0, text))
-
-    def failed(self, text):
-        """What clients of a failed batch are told."""
-        return f"Failed to process the request(s) for model '{self.instance}', message: {text}"
 
     def execute(self, request, decoupled):
         if not self.may_call:

@@ -23,10 +23,20 @@ _new_tensor = Tensor.__new__
 _ndarray = np.ndarray
 _DIMS = [Struct(f"<{rank}q") for rank in range(65)]
 _CACHED_MAX = 4096
+#: What may name memory of a request in the place of a copy; anything else is None. Who waits for a CALL holds its inputs.
+_RESULT, _CALL = "result", "call"
 
 
 class TooLarge(Exception):
     """What is to be sent fits into no frame. The text is for the client."""
+
+
+#: `Header` and `ResultHead`.
+_RESULT_START = Struct(HEADER.format + RESULT_HEAD.format[1:])
+
+
+def _ids(blocks):
+    return Struct(f"<{len(blocks)}Q").pack(*blocks)
 
 
 def head(length, frame, flags=0, count=0):
@@ -43,11 +53,16 @@ class Codec:
         self._inline_max = INLINE_BYTES_MAX if responses is not None else FRAME_BYTES_MAX
         self._names = {}
         self._descriptions = {}
+        #: Arrays over memory of requests that the last RESULT names. The host may hear of their blocks' end over the other socket, so they
+        #: live until it has sent the next batch.
+        self._named = []
 
     # What comes.
 
     def execute(self, buf, at, count):
         """`(batch, releases, requests)`."""
+        if self._named:
+            self._named = []
         batch, releases, _ = EXECUTE_HEAD.unpack_from(buf, at)
         at += 16
         freed = ()
@@ -136,21 +151,18 @@ class Codec:
 
     # What goes. Parts are joined, with the header in the place of the first.
 
-    def result(self, batch, freed, answers):
-        """`answers`: parts and their length."""
-        parts, length = answers
-        parts[0] = RESULT_HEAD.pack(batch, len(freed), 0)
-        length += 16
+    def result(self, batch, freed, parts, length, count):
+        """The frame of a RESULT with answers: `parts`, whose first place is left for its start, and their length."""
         if freed:
-            parts[0] += Struct(f"<{len(freed)}Q").pack(*freed)
-            length += 8 * len(freed)
-        return parts, length
+            parts[0] = _RESULT_START.pack(16 + 8 * len(freed) + length, FRAME_RESULT, 0, count, batch, len(freed), 0) + _ids(freed)
+        else:
+            parts[0] = _RESULT_START.pack(16 + length, FRAME_RESULT, 0, count, batch, 0, 0)
+        return b"".join(parts)
 
     def failed(self, batch, freed, text):
         text = cut(text).encode()
-        released = Struct(f"<{len(freed)}Q").pack(*freed)
-        body = RESULT_HEAD.pack(batch, len(freed), len(text)) + released + text
-        return head(len(body), FRAME_RESULT, RESULT_FLAG_FAILED) + body
+        body = _ids(freed) + text
+        return _RESULT_START.pack(16 + len(body), FRAME_RESULT, RESULT_FLAG_FAILED, 0, batch, len(freed), len(text)) + body
 
     def respond(self, slot, generation, response, final):
         parts = [b""]
@@ -159,12 +171,13 @@ class Codec:
             parts.append(ANSWER_HEAD.pack(ANSWER_NONE, ANSWER_FLAG_FINAL, 0, 0, 0, 0))
             length += 16
         else:
-            length += self.answer(parts, response, None, ANSWER_FLAG_FINAL if final else 0, False)
+            # Copied: the model goes on, and may write there.
+            length += self.answer(parts, response, None, ANSWER_FLAG_FINAL if final else 0)
         parts[0] = head(length, FRAME_RESPOND) + RESPOND_HEAD.pack(slot, generation)
         return b"".join(parts)
 
-    def answer(self, parts, response, names, flags, by_reference):
-        """Appends an answer; its length. `names`: outputs that are wanted, None for all. `by_reference`: memory of a request may be named.
+    def answer(self, parts, response, names, flags, by_reference=None):
+        """Appends an answer; its length. `names`: outputs that are wanted, None for all.
 
         What cannot be sent is an error for the client, not for the model.
         """
@@ -195,7 +208,7 @@ class Codec:
         parts[before] = ANSWER_HEAD.pack(ANSWER_RESPONSE, flags, len(outputs), 0, len(parameters), 0) + parameters
         return length + 16 + len(parameters)
 
-    def error(self, parts, code, text, flags=0):
+    def error(self, parts, code, text, flags=ANSWER_FLAG_FINAL):
         text = cut(text).encode()
         parts.append(ANSWER_HEAD.pack(ANSWER_ERROR, flags, 0, code, 0, len(text)) + text)
         return 16 + len(text)
@@ -204,6 +217,10 @@ class Codec:
         """An answer that is only a kind."""
         parts.append(ANSWER_HEAD.pack(kind, 0, 0, 0, 0, 0))
         return 16
+
+    def answer_of_batch(self, parts, response, names):
+        """As `answer`, in a RESULT."""
+        return self.answer(parts, response, names, ANSWER_FLAG_FINAL, _RESULT)
 
     def _tensors(self, parts, tensors, by_reference, taken):
         length = 0
@@ -240,9 +257,11 @@ class Codec:
     def _in_segment(self, tensor, array, size, by_reference, taken):
         if self._responses is None:
             raise TooLarge(f"output '{tensor._name}' has {size} bytes, which fit into no frame")
-        if by_reference and isinstance(array, _ndarray):
+        if by_reference is not None and isinstance(array, _ndarray):
             place = self._requests.place_of(array)
             if place is not None:
+                if by_reference is _RESULT:
+                    self._named.append(array)
                 return _describe(tensor, size, PLACE_REQUEST, *place)
         number, offset, segment = self._responses.take(size)
         taken.append((number, offset))
@@ -276,7 +295,7 @@ class Codec:
         parts = [None]
         taken = []
         try:
-            length = len(start) + self._tensors(parts, inputs, True, taken)
+            length = len(start) + self._tensors(parts, inputs, _CALL, taken)
         except (TooLarge, arena.Refused):
             for at in taken:
                 self._responses.give(*at)
