@@ -1,6 +1,14 @@
 /** Ports for servers that scripts, tests and benches start, and the flags that make Nereid listen there. */
 import { createServer } from 'node:net'
 
+/**
+ * Where ports are looked for. Not where the kernel finds one for whoever asks for any: that would give them to a client, or to another test,
+ * between this look and the start of the server.
+ */
+const FIRST = 10_000
+const LAST = 29_999
+const LOOKS_MAX = 100
+
 /** Loopback ports nobody listens on; held together until all are known, so that they differ. */
 export async function freePorts(count) {
   const servers = await Promise.all(Array.from({ length: count }, () => listening()))
@@ -9,11 +17,21 @@ export async function freePorts(count) {
   return ports
 }
 
-function listening() {
+async function listening() {
+  for (let looks = 1; ; looks += 1) {
+    try {
+      return await listeningAt(FIRST + Math.floor(Math.random() * (LAST - FIRST + 1)))
+    } catch (error) {
+      if (looks === LOOKS_MAX) throw error
+    }
+  }
+}
+
+function listeningAt(port) {
   return new Promise((resolve, reject) => {
     const one = createServer()
     one.once('error', reject)
-    one.listen(0, '127.0.0.1', () => resolve(one))
+    one.listen(port, '127.0.0.1', () => resolve(one))
   })
 }
 
