@@ -13,6 +13,8 @@ export declare class NativeCore {
   retireModel(ticket: number, name: string, version: number, reason: string): void
   setServerState(state: string): void
   isReady(): boolean
+  askReady(ticket: number, name: string, version: string): void
+  unready(): Array<Unready>
   listen(ticket: number, options: ListenOptions): void
   leave(): boolean
   sequences(): number
@@ -427,6 +429,12 @@ export interface TraceTensor {
   datatype: string
   shape: Array<number>
   data: string
+}
+
+export interface Unready {
+  model: string
+  version: number
+  reason: string
 }
 
 export interface VersionStatistics {

@@ -114,6 +114,11 @@ export class Server {
     return this.#stopping === null && this.#running.core.isReady()
   }
 
+  /** As GET /v2/health/ready answers: models whose own code says whether they are ready are asked, 5 s at most. */
+  async askReady(): Promise<boolean> {
+    return this.#stopping === null && (await this.#running.core.askReady('', ''))
+  }
+
   /** The body of GET /v2. */
   metadata(): unknown {
     return JSON.parse(this.#serving.core.serverMetadata())

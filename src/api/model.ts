@@ -142,9 +142,14 @@ export class Model {
     }
   }
 
-  /** True while the version serves; false once the server stops. */
+  /** True while the version serves and all its instances are there; false once the server stops. */
   ready(): boolean {
     return !this.#stopped() && this.#core.modelReady(this.name, this.version)
+  }
+
+  /** As GET /v2/models/{m}/ready answers: a model whose own code says whether it is ready is asked, 5 s at most. */
+  async askReady(): Promise<boolean> {
+    return !this.#stopped() && (await this.#core.askReady(this.name, this.version))
   }
 
   /** The body of GET /v2/models/{m}. */

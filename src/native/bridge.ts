@@ -104,7 +104,7 @@ export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc'> {
 }
 
 type Raw = {
-  [K in 'openModel' | 'publishModel' | 'retireModel' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses' | 'setTraceSetting' | 'takeTraces']: never
+  [K in 'openModel' | 'publishModel' | 'retireModel' | 'askReady' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses' | 'setTraceSetting' | 'takeTraces']: never
 }
 /** A version to open as it crosses. */
 export interface RawOpenSpec extends Omit<OpenSpec, 'codeDirectory'> {
@@ -116,6 +116,7 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
   openModel(ticket: number, spec: RawOpenSpec): void
   publishModel(ticket: number, handle: number, spec: PublishSpec): void
   retireModel(ticket: number, name: string, version: number, reason: string): void
+  askReady(ticket: number, name: string, version: string): void
   listen(ticket: number, options: RawListenOptions): void
   drain(ticket: number, timeoutMs: number): void
   close(ticket: number): void
@@ -211,6 +212,8 @@ export function createBridge(
     retireModel: async (name, version, reason) => void (await start((t) => raw.retireModel(t, name, version, reason))),
     setServerState: (state) => raw.setServerState(state),
     isReady: () => raw.isReady(),
+    askReady: async (name, version) => (await start((t) => raw.askReady(t, name, version))).count === 1,
+    unready: () => raw.unready(),
     listen: async (o) => {
       const s = await start((t) => raw.listen(t, { ...o, http: optional(o.http), grpc: optional(o.grpc) }))
       return s.listening ?? { httpPort: 0, grpcPort: 0 }

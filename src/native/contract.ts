@@ -59,6 +59,14 @@ export interface TensorIo {
   optional: boolean
 }
 
+/** A version that serves and can not be used right now: a process of it died, for instance. */
+export interface Unready {
+  /** What the model is known by; `<namespace>/<name>` where repositories are namespaces. */
+  model: string
+  version: number
+  reason: string
+}
+
 /** What the core needs to serve an opened version. */
 export interface PublishSpec {
   /** Completed and normalised `inference.ModelConfig` bytes; also the answer of the gRPC ModelConfig call. Copied. */
@@ -526,7 +534,12 @@ export interface Core {
   /** UNLOADING at once, resolves when the last request left; then UNAVAILABLE with `reason`. */
   retireModel(name: string, version: number, reason: string): Promise<void>
   setServerState(state: ServerState): void
+  /** Models are not asked. */
   isReady(): boolean
+  /** As the network answers: models whose own code says whether they are ready are asked, 5 s at most. Without a name, of the server. */
+  askReady(name: string, version: string): Promise<boolean>
+  /** READY versions that can not be used right now, and why. */
+  unready(): Unready[]
   /** Binds and serves. Rejects with UNAVAILABLE `failed to start HTTP service: Unavailable - Socket '<addr>:<port>' already in use `. */
   listen(options: ListenOptions): Promise<Listening>
   /**

@@ -190,7 +190,7 @@ export class Repository {
     const found = this.#places.found(this.#log)
     // An ensemble that waits for its composing models stands there as if it had not been tried.
     const attempted = [...this.#known].filter(([, known]) => known.invalid === null).map(([name]) => name)
-    return this.#states.index(found, new Set(attempted), readyOnly)
+    return this.#states.index(found, new Set(attempted), readyOnly, this.#core.unready())
   }
 
   /** True while a version of the model serves; by a name, of any namespace. */

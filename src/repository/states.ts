@@ -5,7 +5,7 @@
  * again the entry is replaced, so that the late end of an earlier life can not overwrite the newer state.
  */
 
-import type { VersionState } from '../native/index.js'
+import type { Unready, VersionState } from '../native/index.js'
 import { bareName } from './places.js'
 import { byteWise, type FoundModels } from './scan.js'
 
@@ -61,9 +61,10 @@ export class VersionStates {
 
   /**
    * The index over the directories that exist now. `attempted` are models that were polled well but have no version
-   * to show: they have no row at all, while those never loaded have a row with the name only (R-38).
+   * to show: they have no row at all, while those never loaded have a row with the name only (R-38). A version that is
+   * READY stays so, as in Triton, while it can not be used; `unready` says of which that is so, and why.
    */
-  index(found: FoundModels, attempted: ReadonlySet<string>, readyOnly: boolean): IndexRow[] {
+  index(found: FoundModels, attempted: ReadonlySet<string>, readyOnly: boolean, unready: readonly Unready[] = []): IndexRow[] {
     const rows: IndexRow[] = []
     for (const key of [...found.keys()].sort((a, b) => byteWise(bareName(a), bareName(b)) || byteWise(a, b))) {
       const name = bareName(key)
@@ -73,8 +74,10 @@ export class VersionStates {
       }
       const versions = this.of(key)
       if (versions.length === 0 && !readyOnly && !attempted.has(key)) rows.push({ name })
-      for (const [version, { state, reason }] of versions) {
+      for (const [version, { state, reason: told }] of versions) {
         if (readyOnly && state !== 'READY') continue
+        const now = state === 'READY' ? unready.find((u) => u.model === key && u.version === version) : undefined
+        const reason = now?.reason ?? told
         rows.push({ name, version: String(version), state, ...(reason === '' ? {} : { reason }) })
       }
     }

@@ -40,8 +40,9 @@ impl Drop for Occupied {
 
 /// What a model tells the engine of its instances while it serves. All calls return soon, and come from any thread.
 pub trait Instances: Send + Sync {
-    /// The instance takes no batches from now on, be it busy or not: its process is gone, say. When no instance is left, requests that wait and those
-    /// that come are refused with `why`, and the version is not ready for that reason.
+    /// The instance takes no batches from now on, be it busy or not: its process is gone, say. One that was on its way is still given to `execute`.
+    /// Sequences that ran on it are over. When no instance is left, requests that wait and those that come are refused with `why`. As long as one is
+    /// gone the version is not ready, for that reason.
     fn down(&self, instance: u32, why: Error);
     /// It takes batches again.
     fn up(&self, instance: u32);

@@ -111,12 +111,13 @@ pub trait Model: Send + Sync {
         false
     }
 
-    /// It is going to serve: what happens to its instances is to be told there. Told before the first batch.
+    /// It is going to serve: what happens to its instances is to be told there, by a model that answers later. Told before the first batch, which
+    /// may be one of the warm-up.
     fn serve(&self, instances: InstancesOf) {
         let _ = instances;
     }
 
-    /// Whether it can be used right now.
+    /// Whether it can be used right now. Asked of models that answer later.
     fn readiness(&self) -> Readiness {
         Readiness::Ready
     }

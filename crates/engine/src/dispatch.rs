@@ -40,6 +40,8 @@ pub(crate) struct Run {
     pub(crate) instances: u32,
     /// Numbers of busy ones that are more than that.
     pub(crate) leaving: SmallVec<[u32; 2]>,
+    /// Those that are gone, and why; the one that went last behind the others. Neither idle nor asking.
+    pub(crate) gone: Vec<(u32, Error)>,
     /// Where executions are limited: those that wait for their resources, and those that have them and no batch yet.
     pub(crate) asking: SmallVec<[u32; 8]>,
     pub(crate) granted: SmallVec<[u32; 8]>,
@@ -57,6 +59,7 @@ impl Run {
             idle: (0..instances.max(1)).rev().collect(),
             instances: instances.max(1),
             leaving: SmallVec::new(),
+            gone: Vec::new(),
             asking: SmallVec::new(),
             granted: SmallVec::new(),
             turn_policy: TurnPolicy::default(),
@@ -224,6 +227,9 @@ impl ModelVersion {
     /// A timer armed for `at` fired.
     fn woken(&self, at: u64) {
         self.answer_removed();
+        if let Some(later) = &self.later {
+            later.wake_asking();
+        }
         let is_sweep = self.sweep_due.swap(false, Ordering::AcqRel);
         if is_sweep && let Some(ensemble) = &self.ensemble {
             return self.sweep_line(ensemble);
@@ -328,6 +334,7 @@ impl ModelVersion {
                 RemovalReason::SequenceExpired => {
                     (FailureReason::Rejected, scheduler::sequence::RemovalReason::Expired.error())
                 }
+                RemovalReason::Gone(why) => (FailureReason::Backend, why),
                 RemovalReason::Stopped => (FailureReason::Rejected, Refusal::Drained.error(&self.signature.model)),
                 RemovalReason::Cancelled => (FailureReason::Cancelled, Error::cancelled("")),
             };

@@ -16,6 +16,7 @@ use crate::limits::STARTS_NS_MAX;
 use crate::mail::together;
 use crate::pending::Requests;
 use crate::pool::Work;
+use crate::readiness::Asked;
 use crate::streaming::Execution;
 use crate::version::ModelVersion;
 use backend::{Batch, BatchEntry, Marks, Occupancy, Occupied, RunControl, now_ns};
@@ -24,7 +25,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What a version has whose model answers later.
 #[derive(Default)]
@@ -33,6 +34,10 @@ pub(crate) struct Later {
     starts: Mutex<VecDeque<(u32, Requests)>>,
     /// Instances that are not back yet.
     occupied: AtomicU64,
+    /// How many are gone.
+    pub(crate) gone: AtomicU32,
+    /// The model is asked whether it is ready.
+    pub(crate) asked: Mutex<Option<Arc<Asked>>>,
 }
 
 impl Later {

@@ -47,6 +47,8 @@ pub const ENSEMBLE_INLINE_NS_MAX: u64 = 250_000;
 /// Nanoseconds of steps and of batches that the end of a turn, or answers handed out together, set going on a reactor; what is left then
 /// goes on later, or elsewhere. Half of what a reactor may be held for: the rest is for what has begun, and for handing over.
 pub const TURN_END_NS_MAX: u64 = 500_000;
+/// Nanoseconds that a model may take to say whether it is ready; then it is not, as in Triton.
+pub const READY_NS_MAX: u64 = 5_000_000_000;
 /// Nanoseconds during which a thread starts batches of models that answer later, one after the other; then the pool starts the rest. The
 /// thread may be one of the front end.
 pub const STARTS_NS_MAX: u64 = 250_000;

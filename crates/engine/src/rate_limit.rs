@@ -145,7 +145,7 @@ impl Registered {
     }
 
     /// An instance waits no longer. False when it is about to be told that it may execute.
-    fn withdraw(&self, instance: u32) -> bool {
+    pub(crate) fn withdraw(&self, instance: u32) -> bool {
         let Some(&id) = self.ids.get(instance as usize) else { return false };
         let mut state = self.resources.0.lock();
         let withdrawn = state.limiter.withdraw(id);
@@ -296,7 +296,11 @@ impl ModelVersion {
     fn is_granted(&self, instance: u32) {
         let mut run = self.run.lock();
         run.asking.retain(|asking| *asking != instance);
-        run.granted.push(instance);
+        match &self.limited {
+            // It went while it was about to be told.
+            Some(limited) if run.is_gone(instance) => limited.forgo(instance),
+            _ => run.granted.push(instance),
+        }
         self.pump(run, now_ns());
     }
 }

@@ -3,12 +3,14 @@
 use crate::compile;
 use crate::continuing::Continuing;
 use crate::ensemble::{Ensemble, NoModel};
+use crate::instances::Told;
 use crate::limits;
 use crate::model_call::Deadlines;
 use crate::options::{EngineOptions, ServerMetadata};
 use crate::padding::Padding;
 use crate::pool::Pool;
 use crate::rate_limit::Resources;
+use crate::readiness::Ready;
 use crate::sequence::Sequencing;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version, split_key};
@@ -134,6 +136,7 @@ impl Engine {
                 continuing: Continuing::default(),
                 loads: AtomicU64::new(0),
                 tracer: Tracer::default(),
+                engine: me.clone(),
                 options,
             }),
         }))
@@ -182,10 +185,26 @@ impl Engine {
     ///
     /// # Errors
     /// A version that is no number.
-    pub fn model_ready(&self, name: &str, version: &str) -> Result<bool> {
+    pub fn model_ready(&self, name: &str, version: &str) -> Result<Ready> {
         let version = parse_version(version)?;
-        let found = self.table.load().find(name, version).is_ok();
-        if found { Ok(!self.is_exiting()) } else { self.refuse_failed().map(|()| false) }
+        let table = self.table.load();
+        match table.find(name, version) {
+            Ok(_) if self.is_exiting() => Ok(Ready::Known(false)),
+            Ok(version) => Ok(version.readiness()),
+            Err(_) => self.refuse_failed().map(|()| Ready::Known(false)),
+        }
+    }
+
+    /// As [`model_ready`](Self::model_ready), and models are not asked.
+    ///
+    /// # Errors
+    /// A version that is no number.
+    pub fn is_model_ready(&self, name: &str, version: &str) -> Result<bool> {
+        let version = parse_version(version)?;
+        match self.table.load().find(name, version) {
+            Ok(version) => Ok(!self.is_exiting() && version.is_ready_unasked()),
+            Err(_) => self.refuse_failed().map(|()| false),
+        }
     }
 
     /// A server whose start failed knows no models, and says that it is not ready instead of that.
@@ -263,10 +282,25 @@ impl Engine {
         self.server_state() == ServerState::Ready
     }
 
-    /// The server takes inferences, and with strict readiness so does every known version.
+    /// The server takes inferences, and with strict readiness so does every known version. Models are not asked.
     pub fn is_ready(&self) -> bool {
         self.server_state() == ServerState::Ready
             && (!self.shared.options.strict_readiness || self.table.load().all_ready())
+    }
+
+    /// As [`is_ready`](Self::is_ready), and models are asked that have to say it themselves.
+    pub fn readiness(&self) -> Ready {
+        if !self.is_ready() || !self.shared.options.strict_readiness {
+            return Ready::Known(self.is_ready());
+        }
+        Ready::all(self.table.load().later().iter().map(|version| version.readiness()))
+    }
+
+    /// Versions that serve, or would, and can not be used right now: what each is known by, its number, and why.
+    pub fn unready(&self) -> Vec<(String, i64, String)> {
+        let table = self.table.load();
+        let why = |v: &Arc<ModelVersion>| Some((v.table_key(), v.number, v.why_gone()?));
+        table.later().iter().filter_map(why).collect()
     }
 
     /// New work is refused.
@@ -301,7 +335,7 @@ impl Engine {
         self.changed();
     }
 
-    fn changed(&self) {
+    pub(crate) fn changed(&self) {
         if let Some(f) = &*self.on_change.lock() {
             f(self);
         }
@@ -447,6 +481,7 @@ impl Engine {
                 fingerprint,
             },
         );
+        version.model.serve(Arc::new(Told::of(&version)));
         warmup::run(&version, &config, &open.model_directory, &compile::instance_names(&config))?;
         // Kept before the table changes: a request that finds the new version may continue a sequence of the old one.
         let former = self.serving(&open.model, open.version);

@@ -27,7 +27,7 @@ pub(crate) enum Next {
 }
 
 /// Why a request leaves without having run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RemovalReason {
     /// It waited longer than its queue policy allows.
     Expired,
@@ -37,6 +37,8 @@ pub(crate) enum RemovalReason {
     Cancelled,
     /// The version ends, and its sequences with it.
     Stopped,
+    /// There is no instance any more that could run it, for this reason.
+    Gone(Error),
 }
 
 /// Requests that leave without having run.
@@ -209,6 +211,29 @@ impl Schedule {
         match self {
             Self::Batcher(_) => None,
             Self::Sequences(s) => Some(s.has_work(instance)),
+        }
+    }
+
+    /// An instance is gone: takes out what waits for it in particular, and where none is left, everything.
+    pub(crate) fn down(&mut self, now: u64, instance: u32, none_is_left: bool, why: &Error, removed: &mut Removed) {
+        let mut waiting = Vec::new();
+        match self {
+            Self::Batcher(s) if none_is_left => s.drain_all(&mut waiting),
+            Self::Batcher(_) => {}
+            Self::Sequences(s) => {
+                s.down(now, instance, &mut waiting);
+                if none_is_left {
+                    s.drain_backlog(&mut waiting);
+                }
+            }
+        }
+        removed.extend(waiting.into_iter().map(|request| (RemovalReason::Gone(why.clone()), request)));
+    }
+
+    /// The instance is back.
+    pub(crate) fn up(&mut self, now: u64, instance: u32) {
+        if let Self::Sequences(s) = self {
+            s.up(now, instance);
         }
     }
 

@@ -54,6 +54,8 @@ pub(crate) struct Table {
     /// Versions that are neither ready nor gone on purpose, and models without any version: counted when the table changes, so that
     /// strict readiness costs the same with any number of models.
     unready: usize,
+    /// Versions that serve and may not be ready for all that: those whose models answer later.
+    later: Vec<Arc<ModelVersion>>,
     /// Changes so far: two tables of one engine with the same number are the same.
     pub(crate) epoch: u64,
 }
@@ -150,13 +152,21 @@ impl Table {
 
     /// Every version of every model is ready, or gone on purpose.
     pub(crate) fn all_ready(&self) -> bool {
-        self.unready == 0
+        self.unready == 0 && self.later.iter().all(|version| !version.is_short())
+    }
+
+    /// Versions that serve whose models answer later.
+    pub(crate) fn later(&self) -> &[Arc<ModelVersion>] {
+        &self.later
     }
 
     /// Changes a model, which becomes known by it; `f` returns false when it is to be forgotten.
     pub(crate) fn change(&mut self, name: &str, f: impl FnOnce(&mut Entry) -> bool) {
         let (name, mut entry) = self.models.remove_entry(name).unwrap_or_else(|| (name.to_owned(), Entry::default()));
         self.unready -= entry.counted;
+        for version in entry.ready().filter(|v| v.later.is_some()) {
+            self.later.retain(|v| !Arc::ptr_eq(v, version));
+        }
         let keeps = f(&mut entry);
         if let Some((_, bare)) = split_key(&name) {
             let keys = self.in_namespaces.entry(bare.to_owned()).or_default();
@@ -173,6 +183,7 @@ impl Table {
             entry.latest = entry.ready().last().cloned();
             entry.counted = entry.unready();
             self.unready += entry.counted;
+            self.later.extend(entry.ready().filter(|v| v.later.is_some()).cloned());
             self.models.insert(name, entry);
         }
     }

@@ -9,6 +9,8 @@
 //! | `pending` | an accepted request, and the guarantee that it ends |
 //! | `schedule` | which waiting requests run next |
 //! | `dispatch` | when they start, and where |
+//! | `instances` | instances that are gone, and come back |
+//! | `readiness` | whether a version can be used, where its model is to be asked |
 //! | `resize` | more or fewer instances while it serves |
 //! | `execution` | permits, runs, and the answers that come of them |
 //! | `streaming` | requests of decoupled models: any number of answers, and their end |
@@ -38,6 +40,7 @@ use crate::padding::{Lengths, Padding};
 use crate::pending::{Pending, Queued};
 use crate::pool::{Pool, Work};
 use crate::rate_limit::{Registered, Resources};
+use crate::registry::Engine;
 use crate::schedule::{Removed, Schedule};
 use crate::sequence::Sequencing;
 use crate::statistics::{Statistics, VersionStatistics};
@@ -77,6 +80,8 @@ pub(crate) struct Shared {
     /// Versions made so far.
     pub(crate) loads: AtomicU64,
     pub(crate) tracer: Tracer,
+    /// To be told when something is ready or not.
+    pub(crate) engine: Weak<Engine>,
 }
 
 /// A version that serves.
@@ -385,6 +390,9 @@ impl ModelVersion {
             }));
             self.left(1);
             return Ok(Started::Answered(ran.unwrap_or_else(|_| Err(self.defect()))));
+        }
+        if let Some(why) = run.refusal() {
+            return Err(why);
         }
         let ticket = TicketState::new(self.me.clone(), parent.map(|p| &p.state))?;
         let handle = Ticket { state: ticket.clone() };

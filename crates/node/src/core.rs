@@ -162,6 +162,23 @@ impl NativeCore {
     }
 
     #[napi]
+    pub fn ask_ready(&self, ticket: u32, name: String, version: String) -> napi::Result<()> {
+        let settler = self.settler()?;
+        let ready = match name.as_str() {
+            "" => self.engine.readiness(),
+            name => self.engine.model_ready(name, &version).map_err(|e| thrown(&e))?,
+        };
+        ready.tell(move |ready| settler.settle(ticket, Ok(Settled::Count(ready.into()))));
+        Ok(())
+    }
+
+    #[napi]
+    pub fn unready(&self) -> Vec<js::Unready> {
+        let of = |(model, version, reason)| js::Unready { model, version, reason };
+        self.engine.unready().into_iter().map(of).collect()
+    }
+
+    #[napi]
     pub fn listen(&self, ticket: u32, options: js::ListenOptions) -> napi::Result<()> {
         let (engine, control, running) = (self.engine.clone(), self.control.clone(), self.running.clone());
         let options = convert::frontend_options(options);
@@ -373,6 +390,6 @@ impl NativeCore {
 
     #[napi]
     pub fn model_ready(&self, name: String, version: String) -> napi::Result<bool> {
-        self.engine.model_ready(&name, &version).map_err(|e| thrown(&e))
+        self.engine.is_model_ready(&name, &version).map_err(|e| thrown(&e))
     }
 }

@@ -383,6 +383,13 @@ pub struct Settlement {
 }
 
 #[napi(object)]
+pub struct Unready {
+    pub model: String,
+    pub version: i64,
+    pub reason: String,
+}
+
+#[napi(object)]
 pub struct TraceSetting {
     pub setting: u32,
     pub mode: String,

@@ -60,9 +60,10 @@ impl Host for Services {
                 let json = format!(r#"{{"model":{},"unload_dependents":{dependents}{within}}}"#, quoted(&model));
                 self.change(Operation::RepositoryUnload, json.into(), answer);
             }
-            ModelOperation::IsReady { model, version } => {
-                answer(self.engine.model_ready(&model, &version).map(|is_ready| is_ready.to_string()));
-            }
+            ModelOperation::IsReady { model, version } => match self.engine.model_ready(&model, &version) {
+                Ok(ready) => ready.tell(|is_ready| answer(Ok(is_ready.to_string()))),
+                Err(error) => answer(Err(error)),
+            },
         }
     }
 

@@ -54,16 +54,17 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, message: Bytes) -> Result<R
         }
         Rpc::ServerReady => {
             refuse_exiting(context)?;
-            frame(&pb::ServerReadyResponse { ready: engine.is_ready() })
+            frame(&pb::ServerReadyResponse { ready: engine.readiness().get().await })
         }
         Rpc::HealthCheck => {
             refuse_exiting(context)?;
-            let status = if engine.is_ready() { ServingStatus::Serving } else { ServingStatus::NotServing };
+            let status =
+                if engine.readiness().get().await { ServingStatus::Serving } else { ServingStatus::NotServing };
             frame(&HealthCheckResponse { status: status.into() })
         }
         Rpc::ModelReady => {
             let request: pb::ModelReadyRequest = decode(message)?;
-            frame(&pb::ModelReadyResponse { ready: engine.model_ready(&request.name, &request.version)? })
+            frame(&pb::ModelReadyResponse { ready: engine.model_ready(&request.name, &request.version)?.get().await })
         }
         Rpc::ServerMetadata => {
             let metadata = engine.server_metadata().clone();

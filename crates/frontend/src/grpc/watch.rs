@@ -1,7 +1,7 @@
 //! `grpc.health.v1.Health/Watch`: the readiness of the server now, then each time it is another one. Triton has only `Check`.
 //!
 //! As for `Check`, every `service` stands for the whole server. Watchers are woken when readiness changes, and only then: the thread
-//! that changes a model looks once for all of them. A client that does not read gets the latest status when it does, never a backlog.
+//! that changes a model looks once for all of them, and asks no model whose own code would say whether it is ready: `Check` does. A client that does not read gets the latest status when it does, never a backlog.
 //!
 //! The first sign of a shutdown is the last message, NOT_SERVING; then the call ends, so that no drain waits for a watcher.
 

@@ -14,7 +14,7 @@ use crate::options::HttpOptions;
 use crate::shared::Shared;
 use crate::verbose;
 use bytes::Bytes;
-use engine::Engine;
+use engine::{Engine, Ready};
 use memory::Account;
 use protocol::http::{Limits, model_metadata_json, server_metadata_json};
 use std::borrow::Cow;
@@ -137,8 +137,10 @@ pub async fn respond(
                 orca::reported(context, name, version, head, reply)
             }
             ModelAction::Ready => match engine.model_ready(name, version) {
-                Ok(true) => Reply::empty(PLAIN),
-                Ok(false) => Reply::text_error(400, JSON, "Model version not ready"),
+                Ok(ready) => match said(ready).await {
+                    true => Reply::empty(PLAIN),
+                    false => Reply::text_error(400, JSON, "Model version not ready"),
+                },
                 Err(error) => Reply::error(JSON, &error),
             },
             ModelAction::Metadata => json(Box::pin(metadata(context, name, version)).await),
@@ -151,7 +153,7 @@ pub async fn respond(
             Reply::json(server_metadata_json(&m.name, &m.version, &m.extensions))
         }
         Route::Live => health(engine.is_live(), r#"{"live":true}"#, r#"{"live":false}"#),
-        Route::Ready => health(engine.is_ready(), r#"{"ready":true}"#, r#"{"ready":false}"#),
+        Route::Ready => health(said(engine.readiness()).await, r#"{"ready":true}"#, r#"{"ready":false}"#),
         Route::Logging => Box::pin(control::logging(context, head.method, &body)).await,
         Route::Trace { model } => Box::pin(control::trace(context, model, head.method, &body)).await,
         Route::RepositoryIndex => Box::pin(control::index(context, &body)).await,
@@ -182,6 +184,14 @@ async fn statistics(context: &HttpContext, name: &str, version: &str) -> Result<
         Ok(offload::disposed(text))
     };
     if models > MODELS_ON_REACTOR_MAX { offload::run(0, make).await? } else { make(&Abandoned::never()) }
+}
+
+/// Whether it is ready. Boxed where models are asked: the future of every request is as large as the largest it may become.
+async fn said(ready: Ready) -> bool {
+    match ready {
+        Ready::Known(ready) => ready,
+        Ready::Asked(asking) => Box::pin(asking).await,
+    }
 }
 
 /// A body, unlike Triton: KServe's client reads it.

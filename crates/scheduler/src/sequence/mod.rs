@@ -8,7 +8,7 @@
 //! Not here: control tensors and states (the engine makes them of the rows of a batch), response order, statistics, logs.
 //!
 //! Invariants:
-//! - every request accepted by `push` or `again` leaves exactly once, through `Run`, `removed` or `drain`;
+//! - every request accepted by `push` or `again` leaves exactly once, through `Run`, `removed`, `down` or `drain`;
 //! - requests of a sequence leave in the order in which they came, all to the instance and slot of their sequence;
 //! - a slot belongs to one sequence until the last request of it was handed out, so whatever is kept by slot needs no name:
 //!   the next sequence begins with START;

@@ -23,6 +23,8 @@ pub enum Refusal {
     NotIterative,
     /// It would continue a sequence that was drained meanwhile.
     Drained,
+    /// It would continue a sequence whose instance is gone.
+    InstanceGone,
 }
 
 impl Refusal {
@@ -40,6 +42,10 @@ impl Refusal {
             ),
             Self::NotStarted(id) => Error::invalid(format!(
                 "inference request for sequence {id} to model '{model}' must specify the START flag on the first request of the sequence"
+            )),
+            // Not in Triton, whose instances do not come back.
+            Self::InstanceGone => Error::unavailable(format!(
+                "the instance of model '{model}' that the sequence ran on is gone, and its state with it: begin the sequence again"
             )),
             // Not in Triton, which takes any number.
             Self::TooMany { limit } => Error::unavailable(format!(

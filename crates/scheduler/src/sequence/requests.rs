@@ -31,6 +31,8 @@ pub(super) struct Sequence<T> {
     pub out: u32,
     /// The last request handed out ended it.
     pub has_ended: bool,
+    /// Its instance went down: what the model has of it cannot return.
+    pub gone: bool,
     /// What idle time is counted from.
     pub last_arrival: u64,
     /// When the scheduler has to look at it, [`NEVER`] = need not.
@@ -40,7 +42,17 @@ pub(super) struct Sequence<T> {
 impl<T: Waiting> Sequence<T> {
     pub fn new(id: SequenceId, serial: u64, now: u64) -> Self {
         let queue = VecDeque::with_capacity(1);
-        Self { id, serial, queue, closed: false, out: 0, has_ended: false, last_arrival: now, alarm: NEVER }
+        Self {
+            id,
+            serial,
+            queue,
+            closed: false,
+            out: 0,
+            has_ended: false,
+            gone: false,
+            last_arrival: now,
+            alarm: NEVER,
+        }
     }
 
     /// When it expires if it has no slot by then: with the first of its requests (S-19).

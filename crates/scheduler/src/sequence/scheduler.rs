@@ -226,6 +226,10 @@ impl<T: Waiting> SequenceScheduler<T> {
             self.released(now, origin);
             return Err((Refusal::NotIterative, item));
         }
+        if self.occupant(&origin).is_some_and(|sequence| sequence.gone) {
+            self.released(now, origin);
+            return Err((Refusal::InstanceGone, item));
+        }
         self.come_back(&origin);
         let Some(sequence) = self.occupant(&origin) else {
             self.move_on(now, origin.slot);
@@ -301,6 +305,71 @@ impl<T: Waiting> SequenceScheduler<T> {
     pub fn has_work(&self, instance: u32) -> bool {
         let Some(instance) = self.instances.get(instance as usize) else { return false };
         instance.batcher.as_ref().map_or(instance.queued > 0, |batcher| !batcher.is_empty())
+    }
+
+    /// The instance is gone, and with it what its sequences left there: they are over. Hands back what waits of them. Sequences get no
+    /// slot of it before it is [`up`](Self::up). It is not to be among the idle ones of a `step` meanwhile.
+    pub fn down(&mut self, now: u64, instance: u32, out: &mut Vec<T>) {
+        let now = self.advance(now);
+        self.free.down(instance);
+        let Some(gone) = self.instances.get_mut(instance as usize) else { return };
+        let slots = gone.slots.len() as u32;
+        let mut inside = Vec::new();
+        if let Some(batcher) = &mut gone.batcher {
+            batcher.drain_all(&mut inside);
+        }
+        for Inside(Request { item, origin, end, .. }) in inside {
+            self.len -= 1;
+            out.push(item);
+            if end {
+                // It would have taken its state with it.
+                self.forgotten.iter_mut().for_each(|all| all.push(origin.slot));
+            }
+            self.come_back(&origin);
+        }
+        for slot in 0..slots {
+            let at = SlotId { instance, slot };
+            let Some(sequence) = self.sequence(Place::Slot(at)) else { continue };
+            sequence.gone = true;
+            let waiting = std::mem::take(&mut sequence.queue);
+            self.len -= waiting.len();
+            if let Some(instance) = self.instances.get_mut(instance as usize) {
+                instance.queued -= waiting.len();
+            }
+            out.extend(waiting.into_iter().map(|q| q.item));
+            self.close(Place::Slot(at));
+            self.move_on(now, at);
+        }
+    }
+
+    /// The instance is back, without anything of the sequences that it had. Call `step` next.
+    pub fn up(&mut self, now: u64, instance: u32) {
+        let now = self.advance(now);
+        self.free.up(instance);
+        while !self.backlog.is_empty() {
+            let Some(slot) = self.free.take() else { return };
+            match self.next_of_backlog(now) {
+                Some(next) => {
+                    self.occupy(now, slot, next);
+                    self.move_on(now, slot);
+                }
+                None => self.free.give(slot),
+            }
+        }
+    }
+
+    /// Hands back what waits for a slot: there is no instance left.
+    pub fn drain_backlog(&mut self, out: &mut Vec<T>) {
+        for (serial, sequence) in std::mem::take(&mut self.backlog) {
+            self.alarms.remove(&(sequence.alarm, Place::Backlog(serial)));
+            if !sequence.closed {
+                self.known.remove(&sequence.id);
+            }
+            self.alive -= 1;
+            self.len -= sequence.queue.len();
+            out.extend(sequence.queue.into_iter().map(|q| q.item));
+        }
+        self.backlog_len = 0;
     }
 
     /// No new sequence is accepted any more; those in progress go on.
@@ -525,6 +594,9 @@ impl<T: Waiting> SequenceScheduler<T> {
                 }
             }
             self.alive -= 1;
+            if self.free.is_down(slot.instance) {
+                return self.free.give(slot);
+            }
             match self.next_of_backlog(now) {
                 Some(next) => self.occupy(now, slot, next),
                 None => return self.free.give(slot),

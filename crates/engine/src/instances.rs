@@ -1,0 +1,121 @@
+//! Instances that are gone for a while: their processes died, say.
+//!
+//! One that is gone is neither idle nor asks for resources; a busy one leaves when its batch is over, as one of too many does (`resize`).
+//! What waits for it in particular, sequences that ran on it, is refused; where no instance is left everything is, and what comes too.
+
+use crate::dispatch::Run;
+use crate::version::ModelVersion;
+use backend::{Instances, now_ns};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use tensor::Error;
+
+/// What a model tells of its instances goes to its version.
+pub(crate) struct Told(Weak<ModelVersion>);
+
+impl Told {
+    pub(crate) fn of(version: &Arc<ModelVersion>) -> Self {
+        Self(Arc::downgrade(version))
+    }
+}
+
+impl Instances for Told {
+    fn down(&self, instance: u32, why: Error) {
+        if let Some(version) = self.0.upgrade() {
+            version.instance_is_gone(instance, why);
+        }
+    }
+
+    fn up(&self, instance: u32) {
+        if let Some(version) = self.0.upgrade() {
+            version.instance_is_back(instance);
+        }
+    }
+}
+
+impl Run {
+    /// Whether the instance is gone.
+    pub(crate) fn is_gone(&self, instance: u32) -> bool {
+        self.gone.iter().any(|(gone, _)| *gone == instance)
+    }
+
+    /// What requests are told where no instance is left.
+    #[inline]
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        match self.gone.last() {
+            Some((_, why)) if self.gone.len() >= self.instances as usize => Some(why.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl ModelVersion {
+    fn instance_is_gone(&self, instance: u32, why: Error) {
+        let Some(later) = &self.later else { return };
+        let mut removed = Vec::new();
+        let now = now_ns();
+        let mut run = self.run.lock();
+        if instance >= run.instances {
+            return;
+        }
+        if let Some((_, known)) = run.gone.iter_mut().find(|(gone, _)| *gone == instance) {
+            *known = why;
+            return;
+        }
+        run.gone.push((instance, why.clone()));
+        later.gone.store(run.gone.len() as u32, Ordering::Release);
+        if let Some(at) = run.idle.iter().position(|idle| *idle == instance) {
+            run.idle.remove(at);
+        } else if let Some(at) = run.asking.iter().position(|asking| *asking == instance) {
+            // Where that fails it is about to be told, and forgoes it then.
+            if self.limited.as_ref().is_none_or(|limited| limited.withdraw(instance)) {
+                run.asking.remove(at);
+            }
+        } else {
+            run.leaving.push(instance);
+        }
+        let none_is_left = run.refusal().is_some();
+        run.schedule.down(now, instance, none_is_left, &why, &mut removed);
+        self.pump(run, now);
+        self.unlocked(removed);
+        self.readiness_changed();
+    }
+
+    fn instance_is_back(&self, instance: u32) {
+        let Some(later) = &self.later else { return };
+        let now = now_ns();
+        let mut run = self.run.lock();
+        let Some(at) = run.gone.iter().position(|(gone, _)| *gone == instance) else { return };
+        run.gone.remove(at);
+        later.gone.store(run.gone.len() as u32, Ordering::Release);
+        if let Some(at) = run.leaving.iter().position(|leaving| *leaving == instance) {
+            // Still busy with what it had before.
+            run.leaving.remove(at);
+        } else if !run.asking.contains(&instance) {
+            run.idle.insert(0, instance);
+        }
+        run.schedule.up(now, instance);
+        self.pump(run, now);
+        self.readiness_changed();
+    }
+
+    /// Whether an instance is gone.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.later.as_ref().is_some_and(|later| later.gone.load(Ordering::Acquire) > 0)
+    }
+
+    /// Why an instance is gone, if one is.
+    pub(crate) fn why_gone(&self) -> Option<String> {
+        if !self.is_short() {
+            return None;
+        }
+        self.run.lock().gone.last().map(|(_, why)| why.message().to_owned())
+    }
+
+    fn readiness_changed(&self) {
+        if let Some(engine) = self.shared.engine.upgrade() {
+            engine.changed();
+        }
+    }
+}
