@@ -20,7 +20,7 @@ export declare class NativeCore {
   sequences(): number
   drain(ticket: number, timeoutMs: number): void
   /** The last call: afterwards nothing keeps the event loop alive any more. */
-  close(ticket: number): void
+  close(ticket: number, graceMs: number): void
   snapshot(): Snapshot
   controlReply(id: number, json: string | undefined | null, errorCode: number, message: string): void
   setVerboseLevel(level: number): void

@@ -45,7 +45,11 @@ fn stays(directory: &Path, root: &Path) {
         let kind = entry.file_type().expect("its kind");
         if kind.is_symlink() {
             let leads = fs::canonicalize(entry.path());
-            assert!(leads.is_ok_and(|to| to.starts_with(root)) || fs::metadata(entry.path()).is_err(), "{:?} leads out", entry.path());
+            assert!(
+                leads.is_ok_and(|to| to.starts_with(root)) || fs::metadata(entry.path()).is_err(),
+                "{:?} leads out",
+                entry.path()
+            );
         } else if kind.is_dir() {
             stays(&entry.path(), root);
         } else {

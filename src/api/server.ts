@@ -20,6 +20,9 @@ import { pythonRuntime } from './python.js'
 import { openExporter, TraceDrain } from '../trace/index.js'
 import { TraceSettings, type Sampling, type TraceDefaults } from './trace_settings.js'
 
+/** What code of models has to finalize when the time to exit is up. */
+const FINALIZE_MS_MIN = 2000
+
 /** How often a server that exits looks whether sequences are still in progress. */
 const SEQUENCES_POLL_MS = 20
 
@@ -143,7 +146,7 @@ export async function startServer(
     failures = await repository.start()
   } catch (error) {
     if (settings.exitOnError) {
-      await core.close()
+      await core.close(0)
       throw error
     }
     unusable = asServerError(error)
@@ -205,7 +208,7 @@ export async function startServer(
       }
       // Last: operators watch the drain through it.
       await metricsServer?.close()
-      await core.close()
+      await core.close(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
       await drain.close()
       return inFlight
     },

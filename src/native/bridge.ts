@@ -119,7 +119,7 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
   askReady(ticket: number, name: string, version: string): void
   listen(ticket: number, options: RawListenOptions): void
   drain(ticket: number, timeoutMs: number): void
-  close(ticket: number): void
+  close(ticket: number, graceMs: number): void
   infer(ticket: number, request: RawRequest): void
   inferStream(ticket: number, request: RawRequest): void
   nextResponses(ticket: number, stream: number): void
@@ -221,7 +221,7 @@ export function createBridge(
     leave: () => raw.leave(),
     sequences: () => raw.sequences(),
     drain: async (timeoutMs) => (await start((t) => raw.drain(t, timeoutMs))).count ?? 0,
-    close: async () => void (await start((t) => raw.close(t))),
+    close: async (graceMs) => void (await start((t) => raw.close(t, Math.round(graceMs)))),
     snapshot: () => {
       const s = raw.snapshot()
       // Absent fields become null, so that a missing property is always a mistake.

@@ -551,8 +551,8 @@ export interface Core {
   sequences(): number
   /** Closes the listeners, refuses new inferences, resolves with the number of requests and sequences still in progress after at most `timeoutMs`. */
   drain(timeoutMs: number): Promise<number>
-  /** Ends connections and threads, unmaps regions. The core is unusable afterwards. */
-  close(): Promise<void>
+  /** Ends connections and threads, unmaps regions, waits for processes of models that finalize. The core is unusable afterwards. */
+  close(graceMs: number): Promise<void>
   snapshot(): Snapshot
   controlReply(id: number, json: string | null, errorCode: ErrorCode | null, message: string): void
   /** Verbose level the core may log at; 0 = none. */

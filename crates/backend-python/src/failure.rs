@@ -3,24 +3,14 @@
 //! The additions stand behind the frames and look like frames: two blanks, `(line): text`. Clients that match on Triton's text find it in front.
 
 use crate::probe::Interpreter;
+use backend_process::Source;
 use std::fmt::Write;
 
 /// Bytes of a source line that are shown.
 const LINE_BYTES_MAX: usize = 200;
 
-/// Where in the code it failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    /// Absolute path.
-    pub file: String,
-    /// From 1.
-    pub line: u64,
-    /// What stands there.
-    pub text: String,
-}
-
 /// The text for the client. `missing` is a package that the code imports and that is not there.
-pub fn explain(text: &str, source: Option<&Source>, missing: Option<&str>, interpreter: &Interpreter) -> String {
+pub(crate) fn explain(text: &str, source: Option<&Source>, missing: Option<&str>, interpreter: &Interpreter) -> String {
     let mut told = text.to_owned();
     if let Some(Source { file, line, text }) = source {
         if !told.contains("\n\nAt:\n") {

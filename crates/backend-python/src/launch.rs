@@ -1,8 +1,9 @@
-//! The two things that are asked of the host of processes.
+//! The two things that are asked of the host of processes, with what helps said behind its errors.
 
+use crate::failure::explain;
 use crate::probe::Interpreter;
 use backend::{Host, Model};
-use backend_process::{Instance, Limits, Output, Spec};
+use backend_process::{Failure, Instance, Limits, Output, Spec};
 use protocol::Signature;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
@@ -14,8 +15,7 @@ pub(crate) fn start(
     host: Weak<dyn Host>,
     interpreter: &Interpreter,
 ) -> Result<Arc<dyn Model>> {
-    drop((spec, signature, host, interpreter));
-    Err(Error::unsupported("this build has no host of runner processes"))
+    backend_process::start(spec, signature, host).map_err(|failure| explained(&failure, interpreter))
 }
 
 /// What the code makes of the configuration; `None` when it has nothing to say.
@@ -25,6 +25,10 @@ pub(crate) fn ask(
     output: Output,
     interpreter: &Interpreter,
 ) -> Result<Option<String>> {
-    let _ = (instance, limits, output, interpreter);
-    Ok(None)
+    backend_process::ask(instance, limits, output).map_err(|failure| explained(&failure, interpreter))
+}
+
+fn explained(failure: &Failure, interpreter: &Interpreter) -> Error {
+    let Failure { error, source, missing } = failure;
+    Error::new(error.code(), explain(error.message(), source.as_ref(), missing.as_deref(), interpreter))
 }

@@ -217,7 +217,7 @@ impl NativeCore {
 
     /// The last call: afterwards nothing keeps the event loop alive any more.
     #[napi]
-    pub fn close(&self, ticket: u32) -> napi::Result<()> {
+    pub fn close(&self, ticket: u32, grace_ms: i64) -> napi::Result<()> {
         let settler = self.settler.lock().take().ok_or_else(|| thrown(&Error::unavailable("Server exiting")))?;
         let (engine, running) = (self.engine.clone(), self.running.lock().take());
         let streams = std::mem::take(&mut *self.streams.lock());
@@ -230,6 +230,10 @@ impl NativeCore {
             engine.regions().unregister_all();
             if !memory::behind::finish(UNLOAD_GRACE) {
                 log::warn!("models are still being unloaded; the process ends without them");
+            }
+            let grace = Duration::from_millis(u64::try_from(grace_ms).unwrap_or(0));
+            if !backend_python::wait_for_ends(grace) {
+                log::warn!("processes of Python models are still finalizing, and are ended now");
             }
             Ok(Settled::Nothing)
         });
