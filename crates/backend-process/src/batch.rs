@@ -197,10 +197,10 @@ impl Runner {
         Ok(())
     }
 
-    /// Bytes that would be copied out of segments for an answer.
-    pub(crate) fn copied_bytes(&self, answer: &AnswerRef<'_>) -> u64 {
+    /// Bytes that would be copied out of segments for an answer, or for a call.
+    pub(crate) fn copied_bytes(&self, tensors: &[TensorRef<'_>]) -> u64 {
         let bytes = |t: &TensorRef<'_>| if let Contents::Block(block) = t.contents { block.bytes } else { 0 };
-        answer.outputs.iter().map(bytes).fold(0, u64::saturating_add)
+        tensors.iter().map(bytes).fold(0, u64::saturating_add)
     }
 
     /// The end of a batch.

@@ -3,7 +3,7 @@
 //! What it says is handled under `inbound`, by the hub's thread, or by the one for large copies while `is_parked`: so its frames are handled one at a time, in the order in
 //! which they came on a socket. `state` is for what other threads touch as well (batches that begin, cancellations), and is never held while engine or model code is called.
 
-use crate::asks::Asks;
+use crate::asks::{Asks, Peer};
 use crate::failure::{Failure, Ready};
 use crate::frames::{self, FromRunner, Lie};
 use crate::generated::{Frame, Header};
@@ -13,7 +13,7 @@ use crate::model::Model;
 use crate::slots::{Key, Slots};
 use crate::spec::Limits;
 use crate::sys::{self, Child};
-use backend::{Host, Occupied, ReadyAnswer, now_ns};
+use backend::{Occupied, ReadyAnswer, now_ns};
 use memory::Memfd;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -23,7 +23,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tensor::{Error, Name, RegionMemory};
-use trace::Trace;
 
 /// Outputs of one frame above this are copied by another thread than the hub's: a copy of 1 MiB takes 80 to 240 µs.
 pub(crate) const COPY_BYTES_MAX: u64 = 1 << 20;
@@ -147,7 +146,7 @@ impl Runner {
             instance,
             link,
             child: Mutex::new(child),
-            asks: Asks::default(),
+            asks: model.upgrade().map_or_else(Asks::default, |m| Asks::new(m.host.clone(), m.signature.model.clone())),
             model,
             flags,
             limits,
@@ -285,7 +284,8 @@ impl Runner {
         match frame {
             FromRunner::Result(result) => {
                 needs(Way::Work)?;
-                if !copies && result.answers.iter().map(|a| self.copied_bytes(a)).sum::<u64>() > COPY_BYTES_MAX {
+                if !copies && result.answers.iter().map(|a| self.copied_bytes(&a.outputs)).sum::<u64>() > COPY_BYTES_MAX
+                {
                     return Ok(Next::Park);
                 }
                 // What it said on the side before it ended the batch comes first: the blocks that this frame gives back may be those of an answer that lies there.
@@ -299,7 +299,7 @@ impl Runner {
             }
             FromRunner::Respond { slot, generation, answer } => {
                 needs(Way::Side)?;
-                if !copies && self.copied_bytes(&answer) > COPY_BYTES_MAX {
+                if !copies && self.copied_bytes(&answer.outputs) > COPY_BYTES_MAX {
                     return Ok(Next::Park);
                 }
                 self.respond((slot, generation), &answer)?;
@@ -320,7 +320,10 @@ impl Runner {
             FromRunner::Release(ids) => self.link.released(ids.iter())?,
             FromRunner::IsReadyResult { question, is_ready } => self.answered(question, is_ready),
             FromRunner::Pong(_) => {}
-            asked => self.asks.frame(self, way, asked)?,
+            FromRunner::Call(call) if !copies && self.copied_bytes(&call.request.inputs) > COPY_BYTES_MAX => {
+                return Ok(Next::Park);
+            }
+            asked => self.asks.frame(&(Arc::clone(self) as Arc<dyn Peer>), way, asked)?,
         }
         Ok(Next::Go)
     }
@@ -437,18 +440,6 @@ impl Runner {
         self.state.lock().phase == Phase::Over
     }
 
-    /// The server, as long as it serves this model.
-    #[allow(dead_code)]
-    pub(crate) fn host(&self) -> Option<Arc<dyn Host>> {
-        self.model.upgrade()?.host.upgrade()
-    }
-
-    /// What is traced of a request that is not over, by its slot and generation: the parent of calls made for it.
-    #[allow(dead_code)]
-    pub(crate) fn trace_of(&self, key: Key) -> Option<Trace> {
-        self.state.lock().slots.pending(key)?.entry.request.trace.clone()
-    }
-
     /// Whether its model wants to be asked if it is ready.
     pub(crate) fn asks_ready(&self) -> bool {
         self.state.lock().phase == Phase::Running { asks_ready: true }
@@ -544,11 +535,13 @@ impl Runner {
         let _ = flags.fill(slot as usize, 1, byte);
     }
 
-    /// A request is cancelled: its model can see that.
+    /// A request is cancelled: its model can see that, and so are the calls made for it.
     pub(crate) fn cancelled(&self, key: Key) {
         let mut state = self.state.lock();
         if state.slots.has(key) {
             self.flag(key, true);
         }
+        drop(state);
+        self.asks.request_cancelled(key);
     }
 }

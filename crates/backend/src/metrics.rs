@@ -265,8 +265,10 @@ fn bounds(kind: Kind, buckets: Option<Vec<f64>>) -> Result<Vec<f64>> {
             }
             Ok(bounds)
         }
-        (_, Some(_)) => Err(Error::invalid("Failed to create metric. Unexpected buckets found.")),
-        (_, None) => Ok(Vec::new()),
+        (_, Some(bounds)) if !bounds.is_empty() => {
+            Err(Error::invalid("Failed to create metric. Unexpected buckets found."))
+        }
+        (..) => Ok(Vec::new()),
     }
 }
 

@@ -149,7 +149,7 @@ fn b_py_20_names_and_buckets_that_prometheus_does_not_take_are_refused() {
     let snapshot = metrics.snapshot();
     let Value::Histogram(h) = &snapshot[2].series[0].1 else { panic!("a histogram") };
     assert_eq!((&h.bounds[..], h.counts.len()), (&[1.0][..], 2));
-    let other = holder.metric_new(counter, Labels::new(), Some(vec![]));
+    let other = holder.metric_new(counter, Labels::new(), Some(vec![1.0]));
     assert_eq!(text(other), "Failed to create metric. Unexpected buckets found.");
 }
 

@@ -1,0 +1,102 @@
+//! Metrics that the code of a model makes (B-PY-20): what its process holds of them goes with it.
+
+use super::control::number;
+use super::peer::Peer;
+use crate::frames::MetricChange;
+use crate::generated::MetricOperation;
+use backend::metrics::{Holder, Kind, Labels, Update};
+use parking_lot::Mutex;
+use protocol::json::Value;
+use std::sync::Arc;
+use tensor::{Error, Result};
+
+/// Those of one process.
+#[derive(Default)]
+pub(crate) struct Metrics {
+    /// Made with the first family.
+    holder: Mutex<Option<Arc<Holder>>>,
+}
+
+impl Metrics {
+    /// Does what is an operation on metrics: the members of its result, each with a comma in front. `None`: it is another operation.
+    pub(super) fn operate(&self, peer: &dyn Peer, operation: &str, asked: Value<'_>) -> Result<Option<String>> {
+        let text = |name| asked.member(name)?.as_string();
+        let id = |name| asked.member(name)?.as_u64();
+        Ok(Some(match operation {
+            "family_new" => {
+                let kind = text("kind")?;
+                let kind =
+                    Kind::from_name(&kind).ok_or_else(|| Error::invalid(format!("there is no kind '{kind}'")))?;
+                let family = self.made(peer)?.family_new(&text("name")?, &text("description")?, kind)?;
+                format!(r#","family":{family}"#)
+            }
+            "family_delete" => {
+                let family = id("family")?;
+                if let Some(holder) = self.holder() {
+                    holder.family_delete(family);
+                }
+                String::new()
+            }
+            "metric_new" => {
+                let labels = asked.get("labels").map_or(Ok(Labels::new()), labels)?;
+                let buckets = asked.get("buckets").filter(|b| !b.is_null()).map(buckets).transpose()?;
+                let metric = self.known()?.metric_new(id("family")?, labels, buckets)?;
+                format!(r#","metric":{metric}"#)
+            }
+            "metric_delete" => {
+                let metric = id("metric")?;
+                if let Some(holder) = self.holder() {
+                    holder.metric_delete(metric);
+                }
+                String::new()
+            }
+            "metric_value" => format!(r#","value":{}"#, number(self.known()?.value(id("metric")?)?)),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Changes a metric. What cannot be is dropped: whoever sent it knew.
+    pub(crate) fn update(&self, MetricChange { metric, value, operation }: MetricChange) {
+        let update = match operation {
+            MetricOperation::Increment => Update::Increment,
+            MetricOperation::Set => Update::Set,
+            MetricOperation::Observe => Update::Observe,
+        };
+        if let Some(holder) = self.holder() {
+            let _ = holder.update(metric, update, value);
+        }
+    }
+
+    /// The process is gone.
+    pub(crate) fn closed(&self) {
+        let holder = self.holder.lock().take();
+        drop(holder);
+    }
+
+    fn holder(&self) -> Option<Arc<Holder>> {
+        self.holder.lock().clone()
+    }
+
+    fn known(&self) -> Result<Arc<Holder>> {
+        self.holder().ok_or_else(|| Error::internal("this instance made no family of metrics"))
+    }
+
+    fn made(&self, peer: &dyn Peer) -> Result<Arc<Holder>> {
+        if let Some(holder) = self.holder() {
+            return Ok(holder);
+        }
+        let host = peer.host().ok_or_else(|| Error::unavailable("there is no server to ask"))?;
+        Ok(self.holder.lock().get_or_insert_with(|| Arc::new(Holder::new(host.metrics()))).clone())
+    }
+}
+
+fn labels(value: Value<'_>) -> Result<Labels> {
+    let label = |(name, value): (protocol::json::Text<'_>, Value<'_>)| {
+        Ok((String::from_utf8_lossy(&name.decode()).into_owned(), value.as_string()?))
+    };
+    value.members()?.map(label).collect()
+}
+
+fn buckets(value: Value<'_>) -> Result<Vec<f64>> {
+    value.elements()?.map(Value::as_f64).collect()
+}

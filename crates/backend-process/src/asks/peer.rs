@@ -1,0 +1,109 @@
+//! What calls, control and metrics need of the runner that asks: its sockets, its segments, its requests, and the server.
+
+use crate::frames::TensorRef;
+use crate::hub::Hub;
+use crate::link::{Refused, Room, Way};
+use crate::runner::Runner;
+use crate::slots::Key;
+use backend::Host;
+use std::sync::Arc;
+use tensor::{Data, DataType, Error, Name};
+use trace::Trace;
+
+/// A runner, as what it asks for sees it.
+pub(crate) trait Peer: Send + Sync {
+    /// The server; `None` where there is none to ask: while a configuration is completed, and at the very end.
+    fn host(&self) -> Option<Arc<dyn Host>>;
+    /// The model that it runs.
+    fn model(&self) -> Name;
+    /// A request that it has.
+    fn parent(&self, key: Key) -> Option<Parent>;
+    /// Sends frames, in the order of the calls for one socket. Does not block.
+    fn send(&self, way: Way, frames: &[u8]);
+    /// Writes a tensor into a frame; blocks that it takes for that are noted in `room`.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    fn put(
+        &self,
+        to: &mut Vec<u8>,
+        room: &mut Room<'_>,
+        head: (&str, DataType, &[i64]),
+        data: &Data,
+    ) -> Result<(), Error>;
+    /// Blocks of a frame that is not sent.
+    fn forget(&self, blocks: &[u64]);
+    /// A tensor's bytes, copied out and checked; its block is given back.
+    ///
+    /// # Errors
+    /// It lies nowhere, or there is no memory for the copy.
+    fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, Refused>;
+    /// A tensor that is not looked at: its block is given back.
+    fn done_with(&self, tensor: &TensorRef<'_>);
+    /// Does what takes too long for the thread that serves all runners on another.
+    fn later(&self, job: Box<dyn FnOnce() + Send>);
+    /// Kills it for what it said.
+    fn condemn(&self, why: &str);
+}
+
+/// The request that a call is made for.
+pub(crate) struct Parent {
+    /// Models that called one another for it.
+    pub(crate) depth: u32,
+    /// Where it is traced.
+    pub(crate) trace: Option<Trace>,
+}
+
+impl Peer for Runner {
+    fn host(&self) -> Option<Arc<dyn Host>> {
+        self.asks.host()
+    }
+
+    fn model(&self) -> Name {
+        self.asks.model()
+    }
+
+    fn parent(&self, key: Key) -> Option<Parent> {
+        let mut state = self.state.lock();
+        let request = &state.slots.pending(key)?.entry.request;
+        Some(Parent { depth: request.depth, trace: request.trace.clone() })
+    }
+
+    fn send(&self, way: Way, frames: &[u8]) {
+        self.link.send(way, frames);
+    }
+
+    fn put(
+        &self,
+        to: &mut Vec<u8>,
+        room: &mut Room<'_>,
+        head: (&str, DataType, &[i64]),
+        data: &Data,
+    ) -> Result<(), Error> {
+        self.link.put(to, room, head, data)
+    }
+
+    fn forget(&self, blocks: &[u64]) {
+        self.link.forget(blocks.iter().copied());
+    }
+
+    fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, Refused> {
+        self.link.take(tensor)
+    }
+
+    fn done_with(&self, tensor: &TensorRef<'_>) {
+        self.link.done_with(tensor);
+    }
+
+    fn later(&self, job: Box<dyn FnOnce() + Send>) {
+        match Hub::get() {
+            Ok(hub) => hub.copy(job),
+            // It is what serves this runner.
+            Err(_) => job(),
+        }
+    }
+
+    fn condemn(&self, why: &str) {
+        Self::condemn(self, why);
+    }
+}
