@@ -16,6 +16,7 @@ import { attacks } from '../test/attacks/run.mjs'
 import { h2spec as runH2spec } from '../test/h2spec/run.mjs'
 import { golden } from './golden.mjs'
 import { ids } from './ids.mjs'
+import { interpreters } from './lib/interpreters.mjs'
 import { FUZZ_TARGET, lint } from './lint.mjs'
 import { ROOT, SetupError, setup } from './setup.mjs'
 
@@ -94,6 +95,8 @@ const SUITES = {
     const env = { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }
     return junitCounts(await show(PYTHON, args, { cwd: ROOT, env }), file)
   },
+  /** The runtime of Python models under every other interpreter. */
+  interpreters,
   /** Recorded answers of Triton. */
   golden: () => golden({ all: process.argv.includes('--all') }),
   /** HTTP/2 as others read its documents; needs Go. */

@@ -16,3 +16,19 @@ def host(tmp_path):
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """As `host`, but one runner for all tests of a module that ask for the same: to start one takes longer than most of them."""
+    made = {}
+
+    def make(code, **options):
+        key = (code, *sorted(options.items()))
+        if key not in made:
+            made[key] = Host(tmp_path_factory.mktemp("shared"), code, **options)
+        return made[key]
+
+    yield make
+    for one in made.values():
+        one.close()

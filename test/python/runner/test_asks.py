@@ -114,9 +114,8 @@ def test_b_py_11_needs_a_running_loop_and_hears_of_cancellation(host):
     call = one.calls.get()["call"]
     assert [one.calls.get(timeout=60) for _ in range(2)] == [(P.FRAME_CALL_CANCEL, call), (P.FRAME_CALL_CLOSE, call)]
     one.reply(call, P.ANSWER_RESPONSE, [In("Y", np.zeros(5000))])
-    one.run(code("return [out(1)]"))
-    one.run(code("return [out(1)]"))
-    until(lambda: one.used == {}, "giving back what came too late")
+    # It is told with the end of a batch.
+    until(lambda: one.run(code("return [out(1)]")) and one.used == {}, "giving back what came too late")
 
 
 def repeat(told):
@@ -247,6 +246,8 @@ class Metrics:
 def metrics(host, text):
     one = host(SNIPPET)
     one.on_control = Metrics(one)
+    one.controls.clear()
+    one.metrics.clear()
     family = "F = lambda kind, name='n': pb.MetricFamily(name=name, description='d', kind=getattr(pb.MetricFamily, kind))\n"
     return one, seen(one.run(code(family + text))[0])
 
@@ -280,8 +281,8 @@ REASON = "Failed to process the request for model 'm_0', message: "
     ],
     ids=lambda v: v if len(v) < 40 else "",
 )  # fmt: skip
-def test_b_py_20_what_is_refused_has_tritons_texts(host, text, told):
-    _, got = metrics(host, f"f, g = F('COUNTER'), F('HISTOGRAM')\nc, h = f.Metric(), g.Metric({{}}, [1.0])\nr = attempt(lambda: {text})\nreturn [out(r)]")
+def test_b_py_20_what_is_refused_has_tritons_texts(shared, text, told):
+    _, got = metrics(shared, f"f, g = F('COUNTER'), F('HISTOGRAM')\nc, h = f.Metric(), g.Metric({{}}, [1.0])\nr = attempt(lambda: {text})\nreturn [out(r)]")
     assert got == told
 
 
