@@ -104,7 +104,7 @@ def test_b_py_24_a_missing_package_is_named(host):
     assert (one.failed, one.greeting["missing"], one.greeting["source"]["line"]) == (True, "no_such_package", 2)
     assert one.greeting["text"].startswith("ModuleNotFoundError: No module named 'no_such_package'\n\nAt:\n")
     one = host(FINE, module="my.model")
-    assert one.greeting["text"] == "ModuleNotFoundError: No module named '1.my'"
+    assert (one.greeting["text"], one.greeting["missing"]) == ("ModuleNotFoundError: No module named '1.my'", None)
 
 
 COMPLETE = FINE + "    @staticmethod\n    def auto_complete_config(c):\n%s\n"

@@ -84,8 +84,9 @@ def source_of(error, directory):
     return None
 
 
-def missing_of(error):
-    """The name of a package that was not found, or None."""
+def missing_of(error, package):
+    """The name of a package that was not found, or None. `package`: the model's own, which nobody can install."""
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return error.name.split(".")[0]
+        name = error.name.split(".")[0]
+        return name if name and name != package else None
     return None

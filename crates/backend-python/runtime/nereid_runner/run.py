@@ -299,7 +299,7 @@ def failed(error, hello):
         FRAME_FAILED,
         text=message_of(error),
         source=failure.source_of(error, hello["model_directory"]),
-        missing=failure.missing_of(error),
+        missing=failure.missing_of(error, hello["package"]),
     )
 
 
