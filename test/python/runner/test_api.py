@@ -129,6 +129,20 @@ def test_b_py_04_arguments_are_checked():
     assert pb.Tensor("a", one) != pb.Tensor("a", one) and weakref.ref(tensor)() is tensor
 
 
+def test_b_py_04_tensors_are_subclassed():
+    class Twice(pb.Tensor):
+        def twice(self):
+            return self.name() * 2
+
+    class Empty(pb.Tensor):
+        def __init__(self, name):
+            pass
+
+    assert Twice("ab", np.zeros(1)).twice() == "abab"
+    with pytest.raises(TypeError, match=r"^Empty.__init__\(\) must be called when overriding __init__$"):
+        Empty("ab")
+
+
 TYPES = ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
 
 

@@ -274,6 +274,8 @@ def test_b_py_16_a_forked_child_says_nothing(host):
     one = host(SNIPPET)
     text = "import os\ns = request.get_response_sender()\npid = os.fork()\nif not pid:\n    s.send(out('child'), 1)\n    pb.Logger.log_info('child')\n    os._exit(0)\nos.waitpid(pid, 0)\nreturn [out('parent')]"
     assert one.run(code(text))[0]["OUT"] == [b'"parent"']
+    text = "import os\npid = os.fork()\nif not pid:\n    raise ValueError('in the child')\nos.waitpid(pid, 0)\nreturn [out('parent')]"
+    assert one.run(code(text))[0]["OUT"] == [b'"parent"']
     one.send(one.side, P.FRAME_PING, P.QUESTION.pack(1))
     assert one.pongs.get(timeout=60) == 1 and one.responds.empty() and one.logs == []
 

@@ -69,6 +69,11 @@ class Work:
             gone()
 
 
+    def forsake(self):
+        """In a process that the model forked: what comes out of `execute` there must not answer for this one."""
+        self.send = lambda data: os._exit(1)
+
+
 class Side:
     """Everything else: any thread sends, one thread reads."""
 
@@ -78,6 +83,11 @@ class Side:
         self._later = deque()
         self.is_open = True
         self.descriptors = deque()
+
+    def forsake(self):
+        """In a process that the model forked: what it says is dropped. A thread that is not there any more may have held the lock."""
+        self.is_open = False
+        self._lock = threading.Lock()
 
     def send(self, data):
         """Sends a frame, behind what waits. Blocks while the host does not read."""

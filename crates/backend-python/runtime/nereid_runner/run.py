@@ -1,5 +1,7 @@
-"""A runner's life: HELLO, the model, batches, the end (shm/README.md)."""
-import asyncio
+"""A runner's life: HELLO, the model, batches, the end (shm/README.md).
+
+asyncio takes as long to import as the rest of the runtime: only models that use it wait for it.
+"""
 import importlib
 import inspect
 import json
@@ -134,19 +136,22 @@ class Runner:
             if self.server.decoupled:
                 for request in requests:
                     request.get_response_sender()
-                asyncio.run_coroutine_threadsafe(self._in_background(returned, list(requests)), self._running_loop())
+                self._start_coroutine(self._in_background(returned, list(requests)))
                 return None
-            value, error = asyncio.run_coroutine_threadsafe(_outcome(returned), self._running_loop()).result()
+            value, error = self._start_coroutine(_outcome(returned)).result()
             if error is not None:
                 raise error
             return value
         return returned
 
-    def _running_loop(self):
+    def _start_coroutine(self, coroutine):
+        """Runs it on the loop of all coroutines, in its daemon thread; a future of `concurrent.futures`."""
+        import asyncio
+
         if self._loop is None:
             self._loop = loop = asyncio.new_event_loop()
             threading.Thread(target=_run_loop, args=(loop,), name="nereid-asyncio", daemon=True).start()
-        return self._loop
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     async def _in_background(self, coroutine, requests):
         """A decoupled `async def execute`. What goes wrong ends the requests that are open."""
@@ -258,6 +263,8 @@ class Runner:
             try:
                 is_ready = self.model.is_ready()
                 if inspect.iscoroutine(is_ready):
+                    import asyncio
+
                     is_ready = asyncio.run(is_ready)
                 if type(is_ready) is not bool:
                     log_failure(server, f"Model '{server.instance}': is_ready() must return a boolean value")
@@ -284,6 +291,8 @@ async def _outcome(coroutine):
 
 
 def _run_loop(loop):
+    import asyncio
+
     asyncio.set_event_loop(loop)
     loop.run_forever()
 

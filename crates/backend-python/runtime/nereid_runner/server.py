@@ -1,5 +1,4 @@
 """The way to the server: what `link.Unlinked` describes, over the two sockets of a runner."""
-import asyncio
 import itertools
 import json
 import os
@@ -102,6 +101,8 @@ class Server(link.Unlinked):
         return refused or answer.get()
 
     def execute_async(self, request, decoupled):
+        import asyncio
+
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         if not self.may_call:
@@ -293,7 +294,7 @@ def listening(work, side, hello, segments):
     """A server with its thread."""
     server = Server(work, side, hello, segments)
     threading.Thread(target=server.listen, name="nereid-side", daemon=True).start()
-    os.register_at_fork(after_in_child=lambda: setattr(side, "is_open", False))
+    os.register_at_fork(after_in_child=lambda: (work.forsake(), side.forsake()))
     return server
 
 

@@ -70,6 +70,18 @@ class Tensor:
         self._array = None
         self._raw = strings.encode(array)
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        own = cls.__dict__.get("__init__")
+        if own is not None:
+
+            def checked(self, *args, **kwargs):
+                own(self, *args, **kwargs)
+                if not hasattr(self, "_name"):
+                    raise TypeError(f"{cls.__name__}.__init__() must be called when overriding __init__")
+
+            cls.__init__ = checked
+
     def name(self, *args):
         if args:
             raise incompatible("name", "(self: c_python_backend_utils.Tensor) -> str", args)
