@@ -216,73 +216,75 @@ impl Runner {
             return Err(Lie("a result has another number of answers than its batch has requests"));
         }
         let mut ends: SmallVec<[End; 4]> = SmallVec::new();
+        let mut broken = None;
         for (at, key) in batch.members.iter().enumerate() {
+            let answer = result.answers.get(at);
             let Some(pending) = self.state.lock().slots.lift(*key) else {
                 // It was ended on the side.
-                result.answers.get(at).into_iter().flat_map(|a| &a.outputs).for_each(|t| self.link.done_with(t));
+                answer.into_iter().flat_map(|a| &a.outputs).for_each(|t| self.link.done_with(t));
                 continue;
             };
-            let end = match (result.failed, result.answers.get(at)) {
-                (Some(text), _) => {
-                    let error = Error::internal(text.to_owned());
-                    Ok(End::Answered(pending.responder, Err(error), Counted::ByLastAnswer))
+            let outcome = match answer.map_or(Ok(None), |answer| self.outcome_of(&pending, answer)) {
+                Ok(outcome) => outcome,
+                Err(lie) => {
+                    // It ends with the process, as those behind it.
+                    self.state.lock().slots.put(*key, pending);
+                    broken = Some(lie);
+                    break;
                 }
-                (None, Some(answer)) => self.end_of(pending, answer)?,
-                (None, None) => Err(pending),
             };
             let mut state = self.state.lock();
-            match end {
+            match end_of(pending, result.failed, answer, outcome) {
                 Ok(end) => {
                     state.slots.free(*key);
                     ends.push(end);
                 }
-                Err(stays) => state.slots.put(*key, stays),
+                Err(stays) => state.slots.put(*key, *stays),
             }
         }
-        self.link.released(result.releases.iter())?;
+        if broken.is_none() {
+            broken = self.link.released(result.releases.iter()).err();
+        }
         let marks = Marks { inputs_ready: batch.since, inference_end, outputs_ready: now_ns() };
         // Steps of sequences first, so that the next batch may have them; answers after the next batch has begun.
         let (again, answered): (SmallVec<[End; 4]>, SmallVec<[End; 4]>) =
             ends.into_iter().partition(|end| matches!(end, End::Again(..)));
         again.into_iter().for_each(End::happen);
-        if let Some(occupied) = batch.occupied {
-            occupied.free(marks);
+        match broken {
+            // The instance is lost with its process, not free.
+            Some(_) => self.state.lock().batch = Some(batch),
+            None => batch.occupied.into_iter().for_each(|occupied| occupied.free(marks)),
         }
         answered.into_iter().for_each(End::happen);
-        Ok(())
+        broken.map_or(Ok(()), Err)
     }
 
-    /// What an answer in a result does to its request; `Err`: it stays open.
-    fn end_of(&self, pending: Pending, answer: &AnswerRef<'_>) -> Result<Result<End, Pending>, Lie> {
-        Ok(match answer.kind {
-            Answer::None => Err(pending),
-            Answer::Error => {
-                let error = Error::new(answer.code, answer.error.to_owned());
-                Ok(End::Answered(pending.responder, Err(error), Counted::Success))
-            }
-            Answer::Response => {
+    /// What a client gets of an answer in a result, if that has outputs.
+    fn outcome_of(&self, pending: &Pending, answer: &AnswerRef<'_>) -> Result<Option<Result<Outcome, Error>>, Lie> {
+        match answer.kind {
+            Answer::Reschedule if answer.outputs.is_empty() => Ok(None),
+            Answer::Response | Answer::Reschedule => {
                 pending.responder.output_begins();
-                let outcome = self.outcome(&pending.entry, answer)?;
-                Ok(End::Answered(pending.responder, outcome, Counted::ByLastAnswer))
+                self.outcome(&pending.entry, answer).map(Some)
             }
-            Answer::Reschedule => {
-                let outcome = if answer.outputs.is_empty() { None } else { self.outcome(&pending.entry, answer)?.ok() };
-                Ok(End::Again(Box::new((pending.responder, pending.entry, outcome))))
-            }
-        })
+            Answer::None | Answer::Error => Ok(None),
+        }
     }
 
     /// An answer in its own time.
     pub(crate) fn respond(&self, key: Key, answer: &AnswerRef<'_>) -> Result<(), Lie> {
+        match answer.kind {
+            Answer::Reschedule => return Err(Lie("a request is rescheduled on the side")),
+            Answer::None if !answer.is_final => return Err(Lie("an answer that is none")),
+            _ => {}
+        }
         let Some(pending) = self.state.lock().slots.lift(key) else {
             // Over already: a sender that was kept for too long.
             answer.outputs.iter().for_each(|t| self.link.done_with(t));
             return Ok(());
         };
         let last = match answer.kind {
-            Answer::Reschedule => return Err(Lie("a request is rescheduled on the side")),
-            Answer::None if !answer.is_final => return Err(Lie("an answer that is none")),
-            Answer::None => None,
+            Answer::None | Answer::Reschedule => None,
             Answer::Error => Some(Err(Error::new(answer.code, answer.error.to_owned()))),
             Answer::Response => {
                 pending.responder.output_begins();
@@ -360,6 +362,30 @@ impl Runner {
         }
         placed
     }
+}
+
+/// What a result does to a request; `Err`: it stays open.
+fn end_of(
+    pending: Pending,
+    failed: Option<&str>,
+    answer: Option<&AnswerRef<'_>>,
+    outcome: Option<Result<Outcome, Error>>,
+) -> Result<End, Box<Pending>> {
+    let Pending { responder, entry } = pending;
+    if let Some(text) = failed {
+        return Ok(End::Answered(responder, Err(Error::internal(text.to_owned())), Counted::ByLastAnswer));
+    }
+    Ok(match (answer.map(|answer| (answer.kind, answer)), outcome) {
+        (Some((Answer::Error, answer)), _) => {
+            let error = Error::new(answer.code, answer.error.to_owned());
+            End::Answered(responder, Err(error), Counted::Success)
+        }
+        (Some((Answer::Response, _)), Some(outcome)) => End::Answered(responder, outcome, Counted::ByLastAnswer),
+        (Some((Answer::Reschedule, _)), outcome) => {
+            End::Again(Box::new((responder, entry, outcome.and_then(Result::ok))))
+        }
+        _ => return Err(Box::new(Pending { responder, entry })),
+    })
 }
 
 /// Which wanted output that is: its index in the signature, what the client said of it, and its name.

@@ -1,0 +1,42 @@
+//! A runner that breaks a rule is killed, and nothing else happens.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use support::*;
+
+#[test]
+fn a_process_that_lies_is_killed_and_started_again_b_sec_04_b_sec_05() {
+    let lies = [
+        "segment",
+        "behind the end",
+        "behind the end of requests",
+        "not wanted and outside",
+        "broken strings",
+        "batch",
+        "answers",
+        "twice",
+        "block",
+        "parameters",
+        "nothing",
+        "reschedule on the side",
+        "result on the side",
+        "ready again",
+        "no json",
+        "question",
+        "half a frame",
+        "closes its sockets",
+    ];
+    let numbers: Vec<String> = (0..31).map(|n| n.to_string()).collect();
+    for lie in lies.into_iter().chain(numbers.iter().map(String::as_str)) {
+        let model = start("lies", 1, limits()).expect("starts");
+        let ran = run(&*model, 0, vec![bytes(lie, 5000)]);
+        let error = ran.answer().err();
+        assert_eq!(
+            error.map(|e| e.message().to_owned()).as_deref(),
+            Some("Stub process 'm_0' is not healthy."),
+            "{lie}"
+        );
+        ran.freed();
+    }
+}

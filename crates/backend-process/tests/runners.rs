@@ -1,0 +1,272 @@
+//! Models in processes, as a model's engine sees them.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use backend::{Counted, Instances, Model, Readiness};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use support::*;
+use tensor::{Code, Data, DataType, Error};
+
+fn echoed(model: &dyn Model, count: usize) {
+    let ran = run(model, 0, vec![bytes("", count)]);
+    let outcome = ran.answer().unwrap_or_else(|e| panic!("{count} bytes: {e}"));
+    let [out] = &outcome.outputs[..] else { panic!("{outcome:?}") };
+    assert_eq!((&out.name[..], out.shape[0], out.data.len(), out.form.binary), ("OUT", count as i64, count, true));
+    assert!(out.data.to_vec().iter().enumerate().all(|(n, &b)| b == (n % 251) as u8), "{count} bytes");
+    ran.freed().expect("marks");
+}
+
+#[test]
+fn tensors_of_every_size_go_to_a_process_and_back_b_py_04() {
+    let model = start("echo", 1, limits()).expect("starts");
+    for count in [0, 1, 4096, 4097, 100_000, 700_000, 3 << 20, 20 << 20, 5, 5 << 20, 20 << 20] {
+        echoed(&*model, count);
+    }
+}
+
+#[test]
+fn strings_are_copied_and_counted_b_py_05() {
+    let model = start("echo", 1, limits()).expect("starts");
+    let mut raw = Vec::new();
+    for n in 0..2000 {
+        tensor::strings::push(&mut raw, format!("text {n}").as_bytes());
+    }
+    let tensor = ("IN_S", DataType::Bytes, Data::Bytes(raw.clone().into()), &[2000][..]);
+    let outcome = run(&*model, 0, vec![request("", &[tensor])]).answer().expect("an answer");
+    assert_eq!((outcome.outputs[0].datatype, outcome.outputs[0].data.to_vec()), (DataType::Bytes, raw));
+}
+
+#[test]
+fn requests_of_a_batch_are_answered_each_and_the_instance_is_freed_b_py_23() {
+    let model = start("echo", 1, limits()).expect("starts");
+    let mut entries = vec![bytes("a", 10), bytes("b", 9000), bytes("c", 20)];
+    entries[1].request.parameters = vec![
+        ("k".into(), protocol::Parameter::String("v".into())),
+        ("n".into(), protocol::Parameter::Int(-3)),
+        ("d".into(), protocol::Parameter::Double(2.0)),
+        ("b".into(), protocol::Parameter::Bool(true)),
+    ];
+    let told = entries[1].request.parameters.clone();
+    let ran = run(&*model, 0, entries);
+    let outcomes: Vec<_> = (0..3).map(|_| ran.answer().expect("an answer")).collect();
+    assert_eq!(outcomes.iter().map(|o| o.outputs[0].data.len()).collect::<Vec<_>>(), [10, 9000, 20]);
+    assert_eq!(outcomes[1].parameters, told);
+    let marks = ran.freed().expect("marks");
+    assert!(marks.inputs_ready < marks.inference_end && marks.inference_end <= marks.outputs_ready);
+}
+
+#[test]
+fn outputs_go_as_they_were_made_and_unknown_ones_are_dropped_b_py_14() {
+    let model = start("echo", 1, limits()).expect("starts");
+    for _ in 0..1000 {
+        let outcome = run(&*model, 0, vec![bytes("odd", 8)]).answer().expect("an answer");
+        let seen: Vec<_> = outcome.outputs.iter().map(|o| (o.datatype, o.shape.to_vec(), o.data.to_vec()[0])).collect();
+        assert_eq!(seen, [(DataType::Int64, vec![3], b'a'), (DataType::Int64, vec![3], b'c')]);
+    }
+    let outcome = run(&*model, 0, vec![bytes("in place", 9000)]).answer().expect("an answer");
+    assert_eq!(outcome.outputs[0].data.to_vec()[..6], [0, 1, 2, 3, 4, 5], "from the memory the input came in");
+}
+
+#[test]
+fn errors_count_as_successes_and_exceptions_as_failures_b_py_24() {
+    let model = start("echo", 1, limits()).expect("starts");
+    let check = |id, error: Error, counted| match run(&*model, 0, vec![bytes(id, 5000)]).event() {
+        Event::Ended(Some(Err(got)), as_what) => assert_eq!((got, as_what), (error, counted)),
+        other => panic!("{other:?}"),
+    };
+    check("error", Error::not_found("no such thing"), Counted::Success);
+    check("raise", Error::internal("ValueError: wrong"), Counted::ByLastAnswer);
+    echoed(&*model, 10);
+}
+
+#[test]
+fn responses_come_in_order_whatever_their_size_and_the_end_after_them_b_py_15() {
+    let model = start("echo", 1, limits()).expect("starts");
+    for (id, size) in [("stream 300", 100), ("stream 300", 5000), ("stream 20", 2 << 20)] {
+        let count: usize = id.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number");
+        let ran = run(&*model, 0, vec![bytes(id, size)]);
+        for n in 0..count {
+            match ran.event() {
+                Event::Sent(outcome) => {
+                    let out = &outcome.outputs[0].data;
+                    assert_eq!((out.len(), out.read_at::<1>(0)), (size, Ok([n as u8])), "{n}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(matches!(ran.event(), Event::Ended(None, Counted::ByLastAnswer)));
+        ran.freed().expect("marks");
+    }
+}
+
+#[test]
+fn a_cancelled_request_sees_it_and_a_rescheduled_one_runs_again_b_py_19() {
+    let model = start("echo", 1, limits()).expect("starts");
+    let ran = run(&*model, 0, vec![bytes("cancelled", 10)]);
+    ran.freed().expect("marks");
+    ran.answers[0].cancel();
+    assert_eq!(ran.answer().err(), Some(Error::cancelled("I saw it")));
+    let model = start("iterative", 1, limits()).expect("starts");
+    match run(&*model, 0, vec![bytes("again", 10)]).event() {
+        Event::Again(entry) => assert_eq!(entry.inputs[0].data.len(), 10, "with its inputs"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What was told of instances, as text.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Instances for Told {
+    fn down(&self, instance: u32, why: Error) {
+        assert_eq!(why.code(), Code::Unavailable);
+        self.0.lock().expect("no panic").push(format!("down {instance}"));
+    }
+    fn up(&self, instance: u32) {
+        self.0.lock().expect("no panic").push(format!("up {instance}"));
+    }
+}
+
+impl Told {
+    fn until(&self, expected: &[&str]) {
+        until(&format!("{expected:?}"), || *self.0.lock().expect("no panic") == expected);
+    }
+}
+
+#[test]
+fn a_death_costs_the_requests_of_that_process_and_it_is_back_within_a_second_b_pyr_07() {
+    let model = start("echo", 2, limits()).expect("starts");
+    let told = Arc::new(Told::default());
+    model.serve(told.clone());
+    let mut expected = Vec::new();
+    let stub = Error::internal("Stub process 'm_0' is not healthy.");
+    for id in ["kill", "exit", "forks"] {
+        let other = run(&*model, 1, vec![bytes("stream 2000", 10)]);
+        let ran = run(&*model, 0, vec![bytes(id, 10), bytes("", 5000)]);
+        for _ in 0..2 {
+            assert_eq!(ran.answer().err(), Some(stub.clone()), "{id}");
+        }
+        assert!(ran.freed().is_none(), "lost, not free");
+        let died = Instant::now();
+        expected.extend(["down 0", "up 0"]);
+        told.until(&expected);
+        let took = died.elapsed();
+        println!("{id}: back after {} ms", took.as_millis());
+        echoed(&*model, 10);
+        for _ in 0..2000 {
+            assert!(matches!(other.event(), Event::Sent(_)), "the other process goes on");
+        }
+        assert!(matches!(model.readiness(), Readiness::Ready));
+    }
+    let restarts = model.metrics().into_iter().find(|m| m.0 == "nereid_runner_restarts").map(|m| m.2);
+    assert_eq!(restarts, Some(3.0));
+}
+
+#[test]
+fn one_that_dies_again_and_again_stays_down_and_says_so_b_pyr_07() {
+    let model = start("echo", 1, limits()).expect("starts");
+    let told = Arc::new(Told::default());
+    model.serve(told.clone());
+    for crash in 1..=5 {
+        assert!(run(&*model, 0, vec![bytes("exit", 10)]).answer().is_err());
+        until("it is told", || told.0.lock().expect("no panic").len() >= crash * 2 - 1);
+        if crash < 5 {
+            until("it is back", || told.0.lock().expect("no panic").len() == crash * 2);
+        }
+    }
+    let Readiness::NotReady(why) = model.readiness() else { panic!("ready") };
+    assert!(why.contains("'m'") && why.contains("ended too often"), "{why}");
+    let ran = run(&*model, 0, vec![bytes("", 10)]);
+    assert!(ran.answer().is_err_and(|e| e.message() == "Stub process 'm_0' is not healthy."));
+}
+
+#[test]
+fn a_batch_that_takes_too_long_is_a_crash_b_pyr_08() {
+    let limits = backend_process::Limits { execute_timeout: Some(Duration::from_millis(300)), ..limits() };
+    let model = start("echo", 1, limits).expect("starts");
+    let told = Arc::new(Told::default());
+    model.serve(told.clone());
+    echoed(&*model, 10);
+    let begin = Instant::now();
+    assert!(run(&*model, 0, vec![bytes("hang", 10)]).answer().is_err());
+    assert!(begin.elapsed() >= Duration::from_millis(300));
+    told.until(&["down 0", "up 0"]);
+    echoed(&*model, 10);
+}
+
+#[test]
+fn a_start_that_fails_says_why_and_leaves_nothing_b_py_03() {
+    let failure = start("fails", 2, limits()).err().expect("fails");
+    assert_eq!(failure.error, Error::internal("ImportError: no"));
+    let source = failure.source.expect("a place");
+    assert_eq!(
+        (&source.file[..], source.line, &source.text[..], failure.missing),
+        ("/m.py", 3, "import no", Some("no".into()))
+    );
+    let failure = start("dies_at_start", 1, limits()).err().expect("fails");
+    assert_eq!(failure.error, Error::internal("Stub process 'm_0' is not healthy."));
+    let mut none = instance("echo", 0);
+    none.command.program = "/no/such/program".into();
+    let failure = backend_process::ask(&none, &limits(), backend_process::Output::Lines).expect_err("fails");
+    assert!(failure.error.message().contains("No such file"), "{failure:?}");
+}
+
+#[test]
+fn a_process_gets_its_descriptors_and_nothing_else_b_sec_01() {
+    // Something that is not close-on-exec, as other code may open it.
+    let asked = backend_process::ask(&instance("descriptors", 0), &limits(), backend_process::Output::Lines);
+    let facts = asked.expect("an answer").expect("facts");
+    assert_eq!(facts, r#"[[0, 1, 2, 3, 4, 5, 6, 7], true, "/dev/null", ["LC_CTYPE", "PATH"], "SIG_DFL", []]"#);
+}
+
+#[test]
+fn readiness_is_asked_shared_and_bounded_b_py_26() {
+    let check = |mode, expected: bool| {
+        let model = start(mode, 1, limits()).expect("starts");
+        let (send, answers) = std::sync::mpsc::channel();
+        for _ in 0..3 {
+            let send = send.clone();
+            match model.readiness() {
+                Readiness::Ask(ask) => ask(Box::new(move |answer| {
+                    let _ = send.send(answer.is_ok());
+                })),
+                _ => panic!("to be asked"),
+            }
+        }
+        for _ in 0..3 {
+            assert_eq!(answers.recv_timeout(LONG), Ok(expected), "{mode}");
+        }
+    };
+    check("asks", true);
+    check("unready", false);
+    check("never_ready", false);
+}
+
+#[test]
+fn a_full_arena_fails_its_request_only_b_sec_10() {
+    let limits = backend_process::Limits { arena_bytes_max: 4 << 20, ..limits() };
+    let model = start("echo", 1, limits).expect("starts");
+    echoed(&*model, 2 << 20);
+    let ran = run(&*model, 0, vec![bytes("", 5 << 20), bytes("", 9000)]);
+    let mut answers = [ran.answer(), ran.answer()];
+    answers.sort_by_key(|a| a.is_ok());
+    let text = "Failed to allocate memory for the request of model 'm'";
+    assert_eq!(answers[0].as_ref().err(), Some(&Error::unavailable(text)));
+    assert!(answers[1].is_ok());
+    ran.freed().expect("marks");
+    let ran = run(&*model, 0, vec![bytes("", 5 << 20)]);
+    assert!(ran.answer().is_err());
+    ran.freed().expect("free again though nothing ran");
+    echoed(&*model, 2 << 20);
+}
+
+#[test]
+fn output_without_end_holds_nobody_b_pyr_11() {
+    let model = start("echo", 1, limits()).expect("starts");
+    let begin = Instant::now();
+    run(&*model, 0, vec![bytes("print", 10)]).answer().expect("an answer");
+    println!("100 MB of output: {} ms", begin.elapsed().as_millis());
+    echoed(&*model, 10);
+}
