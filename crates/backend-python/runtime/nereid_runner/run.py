@@ -96,8 +96,10 @@ class Runner:
             batch, freed, requests = codec.execute(buf, at, count)
             if freed and responses is not None:
                 responses.returned.extend(freed)
-            work.send(self._batch(batch, requests))
-            del requests
+            answer = self._batch(batch, requests)
+            # Looked up now: in a process that the model forked it is another.
+            work.send(answer)
+            del requests, answer
 
     def _batch(self, batch, requests):
         """Runs a batch; the frame that ends it."""
