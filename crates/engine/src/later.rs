@@ -228,7 +228,8 @@ impl ModelVersion {
         let ran = catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut batch, control)));
         let left = batch.occupied.take();
         match (&ran, &left) {
-            (Ok(marks), None) => execution.set_handed_on(marks.inputs_ready),
+            // A backend that took it may not have looked at the clock.
+            (Ok(marks), None) => execution.set_handed_on(marks.inputs_ready.max(execution.start)),
             (Ok(marks), Some(_)) => execution.set_marks(*marks),
             (Err(_), _) => {}
         }

@@ -9,8 +9,10 @@ use prost::Message;
 use protocol::pb::health::{HealthCheckRequest, HealthCheckResponse};
 use protocol::pb::inference as pb;
 use std::io::{Read, Write};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tensor::Error;
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
@@ -186,6 +188,89 @@ fn health_watch_tells_the_status_now_and_each_change_and_ends_with_the_server() 
         drop(grpc);
     });
     running.close(Duration::from_secs(5));
+}
+
+/// ServerReady, Health/Check and ModelReady of `elsewhere`, and what HTTP says of the server and the model.
+async fn readiness(server: &Server, grpc: &mut Grpc) -> [bool; 5] {
+    let ready: pb::ServerReadyResponse = grpc.unary("ServerReady", &pb::ServerReadyRequest {}).await.unwrap();
+    let checked = grpc.call("/grpc.health.v1.Health/Check", &[], &[frame(0, &[])]).await;
+    let ask = pb::ModelReadyRequest { name: "elsewhere".into(), version: String::new() };
+    let model: pb::ModelReadyResponse = grpc.unary("ModelReady", &ask).await.unwrap();
+    let over_http = ["/v2/health/ready", "/v2/models/elsewhere/versions/1/ready"].map(|path| server.get(path));
+    if over_http[1].status != 200 {
+        let refused = (over_http[1].status, over_http[1].text());
+        assert_eq!(refused, (400, r#"{"error":"Model version not ready"}"#));
+    }
+    let checked = HealthCheckResponse::decode(checked.messages[0].1.clone()).unwrap().status == 1;
+    [ready.ready, checked, model.ready, over_http[0].status == 200, over_http[1].status == 200]
+}
+
+#[test]
+fn b_py_26_an_instance_that_is_gone_makes_the_model_and_the_server_not_ready_and_watchers_hear_of_it_at_once() {
+    let server = Server::start();
+    server.load_elsewhere();
+    let told = server.elsewhere.told();
+    client(async {
+        let mut grpc = Grpc::connect(&server).await;
+        let mut watched = watch(&mut grpc).await;
+        assert_eq!(next_status(&mut watched).await, 1);
+        assert_eq!(readiness(&server, &mut grpc).await, [true; 5]);
+        let from = std::time::Instant::now();
+        told.down(0, Error::unavailable("Stub process 'elsewhere_0' is not healthy."));
+        assert_eq!(next_status(&mut watched).await, 2);
+        assert!(from.elapsed() < Duration::from_millis(100), "{:?}", from.elapsed());
+        assert_eq!(readiness(&server, &mut grpc).await, [false; 5]);
+        told.up(0);
+        assert_eq!(next_status(&mut watched).await, 1);
+        assert_eq!(readiness(&server, &mut grpc).await, [true; 5]);
+    });
+}
+
+#[test]
+fn b_py_26_a_model_that_says_itself_whether_it_is_ready_is_asked_and_holds_no_reactor() {
+    let server = Server::start();
+    server.load_elsewhere();
+    server.elsewhere.is_asked.store(true, Ordering::SeqCst);
+    // Each query is answered some milliseconds after it came, by another thread; the one reactor serves others meanwhile.
+    let answering = |says: bool| {
+        let (elsewhere, done) = (server.elsewhere.clone(), Arc::new(AtomicBool::new(false)));
+        let stop = done.clone();
+        let thread = std::thread::spawn(move || {
+            while !stop.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(10));
+                for answer in elsewhere.asked.lock().unwrap().drain(..) {
+                    answer(if says { Ok(()) } else { Err(Error::unavailable("user-defined check failed")) });
+                }
+            }
+        });
+        move || {
+            done.store(true, Ordering::SeqCst);
+            thread.join().unwrap();
+        }
+    };
+    for says in [true, false] {
+        let stop = answering(says);
+        client(async {
+            let mut grpc = Grpc::connect(&server).await;
+            assert_eq!(readiness(&server, &mut grpc).await, [says; 5]);
+        });
+        stop();
+    }
+    // Many wait for one answer: health is served beside them.
+    let waiting: Vec<_> = (0..64)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send(b"GET /v2/health/ready HTTP/1.1\r\nHost: x\r\n\r\n");
+            client
+        })
+        .collect();
+    wait_for("the model to be asked", || !server.elsewhere.asked.lock().unwrap().is_empty());
+    assert_eq!(server.get("/v2/health/live").status, 200);
+    let stop = answering(true);
+    for mut client in waiting {
+        assert_eq!(client.response().status, 200);
+    }
+    stop();
 }
 
 #[test]

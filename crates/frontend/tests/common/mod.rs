@@ -2,7 +2,8 @@
 #![allow(dead_code, missing_docs)]
 
 use backend::{
-    Backend, Batch, KeyValueCache, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Responder, RunControl, now_ns,
+    Backend, Batch, InstancesOf, KeyValueCache, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, Readiness,
+    ReadyAnswer, Responder, RunControl, now_ns,
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use engine::{Engine, EngineOptions, PublishSpec, ServerMetadata, ServerState};
@@ -12,7 +13,7 @@ use protocol::pb::inference as pb;
 use protocol::{OutputTensor, Signature};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tensor::{DataType, Error, Result};
@@ -151,6 +152,62 @@ impl Model for FakeModel {
     }
 }
 
+/// A model whose batches run elsewhere, as far as readiness is concerned.
+#[derive(Default)]
+pub struct Elsewhere {
+    /// Where its instances are told of.
+    pub told: Mutex<Option<InstancesOf>>,
+    /// Its code says whether it is ready.
+    pub is_asked: AtomicBool,
+    /// Those who asked.
+    pub asked: Mutex<Vec<ReadyAnswer>>,
+}
+
+impl Elsewhere {
+    pub fn told(&self) -> InstancesOf {
+        self.told.lock().unwrap().clone().expect("it serves")
+    }
+}
+
+struct ElsewhereModel(Arc<Elsewhere>);
+
+impl Backend for ElsewhereModel {
+    fn name(&self) -> &'static str {
+        "elsewhere"
+    }
+    fn open(&self, _: &OpenSpec) -> Result<Box<dyn Opened>> {
+        Ok(Box::new(Self(self.0.clone())))
+    }
+}
+
+impl Opened for ElsewhereModel {
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
+    fn finish(self: Box<Self>, _: &Bytes, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        Ok(Arc::new(*self))
+    }
+}
+
+impl Model for ElsewhereModel {
+    fn execute(&self, _: u32, _: &mut Batch<'_>, _: &RunControl) -> Marks {
+        Marks::default()
+    }
+    fn answers_later(&self) -> bool {
+        true
+    }
+    fn serve(&self, instances: InstancesOf) {
+        *self.0.told.lock().unwrap() = Some(instances);
+    }
+    fn readiness(&self) -> Readiness {
+        if !self.0.is_asked.load(Ordering::SeqCst) {
+            return Readiness::Ready;
+        }
+        let asked = self.0.clone();
+        Readiness::Ask(Box::new(move |answer| asked.asked.lock().unwrap().push(answer)))
+    }
+}
+
 /// Answers of the decoupled models, on a thread of their own. `many` sends a response for each value, a failure for a negative one.
 /// `gated` sends 1, waits for the gate, sends 2, and ends with 3. `endless` sends as many values as it was asked for, again and again,
 /// until it is told to stop.
@@ -225,6 +282,7 @@ impl Control for Echo {
 pub struct Server {
     pub engine: Arc<Engine>,
     pub probe: Arc<Probe>,
+    pub elsewhere: Arc<Elsewhere>,
     pub running: Option<Running>,
     pub http: u16,
     pub grpc: u16,
@@ -269,7 +327,10 @@ impl Server {
         let mut grpc = GrpcOptions { address: "127.0.0.1".into(), ..GrpcOptions::default() };
         change(&mut engine_options, &mut http, &mut grpc);
         let probe = Arc::new(Probe::default());
-        let engine = Engine::new(engine_options, vec![Arc::new(Fake(probe.clone()))]).unwrap();
+        let elsewhere = Arc::new(Elsewhere::default());
+        let backends: Vec<Arc<dyn Backend>> =
+            vec![Arc::new(Fake(probe.clone())), Arc::new(ElsewhereModel(elsewhere.clone()))];
+        let engine = Engine::new(engine_options, backends).unwrap();
         for (name, decoupled) in [
             ("id", false),
             ("slow", false),
@@ -279,13 +340,18 @@ impl Server {
             ("gated", true),
             ("endless", true),
         ] {
-            publish(&engine, name, decoupled);
+            publish(&engine, name, "fake", decoupled);
         }
         engine.set_server_state(ServerState::Ready);
         let options =
             FrontendOptions { http: Some(http), grpc: Some(grpc), reactor_threads: 1, connections_max, budget };
         let running = serve(engine.clone(), Arc::new(Echo), options).unwrap();
-        Self { engine, probe, http: running.http_port, grpc: running.grpc_port, running: Some(running) }
+        Self { engine, probe, elsewhere, http: running.http_port, grpc: running.grpc_port, running: Some(running) }
+    }
+
+    /// Loads `elsewhere`.
+    pub fn load_elsewhere(&self) {
+        publish(&self.engine, "elsewhere", "elsewhere", false);
     }
 
     pub fn connect(&self) -> Client {
@@ -320,10 +386,10 @@ pub fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     all
 }
 
-fn publish(engine: &Engine, name: &str, decoupled: bool) {
+fn publish(engine: &Engine, name: &str, backend: &str, decoupled: bool) {
     let config = pb::ModelConfig {
         name: name.into(),
-        backend: "fake".into(),
+        backend: backend.into(),
         max_batch_size: 0,
         input: vec![pb::ModelInput { name: "IN".into(), data_type: 8, dims: vec![-1], ..Default::default() }],
         output: vec![pb::ModelOutput { name: "OUT".into(), data_type: 8, dims: vec![-1], ..Default::default() }],
@@ -334,7 +400,7 @@ fn publish(engine: &Engine, name: &str, decoupled: bool) {
     let config: Bytes = config.encode_to_vec().into();
     let opened = engine
         .open(
-            "fake",
+            backend,
             OpenSpec {
                 model: name.into(),
                 version: 1,
