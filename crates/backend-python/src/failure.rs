@@ -71,7 +71,12 @@ mod tests {
     use super::*;
 
     fn python() -> Interpreter {
-        Interpreter { program: "/usr/bin/python3".into(), version: "3.11.2".into(), numpy: "2.4.1".into() }
+        Interpreter {
+            program: "/usr/bin/python3".into(),
+            executable: "/usr/bin/python3".into(),
+            version: "3.11.2".into(),
+            numpy: "2.4.1".into(),
+        }
     }
 
     #[test]

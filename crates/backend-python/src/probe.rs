@@ -47,8 +47,10 @@ print(sys.executable)
 /// An interpreter that can run models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interpreter {
-    /// Absolute path of the program itself, not of what stood for it.
+    /// Absolute path of what was asked: it may be a script that sets variables.
     pub program: PathBuf,
+    /// Absolute path of the interpreter itself, by its own word.
+    pub executable: PathBuf,
     /// `3.11.2`.
     pub version: String,
     /// `2.4.1`.
@@ -174,7 +176,7 @@ fn judge(program: &Path, text: &str) -> Result<Interpreter, Unusable> {
     if !is_at_least(&numpy, NUMPY_MIN) {
         return Err(format!("{who} has numpy {numpy}, and {major}.{minor} or newer is needed; get it with: {command}"));
     }
-    Ok(Interpreter { program: executable, version, numpy })
+    Ok(Interpreter { program: program.to_path_buf(), executable, version, numpy })
 }
 
 /// Compares the first two numbers of a version.

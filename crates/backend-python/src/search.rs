@@ -45,7 +45,10 @@ pub(crate) fn find(prober: &Prober, configured: Option<&Path>, environment: &Var
             let mut reasons = Vec::new();
             for program in &programs {
                 match prober.probe(program, environment) {
-                    Ok(interpreter) => return Ok(interpreter),
+                    // What is on PATH may be a script that looks for the interpreter each time, as pyenv has them.
+                    Ok(Interpreter { executable, version, numpy, .. }) => {
+                        return Ok(Interpreter { program: executable.clone(), executable, version, numpy });
+                    }
                     Err(why) => reasons.push(why),
                 }
             }

@@ -1,0 +1,196 @@
+/** Python models on a real server: what loads, what a failed load says, what an edit costs, and which code and which Python a model gets. */
+import { chmodSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { PYTHON, pythonEnvironment } from '../../scripts/lib/venv.mjs'
+import { TestServer } from './harness.js'
+
+const root = realpathSync(mkdtempSync(join(tmpdir(), 'nereid-python-')))
+const repository = join(root, 'repository')
+const backends = join(root, 'backends')
+let server: TestServer
+
+function write(path: string, text: string): string {
+  mkdirSync(dirname(path), { recursive: true })
+  writeFileSync(path, text)
+  return path
+}
+
+const IO = 'input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+
+/** Answers with its input plus a number; `more` are further members of the class. */
+const adds = (number: number, more = '') => `import triton_python_backend_utils as pb_utils
+import numpy as np
+
+
+class TritonPythonModel:
+${more}
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(r, "IN").as_numpy() for r in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", i + np.float32(${number}))]) for i in inputs]
+`
+
+/** Writes a model of the repository. A file that is replaced within the same second is another file all the same. */
+const model = (name: string, code: string, config = `backend: "python"\n${IO}`): void => {
+  write(join(repository, name, 'config.pbtxt'), config)
+  write(join(repository, name, '1', 'model.py'), code)
+}
+
+async function ask(path: string, body?: unknown): Promise<{ status: number; json: Record<string, unknown> }> {
+  const response = await fetch(`${server.url}/v2/${path}`, body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) })
+  const text = await response.text()
+  return { status: response.status, json: text === '' ? {} : (JSON.parse(text) as Record<string, unknown>) }
+}
+
+const load = (name: string, parameters: Record<string, string> = {}) => ask(`repository/models/${name}/load`, { parameters })
+const loadError = async (name: string, parameters: Record<string, string> = {}) => String((await load(name, parameters)).json['error'])
+
+async function infer(name: string, data = [1, 2]): Promise<unknown> {
+  const { status, json } = await ask(`models/${name}/infer`, { inputs: [{ name: 'IN', shape: [data.length], datatype: 'FP32', data }] })
+  return status === 200 ? (json['outputs'] as { data: unknown }[])[0]?.data : json['error']
+}
+
+beforeAll(async () => {
+  await pythonEnvironment()
+  mkdirSync(repository)
+  model('plain', adds(1))
+  write(join(backends, 'golden', 'model.py'), adds(50).replace('import numpy', 'from helpers.numbers import HALF\nimport numpy'))
+  write(join(backends, 'golden', 'helpers', 'numbers.py'), 'HALF = 0.5\n')
+  const flags = ['--model-control-mode=explicit', `--backend-config=python,python-executable=${PYTHON}`, `--backend-directory=${backends}`]
+  server = await TestServer.start(repository, flags)
+}, 300_000)
+afterAll(async () => {
+  expect(await server.stop()).toBe(0)
+  rmSync(root, { recursive: true })
+})
+
+test('b_py_03: a model.py serves, and its configuration is as the file says', async () => {
+  expect((await load('plain')).status).toBe(200)
+  expect(await infer('plain')).toEqual([2, 3])
+  expect((await ask('models/plain')).json).toMatchObject({ platform: 'python', inputs: [{ name: 'IN', datatype: 'FP32', shape: [-1] }] })
+})
+
+test('b_py_22: a model without a configuration completes it', async () => {
+  const completes = `    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]})
+        return config
+`
+  write(join(repository, 'auto', '1', 'model.py'), adds(2, completes))
+  expect((await load('auto')).status).toBe(200)
+  expect(await infer('auto')).toEqual([3, 4])
+  model('auto_fails', adds(2, '    def auto_complete_config(config):\n        raise ValueError("no luck")\n'))
+  expect(await loadError('auto_fails')).toContain('UNAVAILABLE state: Internal: ValueError: no luck\n\nAt:\n')
+})
+
+test('b_py_24: a load that fails says which line it was, and shows it', async () => {
+  model('raises', adds(1, '    def initialize(self, args):\n        self.x = {}["weights"]\n'))
+  const file = join(repository, 'raises', '1', 'model.py')
+  expect(await loadError('raises')).toBe(
+    `load failed for model 'raises': version 1 is at UNAVAILABLE state: Internal: KeyError: 'weights'\n\nAt:\n  ${file}(7): initialize\n` +
+      '    (7): self.x = {}["weights"]\n;\n',
+  )
+  model('syntax', 'import numpy\nclass TritonPythonModel\n    pass\n')
+  const syntax = await loadError('syntax')
+  expect(syntax).toContain('Internal: SyntaxError: ')
+  expect(syntax).toContain(`\n\nAt:\n  ${join(repository, 'syntax', '1', 'model.py')}(2): <module>\n    (2): class TritonPythonModel\n`)
+})
+
+test('b_pyr_05: a package that is missing is named, with where it was looked for and the command that gets it', async () => {
+  model('packages', `import sklearn_of_nobody\n${adds(1)}`)
+  const text = await loadError('packages')
+  expect(text).toContain("ModuleNotFoundError: No module named 'sklearn_of_nobody'")
+  expect(text).toContain(`in ${PYTHON} (Python 3.`)
+  expect(text).toContain(`Get it with: ${PYTHON} -m pip install sklearn_of_nobody\n`)
+})
+
+test('b_py_03: a file that is not there is named', async () => {
+  write(join(repository, 'empty', 'config.pbtxt'), `backend: "python"\n${IO}`)
+  mkdirSync(join(repository, 'empty', '1'))
+  expect(await loadError('empty')).toContain(`Internal: Python model file not found in '${join(repository, 'empty', '1', 'model.py')}'`)
+  model('text', adds(1), `backend: "python"\ndefault_model_filename: "model.txt"\n${IO}`)
+  expect(await loadError('text')).toContain('Invalid argument: Model name must end with \'.py\'. Model name is "model.txt".')
+})
+
+test('b_sec_05: a file outside the version is not run, whatever the configuration says', async () => {
+  write(join(root, 'outside.py'), `open(${JSON.stringify(join(root, 'ran'))}, "w")\n${adds(1)}`)
+  for (const file of ['../../../outside.py', join(root, 'outside.py')]) {
+    model('outside', adds(1), `backend: "python"\ndefault_model_filename: "${file}"\n${IO}`)
+    expect(await loadError('outside')).toContain(`model file name '${file}' must stay inside the version directory`)
+  }
+  expect((await ask('repository/index', {})).status).toBe(200)
+})
+
+test('b_sec_08: code that comes with a load request runs, since this server is in explicit mode', async () => {
+  const config = JSON.stringify({ backend: 'python', input: [{ name: 'IN', data_type: 'TYPE_FP32', dims: [-1] }], output: [{ name: 'OUT', data_type: 'TYPE_FP32', dims: [-1] }] })
+  const files = { 'file:1/model.py': Buffer.from(adds(30)).toString('base64') }
+  expect((await load('uploaded', { config, ...files })).status).toBe(200)
+  expect(await infer('uploaded')).toEqual([31, 32])
+  expect(await loadError('a;b', { config, ...files })).toContain('Invalid argument: Invalid stub name: contains invalid characters')
+})
+
+test('b_py_03: an edited model.py is swapped without a failed request; a bad edit leaves the one that serves', async () => {
+  model('edited', adds(0))
+  expect((await load('edited')).status).toBe(200)
+  // All that was answered, from the first request to the last.
+  const seen: string[] = []
+  let going = true
+  const clients = Array.from({ length: 4 }, async () => {
+    while (going) seen.push(JSON.stringify(await infer('edited', [0]).catch(String)))
+  })
+  const waitForNext = async (answer: string) => {
+    const from = seen.length
+    for (const until = performance.now() + 20_000; !seen.includes(answer, from) && performance.now() < until; ) await new Promise((done) => setTimeout(done, 5))
+    expect(seen.slice(from)).toContain(answer)
+  }
+  try {
+    await waitForNext('[0]')
+    for (const number of [1, 2, 3]) {
+      model('edited', adds(number))
+      expect((await load('edited')).status).toBe(200)
+      await waitForNext(`[${number}]`)
+    }
+    model('edited', adds(4).replace('class TritonPythonModel', 'class Other'))
+    expect(await loadError('edited')).toContain("AttributeError: module '1.model' has no attribute 'TritonPythonModel'")
+    await waitForNext('[3]')
+  } finally {
+    going = false
+    await Promise.all(clients)
+  }
+  expect(new Set(seen)).toEqual(new Set(['[0]', '[1]', '[2]', '[3]']))
+})
+
+test('b_pyb_01: a backend that is written in Python serves models that hold data only', async () => {
+  write(join(repository, 'data', 'config.pbtxt'), `backend: "golden"\n${IO}`)
+  write(join(repository, 'data', '1', 'model.json'), '{}')
+  expect((await load('data')).status).toBe(200)
+  expect(await infer('data')).toEqual([51, 52])
+  expect((await ask('models/data/config')).json).toMatchObject({ backend: 'golden', runtime: 'model.py' })
+  expect(server.output()).toContain(join(backends, 'golden', 'model.py'))
+})
+
+test('b_pyr_06: a model with an environment runs in it', async () => {
+  // A directory as virtualenv makes it: its interpreter finds its packages beside itself.
+  const environment = join(repository, 'env', 'own')
+  write(join(environment, 'bin', 'activate'), '')
+  const python = write(join(environment, 'bin', 'python'), `#!/bin/sh\nexport OWN_ENVIRONMENT="$VIRTUAL_ENV"\nexec ${PYTHON} "$@"\n`)
+  chmodSync(python, 0o755)
+  const tells = adds(0).replace('np.float32(0)', 'np.float32(len(os.environ["OWN_ENVIRONMENT"]))')
+  model('env', `import os\n${tells}`, `backend: "python"\n${IO}parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/own" } }\n`)
+  const outcome = await load('env')
+  // The program says that it is the interpreter behind it, which is started then: that one knows of no such variable.
+  expect(outcome.status === 200 ? await infer('env', [0]) : outcome.json['error']).toEqual([environment.length])
+})
+
+test('b_sec_05: an environment outside the repository is refused, a link to one too', async () => {
+  const elsewhere = join(root, 'elsewhere')
+  write(join(elsewhere, 'bin', 'activate'), '')
+  const config = (path: string) => `backend: "python"\n${IO}parameters { key: "EXECUTION_ENV_PATH" value { string_value: "${path}" } }\n`
+  model('stranger', adds(1), config(elsewhere))
+  expect(await loadError('stranger')).toContain('is neither in the model repository nor below a root')
+  symlinkSync(elsewhere, join(repository, 'stranger', 'link'))
+  model('stranger', adds(1), config('$$TRITON_MODEL_DIRECTORY/link'))
+  expect(await loadError('stranger')).toContain('is neither in the model repository nor below a root')
+})
