@@ -17,8 +17,8 @@ const SPANS = /\/src\/trace\/opentelemetry\/|\/node_modules\/@opentelemetry\//
 const EARLY = /\/src\/(cli\/|api\/(identity|json|onnxruntime|trace_settings)\.ts$|repository\/settings\.ts$|trace\/exporter_options\.ts$)/
 
 function chunkOf(id) {
-  // Entries keep their own place.
-  if (id.endsWith('/src/cli/main.ts')) return null
+  // Entries keep their own place; nothing else imports src/shm.
+  if (id.endsWith('/src/cli/main.ts') || id.includes('/src/shm/')) return null
   const lazy = LAZY.exec(id)
   if (lazy !== null) return lazy[1].replace('/', '_')
   if (SPANS.test(id)) return 'trace_opentelemetry'
@@ -34,7 +34,7 @@ const CHUNKS = SHARED.concat('cli_version', 'metrics_process', 'metrics_server',
 export async function bundle(root) {
   const bundled = await rolldown({
     cwd: root,
-    input: { index: 'src/index.ts', 'cli/main': 'src/cli/main.ts' },
+    input: { index: 'src/index.ts', 'shm/index': 'src/shm/index.ts', 'cli/main': 'src/cli/main.ts' },
     platform: 'node',
     external: (id) => id.startsWith('node:') || id === 'prom-client',
     // The ES modules of a package, where it has both: of CommonJS nothing could be left out.

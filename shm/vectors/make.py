@@ -10,8 +10,9 @@ from pathlib import Path
 from struct import pack
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "python"))
-from nereid_shm import protocol as p  # noqa: E402
+# The module alone: the package around it needs numpy.
+sys.path.insert(0, str(HERE.parent / "python" / "nereid_shm"))
+import protocol as p  # noqa: E402
 
 
 def frame(kind, body=b"", flags=0, count=0):

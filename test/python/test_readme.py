@@ -19,7 +19,7 @@ with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
 def examples(tmp_path_factory):
     models = tmp_path_factory.mktemp("examples")
     subprocess.run([NODE, os.path.join(ROOT, "scripts/models/examples.mjs"), str(models)], check=True)
-    one = Server(models, log=tmp_path_factory.mktemp("log") / "server.log")
+    one = Server(models, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log")
     one.models = models
     yield one
     one.stop()
@@ -69,10 +69,24 @@ def test_the_stream_of_events(examples):
 
 
 def test_the_python_example(examples):
-    code = here(block("python", "tritonclient"), examples)
+    code = here(block("python", "tritonclient.grpc"), examples)
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     labels = re.findall(r"b'(\d\.\d{6}):(\d):(\w+)'", said)
     assert len(labels) == 3 and labels == sorted(labels, reverse=True), said
+
+
+def test_the_region_examples(examples):
+    """M-31"""
+    env = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "shm/python")}
+    code = here(block("python", "nereid_shm"), examples)
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout
+    assert re.findall(r"\d+", said) == ["40"] * 16 + ["21"] * 16
+    code = here(block("ts", "nereid/shm"), examples)
+    # In the repository itself, so that the package finds itself by name.
+    command = [NODE, "--input-type=module", "-e", code]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert re.findall(r"\d+", said.split("[")[1]) == ["40"] * 16
+    assert examples.json("/v2/systemsharedmemory/status") == []
 
 
 def test_the_node_example(examples):

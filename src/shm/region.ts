@@ -1,0 +1,245 @@
+/** A region of system shared memory that holds the tensors of a request and of its answer. */
+
+import { closeSync } from 'node:fs'
+import { Tensor, toNative, type TensorInput } from '../api/tensor.js'
+import { ServerError, type ErrorCode } from '../native/index.js'
+import { createFile, freshKey, openFile, pathOf, readAll, unlinkFile, writeAll } from './file.js'
+import { byteSize, checkFits, Layout, refused, shapeText, type SpaceOptions } from './layout.js'
+import { stringsLength } from './strings.js'
+
+/** `parameters` of an input, or of an output that is asked for. */
+export interface RegionParameters {
+  shared_memory_region: string
+  shared_memory_offset: number
+  shared_memory_byte_size: number
+}
+
+/** Data to put there at once, or what is wanted of a tensor that comes later. */
+export type RegionTensors = Readonly<Record<string, TensorInput | SpaceOptions>>
+
+export interface RegionNames {
+  /** A file's name in /dev/shm, with a slash in front; one that nobody has unless given. */
+  key?: string
+  /** What requests call the region: the key without its slash, unless given. */
+  name?: string
+}
+
+const CODES: Readonly<Record<number, ErrorCode>> = { 400: 'INVALID_ARG', 404: 'NOT_FOUND', 501: 'UNSUPPORTED', 503: 'UNAVAILABLE' }
+
+/** Files to remove when this process exits by itself. */
+const owned = new Set<string>()
+
+function removeOwned(): void {
+  for (const key of owned) unlinkFile(key)
+}
+
+/**
+ * All tensors of a request and of its answer, in one file of /dev/shm that this process and the server share.
+ *
+ * Buffers: what `write` is given may be reused when it returns, what `read` returns is the caller's own. The server writes an output from the moment a
+ * request names it until it is answered. The file lives until `unlink`, `close` or the exit of this process; after a signal that ends it, it
+ * stays, unless `unlink` was called before.
+ */
+export class Region {
+  readonly layout: Layout
+  readonly key: string
+  readonly name: string
+  #descriptor: number | null
+  readonly #owns: boolean
+  readonly #tensors = new Map<string, { shape: readonly number[]; bytes: number | null }>()
+
+  private constructor(layout: Layout, key: string, name: string | undefined, descriptor: number, owns: boolean) {
+    this.layout = layout
+    this.key = key
+    this.name = name ?? key.slice(1)
+    this.#descriptor = descriptor
+    this.#owns = owns
+    for (const { name, datatype, shape } of layout.spaces.values()) this.#tensors.set(name, { shape, bytes: byteSize(datatype, shape) })
+    if (!owns) return
+    if (owned.size === 0) process.once('exit', removeOwned)
+    owned.add(key)
+  }
+
+  /**
+   * Makes a region for `tensors`; data among them is written at once.
+   *
+   * @throws {ServerError} `INVALID_ARG` for tensors that have no place.
+   * @throws {Error} of the file system: `EEXIST` for a key that is there already, `ENOSPC` when /dev/shm has not enough room.
+   */
+  static create(tensors: RegionTensors, names: RegionNames = {}): Region {
+    const layout = new Layout(Object.fromEntries(Object.entries(tensors).map(([name, value]) => [name, optionsOf(name, value)])))
+    const key = keyOf(names.key ?? freshKey())
+    const region = new Region(layout, key, names.name, createFile(key, layout.byteSize), true)
+    try {
+      for (const [name, value] of Object.entries(tensors)) if (isInput(value)) region.write(name, value)
+      return region
+    } catch (error) {
+      region.close()
+      throw error
+    }
+  }
+
+  /** Opens a region that another process made, with the same tensors. That process removes the file; `close` here does not. */
+  static attach(key: string, tensors: Readonly<Record<string, SpaceOptions>>, name?: string): Region {
+    const layout = new Layout(tensors)
+    return new Region(layout, keyOf(key), name, openFile(key, layout.byteSize), false)
+  }
+
+  /** Bytes of the whole region. */
+  get byteSize(): number {
+    return this.layout.byteSize
+  }
+
+  /** Copies data into a tensor. Its shape may be another than before, if it fits. */
+  write(name: string, input: TensorInput): void {
+    const space = this.layout.space(name)
+    const { datatype, shape, data } = toNative(name, withDatatype(input, space.datatype))
+    if (datatype !== space.datatype) throw refused(`tensor '${name}': an array of ${datatype} is not ${space.datatype}`)
+    checkElements(name, datatype, shape, data.length)
+    checkFits(space, shape, data.length)
+    writeAll(this.#open, data, space.offset)
+    this.#tensors.set(name, { shape, bytes: data.length })
+  }
+
+  /**
+   * A copy of a tensor. `shape` is that of the answer, for tensors whose shape was not known.
+   *
+   * @throws {ServerError} `INVALID_ARG` when the shape is not known or does not fit, or strings reach past the end.
+   */
+  read(name: string, shape: readonly number[] = this.#state(name).shape): Tensor {
+    const space = this.layout.space(name)
+    if (shape.some((dim) => !(Number.isSafeInteger(dim) && dim >= 0))) {
+      throw refused(`tensor '${name}': its shape ${shapeText(shape)} is not known; give the one of the answer`)
+    }
+    const size = byteSize(space.datatype, shape)
+    if (size !== null) checkFits(space, shape, size)
+    let data = readAll(this.#open, size ?? space.capacity, space.offset)
+    if (size === null) {
+      const count = shape.reduce((product, dim) => product * dim, 1)
+      data = data.subarray(0, stringsLength(name, data, count))
+    }
+    return new Tensor({ name, datatype: space.datatype, shape: [...shape], data })
+  }
+
+  /** What a server is told: the body of POST /v2/systemsharedmemory/region/{name}/register. */
+  get registration(): { key: string; offset: number; byte_size: number } {
+    return { key: this.key, offset: 0, byte_size: this.byteSize }
+  }
+
+  /** The `parameters` of an input, which has as many bytes as were written, or of an output, which may have all that were kept for it. */
+  parameters(name: string, use: 'input' | 'output'): RegionParameters {
+    const { offset, capacity } = this.layout.space(name)
+    const size = use === 'output' ? capacity : this.#state(name).bytes
+    if (size === null) throw refused(`tensor '${name}': put an array there first; its shape and size are not known`)
+    return { shared_memory_region: this.name, shared_memory_offset: offset, shared_memory_byte_size: size }
+  }
+
+  /** `inputs` of a JSON request. */
+  inputs(...names: string[]): { name: string; datatype: string; shape: number[]; parameters: RegionParameters }[] {
+    return names.map((name) => {
+      const parameters = this.parameters(name, 'input')
+      return { name, datatype: this.layout.space(name).datatype, shape: [...this.#state(name).shape], parameters }
+    })
+  }
+
+  /** `outputs` of a JSON request. */
+  outputs(...names: string[]): { name: string; parameters: RegionParameters }[] {
+    return names.map((name) => ({ name, parameters: this.parameters(name, 'output') }))
+  }
+
+  /**
+   * Registers the region with the server at `url` (`http://localhost:8000`).
+   *
+   * @throws {ServerError} with the server's text.
+   */
+  async register(url: string): Promise<void> {
+    await post(url, `region/${encodeURIComponent(this.name)}/register`, JSON.stringify(this.registration))
+  }
+
+  /** Ends the registration; requests in flight keep the memory until they are answered. One that is not registered is no error. */
+  async unregister(url: string): Promise<void> {
+    await post(url, `region/${encodeURIComponent(this.name)}/unregister`, '')
+  }
+
+  /**
+   * Removes the file now. Who has opened it goes on using it, a server that registered it too; nobody else can open it.
+   * Called after `register`, nothing stays behind however this process ends.
+   */
+  unlink(): void {
+    if (!this.#owns || !owned.delete(this.key)) return
+    if (owned.size === 0) process.removeListener('exit', removeOwned)
+    unlinkFile(this.key)
+  }
+
+  /** Removes the file, if this region made it, and closes it. Twice is as good as once. */
+  close(): void {
+    this.unlink()
+    if (this.#descriptor !== null) closeSync(this.#descriptor)
+    this.#descriptor = null
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  get #open(): number {
+    if (this.#descriptor === null) throw refused(`region ${this.name}: it is closed`)
+    return this.#descriptor
+  }
+
+  #state(name: string): { shape: readonly number[]; bytes: number | null } {
+    const state = this.#tensors.get(name)
+    if (state !== undefined) return state
+    const { shape } = this.layout.space(name)
+    return { shape, bytes: null }
+  }
+}
+
+/** One slash in front, and nothing that is no file's name. */
+function keyOf(key: string): string {
+  pathOf(key)
+  return `/${key.replace(/^\/+/, '')}`
+}
+
+/** Data, rather than what is wanted of a tensor. */
+function isInput(value: TensorInput | SpaceOptions): value is TensorInput {
+  return Array.isArray(value) || ArrayBuffer.isView(value) || 'data' in value
+}
+
+function optionsOf(name: string, value: TensorInput | SpaceOptions): SpaceOptions {
+  if (!isInput(value)) return value
+  const { datatype, shape, data } = toNative(name, value)
+  checkElements(name, datatype, shape, data.length)
+  return datatype === 'BYTES' ? { datatype, shape, capacity: data.length } : { datatype, shape }
+}
+
+/** An array without a datatype is what the space says: `Uint16Array` may stand for FP16. */
+function withDatatype(input: TensorInput, datatype: string): TensorInput {
+  const whole: { data: unknown; shape?: readonly number[]; datatype?: string } =
+    'data' in input && !Array.isArray(input) && !ArrayBuffer.isView(input) ? input : { data: input }
+  return { datatype, ...whole } as TensorInput
+}
+
+function checkElements(name: string, datatype: string, shape: readonly number[], bytes: number): void {
+  const needed = byteSize(datatype, shape)
+  if (needed !== null && needed !== bytes) {
+    throw refused(`tensor '${name}': ${datatype} ${shapeText(shape)} takes ${needed} bytes, the data has ${bytes}`)
+  }
+}
+
+async function post(url: string, path: string, body: string): Promise<void> {
+  const answer = await fetch(new URL(`/v2/systemsharedmemory/${path}`, url), { method: 'POST', body })
+  const text = await answer.text()
+  if (!answer.ok) throw new ServerError(CODES[answer.status] ?? 'INTERNAL', errorText(text))
+}
+
+/** The text of an error's body, which is JSON unless something else than the server answered. */
+function errorText(body: string): string {
+  try {
+    const { error } = JSON.parse(body) as { error?: unknown }
+    if (typeof error === 'string') return error
+  } catch {
+    // As it came, then.
+  }
+  return body
+}
