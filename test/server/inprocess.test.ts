@@ -17,9 +17,9 @@ afterAll(async () => {
 
 const sixteen = (value: number) => ({ shape: [1, 16], data: new Int32Array(16).fill(value) })
 
-test('no port is open unless asked for', () => {
+test('no port is open unless asked for', async () => {
   expect(server.ports).toEqual({ http: 0, grpc: 0, metrics: 0 })
-  expect([server.live(), server.ready()]).toEqual([true, true])
+  expect([server.live(), server.ready(), await server.askReady()]).toEqual([true, true, true])
 })
 
 test('a request gives what it would give over the network', async () => {
@@ -259,6 +259,7 @@ test('after stop nothing answers as if the server served, handles of models incl
   await expect(model.infer({ inputs })).rejects.toMatchObject(gone)
   expect(await Promise.all([stopping, other.stop()])).toEqual([0, 0])
   expect([other.live(), other.ready(), model.ready()]).toEqual([false, false, false])
+  expect([await other.askReady(), await model.askReady()]).toEqual([false, false])
   const calls = [
     () => model.infer({ inputs }),
     () => model.stream({ inputs }).next(),
