@@ -136,9 +136,9 @@ test('b_py_03: an edited model.py is swapped without a failed request; a bad edi
   expect((await load('edited')).status).toBe(200)
   // All that was answered, from the first request to the last.
   const seen: string[] = []
-  let going = true
+  const stop = new AbortController()
   const clients = Array.from({ length: 4 }, async () => {
-    while (going) seen.push(JSON.stringify(await infer('edited', [0]).catch(String)))
+    while (!stop.signal.aborted) seen.push(JSON.stringify(await infer('edited', [0]).catch(String)))
   })
   const waitForNext = async (answer: string) => {
     const from = seen.length
@@ -156,7 +156,7 @@ test('b_py_03: an edited model.py is swapped without a failed request; a bad edi
     expect(await loadError('edited')).toContain("AttributeError: module '1.model' has no attribute 'TritonPythonModel'")
     await waitForNext('[3]')
   } finally {
-    going = false
+    stop.abort()
     await Promise.all(clients)
   }
   expect(new Set(seen)).toEqual(new Set(['[0]', '[1]', '[2]', '[3]']))
