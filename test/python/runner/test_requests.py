@@ -110,9 +110,9 @@ def test_b_py_15_a_default_model_sends_one_response(host):
     text = "r = [attempt(s.send, None, 1), s is request.get_response_sender()]\ns.send(out(r))\nr = [attempt(s.send, out(2)), attempt(s.send, out(2), 1)]\ns.send(flags=1)\nself.kept['r'] = r + [attempt(lambda: s.send(flags=1)), attempt(s.send, out(1))]\nreturn [None]"
     (answer,) = one.run(code(start + text))
     assert answer.kind == P.ANSWER_NONE
-    first, end = one.responds.get(timeout=60)[2], one.responds.get(timeout=60)[2]
-    assert seen(first) == [UNABLE + "Non-decoupled model cannot send complete final before sending a response.", True]
-    assert (end.kind, end.final) == (P.ANSWER_NONE, True)
+    only = one.responds.get(timeout=60)[2]
+    assert seen(only) == [UNABLE + "Non-decoupled model cannot send complete final before sending a response.", True]
+    assert (only.kind, only.final, one.responds.empty()) == (P.ANSWER_RESPONSE, True, True)
     (answer,) = one.run(code("return [out(self.kept['r'])]"))
     more = UNABLE + "Non-decoupled model cannot send more than one response."
     assert seen(answer) == [more, more, UNABLE + "Response sender has been closed.", more]
@@ -125,10 +125,24 @@ def test_b_py_15_what_is_returned_behind_a_response_does_not_count(host):
     assert answer.kind == P.ANSWER_NONE
     assert seen(one.responds.get(timeout=60)[2]) == "sent"
     (answer,) = one.run(code(start + "s.send(out('sent'))\nreturn [out('returned')]"))
-    got = [one.responds.get(timeout=60)[2] for _ in range(2)]
-    assert [(a.kind, a.final) for a in got] == [(P.ANSWER_RESPONSE, False), (P.ANSWER_NONE, True)]
+    only = one.responds.get(timeout=60)[2]
+    assert (only.final, seen(only)) == (True, "sent")
     (answer,) = one.run(code(start + "return [out('by return')]"))
     assert seen(answer) == "by return" and one.responds.empty()
+
+
+def test_b_py_15_a_default_model_answers_once_whatever_it_sent(host):
+    one = host(SNIPPET, segments=(1 << 20, 1 << 18))
+    send = "s = request.get_response_sender()\na = np.zeros(20000)\ns.send(pb.InferenceResponse([pb.Tensor('OUT', a)]))\na[:] = 1\n"
+    one.run(code(send + "s.send(flags=1)\nreturn [None]"))
+    only = one.responds.get(timeout=60)[2]
+    assert only.final and set(only["OUT"]) == {0.0}, "as it was when it was sent"
+    for end, text in (("raise ValueError('x')", in_batch("ValueError: x")), ("del s\nreturn [None]", DROPPED)):
+        for _ in range(5):
+            one.run(code(send + end))
+            only = one.responds.get(timeout=60)[2]
+            assert only.final and only.error.startswith(text)
+    assert one.responds.empty() and len(one.response) == 1, "memory of what was not sent is free again"
 
 
 @pytest.mark.parametrize("model, decoupled", [(DECOUPLED, True), (SNIPPET, False)], ids=["decoupled", "default"])

@@ -48,6 +48,8 @@ class Server(link.Unlinked):
         self.codec = wire.Codec(hello["model"], self.requests, self.responses)
         self._numbers = itertools.count(1)
         self._waiting = {}
+        #: Frames of responses that are not final, and their blocks, by slot and generation.
+        self._held = {}
         self._calls = {}
         #: Where questions whether the model is ready go; set when there is a model.
         self.ready = None
@@ -80,9 +82,23 @@ class Server(link.Unlinked):
         return flags is not None and flags[slot] == (generation & 127) << 1 | 1
 
     def respond(self, slot, generation, response, final):
-        self.side.send(self.codec.respond(slot, generation, response, final))
+        if self.decoupled:
+            self.side.send(self.codec.respond(slot, generation, response, final))
+            return
+        # A request to a default model has one answer: a response that is not final waits for the end, as it was when it was sent.
+        taken = []
+        key = slot, generation
+        if not final:
+            self._held[key] = self.codec.respond(slot, generation, response, True, taken), taken
+            return
+        frame, held = self._held.pop(key, (None, ()))
+        if response is not None or frame is None:
+            self.codec.give_back(held)
+            frame = self.codec.respond(slot, generation, response, True)
+        self.side.send(frame)
 
     def dropped(self, slot, generation):
+        self.codec.give_back(self._held.pop((slot, generation), (None, ()))[1])
         text = self.failed("the request was not answered: its response sender ended before its final response")
         answer = []
         length = 8 + self.codec.error(answer, CODE_INTERNAL, text, 1)

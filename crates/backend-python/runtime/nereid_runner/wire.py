@@ -164,7 +164,8 @@ class Codec:
         body = _ids(freed) + text
         return _RESULT_START.pack(16 + len(body), FRAME_RESULT, RESULT_FLAG_FAILED, 0, batch, len(freed), len(text)) + body
 
-    def respond(self, slot, generation, response, final):
+    def respond(self, slot, generation, response, final, taken=None):
+        """The frame of a RESPOND. `taken`: gets the blocks that it names, for `give_back` if it is not sent."""
         parts = [b""]
         length = 8
         if response is None:
@@ -172,11 +173,16 @@ class Codec:
             length += 16
         else:
             # Copied: the model goes on, and may write there.
-            length += self.answer(parts, response, None, ANSWER_FLAG_FINAL if final else 0)
+            length += self.answer(parts, response, None, ANSWER_FLAG_FINAL if final else 0, None, taken)
         parts[0] = head(length, FRAME_RESPOND) + RESPOND_HEAD.pack(slot, generation)
         return b"".join(parts)
 
-    def answer(self, parts, response, names, flags, by_reference=None):
+    def give_back(self, taken):
+        """Blocks of a frame that was not sent."""
+        for number, offset in taken:
+            self._responses.give(number, offset)
+
+    def answer(self, parts, response, names, flags, by_reference=None, taken=None):
         """Appends an answer; its length. `names`: outputs that are wanted, None for all.
 
         What cannot be sent is an error for the client, not for the model.
@@ -188,14 +194,14 @@ class Codec:
         if names is not None:
             outputs = [t for t in outputs if t._name in names]
         before = len(parts)
-        taken = []
+        taken = [] if taken is None else taken
         try:
             parts.append(None)
             length = self._tensors(parts, outputs, by_reference, taken)
         except (TooLarge, arena.Refused) as e:
             del parts[before:]
-            for number, offset in taken:
-                self._responses.give(number, offset)
+            self.give_back(taken)
+            taken.clear()
             if isinstance(e, TooLarge):
                 return self.error(parts, CODE_INTERNAL, str(e), flags)
             text = f"Failed to allocate memory for the response of model '{self._model}'"
@@ -297,8 +303,7 @@ class Codec:
         try:
             length = len(start) + self._tensors(parts, inputs, _CALL, taken)
         except (TooLarge, arena.Refused):
-            for at in taken:
-                self._responses.give(*at)
+            self.give_back(taken)
             raise
         parts[0] = head(length, FRAME_CALL) + start
         return parts
