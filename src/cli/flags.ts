@@ -87,7 +87,7 @@ export const FLAGS = [
 
   // Model Repository
   { name: 'model-repository', aliases: ['model-store'], kind: 'string', value: 'path', default: null, list: true, group: 'Model Repository', state: 'active', meaning: 'Directory whose subdirectories are models.' },
-  { name: 'model-control-mode', kind: 'choice', choices: ['none', 'poll', 'explicit'], anyCase: true, default: 'none', invalid: 'invalid argument for --model-control-mode', group: 'Model Repository', state: 'active', meaning: 'none: load everything once. poll: follow changes on disk. explicit: load and unload on request only.' },
+  { name: 'model-control-mode', kind: 'choice', choices: ['none', 'poll', 'explicit'], anyCase: true, default: 'none', invalid: 'invalid argument for --model-control-mode', group: 'Model Repository', state: 'active', meaning: 'none: load everything once. poll: follow changes on disk. explicit: load and unload on request only. Requests may bring files then, and a model.py among them is code that this server runs: restrict them (--http-restricted-api) where clients are not trusted.' },
   { name: 'repository-poll-secs', kind: 'integer', default: 15, min: 0, max: INT32_MAX, group: 'Model Repository', state: 'active', meaning: 'Interval between two looks at the repository in mode poll, in seconds; 0 never looks again.' },
   { name: 'load-model', kind: 'string', value: 'name', default: null, list: true, group: 'Model Repository', state: 'active', meaning: 'Model to load at start in mode explicit; * alone loads all.' },
   { name: 'model-config-name', kind: 'string', value: 'name', default: '', notEmpty: 'Error: empty argument for --model-config-name', group: 'Model Repository', state: 'active', meaning: 'Use configs/<name>.pbtxt of a model where it exists, instead of config.pbtxt.' },
@@ -146,7 +146,7 @@ export const FLAGS = [
   // Backend
   { name: 'backend-config', kind: 'string', value: '[backend,]setting=value', default: null, list: true, group: 'Backend', state: 'active', meaning: 'Setting of one backend, or of all.' },
   { name: 'strict-batching-delay', kind: 'boolean', default: false, group: 'Backend', state: 'active', meaning: 'Wait out max_queue_delay_microseconds even while an instance is idle. Not in Triton.' },
-  { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend', state: 'accepted', meaning: 'Where backend libraries are; the backends of this release are built in.' },
+  { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend', state: 'active', meaning: 'Where backends written in Python are: a directory <name> with model.py each. Backend libraries are not loaded in this release.' },
   { name: 'gpu-fallback', kind: 'choice', choices: ['error', 'cpu'], anyCase: true, default: 'error', invalid: 'invalid argument for --gpu-fallback, it is error or cpu', group: 'Backend', state: 'active', meaning: 'What happens to instance groups that want a GPU on a machine without one. error: the model fails to load, as in Triton. cpu: it is served on the CPU, with a warning. Not in Triton.' },
   { name: 'min-supported-compute-capability', kind: 'number', default: 6.0, min: 0, group: 'Backend', state: 'accepted', meaning: 'GPUs below it are not used.' },
   { name: 'host-policy', kind: 'string', value: 'policy,setting=value', default: null, list: true, group: 'Backend', state: 'accepted', meaning: 'CPU affinity of instances.' },

@@ -43,10 +43,10 @@ export class TestServer {
   }
 
   /** Spawns without waiting: for servers that are expected to refuse to start. */
-  static async spawn(repository: string, flags: string[] = [], main = MAIN): Promise<TestServer> {
+  static async spawn(repository: string, flags: string[] = [], main = MAIN, env: NodeJS.ProcessEnv = process.env): Promise<TestServer> {
     const ports = await freePorts(3)
     const args = [main, `--model-repository=${repository}`, ...listenFlags(ports), ...flags]
-    const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
+    const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
     return new TestServer(ports, child)
   }
 
@@ -54,10 +54,10 @@ export class TestServer {
   static async start(
     repository: string,
     flags: string[] = [],
-    { main = MAIN, path = '/v2/health/ready' }: { main?: string; path?: string } = {},
+    { main = MAIN, path = '/v2/health/ready', env = process.env }: { main?: string; path?: string; env?: NodeJS.ProcessEnv } = {},
   ): Promise<TestServer> {
     const from = performance.now()
-    const server = await TestServer.spawn(repository, flags, main)
+    const server = await TestServer.spawn(repository, flags, main, env)
     while (performance.now() - from < START_MS_MAX) {
       if (server.process.exitCode !== null) throw new Error(`the server ended at once:\n${server.output()}`)
       try {

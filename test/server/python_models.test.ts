@@ -184,6 +184,25 @@ test('b_pyr_06: a model with an environment runs in it', async () => {
   expect(outcome.status === 200 ? await infer('env', [0]) : outcome.json['error']).toEqual([environment.length])
 })
 
+test('b_pyr_05: without any Python the server starts, and its other models serve', async () => {
+  const mixed = join(root, 'mixed')
+  write(join(mixed, 'python', 'config.pbtxt'), `backend: "python"\n${IO}`)
+  write(join(mixed, 'python', '1', 'model.py'), adds(1))
+  mkdirSync(join(mixed, 'identity', '1'), { recursive: true })
+  write(join(mixed, 'identity', 'config.pbtxt'), `backend: "identity"\n${IO.replace('"IN"', '"INPUT0"').replace('"OUT"', '"OUTPUT0"')}`)
+  const without = await TestServer.start(mixed, ['--exit-on-error=false'], { env: { PATH: '/nonexistent' }, path: '/v2/models/identity/ready' })
+  try {
+    const index = (await (await fetch(`${without.url}/v2/repository/index`, { method: 'POST', body: '{}' })).json()) as { name: string; state: string; reason?: string }[]
+    expect(index.find(({ name }) => name === 'identity')).toMatchObject({ state: 'READY' })
+    expect(index.find(({ name }) => name === 'python')).toMatchObject({
+      state: 'UNAVAILABLE',
+      reason: expect.stringContaining('Python backend: no usable interpreter: there is no python3 on PATH; install one, or name one with --backend-config=python,python-executable=PATH or NEREID_PYTHON') as unknown,
+    })
+  } finally {
+    await without.stop()
+  }
+})
+
 test('b_sec_05: an environment outside the repository is refused, a link to one too', async () => {
   const elsewhere = join(root, 'elsewhere')
   write(join(elsewhere, 'bin', 'activate'), '')

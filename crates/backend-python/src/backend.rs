@@ -20,10 +20,10 @@ use tensor::{Error, Name, Result};
 
 /// The program of a runner, in the directory of our own modules.
 const RUNNER: &str = "nereid_runner/__main__.py";
+/// Processes of a model: each takes some 30 MB before it has loaded anything.
+const INSTANCES_MAX: usize = 256;
 /// What a backend written in Python may bring as its environment.
 const BACKEND_ENVIRONMENT: &str = "pb_exec_env_model.py.tar.gz";
-/// Below the directory of our own modules: what our backends written in Python share.
-const SHARED: &str = "shared";
 
 /// What the server tells this backend once.
 #[derive(Debug, Clone, Default)]
@@ -88,7 +88,7 @@ impl Shared {
         self.warn_of(&unknown, &model);
         let runtime = &self.options.runtime;
         let code = match &spec.code_directory {
-            Some(directory) => Code::of_backend(directory, runtime, self.shared_with(directory).as_deref()),
+            Some(directory) => Code::of_backend(directory, runtime),
             None => Code::of_version(&spec.version_directory, &config.default_model_filename, runtime)?,
         };
         code.require()?;
@@ -149,12 +149,6 @@ impl Shared {
             Error::internal(format!("Python backend: no usable interpreter: {why} (chosen by EXECUTION_ENV_PATH)"))
         })?;
         Ok((interpreter, variables))
-    }
-
-    /// Where our own backends written in Python find what they share; nothing for those of users.
-    fn shared_with(&self, directory: &Path) -> Option<PathBuf> {
-        let own = self.options.runtime.parent()?;
-        directory.starts_with(own).then(|| self.options.runtime.join(SHARED))
     }
 
     fn warn_of(&self, unknown: &[String], model: &str) {
@@ -249,8 +243,16 @@ impl Opened for OpenedPython {
         let iterative =
             matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
         let told = Told { iterative, ..self.told(Some(&signature)) };
+        let placed = instances(&config);
+        if placed.len() > INSTANCES_MAX {
+            return Err(Error::invalid(format!(
+                "model '{}' has {} instances, each of which is a process: at most {INSTANCES_MAX} are started for a Python model",
+                self.model,
+                placed.len()
+            )));
+        }
         let command = self.command();
-        let instances = instances(&config)
+        let instances = placed
             .iter()
             .map(|placed| Instance {
                 name: Name::from(placed.name.as_str()),

@@ -47,11 +47,10 @@ impl Code {
         Ok(Self { file: path, package, module, paths: vec![directory, above, runtime.to_path_buf()] })
     }
 
-    /// The code of a backend written in Python.
-    pub(crate) fn of_backend(directory: &Path, runtime: &Path, shared: Option<&Path>) -> Self {
+    /// The code of a backend written in Python. The directory above is searched too: ours have there what they share (B-PYB-03).
+    pub(crate) fn of_backend(directory: &Path, runtime: &Path) -> Self {
         let above = directory.parent().unwrap_or(directory).to_path_buf();
-        let mut paths = vec![directory.to_path_buf(), above, runtime.to_path_buf()];
-        paths.extend(shared.map(Path::to_path_buf));
+        let paths = vec![directory.to_path_buf(), above, runtime.to_path_buf()];
         Self { file: directory.join(FILE_DEFAULT), package: String::new(), module: "model".into(), paths }
     }
 
@@ -109,12 +108,12 @@ mod tests {
 
     #[test]
     fn b_pyb_01_the_code_of_a_backend_has_no_package() {
-        let code = Code::of_backend(Path::new("/b/mine"), Path::new("/rt"), Some(Path::new("/rt/shared")));
+        let code = Code::of_backend(Path::new("/b/mine"), Path::new("/rt"));
         assert_eq!(
             (code.file.as_path(), code.package.as_str(), code.module.as_str()),
             (Path::new("/b/mine/model.py"), "", "model")
         );
-        assert_eq!(code.paths, ["/b/mine", "/b", "/rt", "/rt/shared"].map(Path::new));
+        assert_eq!(code.paths, ["/b/mine", "/b", "/rt"].map(Path::new));
     }
 
     #[test]

@@ -508,12 +508,17 @@ impl Engine {
             return Some(Fingerprint::of_texts(&[config]));
         }
         let settings = format!("{:?}", open.settings);
-        Fingerprint::of_files(&open.version_directory, &[config, settings.as_bytes()])
-            .inspect_err(|e| {
-                let directory = open.version_directory.display();
-                log::warn!("model '{}' has no response cache: {directory} cannot be read: {e}", open.model);
-            })
-            .ok()
+        // The code of a backend that is written in Python makes the answers as much as the model's own files.
+        let code = open.code_directory.as_deref().map(|directory| Fingerprint::of_files(directory, &[])).transpose();
+        code.and_then(|code| {
+            let code = code.as_ref().map_or(&[][..], |code| code.bytes());
+            Fingerprint::of_files(&open.version_directory, &[config, settings.as_bytes(), code])
+        })
+        .inspect_err(|e| {
+            let directory = open.version_directory.display();
+            log::warn!("model '{}' has no response cache: {directory} cannot be read: {e}", open.model);
+        })
+        .ok()
     }
 
     fn serving(&self, name: &str, version: i64) -> Option<Arc<ModelVersion>> {
