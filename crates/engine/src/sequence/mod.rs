@@ -141,6 +141,14 @@ impl Sequencing {
                 entry.checked.outputs.push((index, None));
             }
         }
+        if self.schedule.iterative {
+            // A request without an id is a sequence of its own: a model that is told of ids and flags knows it by them.
+            let sequence = &mut entry.request.sequence;
+            sequence.start |= row.start;
+            if let Some(SequenceId::Internal(id)) = row.id {
+                sequence.id = CorrelationId::Number(id);
+            }
+        }
         Ok(())
     }
 
@@ -153,6 +161,8 @@ impl Sequencing {
         }
         entry.checked.outputs.retain(|(index, _)| wanted.contains(index));
         (entry.result, entry.responder) = (None, None);
+        // Its flags were those of its first run (B-PY-28).
+        (entry.request.sequence.start, entry.request.sequence.end) = (false, false);
     }
 
     /// Keeps the states that an answer of a row has, and takes out what the client did not ask for.
