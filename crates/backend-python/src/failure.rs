@@ -19,7 +19,7 @@ pub(crate) fn explain(text: &str, source: Option<&Source>, missing: Option<&str>
         if !told.ends_with('\n') {
             told.push('\n');
         }
-        let _ = writeln!(told, "    ({line}): {}", one_line(text.trim()));
+        let _ = writeln!(told, "    ({line}): {}", shown(text.trim()));
     }
     if let Some(package) = missing.filter(|p| is_package(p)) {
         let Interpreter { program, version, .. } = interpreter;
@@ -58,6 +58,15 @@ fn is_package(name: &str) -> bool {
     name.len() <= 128 && name.split('.').all(part)
 }
 
+/// A source line, with one kind of quotes and up to an escaped line break: tools that read frames in the texts of JSON take either for their end.
+fn shown(line: &str) -> String {
+    match line.split_once("\\n") {
+        Some((first, _)) => one_line(&format!("{first}…")),
+        None => one_line(line),
+    }
+    .replace('"', "'")
+}
+
 fn one_line(text: &str) -> String {
     let mut end = text.len().min(LINE_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -90,6 +99,8 @@ mod tests {
             format!("{syntax}\n\nAt:\n  /r/m/1/model.py(9): <module>\n    (9): return 1 / 0\n")
         );
         assert_eq!(explain(recorded, None, None, &python()), recorded);
+        let quoted = Source { text: "raise ValueError(\"one\\ntwo\")".into(), ..source };
+        assert!(explain(recorded, Some(&quoted), None, &python()).ends_with("    (9): raise ValueError('one…\n"));
     }
 
     #[test]
