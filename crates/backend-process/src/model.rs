@@ -9,7 +9,7 @@ use crate::restart::{Crashes, Then};
 use crate::runner::{Parts, Runner, Started};
 use crate::spec::{Instance, Limits, Output, Spec};
 use crate::sys::{self, Program};
-use backend::{Batch, Host, InstancesOf, Marks, Readiness, RunControl, now_ns};
+use backend::{Batch, Host, InstancesOf, Marks, Readiness, ReadyAnswer, RunControl, now_ns};
 use memory::Memfd;
 use parking_lot::{Mutex, RwLock};
 use protocol::Signature;
@@ -336,10 +336,17 @@ impl backend::Model for ProcessModel {
         if let (false, Some(why)) = (is_up, last) {
             return Readiness::NotReady(why.message().to_owned());
         }
-        match self.0.runners().find(|runner| runner.asks_ready()) {
-            Some(runner) => Readiness::Ask(Box::new(move |answer| runner.ask(answer))),
-            None => Readiness::Ready,
+        let asked: Vec<_> = self.0.runners().filter(|runner| runner.asks_ready()).collect();
+        if asked.is_empty() {
+            return Readiness::Ready;
         }
+        Readiness::Ask(Box::new(move |answer| {
+            let all = Arc::new(Mutex::new((asked.len(), Some(answer))));
+            for runner in asked {
+                let all = Arc::clone(&all);
+                runner.ask(Box::new(move |result| one_of_all(&all, result)));
+            }
+        }))
     }
 
     fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
@@ -353,6 +360,17 @@ impl backend::Model for ProcessModel {
             ("nereid_runner_shared_bytes", "Shared memory of the model's processes, mapped", shared as f64),
             ("nereid_runner_request_bytes", "Inputs that the model's processes have not given back", used as f64),
         ]
+    }
+}
+
+/// A model is ready when all its instances are: the first that is not, or the last that is, gives the answer.
+fn one_of_all(all: &Mutex<(usize, Option<ReadyAnswer>)>, result: tensor::Result<()>) {
+    let mut state = all.lock();
+    state.0 -= 1;
+    let answer = if result.is_err() || state.0 == 0 { state.1.take() } else { None };
+    drop(state);
+    if let Some(answer) = answer {
+        answer(result);
     }
 }
 
