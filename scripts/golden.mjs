@@ -45,6 +45,8 @@ const EXTRA_FLAGS = {
   forward: '--strict-readiness=false',
   // Recorded with requests held together by the queue delay, which an idle instance does not wait out without it.
   ragged: '--strict-batching-delay=true',
+  infer: '--strict-batching-delay=true',
+  responses: '--strict-batching-delay=true',
 }
 
 /**
