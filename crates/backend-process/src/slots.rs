@@ -76,7 +76,19 @@ impl Slots {
         }
     }
 
+    /// The request, if there is only one that is not over.
+    pub(crate) fn only(&self) -> Option<Key> {
+        let mut taken = self.all.iter().enumerate().filter(|(_, it)| it.is_taken);
+        let (slot, it) = taken.next()?;
+        taken.next().is_none().then_some((slot as u32, it.generation))
+    }
+
     /// Requests that are not over.
+    pub(crate) fn pendings(&self) -> impl Iterator<Item = &Pending> {
+        self.all.iter().filter_map(|it| it.pending.as_ref())
+    }
+
+    /// How many requests are not over.
     pub(crate) fn taken(&self) -> usize {
         self.all.len() - self.free.len()
     }

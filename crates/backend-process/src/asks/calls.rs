@@ -39,8 +39,8 @@ pub(crate) struct Calls {
 struct Open {
     /// The socket it came on: its answers go there.
     way: Way,
-    /// The request it is made for.
-    parent: Key,
+    /// The request it is made for, if that is known.
+    parent: Option<Key>,
     is_decoupled: bool,
     /// Absent until the server has it.
     handle: Option<Arc<dyn Call>>,
@@ -66,6 +66,7 @@ impl Calls {
             refuse(&**peer, way, call, &Error::unavailable("there is no server to ask"));
             return Ok(());
         };
+        let caller = peer.parent(call.parent);
         let mut open = self.open.lock();
         if open.contains_key(&call.call) {
             return Err(Lie("two calls have one number"));
@@ -77,13 +78,13 @@ impl Calls {
             refuse(&**peer, way, call, &error);
             return Ok(());
         }
-        let (parent, is_decoupled) = (call.parent, call.is_decoupled);
-        open.insert(call.call, Open { way, parent, is_decoupled, handle: None, is_cancelled: false, is_closed: false });
+        let (parent, is_decoupled) = (caller.key, call.is_decoupled);
+        let new = Open { way, parent, is_decoupled, handle: None, is_cancelled: false, is_closed: false };
+        open.insert(call.call, new);
         drop(open);
 
-        let caller = peer.parent(call.parent);
-        let depth = caller.as_ref().map_or(0, |p| p.depth).saturating_add(1);
-        let parent_trace = caller.and_then(|p| p.trace).filter(|_| call.is_traced);
+        let depth = caller.depth.saturating_add(1);
+        let parent_trace = caller.trace.filter(|_| call.is_traced);
         let request = Box::new(InferRequest { depth, ..request });
         let model_call = ModelCall {
             model: call.model.to_owned(),
@@ -133,7 +134,7 @@ impl Calls {
 
     /// A request is cancelled, and with it what was called for it.
     pub(crate) fn parent_cancelled(&self, parent: Key) {
-        self.stop(|_, open| open.parent == parent, false);
+        self.stop(|_, open| open.parent == Some(parent), false);
     }
 
     /// The process is gone.

@@ -16,8 +16,8 @@ pub(crate) trait Peer: Send + Sync {
     fn host(&self) -> Option<Arc<dyn Host>>;
     /// The model that it runs.
     fn model(&self) -> Name;
-    /// A request that it has.
-    fn parent(&self, key: Key) -> Option<Parent>;
+    /// The request that a call is made for: the one it names, else the only one that the runner has.
+    fn parent(&self, named: Key) -> Parent;
     /// Sends frames, in the order of the calls for one socket. Does not block.
     fn send(&self, way: Way, frames: &[u8]);
     /// Writes a tensor into a frame; blocks that it takes for that are noted in `room`.
@@ -47,7 +47,10 @@ pub(crate) trait Peer: Send + Sync {
 }
 
 /// The request that a call is made for.
+#[derive(Default)]
 pub(crate) struct Parent {
+    /// Which that is; `None` where it could be any of several, or there is none.
+    pub(crate) key: Option<Key>,
     /// Models that called one another for it.
     pub(crate) depth: u32,
     /// Where it is traced.
@@ -63,10 +66,20 @@ impl Peer for Runner {
         self.asks.model()
     }
 
-    fn parent(&self, key: Key) -> Option<Parent> {
+    fn parent(&self, named: Key) -> Parent {
         let mut state = self.state.lock();
-        let request = &state.slots.pending(key)?.entry.request;
-        Some(Parent { depth: request.depth, trace: request.trace.clone() })
+        let key = if state.slots.has(named) { Some(named) } else { state.slots.only() };
+        match key.and_then(|key| Some((key, state.slots.pending(key)?))) {
+            Some((key, pending)) => {
+                let request = &pending.entry.request;
+                Parent { key: Some(key), depth: request.depth, trace: request.trace.clone() }
+            }
+            // So that no chain of calls is without end.
+            None => {
+                let depth = state.slots.pendings().map(|pending| pending.entry.request.depth).max().unwrap_or(0);
+                Parent { depth, ..Parent::default() }
+            }
+        }
     }
 
     fn send(&self, way: Way, frames: &[u8]) {
