@@ -61,6 +61,8 @@ _DEFAULTS = {
     "request_id": "", "correlation_id": 0, "model_version": -1, "flags": 0, "timeout": 0, "preferred_memory": _MISSING,
     "trace": _MISSING, "parameters": None,
 }  # fmt: skip
+_KNOWN = frozenset(_NAMES)
+_REQUIRED = _KNOWN - _DEFAULTS.keys()
 _SIGNATURE = (
     "c_python_backend_utils.InferenceRequest(request_id: str = '', correlation_id: object = 0, inputs: "
     "list[c_python_backend_utils.Tensor], requested_output_names: list[str], model_name: str, model_version: int = -1, "
@@ -84,7 +86,11 @@ class InferenceRequest:
 
     def __init__(self, *args, **kwargs):
         what = "InferenceRequest.__init__"
-        got = dict(zip(_NAMES, bind(what, _NAMES, _DEFAULTS, _SIGNATURE, args, kwargs)))
+        if args or not _REQUIRED <= kwargs.keys() <= _KNOWN:
+            got = dict(zip(_NAMES, bind(what, _NAMES, _DEFAULTS, _SIGNATURE, args, kwargs)))
+        else:
+            # By name, as everybody does: a third of the time.
+            got = {**_DEFAULTS, **kwargs}
         try:
             self._id = text(got["request_id"])
             self._model = text(got["model_name"])

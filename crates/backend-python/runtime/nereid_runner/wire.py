@@ -23,6 +23,7 @@ _new_tensor = Tensor.__new__
 _ndarray = np.ndarray
 _DIMS = [Struct(f"<{rank}q") for rank in range(65)]
 _CACHED_MAX = 4096
+_CALLED_MAX = 64
 #: What may name memory of a request in the place of a copy; anything else is None. Who waits for a CALL holds its inputs.
 _RESULT, _CALL = "result", "call"
 
@@ -53,6 +54,7 @@ class Codec:
         self._inline_max = INLINE_BYTES_MAX if responses is not None else FRAME_BYTES_MAX
         self._names = {}
         self._descriptions = {}
+        self._called = {}
         #: Arrays over memory of requests that the last RESULT names. The host may hear of their blocks' end over the other socket, so they
         #: live until it has sent the next batch.
         self._named = []
@@ -280,24 +282,21 @@ class Codec:
     def call(self, number, request, parent, decoupled):
         """The parts of a CALL. Raises `TooLarge` and `arena.Refused`."""
         slot, generation = parent or (NO_SLOT, 0)
-        model = request._model.encode()
+        model, names, outputs = self._whom(request)
         correlation, text = (0, request._correlation.encode()) if isinstance(request._correlation, str) else (request._correlation, b"")
         parameters = request._parameters.encode() if request._parameters != "{}" else b""
-        trace = (request._trace._context or "").encode()
+        trace = request._trace._context
+        trace = trace.encode() if trace else b""
         identifier = request._id.encode()
-        names = [n.encode() for n in dict.fromkeys(request._names)]
-        if len(model) > 65535 or len(names) > TENSORS_MAX or any(len(n) > 65535 for n in names):
-            raise TooLarge(f"the names of this request of model '{request._model[:64]}' are too long or too many")
         flags = CALL_FLAG_DECOUPLED if decoupled else 0
-        if request._trace._context:
+        if request._trace._owner is not None:
             flags |= CALL_FLAG_TRACED
-        fixed = CALL_HEAD.pack(number, request._version, slot, generation, len(model), flags, 0, 0)
-        outputs = len(names) or ALL_OUTPUTS
         inputs = request._inputs
-        fields = REQUEST_HEAD.pack(
+        start = CALL_HEAD.pack(number, request._version, slot, generation, len(model), flags, 0, 0) + model
+        start += REQUEST_HEAD.pack(
             0, 0, correlation, request._timeout, request._flags, len(inputs), outputs, len(identifier), len(text), len(parameters), len(trace)
         )
-        start = b"".join((fixed, model, fields, identifier, text, parameters, trace, *(len(n).to_bytes(2, "little") + n for n in names)))
+        start += identifier + text + parameters + trace + names
         parts = [None]
         taken = []
         try:
@@ -307,6 +306,20 @@ class Codec:
             raise
         parts[0] = head(length, FRAME_CALL) + start
         return parts
+
+    def _whom(self, request):
+        """Name of the model that is called, names of the outputs that are wanted, as they stand in a frame, and their number."""
+        key = (request._model, *request._names)
+        found = self._called.get(key)
+        if found is None:
+            model, names = request._model.encode(), [n.encode() for n in dict.fromkeys(request._names)]
+            if len(model) > 65535 or len(names) > TENSORS_MAX or any(len(n) > 65535 for n in names):
+                raise TooLarge(f"the names of this request of model '{request._model[:64]}' are too long or too many")
+            found = model, b"".join(len(n).to_bytes(2, "little") + n for n in names), len(names) or ALL_OUTPUTS
+            if len(self._called) > _CALLED_MAX:
+                self._called.clear()
+            self._called[key] = found
+        return found
 
 
 def _describe(tensor, size, place, segment, offset):
