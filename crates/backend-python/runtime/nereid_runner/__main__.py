@@ -7,19 +7,47 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [os.path.dirname(_HERE)] + [p for p in sys.path if p and os.path.abspath(p) not in (_HERE, os.path.dirname(_HERE))]
 
 
+def _unheard(number, frame):
+    """A signal that is for others."""
+
+
+def _let_forks_hear(signal, threading):
+    """Processes that the model forks end by the usual signals, unless the model has said otherwise."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    masks = threading.local()
+
+    def before():
+        # What is sent to the child before its handlers are set must wait, not be lost.
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+    def after():
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def after_in_child():
+        for number in numbers:
+            if signal.getsignal(number) is _unheard:
+                signal.signal(number, signal.SIG_DFL)
+        after()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=after_in_child)
+
+
 def main():
     import atexit
     import faulthandler
     import json
     import signal
     import socket
+    import threading
 
     from nereid_runner import _protocol as protocol
     from nereid_runner.channel import Side, Work
 
-    # The server decides when it is over; a Ctrl-C in its terminal is not for this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # The server decides when it is over; a Ctrl-C in its terminal is not for this process. Not SIG_IGN, which processes that the model
+    # starts would inherit: whoever ends them (`Popen.terminate`, `multiprocessing.Pool`) would wait for ever.
+    signal.signal(signal.SIGINT, _unheard)
+    signal.signal(signal.SIGTERM, _unheard)
+    _let_forks_hear(signal, threading)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR2, all_threads=True)
     # Processes that a model starts get none of them.

@@ -165,8 +165,9 @@ class Model(link.Unlinked):
         self.batch_thread = get_ident()
         parts = []
         try:
-            returned = runner._execute(requests)
-            runner._answers(parts, requests, returned)
+            given = requests[:]
+            returned = runner._execute(given, requests)
+            runner._answers(parts, requests, given, returned)
         except Exception as e:
             failure = self.failed(run.message_of(e))
             parts = []

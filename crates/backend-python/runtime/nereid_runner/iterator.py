@@ -33,7 +33,10 @@ class ResponseIterator:
             self._call.cancel()
 
     def __del__(self):
-        self._call.close()
+        # An object that could not be made has no attributes.
+        call = getattr(self, "_call", None)
+        if call is not None:
+            call.close()
 
 
 def iterator_of(call):

@@ -158,7 +158,8 @@ class InferenceResponseSender:
         return self._link.is_cancelled(self._slot, self._generation)
 
     def __del__(self):
-        if not self._closed:
+        # An object that could not be made has no attributes.
+        if not getattr(self, "_closed", True):
             self._closed = True
             self._link.dropped(self._slot, self._generation)
 

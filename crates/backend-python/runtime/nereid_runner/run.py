@@ -107,10 +107,12 @@ class Runner:
         server.batch_thread = threading.get_ident()
         server.parent = requests[0]._head[:2] if len(requests) == 1 else None
         try:
-            returned = self._execute(requests)
+            # The model's own: it may sort the list, or take requests out. Answers are in the order of ours.
+            given = requests[:]
+            returned = self._execute(given, requests)
             server.batch_thread = 0
             parts = [None]
-            length = self._answers(parts, requests, returned)
+            length = self._answers(parts, requests, given, returned)
         except BaseException as e:  # noqa: B036  also SystemExit: leaving is a failed request, not an exit
             server.batch_thread = 0
             text = server.failed(message_of(e))
@@ -126,19 +128,19 @@ class Runner:
         requests = self.server.requests
         return requests.take_free() if requests is not None and requests.free else ()
 
-    def _execute(self, requests):
+    def _execute(self, given, requests):
         try:
             execute = self.model.execute
         except AttributeError:
             raise Violation(f"Python model {self.hello['file']} does not implement `execute` method.") from None
-        returned = execute(requests)
+        returned = execute(given)
         if type(returned) is not list and inspect.iscoroutine(returned):
             # Others may call models while this thread waits, over the side socket.
             self.server.batch_thread = 0
             if self.server.decoupled:
                 for request in requests:
                     request.get_response_sender()
-                self._start_coroutine(self._in_background(returned, list(requests)))
+                self._start_coroutine(self._in_background(returned, requests))
                 return None
             value, error = self._start_coroutine(_outcome(returned)).result()
             if error is not None:
@@ -175,7 +177,7 @@ class Runner:
             sender._closed = True
             self.server.respond(sender._slot, sender._generation, received([], TritonError(text)), True)
 
-    def _answers(self, parts, requests, returned):
+    def _answers(self, parts, requests, given, returned):
         """Appends what is said of each request now; the length (B-PY-23)."""
         if self.server.decoupled:
             if returned is not None:
@@ -184,7 +186,10 @@ class Runner:
         elif returned is None:
             returned = [None] * len(requests)
         else:
-            self._check(requests, returned)
+            self._check(given, returned)
+            if given != requests:
+                found = {id(request): response for request, response in zip(given, returned)}
+                returned = [found.get(id(request)) for request in requests]
         length = 0
         codec = self.server.codec
         for request, response in zip(requests, returned):
