@@ -12,7 +12,7 @@ import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
 import type { RateLimit, RedisOptions } from '../native/contract.js'
 import { asServerError, createCore, type Core, type GrpcOptions, type HttpOptions, type ServerError } from '../native/index.js'
-import { privatePrefix, Repository, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
+import { removeUnpacked, Repository, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
 import { findOnnxRuntime } from './onnxruntime.js'
@@ -97,6 +97,7 @@ export async function startServer(
   observe: (event: LoadEvent) => void = () => {},
 ): Promise<RunningServer> {
   let unusable: ServerError | null = null
+  const pythonUnpackPrefix = unpackPrefix()
   // The core calls back when models load, at the earliest: by then everything exists that an answer needs.
   const core = createCore(
     {
@@ -118,7 +119,7 @@ export async function startServer(
       rateLimit: settings.rateLimit,
       customMetrics: settings.metrics !== null,
       pythonRuntime: pythonRuntime(),
-      pythonUnpackPrefix: privatePrefix('python'),
+      pythonUnpackPrefix,
       // Only there can clients have a configuration read that names a place.
       pythonEnvironmentRoots: settings.repository.mode === 'explicit' ? [...settings.repository.paths, settings.repository.backendDirectory] : null,
     },
@@ -147,6 +148,7 @@ export async function startServer(
   } catch (error) {
     if (settings.exitOnError) {
       await core.close(0)
+      removeUnpacked(pythonUnpackPrefix)
       throw error
     }
     unusable = asServerError(error)
@@ -210,6 +212,8 @@ export async function startServer(
       await metricsServer?.close()
       await core.close(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))
       await drain.close()
+      // The processes that ran in them are gone.
+      removeUnpacked(pythonUnpackPrefix)
       return inFlight
     },
   }

@@ -18,8 +18,8 @@ export type OverrideFiles = ReadonlyMap<string, Uint8Array>
 /** Files of one request. Each is a file on disk. */
 const OVERRIDE_FILES_MAX = 1024
 
-/** `nereid-<what>-<process namespace>-<process id>-<its start>-<random or number>`; `python` are environments that the core unpacked. */
-const NAME = /^nereid-(?:model|python)-(\d+)-(\d+)-(\d+)-[A-Za-z0-9]{1,10}$/
+/** `nereid-<what>-<process namespace>-<process id>-<its start>-<random or numbers>`; `python` are environments that the core unpacked. */
+const NAME = /^nereid-(?:model|python)-(\d+)-(\d+)-(\d+)-[A-Za-z0-9]{1,10}(?:-\d{1,10})?$/
 
 /**
  * Age at which a directory of another process namespace is taken for left over. Whether a process of another container lives cannot be
@@ -62,9 +62,22 @@ function startOf(pid: string): string | null {
 }
 
 /** What private directories of this process are called, up to the part that tells them apart. */
-export function privatePrefix(what: 'model' | 'python'): string {
+function privatePrefix(what: 'model' | 'python'): string {
   const { namespace, pid, start } = ownProcess()
   return join(tmpdir(), `nereid-${what}-${namespace}-${pid}-${start}-`)
+}
+
+let servers = 0
+
+/** As `privatePrefix`, for one server of this process: a number follows. */
+export function unpackPrefix(): string {
+  servers += 1
+  return `${privatePrefix('python')}${servers}-`
+}
+
+/** Removes the directories that begin so. */
+export function removeUnpacked(prefix: string): void {
+  for (const name of readdirSync(tmpdir())) if (join(tmpdir(), name).startsWith(prefix)) removeOverride(join(tmpdir(), name))
 }
 
 /** Removes the directories of processes that are gone, and returns how many those were. */

@@ -1,5 +1,6 @@
 /** Python models on a real server: what loads, what a failed load says, what an edit costs, and which code and which Python a model gets. */
-import { chmodSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -62,6 +63,8 @@ beforeAll(async () => {
 }, 300_000)
 afterAll(async () => {
   expect(await server.stop()).toBe(0)
+  // What was unpacked for it goes with it.
+  expect(readdirSync(tmpdir()).filter((name) => name.startsWith('nereid-python-') && name.includes(`-${server.process.pid}-`))).toEqual([])
   rmSync(root, { recursive: true })
 })
 
@@ -171,17 +174,36 @@ test('b_pyb_01: a backend that is written in Python serves models that hold data
   expect(server.output()).toContain(join(backends, 'golden', 'model.py'))
 })
 
-test('b_pyr_06: a model with an environment runs in it', async () => {
-  // A directory as virtualenv makes it: its interpreter finds its packages beside itself.
-  const environment = join(repository, 'env', 'own')
-  write(join(environment, 'bin', 'activate'), '')
-  const python = write(join(environment, 'bin', 'python'), `#!/bin/sh\nexport OWN_ENVIRONMENT="$VIRTUAL_ENV"\nexec ${PYTHON} "$@"\n`)
+/** An environment whose interpreter is that of the tests, and which models see in a variable: `number`. */
+function environment(directory: string, number: number): void {
+  write(join(directory, 'bin', 'activate'), '')
+  const python = write(join(directory, 'bin', 'python'), `#!/bin/sh\nexport OWN_ENVIRONMENT=${number}\nexec ${PYTHON} "$@"\n`)
   chmodSync(python, 0o755)
-  const tells = adds(0).replace('np.float32(0)', 'np.float32(len(os.environ["OWN_ENVIRONMENT"]))')
-  model('env', `import os\n${tells}`, `backend: "python"\n${IO}parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/own" } }\n`)
-  const outcome = await load('env')
-  // The program says that it is the interpreter behind it, which is started then: that one knows of no such variable.
-  expect(outcome.status === 200 ? await infer('env', [0]) : outcome.json['error']).toEqual([environment.length])
+}
+const TELLS = `import os\n${adds(0).replace('np.float32(0)', 'np.float32(int(os.environ["OWN_ENVIRONMENT"]))')}`
+const inEnvironment = (path: string) => `backend: "python"\n${IO}parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/${path}" } }\n`
+const pack = (directory: string, archive: string) => execFileSync('tar', ['czf', archive, '-C', directory, '.'])
+
+test('b_pyr_06: a model with an environment runs in it, be it a directory or an archive', async () => {
+  model('env', TELLS, inEnvironment('own'))
+  environment(join(repository, 'env', 'own'), 7)
+  expect((await load('env')).json).toEqual({})
+  expect(await infer('env', [0])).toEqual([7])
+  model('packed', TELLS, inEnvironment('own.tar.gz'))
+  environment(join(root, 'packed'), 8)
+  pack(join(root, 'packed'), join(repository, 'packed', 'own.tar.gz'))
+  expect((await load('packed')).json).toEqual({})
+  expect(await infer('packed', [0])).toEqual([8])
+})
+
+test('b_pyb_02: a backend that brings an archive of its environment runs in it', async () => {
+  write(join(backends, 'brings', 'model.py'), TELLS)
+  environment(join(root, 'brought'), 9)
+  pack(join(root, 'brought'), join(backends, 'brings', 'pb_exec_env_model.py.tar.gz'))
+  write(join(repository, 'brought', 'config.pbtxt'), `backend: "brings"\n${IO}`)
+  mkdirSync(join(repository, 'brought', '1'), { recursive: true })
+  expect((await load('brought')).json).toEqual({})
+  expect(await infer('brought', [0])).toEqual([9])
 })
 
 test('b_pyr_05: without any Python the server starts, and its other models serve', async () => {
