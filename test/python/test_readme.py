@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from conftest import NODE
+from interpreter import python_server
 from server import ROOT, Server
 
 with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
@@ -62,7 +63,7 @@ def test_the_stream_of_events(examples):
     """P-107"""
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    command = here(block("sh", "generate_stream"), examples).replace("curl ", "curl -sS ")
+    command = here(block("sh", "models/repeat/generate_stream"), examples).replace("curl ", "curl -sS ")
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
         printed = re.search(r"```\n(data: .*?)```", f.read(), re.S).group(1)
     assert subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=True).stdout == printed
@@ -97,3 +98,38 @@ def test_the_node_example(examples):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("40") == 16, done.stdout
     assert re.findall(r"Int32Array\(1\) \[ (\d) \]", done.stdout) == ["7", "8", "9"], done.stdout
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """`examples/text` and `examples/text_stream`, each in a server of its own."""
+    out = tmp_path_factory.mktemp("texts")
+    subprocess.run([NODE, os.path.join(ROOT, "scripts/models/text.mjs"), str(out)], check=True)
+    running = {name: python_server(out / name, log=tmp_path_factory.mktemp("log") / "server.log") for name in ("text", "text_stream")}
+    yield running
+    for one in running.values():
+        one.stop()
+
+
+def test_b_py_33_the_text_pipeline_answers_a_string_with_json(texts):
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    command = here(block("sh", "models/text/infer"), texts["text"]).replace("curl ", "curl -sS ")
+    said = json.loads(subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=True).stdout)
+    assert json.loads(said["outputs"][0]["data"][0])["label"] == "weather"
+
+
+def test_b_py_33_the_python_example_of_the_text_pipeline(texts):
+    code = here(block("python", 'client.infer("text"'), texts["text"])
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said == "weather\nsport\n"
+
+
+def test_b_py_33_the_words_that_stream(texts):
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    [command] = [line for line in block("sh", "text_stream/generate_stream").splitlines() if line.startswith("curl")]
+    command = here(command, texts["text_stream"]).replace("curl ", "curl -sS ")
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        printed = next(text for text in re.findall(r"```\n(data: .*?)```", f.read(), re.S) if "text_output" in text)
+    assert subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=True).stdout == printed
