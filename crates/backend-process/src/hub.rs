@@ -5,6 +5,7 @@
 
 use crate::link::Way;
 use crate::model::Model;
+use crate::reader::pass_on;
 use crate::runner::Runner;
 use crate::sys::{Alarm, Epoll, Event, Interest};
 use backend::now_ns;
@@ -90,7 +91,10 @@ impl Hub {
         static THREAD: OnceLock<bool> = OnceLock::new();
         let hub = HUB.get_or_init(|| Self::new().inspect_err(|e| log::error!("no host for processes: {e}")).ok());
         let hub = hub.as_ref().ok_or_else(|| io::Error::other("no host for processes"))?;
-        let runs = THREAD.get_or_init(|| thread("nereid-runners", || hub.run()));
+        let runs = THREAD.get_or_init(|| {
+            backend::poll::when_offered(|| hub.runners.read().values().for_each(pass_on));
+            thread("nereid-runners", || hub.run())
+        });
         if *runs { Ok(hub) } else { Err(io::Error::other("no thread for processes")) }
     }
 

@@ -21,6 +21,7 @@ mod hub;
 mod link;
 mod model;
 mod output;
+mod reader;
 mod restart;
 mod runner;
 mod slots;

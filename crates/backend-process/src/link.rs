@@ -83,6 +83,8 @@ pub(crate) struct Link {
 pub(crate) struct Socket {
     pub(crate) stream: UnixStream,
     waiting: Mutex<Waiting>,
+    /// Who reads it: raised with each change, odd while a [`backend::poll::Poller`] does. Changed under the lock of `waiting`.
+    reader: AtomicU64,
 }
 
 #[derive(Default)]
@@ -98,6 +100,12 @@ struct Requests {
     arena: Arena,
     /// Of blocks above a size: what they are charged to the budget.
     charges: HashMap<u64, Charge>,
+}
+
+impl Socket {
+    fn is_watched(&self) -> bool {
+        self.reader.load(Relaxed) % 2 == 1
+    }
 }
 
 /// Blocks of responses that were copied and not given back yet.
@@ -120,7 +128,7 @@ impl Link {
         responses.populate(POPULATED_BYTES);
         let mut arena = Arena::default();
         arena.add(0, limits.segment_bytes);
-        let socket = |stream| Socket { stream, waiting: Mutex::default() };
+        let socket = |stream| Socket { stream, waiting: Mutex::default(), reader: AtomicU64::new(0) };
         Ok(Self {
             id,
             hub: Hub::get()?,
@@ -195,7 +203,11 @@ impl Link {
         // A descriptor that went with the first byte is not sent again.
         waiting.parts.push_back((frames.to_vec(), segment.filter(|_| sent == 0)));
         if is_first {
-            self.hub.interest(self.id, way, socket.stream.as_fd(), Interest::ReadWrite);
+            if socket.is_watched() {
+                let _ = self.hub.listen(self.id, way, socket.stream.as_fd(), Interest::Write);
+            } else {
+                self.hub.interest(self.id, way, socket.stream.as_fd(), Interest::ReadWrite);
+            }
         }
     }
 
@@ -220,7 +232,41 @@ impl Link {
                 }
             }
         }
-        self.hub.interest(self.id, way, socket.stream.as_fd(), Interest::Read);
+        if socket.is_watched() {
+            self.hub.ignore(socket.stream.as_fd());
+        } else {
+            self.hub.interest(self.id, way, socket.stream.as_fd(), Interest::Read);
+        }
+    }
+
+    /// Has a poller read the work socket in the place of the hub, which only writes what waits. The turn it has: it is its own as long as
+    /// [`is_read_by`](Self::is_read_by) says so. `None`: one has it already.
+    pub(crate) fn pass_on(&self) -> Option<u64> {
+        let socket = &self.work;
+        let waiting = socket.waiting.lock();
+        if socket.is_watched() {
+            return None;
+        }
+        let turn = socket.reader.fetch_add(1, Relaxed) + 1;
+        if waiting.parts.is_empty() {
+            self.hub.ignore(socket.stream.as_fd());
+        } else {
+            self.hub.interest(self.id, Way::Work, socket.stream.as_fd(), Interest::Write);
+        }
+        Some(turn)
+    }
+
+    /// Whether the poller with this turn reads the work socket.
+    pub(crate) fn is_read_by(&self, turn: u64) -> bool {
+        self.work.reader.load(Relaxed) == turn
+    }
+
+    /// Has the hub read the work socket again, if the poller with this turn still does.
+    pub(crate) fn take_back(&self, turn: u64) {
+        if self.is_read_by(turn) {
+            // Whatever it fails for: the end of the process is seen all the same.
+            let _ = self.listen(Way::Work);
+        }
     }
 
     /// Has the hub listen to a socket.
@@ -228,13 +274,22 @@ impl Link {
         let socket = self.socket(way);
         // Under the lock: what begins to wait later finds the socket there.
         let waiting = socket.waiting.lock();
+        if socket.is_watched() {
+            socket.reader.fetch_add(1, Relaxed);
+            self.hub.ignore(socket.stream.as_fd());
+        }
         let interest = if waiting.parts.is_empty() { Interest::Read } else { Interest::ReadWrite };
         self.hub.listen(self.id, way, socket.stream.as_fd(), interest)
     }
 
-    /// Has the hub look away.
+    /// Has the hub look away, and a poller.
     pub(crate) fn ignore(&self, way: Way) {
-        self.hub.ignore(self.socket(way).stream.as_fd());
+        let socket = self.socket(way);
+        let _waiting = socket.waiting.lock();
+        if socket.is_watched() {
+            socket.reader.fetch_add(1, Relaxed);
+        }
+        self.hub.ignore(socket.stream.as_fd());
     }
 
     /// Writes a tensor into a frame: inline while `room` of the frame allows, else its bytes go into a segment of requests, which the runner gives back.

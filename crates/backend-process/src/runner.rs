@@ -10,6 +10,7 @@ use crate::generated::{Frame, Header};
 use crate::hub::{Due, Hub, READ_BYTES};
 use crate::link::{Link, Way};
 use crate::model::Model;
+use crate::reader;
 use crate::slots::{Key, Slots};
 use crate::spec::Limits;
 use crate::sys::{self, Child};
@@ -26,6 +27,8 @@ use tensor::{Error, Name, RegionMemory};
 
 /// Outputs of one frame above this are copied by another thread than the hub's: a copy of 1 MiB takes 80 to 240 µs.
 pub(crate) const COPY_BYTES_MAX: u64 = 1 << 20;
+/// Longer frames, of texts or of tensors that are sent inline, are handled by that thread, too.
+const FRAME_BYTES_AT_ONCE_MAX: usize = 1 << 20;
 /// How long a process may live that closed its sockets.
 const DEAF: Duration = Duration::from_millis(500);
 /// How long it may take to end after it said that it could not start.
@@ -187,13 +190,19 @@ impl Runner {
         if self.name.is_empty() { "a process that completes a configuration" } else { self.name.as_str() }
     }
 
-    /// A socket can be read.
-    pub(crate) fn readable(self: &Arc<Self>, way: Way, scratch: &mut [u8]) {
+    /// A socket can be read. Whether there may be more to read.
+    pub(crate) fn readable(self: &Arc<Self>, way: Way, scratch: &mut [u8]) -> bool {
         if self.is_parked.load(SeqCst) {
-            return;
+            return false;
         }
         let mut inbound = self.inbound.lock();
-        self.read_once(way, &mut inbound, scratch, false);
+        self.read_once(way, &mut inbound, scratch, false)
+    }
+
+    /// Whether it may be read by a thread that serves others: not one whose answers lie on the side socket, which would be read as well.
+    pub(crate) fn is_brief(&self) -> bool {
+        let decoupled = self.model.upgrade().is_none_or(|model| model.spec.decoupled);
+        !decoupled && !self.is_parked.load(SeqCst) && matches!(self.state.lock().phase, Phase::Running { .. })
     }
 
     /// Reads once and handles the whole frames that are there. Whether there may be more to read.
@@ -265,6 +274,7 @@ impl Runner {
             drop(inbound);
             this.is_parked.store(false, SeqCst);
             let listens = this.link.listen(Way::Side).and_then(|()| this.link.listen(Way::Work));
+            reader::pass_on(&this);
             if this.is_over.load(SeqCst) || listens.is_err() {
                 this.hub.look_at(this.id);
             }
@@ -279,6 +289,9 @@ impl Runner {
         inbound: &mut Inbound,
         copies: bool,
     ) -> Result<Next, Lie> {
+        if !copies && body.len() > FRAME_BYTES_AT_ONCE_MAX {
+            return Ok(Next::Park);
+        }
         let frame = frames::read(header, body)?;
         let needs = |expected: Way| if way == expected { Ok(()) } else { Err(Lie("a frame on the wrong socket")) };
         match frame {
@@ -340,7 +353,7 @@ impl Runner {
         inbound.spare = spare;
     }
 
-    fn ready(&self, ready: Ready) -> Result<(), Lie> {
+    fn ready(self: &Arc<Self>, ready: Ready) -> Result<(), Lie> {
         let mut state = self.state.lock();
         let started = state.started.take().ok_or(Lie("it says twice that it is ready"))?;
         if state.phase == Phase::Starting {
@@ -348,6 +361,7 @@ impl Runner {
         }
         drop(state);
         log::debug!("{}: ready, {}", self.label(), ready.runner);
+        reader::pass_on(self);
         started(Ok(ready));
         Ok(())
     }

@@ -7,10 +7,11 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// What is wanted of a descriptor: that it can be read, or also that it can be written.
+/// What is wanted of a descriptor: that it can be read, that it can be written, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
     Read,
+    Write,
     ReadWrite,
 }
 
@@ -48,8 +49,12 @@ impl Epoll {
     }
 
     fn control(&self, operation: libc::c_int, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
-        let write = if interest == Interest::ReadWrite { libc::EPOLLOUT } else { 0 };
-        let mut event = libc::epoll_event { events: (libc::EPOLLIN | write) as u32, u64: token };
+        let wanted = match interest {
+            Interest::Read => libc::EPOLLIN,
+            Interest::Write => libc::EPOLLOUT,
+            Interest::ReadWrite => libc::EPOLLIN | libc::EPOLLOUT,
+        };
+        let mut event = libc::epoll_event { events: wanted as u32, u64: token };
         // SAFETY: both descriptors are open; the event is only read.
         check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), operation, fd.as_raw_fd(), &raw mut event) })
     }

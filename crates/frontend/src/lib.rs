@@ -32,6 +32,7 @@ mod shared;
 mod text;
 mod traced;
 mod verbose;
+mod watch;
 
 pub use control::{Argument, Control, ControlReply, Operation};
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};

@@ -12,6 +12,7 @@ use crate::limits::{CONNECTIONS_SHARE, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_
 use crate::listen::bind;
 use crate::options::FrontendOptions;
 use crate::shared::{Phase, Shared};
+use crate::watch;
 use engine::Engine;
 use std::cell::Cell;
 use std::future::Future;
@@ -183,6 +184,7 @@ fn reactor(
         let wake = mail.clone();
         let mailbox = engine::begin_mail(move || wake.notify_one());
         whenever(mail, move || mailbox.open());
+        let _watches = watch::begin();
         let grpc_open = Rc::new(Cell::new(0));
         let room = Room { open: Rc::default(), max: connections_max, idle: Idle::new(), shared: shared.clone() };
         let (idle, swept) = (room.idle.clone(), shared.clone());
