@@ -11,8 +11,9 @@ from pathlib import Path
 from struct import pack, unpack_from
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).parents[3] / "shm/python"))
-from nereid_shm import protocol as p  # noqa: E402
+# The module alone: its package is for clients, and needs numpy.
+sys.path.insert(0, str(Path(__file__).parents[3] / "shm/python/nereid_shm"))
+import protocol as p  # noqa: E402
 
 MODE = sys.argv[1]
 work = socket.socket(fileno=p.FD_WORK)

@@ -55,3 +55,61 @@ async fn listen(socket: OwnedFd, mut ready: Ready) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::runtime::Builder;
+    use tokio::task::LocalSet;
+
+    /// Counts what it reads, a byte at a time, and leaves at a zero.
+    fn reader(mut from: UnixStream, read: Arc<AtomicUsize>) -> Ready {
+        let mut byte = [0];
+        Box::new(move || match from.read(&mut byte) {
+            Ok(1) if byte == [0] => Next::Leave,
+            Ok(1) => {
+                read.fetch_add(1, Ordering::SeqCst);
+                Next::Again
+            }
+            _ => Next::Wait,
+        })
+    }
+
+    async fn until(mut holds: impl FnMut() -> bool) {
+        while !holds() {
+            yield_now().await;
+        }
+    }
+
+    #[test]
+    fn a_socket_is_read_by_the_reactor_until_its_reader_leaves_or_the_reactor_does() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let read = Arc::new(AtomicUsize::new(0));
+        let (mut first, theirs) = UnixStream::pair().unwrap();
+        let (mut second, theirs_too) = UnixStream::pair().unwrap();
+        let local = LocalSet::new();
+        local.block_on(&runtime, async {
+            let poller = begin();
+            for socket in [theirs, theirs_too] {
+                socket.set_nonblocking(true).unwrap();
+                poller.watch(socket.try_clone().unwrap().into(), reader(socket, read.clone()));
+            }
+            // One byte, and many at once: whatever is there is read, in steps.
+            first.write_all(&[1]).unwrap();
+            until(|| read.load(Ordering::SeqCst) == 1).await;
+            first.write_all(&[1; 100]).unwrap();
+            second.write_all(&[1; 100]).unwrap();
+            until(|| read.load(Ordering::SeqCst) == 201).await;
+            first.write_all(&[0]).unwrap();
+            until(|| Arc::strong_count(&read) == 2).await;
+            assert!(first.write_all(&[1]).is_err(), "its end is closed");
+            second.write_all(&[1]).unwrap();
+            until(|| read.load(Ordering::SeqCst) == 202).await;
+        });
+        drop(local);
+        assert_eq!(Arc::strong_count(&read), 1, "a reactor that ends drops its readers");
+        assert!(second.write_all(&[1]).is_err());
+    }
+}
