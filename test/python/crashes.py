@@ -227,4 +227,5 @@ def resident(pid):
 
 
 def named_memory():
-    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    """Names of shared memory. Semaphores of Python's own multiprocessing belong to other programs."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.mp-")} if os.path.isdir("/dev/shm") else set()

@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +16,10 @@ from crashes import Asker, Bystanders, descendants, descriptors, is_running, nam
 from interpreter import python_server
 
 EXECUTE_SECONDS = 2
-MEMORY_BYTES = 3 << 30
+MEMORY_BYTES = 3 << 29
 LIMITED = [f"--backend-config=python,execute-timeout-ms={1000 * EXECUTE_SECONDS}", f"--backend-config=python,memory-limit-bytes={MEMORY_BYTES}"]
 
-# Code, whether the process survives it, and what a client that waits for an answer hears. None: an answer, and no error.
+# Code, whether the process survives it (None: as it comes), and what a client that waits for an answer hears. None: an answer, and no error.
 FAULTS = {
     "an exception": ("raise ValueError('boom')", True, "ValueError: boom"),
     "a wrong type": ("answer = 5", True, "found type '<class 'int'>'."),
@@ -27,7 +28,7 @@ FAULTS = {
     "a segmentation fault": ("ctypes.string_at(0)", False, None),
     "kill -9": ("os.kill(os.getpid(), 9)", False, None),
     "a loop without end": ("while True: pass", False, None),
-    "all memory": ("while True: keep.append(bytearray(64 << 20))", True, "MemoryError"),
+    "all memory": ("while True: keep.append(np.empty(64 << 20, np.uint8))", None, "MemoryError"),
     "a fork that outlives": ("if os.fork() == 0:\n    time.sleep(600)\nos._exit(3)", False, None),
     "all descriptors": (
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\nwhile True: keep.append(os.open('/dev/null', 0))",
@@ -50,9 +51,10 @@ def report(request):
     """Lines told when the module is over."""
     lines = []
     yield lines
-    terminal = request.config.pluginmanager.getplugin("terminalreporter")
-    for line in lines:
-        terminal.write_line(line)
+    plugins = request.config.pluginmanager
+    with plugins.getplugin("capturemanager").global_and_fixture_disabled():
+        for line in ["", *lines]:
+            plugins.getplugin("terminalreporter").write_line(line)
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +93,7 @@ def test_b_pyr_07_a_fault_costs_its_own_requests_and_nothing_else(crashing, repo
     model = "stream" if moment == "decoupled" else "victim"
     asker = Asker(server)
     # A load of its own: what went wrong before is forgotten.
-    asker.control("unload", model)
-    assert until(lambda: not asker.is_ready(model))
-    asker.control("load", model)
+    load_again(asker, model)
     pid, was = asker.pid(model), descriptors(server.process.pid)
     below = descendants(server.process.pid)
 
@@ -101,7 +101,7 @@ def test_b_pyr_07_a_fault_costs_its_own_requests_and_nothing_else(crashing, repo
         begun = time.monotonic()
         if moment == "idle":
             assert asker.run(in_a_thread(code))[0] == 200
-            if not survives:
+            if survives is False:
                 assert until(lambda: not is_running(pid)), f"{fault} in a thread does not end the process"
         elif moment == "decoupled":
             status, said = asker.stream(code)
@@ -120,7 +120,7 @@ def test_b_pyr_07_a_fault_costs_its_own_requests_and_nothing_else(crashing, repo
 
         after = until(next_pid)
         assert after is not None, f"no answer after {fault}: {asker.run('pass')}"
-        assert (after == pid) == (survives and fault != "all memory") or fault == "all memory"
+        assert survives is None or (after == pid) == survives
         assert until(lambda: asker.is_ready(model))
         report.append(f"{fault}, {moment}: failed after {failed - begun:.2f} s, answered again after {time.monotonic() - failed:.2f} s more")
         # The model it called is as it was.
@@ -136,10 +136,18 @@ def test_b_pyr_07_a_fault_costs_its_own_requests_and_nothing_else(crashing, repo
         assert os.path.getsize(server.log) < 64 << 20, "the log took what a model printed"
 
 
+def load_again(asker, model):
+    asker.control("unload", model)
+    assert until(lambda: not asker.is_ready(model))
+    asker.control("load", model)
+
+
 def check_answer(is_missing, said, pid, model, fault):
     """What the client hears of it."""
     _, survives, text = FAULTS[fault]
     assert not is_missing, f"the stream ended without a word of {fault}"
+    if survives is None and text in said:
+        return
     if not survives:
         assert f"Stub process '{model}_0' is not healthy." in said, said
     elif text is None:
@@ -159,7 +167,7 @@ def test_b_pyr_07_readiness_and_index_tell_at_once_and_the_instance_is_back_with
         wait = os.path.join(models_of(server), "victim", "seconds")
         with open(wait, "w") as f:
             f.write("0")
-        asker.control("load", "victim")
+        load_again(asker, "victim")
         pid = asker.pid()
         with open(wait, "w") as f:
             f.write(str(own))
@@ -168,7 +176,7 @@ def test_b_pyr_07_readiness_and_index_tell_at_once_and_the_instance_is_back_with
         assert until(lambda: not asker.is_ready()), "readiness never told"
         told.append(time.monotonic() - at)
         reason = asker.reason("victim")
-        assert "victim_0" in reason and "healthy" in reason, reason
+        assert "process 'victim_0' ended" in reason, reason
         assert asker.ask("GET", "/v2/health/ready")[0] == 400, "a model that is not ready makes the server not ready"
         status, said = asker.run("pass")
         assert status == 503 and "victim" in said, (status, said)
@@ -214,10 +222,10 @@ def two_pids(server):
 
 
 def test_b_pyr_07_a_model_that_keeps_dying_is_given_time_and_then_up_until_it_is_loaded_again(crashing, report):
-    """Back-off, and an end after five deaths in a minute, which the index tells; a load heals."""
+    """Back-off, and an end after five deaths in a minute, which the index tells; unloading and loading heals."""
     server = crashing()
     asker = Asker(server)
-    asker.control("load", "victim")
+    load_again(asker, "victim")
     times = []
     for _ in range(5):
         at = time.monotonic()
@@ -230,7 +238,7 @@ def test_b_pyr_07_a_model_that_keeps_dying_is_given_time_and_then_up_until_it_is
     time.sleep(1)
     assert not asker.is_ready() and asker.run("pass")[0] == 503
     assert "victim_0" in asker.reason("victim"), asker.reason("victim")
-    asker.control("load", "victim")
+    load_again(asker, "victim")
     assert asker.run("pass")[0] == 200 and asker.is_ready()
 
 
@@ -253,7 +261,7 @@ def test_b_pyr_09_no_process_and_no_memory_outlive_a_killed_server(tmp_path):
     before = named_memory()
     repository = write(tmp_path / "models")
     for moment, code in AT_WORK.items():
-        server = python_server(repository, "--model-control-mode=explicit", "--load-model=*", log=tmp_path / "server.log")
+        server = python_server(repository, "--model-control-mode=explicit", "--load-model=victim", "--load-model=helper", log=tmp_path / "server.log")
         try:
             asker = Asker(server)
             assert until(lambda: asker.ask("GET", "/v2/health/ready")[0] == 200), server.tail()
@@ -262,8 +270,8 @@ def test_b_pyr_09_no_process_and_no_memory_outlive_a_killed_server(tmp_path):
                 threading.Thread(target=ignoring, args=(Asker(server).run, code), daemon=True).start()
                 time.sleep(0.5)
             children = descendants(server.process.pid)
-            assert len(children) >= 6, children
-            assert named_memory() <= before
+            assert len(children) >= 2, children
+            assert not [pid for pid in (server.process.pid, *children) if "/dev/shm/" in Path(f"/proc/{pid}/maps").read_text()]
             server.process.kill()
             server.process.wait(10)
             assert until(lambda: not [pid for pid in children if is_running(pid)], 10), f"{moment}: {[pid for pid in children if is_running(pid)]} live on"

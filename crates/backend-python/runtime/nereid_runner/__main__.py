@@ -12,13 +12,15 @@ def _unheard(number, frame):
 
 
 def _let_forks_hear(signal, threading):
-    """Processes that the model forks end by the usual signals, unless the model has said otherwise."""
+    """Processes that the model forks end by the usual signals, unless the model has said otherwise, and with this process."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     masks = threading.local()
 
     def before():
         # What is sent to the child before its handlers are set must wait, not be lost.
         masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        # The kernel means the thread that forked when it says parent: one that ends must not take its children with it.
+        masks.parent = os.getpid() if threading.current_thread() is threading.main_thread() else None
 
     def after():
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
@@ -27,9 +29,20 @@ def _let_forks_hear(signal, threading):
         for number in numbers:
             if signal.getsignal(number) is _unheard:
                 signal.signal(number, signal.SIG_DFL)
+        if masks.parent is not None:
+            _die_with(masks.parent, signal.SIGKILL)
         after()
 
     os.register_at_fork(before=before, after_in_parent=after, after_in_child=after_in_child)
+
+
+def _die_with(parent, number):
+    """Asks the kernel to send a signal when the parent is gone (B-PYR-09)."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(1, int(number), 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def main():
