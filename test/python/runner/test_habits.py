@@ -1,8 +1,9 @@
 """What models do beside the API: they change the list they were given, start processes, and drop objects that were never made."""
 import signal
 
+import numpy as np
 import pytest
-from runner_host import In, P
+from runner_host import In, P, until
 
 HEAD = "import os, subprocess, multiprocessing, sys, json\nimport numpy as np\nimport triton_python_backend_utils as pb\n\n\n"
 BATCH = HEAD + '''
@@ -110,3 +111,55 @@ def test_b_py_01_objects_that_cannot_be_made_leave_nothing_behind(name):
     with pytest.raises(TypeError, match="No constructor defined"):
         getattr(c, name)()
     gc.collect()
+
+
+def test_b_py_14_any_sequence_of_tensors_is_taken():
+    import collections
+
+    import triton_python_backend_utils as pb
+
+    one = pb.Tensor("a", np.zeros(1))
+    array = np.empty(1, object)
+    array[0] = one
+    for sequence in ([one], (one,), collections.deque([one]), array):
+        assert pb.InferenceResponse(sequence).output_tensors() == [one]
+        request = pb.InferenceRequest(inputs=sequence, requested_output_names=collections.deque(["O"]), model_name="m")
+        assert request.inputs() == [one] and request.requested_output_names() == {"O"}
+    for wrong in ({one}, {"a": one}, "ab", b"ab", 5, one):
+        with pytest.raises(TypeError, match="incompatible constructor arguments"):
+            pb.InferenceResponse(wrong)
+    kept = [one]
+    response = pb.InferenceResponse(kept)
+    kept.clear()
+    assert response.output_tensors() == [one]
+
+
+LONG = 1_000_000
+
+
+def test_b_py_24_texts_without_end_are_cut(host):
+    one = host(BATCH % f"raise ValueError('x' * {LONG})")
+    assert len(one.run(*THREE)) < 70_000
+    one = host(BATCH % f"pb.Logger.log_info('y' * {LONG}); return [pb.InferenceResponse([], pb.TritonError('z' * {LONG}))] * 3")
+    assert {len(a.error) for a in one.run(*THREE)} == {65536}
+    until(lambda: one.logs)
+    assert len(one.logs[0][3]) == 65536
+
+
+def test_b_pyr_01_what_fits_into_no_frame_is_an_error_and_not_a_frame(monkeypatch):
+    import triton_python_backend_utils as pb
+    from nereid_runner import link, server, wire
+
+    codec = wire.Codec("m", None, None)
+    big = {"a": "x" * 5000}
+    parts = []
+    monkeypatch.setattr(wire, "PARAMETERS_BYTES_MAX", 4000)
+    length = codec.answer_of_batch(parts, pb.InferenceResponse([], parameters=big), None)
+    assert length == sum(map(len, parts)) and b"the parameters of a response have at most 4000 bytes" in parts[0]
+    monkeypatch.setattr(wire, "FRAME_BYTES_MAX", 4000)
+    request = pb.InferenceRequest(inputs=[], requested_output_names=[], model_name="m", parameters=big)
+    with pytest.raises(wire.TooLarge, match="may have 4000 bytes"):
+        codec.call(1, request, None, False)
+    monkeypatch.setattr(server, "FRAME_BYTES_MAX", 4000)
+    with pytest.raises(link.Refused, match="may have 4000 bytes"):
+        server._control(1, "load", {"files": big})

@@ -13,8 +13,13 @@ def is_ours(file):
     return file.startswith(_OURS)
 
 
+#: Of an error or a line of the log. The server shows less of either; a text without end would fit into no frame.
+TEXT_CHARS_MAX = 1 << 16
+
+
 def cut(text):
-    """A text that may be sent: UTF-8, and nothing behind a NUL, which ends texts in Triton."""
+    """A text that may be sent: UTF-8, not too long, and nothing behind a NUL, which ends texts in Triton."""
+    text = text[:TEXT_CHARS_MAX]
     at = text.find("\0")
     if at >= 0:
         text = text[:at]

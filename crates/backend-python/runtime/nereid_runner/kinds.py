@@ -111,6 +111,16 @@ def text(value):
     raise TypeError("not a text")
 
 
+def listed(value):
+    """The elements of a sequence, as a new list. Texts, sets and what is only iterated are none. Raises TypeError."""
+    if type(value) is list:
+        return value[:]
+    kind = type(value)
+    if isinstance(value, (str, bytes, dict)) or not (hasattr(kind, "__getitem__") and hasattr(kind, "__len__")):
+        raise TypeError("not a sequence")
+    return list(value)
+
+
 def whole(value, low, high):
     """An integer argument in a range; floats and texts are refused. Raises TypeError."""
     if isinstance(value, float):

@@ -1,7 +1,7 @@
 """`InferenceRequest`, `InferenceTrace` and `PreferredMemory` (B-PY-08, B-PY-09, B-PY-13)."""
 from . import link
 from ._protocol import ALL_OUTPUTS
-from .kinds import UNCASTABLE, MemoryType, TritonModelException, bind, incompatible, parameters_text, public, text, whole
+from .kinds import UNCASTABLE, MemoryType, TritonModelException, bind, incompatible, listed, parameters_text, public, text, whole
 from .response import sender_of
 from .tensor import Tensor
 
@@ -97,18 +97,16 @@ class InferenceRequest:
             self._version = whole(got["model_version"], -_INT64 - 1, _INT64)
             self._flags = whole(got["flags"], 0, _UINT32)
             self._timeout = whole(got["timeout"], 0, _UINT64)
-            if not isinstance(got["inputs"], (list, tuple)) or not isinstance(got["requested_output_names"], (list, tuple)):
-                raise TypeError
+            self._inputs = listed(got["inputs"])
             if got["preferred_memory"] is not _MISSING and not isinstance(got["preferred_memory"], PreferredMemory):
                 raise TypeError
             if got["trace"] is not _MISSING and not isinstance(got["trace"], InferenceTrace):
                 raise TypeError
-            if not all(t is None or isinstance(t, Tensor) for t in got["inputs"]):
+            if not all(t is None or isinstance(t, Tensor) for t in self._inputs):
                 raise TypeError
-            self._names = [text(n) for n in got["requested_output_names"]]
+            self._names = [text(n) for n in listed(got["requested_output_names"])]
         except TypeError:
             raise incompatible(what, _SIGNATURE, args, kwargs) from None
-        self._inputs = list(got["inputs"])
         self._head = None
         self._sender = None
         self._release = RELEASE_ALL

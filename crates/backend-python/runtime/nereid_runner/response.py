@@ -1,6 +1,6 @@
 """`TritonError`, `InferenceResponse` and `InferenceResponseSender` (B-PY-14 to B-PY-18)."""
 from . import link
-from .kinds import ErrorCode, TritonModelException, bind, incompatible, parameters_text, public, text, whole
+from .kinds import ErrorCode, TritonModelException, bind, incompatible, listed, parameters_text, public, text, whole
 from .tensor import Tensor
 
 _UINT32 = (1 << 32) - 1
@@ -63,14 +63,16 @@ class InferenceResponse:
             outputs = args[0]
         else:
             outputs = self._all(args, kwargs)
-        if type(outputs) is not list and not isinstance(outputs, (list, tuple)):
-            raise incompatible("InferenceResponse.__init__", self._SIGNATURE, args, kwargs)
+        try:
+            outputs = listed(outputs)
+        except TypeError:
+            raise incompatible("InferenceResponse.__init__", self._SIGNATURE, args, kwargs) from None
         for tensor in outputs:
             if type(tensor) is not Tensor and not isinstance(tensor, Tensor):
                 if tensor is not None:
                     raise incompatible("InferenceResponse.__init__", self._SIGNATURE, args, kwargs)
                 raise TritonModelException("Output tensor for inference response should not be empty.")
-        self._outputs = list(outputs) if self._error is None else []
+        self._outputs = outputs if self._error is None else []
 
     def _all(self, args, kwargs):
         names = ("output_tensors", "error", "parameters")

@@ -9,11 +9,11 @@ from struct import Struct
 
 from . import arena, link, wire
 from ._protocol import (
-    CALL_ID, CODE_INTERNAL, FRAME_CALL_CANCEL, FRAME_CALL_CLOSE, FRAME_CALL_RESPONSE, FRAME_CONTROL, FRAME_CONTROL_RESULT, FRAME_IS_READY,
+    CALL_ID, CODE_INTERNAL, FRAME_BYTES_MAX, FRAME_CALL_CANCEL, FRAME_CALL_CLOSE, FRAME_CALL_RESPONSE, FRAME_CONTROL, FRAME_CONTROL_RESULT, FRAME_IS_READY,
     FRAME_IS_READY_RESULT, FRAME_LOG, FRAME_METRIC_UPDATE, FRAME_NEED_SEGMENT, FRAME_PING, FRAME_PONG, FRAME_RELEASE, FRAME_RESPOND, FRAME_SEGMENT,
     IS_READY_RESULT, LOG_HEAD, LOG_LEVEL_ERROR, METRIC_UPDATE, NEED_SEGMENT, PLACE_REQUEST, QUESTION, RESPOND_HEAD, SEGMENT,
 )  # fmt: skip
-from .failure import cut
+from .failure import TEXT_CHARS_MAX, cut
 from .iterator import iterator_of
 from .kinds import TritonModelException
 from .response import TritonError, received
@@ -63,8 +63,9 @@ class Server(link.Unlinked):
         if self.completes:
             raise TritonModelException(_AUTO_COMPLETE)
         number = next(self._numbers)
+        frame = _control(number, operation, members)
         answer = self._waiting[number] = SimpleQueue()
-        self.side.send(_control(number, operation, members))
+        self.side.send(frame)
         result = answer.get()
         error = result.get("error")
         if error is not None:
@@ -297,11 +298,13 @@ def _refused(request, error):
 
 def _control(number, operation, members):
     body = json.dumps({"id": number, "operation": operation, **members}).encode()
+    if len(body) > FRAME_BYTES_MAX:
+        raise link.Refused(f"what is sent to the server at once may have {FRAME_BYTES_MAX} bytes, this has {len(body)}")
     return wire.head(len(body), FRAME_CONTROL) + body
 
 
 def _log(level, file, line, message):
-    file, text = cut(file).encode()[:65535], message.encode("utf-8", "backslashreplace")
+    file, text = cut(file).encode()[:65535], message[:TEXT_CHARS_MAX].encode("utf-8", "backslashreplace")
     body = LOG_HEAD.pack(level, 0, len(file), line, len(text)) + file + text
     return wire.head(len(body), FRAME_LOG) + body
 

@@ -23,6 +23,8 @@ _new_tensor = Tensor.__new__
 _ndarray = np.ndarray
 _DIMS = [Struct(f"<{rank}q") for rank in range(65)]
 _CACHED_MAX = 4096
+#: Of one response: a batch of many goes into one frame.
+PARAMETERS_BYTES_MAX = 1 << 24
 _CALLED_MAX = 64
 #: What may name memory of a request in the place of a copy; anything else is None. Who waits for a CALL holds its inputs.
 _RESULT, _CALL = "result", "call"
@@ -213,6 +215,12 @@ class Codec:
             parts[before] = ANSWER_HEAD.pack(ANSWER_RESPONSE, flags, len(outputs), 0, 0, 0)
             return length + 16
         parameters = _without_nul(parameters).encode()
+        if length + len(parameters) > PARAMETERS_BYTES_MAX:
+            del parts[before:]
+            for number, offset in taken:
+                self._responses.give(number, offset)
+            text = f"the parameters of a response have at most {PARAMETERS_BYTES_MAX} bytes, these have {len(parameters)}"
+            return self.error(parts, CODE_INTERNAL, text, flags)
         parts[before] = ANSWER_HEAD.pack(ANSWER_RESPONSE, flags, len(outputs), 0, len(parameters), 0) + parameters
         return length + 16 + len(parameters)
 
@@ -301,6 +309,8 @@ class Codec:
         taken = []
         try:
             length = len(start) + self._tensors(parts, inputs, _CALL, taken)
+            if length > FRAME_BYTES_MAX:
+                raise TooLarge(f"a request may have {FRAME_BYTES_MAX} bytes beside its tensors; this one has {length}")
         except (TooLarge, arena.Refused):
             self.give_back(taken)
             raise
