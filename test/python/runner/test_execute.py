@@ -71,6 +71,23 @@ def test_b_py_05_strings_come_back_as_they_were(shared, items, segments):
     assert answer["OUT"] == [i.encode() if isinstance(i, str) else i for i in items]
 
 
+@pytest.mark.parametrize("count", [30, 3000])
+@pytest.mark.parametrize(
+    "change, at, to",
+    [("pass", None, None), ("a[3] = b'new'", 3, b"new"), ("a[4] = 'text 4'", 4, b"text 4"), ("a[5] = np.zeros(1)", 5, b"[0.]"), ("a[:] = a[::-1].copy()", ..., None)],
+    ids=["none", "bytes", "str", "array", "order"],
+)
+def test_b_py_05_strings_that_are_handed_on_are_those_of_the_array(shared, count, change, at, to):
+    one = shared(SNIPPET)
+    items = [b"text %d" % i for i in range(count)]
+    text = f"a = requests[0].inputs()[1].as_numpy()\n{change}\nreturn [pb.InferenceResponse([pb.Tensor('OUT', a)])]"
+    (answer,) = one.run([*code(text), In("S", items, shape=(count,))])
+    want = items[::-1] if at is ... else list(items)
+    if to is not None:
+        want[at] = to
+    assert answer["OUT"] == want
+
+
 def test_b_py_05_strings_of_a_model_may_be_any_objects(host):
     one = host(SNIPPET)
     texts = "np.array(['a', b'\\xff', 5, None, 2.5, True], dtype=object)"

@@ -3,6 +3,7 @@
 There is no compiled code here, so both ways look for the shape of the data first: elements of one length, and short texts without
 NULs, are found by numpy as a whole; what is left goes element by element.
 """
+import weakref
 from itertools import repeat
 from struct import Struct
 
@@ -107,3 +108,29 @@ def to_array(items, shape):
     array = np.empty(len(items), np.object_)
     array[:] = items
     return array.reshape(shape)
+
+
+#: Arrays that were made of raw contents, by their id: a watch, the elements and the raw contents.
+_made = {}
+
+
+def array_of(raw, count, shape):
+    """The array of raw contents. While it lives `raw_of` knows it."""
+    items = decode(raw, count)
+    array = to_array(items, shape)
+    if count >= _SCAN_LEAST:
+        key = id(array)
+        _made[key] = (weakref.ref(array, lambda _: _made.pop(key, None)), items, raw)
+    return array
+
+
+def raw_of(array):
+    """The bytes of an array, as `encode`. One that came in and has the same elements needs no new ones: strings that a model hands on cost a third."""
+    known = _made.get(id(array))
+    if known is not None and known[0]() is array:
+        try:
+            if array.ravel().tolist() == known[1]:
+                return known[2]
+        except Exception:
+            pass  # Something in it that compares in its own way.
+    return encode(array)

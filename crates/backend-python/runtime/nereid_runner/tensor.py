@@ -68,7 +68,7 @@ class Tensor:
             raise TritonModelException("NumPy dtype is not supported.")
         self._code = BYTES
         self._array = None
-        self._raw = strings.encode(array)
+        self._raw = strings.raw_of(array)
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -103,7 +103,7 @@ class Tensor:
         if self._code == BF16:
             raise TritonModelException(_BF16)
         if self._code == BYTES:
-            array = strings.to_array(strings.decode(self._raw, _count(self._shape)), self._shape)
+            array = strings.array_of(self._raw, _count(self._shape), self._shape)
         else:
             # Memory of another library: as in Triton its array is a copy, what is sent is the original.
             array = self._array.copy()
