@@ -1,9 +1,13 @@
 """`nereid_runner.harness`: a model.py in a test, without a server (B-PY-33)."""
+import os
+import re
+
 import numpy as np
 import pytest
-from nereid_runner.harness import InferenceError, Model
-from test_execute import HEAD, IDENTITY
 import triton_python_backend_utils as pb
+from nereid_runner.harness import InferenceError, Model
+from runner_host import ROOT
+from test_execute import HEAD, IDENTITY
 
 
 @pytest.fixture
@@ -129,3 +133,13 @@ def test_b_py_33_async_models_readiness_and_the_end(model, tmp_path):
 def test_b_py_33_what_initialize_raises_reaches_the_test(model):
     with pytest.raises(KeyError):
         model(HEAD + "    def initialize(self, args):\n        args['nope']\n")
+
+
+def test_b_py_33_the_readme_prints_a_test_that_passes(tmp_path, monkeypatch):
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        (text,) = [b for b in re.findall(r"```python\n(.*?)```", f.read(), re.S) if "nereid_runner.harness" in b]
+    monkeypatch.chdir(ROOT)
+    names = {}
+    exec(compile(text, "README.md", "exec"), names)
+    (test,) = [v for k, v in names.items() if k.startswith("test_")]
+    test()
