@@ -65,7 +65,7 @@ export function cited(text) {
   }
   // In names of functions there is no hyphen; `p2_5` is a section.
   for (const [, name] of text.matchAll(/\b(?:fn|def) (\w+)/g)) {
-    for (const [, kind, n] of name.matchAll(/(?<=^|_)(b_(?:py[rb]?|sec)|[prcsmo])_?0*(\d{1,3})(?=_\D|$)/g)) found.push(`${kind.toUpperCase().replace('_', '-')}-${n}`)
+    for (const [, kind, n] of name.matchAll(/(?<=^|_)(b_(?:core|py[rb]?|sec)|[prcsmo])_?0*(\d{1,3})(?=_\D|$)/g)) found.push(`${kind.toUpperCase().replace('_', '-')}-${n}`)
   }
   return found
 }

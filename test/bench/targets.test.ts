@@ -132,6 +132,7 @@ test('default threads are judged against the best setting by hand at each concur
 /** A cell of the suite `python` with one value of each figure per repetition. */
 const inPython = (subject: string, workload: string, c: number, figures: object, runs: object[]) => ({ suite: 'python', subject, workload, c, transport: 'HTTP', kind: 'nereid', ...figures, runs })
 
+/** B-PYR-12 */
 test('a Python model is judged by what it adds to one that is built in, and beside the same model in Triton', () => {
   const p50 = (...us: number[]) => us.map((one) => ({ p50: one }))
   const added = 'HTTP, c=1, 4 KiB: p50 of a Python identity minus'

@@ -5,6 +5,7 @@ mod support;
 
 use support::*;
 
+// B-SEC-03: each of these over real sockets; fuzz/ has targets for their frames.
 #[test]
 fn a_process_that_lies_is_killed_and_started_again_b_sec_04_b_sec_05() {
     let lies = [

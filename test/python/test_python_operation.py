@@ -1,0 +1,97 @@
+"""What operators of Python models see: output, options, the table at start, and what a client may not do."""
+import base64
+import json
+import re
+
+import pytest
+
+from crashes import Asker, descendants, until
+from interpreter import python_server
+
+MODEL = '''import sys
+import triton_python_backend_utils as pb_utils
+
+print("imported")
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        print("to stdout")
+        print("to stderr", file=sys.stderr)
+        for _ in range(int(requests[0].inputs()[0].as_numpy()[0])):
+            print("x" * 1000)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())]) for request in requests]
+'''
+CONFIG = 'backend: "python"\ninput [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]\n'
+STRINGS = CONFIG.replace("TYPE_INT32", "TYPE_STRING").replace("dims: [ 1 ]", "dims: [ -1 ]")
+
+
+def repository(directory, config=CONFIG):
+    (directory / "loud" / "1").mkdir(parents=True)
+    (directory / "loud" / "config.pbtxt").write_text(config)
+    (directory / "loud" / "1" / "model.py").write_text(MODEL)
+    return directory
+
+
+@pytest.fixture
+def serve(tmp_path):
+    running = []
+
+    def go(*flags, config=CONFIG):
+        running.append(python_server(repository(tmp_path / "models", config), *flags, log=tmp_path / "server.log"))
+        return running[-1]
+
+    yield go
+    for one in running:
+        one.stop()
+
+
+def ask(server, lines=0):
+    tensor = {"name": "IN", "shape": [1], "datatype": "INT32", "data": [lines]}
+    return Asker(server).ask("POST", "/v2/models/loud/infer", {"inputs": [tensor]})
+
+
+def test_b_pyr_10_lines_that_a_model_prints_are_in_the_log_behind_its_instance_and_bounded(serve):
+    server = serve("--backend-config=python,output-bytes-per-second=20000")
+    assert ask(server)[0] == 200
+    for line in ("imported", "to stdout", "to stderr"):
+        assert until(lambda line=line: re.search(rf'^[IWE]\d.*"loud_0: {line}"$', server.output(), re.M)), (line, server.tail())
+    assert ask(server, 2000)[0] == 200
+    # Two megabytes, of which a second's worth or two is kept.
+    assert until(lambda: "x" * 1000 in server.output())
+    assert ask(server)[0] == 200 and len(server.output()) < 500_000
+
+
+def test_b_pyr_10_output_raw_passes_it_on_as_it_is(serve):
+    server = serve("--backend-config=python,output=raw")
+    assert ask(server)[0] == 200
+    assert until(lambda: {"to stdout", "to stderr"} <= set(server.output().splitlines())), server.tail()
+
+
+def test_b_core_08_b_core_09_unknown_options_are_named_and_the_table_shows_the_backend(serve):
+    server = serve("--backend-config=python,no-such-option=1", "--backend-config=python,thread-pool-size=8")
+    assert ask(server)[0] == 200
+    assert re.search(r"^W\d.*no-such-option", server.output(), re.M), server.tail()
+    row = next(line for line in server.output().splitlines() if line.startswith("| python "))
+    assert '"no-such-option":"1"' in row and '"thread-pool-size":"8"' in row, row
+
+
+def test_b_core_12_strings_are_checked_before_a_model_sees_them(serve):
+    server = serve(config=STRINGS)
+    pid = max(descendants(server.process.pid))
+    for raw in (b"\5\0\0\0ab", b"\1\0", b"\1\0\0\0a", b"\1\0\0\0a" * 3):
+        head = json.dumps({"inputs": [{"name": "IN", "shape": [2], "datatype": "BYTES", "parameters": {"binary_data_size": len(raw)}}]}).encode()
+        status, _, body = server.request("POST", "/v2/models/loud/infer", head + raw, {"Inference-Header-Content-Length": str(len(head))})
+        assert status == 400 and re.search(r"string (elements|length|data).*'IN' for model 'loud'", body.decode()), (status, body)
+    assert max(descendants(server.process.pid)) == pid
+
+
+def test_b_sec_08_code_comes_over_the_network_only_where_loads_are_allowed(serve):
+    """Without --model-control-mode=explicit a client cannot bring a model.py; with it that is what the mode is for."""
+    files = {"file:1/model.py": base64.b64encode(MODEL.encode()).decode()}
+    body = {"parameters": {"config": json.dumps({"backend": "python"}), **files}}
+    server = serve()
+    before = descendants(server.process.pid)
+    status, text = Asker(server).ask("POST", "/v2/repository/models/mine/load", body)
+    assert status == 503 and "explicit model load / unload is not allowed" in text, text
+    assert descendants(server.process.pid) == before
