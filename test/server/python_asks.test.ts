@@ -1,5 +1,5 @@
 /** What the code of Python models asks of the server: other models, loads and unloads, metrics, lines of the log. */
-import { cpSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -91,7 +91,7 @@ beforeAll(async () => {
   model('runs', RUNS())
   model('runs_async', RUNS('async '))
   model('two', RUNS(), `${CONFIG}instance_group [ { count: 2 } ]\n`)
-  const flags = ['--model-control-mode=explicit', '--log-verbose=1', `--backend-config=python,python-executable=${PYTHON}`]
+  const flags = ['--model-control-mode=explicit', '--log-verbose=1', `--backend-config=python,python-executable=${PYTHON}`, `--trace-config=triton,file=${join(root, 'trace.json')}`]
   server = await TestServer.start(repository, [...flags, ...['simple', 'repeat', 'runs', 'runs_async', 'two'].map((name) => `--load-model=${name}`)])
 }, 300_000)
 afterAll(async () => {
@@ -155,6 +155,25 @@ test('B-PY-27: a request that its client gives up cancels what was called for it
 test('B-PY-13: a model that calls itself ends with the timeout of the call', async () => {
   const code = `return shown(ask("runs", {"CODE": np.array(['return 1'], dtype=object)}, timeout=200000).exec())`
   expect(await run(code)).toEqual([4, 'Request timeout expired'])
+})
+
+test('B-PY-13: a call that is given the trace of its request is part of it', async () => {
+  await post('trace/setting', { trace_level: ['TIMESTAMPS'], trace_rate: '1', log_frequency: '1' })
+  expect(await run('return [shown(simple(trace=request.trace()).exec()), shown(simple().exec())]')).toEqual([[SUM], [SUM]])
+  await post('trace/setting', { trace_level: ['OFF'] })
+  interface Traced {
+    id: number
+    parent_id?: number
+    model_name?: string
+  }
+  const traced = (): Traced[] =>
+    readdirSync(root)
+      .filter((name) => name.startsWith('trace.json'))
+      .flatMap((name) => JSON.parse(readFileSync(join(root, name), 'utf8')) as Traced[])
+  await until('the trace is written', () => traced().some(({ model_name }) => model_name === 'runs'))
+  const caller = traced().find(({ model_name }) => model_name === 'runs')
+  // The other call was given none.
+  expect(traced().filter(({ model_name }) => model_name === 'simple').map(({ parent_id }) => parent_id)).toEqual([caller?.id])
 })
 
 /** Calls itself from a thread, so that no instance is held, and hands on the text that comes back. */

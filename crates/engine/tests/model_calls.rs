@@ -5,6 +5,7 @@ mod support;
 use backend::{CallAnswers, ModelCall};
 use engine::{Engine, MODEL_CALLS_DEPTH_MAX, ServerState};
 use protocol::InferResponse;
+use protocol::pb::inference as pb;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -296,4 +297,33 @@ fn b_py_12_a_caller_of_any_number_of_answers_may_ask_a_model_of_one() {
     call.decoupled = true;
     assert_eq!(start(&engine, call).expect("accepted").next(), (Got::Number(4), true));
     settles(&engine, &version);
+}
+
+#[test]
+fn b_sec_07_models_that_an_ensemble_calls_know_how_deep_they_are() {
+    let (send, depths) = channel();
+    let (engine, _version) = model(
+        |_| {},
+        move |_, batch, _| {
+            for entry in batch.requests.iter_mut() {
+                send.send(entry.request.depth).expect("the test waits");
+                entry.result = Some(Ok(outcome(asked(entry))));
+            }
+        },
+    );
+    let step = pb::model_ensembling::Step {
+        model_name: "m".into(),
+        model_version: -1,
+        input_map: [("I".to_owned(), "I".to_owned())].into(),
+        output_map: [("O".to_owned(), "O".to_owned())].into(),
+        ..Default::default()
+    };
+    let graph = pb::ModelEnsembling { step: vec![step], max_inflight_requests: 0 };
+    let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
+    let config = pb::ModelConfig { scheduling_choice: Some(choice), ..support::of_numbers("graph", "") };
+    support::publish(&engine, &config).expect("a good graph");
+    let mut call = of("graph", 6);
+    call.request.depth = 7;
+    assert_eq!(start(&engine, call).expect("accepted").next(), (Got::Number(6), true));
+    assert_eq!(depths.recv_timeout(WITHIN), Ok(7));
 }

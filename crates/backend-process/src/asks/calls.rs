@@ -173,8 +173,10 @@ struct Answers {
 impl CallAnswers for Answers {
     fn answer(&self, response: Option<Result<Box<InferResponse>>>, is_final: bool) {
         let mut open = self.calls.open.lock();
-        let Some(it) = open.get(&self.call) else { return };
+        let Some(it) = open.get_mut(&self.call) else { return };
         let (way, is_closed, is_decoupled) = (it.way, it.is_closed, it.is_decoupled);
+        // One response is all that such a caller waits for.
+        it.is_closed |= !is_decoupled;
         if is_final {
             open.remove(&self.call);
         }
@@ -182,7 +184,6 @@ impl CallAnswers for Answers {
         if is_closed {
             return;
         }
-        // One response is all that such a caller waits for.
         let flags = if is_final || !is_decoupled { ANSWER_FLAG_FINAL } else { 0 };
         let mut out = Vec::new();
         if let Err(error) = write_answer(&*self.peer, &mut out, self.call, flags, response) {

@@ -21,11 +21,15 @@ const SMALL_BYTES: usize = 16 << 10;
 pub(crate) const CONTROLS_MAX: usize = 64;
 /// Files of one load.
 const FILES_MAX: usize = 1024;
+/// Bytes of the questions that are read or not answered yet, of one process.
+const BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 
 /// What one process asked and was not told yet.
 #[derive(Default)]
 pub(crate) struct Controls {
     open: AtomicUsize,
+    /// Of those above `SMALL_BYTES`.
+    bytes: AtomicUsize,
     pub(crate) metrics: metrics::Metrics,
 }
 
@@ -36,21 +40,22 @@ impl Controls {
     /// It is no question; the runner is killed.
     pub(crate) fn ask(self: &Arc<Self>, peer: &Arc<dyn Peer>, way: Way, json: &str) -> Result<(), Lie> {
         if json.len() <= SMALL_BYTES {
-            return self.read(peer, way, json);
+            return self.read(peer, way, json, None);
         }
+        let held = Held::of(self, json.len());
         let (this, to, json) = (self.clone(), peer.clone(), json.to_owned());
         peer.later(Box::new(move || {
-            if let Err(lie) = this.read(&to, way, &json) {
+            if let Err(lie) = this.read(&to, way, &json, Some(held)) {
                 to.condemn(lie.0);
             }
         }));
         Ok(())
     }
 
-    fn read(self: &Arc<Self>, peer: &Arc<dyn Peer>, way: Way, json: &str) -> Result<(), Lie> {
+    fn read(self: &Arc<Self>, peer: &Arc<dyn Peer>, way: Way, json: &str, held: Option<Held>) -> Result<(), Lie> {
         let asked = Value::parse(json.as_bytes()).map_err(|_| Lie("a question is no JSON"))?;
         let id = asked.member("id").and_then(Value::as_u64).map_err(|_| Lie("a question has no number"))?;
-        match self.operate(peer, way, id, asked) {
+        match self.operate(peer, way, id, asked, held) {
             Ok(Some(result)) => tell(&**peer, way, id, Ok(result)),
             Ok(None) => {}
             Err(error) => tell(&**peer, way, id, Err(error)),
@@ -59,7 +64,17 @@ impl Controls {
     }
 
     /// The members of the result, each with a comma in front; `None` when it comes later.
-    fn operate(self: &Arc<Self>, peer: &Arc<dyn Peer>, way: Way, id: u64, asked: Value<'_>) -> Result<Option<String>> {
+    fn operate(
+        self: &Arc<Self>,
+        peer: &Arc<dyn Peer>,
+        way: Way,
+        id: u64,
+        asked: Value<'_>,
+        held: Option<Held>,
+    ) -> Result<Option<String>> {
+        if self.bytes.load(Relaxed) > BYTES_MAX {
+            return Err(Error::unavailable(format!("the questions of this instance hold more than {BYTES_MAX} bytes")));
+        }
         let operation = asked.member("operation")?.as_string()?;
         if let Some(result) = self.metrics.operate(&**peer, &operation, asked)? {
             return Ok(Some(result));
@@ -91,12 +106,29 @@ impl Controls {
         }
         let (this, to) = (self.clone(), peer.clone());
         let answer = move |result: Result<String>| {
+            drop(held);
             this.open.fetch_sub(1, Relaxed);
             let result = result.map(|json| if is_question { format!(r#","ready":{json}"#) } else { String::new() });
             tell(&*to, way, id, result);
         };
         host.control(ModelControl { operation, asker: peer.model() }, Box::new(answer));
         Ok(None)
+    }
+}
+
+/// The bytes of a question, until it is answered.
+struct Held(Arc<Controls>, usize);
+
+impl Held {
+    fn of(controls: &Arc<Controls>, bytes: usize) -> Self {
+        controls.bytes.fetch_add(bytes, Relaxed);
+        Self(controls.clone(), bytes)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.bytes.fetch_sub(self.1, Relaxed);
     }
 }
 

@@ -582,3 +582,91 @@ fn other_frames_are_lies_here_and_lines_are_none() {
     runner.says(FromRunner::Log(LogRef { level: LogLevel::Info, file: "m.py", line: 1, text: "x" })).expect("no lie");
     assert!(runner.says(FromRunner::Pong(1)).is_err());
 }
+
+#[test]
+fn b_sec_07_long_questions_are_bounded_together() {
+    let runner = runner();
+    // Two thirds of what there may be, and once more.
+    let contents = "eCA9".repeat(176 << 10);
+    let load = |id: u32| format!(r#"{{"id":{id},"operation":"load","model":"m","files":{{"file:x":"{contents}"}}}}"#);
+    runner.says(FromRunner::Control(&load(1))).expect("no lie");
+    assert!(runner.link.sent.lock().is_empty());
+    assert!(runner.asked(&load(2)).contains("hold more than"));
+    let (_, answer) = runner.link.server.controls.lock().remove(0);
+    answer(Ok("{}".into()));
+    assert_eq!(runner.told(), r#"{"id":1}"#);
+    runner.says(FromRunner::Control(&load(3))).expect("no lie");
+    assert!(runner.link.sent.lock().is_empty());
+}
+
+#[test]
+fn b_sec_03_whatever_a_runner_and_the_server_do_in_whatever_order_each_call_has_one_end_at_most() {
+    let mut state = 88_172_645_463_325_252u64;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    for round in 0..200 {
+        let runner = runner_with(|link| link.room = AtomicUsize::new(round % 5));
+        let mut held: Vec<Arc<dyn CallAnswers>> = Vec::new();
+        let mut numbers = 0;
+        // How often a call of a number was begun: a runner may use one again once it is free.
+        let mut begun = vec![0; 102];
+        for _ in 0..100 {
+            let some = random(numbers + 2) as u64;
+            let _ = match random(12) {
+                0..=2 => {
+                    numbers += 1;
+                    begun[numbers] += 1;
+                    let parent = if random(2) == 0 { (3, 9) } else { (random(3) as u32, 0) };
+                    let new = CallRef { is_decoupled: random(2) == 0, parent, ..call(numbers as u64) };
+                    runner.says(FromRunner::Call(Box::new(new)))
+                }
+                // A number that it has, or had.
+                3 => {
+                    let said = runner.says(FromRunner::Call(Box::new(call(some))));
+                    begun[some as usize] += usize::from(said.is_ok());
+                    said
+                }
+                4 => runner.says(FromRunner::CallCancel(some)),
+                5 => runner.says(FromRunner::CallClose(some)),
+                6 => {
+                    runner.asks.request_cancelled((3, 9));
+                    Ok(())
+                }
+                7 => {
+                    let refused = |_, _| Err(Error::invalid("no"));
+                    *runner.link.server.respond.lock() = Some(Box::new(refused));
+                    Ok(())
+                }
+                _ if held.is_empty() => Ok(()),
+                _ => {
+                    let at = random(held.len());
+                    let is_final = random(3) == 0;
+                    // A server says nothing after the end.
+                    let answers = if is_final { held.swap_remove(at) } else { held[at].clone() };
+                    let response = match random(3) {
+                        0 => None,
+                        1 => Some(Err(Error::internal("t"))),
+                        _ => Some(Ok(response([1, 5000][random(2)]))),
+                    };
+                    answers.answer(response, is_final);
+                    Ok(())
+                }
+            };
+            held.extend(runner.link.server.calls.lock().drain(..).map(|(_, answers)| answers));
+        }
+        // Whatever is left ends.
+        held.iter().for_each(|answers| answers.answer(None, true));
+        assert_eq!(runner.asks.calls.open(), 0, "round {round}");
+        let mut ends: std::collections::HashMap<u64, usize> = Default::default();
+        for (number, _, is_final, ..) in runner.answers() {
+            *ends.entry(number).or_default() += usize::from(is_final);
+        }
+        for (number, ends) in ends {
+            assert!(ends <= begun[number as usize], "round {round}: {ends} ends of call {number}");
+        }
+    }
+}
