@@ -88,6 +88,22 @@ def test_b_py_05_strings_that_are_handed_on_are_those_of_the_array(shared, count
     assert answer["OUT"] == want
 
 
+@pytest.mark.parametrize("rows", [3, 5000])
+def test_b_py_06_bf16_comes_and_goes_by_dlpack(shared, rows):
+    one = shared(SNIPPET)
+    raw = np.arange(rows, dtype="u2").tobytes()
+    text = (
+        "t = requests[0].inputs()[1]\n"
+        "told = attempt(t.as_numpy)\n"
+        "made = [pb.Tensor.from_dlpack('OUT', s) for s in (t, t.to_dlpack(), type('P', (), {'__dlpack__': t.__dlpack__, '__dlpack_device__': t.__dlpack_device__})())]\n"
+        "return [pb.InferenceResponse([*made, pb.Tensor('TOLD', np.array([told, str(t.shape()), attempt(made[1].as_numpy)], dtype=object))])]"
+    )
+    (answer,) = one.run([*code(text), In("B", raw, 14, (rows,))])
+    assert [(o.code, o.shape, o.raw) for o in answer.outputs[:3]] == [(14, (rows,), raw)] * 3
+    refused = b"TritonModelException: Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
+    assert answer["TOLD"] == [refused, b"[%d]" % rows, refused]
+
+
 def test_b_py_05_strings_of_a_model_may_be_any_objects(host):
     one = host(SNIPPET)
     texts = "np.array(['a', b'\\xff', 5, None, 2.5, True], dtype=object)"
