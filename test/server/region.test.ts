@@ -1,4 +1,4 @@
-/** The TypeScript client helper: `nereid/shm`, against a real server. */
+/** The TypeScript client helper: `nereid/shm`, against a real server. M-31, P-203. */
 import { spawnSync } from 'node:child_process'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
