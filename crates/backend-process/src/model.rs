@@ -6,7 +6,7 @@ use crate::hub::{Due, Hub};
 use crate::link::Link;
 use crate::output::Printed;
 use crate::restart::{Crashes, Then};
-use crate::runner::{Parts, Runner, Started};
+use crate::runner::{COPY_BYTES_MAX, Parts, Runner, Started};
 use crate::spec::{Instance, Limits, Output, Spec};
 use crate::sys::{self, Program};
 use backend::{Batch, Host, InstancesOf, Marks, Readiness, ReadyAnswer, RunControl, now_ns};
@@ -23,8 +23,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tensor::Error;
 
-/// Inputs up to this are copied by the thread that brings the batch: 256 KiB take some 20 to 60 µs.
-const AT_ONCE_BYTES_MAX: usize = 256 << 10;
+/// Inputs up to this are copied by the thread that brings the batch, as outputs are by the one that reads them: 1 MiB takes 80 to 240 µs. A thread of
+/// the pool would have to be woken, and copies no faster.
+const AT_ONCE_BYTES_MAX: usize = COPY_BYTES_MAX as usize;
 
 /// A model and its processes. Its owner is `ProcessModel`; what happens to a process finds it through a weak reference.
 pub(crate) struct Model {
