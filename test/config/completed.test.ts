@@ -25,7 +25,7 @@ function refusal(text: string, completed: object | string): string {
   return 'taken'
 }
 
-test('b_py_22: inputs, outputs, batching and the transaction policy are taken', () => {
+test('B-PY-22: inputs, outputs, batching and the transaction policy are taken', () => {
   const made = { max_batch_size: 4, input: [INPUT], output: [OUTPUT], dynamic_batching: {}, model_transaction_policy: { decoupled: true } }
   const full = JSON.parse(toTritonJson(finish('', made)))
   expect(full.max_batch_size).toBe(4)
@@ -35,7 +35,7 @@ test('b_py_22: inputs, outputs, batching and the transaction policy are taken', 
   expect(full.model_transaction_policy).toEqual({ decoupled: true })
 })
 
-test('b_py_22: nothing else is, and no mistake either', () => {
+test('B-PY-22: nothing else is, and no mistake either', () => {
   const made = {
     name: 'other',
     backend: 'onnxruntime',
@@ -53,7 +53,7 @@ test('b_py_22: nothing else is, and no mistake either', () => {
   expect(full.sequence_batching).toBeUndefined()
 })
 
-test('b_py_22: what is no configuration fails the load with the recorded texts', () => {
+test('B-PY-22: what is no configuration fails the load with the recorded texts', () => {
   const unreadable = "NOT_FOUND model configuration is not provided for model 'm'"
   for (const input of [{ ...INPUT, data_type: 'STRING' }, { ...INPUT, name: 5 }, { ...INPUT, colour: 'red' }]) {
     expect(refusal('', { input: [input], output: [OUTPUT] })).toBe(unreadable)
@@ -67,7 +67,7 @@ test('b_py_22: what is no configuration fails the load with the recorded texts',
   expect(refusal('', { input: [{ ...INPUT, data_type: 13 }], output: [OUTPUT], model_transaction_policy: { decoupled: 'yes' } })).toBe('taken')
 })
 
-test('b_py_22: the result is checked as a file would be', () => {
+test('B-PY-22: the result is checked as a file would be', () => {
   expect(refusal('', { input: [{ ...INPUT, name: '' }], output: [OUTPUT] })).toBe("INVALID_ARG model input must specify 'name' for m")
   expect(refusal('', { input: [{ ...INPUT, dims: [-2] }], output: [OUTPUT] })).toBe(
     "INVALID_ARG model input 'IN' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m",
@@ -75,13 +75,13 @@ test('b_py_22: the result is checked as a file would be', () => {
   expect(refusal('', { max_batch_size: -1, input: [INPUT], output: [OUTPUT] })).toBe("INVALID_ARG 'max_batch_size' must be non-negative value for m")
 })
 
-test('b_py_22: with auto-complete off nobody is asked, and nothing is taken', () => {
+test('B-PY-22: with auto-complete off nobody is asked, and nothing is taken', () => {
   const prepared = prepareConfig(configOf(''), { ...FLAGS, autoComplete: false }, NO_GPUS)
   const full = finishConfig(prepared, null, { ...CONTEXT, flags: { ...FLAGS, autoComplete: false }, completed: JSON.stringify({ input: [INPUT] }) })
   expect(full.input).toEqual([])
 })
 
-test('b_py_22: a model that says nothing loads with what its configuration has', () => {
+test('B-PY-22: a model that says nothing loads with what its configuration has', () => {
   const full = finishConfig(prepareConfig(configOf(''), FLAGS, NO_GPUS), null, CONTEXT)
   expect([full.input, full.output]).toEqual([[], []])
 })

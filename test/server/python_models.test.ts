@@ -68,13 +68,13 @@ afterAll(async () => {
   rmSync(root, { recursive: true })
 })
 
-test('b_py_03: a model.py serves, and its configuration is as the file says', async () => {
+test('B-PY-03: a model.py serves, and its configuration is as the file says', async () => {
   expect((await load('plain')).status).toBe(200)
   expect(await infer('plain')).toEqual([2, 3])
   expect((await ask('models/plain')).json).toMatchObject({ platform: 'python', inputs: [{ name: 'IN', datatype: 'FP32', shape: [-1] }] })
 })
 
-test('b_py_22: a model without a configuration completes it', async () => {
+test('B-PY-22: a model without a configuration completes it', async () => {
   const completes = `    @staticmethod
     def auto_complete_config(config):
         config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]})
@@ -88,12 +88,12 @@ test('b_py_22: a model without a configuration completes it', async () => {
   expect(await loadError('auto_fails')).toContain('UNAVAILABLE state: Internal: ValueError: no luck\n\nAt:\n')
 })
 
-test('b_py_24: a load that fails says which line it was, and shows it', async () => {
-  model('raises', adds(1, '    def initialize(self, args):\n        self.x = {}["weights"]\n'))
+test('B-PY-24: a load that fails says which line it was, and shows it', async () => {
+  model('raises', adds(1, '    def initialize(self, args):\n        self.x = {}[12]\n'))
   const file = join(repository, 'raises', '1', 'model.py')
   expect(await loadError('raises')).toBe(
-    `load failed for model 'raises': version 1 is at UNAVAILABLE state: Internal: KeyError: 'weights'\n\nAt:\n  ${file}(7): initialize\n` +
-      '    (7): self.x = {}["weights"]\n;\n',
+    `load failed for model 'raises': version 1 is at UNAVAILABLE state: Internal: KeyError: 12\n\nAt:\n  ${file}(7): initialize\n` +
+      '    (7): self.x = {}[12]\n;\n',
   )
   model('syntax', 'import numpy\nclass TritonPythonModel\n    pass\n')
   const syntax = await loadError('syntax')
@@ -101,7 +101,7 @@ test('b_py_24: a load that fails says which line it was, and shows it', async ()
   expect(syntax).toContain(`\n\nAt:\n  ${join(repository, 'syntax', '1', 'model.py')}(2): <module>\n    (2): class TritonPythonModel\n`)
 })
 
-test('b_pyr_05: a package that is missing is named, with where it was looked for and the command that gets it', async () => {
+test('B-PYR-05: a package that is missing is named, with where it was looked for and the command that gets it', async () => {
   model('packages', `import sklearn_of_nobody\n${adds(1)}`)
   const text = await loadError('packages')
   expect(text).toContain("ModuleNotFoundError: No module named 'sklearn_of_nobody'")
@@ -109,7 +109,7 @@ test('b_pyr_05: a package that is missing is named, with where it was looked for
   expect(text).toContain(`Get it with: ${PYTHON} -m pip install sklearn_of_nobody\n`)
 })
 
-test('b_py_03: a file that is not there is named', async () => {
+test('B-PY-03: a file that is not there is named', async () => {
   write(join(repository, 'empty', 'config.pbtxt'), `backend: "python"\n${IO}`)
   mkdirSync(join(repository, 'empty', '1'))
   expect(await loadError('empty')).toContain(`Internal: Python model file not found in '${join(repository, 'empty', '1', 'model.py')}'`)
@@ -117,7 +117,7 @@ test('b_py_03: a file that is not there is named', async () => {
   expect(await loadError('text')).toContain('Invalid argument: Model name must end with \'.py\'. Model name is "model.txt".')
 })
 
-test('b_sec_05: a file outside the version is not run, whatever the configuration says', async () => {
+test('B-SEC-05: a file outside the version is not run, whatever the configuration says', async () => {
   write(join(root, 'outside.py'), `open(${JSON.stringify(join(root, 'ran'))}, "w")\n${adds(1)}`)
   for (const file of ['../../../outside.py', join(root, 'outside.py')]) {
     model('outside', adds(1), `backend: "python"\ndefault_model_filename: "${file}"\n${IO}`)
@@ -126,7 +126,7 @@ test('b_sec_05: a file outside the version is not run, whatever the configuratio
   expect((await ask('repository/index', {})).status).toBe(200)
 })
 
-test('b_sec_08: code that comes with a load request runs, since this server is in explicit mode', async () => {
+test('B-SEC-08: code that comes with a load request runs, since this server is in explicit mode', async () => {
   const config = JSON.stringify({ backend: 'python', input: [{ name: 'IN', data_type: 'TYPE_FP32', dims: [-1] }], output: [{ name: 'OUT', data_type: 'TYPE_FP32', dims: [-1] }] })
   const files = { 'file:1/model.py': Buffer.from(adds(30)).toString('base64') }
   expect((await load('uploaded', { config, ...files })).status).toBe(200)
@@ -134,7 +134,7 @@ test('b_sec_08: code that comes with a load request runs, since this server is i
   expect(await loadError('a;b', { config, ...files })).toContain('Invalid argument: Invalid stub name: contains invalid characters')
 })
 
-test('b_py_03: an edited model.py is swapped without a failed request; a bad edit leaves the one that serves', async () => {
+test('B-PY-03: an edited model.py is swapped without a failed request; a bad edit leaves the one that serves', async () => {
   model('edited', adds(0))
   expect((await load('edited')).status).toBe(200)
   // All that was answered, from the first request to the last.
@@ -165,7 +165,7 @@ test('b_py_03: an edited model.py is swapped without a failed request; a bad edi
   expect(new Set(seen)).toEqual(new Set(['[0]', '[1]', '[2]', '[3]']))
 })
 
-test('b_pyb_01: a backend that is written in Python serves models that hold data only', async () => {
+test('B-PYB-01: a backend that is written in Python serves models that hold data only', async () => {
   write(join(repository, 'data', 'config.pbtxt'), `backend: "golden"\n${IO}`)
   write(join(repository, 'data', '1', 'model.json'), '{}')
   expect((await load('data')).status).toBe(200)
@@ -184,7 +184,7 @@ const TELLS = `import os\n${adds(0).replace('np.float32(0)', 'np.float32(int(os.
 const inEnvironment = (path: string) => `backend: "python"\n${IO}parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/${path}" } }\n`
 const pack = (directory: string, archive: string) => execFileSync('tar', ['czf', archive, '-C', directory, '.'])
 
-test('b_pyr_06: a model with an environment runs in it, be it a directory or an archive', async () => {
+test('B-PYR-06: a model with an environment runs in it, be it a directory or an archive', async () => {
   model('env', TELLS, inEnvironment('own'))
   environment(join(repository, 'env', 'own'), 7)
   expect((await load('env')).json).toEqual({})
@@ -196,7 +196,7 @@ test('b_pyr_06: a model with an environment runs in it, be it a directory or an 
   expect(await infer('packed', [0])).toEqual([8])
 })
 
-test('b_pyb_02: a backend that brings an archive of its environment runs in it', async () => {
+test('B-PYB-02: a backend that brings an archive of its environment runs in it', async () => {
   write(join(backends, 'brings', 'model.py'), TELLS)
   environment(join(root, 'brought'), 9)
   pack(join(root, 'brought'), join(backends, 'brings', 'pb_exec_env_model.py.tar.gz'))
@@ -206,7 +206,21 @@ test('b_pyb_02: a backend that brings an archive of its environment runs in it',
   expect(await infer('brought', [0])).toEqual([9])
 })
 
-test('b_pyr_05: without any Python the server starts, and its other models serve', async () => {
+test('B-PYR-10: what a model prints goes into the log behind the name of its instance, or to the output as it is', async () => {
+  const prints = join(root, 'prints')
+  write(join(prints, 'loud', 'config.pbtxt'), `backend: "python"\n${IO}`)
+  write(join(prints, 'loud', '1', 'model.py'), adds(1, '    def initialize(self, args):\n        print("to the output")\n        print("half a line", end="")\n'))
+  const flags = [`--backend-config=python,python-executable=${PYTHON}`]
+  const check = async (more: string[], lines: RegExp[]) => {
+    const one = await TestServer.start(prints, [...flags, ...more], { path: '/v2/models/loud/ready' })
+    expect(await one.stop()).toBe(0)
+    for (const line of lines) expect(one.output()).toMatch(line)
+  }
+  await check([], [/^I.*"loud_0: to the output"$/m, /^I.*"loud_0: half a line"$/m])
+  await check(['--backend-config=python,output=raw'], [/^to the output$/m, /^half a line/m])
+})
+
+test('B-PYR-05: without any Python the server starts, and its other models serve', async () => {
   const mixed = join(root, 'mixed')
   write(join(mixed, 'python', 'config.pbtxt'), `backend: "python"\n${IO}`)
   write(join(mixed, 'python', '1', 'model.py'), adds(1))
@@ -214,6 +228,10 @@ test('b_pyr_05: without any Python the server starts, and its other models serve
   write(join(mixed, 'identity', 'config.pbtxt'), `backend: "identity"\n${IO.replace('"IN"', '"INPUT0"').replace('"OUT"', '"OUTPUT0"')}`)
   const without = await TestServer.start(mixed, ['--exit-on-error=false'], { env: { PATH: '/nonexistent' }, path: '/v2/models/identity/ready' })
   try {
+    // B-SEC-08: this server is not in explicit mode, and takes no code.
+    const upload = { parameters: { config: '{"backend": "python"}', 'file:1/model.py': Buffer.from(adds(1)).toString('base64') } }
+    const refused = await fetch(`${without.url}/v2/repository/models/uploaded/load`, { method: 'POST', body: JSON.stringify(upload) })
+    expect([refused.status, await refused.text()]).toEqual([503, expect.stringContaining('explicit model load / unload is not allowed')])
     const index = (await (await fetch(`${without.url}/v2/repository/index`, { method: 'POST', body: '{}' })).json()) as { name: string; state: string; reason?: string }[]
     expect(index.find(({ name }) => name === 'identity')).toMatchObject({ state: 'READY' })
     expect(index.find(({ name }) => name === 'python')).toMatchObject({
@@ -225,7 +243,7 @@ test('b_pyr_05: without any Python the server starts, and its other models serve
   }
 })
 
-test('b_sec_05: an environment outside the repository is refused, a link to one too', async () => {
+test('B-SEC-05: an environment outside the repository is refused, a link to one too', async () => {
   const elsewhere = join(root, 'elsewhere')
   write(join(elsewhere, 'bin', 'activate'), '')
   const config = (path: string) => `backend: "python"\n${IO}parameters { key: "EXECUTION_ENV_PATH" value { string_value: "${path}" } }\n`

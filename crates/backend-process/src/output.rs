@@ -160,7 +160,11 @@ impl Pipe {
             }
             // Whoever reads our output slowly slows down what is read here, and nothing else.
             Output::Raw if self.is_error => drop(io::stderr().write_all(came)),
-            Output::Raw => drop(io::stdout().write_all(came)),
+            Output::Raw => {
+                // A line without an end would stay in the buffer of our own output.
+                let mut output = io::stdout().lock();
+                drop(output.write_all(came).and_then(|()| output.flush()));
+            }
         }
     }
 
