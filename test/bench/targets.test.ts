@@ -133,7 +133,7 @@ test('default threads are judged against the best setting by hand at each concur
 const inPython = (subject: string, workload: string, c: number, figures: object, runs: object[]) => ({ suite: 'python', subject, workload, c, transport: 'HTTP', kind: 'nereid', ...figures, runs })
 
 /** B-PYR-12 */
-test('a Python model is judged by what it adds to one that is built in, and beside the same model in Triton', () => {
+test('B-PYR-12: a Python model is judged by what it adds to one that is built in, and beside the same model in Triton', () => {
   const p50 = (...us: number[]) => us.map((one) => ({ p50: one }))
   const added = 'HTTP, c=1, 4 KiB: p50 of a Python identity minus'
   const builtIn = inPython('Nereid', 'identity 4 KiB, built in', 1, {}, p50(50, 60))
