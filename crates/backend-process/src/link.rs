@@ -449,6 +449,12 @@ impl Link {
         let mut responses = self.responses.lock();
         responses.free.push(block.id());
         responses.free_bytes = responses.free_bytes.saturating_add(block.bytes);
+    }
+
+    /// Gives blocks back at once when many wait. Not needed for those of a batch that has ended: they go with the next one, to the thread that will want them, and another
+    /// thread of the runner does not wake up for them.
+    pub(crate) fn give_back_many(&self) {
+        let mut responses = self.responses.lock();
         if responses.free_bytes > self.limits.segment_bytes / 4 || responses.free.len() > FREE_MAX {
             let mut frames = Vec::new();
             responses.free_bytes = 0;

@@ -316,6 +316,7 @@ impl Runner {
                     return Ok(Next::Park);
                 }
                 self.respond((slot, generation), &answer)?;
+                self.link.give_back_many();
             }
             FromRunner::Ready(text) => {
                 needs(Way::Work)?;
@@ -336,7 +337,10 @@ impl Runner {
             FromRunner::Call(call) if !copies && self.copied_bytes(&call.request.inputs) > COPY_BYTES_MAX => {
                 return Ok(Next::Park);
             }
-            asked => self.asks.frame(&(Arc::clone(self) as Arc<dyn Peer>), way, asked)?,
+            asked => {
+                self.asks.frame(&(Arc::clone(self) as Arc<dyn Peer>), way, asked)?;
+                self.link.give_back_many();
+            }
         }
         Ok(Next::Go)
     }

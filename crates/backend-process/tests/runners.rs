@@ -270,3 +270,43 @@ fn output_without_end_holds_nobody_b_pyr_11() {
     println!("100 MB of output: {} ms", begin.elapsed().as_millis());
     echoed(&*model, 10);
 }
+
+/// How much of what can leak there is: descriptors, threads, memory of this process, and what the model says of its own.
+fn held(model: &dyn Model) -> (usize, usize, f64, Vec<(&'static str, f64)>) {
+    let count = |directory| std::fs::read_dir(directory).map_or(0, Iterator::count);
+    let resident = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: f64 = resident.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0.0);
+    let metrics = model.metrics().into_iter().map(|(name, _, value)| (name, value)).collect();
+    (count("/proc/self/fd"), count("/proc/self/task"), pages * 4096.0, metrics)
+}
+
+/// Run with `NEREID_CALLS=100000` for as many; alone, since other tests of the process have descriptors and threads, too.
+#[test]
+#[ignore = "counts what the whole process holds: run alone, with --ignored"]
+fn many_calls_leave_descriptors_memory_and_arenas_as_they_were_b_sec_11() {
+    let calls: usize = std::env::var("NEREID_CALLS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+    let model = start("echo", 1, limits()).expect("starts");
+    let some = |count: usize| {
+        for n in 0..count {
+            let size = [10, 3000, 9000, 70_000, 300_000][n % 5];
+            let id = if n % 7 == 0 { "stream 1" } else { "" };
+            let ran = run(&*model, 0, vec![bytes(id, size)]);
+            while !matches!(ran.event(), Event::Ended(..)) {}
+            ran.freed().expect("marks");
+        }
+    };
+    some(1000);
+    let before = held(&*model);
+    let begin = Instant::now();
+    some(calls);
+    let after = held(&*model);
+    println!("{calls} calls in {:.1} s\nbefore {before:?}\nafter  {after:?}", begin.elapsed().as_secs_f64());
+    assert_eq!((before.0, before.1), (after.0, after.1), "descriptors and threads");
+    assert!(after.2 - before.2 < 16e6, "memory: {} bytes more", after.2 - before.2);
+    for ((name, was), (_, is)) in before.3.into_iter().zip(after.3) {
+        let more = if name == "nereid_runner_resident_bytes" { 4e6 } else { 0.0 };
+        // The last request's blocks are given back with the next one's answer.
+        let more = if name == "nereid_runner_request_bytes" { 1e6 } else { more };
+        assert!(is - was <= more, "{name}: {was}, then {is}");
+    }
+}
