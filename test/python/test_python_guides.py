@@ -1,6 +1,6 @@
 """Models as the Python backend's examples write them (guides/), served as they are and asked with tritonclient.
 
-B-PY-33, with B-PY-04, B-PY-10, B-PY-11, B-PY-12, B-PY-15, B-PY-16, B-PY-20, B-PY-22.
+S-34 and B-PY-33, with B-PY-04, B-PY-10, B-PY-11, B-PY-12, B-PY-15, B-PY-16, B-PY-20, B-PY-22.
 """
 import os
 import queue
