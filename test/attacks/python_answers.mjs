@@ -1,0 +1,129 @@
+/** Python models that ask, answer, print and log without end: what a model's code can do to the server that it runs in. */
+import { config, writeModel } from '../../scripts/models/repository.mjs'
+import { pythonModels } from '../../scripts/lib/venv.mjs'
+import { server } from './lib/servers.mjs'
+
+const MIB = 1 << 20
+/** What the code of a model may make the server keep beside what it had. */
+const GROWTH_MIB_MAX = 256
+
+/** Runs its input, which sets `answer`. */
+const CODE = `import os, sys, threading, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+keep = []
+
+
+def text(value):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([str(value)], dtype=object))])
+
+
+def call(model, code, timeout=0):
+    tensor = pb_utils.Tensor("CODE", np.array([code], dtype=object))
+    return pb_utils.InferenceRequest(model_name=model, requested_output_names=["OUT"], inputs=[tensor], timeout=timeout)
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            code = pb_utils.get_input_tensor_by_name(request, "CODE").as_numpy().reshape(-1)[0].decode()
+            scope = dict(globals(), request=request, code=code, answer=text("done"))
+            exec(compile(code, "<code>", "exec"), scope)
+            answers.append(scope["answer"])
+        return answers
+`
+
+const python = server('Python models that run code', {
+  env: pythonModels(),
+  models: (root) => {
+    const io = [[['CODE', 'TYPE_STRING', [1]]], [['OUT', 'TYPE_STRING', [1]]]]
+    for (const [name, count] of [['one', 1], ['some', 8]]) {
+      const more = `instance_group [ { count: ${count} kind: KIND_CPU } ]\n`
+      writeModel(root, name, { config: config('python', 0, ...io, more), files: { '1/model.py': CODE } })
+    }
+  },
+})
+
+/** Has a model run code: the status, and its output or the error. */
+async function run(t, model, code) {
+  const tensor = { name: 'CODE', shape: [1], datatype: 'BYTES', data: [code] }
+  const { status, text } = await t.post(`/v2/models/${model}/infer`, JSON.stringify({ inputs: [tensor] }))
+  const found = JSON.parse(text)
+  return { status, said: status === 200 ? found.outputs[0].data[0] : found.error }
+}
+
+/** Runs code beside questions for health; the server may not grow by much, and the model answers again. */
+async function bounded(t, model, code, expected) {
+  const before = t.rssMiB()
+  const { result, worstMs } = await t.health(() => run(t, model, code))
+  const grown = t.rssMiB() - before
+  t.check(expected.test(`${result.status} ${result.said}`), `answered ${result.status} ${result.said.slice(0, 300)}`)
+  t.check(grown < GROWTH_MIB_MAX, `resident memory grew by ${grown} MiB`)
+  const next = await again(t, model)
+  t.check(next.status === 200 && next.said === 'done', `then answered ${next.status} ${next.said.slice(0, 300)}`)
+  return `${result.status}, +${grown.toFixed(0)} MiB, health within ${worstMs.toFixed(0)} ms`
+}
+
+/** A process that was ended is back soon. */
+async function again(t, model) {
+  const end = Date.now() + 20_000
+  for (;;) {
+    const found = await run(t, model, 'pass')
+    if (found.status === 200 || Date.now() > end) return found
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+}
+
+export const rows = [
+  {
+    attack: 'a Python model that calls itself, whose calls call it again, until none of its instances is left',
+    limit: 'the `timeout` of a call also ends its wait for an instance; the model it waits for is not held (B-SEC-07)',
+    server: python,
+    run: (t) => bounded(t, 'some', 'answer = text("deep")\nr = call("some", code, 2000000).exec()\nif r.has_error(): raise ValueError(r.error().message())', /^500 .*timeout expired/s),
+  },
+  {
+    attack: 'a Python model that starts 100,000 calls and takes no answer',
+    limit: 'calls of a process that are under way at once: 1024, the others fail (B-SEC-07)',
+    server: python,
+    run: (t) => bounded(t, 'one', 'for _ in range(100000): keep.append(call("some", "pass").exec(decoupled=True))\nkeep.clear()', /^(200|500) /),
+  },
+  {
+    attack: 'a Python model that makes a million series of a metric',
+    limit: 'series of all models together (B-SEC-07, O-21)',
+    server: python,
+    run: (t) => bounded(t, 'one', 'f = pb_utils.MetricFamily(name="many", description="", kind=pb_utils.MetricFamily.GAUGE)\nfor i in range(1000000): keep.append(f.Metric(labels={"i": str(i)}))', /^500 .*TritonModelException/s),
+  },
+  {
+    attack: 'a Python model that answers with 100,000 tensors',
+    limit: 'tensors of a response (`TENSORS_MAX` of the runner protocol, B-SEC-07)',
+    server: python,
+    run: (t) => bounded(t, 'one', 'answer = pb_utils.InferenceResponse([pb_utils.Tensor(f"T{i}", np.zeros(1)) for i in range(100000)])', /^500 /),
+  },
+  {
+    attack: 'a Python model that answers with 3 GB',
+    limit: 'the segments of an instance in one direction (B-SEC-07)',
+    server: python,
+    run: (t) => bounded(t, 'one', 'answer = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(3 << 30, np.uint8))])', /^(500|503) /),
+  },
+  {
+    attack: 'a Python model whose error is 256 MB',
+    limit: 'the text of an error, and a frame (`FRAME_BYTES_MAX` of the runner protocol)',
+    server: python,
+    run: (t) => bounded(t, 'one', 'raise ValueError("x" * (256 << 20))', /^500 /),
+  },
+  {
+    attack: 'a Python model that logs and prints a gigabyte each',
+    limit: 'bytes of its output that go into the log each second (B-PYR-10)',
+    server: python,
+    async run(t) {
+      const before = t.output().length
+      const code = `line = "x" * 65535\nfor _ in range(1 << 14):\n    print(line)\n    pb_utils.Logger.log_info(line)`
+      const said = await bounded(t, 'one', code, /^200 done/)
+      const logged = (t.output().length - before) / MIB
+      t.check(logged < 64, `${logged.toFixed(0)} MiB of log`)
+      return `${said}, ${logged.toFixed(0)} MiB of log`
+    },
+  },
+]
