@@ -498,7 +498,8 @@ export class Repository {
       const directory = override ?? this.#locate(name)
       const stamp = overridden ? 0n : latestChange(directory)
       const known = this.#known.get(name)
-      if (!overridden && known !== undefined && known.stamp !== 0n && stamp <= known.stamp) return null
+      const isUnchanged = !overridden && known !== undefined && known.stamp !== 0n && stamp <= known.stamp
+      if (isUnchanged && !this.#wantsReload(name)) return null
       const read = readConfig(directory, this.#flags, parameters.config, this.#log)
       const place = { modelDirectory: directory, agentDirectory: this.#settings.agentDirectory }
       await this.#limit.run(() => runAgents(read.config, place, () => this.#stopped))
@@ -513,6 +514,11 @@ export class Repository {
       const message = `failed to load '${name}', failed to poll from model repository`
       throw new ServerError('INTERNAL', message, { cause: error })
     }
+  }
+
+  /** Whoever loads a model of which a version can not be used any more, say because its process ended too often, wants it to serve again. */
+  #wantsReload(name: string): boolean {
+    return this.#settings.mode === 'explicit' && this.#core.unready().some((unready) => unready.model === name)
   }
 
   /** The one directory of a model. A known model whose directory is gone is unloaded on the way. */
@@ -585,7 +591,7 @@ export class Repository {
   #update(source: VersionSource, from: Source, failed: Map<number, unknown>): boolean {
     const { name, version } = source
     const serving = this.served(name, version)
-    if (serving === null || !servesOn(this.#sources.get(name), from, source.versionDirectory, serving.config)) return false
+    if (serving === null || this.#wantsReload(name) || !servesOn(this.#sources.get(name), from, source.versionDirectory, serving.config)) return false
     try {
       const config = updateInstances(this.#core, source, serving.config, this.#settings, this.#flags, this.#log)
       if (config === null) return false
