@@ -165,6 +165,16 @@ test('B-PY-03: an edited model.py is swapped without a failed request; a bad edi
   expect(new Set(seen)).toEqual(new Set(['[0]', '[1]', '[2]', '[3]']))
 })
 
+test('B-PYR-01: with shm=off tensors of any size go through the sockets', async () => {
+  const parameters = 'parameters { key: "nereid.python.shm" value: { string_value: "off" } }\n'
+  model('sockets', adds(1), `backend: "python"\n${IO}${parameters}`)
+  expect((await load('sockets')).status).toBe(200)
+  for (const count of [1, 2000, 100_000]) {
+    const data = Array.from({ length: count }, (_, i) => i)
+    expect(await infer('sockets', data)).toEqual(data.map((x) => x + 1))
+  }
+})
+
 test('B-PYB-01: a backend that is written in Python serves models that hold data only', async () => {
   write(join(repository, 'data', 'config.pbtxt'), `backend: "golden"\n${IO}`)
   write(join(repository, 'data', '1', 'model.json'), '{}')

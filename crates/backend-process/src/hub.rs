@@ -27,6 +27,8 @@ pub(crate) const READ_BYTES: usize = 64 << 10;
 pub(crate) enum Due {
     /// The process is to be gone by now.
     Kill(u64, &'static str),
+    /// It is to have been heard of.
+    Contact(u64),
     /// Its batch may have taken too long.
     Execute(u64),
     /// A question may have waited too long.
@@ -248,6 +250,7 @@ impl Hub {
             drop(timers);
             match due {
                 Due::Kill(id, why) => self.runner(id).into_iter().for_each(|r| r.condemn(why)),
+                Due::Contact(id) => self.runner(id).into_iter().for_each(|r| r.check_contact()),
                 Due::Execute(id) => self.runner(id).into_iter().for_each(|r| r.check_batch()),
                 Due::Question(id) => self.runner(id).into_iter().for_each(|r| r.check_questions()),
                 Due::Restart(model, instance) => {

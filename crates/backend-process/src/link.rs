@@ -6,7 +6,7 @@
 use crate::arena::Arena;
 use crate::frames::write::{self, Put};
 use crate::frames::{Block, Contents, Lie, TensorRef, check_strings};
-use crate::generated::{Header, Place, SEGMENTS_MAX, Segment};
+use crate::generated::{FRAME_BYTES_MAX, Header, Place, SEGMENTS_MAX, Segment};
 use crate::hub::Hub;
 use crate::spec::Limits;
 use crate::sys::{self, Interest};
@@ -122,12 +122,17 @@ impl Link {
     pub(crate) fn new(id: u64, work: UnixStream, side: UnixStream, model: &str, limits: &Limits) -> io::Result<Self> {
         work.set_nonblocking(true)?;
         side.set_nonblocking(true)?;
-        let first = usize::try_from(limits.segment_bytes).unwrap_or(usize::MAX);
-        let (requests, responses) = (Memfd::new(first)?, Memfd::new(first)?);
-        requests.populate(POPULATED_BYTES);
-        responses.populate(POPULATED_BYTES);
         let mut arena = Arena::default();
-        arena.add(0, limits.segment_bytes);
+        let (mut requests, mut responses) = (Vec::new(), Vec::new());
+        if limits.shared_memory {
+            for segments in [&mut requests, &mut responses] {
+                let first = Memfd::new(usize::try_from(limits.segment_bytes).unwrap_or(usize::MAX))?;
+                first.populate(POPULATED_BYTES);
+                segments.push(Arc::new(first));
+            }
+            arena.add(0, limits.segment_bytes);
+        }
+        let bytes = [&requests, &responses].into_iter().flatten().map(|s| s.len() as u64).sum();
         let socket = |stream| Socket { stream, waiting: Mutex::default(), reader: AtomicU64::new(0) };
         Ok(Self {
             id,
@@ -135,17 +140,17 @@ impl Link {
             work: socket(work),
             side: socket(side),
             requests: Mutex::new(Requests { arena, charges: HashMap::new() }),
-            request_segments: RwLock::new(vec![Arc::new(requests)]),
-            response_segments: RwLock::new(vec![Arc::new(responses)]),
+            request_segments: RwLock::new(requests),
+            response_segments: RwLock::new(responses),
             responses: Mutex::default(),
             limits: limits.clone(),
             model: model.to_owned(),
-            bytes: AtomicU64::new(2 * limits.segment_bytes),
+            bytes: AtomicU64::new(bytes),
             is_broken: AtomicBool::new(false),
         })
     }
 
-    /// The first segments, which the process inherits.
+    /// The first segments, which the process inherits, if it gets any.
     pub(crate) fn first_segments(&self) -> Option<(Arc<Memfd>, Arc<Memfd>)> {
         let first = |segments: &RwLock<Vec<Arc<Memfd>>>| segments.read().first().cloned();
         Some((first(&self.request_segments)?, first(&self.response_segments)?))
@@ -304,8 +309,11 @@ impl Link {
         data: &Data,
     ) -> Result<(), Error> {
         let bytes = data.len();
-        if bytes <= *room.inline_left {
-            *room.inline_left -= bytes;
+        if bytes <= *room.inline_left || !self.limits.shared_memory {
+            if to.len().saturating_add(bytes) > FRAME_BYTES_MAX as usize - FRAME_BYTES_LEFT {
+                return Err(self.no_room());
+            }
+            *room.inline_left = room.inline_left.saturating_sub(bytes);
             match data {
                 Data::Bytes(bytes) => write::tensor(to, name, datatype, shape, Put::Inline(bytes)),
                 Data::Region(_) => write::tensor(to, name, datatype, shape, Put::Inline(&data.to_vec())),
@@ -365,6 +373,9 @@ impl Link {
 
     /// A further segment, of which the runner is told. `None`: the limit is reached, or the system has none.
     fn grow(&self, place: Place, bytes: u64) -> Option<(u16, u64)> {
+        if !self.limits.shared_memory {
+            return None;
+        }
         let mut segments = self.segments(place == Place::Request).write();
         let have: u64 = segments.iter().map(|s| s.len() as u64).sum();
         let room = self.limits.arena_bytes_max.saturating_sub(have);
@@ -477,3 +488,5 @@ impl Link {
 /// Bytes at the beginning of each first segment whose pages are made at once.
 const POPULATED_BYTES: usize = 256 << 10;
 const PAGE_BYTES: u64 = 4096;
+/// Of a frame, for what stands in it besides bytes of tensors.
+const FRAME_BYTES_LEFT: usize = 16 << 20;

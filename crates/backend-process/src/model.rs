@@ -151,17 +151,12 @@ fn launch(
     let mut program =
         Program::new(&instance.command.program, &instance.command.arguments, &instance.command.environment)?;
     program.address_space = limits.memory_bytes_max;
-    let (requests, responses) = link.first_segments().ok_or_else(|| io::Error::other("no segments"))?;
-    let descriptors = [
-        nothing.as_fd(),
-        their_out.as_fd(),
-        their_err.as_fd(),
-        their_work.as_fd(),
-        their_side.as_fd(),
-        requests.as_fd(),
-        responses.as_fd(),
-        flags.as_fd(),
-    ];
+    let segments = link.first_segments();
+    let mut descriptors =
+        vec![nothing.as_fd(), their_out.as_fd(), their_err.as_fd(), their_work.as_fd(), their_side.as_fd()];
+    if let Some((requests, responses)) = &segments {
+        descriptors.extend([requests.as_fd(), responses.as_fd(), flags.as_fd()]);
+    }
     let child = sys::spawn(&program, &descriptors)?;
     let label = if instance.name.is_empty() { "auto-complete" } else { instance.name.as_str() };
     let printed = Printed::get()?;
@@ -175,7 +170,11 @@ fn launch(
     crate::frames::write::json(&mut frame, crate::generated::Frame::Hello, &hello)
         .map_err(|_| io::Error::other("the configuration is too long"))?;
     runner.link.send(crate::link::Way::Work, &frame);
+    let mut first = Vec::new();
+    crate::frames::write::question(&mut first, crate::generated::Frame::Ping, 0);
+    runner.link.send(crate::link::Way::Side, &first);
     hub.add(&runner)?;
+    hub.after(limits.start_timeout, Due::Contact(id));
     Ok(runner)
 }
 
@@ -184,9 +183,11 @@ fn hello(told: &str, mode: &str, limits: &Limits) -> String {
     let rest = told.trim_start().strip_prefix('{').unwrap_or("}").trim_start();
     let comma = if rest.starts_with('}') { "" } else { "," };
     let bytes = limits.segment_bytes;
-    format!(
-        r#"{{"protocol":{VERSION},"mode":"{mode}","segments":{{"request":{bytes},"response":{bytes},"slots":{SLOTS_MAX}}}{comma}{rest}"#
-    )
+    let segments = match limits.shared_memory {
+        true => format!(r#"{{"request":{bytes},"response":{bytes},"slots":{SLOTS_MAX}}}"#),
+        false => "null".to_owned(),
+    };
+    format!(r#"{{"protocol":{VERSION},"mode":"{mode}","segments":{segments}{comma}{rest}"#)
 }
 
 impl Model {

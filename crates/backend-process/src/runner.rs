@@ -61,6 +61,8 @@ pub(crate) struct Runner {
     is_over: AtomicBool,
     /// It lied, hung or went deaf: what it says is not heard any more.
     is_condemned: AtomicBool,
+    /// It answered its first question: its code runs, whatever the model's does.
+    is_there: AtomicBool,
     hub: &'static Hub,
 }
 
@@ -168,6 +170,7 @@ impl Runner {
             is_parked: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_condemned: AtomicBool::new(false),
+            is_there: AtomicBool::new(false),
             hub: Hub::get()?,
         }))
     }
@@ -333,7 +336,7 @@ impl Runner {
             FromRunner::NeedSegment(bytes) => self.link.need_responses(bytes),
             FromRunner::Release(ids) => self.link.released(ids.iter())?,
             FromRunner::IsReadyResult { question, is_ready } => self.answered(question, is_ready),
-            FromRunner::Pong(_) => {}
+            FromRunner::Pong(_) => self.is_there.store(true, Relaxed),
             FromRunner::Call(call) if !copies && self.copied_bytes(&call.request.inputs) > COPY_BYTES_MAX => {
                 return Ok(Next::Park);
             }
@@ -477,6 +480,22 @@ impl Runner {
             && !std::mem::replace(&mut state.is_watched, true)
         {
             self.hub.after(most, Due::Execute(self.id));
+        }
+    }
+
+    /// Its time to be heard of is over.
+    pub(crate) fn check_contact(&self) {
+        if self.is_there.load(Relaxed) {
+            return;
+        }
+        let mut state = self.state.lock();
+        let started = if state.phase == Phase::Starting { state.started.take() } else { None };
+        drop(state);
+        if let Some(started) = started {
+            let seconds = self.limits.start_timeout.as_secs_f64();
+            self.condemn("it is not heard of");
+            let text = format!("{} was started and not heard of for {seconds} s", self.label());
+            started(Err(Error::unavailable(text).into()));
         }
     }
 

@@ -41,13 +41,15 @@ pub enum Output {
 /// Numbers that bound a runner.
 #[derive(Debug, Clone)]
 pub struct Limits {
+    /// Tensors may lie in shared memory. Without it all of them go through the sockets (B-PYR-01), and a model does not see that a request is cancelled.
+    pub shared_memory: bool,
     /// Bytes of the first segments, one for requests and one for responses.
     pub segment_bytes: u64,
     /// Least bytes of each further one.
     pub growth_bytes: u64,
     /// Most bytes of all its segments in one direction.
     pub arena_bytes_max: u64,
-    /// From the start of the process to its first answer, loading of the model's code not included.
+    /// From the start of the process until it hears its host, loading of the model's code not included.
     pub start_timeout: Duration,
     /// How long it may take to end after `FINALIZE`.
     pub exit_grace: Duration,

@@ -4,6 +4,7 @@
 mod support;
 
 use backend::{Counted, Instances, Model, Readiness};
+use backend_process::Limits;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::*;
@@ -24,6 +25,18 @@ fn tensors_of_every_size_go_to_a_process_and_back_b_py_04() {
     for count in [0, 1, 4096, 4097, 100_000, 700_000, 3 << 20, 20 << 20, 5, 5 << 20, 20 << 20] {
         echoed(&*model, count);
     }
+}
+
+#[test]
+fn tensors_go_through_the_sockets_where_there_is_no_shared_memory_b_pyr_01() {
+    let model = start("echo", 1, Limits { shared_memory: false, ..limits() }).expect("starts");
+    for count in [0, 1, 4096, 4097, 700_000, 20 << 20, 5] {
+        echoed(&*model, count);
+    }
+    let ran = run(&*model, 0, vec![bytes("", 250 << 20)]);
+    let refused = ran.answer().expect_err("longer than a frame");
+    assert_eq!(refused, Error::unavailable("Failed to allocate memory for the request of model 'm'"));
+    echoed(&*model, 10);
 }
 
 #[test]
@@ -207,6 +220,9 @@ fn a_start_that_fails_says_why_and_leaves_nothing_b_py_03() {
     );
     let failure = start("dies_at_start", 1, limits()).err().expect("fails");
     assert_eq!(failure.error, Error::internal("Stub process 'm_0' is not healthy."));
+    let limit = Limits { start_timeout: Duration::from_millis(500), ..limits() };
+    let failure = start("mute", 1, limit).err().expect("fails");
+    assert_eq!(failure.error, Error::unavailable("m_0 was started and not heard of for 0.5 s"));
     let mut none = instance("echo", 0);
     none.command.program = "/no/such/program".into();
     let failure = backend_process::ask(&none, &limits(), backend_process::Output::Lines).expect_err("fails");

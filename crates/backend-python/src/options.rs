@@ -42,6 +42,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             limits: Limits {
+                shared_memory: true,
                 segment_bytes: SEGMENT_BYTES_DEFAULT,
                 growth_bytes: SEGMENT_BYTES_DEFAULT,
                 arena_bytes_max: ARENA_BYTES_MAX_DEFAULT,
@@ -109,6 +110,7 @@ impl Options {
     fn apply(&mut self, key: &str, value: &str) -> Result<bool> {
         let limits = &mut self.limits;
         match key {
+            "shm" => limits.shared_memory = switch(key, value)?,
             "shm-default-byte-size" => {
                 limits.segment_bytes = at_least(key, value, SEGMENT_BYTES_MIN, "smaller than 4 MiBs")?;
             }
