@@ -33,8 +33,9 @@ pub const STATE_UNCHARGED_BYTES_MAX: usize = 1 << 10;
 pub const CONTINUING_VERSIONS_MAX: usize = 4;
 /// Answers that other threads may leave behind one of the same request that is being handed out.
 pub const ANSWERS_WAITING_MAX: usize = 1024;
-/// How long a thread that gave one more waits for them to leave, before the request is given up.
-pub const ANSWERS_WAITING_NS_MAX: u64 = 50_000_000;
+/// How long a thread that gave one more waits for them to leave, before the request is given up. Far longer than the thread that hands them out is without a
+/// core on a machine that has too much to do.
+pub const ANSWERS_WAITING_NS_MAX: u64 = 250_000_000;
 /// Answers that requests of one model may give before it is their turn, where the model preserves order; last ones are not counted.
 pub const ANSWERS_HELD_MAX: usize = 4096;
 /// Bytes of such answers.

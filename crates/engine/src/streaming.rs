@@ -32,8 +32,12 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 use tensor::{Code, Error, Name, Result};
 use trace::Trace;
+
+/// How often a thread that gave an answer too many looks whether some have left.
+const ROOM_CHECK: Duration = Duration::from_micros(50);
 
 /// What the requests of one execution share.
 pub(crate) struct Execution {
@@ -153,7 +157,8 @@ impl Streaming {
             if now_ns() > until {
                 return self.overrun(ANSWERS_WAITING_MAX);
             }
-            std::thread::yield_now();
+            // Not a yield: threads that spin would keep the one that hands out from its core.
+            std::thread::sleep(ROOM_CHECK);
         }
     }
 
