@@ -1,15 +1,12 @@
 """Fixtures: the repositories, one long-lived server for most tests, and a factory for tests that need their own."""
 import os
-import shutil
 import subprocess
 
 import pytest
 
 import steps as step_models
 from clients import KINDS, connect
-from server import ROOT, Server
-
-NODE = shutil.which("node") or "node"
+from server import NODE, ROOT, Server
 
 
 @pytest.fixture(scope="session")

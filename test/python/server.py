@@ -11,7 +11,8 @@ import urllib.error
 import urllib.request
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
-COMMAND = [shutil.which("node") or "node", os.path.join(ROOT, "dist/cli/main.js")]
+NODE = shutil.which("node") or "node"
+COMMAND = [NODE, os.path.join(ROOT, "dist/cli/main.js")]
 START_SECONDS = 30
 
 

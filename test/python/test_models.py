@@ -7,8 +7,7 @@ import subprocess
 import onnx
 import pytest
 
-from conftest import NODE
-from server import ROOT
+from server import NODE, ROOT
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,8 @@ import tritonclient.http as http
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
-from conftest import NODE
 from interpreter import python_server
-from server import ROOT
+from server import NODE, ROOT
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 A, B = np.array([1, 2, 3, 4], np.float32), np.array([0.5, 20, -3, 0], np.float32)

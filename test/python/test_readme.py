@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from conftest import NODE
 from interpreter import python_server
-from server import ROOT, Server
+from server import NODE, ROOT, Server
 
 with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
     BLOCKS = re.findall(r"```(\w+)\n(.*?)```", f.read(), re.S)

@@ -13,9 +13,8 @@ import pytest
 import tritonclient.grpc as grpc
 import tritonclient.http as http
 
-from conftest import NODE
 from interpreter import python_server
-from server import ROOT
+from server import NODE, ROOT
 
 RHYME = "a small server woke before dawn and answered every question kindly until nobody asked anything".split()
 TOPICS = {
