@@ -29,7 +29,8 @@ function chunkOf(id) {
 
 /** A chunk takes what it imports along, unless an earlier one has it: lower layers come first. */
 const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'repository', 'trace', 'api']
-const CHUNKS = SHARED.concat('cli_version', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
+// Commands beside serving: read when they are asked for.
+const CHUNKS = SHARED.concat('commands', 'cli_version', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
 
 export async function bundle(root) {
   const bundled = await rolldown({

@@ -1,5 +1,6 @@
 /** `--help` and `docs/flags.md`, both made from the flags table. */
 
+import { COMMANDS } from './commands.js'
 import { FLAGS, GROUPS, type Flag } from './flags.js'
 
 const TABLE: readonly Flag[] = FLAGS
@@ -12,6 +13,7 @@ export function usageLine(program: string): string {
 /** The whole usage text; lines fit 100 columns. */
 export function helpText(program: string): string {
   const lines = [`Usage: ${program} [serve] --model-repository=<path> [options]`]
+  for (const { name, usage, meaning } of COMMANDS) lines.push(`       ${program} ${name} ${usage}`, ...wrap(meaning, 92).map((line) => `        ${line}`))
   for (const group of GROUPS) {
     lines.push('', `${group}:`)
     for (const flag of TABLE.filter((f) => f.group === group)) {

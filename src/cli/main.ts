@@ -12,5 +12,11 @@ if ('enableCompileCache' in module) (module.enableCompileCache as () => unknown)
 
 const [command = '', ...rest] = process.argv.slice(2)
 const program = basename(process.argv[1] ?? 'nereid').replace(/^main\.js$/, 'nereid')
-const { serve } = await import('./serve.js')
-await serve(program, command === 'serve' ? rest : process.argv.slice(2))
+const { COMMANDS } = await import('./commands.js')
+const named = COMMANDS.find((c) => c.name === command)
+if (named !== undefined) {
+  process.exitCode = await (await named.load()).run(program, rest)
+} else {
+  const { serve } = await import('./serve.js')
+  await serve(program, command === 'serve' ? rest : process.argv.slice(2))
+}
