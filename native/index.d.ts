@@ -389,6 +389,7 @@ export interface TraceCall {
   model: string
   version: number
   requestId: string
+  spanId: string
   activities: Array<TraceActivity>
   tensors: Array<TraceTensor>
   error?: TraceError
@@ -409,6 +410,7 @@ export interface TraceRecord {
   mode: string
   setting: number
   context?: TraceContext
+  traceId: string
   calls: Array<TraceCall>
   activities: Array<TraceActivity>
   id: number

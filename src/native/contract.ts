@@ -262,6 +262,8 @@ export interface TraceRecord {
   setting: number
   /** The caller's W3C context: only in mode opentelemetry, and only a valid one. */
   context: TraceContext | null
+  /** 32 hex digits that a model was told as those of the trace; empty = none was told any, or they are those of `context`. */
+  traceId: string
   /**
    * The client's call first; the parent of each other one stands before it. Empty in one case: an HTTP body that is no JSON, which has
    * `activities` and no call.
@@ -295,6 +297,8 @@ export interface TraceCall {
   version: number
   /** As the client sent it, any characters; empty = none. */
   requestId: string
+  /** 16 hex digits that its model was told as those of its span (`trace::Trace::context`); empty = none. */
+  spanId: string
   /**
    * In the order of time: REQUEST_START, QUEUE_START, COMPUTE_START, COMPUTE_INPUT_END, COMPUTE_OUTPUT_START, COMPUTE_END, REQUEST_END. The
    * four of COMPUTE are missing for ensembles, cache hits and requests that left their queue without running; REQUEST_END for a request

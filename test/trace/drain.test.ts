@@ -4,7 +4,7 @@ import type { TraceRecord } from '../../src/native/contract.js'
 import type { TraceExporter } from '../../src/trace/exporter.js'
 import { TraceDrain } from '../../src/trace/index.js'
 
-const record = (id: number): TraceRecord => ({ mode: 'triton', setting: 1, id, context: null, activities: [], calls: [] })
+const record = (id: number): TraceRecord => ({ mode: 'triton', setting: 1, id, context: null, traceId: '', activities: [], calls: [] })
 
 test('O-43 an exporter that throws costs the trace it threw at: said once, counted, and the others are exported', async () => {
   const [taken, ended, problems]: [number[], number[], string[]] = [[], [], []]

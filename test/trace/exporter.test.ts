@@ -33,14 +33,14 @@ const activities = (from: bigint, ...names: string[]): { name: string; ns: bigin
 
 function call(id: number, parentId: number, model: string, over: Partial<TraceCall> = {}): TraceCall {
   const all = activities(10n * BigInt(id), 'REQUEST_START', 'QUEUE_START', 'COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END', 'REQUEST_END')
-  return { id, parentId, model, version: 1, requestId: '', activities: all, tensors: [], error: null, ...over }
+  return { id, parentId, model, version: 1, requestId: '', spanId: '', activities: all, tensors: [], error: null, ...over }
 }
 
 const ENSEMBLE = { activities: activities(10n, 'REQUEST_START', 'QUEUE_START', 'REQUEST_END') }
 
 function record(calls: TraceCall[], over: Partial<TraceRecord> = {}): TraceRecord {
   const front = activities(0n, 'HTTP_RECV_START', 'HTTP_RECV_END', 'HTTP_SEND_START', 'HTTP_SEND_END')
-  return { mode: 'opentelemetry', setting: 1, id: 1, context: null, activities: front, calls, ...over }
+  return { mode: 'opentelemetry', setting: 1, id: 1, context: null, traceId: '', activities: front, calls, ...over }
 }
 
 test('O-44: a request is a span of the front end, one of its model and one of its execution', async () => {

@@ -44,8 +44,8 @@ const fields = (over: Partial<TraceFields>): TraceFields => ({ levels: ['TIMESTA
 
 function record(id: number, setting = 1, over: Partial<TraceRecord> = {}): TraceRecord {
   const activities = ['REQUEST_START', 'QUEUE_START', 'REQUEST_END'].map((name, i) => ({ name, ns: BigInt(10 + i) }))
-  const call = { id, parentId: 0, model: 'm', version: 1, requestId: '', activities, tensors: [], error: null }
-  return { mode: 'triton', setting, id, context: null, activities: [], calls: [call], ...over }
+  const call = { id, parentId: 0, model: 'm', version: 1, requestId: '', spanId: '', activities, tensors: [], error: null }
+  return { mode: 'triton', setting, id, context: null, traceId: '', activities: [], calls: [call], ...over }
 }
 
 test('O-40 without a log frequency a setting is written when it ends, and the array is closed with the server', async () => {
@@ -109,7 +109,7 @@ test('P-055 the objects of a trace, in the order of its events; names are escape
   const odd = 'a "b"\n\\ü\u2028'
   const [call] = record(5).calls
   const tensor: TraceTensor = { activity: 'TENSOR_QUEUE_INPUT', name: odd, datatype: 'BYTES', shape: [2, 1], data: '"x","\\n"' }
-  const child = { id: 6, parentId: 5, model: 's', version: 2, requestId: '', activities: [{ name: 'REQUEST_START', ns: 12n }], tensors: [], error: null }
+  const child = { id: 6, parentId: 5, model: 's', version: 2, requestId: '', spanId: '', activities: [{ name: 'REQUEST_START', ns: 12n }], tensors: [], error: null }
   exporter.take(
     record(5, 1, {
       activities: [{ name: 'HTTP_RECV_START', ns: 9007199254740993n }, { name: 'HTTP_SEND_END', ns: 1n }],

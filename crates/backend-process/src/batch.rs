@@ -173,6 +173,7 @@ impl Runner {
         };
         let start = if sequence.start { u32::from(REQUEST_FLAG_SEQUENCE_START) } else { 0 };
         let end = if sequence.end { u32::from(REQUEST_FLAG_SEQUENCE_END) } else { 0 };
+        let context = request.trace.as_ref().and_then(trace::Trace::context).unwrap_or_default();
         let head = RequestHeadOf {
             slot: key.0,
             generation: key.1,
@@ -181,7 +182,7 @@ impl Runner {
             timeout_us: request.timeout_us,
             flags: start | end,
             id: &request.id,
-            trace: "",
+            trace: &context,
             inputs: request.inputs.len() as u16,
         };
         let names = request.outputs.iter().map(|o| o.name.as_str());

@@ -15,6 +15,11 @@ pub struct Context {
 }
 
 impl Context {
+    /// Its 32 hexadecimal digits.
+    pub(crate) fn trace_id(&self) -> &str {
+        self.traceparent.split('-').nth(1).unwrap_or_default()
+    }
+
     /// Reads the headers; `None` when `traceparent` is not valid: the caller is then one without a context.
     pub fn parse<'a>(traceparent: &[u8], tracestates: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let text = traceparent.trim_ascii();

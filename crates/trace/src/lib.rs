@@ -9,6 +9,7 @@
 
 mod activity;
 mod context;
+mod ids;
 pub mod limits;
 mod queue;
 mod record;

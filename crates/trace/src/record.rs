@@ -2,6 +2,7 @@
 
 use crate::activity::Activity;
 use crate::context::Context;
+use crate::ids::random_hex;
 use crate::limits::{
     TRACE_ACTIVITIES_MAX, TRACE_CALLS_MAX, TRACE_RECORD_BYTES_MAX, TRACE_TENSOR_BYTES_MAX, TRACE_TEXT_BYTES_MAX,
 };
@@ -21,6 +22,8 @@ pub struct Record {
     pub id: u64,
     /// The caller's, in mode OpenTelemetry.
     pub context: Option<Context>,
+    /// 32 hexadecimal digits that a model was told; empty = none was told any, or the caller's are it.
+    pub trace_id: String,
     /// Of the front end.
     pub activities: Vec<Stamp>,
     /// The client's first; parents before their children. None of a body that was no JSON.
@@ -64,6 +67,8 @@ pub struct Call {
     pub tensors: Vec<Tensor>,
     /// Why it failed.
     pub error: Option<(Code, String)>,
+    /// 16 hexadecimal digits that its model was told; empty = none.
+    pub span_id: String,
     is_accepted: bool,
 }
 
@@ -127,6 +132,8 @@ struct State {
     activities: Vec<Stamp>,
     calls: Vec<Call>,
     bytes: usize,
+    /// What models were told, without a caller's.
+    trace_id: String,
     /// Contents of tensors, of those that all open records may have.
     reserved: usize,
     /// A record also without an accepted call.
@@ -195,6 +202,46 @@ impl Trace {
         }
     }
 
+    /// The W3C context of this call as Triton gives it to backends, a JSON object: what a model does for it are children of its span.
+    /// `None` in mode Triton, which has no spans (O-47).
+    pub fn context(&self) -> Option<String> {
+        let open = &self.0.open;
+        if open.sampler.setting.mode != Mode::OpenTelemetry {
+            return None;
+        }
+        let mut state = open.state.lock();
+        let State { calls, trace_id, .. } = &mut *state;
+        let call = calls.get_mut(self.0.at)?;
+        if call.span_id.is_empty() {
+            call.span_id = random_hex(16);
+        }
+        let (trace, tracestate) = match &open.context {
+            Some(caller) => (caller.trace_id(), &*caller.tracestate),
+            None => {
+                if trace_id.is_empty() {
+                    *trace_id = random_hex(32);
+                }
+                (&**trace_id, "")
+            }
+        };
+        let span = &call.span_id;
+        let mut json = format!(r#"{{"traceparent":"00-{trace}-{span}-01""#);
+        if !tracestate.is_empty() {
+            json.push_str(r#","tracestate":""#);
+            // ASCII, as it was read.
+            for c in tracestate.chars() {
+                match c {
+                    '"' | '\\' => json.extend(['\\', c]),
+                    c if c.is_ascii_control() => json.push_str(&format!("\\u{:04x}", u32::from(c))),
+                    c => json.push(c),
+                }
+            }
+            json.push('"');
+        }
+        json.push('}');
+        Some(json)
+    }
+
     /// Whether tensors are noted.
     pub fn wants_tensors(&self) -> bool {
         self.0.open.sampler.setting.tensors
@@ -248,14 +295,18 @@ fn cut(text: &str) -> &str {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let State { activities, mut calls, mut bytes, reserved, is_kept } = std::mem::take(self.state.get_mut());
+        let State { activities, mut calls, mut bytes, trace_id, reserved, is_kept } =
+            std::mem::take(self.state.get_mut());
         self.sampler.outlet.release(reserved);
         calls.retain(|call| call.is_accepted);
         if calls.is_empty() && !is_kept {
             return;
         }
         for call in &calls {
-            bytes += call.request_id.len() + call.model.len() + call.error.as_ref().map_or(0, |(_, text)| text.len());
+            bytes += call.request_id.len()
+                + call.model.len()
+                + call.span_id.len()
+                + call.error.as_ref().map_or(0, |(_, text)| text.len());
         }
         let setting = self.sampler.setting;
         let context = self.context.take();
@@ -265,6 +316,7 @@ impl Drop for Open {
             setting: setting.number,
             id: self.id,
             context,
+            trace_id,
             activities,
             calls,
             bytes,

@@ -7,7 +7,7 @@ use trace::limits::{
     TRACE_CALLS_MAX, TRACE_RECORD_BYTES_MAX, TRACE_TENSOR_BYTES_MAX, TRACE_TEXT_BYTES_MAX, TRACES_OPEN_BYTES_MAX,
     TRACES_WAITING_MAX,
 };
-use trace::{Activity, Kind, Mode, Record, Setting, Trace, Tracer};
+use trace::{Activity, Context, Kind, Mode, Record, Setting, Trace, Tracer};
 
 fn setting(number: u32) -> Setting {
     Setting { number, mode: Mode::Triton, timestamps: true, tensors: true, rate: 1, count: -1 }
@@ -266,4 +266,60 @@ fn o39_a_model_has_a_setting_of_its_own_or_the_one_of_all() {
     tracer.set("own", None).expect("few");
     assert!(watched.is_on());
     assert!(tracer.watch("loaded later").is_on());
+}
+
+fn with_spans(number: u32) -> Setting {
+    Setting { mode: Mode::OpenTelemetry, tensors: false, ..setting(number) }
+}
+
+#[test]
+fn o47_a_model_is_told_the_context_of_its_call_and_the_record_has_the_same_ids() {
+    let tracer = Tracer::default();
+    tracer.set("", Some(with_spans(1))).expect("few");
+    let trace = begin(&tracer, "m").expect("sampled");
+    trace.accepted("m", 1, "", 1);
+    let told = trace.context().expect("mode opentelemetry");
+    assert_eq!(trace.context().as_ref(), Some(&told), "asked twice");
+    let child = trace.child().expect("few");
+    child.accepted("n", 1, "", 2);
+    let child_told = child.context().expect("mode opentelemetry");
+    drop((trace, child));
+    let record = only(&tracer);
+    let expected = |at: usize| {
+        let span = &record.calls[at].span_id;
+        format!(r#"{{"traceparent":"00-{}-{span}-01"}}"#, record.trace_id)
+    };
+    assert_eq!((told, child_told), (expected(0), expected(1)));
+    assert_ne!(record.calls[0].span_id, record.calls[1].span_id);
+    assert_eq!((record.trace_id.len(), record.calls[0].span_id.len()), (32, 16));
+}
+
+#[test]
+fn o47_the_context_goes_on_with_that_of_the_caller() {
+    let tracer = Tracer::default();
+    tracer.set("", Some(with_spans(1))).expect("few");
+    let caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+    // A quotation mark and a backslash must not end the text early.
+    let state: &[u8] = b"a=1,b=\"\\";
+    let trace = tracer.watch("m").begin(|| Context::parse(caller.as_bytes(), std::iter::once(state)));
+    let trace = trace.expect("sampled");
+    trace.accepted("m", 1, "", 1);
+    let told = trace.context().expect("mode opentelemetry");
+    drop(trace);
+    let record = only(&tracer);
+    assert_eq!(record.trace_id, "", "the caller's are it");
+    let span = &record.calls[0].span_id;
+    let parent = format!("00-0af7651916cd43dd8448eb211c80319c-{span}-01");
+    assert_eq!(told, format!(r#"{{"traceparent":"{parent}","tracestate":"a=1,b=\"\\"}}"#));
+}
+
+#[test]
+fn o47_files_have_no_context() {
+    let tracer = Tracer::default();
+    tracer.set("", Some(setting(1))).expect("few");
+    let trace = begin(&tracer, "m").expect("sampled");
+    trace.accepted("m", 1, "", 1);
+    assert_eq!(trace.context(), None);
+    drop(trace);
+    assert_eq!(only(&tracer).calls[0].span_id, "");
 }

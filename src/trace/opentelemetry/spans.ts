@@ -27,12 +27,13 @@ const COMPUTE = new Set(['COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_S
 /** The spans of one request, parents first. */
 export function spansOf(record: TraceRecord, source: SpanSource): ReadableSpan[] {
   const caller = callerOf(record)
-  const traceId = caller?.traceId ?? source.randomHex(32)
+  // A model may have been told which they are, and have made spans of its own below them.
+  const traceId = caller?.traceId ?? (record.traceId || source.randomHex(32))
   const spans: ReadableSpan[] = []
-  const add = (name: string, parent: SpanContext | undefined, events: readonly TraceActivity[], attributes: ReadableSpan['attributes'] = {}): SpanContext => {
+  const add = (name: string, parent: SpanContext | undefined, events: readonly TraceActivity[], attributes: ReadableSpan['attributes'] = {}, spanId = ''): SpanContext => {
     const context: SpanContext = {
       traceId,
-      spanId: source.randomHex(16),
+      spanId: spanId || source.randomHex(16),
       // The sampled flag of the caller decides nothing, as in Triton: what was traced is told.
       traceFlags: TraceFlags.SAMPLED,
       ...(caller?.traceState === undefined ? {} : { traceState: caller.traceState }),
@@ -47,7 +48,7 @@ export function spansOf(record: TraceRecord, source: SpanSource): ReadableSpan[]
   const calls = new Map<number, SpanContext>()
   for (const call of record.calls) {
     const own = call.activities.filter(({ name }) => !COMPUTE.has(name))
-    const context = add(call.model, calls.get(call.parentId) ?? root, own, attributesOf(call))
+    const context = add(call.model, calls.get(call.parentId) ?? root, own, attributesOf(call), call.spanId)
     calls.set(call.id, context)
     const compute = call.activities.filter(({ name }) => COMPUTE.has(name))
     if (compute.length > 0) add('compute', context, compute)
