@@ -85,7 +85,13 @@ const SUITES = {
   },
   async vitest() {
     const file = report('vitest.json')
-    const args = ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
+    const args = ['run', '--exclude=test/docs/**', '--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
+    return vitestCounts(await show(join(ROOT, 'node_modules/.bin/vitest'), args, { cwd: ROOT }), file)
+  },
+  /** What is written: pages, README.md, ARCHITECTURE.md; that what they name exists, and that their links lead somewhere. */
+  async docs() {
+    const file = report('docs.json')
+    const args = ['run', 'test/docs', '--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
     return vitestCounts(await show(join(ROOT, 'node_modules/.bin/vitest'), args, { cwd: ROOT }), file)
   },
   async python() {

@@ -1,0 +1,120 @@
+/* Search, light and dark, and the list of pages on a phone. Pages are complete without this script. */
+const root = document.documentElement
+const up = root.dataset.up
+
+document.querySelector('.theme').addEventListener('click', () => {
+  const dark = root.dataset.theme === undefined ? matchMedia('(prefers-color-scheme: dark)').matches : root.dataset.theme === 'dark'
+  root.dataset.theme = dark ? 'light' : 'dark'
+  try {
+    localStorage.setItem('nereid-theme', root.dataset.theme)
+  } catch {
+    // It holds for this page, then.
+  }
+})
+
+const menu = document.querySelector('.menu')
+menu.addEventListener('click', () => {
+  const open = document.body.classList.toggle('open')
+  menu.setAttribute('aria-expanded', String(open))
+})
+
+for (const code of document.querySelectorAll('.code')) {
+  const button = document.createElement('button')
+  button.type = 'button'
+  button.textContent = 'Copy'
+  button.addEventListener('click', async () => {
+    await navigator.clipboard.writeText(code.querySelector('code').textContent)
+    button.textContent = 'Copied'
+    setTimeout(() => (button.textContent = 'Copy'), 1500)
+  })
+  if (navigator.clipboard !== undefined) code.append(button)
+}
+
+const field = document.querySelector('.search input')
+const list = document.querySelector('.search ol')
+const RESULTS_MAX = 12
+let loading = null
+
+/** The index is larger than most pages, so it is read when somebody searches. */
+function load() {
+  loading ??= new Promise((resolve, reject) => {
+    const script = document.createElement('script')
+    script.src = `${up}search-index.js`
+    script.addEventListener('load', () => resolve(window.NEREID_SEARCH))
+    script.addEventListener('error', reject)
+    document.head.append(script)
+  })
+  return loading
+}
+
+/** 0 when a word is missing. A word in a heading counts more than one in the text, and at its beginning more than inside. */
+function score([, title, heading, text], words) {
+  let sum = 0
+  for (const word of words) {
+    const head = heading.toLowerCase().indexOf(word)
+    const inText = text.toLowerCase().indexOf(word)
+    if (head === -1 && inText === -1 && !title.toLowerCase().includes(word)) return 0
+    sum += (head === 0 ? 8 : head > 0 ? 5 : 0) + (inText === -1 ? 0 : 2 - inText / text.length) + 0.1
+  }
+  return sum
+}
+
+function excerpt(text, words) {
+  const at = Math.max(0, Math.min(...words.map((word) => text.toLowerCase().indexOf(word)).filter((i) => i >= 0), text.length) - 40)
+  return `${at > 0 ? '… ' : ''}${text.slice(at, at + 130)}`
+}
+
+function show(entries, words) {
+  list.replaceChildren(
+    ...entries.map(([address, title, heading, text]) => {
+      const item = document.createElement('li')
+      const link = document.createElement('a')
+      link.href = up + address
+      const name = document.createElement('strong')
+      name.textContent = heading === title ? title : `${title}: ${heading}`
+      const preview = document.createElement('span')
+      preview.textContent = excerpt(text, words)
+      link.append(name, preview)
+      item.append(link)
+      return item
+    }),
+  )
+  if (entries.length === 0) list.textContent = 'Nothing has all of these words.'
+  list.hidden = false
+}
+
+async function search() {
+  const words = field.value.toLowerCase().split(/\s+/).filter((word) => word !== '')
+  if (words.length === 0) return (list.hidden = true)
+  const index = await load()
+  const found = index.map((entry) => [score(entry, words), entry]).filter(([points]) => points > 0)
+  found.sort(([a], [b]) => b - a)
+  return show(found.slice(0, RESULTS_MAX).map(([, entry]) => entry), words)
+}
+
+field.addEventListener('focus', () => load())
+field.addEventListener('input', search)
+field.addEventListener('keydown', (event) => {
+  if (event.key === 'Enter') list.querySelector('a')?.click()
+  if (event.key === 'ArrowDown') list.querySelector('a')?.focus()
+})
+list.addEventListener('keydown', (event) => {
+  const links = [...list.querySelectorAll('a')]
+  const at = links.indexOf(document.activeElement)
+  if (event.key === 'ArrowDown') links[at + 1]?.focus()
+  if (event.key === 'ArrowUp') (links[at - 1] ?? field).focus()
+})
+document.addEventListener('keydown', (event) => {
+  const writing = /^(INPUT|TEXTAREA)$/.test(document.activeElement?.tagName ?? '')
+  if (event.key === '/' && !writing) {
+    event.preventDefault()
+    field.focus()
+  }
+  if (event.key === 'Escape') {
+    list.hidden = true
+    field.blur()
+  }
+})
+document.addEventListener('click', (event) => {
+  if (!event.target.closest('.search')) list.hidden = true
+})

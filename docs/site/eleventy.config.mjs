@@ -1,0 +1,59 @@
+/**
+ * Makes static pages of the Markdown that the repository holds. They need no network and no server: every link is relative and names a
+ * file, so they open from a disk and below any path. Nothing here knows what a page says; `pages.mjs` knows which there are.
+ */
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs'
+import { dirname, join, posix } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { indexOf } from './index.mjs'
+import { markdown } from './markdown.mjs'
+import { CONTRACT, GROUPS } from './pages.mjs'
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+
+const listed = GROUPS.flatMap(({ pages }) => pages)
+const contract = readdirSync(join(ROOT, CONTRACT))
+  .filter((name) => name.endsWith('.md') && name !== 'README.md')
+  .map((name) => [`${CONTRACT}/${name}`, `contract/${name.replace(/\.md$/, '.html')}`])
+
+/** Source → address, both from the root. */
+const ADDRESSES = new Map([...listed, ...contract])
+
+const titleOf = (text) => (/^# (.+)$/m.exec(text)?.[1] ?? '').replaceAll('`', '')
+
+export default function configure(config) {
+  const texts = new Map([...ADDRESSES.keys()].map((source) => [source, readFileSync(join(ROOT, source), 'utf8')]))
+  const names = new Map(listed.map(([source, , name]) => [source, name]))
+  const entry = (source) => {
+    const title = titleOf(texts.get(source)) || names.get(source)
+    return { source, address: ADDRESSES.get(source), title, name: names.get(source) ?? title }
+  }
+  const navigation = GROUPS.map(({ title, pages }) => ({ title, pages: pages.map(([source]) => entry(source)) }))
+  const order = listed.map(([source]) => entry(source))
+
+  for (const [source, text] of texts) {
+    const at = order.findIndex((one) => one.source === source)
+    config.addTemplate(`${source.replaceAll('/', '-')}`, text, {
+      ...entry(source),
+      permalink: ADDRESSES.get(source),
+      layout: 'page.11ty.mjs',
+      navigation,
+      previous: order[at - 1] ?? null,
+      next: at === -1 ? null : (order[at + 1] ?? null),
+    })
+  }
+  config.addPassthroughCopy({ assets: '.' })
+  config.addPassthroughCopy({ '../../bench/results/full.svg': 'full.svg' })
+  config.setTemplateFormats(['md'])
+  config.setLibrary('md', markdown({ root: ROOT, addresses: ADDRESSES }))
+  config.on('eleventy.after', ({ directories, results }) => {
+    const pages = results.flatMap(({ url, content }) => {
+      const address = posix.join('.', url.replace(/\/$/, '/index.html')).replace(/^\//, '')
+      return order.some((one) => one.address === address) ? [[address, content]] : []
+    })
+    // A script and not JSON: pages that are opened from a disk may not fetch.
+    const text = `window.NEREID_SEARCH = ${JSON.stringify(indexOf(pages))}\n`
+    writeFileSync(join(dirname(fileURLToPath(import.meta.url)), directories.output, 'search-index.js'), text)
+  })
+  return { markdownTemplateEngine: false, dir: { input: '.', includes: '_includes', output: '../../target/site' } }
+}

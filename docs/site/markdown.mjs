@@ -1,0 +1,98 @@
+/** The Markdown of the repository as HTML: headings with GitHub's anchors, links between published pages, code with colours. */
+import { existsSync } from 'node:fs'
+import { join, posix } from 'node:path'
+import hljs from 'highlight.js/lib/core'
+import bash from 'highlight.js/lib/languages/bash'
+import dockerfile from 'highlight.js/lib/languages/dockerfile'
+import ini from 'highlight.js/lib/languages/ini'
+import javascript from 'highlight.js/lib/languages/javascript'
+import json from 'highlight.js/lib/languages/json'
+import python from 'highlight.js/lib/languages/python'
+import rust from 'highlight.js/lib/languages/rust'
+import typescript from 'highlight.js/lib/languages/typescript'
+import yaml from 'highlight.js/lib/languages/yaml'
+import MarkdownIt from 'markdown-it'
+
+/** The text form of protocol buffers, which `config.pbtxt` is written in. */
+const pbtxt = () => ({
+  name: 'pbtxt',
+  keywords: { literal: 'true false' },
+  contains: [
+    { scope: 'comment', begin: '#', end: '$' },
+    { scope: 'string', begin: '"', end: '"' },
+    { scope: 'attr', begin: /[a-z_0-9]+(?=\s*[:[{<])/ },
+    { scope: 'literal', begin: /\b[A-Z][A-Z_0-9]+\b/ },
+    { scope: 'number', begin: /-?\b\d+(\.\d+)?\b/ },
+  ],
+})
+
+const LANGUAGES = { bash, dockerfile, ini, javascript, json, python, rust, typescript, yaml, pbtxt }
+for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language)
+hljs.registerAliases(['sh', 'console'], { languageName: 'bash' })
+
+/** What GitHub makes of a heading, so that one link is right there and here. */
+export function slug(text) {
+  return text
+    .trim()
+    .toLowerCase()
+    .replaceAll(/[^\p{L}\p{N}\p{M}\s_-]/gu, '')
+    .replaceAll(/\s/g, '-')
+}
+
+const plain = (inline) => (inline.children ?? []).filter((t) => t.type === 'text' || t.type === 'code_inline').map((t) => t.content).join('')
+
+/** The address that a link of `source` becomes, or null for a file of the repository that is not published. */
+function resolved(href, source, { root, addresses }) {
+  if (/^[a-z]+:/.test(href) || href.startsWith('#')) return href
+  const [path, anchor] = href.split('#')
+  const target = posix.join(posix.dirname(source), decodeURI(path)).replace(/\/$/, '')
+  if (!existsSync(join(root, target))) throw new Error(`${source}: ${href} leads nowhere`)
+  // A directory is shown by its README.
+  const address = addresses.get(target) ?? addresses.get(`${target}/README.md`)
+  if (address === undefined) return null
+  const relative = posix.relative(posix.dirname(addresses.get(source)), address)
+  return anchor === undefined ? relative : `${relative}#${anchor}`
+}
+
+export function markdown({ root, addresses }) {
+  const md = new MarkdownIt({
+    html: true,
+    highlight: (code, language) => (hljs.getLanguage(language) === undefined ? '' : hljs.highlight(code, { language }).value),
+  })
+
+  md.core.ruler.push('anchors', ({ tokens }) => {
+    const used = new Map()
+    for (const [at, token] of tokens.entries()) {
+      if (token.type !== 'heading_open') continue
+      const name = slug(plain(tokens[at + 1]))
+      const before = used.get(name) ?? 0
+      used.set(name, before + 1)
+      token.attrSet('id', before === 0 ? name : `${name}-${before}`)
+    }
+  })
+
+  md.core.ruler.push('links', ({ tokens, env }) => {
+    for (const { children } of tokens) {
+      const hidden = []
+      for (const token of children ?? []) {
+        if (token.type === 'link_open') {
+          const href = resolved(token.attrGet('href'), env.source, { root, addresses })
+          hidden.push(href === null)
+          if (href === null) token.tag = 'span'
+          else token.attrSet('href', href)
+          if (href === null) token.attrs = [['class', 'file']]
+        } else if (token.type === 'link_close' && hidden.pop() === true) token.tag = 'span'
+        else if (token.type === 'image') token.attrSet('src', posix.basename(token.attrGet('src')))
+      }
+    }
+  })
+
+  // Wide tables scroll by themselves: a page must not be wider than a phone.
+  md.renderer.rules.table_open = () => '<div class="table"><table>\n'
+  md.renderer.rules.table_close = () => '</table></div>\n'
+  const { fence } = md.renderer.rules
+  // Comments that say how an example is tested are for the test, not for readers.
+  md.renderer.rules.html_block = (tokens, at) => tokens[at].content.replaceAll(/<!--[\s\S]*?-->\n?/g, '')
+  md.renderer.rules.fence = (tokens, at, ...rest) => `<div class="code">${fence(tokens, at, ...rest)}</div>\n`
+  return md
+}

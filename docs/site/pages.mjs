@@ -1,0 +1,31 @@
+/**
+ * Which files are published, under which names, and in which order the navigation lists them. Paths are those of the repository; a
+ * third text is the name in the navigation where the page's own title is long.
+ */
+
+export const GROUPS = [
+  {
+    title: '',
+    pages: [['docs/README.md', 'index.html', 'Nereid']],
+  },
+  {
+    title: 'Reference',
+    pages: [
+      ['docs/flags.md', 'flags.html'],
+      ['docs/limits.md', 'limits.html', 'Limits'],
+      ['COMPAT.md', 'compat.html'],
+    ],
+  },
+  {
+    title: 'Inside',
+    pages: [
+      ['ARCHITECTURE.md', 'architecture.html'],
+      ['bench/README.md', 'benchmarks.html', 'Benchmarks'],
+      ['bench/results/full.md', 'benchmarks-results.html', 'Results of the benchmarks'],
+      ['docs/spec/README.md', 'contract/index.html', 'Contract'],
+    ],
+  },
+]
+
+/** Pages of the contract are published beside its index and stand neither in the navigation nor in the search. */
+export const CONTRACT = 'docs/spec'

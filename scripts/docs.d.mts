@@ -1,0 +1,1 @@
+export function buildDocs(out: string): Promise<void>

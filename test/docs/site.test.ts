@@ -1,0 +1,68 @@
+/** `npm run docs`: the pages work from a disk, below any path and without network, and every link in them leads somewhere. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join, posix, relative } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { buildDocs } from '../../scripts/docs.mjs'
+import { filesBelow } from './files.js'
+
+const out = mkdtempSync(join(tmpdir(), 'nereid-docs-'))
+const pages = new Map<string, string>()
+
+beforeAll(async () => {
+  await buildDocs(out)
+  for (const file of filesBelow(out, /\.html$/)) pages.set(relative(out, file), readFileSync(file, 'utf8'))
+}, 120_000)
+afterAll(() => rmSync(out, { recursive: true, force: true }))
+
+/** Everything a page names, as HTML writes it. */
+const namedIn = (html: string) => [...html.matchAll(/ (?:href|src)="([^"]*)"/g)].map(([, to = '']) => to.replaceAll('&amp;', '&'))
+const idsOf = (html: string) => new Set([...html.matchAll(/ id="([^"]*)"/g)].map(([, id]) => id))
+
+test('every link of every page leads to a page, and to a heading that is there', () => {
+  const ids = new Map([...pages].map(([address, html]) => [address, idsOf(html)]))
+  const files = new Set(filesBelow(out, /./).map((file) => relative(out, file)))
+  const broken: string[] = []
+  let links = 0
+  for (const [address, html] of pages) {
+    for (const to of namedIn(html)) {
+      if (/^https?:/.test(to)) {
+        if (!URL.canParse(to)) broken.push(`${address}: ${to} is no address`)
+        continue
+      }
+      links += 1
+      const [path = '', anchor] = to.split('#')
+      const target = path === '' ? address : posix.join(posix.dirname(address), decodeURI(path))
+      if (!files.has(target)) broken.push(`${address}: ${to}`)
+      else if (anchor !== undefined && ids.get(target)?.has(decodeURIComponent(anchor)) !== true) broken.push(`${address}: ${to} has no such heading`)
+    }
+  }
+  expect(links).toBeGreaterThan(200)
+  expect(broken).toEqual([])
+})
+
+test('pages load nothing from elsewhere', () => {
+  for (const [address, html] of pages) {
+    const loaded = [...html.matchAll(/<(?:script|img|link)[^>]* (?:src|href)="([^"]*)"/g)].map(([, to = '']) => to)
+    expect(loaded.filter((to) => /^(?:\w+:|\/)/.test(to)), address).toEqual([])
+  }
+  for (const file of filesBelow(out, /\.(?:css|js)$/)) expect(readFileSync(file, 'utf8').replace(/^window\.NEREID_SEARCH.*/, ''), file).not.toMatch(/https?:/)
+})
+
+test('the search knows every page of the navigation, by addresses that exist', () => {
+  const text = readFileSync(join(out, 'search-index.js'), 'utf8')
+  const entries = JSON.parse(text.slice(text.indexOf('['))) as [string, string, string, string][]
+  const missing = entries.filter(([to]) => {
+    const [address = '', id = ''] = to.split('#')
+    return !idsOf(pages.get(address) ?? '').has(id)
+  })
+  expect(missing).toEqual([])
+  const navigation = namedIn(/<nav id="pages"[\s\S]*?<\/nav>/.exec(pages.get('index.html') ?? '')?.[0] ?? '')
+  expect(navigation.length).toBeGreaterThan(5)
+  expect(navigation.filter((address) => !entries.some(([to]) => to.startsWith(`${address}#`)))).toEqual([])
+})
+
+test('comments for tests are not in the pages', () => {
+  expect([...pages].filter(([, html]) => /<!--/.test(html)).map(([address]) => address)).toEqual([])
+  expect(dirname([...pages.keys()].find((address) => address.includes('/')) ?? '')).toBe('contract')
+})
