@@ -16,7 +16,7 @@ import { ROOT, SetupError, orExplain } from './setup.mjs'
 const HELP = `node scripts/golden.mjs [--all] [--suite=NAME …] [--only=TEXT] [--write]
 
 Without options every suite of test/golden and test/golden-steps is replayed, and those of test/golden-python that take seconds: some
-eight minutes.
+eight minutes. With --all it is some twelve.
 
   --all         adds the suites of test/golden-python in which processes die, hang or get options: each starts a server of its own
   --suite=NAME  only this suite; may be given several times
@@ -66,21 +66,38 @@ function knownDifferences({ directory }) {
   return { entries, find: (suite, id) => entries.find((e) => e.suite === suite && fits(e.pattern, id)) }
 }
 
+/** Says which suite is replayed: some take a minute, all together ten and more. Made when the first begins, and told each line of the replay. */
+function progress(name, suites) {
+  const begin = Date.now()
+  let done = 0
+  const say = () => {
+    const seconds = Math.round((Date.now() - begin) / 1000)
+    if (done < suites.length) process.stdout.write(`${name}: ${suites[done]} (${done + 1} of ${suites.length}, ${seconds} s so far)\n`)
+  }
+  say()
+  return (line) => {
+    // It has the order of `suites.json`, as `suites` has.
+    if (!line.startsWith(`suite ${suites[done]}: `)) return
+    done += 1
+    say()
+  }
+}
+
 /** One run of the replay, of suites that need the same flags. Resolves with its report, or null when it had no result. */
-async function replay({ directory }, suites, only) {
+async function replay({ name, directory }, suites, only) {
   const ports = await freePorts(3)
   const flags = [...listenFlags(ports), '--exit-on-error=false', '--exit-grace-secs=0']
   const extra = EXTRA_FLAGS[suites[0]]
   if (extra !== undefined) flags.push(extra)
   const server = [process.execPath, join(ROOT, 'dist/cli/main.js'), '--model-repository={repo}', ...flags, '{flags}']
   const args = [join(directory, 'replay.py'), '--start', `exec ${server.join(' ')}`, '--report', REPORT]
-  for (const [i, name] of ['http', 'grpc', 'metrics'].entries()) args.push(`--${name}`, `127.0.0.1:${ports[i]}`)
+  for (const [i, port] of ['http', 'grpc', 'metrics'].entries()) args.push(`--${port}`, `127.0.0.1:${ports[i]}`)
   for (const suite of suites) args.push('--suite', suite)
   if (only !== null) args.push('--only', only)
   rmSync(REPORT, { force: true })
   // Mismatches are printed by `golden`, once it is known which of them were expected.
-  const env = { ...process.env, ...pythonModels(), PYTHONDONTWRITEBYTECODE: '1' }
-  const { code, text } = await capture(PYTHON, args, { env, quiet: true })
+  const env = { ...process.env, ...pythonModels(), PYTHONDONTWRITEBYTECODE: '1', PYTHONUNBUFFERED: '1' }
+  const { code, text } = await capture(PYTHON, args, { env, quiet: true, onLine: progress(name, suites) })
   // Python prints NaN where an answer holds one.
   if (existsSync(REPORT)) return JSON.parse(readFileSync(REPORT, 'utf8').replaceAll(/\bNaN\b/g, 'null'))
   process.stderr.write(`golden: the replay ended with ${code} and no result\n${text.slice(-4000)}\n`)

@@ -19,8 +19,8 @@ export function show(command, args, options = {}) {
   })
 }
 
-/** Resolves with the exit code and everything that was printed; prints it too unless `quiet`. */
-export function capture(command, args, { quiet = false, ...options } = {}) {
+/** Resolves with the exit code and everything that was printed; prints it too unless `quiet`. `onLine` gets each line of its output when it comes. */
+export function capture(command, args, { quiet = false, onLine = () => {}, ...options } = {}) {
   return new Promise((resolve) => {
     const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options })
     let text = ''
@@ -28,6 +28,12 @@ export function capture(command, args, { quiet = false, ...options } = {}) {
       text += chunk
       if (!quiet) stream.write(chunk)
     }
+    let line = ''
+    child.stdout.on('data', (chunk) => {
+      const lines = `${line}${chunk}`.split('\n')
+      line = lines.pop()
+      for (const one of lines) onLine(one)
+    })
     child.stdout.on('data', take(process.stdout))
     child.stderr.on('data', take(process.stderr))
     child.on('error', (error) => resolve({ code: 127, text: `${text}${command}: ${error.message}\n` }))
