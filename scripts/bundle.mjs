@@ -22,6 +22,7 @@ function chunkOf(id) {
   const lazy = LAZY.exec(id)
   if (lazy !== null) return lazy[1].replace('/', '_')
   if (SPANS.test(id)) return 'trace_opentelemetry'
+  if (id.includes('/node_modules/yaml/')) return 'yaml'
   if (id.includes('/node_modules/')) return 'protobuf'
   if (EARLY.test(id)) return 'cli'
   return /\/src\/(\w+)\//.exec(id)?.[1] ?? null
@@ -30,7 +31,7 @@ function chunkOf(id) {
 /** A chunk takes what it imports along, unless an earlier one has it: lower layers come first. */
 const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'repository', 'trace', 'api']
 // Commands beside serving: read when they are asked for.
-const CHUNKS = SHARED.concat('commands', 'cli_version', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
+const CHUNKS = SHARED.concat('commands', 'yaml', 'cli_version', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
 
 export async function bundle(root) {
   const bundled = await rolldown({

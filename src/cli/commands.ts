@@ -18,4 +18,11 @@ export interface CommandModule {
   run(program: string, args: readonly string[]): Promise<number>
 }
 
-export const COMMANDS: readonly Command[] = []
+export const COMMANDS: readonly Command[] = [
+  {
+    name: 'check',
+    usage: '[REPOSITORY | MODEL | config.pbtxt ...] [--load] [--format=json] [options]',
+    meaning: 'Print every mistake of model repositories and configurations with its place. Starts no server; --load loads the models once.',
+    load: () => import('../commands/check/index.js'),
+  },
+]

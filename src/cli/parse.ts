@@ -28,12 +28,17 @@ export function badOption(flag: string, text: string): OptionError {
 /**
  * Parses arguments like `getopt_long`: `--name=value`, `--name value`, and any prefix that fits one option only.
  *
+ * @param operands where arguments that are no option go; a server takes none
  * @throws {OptionError} on an unknown option, a bad value or an argument that is no option.
  */
-export function parseArguments(args: readonly string[]): Parsed {
+export function parseArguments(args: readonly string[], operands: string[] | null = null): Parsed {
   const parsed: Parsed = { options: defaultOptions(), given: new Set() }
   for (let i = 0; i < args.length; i += 1) {
     const arg = args[i] ?? ''
+    if (operands !== null && (!arg.startsWith('-') || arg === '-')) {
+      operands.push(arg)
+      continue
+    }
     if (!arg.startsWith('--') || arg === '--') throw new OptionError(`Unexpected argument: ${arg}`)
     const equals = arg.indexOf('=')
     const name = equals < 0 ? arg.slice(2) : arg.slice(2, equals)

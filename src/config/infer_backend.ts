@@ -102,13 +102,25 @@ export function inferBackend(config: ModelConfig, files: Listing, modelName: str
     if (dot < 0) {
       throw invalid(
         `Invalid model name: Could not determine backend for model '${modelName}' with no backend in model configuration. ` +
-          "Expected model name of the form 'model.<backend_name>'.",
+          `Expected model name of the form 'model.<backend_name>'.${filesHint(files)}`,
       )
     }
     found.backend = modelName.slice(dot + 1)
     found.defaultModelFilename = `model.${found.backend}`
   }
   return found
+}
+
+/** What is there instead of a file that would tell the backend: mostly one with a name of its own. */
+function filesHint(files: Listing): string {
+  const foreign = [...files.keys()].sort().find((file) => RULES.some((rule) => extension(rule.file) === extension(file)))
+  const rule = foreign === undefined ? undefined : RULES.find((one) => extension(one.file) === extension(foreign))
+  if (foreign === undefined || rule === undefined) return ''
+  return ` '${quoted(foreign)}' is not a name that is looked for: call it '${rule.file}', or name it in the configuration: backend: "${rule.backend}" default_model_filename: "${quoted(foreign)}".`
+}
+
+function extension(file: string): string {
+  return file.slice(file.lastIndexOf('.'))
 }
 
 /** TensorFlow is the other way round: the platform decides, and a backend alone is not enough to fill it. */

@@ -29,14 +29,35 @@ export function emptyConfig(): ModelConfig {
  */
 export function parsePbtxt(text: string | Uint8Array, path: string): ModelConfig {
   const config = emptyConfig()
-  try {
-    new Parser(typeof text === 'string' ? Buffer.from(text) : text, path).parseTop(reflect(ModelConfigSchema, config))
-  } catch (error) {
-    if (error instanceof LexError) throw new ConfigSyntaxError(path, error.line, error.column, error.message, '')
-    throw error
-  }
+  const [first] = parse(text, path, reflect(ModelConfigSchema, config), 1)
+  if (first !== undefined) throw first
   return config
 }
+
+/** Mistakes that are told of one file; behind so many there is no end of them. */
+export const SYNTAX_PROBLEMS_MAX = 100
+
+/**
+ * Every mistake of a text, the first being the one that `parsePbtxt` throws: behind each the reader goes on at the next field. One that
+ * hides where a block ends is the last.
+ */
+export function pbtxtProblems(text: string | Uint8Array, path: string): ConfigSyntaxError[] {
+  return parse(text, path, reflect(ModelConfigSchema, emptyConfig()), SYNTAX_PROBLEMS_MAX)
+}
+
+function parse(text: string | Uint8Array, path: string, message: ReflectMessage, problemsMax: number): ConfigSyntaxError[] {
+  const parser = new Parser(typeof text === 'string' ? Buffer.from(text) : text, path, problemsMax)
+  parser.parseTop(message)
+  return parser.problems
+}
+
+/** The rest of the text is left alone: its structure is lost, or enough was found. The problem is told already. */
+class Lost extends Error {}
+
+const CLOSERS: Readonly<Record<string, string>> = { '{': '}', '<': '>', '[': ']' }
+const CLOSING: ReadonlySet<string> = new Set(Object.values(CLOSERS))
+/** In front of the first token. */
+const START: Token = { kind: 'symbol', text: '', content: '', line: 1, column: 1, offset: 0 }
 
 type Add = (value: unknown) => void
 type MessageKind = DescField & { message: DescMessage }
@@ -50,23 +71,98 @@ const UINT64_MAX = 18446744073709551615n
 const INTEGER_CHARS_MAX = 100
 
 class Parser {
+  readonly problems: ConfigSyntaxError[] = []
   private readonly lexer: Lexer
   private readonly path: string
-  private current: Token
+  private readonly problemsMax: number
+  private current: Token = START
   private counted = 0
+  /** Brackets that are open, outermost first. */
+  private readonly open: string[] = []
 
-  constructor(text: Uint8Array, path: string) {
+  constructor(text: Uint8Array, path: string, problemsMax: number) {
     this.lexer = new Lexer(text)
     this.path = path
-    this.current = this.lexer.next()
+    this.problemsMax = problemsMax
   }
 
+  /** Fills the message; what is wrong stands in `problems` afterwards. */
   parseTop(message: ReflectMessage): void {
-    while (this.current.kind !== 'end') this.field(message, null)
+    try {
+      this.guarded(message.desc, () => this.advance())
+      while (this.current.kind !== 'end') {
+        // A closing bracket too many: without it the rest may be read.
+        this.guarded(message.desc, () => this.field(message, null))
+        if (this.problems.length > 0) while (CLOSING.has(this.current.text) && this.current.kind === 'symbol') this.guarded(message.desc, () => this.advance())
+      }
+    } catch (error) {
+      if (!(error instanceof Lost)) throw error
+    }
+  }
+
+  /** Reads something of a message; of a mistake in it notes what it is, and goes on at the next field. */
+  private guarded(desc: DescMessage, read: () => void): void {
+    const depth = this.open.length
+    const from = this.current
+    try {
+      read()
+    } catch (error) {
+      this.note(error)
+      this.recover(desc, depth, from)
+    }
+  }
+
+  private note(error: unknown): void {
+    if (error instanceof LexError) {
+      const span = { start: error.offset, end: error.offset + 1 }
+      this.problems.push(new ConfigSyntaxError(this.path, error.line, error.column, error.message, '', span))
+    } else if (error instanceof ConfigSyntaxError) this.problems.push(error)
+    else throw error
+    if (this.problems.length >= this.problemsMax) throw new Lost()
+  }
+
+  /**
+   * Skips to where the next field of the message seems to begin: a name that it has, or any name on a new line, with all brackets closed
+   * that were opened since; or to the end of the message.
+   */
+  private recover(desc: DescMessage, depth: number, from: Token): void {
+    let { line } = this.current
+    for (let isFirst = true; ; isFirst = false) {
+      const { kind, text } = this.current
+      if (kind === 'end') throw new Lost()
+      // What could not be begun is left out, or it would be tried for ever.
+      const isStuck = isFirst && this.current === from
+      if (this.open.length <= depth) {
+        if (kind === 'symbol' && CLOSING.has(text)) {
+          if (depth > 0 && CLOSERS[this.open[depth - 1] ?? ''] !== text) throw new Lost()
+          return
+        }
+        if (!isStuck && kind === 'identifier' && (this.current.line > line || desc.fields.some((f) => f.name === text))) return
+      }
+      line = this.current.line
+      this.skip()
+    }
+  }
+
+  /** One token on, brackets counted. What is no token is not told again: it belongs to what is skipped. */
+  private skip(): void {
+    const { kind, text } = this.current
+    if (kind === 'symbol' && text in CLOSERS) this.open.push(text)
+    else if (kind === 'symbol' && CLOSING.has(text) && CLOSERS[this.open.at(-1) ?? ''] === text) this.open.pop()
+    for (;;) {
+      try {
+        return this.advance()
+      } catch (error) {
+        if (!(error instanceof LexError)) throw error
+        this.lexer.skipLine()
+      }
+    }
   }
 
   /** Counts one more field or item of a list. */
   private count(): void {
+    // Told once: each further one would be told again.
+    if (this.counted > CONFIG_VALUES_MAX) throw new Lost()
     if (++this.counted > CONFIG_VALUES_MAX) this.fail(`More than ${CONFIG_VALUES_MAX} values.`, '')
   }
 
@@ -75,11 +171,11 @@ class Parser {
     const desc = message.desc
     if (this.looksAt('[')) this.extension(desc)
     const token = this.current
-    if (token.kind !== 'identifier') this.fail(`Expected identifier, got: ${show(token)}`, unclosedHint(token, opened))
+    if (token.kind !== 'identifier') this.failBlock(token, opened)
     this.advance()
     const field = desc.fields.find((f) => f.name === token.text)
-    if (field === undefined) this.fail(`Message type "${desc.typeName}" has no field named "${show(token)}".`, fieldHint(desc, token.text))
-    this.refuseSecond(message, field)
+    if (field === undefined) this.fail(`Message type "${desc.typeName}" has no field named "${show(token)}".`, fieldHint(desc, token.text), token)
+    this.refuseSecond(message, field, token)
     if (field.fieldKind === 'map') {
       this.take(':')
       this.values(() => this.mapEntry(message, field))
@@ -113,13 +209,13 @@ class Parser {
    * Refuses a singular field that is set already, and a second member of a oneof. A plain scalar that holds its default value does
    * not count as set: `max_batch_size: 0 max_batch_size: 4` is legal, the other way round it is not.
    */
-  private refuseSecond(message: ReflectMessage, field: DescField): void {
+  private refuseSecond(message: ReflectMessage, field: DescField, token: Token): void {
     if (field.fieldKind === 'list' || field.fieldKind === 'map') return
     // A negative zero counts as set, in the reference as on the wire.
-    if (message.isSet(field) || Object.is(message.get(field), -0)) this.fail(twice(field.name), '')
+    if (message.isSet(field) || Object.is(message.get(field), -0)) this.fail(twice(field.name), '', token)
     const other = field.oneof === undefined ? undefined : message.oneofCase(field.oneof)
     if (field.oneof !== undefined && other !== undefined) {
-      this.fail(`Field "${field.name}" is specified along with field "${other.name}", another member of oneof "${field.oneof.name}".`, '')
+      this.fail(`Field "${field.name}" is specified along with field "${other.name}", another member of oneof "${field.oneof.name}".`, '', token)
     }
   }
 
@@ -139,7 +235,7 @@ class Parser {
     const opened = this.current
     const close = this.take('<') ? '>' : '}'
     if (close === '}') this.expect('{')
-    while (!this.looksAt('>') && !this.looksAt('}')) this.field(message, opened)
+    while (!this.looksAt('>') && !this.looksAt('}')) this.guarded(message.desc, () => this.field(message, opened))
     this.expect(close)
   }
 
@@ -155,9 +251,9 @@ class Parser {
     if (close === '}') this.expect('{')
     while (!this.looksAt('>') && !this.looksAt('}')) {
       const token = this.current
-      if (token.kind !== 'identifier') this.fail(`Expected identifier, got: ${show(token)}`, unclosedHint(token, opened))
+      if (token.kind !== 'identifier') this.failBlock(token, opened)
       this.advance()
-      if ((token.text === 'key' && key !== keyDefault) || (token.text === 'value' && value !== valueDefault)) this.fail(twice(token.text), '')
+      if ((token.text === 'key' && key !== keyDefault) || (token.text === 'value' && value !== valueDefault)) this.fail(twice(token.text), '', token)
       if (token.text === 'key') {
         this.expect(':')
         this.scalarOf('key', field.mapKey, null, (v) => (key = v))
@@ -172,7 +268,7 @@ class Parser {
           this.scalarOf('value', field.mapKind === 'scalar' ? field.scalar : null, field.mapKind === 'enum' ? field.enum : null, (v) => (value = v))
         }
       } else {
-        this.fail(`Message type "${entryType}" has no field named "${show(token)}".`, 'A map entry has the fields "key" and "value".')
+        this.fail(`Message type "${entryType}" has no field named "${show(token)}".`, 'A map entry has the fields "key" and "value".', token)
       }
       if (!this.take(';')) this.take(',')
     }
@@ -233,7 +329,7 @@ class Parser {
     this.advance()
     if (token.text === 'true' || token.text === 'True' || token.text === 't') return true
     if (token.text === 'false' || token.text === 'False' || token.text === 'f') return false
-    return this.fail(`Invalid value for boolean field "${name}". Value: "${show(token)}".`, 'A boolean is true or false.')
+    return this.fail(`Invalid value for boolean field "${name}". Value: "${show(token)}".`, 'A boolean is true or false.', token)
   }
 
   private enumeration(name: string, desc: DescEnum): number {
@@ -245,7 +341,7 @@ class Parser {
     this.advance()
     const value = desc.values.find((v) => v.name === token.text)
     if (value !== undefined) return value.number
-    return this.fail(`Unknown enumeration value of "${show(token)}" for field "${name}".`, didYouMean(nearestValue(token.text, desc)))
+    return this.fail(`Unknown enumeration value of "${show(token)}" for field "${name}".`, didYouMean(nearestValue(token.text, desc)), token)
   }
 
   private signed(max: bigint): bigint {
@@ -307,6 +403,8 @@ class Parser {
 
   private take(symbol: string): boolean {
     if (!this.looksAt(symbol)) return false
+    if (symbol in CLOSERS) this.open.push(symbol)
+    else if (CLOSING.has(symbol)) this.open.pop()
     this.advance()
     return true
   }
@@ -315,12 +413,21 @@ class Parser {
     if (!this.take(symbol)) this.fail(`Expected "${symbol}", found "${show(this.current)}".`, '')
   }
 
-  private fail(reason: string, hint: string): never {
-    return this.failAt(this.current, reason, hint)
+  /** Where a field is expected: the end of the text or of another block shows that this one was not closed. */
+  private failBlock(token: Token, opened: Token | null): never {
+    const ends = token.kind === 'end' || (token.kind === 'symbol' && CLOSING.has(token.text))
+    const unclosed = ends ? opened : null
+    const hint = unclosed === null ? '' : `The block opened at ${unclosed.line}:${unclosed.column} is not closed.`
+    return this.fail(`Expected identifier, got: ${show(token)}`, hint, unclosed ?? token)
   }
 
-  private failAt(token: Token, reason: string, hint: string): never {
-    throw new ConfigSyntaxError(this.path, token.line, token.column, reason, hint)
+  /** At the token that comes next; `wrong` is the one that is wrong, where that stands before it. */
+  private fail(reason: string, hint: string, wrong = this.current): never {
+    return this.failAt(this.current, reason, hint, wrong)
+  }
+
+  private failAt(token: Token, reason: string, hint: string, wrong = token): never {
+    throw new ConfigSyntaxError(this.path, token.line, token.column, reason, hint, { start: wrong.offset, end: wrong.offset + Math.max(1, wrong.text.length) })
   }
 }
 
@@ -379,10 +486,6 @@ function nearestValue(word: string, desc: DescEnum): string | null {
   // People drop the common beginning: FP32 for TYPE_FP32, GPU for KIND_GPU.
   const ending = desc.values.find((v) => v.name.endsWith(`_${foreign ?? word.toUpperCase()}`))
   return ending?.name ?? nearest(word, desc.values.map((v) => v.name))
-}
-
-function unclosedHint(token: Token, opened: Token | null): string {
-  return token.kind === 'end' && opened !== null ? `The block opened at ${opened.line}:${opened.column} is not closed.` : ''
 }
 
 /** A near name in the same message, else the messages that do have a field of this name: most often a brace is missing. */

@@ -16,6 +16,8 @@ export interface Token {
   content: string
   line: number
   column: number
+  /** Bytes in front of it in the file. */
+  offset: number
 }
 
 /** Distance of tab stops, by which the reference counts columns. */
@@ -28,11 +30,14 @@ const BYTE_ORDER_MARK = '\u00ef\u00bb\u00bf'
 export class LexError extends Error {
   readonly line: number
   readonly column: number
+  /** Bytes in front of the place in the file. */
+  readonly offset: number
 
-  constructor(line: number, column: number, reason: string) {
+  constructor(line: number, column: number, offset: number, reason: string) {
     super(reason)
     this.line = line
     this.column = column
+    this.offset = offset
   }
 }
 
@@ -42,6 +47,8 @@ const SIMPLE_ESCAPES: Record<string, number> = {
 
 export class Lexer {
   private readonly text: string
+  /** Bytes of the file that are left out in front of the text. */
+  private readonly skipped: number
   private position = 0
   private line = 1
   /** Position of the first character of the current line. */
@@ -55,7 +62,14 @@ export class Lexer {
   constructor(bytes: Uint8Array) {
     const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('latin1')
     // Editors on Windows put a byte-order mark in front; it means nothing here.
-    this.text = text.startsWith(BYTE_ORDER_MARK) ? text.slice(BYTE_ORDER_MARK.length) : text
+    this.skipped = text.startsWith(BYTE_ORDER_MARK) ? BYTE_ORDER_MARK.length : 0
+    this.text = text.slice(this.skipped)
+  }
+
+  /** Leaves out the rest of the line, which has no tokens. */
+  skipLine(): void {
+    const end = this.text.indexOf('\n', this.position)
+    this.position = end < 0 ? this.text.length : end
   }
 
   /** The next token. After the end, `end` for ever. */
@@ -64,7 +78,8 @@ export class Lexer {
     const start = this.position
     const line = this.line
     const column = this.column()
-    const token = (kind: TokenKind, content = ''): Token => ({ kind, text: this.text.slice(start, this.position), content, line, column })
+    const offset = this.skipped + start
+    const token = (kind: TokenKind, content = ''): Token => ({ kind, text: this.text.slice(start, this.position), content, line, column, offset })
     const first = this.text[start]
     if (first === undefined) return token('end')
     if (isLetter(first)) {
@@ -87,7 +102,7 @@ export class Lexer {
   }
 
   private fail(reason: string): never {
-    throw new LexError(this.line, this.column(), reason)
+    throw new LexError(this.line, this.column(), this.skipped + this.position, reason)
   }
 
   /** Column of the position, from 1. Counts on from the last call, so that a file of one line stays linear. */

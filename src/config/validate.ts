@@ -4,6 +4,7 @@
  * `[cfg]` rules run when the repository is polled and again at load; `[io]` rules at load, and at polling too when auto-complete
  * is off and nothing will be filled in later.
  */
+import { backendHint } from './backend_names.js'
 import { invalid, noLog, quoted, type Log } from './error.js'
 import type { ModelConfig, ModelMetrics } from './generated/model_config_pb.js'
 import { validateEnsemble } from './validate_ensemble.js'
@@ -39,10 +40,12 @@ function validateFields(config: ModelConfig, log: Log): void {
   const { name, platform, backend } = config
   const ensemble = platform === 'ensemble'
   if (name === '') throw invalid("model configuration must specify 'name'")
-  if (backend === '' && !ensemble) throw invalid(`unexpected platform type '${platform}' for ${name}`)
+  if (backend === '' && !ensemble) throw invalid(`unexpected platform type '${platform}' for ${name}${backendHint(platform, 'platform')}`)
   if (backend !== '' && ensemble) throw invalid(`Ensemble model '${name}' must have platform type 'ensemble' and empty backend type`)
   const platforms = Object.hasOwn(PLATFORMS, backend) ? PLATFORMS[backend] : undefined
-  if (platforms !== undefined && !platforms.includes(platform)) throw invalid(`unexpected 'platform' and 'backend' pair, got:${platform}, ${backend}`)
+  if (platforms !== undefined && !platforms.includes(platform)) {
+    throw invalid(`unexpected 'platform' and 'backend' pair, got:${platform}, ${backend}; with backend "${backend}" platform is ${platforms.map((p) => `"${p}"`).join(' or ')}, or left out`)
+  }
   if (config.maxBatchSize < 0) throw invalid(`'max_batch_size' must be non-negative value for ${name}`)
   if (config.versionPolicy === undefined) throw invalid(`must specify 'version policy' for ${name}`)
 

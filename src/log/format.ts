@@ -64,8 +64,8 @@ export function escapeMessage(message: string): string {
   return `"${body}"`
 }
 
-/** Like a message, but readable: quotes and backslashes do no harm between the bars. */
-function cleanCell(text: string): string {
+/** A text for a terminal or a table, on one line. Like a message, but readable: quotes and backslashes do no harm between the bars. */
+export function cleanCell(text: string): string {
   return text.replace(UNSAFE, (c) => (c === '"' || c === '\\' ? c : escapeMessage(c).slice(1, -1)))
 }
 

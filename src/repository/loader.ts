@@ -8,6 +8,7 @@
 import { finishConfig, prepareConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, type Devices, type Log, type ModelConfig } from '../config/index.js'
 import type { Core, PublishSpec } from '../native/index.js'
 import { withInstancesOf } from './in_place.js'
+import { requireModelFile } from './model_file.js'
 import { withPythonBackend } from './python_backends.js'
 import { checkRuntime } from './runtime.js'
 import { settingsOf, type RepositorySettings } from './settings.js'
@@ -50,6 +51,7 @@ export async function prepareVersion(
   const devices = devicesOf(settings)
   const prepared = prepareConfig(polled, flags, devices, log)
   refuseSpecialFiles(source.versionDirectory, source.name, source.version)
+  if (codeDirectory === null) requireModelFile(prepared, source.versionDirectory)
   const backend = prepared.backend
   // What is said of the Python backend holds for those that are written in Python, too.
   const backendSettings = codeDirectory === null ? settingsOf(settings, backend) : settingsOf(settings, 'python')
@@ -99,6 +101,6 @@ export function updateInstances(core: Core, source: VersionSource, completed: Mo
 }
 
 /** This release has no GPU execution; the configuration layer refuses what would need one. */
-function devicesOf({ minComputeCapability }: RepositorySettings): Devices {
+export function devicesOf({ minComputeCapability }: RepositorySettings): Devices {
   return { gpus: [], gpuSupport: false, minComputeCapability }
 }

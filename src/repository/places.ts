@@ -16,6 +16,11 @@ export function bareName(key: string): string {
   return key.slice(key.lastIndexOf('/') + 1)
 }
 
+/** Of a model that several repositories have. */
+export function notUnique(name: string): ServerError {
+  return new ServerError('INVALID_ARG', `failed to poll model '${name}': not unique across all model repositories`)
+}
+
 export class Places {
   readonly #hasNamespaces: boolean
   /** Repository → names that were given to directories in it when it was registered. */

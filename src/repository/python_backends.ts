@@ -14,7 +14,7 @@ import { copy, statIfAny, type ModelConfig } from '../config/index.js'
 export const PYTHON_RUNTIME = 'model.py'
 
 /** Names that the core serves without files. */
-const BUILT_IN: ReadonlySet<string> = new Set([
+export const BUILT_IN: ReadonlySet<string> = new Set([
   'onnxruntime',
   'python',
   'ensemble',

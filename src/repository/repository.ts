@@ -22,7 +22,7 @@ import { servesOn, sourceOf, type Source } from './in_place.js'
 import { KeyedLock, Limit, SharedLock, Waits } from './limit.js'
 import { prepareVersion, updateInstances, type Prepared, type VersionSource } from './loader.js'
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
-import { Places, bareName } from './places.js'
+import { Places, bareName, notUnique } from './places.js'
 import { pythonBackends } from './python_backends.js'
 import { byteWise } from './scan.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
@@ -530,9 +530,7 @@ export class Repository {
       if (this.#known.get(name)?.override === null) this.#unload(name, false)
       throw new ServerError('NOT_FOUND', 'model not found in any model repository')
     }
-    if (directories.length > 1) {
-      throw new ServerError('INVALID_ARG', `failed to poll model '${name}': not unique across all model repositories`)
-    }
+    if (directories.length > 1) throw notUnique(name)
     return directory
   }
 
@@ -737,7 +735,7 @@ function withinError(name: string, asks: string): ServerError {
 }
 
 /** Composing models of an ensemble; nothing of anything else. */
-function needsOf({ schedulingChoice }: ModelConfig): Need[] {
+export function needsOf({ schedulingChoice }: ModelConfig): Need[] {
   if (schedulingChoice.case !== 'ensembleScheduling') return []
   return schedulingChoice.value.step.map(({ modelName, modelVersion }) => ({ model: modelName, version: modelVersion }))
 }

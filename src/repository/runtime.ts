@@ -4,11 +4,12 @@
  */
 
 import { join, normalize, sep } from 'node:path'
-import { statIfAny, type ModelConfig } from '../config/index.js'
+import { backendHint, statIfAny, type ModelConfig } from '../config/index.js'
 import { ServerError, quoted } from '../native/index.js'
+import { BUILT_IN } from './python_backends.js'
 
 /**
- * Refuses a `runtime` that names another library than the backend's own.
+ * Refuses a backend that is not there, and a `runtime` that names another library than the backend's own.
  *
  * @throws {ServerError} `INVALID_ARG` naming the places where the reference would look.
  */
@@ -17,7 +18,12 @@ export function checkRuntime(
   place: { modelDirectory: string; versionDirectory: string; backendDirectory: string },
 ): void {
   const { runtime, backend, name } = config
-  if (runtime === '' || runtime === `libtriton_${backend}.so`) return
+  if (runtime === '' || runtime === `libtriton_${backend}.so`) {
+    // An ensemble has none.
+    if (backend === '' || BUILT_IN.has(backend)) return
+    const missing = `unable to find backend library for backend '${quoted(backend)}', try specifying runtime on the model configuration.`
+    throw new ServerError('INVALID_ARG', `${missing}${sentence(backendHint(backend))}`)
+  }
   const searched = [place.versionDirectory, place.modelDirectory, join(normalize(place.backendDirectory), backend)]
   for (const directory of searched) {
     const path = join(directory, runtime)
@@ -30,4 +36,10 @@ export function checkRuntime(
   }
   const places = searched.map((path) => `'${path}' `).join('')
   throw new ServerError('INVALID_ARG', `unable to find backend library '${quoted(runtime)}' for model '${name}', searched: ${places}`)
+}
+
+/** A hint behind a full stop. */
+function sentence(hint: string): string {
+  const text = hint.replace(/^; /, '')
+  return text === '' ? '' : ` ${text[0]?.toUpperCase() ?? ''}${text.slice(1)}${text.endsWith('?') ? '' : '.'}`
 }

@@ -13,6 +13,9 @@ const ONNX = 'name: "m" backend: "onnxruntime" '
 const SEQ = (body: string): string => `${BASE} sequence_batching { ${body} }`
 const CONTROL = (kind: string, rest: string): string => SEQ(`control_input { name: "S" control { kind: ${kind} ${rest} } }`)
 
+/** Behind Triton's text. */
+const PAIR = '; with backend "onnxruntime" platform is "onnxruntime_onnx", or left out'
+
 describe('C-01 fields', () => {
   const cases: [string, string][] = [
     [BASE, 'ok'],
@@ -21,14 +24,14 @@ describe('C-01 fields', () => {
     [`${BASE} metric_tags { key: "a" value: "${'x'.repeat(1025)}" }`, "metric tag 'a' has 1025 characters for m, at most 1024 are allowed"],
     [`${BASE} ${Array.from({ length: 65 }, (_, i) => `metric_tags { key: "${i}" value: "x" }`).join(' ')}`, '65 metric_tags for m, at most 64 are allowed'],
     ['name: "m" platform: "ensemble" backend: "b"', "Ensemble model 'm' must have platform type 'ensemble' and empty backend type"],
-    [`${ONNX} platform: "tensorrt_plan"`, "unexpected 'platform' and 'backend' pair, got:tensorrt_plan, onnxruntime"],
-    [`${ONNX} platform: "onnx"`, "unexpected 'platform' and 'backend' pair, got:onnx, onnxruntime"],
+    [`${ONNX} platform: "tensorrt_plan"`, `unexpected 'platform' and 'backend' pair, got:tensorrt_plan, onnxruntime${PAIR}`],
+    [`${ONNX} platform: "onnx"`, `unexpected 'platform' and 'backend' pair, got:onnx, onnxruntime${PAIR}`],
     ['name: "m" backend: "python" platform: "anything"', 'ok'],
     ['name: "m" backend: "toString"', 'ok'],
     ['name: "m" backend: "pytorch" platform: "torch_aoti"', 'ok'],
     ['name: "m" backend: "b" max_batch_size: -1', "'max_batch_size' must be non-negative value for m"],
     // The first rule that fails is the one that is told.
-    [`${ONNX} platform: "x" max_batch_size: -1`, "unexpected 'platform' and 'backend' pair, got:x, onnxruntime"],
+    [`${ONNX} platform: "x" max_batch_size: -1`, `unexpected 'platform' and 'backend' pair, got:x, onnxruntime${PAIR}`],
     ['name: "m" platform: "ensemble"', 'ensemble scheduling must be set for ensemble m whose platform is ensemble'],
     [`${BASE} ensemble_scheduling { }`, "ensemble scheduling cannot be set for model 'm' whose platform is not ensemble"],
     [`${BASE} model_transaction_policy { decoupled: true } response_cache { enable: true }`, "Response Cache does not currently support model m with 'decoupled' transaction policy. Please disable the response cache."],

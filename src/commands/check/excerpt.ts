@@ -1,0 +1,56 @@
+/** A line of a file with carets under a part of it, for terminals. Pure. */
+
+import type { Span } from '../../config/index.js'
+
+/** Characters of a line that are shown. */
+const WIDTH_MAX = 120
+/** As the readers of configurations count columns. */
+const TAB_WIDTH = 8
+
+export interface Place {
+  /** From 1. */
+  line: number
+  /** From 1, in characters, tabs to every eighth. */
+  column: number
+  endColumn: number
+  /** The line, printable and without tabs. */
+  text: string
+}
+
+/** The place of a part of a file; a part of several lines ends with its first. */
+export function placeOf(bytes: Uint8Array, span: Span): Place {
+  const file = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const start = Math.min(span.start, file.length)
+  const lineStart = start === 0 ? 0 : file.lastIndexOf(0x0a, start - 1) + 1
+  const next = file.indexOf(0x0a, start)
+  const lineEnd = next < 0 ? file.length : next
+  let line = 1
+  for (let at = file.indexOf(0x0a); at >= 0 && at < lineStart; at = file.indexOf(0x0a, at + 1)) line += 1
+  const before = expand(file.toString('utf8', lineStart, start), 0)
+  const part = expand(file.toString('utf8', start, Math.min(Math.max(span.end, start), lineEnd)), before.length)
+  const after = expand(file.toString('utf8', Math.min(Math.max(span.end, start), lineEnd), lineEnd), before.length + part.length)
+  const column = [...before].length + 1
+  return { line, column, endColumn: column + Math.max(1, [...part.trimEnd()].length), text: (before + part + after).trimEnd() }
+}
+
+/** The line and carets below the place, each line feed included; a long line is cut around it. */
+export function excerpt({ line, column, endColumn, text }: Place): string {
+  const characters = [...text]
+  const from = characters.length <= WIDTH_MAX ? 0 : Math.max(0, Math.min(column - 1 - WIDTH_MAX / 2, characters.length - WIDTH_MAX))
+  const shown = characters.slice(from, from + WIDTH_MAX).join('')
+  const number = String(line).padStart(5)
+  const carets = Math.max(1, Math.min(endColumn - column, WIDTH_MAX - (column - 1 - from)))
+  return `${number} | ${shown}\n${' '.repeat(number.length)} | ${' '.repeat(column - 1 - from)}${'^'.repeat(carets)}\n`
+}
+
+/** Tabs as blanks; what would move a terminal's cursor as a dot. */
+function expand(text: string, from: number): string {
+  let out = ''
+  for (const character of text) {
+    if (character === '\ufeff') continue
+    if (character === '\t') out += ' '.repeat(TAB_WIDTH - ((from + out.length) % TAB_WIDTH))
+    // oxlint-disable-next-line no-control-regex
+    else out += /[\u0000-\u001f\u007f-\u009f\u2028\u2029]|\p{Surrogate}/u.test(character) ? '·' : character
+  }
+  return out
+}

@@ -1,0 +1,47 @@
+/**
+ * Where in a configuration a rule was broken. Rules know fields and values and no places: the place is that of the first word of their text
+ * which stands in the file, values in quotes before names. A guess for the caret under it; the text says what is wrong.
+ */
+
+import { Lexer, type Token } from '../../config/pbtxt_lexer.js'
+import type { Span } from '../../config/index.js'
+
+/** Tokens that are looked through. */
+const TOKENS_MAX = 100_000
+
+/** @param model its name, which most texts repeat and which is no mistake */
+export function locate(bytes: Uint8Array, message: string, model: string): Span | null {
+  const tokens = tokensOf(bytes)
+  // Behind it stands what is to be done, with names that should be there.
+  const text = message.split(/; (?:did you mean|with backend|[A-Z]|there is)/)[0] ?? ''
+  for (const [, single, double] of text.matchAll(/'([^']+)'|"([^"]+)"/g)) {
+    const word = single ?? double ?? ''
+    const found = tokens.find((token) => token.kind === 'string' && token.content === word) ?? tokens.find((token) => token.kind === 'identifier' && token.text === word)
+    if (found !== undefined) return spanOf(found)
+  }
+  // `instance group` is the field instance_group, `dynamic batching preferred size` begins with one.
+  const words = text.split(/[^A-Za-z0-9_]+/)
+  for (const [i, word] of words.entries()) {
+    const names = [word, `${word}_${words[i + 1] ?? ''}`]
+    const found = tokens.find(
+      (token) => (token.kind === 'identifier' && names.includes(token.text) && word.length > 3) || (token.kind === 'string' && token.content === word && word !== model),
+    )
+    if (found !== undefined) return spanOf(found)
+  }
+  return null
+}
+
+function tokensOf(bytes: Uint8Array): Token[] {
+  const lexer = new Lexer(bytes)
+  const tokens: Token[] = []
+  try {
+    for (let token = lexer.next(); token.kind !== 'end' && tokens.length < TOKENS_MAX; token = lexer.next()) tokens.push(token)
+  } catch {
+    // What came before may be enough.
+  }
+  return tokens
+}
+
+function spanOf(token: Token): Span {
+  return { start: token.offset, end: token.offset + token.text.length }
+}

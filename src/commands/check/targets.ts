@@ -1,0 +1,51 @@
+/** What the arguments of `nereid check` name: repositories, single models, or one configuration file. */
+
+import { basename, dirname, extname, join, resolve } from 'node:path'
+import { noLog, statIfAny } from '../../config/index.js'
+import { ServerError } from '../../native/errors.js'
+import { inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings } from '../../repository/index.js'
+import { findVersions } from '../../repository/versions.js'
+
+/**
+ * Everything that is found in what is named.
+ *
+ * @throws {ServerError} for a path that is neither.
+ */
+export async function inspectTargets(targets: readonly string[], settings: RepositorySettings): Promise<InspectedModel[]> {
+  const repositories: string[] = [...settings.paths]
+  const models: InspectedModel[] = []
+  for (const target of targets) {
+    const stat = statIfAny(target)
+    if (stat === undefined) throw new ServerError('INTERNAL', `failed to stat file ${target}`)
+    if (!stat.isDirectory()) models.push(await inspectFile(target, settings))
+    else if (isModel(target)) models.push(await inspectModel(basename(resolve(target)), [target], settings))
+    else repositories.push(target)
+  }
+  if (repositories.length > 0) models.push(...(await inspectRepositories({ ...settings, paths: repositories })))
+  return models
+}
+
+/** A configuration file: as that of its model when it lies in one, else by its content alone. */
+async function inspectFile(path: string, settings: RepositorySettings): Promise<InspectedModel> {
+  const parent = dirname(resolve(path))
+  const isCustom = basename(parent) === 'configs' && extname(path) === '.pbtxt'
+  const directory = isCustom ? dirname(parent) : parent
+  const configName = isCustom ? basename(path, '.pbtxt') : settings.configName
+  const inPlace = (isCustom || basename(path) === 'config.pbtxt') && hasVersions(directory)
+  const shown = isCustom ? dirname(dirname(path)) : dirname(path)
+  if (inPlace) return inspectModel(basename(directory), [shown], { ...settings, configName })
+  return inspectModel(null, [shown], settings, path)
+}
+
+/** A directory with a configuration or a version, and not one whose subdirectories have them. */
+export function isModel(directory: string): boolean {
+  return statIfAny(join(directory, 'config.pbtxt')) !== undefined || hasVersions(directory)
+}
+
+function hasVersions(directory: string): boolean {
+  try {
+    return findVersions(directory, noLog).size > 0
+  } catch {
+    return false
+  }
+}

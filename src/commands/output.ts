@@ -1,0 +1,35 @@
+/** What the commands that print findings share: the option `--format`, and texts that are safe on a terminal. */
+
+import { OptionError } from '../cli/parse.js'
+import { cleanCell } from '../log/format.js'
+
+export type Format = 'text' | 'json'
+
+/** Takes `--format=json` and the switches of a command out of its arguments. */
+export function takeOwn(args: readonly string[], switches: readonly string[]): { format: Format; on: Set<string>; rest: string[] } {
+  let format: Format = 'text'
+  const on = new Set<string>()
+  const rest: string[] = []
+  for (let i = 0; i < args.length; i += 1) {
+    const arg = args[i] ?? ''
+    if (arg === '--') {
+      rest.push(...args.slice(i))
+      break
+    }
+    if (arg === '--format' || arg.startsWith('--format=')) {
+      const value = arg === '--format' ? (args[++i] ?? '') : arg.slice('--format='.length)
+      if (value !== 'text' && value !== 'json') throw new OptionError(`Bad option: "--format".\nIt is text or json. Got ${cleanCell(value)}`)
+      format = value
+    } else if (switches.includes(arg)) on.add(arg)
+    else rest.push(arg)
+  }
+  return { format, on, rest }
+}
+
+/** A text of a file or a configuration, on one line. */
+export const printable = cleanCell
+
+/** `1 error`, `2 errors`. */
+export function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`
+}

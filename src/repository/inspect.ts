@@ -1,0 +1,262 @@
+/**
+ * What a load would say of the models of a repository before it opens their files: the same steps, with the same texts, but no core, and
+ * going on after a mistake to whatever does not depend on it.
+ *
+ * Not seen here: what only a backend knows of a file (its inputs and outputs, the code of a model), and whether the tensors of an ensemble fit
+ * its models.
+ */
+
+import {
+  ConfigSyntaxError,
+  CONFIG_BYTES_MAX,
+  completeConfig,
+  emptyConfig,
+  finishConfig,
+  inferBackend,
+  isComplete,
+  moveGpuGroupsToCpu,
+  nameOr,
+  nearest,
+  noLog,
+  normalise,
+  parsePbtxt,
+  pbtxtProblems,
+  prepareConfig,
+  readConfig,
+  readLabels,
+  readRegularFile,
+  selectVersions,
+  validate,
+  validateIo,
+  type ConfigFlags,
+  type LoadedConfig,
+  type Log,
+  type ModelConfig,
+} from '../config/index.js'
+import { asServerError } from '../native/errors.js'
+import { runAgents } from './agents.js'
+import { Rings, complaint, type KnownModel } from './dependencies.js'
+import { warnOfIneffective } from './ineffective.js'
+import { devicesOf } from './loader.js'
+import { requireModelFile } from './model_file.js'
+import { Places, bareName, notUnique } from './places.js'
+import { withPythonBackend } from './python_backends.js'
+import { needsOf, requireSafeName } from './repository.js'
+import { checkRuntime } from './runtime.js'
+import { settingsOf, type RepositorySettings } from './settings.js'
+import { refuseSpecialFiles } from './special_files.js'
+import { findVersions } from './versions.js'
+
+/** One thing that is wrong, or worth a word. */
+export interface Finding {
+  severity: 'error' | 'warning'
+  message: string
+  /** The mistake as it was thrown; null of a warning. */
+  error: Error | null
+  /** What to do, where the message leaves it open. */
+  advice?: string
+}
+
+export interface InspectedModel {
+  /** As a load would ask for it. */
+  key: string
+  directories: string[]
+  /** The configuration file; null when there is none. */
+  file: string | null
+  /** As far as it came; null when it could not be read. */
+  config: ModelConfig | null
+  /** Versions that would serve. */
+  versions: number[]
+  findings: Finding[]
+}
+
+/**
+ * Every model of every repository, by key.
+ *
+ * @throws {ServerError} for a repository that is none.
+ */
+export async function inspectRepositories(settings: RepositorySettings): Promise<InspectedModel[]> {
+  const places = new Places(settings.hasNamespaces)
+  places.open(settings.paths)
+  const models = new Map<string, InspectedModel>()
+  for (const [key, directories] of places.found(noLog)) models.set(key, await inspectModel(key, directories, settings))
+
+  const needs = (key: string): KnownModel['needs'] => {
+    const config = models.get(key)?.config ?? null
+    return config === null ? [] : needsOf(config).map((need) => ({ ...need, model: places.composing(key, need.model, models) }))
+  }
+  // One that does not load is known: its ensembles say why it does not.
+  const known = new Map([...models.keys()].map((key) => [key, { needs: needs(key), isImplicit: false }]))
+  const rings = new Rings(known)
+  for (const [key, model] of models) {
+    if ((known.get(key)?.needs.length ?? 0) === 0 || model.findings.some((f) => f.severity === 'error')) continue
+    const why = complaint(known, key, (name) => outcome(models.get(name)), rings)
+    if (why === null) continue
+    const missing = known.get(key)?.needs.find((need) => !models.has(need.model))?.model
+    const near = missing === undefined ? null : nearest(missing, models.keys())
+    model.findings.push({ severity: 'error', message: why, error: null, advice: near === null ? '' : `Did you mean "${near}"?` })
+  }
+  return [...models.values()]
+}
+
+function outcome(model: InspectedModel | undefined): { versions: number[]; failure: string | null; invalid: null } {
+  const error = model?.findings.find((finding) => finding.severity === 'error')
+  return error === undefined ? { versions: model?.versions ?? [], failure: null, invalid: null } : { versions: [], failure: error.message, invalid: null }
+}
+
+/**
+ * One model by its directories, of which there should be one.
+ *
+ * @param file a configuration that is looked at alone, wherever it lies; `key` is null then
+ */
+export async function inspectModel(key: string | null, directories: string[], settings: RepositorySettings, file: string | null = null): Promise<InspectedModel> {
+  const [directory = ''] = directories
+  const name = bareName(key ?? '')
+  const model: InspectedModel = { key: key ?? '', directories, file, config: null, versions: [], findings: [] }
+  const note = collector(model.findings)
+  if (file !== null) {
+    inspectAlone(model, file, settings, note)
+    return model
+  }
+  note.trying(() => {
+    requireSafeName(name)
+    if (directories.length > 1) throw notUnique(model.key)
+  })
+  if (model.findings.length > 0) return model
+
+  const flags: ConfigFlags = { autoComplete: settings.autoComplete, configName: settings.configName }
+  const read = readAll(directory, flags, note)
+  model.file = read?.path ?? null
+  const available = note.trying(() => findVersions(directory, note.log)) ?? new Map<number, string>()
+  const failed = note.errors()
+  if (read !== null && note.errors() === 0) {
+    try {
+      await runAgents(read.config, { modelDirectory: directory, agentDirectory: settings.agentDirectory }, () => false)
+    } catch (error) {
+      note.error(error)
+    }
+    const completed = note.trying(() => completeConfig(read, directory, name, flags, note.log)) ?? null
+    model.config = completed?.config ?? null
+    // Independent of what was wrong with the rest.
+    if (completed === null) {
+      if (isComplete(read.config)) note.trying(() => validateIoOf(read.config, name))
+      const { config: written, codeDirectory } = withPythonBackend(read.config, settings.backendDirectory)
+      const place = { modelDirectory: directory, versionDirectory: directory, backendDirectory: settings.backendDirectory }
+      if (codeDirectory === null) note.trying(() => checkRuntime(written, place))
+    }
+  }
+  const { config } = model
+  // Without a configuration that could be read, whether there are versions at all.
+  if (config === null && failed === note.errors()) return model
+  model.versions = note.trying(() => selectVersions(config ?? normalise(named(read, name)), [...available.keys()], note.log)) ?? []
+  if (config === null) return model
+  warnOfIneffective(config, note.log)
+  inspectVersions(config, read?.provided ?? false, directory, model.versions, available, settings, flags, note)
+  note.trying(() => readLabels(config, directory))
+  return model
+}
+
+type Collector = ReturnType<typeof collector>
+
+function collector(findings: Finding[]) {
+  const add = (finding: Finding): void => {
+    // Rules run several times in a load.
+    if (!findings.some((other) => other.message === finding.message)) findings.push(finding)
+  }
+  const log: Log = (level, message) => {
+    // What is logged as an error is thrown as well, but for versions that are named and not there.
+    if (level === 'warning' || (level === 'error' && /version directory is not present/.test(message))) add({ severity: 'warning', message, error: null })
+  }
+  const error = (thrown: unknown): void => {
+    const known = asServerError(thrown)
+    add({ severity: 'error', message: known.message, error: known })
+  }
+  return {
+    log,
+    error,
+    errors: () => findings.filter((finding) => finding.severity === 'error').length,
+    trying<T>(act: () => T): T | undefined {
+      try {
+        return act()
+      } catch (thrown) {
+        error(thrown)
+        return undefined
+      }
+    },
+  }
+}
+
+/** A configuration without the directory of a model: neither its versions nor its files, nor the name of a directory, are known. */
+function inspectAlone(model: InspectedModel, file: string, settings: RepositorySettings, note: Collector): void {
+  const config = parseAll(file, note)
+  if (config === null) return
+  model.key = config.name === '' ? 'model' : config.name
+  const completed = note.trying(() => normalise(inferBackend(nameOr(config, model.key), new Map(), model.key)))
+  if (completed === undefined) return
+  const complete = isComplete(completed)
+  if (note.trying(() => validate(completed, { io: !settings.autoComplete || complete }, note.log) ?? true) === undefined && complete) note.trying(() => validateIo(completed))
+  model.config = completed
+  warnOfIneffective(completed, note.log)
+}
+
+/** A file as `readAll` reads that of a model. */
+function parseAll(file: string, note: Collector): ModelConfig | null {
+  const bytes = note.trying(() => readRegularFile(file, CONFIG_BYTES_MAX, `failed to read text proto from ${file}`))
+  if (bytes === undefined) return null
+  const problems = pbtxtProblems(bytes, file)
+  for (const problem of problems) note.error(problem)
+  return problems.length > 0 ? null : parsePbtxt(bytes, file)
+}
+
+/** The configuration as it was written; null when it cannot be read, all of which is noted. */
+function readAll(directory: string, flags: ConfigFlags, note: Collector): (LoadedConfig & { path: string | null }) | null {
+  try {
+    return readConfig(directory, flags, null)
+  } catch (error) {
+    if (!(error instanceof ConfigSyntaxError)) {
+      note.error(error)
+      return null
+    }
+    parseAll(error.path, note)
+    return null
+  }
+}
+
+function named(read: LoadedConfig | null, name: string): ModelConfig {
+  const config = normalise(read?.config ?? emptyConfig())
+  config.name = name
+  return config
+}
+
+/** The rules of inputs and outputs, of a configuration that is wrong elsewhere. */
+function validateIoOf(config: ModelConfig, name: string): void {
+  const normal = normalise(config)
+  if (normal.name === '') normal.name = name
+  validateIo(normal)
+}
+
+function inspectVersions(
+  config: ModelConfig,
+  provided: boolean,
+  modelDirectory: string,
+  versions: readonly number[],
+  available: ReadonlyMap<number, string>,
+  settings: RepositorySettings,
+  flags: ConfigFlags,
+  note: Collector,
+): void {
+  const adapted = settings.gpuFallback === 'cpu' ? moveGpuGroupsToCpu(config).config : config
+  for (const version of versions) {
+    const versionDirectory = available.get(version) ?? modelDirectory
+    note.trying(() => {
+      const { config: withBackend, codeDirectory } = withPythonBackend(adapted, settings.backendDirectory)
+      if (codeDirectory === null) checkRuntime(withBackend, { modelDirectory, versionDirectory, backendDirectory: settings.backendDirectory })
+      const prepared = prepareConfig(withBackend, flags, devicesOf(settings), note.log)
+      refuseSpecialFiles(versionDirectory, config.name, version)
+      if (codeDirectory === null) requireModelFile(prepared, versionDirectory)
+      // What is left to be completed is known when the file is opened.
+      if (flags.autoComplete && !isComplete(prepared)) return
+      finishConfig(prepared, null, { flags, provided, settings: settingsOf(settings, prepared.backend), devices: devicesOf(settings) }, note.log)
+    })
+  }
+}

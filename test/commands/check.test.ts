@@ -1,0 +1,263 @@
+// `nereid check`: the places and texts of mistakes in real directories, and that they are those of a load.
+import { describe, expect, test } from 'vitest'
+import { addSub } from '../../scripts/models/graphs.mjs'
+import * as check from '../../src/commands/check/index.js'
+import { ConfigSyntaxError, parsePbtxt, pbtxtProblems } from '../../src/config/index.js'
+import { SYNTAX_PROBLEMS_MAX } from '../../src/config/pbtxt.js'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { files, runs } from './harness.js'
+
+const GOOD = `backend: "onnxruntime"
+input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
+`
+
+async function checked(content: Record<string, string>, args: string[] = []): Promise<{ code: number; out: string }> {
+  const directory = files(content)
+  return runs(check, [directory, ...args], directory)
+}
+
+describe('a configuration', () => {
+  test('every mistake is printed with its line and a caret, and what was meant', async () => {
+    const config = `name: "m"
+max_batchsize: 8
+input [
+	{
+		name: "A"
+		data_type: FP32
+		dims: [ 3, x, 2 ]
+	}
+]
+output [ { name: OUT dims: [ 1 ] } ]
+dynamic_batching { preferred_batch_sizes: [ 4 ] }
+`
+    const { code, out } = await checked({ 'm/1/': '', 'm/config.pbtxt': config })
+    expect(code).toBe(1)
+    expect(out).toMatchInlineSnapshot(`
+      "./m/config.pbtxt:2:1: error: Message type "inference.ModelConfig" has no field named "max_batchsize". Did you mean "max_batch_size"?
+          2 | max_batchsize: 8
+            | ^^^^^^^^^^^^^
+      ./m/config.pbtxt:6:28: error: Unknown enumeration value of "FP32" for field "data_type". Did you mean "TYPE_FP32"?
+          6 |                 data_type: FP32
+            |                            ^^^^
+      ./m/config.pbtxt:7:28: error: Expected integer, got: x
+          7 |                 dims: [ 3, x, 2 ]
+            |                            ^
+      ./m/config.pbtxt:10:18: error: Expected string, got: OUT. Strings stand in quotes.
+         10 | output [ { name: OUT dims: [ 1 ] } ]
+            |                  ^^^
+      ./m/config.pbtxt:11:20: error: Message type "inference.ModelDynamicBatching" has no field named "preferred_batch_sizes". Did you mean "preferred_batch_size"?
+         11 | dynamic_batching { preferred_batch_sizes: [ 4 ] }
+            |                    ^^^^^^^^^^^^^^^^^^^^^
+      1 model, 5 errors, 0 warnings
+      "
+    `)
+  })
+
+  test('C-29: the first mistake is the one of a load; a text without any has none', () => {
+    for (const text of ['nam: "m"', 'name: "m" }', 'input [ { name: "A" ]', 'name: "m', 'max_batch_size: 3000000000', '\u0001', 'input { dims: [ 1, ] }']) {
+      let thrown: unknown = null
+      try {
+        parsePbtxt(text, 'p')
+      } catch (error) {
+        thrown = error
+      }
+      expect(thrown, text).toBeInstanceOf(ConfigSyntaxError)
+      expect(pbtxtProblems(text, 'p')[0]?.message, text).toBe((thrown as Error).message)
+    }
+    expect(pbtxtProblems(GOOD, 'p')).toEqual([])
+  })
+
+  test('a mistake does not hide the next field, nor make mistakes of what follows', () => {
+    const told = (text: string): string[] => pbtxtProblems(text, 'p').map(({ line, reason }) => `${line} ${reason}`)
+    expect(told('nam: "m"\nbackend: 3\nmax_batch_size: 4')).toEqual(['1 Message type "inference.ModelConfig" has no field named "nam".', '2 Expected string, got: 3'])
+    expect(told('foo { bar { baz: [ 1, 2 ] } }\nplatfrm: "x"')).toHaveLength(2)
+    expect(told('name: "m\nbackend: "b\n')).toEqual(['1 String literals cannot cross line boundaries.', '2 String literals cannot cross line boundaries.'])
+    expect(told('}\nname: "m"\n')).toEqual(['1 Expected identifier, got: }'])
+    expect(told('parameters { key: "k" vaule { string_value: "v" } }\nnam: "m"')).toHaveLength(2)
+    // Behind a block that is not closed nothing can be told.
+    expect(told('input [\n { name: "A"\n]\noutput [ { nam: "B" } ]')).toEqual(['3 Expected identifier, got: ]'])
+  })
+
+  test(`at most ${SYNTAX_PROBLEMS_MAX} mistakes of a file are told, and a file of nothing else is read in no time`, () => {
+    const from = performance.now()
+    expect(pbtxtProblems('x: 1\n'.repeat(200_000), 'p')).toHaveLength(SYNTAX_PROBLEMS_MAX)
+    expect(pbtxtProblems('dims: [ '.repeat(200_000), 'p').length).toBeLessThanOrEqual(SYNTAX_PROBLEMS_MAX)
+    expect(pbtxtProblems(`input { ${'a '.repeat(400_000)}`, 'p').length).toBeLessThanOrEqual(SYNTAX_PROBLEMS_MAX)
+    expect(performance.now() - from).toBeLessThan(20_000)
+  })
+
+  test('a place in a line of tabs, wide characters and control characters', async () => {
+    const { out } = await checked({ 'm/1/': '', 'm/config.pbtxt': '\tparameters { key: "é\u001b😀" valu: 1 }\n' })
+    expect(out).toMatchInlineSnapshot(`
+      "./m/config.pbtxt:1:33: error: Message type "inference.ModelConfig.ParametersEntry" has no field named "valu". A map entry has the fields "key" and "value".
+          1 |         parameters { key: "é·😀" valu: 1 }
+            |                                 ^^^^
+      1 model, 1 error, 0 warnings
+      "
+    `)
+  })
+
+  test('rules are told behind one another, as far as they do not depend on each other, with a place', async () => {
+    const config = `name: "other"
+backend: "onnx_runtime"
+input [ { name: "A" data_type: TYPE_FP32 dims: [ ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
+`
+    const { out } = await checked({ 'm/1/model.onnx': '', 'm/config.pbtxt': config })
+    expect(out).toMatchInlineSnapshot(`
+      "./m/config.pbtxt:1:7: error: unexpected directory name 'm' for model 'other', directory name must equal model name
+          1 | name: "other"
+            |       ^^^^^^^
+      ./m/config.pbtxt:3:17: error: model input 'A' must specify 'dims' for other
+          3 | input [ { name: "A" data_type: TYPE_FP32 dims: [ ] } ]
+            |                 ^^^
+      ./m/config.pbtxt:2:10: error: unable to find backend library for backend 'onnx_runtime', try specifying runtime on the model configuration. Did you mean backend: "onnxruntime"?
+          2 | backend: "onnx_runtime"
+            |          ^^^^^^^^^^^^^^
+      1 model, 3 errors, 0 warnings
+      "
+    `)
+  })
+
+  test('a file outside of a model is checked by its content alone', async () => {
+    const directory = files({ 'some.pbtxt': `name: "m"\n${GOOD}`, 'config.pbtxt': 'platform: "onnxruntime"' })
+    expect((await runs(check, [join(directory, 'some.pbtxt')])).code).toBe(0)
+    const { code, out } = await runs(check, [join(directory, 'config.pbtxt')], directory)
+    expect([code, out]).toMatchInlineSnapshot(`
+      [
+        1,
+        "./config.pbtxt:1:11: error: unexpected platform type 'onnxruntime' for model; did you mean backend: "onnxruntime"?
+          1 | platform: "onnxruntime"
+            |           ^^^^^^^^^^^^^
+      1 model, 1 error, 0 warnings
+      ",
+      ]
+    `)
+  })
+})
+
+describe('a repository', () => {
+  test('mistakes in directories, names, files and ensembles', async () => {
+    const step = (model: string): string => `platform: "ensemble"
+input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
+ensemble_scheduling { step [ { model_name: "${model}" input_map { key: "A" value: "A" } output_map { key: "B" value: "B" } } ] }
+`
+    const { out } = await checked({
+      'ensemble/1/': '',
+      'ensemble/config.pbtxt': step('fien'),
+      'fine/1/model.onnx': '',
+      'fine/config.pbtxt': GOOD,
+      'gpu/1/model.onnx': '',
+      'gpu/config.pbtxt': `${GOOD}instance_group [ { kind: KIND_GPU } ]`,
+      'misnamed/1/resnet50.onnx': '',
+      'misnamed/config.pbtxt': GOOD,
+      'nothing/1/resnet50.onnx': '',
+      'stray/v1/': '',
+      'stray/config.pbtxt': GOOD,
+      'torch/1/model.pt': '',
+      'waits/1/': '',
+      'waits/config.pbtxt': step('torch'),
+    })
+    expect(out).toMatchInlineSnapshot(`
+      "./ensemble/config.pbtxt:4:44: error: ensemble ensemble contains models that are not available or ambiguous: fien. Did you mean "fine"?
+          4 | ensemble_scheduling { step [ { model_name: "fien" input_map { key: "A" value: "A" } output_map { key: "B" value: "B" } }
+            |                                            ^^^^^^
+      ./gpu/config.pbtxt:4:1: error: instance group gpu_0 of model gpu has kind KIND_GPU but server does not support GPUs; --gpu-fallback=cpu serves it on the CPU
+          4 | instance_group [ { kind: KIND_GPU } ]
+            | ^^^^^^^^^^^^^^
+      ./misnamed: error: failed to stat file ./misnamed/1/model.onnx; there is 'resnet50.onnx': call it 'model.onnx', or set default_model_filename: "resnet50.onnx"
+      ./nothing: error: Invalid model name: Could not determine backend for model 'nothing' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'. 'resnet50.onnx' is not a name that is looked for: call it 'model.onnx', or name it in the configuration: backend: "onnxruntime" default_model_filename: "resnet50.onnx".
+      ./stray: warning: ignore version directory 'v1' which fails to convert to integral number
+      ./stray: error: at least one version must be available under the version policy of model 'stray'
+      ./torch: error: unable to find backend library for backend 'pytorch', try specifying runtime on the model configuration. PyTorch models are not in this release; export the model to ONNX, or run it from a model.py (backend: "python").
+      ./waits/config.pbtxt:4:44: error: ensemble 'waits' depends on 'torch' which has no loaded version. Model 'torch' loading failed with error: unable to find backend library for backend 'pytorch', try specifying runtime on the model configuration. PyTorch models are not in this release; export the model to ONNX, or run it from a model.py (backend: "python").
+          4 | ensemble_scheduling { step [ { model_name: "torch" input_map { key: "A" value: "A" } output_map { key: "B" value: "B" } 
+            |                                            ^^^^^^^
+      8 models, 7 errors, 1 warning
+      "
+    `)
+  })
+
+  test('R-05: a model in two repositories', async () => {
+    const one = files({ 'm/1/model.onnx': '' })
+    const two = files({ 'm/1/model.onnx': '' })
+    expect((await runs(check, [`--model-repository=${one}`, two])).out).toContain("error: failed to poll model 'm': not unique across all model repositories")
+  })
+
+  test('flags of the server count, and wrong ones are refused', async () => {
+    const directory = files({ 'gpu/1/model.onnx': '', 'gpu/config.pbtxt': `${GOOD}instance_group [ { kind: KIND_GPU } ]` })
+    expect((await runs(check, [directory])).code).toBe(1)
+    expect((await runs(check, [directory, '--gpu-fallback', 'cpu'])).code).toBe(0)
+    const wrong = await runs(check, [directory, '--gpu-falback=cpu'])
+    expect([wrong.code, wrong.err]).toEqual([1, expect.stringContaining("did you mean '--gpu-fallback'?")])
+    expect((await runs(check, [])).err).toContain('Nothing to check')
+    expect((await runs(check, ['/nowhere'])).out).toBe('error: failed to stat file /nowhere\n0 models, 1 error, 0 warnings\n')
+  })
+
+  test('as JSON', async () => {
+    const directory = files({ 'm/1/model.onnx': '', 'm/config.pbtxt': 'backend: "onnxruntime"\nmax_batchsize: 8\n' })
+    const { code, out } = await runs(check, ['--format=json', directory], directory)
+    expect([code, JSON.parse(out)]).toMatchInlineSnapshot(`
+      [
+        1,
+        {
+          "errors": 1,
+          "models": 1,
+          "problems": [
+            {
+              "advice": "Did you mean "max_batch_size"?",
+              "column": 1,
+              "endColumn": 14,
+              "line": 2,
+              "message": "Message type "inference.ModelConfig" has no field named "max_batchsize".",
+              "model": "m",
+              "path": "./m/config.pbtxt",
+              "severity": "error",
+            },
+          ],
+          "warnings": 0,
+        },
+      ]
+    `)
+  })
+
+  test('with --load the models are loaded, and what only that shows is told', async () => {
+    const directory = files({ 'm/1/': '', 'broken/1/model.onnx': 'no model' })
+    writeFileSync(join(directory, 'm/1/model.onnx'), addSub())
+    expect((await runs(check, [directory])).code).toBe(0)
+    const { code, out } = await runs(check, ['--load', directory])
+    expect(code).toBe(1)
+    expect(out).toContain("broken: error: load failed for model 'broken': version 1 is at UNAVAILABLE state:")
+    expect(out).toContain('2 models, 1 error, 0 warnings\n')
+    expect((await runs(check, ['--load', join(directory, 'm')])).code).toBe(0)
+  })
+})
+
+describe('names of guides', () => {
+  const cases: [string, string][] = [
+    ['onnx_runtime', 'did you mean backend: "onnxruntime"?'],
+    ['onnx', 'did you mean backend: "onnxruntime"?'],
+    ['ort', 'did you mean backend: "onnxruntime"?'],
+    ['onnxruntim', 'did you mean backend: "onnxruntime"?'],
+    ['py', 'did you mean backend: "python"?'],
+    ['python3', 'did you mean backend: "python"?'],
+    ['torchscript', 'export the model to ONNX'],
+    ['pytorch_libtorch', 'PyTorch models are not in this release'],
+    ['tensorrt', 'TensorRT plans are not in this release'],
+    ['tensorflow2', 'TensorFlow models are not in this release'],
+    ['keras', 'TensorFlow models are not in this release'],
+    ['xgboost', 'models of trees are not in this release'],
+    ['something', ''],
+  ]
+  test.each(cases)('%s', async (name, hint) => {
+    for (const field of ['backend', 'platform']) {
+      const { code, out } = await checked({ 'm/1/model.bin': '', 'm/config.pbtxt': `${field}: "${name}"` })
+      expect(code, field).toBe(1)
+      expect(out.toLowerCase(), field).toContain(hint.toLowerCase())
+      if (hint === '') expect(out, field).not.toMatch(/did you mean|release/)
+    }
+  })
+})

@@ -1,0 +1,38 @@
+/** Runs a command inside this process, and takes what it prints. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { afterAll, vi } from 'vitest'
+import type { CommandModule } from '../../src/cli/commands.js'
+
+const root = mkdtempSync(join(tmpdir(), 'nereid-commands-'))
+afterAll(() => rmSync(root, { recursive: true, force: true }))
+let count = 0
+
+/** Writes files below a fresh directory and returns it; names that end in `/` are directories. */
+export function files(content: Record<string, string>): string {
+  const directory = join(root, String(count++))
+  mkdirSync(directory, { recursive: true })
+  for (const [path, text] of Object.entries(content)) {
+    const full = join(directory, path)
+    mkdirSync(path.endsWith('/') ? full : dirname(full), { recursive: true })
+    if (!path.endsWith('/')) writeFileSync(full, text)
+  }
+  return directory
+}
+
+/** Exit code and output, with the directory's own path as `.`. */
+export async function runs(command: CommandModule, args: readonly string[], directory = ''): Promise<{ code: number; out: string; err: string }> {
+  let out = ''
+  let err = ''
+  const stdout = vi.spyOn(process.stdout, 'write').mockImplementation((text) => ((out += String(text)), true))
+  const stderr = vi.spyOn(process.stderr, 'write').mockImplementation((text) => ((err += String(text)), true))
+  try {
+    const code = await command.run('nereid', args)
+    const short = (text: string): string => (directory === '' ? text : text.replaceAll(directory, '.'))
+    return { code, out: short(out), err: short(err) }
+  } finally {
+    stdout.mockRestore()
+    stderr.mockRestore()
+  }
+}
