@@ -9,8 +9,20 @@ export interface Command {
   usage: string
   /** One sentence, ASCII, for help and docs. */
   meaning: string
+  options?: readonly CommandOption[]
   /** Imported only when the command is asked for: a start of the server pays for none of them. */
   load(): Promise<CommandModule>
+}
+
+/** An option of a command, written `--name=value`, or `--name` where there is no value. */
+export interface CommandOption {
+  /** Without the leading dashes. */
+  name: string
+  /** What the value is, such as `path`; missing for an option without one. */
+  value?: string
+  isValueOptional?: true
+  /** One sentence, ASCII, for help and docs. */
+  meaning: string
 }
 
 export interface CommandModule {
@@ -24,5 +36,19 @@ export const COMMANDS: readonly Command[] = [
     usage: '[REPOSITORY | MODEL | config.pbtxt ...] [--load] [--format=json] [options]',
     meaning: 'Print every mistake of model repositories and configurations with its place. Starts no server; --load loads the models once.',
     load: () => import('../commands/check/index.js'),
+  },
+  {
+    name: 'init',
+    usage: '(MODEL.onnx | DIR_WITH_MODEL_PY | --python NAME) [options]',
+    meaning: 'Make a model repository from a model, try it, and print the command that serves it and a request that works.',
+    options: [
+      { name: 'name', value: 'name', meaning: 'Name of the model; that of the file when not given.' },
+      { name: 'out', value: 'path', meaning: 'The model repository to put it in, made when missing. Default: models.' },
+      { name: 'batch', value: 'rows', isValueOptional: true, meaning: 'Let requests run together in batches, of 4 rows unless said otherwise; the first dimension of all inputs and outputs is the batch then.' },
+      { name: 'python', meaning: 'Write a Python model to start from, called NAME.' },
+      { name: 'link', meaning: 'Hard-link the model instead of copying it.' },
+      { name: 'force', meaning: 'Replace files that are already there.' },
+    ],
+    load: () => import('../commands/init/index.js'),
   },
 ]

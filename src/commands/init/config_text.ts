@@ -1,0 +1,84 @@
+/** The `config.pbtxt` that `nereid init` writes: what the server has to know, and as comments what to try next. */
+
+import type { ModelIoConfig, TensorConfig } from './model_io.js'
+
+/** The configuration of an ONNX model. `canBatch`: all its tensors have a variable first dimension. */
+export function onnxConfigText(config: ModelIoConfig, canBatch: boolean): string {
+  const lines = [
+    '# Written by `nereid init`. Inputs and outputs are what the model file says of itself; a dim of -1 is any size.',
+    `name: ${quoted(config.name)}`,
+    `backend: ${quoted(config.backend)}`,
+    `max_batch_size: ${config.max_batch_size}`,
+    ...tensors('input', config.input),
+    ...tensors('output', config.output),
+  ]
+  if (config.max_batch_size > 0) {
+    lines.push(
+      '',
+      '# Requests that wait at the same time run together, up to max_batch_size rows.',
+      'dynamic_batching { }',
+      '# To wait a moment for more of them:',
+      '# dynamic_batching { max_queue_delay_microseconds: 100 }',
+    )
+  } else if (canBatch) {
+    lines.push(
+      '',
+      '# The first dimension of every input and output is variable. If it is the batch, let requests run together:',
+      '# `nereid init --batch --force` writes this file for it, with dims that leave that dimension out and',
+      '# max_batch_size: 4',
+      '# dynamic_batching { }',
+    )
+  }
+  lines.push(
+    '',
+    '# To run as many requests (or batches) at the same time as there are instances:',
+    '# instance_group [ { count: 2 kind: KIND_CPU } ]',
+    '',
+  )
+  return lines.join('\n')
+}
+
+/** The configuration of a Python model; without tensors its own code says which it has. */
+export function pythonConfigText(name: string, io: Pick<ModelIoConfig, 'input' | 'output'> | null): string {
+  const declared = io === null
+    ? [
+        '# Inputs and outputs, unless auto_complete_config in model.py says them:',
+        '# input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]',
+        '# output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]',
+      ]
+    : ['max_batch_size: 0', ...tensors('input', io.input), ...tensors('output', io.output)]
+  return [
+    '# Written by `nereid init`. A dim of -1 is any size.',
+    `name: ${quoted(name)}`,
+    'backend: "python"',
+    ...declared,
+    '',
+    '# Requests come together in one call of execute when the first dimension is the batch:',
+    '# max_batch_size: 8 (and dims without that dimension)',
+    '# dynamic_batching { }',
+    '',
+    '# To run in two processes at the same time:',
+    '# instance_group [ { count: 2 kind: KIND_CPU } ]',
+    '',
+    '# What the code reads from args["model_config"]:',
+    '# parameters { key: "threshold" value { string_value: "0.5" } }',
+    '',
+  ].join('\n')
+}
+
+function tensors(field: 'input' | 'output', list: readonly TensorConfig[]): string[] {
+  if (list.length === 0) return []
+  return [`${field} [`, list.map((tensor) => `  { ${describe(tensor)} }`).join(',\n'), ']']
+}
+
+function describe({ name, data_type, dims, reshape }: TensorConfig): string {
+  const shape = reshape === undefined ? '' : ` reshape: { shape: [ ${reshape.shape.join(', ')} ] }`
+  return `name: ${quoted(name)} data_type: ${data_type} dims: [ ${dims.join(', ')} ]${shape}`
+}
+
+/** A string of the text format: UTF-8, with what would end it or a line escaped. */
+function quoted(text: string): string {
+  // oxlint-disable-next-line no-control-regex
+  const escaped = text.replace(/[\\"]/g, '\\$&').replace(/[\u0000-\u001f\u007f]/g, (c) => `\\${c.charCodeAt(0).toString(8).padStart(3, '0')}`)
+  return `"${escaped}"`
+}

@@ -1,0 +1,226 @@
+/**
+ * `nereid init`: a model repository from a model, and the first request to it.
+ *
+ * What is printed was tried: the model is loaded by a server in this process, from the files that are written, and the bytes of the
+ * request are sent to it before the command that sends them is shown.
+ */
+
+import { readdirSync, statSync } from 'node:fs'
+import { basename, dirname, join, relative, resolve } from 'node:path'
+import { COMMANDS } from '../../cli/commands.js'
+import type { Server } from '../../index.js'
+import { DEFAULT_MAX_BATCH_SIZE } from '../../config/index.js'
+import { ServerError } from '../../native/index.js'
+import { requireSafeName } from '../../repository/index.js'
+import { CommandError, readArguments, type CommandArguments } from '../arguments.js'
+import { onnxConfigText, pythonConfigText } from './config_text.js'
+import { exampleRequest, quoted, type Example } from './example.js'
+import { externalData } from './external_data.js'
+import type { ModelIoConfig } from './model_io.js'
+import { Staging, dataFile, requireRegular, type ModelFile } from './place.js'
+import { PYTHON_IO, PYTHON_MODEL } from './python_model.js'
+
+/** What dimensions of any size are tried with: a model may want even numbers, a window, or an image. */
+const SIZES = [8, 1, 2, 4, 16, 32, 64, 224]
+const REQUEST_MS_MAX = 60_000
+/** Files of a Python model, and their bytes together. */
+const FILES_MAX = 1000
+const BATCH_MAX = 2 ** 31 - 1
+
+interface Plan {
+  name: string
+  kind: 'onnx' | 'python'
+  files: ModelFile[]
+}
+
+/** A request that was answered, or the first one with the reason why none was. */
+interface Tried {
+  example: Example | null
+  refusal: string | null
+}
+
+export async function run(program: string, args: readonly string[]): Promise<number> {
+  const command = COMMANDS.find((one) => one.name === 'init')
+  if (command === undefined) throw new Error('the command is not in its table')
+  try {
+    const read = readArguments(command, args)
+    const plan = planOf(read, `Usage: ${program} init ${command.usage}`)
+    process.stdout.write(await make(program, plan, read.options))
+    return 0
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    // What the system, the model or the arguments made impossible; anything else is our own mistake.
+    if (!(error instanceof CommandError) && !(error instanceof ServerError) && code === undefined) throw error
+    process.stderr.write(`error: ${(error as Error).message.trimEnd()}\n`)
+    return 1
+  }
+}
+
+function planOf({ rest, options }: CommandArguments, usage: string): Plan {
+  const [source] = rest
+  if (source === undefined || rest.length > 1) throw new CommandError(usage)
+  const named = (fallback: string): string => {
+    const name = options.get('name') ?? fallback
+    requireSafeName(name)
+    // The server takes the name from a path as it stands there, as Triton does: nothing is decoded.
+    if (!/^[\w.-]+$/.test(name)) throw new CommandError(`the name '${name}' can not stand in a URL as it is: use letters, digits, '_', '-' and '.'`)
+    return name
+  }
+  if (options.has('python')) {
+    const files = [{ to: '1/model.py', text: PYTHON_MODEL }]
+    return { name: named(source), kind: 'python', files }
+  }
+  const path = resolve(source)
+  const stat = statSync(path, { throwIfNoEntry: false })
+  if (stat === undefined) throw new CommandError(`there is no file ${source}`)
+  if (stat.isDirectory()) return { name: named(nameOf(path)), kind: 'python', files: pythonFiles(path, source) }
+  if (!path.endsWith('.onnx')) throw new CommandError(`${source} is no .onnx file, and no directory with a model.py`)
+  requireRegular(path)
+  const directory = dirname(path)
+  const data = externalData(path).map((location) => ({ from: dataFile(directory, location), to: join('1', location) }))
+  return { name: named(nameOf(path)), kind: 'onnx', files: [{ from: path, to: '1/model.onnx' }, ...data] }
+}
+
+/** `resnet/1/model.onnx` and `resnet.onnx` are both called resnet. */
+function nameOf(path: string): string {
+  let stem = basename(path).replace(/\.onnx$/, '')
+  for (let at = path; stem === 'model' || /^\d+$/.test(stem); stem = basename(at)) {
+    at = dirname(at)
+    if (at === dirname(at)) return 'model'
+  }
+  // What a URL and a shell take as it is.
+  return stem.replace(/[^\w.-]+/g, '_').replace(/^\.+/, '') || 'model'
+}
+
+function pythonFiles(directory: string, source: string): ModelFile[] {
+  const has = (file: string): boolean => statSync(join(directory, file), { throwIfNoEntry: false })?.isFile() === true
+  if (!has('model.py')) throw new CommandError(`${source} has no model.py; name a .onnx file, a directory with a model.py, or --python NAME for a template`)
+  const files: ModelFile[] = []
+  for (const entry of readdirSync(directory, { withFileTypes: true, recursive: true })) {
+    const from = join(entry.parentPath ?? entry.path, entry.name)
+    const path = relative(directory, from)
+    if (entry.isDirectory() || /(^|\/)(\.|__pycache__\/)/.test(path)) continue
+    requireRegular(from)
+    files.push({ from, to: path === 'config.pbtxt' ? path : join('1', path) })
+    if (files.length > FILES_MAX) throw new CommandError(`${source} has more than ${FILES_MAX} files; is it the model's own directory?`)
+  }
+  return files
+}
+
+async function make(program: string, plan: Plan, options: CommandArguments['options']): Promise<string> {
+  const out = options.get('out') ?? 'models'
+  const staging = new Staging(out, plan.name, options.has('link'))
+  try {
+    for (const file of plan.files) staging.add(file)
+    const isConfigured = plan.files.some((file) => file.to === 'config.pbtxt')
+    // Only a name to stand in the way, until the model has said what it takes.
+    if (!isConfigured) staging.add({ to: 'config.pbtxt', text: plan.kind === 'python' ? pythonConfigText(plan.name, options.has('python') ? PYTHON_IO : null) : '' })
+    const taken = staging.inTheWay()
+    if (taken.length > 0 && !options.has('force')) throw new CommandError(`${taken[0] ?? ''} is already there; --force replaces it, --name=<name> makes another model`)
+    const tried = plan.kind === 'onnx' ? await tryOnnx(staging, plan, batchOf(options)) : await tryPython(staging, plan)
+    const files = staging.finish()
+    return report(program, out, files, tried)
+  } finally {
+    staging.remove()
+  }
+}
+
+/** 0 when the model shall not batch. */
+function batchOf(options: CommandArguments['options']): number {
+  const text = options.get('batch')
+  if (text === undefined) return 0
+  if (text === '') return DEFAULT_MAX_BATCH_SIZE
+  const batch = /^\d+$/.test(text) ? Number(text) : 0
+  if (batch < 1 || batch > BATCH_MAX) throw new CommandError(`--batch=${text}: rows are a number from 1 to ${BATCH_MAX}`)
+  return batch
+}
+
+/** Loads the model to learn what it takes, writes that down, and loads it again from what was written. */
+async function tryOnnx(staging: Staging, { name }: Plan, batch: number): Promise<Tried> {
+  return await withServer(staging.repository, async (server) => {
+    await server.load(name, { config: { name, backend: 'onnxruntime', max_batch_size: batch } }).catch((error: unknown) => {
+      throw batch > 0 && String(error).includes('does not support batching') ? cannotBatch(error) : error
+    })
+    const config = server.model(name).config() as ModelIoConfig
+    staging.add({ to: 'config.pbtxt', text: onnxConfigText(config, canBatch(config)) })
+    await server.load(name)
+    return await tryRequests(server, config)
+  })
+}
+
+function cannotBatch(cause: unknown): CommandError {
+  return new CommandError('the model cannot batch: only one whose inputs and outputs all have a variable first dimension can; leave --batch out', { cause })
+}
+
+/** Of a configuration that does not batch. */
+function canBatch({ input, output }: ModelIoConfig): boolean {
+  return input.length > 0 && [...input, ...output].every(({ dims }) => dims[0] === -1)
+}
+
+/** The code of the model may need what is not here yet: then that is said, and the files are made all the same. */
+async function tryPython(staging: Staging, { name }: Plan): Promise<Tried> {
+  return await withServer(staging.repository, async (server) => {
+    try {
+      await server.load(name)
+    } catch (error) {
+      if (!(error instanceof ServerError)) throw error
+      return { example: null, refusal: `the model does not load yet: ${error.message.trimEnd()}` }
+    }
+    return await tryRequests(server, server.model(name).config() as ModelIoConfig)
+  })
+}
+
+async function withServer<T>(repository: string, use: (server: Server) => Promise<T>): Promise<T> {
+  const { Server } = await import('../../index.js')
+  const server = await Server.start({
+    modelRepository: repository,
+    modelControlMode: 'explicit',
+    // A model batches when it is said, not when it might.
+    backendConfig: 'default-max-batch-size=0',
+    http: { address: '127.0.0.1', port: 0 },
+    log: () => {},
+  })
+  try {
+    return await use(server)
+  } finally {
+    await server.stop({ timeoutMs: 0 })
+  }
+}
+
+async function tryRequests(server: Server, config: ModelIoConfig): Promise<Tried> {
+  let first: Tried | null = null
+  const isVariable = config.input.some(({ dims }) => dims.includes(-1))
+  for (const size of isVariable ? SIZES : SIZES.slice(0, 1)) {
+    const example = exampleRequest(config, size)
+    if (example === null) continue
+    const refusal = await refusalOf(server, example)
+    if (refusal === null) return { example, refusal }
+    first ??= { example, refusal: `the model refuses this request, so put data of your own into it: ${refusal}` }
+  }
+  return first ?? { example: null, refusal: 'its inputs are too large for a command line: see the clients of Triton' }
+}
+
+async function refusalOf(server: Server, { path, body, headerBytes }: Example): Promise<string | null> {
+  const headers: Record<string, string> = headerBytes === null ? {} : { 'Inference-Header-Content-Length': String(headerBytes) }
+  try {
+    const url = `http://127.0.0.1:${server.ports.http}${path}`
+    const answer = await fetch(url, { method: 'POST', body: new Uint8Array(body), headers, signal: AbortSignal.timeout(REQUEST_MS_MAX) })
+    if (answer.ok) return null
+    const text = await answer.text()
+    return (JSON.parse(text) as { error?: string }).error ?? text
+  } catch (error) {
+    return `no answer (${String(error)})`
+  }
+}
+
+function report(program: string, out: string, files: readonly string[], { example, refusal }: Tried): string {
+  const lines = [...files, '', 'Serve it:', `  ${program} --model-repository=${quoted(out)}`]
+  if (example !== null) {
+    lines.push('', 'Ask it, in another terminal:', ...example.curl('localhost:8000').split('\n').map((line) => `  ${line}`), '')
+    if (example.filledIn.length > 0) lines.push(`Dimensions of any size were filled in: ${example.filledIn.join(', ')}.`)
+    if (example.headerBytes !== null) lines.push('FP16 and BF16 have no form in JSON: their bytes, zeros here, follow it.')
+    if (example.binaryOutputs.length > 0) lines.push(`answer.bin will hold JSON and then the bytes of ${example.binaryOutputs.join(', ')}.`)
+  }
+  if (refusal !== null) lines.push('', `Note: ${refusal}`)
+  return `${lines.join('\n').trimEnd()}\n`
+}

@@ -1,0 +1,276 @@
+/** `nereid init` as a process: what it writes is served, and what it prints is run by bash as it stands, but for the port. */
+
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, test } from 'vitest'
+import { addSub, addSubStrings, identity } from '../../scripts/models/graphs.mjs'
+import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
+import { exampleRequest } from '../../src/commands/init/example.js'
+import { externalData } from '../../src/commands/init/external_data.js'
+import { ROOT, TestServer, repositories } from '../server/harness.js'
+
+const MAIN = join(ROOT, 'dist/cli/main.js')
+/** With the tests' own Python, which has numpy. */
+const env = { ...process.env, PATH: `${join(ROOT, '.venv/bin')}:${process.env['PATH'] ?? ''}` }
+const generated = repositories()
+const directory = mkdtempSync(join(tmpdir(), 'nereid-init-'))
+afterAll(() => {
+  generated.remove()
+  rmSync(directory, { recursive: true, force: true })
+})
+
+function init(args: string[], cwd = directory): { code: number | null; stdout: string; stderr: string } {
+  const ran = spawnSync(process.execPath, [MAIN, 'init', ...args], { cwd, encoding: 'utf8', timeout: 60_000, env })
+  return { code: ran.status, stdout: ran.stdout, stderr: ran.stderr }
+}
+
+/** The command under `Ask it`, for a server at this port. */
+function curlOf(stdout: string, port: number): string {
+  const text = /Ask it, in another terminal:\n((?: {2}.*\n)+)/.exec(stdout)?.[1] ?? ''
+  expect(text).toContain('localhost:8000/')
+  return text.replace('localhost:8000/', `127.0.0.1:${port}/`)
+}
+
+function file(name: string, bytes: Buffer): string {
+  const path = join(directory, name)
+  writeFileSync(path, bytes)
+  return path
+}
+
+/** A convolution that wants images of at least 16 × 16 values. */
+function image(): Buffer {
+  return model({
+    nodes: [node('AveragePool', ['pixels'], ['pooled'], { kernel_shape: [16, 16] })],
+    inputs: [value('pixels', TYPE.FP32, ['batch', 3, 'height', 'width'])],
+    outputs: [value('pooled', TYPE.FP32, ['batch', 3, 'h', 'w'])],
+    initializers: [],
+  })
+}
+
+const MODELS: [name: string, source: () => string, flags: string[], outputs: Record<string, unknown>][] = [
+  ...['bool', 'uint8', 'int64', 'fp16', 'fp32', 'fp64', 'string'].map((type): (typeof MODELS)[number] => [
+    `id_${type}`,
+    () => join(generated.path('main'), `id_${type}`, '1', 'model.onnx'),
+    [],
+    {},
+  ]),
+  ['constant', () => join(generated.path('main'), 'constant', '1', 'model.onnx'), [], { OUTPUT0: [4, 8, 15] }],
+  ['optional', () => join(generated.path('main'), 'optional', '1', 'model.onnx'), [], { OUTPUT0: Array(8).fill(3) }],
+  ['scalar', () => join(generated.path('main'), 'scalar', '1', 'model.onnx'), [], {}],
+  ['dynamic', () => file('dynamic.onnx', addSub(TYPE.FP32, ['batch', 'n', 5])), [], { OUTPUT0: Array(40).fill(2), OUTPUT1: Array(40).fill(0) }],
+  ['batched', () => file('batched.onnx', addSub(TYPE.INT32, ['batch', 'n'])), ['--batch=16'], { OUTPUT0: Array(8).fill(2) }],
+  ['strings', () => file('strings.onnx', addSubStrings()), ['--batch'], {}],
+  ['large', () => file('large.onnx', identity(TYPE.UINT8, [1, 3, 224, 224])), [], { OUTPUT0: Array(3 * 224 * 224).fill(1) }],
+  ['image', () => file('image.onnx', image()), ['--batch'], { pooled: Array(3).fill(1) }],
+  ['odd_tensor', () => file('odd tensor.onnx', identity(TYPE.INT32, ['n'], `a'"\\%`)), [], { OUTPUT0: Array(8).fill(1) }],
+]
+
+const curl = spawnSync('curl', ['--version']).status === 0 ? '' : 'curl is not installed'
+
+describe.skipIf(curl !== '')(`what init prints works ${curl}`, () => {
+  test('every printed request is answered by a server of the printed repository', async () => {
+    const printed = new Map(
+      MODELS.map(([name, source, flags]) => {
+        const { code, stdout, stderr } = init([source(), ...flags])
+        expect([code, stderr], name).toEqual([0, ''])
+        expect(stdout, name).toContain('nereid --model-repository=models\n')
+        expect(stdout, name).not.toContain('Note:')
+        return [name, stdout]
+      }),
+    )
+    expect(readdirSync(join(directory, 'models')).sort()).toEqual([...printed.keys()].sort())
+    const server = await TestServer.start(join(directory, 'models'))
+    for (const [name, , , outputs] of MODELS) {
+      rmSync(join(directory, 'answer.bin'), { force: true })
+      const command = curlOf(printed.get(name) ?? '', server.httpPort)
+      const { stdout, stderr, status } = spawnSync('bash', ['-c', command], { cwd: directory, encoding: 'utf8', timeout: 30_000 })
+      expect([status, stderr], `${name}: ${command}`).toEqual([0, ''])
+      const isBinary = existsSync(join(directory, 'answer.bin'))
+      expect(isBinary, name).toBe(name === 'id_fp16')
+      if (isBinary) {
+        expect(readFileSync(join(directory, 'answer.bin'), 'latin1'), name).toContain('"binary_data_size":')
+        continue
+      }
+      const answer = JSON.parse(stdout) as { outputs: { name: string; data: unknown[] }[] }
+      expect(answer.outputs.length, `${name}: ${stdout}`).toBeGreaterThan(0)
+      for (const [output, data] of Object.entries(outputs)) expect(answer.outputs.find((o) => o.name === output)?.data, name).toEqual(data)
+    }
+    const config = (await (await fetch(`${server.url}/v2/models/batched/config`)).json()) as Record<string, unknown>
+    expect(config).toMatchObject({ max_batch_size: 16, dynamic_batching: {}, input: [{ name: 'INPUT0', dims: [-1] }, { name: 'INPUT1', dims: [-1] }] })
+    await server.stop()
+  }, 180_000)
+
+  test('it says which dimensions were filled in, with a size that the model takes', () => {
+    const { stdout } = init([file('window.onnx', image()), '--out=windows'])
+    expect(stdout).toContain('Dimensions of any size were filled in: pixels [1,3,16,16].')
+    expect(readFileSync(join(directory, 'windows/window/config.pbtxt'), 'utf8')).toContain('dims: [ -1, 3, -1, -1 ]')
+  })
+})
+
+test('nothing is overwritten without --force, which leaves other files alone', () => {
+  const path = file('once.onnx', addSub(TYPE.INT32, ['batch', 4]))
+  expect(init([path, '--out=kept']).code).toBe(0)
+  const config = join(directory, 'kept/once/config.pbtxt')
+  writeFileSync(config, 'name: "once"\n')
+  writeFileSync(join(directory, 'kept/once/labels.txt'), 'a\n')
+  const again = init([path, '--out=kept'])
+  expect([again.code, again.stderr]).toEqual([1, 'error: kept/once/1/model.onnx is already there; --force replaces it, --name=<name> makes another model\n'])
+  expect(readFileSync(config, 'utf8')).toBe('name: "once"\n')
+  expect(init([path, '--out=kept', '--force', '--batch']).code).toBe(0)
+  expect(readFileSync(config, 'utf8')).toContain('max_batch_size: 4\n')
+  expect(readFileSync(join(directory, 'kept/once/labels.txt'), 'utf8')).toBe('a\n')
+  expect(readdirSync(join(directory, 'kept'))).toEqual(['once'])
+})
+
+test('--link shares the file, a copy does not', () => {
+  const path = file('shared.onnx', addSub(TYPE.INT32, ['batch', 4]))
+  const inode = statSync(path).ino
+  expect(init([path, '--out=linked', '--link']).code).toBe(0)
+  expect(statSync(join(directory, 'linked/shared/1/model.onnx')).ino).toBe(inode)
+  expect(init([path, '--out=copied']).code).toBe(0)
+  expect(statSync(join(directory, 'copied/shared/1/model.onnx')).ino).not.toBe(inode)
+})
+
+test('a model in a repository is called like its directory', () => {
+  const { stdout } = init([join(generated.path('main'), 'simple', '1', 'model.onnx'), '--out=named'])
+  expect(stdout).toContain('named/simple/config.pbtxt')
+})
+
+const key = (field: number, wire: number): Buffer => Buffer.from([(field << 3) | wire])
+const part = (field: number, body: Buffer): Buffer => Buffer.concat([key(field, 2), Buffer.from([body.length]), body])
+
+/** A model of one weight `w` of four floats, which are in the file `location`: OUTPUT0 = INPUT0 + w. */
+function withExternalWeight(location: string): Buffer {
+  const entry = (k: string, v: string): Buffer => part(13, Buffer.concat([part(1, Buffer.from(k)), part(2, Buffer.from(v))]))
+  const tensor = Buffer.concat([Buffer.from([8, 4, 16, 1]), part(8, Buffer.from('w')), entry('location', location), entry('offset', '0'), entry('length', '16'), Buffer.from([112, 1])])
+  const graph = model({
+    nodes: [node('Add', ['INPUT0', 'w'], ['OUTPUT0'])],
+    inputs: [value('INPUT0', TYPE.FP32, [4])],
+    outputs: [value('OUTPUT0', TYPE.FP32, [4])],
+    initializers: [],
+  })
+  // A second graph is merged with the first, as protobuf does.
+  return Buffer.concat([graph, part(7, part(5, tensor))])
+}
+
+test('weights beside the model come along, below its directory only', () => {
+  mkdirSync(join(directory, 'ext/data'), { recursive: true })
+  writeFileSync(join(directory, 'ext/data/w.bin'), Buffer.from(Float32Array.of(1, 2, 3, 4).buffer))
+  const path = file('ext/weights.onnx', withExternalWeight('data/w.bin'))
+  expect(externalData(path)).toEqual(['data/w.bin'])
+  const { code, stdout, stderr } = init([path, '--out=outside'])
+  expect([code, stderr]).toEqual([0, ''])
+  expect(stdout).not.toContain('Note:')
+  expect(readFileSync(join(directory, 'outside/weights/1/data/w.bin')).length).toBe(16)
+
+  writeFileSync(join(directory, 'secret.bin'), Buffer.alloc(16))
+  symlinkSync(join(directory, 'secret.bin'), join(directory, 'ext/link.bin'))
+  for (const [location, reason] of [
+    ['../secret.bin', /keeps data in '\.\.\/secret\.bin', which is not below /],
+    ['link.bin', /keeps data in 'link\.bin', which is not below /],
+    ['none.bin', /keeps data in 'none\.bin', and there is no file /],
+    ['data', /data is no regular file/],
+  ] as const) {
+    const refused = init([file('ext/bad.onnx', withExternalWeight(location)), '--out=bad'])
+    expect([location, refused.code, refused.stdout]).toEqual([location, 1, ''])
+    expect(refused.stderr).toMatch(reason)
+    expect(existsSync(join(directory, 'bad'))).toBe(false)
+  }
+})
+
+test('a damaged model file never holds the reader up, and is refused or read', () => {
+  const whole = withExternalWeight('w.bin')
+  let seed = 1
+  const random = (below: number): number => {
+    seed = (seed * 1103515245 + 12345) % 2 ** 31
+    return seed % below
+  }
+  for (let round = 0; round < 2000; round += 1) {
+    const bytes = Buffer.from(whole.subarray(0, round % 5 === 0 ? random(whole.length) : whole.length))
+    for (let i = 0; i < 3 && bytes.length > 0; i += 1) bytes[random(bytes.length)] = random(256)
+    const path = file('damaged.onnx', bytes)
+    try {
+      expect(externalData(path).length).toBeLessThanOrEqual(1)
+    } catch (error) {
+      expect(String(error)).toMatch(/^CommandError: the file is no ONNX model that can be read: /)
+    }
+  }
+})
+
+test('graphs nested too deep, and paths too long, are refused', () => {
+  const varint = (n: number): Buffer => Buffer.from(n < 128 ? [n] : [(n & 127) | 128, ...varint(n >> 7)])
+  const long = (field: number, body: Buffer): Buffer => Buffer.concat([key(field, 2), varint(body.length), body])
+  let nested: Buffer = Buffer.alloc(0)
+  for (let i = 0; i < 70; i += 1) nested = long(1, long(5, long(6, nested)))
+  expect(() => externalData(file('deep.onnx', long(7, nested)))).toThrow(/nested more than 64 deep/)
+  const entry = long(13, Buffer.concat([long(1, Buffer.from('location')), long(2, Buffer.alloc(5000, 'x'))]))
+  expect(() => externalData(file('path.onnx', long(7, long(5, entry))))).toThrow(/longer than 4096 bytes/)
+})
+
+test.each([
+  [[], /^error: Usage: nereid init /],
+  [['nowhere.onnx'], /there is no file nowhere\.onnx/],
+  [['.'], /has no model\.py; name a \.onnx file, a directory with a model\.py, or --python NAME/],
+  [['once.onnx', '--nmae=x'], /init has no option '--nmae'; it has --name, /],
+  [['once.onnx', '--name'], /--name needs a value: --name=<name>/],
+  [['once.onnx', '--force=yes'], /--force takes no value/],
+  [['once.onnx', '--name=../x'], /model name must not contain path traversal characters/],
+  [["once.onnx", "--name=it's"], /the name 'it's' can not stand in a URL as it is/],
+  [['once.onnx', '--batch=0'], /--batch=0: rows are a number from 1 to 2147483647/],
+  [['fixed.onnx', '--batch'], /the model cannot batch: only one whose inputs and outputs all have a variable first dimension can/],
+  [['text.onnx'], /text\.onnx.*|no ONNX model/],
+])('%j is refused and leaves nothing behind', (args, reason) => {
+  file('fixed.onnx', addSub(TYPE.INT32, [3, 4]))
+  file('text.onnx', Buffer.from('not a model'))
+  file('once.onnx', addSub(TYPE.INT32, ['batch', 4]))
+  const { code, stdout, stderr } = init(args.length === 0 ? [] : [...args, '--out=refused'])
+  expect([code, stdout]).toEqual([1, ''])
+  expect(stderr).toMatch(reason)
+  expect(existsSync(join(directory, 'refused')) ? readdirSync(join(directory, 'refused')) : []).toEqual([])
+})
+
+test('a tensor too large for a command line has no example', () => {
+  const io = { name: 'm', backend: 'onnxruntime', max_batch_size: 0, output: [], input: [{ name: 'x', data_type: 'TYPE_FP32', dims: [1, 4096, 4096] }] }
+  expect(exampleRequest(io, 8)).toBeNull()
+})
+
+const python = spawnSync('python3', ['-c', 'import numpy'], { env }).status === 0 ? '' : '(python3 has no numpy)'
+
+describe.skipIf(curl !== '' || python !== '')(`models in Python ${python}`, () => {
+  test('a template and a directory with a model.py are served, and the printed requests are answered', async () => {
+    mkdirSync(join(directory, 'mine/helpers'), { recursive: true })
+    const template = init(['--python', 'doubler', '--out=py'])
+    expect([template.code, template.stderr]).toEqual([0, ''])
+    const text = readFileSync(join(directory, 'py/doubler/1/model.py'), 'utf8')
+    writeFileSync(join(directory, 'mine/helpers/__init__.py'), 'FACTOR = 3\n')
+    const completes = `    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.add_output({"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]})
+        return config
+
+`
+    const mine = text.replace('    def initialize', `${completes}    def initialize`).replace('np.float32(2)', 'np.float32(__import__("helpers").FACTOR)')
+    writeFileSync(join(directory, 'mine/model.py'), mine)
+    const own = init(['mine', '--out=py', '--name=tripler'])
+    expect([own.code, own.stderr]).toEqual([0, ''])
+    expect(template.stdout + own.stdout).not.toContain('Note:')
+    const server = await TestServer.start(join(directory, 'py'), [], { env })
+    for (const [{ stdout }, expected] of [[template, 2], [own, 3]] as const) {
+      const ran = spawnSync('bash', ['-c', curlOf(stdout, server.httpPort)], { encoding: 'utf8', timeout: 30_000 })
+      expect(JSON.parse(ran.stdout), ran.stderr).toMatchObject({ outputs: [{ name: 'OUTPUT0', data: Array(8).fill(expected) }] })
+    }
+    await server.stop()
+  }, 120_000)
+
+  test('one whose code does not load yet is written all the same, and says why', () => {
+    mkdirSync(join(directory, 'unready'))
+    writeFileSync(join(directory, 'unready/model.py'), 'import nowhere_to_be_found\n')
+    const { code, stdout } = init(['unready', '--out=py2'])
+    expect(code).toBe(0)
+    expect(stdout).toMatch(/Note: the model does not load yet: [\s\S]*nowhere_to_be_found/)
+    expect(readdirSync(join(directory, 'py2/unready')).sort()).toEqual(['1', 'config.pbtxt'])
+  })
+})
