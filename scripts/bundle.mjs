@@ -1,5 +1,5 @@
 /**
- * Packs src/ and what it needs of @bufbuild/protobuf and @opentelemetry into the few files of dist/. A start reads some ten files then instead of
+ * Packs src/ and the libraries it needs, all of them, into the few files of dist/, so that the package depends on nothing. A start reads some ten files then instead of
  * some 150, and opening and linking files is most of what a start does. Declarations are the TypeScript compiler's.
  *
  * A chunk is a source directory: names in stack traces and log lines stay telling, and the parts that most runs never need
@@ -13,6 +13,9 @@ const LAZY = /\/src\/(cli\/version|metrics\/(?:process|server))\.ts$/
 /** Likewise: what sends spans, with its libraries. */
 const SPANS = /\/src\/trace\/opentelemetry\/|\/node_modules\/@opentelemetry\//
 
+/** Likewise: what the metrics of the process are measured with. */
+const MEASURES = /\/node_modules\/(?:prom-client|tdigest|bintrees)\//
+
 /** What the command line needs before it starts loading the server itself. */
 const EARLY = /\/src\/(cli\/|api\/(identity|json|onnxruntime|trace_settings)\.ts$|repository\/settings\.ts$|trace\/exporter_options\.ts$)/
 
@@ -23,7 +26,9 @@ function chunkOf(id) {
   if (lazy !== null) return lazy[1].replace('/', '_')
   if (SPANS.test(id)) return 'trace_opentelemetry'
   if (id.includes('/node_modules/yaml/')) return 'yaml'
-  if (id.includes('/node_modules/')) return 'protobuf'
+  if (MEASURES.test(id)) return 'metrics_process'
+  // With the bundler's own helpers, which every chunk needs.
+  if (id.includes('/node_modules/') || id.includes('rolldown/runtime')) return 'protobuf'
   if (EARLY.test(id)) return 'cli'
   return /\/src\/(\w+)\//.exec(id)?.[1] ?? null
 }
@@ -38,7 +43,7 @@ export async function bundle(root) {
     cwd: root,
     input: { index: 'src/index.ts', 'shm/index': 'src/shm/index.ts', 'cli/main': 'src/cli/main.ts' },
     platform: 'node',
-    external: (id) => id.startsWith('node:') || id === 'prom-client',
+    external: (id) => id.startsWith('node:'),
     // The ES modules of a package, where it has both: of CommonJS nothing could be left out.
     resolve: { extensionAlias: { '.js': ['.ts', '.js'] }, mainFields: ['module', 'main'] },
     // A dependency that cannot be resolved must not become an import that fails at the user's.

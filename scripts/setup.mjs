@@ -10,6 +10,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { ask, show } from './lib/run.mjs'
 import { Stamps, filesBelow } from './lib/stamp.mjs'
+import { ownTarget, packageName } from './package/targets.mjs'
 
 export const ROOT = fileURLToPath(new URL('..', import.meta.url))
 
@@ -66,6 +67,15 @@ function nativeModule() {
   return existsSync(directory) ? readdirSync(directory).find((name) => name.endsWith('.node')) : undefined
 }
 
+/** The package of this platform and of this version, if somebody installed it here: its module is used (src/native/locate.ts). */
+function platformPackage() {
+  const target = ownTarget()
+  const manifest = target && join(ROOT, 'node_modules', packageName(target), 'package.json')
+  if (manifest === undefined || !existsSync(manifest)) return null
+  const [own, found] = [join(ROOT, 'package.json'), manifest].map((path) => JSON.parse(readFileSync(path, 'utf8')))
+  return found.version === own.version ? `${found.name} ${found.version}` : null
+}
+
 const STEPS = [
   {
     name: 'npm packages',
@@ -84,6 +94,11 @@ const STEPS = [
     inputs: () => filesBelow(ROOT, ['Cargo.toml', 'Cargo.lock', 'crates', 'proto', '.cargo'], isRust),
     outputs: () => [join('native', nativeModule() ?? 'nereid.node')],
     expect: 'some minutes the first time',
+    /** What is used instead of this step, said at every start: it is not what the sources here say. */
+    instead() {
+      const installed = platformPackage()
+      return installed === null ? null : `that of ${installed} in node_modules is used, nothing is built; to build it here, remove that package`
+    },
     async run() {
       checkRust()
       mkdirSync(join(ROOT, 'native'), { recursive: true })
@@ -119,12 +134,17 @@ const STEPS = [
   },
 ]
 
-/** Does what is missing. Resolves with the names of the steps that ran. */
-export async function setup() {
+/** Does what is missing, of all steps or of those named. Resolves with the names of the steps that ran. */
+export async function setup(names = STEPS.map((step) => step.name)) {
   checkNode()
   const stamps = new Stamps(ROOT, 'node_modules/.nereid-setup.json')
   const ran = []
-  for (const step of STEPS) {
+  for (const step of STEPS.filter(({ name }) => names.includes(name))) {
+    const instead = step.instead?.() ?? null
+    if (instead !== null) {
+      say(`${step.name}: ${instead}`)
+      continue
+    }
     if (stamps.isFresh(step.name, step.inputs(), step.outputs())) continue
     say(`${step.name} (${step.expect}) …`)
     const from = Date.now()
@@ -148,4 +168,4 @@ export async function orExplain(main) {
   }
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) await orExplain(setup)
+if (process.argv[1] === fileURLToPath(import.meta.url)) await orExplain(() => setup())

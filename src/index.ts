@@ -10,13 +10,14 @@
 
 import { asDimension, asObject, asString, wrong } from './api/check.js'
 import { Model } from './api/model.js'
-import { startServer, type Ports, type RunningServer } from './api/server.js'
+import type { Ports } from './api/ports.js'
+import { startServer, type RunningServer } from './api/server.js'
 import type { Options } from './cli/flags.js'
 import { OptionError, parseObject } from './cli/parse.js'
 import { resolveSettings } from './cli/settings.js'
 import { createLogger, openSink } from './log/index.js'
 import { ServerError, type ErrorCode } from './native/index.js'
-import type { IndexRow, LoadFailure } from './repository/index.js'
+import type { IndexRow, LoadFailure } from './repository/rows.js'
 
 export { InferResult, Model, type InferOptions, type InferRequest, type ParameterValue } from './api/model.js'
 export { Tensor, type TensorData, type TensorInput } from './api/tensor.js'

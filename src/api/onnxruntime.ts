@@ -3,9 +3,23 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
+import { findPlatformPackage } from '../native/locate.js'
 
-/** Absolute path of the library for this platform; null when the package is not installed or has none. */
+/**
+ * Absolute path of the library for this platform: that in the package of this platform, else that of `onnxruntime-node`, which a clone
+ * has. Null without either.
+ */
 export function findOnnxRuntime(): string | null {
+  const installed = findPlatformPackage()
+  return ('missing' in installed ? null : libraryIn(installed.directory)) ?? ofOnnxRuntimeNode()
+}
+
+function libraryIn(directory: string): string | null {
+  const name = readdirSync(directory).find((one) => /^libonnxruntime(\.so\.\d+|\.[\d.]+\.dylib|\.dylib)$/.test(one))
+  return name === undefined ? null : join(directory, name)
+}
+
+function ofOnnxRuntimeNode(): string | null {
   let root: string
   try {
     root = dirname(createRequire(import.meta.url).resolve('onnxruntime-node/package.json'))
@@ -16,9 +30,8 @@ export function findOnnxRuntime(): string | null {
   if (!existsSync(bin)) return null
   for (const api of readdirSync(bin).filter((name) => name.startsWith('napi-v'))) {
     const directory = join(bin, api, process.platform, process.arch)
-    if (!existsSync(directory)) continue
-    const library = readdirSync(directory).find((name) => /^libonnxruntime(\.so\.\d+|\.[\d.]+\.dylib|\.dylib)$/.test(name))
-    if (library !== undefined) return join(directory, library)
+    const library = existsSync(directory) ? libraryIn(directory) : null
+    if (library !== null) return library
   }
   return null
 }

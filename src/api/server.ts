@@ -16,6 +16,7 @@ import { removeUnpacked, Repository, unpackPrefix, type LoadEvent, type LoadFail
 import { answerControl } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
 import { findOnnxRuntime } from './onnxruntime.js'
+import type { Ports } from './ports.js'
 import { pythonRuntime } from './python.js'
 import { openExporter, TraceDrain } from '../trace/index.js'
 import { TraceSettings, type Sampling, type TraceDefaults } from './trace_settings.js'
@@ -50,13 +51,6 @@ export interface ServerSettings {
   trace: TraceDefaults
   log: LogSettings
   repository: RepositorySettings
-}
-
-/** Ports that are bound; 0 where nothing listens. */
-export interface Ports {
-  http: number
-  grpc: number
-  metrics: number
 }
 
 export interface StopOptions {

@@ -56,7 +56,7 @@ function backends({ repository }: ServerSettings, written: { name: string; file:
     builtIn('identity'),
     builtIn('implicit_state'),
     builtIn('iterative_sequence'),
-    ['onnxruntime', findOnnxRuntime() ?? 'not found: the package onnxruntime-node has no library here', cmdline('onnxruntime')],
+    ['onnxruntime', findOnnxRuntime() ?? 'not found: neither the package of this platform nor onnxruntime-node has it', cmdline('onnxruntime')],
     ['python', pythonRuntime(), cmdline('python')],
     builtIn('repeat'),
     builtIn('sequence'),

@@ -6,7 +6,8 @@
  */
 
 import { findOnnxRuntime } from '../api/onnxruntime.js'
-import type { Ports, RunningServer } from '../api/server.js'
+import type { Ports } from '../api/ports.js'
+import type { RunningServer } from '../api/server.js'
 import { createLogger, openSink, type Logger, type Sink } from '../log/index.js'
 import { asServerError, exitNow, preloadOnnxRuntime, statusName } from '../native/index.js'
 import { settingsOf, type RepositorySettings } from '../repository/settings.js'

@@ -1,29 +1,23 @@
 /**
  * Loads the Rust core. The only module that touches the `.node` file.
  *
- * The file is looked for in `native/` at the root of the package, under the name the napi build gives it:
- * `nereid.<platform>-<arch>[-<libc>].node`. Both `dist/native` and `src/native` are two levels below the root, so the
- * same relative path serves the built package and the tests. Nothing is downloaded, and nothing else is tried:
- * a server that quietly runs some other binary is worse than one that says what is missing.
+ * The file is that of the installed package for this platform and of this version (`platform.ts`); without one, that which a clone
+ * built in `native/`. Nothing is downloaded, and nothing else is tried: a server that quietly runs some other binary is worse than one
+ * that says what is missing.
  */
 
-import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
 import { createBridge, type RawModule } from './bridge.js'
 import type { Core, CoreOptions, ControlCall, LogRecord } from './contract.js'
 import { ServerError } from './errors.js'
+import { builtModules, findPlatformPackage, ownVersion } from './locate.js'
+import { nativeFileNames, noModuleText } from './platform.js'
 
 export * from './contract.js'
 export * from './errors.js'
 
 let loaded: RawModule | null = null
-
-/** File names that fit this platform, best first. glibc before musl: on a system with both, Node itself is glibc. */
-export function nativeFileNames(platform: string, arch: string): string[] {
-  if (platform === 'linux') return [`nereid.linux-${arch}-gnu.node`, `nereid.linux-${arch}-musl.node`]
-  return [`nereid.${platform}-${arch}.node`]
-}
 
 /**
  * The native module, loaded once per process.
@@ -32,27 +26,41 @@ export function nativeFileNames(platform: string, arch: string): string[] {
  */
 export function loadNative(): RawModule {
   if (loaded !== null) return loaded
-  const directory = fileURLToPath(new URL('../../native/', import.meta.url))
-  const candidates = nativeFileNames(process.platform, process.arch).map((name) => directory + name)
-  const present = candidates.filter((path) => existsSync(path))
-  if (present.length === 0) {
-    throw new ServerError(
-      'UNAVAILABLE',
-      `the native core is not built for ${process.platform}-${process.arch}: none of ${candidates.join(', ')} exists`,
-    )
-  }
   const require = createRequire(import.meta.url)
-  const failures: string[] = []
-  for (const path of present) {
+  const tried: string[] = []
+  const open = (path: string): RawModule | null => {
     try {
-      loaded = require(path) as RawModule
-      return loaded
+      return (loaded = require(path) as RawModule)
     } catch (error) {
-      // The musl binary on a glibc system (or the reverse) fails here; the next candidate may fit.
-      failures.push(`${path}: ${error instanceof Error ? error.message : String(error)}`)
+      tried.push(`${path}: ${error instanceof Error ? error.message : String(error)}`)
+      return null
     }
   }
-  throw new ServerError('UNAVAILABLE', `the native core can not be loaded: ${failures.join('; ')}`)
+
+  const installed = findPlatformPackage()
+  if ('missing' in installed) tried.push(installed.missing)
+  else {
+    const [file = ''] = nativeFileNames(process.platform, process.arch)
+    const module = open(join(installed.directory, file))
+    if (module !== null) return module
+  }
+  const { present, looked } = builtModules()
+  if (present.length === 0) tried.push(`nothing is built in a clone: none of ${looked.join(', ')} exists`)
+  for (const path of present) {
+    // The musl binary on a glibc system (or the reverse) fails here; the next one may fit.
+    const module = open(path)
+    if (module !== null) return module
+  }
+  const { platform, arch } = process
+  throw new ServerError('UNAVAILABLE', noModuleText({ platform, arch, glibc: glibcVersion() }, ownVersion(), tried))
+}
+
+/** Version of the glibc that runs this process, null without one. Takes milliseconds: asked after a failure only. */
+function glibcVersion(): string | null {
+  // Otherwise the report asks for the names of all network peers.
+  if (process.report !== undefined) Object.assign(process.report, { excludeNetwork: true })
+  const report: unknown = process.report?.getReport()
+  return (report as { header?: { glibcVersionRuntime?: string } } | undefined)?.header?.glibcVersionRuntime ?? null
 }
 
 /**

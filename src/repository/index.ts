@@ -1,7 +1,7 @@
 /** Model repository: stores, versions, control modes, polling, load and unload. */
 
-export { Repository, requireSafeName, NO_PARAMETERS, type LoadFailure, type LoadParameters } from './repository.js'
+export { Repository, requireSafeName, NO_PARAMETERS, type LoadParameters } from './repository.js'
 export { inspectModel, inspectRepositories, type Finding, type InspectedModel } from './inspect.js'
 export { removeUnpacked, unpackPrefix } from './override.js'
 export type { ControlMode, LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
-export type { IndexRow } from './states.js'
+export type { IndexRow, LoadFailure } from './rows.js'

@@ -25,9 +25,10 @@ import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } fro
 import { Places, bareName, notUnique } from './places.js'
 import { pythonBackends } from './python_backends.js'
 import { byteWise } from './scan.js'
+import type { IndexRow, LoadFailure } from './rows.js'
 import type { LoadEvent, RepositorySettings, ServedVersion } from './settings.js'
 import { latestChange } from './stamp.js'
-import { UNLOADED, VersionStates, type IndexRow } from './states.js'
+import { UNLOADED, VersionStates } from './states.js'
 import { findVersions } from './versions.js'
 
 /** What a load request may bring along. */
@@ -61,12 +62,6 @@ interface Polled {
   config: ModelConfig
   stamp: bigint
   override: string | null
-}
-
-/** A start-up problem of one model, for the report. */
-export interface LoadFailure {
-  model: string
-  reason: string
 }
 
 /** An ensemble and its composing models do not go together. */

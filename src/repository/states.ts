@@ -7,20 +7,13 @@
 
 import type { Unready, VersionState } from '../native/index.js'
 import { bareName } from './places.js'
+import type { IndexRow } from './rows.js'
 import { byteWise, type FoundModels } from './scan.js'
 
 export interface VersionEntry {
   state: VersionState
   /** Empty while there is nothing to say. */
   reason: string
-}
-
-/** One row of the index; members in the order of the answer. */
-export interface IndexRow {
-  name: string
-  version?: string
-  state?: VersionState
-  reason?: string
 }
 
 export const UNLOADED = 'unloaded'

@@ -1,0 +1,76 @@
+/**
+ * The native module as it is released: for the oldest C library that the package promises, without symbols, and without a trace of where it was
+ * built, so that two builds of one commit with one toolchain are equal.
+ */
+import { existsSync, readdirSync } from 'node:fs'
+import { homedir } from 'node:os'
+import { join } from 'node:path'
+import { ask, show } from '../lib/run.mjs'
+import { ROOT, SetupError } from '../setup.mjs'
+import { zigbuild } from './zig.mjs'
+
+const BUILD = join(ROOT, 'target', 'package', 'build')
+/** As old as the libonnxruntime for macOS asks for. */
+const MACOS_MIN = '14.0'
+
+/** Why this machine cannot build for a target, with the command that changes it; null where it can. */
+export function obstacle(target) {
+  if (ask('cargo', ['--version']) === null) return 'cargo is not on the PATH: https://rustup.rs'
+  const libraries = join(ask('rustc', ['--print', 'sysroot']) ?? '', 'lib', 'rustlib', target.triple, 'lib')
+  if (!existsSync(libraries)) return `Rust's library for it is not installed: rustup target add ${target.triple}`
+  return null
+}
+
+/**
+ * Builds the module for a target and returns its path.
+ *
+ * @throws {SetupError} when it cannot be built.
+ */
+export async function buildModule(target) {
+  const { command, zig } = await zigbuild()
+  const env = {
+    ...withoutProfile(process.env),
+    CARGO_ENCODED_RUSTFLAGS: remapped().join('\x1f'),
+    CARGO_PROFILE_RELEASE_DEBUG: '0',
+    CARGO_PROFILE_RELEASE_STRIP: 'symbols',
+    CARGO_INCREMENTAL: '0',
+    CARGO_ZIGBUILD_ZIG_PATH: zig,
+    CARGO_ZIGBUILD_CACHE_DIR: join(ROOT, 'target', 'package', 'zigbuild'),
+    ZIG_GLOBAL_CACHE_DIR: join(ROOT, 'target', 'package', 'zig-cache'),
+    MACOSX_DEPLOYMENT_TARGET: MACOS_MIN,
+  }
+  const args = ['zigbuild', '--release', '--locked', '--package', 'nereid-node', '--target', target.zig, '--target-dir', BUILD]
+  if ((await show(command, args, { cwd: ROOT, env })) !== 0) {
+    throw new SetupError(`the module for ${target.name} could not be built; the output above says why`)
+  }
+  return join(BUILD, target.triple, 'release', target.built)
+}
+
+/** What a developer sets for quick builds must not decide what is released: that is in Cargo.toml. */
+function withoutProfile(env) {
+  return Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith('CARGO_PROFILE_RELEASE_') && name !== 'RUSTFLAGS'))
+}
+
+/** Directories of this machine, with what stands for them in texts of panics. */
+function places() {
+  const cargo = process.env.CARGO_HOME ?? join(homedir(), '.cargo')
+  const sources = join(cargo, 'registry', 'src')
+  const registries = existsSync(sources) ? readdirSync(sources).map((name) => [join(sources, name), '/crates']) : []
+  const sysroot = ask('rustc', ['--print', 'sysroot'])
+  const commit = /^commit-hash: (\w+)$/m.exec(ask('rustc', ['-vV']) ?? '')?.[1]
+  return [
+    [cargo, '/cargo'],
+    ...registries,
+    ...(sysroot === null ? [] : [[sysroot, '/rust']]),
+    // What the compiler says itself where the sources of the standard library are not installed.
+    ...(sysroot === null || commit === undefined ? [] : [[join(sysroot, 'lib', 'rustlib', 'src', 'rust'), `/rustc/${commit}`]]),
+    [ROOT.replace(/\/$/, ''), '/nereid'],
+    [BUILD, '/build'],
+  ]
+}
+
+/** The last that fits is taken: a directory stands before those inside it. */
+const remapped = () => places().map(([from, to]) => `--remap-path-prefix=${from}=${to}`)
+
+/** Directories whose names must not be found in a released module. */
+export const privatePlaces = () => [...new Set([...places().map(([from]) => from), homedir()])]

@@ -1,0 +1,88 @@
+#!/usr/bin/env node
+/**
+ * `npm run package -- --out DIR [--target=linux-x64|linux-arm64|darwin-arm64 …] [--module=built]`: writes the tarballs of the npm packages, `nereid` and one
+ * for each target; without `--target`, of every target that this machine can build, and says how to get the others. `--module=built` takes the
+ * module that `npm start` built instead of building one for release: quick, for tests on this machine.
+ */
+import { copyFileSync, mkdirSync, readFileSync } from 'node:fs'
+import { join, relative, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { show } from '../lib/run.mjs'
+import { ROOT, SetupError, orExplain, setup } from '../setup.mjs'
+import { flaws, glibcNeeded } from './check.mjs'
+import { buildModule, obstacle, privatePlaces } from './module.mjs'
+import { pack, stageMain, stagePlatform } from './stage.mjs'
+import { TARGETS, moduleName, ownTarget } from './targets.mjs'
+
+const mb = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`
+const say = (text) => process.stdout.write(`${text}\n`)
+
+/**
+ * Packs `nereid` and the packages of `targets` into `out`; with `built`, those of this machine's own module.
+ *
+ * @returns {Promise<{path: string, bytes: number, unpacked: number}[]>} the main package first
+ */
+export async function writePackages(out, targets, { built = false } = {}) {
+  const packed = [await pack(stageMain(), out)]
+  for (const target of targets) {
+    const module = built ? await strippedBuild(target) : await releaseBuild(target)
+    packed.push(await pack(stagePlatform(target, module), out))
+  }
+  for (const { path, bytes, unpacked } of packed) say(`${path}: ${mb(bytes)}, unpacked ${mb(unpacked)}`)
+  return packed
+}
+
+async function releaseBuild(target) {
+  const module = await buildModule(target)
+  const found = flaws(readFileSync(module), { glibc: target.glibc, places: privatePlaces() })
+  if (found.length > 0) throw new SetupError(`the module for ${target.name} is not fit for release: ${found.join('; ')}`)
+  return module
+}
+
+/** A copy, without symbols, of the module that `setup` built. */
+async function strippedBuild(target) {
+  if (target !== ownTarget()) throw new SetupError(`--module=built can make the package of this machine only, not of ${target.name}`)
+  const directory = join(ROOT, 'target', 'package', 'built')
+  mkdirSync(directory, { recursive: true })
+  const copy = join(directory, moduleName(target))
+  copyFileSync(join(ROOT, 'native', moduleName(target)), copy)
+  if ((await show('strip', [process.platform === 'darwin' ? '-x' : '-s', copy])) !== 0) throw new SetupError('strip failed')
+  const needs = glibcNeeded(readFileSync(copy))
+  say(`${target.name}: the module that npm start built${needs === null ? '' : `, which needs glibc ${needs}`}; it names directories of this machine and is not for release`)
+  return copy
+}
+
+/** The targets asked for, or all that can be built. */
+function chosen(names) {
+  if (names !== undefined) {
+    return names.map((name) => {
+      const target = TARGETS.find((one) => one.name === name)
+      if (target === undefined) throw new SetupError(`no target ${name}: there are ${TARGETS.map((one) => one.name).join(', ')}`)
+      const why = obstacle(target)
+      if (why !== null) throw new SetupError(`${name} cannot be built here: ${why}`)
+      return target
+    })
+  }
+  return TARGETS.filter((target) => {
+    const why = obstacle(target)
+    if (why !== null) say(`left out: ${target.name}: ${why}`)
+    return why === null
+  })
+}
+
+async function main() {
+  const { values } = parseArgs({
+    options: { out: { type: 'string' }, target: { type: 'string', multiple: true }, module: { type: 'string' } },
+  })
+  if (values.out === undefined) throw new SetupError('npm run package -- --out DIR [--target=NAME …] [--module=built]')
+  if (values.module !== undefined && values.module !== 'built') throw new SetupError('--module takes built only')
+  const built = values.module === 'built'
+  await setup(built ? undefined : ['npm packages', 'TypeScript'])
+  const targets = built ? [ownTarget()].filter((one) => one !== undefined) : chosen(values.target)
+  const from = Date.now()
+  const packed = await writePackages(resolve(values.out), targets, { built })
+  say(`${packed.length} packages in ${relative(process.cwd(), resolve(values.out)) || '.'} after ${((Date.now() - from) / 1000).toFixed(0)} s`)
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) await orExplain(main)

@@ -1,0 +1,120 @@
+/**
+ * Lays out the directories that become the npm packages: what stands in `files` of package.json for the main one; module, library and licences for that
+ * of a platform. `npm pack` makes the tarballs of them, sorted and without times, so that equal directories give equal bytes.
+ */
+import { chmodSync, copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { basename, dirname, join, relative } from 'node:path'
+import { capture } from '../lib/run.mjs'
+import { filesBelow } from '../lib/stamp.mjs'
+import { ROOT, SetupError } from '../setup.mjs'
+import { cratesText, librariesText } from './licences.mjs'
+import { TARGETS, moduleName, packageName } from './targets.mjs'
+
+const STAGE = join(ROOT, 'target', 'package', 'stage')
+const ONNXRUNTIME = join(ROOT, 'node_modules', 'onnxruntime-node')
+
+const manifestOf = (directory) => JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
+
+/** An empty directory. */
+function fresh(name) {
+  const directory = join(STAGE, name)
+  rmSync(directory, { recursive: true, force: true })
+  mkdirSync(directory, { recursive: true })
+  return directory
+}
+
+const write = (directory, name, text) => writeFileSync(join(directory, name), text)
+const writeManifest = (directory, manifest) => write(directory, 'package.json', `${JSON.stringify(manifest, null, 2)}\n`)
+
+/** The package `nereid`: JavaScript, declarations and what Python models need. The same for every platform. */
+export function stageMain() {
+  const { scripts: _s, devDependencies: _d, overrides: _o, napi: _n, ...manifest } = manifestOf(ROOT)
+  const directory = fresh('nereid')
+  const declarations = reachableDeclarations()
+  // In a clone the module is built there; here the package of the platform brings it.
+  const files = manifest.files.filter((path) => path !== 'native')
+  for (const { path } of filesBelow(ROOT, files)) {
+    // Maps lead to sources that are not in the package.
+    if (/\.(map|pyc)$/.test(path) || (path.endsWith('.d.ts') && !declarations.has(path))) continue
+    const to = join(directory, path)
+    mkdirSync(dirname(to), { recursive: true })
+    if (path.endsWith('.js')) writeFileSync(to, readFileSync(join(ROOT, path), 'utf8').replace(/\n\/\/# sourceMappingURL=.*\n?$/, '\n'))
+    else copyFileSync(join(ROOT, path), to)
+    chmodSync(to, 0o644)
+  }
+  for (const name of ['README.md', 'CHANGELOG.md', 'LICENSE', 'NOTICE']) copyFileSync(join(ROOT, name), join(directory, name))
+  write(directory, 'THIRD-PARTY-LICENSES.txt', librariesText())
+  writeManifest(directory, {
+    ...manifest,
+    files: [...files, 'CHANGELOG.md', 'NOTICE', 'THIRD-PARTY-LICENSES.txt'],
+    // Of this very version: the boundary between both halves is not a public one.
+    optionalDependencies: Object.fromEntries(TARGETS.map((target) => [packageName(target), manifest.version])),
+    publishConfig: { access: 'public' },
+  })
+  return directory
+}
+
+/** Declarations that the entry points lead to. @throws {SetupError} when one of them needs a package that users do not have. */
+function reachableDeclarations() {
+  const found = new Set()
+  const outside = []
+  const visit = (path) => {
+    if (found.has(path)) return
+    found.add(path)
+    const text = readFileSync(join(ROOT, path), 'utf8')
+    for (const [, plain, inline] of text.matchAll(/^(?:import|export)\b[^;]*?\bfrom ["']([^"']+)["']|\bimport\(["']([^"']+)["']\)/gm)) {
+      const from = plain ?? inline
+      if (from.startsWith('.')) visit(join(dirname(path), from.replace(/\.js$/, '.d.ts')))
+      else if (!from.startsWith('node:')) outside.push(`${path} needs the types of ${from}`)
+    }
+  }
+  for (const { types } of Object.values(manifestOf(ROOT).exports)) if (types !== undefined) visit(join(types))
+  if (outside.length > 0) throw new SetupError(`the declarations lead out of the package: ${outside.join('; ')}`)
+  return found
+}
+
+/** The package of a platform: `module` under its name, libonnxruntime, and the licences of all that is linked into them. */
+export function stagePlatform(target, module) {
+  const { version, license, engines } = manifestOf(ROOT)
+  const directory = fresh(target.suffix)
+  const library = join(ONNXRUNTIME, 'bin', 'napi-v6', target.library)
+  if (!existsSync(library)) throw new SetupError(`onnxruntime-node has no ${target.library}: run npm ci`)
+  const files = [moduleName(target), basename(library), 'LICENSE', 'NOTICE', 'THIRD-PARTY-LICENSES.txt', 'onnxruntime']
+  copyFileSync(module, join(directory, moduleName(target)))
+  copyFileSync(library, join(directory, basename(library)))
+  for (const name of ['LICENSE', 'NOTICE']) copyFileSync(join(ROOT, name), join(directory, name))
+  write(directory, 'THIRD-PARTY-LICENSES.txt', cratesText(target.triple))
+  cpSync(onnxruntimeLicences(), join(directory, 'onnxruntime'), { recursive: true })
+  for (const { path } of filesBelow(directory, ['.'])) chmodSync(join(directory, path), 0o644)
+  writeManifest(directory, {
+    name: packageName(target),
+    version,
+    description: `The native core of nereid for ${target.name}, with ONNX Runtime`,
+    license: `${license} AND MIT`,
+    ...target.manifest,
+    engines,
+    files,
+    publishConfig: { access: 'public' },
+  })
+  write(directory, 'README.md', `The native core of the inference server \`nereid\` for ${target.name}, and ONNX Runtime ${onnxruntimeVersion()}.\nInstall \`nereid\`, which brings this along.\n`)
+  return directory
+}
+
+const onnxruntimeVersion = () => manifestOf(ONNXRUNTIME).version
+
+/** The texts as onnxruntime's wheel on PyPI has them, since the npm package has none. @throws {SetupError} when they are of another version. */
+function onnxruntimeLicences() {
+  const directory = join(ROOT, 'scripts', 'package', 'onnxruntime', onnxruntimeVersion())
+  if (existsSync(directory)) return directory
+  throw new SetupError(`there are no licences of onnxruntime ${onnxruntimeVersion()}: put LICENSE and ThirdPartyNotices.txt of the wheel of that version into ${relative(ROOT, directory)}`)
+}
+
+/** Packs a directory into `out`. Returns path, download size and size on disk, in bytes. */
+export async function pack(directory, out) {
+  mkdirSync(out, { recursive: true })
+  const { code, text } = await capture('npm', ['pack', '--json', '--ignore-scripts', '--loglevel=error', '--pack-destination', out], { cwd: directory, quiet: true })
+  if (code !== 0) throw new SetupError(`npm pack failed in ${directory}: ${text}`)
+  const [{ filename, unpackedSize }] = JSON.parse(text.slice(text.indexOf('[')))
+  const path = join(out, filename)
+  return { path, bytes: statSync(path).size, unpacked: unpackedSize }
+}

@@ -1,0 +1,46 @@
+/** The platforms that have a package, once: the builder, the manifests and `npm start` read this; src/native/platform.ts is compared with it by a test. */
+
+/**
+ * - `name`: as in `--target=`, and as Node names platform and architecture.
+ * - `suffix`: of the package's and of the module's name.
+ * - `triple`: Rust's name. `zig`: the same with the oldest C library that the module is to load with.
+ * - `library`: libonnxruntime in onnxruntime-node.
+ */
+export const TARGETS = [
+  {
+    name: 'linux-x64',
+    suffix: 'linux-x64-gnu',
+    triple: 'x86_64-unknown-linux-gnu',
+    zig: 'x86_64-unknown-linux-gnu.2.28',
+    glibc: '2.28',
+    built: 'libnereid_node.so',
+    library: 'linux/x64/libonnxruntime.so.1',
+    manifest: { os: ['linux'], cpu: ['x64'], libc: ['glibc'] },
+  },
+  {
+    name: 'linux-arm64',
+    suffix: 'linux-arm64-gnu',
+    triple: 'aarch64-unknown-linux-gnu',
+    zig: 'aarch64-unknown-linux-gnu.2.28',
+    glibc: '2.28',
+    built: 'libnereid_node.so',
+    library: 'linux/arm64/libonnxruntime.so.1',
+    manifest: { os: ['linux'], cpu: ['arm64'], libc: ['glibc'] },
+  },
+  {
+    name: 'darwin-arm64',
+    suffix: 'darwin-arm64',
+    triple: 'aarch64-apple-darwin',
+    zig: 'aarch64-apple-darwin',
+    glibc: null,
+    built: 'libnereid_node.dylib',
+    library: 'darwin/arm64/libonnxruntime.1.dylib',
+    manifest: { os: ['darwin'], cpu: ['arm64'] },
+  },
+]
+
+export const packageName = (target) => `@nereid/${target.suffix}`
+export const moduleName = (target) => `nereid.${target.suffix}.node`
+
+/** The target that this machine is; undefined where there is no package for it. */
+export const ownTarget = () => TARGETS.find((one) => one.name === `${process.platform}-${process.arch}`)
