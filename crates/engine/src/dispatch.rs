@@ -193,20 +193,21 @@ impl ModelVersion {
         };
         permit.held = mine.is_some();
         drop(run);
-        if overran {
+        if let Some(rest_ns) = overran {
             log::warn!(
-                "model '{}' version {} held a thread of the front end for longer than a request may; its requests run on worker threads until it is loaded again",
+                "model '{}' version {} held a thread of the front end for longer than a request may; its requests run on worker threads for {:.0} s",
                 self.signature.model,
-                self.signature.version
+                self.signature.version,
+                rest_ns as f64 / 1e9
             );
         }
         self.unlocked(removed);
         mine
     }
 
-    /// Learns from an execution. Whether it held a thread of the front end too long too often.
+    /// Learns from an execution. For how long, in ns, the model is kept from threads of the front end when this held one too long too often.
     #[inline]
-    pub(crate) fn learn(&self, run: &mut Run, ran: &Ran) -> bool {
+    pub(crate) fn learn(&self, run: &mut Run, ran: &Ran) -> Option<u64> {
         if ran.duration > 0 {
             let Ran { class, kind, rows, padded_bytes, duration: duration_ns, .. } = *ran;
             run.schedule.profile_mut().observe(&Execution { class, kind, rows, padded_bytes, duration_ns });
@@ -214,14 +215,15 @@ impl ModelVersion {
         if let Some((inline, held)) = ran.inline {
             run.turn_policy.ran(ran.end);
             // A run that failed held the thread all the same.
-            return run.schedule.profile_mut().ran_inline(held, inline.limit_ns);
+            return run.schedule.profile_mut().ran_inline(held, inline.limit_ns, ran.end);
         }
+        run.schedule.profile_mut().ran_elsewhere(ran.end);
         // What runs inline is not heavy.
         let heavy = run.schedule.profile().is_heavy();
         if std::mem::replace(&mut run.heavy, heavy) != heavy {
             self.model.set_heavy(heavy);
         }
-        false
+        None
     }
 
     /// A timer armed for `at` fired.

@@ -88,7 +88,7 @@ impl Profile {
     /// Whether a run is expected to take less than `limit_ns`, and may hold the thread that brings it. False for what was not seen.
     #[inline]
     pub fn is_cheap(&self, kind: RunClass, limit_ns: u64) -> bool {
-        self.estimates.is_below(kind, limit_ns) && !self.inline.has_ended()
+        self.estimates.is_below(kind, limit_ns) && !self.inline.is_resting()
     }
 
     /// Whether the next run on the thread that brings it is to be measured exactly.
@@ -97,10 +97,17 @@ impl Profile {
         self.inline.is_doubted()
     }
 
-    /// Judges a run that held the thread that brought it, failed or not. Returns whether it is the one that ends such runs of the model.
+    /// Judges a run that held the thread that brought it until `now`, failed or not. Returns for how long, in ns, there are no further ones of the
+    /// model when it was too much.
     #[inline]
-    pub fn ran_inline(&mut self, ran: Held, limit_ns: u64) -> bool {
-        self.inline.ran(ran, limit_ns)
+    pub fn ran_inline(&mut self, ran: Held, limit_ns: u64, now: u64) -> Option<u64> {
+        self.inline.ran(ran, limit_ns, now)
+    }
+
+    /// A run elsewhere ended: whether runs on the thread that brings them may go on.
+    #[inline]
+    pub fn ran_elsewhere(&mut self, now: u64) {
+        self.inline.wake(now);
     }
 
     /// Whether its runs mostly take long enough to crowd a shared pool of workers.

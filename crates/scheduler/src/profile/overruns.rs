@@ -1,4 +1,9 @@
-//! Runs that held the thread that brought their request for longer than they may, and whether that is the model's own doing.
+//! Runs that held the thread that brought their request for longer than they may, whether that is the model's own doing, and for how long
+//! its requests then go elsewhere.
+//!
+//! Such a rest lasts a second, and after each one that was in vain twice as long: a machine that was busy for a moment costs a model little,
+//! and one that is dear for what some client sends is tried ever more rarely. It lasts a thousand times what the overruns took, too. So whatever
+//! is sent, overruns of a model take at most a thousandth of a thread's time beside the 3 µs per request that are repaid.
 
 /// An inline run that took this many times its limit is an overrun.
 pub const OVERRUN: u64 = 2;
@@ -27,18 +32,27 @@ struct Overruns {
     debt_ns: u64,
 }
 
-/// The debt that ends inline runs of a model; a single run of more does, too.
+/// The debt that ends inline runs of a model for a while; a single run of more does, too.
 const DEBT_NS_MAX: u64 = 1_000_000;
 /// Each inline run repays this part of its limit.
 const REPAID_SHARE: u64 = 8;
 
+/// The first rest.
+const REST_NS_MIN: u64 = 1_000_000_000;
+/// Rests double up to this; only what a single overrun took makes one longer.
+const REST_NS_MAX: u64 = 1_024_000_000_000;
+/// A rest lasts so many times what the overruns before it took.
+const REST_PER_OVERRUN: u64 = 1_000;
+/// Inline runs that went well for so many times the last rest make the next one a first one again.
+const FORGIVEN_AFTER_RESTS: u64 = 64;
+
 impl Overruns {
-    /// Counts an inline run that used `cpu_ns`, `None` when that was not worth looking at. Returns whether it is too much.
-    fn ran(&mut self, cpu_ns: Option<u64>, limit_ns: u64) -> bool {
+    /// Counts an inline run that used `cpu_ns`, `None` when that was not worth looking at. Returns the debt when it is too much.
+    fn ran(&mut self, cpu_ns: Option<u64>, limit_ns: u64) -> Option<u64> {
         self.debt_ns = self.debt_ns.saturating_sub(limit_ns / REPAID_SHARE);
-        let Some(cpu_ns) = cpu_ns.filter(|&ns| ns > OVERRUN * limit_ns) else { return false };
+        let cpu_ns = cpu_ns.filter(|&ns| ns > OVERRUN * limit_ns)?;
         self.debt_ns = self.debt_ns.saturating_add(cpu_ns);
-        self.debt_ns > DEBT_NS_MAX
+        (self.debt_ns > DEBT_NS_MAX).then_some(self.debt_ns)
     }
 }
 
@@ -46,31 +60,58 @@ impl Overruns {
 #[derive(Default)]
 pub(super) struct Inline {
     overruns: Overruns,
-    /// They were too much: never again.
-    ended: bool,
+    /// They were too much: not before this time; 0 = now.
+    rests_until: u64,
+    /// When the last rest was over, and how long it was; 0 = there was none.
+    rested_at: u64,
+    rested_ns: u64,
     /// Runs to be measured exactly.
     doubted: u32,
 }
 
 impl Inline {
-    pub fn has_ended(&self) -> bool {
-        self.ended
+    pub fn is_resting(&self) -> bool {
+        self.rests_until > 0
+    }
+
+    /// Looks whether the rest is over.
+    pub fn wake(&mut self, now: u64) {
+        if self.is_resting() && now >= self.rests_until {
+            self.rested_at = now;
+            self.rests_until = 0;
+            // The first ones tell whether it was the model's doing.
+            self.doubted = DOUBTED_RUNS;
+        }
     }
 
     pub fn is_doubted(&self) -> bool {
         self.doubted > 0
     }
 
-    /// Judges a run. Returns whether it is the one that ends them.
-    pub fn ran(&mut self, ran: Held, limit_ns: u64) -> bool {
+    /// Judges a run that ended at `now`. Returns how long there are to be no further ones, if it was too much.
+    pub fn ran(&mut self, ran: Held, limit_ns: u64, now: u64) -> Option<u64> {
         self.doubted = self.doubted.saturating_sub(1);
-        if self.overruns.ran(ran.cpu_ns, limit_ns) {
-            return !std::mem::replace(&mut self.ended, true);
+        if let Some(debt_ns) = self.overruns.ran(ran.cpu_ns, limit_ns) {
+            return self.rest(debt_ns, now);
         }
         if ran.cpu_ns.is_some() && !ran.exact {
             self.doubted = DOUBTED_RUNS;
         }
-        false
+        None
+    }
+
+    fn rest(&mut self, debt_ns: u64, now: u64) -> Option<u64> {
+        self.overruns = Overruns::default();
+        if self.is_resting() {
+            // One of several that ran at once.
+            return None;
+        }
+        let is_forgiven = now.saturating_sub(self.rested_at) > self.rested_ns.saturating_mul(FORGIVEN_AFTER_RESTS);
+        let next = if is_forgiven { REST_NS_MIN } else { self.rested_ns.saturating_mul(2) };
+        let rest_ns = next.clamp(REST_NS_MIN, REST_NS_MAX).max(debt_ns.saturating_mul(REST_PER_OVERRUN));
+        self.rested_ns = rest_ns;
+        self.rests_until = now.saturating_add(rest_ns).max(1);
+        Some(rest_ns)
     }
 }
 
@@ -83,16 +124,64 @@ mod tests {
         Held { cpu_ns: Some(cpu_ns), exact: true }
     }
 
+    const SECOND: u64 = 1_000_000_000;
+
     #[test]
-    fn one_run_of_more_than_a_reactor_may_be_held_ends_inline_for_good() {
+    fn one_run_of_more_than_a_reactor_may_be_held_ends_inline_for_a_while() {
         let mut inline = Inline::default();
-        assert!(!inline.ran(exactly(DEBT_NS_MAX), LIMIT), "at the limit");
+        assert_eq!(inline.ran(exactly(DEBT_NS_MAX), LIMIT, 5), None, "at the limit");
         let mut inline = Inline::default();
-        assert!(inline.ran(exactly(DEBT_NS_MAX + 1), LIMIT));
-        assert!(inline.has_ended());
-        assert!(!inline.ran(exactly(DEBT_NS_MAX + 1), LIMIT), "is told once");
-        (0..1000).for_each(|_| assert!(!inline.ran(Held::default(), LIMIT)));
-        assert!(inline.has_ended(), "whatever it costs later");
+        let rest = inline.ran(exactly(DEBT_NS_MAX + 1), LIMIT, 5).expect("too much");
+        assert!((SECOND..SECOND + SECOND / 100).contains(&rest), "{rest}");
+        assert_eq!(inline.ran(exactly(DEBT_NS_MAX + 1), LIMIT, 6), None, "is told once");
+        inline.wake(5 + rest - 1);
+        assert!(inline.is_resting());
+        inline.wake(5 + rest);
+        assert!(!inline.is_resting() && inline.is_doubted());
+    }
+
+    /// A client that sends dear inputs whenever they run inline, for `seconds`: rests, and the thread's time that overruns took.
+    fn attacked(cpu_ns: u64, seconds: u64) -> (u32, u64) {
+        let (mut inline, mut rests, mut held_ns, mut now) = (Inline::default(), 0, 0, 0);
+        while now < seconds * SECOND {
+            if inline.is_resting() {
+                now += SECOND / 10;
+                inline.wake(now);
+            } else {
+                now += cpu_ns;
+                held_ns += cpu_ns;
+                rests += u32::from(inline.ran(exactly(cpu_ns), LIMIT, now).is_some());
+            }
+        }
+        (rests, held_ns)
+    }
+
+    #[test]
+    fn an_attack_is_tried_ever_more_rarely_and_takes_a_thousandth_of_the_time_at_most() {
+        // 1 + 2 + 4 + … s in an hour.
+        let (rests, held_ns) = attacked(250_000, 3_600);
+        assert!((11..=13).contains(&rests) && held_ns < 20_000_000, "{rests} rests, {held_ns} ns");
+        for cpu_ns in [51_000, 300_000, 2_000_000, 50_000_000, 4 * SECOND] {
+            let (_, held_ns) = attacked(cpu_ns, 36_000);
+            let most = 36_000 * SECOND / 1_000 + cpu_ns + DEBT_NS_MAX;
+            assert!(held_ns < most, "{cpu_ns}: {held_ns}");
+        }
+    }
+
+    #[test]
+    fn a_model_whose_rest_did_it_good_begins_anew_with_a_second() {
+        let mut inline = Inline::default();
+        let mut now = 0;
+        let mut rest_after = |well_ns: u64| {
+            now += well_ns;
+            let rest = inline.ran(exactly(DEBT_NS_MAX + 1), LIMIT, now).expect("too much") / SECOND;
+            now += rest * SECOND + SECOND;
+            inline.wake(now);
+            rest
+        };
+        assert_eq!([0, 1, 1, 1].map(|s| rest_after(s * SECOND)), [1, 2, 4, 8]);
+        assert_eq!(rest_after(100 * SECOND), 16, "not long enough for a rest of 8 s");
+        assert_eq!(rest_after(2_000 * SECOND), 1);
     }
 
     /// Runs of which every `period`th takes `cpu_us`: the run that ends it, and the CPU of overruns until then.
@@ -101,7 +190,7 @@ mod tests {
         (1..=1_000_000).find_map(|run| {
             let dear = run % period == 0;
             held_us += if dear { cpu_us } else { 0 };
-            overruns.ran(dear.then_some(cpu_us * 1000), LIMIT).then_some((run, held_us))
+            overruns.ran(dear.then_some(cpu_us * 1000), LIMIT).map(|_| (run, held_us))
         })
     }
 
@@ -148,7 +237,7 @@ mod tests {
             let single = (random % RUNS_PER_OVERRUN == 0).then(|| TOOK[(random >> 32) as usize % TOOK.len()]);
             let longest = (run % 3_000_000 == 1_000_000).then_some(627);
             let us = longest.or(bunch).or(single);
-            assert!(!overruns.ran(us.map(|us| us * 1000), LIMIT), "run {run}");
+            assert_eq!(overruns.ran(us.map(|us| us * 1000), LIMIT), None, "run {run}");
             worst = worst.max(overruns.debt_ns);
         }
         assert!(worst > 600_000, "{worst} ns");
@@ -157,10 +246,10 @@ mod tests {
     #[test]
     fn a_run_that_may_have_been_an_overrun_makes_the_next_ones_exact() {
         let mut cost = Inline::default();
-        cost.ran(Held { cpu_ns: Some(0), exact: false }, LIMIT);
+        cost.ran(Held { cpu_ns: Some(0), exact: false }, LIMIT, 0);
         for run in 0..DOUBTED_RUNS {
             assert!(cost.is_doubted(), "run {run}");
-            cost.ran(Held::default(), LIMIT);
+            cost.ran(Held::default(), LIMIT, 0);
         }
         assert!(!cost.is_doubted());
     }
