@@ -39,6 +39,7 @@ const ARCHIVES = {
   hard: [archive(entry('1', 'passwd', '', '/etc/passwd')), /its entry 'passwd' links out of the archive/],
   stairs: [archive(entry('0', 'a/b/x'), entry('2', 'a/b/l', '', '../..'), entry('2', 'm', '', 'a/b/l/..')), /links out of the archive/],
   through: [archive(entry('2', 'd', '', 'e'), entry('0', 'd/evil', 'x')), /its entry 'd' is there twice/],
+  name: [archive(entry('L', '././@LongLink', '', '', 2 ** 30)), /an entry's name and attributes have 1073741824 bytes/],
   device: [archive(entry('3', 'bin/activate')), /is neither a file nor a directory nor a link/],
   fifo: [archive(entry('6', 'bin/activate')), /is neither a file nor a directory nor a link/],
   // Refused by what it announces, before a byte of it is written.
@@ -79,7 +80,7 @@ async function load(t, name, text) {
 
 export const rows = [
   {
-    attack: 'archives of Python environments with names and links that lead out, devices, pipes, 80 GB of announced zeros, and cut ones',
+    attack: 'archives of Python environments with names and links that lead out, names of 1 GB, devices, pipes, 80 GB of announced zeros, and cut ones',
     limit:
       'regular files, directories and links that stay inside, nothing through a link, at most `backend_python::extract::LIMITS`, `PATH_BYTES_MAX` and ' +
       '`DEPTH_MAX`; into a new directory that only this user can enter, which is removed when one is refused',

@@ -94,12 +94,23 @@ impl Environments {
             }
             unpacked.entry(key).or_default().clone()
         };
-        let mut one = one.lock();
-        if let Some(environment) = &*one {
+        let mut unpacked = one.lock();
+        if let Some(environment) = &*unpacked {
             return Ok(environment.clone());
         }
-        let root = self.new_directory()?;
+        let environment = self.unpack_to_new(archive, unreadable);
+        if environment.is_err() {
+            drop(unpacked);
+            self.unpacked.lock().retain(|_, known| !Arc::ptr_eq(known, &one) || Arc::strong_count(known) > 2);
+            return environment;
+        }
+        unpacked.clone_from(&environment.as_ref().ok().cloned());
+        environment
+    }
+
+    fn unpack_to_new(&self, archive: &Path, unreadable: impl Fn() -> Error) -> Result<Environment> {
         let file = File::open(archive).map_err(|_| unreadable())?;
+        let root = self.new_directory()?;
         let begin = Instant::now();
         extract::extract(std::io::BufReader::new(file), &root, LIMITS).map_err(|refused| {
             let _ = fs::remove_dir_all(&root);
@@ -116,7 +127,6 @@ impl Environments {
         log::info!("unpacked the Python environment {} in {:.1} s", archive.display(), begin.elapsed().as_secs_f64());
         let environment = Environment { root };
         environment.conda_unpack();
-        *one = Some(environment.clone());
         Ok(environment)
     }
 

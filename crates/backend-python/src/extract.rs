@@ -25,6 +25,8 @@ pub const LIMITS: Limits = Limits { entries: 1_000_000, bytes: 64 << 30 };
 
 /// Of the path of an entry, and of what a link points to.
 const PATH_BYTES_MAX: usize = 4096;
+/// Of what stands in front of an entry: its long name, or its extended attributes.
+const EXTENSION_BYTES_MAX: u64 = 64 << 10;
 /// Directories in one another.
 const DEPTH_MAX: usize = 64;
 
@@ -45,43 +47,49 @@ pub enum Refused {
 /// As [`Refused`].
 pub fn extract(archive: impl Read, target: &Path, limits: Limits) -> Result<(), Refused> {
     let mut archive = Archive::new(MultiGzDecoder::new(archive));
-    let entries = archive.entries().map_err(|_| Refused::Unreadable)?;
+    // Raw: the library would read names of any length into memory.
+    let entries = archive.entries().map_err(|_| Refused::Unreadable)?.raw(true);
     let mut symlinks: Vec<(PathBuf, PathBuf)> = Vec::new();
     let mut hard_links: Vec<(PathBuf, PathBuf)> = Vec::new();
     let (mut count, mut bytes) = (0u64, 0u64);
+    let mut long = Long::default();
     for entry in entries {
         let mut entry = entry.map_err(|_| Refused::Unreadable)?;
         count += 1;
         if count > limits.entries {
             return Err(Refused::Hostile(format!("it has more than {} entries", limits.entries)));
         }
+        bytes = bytes.saturating_add(entry.size());
+        if bytes > limits.bytes {
+            return Err(Refused::Hostile(format!("it has more than {} bytes", limits.bytes)));
+        }
         let kind = entry.header().entry_type();
-        if matches!(kind, EntryType::XGlobalHeader) {
+        if kind.is_pax_global_extensions() || long.takes(&mut entry)? {
             continue;
         }
-        let name = entry.path_bytes().into_owned();
+        let Long { name, link, size } = std::mem::take(&mut long);
+        let name = name.unwrap_or_else(|| entry.path_bytes().into_owned());
+        if size.is_some_and(|size| size != entry.size()) {
+            return Err(hostile(&name, "is larger than its header says"));
+        }
         let Some(path) = inside(&name) else {
             return Err(hostile(&name, "leads out of the archive"));
         };
         match kind {
             EntryType::Directory => make_directories(target, &path)?,
             EntryType::Regular | EntryType::Continuous => {
-                bytes = bytes.saturating_add(entry.size());
-                if bytes > limits.bytes {
-                    return Err(Refused::Hostile(format!("it has more than {} bytes", limits.bytes)));
-                }
                 make_directories(target, path.parent().unwrap_or(Path::new("")))?;
                 write_file(&mut entry, &target.join(&path), &name)?;
             }
             EntryType::Symlink => {
-                let to = link_target(&entry, &name)?;
+                let to = link_target(&entry, link, &name)?;
                 if !stays_inside(&path, &to) {
                     return Err(hostile(&name, "links out of the archive"));
                 }
                 symlinks.push((path, to));
             }
             EntryType::Link => {
-                let to = link_target(&entry, &name)?;
+                let to = link_target(&entry, link, &name)?;
                 let Some(to) = inside(to.as_os_str().as_encoded_bytes()) else {
                     return Err(hostile(&name, "links out of the archive"));
                 };
@@ -141,9 +149,51 @@ fn inside(name: &[u8]) -> Option<PathBuf> {
     Some(path)
 }
 
-fn link_target<R: Read>(entry: &Entry<'_, R>, name: &[u8]) -> Result<PathBuf, Refused> {
+/// What entries in front of one say of it, since its header has no room for that.
+#[derive(Default)]
+struct Long {
+    name: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    size: Option<u64>,
+}
+
+impl Long {
+    /// Whether the entry is such a one, which is read.
+    fn takes<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> Result<bool, Refused> {
+        let kind = entry.header().entry_type();
+        if !(kind.is_gnu_longname() || kind.is_gnu_longlink() || kind.is_pax_local_extensions()) {
+            return Ok(false);
+        }
+        if entry.size() > EXTENSION_BYTES_MAX {
+            return Err(Refused::Hostile(format!("an entry's name and attributes have {} bytes", entry.size())));
+        }
+        if kind.is_pax_local_extensions() {
+            let all = entry.pax_extensions().map_err(|_| Refused::Unreadable)?;
+            for one in all.into_iter().flatten() {
+                let one = one.map_err(|_| Refused::Unreadable)?;
+                match one.key_bytes() {
+                    b"path" => self.name = Some(one.value_bytes().to_vec()),
+                    b"linkpath" => self.link = Some(one.value_bytes().to_vec()),
+                    b"size" => self.size = one.value().ok().and_then(|size| size.parse().ok()),
+                    _ => {}
+                }
+            }
+            return Ok(true);
+        }
+        let mut text = Vec::new();
+        entry.read_to_end(&mut text).map_err(|_| Refused::Unreadable)?;
+        text.pop_if(|last| *last == 0);
+        *(if kind.is_gnu_longname() { &mut self.name } else { &mut self.link }) = Some(text);
+        Ok(true)
+    }
+}
+
+fn link_target<R: Read>(entry: &Entry<'_, R>, long: Option<Vec<u8>>, name: &[u8]) -> Result<PathBuf, Refused> {
     use std::os::unix::ffi::OsStrExt;
-    let to = entry.link_name_bytes().ok_or_else(|| hostile(name, "is a link to nothing"))?;
+    let to = match long {
+        Some(to) => to,
+        None => entry.link_name_bytes().ok_or_else(|| hostile(name, "is a link to nothing"))?.into_owned(),
+    };
     if to.is_empty() || to.len() > PATH_BYTES_MAX || to.contains(&0) {
         return Err(hostile(name, "is a link to nothing"));
     }

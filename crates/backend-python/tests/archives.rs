@@ -100,6 +100,56 @@ fn b_sec_06_files_directories_and_links_inside_are_unpacked() {
 }
 
 #[test]
+fn b_sec_06_names_longer_than_a_header_are_read_in_both_forms() {
+    let place = Temporary::new();
+    let long = |name: &str| "directory_of_some_length/".repeat(10) + name;
+    let mut builder = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    let mut header = Header::new_gnu();
+    header.set_mode(0o644);
+    header.set_size(4);
+    // GNU's form, which the library writes where a name is too long for a header.
+    builder.append_data(&mut header, long("gnu"), &b"text"[..]).unwrap();
+    builder.append_pax_extensions([("path", long("pax").as_bytes()), ("comment", b"mine")]).unwrap();
+    header.set_path("short").unwrap();
+    header.set_cksum();
+    builder.append(&header, &b"more"[..]).unwrap();
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::Symlink);
+    header.set_size(0);
+    builder.append_link(&mut header, "link_gnu", long("gnu")).unwrap();
+    builder.append_pax_extensions([("linkpath", long("pax").as_bytes())]).unwrap();
+    header.set_path("link_pax").unwrap();
+    header.set_cksum();
+    builder.append(&header, &b""[..]).unwrap();
+    let whole = builder.into_inner().unwrap().finish().unwrap();
+    extract(whole.as_slice(), &place.target(), LIMITS).unwrap();
+    let read = |path: &str| fs::read(place.target().join(path)).unwrap();
+    assert_eq!((read(&long("gnu")), read(&long("pax"))), (b"text".to_vec(), b"more".to_vec()));
+    assert_eq!((read("link_gnu"), read("link_pax")), (b"text".to_vec(), b"more".to_vec()));
+    assert!(!place.target().join("short").exists());
+}
+
+#[test]
+fn b_sec_06_names_of_any_length_are_not_read() {
+    for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {
+        // Nothing follows: it is refused for what it announces.
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(1 << 30);
+        header.set_cksum();
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        std::io::Write::write_all(&mut packed, header.as_bytes()).unwrap();
+        let place = Temporary::new();
+        match extract(packed.finish().unwrap().as_slice(), &place.target(), LIMITS) {
+            Err(Refused::Hostile(why)) => {
+                assert_eq!(why, "an entry's name and attributes have 1073741824 bytes");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn b_sec_06_names_that_lead_out_are_refused() {
     assert_eq!(refused(&[file("../evil", b"x")]), "its entry '../evil' leads out of the archive");
     assert_eq!(refused(&[file("/tmp/evil", b"x")]), "its entry '/tmp/evil' leads out of the archive");

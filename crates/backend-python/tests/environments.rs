@@ -229,6 +229,20 @@ fn b_pyr_06_an_archive_that_is_none_fails_with_tritons_words() {
 }
 
 #[test]
+fn b_sec_06_archives_that_failed_take_no_place_of_others() {
+    let place = Temporary::new();
+    let environments = place.environments();
+    let open = |name: &str| environments.open(&place.at(name).to_string_lossy(), &anywhere(&place.0));
+    for n in 0..100 {
+        let name = format!("{n}.tar.gz");
+        fs::write(place.at(&name), "not an archive").unwrap();
+        assert_eq!(open(&name).unwrap_err().message(), "archive_read_open_filename() failed.", "{name}");
+    }
+    pack(&place.at("good.tar.gz"), &[("bin/activate", "")]);
+    assert!(open("good.tar.gz").is_ok());
+}
+
+#[test]
 fn b_sec_05_where_models_come_over_the_network_an_environment_lies_where_it_may() {
     let place = Temporary::new();
     for root in ["repository/m", "repository/shared", "allowed", "elsewhere"] {
