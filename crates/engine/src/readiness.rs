@@ -210,12 +210,13 @@ impl ModelVersion {
         };
         drop(current);
         let waiter = asked.wait(until);
-        // Where no thread would wake it, it does not wait.
+        let owed = is_first.then(|| Answer(asked));
+        // Where no thread would wake it, it does not wait; and neither do others for an answer that nobody was asked for.
         if !self.shared.timer.arm(until, self.me.clone()) {
             return Ready::Known(false);
         }
-        if is_first {
-            let (answer, model) = (Answer(asked), self.signature.model.clone());
+        if let Some(answer) = owed {
+            let model = self.signature.model.clone();
             ask(Box::new(move |said| {
                 if let Err(why) = &said {
                     log::debug!("model '{model}' is not ready: {}", why.message());
