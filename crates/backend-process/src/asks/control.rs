@@ -43,6 +43,10 @@ impl Controls {
             return self.read(peer, way, json, None);
         }
         let held = Held::of(self, json.len());
+        // One that will be refused does not wait for that: those that wait are bounded, too.
+        if self.bytes.load(Relaxed) > BYTES_MAX {
+            return self.read(peer, way, json, Some(held));
+        }
         let (this, to, json) = (self.clone(), peer.clone(), json.to_owned());
         peer.later(Box::new(move || {
             if let Err(lie) = this.read(&to, way, &json, Some(held)) {

@@ -15,6 +15,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tensor::{Data, DataType, Error, Result, Shape};
 
+type Job = Box<dyn FnOnce() + Send>;
 type Respond = Box<dyn FnOnce(ModelCall, Arc<dyn CallAnswers>) -> Result<()> + Send>;
 
 /// The server: what it is asked is kept, or done at once.
@@ -60,6 +61,8 @@ struct Link {
     room: AtomicUsize,
     given_back: AtomicUsize,
     is_short: bool,
+    /// What is left to another thread, which does not come to it.
+    left: Option<Mutex<Vec<Job>>>,
     condemned: Mutex<Option<String>>,
 }
 
@@ -119,8 +122,11 @@ impl Peer for Link {
     fn done_with(&self, _: &TensorRef<'_>) {
         self.given_back.fetch_add(1, SeqCst);
     }
-    fn later(&self, job: Box<dyn FnOnce() + Send>) {
-        job();
+    fn later(&self, job: Job) {
+        match &self.left {
+            Some(left) => left.lock().push(job),
+            None => job(),
+        }
     }
     fn condemn(&self, why: &str) {
         *self.condemned.lock() = Some(why.to_owned());
@@ -149,6 +155,7 @@ fn runner_with(change: impl FnOnce(&mut Link)) -> Runner {
         room: AtomicUsize::new(8),
         given_back: AtomicUsize::new(0),
         is_short: false,
+        left: None,
         condemned: Mutex::default(),
     };
     change(&mut link);
@@ -597,6 +604,18 @@ fn b_sec_07_long_questions_are_bounded_together() {
     assert_eq!(runner.told(), r#"{"id":1}"#);
     runner.says(FromRunner::Control(&load(3))).expect("no lie");
     assert!(runner.link.sent.lock().is_empty());
+}
+
+#[test]
+fn b_sec_07_long_questions_are_bounded_while_none_is_read() {
+    let runner = runner_with(|link| link.left = Some(Mutex::default()));
+    let contents = "eCA9".repeat(96 << 10);
+    for id in 1..100 {
+        let load = format!(r#"{{"id":{id},"operation":"load","model":"m","files":{{"file:x":"{contents}"}}}}"#);
+        runner.says(FromRunner::Control(&load)).expect("no lie");
+    }
+    assert_eq!(runner.link.left.as_ref().map(|left| left.lock().len()), Some(2), "1 MiB of them");
+    assert_eq!(runner.link.sent.lock().len(), 97, "the others are refused at once");
 }
 
 #[test]
