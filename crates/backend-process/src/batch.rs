@@ -56,13 +56,14 @@ impl Runner {
             return self.refuse(requests, occupied, began);
         }
         let mut buffer = std::mem::take(&mut state.buffer);
+        let mut refused: SmallVec<[(Responder, Error); 1]> = SmallVec::new();
         let id = state.batches + 1;
         state.batches = id;
         for entry in requests.iter_mut().take(REQUESTS_MAX as usize) {
             let Some(responder) = entry.responder.take() else { continue };
             let Some(key) = state.slots.take(slots_max) else {
                 let error = Error::unavailable("too many requests of this model have not been answered");
-                responder.finish(Some(Err(error)));
+                refused.push((responder, error));
                 continue;
             };
             self.flag(key, false);
@@ -74,8 +75,8 @@ impl Runner {
         buffer.clear();
         let frame = write::begin(&mut buffer, Frame::Execute, 0, 0);
         let releases = self.link.free_blocks();
-        ExecuteHead { batch: id, releases: releases.len() as u32, reserved: 0 }.write(&mut buffer);
-        buffer.extend(releases.iter().flat_map(|id| id.to_le_bytes()));
+        ExecuteHead { batch: id, releases: releases.free.len() as u32, reserved: 0 }.write(&mut buffer);
+        buffer.extend(releases.free.iter().flat_map(|id| id.to_le_bytes()));
         let mut inline_left = INLINE_BYTES_MAX as usize;
         let mut blocks: SmallVec<[u64; 4]> = SmallVec::new();
         let mut failed: SmallVec<[(usize, Error); 1]> = SmallVec::new();
@@ -97,10 +98,9 @@ impl Runner {
                 }
             });
         }
-        let mut refused: SmallVec<[(Pending, Error); 1]> = SmallVec::new();
         for (at, error) in failed.into_iter().rev() {
             let key = members.remove(at);
-            refused.push((pendings.remove(at), error));
+            refused.push((pendings.remove(at).responder, error));
             self.state.lock().slots.free(key);
         }
         if let Some(count) = buffer.get_mut(COUNT_AT..).and_then(|b| b.first_chunk_mut()) {
@@ -129,9 +129,10 @@ impl Runner {
                 state.slots.free(*key);
             }
             drop(state);
+            self.link.keep_blocks(releases);
         }
-        for (pending, error) in refused {
-            pending.responder.finish(Some(Err(error)));
+        for (responder, error) in refused {
+            responder.finish(Some(Err(error)));
         }
         for pending in pendings {
             pending.responder.finish(Some(Err(self.not_healthy())));

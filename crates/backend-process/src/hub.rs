@@ -6,7 +6,7 @@
 use crate::link::Way;
 use crate::model::Model;
 use crate::reader::pass_on;
-use crate::runner::Runner;
+use crate::runner::{FAILED_OVER_IT, Runner};
 use crate::sys::{Alarm, Epoll, Event, Interest};
 use backend::now_ns;
 use parking_lot::{Mutex, RwLock};
@@ -122,11 +122,13 @@ impl Hub {
         self.next.fetch_add(1, Relaxed)
     }
 
+    /// Listens to a runner until its process is over. Where that fails it does not know the runner.
     pub(crate) fn add(&self, runner: &Arc<Runner>) -> io::Result<()> {
         self.runners.write().insert(runner.id, Arc::clone(runner));
-        runner.link.listen(Way::Side)?;
-        runner.link.listen(Way::Work)?;
-        self.epoll.add(runner.child.lock().pidfd(), token(runner.id, PROCESS), Interest::Read)
+        let listens = runner.link.listen(Way::Side).and_then(|()| runner.link.listen(Way::Work));
+        let token = token(runner.id, PROCESS);
+        let all = listens.and_then(|()| self.epoll.add(runner.child.lock().pidfd(), token, Interest::Read));
+        all.inspect_err(|_| self.remove(runner))
     }
 
     pub(crate) fn remove(&self, runner: &Runner) {
@@ -200,7 +202,7 @@ impl Hub {
                 if guarded.is_err() {
                     log::error!("a panic while a runner was listened to; please report it");
                     if let Some(runner) = self.runner(event.token >> 2) {
-                        runner.condemn("the host failed over what it said");
+                        runner.condemn(FAILED_OVER_IT);
                     }
                 }
             }
@@ -229,6 +231,9 @@ impl Hub {
         }
         if event.readable {
             runner.readable(way, scratch);
+            if way == Way::Work {
+                pass_on(&runner);
+            }
         }
     }
 

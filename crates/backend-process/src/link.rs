@@ -110,8 +110,8 @@ impl Socket {
 
 /// Blocks of responses that were copied and not given back yet.
 #[derive(Default)]
-struct Responses {
-    free: Vec<u64>,
+pub(crate) struct Responses {
+    pub(crate) free: Vec<u64>,
     free_bytes: u64,
 }
 
@@ -478,10 +478,15 @@ impl Link {
     }
 
     /// Blocks of responses that go back with the next batch.
-    pub(crate) fn free_blocks(&self) -> Vec<u64> {
+    pub(crate) fn free_blocks(&self) -> Responses {
+        std::mem::take(&mut *self.responses.lock())
+    }
+
+    /// The batch that was to bring them was not sent: they go with another.
+    pub(crate) fn keep_blocks(&self, Responses { free, free_bytes }: Responses) {
         let mut responses = self.responses.lock();
-        responses.free_bytes = 0;
-        std::mem::take(&mut responses.free)
+        responses.free.extend(free);
+        responses.free_bytes = responses.free_bytes.saturating_add(free_bytes);
     }
 }
 

@@ -134,8 +134,8 @@ impl Printed {
         loop {
             self.epoll.wait(&mut events, -1);
             for event in &events {
-                let mut pipes = self.pipes.lock();
-                let Some(pipe) = pipes.get_mut(&event.token) else { continue };
+                // Out of the lock: where our own output is not read, this thread alone waits, and not one that starts a process.
+                let Some(mut pipe) = self.pipes.lock().remove(&event.token) else { continue };
                 match sys::receive(pipe.fd.as_fd(), &mut scratch) {
                     Ok(n) if n > 0 => pipe.took(scratch.get(..n).unwrap_or_default(), &mut entries),
                     Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
@@ -143,9 +143,10 @@ impl Printed {
                         pipe.lines.end(&mut entries);
                         pipe.log(&mut entries);
                         self.epoll.remove(pipe.fd.as_fd());
-                        pipes.remove(&event.token);
+                        continue;
                     }
                 }
+                self.pipes.lock().insert(event.token, pipe);
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Reads a runner's work socket where its answers are waited for: on a reactor of the front ends, if there is one ([`backend::poll`]).
 //!
-//! The hub keeps everything else of the runner. It also reads the socket again when the reactor ends, and while large copies go on elsewhere.
+//! The hub keeps everything else of the runner. It also reads the socket again when the reactor ends, and from when large copies go on elsewhere until something comes.
 
 use crate::hub::READ_BYTES;
 use crate::link::Way;
-use crate::runner::Runner;
+use crate::runner::{FAILED_OVER_IT, Runner};
 use backend::poll::{self, Next};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,7 +43,7 @@ impl Reader {
             Ok(false) => Next::Wait,
             Err(_) => {
                 log::error!("a panic while a runner was listened to; please report it");
-                self.runner.condemn("the host failed over what it said");
+                self.runner.condemn(FAILED_OVER_IT);
                 Next::Leave
             }
         }

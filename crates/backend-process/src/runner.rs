@@ -31,6 +31,8 @@ pub(crate) const COPY_BYTES_MAX: u64 = 1 << 20;
 const FRAME_BYTES_AT_ONCE_MAX: usize = 1 << 20;
 /// How long a process may live that closed its sockets.
 const DEAF: Duration = Duration::from_millis(500);
+/// Why a runner is killed whose frames brought a thread of ours down.
+pub(crate) const FAILED_OVER_IT: &str = "the host failed over what it said";
 /// How long it may take to end after it said that it could not start.
 const FAILED_GRACE: Duration = Duration::from_secs(5);
 /// How long it has to write down its stacks once its batch took too long.
@@ -128,6 +130,24 @@ enum Next {
     Go,
     /// This frame has large outputs: another thread is to handle it, and what comes behind it.
     Park,
+}
+
+/// A runner that the hub looks away from. Dropped, also by a panic, the hub goes on: not a reactor at once, which would get a descriptor of its own
+/// each time and know of the last one's end only when something comes on the work socket.
+struct Parked(Arc<Runner>);
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        let runner = &self.0;
+        if std::thread::panicking() {
+            runner.condemn(FAILED_OVER_IT);
+        }
+        runner.is_parked.store(false, SeqCst);
+        let listens = runner.link.listen(Way::Side).and_then(|()| runner.link.listen(Way::Work));
+        if runner.is_over.load(SeqCst) || listens.is_err() {
+            runner.hub.look_at(runner.id);
+        }
+    }
 }
 
 pub(crate) struct Parts {
@@ -268,18 +288,12 @@ impl Runner {
         self.is_parked.store(true, SeqCst);
         self.link.ignore(Way::Side);
         self.link.ignore(Way::Work);
-        let this = Arc::clone(self);
+        let parked = Parked(Arc::clone(self));
         self.hub.copy(move || {
-            let mut inbound = this.inbound.lock();
+            let runner = &parked.0;
+            let mut inbound = runner.inbound.lock();
             for way in [Way::Side, Way::Work] {
-                this.take(way, &mut inbound, &[], true);
-            }
-            drop(inbound);
-            this.is_parked.store(false, SeqCst);
-            let listens = this.link.listen(Way::Side).and_then(|()| this.link.listen(Way::Work));
-            reader::pass_on(&this);
-            if this.is_over.load(SeqCst) || listens.is_err() {
-                this.hub.look_at(this.id);
+                runner.take(way, &mut inbound, &[], true);
             }
         });
     }

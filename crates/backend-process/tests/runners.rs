@@ -279,6 +279,17 @@ fn a_full_arena_fails_its_request_only_b_sec_10() {
 }
 
 #[test]
+fn what_a_batch_that_is_not_sent_was_to_give_back_goes_with_another_b_sec_11() {
+    let limits = backend_process::Limits { arena_bytes_max: 4 << 20, ..limits() };
+    let model = start("echo", 1, limits).expect("starts");
+    // The memory of four such answers is all there is.
+    for _ in 0..8 {
+        echoed(&*model, 1 << 20);
+        assert!(run(&*model, 0, vec![bytes("", 5 << 20)]).answer().is_err());
+    }
+}
+
+#[test]
 fn output_without_end_holds_nobody_b_pyr_11() {
     let model = start("echo", 1, limits()).expect("starts");
     let begin = Instant::now();
