@@ -30,6 +30,15 @@ function report(name) {
   return file
 }
 
+/** The tests of a directory, in the Python environment of the tests. */
+async function pytest(name, directory) {
+  await pythonEnvironment()
+  const file = report(name)
+  const args = ['-m', 'pytest', '-c', 'test/python/pytest.ini', directory, '-rs', `--junitxml=${file}`]
+  const env = { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }
+  return junitCounts(await show(PYTHON, args, { cwd: ROOT, env }), file)
+}
+
 const SUITES = {
   lint,
   /** Committed generated files are what the generators write. */
@@ -88,18 +97,21 @@ const SUITES = {
     const args = ['run', '--exclude=test/docs/**', '--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
     return vitestCounts(await show(join(ROOT, 'node_modules/.bin/vitest'), args, { cwd: ROOT }), file)
   },
-  /** What is written: pages, README.md, ARCHITECTURE.md; that what they name exists, and that their links lead somewhere. */
+  /** Pages, README.md and ARCHITECTURE.md: what they name exists, their links lead somewhere, their examples do what they say. */
   async docs() {
     const file = report('docs.json')
     const args = ['run', 'test/docs', '--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
-    return vitestCounts(await show(join(ROOT, 'node_modules/.bin/vitest'), args, { cwd: ROOT }), file)
+    const names = vitestCounts(await show(join(ROOT, 'node_modules/.bin/vitest'), args, { cwd: ROOT }), file)
+    const examples = await pytest('pages.xml', 'test/pages')
+    return {
+      passed: names.passed + examples.passed,
+      failed: names.failed + examples.failed,
+      skipped: [names.skipped, examples.skipped].filter((text) => text !== '').join('; '),
+      failures: [...names.failures, ...examples.failures],
+    }
   },
-  async python() {
-    await pythonEnvironment()
-    const file = report('pytest.xml')
-    const args = ['-m', 'pytest', '-c', 'test/python/pytest.ini', 'test/python', '-rs', `--junitxml=${file}`]
-    const env = { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }
-    return junitCounts(await show(PYTHON, args, { cwd: ROOT, env }), file)
+  python() {
+    return pytest('pytest.xml', 'test/python')
   },
   /** The runtime of Python models under every other interpreter. */
   interpreters,

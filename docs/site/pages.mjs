@@ -6,12 +6,20 @@
 export const GROUPS = [
   {
     title: '',
-    pages: [['docs/README.md', 'index.html', 'Nereid']],
+    pages: [
+      ['docs/README.md', 'index.html', 'Nereid'],
+      ['docs/start.md', 'start.html'],
+      ['docs/models.md', 'models.html'],
+      ['docs/python.md', 'python.html'],
+      ['docs/shared-memory.md', 'shared-memory.html'],
+      ['docs/typescript.md', 'typescript.html'],
+    ],
   },
   {
     title: 'Reference',
     pages: [
       ['docs/flags.md', 'flags.html'],
+      ['docs/typescript-reference.md', 'typescript-reference.html'],
       ['docs/limits.md', 'limits.html', 'Limits'],
       ['COMPAT.md', 'compat.html'],
     ],

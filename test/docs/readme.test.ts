@@ -16,9 +16,9 @@ test('the suites that README.md names are those that npm test knows', () => {
   expect(named.toSorted()).toEqual(suites.toSorted())
 })
 
-test('README.md describes every example model', () => {
+test('docs/start.md describes every example model', () => {
   const written = [...read('scripts/models/examples.mjs').matchAll(/writeModel\(\w+, '(\w+)'/g)].map(([, name = '']) => name)
-  const described = [...README.matchAll(/^\| `(\w+)` \|/gm)].map(([, name = '']) => name)
+  const described = [...read('docs/start.md').matchAll(/^\| `(\w+)` \|/gm)].map(([, name = '']) => name)
   expect(described.toSorted()).toEqual(written.toSorted())
 })
 

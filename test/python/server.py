@@ -31,7 +31,7 @@ def free_ports(count):
 class Server:
     """Starts on construction and returns when `/v2/health/live` answers. `stop` sends SIGINT to the process started here: after SIGTERM a server waits for load balancers."""
 
-    def __init__(self, repository, *flags, log, wait=True, env=None):
+    def __init__(self, repository, *flags, log, wait=True, env=None, cwd=None):
         self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
         self.log = str(log)
         command = COMMAND + [
@@ -48,7 +48,7 @@ class Server:
         self.started = time.monotonic()
         with open(self.log, "wb") as sink:
             self.process = subprocess.Popen(
-                command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}
+                command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}, cwd=cwd
             )
         if wait:
             self.wait_live()

@@ -1,0 +1,1 @@
+export function reference(dist: string): string

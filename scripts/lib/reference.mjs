@@ -1,0 +1,87 @@
+/**
+ * The reference of the TypeScript API, out of the declarations that the compiler writes: what a module exports, in its order, each with
+ * its comment and its declaration. Reads text, not types: declarations have one form, since one tool prints them.
+ */
+import { readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+
+const HEAD = `# TypeScript reference
+
+<!-- Made from the declarations of the package by scripts/lib/reference.mjs; run the tests of test/docs with \`-u\` after a change of src. -->
+
+What the package exports, as its declarations say. [TypeScript](typescript.md) shows how it is used; options of \`ServerOptions\` that are not named here are
+the [flags](flags.md) in camelCase.
+`
+
+/** What a module exports: `[name, file that declares it]`, in its order. */
+function exportsOf(file) {
+  const text = readFileSync(file, 'utf8')
+  const found = []
+  for (const [, names, from, kind] of text.matchAll(/^export (?:type )?\{ ([^}]*) \}(?: from '([^']*)')?;|^export (?:declare )?(?:abstract )?(?:class|interface|type|const|function) (\w+)/gm)) {
+    if (kind !== undefined) found.push([kind, file])
+    else for (const name of names.split(',')) found.push([name.trim().replace(/^type /, ''), from === undefined ? imported(text, file, name.trim().replace(/^type /, '')) : resolve(file, from)])
+  }
+  for (const [, from] of text.matchAll(/^export \* from '([^']*)';/gm)) found.push(...exportsOf(resolve(file, from)))
+  return found
+}
+
+const resolve = (file, from) => join(dirname(file), from.replace(/\.js$/, '.d.ts'))
+
+/** Where a name comes from that a module imports and exports again. */
+function imported(text, file, name) {
+  for (const [, names, from] of text.matchAll(/^import (?:type )?\{ ([^}]*) \} from '([^']*)';/gm)) {
+    if (names.split(',').some((one) => one.trim().replace(/^type /, '') === name)) return resolve(file, from)
+  }
+  return file
+}
+
+/** The comment above a declaration, and the declaration to its end; follows modules that only pass the name on. */
+function declarationOf(name, file) {
+  const text = readFileSync(file, 'utf8')
+  const start = new RegExp(`^export (?:declare )?(?:abstract )?(?:class|interface|type|const|function) ${name}\\b`, 'm').exec(text)
+  if (start === null) {
+    const onward = exportsOf(file).find(([other, from]) => other === name && from !== file)
+    if (onward === undefined) throw new Error(`${name} is not declared in ${file}`)
+    return declarationOf(name, onward[1])
+  }
+  const lines = text.slice(start.index).split('\n')
+  // Declarations end where the indentation does.
+  const last = /[;}]$/.test(lines[0]) ? 0 : lines.findIndex((line, i) => i > 0 && /^\S/.test(line))
+  const comment = /\/\*\*((?:(?!\*\/)[\s\S])*)\*\/\s*$/.exec(text.slice(0, start.index))?.[1] ?? ''
+  const code = lines.slice(0, last + 1).join('\n')
+  // A type that lists the items of a constant says nothing without them.
+  return { comment: prose(comment), code: code.replaceAll(/\(typeof (\w+)\)\[number\]/g, (all, constant) => itemsOf(text, constant) ?? all) }
+}
+
+const itemsOf = (text, constant) => new RegExp(`const ${constant}: readonly \\[([^\\]]*)\\]`).exec(text)?.[1].replaceAll(/,\s*/g, ' | ').replaceAll('"', "'")
+
+const prose = (comment) =>
+  comment
+    .split('\n')
+    .map((line) => line.replace(/^\s*\* ?/, '').trimEnd())
+    .join('\n')
+    .trim()
+
+/** Without what only the compiler needs. */
+const shown = (code) =>
+  code
+    .replaceAll(/^ +(?:#private|private .*|constructor\((?:native|core): .*);\n/gm, '')
+    .replaceAll(/^export (?:declare )?/gm, '')
+    .replaceAll(/^( +)(?= *\S)/gm, (indent) => ' '.repeat(Math.ceil(indent.length / 2)))
+    .replaceAll(/;$/gm, '')
+
+function section(title, file, except = []) {
+  const parts = exportsOf(file).filter(([name]) => !except.includes(name)).map(([name, from]) => {
+    const { comment, code } = declarationOf(name, from)
+    return `### ${name}\n\n${comment === '' ? '' : `${comment}\n\n`}<!-- not run: a declaration -->\n\`\`\`ts\n${shown(code)}\n\`\`\`\n`
+  })
+  return `## ${title}\n\n${parts.join('\n')}`
+}
+
+/** The page, of what the compiler wrote to `dist`. */
+export function reference(dist) {
+  const main = join(dist, 'index.d.ts')
+  // What both modules export stands once.
+  const shared = exportsOf(main).map(([name]) => name)
+  return [HEAD, section("import from 'nereid'", main), section("import from 'nereid/shm'", join(dist, 'shm/index.d.ts'), shared)].join('\n')
+}

@@ -1,0 +1,108 @@
+/** What pages name is there: flags, metrics, files and headings behind links; configurations are those that the server takes. */
+import { existsSync } from 'node:fs'
+import { join, posix } from 'node:path'
+import { expect, test } from 'vitest'
+import { GROUPS } from '../../docs/site/pages.mjs'
+import { COMMANDS } from '../../src/cli/commands.js'
+import { FLAGS, type Flag } from '../../src/cli/flags.js'
+import { NO_GPUS, inferBackend, nameOr, normalise, parsePbtxt, resolveInstanceGroups, validate } from '../../src/config/index.js'
+import { ALL, PAGES, ROOT, blocksOf, proseOf, spansOf, textOf } from './pages.js'
+
+const flags: readonly Flag[] = FLAGS
+const known = new Set([
+  ...flags.flatMap((flag) => [flag.name, ...(flag.aliases ?? [])]),
+  ...COMMANDS.flatMap((command) => [...(command.options ?? []).map(({ name }) => name), ...[...command.usage.matchAll(/--([a-z-]+)/g)].map(([, name = '']) => name)]),
+])
+/** Options of `npm test`, `npm run bench`, `npm run docs` and `npm run package`, which README.md and the bench's page describe. */
+const OF_SCRIPTS = new Set(['all', 'strict', 'lint', 'out', 'quick', 'check', 'name', 'only'])
+
+test('every flag that a page names is one of the server or of its commands', () => {
+  const named = ALL.filter((page) => page !== 'bench/README.md').flatMap((page) =>
+    spansOf(page).flatMap((span) => [...span.matchAll(/^(?:nereid \w+ )?--([a-z][\w-]*)/g)].map(([, name = '']) => ({ page, name }))),
+  )
+  expect(named.length).toBeGreaterThan(40)
+  expect(named.filter(({ name }) => !known.has(name) && !OF_SCRIPTS.has(name))).toEqual([])
+})
+
+test('flags in the examples of a server are known', () => {
+  const lines = PAGES.flatMap((page) => blocksOf(page).filter(({ language }) => language === 'sh').flatMap(({ text }) => text.replaceAll('\\\n', ' ').split('\n').map((line) => ({ page, line }))))
+  const served = lines.filter(({ line }) => /^(?:npm start --|npx nereid|nereid|tritonserver) /.test(line))
+  expect(served.length).toBeGreaterThan(5)
+  const unknown = served.flatMap(({ page, line }) => [...line.matchAll(/ --([a-z][\w-]*)/g)].map(([, name = '']) => ({ page, name }))).filter(({ name }) => !known.has(name))
+  expect(unknown).toEqual([])
+})
+
+/** GitHub's anchor of a heading. */
+const slug = (heading: string) => heading.replaceAll('`', '').trim().toLowerCase().replaceAll(/[^\p{L}\p{N}\p{M}\s_-]/gu, '').replaceAll(/\s/g, '-')
+
+function anchorsOf(page: string): Set<string> {
+  const seen = new Map<string, number>()
+  return new Set(
+    [...proseOf(page).matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) => {
+      const name = slug(heading.replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1'))
+      const before = seen.get(name) ?? 0
+      seen.set(name, before + 1)
+      return before === 0 ? name : `${name}-${before}`
+    }),
+  )
+}
+
+test('links lead to files and headings that are there; addresses elsewhere are well formed', () => {
+  const broken: string[] = []
+  for (const page of ALL) {
+    for (const [, to = ''] of proseOf(page).matchAll(/\]\(([^)\s]+)\)/g)) {
+      if (/^https?:/.test(to)) {
+        if (!URL.canParse(to)) broken.push(`${page}: ${to}`)
+        continue
+      }
+      const [path = '', anchor] = to.split('#')
+      const target = path === '' ? page : posix.join(posix.dirname(page), path)
+      if (!existsSync(join(ROOT, target))) broken.push(`${page}: ${to}`)
+      else if (anchor !== undefined && target.endsWith('.md') && !anchorsOf(target).has(anchor)) broken.push(`${page}: ${to} has no such heading`)
+    }
+  }
+  expect(broken).toEqual([])
+})
+
+/** A model around a part of a configuration: fields that it has are its own. */
+function around(part: string): string {
+  const missing = [
+    ['backend', 'backend: "onnxruntime"'],
+    ['max_batch_size', 'max_batch_size: 8'],
+    ['input', 'input [ { name: "X" data_type: TYPE_FP32 dims: [ 8 ] } ]'],
+    ['output', 'output [ { name: "Y" data_type: TYPE_FP32 dims: [ 8 ] } ]'],
+  ].filter(([field = '']) => !new RegExp(`^${field}\\b`, 'm').test(part))
+  return `${part}\n${missing.map(([, text]) => text).join('\n')}\n`
+}
+
+/** As a load would, up to where the model file is opened. */
+function check(text: string): void {
+  const config = normalise(inferBackend(nameOr(parsePbtxt(text, 'config.pbtxt'), 'model'), new Map(), 'model'))
+  validate(resolveInstanceGroups(config, NO_GPUS), { io: true })
+}
+
+test('every config.pbtxt of a page is one that the server takes, and those that it refuses are marked', () => {
+  const blocks = PAGES.flatMap(blocksOf).filter(({ language }) => language === 'pbtxt')
+  expect(blocks.length).toBeGreaterThan(5)
+  for (const { page, text, markers } of blocks) {
+    const run = () => check(markers.includes('fragment') ? around(text) : text)
+    if (markers.includes('not valid')) expect(run, `${page}:\n${text}`).toThrow()
+    else expect(run, `${page}:\n${text}`).not.toThrow()
+  }
+})
+
+test('a configuration with a mistake would be found', () => {
+  expect(() => check(around('max_batch_sise: 3'))).toThrow(/max_batch_size/)
+  expect(() => check(around('dynamic_batching { preferred_batch_size: [ 99 ] }'))).toThrow(/preferred/)
+})
+
+test('blocks are of languages that are run, checked or shown', () => {
+  const shown = new Set(['', 'text', 'sh', 'python', 'ts', 'json', 'pbtxt', 'yaml', 'ini', 'dockerfile'])
+  expect(PAGES.flatMap(blocksOf).filter(({ language }) => !shown.has(language)).map(({ page, language }) => `${page}: ${language}`)).toEqual([])
+})
+
+test('every page of docs is published, and no page says what is still to be written', () => {
+  const published = GROUPS.flatMap(({ pages }) => pages.map(([source]) => source))
+  expect(PAGES.filter((page) => page !== 'README.md' && !published.includes(page))).toEqual([])
+  for (const page of PAGES) expect(textOf(page), page).not.toMatch(/\bTODO\b|\bTBD\b/)
+})
