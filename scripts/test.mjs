@@ -7,13 +7,14 @@
  * Behind it stand the names of all tests that failed; the last line is `N passed, N failed`, summed over all suites.
  */
 import { mkdirSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { cargoCounts, junitCounts, lastLineCounts, vitestCounts } from './lib/counts.mjs'
 import { failureLines } from './lib/failures.mjs'
 import { ask, capture, show } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { attacks } from '../test/attacks/run.mjs'
 import { h2spec as runH2spec } from '../test/h2spec/run.mjs'
+import { packages } from '../test/package/run.mjs'
 import { golden } from './golden.mjs'
 import { ids } from './ids.mjs'
 import { interpreters } from './lib/interpreters.mjs'
@@ -123,6 +124,11 @@ const SUITES = {
   async attacks() {
     const only = process.argv.find((a) => a.startsWith('--only='))?.slice('--only='.length) ?? null
     return attacks({ only })
+  },
+  /** What npm installs, packed, published to a registry on loopback, installed and used. `--tarballs` takes those of a release. */
+  async package() {
+    const given = process.argv.find((a) => a.startsWith('--tarballs='))?.slice('--tarballs='.length) ?? null
+    return packages({ given: given === null ? null : resolve(given) })
   },
   /** Rows of docs/spec, each with the tests that cite it. */
   ids: () => ids(ROOT, { all: process.argv.includes('--all'), strict: process.argv.includes('--strict') }),

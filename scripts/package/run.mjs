@@ -4,7 +4,7 @@
  * for each target; without `--target`, of every target that this machine can build, and says how to get the others. `--module=built` takes the
  * module that `npm start` built instead of building one for release: quick, for tests on this machine.
  */
-import { copyFileSync, mkdirSync, readFileSync } from 'node:fs'
+import { copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
@@ -13,7 +13,7 @@ import { ROOT, SetupError, orExplain, setup } from '../setup.mjs'
 import { flaws, glibcNeeded } from './check.mjs'
 import { buildModule, obstacle, privatePlaces } from './module.mjs'
 import { pack, stageMain, stagePlatform } from './stage.mjs'
-import { TARGETS, moduleName, ownTarget } from './targets.mjs'
+import { TARGETS, moduleName, ownTarget, packageName } from './targets.mjs'
 
 const mb = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`
 const say = (text) => process.stdout.write(`${text}\n`)
@@ -46,7 +46,9 @@ async function strippedBuild(target) {
   const directory = join(ROOT, 'target', 'package', 'built')
   mkdirSync(directory, { recursive: true })
   const copy = join(directory, moduleName(target))
-  copyFileSync(join(ROOT, 'native', moduleName(target)), copy)
+  const source = join(ROOT, 'native', moduleName(target))
+  if (!existsSync(source)) throw new SetupError(`${source} does not exist: remove ${packageName(target)} from node_modules, and run npm run setup`)
+  copyFileSync(source, copy)
   if ((await show('strip', [process.platform === 'darwin' ? '-x' : '-s', copy])) !== 0) throw new SetupError('strip failed')
   const needs = glibcNeeded(readFileSync(copy))
   say(`${target.name}: the module that npm start built${needs === null ? '' : `, which needs glibc ${needs}`}; it names directories of this machine and is not for release`)

@@ -91,6 +91,8 @@ export function stagePlatform(target, module) {
     version,
     description: `The native core of nereid for ${target.name}, with ONNX Runtime`,
     license: `${license} AND MIT`,
+    type: 'commonjs',
+    main: moduleName(target),
     ...target.manifest,
     engines,
     files,

@@ -9,7 +9,7 @@ import { findOnnxRuntime } from '../api/onnxruntime.js'
 import type { Ports } from '../api/ports.js'
 import type { RunningServer } from '../api/server.js'
 import { createLogger, openSink, type Logger, type Sink } from '../log/index.js'
-import { asServerError, exitNow, preloadOnnxRuntime, statusName } from '../native/index.js'
+import { asServerError, exitNow, nativeNote, preloadOnnxRuntime, statusName } from '../native/index.js'
 import { settingsOf, type RepositorySettings } from '../repository/settings.js'
 import { helpText, usageLine } from './help.js'
 import { OptionError, parseArguments, type Parsed } from './parse.js'
@@ -58,6 +58,8 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     return fail('creating server', error)
   }
   progress?.end()
+  const note = nativeNote()
+  if (note !== null) logger.info(note)
   reportStart(logger, resolved, server.repository, server.failures)
   if (server.failures.length > 0) {
     const text = 'failed to load all models'

@@ -18,6 +18,7 @@ export * from './contract.js'
 export * from './errors.js'
 
 let loaded: RawModule | null = null
+let note: string | null = null
 
 /**
  * The native module, loaded once per process.
@@ -42,7 +43,11 @@ export function loadNative(): RawModule {
   else {
     const [file = ''] = nativeFileNames(process.platform, process.arch)
     const module = open(join(installed.directory, file))
-    if (module !== null) return module
+    if (module !== null) {
+      const [built] = builtModules().present
+      if (built !== undefined) note = `the native core is that of the package ${installed.title}; ${built} is not used`
+      return module
+    }
   }
   const { present, looked } = builtModules()
   if (present.length === 0) tried.push(`nothing is built in a clone: none of ${looked.join(', ')} exists`)
@@ -53,6 +58,11 @@ export function loadNative(): RawModule {
   }
   const { platform, arch } = process
   throw new ServerError('UNAVAILABLE', noModuleText({ platform, arch, glibc: glibcVersion() }, ownVersion(), tried))
+}
+
+/** What a user should know of the choice of the module: that the one of a clone is not used. Null when there was none. */
+export function nativeNote(): string | null {
+  return note
 }
 
 /** Version of the glibc that runs this process, null without one. Takes milliseconds: asked after a failure only. */

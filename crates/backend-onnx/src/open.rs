@@ -44,7 +44,7 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
     let library = match library {
         Some(path) if path.is_file() => path,
         Some(path) => return Err(no_library(&format!("there is no file '{}'", path.display()))),
-        None => return Err(no_library("the package 'onnxruntime-node' was not found")),
+        None => return Err(no_library("neither the package of this platform nor 'onnxruntime-node' is installed")),
     };
     let file = model_file(&spec.version_directory, &config.default_model_filename)?;
     let runtime = Runtime::get(library, options::pool_threads(&spec.settings)?)?;

@@ -1,0 +1,35 @@
+/** Which package fits which system, and what is said where none does. */
+import { expect, test } from 'vitest'
+import { TARGETS, moduleName, packageName } from '../../scripts/package/targets.mjs'
+import { GLIBC_MIN, nativeFileNames, noModuleText, platformPackage, type Host } from '../../src/native/platform.js'
+
+test('the loader and the scripts that build packages agree on names', () => {
+  for (const target of TARGETS) {
+    const [platform = '', arch = ''] = target.name.split('-')
+    expect(platformPackage(platform, arch)).toBe(packageName(target))
+    expect(nativeFileNames(platform, arch)[0]).toBe(moduleName(target))
+    expect(target.glibc).toBe(platform === 'linux' ? GLIBC_MIN : null)
+  }
+  expect(platformPackage('win32', 'x64')).toBeNull()
+})
+
+const check = (host: Partial<Host>, text: RegExp): void =>
+  expect(noModuleText({ platform: 'linux', arch: 'x64', glibc: '2.36', ...host }, '1.2.3', ['the reason'])).toMatch(text)
+
+test('a failure says what was looked for, and the command that helps on this system', () => {
+  check({}, /^the native core can not be loaded on linux-x64: the reason\. Install it with: npm install @nereid\/linux-x64-gnu@1\.2\.3 /)
+  check({ platform: 'darwin', arch: 'arm64', glibc: null }, /npm install @nereid\/darwin-arm64@1\.2\.3 /)
+})
+
+test('without glibc, or with one that is too old, images are named that have it', () => {
+  check({ glibc: null }, /no glibc .*musl.* ONNX Runtime .*node:22-slim/)
+  check({ glibc: '2.17' }, /glibc 2\.17, and 2\.28 or newer is needed: .*node:22-slim/)
+  check({ glibc: '2.9' }, /glibc 2\.9, and 2\.28 or newer/)
+  check({ glibc: '2.28' }, /npm install/)
+  check({ glibc: '3.0' }, /npm install/)
+})
+
+test('where there is no package, those that there are are named', () => {
+  check({ platform: 'win32', glibc: null }, /There are packages for linux-x64, linux-arm64, darwin-arm64; .*npm start/)
+  check({ arch: 's390x' }, /There are packages for /)
+})

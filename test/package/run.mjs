@@ -1,0 +1,289 @@
+#!/usr/bin/env node
+/**
+ * The packages as a stranger gets them: `npm test -- package [--tarballs=DIR]`. They are packed (those of `--tarballs` are taken as they are), published to a
+ * registry of this machine's own, installed in an empty directory where there is no compiler, no Python and no other registry, and used. Sizes and times are
+ * printed beside their limits.
+ *
+ * Without `--tarballs` the module is the one that set-up built: that shows what is packed and how it installs. The module of a release is built by
+ * `npm run package`, which checks it, and minutes of every run of CI would go into it.
+ */
+import { createHash } from 'node:crypto'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, realpathSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { answers, end, endAll, start } from '../../bench/lib/process.mjs'
+import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
+import { ask, capture } from '../../scripts/lib/run.mjs'
+import { PYTHON, pythonEnvironment, pythonModels } from '../../scripts/lib/venv.mjs'
+import { writePackages } from '../../scripts/package/run.mjs'
+import { moduleName, ownTarget, packageName } from '../../scripts/package/targets.mjs'
+import { ROOT, SetupError } from '../../scripts/setup.mjs'
+import { startRegistry } from './registry.mjs'
+import { installTools, tool } from './tools.mjs'
+
+const HERE = fileURLToPath(new URL('.', import.meta.url))
+
+const DOWNLOAD_BYTES_MAX = 25e6
+const DISK_BYTES_MAX = 60e6
+/** From an empty cache to ready. */
+const NPX_MS_MAX = 20_000
+
+const mb = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`
+const seconds = (ms) => `${(ms / 1000).toFixed(1)} s`
+
+/** Says a figure beside its limit, and fails when it is beyond. */
+function within(what, value, limit, unit) {
+  process.stdout.write(`${what}: ${unit(value)}, at most ${unit(limit)}\n`)
+  if (value > limit) throw new Error(`${what}: ${unit(value)} is more than ${unit(limit)}`)
+}
+
+function check(holds, text) {
+  if (!holds) throw new Error(text)
+}
+
+const digest = (path) => createHash('sha256').update(readFileSync(path)).digest('hex')
+
+const bytesBelow = (directory) =>
+  readdirSync(directory, { recursive: true, withFileTypes: true })
+    .filter((one) => one.isFile())
+    .reduce((sum, one) => sum + statSync(join(one.parentPath ?? one.path, one.name)).size, 0)
+
+/** Runs a command to its end. @returns what it printed. @throws when it fails */
+async function run(command, args, options) {
+  const { code, text } = await capture(command, args, { quiet: true, ...options })
+  if (code !== 0) throw new Error(`${[command, ...args].join(' ')} ended with ${code}: ${text.trim()}`)
+  return text
+}
+
+/** A PATH with Node, npm and a shell, and nothing else. */
+function barePath(root) {
+  const directory = join(root, 'bin')
+  mkdirSync(directory)
+  symlinkSync(process.execPath, join(directory, 'node'))
+  for (const name of ['npm', 'npx', 'sh']) symlinkSync(realpathSync(ask('sh', ['-c', `command -v ${name}`])), join(directory, name))
+  return directory
+}
+
+/** The models that are asked: one in ONNX, one in Python. */
+function writeModels(root) {
+  const repository = join(root, 'models')
+  cpSync(join(ROOT, 'examples', 'models', 'simple'), join(repository, 'simple'), { recursive: true })
+  mkdirSync(join(repository, 'python_adds', '1'), { recursive: true })
+  writeFileSync(
+    join(repository, 'python_adds', 'config.pbtxt'),
+    'backend: "python"\ninput [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]\n',
+  )
+  writeFileSync(
+    join(repository, 'python_adds', '1', 'model.py'),
+    `import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(r, "IN").as_numpy() for r in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", i + 1)]) for i in inputs]
+`,
+  )
+  return repository
+}
+
+/** The tarballs under test: the main one first. */
+async function tarballs(root, given) {
+  const target = ownTarget()
+  if (given === null) return (await writePackages(join(root, 'tarballs'), [target], { built: true })).map(({ path }) => path)
+  const files = readdirSync(given).filter((name) => name.endsWith('.tgz'))
+  const one = (pattern) => {
+    const found = files.filter((name) => pattern.test(name))
+    if (found.length !== 1) throw new SetupError(`${given} has ${found.length} files ${pattern.source} instead of one: npm run package -- --out ${given}`)
+    return join(given, found[0])
+  }
+  return [one(/^nereid-\d.*\.tgz$/), one(new RegExp(`^nereid-${target.suffix}-\\d.*\\.tgz$`))]
+}
+
+/** The facts, in order: later ones use what earlier ones made. */
+const FACTS = [
+  [
+    'packing the same twice gives the same bytes',
+    async (t) => {
+      // Those that were given may be of another build.
+      if (t.given !== null) return
+      const again = await writePackages(join(t.root, 'again'), [ownTarget()], { built: true })
+      again.forEach(({ path }, i) => check(digest(path) === digest(t.packed[i]), `${path} differs from ${t.packed[i]}`))
+    },
+  ],
+  [
+    'publint and attw have nothing to say',
+    async (t) => {
+      for (const path of t.packed) {
+        const said = await run(process.execPath, [tool('publint'), 'run', path, '--strict'])
+        check(/All good/.test(said), said)
+      }
+      await run(process.execPath, [tool('attw'), t.packed[0], '--profile', 'esm-only', '--no-emoji', '--no-color'])
+    },
+  ],
+  [
+    'the download is within its limit',
+    (t) => within('base install, download', t.packed.reduce((sum, path) => sum + statSync(path).size, 0), DOWNLOAD_BYTES_MAX, mb),
+  ],
+  [
+    'npm install nereid works with nothing but Node and this registry, runs no script, and takes two packages',
+    async (t) => {
+      for (const path of t.packed) await run('npm', ['publish', path, '--access', 'public', '--loglevel=error'], { cwd: t.root, env: t.env })
+      mkdirSync(t.app)
+      const from = performance.now()
+      await run('npm', ['install', 'nereid', '--loglevel=error'], { cwd: t.app, env: t.env })
+      process.stdout.write(`npm install nereid: ${seconds(performance.now() - from)}\n`)
+      const { packages } = JSON.parse(readFileSync(join(t.app, 'package-lock.json'), 'utf8'))
+      const installed = Object.keys(packages).filter((path) => path !== '' && existsSync(join(t.app, path)))
+      check(installed.length === 2, `there are ${installed.join(', ')}`)
+      for (const path of installed) {
+        const { scripts } = JSON.parse(readFileSync(join(t.app, path, 'package.json'), 'utf8'))
+        check(scripts === undefined, `${path} has scripts: ${JSON.stringify(scripts)}`)
+      }
+      within('base install, on disk', bytesBelow(join(t.app, 'node_modules')), DISK_BYTES_MAX, mb)
+    },
+  ],
+  [
+    'the installed server answers tritonclient over HTTP and gRPC, for a model in ONNX and for one in Python',
+    async (t) => {
+      const [http, grpc, metrics] = await freePorts(3)
+      const args = [`--model-repository=${t.models}`, ...listenFlags([http, grpc, metrics])]
+      const server = await start('nereid', join(t.app, 'node_modules', '.bin', 'nereid'), args, {
+        cwd: t.app,
+        env: { ...t.env, ...pythonModels() },
+        ready: answers(`http://127.0.0.1:${http}/v2/health/ready`),
+      })
+      process.stdout.write(`ready with both models: ${seconds(server.readyMs)}\n`)
+      await run(PYTHON, [join(HERE, 'client.py'), String(http), String(grpc)])
+      const exposition = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text()
+      for (const name of ['nv_inference_count', 'nereid_process_cpu_seconds_total']) check(exposition.includes(name), `no metric ${name}`)
+      check(server.output().includes(join(t.platform, 'libonnxruntime')), `the report does not name the library of the package: ${server.output()}`)
+      await end(server.child)
+    },
+  ],
+  [
+    'npx nereid is ready from nothing within its limit',
+    async (t) => {
+      const home = join(t.root, 'home-of-npx')
+      mkdirSync(home)
+      const env = { ...t.env, HOME: home, npm_config_cache: join(home, 'cache'), npm_config_registry: t.registry }
+      const [http, grpc, metrics] = await freePorts(3)
+      const args = ['--yes', 'nereid', `--model-repository=${join(t.root, 'one')}`, ...listenFlags([http, grpc, metrics])]
+      cpSync(join(t.models, 'simple'), join(t.root, 'one', 'simple'), { recursive: true })
+      const server = await start('npx', join(t.bin, 'npx'), args, { cwd: home, env, ready: answers(`http://127.0.0.1:${http}/v2/health/ready`) })
+      within('npx nereid, from nothing to ready', server.readyMs, NPX_MS_MAX, seconds)
+      await end(server.child)
+    },
+  ],
+  [
+    'the API starts a server in a program',
+    async (t) => {
+      const script = join(t.app, 'embed.mjs')
+      writeFileSync(
+        script,
+        `import { Server } from 'nereid'
+const server = await Server.start({ modelRepository: ${JSON.stringify(join(t.root, 'one'))} })
+const data = new Int32Array(16).fill(2)
+const result = await server.model('simple').infer({ inputs: { INPUT0: { data, shape: [1, 16] }, INPUT1: { data, shape: [1, 16] } } })
+if (result.output('OUTPUT0').data[0] !== 4) throw new Error('wrong')
+await server.stop()
+`,
+      )
+      await run('node', [script], { cwd: t.app, env: t.env })
+    },
+  ],
+  [
+    'its declarations compile with every check on',
+    async (t) => {
+      cpSync(join(HERE, 'consumer.ts'), join(t.app, 'consumer.ts'))
+      const compilerOptions = {
+        strict: true,
+        noEmit: true,
+        skipLibCheck: false,
+        target: 'es2023',
+        lib: ['es2023', 'esnext.disposable'],
+        module: 'nodenext',
+        types: ['node'],
+        typeRoots: [join(ROOT, 'node_modules', '@types')],
+      }
+      writeFileSync(join(t.app, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['consumer.ts'] }))
+      writeFileSync(join(t.app, 'package.json'), JSON.stringify({ ...JSON.parse(readFileSync(join(t.app, 'package.json'), 'utf8')), type: 'module' }))
+      await run(join(ROOT, 'node_modules', '.bin', 'tsc'), ['-p', t.app])
+    },
+  ],
+  [
+    'the helper for regions is importable from the package',
+    (t) => run(PYTHON, ['-c', 'import nereid_shm; print(nereid_shm.__file__)'], { env: { ...process.env, PYTHONPATH: join(t.app, 'node_modules/nereid/shm/python') } }),
+  ],
+  [
+    'beside a package of the same version, the module that a clone built is not used, and the log says so',
+    async (t) => {
+      const built = join(t.app, 'node_modules', 'nereid', 'native')
+      mkdirSync(built)
+      writeFileSync(join(built, moduleName(ownTarget())), 'not a module')
+      const [http, grpc, metrics] = await freePorts(3)
+      const args = [`--model-repository=${join(t.root, 'one')}`, ...listenFlags([http, grpc, metrics])]
+      const ready = answers(`http://127.0.0.1:${http}/v2/health/ready`)
+      const server = await start('nereid', join(t.app, 'node_modules/.bin/nereid'), args, { cwd: t.app, env: t.env, ready })
+      check(server.output().includes(`the native core is that of the package ${packageName(ownTarget())}`), server.output())
+      await end(server.child)
+      rmSync(built, { recursive: true })
+    },
+  ],
+  [
+    'without the package of the platform, or with one of another version, the start fails and says what is missing',
+    async (t) => {
+      const serve = () => capture(join(t.app, 'node_modules/.bin/nereid'), [`--model-repository=${t.models}`], { quiet: true, env: t.env })
+      const { version } = JSON.parse(readFileSync(join(t.platform, 'package.json'), 'utf8'))
+      const command = `npm install ${packageName(ownTarget())}@${version}`
+      const manifest = join(t.platform, 'package.json')
+      writeFileSync(manifest, readFileSync(manifest, 'utf8').replace(`"version": "${version}"`, '"version": "0.0.1"'))
+      const other = await serve()
+      check(other.code === 1 && other.text.includes(`has version 0.0.1, not ${version}`) && other.text.includes(command), other.text)
+      renameSync(t.platform, `${t.platform}.away`)
+      const none = await serve()
+      check(none.code === 1 && none.text.includes(`${packageName(ownTarget())} ${version} is not installed`) && none.text.includes(command), none.text)
+    },
+  ],
+]
+
+/** @returns {Promise<{passed: number, failed: number, failures: string[], skipped?: string}>} */
+export async function packages({ given = null } = {}) {
+  if (ownTarget() === undefined) return { passed: 0, failed: 0, failures: [], skipped: `there is no package for ${process.platform}-${process.arch}` }
+  await installTools()
+  await pythonEnvironment()
+  const root = realpathSync(mkdtempSync(join(tmpdir(), 'nereid-package-')))
+  const counts = { passed: 0, failed: 0, failures: [] }
+  try {
+    const app = join(root, 'app')
+    const bin = barePath(root)
+    const packed = await tarballs(root, given)
+    const registry = await startRegistry(join(root, 'registry'))
+    // npm publishes nothing without a token, though this registry asks for none.
+    writeFileSync(join(root, '.npmrc'), `registry=${registry}\n${registry.replace('http:', '')}:_authToken=none\n`)
+    const env = { PATH: bin, HOME: root, npm_config_cache: join(root, 'cache'), npm_config_update_notifier: 'false' }
+    const t = { root, given, app, bin, packed, env, registry, models: writeModels(root), platform: join(app, 'node_modules', packageName(ownTarget())) }
+    for (const [name, prove] of FACTS) {
+      try {
+        await prove(t)
+        counts.passed += 1
+        process.stdout.write(`ok      ${name}\n`)
+      } catch (error) {
+        counts.failed += 1
+        counts.failures.push(name)
+        process.stdout.write(`FAILED  ${name}\n${error.message}\n`)
+      }
+    }
+  } finally {
+    await endAll()
+    rmSync(root, { recursive: true, force: true })
+  }
+  return counts
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const { passed, failed, skipped } = await packages({ given: process.argv[2] ?? null })
+  process.stdout.write(`${skipped ?? `${passed} passed, ${failed} failed`}\n`)
+  process.exit(failed === 0 ? 0 : 1)
+}
