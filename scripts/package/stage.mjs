@@ -75,7 +75,7 @@ function reachableDeclarations() {
 
 /** The package of a platform: `module` under its name, libonnxruntime, and the licences of all that is linked into them. */
 export function stagePlatform(target, module) {
-  const { version, license, engines } = manifestOf(ROOT)
+  const { version, license, engines, repository } = manifestOf(ROOT)
   const directory = fresh(target.suffix)
   const library = join(ONNXRUNTIME, 'bin', 'napi-v6', target.library)
   if (!existsSync(library)) throw new SetupError(`onnxruntime-node has no ${target.library}: run npm ci`)
@@ -91,6 +91,7 @@ export function stagePlatform(target, module) {
     version,
     description: `The native core of nereid for ${target.name}, with ONNX Runtime`,
     license: `${license} AND MIT`,
+    ...(repository === undefined ? {} : { repository }),
     type: 'commonjs',
     main: moduleName(target),
     ...target.manifest,

@@ -31,7 +31,7 @@ function* filesBelow(directory: string): Generator<string> {
 }
 
 const sources = ['crates', 'src', 'test', 'bench', 'fuzz', 'docs', 'scripts'].flatMap((directory) => [...filesBelow(directory)])
-const documents = ['README.md', 'ARCHITECTURE.md', 'COMPAT.md']
+const documents = ['README.md', 'ARCHITECTURE.md', 'COMPAT.md', 'CHANGELOG.md', 'CONTRIBUTING.md']
 
 const allText = [...pages.values()].join('\n')
 /** Rows are written `P-001`, `O-3` or `R-01`; a citation may leave leading zeros out or put them in. */

@@ -1,6 +1,10 @@
 /** What keeps a module from being released. */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { flaws, glibcNeeded } from '../../scripts/package/check.mjs'
+import { unready } from '../../scripts/package/version.mjs'
+import { ROOT } from '../server/harness.js'
 
 const module = (...strings: string[]): Buffer => Buffer.from(`\x7fELF\0${strings.join('\0')}\0`, 'latin1')
 const promised = { glibc: '2.28', places: ['/home/somebody', '/build/nereid'] }
@@ -19,4 +23,23 @@ test('a directory of the machine that built it is found and shown', () => {
   expect(flaws(module('GLIBC_2.28', 'src at /home/somebody/.cargo/registry/x.rs'), promised)).toEqual([
     'it names a directory of this machine: /home/somebody/.cargo/registry/x.rs',
   ])
+})
+
+test('a release has one version in every part, and a dated heading', () => {
+  const files: Record<string, string> = {
+    'package.json': '{ "version": "1.2.3" }',
+    'Cargo.toml': '[workspace.package]\nversion = "1.2.3"\n',
+    'shm/python/pyproject.toml': '[project]\nversion = "1.2.2"\n',
+    'CHANGELOG.md': '# Changes\n\n## 1.2.3, not released yet\n',
+  }
+  const read = (path: string): string => files[path] ?? ''
+  expect(unready('1.2.3', read)).toEqual(['shm/python/pyproject.toml has version 1.2.2, not 1.2.3', 'CHANGELOG.md has no heading "## 1.2.3, YYYY-MM-DD"'])
+  Object.assign(files, { 'shm/python/pyproject.toml': '[project]\nversion = "1.2.3"\n', 'CHANGELOG.md': '## 1.2.3, 2027-01-31\n' })
+  expect(unready('1.2.3', read)).toEqual([])
+})
+
+test('the parts of this commit have one version', () => {
+  const versions = unready('0', (path: string) => readFileSync(join(ROOT, path), 'utf8')).flatMap((one) => / has version (\S+), /.exec(one)?.[1] ?? [])
+  expect(new Set(versions).size).toBe(1)
+  expect(versions.length).toBe(3)
 })
