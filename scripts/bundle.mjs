@@ -36,7 +36,7 @@ function chunkOf(id) {
 /** A chunk takes what it imports along, unless an earlier one has it: lower layers come first. */
 const SHARED = ['protobuf', 'native', 'log', 'cli', 'config', 'metrics', 'repository', 'trace', 'api']
 // Commands beside serving: read when they are asked for.
-const CHUNKS = SHARED.concat('commands', 'yaml', 'cli_version', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
+const CHUNKS = SHARED.concat('cli_version', 'yaml', 'commands', 'metrics_process', 'metrics_server', 'trace_opentelemetry')
 
 export async function bundle(root) {
   const bundled = await rolldown({
@@ -45,7 +45,12 @@ export async function bundle(root) {
     platform: 'node',
     external: (id) => id.startsWith('node:'),
     // The ES modules of a package, where it has both: of CommonJS nothing could be left out.
-    resolve: { extensionAlias: { '.js': ['.ts', '.js'] }, mainFields: ['module', 'main'] },
+    resolve: {
+      extensionAlias: { '.js': ['.ts', '.js'] },
+      mainFields: ['module', 'main'],
+      // To Node it offers CommonJS only.
+      alias: { yaml: join(root, 'node_modules/yaml/browser/dist/index.js') },
+    },
     // A dependency that cannot be resolved must not become an import that fails at the user's.
     onLog(level, log, handler) {
       if (level === 'warn') throw new Error(log.message)

@@ -33,8 +33,12 @@ export interface CommandModule {
 export const COMMANDS: readonly Command[] = [
   {
     name: 'check',
-    usage: '[REPOSITORY | MODEL | config.pbtxt ...] [--load] [--format=json] [options]',
-    meaning: 'Print every mistake of model repositories and configurations with its place. Starts no server; --load loads the models once.',
+    usage: '[REPOSITORY | MODEL | config.pbtxt ...] [options]',
+    meaning: 'Print every mistake of model repositories and configurations with its place. Starts no server; takes its options as well.',
+    options: [
+      { name: 'load', meaning: 'Load the models once, as a server does, when nothing else is wrong.' },
+      { name: 'format', value: 'text|json', meaning: 'How the mistakes are printed.' },
+    ],
     load: () => import('../commands/check/index.js'),
   },
   {
@@ -50,5 +54,15 @@ export const COMMANDS: readonly Command[] = [
       { name: 'force', meaning: 'Replace files that are already there.' },
     ],
     load: () => import('../commands/init/index.js'),
+  },
+  {
+    name: 'doctor',
+    usage: '[REPOSITORY | FILE | DIRECTORY | - ...] [options] [-- tritonserver ...]',
+    meaning: 'Say line by line what of a Triton deployment runs unchanged, what differs and what to change. Reads repositories, command lines, docker run, Dockerfiles, compose files and Kubernetes manifests.',
+    options: [
+      { name: 'image', value: 'name', meaning: 'Image of Nereid to put into the files.' },
+      { name: 'format', value: 'text|json', meaning: 'How it is printed.' },
+    ],
+    load: () => import('../commands/doctor/index.js'),
   },
 ]

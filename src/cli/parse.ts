@@ -81,7 +81,11 @@ function assign(parsed: Parsed, flag: Flag, value: string | number | boolean): v
   else options[key] = value
 }
 
-function findFlag(name: string): Flag {
+/** The flag that an argument names, be it shortened.
+ *
+ * @throws {OptionError} when none does, or several do.
+ */
+export function findFlag(name: string): Flag {
   const exact = TABLE.find((f) => f.name === name || f.aliases?.includes(name) === true)
   if (exact !== undefined) return exact
   const fitting = name === '' ? [] : TABLE.filter((f) => f.name.startsWith(name))

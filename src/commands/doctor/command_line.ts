@@ -1,0 +1,176 @@
+/** Judges the command line of a server, flag by flag, against the flags table. */
+
+import type { Flag } from '../../cli/flags.js'
+import { OptionError, findFlag, parseArguments } from '../../cli/parse.js'
+import { resolveSettings } from '../../cli/settings.js'
+import { backendMeant, absentBackend } from '../../config/index.js'
+import type { FactName } from './facts.js'
+import type { Findings, Located } from './findings.js'
+import { ShellError, shellCommands } from './shell.js'
+
+/** What is left of a command line. */
+export interface Judged {
+  /** Arguments that a Nereid takes, corrected. */
+  kept: string[]
+  /** Values of --model-repository. */
+  repositories: Located[]
+  /** The last word that stays, as it stands there; null when none does. */
+  last: Located | null
+}
+
+/** Flags of which a word is to be said; of the others the table says all there is. The value is null while it is not known. */
+const SPECIAL: Readonly<Record<string, (value: string | null) => FactName | null>> = {
+  'grpc-use-ssl': (value) => (isOff(value) ? null : 'tls'),
+  'grpc-use-ssl-mutual': (value) => (isOff(value) ? null : 'tls'),
+  'grpc-server-cert': () => 'tls',
+  'grpc-server-key': () => 'tls',
+  'grpc-root-cert': () => 'tls',
+  'allow-sagemaker': (value) => (isOff(value) ? null : 'frontEnds'),
+  'allow-vertex-ai': (value) => (isOff(value) ? null : 'frontEnds'),
+  'model-repository': (value) => (isCloud(value) ? 'cloud' : null),
+  'allow-gpu-metrics': (value) => (isOff(value) ? null : 'gpuSetting'),
+  'cuda-memory-pool-byte-size': () => 'gpuSetting',
+  'cuda-virtual-address-size': () => 'gpuSetting',
+  'pinned-memory-pool-byte-size': () => 'gpuSetting',
+  'min-supported-compute-capability': () => 'gpuSetting',
+  'model-load-gpu-limit': () => 'gpuSetting',
+  'enable-peer-access': () => 'gpuSetting',
+  'http-thread-count': () => 'threads',
+  'grpc-infer-thread-count': () => 'threads',
+  'backend-directory': () => 'backends',
+  'repoagent-directory': () => 'agents',
+  'backend-config': backendConfig,
+  'cache-config': (value) => (value === null ? null : /^redis,(?:tls_enabled|cert|key|cacert|cacert_dir|sni)=/.test(value) ? 'cacheTls' : value.startsWith('redis,') ? 'redis' : null),
+  'trace-config': (value) => (value === 'mode=opentelemetry' ? 'otel' : null),
+  'metrics-config': (value) => (value === 'counter_latencies=false' ? 'latencyCounters' : null),
+}
+
+const isOff = (value: string | null): boolean => value !== null && /^(?:false|off|0)$/i.test(value)
+const isCloud = (value: string | null): boolean => value !== null && /^[a-z0-9]+:\/\//i.test(value)
+
+function backendConfig(value: string | null): FactName | null {
+  const [, backend = '', key = ''] = /^([^,=]*),([^=]*)=/.exec(value ?? '') ?? []
+  if (backend === 'python' && /^(?:shm-region-prefix-name|shm_message_queue_size|thread-pool-size)$/.test(key)) return 'shmKeys'
+  const meant = backendMeant(backend)
+  return meant !== null && absentBackend(meant) !== null ? 'backends' : null
+}
+
+/** The server's arguments in a command: `tritonserver …`, perhaps behind other words or in `sh -c`; null when it starts none. */
+export function serverArguments(argv: readonly Located[]): Located[] | null {
+  const shell = argv.findIndex(({ text }) => /(?:^|\/)(?:ba|da|z|k)?sh$/.test(text))
+  const option = shell < 0 ? -1 : argv.findIndex(({ text }, i) => i > shell && /^-[a-z]*c$/.test(text))
+  const script = option < 0 ? undefined : argv[option + 1]
+  if (script !== undefined) {
+    for (const { words } of scriptOf(script)) {
+      const found = serverArguments(words)
+      if (found !== null) return found
+    }
+    return null
+  }
+  const at = argv.findIndex(({ text }) => /(?:^|\/)(?:tritonserver|nereid)$/.test(text))
+  return at < 0 ? null : argv.slice(at + 1)
+}
+
+function scriptOf(script: Located): { words: Located[] }[] {
+  try {
+    return shellCommands(script.text, new Map(), script.at.line).map(({ words }) => ({
+      words: words.map(({ text, line, isOpen }) => ({ text, isOpen: isOpen || script.isOpen, at: { path: script.at.path, line: script.at.line === 0 ? 0 : line } })),
+    }))
+  } catch (error) {
+    if (error instanceof ShellError) return []
+    throw error
+  }
+}
+
+/** Judges every flag; `args` are those behind the name of the program. */
+export function judgeArguments(args: readonly Located[], findings: Findings): Judged {
+  const kept: string[] = []
+  const repositories: Located[] = []
+  let last: Located | null = null
+  for (let i = 0; i < args.length; i += 1) {
+    const arg = args[i]
+    if (arg === undefined) break
+    const { text, at } = arg
+    const equals = text.indexOf('=')
+    const name = text.slice(2, equals < 0 ? undefined : equals)
+    if (!text.startsWith('--') || text === '--') {
+      // What a shell would put there is not known.
+      if (arg.isOpen) {
+        findings.add(at, text, 'same', 'is known when it runs; look at what it says then')
+        kept.push(text)
+      } else findings.add(at, text, 'change', 'is no option of the server: leave it out')
+      continue
+    }
+    let flag: Flag
+    try {
+      flag = findFlag(name)
+    } catch (error) {
+      if (!(error instanceof OptionError)) throw error
+      const near = /did you mean '--([^']+)'/.exec(error.message)?.[1]
+      findings.add(at, text, 'change', `${error.message}${near === undefined ? '; leave it out' : ''}`)
+      const fixed = near === undefined ? '' : `--${near}${equals < 0 ? '' : text.slice(equals)}`
+      findings.replace(at, text, fixed)
+      const next = args[i + 1]
+      const hasValue = equals < 0 && next !== undefined && !next.text.startsWith('--')
+      if (fixed !== '') kept.push(fixed)
+      if (hasValue) {
+        if (fixed !== '') kept.push(next.text)
+        i += 1
+      }
+      continue
+    }
+    let value = equals < 0 ? null : { ...arg, text: text.slice(equals + 1) }
+    const words = [text]
+    if (value === null && flag.kind !== 'switch') {
+      value = args[i + 1] ?? null
+      if (value !== null) words.push(value.text)
+      i += 1
+    }
+    if (judgeFlag(flag, words, value, arg, findings)) {
+      kept.push(...words)
+      last = words.length > 1 ? value : arg
+    }
+    if (flag.name === 'model-repository' && value !== null && !isCloud(value.text)) repositories.push(value)
+  }
+  if (args.every((arg) => !arg.isOpen) && repositories.length > 0) judgeTogether(kept, args[0]?.at ?? { path: '', line: 0 }, findings)
+  return { kept, repositories, last }
+}
+
+/** Whether the flag stays. */
+function judgeFlag(flag: Flag, words: readonly string[], value: Located | null, arg: Located, findings: Findings): boolean {
+  const { at } = arg
+  const subject = words.join(' ')
+  const isOpen = arg.isOpen || value?.isOpen === true
+  if (!isOpen) {
+    try {
+      parseArguments(words)
+    } catch (error) {
+      if (!(error instanceof OptionError)) throw error
+      findings.add(at, subject, 'change', error.message.replace(/^Bad option: [^\n]*\n/, ''))
+      return false
+    }
+  }
+  const name = Object.hasOwn(SPECIAL, flag.name) ? (SPECIAL[flag.name]?.(isOpen ? null : (value?.text ?? null)) ?? null) : null
+  if (name !== null) {
+    const found = flag.state === 'active' && name !== 'cloud' ? 'works' : ''
+    findings.fact(at, subject, name, name === 'backends' || name === 'shmKeys' ? '' : found)
+    const goes = name === 'tls' || name === 'cacheTls'
+    if (goes) for (const word of words) findings.replace(at, word, '')
+    return !goes && name !== 'cloud'
+  }
+  if (flag.state === 'accepted') findings.fact(at, subject, 'noEffect')
+  else if (flag.group === 'Deprecated') findings.add(at, subject, 'same', `works. ${flag.meaning}`)
+  else findings.add(at, subject, 'same', isOpen ? 'its value is known when it runs' : '')
+  return true
+}
+
+/** Rules between flags, as a start applies them. */
+function judgeTogether(kept: readonly string[], at: Located['at'], findings: Findings): void {
+  try {
+    resolveSettings(parseArguments(kept), {})
+  } catch (error) {
+    if (!(error instanceof OptionError)) throw error
+    findings.add(at, 'the options together', 'change', error.message.replace(/^Bad option: [^\n]*\n/, ''))
+  }
+}
+

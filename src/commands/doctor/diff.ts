@@ -1,0 +1,65 @@
+/** The changes of a file as a unified diff without context, for eyes and for `patch`. Pure. */
+
+import type { Edit } from './findings.js'
+
+/** Lines a diff may have. */
+const DIFF_LINES_MAX = 2000
+
+/** Empty when nothing of it applies. */
+export function diffOf(path: string, text: string, edits: readonly Edit[]): string {
+  const lines = text.split('\n')
+  const changed = new Map<number, string[]>()
+  const now = (line: number): string[] => changed.get(line) ?? [lines[line - 1] ?? '']
+  for (const edit of edits) {
+    const { line } = edit.at
+    if (line < 1 || line > lines.length) continue
+    if ('throughLine' in edit) for (let at = line; at <= Math.min(edit.throughLine, lines.length); at += 1) changed.set(at, [])
+    else if ('word' in edit) changed.set(line, withWord(now(line), edit.behind, edit.word))
+    else if (now(line).some((one) => one.includes(edit.from))) {
+      changed.set(line, now(line).map((one) => tidy(one.replace(edit.from, () => edit.to), edit.to)).filter((one) => one !== null))
+    }
+  }
+  const hunks: string[] = []
+  let shift = 0
+  const numbers = [...changed.keys()].sort((a, b) => a - b)
+  for (let i = 0; i < numbers.length; ) {
+    const from = numbers[i] ?? 0
+    let through = from
+    while (numbers[i + 1] === through + 1) {
+      i += 1
+      through += 1
+    }
+    i += 1
+    const old = lines.slice(from - 1, through)
+    const fresh = old.flatMap((_, at) => now(from + at))
+    if (old.join('\n') === fresh.join('\n')) continue
+    // A hunk that only takes away stands behind the line before.
+    const start = from + shift - (fresh.length === 0 ? 1 : 0)
+    hunks.push(`@@ -${from},${old.length} +${start},${fresh.length} @@`, ...old.map((one) => `-${one}`), ...fresh.map((one) => `+${one}`))
+    shift += fresh.length - old.length
+    if (hunks.length > DIFF_LINES_MAX) break
+  }
+  return hunks.length === 0 ? '' : `--- a/${path}\n+++ b/${path}\n${hunks.join('\n')}\n`
+}
+
+/** The line without what is left around a word that went; null when nothing of it is left. */
+function tidy(line: string, put: string): string | null {
+  if (put !== '') return line
+  // Of a list in brackets, an item of a YAML list, a line of a continued command.
+  const rest = line.replace(/(?:""|''),\s*/, '').replace(/,\s*(?:""|'')/, '').replace(/(\S) {2,}(?=\S)/g, '$1 ').replace(/ +$/, '')
+  return /^\s*(?:-\s*)?(?:""|'')?\s*\\?\s*$/.test(rest) ? null : rest
+}
+
+/** One more word behind another: in a list of YAML a line of its own, else on the same line. */
+function withWord(lines: readonly string[], behind: string, word: string): string[] {
+  return lines.flatMap((line) => {
+    const at = line.lastIndexOf(behind)
+    if (at < 0) return [line]
+    const item = /^(\s*-\s+)(["']?)/.exec(line)
+    if (item !== null) return [line, `${item[1] ?? ''}${item[2] ?? ''}${word}${item[2] ?? ''}`]
+    const end = at + behind.length
+    const quote = /["']/.exec(line[end] ?? '')?.[0] ?? ''
+    const isListed = quote !== '' && line[at - 1] === quote && /\[/.test(line.slice(0, at))
+    return [isListed ? `${line.slice(0, end)}${quote}, ${quote}${word}${line.slice(end)}` : `${line.slice(0, end)} ${word}${line.slice(end)}`]
+  })
+}

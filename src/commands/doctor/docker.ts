@@ -1,0 +1,108 @@
+/** `docker run …` (podman, nerdctl): its options, the image, and what stands behind it. */
+
+import { dirname, isAbsolute, resolve } from 'node:path'
+import type { At, Findings, Located } from './findings.js'
+import type { Launch, Mount } from './launch.js'
+
+/** Options of `docker run` that stand alone; any other one has a value. */
+const SWITCHES = new Set(
+  '-d --detach -i --interactive -t --tty --rm --init --privileged --read-only -P --publish-all --no-healthcheck --oom-kill-disable --sig-proxy --disable-content-trust -q --quiet'.split(' '),
+)
+const RUNNERS = new Set(['docker', 'podman', 'nerdctl'])
+
+/** Where the image stands; the arguments of the container follow. -1 when these words run no container. */
+export function dockerRunStart(words: readonly Located[]): number {
+  const at = words.findIndex(({ text }) => RUNNERS.has(text.slice(text.lastIndexOf('/') + 1)))
+  if (at < 0) return -1
+  const rest = words.slice(at + 1).map(({ text }) => text)
+  if (rest[0] === 'run' || rest[0] === 'create') return at + 2
+  return rest[0] === 'container' && (rest[1] === 'run' || rest[1] === 'create') ? at + 3 : -1
+}
+
+/** Reads the command; options that need a word are judged on the way. Null when these words run no container. */
+export function readDockerRun(words: readonly Located[], directory: string, findings: Findings): { launch: Launch; judge: () => void } | null {
+  const start = dockerRunStart(words)
+  const first = words[0]
+  if (start < 0 || first === undefined) return null
+  const launch: Launch = { at: first.at, name: 'docker run', image: null, argv: [], env: [], mounts: [], directory }
+  const options: { name: string; value: Located | null; at: At; written: string[] }[] = []
+  let i = start
+  for (; i < words.length; i += 1) {
+    const word = words[i]
+    if (word === undefined || !word.text.startsWith('-')) break
+    const equals = word.text.startsWith('--') ? word.text.indexOf('=') : -1
+    const name = equals < 0 ? word.text : word.text.slice(0, equals)
+    // `-it`, `-p8000:8000`.
+    const short = /^-([a-zA-Z])(.+)$/.exec(word.text)
+    if (equals >= 0) options.push({ name, value: { ...word, text: word.text.slice(equals + 1) }, at: word.at, written: [word.written ?? word.text] })
+    else if (SWITCHES.has(name) || (short !== null && /^-[ditqP]+$/.test(name))) options.push({ name, value: null, at: word.at, written: [word.text] })
+    else if (short !== null && !word.text.startsWith('--')) options.push({ name: `-${short[1]}`, value: { ...word, text: short[2] ?? '' }, at: word.at, written: [word.text] })
+    else {
+      const value = words[i + 1] ?? null
+      options.push({ name, value, at: word.at, written: value === null ? [word.text] : [word.text, value.written ?? value.text] })
+      i += 1
+    }
+  }
+  launch.image = words[i] ?? null
+  const entrypoint = options.find(({ name }) => name === '--entrypoint')?.value
+  launch.argv = [...(entrypoint === undefined || entrypoint === null ? [] : [entrypoint]), ...words.slice(i + 1)]
+  for (const { name, value, at } of options) {
+    if (value === null) continue
+    if (name === '-v' || name === '--volume') launch.mounts.push(shortMount(value.text, at, directory))
+    if (name === '--mount') launch.mounts.push(longMount(value.text, at, directory))
+    if (name === '-e' || name === '--env') {
+      const equals = value.text.indexOf('=')
+      launch.env.push({ name: equals < 0 ? value.text : value.text.slice(0, equals), value: equals < 0 ? null : value.text.slice(equals + 1), at })
+    }
+  }
+  const judge = (): void => {
+    for (const { name, value, at, written } of options) judgeOption(name, value?.text ?? '', written, at, findings)
+  }
+  return { launch, judge }
+}
+
+function judgeOption(name: string, value: string, written: readonly string[], at: At, findings: Findings): void {
+  const subject = written.join(' ')
+  const remove = (): void => {
+    // Two words on one line go together, else one after the other.
+    findings.replace(at, subject, '')
+  }
+  if (name === '--gpus' || (name === '--runtime' && value === 'nvidia') || (name === '--device' && value.includes('nvidia'))) {
+    findings.fact(at, subject, 'gpu')
+    remove()
+  } else if (name === '--shm-size' || name === '--ipc') findings.fact(at, subject, 'shmSize')
+  else if (name === '--ulimit') findings.fact(at, subject, 'ulimits')
+  else if (name === '-p' || name === '--publish') judgePort(value, subject, at, findings)
+  else if (name === '--env-file') findings.add(at, subject, 'same', 'its variables are not read here')
+  // Mounts and variables are told where they matter.
+  else if (['-v', '--volume', '--mount', '-e', '--env', '--entrypoint'].includes(name)) return
+  else if (!/^-[dit]+$|^--(?:rm|detach|interactive|tty|name|init)$/.test(name)) findings.add(at, subject, 'same', '')
+}
+
+export function judgePort(text: string, subject: string, at: At, findings: Findings): void {
+  const port = /(\d+)(?:\/\w+)?$/.exec(text)?.[1] ?? text
+  const what: Readonly<Record<string, string>> = { '8000': 'HTTP', '8001': 'gRPC', '8002': 'metrics' }
+  findings.add(at, subject, 'same', what[port] ?? '')
+}
+
+/** `HOST:CONTAINER[:ro]`, or the name of a volume in the place of a directory. */
+export function shortMount(text: string, at: At, directory: string): Mount {
+  const [source = '', target = ''] = text.split(':')
+  return target === '' ? { source: null, target: source, at } : { source: hostPath(source, directory), target, at }
+}
+
+function longMount(text: string, at: At, directory: string): Mount {
+  const fields = new Map(text.split(',').map((field) => [field.split('=')[0] ?? '', field.slice(field.indexOf('=') + 1)]))
+  const source = fields.get('source') ?? fields.get('src') ?? ''
+  const target = fields.get('target') ?? fields.get('dst') ?? fields.get('destination') ?? ''
+  return { source: fields.get('type') === 'bind' ? hostPath(source, directory) : null, target, at }
+}
+
+/** A directory of the host; null of a volume with a name. `$(pwd)` is where the file lies. */
+export function hostPath(source: string, directory: string): string | null {
+  const path = source.replace(/^(?:\$\(pwd\)|`pwd`|\$\{?PWD\}?)/, directory).replace(/^(?:~|\$\{?HOME\}?)(?=\/|$)/, process.env['HOME'] ?? '~')
+  if (isAbsolute(path)) return path
+  return /^\.{1,2}(?:\/|$)/.test(path) || path.includes('/') ? resolve(directory, path) : null
+}
+
+export const directoryOf = (path: string): string => (path === '' ? process.cwd() : dirname(resolve(path)))

@@ -1,0 +1,126 @@
+/** A Dockerfile whose last stage is a Triton, or that takes one as its base. */
+
+import type { Findings, Located } from './findings.js'
+import type { Launch } from './launch.js'
+import { ShellError, shellCommands, shellWords } from './shell.js'
+
+interface Instruction {
+  name: string
+  rest: string
+  line: number
+}
+
+/** Instructions of one file. */
+const INSTRUCTIONS_MAX = 5000
+
+export function looksLikeDockerfile(name: string, text: string): boolean {
+  return /^(?:Docker|Container)file|\.(?:docker|container)file$/i.test(name) || /^(?:\s*(?:#[^\n]*)?\n)*\s*(?:ARG\s+\S+\s*\n\s*)*FROM\s+\S/i.test(text)
+}
+
+/** The instructions, continued lines joined by line feeds, so that lines of words stay known. */
+function instructions(text: string): Instruction[] {
+  const found: Instruction[] = []
+  let open: Instruction | null = null
+  for (const [i, line] of text.split('\n').entries()) {
+    if (/^\s*#/.test(line)) {
+      if (open !== null) open.rest += '\n'
+      continue
+    }
+    if (open !== null) open.rest += `\n${line}`
+    else {
+      const [, name = '', rest = ''] = /^\s*([A-Za-z]+)\s+(.*)$/s.exec(line) ?? []
+      if (name === '') continue
+      open = { name: name.toUpperCase(), rest, line: i + 1 }
+      found.push(open)
+      if (found.length >= INSTRUCTIONS_MAX) break
+    }
+    if (!/\\\s*$/.test(line)) open = null
+  }
+  return found
+}
+
+export function readDockerfile(text: string, path: string, directory: string, findings: Findings): Launch | null {
+  const variables = new Map<string, string>()
+  const located = (instruction: Instruction, word: string): Located => ({ text: word, at: { path, line: instruction.line }, isOpen: /\$/.test(word) })
+  const words = (rest: string): string[] => {
+    try {
+      return shellWords(rest, variables)
+    } catch (error) {
+      if (error instanceof ShellError) return []
+      throw error
+    }
+  }
+  const launch: Launch = { at: { path, line: 1 }, name: 'Dockerfile', image: null, argv: [], env: [], mounts: [], directory }
+  let entrypoint: Located[] = []
+  let command: Located[] = []
+  const stages = new Map<string, Located>()
+  for (const instruction of instructions(text)) {
+    const at = { path, line: instruction.line }
+    const { name, rest } = instruction
+    if (name === 'ARG') {
+      const [, key = '', value = ''] = /^([A-Za-z_]\w*)=(.*)$/s.exec(words(rest)[0] ?? rest.trim()) ?? /^([A-Za-z_]\w*)=(.*)$/s.exec(rest.trim()) ?? []
+      if (key !== '') variables.set(key, value)
+    } else if (name === 'FROM') {
+      const [image = '', as = '', stage = ''] = words(rest).filter((word) => !word.startsWith('--'))
+      const base = stages.get(image) ?? { ...located(instruction, image), written: rest.split(/\s+/).find((word) => !word.startsWith('--')) ?? image }
+      if (as.toLowerCase() === 'as') stages.set(stage, base)
+      launch.image = base
+      launch.at = base.at
+      entrypoint = []
+      command = []
+    } else if (name === 'ENV') {
+      const pairs = words(rest)
+      const old = /^([A-Za-z_]\w*)\s+([^=\s].*)$/s.exec(rest)
+      const set = old !== null && !(pairs[0] ?? '').includes('=') ? [`${old[1]}=${old[2]}`] : [...rest.matchAll(/([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s\\]*)/g)].map(([, key = '', value = '']) => `${key}=${value.replace(/^(["'])(.*)\1$/s, '$2')}`)
+      for (const pair of set) {
+        const [key = ''] = pair.split('=')
+        const value = pair.slice(key.length + 1)
+        variables.set(key, value)
+        launch.env.push({ name: key, value, at })
+      }
+    } else if (name === 'ENTRYPOINT') entrypoint = argv(instruction, path)
+    else if (name === 'CMD') command = argv(instruction, path)
+    else if (name === 'COPY' || name === 'ADD') {
+      const parts = words(rest).filter((word) => !word.startsWith('--from') && !word.startsWith('--ch'))
+      const target = parts.at(-1) ?? ''
+      if (!/--from=/.test(rest)) for (const source of parts.slice(0, -1)) launch.mounts.push({ source: `${directory}/${source.replace(/^\/+/, '')}`, target, at })
+      if (/\/opt\/tritonserver\/backends\//.test(target)) findings.fact(at, `${name} ${shorten(rest)}`, 'backends')
+      else findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+    } else if (name === 'RUN') judgeRun(rest, at, findings)
+    else if (name === 'HEALTHCHECK') findings.add(at, `${name} ${shorten(rest)}`, /curl|wget/.test(rest) ? 'differs' : 'same', /curl|wget/.test(rest) ? 'the program that asks has to be in the image' : '')
+    else if (['EXPOSE', 'USER', 'WORKDIR', 'VOLUME', 'SHELL'].includes(name)) findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+  }
+  if (launch.image === null) return null
+  launch.argv = [...entrypoint, ...command]
+  return launch
+}
+
+/** Exec form (JSON) or shell form. */
+function argv({ rest, line }: Instruction, path: string): Located[] {
+  try {
+    const list: unknown = JSON.parse(rest.replaceAll(/\\\n/g, ' '))
+    if (Array.isArray(list)) return list.map((word) => ({ text: String(word), at: { path, line: lineOf(rest, String(word), line) }, isOpen: false }))
+  } catch {
+    // Shell form.
+  }
+  try {
+    return shellCommands(rest, new Map(), line).flatMap(({ words }) => words.map((word) => ({ text: word.text, isOpen: word.isOpen, at: { path, line: word.line } })))
+  } catch (error) {
+    if (error instanceof ShellError) return []
+    throw error
+  }
+}
+
+function lineOf(rest: string, word: string, line: number): number {
+  const at = rest.indexOf(JSON.stringify(word))
+  return at < 0 ? line : line + rest.slice(0, at).split('\n').length - 1
+}
+
+function judgeRun(rest: string, at: { path: string; line: number }, findings: Findings): void {
+  const subject = `RUN ${shorten(rest)}`
+  if (/\bpip3?\b[^&|;]*\binstall\b|\bconda\b|\buv\b/.test(rest)) findings.add(at, subject, 'same', 'packages for Python models; numpy has to be among those of the interpreter')
+  else if (/tritonserver\/backends|triton_backend|tensorrt_llm|trtllm-build/.test(rest)) findings.fact(at, subject, 'backends')
+  else findings.add(at, subject, 'same', /apt-get|\bapt\b/.test(rest) ? 'its packages have to be those of the new base' : '')
+}
+
+const shorten = (text: string): string => text.replaceAll(/\\?\s*\n\s*/g, ' ').trim().slice(0, 80)

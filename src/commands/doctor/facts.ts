@@ -1,0 +1,66 @@
+/**
+ * What doctor knows of the differences from Triton: one row for each, that names the row of COMPAT.md behind it by its first words and says in a
+ * few words what to do. The reasons stand there, and only there.
+ */
+
+/** How a line of a deployment fares. */
+export type Verdict = 'same' | 'differs' | 'change' | 'impossible'
+
+export const VERDICTS: Readonly<Record<Verdict, string>> = {
+  same: 'as it is',
+  differs: 'differs',
+  change: 'to change',
+  impossible: 'not possible yet',
+}
+
+export interface Fact {
+  verdict: Verdict
+  /** First words of a row of COMPAT.md; null where there is no difference of the server behind it. */
+  row: string | null
+  advice: string
+}
+
+const fact = (verdict: Verdict, row: string | null, advice: string): Fact => ({ verdict, row, advice })
+
+export const FACTS = {
+  gpu: fact('impossible', 'GPUs: CUDA execution provider', 'models run on the CPU; leave it out and give more cores, unless code of Python models uses it'),
+  gpuInstances: fact('change', 'Instance groups that want a GPU, without one', 'start with --gpu-fallback=cpu, or write KIND_CPU'),
+  gpuCode: fact('differs', 'GPUs: CUDA execution provider', 'the code may use a GPU by itself; tensors that it gets and returns are in host memory'),
+  gpuSetting: fact('differs', 'GPUs: CUDA execution provider', 'has no effect on the server; may stay'),
+  tls: fact('change', '`--grpc-use-ssl`', 'leave it out and put a TLS proxy in front; with it the server does not start'),
+  cloud: fact('change', 'Cloud repositories', 'mount the bucket or copy the models, and name the directory'),
+  cloudSetting: fact('differs', 'Cloud repositories', 'credentials are not read; the mount or the copy needs them'),
+  frontEnds: fact('impossible', 'OpenAI, SageMaker and Vertex AI front ends', 'serve the v2 API on --http-port and map to it in front'),
+  backends: fact('differs', 'PyTorch, TensorRT, OpenVINO and tree models; loadable backends', 'backend libraries are not loaded; a setting of one has no effect'),
+  absentBackend: fact('impossible', 'PyTorch, TensorRT, OpenVINO and tree models; loadable backends', ''),
+  agents: fact('differs', 'Cloud repositories', 'only the agent checksum is there, and is built in'),
+  threads: fact('same', null, 'accepted without effect: see --reactor-threads'),
+  noEffect: fact('same', null, 'accepted without effect; a warning at start names it'),
+  ineffective: fact('differs', 'Settings of a configuration that have no effect in this release', 'answers are right without it; may stay'),
+  onnxThreads: fact('differs', 'Threads of an ONNX model that sets none', 'one pool for all models; intra_op_thread_count gives a model its own'),
+  delay: fact('differs', 'Dynamic batching delay', 'an idle instance does not wait; --strict-batching-delay waits as Triton does'),
+  cache: fact('differs', 'Response cache, which requests are equal', 'needs --cache-config, as in Triton'),
+  cacheTls: fact('change', 'Response cache in Redis, TLS', 'leave it out; reach Redis through a TLS tunnel'),
+  redis: fact('differs', 'Response cache in Redis, a Redis that cannot be reached', 'starts without a Redis and connects when it can'),
+  sigterm: fact('differs', 'SIGTERM', 'ports stay open for --exit-grace-secs (3 s), so a sleep before the end is not needed'),
+  health: fact('differs', '`GET /v2/health/live` and `ready`', 'status 200 when ready, as there; 400 instead of 503 while exiting'),
+  stub: fact('differs', 'Python models, a `triton_python_backend_stub`', 'is left alone: any CPython from 3.9 on with numpy runs models'),
+  environment: fact('differs', 'Python models, archives of environments', 'archives of conda-pack in gzip (.tar.gz)'),
+  environmentFormat: fact('change', 'Python models, archives of environments', 'pack it as .tar.gz'),
+  shmKeys: fact('differs', 'Python models, `shm-region-prefix-name`', 'is read, and has no effect'),
+  clientShm: fact('differs', '`--allow-client-shm`', 'was on in this image: clients that register regions of shared memory need --allow-client-shm=true'),
+  httpStatus: fact('differs', 'HTTP status by error class', 'some errors have another HTTP status than in this image'),
+  latencyCounters: fact('differs', 'Latency counters with', 'are hidden, and still count'),
+  otel: fact('differs', 'Traces of mode opentelemetry, how they are sent', 'the collector must take OTLP over HTTP in protobuf; OTEL_EXPORTER_OTLP_PROTOCOL=http/json sends JSON'),
+  runtime: fact('change', '`runtime` naming another library', 'leave the field out'),
+  implicitState: fact('differs', 'Implicit state without an initial one', 'begins with zeros'),
+  sequences: fact('differs', 'Sequences in progress when their model is reloaded', 'a reload lets those in progress go on with the old load'),
+  loadFiles: fact('differs', 'Files in a load request', 'bodies of loads over HTTP may have 64 MiB'),
+  shmSize: fact('same', null, 'no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay'),
+  ulimits: fact('same', null, 'no longer needed; may stay'),
+  image: fact('change', null, 'take an image of Nereid'),
+  otherImage: fact('same', null, 'is not Triton: left alone'),
+  preload: fact('change', null, 'libraries for other backends or allocators have no use here: leave it out'),
+} as const satisfies Record<string, Fact>
+
+export type FactName = keyof typeof FACTS

@@ -1,0 +1,123 @@
+/**
+ * `nereid doctor`: says line by line what of an existing Triton deployment runs unchanged, what differs and what has to be changed. Reads model
+ * repositories, command lines, shell scripts, Dockerfiles, compose files and Kubernetes manifests; runs nothing and changes nothing.
+ *
+ * Exit code 0 when nothing has to be changed, 1 otherwise, 2 for what cannot be read.
+ */
+
+import { dirname, resolve } from 'node:path'
+import { OptionError } from '../../cli/parse.js'
+import { packageVersion } from '../../cli/version.js'
+import { takeOwn } from '../output.js'
+import { readCompose } from './compose.js'
+import { diffOf } from './diff.js'
+import { readDockerfile } from './dockerfile.js'
+import { Findings, type Located } from './findings.js'
+import { InputError, readTarget, type Input } from './inputs.js'
+import { judgeLaunch, settingsOf, shown, type Start } from './judge.js'
+import { readKubernetes } from './kubernetes.js'
+import type { Launch } from './launch.js'
+import { judgeRepository, type Needs } from './models.js'
+import { report, type Outcome } from './report.js'
+import { readScript, readWords } from './script.js'
+import { ShellError } from './shell.js'
+import { readYaml, YamlError } from './yaml.js'
+
+type Found = { launch: Launch; judge: () => void }
+
+const USAGE = (program: string): string =>
+  `Usage: ${program} doctor [--format=json] [--image=NAME] [REPOSITORY | FILE | DIRECTORY | - ...] [-- tritonserver ...]\n`
+
+export async function run(program: string, args: readonly string[]): Promise<number> {
+  try {
+    const { format, on, rest } = takeOwn(args, ['--help'])
+    if (on.has('--help')) {
+      process.stdout.write(USAGE(program))
+      return 0
+    }
+    const { image, targets, command } = operands(rest)
+    if (targets.length === 0 && command.length === 0) throw new InputError(`${USAGE(program)}Name a model repository, a file that starts a Triton, or -- and its command line`)
+    return report(await examine(targets, command, image), format)
+  } catch (error) {
+    if (!(error instanceof InputError || error instanceof OptionError)) throw error
+    process.stderr.write(`${error.message}\n`)
+    return 2
+  }
+}
+
+function operands(args: readonly string[]): { image: string; targets: string[]; command: string[] } {
+  const end = args.indexOf('--')
+  const own = end < 0 ? args : args.slice(0, end)
+  let image = `nereid:${packageVersion()}`
+  const targets: string[] = []
+  for (const arg of own) {
+    if (arg.startsWith('--image=')) image = arg.slice('--image='.length)
+    else if (arg.startsWith('-') && arg !== '-') throw new InputError(`unrecognized option '${arg}'; the command line of a server stands behind --`)
+    else targets.push(arg)
+  }
+  return { image, targets, command: end < 0 ? [] : args.slice(end + 1) }
+}
+
+async function examine(targets: readonly string[], command: readonly string[], image: string): Promise<Outcome> {
+  const findings = new Findings()
+  const starts: Start[] = []
+  const texts = new Map<string, string>()
+  const seen = new Map<string, Needs>()
+  for (const path of targets) {
+    const target = readTarget(path)
+    if ('repository' in target) {
+      if (seen.has(resolve(path))) continue
+      const flags = [`--model-repository=${path}`]
+      const needs = await judgeRepository(path, target.isModel, settingsOf(flags), findings)
+      seen.set(resolve(path), needs)
+      const { gpuFallback } = needs
+      if (!target.isModel) starts.push({ name: path, words: ['nereid', ...flags, ...(gpuFallback ? ['--gpu-fallback=cpu'] : [])] })
+      continue
+    }
+    for (const input of target.files) {
+      texts.set(input.path, input.text)
+      for (const found of await launches(input, findings)) {
+        const start = await judgeLaunch(found, findings, image, seen)
+        if (start !== null) starts.push(start)
+      }
+    }
+  }
+  if (command.length > 0) {
+    const words: Located[] = command.map((text) => ({ text, isOpen: false, at: { path: 'command line', line: 0 } }))
+    const found = readWords(words, process.cwd(), findings)
+    if (found.length === 0) throw new InputError(`behind -- stands no tritonserver and no docker run: ${command.join(' ')}`)
+    for (const one of found) {
+      const start = await judgeLaunch(one, findings, image, seen)
+      if (start !== null) starts.push(start)
+    }
+  }
+  const diffs = [...texts].map(([path, text]) => diffOf(path === '-' ? path : shown(resolve(path)), text, findings.edits.filter((edit) => edit.at.path === path))).filter((diff) => diff !== '')
+  return { findings, starts, diffs }
+}
+
+/** Every start of a Triton in a file. */
+async function launches({ path, kind, text }: Input, findings: Findings): Promise<Found[]> {
+  const directory = path === '-' ? process.cwd() : dirname(resolve(path))
+  try {
+    if (kind === 'script') {
+      const found = readScript(text, path, directory, findings)
+      if (found.length === 0) findings.add({ path, line: 0 }, 'script', 'same', 'starts no Triton that doctor can see')
+      return found
+    }
+    if (kind === 'dockerfile') {
+      const launch = readDockerfile(text, path, directory, findings)
+      return launch === null ? [] : [{ launch, judge: () => {} }]
+    }
+    const documents = await readYaml(text, path)
+    const compose = documents.find((document) => document.get('services') !== null && document.get('apiVersion') === null)
+    if (compose !== undefined) return readCompose(compose, directory, findings)
+    if (documents.some((document) => document.get('apiVersion') !== null || document.get('kind') !== null)) return readKubernetes(documents, directory, findings)
+  } catch (error) {
+    if (error instanceof ShellError || error instanceof YamlError) {
+      const template = /\{\{/.test(text) ? ': it is a template of Helm; give doctor what `helm template` prints' : ''
+      throw new InputError(`${path}: ${error.message}${template}`)
+    }
+    throw error
+  }
+  throw new InputError(`${path}: is YAML, and neither a compose file nor a Kubernetes manifest`)
+}

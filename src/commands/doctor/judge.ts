@@ -1,0 +1,110 @@
+/** One start of a server, from its image to its models; and the command line that starts a Nereid in its place. */
+
+import { isAbsolute, normalize, relative, resolve } from 'node:path'
+import { parseArguments } from '../../cli/parse.js'
+import { resolveSettings } from '../../cli/settings.js'
+import { statIfAny } from '../../config/index.js'
+import { OptionError } from '../../cli/parse.js'
+import type { RepositorySettings } from '../../repository/index.js'
+import { isModel } from '../check/targets.js'
+import { judgeArguments, serverArguments } from './command_line.js'
+import { judgeEnvironment } from './environment.js'
+import type { At, Findings, Located } from './findings.js'
+import { judgeImage } from './image.js'
+import type { Launch } from './launch.js'
+import { judgeRepository, type Needs } from './models.js'
+
+/** How a Nereid is started instead. */
+export interface Start {
+  name: string
+  words: string[]
+}
+
+export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: () => void }, findings: Findings, image: string, seen: Map<string, Needs>): Promise<Start | null> {
+  if (launch.image !== null) judgeImage(launch.image, findings, image)
+  judge()
+  judgeEnvironment(launch.env, findings)
+  const args = serverArguments(launch.argv) ?? (launch.argv[0]?.text.startsWith('--') === true ? launch.argv : null)
+  if (args === null) {
+    const [first] = launch.argv
+    // A base image without a command is started by something else.
+    if (first === undefined) findings.add(launch.at, launch.name, 'same', 'has no command here')
+    else findings.add(first.at, launch.argv.map(({ text }) => text).join(' '), 'differs', 'starts another program: give doctor the command line of the server that it makes')
+    return null
+  }
+  const { kept, repositories, last } = judgeArguments(args, findings)
+  const settings = settingsOf(kept)
+  const paths = new Map<string, string>()
+  let gpuFallback = false
+  for (const repository of repositories) {
+    const host = onHost(repository, launch, findings)
+    if (host === null) continue
+    paths.set(repository.text, host)
+    if (statIfAny(host)?.isDirectory() !== true) continue
+    const needs = seen.get(host) ?? (await judgeRepository(shown(host), isModel(host), settings, findings))
+    seen.set(host, needs)
+    gpuFallback ||= needs.gpuFallback
+  }
+  const words = kept.map((word) => renamed(word, paths))
+  if (gpuFallback && !kept.some((word) => word.startsWith('--gpu-fallback'))) {
+    words.push('--gpu-fallback=cpu')
+    if (last !== null) findings.append(last.at, last.text, '--gpu-fallback=cpu')
+  }
+  if (repositories.length === 0) {
+    // KServe's runtime names the repository of its services.
+    if (launch.name.startsWith('InferenceService')) return null
+    words.unshift('--model-repository=DIRECTORY')
+  }
+  return { name: launch.name, words: ['nereid', ...words] }
+}
+
+/** As the kept flags say, where they can be used together. */
+export function settingsOf(args: readonly string[]): RepositorySettings {
+  try {
+    return resolveSettings(parseArguments(args), {}).settings.repository
+  } catch (error) {
+    if (!(error instanceof OptionError)) throw error
+    return resolveSettings(parseArguments(['--model-repository=.']), {}).settings.repository
+  }
+}
+
+/** The directory on this machine that a repository is, through the mounts of its container; null when it is none. */
+function onHost(repository: Located, launch: Launch, findings: Findings): string | null {
+  const { text, at } = repository
+  if (repository.isOpen) return null
+  if (launch.image === null) return resolve(launch.directory, text)
+  const path = normalize(text).replace(/\/+$/, '')
+  const mount = launch.mounts
+    .map((one) => ({ ...one, target: normalize(one.target).replace(/\/+$/, '') }))
+    .filter(({ target }) => path === target || path.startsWith(`${target}/`))
+    .sort((a, b) => b.target.length - a.target.length)[0]
+  if (mount === undefined) {
+    findings.add(at, `repository ${text}`, 'same', 'lies in the image or a volume: run doctor on it there')
+    return null
+  }
+  if (mount.source === null) {
+    findings.add(mount.at, `mount ${mount.target}`, 'same', 'is a volume: run doctor on the models in it')
+    return null
+  }
+  const host = resolve(mount.source, relative(mount.target, path))
+  tellMount(mount.at, mount.source, mount.target, host, findings)
+  return host
+}
+
+function tellMount(at: At, source: string, target: string, host: string, findings: Findings): void {
+  const isHere = statIfAny(host)?.isDirectory() === true
+  findings.add(at, `mount ${target}`, 'same', isHere ? `${shown(source)}, looked into below` : `${shown(source)} is not here: run doctor on it where it is`)
+}
+
+/** Relative to here where that is shorter. */
+export function shown(path: string): string {
+  const near = relative(process.cwd(), path)
+  return near !== '' && !near.startsWith('..') && isAbsolute(path) ? near : path
+}
+
+function renamed(word: string, paths: ReadonlyMap<string, string>): string {
+  const equals = word.indexOf('=')
+  const value = word.startsWith('--') && equals > 0 ? word.slice(equals + 1) : word
+  const host = paths.get(value)
+  return host === undefined ? word : `${word.slice(0, word.length - value.length)}${shown(host)}`
+}

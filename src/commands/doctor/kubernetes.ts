@@ -1,0 +1,178 @@
+/** Kubernetes objects that start a Triton: whatever has a pod in it, and KServe's services and runtimes. */
+
+import type { Findings } from './findings.js'
+import { isTriton, type Launch } from './launch.js'
+import type { Yaml } from './yaml.js'
+
+type Found = { launch: Launch; judge: () => void }
+
+/** Where the pod is. */
+const PODS: Readonly<Record<string, (object: Yaml) => Yaml | null>> = {
+  Pod: (object) => object.get('spec'),
+  CronJob: (object) => object.find('spec', 'jobTemplate', 'spec', 'template', 'spec'),
+  ServingRuntime: (object) => object.get('spec'),
+  ClusterServingRuntime: (object) => object.get('spec'),
+}
+
+/** Objects of a file, those of lists included. */
+export function readKubernetes(documents: readonly Yaml[], directory: string, findings: Findings): Found[] {
+  const found: Found[] = []
+  for (const document of documents) {
+    const objects = document.get('kind')?.text() === 'List' ? (document.get('items')?.items() ?? []) : [document]
+    for (const object of objects) found.push(...readObject(object, directory, findings))
+  }
+  return found
+}
+
+function readObject(object: Yaml, directory: string, findings: Findings): Found[] {
+  const kind = object.get('kind')?.text() ?? ''
+  const name = `${kind} ${object.find('metadata', 'name')?.text() ?? ''}`.trim()
+  const predictor = kind === 'InferenceService' ? object.find('spec', 'predictor') : null
+  if (predictor !== null) return readPredictor(predictor, name, directory, findings)
+  const pod = PODS[kind]?.(object) ?? object.find('spec', 'template', 'spec')
+  const containers = pod?.get('containers') ?? null
+  if (pod === null || containers === null) {
+    findings.add(object.at, name === '' ? 'object' : name, 'same', 'is left alone')
+    return []
+  }
+  if (kind.endsWith('ServingRuntime')) judgeFormats(pod, findings)
+  return readContainers(pod, containers, name, directory, findings)
+}
+
+function readContainers(pod: Yaml, containers: Yaml, name: string, directory: string, findings: Findings): Found[] {
+  const found: Found[] = []
+  for (const container of containers.items()) {
+    const launch = launchOf(container, `${name}, container ${container.get('name')?.text() ?? ''}`, directory)
+    if (!isTriton(launch)) {
+      findings.add(container.at, `container ${container.get('name')?.text() ?? ''}`, 'same', 'is not Triton: left alone')
+      continue
+    }
+    readMounts(container, pod, launch)
+    found.push({
+      launch,
+      judge: () => {
+        judgeContainer(container, findings)
+        judgePod(pod, container, findings)
+      },
+    })
+  }
+  return found
+}
+
+function launchOf(container: Yaml, name: string, directory: string): Launch {
+  const words = (key: string): Launch['argv'] => container.get(key)?.items().map((item) => item.located()) ?? []
+  const launch: Launch = { at: container.at, name, image: container.get('image')?.located() ?? null, argv: [...words('command'), ...words('args')], env: [], mounts: [], directory }
+  for (const variable of container.get('env')?.items() ?? []) {
+    launch.env.push({ name: variable.get('name')?.text() ?? '', value: variable.get('value')?.text() ?? null, at: variable.at })
+  }
+  // `$(NAME)` of Kubernetes, where the value stands here.
+  const known = new Map(launch.env.map(({ name: key, value }) => [key, value]))
+  launch.argv = launch.argv.map((word) => {
+    const text = word.text.replaceAll(/\$\(([A-Za-z_]\w*)\)/g, (all, key: string) => known.get(key) ?? all)
+    return { ...word, text, isOpen: /\$[({A-Za-z]/.test(text) }
+  })
+  return launch
+}
+
+function readMounts(container: Yaml, pod: Yaml, launch: Launch): void {
+  const volumes = new Map((pod.get('volumes')?.items() ?? []).map((volume) => [volume.get('name')?.text() ?? '', volume]))
+  for (const mount of container.get('volumeMounts')?.items() ?? []) {
+    const volume = volumes.get(mount.get('name')?.text() ?? '')
+    launch.mounts.push({ source: volume?.find('hostPath', 'path')?.text() ?? null, target: mount.get('mountPath')?.text() ?? '', at: mount.at })
+  }
+}
+
+function judgeContainer(container: Yaml, findings: Findings): void {
+  for (const port of container.get('ports')?.items() ?? []) {
+    const number = port.get('containerPort')?.text() ?? ''
+    const what: Readonly<Record<string, string>> = { '8000': 'HTTP', '8001': 'gRPC', '8002': 'metrics' }
+    findings.add(port.at, `port ${number}`, 'same', what[number] ?? '')
+  }
+  for (const key of ['startupProbe', 'livenessProbe', 'readinessProbe']) {
+    const probe = container.get(key)
+    if (probe !== null) judgeProbe(key, probe, findings)
+  }
+  const preStop = container.find('lifecycle', 'preStop')
+  if (preStop !== null) findings.fact(preStop.at, 'lifecycle: preStop', 'sigterm')
+  for (const of of ['limits', 'requests']) {
+    for (const [resource, amount] of container.find('resources', of)?.entries() ?? []) {
+      if (!/gpu|nvidia\.com/i.test(resource)) continue
+      findings.fact(amount.at, `resources: ${of}: ${resource}: ${amount.text() ?? ''}`, 'gpu')
+      const { lines } = amount
+      if (lines !== null) findings.removeLines({ path: amount.path, line: lines.from }, lines.through)
+    }
+  }
+}
+
+function judgeProbe(key: string, probe: Yaml, findings: Findings): void {
+  const path = probe.find('httpGet', 'path')?.text() ?? null
+  if (path !== null) return findings.add(probe.at, `${key}: ${path}`, 'same', '')
+  const command = probe.find('exec', 'command')?.items().map((item) => item.text() ?? '').join(' ') ?? ''
+  const asks = /\b(?:curl|wget|grpc_health_probe)\b/.exec(command)?.[0]
+  if (asks === undefined) findings.add(probe.at, key, 'same', '')
+  else findings.add(probe.at, `${key}: ${command}`, 'differs', `${asks} has to be in the image; httpGet /v2/health/ready needs nothing`)
+}
+
+function judgePod(pod: Yaml, container: Yaml, findings: Findings): void {
+  const mounted = new Set((container.get('volumeMounts')?.items() ?? []).map((mount) => mount.get('name')?.text() ?? ''))
+  for (const volume of pod.get('volumes')?.items() ?? []) {
+    const name = volume.get('name')?.text() ?? ''
+    if (mounted.has(name) && volume.find('emptyDir', 'medium')?.text() === 'Memory') findings.fact(volume.at, `volume ${name}: emptyDir, medium Memory`, 'shmSize')
+  }
+  const hostIpc = pod.get('hostIPC')
+  if (hostIpc !== null) findings.fact(hostIpc.at, 'hostIPC', 'shmSize')
+  const grace = pod.get('terminationGracePeriodSeconds')
+  if (grace !== null) findings.add(grace.at, `terminationGracePeriodSeconds: ${grace.text() ?? ''}`, 'same', 'has to be longer than --exit-timeout-secs (30)')
+  const runtime = pod.get('runtimeClassName')
+  if (runtime?.text() === 'nvidia') findings.fact(runtime.at, 'runtimeClassName: nvidia', 'gpuSetting')
+  for (const [key, value] of pod.get('nodeSelector')?.entries() ?? []) {
+    if (/gpu|nvidia|accelerator/i.test(key)) findings.fact(value.at, `nodeSelector: ${key}`, 'gpuSetting')
+  }
+  for (const toleration of pod.get('tolerations')?.items() ?? []) {
+    const key = toleration.get('key')?.text() ?? ''
+    if (/gpu|nvidia/i.test(key)) findings.fact(toleration.at, `tolerations: ${key}`, 'gpuSetting')
+  }
+  for (const init of pod.get('initContainers')?.items() ?? []) findings.add(init.at, `init container ${init.get('name')?.text() ?? ''}`, 'same', 'is left alone')
+}
+
+/** `predictor: { triton: … }`, `predictor: { model: { modelFormat, runtime } }`, or containers of its own. */
+function readPredictor(predictor: Yaml, name: string, directory: string, findings: Findings): Found[] {
+  const containers = predictor.get('containers')
+  if (containers !== null) return readContainers(predictor, containers, name, directory, findings)
+  const triton = predictor.get('triton')
+  const model = predictor.get('model')
+  const runtime = model?.get('runtime')
+  if (triton === null && !/triton/i.test(runtime?.text() ?? '')) {
+    findings.add(predictor.at, name, 'same', 'is not Triton: left alone')
+    return []
+  }
+  const spec = triton ?? model
+  if (spec === null) return []
+  const launch = launchOf(spec, name, directory)
+  // The runtime's own arguments stand in the runtime.
+  launch.argv = [{ text: 'tritonserver', at: spec.at, isOpen: false }, ...launch.argv.filter(({ text }) => text.startsWith('-') || !text.endsWith('tritonserver'))]
+  return [
+    {
+      launch,
+      judge: () => {
+        const version = spec.get('runtimeVersion')
+        if (version !== null) findings.add(version.at, `runtimeVersion: ${version.text() ?? ''}`, 'change', 'names a version of Triton: leave it out, the runtime has its image')
+        const storage = spec.get('storageUri') ?? spec.get('storage')
+        if (storage !== null) findings.add(storage.at, `storageUri: ${storage.text() ?? ''}`.trim(), 'same', 'KServe copies it to /mnt/models before the server starts')
+        if (runtime !== null && runtime !== undefined) findings.add(runtime.at, `runtime: ${runtime.text() ?? ''}`, 'change', 'name a ServingRuntime with an image of Nereid')
+        else findings.add(spec.at, triton === null ? 'model' : 'triton', 'change', 'KServe’s runtime for Triton starts its image: make a ServingRuntime with an image of Nereid, and name it as predictor.model.runtime')
+        judgeContainer(spec, findings)
+        judgePod(predictor, spec, findings)
+      },
+    },
+  ]
+}
+
+function judgeFormats(spec: Yaml, findings: Findings): void {
+  for (const format of spec.get('supportedModelFormats')?.items() ?? []) {
+    const name = format.get('name')?.text() ?? ''
+    const subject = `supportedModelFormats: ${name}`
+    if (name === 'onnx' || name === 'triton' || name === 'python') findings.add(format.at, subject, 'same', '')
+    else findings.fact(format.at, subject, 'absentBackend', 'models of this format do not load')
+  }
+}

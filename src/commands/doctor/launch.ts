@@ -1,0 +1,29 @@
+/** One start of a server, whatever kind of file it stands in: image, command line, environment, mounts. */
+
+import type { At, Located } from './findings.js'
+
+export interface Mount {
+  /** On the host; null of what is none of its directories, such as a claim or a volume with a name. */
+  source: string | null
+  target: string
+  at: At
+}
+
+export interface Launch {
+  /** Where it begins, and what it is called there. */
+  at: At
+  name: string
+  image: Located | null
+  /** Program and arguments; empty when the image decides. */
+  argv: Located[]
+  env: { name: string; value: string | null; at: At }[]
+  mounts: Mount[]
+  /** Where relative paths begin. */
+  directory: string
+}
+
+/** Whether this is a Triton, as far as its image and command say. */
+export function isTriton({ image, argv }: Launch): boolean {
+  if (image !== null && /triton[-_]?server/i.test(image.text)) return true
+  return argv.some(({ text }) => /(?:^|[/\s;&|"'])tritonserver(?:$|[\s"';])/.test(text))
+}

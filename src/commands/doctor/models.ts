@@ -1,0 +1,144 @@
+/** What becomes of the models of a repository: what loads, what differs, what has to be changed. Reads configurations and file names, and the first lines of a model.py. */
+
+import { readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { absentBackend, backendMeant, CONFIG_BYTES_MAX, ConfigSyntaxError, readRegularFile, statIfAny, type ModelConfig } from '../../config/index.js'
+import { ModelInstanceGroup_Kind as Kind } from '../../config/generated/model_config_pb.js'
+import { asServerError } from '../../native/errors.js'
+import { inspectModel, inspectRepositories, type InspectedModel, type RepositorySettings } from '../../repository/index.js'
+import { placeOf } from '../check/excerpt.js'
+import { locate } from '../check/locate.js'
+import type { At, Findings } from './findings.js'
+
+/** Bytes of a model.py that is looked through. */
+export const CODE_BYTES_MAX = 1024 * 1024
+
+/** What of a repository decides how the server is started. */
+export interface Needs {
+  gpuFallback: boolean
+}
+
+/** Packages that do not come with Python, and that models of guides import. */
+const PACKAGES = 'torch torchvision torchaudio transformers tokenizers sentence_transformers tensorflow onnxruntime onnx cupy cv2 PIL scipy sklearn pandas numba spacy nltk librosa soundfile whisper vllm tritonclient xgboost lightgbm joblib'.split(' ')
+
+/** Every model of a repository, or the one model that the directory is. */
+export async function judgeRepository(path: string, isModel: boolean, settings: RepositorySettings, findings: Findings): Promise<Needs> {
+  // Groups that want a GPU are told here, by their own words.
+  const lenient: RepositorySettings = { ...settings, gpuFallback: 'cpu' }
+  let models: InspectedModel[]
+  try {
+    models = isModel ? [await inspectModel(path.replace(/\/+$/, '').split('/').at(-1) ?? '', [path], lenient)] : await inspectRepositories({ ...lenient, paths: [path] })
+  } catch (error) {
+    findings.add({ path, line: 0 }, 'repository', 'change', asServerError(error).message)
+    return { gpuFallback: false }
+  }
+  if (models.length === 0) findings.add({ path, line: 0 }, 'repository', 'differs', 'has no models')
+  let gpuFallback = false
+  for (const model of models) gpuFallback = judgeModel(model, findings) || gpuFallback
+  return { gpuFallback }
+}
+
+/** Where in the configuration of a model something stands; its first line with the word, or none. */
+type Where = (word: string) => At
+
+/** Whether it needs --gpu-fallback. */
+function judgeModel(model: InspectedModel, findings: Findings): boolean {
+  const { key, file, directories, config, versions } = model
+  const at: At = { path: file ?? directories[0] ?? '', line: 0 }
+  const bytes = file === null ? null : textOf(file)
+  const lines = bytes?.toString('utf8').split('\n') ?? []
+  const where: Where = (word) => ({ ...at, line: lines.findIndex((line) => line.includes(word)) + 1 })
+  const placeOfText = (message: string): At => {
+    const span = bytes === null ? null : locate(bytes, message, key)
+    return bytes === null || span === null ? at : { ...at, line: placeOf(bytes, span).line }
+  }
+  const subject = `model ${key}`
+  const absent = config === null ? null : absentBackend(backendMeant(config.backend) ?? '')
+  if (absent !== null) {
+    findings.fact(at, subject, 'absentBackend', absent)
+    return false
+  }
+  let isBroken = false
+  for (const { severity, message, error, advice = '' } of model.findings) {
+    // Fields without effect are one of our own warnings, with a row of its own.
+    if (/has no effect in this release: /.test(message)) findings.fact(at, subject, 'ineffective', message.slice(message.lastIndexOf(': ') + 2))
+    else if (severity === 'warning') findings.add(at, subject, 'differs', message)
+    else {
+      isBroken = true
+      if (error instanceof ConfigSyntaxError) findings.add({ path: error.path, line: error.line }, subject, 'change', behind(error.reason, error.hint))
+      else findings.add(placeOfText(message), subject, 'change', behind(message, advice))
+    }
+  }
+  if (config === null) return false
+  const what = config.platform === 'ensemble' ? 'an ensemble' : config.backend
+  if (!isBroken) findings.add(at, subject, 'same', `${what}, version${versions.length === 1 ? '' : 's'} ${versions.join(', ')}`)
+  return judgeFeatures(config, model, where, findings)
+}
+
+/** What to do behind what is wrong. */
+const behind = (text: string, advice: string): string => (advice === '' ? text : `${text}${/[.?]$/.test(text) ? '' : '.'} ${advice}`)
+
+function judgeFeatures(config: ModelConfig, model: InspectedModel, where: Where, findings: Findings): boolean {
+  const subject = `model ${model.key}`
+  const wantsGpu = config.instanceGroup.some((group) => group.kind === Kind.GPU || group.gpus.length > 0)
+  if (wantsGpu) findings.fact(where('instance_group'), `${subject}: instance_group`, 'gpuInstances', 'wants a GPU')
+  const choice = config.schedulingChoice
+  if (choice.case === 'dynamicBatching' && choice.value.maxQueueDelayMicroseconds > 0n) {
+    findings.fact(where('max_queue_delay_microseconds'), `${subject}: max_queue_delay_microseconds: ${choice.value.maxQueueDelayMicroseconds}`, 'delay')
+  }
+  if (choice.case === 'sequenceBatching') {
+    findings.fact(where('sequence_batching'), `${subject}: sequence_batching`, 'sequences', 'works')
+    if (choice.value.state.some((state) => state.initialState.length === 0)) findings.fact(where('state'), `${subject}: state`, 'implicitState')
+  }
+  if (config.modelTransactionPolicy?.decoupled === true) findings.add(where('decoupled'), `${subject}: decoupled`, 'same', '')
+  if (config.responseCache?.enable === true) findings.fact(where('response_cache'), `${subject}: response_cache`, 'cache')
+  if (config.modelWarmup.length > 0) findings.add(where('model_warmup'), `${subject}: model_warmup`, 'same', '')
+  if (config.backend === 'python') judgePython(config, model, where, findings)
+  return wantsGpu
+}
+
+function judgePython(config: ModelConfig, { key, directories, versions }: InspectedModel, where: Where, findings: Findings): void {
+  const subject = `model ${key}`
+  const [directory = ''] = directories
+  const environment = config.parameters['EXECUTION_ENV_PATH']?.stringValue ?? ''
+  if (environment !== '') {
+    const isOther = /\.(?:tar|tgz|tbz2?|txz|zip|bz2|xz|zst)\b/.test(environment) && !/\.(?:tar\.gz|tgz)$/.test(environment)
+    findings.fact(where('EXECUTION_ENV_PATH'), `${subject}: EXECUTION_ENV_PATH: ${environment}`, isOther ? 'environmentFormat' : 'environment')
+  }
+  for (const name of names(directory)) {
+    if (name.startsWith('triton_python_backend_stub')) findings.fact({ path: join(directory, name), line: 0 }, subject, 'stub')
+  }
+  const packages = new Set<string>()
+  for (const version of versions) {
+    const path = join(directory, String(version), config.defaultModelFilename === '' ? 'model.py' : config.defaultModelFilename)
+    if (statIfAny(path)?.isFile() !== true) continue
+    let code: string
+    try {
+      code = readRegularFile(path, CODE_BYTES_MAX, path).toString('utf8')
+    } catch (error) {
+      findings.add({ path, line: 0 }, subject, 'differs', asServerError(error).message)
+      continue
+    }
+    for (const [, name = ''] of code.matchAll(/^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)/gm)) if (PACKAGES.includes(name)) packages.add(name)
+    const gpu = code.split('\n').findIndex((line) => /["']cuda|\.cuda\(|cupy|KIND_GPU|to_dlpack/.test(line))
+    if (gpu >= 0) findings.fact({ path, line: gpu + 1 }, `${subject}: ${code.split('\n')[gpu]?.trim().slice(0, 80) ?? ''}`, 'gpuCode')
+  }
+  const list = ['numpy', ...[...packages].sort()].join(', ')
+  findings.add({ ...where(''), line: 0 }, `${subject}: Python`, 'same', `its interpreter needs ${list}; NEREID_PYTHON names another interpreter`)
+}
+
+function textOf(path: string): Buffer | null {
+  try {
+    return readRegularFile(path, CONFIG_BYTES_MAX, '')
+  } catch {
+    return null
+  }
+}
+
+function names(directory: string): string[] {
+  try {
+    return readdirSync(directory).slice(0, 1000)
+  } catch {
+    return []
+  }
+}

@@ -1,0 +1,57 @@
+/** Prints what doctor found: line by line, then the command line and the changes, then the sums. */
+
+import { printable, type Format } from '../output.js'
+import { VERDICTS, type Verdict } from './facts.js'
+import type { Finding, Findings } from './findings.js'
+import type { Start } from './judge.js'
+
+export interface Outcome {
+  findings: Findings
+  starts: Start[]
+  /** One for each file that has to be changed. */
+  diffs: string[]
+}
+
+const ORDER = Object.keys(VERDICTS) as Verdict[]
+
+/** Prints, and says the exit code. */
+export function report({ findings, starts, diffs }: Outcome, format: Format): number {
+  const list = sorted(findings.list)
+  const counts = Object.fromEntries(ORDER.map((verdict) => [verdict, list.filter((finding) => finding.verdict === verdict).length])) as Record<Verdict, number>
+  if (format === 'json') {
+    const rows = list.map(({ at, ...rest }) => ({ path: at.path, line: at.line === 0 ? null : at.line, ...rest }))
+    const commands = starts.map(({ name, words }) => ({ name, command: words }))
+    process.stdout.write(`${JSON.stringify({ counts, findings: rows, commands, diffs, dropped: findings.dropped }, null, 2)}\n`)
+  } else process.stdout.write(text(list, starts, diffs, counts, findings.dropped))
+  return counts.change + counts.impossible === 0 ? 0 : 1
+}
+
+/** By file in the order in which they were read, then by line. */
+function sorted(list: readonly Finding[]): Finding[] {
+  const paths = [...new Set(list.map(({ at }) => at.path))]
+  return paths.flatMap((path) => list.filter(({ at }) => at.path === path).sort((a, b) => a.at.line - b.at.line))
+}
+
+function text(list: readonly Finding[], starts: readonly Start[], diffs: readonly string[], counts: Record<Verdict, number>, dropped: number): string {
+  const lines: string[] = []
+  let path: string | null = null
+  const width = Math.max(...Object.values(VERDICTS).map((name) => name.length))
+  for (const { at, subject, verdict, text: found, row } of list) {
+    if (at.path !== path) lines.push(...(path === null ? [] : ['']), printable(at.path))
+    path = at.path
+    const says = [found, row === null ? '' : `(COMPAT.md: ${row})`].filter((part) => part !== '').join(' ')
+    lines.push(`${(at.line === 0 ? '' : String(at.line)).padStart(5)}  ${VERDICTS[verdict].padEnd(width)}  ${printable(subject)}${says === '' ? '' : `: ${printable(says)}`}`)
+  }
+  if (starts.length > 0) lines.push('', 'Starts as:')
+  for (const { name, words } of starts) lines.push(`  ${words.map(quoted).join(' ')}${starts.length === 1 ? '' : `   # ${printable(name)}`}`)
+  if (diffs.length > 0) lines.push('', 'Changes:', ...diffs.map((diff) => diff.split('\n').map(printable).join('\n').trimEnd()))
+  if (dropped > 0) lines.push('', `${dropped} more findings are not shown`)
+  lines.push('', ORDER.map((verdict) => `${counts[verdict]} ${verdict === 'differs' ? 'differ' : VERDICTS[verdict]}`).join(', '))
+  return `${lines.join('\n').replace(/^\n/, '')}\n`
+}
+
+/** A word as a shell reads it back. */
+function quoted(word: string): string {
+  const safe = printable(word)
+  return /^[\w@%+=:,./~-]+$/.test(safe) ? safe : `'${safe.replaceAll("'", `'\\''`)}'`
+}

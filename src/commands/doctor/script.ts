@@ -1,0 +1,38 @@
+/** Shell scripts, and command lines given as arguments: every `tritonserver …` and `docker run …` in them. */
+
+import { readDockerRun } from './docker.js'
+import type { Findings, Located } from './findings.js'
+import type { Launch } from './launch.js'
+import { shellCommands } from './shell.js'
+
+type Found = { launch: Launch; judge: () => void }
+
+/** Programs that ask a server, or measure one. */
+const CLIENTS = /(?:^|\/)(?:perf_analyzer|genai-perf|perf_client|model-analyzer|image_client|curl|wget|grpcurl|python3?|pytest)$/
+
+/** @throws {ShellError} above a limit */
+export function readScript(text: string, path: string, directory: string, findings: Findings): Found[] {
+  const variables = new Map([['PWD', directory], ['HOME', process.env['HOME'] ?? '~']])
+  const found: Found[] = []
+  for (const { words } of shellCommands(text, variables)) {
+    found.push(...readWords(words.map(({ text: word, line, written, isOpen }) => ({ text: word, written, isOpen, at: { path, line } })), directory, findings))
+  }
+  return found
+}
+
+/** One command. */
+export function readWords(words: readonly Located[], directory: string, findings: Findings): Found[] {
+  const run = readDockerRun(words, directory, findings)
+  if (run !== null) return [run]
+  const program = words.find(({ text }) => !/^[A-Za-z_]\w*=/.test(text))
+  if (program === undefined) return []
+  const starts = words.some(({ text }) => /(?:^|[/\s])tritonserver(?:$|\s)/.test(text))
+  if (!starts || CLIENTS.test(program.text)) {
+    if (CLIENTS.test(program.text) && words.some(({ text }) => /perf_analyzer|genai-perf|\/v2\/|tritonclient/.test(text))) {
+      findings.add(program.at, program.text, 'same', 'a client: left alone')
+    }
+    return []
+  }
+  const env = words.slice(0, words.indexOf(program)).map(({ text, at }) => ({ name: text.slice(0, text.indexOf('=')), value: text.slice(text.indexOf('=') + 1), at }))
+  return [{ launch: { at: program.at, name: 'tritonserver', image: null, argv: [...words], env, mounts: [], directory }, judge: () => {} }]
+}

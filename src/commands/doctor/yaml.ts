@@ -1,0 +1,156 @@
+/**
+ * Looks into YAML, with places. Nodes are looked at where they stand and never made into objects: an alias is followed when it is
+ * met, so that a file of aliases of aliases costs nothing.
+ */
+
+import type { Alias, Document, LineCounter, Node, Pair, YAMLMap } from 'yaml'
+import type { Located } from './findings.js'
+
+/** Aliases in a row, merges of merges. */
+const FOLLOWED_MAX = 16
+/** Items of a list, members of a map. */
+const ITEMS_MAX = 10_000
+
+/** A text that is no YAML, or none that is read. */
+export class YamlError extends Error {}
+
+type Library = typeof import('yaml')
+
+export class Yaml {
+  readonly #library: Library
+  readonly #node: Node
+  readonly #document: Document
+  readonly #lines: LineCounter
+  readonly path: string
+  /** The member that it is the value of, and the map that has it. */
+  readonly #pair: Pair | null
+  readonly #parent: Yaml | null
+
+  constructor(library: Library, node: Node, document: Document, lines: LineCounter, path: string, pair: Pair | null = null, parent: Yaml | null = null) {
+    this.#library = library
+    this.#node = node
+    this.#document = document
+    this.#lines = lines
+    this.path = path
+    this.#pair = pair
+    this.#parent = parent
+  }
+
+  get at(): { path: string; line: number } {
+    return { path: this.path, line: this.#line(this.#node.range?.[0] ?? 0) }
+  }
+
+  /** Lines of the member and its value, with all members above that would be empty without it; null when other members share them. */
+  get lines(): { from: number; through: number } | null {
+    const parent = this.#parent
+    if (parent !== null && parent.#pair !== null && parent.map()?.items.length === 1) return parent.lines
+    if (parent?.map()?.flow === true) return null
+    const key = this.#pair?.key as Node | null | undefined
+    const from = this.#line(key?.range?.[0] ?? this.#node.range?.[0] ?? 0)
+    return { from, through: Math.max(from, this.#line(Math.max(0, (this.#node.range?.[1] ?? 0) - 1))) }
+  }
+
+  map(): YAMLMap<Node, Node | null> | null {
+    return this.#library.isMap(this.#node) ? (this.#node as YAMLMap<Node, Node | null>) : null
+  }
+
+  /** A member of a map; one that is merged in (`<<`) where it has none of its own. */
+  get(key: string, followed = 0): Yaml | null {
+    const map = this.map()
+    if (map === null || followed > FOLLOWED_MAX) return null
+    const own = map.items.find((pair) => keyOf(pair) === key)
+    if (own !== undefined) return this.#child(own.value, own)
+    for (const pair of map.items) {
+      if (keyOf(pair) !== '<<') continue
+      const merged = this.#child(pair.value, pair)
+      const found = merged?.get(key, followed + 1) ?? merged?.items().map((item) => item.get(key, followed + 1)).find((item) => item !== null)
+      if (found !== undefined && found !== null) return found
+    }
+    return null
+  }
+
+  /** `get` again and again. */
+  find(first: string, ...rest: string[]): Yaml | null {
+    let node = this.get(first)
+    for (const key of rest) node = node?.get(key) ?? null
+    return node
+  }
+
+  /** Members of a map, without those that are merged in. */
+  entries(): [string, Yaml][] {
+    return (this.map()?.items ?? []).slice(0, ITEMS_MAX).flatMap((pair): [string, Yaml][] => {
+      const child = this.#child(pair.value, pair)
+      return child === null ? [] : [[keyOf(pair), child]]
+    })
+  }
+
+  /** Items of a list; none of anything else. */
+  items(): Yaml[] {
+    if (!this.#library.isSeq(this.#node)) return []
+    return this.#node.items.slice(0, ITEMS_MAX).flatMap((item) => this.#child(item as Node | null, null) ?? [])
+  }
+
+  get isList(): boolean {
+    return this.#library.isSeq(this.#node)
+  }
+
+  /** A scalar as text; null of anything else. */
+  text(): string | null {
+    if (!this.#library.isScalar(this.#node)) return null
+    const { value, source } = this.#node
+    return value === null ? null : typeof value === 'string' ? value : (source ?? String(value))
+  }
+
+  located(): Located {
+    const text = this.text() ?? ''
+    // The text of a block begins below its sign.
+    const isBlock = this.#library.isScalar(this.#node) && this.#node.type?.startsWith('BLOCK') === true
+    const { path, line } = this.at
+    return { text, at: { path, line: isBlock ? line + 1 : line }, isOpen: /\$[({A-Za-z]/.test(text) }
+  }
+
+  #child(value: Node | null, pair: Pair | null): Yaml | null {
+    let node = value
+    for (let followed = 0; this.#library.isAlias(node); followed += 1) {
+      if (followed > FOLLOWED_MAX) return null
+      node = ((node as Alias).resolve(this.#document) as Node | undefined) ?? null
+    }
+    return node === null ? null : new Yaml(this.#library, node, this.#document, this.#lines, this.path, pair, pair === null ? null : this)
+  }
+
+  #line(offset: number): number {
+    return this.#lines.linePos(offset).line
+  }
+}
+
+function keyOf(pair: Pair): string {
+  return String((pair.key as { value?: unknown } | null)?.value ?? '')
+}
+
+/**
+ * The documents of a file.
+ *
+ * @throws {YamlError} with line and reason of the first mistake
+ */
+export async function readYaml(text: string, path: string): Promise<Yaml[]> {
+  const library = await import('yaml')
+  const lines = new library.LineCounter()
+  let documents: Document[]
+  try {
+    const parsed = library.parseAllDocuments(text, { lineCounter: lines, logLevel: 'silent', uniqueKeys: false })
+    documents = Array.isArray(parsed) ? (parsed as Document[]) : []
+  } catch (error) {
+    // Its reader recurses: a text of nothing but brackets.
+    if (error instanceof RangeError) throw new YamlError('is nested too deep')
+    throw error
+  }
+  for (const document of documents) {
+    const [error] = document.errors
+    if (error !== undefined) {
+      const place = error.linePos?.[0]
+      const why = error.message.split('\n')[0]?.replace(/ at line \d+, column \d+:?$/, '') ?? ''
+      throw new YamlError(`line ${place?.line ?? 1}: ${why}`)
+    }
+  }
+  return documents.flatMap((document) => (document.contents === null ? [] : new Yaml(library, document.contents as Node, document, lines, path)))
+}

@@ -1,0 +1,733 @@
+// `nereid doctor` over deployments as guides write them: what it says, what it would change, and its exit codes.
+import { readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, test } from 'vitest'
+import { FLAGS, type Flag } from '../../src/cli/flags.js'
+import { FACTS, type Fact } from '../../src/commands/doctor/facts.js'
+import { tritonVersion } from '../../src/commands/doctor/image.js'
+import * as doctor from '../../src/commands/doctor/index.js'
+import { FILE_BYTES_MAX } from '../../src/commands/doctor/inputs.js'
+import { files, runs } from './harness.js'
+
+const ONNX = `backend: "onnxruntime"
+max_batch_size: 8
+input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
+`
+const REPOSITORY = { 'models/m/config.pbtxt': ONNX, 'models/m/1/model.onnx': '' }
+
+/** Files in a directory, and what doctor says of one of them. */
+async function says(content: Record<string, string>, path: string, args: string[] = []): Promise<{ code: number; out: string; err: string }> {
+  const directory = files(content)
+  return runs(doctor, [join(directory, path), '--image=nereid:1', ...args], directory)
+}
+
+test('every row that doctor cites stands in COMPAT.md', () => {
+  const compat = readFileSync(fileURLToPath(new URL('../../COMPAT.md', import.meta.url)), 'utf8')
+  const rows = compat.split('\n').filter((line) => line.startsWith('| ')).map((line) => line.slice(2))
+  const facts: Fact[] = Object.values(FACTS)
+  const cited = facts.flatMap(({ row }) => (row === null ? [] : [row]))
+  expect(cited.length).toBeGreaterThan(20)
+  expect(cited.filter((row) => !rows.some((line) => line.startsWith(row)))).toEqual([])
+})
+
+describe('a command line', () => {
+  test('one that runs as it is', async () => {
+    const directory = files(REPOSITORY)
+    const { code, out } = await runs(doctor, ['--', 'tritonserver', `--model-repository=${directory}/models`, '--http-port', '9000'], directory)
+    expect(code).toBe(0)
+    expect(out).toMatchInlineSnapshot(`
+      "command line
+             as it is          --model-repository=./models
+             as it is          --http-port 9000
+
+      ./models/m/config.pbtxt
+             as it is          model m: onnxruntime, version 1
+
+      Starts as:
+        nereid --model-repository=./models --http-port 9000
+
+      3 as it is, 0 differ, 0 to change, 0 not possible yet
+      "
+    `)
+  })
+
+  test('flags that need a word', async () => {
+    const args = [
+      '--model-store=/nowhere',
+      '--http-thread-count=16',
+      '--grpc-use-ssl=true',
+      '--allow-vertex-ai=true',
+      '--allow-sagemaker=false',
+      '--backend-config=tensorflow,version=2',
+      '--backend-config=python,shm-region-prefix-name=p',
+      '--cache-config=redis,host=redis',
+      '--strict-model-config=false',
+      '--log-verbose=1',
+      '--model-repo=s3://bucket/models',
+      '--http-prt=8000',
+      '--pinned-memory-pool-byte-size=0',
+      '--grpc-infer-thread-count=1',
+      '--trace-config=mode=opentelemetry',
+      'left over',
+    ]
+    const { code, out } = await runs(doctor, ['--', '/opt/tritonserver/bin/tritonserver', ...args])
+    expect(code).toBe(1)
+    expect(out).toMatchInlineSnapshot(`
+      "command line
+             as it is          --model-store=/nowhere
+             as it is          --http-thread-count=16: accepted without effect: see --reactor-threads
+             to change         --grpc-use-ssl=true: leave it out and put a TLS proxy in front; with it the server does not start (COMPAT.md: \`--grpc-use-ssl\`)
+             not possible yet  --allow-vertex-ai=true: serve the v2 API on --http-port and map to it in front (COMPAT.md: OpenAI, SageMaker and Vertex AI front ends)
+             as it is          --allow-sagemaker=false: accepted without effect; a warning at start names it
+             differs           --backend-config=tensorflow,version=2: backend libraries are not loaded; a setting of one has no effect (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
+             differs           --backend-config=python,shm-region-prefix-name=p: is read, and has no effect (COMPAT.md: Python models, \`shm-region-prefix-name\`)
+             differs           --cache-config=redis,host=redis: works; starts without a Redis and connects when it can (COMPAT.md: Response cache in Redis, a Redis that cannot be reached)
+             as it is          --strict-model-config=false: works. Use --disable-auto-complete-config.
+             as it is          --log-verbose=1
+             to change         --model-repo=s3://bucket/models: mount the bucket or copy the models, and name the directory (COMPAT.md: Cloud repositories)
+             to change         --http-prt=8000: unrecognized option '--http-prt'; did you mean '--http-port'?
+             differs           --pinned-memory-pool-byte-size=0: has no effect on the server; may stay (COMPAT.md: GPUs: CUDA execution provider)
+             to change         --grpc-infer-thread-count=1: invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.
+             differs           --trace-config=mode=opentelemetry: works; the collector must take OTLP over HTTP in protobuf; OTEL_EXPORTER_OTLP_PROTOCOL=http/json sends JSON (COMPAT.md: Traces of mode opentelemetry, how they are sent)
+             to change         left over: is no option of the server: leave it out
+             to change         the options together: Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' in the configuration - e.g. tritonserver --cache-config redis,host=redis --cache-config redis,port=6379 --model-repository=/models ...
+
+      Starts as:
+        nereid --model-store=/nowhere --http-thread-count=16 --allow-vertex-ai=true --allow-sagemaker=false --backend-config=tensorflow,version=2 --backend-config=python,shm-region-prefix-name=p --cache-config=redis,host=redis --strict-model-config=false --log-verbose=1 --http-port=8000 --pinned-memory-pool-byte-size=0 --trace-config=mode=opentelemetry
+
+      5 as it is, 5 differ, 6 to change, 1 not possible yet
+      "
+    `)
+  })
+
+  test('rules between flags are those of a start', async () => {
+    const { out } = await runs(doctor, ['--', 'tritonserver', '--model-repository=/m', '--load-model=a'])
+    expect(out).toContain("to change         the options together: Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
+  })
+
+  test('every flag of the table has a verdict', async () => {
+    const table: readonly Flag[] = FLAGS
+    const value = (flag: Flag): string => {
+      if (flag.kind === 'switch') return ''
+      if (flag.kind === 'boolean') return '=false'
+      if (flag.kind === 'choice') return `=${flag.choices[0] ?? ''}`
+      if (flag.kind !== 'string') return `=${Math.max(flag.kind === 'verbosity' ? 0 : (flag.min ?? 0), 2)}`
+      return '=a,b=c'
+    }
+    for (const flag of table) {
+      const { out } = await runs(doctor, ['--', 'tritonserver', `--${flag.name}${value(flag)}`])
+      expect(out, flag.name).toMatch(new RegExp(`^ +(as it is|differs|to change|not possible yet) +--${flag.name}`, 'm'))
+    }
+  })
+
+  test('the same in sh -c, and docker run with a repository on this machine', async () => {
+    const directory = files({ 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU count: 2 } ]\n`, 'models/m/1/model.onnx': '' })
+    const run = ['docker', 'run', '--gpus=all', '-it', '--rm', '--net=host', '-p', '8000:8000', '--shm-size=1g', '--ulimit', 'memlock=-1', '-v', `${directory}/models:/models:ro`, '-e', 'HF_TOKEN=hf_123']
+    const server = ['nvcr.io/nvidia/tritonserver:24.01-py3', 'bash', '-c', 'pip install numpy && tritonserver --model-repository=/models']
+    const { code, out } = await runs(doctor, ['--', ...run, ...server], directory)
+    expect(code).toBe(1)
+    expect(out).toMatchInlineSnapshot(`
+      "command line
+             to change         image nvcr.io/nvidia/tritonserver:24.01-py3: Triton 2.42, all backends of Triton; take an image of Nereid
+             differs           shared memory in 24.01-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
+             not possible yet  --gpus=all: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
+             as it is          --net=host
+             as it is          -p 8000:8000: HTTP
+             as it is          --shm-size=1g: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay
+             as it is          --ulimit memlock=-1: no longer needed; may stay
+             as it is          HF_TOKEN=…
+             as it is          --model-repository=/models
+             as it is          mount /models: ./models, looked into below
+
+      ./models/m/config.pbtxt
+             as it is          model m: onnxruntime, version 1
+          5  to change         model m: instance_group: wants a GPU; start with --gpu-fallback=cpu, or write KIND_CPU (COMPAT.md: Instance groups that want a GPU, without one)
+
+      Starts as:
+        nereid --model-repository=./models --gpu-fallback=cpu
+
+      8 as it is, 1 differ, 2 to change, 1 not possible yet
+      "
+    `)
+  })
+
+  test('an image of the month has the version of Triton that it had', () => {
+    expect(['21.02', '22.12-py3', '23.10-py3', '24.05-py3', '25.01-vllm-python-py3', '25.06-py3'].map(tritonVersion)).toEqual(['2.7', '2.29', '2.39', '2.46', '2.54', '2.59'])
+    expect(['25.07-py3', 'latest', '24.13-py3', ''].map(tritonVersion)).toEqual([null, null, null, null])
+  })
+})
+
+describe('files', () => {
+  test('a shell script', async () => {
+    const script = `#!/usr/bin/env bash
+set -euo pipefail
+TAG=\${TAG:-23.12-py3}
+REPO="$(pwd)/models"
+
+docker run -d --name triton \\
+  --gpus '"device=0"' \\
+  --gpus all \\
+  --shm-size=1g --ulimit memlock=-1 \\
+  -p 8000:8000 -p 8001:8001 -p 8002:8002 \\
+  -v "\${REPO}:/models" \\
+  nvcr.io/nvidia/tritonserver:$TAG \\
+  tritonserver --model-repository=/models \\
+    --allow-gpu-metrics=false $EXTRA
+
+until curl -sf localhost:8000/v2/health/ready; do sleep 1; done
+perf_analyzer -m m -u localhost:8000
+`
+    const { code, out } = await says({ ...REPOSITORY, 'run.sh': script }, 'run.sh')
+    expect(code).toBe(1)
+    expect(out).toMatchInlineSnapshot(`
+      "./run.sh
+          7  not possible yet  --gpus '"device=0"': models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
+          8  not possible yet  --gpus all: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
+          9  as it is          --shm-size=1g: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay
+          9  as it is          --ulimit memlock=-1: no longer needed; may stay
+         10  as it is          -p 8000:8000: HTTP
+         10  as it is          -p 8001:8001: gRPC
+         10  as it is          -p 8002:8002: metrics
+         11  as it is          mount /models: ./models, looked into below
+         12  to change         image nvcr.io/nvidia/tritonserver:23.12-py3: Triton 2.41, all backends of Triton; take an image of Nereid
+         12  differs           shared memory in 23.12-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
+         12  differs           errors over HTTP in 23.12-py3: some errors have another HTTP status than in this image (COMPAT.md: HTTP status by error class)
+         13  as it is          --model-repository=/models
+         14  as it is          --allow-gpu-metrics=false: accepted without effect; a warning at start names it
+         14  as it is          $EXTRA: is known when it runs; look at what it says then
+         16  as it is          curl: a client: left alone
+         17  as it is          perf_analyzer: a client: left alone
+
+      ./models/m/config.pbtxt
+             as it is          model m: onnxruntime, version 1
+
+      Starts as:
+        nereid --model-repository=./models --allow-gpu-metrics=false '$EXTRA'
+
+      Changes:
+      --- a/./run.sh
+      +++ b/./run.sh
+      @@ -7,2 +6,0 @@
+      -  --gpus '"device=0"' \\
+      -  --gpus all \\
+      @@ -12,1 +10,1 @@
+      -  nvcr.io/nvidia/tritonserver:$TAG \\
+      +  nereid:1 \\
+
+      12 as it is, 2 differ, 1 to change, 2 not possible yet
+      "
+    `)
+  })
+
+  test('a Dockerfile', async () => {
+    const dockerfile = `# The server
+ARG VERSION=24.08
+FROM nvcr.io/nvidia/tritonserver:\${VERSION}-py3 AS base
+ENV LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4 \\
+    PYTHONUNBUFFERED=1
+RUN apt-get update && \\
+    apt-get install -y libgl1
+RUN pip install --no-cache-dir torch transformers
+
+FROM base
+COPY models /models
+COPY build/libtriton_mine.so /opt/tritonserver/backends/mine/libtriton_mine.so
+EXPOSE 8000 8001 8002
+HEALTHCHECK CMD curl -f localhost:8000/v2/health/ready || exit 1
+CMD ["tritonserver", "--model-repository=/models", \\
+     "--strict-readiness=false"]
+`
+    const { code, out } = await says({ ...REPOSITORY, Dockerfile: dockerfile }, 'Dockerfile')
+    expect(code).toBe(1)
+    expect(out).toMatchInlineSnapshot(`
+      "./Dockerfile
+          3  to change         image nvcr.io/nvidia/tritonserver:24.08-py3: Triton 2.49, all backends of Triton; take an image of Nereid
+          3  differs           shared memory in 24.08-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
+          4  to change         LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4: libraries for other backends or allocators have no use here: leave it out
+          4  as it is          PYTHONUNBUFFERED=1
+          6  as it is          RUN apt-get update &&  apt-get install -y libgl1: its packages have to be those of the new base
+          8  as it is          RUN pip install --no-cache-dir torch transformers: packages for Python models; numpy has to be among those of the interpreter
+         11  as it is          COPY models /models
+         11  as it is          mount /models: ./models, looked into below
+         12  differs           COPY build/libtriton_mine.so /opt/tritonserver/backends/mine/libtriton_mine.so: backend libraries are not loaded; a setting of one has no effect (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
+         13  as it is          EXPOSE 8000 8001 8002
+         14  differs           HEALTHCHECK CMD curl -f localhost:8000/v2/health/ready || exit 1: the program that asks has to be in the image
+         15  as it is          --model-repository=/models
+         16  as it is          --strict-readiness=false
+
+      ./models/m/config.pbtxt
+             as it is          model m: onnxruntime, version 1
+
+      Starts as:
+        nereid --model-repository=./models --strict-readiness=false
+
+      Changes:
+      --- a/./Dockerfile
+      +++ b/./Dockerfile
+      @@ -3,2 +3,2 @@
+      -FROM nvcr.io/nvidia/tritonserver:\${VERSION}-py3 AS base
+      -ENV LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4 \\
+      +FROM nereid:1 AS base
+      +ENV \\
+
+      9 as it is, 3 differ, 2 to change, 0 not possible yet
+      "
+    `)
+  })
+
+  test('a compose file', async () => {
+    const compose = `x-common: &common
+  restart: unless-stopped
+  environment:
+    CUDA_VISIBLE_DEVICES: "0"
+    AWS_SECRET_ACCESS_KEY: \${SECRET}
+services:
+  triton:
+    <<: *common
+    image: nvcr.io/nvidia/tritonserver:\${TRITON:-24.05}-py3
+    command:
+      - tritonserver
+      - --model-repository=/models
+      - --model-control-mode=poll
+      - --http-thread-count=4
+    shm_size: "2gb"
+    ports: ["8000:8000", "8001:8001"]
+    volumes:
+      - ./models:/models:ro
+    deploy:
+      resources:
+        reservations:
+          devices:
+            - capabilities: [gpu]
+    healthcheck:
+      test: ["CMD", "curl", "-f", "http://localhost:8000/v2/health/ready"]
+      interval: 10s
+  gateway:
+    image: nginx
+`
+    const { code, out } = await says({ 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '', 'compose.yaml': compose }, 'compose.yaml')
+    expect(code).toBe(1)
+    expect(out).toMatchInlineSnapshot(`
+      "./compose.yaml
+          4  differs           CUDA_VISIBLE_DEVICES=0: has no effect on the server; may stay (COMPAT.md: GPUs: CUDA execution provider)
+          5  differs           AWS_SECRET_ACCESS_KEY=…: credentials are not read; the mount or the copy needs them (COMPAT.md: Cloud repositories)
+          9  to change         image nvcr.io/nvidia/tritonserver:24.05-py3: Triton 2.46, all backends of Triton; take an image of Nereid
+          9  differs           shared memory in 24.05-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
+         12  as it is          --model-repository=/models
+         13  as it is          --model-control-mode=poll
+         14  as it is          --http-thread-count=4: accepted without effect: see --reactor-threads
+         15  as it is          shm_size: 2gb: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay
+         16  as it is          port 8000:8000: HTTP
+         16  as it is          port 8001:8001: gRPC
+         18  as it is          mount /models: ./models, looked into below
+         23  not possible yet  deploy: devices: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
+         25  differs           healthcheck: CMD curl -f http://localhost:8000/v2/health/ready: curl has to be in the image
+         28  as it is          service gateway: is not Triton: left alone
+
+      ./models/m/config.pbtxt
+             as it is          model m: onnxruntime, version 1
+          5  to change         model m: instance_group: wants a GPU; start with --gpu-fallback=cpu, or write KIND_CPU (COMPAT.md: Instance groups that want a GPU, without one)
+
+      Starts as:
+        nereid --model-repository=./models --model-control-mode=poll --http-thread-count=4 --gpu-fallback=cpu
+
+      Changes:
+      --- a/./compose.yaml
+      +++ b/./compose.yaml
+      @@ -9,1 +9,1 @@
+      -    image: nvcr.io/nvidia/tritonserver:\${TRITON:-24.05}-py3
+      +    image: nereid:1
+      @@ -14,1 +14,2 @@
+      -      - --http-thread-count=4
+      +      - --http-thread-count=4
+      +      - --gpu-fallback=cpu
+      @@ -19,5 +19,0 @@
+      -    deploy:
+      -      resources:
+      -        reservations:
+      -          devices:
+      -            - capabilities: [gpu]
+
+      9 as it is, 4 differ, 2 to change, 1 not possible yet
+      "
+    `)
+  })
+
+  test('a Kubernetes deployment', async () => {
+    const manifest = `apiVersion: v1
+kind: Service
+metadata: { name: triton }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: triton
+spec:
+  template:
+    spec:
+      terminationGracePeriodSeconds: 60
+      nodeSelector:
+        nvidia.com/gpu.present: "true"
+      initContainers:
+        - name: fetch
+          image: amazon/aws-cli
+      containers:
+        - name: triton
+          image: nvcr.io/nvidia/tritonserver:25.03-py3
+          command: ["/bin/sh", "-c"]
+          args:
+            - |
+              exec tritonserver --model-repository=/models \\
+                --exit-timeout-secs=40
+          ports:
+            - containerPort: 8000
+            - containerPort: 8002
+          env:
+            - name: LD_PRELOAD
+              value: /plugins/libcustom.so
+          livenessProbe:
+            httpGet: { path: /v2/health/live, port: 8000 }
+          readinessProbe:
+            exec: { command: [curl, -f, "localhost:8000/v2/health/ready"] }
+          lifecycle:
+            preStop: { exec: { command: [sleep, "10"] } }
+          resources:
+            limits:
+              nvidia.com/gpu: 1
+          volumeMounts:
+            - { name: models, mountPath: /models }
+            - { name: dshm, mountPath: /dev/shm }
+        - name: sidecar
+          image: envoyproxy/envoy
+      volumes:
+        - name: models
+          persistentVolumeClaim: { claimName: models }
+        - name: dshm
+          emptyDir: { medium: Memory, sizeLimit: 2Gi }
+`
+    const { code, out } = await says({ 'triton.yaml': manifest }, 'triton.yaml')
+    expect(code).toBe(1)
+    expect(out).toMatchInlineSnapshot(`
+      "./triton.yaml
+          1  as it is          Service triton: is left alone
+         12  as it is          terminationGracePeriodSeconds: 60: has to be longer than --exit-timeout-secs (30)
+         14  differs           nodeSelector: nvidia.com/gpu.present: has no effect on the server; may stay (COMPAT.md: GPUs: CUDA execution provider)
+         16  as it is          init container fetch: is left alone
+         20  to change         image nvcr.io/nvidia/tritonserver:25.03-py3: Triton 2.56, all backends of Triton; take an image of Nereid
+         20  differs           shared memory in 25.03-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
+         24  as it is          --model-repository=/models
+         25  as it is          --exit-timeout-secs=40
+         27  as it is          port 8000: HTTP
+         28  as it is          port 8002: metrics
+         30  to change         LD_PRELOAD=/plugins/libcustom.so: libraries for other backends or allocators have no use here: leave it out
+         33  as it is          livenessProbe: /v2/health/live
+         35  differs           readinessProbe: curl -f localhost:8000/v2/health/ready: curl has to be in the image; httpGet /v2/health/ready needs nothing
+         37  differs           lifecycle: preStop: ports stay open for --exit-grace-secs (3 s), so a sleep before the end is not needed (COMPAT.md: SIGTERM)
+         40  not possible yet  resources: limits: nvidia.com/gpu: 1: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
+         42  as it is          mount /models: is a volume: run doctor on the models in it
+         44  as it is          container sidecar: is not Triton: left alone
+         49  as it is          volume dshm: emptyDir, medium Memory: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay
+
+      Starts as:
+        nereid --model-repository=/models --exit-timeout-secs=40
+
+      Changes:
+      --- a/./triton.yaml
+      +++ b/./triton.yaml
+      @@ -20,1 +20,1 @@
+      -          image: nvcr.io/nvidia/tritonserver:25.03-py3
+      +          image: nereid:1
+      @@ -38,3 +37,0 @@
+      -          resources:
+      -            limits:
+      -              nvidia.com/gpu: 1
+
+      11 as it is, 4 differ, 2 to change, 1 not possible yet
+      "
+    `)
+  })
+
+  test('KServe: an InferenceService and a ServingRuntime', async () => {
+    const manifest = `apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: { name: cifar }
+spec:
+  predictor:
+    triton:
+      storageUri: gs://bucket/models
+      runtimeVersion: 23.05-py3
+      args: ["--log-verbose=1"]
+      resources: { limits: { cpu: "1", nvidia.com/gpu: "1" } }
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: ClusterServingRuntime
+metadata: { name: kserve-tritonserver }
+spec:
+  supportedModelFormats:
+    - { name: onnx, version: "1" }
+    - { name: pytorch, version: "1" }
+  containers:
+    - name: kserve-container
+      image: nvcr.io/nvidia/tritonserver:23.05-py3
+      args: [tritonserver, --model-store=/mnt/models, --grpc-port=9000, --http-port=8080, --allow-grpc=true]
+`
+    const { code, out } = await says({ 'kserve.yaml': manifest }, 'kserve.yaml')
+    expect(code).toBe(1)
+    expect(out).toMatchInlineSnapshot(`
+      "./kserve.yaml
+          7  as it is          storageUri: gs://bucket/models: KServe copies it to /mnt/models before the server starts
+          7  to change         triton: KServe’s runtime for Triton starts its image: make a ServingRuntime with an image of Nereid, and name it as predictor.model.runtime
+          8  to change         runtimeVersion: 23.05-py3: names a version of Triton: leave it out, the runtime has its image
+          9  as it is          --log-verbose=1
+         10  not possible yet  resources: limits: nvidia.com/gpu: 1: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
+         17  as it is          supportedModelFormats: onnx
+         18  not possible yet  supportedModelFormats: pytorch: models of this format do not load (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
+         21  to change         image nvcr.io/nvidia/tritonserver:23.05-py3: Triton 2.34, all backends of Triton; take an image of Nereid
+         21  differs           shared memory in 23.05-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
+         21  differs           errors over HTTP in 23.05-py3: some errors have another HTTP status than in this image (COMPAT.md: HTTP status by error class)
+         22  as it is          --model-store=/mnt/models
+         22  as it is          --grpc-port=9000
+         22  as it is          --http-port=8080
+         22  as it is          --allow-grpc=true
+         22  as it is          repository /mnt/models: lies in the image or a volume: run doctor on it there
+
+      Starts as:
+        nereid --model-store=/mnt/models --grpc-port=9000 --http-port=8080 --allow-grpc=true
+
+      Changes:
+      --- a/./kserve.yaml
+      +++ b/./kserve.yaml
+      @@ -21,1 +21,1 @@
+      -      image: nvcr.io/nvidia/tritonserver:23.05-py3
+      +      image: nereid:1
+
+      8 as it is, 2 differ, 3 to change, 2 not possible yet
+      "
+    `)
+  })
+
+  test('a repository: what each model needs', async () => {
+    const python = `import json
+import torch
+import triton_python_backend_utils as pb_utils
+from transformers import pipeline
+class TritonPythonModel:
+    def initialize(self, args):
+        self.model = torch.load("x").to("cuda")
+`
+    const { code, out } = await says(
+      {
+        'r/batched/config.pbtxt': `${ONNX}dynamic_batching { max_queue_delay_microseconds: 500 }\nresponse_cache { enable: true }\noptimization { cuda { graphs: true } }`,
+        'r/batched/1/model.onnx': '',
+        'r/gpu/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU gpus: [ 0 ] } ]`,
+        'r/gpu/1/model.onnx': '',
+        'r/plan/config.pbtxt': 'platform: "tensorrt_plan"',
+        'r/plan/1/model.plan': '',
+        'r/py/config.pbtxt': `backend: "python"\nparameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }\nmodel_transaction_policy { decoupled: true }`,
+        'r/py/1/model.py': python,
+        'r/py/triton_python_backend_stub': '',
+        'r/seq/config.pbtxt': `${ONNX}sequence_batching { state [ { input_name: "S" output_name: "T" data_type: TYPE_FP32 dims: [ 1 ] } ] }`,
+        'r/seq/1/model.onnx': '',
+        'r/wrong/config.pbtxt': 'backend: "onnx_runtime"\n',
+        'r/wrong/1/model.onnx': '',
+        'r/worse/config.pbtxt': 'backend: "onnxruntime"\nmax_batchsize: 8\n',
+        'r/worse/1/model.onnx': '',
+      },
+      'r',
+    )
+    expect(code).toBe(1)
+    expect(out).toMatchInlineSnapshot(`
+      "./r/batched/config.pbtxt
+             differs           model batched: optimization.cuda; answers are right without it; may stay (COMPAT.md: Settings of a configuration that have no effect in this release)
+             as it is          model batched: onnxruntime, version 1
+          5  differs           model batched: max_queue_delay_microseconds: 500: an idle instance does not wait; --strict-batching-delay waits as Triton does (COMPAT.md: Dynamic batching delay)
+          6  differs           model batched: response_cache: needs --cache-config, as in Triton (COMPAT.md: Response cache, which requests are equal)
+
+      ./r/gpu/config.pbtxt
+             as it is          model gpu: onnxruntime, version 1
+          5  to change         model gpu: instance_group: wants a GPU; start with --gpu-fallback=cpu, or write KIND_CPU (COMPAT.md: Instance groups that want a GPU, without one)
+
+      ./r/plan/config.pbtxt
+             not possible yet  model plan: TensorRT plans are not in this release; serve the ONNX file that the plan was made from (backend: "onnxruntime") (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
+
+      ./r/py/config.pbtxt
+             as it is          model py: python, version 1
+             as it is          model py: Python: its interpreter needs numpy, torch, transformers; NEREID_PYTHON names another interpreter
+          2  differs           model py: EXECUTION_ENV_PATH: $$TRITON_MODEL_DIRECTORY/env.tar.gz: archives of conda-pack in gzip (.tar.gz) (COMPAT.md: Python models, archives of environments)
+          3  as it is          model py: decoupled
+
+      ./r/py/triton_python_backend_stub
+             differs           model py: is left alone: any CPython from 3.9 on with numpy runs models (COMPAT.md: Python models, a \`triton_python_backend_stub\`)
+
+      ./r/py/1/model.py
+          7  differs           model py: self.model = torch.load("x").to("cuda"): the code may use a GPU by itself; tensors that it gets and returns are in host memory (COMPAT.md: GPUs: CUDA execution provider)
+
+      ./r/seq/config.pbtxt
+             as it is          model seq: onnxruntime, version 1
+          5  differs           model seq: sequence_batching: works; a reload lets those in progress go on with the old load (COMPAT.md: Sequences in progress when their model is reloaded)
+          5  differs           model seq: state: begins with zeros (COMPAT.md: Implicit state without an initial one)
+
+      ./r/worse/config.pbtxt
+          2  to change         model worse: Message type "inference.ModelConfig" has no field named "max_batchsize". Did you mean "max_batch_size"?
+
+      ./r/wrong/config.pbtxt
+          1  to change         model wrong: unable to find backend library for backend 'onnx_runtime', try specifying runtime on the model configuration. Did you mean backend: "onnxruntime"?
+
+      Starts as:
+        nereid --model-repository=./r --gpu-fallback=cpu
+
+      6 as it is, 8 differ, 3 to change, 1 not possible yet
+      "
+    `)
+  })
+
+  test('a directory with files that start a Triton, and one command in a file', async () => {
+    const directory = files({ ...REPOSITORY, 'deploy/compose.yml': 'services: { t: { image: "nvcr.io/nvidia/tritonserver:25.06-py3", command: "tritonserver --model-repository /models", volumes: ["../models:/models"] } }\n', 'deploy/values.yaml': 'a: 1\n' })
+    const { out } = await runs(doctor, [join(directory, 'deploy')], directory)
+    expect(out).toContain('nereid --model-repository ./models')
+    expect(out).not.toContain('values.yaml')
+  })
+
+  test('as JSON', async () => {
+    const { code, out } = await says({ 'run.sh': 'tritonserver --model-repository=/nowhere --alow-grpc=true\n' }, 'run.sh', ['--format=json'])
+    expect([code, JSON.parse(out)]).toMatchInlineSnapshot(`
+      [
+        1,
+        {
+          "commands": [
+            {
+              "command": [
+                "nereid",
+                "--model-repository=/nowhere",
+                "--allow-grpc=true",
+              ],
+              "name": "tritonserver",
+            },
+          ],
+          "counts": {
+            "change": 1,
+            "differs": 0,
+            "impossible": 0,
+            "same": 1,
+          },
+          "diffs": [
+            "--- a/./run.sh
+      +++ b/./run.sh
+      @@ -1,1 +1,1 @@
+      -tritonserver --model-repository=/nowhere --alow-grpc=true
+      +tritonserver --model-repository=/nowhere --allow-grpc=true
+      ",
+          ],
+          "dropped": 0,
+          "findings": [
+            {
+              "line": 1,
+              "path": "./run.sh",
+              "row": null,
+              "subject": "--model-repository=/nowhere",
+              "text": "",
+              "verdict": "same",
+            },
+            {
+              "line": 1,
+              "path": "./run.sh",
+              "row": null,
+              "subject": "--alow-grpc=true",
+              "text": "unrecognized option '--alow-grpc'; did you mean '--allow-grpc'?",
+              "verdict": "change",
+            },
+          ],
+        },
+      ]
+    `)
+  })
+})
+
+describe('what cannot be read ends with 2', () => {
+  const cases: [string, string, RegExp][] = [
+    ['a text of nothing', 'notes.txt', /is no model repository, command line/],
+    ['YAML that is none', 'a.yaml', /a\.yaml: line \d: /],
+    ['a template of Helm', 'helm.yaml', /template of Helm/],
+    ['YAML of something else', 'other.yaml', /neither a compose file nor a Kubernetes manifest/],
+    ['a directory without anything', 'empty', /neither a model repository nor a directory/],
+    ['nothing there', 'nowhere', /no such file or directory/],
+  ]
+  test.each(cases)('%s', async (_, path, text) => {
+    const content = { 'notes.txt': 'hello\n', 'a.yaml': 'a: 1\nb: [\n', 'helm.yaml': 'kind: Deployment\nspec: {{ .Values.x }}: [\n', 'other.yaml': 'a: 1\n', 'empty/': '' }
+    const { code, err } = await says(content, path)
+    expect([code, err]).toEqual([2, expect.stringMatching(text)])
+  })
+
+  test('wrong arguments', async () => {
+    expect((await runs(doctor, [])).code).toBe(2)
+    expect((await runs(doctor, ['--http-port=1'])).err).toContain('stands behind --')
+    expect((await runs(doctor, ['--', 'ls'])).code).toBe(2)
+    expect((await runs(doctor, ['--help'])).code).toBe(0)
+  })
+})
+
+describe('hostile files', () => {
+  test('large files, devices, FIFOs and loops of links are refused, and waited for by nobody', async () => {
+    const directory = files({ 'big.sh': '' })
+    truncateSync(join(directory, 'big.sh'), FILE_BYTES_MAX + 1)
+    symlinkSync('/dev/zero', join(directory, 'zero.yaml'))
+    symlinkSync('loop.yaml', join(directory, 'loop.yaml'))
+    execFileSync('mkfifo', [join(directory, 'fifo.sh')])
+    for (const name of ['big.sh', 'zero.yaml', 'loop.yaml', 'fifo.sh']) expect((await runs(doctor, [join(directory, name)])).code, name).toBe(2)
+    expect((await runs(doctor, [directory])).code).toBe(2)
+  })
+
+  test('YAML of aliases of aliases, of aliases in rings, of brackets, of a hundred thousand items', async () => {
+    const bomb = ['a0: &a0 [x, x, x, x, x, x, x, x, x, x]', ...Array.from({ length: 30 }, (_, i) => `a${i + 1}: &a${i + 1} [${`*a${i},`.repeat(10)}]`)].join('\n')
+    const texts: [string, number][] = [
+      [`${bomb}\nservices: { t: { image: tritonserver, command: *a30, environment: *a30, volumes: *a30 } }\n`, 1],
+      ['services: &s { t: { <<: *s, image: tritonserver, command: [tritonserver] } }\n', 1],
+      [`services: ${'['.repeat(100_000)}\n`, 2],
+      [`services: ${'{a: '.repeat(50_000)}\n`, 2],
+      [`services: { t: { image: tritonserver, command: [tritonserver, ${'"--id=x", '.repeat(50_000)}] } }\n`, 1],
+    ]
+    const from = performance.now()
+    for (const [text, code] of texts) {
+      const directory = files({ 'c.yaml': text })
+      expect((await runs(doctor, [join(directory, 'c.yaml')])).code, text.slice(0, 40)).toBe(code)
+    }
+    expect(performance.now() - from).toBeLessThan(30_000)
+  }, 60_000)
+
+  test('a repository that is a loop of links, and a model.py without end', async () => {
+    const directory = files({ 'r/m/1/': '', 'r/m/config.pbtxt': 'backend: "python"' })
+    symlinkSync('..', join(directory, 'r/m/up'))
+    symlinkSync('.', join(directory, 'r/self'))
+    writeFileSync(join(directory, 'r/m/1/model.py'), '')
+    truncateSync(join(directory, 'r/m/1/model.py'), 2 ** 33)
+    const { out } = await runs(doctor, [join(directory, 'r')], directory)
+    expect(out).toMatch(/model m: .*model\.py: 8589934592 bytes, at most 1048576 are read/)
+  })
+
+  test('what files say cannot move the cursor, and secrets are not repeated', async () => {
+    const { out } = await says({ 'run.sh': 'DB_PASSWORD=hunter2 tritonserver "--id=\u001b[2J" --model-repository=/nowhere\n' }, 'run.sh')
+    expect(out).not.toContain('\u001b')
+    expect(out).not.toContain('hunter2')
+  })
+
+  test('damaged files are read or refused, never a defect of our own', async () => {
+    let state = 7
+    const random = (): number => ((state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 32)
+    const seeds: [string, string][] = [
+      ['c.yaml', 'services:\n  t: &t\n    image: nvcr.io/nvidia/tritonserver:24.05-py3\n    command: ["tritonserver", "--model-repository=/m", \'--id=x\']\n    volumes: [./m:/m]\n    environment: { A: "${B:-c}" }\n'],
+      ['k.yaml', 'kind: Pod\napiVersion: v1\nspec:\n  containers:\n  - image: tritonserver\n    args: [tritonserver, "--model-store=$(X)"]\n    env: [{ name: X, value: /m }]\n'],
+      ['Dockerfile', 'FROM nvcr.io/nvidia/tritonserver:24.05-py3\nENV A=b C="d e"\nCOPY m /m\nCMD ["tritonserver", "--model-repository=/m"]\n'],
+      ['run.sh', 'X=${Y:-"z"}\ndocker run --gpus all -v $(pwd)/m:/m "tritonserver:24.05" tritonserver --model-repository=/m <<EOF\n$X\nEOF\n'],
+    ]
+    for (const [name, seed] of seeds) {
+      for (let i = 0; i < 150; i += 1) {
+        const letters = [...seed]
+        for (let n = 0; n < 3; n += 1) letters.splice(Math.floor(random() * letters.length), Math.floor(random() * 3), ...'{}[]"\'$&*#-:\\\n <|`'.charAt(Math.floor(random() * 19)))
+        expect([0, 1, 2]).toContain((await says({ [name]: letters.join('') }, name)).code)
+      }
+    }
+  })
+})
