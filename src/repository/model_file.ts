@@ -21,7 +21,7 @@ export function requireModelFile(config: ModelConfig, versionDirectory: string):
   if (config.backend === 'onnxruntime') {
     const file = stat?.isDirectory() === true ? join(path, 'model.onnx') : path
     if (statIfAny(file)?.isFile() !== true) throw new ServerError('INTERNAL', `failed to stat file ${file}${hint(versionDirectory, name)}`)
-  } else if (config.backend === 'python' && stat?.isFile() !== true) {
+  } else if (config.backend === 'python' && name.endsWith('.py') && stat?.isFile() !== true) {
     throw new ServerError('INTERNAL', `Python model file not found in '${path}'${hint(versionDirectory, name)}`)
   }
 }
