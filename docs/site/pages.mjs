@@ -16,9 +16,19 @@ export const GROUPS = [
     ],
   },
   {
+    title: 'Operation',
+    pages: [
+      ['docs/migrating.md', 'migrating.html'],
+      ['docs/operating.md', 'operating.html'],
+      ['docs/security.md', 'security.html'],
+      ['docs/errors.md', 'errors.html'],
+    ],
+  },
+  {
     title: 'Reference',
     pages: [
       ['docs/flags.md', 'flags.html'],
+      ['docs/metrics.md', 'metrics.html'],
       ['docs/typescript-reference.md', 'typescript-reference.html'],
       ['docs/limits.md', 'limits.html', 'Limits'],
       ['COMPAT.md', 'compat.html'],

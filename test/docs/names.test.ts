@@ -1,5 +1,5 @@
 /** What pages name is there: flags, metrics, files and headings behind links; configurations are those that the server takes. */
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join, posix } from 'node:path'
 import { expect, test } from 'vitest'
 import { GROUPS } from '../../docs/site/pages.mjs'
@@ -105,4 +105,17 @@ test('every page of docs is published, and no page says what is still to be writ
   const published = GROUPS.flatMap(({ pages }) => pages.map(([source]) => source))
   expect(PAGES.filter((page) => page !== 'README.md' && !published.includes(page))).toEqual([])
   for (const page of PAGES) expect(textOf(page), page).not.toMatch(/\bTODO\b|\bTBD\b/)
+})
+
+test('the classes of docs/errors.md have the statuses that the server sends', () => {
+  const source = readFileSync(join(ROOT, 'crates/tensor/src/error.rs'), 'utf8')
+  const arms = (method: string) => {
+    const body = new RegExp(`fn ${method}[\\s\\S]*?\\n {4}\\}`).exec(source)?.[0] ?? ''
+    return new Map([...body.matchAll(/((?:Self::\w+(?: \| )?)+) => (\d+)/g)].flatMap(([, names = '', value = '']) => names.split(' | ').map((name) => [name.replace('Self::', '').toUpperCase(), value] as const)))
+  }
+  const [http, grpc] = [arms('http_status'), arms('grpc_status')]
+  const rows = [...textOf('docs/errors.md').matchAll(/^\| ([A-Z_]+) \| (\d+) \| \w+ \((\d+)\) \|/gm)]
+  const said = rows.map(([, name = '', ...statuses]) => [name, ...statuses])
+  expect(said.length).toBe(http.size)
+  expect(said).toEqual(rows.map(([, name = '']) => [name, http.get(name.replaceAll('_', '')), grpc.get(name.replaceAll('_', ''))]))
 })

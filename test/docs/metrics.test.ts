@@ -1,0 +1,113 @@
+/**
+ * docs/metrics.md lists the families that servers show, with the texts of the exposition itself; and every metric that a page names is one of them.
+ *
+ * O-1: names, types and labels are those of a scrape.
+ */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { PYTHON, pythonEnvironment } from '../../scripts/lib/venv.mjs'
+import { TestServer } from '../server/harness.js'
+import { ALL, ROOT, spansOf } from './pages.js'
+
+interface Family {
+  name: string
+  type: string
+  help: string
+  labels: Set<string>
+}
+
+function familiesOf(text: string, into: Map<string, Family>): void {
+  for (const [, name = '', help = ''] of text.matchAll(/^# HELP (\S+) (.*)$/gm)) {
+    const type = new RegExp(`^# TYPE ${name} (\\w+)$`, 'm').exec(text)?.[1] ?? ''
+    const family = into.get(name) ?? { name, type, help, labels: new Set<string>() }
+    for (const [, labels = ''] of text.matchAll(new RegExp(`^${name}(?:_bucket|_sum|_count)?\\{([^}]*)\\}`, 'gm'))) {
+      for (const [, label = ''] of labels.matchAll(/(\w+)="/g)) family.labels.add(label)
+    }
+    into.set(name, family)
+  }
+}
+
+const TENSOR = (name: string) => `[ { name: "${name}" data_type: TYPE_FP32 dims: [ -1 ] } ]`
+
+/** A repository whose models use what makes families appear. */
+function write(directory: string): void {
+  const models: Record<string, string> = {
+    limited: `backend: "identity"\nmax_batch_size: 0\ninput ${TENSOR('INPUT0')}\noutput ${TENSOR('OUTPUT0')}\nresponse_cache { enable: true }\ninstance_group [ { kind: KIND_CPU rate_limiter { resources [ { name: "r" count: 1 } ] } } ]`,
+    running: 'backend: "python"',
+  }
+  for (const [name, config] of Object.entries(models)) {
+    mkdirSync(join(directory, name, '1'), { recursive: true })
+    writeFileSync(join(directory, name, 'config.pbtxt'), `${config}\n`)
+  }
+  const code = 'class TritonPythonModel:\n    @staticmethod\n    def auto_complete_config(config):\n        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [1]})\n        config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]})\n        config.set_max_batch_size(0)\n        return config\n\n    def execute(self, requests):\n        return []\n'
+  writeFileSync(join(directory, 'running', '1', 'model.py'), code)
+}
+
+/** Counters of the two libraries below this process differ between releases of Node. */
+const OF_NODE = /^nereid_(?:nodejs|process)_/
+
+async function scraped(): Promise<Map<string, Family>> {
+  await pythonEnvironment()
+  const directory = mkdtempSync(join(tmpdir(), 'nereid-metrics-'))
+  write(directory)
+  const flags = [
+    '--metrics-config=summary_latencies=true',
+    '--metrics-config=histogram_latencies=true',
+    '--rate-limit=execution_count',
+    `--backend-config=python,python-executable=${PYTHON}`,
+  ]
+  const families = new Map<string, Family>()
+  try {
+    // Nothing answers there, and families of a cache are shown all the same.
+    for (const cache of [['--cache-config=local,size=1048576'], ['--cache-config=redis,host=127.0.0.1', '--cache-config=redis,port=1']]) {
+      const server = await TestServer.start(directory, [...flags, ...cache])
+      try {
+        await fetch(`${server.url}/v2/models/limited/infer`, { method: 'POST', body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}' })
+        familiesOf(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(), families)
+      } finally {
+        await server.stop()
+      }
+    }
+  } finally {
+    rmSync(directory, { recursive: true, force: true })
+  }
+  return families
+}
+
+const HEAD = `# Metrics
+
+<!-- Made from what servers show; run the tests of test/docs with \`-u\` after a change of metrics. -->
+
+\`GET :8002/metrics\`, in the text format of Prometheus; in OpenMetrics and compressed with gzip for scrapers that ask for it. Names that begin with \`nv_\` are Triton's,
+with its types and labels. [Operating](operating.md#metrics) says which to watch.
+
+Counters of latencies are cumulative: their rate divided by that of \`nv_inference_request_success\` is the mean. Histograms and summaries of latencies are there with
+\`--metrics-config=histogram_latencies=true\` and \`--metrics-config=summary_latencies=true\`, those of a cache with \`--cache-config\`, those of the rate
+limiter with \`--rate-limit=execution_count\`, those of runners where Python models are. Labels of the form \`_name\` are the \`metric_tags\` of a model. Behind these
+come \`nereid_process_…\` and \`nereid_nodejs_…\`, which the process says of itself, and the families that Python models make.
+`
+
+function table(title: string, families: Family[]): string {
+  const rows = families.map(({ name, type, labels, help }) => `| \`${name}\` | ${type} | ${[...labels].toSorted().map((label) => `\`${label}\``).join(', ')} | ${help} |`)
+  return `## ${title}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n${rows.join('\n')}\n`
+}
+
+test('docs/metrics.md is what servers show, and every metric that a page names is in it', { timeout: 60_000 }, async () => {
+  const found = [...(await scraped()).values()].filter(({ name }) => !OF_NODE.test(name)).toSorted((a, b) => (a.name < b.name ? -1 : 1))
+  const [theirs, ours] = [found.filter(({ name }) => name.startsWith('nv_')), found.filter(({ name }) => name.startsWith('nereid_'))]
+  expect([theirs.length > 25, ours.length > 40]).toEqual([true, true])
+  await expect([HEAD, table("Triton's", theirs), table('Not in Triton', ours)].join('\n')).toMatchFileSnapshot(join(ROOT, 'docs/metrics.md'))
+
+  const names = new Set(found.map(({ name }) => name))
+  const named = ALL.flatMap((page) => spansOf(page).flatMap((span) => [...span.matchAll(/\b((?:nv|nereid)_[a-z]\w*)(…|\*)?/g)].map(([, name = '', cut]) => ({ page, name, cut }))))
+  const missing = named.filter(({ page, name, cut }) => {
+    if (names.has(name) || names.has(name.replace(/_(?:bucket|sum|count)$/, '')) || name.endsWith('_shm') || name === 'nereid_runner') return false
+    // Crates and modules have such names, too.
+    if (page === 'ARCHITECTURE.md' || page === 'bench/README.md') return false
+    return cut === undefined || ![...names, 'nereid_process_', 'nereid_nodejs_'].some((one) => one.startsWith(name))
+  })
+  expect(named.length).toBeGreaterThan(80)
+  expect(missing).toEqual([])
+})
