@@ -4,6 +4,8 @@ const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"' }
 
 const textOf = (html) =>
   html
+    // Words and the signs behind them stay together.
+    .replaceAll(/<\/?(?:a|code|em|strong|span)\b[^>]*>/g, '')
     .replaceAll(/<[^>]*>/g, ' ')
     .replaceAll(/&(amp|lt|gt|quot);/g, (_, name) => ENTITIES[name])
     .replaceAll(/\s+/g, ' ')

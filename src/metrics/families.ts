@@ -229,12 +229,13 @@ function memoryFamilies(memory: MemoryUse): Family[] {
   ]
 }
 
-/** Counters that backends keep for their versions, in the order in which they appear. */
+/** Counters, and bytes in use, that backends keep for their versions, in the order in which they appear. */
 function customFamilies(versions: readonly { statistics: VersionStatistics; labels: Labels }[]): Family[] {
   const families = new Map<string, Family>()
   for (const { statistics, labels } of versions) {
     for (const { name, help, value } of statistics.custom) {
-      const family = families.get(name) ?? { name, help, type: 'counter', samples: [] }
+      // Bytes go down as well.
+      const family = families.get(name) ?? { name, help, type: name.endsWith('_bytes') ? 'gauge' : 'counter', samples: [] }
       family.samples.push({ labels, value })
       families.set(name, family)
     }
