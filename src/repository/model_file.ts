@@ -15,7 +15,7 @@ const LISTED_MAX = 1000
 export function requireModelFile(config: ModelConfig, versionDirectory: string): void {
   const name = config.defaultModelFilename
   // A name that leads out is refused by the backend.
-  if (name === '' || name.startsWith('/') || normalize(name).startsWith('..')) return
+  if (name === '' || name.includes('\0') || name.startsWith('/') || normalize(name).startsWith('..')) return
   const path = join(versionDirectory, name)
   const stat = statIfAny(path)
   if (config.backend === 'onnxruntime') {

@@ -8,6 +8,9 @@ import type { FactName } from './facts.js'
 import type { Findings, Located } from './findings.js'
 import { ShellError, shellCommands } from './shell.js'
 
+/** Words of one command line that are judged. */
+export const ARGUMENTS_MAX = 1000
+
 /** What is left of a command line. */
 export interface Judged {
   /** Arguments that a Nereid takes, corrected. */
@@ -91,6 +94,10 @@ export function judgeArguments(args: readonly Located[], findings: Findings): Ju
     const arg = args[i]
     if (arg === undefined) break
     const { text, at } = arg
+    if (i >= ARGUMENTS_MAX) {
+      findings.add(at, text, 'change', `the command line has ${args.length} words: at most ${ARGUMENTS_MAX} are read`)
+      break
+    }
     const equals = text.indexOf('=')
     const name = text.slice(2, equals < 0 ? undefined : equals)
     if (!text.startsWith('--') || text === '--') {

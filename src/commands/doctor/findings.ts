@@ -34,6 +34,8 @@ export type Edit = { at: At; from: string; to: string } | { at: At; throughLine:
 
 /** Findings of one run; further ones are counted only. */
 export const FINDINGS_MAX = 5000
+/** Changes of files. */
+export const EDITS_MAX = 500
 /** Characters of a text of a file that are shown. */
 const SUBJECT_CHARS_MAX = 200
 
@@ -62,14 +64,18 @@ export class Findings {
   }
 
   replace(at: At, from: string, to: string): void {
-    if (at.line > 0 && from !== '') this.edits.push({ at, from, to })
+    if (from !== '') this.#edit({ at, from, to })
   }
 
   removeLines(at: At, throughLine: number): void {
-    if (at.line > 0) this.edits.push({ at, throughLine })
+    this.#edit({ at, throughLine })
   }
 
   append(at: At, behind: string, word: string): void {
-    if (at.line > 0) this.edits.push({ at, behind, word })
+    this.#edit({ at, behind, word })
+  }
+
+  #edit(edit: Edit): void {
+    if (edit.at.line > 0 && this.edits.length < EDITS_MAX) this.edits.push(edit)
   }
 }

@@ -39,7 +39,8 @@ export async function run(program: string, args: readonly string[]): Promise<num
     if (targets.length === 0 && command.length === 0) throw new InputError(`${USAGE(program)}Name a model repository, a file that starts a Triton, or -- and its command line`)
     return report(await examine(targets, command, image), format)
   } catch (error) {
-    if (!(error instanceof InputError || error instanceof OptionError)) throw error
+    // Files are looked into as far as it goes: what is too much may show late.
+    if (!(error instanceof InputError || error instanceof OptionError || error instanceof YamlError)) throw error
     process.stderr.write(`${error.message}\n`)
     return 2
   }

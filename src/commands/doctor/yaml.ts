@@ -6,8 +6,10 @@
 import type { Alias, Document, LineCounter, Node, Pair, YAMLMap } from 'yaml'
 import type { Located } from './findings.js'
 
-/** Aliases in a row, merges of merges. */
-const FOLLOWED_MAX = 16
+/** Aliases and merges that are followed in one file. */
+export const FOLLOWED_MAX = 1000
+/** Brackets inside one another, and signs of lists on one line: the library's reader recurses, and takes a kilobyte for each. */
+export const YAML_DEPTH_MAX = 500
 /** Items of a list, members of a map. */
 const ITEMS_MAX = 10_000
 
@@ -21,16 +23,19 @@ export class Yaml {
   readonly #node: Node
   readonly #document: Document
   readonly #lines: LineCounter
+  /** What is left of `FOLLOWED_MAX`, shared by all nodes of a file. */
+  readonly #budget: { left: number }
   readonly path: string
   /** The member that it is the value of, and the map that has it. */
   readonly #pair: Pair | null
   readonly #parent: Yaml | null
 
-  constructor(library: Library, node: Node, document: Document, lines: LineCounter, path: string, pair: Pair | null = null, parent: Yaml | null = null) {
+  constructor(library: Library, node: Node, document: Document, lines: LineCounter, budget: { left: number }, path: string, pair: Pair | null = null, parent: Yaml | null = null) {
     this.#library = library
     this.#node = node
     this.#document = document
     this.#lines = lines
+    this.#budget = budget
     this.path = path
     this.#pair = pair
     this.#parent = parent
@@ -55,16 +60,19 @@ export class Yaml {
   }
 
   /** A member of a map; one that is merged in (`<<`) where it has none of its own. */
-  get(key: string, followed = 0): Yaml | null {
+  get(key: string): Yaml | null {
     const map = this.map()
-    if (map === null || followed > FOLLOWED_MAX) return null
+    if (map === null) return null
     const own = map.items.find((pair) => keyOf(pair) === key)
     if (own !== undefined) return this.#child(own.value, own)
     for (const pair of map.items) {
       if (keyOf(pair) !== '<<') continue
       const merged = this.#child(pair.value, pair)
-      const found = merged?.get(key, followed + 1) ?? merged?.items().map((item) => item.get(key, followed + 1)).find((item) => item !== null)
-      if (found !== undefined && found !== null) return found
+      for (const one of merged === null ? [] : merged.isList ? merged.items() : [merged]) {
+        this.#follow()
+        const found = one.get(key)
+        if (found !== null) return found
+      }
     }
     return null
   }
@@ -111,11 +119,15 @@ export class Yaml {
 
   #child(value: Node | null, pair: Pair | null): Yaml | null {
     let node = value
-    for (let followed = 0; this.#library.isAlias(node); followed += 1) {
-      if (followed > FOLLOWED_MAX) return null
+    while (this.#library.isAlias(node)) {
+      this.#follow()
       node = ((node as Alias).resolve(this.#document) as Node | undefined) ?? null
     }
-    return node === null ? null : new Yaml(this.#library, node, this.#document, this.#lines, this.path, pair, pair === null ? null : this)
+    return node === null ? null : new Yaml(this.#library, node, this.#document, this.#lines, this.#budget, this.path, pair, pair === null ? null : this)
+  }
+
+  #follow(): void {
+    if (--this.#budget.left < 0) throw new YamlError(`more than ${FOLLOWED_MAX} aliases and merges`)
   }
 
   #line(offset: number): number {
@@ -133,6 +145,7 @@ function keyOf(pair: Pair): string {
  * @throws {YamlError} with line and reason of the first mistake
  */
 export async function readYaml(text: string, path: string): Promise<Yaml[]> {
+  requireFlat(text)
   const library = await import('yaml')
   const lines = new library.LineCounter()
   let documents: Document[]
@@ -147,10 +160,24 @@ export async function readYaml(text: string, path: string): Promise<Yaml[]> {
   for (const document of documents) {
     const [error] = document.errors
     if (error !== undefined) {
+      if (/call stack/.test(error.message)) throw new YamlError('is nested too deep')
       const place = error.linePos?.[0]
       const why = error.message.split('\n')[0]?.replace(/ at line \d+, column \d+:?$/, '') ?? ''
       throw new YamlError(`line ${place?.line ?? 1}: ${why}`)
     }
   }
-  return documents.flatMap((document) => (document.contents === null ? [] : new Yaml(library, document.contents as Node, document, lines, path)))
+  const budget = { left: FOLLOWED_MAX }
+  return documents.flatMap((document) => (document.contents === null ? [] : new Yaml(library, document.contents as Node, document, lines, budget, path)))
+}
+
+/** Brackets are counted wherever they stand: no file of a person comes near. */
+function requireFlat(text: string): void {
+  let depth = 0
+  for (let at = 0; at < text.length; at += 1) {
+    const c = text[at]
+    if (c === '[' || c === '{') depth += 1
+    else if (c === ']' || c === '}') depth = Math.max(0, depth - 1)
+    if (depth > YAML_DEPTH_MAX) throw new YamlError(`brackets are more than ${YAML_DEPTH_MAX} deep`)
+  }
+  if (new RegExp(`(?:[-?:][ \\t]+){${YAML_DEPTH_MAX}}`).test(text)) throw new YamlError(`lists are more than ${YAML_DEPTH_MAX} deep`)
 }

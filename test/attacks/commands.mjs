@@ -1,0 +1,103 @@
+/** Files that are handed to the commands beside serving: `nereid doctor` and `nereid check`. They start no server; the one of the runner only looks on. */
+import { execFile, execFileSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { ROOT } from '../../scripts/setup.mjs'
+
+/** Runs a command of the built package; its exit code, output and time. */
+function run(args, cwd) {
+  const from = performance.now()
+  return new Promise((done) => {
+    const limits = { cwd, timeout: 30_000, maxBuffer: 64 * 1024 * 1024 }
+    execFile(process.execPath, ['--max-old-space-size=512', join(ROOT, 'dist/cli/main.js'), ...args], limits, (error, stdout, stderr) => {
+      const code = error === null ? 0 : error.killed ? 'did not end' : error.code
+      done({ code, text: `${stdout}${stderr}`, ms: performance.now() - from })
+    })
+  })
+}
+
+/** Does something in a directory that is gone afterwards. */
+async function within(task) {
+  const directory = mkdtempSync(join(tmpdir(), 'nereid-attack-commands-'))
+  try {
+    return await task(directory)
+  } finally {
+    rmSync(directory, { recursive: true, force: true })
+  }
+}
+
+const ALIASES = ['a0: &a0 [x, x, x, x, x, x, x, x, x, x]', ...Array.from({ length: 40 }, (_, i) => `a${i + 1}: &a${i + 1} [${`*a${i},`.repeat(10)}]`)].join('\n')
+const SERVICE = 'services: { t: { image: tritonserver, command: '
+
+/** Name of a file → its text and the exit codes that are right. */
+const FILES = {
+  'aliases.yaml': [`${ALIASES}\n${SERVICE}*a40, environment: *a40, volumes: *a40 } }\n`, [1]],
+  'rings.yaml': ['services: &s { t: { <<: *s, image: tritonserver, command: [tritonserver, *s] } }\n', [1, 2]],
+  'merges.yaml': [`${Array.from({ length: 200 }, (_, i) => `m${i}: &m${i} { <<: [${i === 0 ? '' : `*m${i - 1}, *m${i - 1}`}] }`).join('\n')}\n${SERVICE}[tritonserver], <<: *m199 } }\n`, [1, 2]],
+  'levels.yaml': [Array.from({ length: 1300 }, (_, i) => `${' '.repeat(i)}a:`).join('\n'), [2]],
+  'lists.yaml': [`services: \n ${'- '.repeat(400_000)}\n`, [2]],
+  'questions.yaml': [`${'? '.repeat(400_000)}\n`, [2]],
+  'deep.yaml': [`services: ${'['.repeat(900_000)}\n`, [2]],
+  'maps.yaml': [`services: ${'{a: '.repeat(200_000)}\n`, [2]],
+  'many.yaml': [`${SERVICE}[tritonserver, ${'"--x=1", '.repeat(80_000)}] } }\n`, [1]],
+  'doubling.sh': [`A=aaaaaaaa\n${'A="$A$A"\n'.repeat(64)}tritonserver --id=$A\n`, [2]],
+  'words.sh': [`tritonserver ${'a '.repeat(400_000)}\n`, [2]],
+  'nested.sh': [`tritonserver ${'$('.repeat(400_000)}\n`, [2]],
+  'quotes.sh': [`tritonserver ${`'"`.repeat(400_000)}\n`, [1, 2]],
+  'documents.sh': [`tritonserver ${'<<E '.repeat(200_000)}\n`, [0, 1, 2]],
+  Dockerfile: [`FROM tritonserver\n${'ENV A=$A$A\n'.repeat(50_000)}CMD tritonserver\n`, [1, 2]],
+}
+
+export const rows = [
+  {
+    attack: 'nereid doctor of YAML whose aliases are 10^40 items, go in rings or merge themselves, of 900,000 brackets, and of scripts that double a variable 64 times',
+    limit: 'files of `FILE_BYTES_MAX`; aliases are followed where they are met, `FOLLOWED_MAX` of a file; `YAML_DEPTH_MAX` brackets; `WORDS_MAX` words of `WORD_CHARS_MAX`; `ARGUMENTS_MAX` of a command line; `FINDINGS_MAX` lines and `EDITS_MAX` changes; 2 for what is too much',
+    async run(t) {
+      return within(async (directory) => {
+        let worst = 0
+        for (const [name, [text, codes]] of Object.entries(FILES)) {
+          writeFileSync(join(directory, name), text)
+          const { code, text: said, ms } = await run(['doctor', name], directory)
+          worst = Math.max(worst, ms)
+          t.check(codes.includes(code), `${name}: ${code}: ${said.slice(0, 300)}`)
+          t.check(!/\n {4}at /.test(said), `${name}: a defect of our own: ${said.slice(0, 500)}`)
+        }
+        t.check(worst < 10_000, `the slowest took ${worst.toFixed(0)} ms`)
+        return `${Object.keys(FILES).length} files, slowest ${worst.toFixed(0)} ms`
+      })
+    },
+  },
+  {
+    attack: 'nereid doctor and nereid check of FIFOs, devices, a terabyte, loops of links, a model.py of 8 GiB, and a config.pbtxt of 16 MB of mistakes',
+    limit: 'regular files only, opened without waiting, of `FILE_BYTES_MAX`, `CONFIG_BYTES_MAX` and `CODE_BYTES_MAX`; `SYNTAX_PROBLEMS_MAX` mistakes of a configuration are told',
+    async run(t) {
+      return within(async (directory) => {
+        execFileSync('mkfifo', [join(directory, 'fifo.sh')])
+        symlinkSync('/dev/zero', join(directory, 'zero.yaml'))
+        symlinkSync('loop.yaml', join(directory, 'loop.yaml'))
+        writeFileSync(join(directory, 'large.sh'), '')
+        truncateSync(join(directory, 'large.sh'), 2 ** 40)
+        for (const name of ['py', 'wrong', 'fifo']) mkdirSync(join(directory, 'models', name, '1'), { recursive: true })
+        writeFileSync(join(directory, 'models/py/config.pbtxt'), 'backend: "python"')
+        writeFileSync(join(directory, 'models/py/1/model.py'), '')
+        truncateSync(join(directory, 'models/py/1/model.py'), 2 ** 33)
+        writeFileSync(join(directory, 'models/wrong/config.pbtxt'), 'x: 1\n'.repeat(3_000_000))
+        execFileSync('mkfifo', [join(directory, 'models/fifo/config.pbtxt')])
+        symlinkSync('.', join(directory, 'models/self'))
+        symlinkSync('/', join(directory, 'models/py/everything'))
+        let worst = 0
+        const expecting = async (args, code, text) => {
+          const ran = await run(args, directory)
+          worst = Math.max(worst, ran.ms)
+          t.check(ran.code === code && text.test(ran.text), `${args.join(' ')}: ${ran.code}: ${ran.text.slice(0, 300)}`)
+        }
+        for (const name of ['fifo.sh', 'zero.yaml', 'loop.yaml', 'large.sh']) await expecting(['doctor', name], 2, /./)
+        await expecting(['doctor', 'models'], 1, /model\.py: 8589934592 bytes, at most/)
+        await expecting(['check', 'models'], 1, /config\.pbtxt: Not a regular file/)
+        t.check(worst < 10_000, `the slowest took ${worst.toFixed(0)} ms`)
+        return `slowest ${worst.toFixed(0)} ms`
+      })
+    },
+  },
+]
