@@ -4,6 +4,7 @@ import { join, posix } from 'node:path'
 import { expect, test } from 'vitest'
 import { GROUPS } from '../../docs/site/pages.mjs'
 import { COMMANDS } from '../../src/cli/commands.js'
+import { readYaml } from '../../src/commands/doctor/yaml.js'
 import { FLAGS, type Flag } from '../../src/cli/flags.js'
 import { NO_GPUS, inferBackend, nameOr, normalise, parsePbtxt, resolveInstanceGroups, validate } from '../../src/config/index.js'
 import { ALL, PAGES, ROOT, blocksOf, proseOf, spansOf, textOf } from './pages.js'
@@ -94,6 +95,12 @@ test('every config.pbtxt of a page is one that the server takes, and those that 
 test('a configuration with a mistake would be found', () => {
   expect(() => check(around('max_batch_sise: 3'))).toThrow(/max_batch_size/)
   expect(() => check(around('dynamic_batching { preferred_batch_size: [ 99 ] }'))).toThrow(/preferred/)
+})
+
+test('YAML of a page can be read', () => {
+  const blocks = PAGES.flatMap(blocksOf).filter(({ language }) => language === 'yaml')
+  expect(blocks.length).toBeGreaterThan(0)
+  for (const { page, text } of blocks) expect(() => readYaml(text), page).not.toThrow()
 })
 
 test('blocks are of languages that are run, checked or shown', () => {

@@ -69,6 +69,8 @@ def test_the_example(example, typescript, tmp_path_factory):
     if state["page"] != example.page:
         leave()
         state.update(page=example.page, reader=Reader(tmp_path_factory.mktemp("page"), typescript))
+    if "curl " in example.text and example.language == "sh" and shutil.which("curl") is None:
+        state["failed"] = "curl, which is not installed,"
     # What follows a failure on its page would fail for that reason.
     if state["failed"] is not None:
         pytest.skip(f"{state['failed']} failed before it")
