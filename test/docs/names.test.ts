@@ -97,10 +97,11 @@ test('a configuration with a mistake would be found', () => {
   expect(() => check(around('dynamic_batching { preferred_batch_size: [ 99 ] }'))).toThrow(/preferred/)
 })
 
-test('YAML of a page can be read', () => {
+test('YAML of a page can be read', async () => {
   const blocks = PAGES.flatMap(blocksOf).filter(({ language }) => language === 'yaml')
   expect(blocks.length).toBeGreaterThan(0)
-  for (const { page, text } of blocks) expect(() => readYaml(text), page).not.toThrow()
+  for (const { page, text } of blocks) await expect(readYaml(text, page), page).resolves.toHaveLength(1)
+  await expect(readYaml('a: [', 'broken')).rejects.toThrow()
 })
 
 test('blocks are of languages that are run, checked or shown', () => {
