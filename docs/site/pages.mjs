@@ -20,6 +20,7 @@ export const GROUPS = [
     pages: [
       ['docs/migrating.md', 'migrating.html'],
       ['docs/operating.md', 'operating.html'],
+      ['docs/containers.md', 'containers.html'],
       ['docs/security.md', 'security.html'],
       ['docs/errors.md', 'errors.html'],
     ],

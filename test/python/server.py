@@ -12,8 +12,10 @@ import urllib.request
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 NODE = shutil.which("node") or "node"
-COMMAND = [NODE, os.path.join(ROOT, "dist/cli/main.js")]
-START_SECONDS = 30
+OTHER = os.environ.get("NEREID_TEST_SERVER")
+"""How another server than this clone's is started, to run the tests against it: an emulated one, one in a container."""
+COMMAND = shlex.split(OTHER) if OTHER else [NODE, os.path.join(ROOT, "dist/cli/main.js")]
+START_SECONDS = 90 if OTHER else 30
 
 
 def free_ports(count):

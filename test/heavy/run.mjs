@@ -1,0 +1,66 @@
+#!/usr/bin/env node
+/**
+ * `npm run test:heavy [-- NAME …]`: suites that `npm test` does not run, because they want an emulator, a container tool or much time. Each writes
+ * its result to test/heavy/RESULTS.md. One that cannot run here says what is missing, with the command that gets it, and leaves its row as it is.
+ * Without a name it lists them. The last line is `N passed, N failed`.
+ */
+import { ask } from '../../scripts/lib/run.mjs'
+import { ROOT, SetupError, orExplain, setup } from '../../scripts/setup.mjs'
+import { Checks } from './lib/checks.mjs'
+import { parseResults, readResults, writeResult } from './lib/results.mjs'
+import { SUITES } from './suites.mjs'
+
+/** The commit that is checked out, with a plus when files differ from it; this page does not count. */
+function commit() {
+  const id = ask('git', ['rev-parse', '--short=9', 'HEAD'], { cwd: ROOT }) ?? 'unknown'
+  const changed = ask('git', ['status', '--porcelain', '--untracked-files=no', '--', '.', ':!test/heavy/RESULTS.md'], { cwd: ROOT })
+  return changed === '' ? id : `${id}+`
+}
+
+function list() {
+  const last = parseResults(readResults())
+  for (const [name, { about }] of Object.entries(SUITES)) {
+    const row = last.find(({ suite }) => suite === name)
+    const told = row === undefined ? 'never run' : `${row.passed} passed, ${row.failed} failed on ${row.date} at ${row.commit}`
+    process.stdout.write(`${name.padEnd(10)} ${about}\n${''.padEnd(11)}last: ${told}\n`)
+  }
+  process.stdout.write(`\nnpm run test:heavy -- NAME …\n`)
+}
+
+/** True when everything passed; a suite that could not run did not pass. */
+async function run(name) {
+  const { missing, run: work } = SUITES[name]
+  process.stdout.write(`\n== ${name}\n`)
+  const lacking = await missing()
+  if (lacking.length > 0) {
+    process.stdout.write(`${name} cannot run here:\n${lacking.map((line) => `  ${line}\n`).join('')}`)
+    return { passed: 0, failed: 1 }
+  }
+  await setup()
+  const at = commit()
+  const from = Date.now()
+  const checks = new Checks()
+  const measured = (await checks.step('to its end', () => work(checks))) ?? `stopped: ${checks.failures.at(-1)}`
+  const { passed, failed } = checks
+  const seconds = Math.round((Date.now() - from) / 1000)
+  writeResult({ suite: name, passed, failed, date: new Date().toISOString().slice(0, 10), commit: at, seconds, measured })
+  for (const failure of checks.failures) process.stdout.write(`FAILED ${failure}\n`)
+  return checks
+}
+
+async function main() {
+  const names = process.argv.slice(2)
+  const unknown = names.filter((name) => !(name in SUITES))
+  if (unknown.length > 0) throw new SetupError(`no heavy suite ${unknown.join(', ')}: there are ${Object.keys(SUITES).join(', ')}`)
+  if (names.length === 0) return list()
+  const total = { passed: 0, failed: 0 }
+  for (const name of names) {
+    const { passed, failed } = await run(name)
+    total.passed += passed
+    total.failed += failed
+  }
+  process.stdout.write(`\n${total.passed} passed, ${total.failed} failed\n`)
+  process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1
+}
+
+await orExplain(main)
