@@ -16,6 +16,11 @@ export declare class NativeCore {
   askReady(ticket: number, name: string, version: string): void
   unready(): Array<Unready>
   listen(ticket: number, options: ListenOptions): void
+  handOver(): void
+  /** Connections that are open. */
+  connections(): number
+  /** Whether all reactors answered the last pulse; asks for the next one. */
+  pulse(): boolean
   leave(): boolean
   sequences(): number
   drain(ticket: number, timeoutMs: number): void
@@ -121,6 +126,9 @@ export interface CustomSeries {
   histogram?: CustomHistogram
 }
 
+/** What a descriptor is that the service manager gave; programs that are started from here do not inherit it. */
+export declare function describeSocket(fd: number): GivenSocket
+
 export interface Duration {
   count: bigint
   ns: bigint
@@ -144,10 +152,18 @@ export interface Gauge {
   value: number
 }
 
+export interface GivenSocket {
+  family: string
+  isStream: boolean
+  isListening: boolean
+  port: number
+}
+
 export interface GrpcOptions {
   address: string
   port: number
   reusePort: boolean
+  givenFd?: number
   headerForwardPattern: string
   restrictions: Array<Restriction>
   inferResponseCompressionLevel: string
@@ -173,6 +189,7 @@ export interface HttpOptions {
   address: string
   port: number
   reusePort: boolean
+  givenFd?: number
   headerForwardPattern: string
   restrictions: Array<Restriction>
 }
@@ -249,6 +266,12 @@ export interface NativeTensor {
   shape: Array<number>
   data: Buffer
 }
+
+/**
+ * Sends one message, such as `READY=1`. `socket` is what stands in NOTIFY_SOCKET: a path, or `@` and an abstract name. Never waits:
+ * where the manager does not read, the message is lost and the error says so.
+ */
+export declare function notify(socket: string, message: string): void
 
 export interface Opened {
   handle: number

@@ -74,10 +74,17 @@ export interface RunningServer {
   /** The exposition a scrape would get now. */
   metrics(format?: ExpositionFormat): Promise<string>
   /**
-   * Not ready at once; keeps the listeners open for a grace, in which inferences are refused, and as long as sequences are in
+   * Not ready at once; keeps the listeners open for a grace, in which inferences are refused (of sockets that were given closes them
+   * instead, and answers connections that are there), and as long as sequences are in
    * progress, whose requests are not; waits for requests in flight; ends everything. Resolves with the number that did not finish.
    */
   stop(timeoutMs: number, options?: StopOptions): Promise<number>
+}
+
+/** Whether whoever gave the sockets of the front ends keeps them open when this server ends. */
+function isHandedOver({ http, grpc }: ServerSettings): boolean {
+  const open = [http, grpc].filter((one) => one !== null)
+  return open.length > 0 && open.every((one) => one.givenFd !== null)
 }
 
 /**
@@ -168,7 +175,8 @@ export async function startServer(
       // First, so that who finds the server live finds its metrics too.
       if (settings.metrics !== null && metricsModule !== null) {
         const { startMetricsServer } = await metricsModule
-        metricsServer = await startMetricsServer(settings.metrics.address, settings.metrics.port, metrics)
+        const { address, port, givenFd } = settings.metrics
+        metricsServer = await startMetricsServer(address, port, metrics, givenFd)
         ports.metrics = metricsServer.port
       }
       if (http !== null || grpc !== null) {
@@ -179,11 +187,18 @@ export async function startServer(
       return ports
     },
     async stop(timeoutMs, { graceMs = 0, leaving = () => {}, progress = () => {} } = {}) {
-      core.setServerState('exiting')
       repository.stop()
       const deadline = performance.now() + timeoutMs
       const grace = Math.min(graceMs, timeoutMs)
-      if (grace > 0 && core.leave()) {
+      if (grace > 0 && isHandedOver(settings)) {
+        // New connections wait in the sockets for the next server; those that are here are answered, and end.
+        core.handOver()
+        for (const end = performance.now() + grace; core.connections() > 0 && performance.now() < end; ) {
+          await new Promise((done) => setTimeout(done, SEQUENCES_POLL_MS))
+        }
+      }
+      core.setServerState('exiting')
+      if (grace > 0 && !isHandedOver(settings) && core.leave()) {
         leaving(grace)
         await new Promise((done) => setTimeout(done, grace))
       }

@@ -9,23 +9,30 @@ import { findOnnxRuntime } from '../api/onnxruntime.js'
 import type { Ports } from '../api/ports.js'
 import type { RunningServer } from '../api/server.js'
 import { createLogger, openSink, type Logger, type Sink } from '../log/index.js'
-import { asServerError, exitNow, nativeNote, preloadOnnxRuntime, statusName } from '../native/index.js'
+import { asServerError, describeSocket, exitNow, nativeNote, preloadOnnxRuntime, ServerError, statusName } from '../native/index.js'
 import { settingsOf, type RepositorySettings } from '../repository/settings.js'
 import { helpText, usageLine } from './help.js'
+import { assignSockets, takeGivenSockets } from './activation.js'
 import { OptionError, parseArguments, type Parsed } from './parse.js'
 import { Progress, liveTerminal } from './progress.js'
 import { reportStart } from './report.js'
+import { ServiceManager } from './service.js'
 import { resolveSettings, type Resolved } from './settings.js'
 
 /** Never returns: the process is ended explicitly, since native threads may outlive the event loop. */
 export async function serve(program: string, args: readonly string[]): Promise<void> {
   let parsed: Parsed
   let resolved: Resolved
+  const manager = new ServiceManager(process.env, process.pid)
   try {
+    const sockets = takeGivenSockets(process.env, process.pid)
     parsed = parseArguments(args)
     if (parsed.options.help || parsed.options.version) return await printAndExit(program, parsed)
     resolved = resolveSettings(parsed)
+    if (sockets === null) resolved.warnings.push('Warning: the service manager gave its sockets to another process (LISTEN_PID); start node itself, without a shell or npx between')
+    else assignSockets(sockets, describeSocket, resolved)
   } catch (error) {
+    if (error instanceof ServerError) return fail('creating server', error)
     if (!(error instanceof OptionError)) throw error
     process.stderr.write(`${usageLine(program)}\n${error.message}\n`)
     return exit(1)
@@ -48,11 +55,15 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     logger.warning(`accepted and not active in this release: ${names}`)
   }
 
+  manager.warn = (message) => logger.warning(message)
   const signals = new Signals(logger)
   let server: RunningServer
   try {
     const { startServer } = await import('../api/server.js')
-    server = await startServer(resolved.settings, logger, (event) => progress?.observe(event))
+    server = await startServer(resolved.settings, logger, (event) => {
+      progress?.observe(event)
+      manager.observe(event)
+    })
   } catch (error) {
     progress?.end()
     return fail('creating server', error)
@@ -84,7 +95,11 @@ export async function serve(program: string, args: readonly string[]): Promise<v
     return exit(1)
   }
   announce(logger, resolved, ports)
+  // Also while it stops: what is held up there is held up, too.
+  manager.watch(() => server.core.pulse())
+  manager.ready(`Serving: ${portsText(ports)}`)
   const signal = await signals.first
+  manager.stopping('Waiting for requests in flight')
   // A person who interrupts the server wants it to end; only what stops servers for others waits for load balancers.
   const graceMs = signal === 'SIGTERM' ? resolved.exitGraceSecs * 1000 : 0
   const code = await shutDown(server, logger, resolved.exitTimeoutSecs, graceMs)
@@ -104,9 +119,16 @@ function loadAhead(settings: RepositorySettings): void {
 
 function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
   const { http, grpc, metrics } = settings
-  if (grpc !== null) logger.info(`Started GRPCInferenceService at ${grpc.address}:${ports.grpc}`)
-  if (http !== null) logger.info(`Started HTTPService at ${http.address}:${ports.http}`)
-  if (metrics !== null) logger.info(`Started Metrics Service at ${metrics.address}:${ports.metrics}`)
+  const at = ({ address, givenFd }: { address: string; givenFd: number | null }, port: number): string =>
+    givenFd === null ? `${address}:${port}` : `port ${port} of socket ${givenFd}, which the service manager gave`
+  if (grpc !== null) logger.info(`Started GRPCInferenceService at ${at(grpc, ports.grpc)}`)
+  if (http !== null) logger.info(`Started HTTPService at ${at(http, ports.http)}`)
+  if (metrics !== null) logger.info(`Started Metrics Service at ${at(metrics, ports.metrics)}`)
+}
+
+function portsText({ http, grpc, metrics }: Ports): string {
+  const open = Object.entries({ HTTP: http, gRPC: grpc, metrics }).filter(([, port]) => port !== 0)
+  return open.map(([name, port]) => `${name} ${port}`).join(', ')
 }
 
 async function shutDown(server: RunningServer, logger: Logger, timeoutSecs: number, graceMs: number): Promise<number> {

@@ -114,6 +114,7 @@ function httpOptions(options: Options): HttpOptions | null {
     address: options.httpAddress,
     port: options.httpPort,
     reusePort: options.reuseHttpPort,
+    givenFd: null,
     headerForwardPattern: options.httpHeaderForwardPattern,
     restrictions: readRestrictions('http-restricted-api', options.httpRestrictedApi, ''),
   }
@@ -125,6 +126,7 @@ function grpcOptions(options: Options): GrpcOptions | null {
     address: options.grpcAddress,
     port: options.grpcPort,
     reusePort: options.reuseGrpcPort,
+    givenFd: null,
     headerForwardPattern: options.grpcHeaderForwardPattern,
     restrictions: readRestrictions('grpc-restricted-protocol', options.grpcRestrictedProtocol, 'triton-grpc-protocol-'),
     inferResponseCompressionLevel: options.grpcInferResponseCompressionLevel,
@@ -144,6 +146,7 @@ function metricsSettings(options: Options): MetricsSettings | null {
   return {
     address: options.metricsAddress === '' ? options.httpAddress : options.metricsAddress,
     port: options.metricsPort,
+    givenFd: null,
     cpu: options.allowCpuMetrics,
     intervalMs: options.metricsIntervalMs,
     pinnedPoolBytes: options.pinnedMemoryPoolByteSize,

@@ -24,7 +24,7 @@ const COMPRESS_BYTES_MIN = 1024
 const OPENMETRICS = 'application/openmetrics-text'
 
 /**
- * Binds and serves `render`'s text: OpenMetrics to those who ask for it by `Accept`, gzip by `Accept-Encoding`.
+ * Binds, or takes over the socket `givenFd`, and serves `render`'s text: OpenMetrics to those who ask for it by `Accept`, gzip by `Accept-Encoding`.
  *
  * @throws {ServerError} `UNAVAILABLE` when the port is taken.
  */
@@ -32,6 +32,7 @@ export function startMetricsServer(
   address: string,
   port: number,
   render: (format: ExpositionFormat) => Promise<string>,
+  givenFd: number | null = null,
 ): Promise<MetricsServer> {
   const server = createServer((request, response) => {
     // Method before path, and an empty 200 for other paths: what the reference does, and probes point there.
@@ -49,7 +50,7 @@ export function startMetricsServer(
       const text = error.code === 'EADDRINUSE' ? `Socket '${address}:${port}' already in use ` : error.message
       failed(new ServerError('UNAVAILABLE', `failed to start Metrics service: Unavailable - ${text}`))
     })
-    server.listen(port, address, () => {
+    server.listen(givenFd === null ? { port, host: address } : { fd: givenFd }, () => {
       settled({ port: (server.address() as AddressInfo).port, close: () => closeServer(server) })
     })
   })

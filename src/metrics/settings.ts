@@ -3,6 +3,8 @@
 export interface MetricsSettings {
   address: string
   port: number
+  /** Descriptor of a socket that was given instead of an address to bind; null = bind. */
+  givenFd: number | null
   /** CPU and memory of the host. */
   cpu: boolean
   /** Between two samples of the host. */

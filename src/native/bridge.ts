@@ -12,6 +12,7 @@ import {
   type CoreOptions,
   ERROR_CODES,
   type ErrorCode,
+  type GivenSocket,
   type GrpcOptions,
   type HttpOptions,
   type ListenOptions,
@@ -85,6 +86,8 @@ export interface RawModule {
   preloadOnnxruntime(library: string, settings: { key: string; value: string }[]): void
   awaitPreload(): void
   exitNow(code: number): void
+  notify(socket: string, message: string): void
+  describeSocket(fd: number): GivenSocket
   NativeCore: new (
     options: object,
     onControl: (call: ControlCall) => void,
@@ -97,10 +100,12 @@ export interface RawModule {
 /** A request as it crosses. */
 export type RawRequest = Omit<NativeInferRequest, 'parameters'> & { parameters: RawParameter[] }
 
+export type RawEndpoint<T> = Omit<T, 'givenFd'> & { givenFd: number | undefined }
+
 /** Front ends as they cross. */
 export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc'> {
-  http: HttpOptions | undefined
-  grpc: GrpcOptions | undefined
+  http: RawEndpoint<HttpOptions> | undefined
+  grpc: RawEndpoint<GrpcOptions> | undefined
 }
 
 type Raw = {
@@ -131,6 +136,7 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
 
 /** napi reads optional fields as `undefined`; the contract writes them as `null`. */
 const optional = <T>(value: T | null): T | undefined => (value === null ? undefined : value)
+const endpoint = <T extends { givenFd: number | null }>(o: T | null): RawEndpoint<T> | undefined => (o === null ? undefined : { ...o, givenFd: optional(o.givenFd) })
 
 export function createBridge(
   module: RawModule,
@@ -215,9 +221,12 @@ export function createBridge(
     askReady: async (name, version) => (await start((t) => raw.askReady(t, name, version))).count === 1,
     unready: () => raw.unready(),
     listen: async (o) => {
-      const s = await start((t) => raw.listen(t, { ...o, http: optional(o.http), grpc: optional(o.grpc) }))
+      const s = await start((t) => raw.listen(t, { ...o, http: endpoint(o.http), grpc: endpoint(o.grpc) }))
       return s.listening ?? { httpPort: 0, grpcPort: 0 }
     },
+    handOver: () => raw.handOver(),
+    connections: () => raw.connections(),
+    pulse: () => raw.pulse(),
     leave: () => raw.leave(),
     sequences: () => raw.sequences(),
     drain: async (timeoutMs) => (await start((t) => raw.drain(t, timeoutMs))).count ?? 0,
@@ -289,7 +298,7 @@ export function createBridge(
 }
 
 /** Errors thrown at once carry the number of their class in front: `3: unexpected …`. */
-function unwrap(error: unknown): ServerError {
+export function unwrap(error: unknown): ServerError {
   const text = error instanceof Error ? error.message : String(error)
   const match = /^(\d): ([\s\S]*)$/.exec(text)
   const code: ErrorCode | undefined = match ? ERROR_CODES[Number(match[1])] : undefined

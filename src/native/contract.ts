@@ -162,6 +162,8 @@ export interface HttpOptions {
   address: string
   port: number
   reusePort: boolean
+  /** Descriptor of a socket that was given instead of an address to bind; null = bind. Of HTTP and gRPC it is the core's from `listen` on. */
+  givenFd: number | null
   /** Regular expression searched in header names, case-insensitive; empty = none. */
   headerForwardPattern: string
   restrictions: Restriction[]
@@ -171,6 +173,8 @@ export interface GrpcOptions {
   address: string
   port: number
   reusePort: boolean
+  /** Descriptor of a socket that was given instead of an address to bind; null = bind. Of HTTP and gRPC it is the core's from `listen` on. */
+  givenFd: number | null
   headerForwardPattern: string
   restrictions: Restriction[]
   /** `none`, `low`, `medium`, `high`. */
@@ -191,6 +195,16 @@ export interface ListenOptions {
   grpc: GrpcOptions | null
   /** Reactor threads; 0 = one up to 4 cores, then one per 4 cores. */
   reactorThreads: number
+}
+
+/** What a descriptor is that a service manager gave. */
+export interface GivenSocket {
+  /** `IPv4`, `IPv6`, `unix` or `other`. */
+  family: string
+  isStream: boolean
+  isListening: boolean
+  /** 0 where the family has none. */
+  port: number
 }
 
 /** Ports really bound (port 0 in the options picks a free one); 0 where the front end is off. */
@@ -551,6 +565,15 @@ export interface Core {
    * and none connected lately: no client would miss them.
    */
   leave(): boolean
+  /**
+   * Closes the listeners for a process that goes on with their sockets. Requests on connections that are there are answered as ever, and the
+   * connections end with their answers.
+   */
+  handOver(): void
+  /** Connections that are open. */
+  connections(): number
+  /** Whether all reactors gave a sign of life since the last call; true before they are started. */
+  pulse(): boolean
   /** Sequences in progress, those of replaced versions included. */
   sequences(): number
   /** Closes the listeners, refuses new inferences, resolves with the number of requests and sequences still in progress after at most `timeoutMs`. */

@@ -8,8 +8,8 @@
 
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
-import { createBridge, type RawModule } from './bridge.js'
-import type { Core, CoreOptions, ControlCall, LogRecord } from './contract.js'
+import { createBridge, unwrap, type RawModule } from './bridge.js'
+import type { Core, CoreOptions, ControlCall, GivenSocket, LogRecord } from './contract.js'
 import { ServerError } from './errors.js'
 import { builtModules, findPlatformPackage, ownVersion } from './locate.js'
 import { nativeFileNames, noModuleText } from './platform.js'
@@ -96,6 +96,24 @@ export function preloadOnnxRuntime(library: string, settings: { key: string; val
 export function exitNow(code: number): never {
   loaded?.exitNow(code)
   process.exit(code)
+}
+
+/** Sends one message to the service manager that listens at `socket`, without waiting. */
+export function notifyManager(socket: string, message: string): void {
+  loadNative().notify(socket, message)
+}
+
+/**
+ * What a descriptor is that the service manager gave. Programs that are started later do not inherit it.
+ *
+ * @throws {ServerError} `INVALID_ARG` when it is no open socket.
+ */
+export function describeSocket(fd: number): GivenSocket {
+  try {
+    return loadNative().describeSocket(fd)
+  } catch (error) {
+    throw unwrap(error)
+  }
 }
 
 /** Creates a core. The callbacks run on the JavaScript thread, never inside a call into the core. */

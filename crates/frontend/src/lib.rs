@@ -16,6 +16,11 @@ mod control;
 mod descriptors;
 mod encoding;
 mod forward;
+#[cfg(target_os = "linux")]
+pub mod given;
+#[cfg(not(target_os = "linux"))]
+#[path = "given_nowhere.rs"]
+pub mod given;
 mod grpc;
 mod hold;
 mod http;

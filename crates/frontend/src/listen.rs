@@ -6,6 +6,23 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use tensor::{Error, Result};
 
+/// Listeners of the socket that was given, or of the address.
+///
+/// # Errors
+/// As [`bind`] and `given::take`.
+pub fn listeners(
+    given_fd: Option<i32>,
+    address: &str,
+    port: u16,
+    reuse_port: bool,
+    count: usize,
+) -> Result<(u16, Vec<TcpListener>)> {
+    match given_fd {
+        None => bind(address, port, reuse_port, count),
+        Some(fd) => crate::given::take(fd, count.max(1)),
+    }
+}
+
 /// Binds `count` listeners to one port and returns the port; 0 picks a free one.
 ///
 /// # Errors

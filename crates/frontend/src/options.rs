@@ -12,6 +12,8 @@ pub struct HttpOptions {
     pub port: u16,
     /// Share the port with other processes that also ask for it.
     pub reuse_port: bool,
+    /// A socket to take over instead of binding one (`given`); `None` = bind.
+    pub given_fd: Option<i32>,
     /// Regular expression searched in header names, case-insensitive; empty = none.
     pub header_forward_pattern: String,
     /// Restricted APIs.
@@ -27,6 +29,8 @@ pub struct GrpcOptions {
     pub port: u16,
     /// Share the port with other processes that also ask for it.
     pub reuse_port: bool,
+    /// A socket to take over instead of binding one (`given`); `None` = bind.
+    pub given_fd: Option<i32>,
     /// As for HTTP, over metadata keys.
     pub header_forward_pattern: String,
     /// Restricted protocols; keys are whole metadata keys, `triton-grpc-protocol-…`.

@@ -9,7 +9,7 @@ use crate::http::connection as http;
 use crate::http::service::HttpContext;
 use crate::idle::{Idle, Place};
 use crate::limits::{CONNECTIONS_SHARE, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX};
-use crate::listen::bind;
+use crate::listen::listeners;
 use crate::options::FrontendOptions;
 use crate::shared::{Phase, Shared};
 use crate::watch;
@@ -19,6 +19,7 @@ use std::future::Future;
 use std::net::TcpListener as StdListener;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tensor::{Error, Result};
@@ -47,6 +48,8 @@ pub struct Running {
     threads: Vec<JoinHandle<()>>,
     /// Of each reactor.
     holds: Vec<Arc<Holds>>,
+    /// The last pulse that each reactor has answered.
+    pulses: Vec<Arc<AtomicU64>>,
 }
 
 /// Binds and serves.
@@ -64,21 +67,27 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
     let shared = Arc::new(Shared::new(connections_max, budget));
     let watched = shared.clone();
     engine.on_change(move |engine| watched.set_ready(|| engine.is_ready()));
-    let mut running =
-        Running { http_port: 0, grpc_port: 0, shared: shared.clone(), threads: Vec::new(), holds: Vec::new() };
+    let mut running = Running {
+        http_port: 0,
+        grpc_port: 0,
+        shared: shared.clone(),
+        threads: Vec::new(),
+        holds: Vec::new(),
+        pulses: Vec::new(),
+    };
     let (mut http, mut grpc) = (None, None);
     // gRPC first, as Triton does: when both ports are taken, the text names the same service.
     if let Some(o) = &options.grpc {
         let refused = not_started("GRPC");
         let context = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), o).map_err(&refused)?;
-        let (port, listeners) = bind(&o.address, o.port, o.reuse_port, count).map_err(&refused)?;
+        let (port, listeners) = listeners(o.given_fd, &o.address, o.port, o.reuse_port, count).map_err(&refused)?;
         running.grpc_port = port;
         grpc = Some((Arc::new(context), listeners));
     }
     if let Some(o) = &options.http {
         let refused = not_started("HTTP");
         let context = HttpContext::new(engine, control, shared.clone(), o).map_err(&refused)?;
-        let (port, listeners) = bind(&o.address, o.port, o.reuse_port, count).map_err(&refused)?;
+        let (port, listeners) = listeners(o.given_fd, &o.address, o.port, o.reuse_port, count).map_err(&refused)?;
         running.http_port = port;
         http = Some((Arc::new(context), listeners));
     }
@@ -91,10 +100,12 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
             Builder::new_current_thread().enable_all().on_thread_unpark(hold::woke).build().map_err(failed)?;
         let holds = Arc::new(Holds::default());
         running.holds.push(holds.clone());
+        let pulse = Arc::new(AtomicU64::new(0));
+        running.pulses.push(pulse.clone());
         let body = move || {
             memory::thread::be_prompt();
             hold::begin(holds);
-            reactor(&runtime, http, grpc, &shared, connections_max.div_ceil(count));
+            reactor(&runtime, http, grpc, &shared, pulse, connections_max.div_ceil(count));
         };
         let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
         // Dropping `running` ends those that were started.
@@ -114,6 +125,19 @@ impl Running {
     pub fn leave(&self) -> bool {
         self.shared.advance(Phase::Leaving);
         !self.shared.is_deserted(DESERTED_TIME)
+    }
+
+    /// Closes the listeners, for a process that goes on with their sockets. Requests on connections that are there are answered as
+    /// ever, and the connections end with their answers.
+    pub fn hand_over(&self) {
+        self.shared.advance(Phase::HandingOver);
+    }
+
+    /// Asks every reactor for a sign of life. Whether all of them gave theirs since the last call: a thread that is held up by one
+    /// task has none left for this.
+    pub fn pulse(&self) -> bool {
+        let asked = self.shared.pulse();
+        self.pulses.iter().all(|answered| answered.load(Ordering::Acquire) == asked)
     }
 
     /// Closes the listeners and refuses new inferences; connections stay.
@@ -170,6 +194,7 @@ fn reactor(
     http: Front<HttpContext>,
     grpc: Front<GrpcContext>,
     shared: &Arc<Shared>,
+    pulse: Arc<AtomicU64>,
     connections_max: usize,
 ) {
     let local = LocalSet::new();
@@ -185,6 +210,12 @@ fn reactor(
         let mailbox = engine::begin_mail(move || wake.notify_one());
         whenever(mail, move || mailbox.open());
         let _watches = watch::begin();
+        let mut beats = shared.pulses();
+        hold::spawn(async move {
+            while beats.changed().await.is_ok() {
+                pulse.store(*beats.borrow_and_update(), Ordering::Release);
+            }
+        });
         let grpc_open = Rc::new(Cell::new(0));
         let room = Room { open: Rc::default(), max: connections_max, idle: Idle::new(), shared: shared.clone() };
         let (idle, swept) = (room.idle.clone(), shared.clone());
@@ -205,7 +236,7 @@ fn reactor(
         }
         let mut phase = shared.watch();
         // The sender lives in `shared`, which we hold: neither wait can fail.
-        let _ = phase.wait_for(|p| *p >= Phase::Draining).await;
+        let _ = phase.wait_for(|p| *p == Phase::HandingOver || *p >= Phase::Draining).await;
         accepting.iter().for_each(tokio::task::JoinHandle::abort);
         let grace = match phase.wait_for(|p| matches!(p, Phase::Closing(_))).await.map(|p| *p) {
             Ok(Phase::Closing(grace)) => grace,

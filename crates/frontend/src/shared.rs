@@ -11,6 +11,9 @@ use tokio::sync::watch;
 pub enum Phase {
     /// Everything is open.
     Serving,
+    /// Listeners are closed, as another process goes on with their sockets. Requests are answered as ever; connections end with
+    /// their next reply, and gRPC connections are asked to go.
+    HandingOver,
     /// Listeners stay open, as load balancers go on sending for a moment: health answers that we are not ready, new inferences
     /// are refused. HTTP connections end with their next reply; gRPC connections are asked to go once they made a call.
     Leaving,
@@ -23,6 +26,7 @@ pub enum Phase {
 /// State shared by the reactors.
 #[derive(Debug)]
 pub struct Shared {
+    parting: AtomicBool,
     draining: AtomicBool,
     requests: AtomicU64,
     connections: AtomicU64,
@@ -34,6 +38,7 @@ pub struct Shared {
     accepted: AtomicU64,
     phase: watch::Sender<Phase>,
     ready: watch::Sender<bool>,
+    pulse: watch::Sender<u64>,
     budget: Budget,
 }
 
@@ -47,6 +52,7 @@ impl Shared {
     /// For so many connections, and what requests may hold.
     pub fn new(connections_max: usize, budget: Budget) -> Self {
         Self {
+            parting: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             connections: AtomicU64::new(0),
@@ -57,6 +63,7 @@ impl Shared {
             accepted: AtomicU64::new(0),
             phase: watch::Sender::new(Phase::Serving),
             ready: watch::Sender::new(false),
+            pulse: watch::Sender::new(0),
             budget,
         }
     }
@@ -140,6 +147,11 @@ impl Shared {
         self.connections() == 0 && self.started.elapsed().saturating_sub(last) > time
     }
 
+    /// Whether connections end with their next reply.
+    pub fn is_parting(&self) -> bool {
+        self.parting.load(Ordering::Acquire)
+    }
+
     /// Whether new inferences are refused.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
@@ -147,7 +159,10 @@ impl Shared {
 
     /// Moves the shutdown on; never back.
     pub fn advance(&self, to: Phase) {
-        self.draining.store(true, Ordering::Release);
+        self.parting.store(true, Ordering::Release);
+        if to > Phase::HandingOver {
+            self.draining.store(true, Ordering::Release);
+        }
         self.phase.send_if_modified(|phase| {
             let later = to > *phase;
             if later {
@@ -155,6 +170,18 @@ impl Shared {
             }
             later
         });
+    }
+
+    /// Starts the next pulse; the number of the one before.
+    pub fn pulse(&self) -> u64 {
+        let before = *self.pulse.borrow();
+        self.pulse.send_replace(before + 1);
+        before
+    }
+
+    /// Follows the pulses.
+    pub fn pulses(&self) -> watch::Receiver<u64> {
+        self.pulse.subscribe()
     }
 
     /// Tells watchers whether the server is ready. `look` is asked under a lock: of two changes at once, the later look wins.

@@ -563,6 +563,42 @@ fn a_leaving_server_says_so_to_old_and_new_connections_until_the_port_closes() {
 }
 
 #[test]
+fn a_server_that_hands_over_closes_its_port_and_answers_what_is_connected() {
+    let mut server = Server::start();
+    let mut idle = server.connect();
+    idle.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(idle.response().header("Connection"), None);
+    let running = server.running.take().unwrap();
+    running.hand_over();
+    wait_for("the port to close", || std::net::TcpStream::connect(("127.0.0.1", server.http)).is_err());
+    idle.send(&post(INFER, "", infer_json(&[1, 2, 3]).as_bytes()));
+    let response = idle.response();
+    assert_eq!((response.status, response.text(), response.header("Connection")), (200, ANSWER, Some("close")));
+    wait_for("the connection to go", || running.connections() == 0);
+    running.stop_accepting();
+    running.close(Duration::from_secs(5));
+}
+
+#[test]
+fn a_reactor_that_is_held_up_gives_no_sign_of_life() {
+    let server = Server::start();
+    let running = server.running.as_ref().unwrap();
+    wait_for("a pulse to be answered", || running.pulse());
+    let mut client = server.connect();
+    client.send(&post("/v2/repository/models/x/unload", "", br#"{"parameters":{"a":"hold the reactor"}}"#));
+    wait_for("the reactor to be held up", || {
+        std::thread::sleep(Duration::from_millis(50));
+        !running.pulse()
+    });
+    // The pulse that was missed is answered late; later ones are answered as ever.
+    wait_for("the reactor to go on", || {
+        std::thread::sleep(Duration::from_millis(50));
+        running.pulse()
+    });
+    client.response();
+}
+
+#[test]
 fn a_server_that_nobody_ever_asked_need_not_wait_before_it_closes_the_port() {
     let server = Server::start();
     assert!(!server.running.as_ref().unwrap().leave());

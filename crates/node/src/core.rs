@@ -39,7 +39,7 @@ pub struct NativeCore {
 }
 
 /// Errors of calls that answer at once carry their class in front of the text, `NOT_FOUND: …`; the TypeScript side takes it off.
-fn thrown(e: &Error) -> napi::Error {
+pub(crate) fn thrown(e: &Error) -> napi::Error {
     napi::Error::from_reason(format!("{}: {}", e.code() as u8, e.message()))
 }
 
@@ -189,6 +189,25 @@ impl NativeCore {
             Ok(Settled::Listening(ports))
         });
         Ok(())
+    }
+
+    #[napi]
+    pub fn hand_over(&self) {
+        if let Some(running) = &*self.running.lock() {
+            running.hand_over();
+        }
+    }
+
+    /// Connections that are open.
+    #[napi]
+    pub fn connections(&self) -> i64 {
+        self.running.lock().as_ref().map_or(0, |running| i64::try_from(running.connections()).unwrap_or(i64::MAX))
+    }
+
+    /// Whether all reactors answered the last pulse; asks for the next one.
+    #[napi]
+    pub fn pulse(&self) -> bool {
+        self.running.lock().as_ref().is_none_or(Running::pulse)
     }
 
     #[napi]

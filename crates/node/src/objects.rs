@@ -126,6 +126,7 @@ pub struct HttpOptions {
     pub address: String,
     pub port: u16,
     pub reuse_port: bool,
+    pub given_fd: Option<i32>,
     pub header_forward_pattern: String,
     pub restrictions: Vec<Restriction>,
 }
@@ -135,6 +136,7 @@ pub struct GrpcOptions {
     pub address: String,
     pub port: u16,
     pub reuse_port: bool,
+    pub given_fd: Option<i32>,
     pub header_forward_pattern: String,
     pub restrictions: Vec<Restriction>,
     pub infer_response_compression_level: String,
@@ -153,6 +155,14 @@ pub struct ListenOptions {
     pub http: Option<HttpOptions>,
     pub grpc: Option<GrpcOptions>,
     pub reactor_threads: u32,
+}
+
+#[napi(object)]
+pub struct GivenSocket {
+    pub family: String,
+    pub is_stream: bool,
+    pub is_listening: bool,
+    pub port: u16,
 }
 
 #[napi(object)]

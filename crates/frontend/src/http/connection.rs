@@ -242,7 +242,7 @@ impl Connection {
         };
         // Without chunks a body that goes on ends with its connection.
         let has_end = head.http11 || reply.rest.is_none();
-        let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_draining();
+        let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_parting();
         if let Some(slot) = &head.trace {
             slot.sending();
         }

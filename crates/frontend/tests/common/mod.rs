@@ -250,6 +250,9 @@ fn answer_many(name: &str, probe: &Probe, responder: Responder, values: &[i32]) 
     }
 }
 
+/// How long an operation with `hold the reactor` in it does that.
+pub const HELD: Duration = Duration::from_secs(2);
+
 /// Repeats what it is asked, so that tests can see what arrived.
 struct Echo;
 
@@ -261,6 +264,9 @@ impl Control for Echo {
             .map(|(name, contents)| format!(" {name}={}:{:02x}", contents.len(), contents[0]))
             .collect();
         let argument = std::mem::take(&mut argument.json) + &files;
+        if argument.contains("hold the reactor") {
+            std::thread::sleep(HELD);
+        }
         Box::pin(async move {
             match operation {
                 Operation::RepositoryIndex => {

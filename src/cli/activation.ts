@@ -1,0 +1,68 @@
+/**
+ * Socket activation: sockets that a service manager opened before it started this process, by the protocol of `sd_listen_fds`. They
+ * stay open while the server is replaced, so that no connection is refused meanwhile.
+ */
+
+import type { GivenSocket } from '../native/contract.js'
+import { OptionError } from './parse.js'
+import type { Resolved } from './settings.js'
+
+/** The number of the first one, by the protocol. */
+const FIRST_FD = 3
+/** There are three services. */
+const SOCKETS_MAX = 64
+
+/** A socket by its descriptor; the name is that of the unit unless the unit says otherwise, and '' without a name. */
+export interface NamedSocket {
+  fd: number
+  name: string
+}
+
+const SERVICES = [
+  ['http', 'HTTP'],
+  ['grpc', 'GRPC'],
+  ['metrics', 'Metrics'],
+] as const
+
+/**
+ * The sockets that the environment speaks of, and `null` where they are for another process: a program between the service manager and
+ * this one got them. Takes the variables away: programs that the server starts must not find them.
+ *
+ * @throws {OptionError} for variables that are not what the protocol says.
+ */
+export function takeGivenSockets(environment: NodeJS.ProcessEnv, pid: number): NamedSocket[] | null {
+  const { LISTEN_FDS: count, LISTEN_PID: owner, LISTEN_FDNAMES: names } = environment
+  for (const variable of ['LISTEN_FDS', 'LISTEN_PID', 'LISTEN_FDNAMES']) delete environment[variable]
+  if (count === undefined || owner === undefined) return []
+  if (owner !== String(pid)) return null
+  const given = /^\d{1,9}$/.test(count) ? Number(count) : -1
+  if (given < 0 || given > SOCKETS_MAX) throw new OptionError(`LISTEN_FDS is '${count}': it has to be a number of sockets, ${SOCKETS_MAX} at most`)
+  const list = names === undefined || names === '' ? [] : names.split(':')
+  return Array.from({ length: given }, (_, i) => ({ fd: FIRST_FD + i, name: list[i] ?? '' }))
+}
+
+/**
+ * Gives each socket to a service: by its name (`http`, `grpc`, `metrics`), or else by its port, which is then that of the flags.
+ *
+ * @throws {OptionError} naming the socket that is for no service, for one that has another already, or no listening TCP socket.
+ */
+export function assignSockets(sockets: readonly NamedSocket[], describe: (fd: number) => GivenSocket, { settings }: Resolved): void {
+  for (const { fd, name } of sockets) {
+    const socket = describe(fd)
+    const where = socket.port === 0 ? socket.family : `port ${socket.port}`
+    const what = `socket ${fd} that the service manager gave (${name === '' ? 'without a name' : `'${name}'`}, ${where})`
+    const byName = SERVICES.find(([service]) => service === name)
+    const found = byName ?? SERVICES.find(([service]) => socket.port !== 0 && settings[service]?.port === socket.port)
+    if (!socket.isStream || !socket.isListening || socket.port === 0) {
+      throw new OptionError(`${what} can not be served: it has to be a TCP socket over IPv4 or IPv6 that listens (ListenStream=PORT)`)
+    }
+    if (found === undefined) {
+      throw new OptionError(`${what} is for no service: name it (FileDescriptorName=) http, grpc or metrics, or give it the port of --http-port, --grpc-port or --metrics-port`)
+    }
+    const [service, title] = found
+    const endpoint = settings[service]
+    if (endpoint === null) throw new OptionError(`${what} is for ${title}, which --allow-${service}=false turns off`)
+    if (endpoint.givenFd !== null) throw new OptionError(`${what} is for ${title}, which has socket ${endpoint.givenFd} already`)
+    endpoint.givenFd = fd
+  }
+}
