@@ -3,6 +3,8 @@
  * Their code lives in `src/commands/<name>/`. A command is the first argument, as it stands here; anything else is a flag of the server, as for `tritonserver`.
  */
 
+import { TOPICS } from './flags.js'
+
 export interface Command {
   name: string
   /** Behind the name in usage lines, such as `MODEL.onnx [options]`. */
@@ -10,6 +12,11 @@ export interface Command {
   /** One sentence, ASCII, for help and docs. */
   meaning: string
   options?: readonly CommandOption[]
+  /** It takes the server's options, too. */
+  takesFlags?: true
+  /** What its arguments can be: words, or files with one of these endings (directories always). */
+  words?: () => readonly string[]
+  files?: readonly string[]
   /** Imported only when the command is asked for: a start of the server pays for none of them. */
   load(): Promise<CommandModule>
 }
@@ -39,6 +46,8 @@ export const COMMANDS: readonly Command[] = [
       { name: 'load', meaning: 'Load the models once, as a server does, when nothing else is wrong.' },
       { name: 'format', value: 'text|json', meaning: 'How the mistakes are printed.' },
     ],
+    takesFlags: true,
+    files: ['.pbtxt'],
     load: () => import('../commands/check/index.js'),
   },
   {
@@ -53,6 +62,7 @@ export const COMMANDS: readonly Command[] = [
       { name: 'link', meaning: 'Hard-link the model instead of copying it.' },
       { name: 'force', meaning: 'Replace files that are already there.' },
     ],
+    files: ['.onnx'],
     load: () => import('../commands/init/index.js'),
   },
   {
@@ -63,6 +73,21 @@ export const COMMANDS: readonly Command[] = [
       { name: 'image', value: 'name', meaning: 'Image of Nereid to put into the files.' },
       { name: 'format', value: 'text|json', meaning: 'How it is printed.' },
     ],
+    files: ['.yaml', '.yml', '.sh', 'Dockerfile'],
     load: () => import('../commands/doctor/index.js'),
+  },
+  {
+    name: 'completion',
+    usage: '(bash | zsh | fish)',
+    meaning: 'Print a script that completes commands, options and their values in a shell; as comments it says where the shell looks for it.',
+    words: () => ['bash', 'zsh', 'fish'],
+    load: () => import('../commands/completion/index.js'),
+  },
+  {
+    name: 'help',
+    usage: '[TOPIC | COMMAND]',
+    meaning: 'Print an overview, the options of a topic, or a command; all prints every option.',
+    words: () => [...TOPICS.map((topic) => topic.name), 'all', ...COMMANDS.map((command) => command.name)],
+    load: () => import('../commands/help/index.js'),
   },
 ]

@@ -28,6 +28,25 @@ export const GROUPS = [
 ] as const
 export type Group = (typeof GROUPS)[number]
 
+/** Names of groups in `nereid help TOPIC`, with what each is about. `Global` is in the overview. */
+export const TOPICS: readonly { name: string; group: Group; about: string }[] = [
+  { name: 'server', group: 'Server', about: 'name, start, end and threads of the server' },
+  { name: 'models', group: 'Model Repository', about: 'where models are, which are loaded and when' },
+  { name: 'http', group: 'HTTP', about: 'the HTTP port and its limits' },
+  { name: 'grpc', group: 'GRPC', about: 'the gRPC port, keep-alive, connections' },
+  { name: 'metrics', group: 'Metrics', about: 'the port and the contents of Prometheus metrics' },
+  { name: 'logging', group: 'Logging', about: 'what is logged, how and where' },
+  { name: 'tracing', group: 'Tracing', about: 'traces in files or by OpenTelemetry' },
+  { name: 'backends', group: 'Backend', about: 'settings of ONNX Runtime, Python and other backends' },
+  { name: 'agents', group: 'Repository Agent', about: 'repository agents' },
+  { name: 'cache', group: 'Response Cache', about: 'answers that are kept' },
+  { name: 'rate-limiter', group: 'Rate Limiter', about: 'resources that executions share' },
+  { name: 'memory', group: 'Memory Management', about: 'limits and pools of memory' },
+  { name: 'sagemaker', group: 'Sagemaker', about: 'the Sagemaker endpoint' },
+  { name: 'vertex', group: 'Vertex', about: 'the Vertex AI endpoint' },
+  { name: 'deprecated', group: 'Deprecated', about: 'older names of options' },
+]
+
 interface FlagCommon {
   /** Without the leading dashes. */
   name: string

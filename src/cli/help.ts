@@ -1,7 +1,7 @@
 /** `--help` and `docs/flags.md`, both made from the flags table. */
 
 import { COMMANDS } from './commands.js'
-import { FLAGS, GROUPS, type Flag } from './flags.js'
+import { FLAGS, GROUPS, type Flag, type Group } from './flags.js'
 
 const TABLE: readonly Flag[] = FLAGS
 
@@ -14,14 +14,18 @@ export function usageLine(program: string): string {
 export function helpText(program: string): string {
   const lines = [`Usage: ${program} [serve] --model-repository=<path> [options]`]
   for (const { name, usage, meaning } of COMMANDS) lines.push(`       ${program} ${name} ${usage}`, ...wrap(meaning, 92).map((line) => `        ${line}`))
-  for (const group of GROUPS) {
-    lines.push('', `${group}:`)
-    for (const flag of TABLE.filter((f) => f.group === group)) {
-      for (const name of [flag.name, ...(flag.aliases ?? [])]) lines.push(`  --${name}${placeholder(flag)}`)
-      lines.push(...wrap(describe(flag), 92).map((line) => `        ${line}`))
-    }
-  }
+  for (const group of GROUPS) lines.push('', ...groupLines(group))
   return `${lines.join('\n')}\n`
+}
+
+/** A group of options with its heading. */
+export function groupLines(group: Group): string[] {
+  const lines = [`${group}:`]
+  for (const flag of TABLE.filter((f) => f.group === group)) {
+    for (const name of [flag.name, ...(flag.aliases ?? [])]) lines.push(`  --${name}${placeholder(flag)}`)
+    lines.push(...wrap(describe(flag), 92).map((line) => `        ${line}`))
+  }
+  return lines
 }
 
 /** The reference page. */
@@ -48,7 +52,8 @@ export function flagsMarkdown(): string {
   return `${lines.join('\n')}\n`
 }
 
-function placeholder(flag: Flag): string {
+/** What stands behind the name of an option: `=<integer>`, or nothing. */
+export function placeholder(flag: Flag): string {
   switch (flag.kind) {
     case 'switch':
       return ''
@@ -71,7 +76,8 @@ function defaultText(flag: Flag): string {
   return String(flag.default)
 }
 
-function describe(flag: Flag): string {
+/** The meaning with its default. */
+export function describe(flag: Flag): string {
   const shown = defaultText(flag)
   return [
     flag.meaning,
@@ -83,7 +89,8 @@ function describe(flag: Flag): string {
     .join(' ')
 }
 
-function wrap(text: string, width: number): string[] {
+/** Words in lines of at most `width` columns. */
+export function wrap(text: string, width: number): string[] {
   const lines: string[] = []
   let line = ''
   for (const word of text.split(' ')) {

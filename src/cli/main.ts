@@ -14,8 +14,14 @@ const [command = '', ...rest] = process.argv.slice(2)
 const program = basename(process.argv[1] ?? 'nereid').replace(/^main\.js$/, 'nereid')
 const { COMMANDS } = await import('./commands.js')
 const named = COMMANDS.find((c) => c.name === command)
+// Of `tritonserver` the one list of all options is known, to people and to scripts.
+const asksHelp = command === '--help' && program !== 'tritonserver'
 if (named !== undefined) {
-  process.exitCode = await (await named.load()).run(program, rest)
+  // `check` knows best what to say of itself.
+  const topic = rest[0] === '--help' && named.takesFlags !== true ? [named.name] : null
+  process.exitCode = topic === null ? await (await named.load()).run(program, rest) : await (await import('../commands/help/index.js')).run(program, topic)
+} else if (asksHelp) {
+  process.exitCode = await (await import('../commands/help/index.js')).run(program, rest)
 } else {
   const { serve } = await import('./serve.js')
   await serve(program, command === 'serve' ? rest : process.argv.slice(2))

@@ -1,0 +1,91 @@
+/** `nereid completion SHELL`: a script made from the tables of flags and commands. It starts no process while it completes. */
+
+import { COMMANDS, type CommandOption } from '../../cli/commands.js'
+import { FLAGS, type Flag } from '../../cli/flags.js'
+import { bash } from './bash.js'
+import { fish } from './fish.js'
+import { zsh } from './zsh.js'
+
+/** What may stand behind `--name=`. */
+export type Values = { kind: 'none' } | { kind: 'words'; words: readonly string[] } | { kind: 'path' } | { kind: 'directory' } | { kind: 'any'; what: string }
+
+export interface CompletedOption {
+  name: string
+  values: Values
+  /** Its value may be left out. */
+  isOptional: boolean
+  meaning: string
+}
+
+export interface CompletedCommand {
+  name: string
+  meaning: string
+  options: CompletedOption[]
+  takesFlags: boolean
+  words: readonly string[]
+  /** Endings of files; with any, directories too. */
+  files: readonly string[]
+}
+
+export interface Completed {
+  flags: CompletedOption[]
+  commands: CompletedCommand[]
+}
+
+const SCRIPTS: Readonly<Record<string, (completed: Completed) => string>> = { bash, zsh, fish }
+
+export async function run(program: string, args: readonly string[]): Promise<number> {
+  const script = SCRIPTS[args[0] ?? '']
+  if (script === undefined || args.length > 1) {
+    process.stderr.write(`error: Usage: ${program} completion (${Object.keys(SCRIPTS).join(' | ')})\n`)
+    return 1
+  }
+  process.stdout.write(script(completedFrom(FLAGS)))
+  return 0
+}
+
+/** What there is to complete. */
+export function completedFrom(table: readonly Flag[]): Completed {
+  return {
+    flags: table.flatMap((flag) =>
+      [flag.name, ...(flag.aliases ?? [])].map((name) => ({ name, values: valuesOf(flag), isOptional: flag.kind === 'switch', meaning: short(flag.meaning) })),
+    ),
+    commands: COMMANDS.map(({ name, meaning, options = [], takesFlags = false, words, files = [] }) => ({
+      name,
+      meaning: short(meaning),
+      options: options.map(completedOption),
+      takesFlags,
+      words: words?.() ?? [],
+      files,
+    })),
+  }
+}
+
+function completedOption({ name, value, isValueOptional, meaning }: CommandOption): CompletedOption {
+  const values: Values =
+    value === undefined ? { kind: 'none' } : value.includes('|') ? { kind: 'words', words: value.split('|') } : value === 'path' ? { kind: 'path' } : { kind: 'any', what: value }
+  return { name, values, isOptional: value === undefined || isValueOptional === true, meaning: short(meaning) }
+}
+
+function valuesOf(flag: Flag): Values {
+  switch (flag.kind) {
+    case 'switch':
+      return { kind: 'none' }
+    case 'boolean':
+      return { kind: 'words', words: ['true', 'false'] }
+    case 'choice':
+      return { kind: 'words', words: flag.choices }
+    case 'string':
+      if (flag.value !== 'path') return { kind: 'any', what: flag.value }
+      return { kind: /repository$|store$|directory$|-dir$/.test(flag.name) ? 'directory' : 'path' }
+    case 'integer':
+    case 'number':
+    case 'verbosity':
+      return { kind: 'any', what: flag.kind }
+  }
+}
+
+/** The first sentence, without its full stop: lists of completions are narrow. */
+function short(meaning: string): string {
+  return (/^.*?\.(?= |$)/.exec(meaning)?.[0] ?? meaning).replace(/\.$/, '')
+}

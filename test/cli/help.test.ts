@@ -1,0 +1,198 @@
+/** Help by topic, the manual page and completion: made from the tables, and read by the programs that people use. */
+
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, test } from 'vitest'
+import { COMMANDS } from '../../src/cli/commands.js'
+import { FLAGS, GROUPS, TOPICS, type Flag } from '../../src/cli/flags.js'
+import { helpText } from '../../src/cli/help.js'
+import { manPage } from '../../src/cli/man.js'
+import { ROOT } from '../server/harness.js'
+
+const MAIN = join(ROOT, 'dist/cli/main.js')
+const directory = mkdtempSync(join(tmpdir(), 'nereid-help-'))
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+const TABLE: readonly Flag[] = FLAGS
+
+function nereid(...args: string[]): { code: number | null; stdout: string; stderr: string } {
+  const ran = spawnSync(process.execPath, [MAIN, ...args], { encoding: 'utf8', timeout: 20_000 })
+  return { code: ran.status, stdout: ran.stdout, stderr: ran.stderr }
+}
+
+/** What a terminal is told beside text. */
+// oxlint-disable-next-line no-control-regex
+const ESCAPES = /\u001b(\[[0-9;?]*[a-zA-Z]|[=>])/g
+
+const has = (program: string, ...args: string[]): boolean => spawnSync(program, args).status === 0
+
+test('every group of options but Global has a topic, and names of topics and commands differ', () => {
+  expect(TOPICS.map((topic) => topic.group).toSorted()).toEqual(GROUPS.filter((group) => group !== 'Global').toSorted())
+  const names = ['all', ...TOPICS.map((topic) => topic.name), ...COMMANDS.map((command) => command.name)]
+  expect(new Set(names).size).toBe(names.length)
+})
+
+test('every meaning of a command is ASCII and a sentence', () => {
+  for (const { meaning, options = [] } of COMMANDS) for (const text of [meaning, ...options.map((o) => o.meaning)]) expect(text).toMatch(/^[\x20-\x7e]+\.$/)
+})
+
+test('nereid --help is an overview: it names every topic and command, and fits 100 columns and 70 lines', () => {
+  const { code, stdout } = nereid('--help')
+  expect(code).toBe(0)
+  expect(nereid('help').stdout).toBe(stdout)
+  for (const { name } of [...TOPICS, ...COMMANDS]) expect(stdout).toMatch(new RegExp(`^ {2}${name} `, 'm'))
+  const lines = stdout.split('\n')
+  expect(lines.filter((line) => line.length > 100)).toEqual([])
+  expect(lines.length).toBeLessThan(70)
+})
+
+test('each option is in the page of exactly one topic', () => {
+  const pages = TOPICS.map(({ name }) => nereid('help', name).stdout)
+  for (const flag of TABLE.filter((f) => f.group !== 'Global')) {
+    expect(pages.filter((page) => new RegExp(`^ {2}--${flag.name}(=|$)`, 'm').test(page)), flag.name).toHaveLength(1)
+  }
+  expect(nereid('--help', 'http').stdout).toBe(pages[TOPICS.findIndex(({ name }) => name === 'http')])
+})
+
+test('a command tells its options, by help and by --help', () => {
+  const { code, stdout } = nereid('help', 'init')
+  expect(code).toBe(0)
+  for (const { name } of COMMANDS.find((c) => c.name === 'init')?.options ?? []) expect(stdout).toContain(`  --${name}`)
+  expect(nereid('init', '--help').stdout).toBe(stdout)
+})
+
+test('an unknown topic ends with 1 and names those there are', () => {
+  const { code, stderr } = nereid('help', 'htpt')
+  expect([code, stderr]).toEqual([1, expect.stringContaining("there is no help on 'htpt'; there is on all, server, models, http")])
+})
+
+test('R-54: tritonserver --help prints every option and ends with 1', () => {
+  const link = join(directory, 'tritonserver')
+  symlinkSync(MAIN, link)
+  const ran = spawnSync(process.execPath, ['--preserve-symlinks-main', link, '--help'], { encoding: 'utf8', cwd: ROOT })
+  const direct = spawnSync(process.execPath, [MAIN, '--model-repository=/m', '--help'], { encoding: 'utf8' })
+  expect([direct.status, direct.stdout]).toEqual([1, helpText('nereid')])
+  if (ran.stderr === '') expect([ran.status, ran.stdout]).toEqual([1, helpText('tritonserver')])
+})
+
+test('docs/nereid.1 is what the tables say', async () => {
+  await expect(manPage()).toMatchFileSnapshot('../../docs/nereid.1')
+})
+
+const PAGE = join(directory, '.nereid.1')
+writeFileSync(PAGE, manPage())
+
+test.skipIf(!has('sh', '-c', 'command -v mandoc'))('mandoc finds nothing to complain about in the manual page', () => {
+  const { stdout } = spawnSync('mandoc', ['-T', 'lint', '-W', 'style', PAGE], { encoding: 'utf8' })
+  // It wants the pages of its own system to be there.
+  expect(stdout.split('\n').filter((line) => line !== '' && !line.includes('referenced manual not found'))).toEqual([])
+})
+
+test.skipIf(!has('sh', '-c', 'command -v man'))('man shows the manual page without a warning', () => {
+  const ran = spawnSync('man', ['--warnings', '-E', 'UTF-8', '-l', '-Tutf8', PAGE], { encoding: 'utf8', env: { ...process.env, LC_ALL: 'C.UTF-8' } })
+  expect([ran.status, ran.stderr]).toEqual([0, ''])
+})
+
+/** What bash offers for this line, the cursor at its end. */
+function completions(line: string): string[] {
+  const script = join(directory, 'completion.bash')
+  writeFileSync(script, nereid('completion', 'bash').stdout)
+  // As readline divides it: = is a word of its own.
+  const words = line.split(' ').flatMap((word) => word.split(/(=)/).filter((part, i, all) => part !== '' || (i === all.length - 1 && all.length === 1)))
+  const program = `
+    source ${script}
+    COMP_WORDS=(${words.map((word) => `'${word}'`).join(' ')})
+    COMP_CWORD=$(( \${#COMP_WORDS[@]} - 1 ))
+    _nereid 2>&1
+    printf '%s\\n' "\${COMPREPLY[@]}"`
+  const ran = spawnSync('bash', ['--norc', '-c', program], { encoding: 'utf8', cwd: directory })
+  expect(ran.stderr).toBe('')
+  return ran.stdout.split('\n').filter((one) => one !== '').toSorted()
+}
+
+describe('completion in bash', () => {
+  mkdirSync(join(directory, 'models'), { recursive: true })
+  writeFileSync(join(directory, 'net.onnx'), '')
+  writeFileSync(join(directory, 'notes.txt'), '')
+
+  test.each([
+    ['nereid ', [...COMMANDS.map((c) => c.name), 'serve'].toSorted()],
+    ['nereid comp', ['completion']],
+    ['nereid completion ', ['bash', 'fish', 'zsh']],
+    ['nereid completion z', ['zsh']],
+    ['nereid --http-p', ['--http-port=']],
+    ['nereid --model-control-mode=', ['explicit', 'none', 'poll']],
+    ['nereid --model-control-mode=e', ['explicit']],
+    ['nereid --model-control-mode ex', ['explicit']],
+    ['nereid --exit-on-error=t', ['true']],
+    ['nereid --model-repository=m', ['models/']],
+    ['nereid --model-repository m', ['models/']],
+    ['nereid --log-file=n', ['net.onnx', 'notes.txt']],
+    ['nereid --disable-auto-complete-config --allow-h', ['--allow-http=']],
+    ['nereid serve --log-form', ['--log-format=']],
+    ['nereid init n', ['net.onnx']],
+    ['nereid init net.onnx --', ['--batch', '--force', '--link', '--name=', '--out=', '--python']],
+    ['nereid init --batch n', ['net.onnx']],
+    ['nereid check --fo', ['--format=']],
+    ['nereid check --format=', ['json', 'text']],
+    ['nereid check --model-rep', ['--model-repository=']],
+    ['nereid help http', ['http']],
+    ['tritonserver --trace-c', ['--trace-config=', '--trace-count=']],
+  ])('%j is completed by %j', (line, expected) => {
+    expect(completions(line)).toEqual(expected)
+  })
+
+  test('every option is offered', () => {
+    const offered = completions('nereid --')
+    for (const flag of TABLE) expect(offered).toContain(flag.kind === 'switch' ? `--${flag.name}` : `--${flag.name}=`)
+  })
+})
+
+test.skipIf(!has('zsh', '--version'))('zsh reads its completion and completes a line', () => {
+  const script = join(directory, '_nereid')
+  writeFileSync(script, nereid('completion', 'zsh').stdout)
+  expect(spawnSync('zsh', ['-n', script], { encoding: 'utf8' }).stderr).toBe('')
+  // A shell on a pseudo terminal, which is asked to complete: completion needs a line editor.
+  const program = `
+    zmodload zsh/zpty
+    zpty shell zsh -f -i
+    zpty -w shell "PS1=; autoload -Uz compinit; compinit -u -D; source ${script}; LISTMAX=10000; unsetopt beep; print -r BEGIN"
+    zpty -r shell out '*BEGIN*BEGIN*'
+    zpty -n -w shell "$1"$'\\t'
+    sleep 2
+    while zpty -r -t shell out; do print -rn -- "$out"; done
+    zpty -d shell`
+  const complete = (line: string): string => spawnSync('zsh', ['-f', '-c', program, 'zsh', line], { encoding: 'utf8', cwd: directory, timeout: 20_000 }).stdout.replace(ESCAPES, '')
+  expect(complete('nereid compl')).toContain('completion')
+  expect(complete('nereid --http-por')).toContain('--http-port=')
+  expect(complete('nereid --model-control-mode=exp')).toContain('explicit')
+  expect(complete('nereid init --nam')).toContain('--name=')
+})
+
+test.skipIf(!has('fish', '--version'))('fish reads its completion and completes a line', () => {
+  const script = join(directory, 'nereid.fish')
+  writeFileSync(script, nereid('completion', 'fish').stdout)
+  const complete = (line: string): string[] => {
+    const ran = spawnSync('fish', ['--no-config', '-c', `source ${script}; complete -C '${line}'`], { encoding: 'utf8', cwd: directory })
+    expect(ran.stderr).toBe('')
+    return ran.stdout.split('\n').map((one) => one.split('\t')[0] ?? '').filter((one) => one !== '')
+  }
+  expect(complete('nereid ')).toEqual(expect.arrayContaining([...COMMANDS.map((c) => c.name), 'serve']))
+  expect(complete('nereid --http-p')).toEqual(['--http-port'])
+  expect(complete('nereid --model-control-mode=')).toEqual(expect.arrayContaining(['--model-control-mode=explicit']))
+  expect(complete('nereid completion ')).toEqual(['bash', 'fish', 'zsh'])
+  expect(complete('nereid init --na')).toEqual(['--name'])
+  expect(complete('tritonserver --grpc-p')).toEqual(['--grpc-port'])
+})
+
+test('an unknown shell is refused', () => {
+  expect(nereid('completion', 'tcsh')).toEqual({ code: 1, stdout: '', stderr: 'error: Usage: nereid completion (bash | zsh | fish)\n' })
+})
+
+test('the manual page is in the package', () => {
+  const { man, files } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { man: string; files: string[] }
+  expect(man).toBe('docs/nereid.1')
+  expect(files).toContain(man)
+})
