@@ -27,6 +27,9 @@ let note: string | null = null
  */
 export function loadNative(): RawModule {
   if (loaded !== null) return loaded
+  // When ONNX Runtime is loaded it opens a database of telemetry in the home directory, makes an id of the device, and has
+  // what it takes to send both; that its environment is told to keep none comes after that. Read once, by the library.
+  process.env['ORT_DISABLE_TELEMETRY'] ??= '1'
   const require = createRequire(import.meta.url)
   const tried: string[] = []
   const open = (path: string): RawModule | null => {

@@ -1,11 +1,26 @@
 /** The command as a process: exit codes, signals, and what it says on the way out. */
 
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { TestServer, repositories, simpleBody } from '../server/harness.js'
 
 const models = repositories()
 afterAll(() => models.remove())
+
+test('nothing is written to the home directory, as the telemetry of ONNX Runtime would be', async () => {
+  const home = mkdtempSync(join(tmpdir(), 'nereid-home-'))
+  const env = { ...process.env, HOME: home }
+  delete env['ORT_DISABLE_TELEMETRY']
+  const server = await TestServer.start(models.path('small'), [], { env })
+  const answer = await fetch(`${server.url}/v2/models/simple/infer`, { method: 'POST', body: simpleBody() })
+  expect(answer.status).toBe(200)
+  expect(await server.stop()).toBe(0)
+  expect(readdirSync(home, { recursive: true })).toEqual([])
+  rmSync(home, { recursive: true })
+})
 
 test('R-54: a bad option ends the process with 1 and its text', async () => {
   const server = await TestServer.spawn(models.path('small'), ['--http-prot=1'])

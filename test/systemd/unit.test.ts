@@ -67,12 +67,6 @@ function allowed(): Set<string> {
   return calls
 }
 
-/** System calls beyond the filter, and why the server does without them. */
-const DONE_WITHOUT = new Map([
-  // SQLite in ONNX Runtime gives the files of its database to their owner, and only if it is root.
-  ['fchown', 'root only'],
-])
-
 const noTrace = missing(['systemd-analyze', '--version'], ['strace', '--version'])
 const venv = join(ROOT, '.venv/bin')
 const hasPython = spawnSync(join(venv, 'python3'), ['-c', 'import numpy']).status === 0
@@ -119,7 +113,7 @@ describe.skipIf(noTrace !== '')(`the system calls of the server ${noTrace}`, () 
     expect(used.size).toBeGreaterThan(50)
     for (const call of ['listen', 'execve', ...(hasPython ? ['memfd_create', 'socketpair'] : [])]) expect(used, 'it was seen').toContain(call)
     const filter = allowed()
-    expect([...used].filter((call) => !filter.has(call) && !DONE_WITHOUT.has(call)).toSorted()).toEqual([])
+    expect([...used].filter((call) => !filter.has(call)).toSorted()).toEqual([])
 
     const families = new Set([...text.matchAll(/^\d+ +socket(?:pair)?\((AF_\w+)/gm)].map(([, family = '']) => family))
     const unit = /^RestrictAddressFamilies=(.*)$/m.exec(SERVICE)?.[1]?.split(' ') ?? []
