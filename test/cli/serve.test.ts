@@ -12,7 +12,7 @@ afterAll(() => models.remove())
 
 test('nothing is written to the home directory, as the telemetry of ONNX Runtime would be', async () => {
   const home = mkdtempSync(join(tmpdir(), 'nereid-home-'))
-  const env = { ...process.env, HOME: home }
+  const env: NodeJS.ProcessEnv = { ...process.env, HOME: home }
   delete env['ORT_DISABLE_TELEMETRY']
   const server = await TestServer.start(models.path('small'), [], { env })
   const answer = await fetch(`${server.url}/v2/models/simple/infer`, { method: 'POST', body: simpleBody() })

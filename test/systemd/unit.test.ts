@@ -68,18 +68,41 @@ function allowed(): Set<string> {
 }
 
 const noTrace = missing(['systemd-analyze', '--version'], ['strace', '--version'])
+/** A repository with an ONNX model and, where it can run, one in Python. */
+function repositoryOf(): string {
+  const repository = models.path('small')
+  if (hasPython) {
+    mkdirSync(join(repository, 'one/1'), { recursive: true })
+    writeFileSync(join(repository, 'one/1/model.py'), PYTHON_MODEL)
+    const io = (field: string, name: string): string => `${field} [ { name: "${name}" data_type: TYPE_FP32 dims: [ -1 ] } ]\n`
+    writeFileSync(join(repository, 'one/config.pbtxt'), `backend: "python"\n${io('input', 'INPUT0')}${io('output', 'OUTPUT0')}`)
+  }
+  return repository
+}
+
+/** Waits until the server is ready and has it do a bit of everything. */
+async function exercise(ports: readonly number[], log: () => string): Promise<void> {
+  const status = (path: string, body?: string): Promise<number> =>
+    fetch(`http://127.0.0.1:${ports[0]}${path}`, body === undefined ? {} : { method: 'POST', body }).then((answer) => answer.status, () => 0)
+  await expect.poll(() => status('/v2/health/ready'), { timeout: 60_000, message: log() }).toBe(200)
+  expect(await status('/v2/models/simple/infer', simpleBody())).toBe(200)
+  if (hasPython) {
+    const input = (count: number): string => JSON.stringify({ inputs: [{ name: 'INPUT0', datatype: 'FP32', shape: [count], data: Array(count).fill(1) }] })
+    // Through the frame, and through memory that the process maps.
+    for (const count of [1, 100_000]) expect(await status('/v2/models/one/infer', input(count)), log()).toBe(200)
+    expect(await status('/v2/repository/models/one/unload', '{}')).toBe(200)
+    expect(await status('/v2/repository/models/one/load', '{}')).toBe(200)
+  }
+  expect((await fetch(`http://127.0.0.1:${ports[2]}/metrics`)).status).toBe(200)
+  await fetch(`http://127.0.0.1:${ports[1]}/`).catch(() => {})
+}
+
 const venv = join(ROOT, '.venv/bin')
 const hasPython = spawnSync(join(venv, 'python3'), ['-c', 'import numpy']).status === 0
 
 describe.skipIf(noTrace !== '')(`the system calls of the server ${noTrace}`, () => {
   test(`are in the unit's filter, and its sockets are of the unit's families: ONNX${hasPython ? ' and Python' : ''} models, both transports, metrics, a drain`, async () => {
-    const repository = models.path('small')
-    if (hasPython) {
-      mkdirSync(join(repository, 'one/1'), { recursive: true })
-      writeFileSync(join(repository, 'one/1/model.py'), PYTHON_MODEL)
-      const io = (field: string, name: string): string => `${field} [ { name: "${name}" data_type: TYPE_FP32 dims: [ -1 ] } ]\n`
-      writeFileSync(join(repository, 'one/config.pbtxt'), `backend: "python"\n${io('input', 'INPUT0')}${io('output', 'OUTPUT0')}`)
-    }
+    const repository = repositoryOf()
     const ports = await freePorts(3)
     const trace = join(directory, 'trace')
     const args = ['-f', '-qq', '-s', '0', '-e', 'signal=none', '-o', trace, process.execPath, join(ROOT, 'dist/cli/main.js')]
@@ -87,20 +110,7 @@ describe.skipIf(noTrace !== '')(`the system calls of the server ${noTrace}`, () 
     const child = spawn('strace', [...args, `--model-repository=${repository}`, '--model-control-mode=explicit', '--load-model=*', '--allow-client-shm=true', ...listenFlags(ports)], { env, stdio: ['ignore', 'pipe', 'pipe'] })
     let log = ''
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (log += chunk.toString()))
-    const url = `http://127.0.0.1:${ports[0]}`
-    const status = (path: string, body?: string): Promise<number> =>
-      fetch(`${url}${path}`, body === undefined ? {} : { method: 'POST', body }).then((answer) => answer.status, () => 0)
-    await expect.poll(() => status('/v2/health/ready'), { timeout: 60_000, message: log }).toBe(200)
-    expect(await status('/v2/models/simple/infer', simpleBody())).toBe(200)
-    if (hasPython) {
-      const input = (count: number): string => JSON.stringify({ inputs: [{ name: 'INPUT0', datatype: 'FP32', shape: [count], data: Array(count).fill(1) }] })
-      // Through the frame, and through memory that the process maps.
-      for (const count of [1, 100_000]) expect(await status('/v2/models/one/infer', input(count))).toBe(200)
-      expect(await status('/v2/repository/models/one/unload', '{}')).toBe(200)
-      expect(await status('/v2/repository/models/one/load', '{}')).toBe(200)
-    }
-    expect((await fetch(`http://127.0.0.1:${ports[2]}/metrics`)).status).toBe(200)
-    await fetch(`http://127.0.0.1:${ports[1]}/`).catch(() => {})
+    await exercise(ports, () => log)
     // As systemd does: SIGTERM to the server itself, which is the child of strace.
     const pid = Number(/"pid":(\d+)/.exec(log)?.[1] ?? spawnSync('pgrep', ['-P', String(child.pid)], { encoding: 'utf8' }).stdout.trim())
     const ended = new Promise<number | null>((done) => child.once('close', done))
@@ -119,4 +129,22 @@ describe.skipIf(noTrace !== '')(`the system calls of the server ${noTrace}`, () 
     const unit = /^RestrictAddressFamilies=(.*)$/m.exec(SERVICE)?.[1]?.split(' ') ?? []
     expect([...families].filter((family) => !unit.includes(family))).toEqual([])
   }, 180_000)
+
+  const seccomp = spawnSync('/usr/bin/python3', ['-c', 'import seccomp']).status === 0
+  test.skipIf(!seccomp)('and it works under that filter (needs python3-seccomp)', async () => {
+    const names = join(directory, 'allowed')
+    writeFileSync(names, [...allowed()].join('\n'))
+    const ports = await freePorts(3)
+    const env = { ...process.env, HOME: directory, PATH: `${venv}:${process.env['PATH'] ?? ''}` }
+    const filtered = [join(ROOT, 'test/systemd/filtered.py'), names, process.execPath, join(ROOT, 'dist/cli/main.js')]
+    const child = spawn('/usr/bin/python3', [...filtered, `--model-repository=${repositoryOf()}`, '--model-control-mode=explicit', '--load-model=*', ...listenFlags(ports)], { env, stdio: ['ignore', 'pipe', 'pipe'] })
+    let log = ''
+    for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (log += chunk.toString()))
+    const ended = new Promise<number | null>((done) => child.once('close', done))
+    await exercise(ports, () => log)
+    // The filter is there: a mode of 2 is that of a filter.
+    expect(readFileSync(`/proc/${child.pid}/status`, 'utf8')).toMatch(/^Seccomp:\t2$/m)
+    child.kill('SIGTERM')
+    expect(await ended, log).toBe(0)
+  }, 120_000)
 })
