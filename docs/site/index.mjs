@@ -1,4 +1,4 @@
-/** What the search looks through: one entry for each heading, with the text below it. */
+/** What the search looks through: one entry for each heading, with the text below it, and for each named row of a table. */
 
 const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"' }
 
@@ -11,17 +11,25 @@ const textOf = (html) =>
     .replaceAll(/\s+/g, ' ')
     .trim()
 
+/** A row about one flag, option or metric is an entry of its own. */
+const NAMED_ROW = /<tr id="([^"]*)">([\s\S]*?)<\/tr>/g
+
 /** Pages are pairs of an address and its HTML. Entries: `[address, page title, heading, text]`. */
 export function indexOf(pages) {
   return pages.flatMap(([address, html]) => {
     const body = /<article[^>]*>([\s\S]*)<\/article>/.exec(html)?.[1] ?? ''
     const title = textOf(/<h1[^>]*>([\s\S]*?)<\/h1>/.exec(body)?.[1] ?? '')
-    return body
+    const sections = body
       .split(/(?=<h[123] id=)/)
       .filter((part) => part.startsWith('<h'))
       .map((part) => {
         const [, id = '', heading = ''] = /^<h[123] id="([^"]*)"[^>]*>([\s\S]*?)<\/h/.exec(part) ?? []
-        return [`${address}#${id}`, title, textOf(heading), textOf(part.slice(part.indexOf('</h') + 5))]
+        return [`${address}#${id}`, title, textOf(heading), textOf(part.slice(part.indexOf('</h') + 5).replaceAll(NAMED_ROW, ''))]
       })
+    const rows = [...body.matchAll(NAMED_ROW)].map(([, id, cells]) => {
+      const [name = '', ...rest] = cells.split('</td>').map(textOf)
+      return [`${address}#${id}`, title, name, rest.join(' ').trim()]
+    })
+    return [...sections, ...rows]
   })
 }

@@ -71,6 +71,19 @@ export function markdown({ root, addresses }) {
     }
   })
 
+  // A row about a flag, an option or a metric can be linked to, and found.
+  md.core.ruler.push('rows', ({ tokens }) => {
+    const used = new Set(tokens.filter(({ type }) => type === 'heading_open').map((token) => token.attrGet('id')))
+    for (const [at, token] of tokens.entries()) {
+      if (token.type !== 'tr_open' || tokens[at + 1]?.type !== 'td_open') continue
+      const first = tokens[at + 2]?.children?.[0]
+      const name = first?.type === 'code_inline' ? /^(?:--)?([a-z][\w-]{3,})(?:=|$)/.exec(first.content)?.[1] : undefined
+      if (name === undefined || used.has(name)) continue
+      used.add(name)
+      token.attrSet('id', name)
+    }
+  })
+
   md.core.ruler.push('links', ({ tokens, env }) => {
     for (const { children } of tokens) {
       const hidden = []

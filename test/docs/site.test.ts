@@ -41,6 +41,10 @@ test('every link of every page leads to a page, and to a heading that is there',
   expect(broken).toEqual([])
 })
 
+test('no page has two places of one name', () => {
+  for (const [address, html] of pages) expect([...html.matchAll(/ id="/g)].length, address).toBe(idsOf(html).size)
+})
+
 test('pages load nothing from elsewhere', () => {
   for (const [address, html] of pages) {
     const loaded = [...html.matchAll(/<(?:script|img|link)[^>]* (?:src|href)="([^"]*)"/g)].map(([, to = '']) => to)
