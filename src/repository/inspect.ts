@@ -2,8 +2,7 @@
  * What a load would say of the models of a repository before it opens their files: the same steps, with the same texts, but no core, and
  * going on after a mistake to whatever does not depend on it.
  *
- * Not seen here: what only a backend knows of a file (its inputs and outputs, the code of a model), and whether the tensors of an ensemble fit
- * its models.
+ * Not seen here: what only a backend knows of a file (its inputs and outputs, the code of a model).
  */
 
 import {
@@ -12,6 +11,7 @@ import {
   completeConfig,
   emptyConfig,
   finishConfig,
+  fitEnsemble,
   inferBackend,
   isComplete,
   moveGpuGroupsToCpu,
@@ -91,12 +91,26 @@ export async function inspectRepositories(settings: RepositorySettings): Promise
   for (const [key, model] of models) {
     if ((known.get(key)?.needs.length ?? 0) === 0 || model.findings.some((f) => f.severity === 'error')) continue
     const why = complaint(known, key, (name) => outcome(models.get(name)), rings)
-    if (why === null) continue
+    if (why === null) {
+      fit(model, (name) => models.get(places.composing(key, name, models))?.config ?? null)
+      continue
+    }
     const missing = known.get(key)?.needs.find((need) => !models.has(need.model))?.model
     const near = missing === undefined ? null : nearest(missing, models.keys())
     model.findings.push({ severity: 'error', message: why, error: null, advice: near === null ? '' : `Did you mean "${near}"?` })
   }
   return [...models.values()]
+}
+
+/** An ensemble whose models are there: whether its tensors fit what their configurations say. */
+function fit({ config, findings }: InspectedModel, configOf: (name: string) => ModelConfig | null): void {
+  if (config === null) return
+  const models = needsOf(config).map(({ model }) => {
+    const composing = configOf(model)
+    // Of the others their files know.
+    return composing !== null && isComplete(composing) ? composing : null
+  })
+  collector(findings).trying(() => fitEnsemble(config, models))
 }
 
 function outcome(model: InspectedModel | undefined): { versions: number[]; failure: string | null; invalid: null } {

@@ -1,7 +1,10 @@
 // `nereid check`: the places and texts of mistakes in real directories, and that they are those of a load.
 import { describe, expect, test } from 'vitest'
 import { addSub } from '../../scripts/models/graphs.mjs'
+import { parseArguments } from '../../src/cli/parse.js'
+import { resolveSettings } from '../../src/cli/settings.js'
 import * as check from '../../src/commands/check/index.js'
+import { loadProblems } from '../../src/commands/check/load.js'
 import { ConfigSyntaxError, parsePbtxt, pbtxtProblems } from '../../src/config/index.js'
 import { SYNTAX_PROBLEMS_MAX } from '../../src/config/pbtxt.js'
 import { writeFileSync } from 'node:fs'
@@ -179,6 +182,37 @@ ensemble_scheduling { step [ { model_name: "${model}" input_map { key: "A" value
       8 models, 7 errors, 1 warning
       "
     `)
+  })
+
+  describe('an ensemble that does not fit its models is told as by a load', () => {
+    const io = (name: string, type: string, dims: string, more = ''): string => `{ name: "${name}" data_type: ${type} dims: [ ${dims} ] ${more} }`
+    const identity = (type: string, dims: string, batch = 0): string => `backend: "identity" max_batch_size: ${batch} input [ ${io('INPUT0', type, dims)} ] output [ ${io('OUTPUT0', type, dims)} ]`
+    const ensemble = (inputs: string, outputs: string, batch = 0): string => `platform: "ensemble" max_batch_size: ${batch}
+input [ ${io('A', 'TYPE_FP32', '4')} ] output [ ${io('B', 'TYPE_FP32', '4')} ]
+ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${outputs} } ] }
+`
+    const map = (field: string, key: string, value: string): string => `${field} { key: "${key}" value: "${value}" }`
+    const IN = map('input_map', 'INPUT0', 'A')
+    const OUT = map('output_map', 'OUTPUT0', 'B')
+    const cases: [string, string, string, string][] = [
+      ['an input that the model has not', ensemble(map('input_map', 'INPUT', 'A'), OUT), identity('TYPE_FP32', '4'), 'is mapping to non-existing input INPUT in model m'],
+      ['an output that the model has not', ensemble(IN, map('output_map', 'OUT', 'B')), identity('TYPE_FP32', '4'), 'is mapped from non-existing output OUT in model m'],
+      ['another datatype', ensemble(IN, OUT), identity('TYPE_INT32', '4'), 'inconsistent data type: TYPE_FP32 is inferred from model e while TYPE_INT32'],
+      ['another shape', ensemble(IN, OUT), identity('TYPE_FP32', '5'), 'inconsistent shape: [4] is inferred from model e while [5]'],
+      ['another shape with batches', ensemble(IN, OUT, 2), identity('TYPE_FP32', '5', 2), 'inconsistent shape: [-1,4] is inferred from model e while [-1,5]'],
+      ['larger batches', ensemble(IN, OUT, 8), identity('TYPE_FP32', '4', 4), 'which only allows maximum batch size to be 4'],
+      ['any length', ensemble(IN, OUT), identity('TYPE_FP32', '-1'), ''],
+    ]
+    test.each(cases)('%s', async (_, e, m, text) => {
+      const directory = files({ 'e/1/': '', 'e/config.pbtxt': e, 'm/1/': '', 'm/config.pbtxt': m })
+      const { code, out } = await runs(check, ['--format=json', directory])
+      const told = (JSON.parse(out) as { problems: { message: string }[] }).problems.map(({ message }) => message)
+      const [settings] = [resolveSettings(parseArguments([`--model-repository=${directory}`])).settings]
+      const loaded = (await loadProblems(settings, [])).map(({ reason }) => reason.replace("load failed for model 'e': ", '').trimEnd())
+      expect(told).toEqual(loaded)
+      expect(code).toBe(text === '' ? 0 : 1)
+      if (text !== '') expect(told.join('\n')).toContain(text)
+    })
   })
 
   test('R-05: a model in two repositories', async () => {
