@@ -584,6 +584,49 @@ class TritonPythonModel:
     `)
   })
 
+  test('what guides write: pages, launchers, entry points, paths in the image, objects in lists', async () => {
+    const page = 'Run\n```bash\n$ docker run --gpus=1 --rm -v ${PWD}/models:/models nvcr.io/nvidia/tritonserver:25.01-py3 tritonserver --model-repository=/models\n```\n'
+    const read = await says({ ...REPOSITORY, 'README.md': page }, 'README.md')
+    expect(read.out).toContain('nereid --model-repository=./models')
+    expect(read.out).toContain('+$ docker run --rm -v ${PWD}/models:/models nereid:1 tritonserver --model-repository=/models')
+
+    const launcher = await says({ 'start.sh': 'python3 /app/scripts/launch_triton_server.py --world_size 1\n' }, 'start.sh')
+    expect([launcher.code, launcher.out]).toEqual([0, expect.stringContaining('starts servers by a program of its own')])
+
+    const shell = await says({ 'start.sh': 'REPO=${1:-$PWD/models}\n/opt/tritonserver/bin/tritonserver --model-repository=$REPO --id=${NAME}\n', ...REPOSITORY }, 'start.sh')
+    expect(shell.out).toContain("nereid --model-repository=./models '--id=${NAME}'")
+
+    const dockerfile = 'FROM nvcr.io/nvidia/tritonserver:23.04-py3\nENV PORT 8000\nENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]\nCMD /opt/tritonserver/bin/tritonserver --model-repository=/m --http-port ${PORT}\n'
+    const built = await says({ Dockerfile: dockerfile }, 'Dockerfile')
+    expect(built.out).toContain('3  to change         /opt/nvidia/nvidia_entrypoint.sh: is a program of that image: leave it out')
+    expect(built.out).toContain('+CMD tritonserver --model-repository=/m --http-port ${PORT}')
+    expect(built.out).toContain('nereid --model-repository=/m --http-port 8000')
+
+    const list = `kind: List
+apiVersion: v1
+items:
+- kind: CronJob
+  apiVersion: batch/v1
+  metadata: { name: nightly }
+  spec: { jobTemplate: { spec: { template: { spec: { containers: [ { name: t, image: "registry/tritonserver:1", args: ["tritonserver", "--model-repository=$(R)"], env: [ { name: R, value: /m } ] } ] } } } } }
+- kind: ConfigMap
+  apiVersion: v1
+  metadata: { name: c }
+`
+    const cron = await says({ 'list.yaml': list }, 'list.yaml')
+    expect(cron.out).toContain('7  as it is          --model-repository=/m')
+    expect(cron.out).toContain('as it is          ConfigMap c: is left alone')
+  })
+
+  test('the changes can be applied as they are printed', async () => {
+    const compose = 'services:\n  t:\n    image: nvcr.io/nvidia/tritonserver:24.05-py3\n    runtime: nvidia\n    command: tritonserver --grpc-use-ssl=true --model-repository=/models\n    volumes: [./models:/models]\n'
+    const directory = files({ 'compose.yml': compose, 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '' })
+    const { out } = await runs(doctor, [join(directory, 'compose.yml'), '--image=nereid:1', '--format=json'])
+    const [diff = ''] = (JSON.parse(out) as { diffs: string[] }).diffs
+    execFileSync('git', ['apply', '--unidiff-zero', '-'], { cwd: directory, input: diff.replaceAll(directory, '').replaceAll('//', '/') })
+    expect(readFileSync(join(directory, 'compose.yml'), 'utf8')).toBe('services:\n  t:\n    image: nereid:1\n    command: tritonserver --model-repository=/models --gpu-fallback=cpu\n    volumes: [./models:/models]\n')
+  })
+
   test('a directory with files that start a Triton, and one command in a file', async () => {
     const directory = files({ ...REPOSITORY, 'deploy/compose.yml': 'services: { t: { image: "nvcr.io/nvidia/tritonserver:25.06-py3", command: "tritonserver --model-repository /models", volumes: ["../models:/models"] } }\n', 'deploy/values.yaml': 'a: 1\n' })
     const { out } = await runs(doctor, [join(directory, 'deploy')], directory)

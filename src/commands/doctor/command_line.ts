@@ -74,6 +74,19 @@ export function serverArguments(argv: readonly Located[]): Located[] | null {
   return at < 0 ? null : argv.slice(at + 1)
 }
 
+/** Programs of Triton's image that are not in Nereid's, or elsewhere. */
+export function judgePrograms(argv: readonly Located[], findings: Findings): void {
+  for (const { text, at, written } of argv) {
+    if (/^\/opt\/nvidia\/\S*entrypoint\S*$/.test(text)) {
+      findings.add(at, text, 'change', 'is a program of that image: leave it out')
+      findings.replace(at, written ?? text, '')
+    } else if (/^\/\S*\/tritonserver$/.test(text)) {
+      findings.add(at, text, 'change', 'is on PATH: write tritonserver')
+      findings.replace(at, written ?? text, 'tritonserver')
+    }
+  }
+}
+
 function scriptOf(script: Located): { words: Located[] }[] {
   try {
     return shellCommands(script.text, new Map(), script.at.line).map(({ words }) => ({

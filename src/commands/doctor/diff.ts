@@ -46,7 +46,7 @@ export function diffOf(path: string, text: string, edits: readonly Edit[]): stri
 function tidy(line: string, put: string): string | null {
   if (put !== '') return line
   // Of a list in brackets, an item of a YAML list, a line of a continued command.
-  const rest = line.replace(/(?:""|''),\s*/, '').replace(/,\s*(?:""|'')/, '').replace(/(\S) {2,}(?=\S)/g, '$1 ').replace(/ +$/, '')
+  const rest = line.replace(/^\s*(?:ENTRYPOINT|CMD)\s+\[\s*(?:""|'')\s*\]\s*$/, '').replace(/(?:""|''),\s*/, '').replace(/,\s*(?:""|'')/, '').replace(/(\S) {2,}(?=\S)/g, '$1 ').replace(/ +$/, '')
   return /^\s*(?:-\s*)?(?:""|'')?\s*\\?\s*$/.test(rest) ? null : rest
 }
 

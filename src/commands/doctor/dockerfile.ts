@@ -78,8 +78,8 @@ export function readDockerfile(text: string, path: string, directory: string, fi
         variables.set(key, value)
         launch.env.push({ name: key, value, at })
       }
-    } else if (name === 'ENTRYPOINT') entrypoint = argv(instruction, path)
-    else if (name === 'CMD') command = argv(instruction, path)
+    } else if (name === 'ENTRYPOINT') entrypoint = argv(instruction, path, launch.env)
+    else if (name === 'CMD') command = argv(instruction, path, launch.env)
     else if (name === 'COPY' || name === 'ADD') {
       const parts = words(rest).filter((word) => !word.startsWith('--from') && !word.startsWith('--ch'))
       const target = parts.at(-1) ?? ''
@@ -96,7 +96,7 @@ export function readDockerfile(text: string, path: string, directory: string, fi
 }
 
 /** Exec form (JSON) or shell form. */
-function argv({ rest, line }: Instruction, path: string): Located[] {
+function argv({ rest, line }: Instruction, path: string, env: Launch['env']): Located[] {
   try {
     const list: unknown = JSON.parse(rest.replaceAll(/\\\n/g, ' '))
     if (Array.isArray(list)) return list.map((word) => ({ text: String(word), at: { path, line: lineOf(rest, String(word), line) }, isOpen: false }))
@@ -104,7 +104,7 @@ function argv({ rest, line }: Instruction, path: string): Located[] {
     // Shell form.
   }
   try {
-    return shellCommands(rest, new Map(), line).flatMap(({ words }) => words.map((word) => ({ text: word.text, isOpen: word.isOpen, at: { path, line: word.line } })))
+    return shellCommands(rest, new Map(env.map(({ name, value }) => [name, value ?? ''])), line).flatMap(({ words }) => words.map((word) => ({ text: word.text, written: word.written, isOpen: word.isOpen, at: { path, line: word.line } })))
   } catch (error) {
     if (error instanceof ShellError) return []
     throw error

@@ -76,7 +76,7 @@ async function examine(targets: readonly string[], command: readonly string[], i
       continue
     }
     for (const input of target.files) {
-      texts.set(input.path, input.text)
+      texts.set(input.path, input.source)
       for (const found of await launches(input, findings)) {
         const start = await judgeLaunch(found, findings, image, seen)
         if (start !== null) starts.push(start)

@@ -18,6 +18,8 @@ export interface Input {
   path: string
   kind: Kind
   text: string
+  /** The whole file, where `text` is a part of it, line by line. */
+  source: string
 }
 
 /** An input that cannot be read; the message is the whole text. */
@@ -95,7 +97,25 @@ function inputOf(path: string, text: string): Input {
   if (kind === null) {
     throw new InputError(`${path}: is no model repository, command line, shell script, Dockerfile, compose file or Kubernetes manifest that doctor knows`)
   }
-  return { path, kind, text }
+  return { path, kind, text: /\.(?:md|markdown)$/i.test(name) ? commandsOf(text) : text, source: text }
+}
+
+/** The blocks of a page that are shell, on their lines; a prompt in front is left out. */
+function commandsOf(page: string): string {
+  let isShell = false
+  let isCode = false
+  return page
+    .split('\n')
+    .map((line) => {
+      const [, language] = /^\s*(?:```|~~~)\s*(\w*)/.exec(line) ?? []
+      if (language !== undefined) {
+        isShell = !isCode && /^(?:|sh|bash|shell|console|zsh)$/i.test(language)
+        isCode = !isCode
+        return ''
+      }
+      return isShell ? line.replace(/^\s*[$#] /, '') : ''
+    })
+    .join('\n')
 }
 
 function kindOf(name: string, text: string): Kind | null {

@@ -7,7 +7,7 @@ import { statIfAny } from '../../config/index.js'
 import { OptionError } from '../../cli/parse.js'
 import type { RepositorySettings } from '../../repository/index.js'
 import { isModel } from '../check/targets.js'
-import { judgeArguments, serverArguments } from './command_line.js'
+import { judgeArguments, judgePrograms, serverArguments } from './command_line.js'
 import { judgeEnvironment } from './environment.js'
 import type { At, Findings, Located } from './findings.js'
 import { judgeImage } from './image.js'
@@ -24,6 +24,7 @@ export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: ()
   if (launch.image !== null) judgeImage(launch.image, findings, image)
   judge()
   judgeEnvironment(launch.env, findings)
+  if (launch.image !== null) judgePrograms(launch.argv, findings)
   const args = serverArguments(launch.argv) ?? (launch.argv[0]?.text.startsWith('--') === true ? launch.argv : null)
   if (args === null) {
     const [first] = launch.argv

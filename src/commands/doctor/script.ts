@@ -26,6 +26,11 @@ export function readWords(words: readonly Located[], directory: string, findings
   if (run !== null) return [run]
   const program = words.find(({ text }) => !/^[A-Za-z_]\w*=/.test(text))
   if (program === undefined) return []
+  const launcher = words.find(({ text }) => /launch_triton_server/.test(text))
+  if (launcher !== undefined) {
+    findings.add(launcher.at, words.map(({ text }) => text).join(' '), 'differs', 'starts servers by a program of its own: give doctor the command line that it makes')
+    return []
+  }
   const starts = words.some(({ text }) => /(?:^|[/\s])tritonserver(?:$|\s)/.test(text))
   if (!starts || CLIENTS.test(program.text)) {
     if (CLIENTS.test(program.text) && words.some(({ text }) => /perf_analyzer|genai-perf|\/v2\/|tritonclient/.test(text))) {

@@ -238,13 +238,22 @@ class Reader {
 
   /** What stands in `${ }`: a name, or a name with a default; all else stays as written. */
   private expand(inner: string, written: string, word: Word, add: (part: string) => void): void {
-    const [, name = '', operator = '', fallback = ''] = /^([A-Za-z_][A-Za-z0-9_]*)(?:(:?[-=?+])(.*))?$/s.exec(inner) ?? []
+    const [, name = '', operator = '', fallback = ''] = /^([A-Za-z_][A-Za-z0-9_]*|[0-9]+)(?:(:?[-=?+])(.*))?$/s.exec(inner) ?? []
     const value = this.variables.get(name)
     const isSet = value !== undefined && (value !== '' || !operator.startsWith(':'))
     if (isSet && !operator.endsWith('+')) return add(value)
-    if (!isSet && /[-=]$/.test(operator)) return add(fallback.replace(/^(["'])(.*)\1$/s, '$2'))
+    if (!isSet && /[-=]$/.test(operator)) return add(this.fallback(fallback.replace(/^(["'])(.*)\1$/s, '$2'), word))
     word.isOpen = true
     add(written)
+  }
+
+  /** A default with the variables that are known; one within another stays as it is written. */
+  private fallback(text: string, word: Word): string {
+    return text.replaceAll(/\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\}|[({])/g, (all, plain?: string, braced?: string) => {
+      const value = this.variables.get(plain ?? braced ?? '')
+      if (value === undefined) word.isOpen = true
+      return value ?? all
+    })
   }
 
   /** Behind `$(` or `${`, to its end; brackets of both kinds are counted, quotes are not looked at. */
