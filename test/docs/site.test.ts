@@ -61,7 +61,7 @@ test('the search knows every page of the navigation, by addresses that exist', (
     return !idsOf(pages.get(address) ?? '').has(id)
   })
   expect(missing).toEqual([])
-  const navigation = namedIn(/<nav id="pages"[\s\S]*?<\/nav>/.exec(pages.get('index.html') ?? '')?.[0] ?? '')
+  const navigation = namedIn(/<nav id="the-pages"[\s\S]*?<\/nav>/.exec(pages.get('index.html') ?? '')?.[0] ?? '')
   expect(navigation.length).toBeGreaterThan(5)
   expect(navigation.filter((address) => !entries.some(([to]) => to.startsWith(`${address}#`)))).toEqual([])
 })

@@ -39,16 +39,16 @@ export default function page(data) {
 <script src="${up}theme.js"></script>
 </head>
 <body>
-<a class="skip" href="#text">To the text</a>
+<a class="skip" href="#the-text">To the text</a>
 <header>
 <a class="brand" href="${to(first.address)}"><img src="${up}icon.svg" alt="" width="22" height="22">Nereid</a>
 <div class="search" role="search"><input type="search" placeholder="Search" aria-label="Search" autocomplete="off" spellcheck="false"><ol hidden></ol></div>
 <button class="theme" type="button" aria-label="Light or dark">◐</button>
-<button class="menu" type="button" aria-expanded="false" aria-controls="pages">Pages</button>
+<button class="menu" type="button" aria-expanded="false" aria-controls="the-pages">Pages</button>
 </header>
 <div class="frame">
-<nav id="pages" class="pages" aria-label="Pages">${navigationOf({ ...data, to })}</nav>
-<main id="text"><article>
+<nav id="the-pages" class="pages" aria-label="Pages">${navigationOf({ ...data, to })}</nav>
+<main id="the-text"><article>
 ${content}</article>
 <footer>${turn(previous, 'prev')}${turn(next, 'next')}</footer></main>
 ${outlineOf(content)}
