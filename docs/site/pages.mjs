@@ -21,6 +21,7 @@ export const GROUPS = [
       ['docs/migrating.md', 'migrating.html'],
       ['docs/operating.md', 'operating.html'],
       ['docs/containers.md', 'containers.html'],
+      ['docs/systemd.md', 'systemd.html'],
       ['docs/security.md', 'security.html'],
       ['docs/errors.md', 'errors.html'],
     ],

@@ -22,10 +22,6 @@ function nereid(...args: string[]): { code: number | null; stdout: string; stder
   return { code: ran.status, stdout: ran.stdout, stderr: ran.stderr }
 }
 
-/** What a terminal is told beside text. */
-// oxlint-disable-next-line no-control-regex
-const ESCAPES = /\u001b(\[[0-9;?]*[a-zA-Z]|[=>])/g
-
 const has = (program: string, ...args: string[]): boolean => spawnSync(program, args).status === 0
 
 test('every group of options but Global has a topic, and names of topics and commands differ', () => {
@@ -154,22 +150,28 @@ test.skipIf(!has('zsh', '--version'))('zsh reads its completion and completes a 
   const script = join(directory, '_nereid')
   writeFileSync(script, nereid('completion', 'zsh').stdout)
   expect(spawnSync('zsh', ['-n', script], { encoding: 'utf8' }).stderr).toBe('')
-  // A shell on a pseudo terminal, which is asked to complete: completion needs a line editor.
+  // A shell on a pseudo terminal: completion needs a line editor. A key behind Tab writes down what then stands in the line.
+  const result = join(directory, 'buffer')
   const program = `
     zmodload zsh/zpty
     zpty shell zsh -f -i
-    zpty -w shell "PS1=; autoload -Uz compinit; compinit -u -D; source ${script}; LISTMAX=10000; unsetopt beep; print -r BEGIN"
-    zpty -r shell out '*BEGIN*BEGIN*'
-    zpty -n -w shell "$1"$'\\t'
-    sleep 2
-    while zpty -r -t shell out; do print -rn -- "$out"; done
+    zpty -w shell "autoload -Uz compinit; compinit -u -D; source ${script}"
+    zpty -w shell 'note() { print -r -- "$BUFFER" > ${result} }; zle -N note; bindkey "^X" note; print -r BE''GIN'
+    zpty -r shell out '*BEGIN*'
+    zpty -n -w shell "$1"$'\\t\\x18'
+    for look in {1..300}; do [[ -s ${result} ]] && break; sleep 0.1; done
     zpty -d shell`
-  const complete = (line: string): string => spawnSync('zsh', ['-f', '-c', program, 'zsh', line], { encoding: 'utf8', cwd: directory, timeout: 20_000 }).stdout.replace(ESCAPES, '')
-  expect(complete('nereid compl')).toContain('completion')
-  expect(complete('nereid --http-por')).toContain('--http-port=')
-  expect(complete('nereid --model-control-mode=exp')).toContain('explicit')
-  expect(complete('nereid init --nam')).toContain('--name=')
-})
+  const complete = (line: string): string => {
+    rmSync(result, { force: true })
+    spawnSync('zsh', ['-f', '-c', program, 'zsh', line], { cwd: directory, timeout: 30_000 })
+    return readFileSync(result, 'utf8').trimEnd()
+  }
+  expect(complete('nereid compl')).toBe('nereid completion')
+  expect(complete('nereid --http-por')).toBe('nereid --http-port=')
+  expect(complete('nereid --model-control-mode=exp')).toBe('nereid --model-control-mode=explicit')
+  expect(complete('nereid init --nam')).toBe('nereid init --name=')
+  expect(complete('nereid check --model-repository=mod')).toBe('nereid check --model-repository=models/')
+}, 120_000)
 
 test.skipIf(!has('fish', '--version'))('fish reads its completion and completes a line', () => {
   const script = join(directory, 'nereid.fish')
