@@ -3,7 +3,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 
@@ -155,6 +154,5 @@ class Reader:
 
     def stop(self):
         if self.server is not None:
-            self.server.signal(signal.SIGINT)
-            self.server.stop()
-            self.server = None
+            server, self.server = self.server, None
+            assert server.stop() == 0, f"the server ended badly:\n{server.tail(20)}"
