@@ -131,8 +131,6 @@ describe('a command line', () => {
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "command line
-             to change         image nvcr.io/nvidia/tritonserver:24.01-py3: Triton 2.42, all backends of Triton; take an image of Nereid
-             differs           shared memory in 24.01-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
              not possible yet  --gpus=all: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
              as it is          --net=host
              as it is          -p 8000:8000: HTTP
@@ -141,6 +139,8 @@ describe('a command line', () => {
              as it is          HF_TOKEN=…
              as it is          --model-repository=/models
              as it is          mount /models: ./models, looked into below
+             to change         image nvcr.io/nvidia/tritonserver:24.01-py3: Triton 2.42, all backends of Triton; take nereid-python, which docs/containers.md makes
+             differs           shared memory in 24.01-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
 
       ./models/m/config.pbtxt
              as it is          model m: onnxruntime, version 1
@@ -192,7 +192,7 @@ perf_analyzer -m m -u localhost:8000
          10  as it is          -p 8001:8001: gRPC
          10  as it is          -p 8002:8002: metrics
          11  as it is          mount /models: ./models, looked into below
-         12  to change         image nvcr.io/nvidia/tritonserver:23.12-py3: Triton 2.41, all backends of Triton; take an image of Nereid
+         12  to change         image nvcr.io/nvidia/tritonserver:23.12-py3: Triton 2.41, all backends of Triton; take nereid:1, which docs/containers.md makes
          12  differs           shared memory in 23.12-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
          12  differs           errors over HTTP in 23.12-py3: some errors have another HTTP status than in this image (COMPAT.md: HTTP status by error class)
          13  as it is          --model-repository=/models
@@ -244,17 +244,17 @@ CMD ["tritonserver", "--model-repository=/models", \\
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./Dockerfile
-          3  to change         image nvcr.io/nvidia/tritonserver:24.08-py3: Triton 2.49, all backends of Triton; take an image of Nereid
+          3  to change         image nvcr.io/nvidia/tritonserver:24.08-py3: Triton 2.49, all backends of Triton; take nereid:1, which docs/containers.md makes
           3  differs           shared memory in 24.08-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
           4  to change         LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4: libraries for other backends or allocators have no use here: leave it out
           4  as it is          PYTHONUNBUFFERED=1
-          6  as it is          RUN apt-get update &&  apt-get install -y libgl1: its packages have to be those of the new base
+          6  to change         RUN apt-get update &&  apt-get install -y libgl1: write USER root before it and USER 1000 behind; packages are those of Debian
           8  as it is          RUN pip install --no-cache-dir torch transformers: packages for Python models; numpy has to be among those of the interpreter
          11  as it is          COPY models /models
          11  as it is          mount /models: ./models, looked into below
          12  differs           COPY build/libtriton_mine.so /opt/tritonserver/backends/mine/libtriton_mine.so: backend libraries are not loaded; a setting of one has no effect (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
          13  as it is          EXPOSE 8000 8001 8002
-         14  differs           HEALTHCHECK CMD curl -f localhost:8000/v2/health/ready || exit 1: the program that asks has to be in the image
+         14  to change         HEALTHCHECK CMD curl -f localhost:8000/v2/health/ready || exit 1: curl is not in the image: leave it out, the image asks /v2/health/ready itself
          15  as it is          --model-repository=/models
          16  as it is          --strict-readiness=false
 
@@ -272,8 +272,10 @@ CMD ["tritonserver", "--model-repository=/models", \\
       -ENV LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4 \\
       +FROM nereid:1 AS base
       +ENV \\
+      @@ -14,1 +13,0 @@
+      -HEALTHCHECK CMD curl -f localhost:8000/v2/health/ready || exit 1
 
-      9 as it is, 3 differ, 2 to change, 0 not possible yet
+      8 as it is, 2 differ, 4 to change, 0 not possible yet
       "
     `)
   })
@@ -314,7 +316,7 @@ services:
       "./compose.yaml
           4  differs           CUDA_VISIBLE_DEVICES=0: has no effect on the server; may stay (COMPAT.md: GPUs: CUDA execution provider)
           5  differs           AWS_SECRET_ACCESS_KEY=…: credentials are not read; the mount or the copy needs them (COMPAT.md: Cloud repositories)
-          9  to change         image nvcr.io/nvidia/tritonserver:24.05-py3: Triton 2.46, all backends of Triton; take an image of Nereid
+          9  to change         image nvcr.io/nvidia/tritonserver:24.05-py3: Triton 2.46, all backends of Triton; take nereid:1, which docs/containers.md makes
           9  differs           shared memory in 24.05-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
          12  as it is          --model-repository=/models
          13  as it is          --model-control-mode=poll
@@ -324,7 +326,7 @@ services:
          16  as it is          port 8001:8001: gRPC
          18  as it is          mount /models: ./models, looked into below
          23  not possible yet  deploy: devices: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
-         25  differs           healthcheck: CMD curl -f http://localhost:8000/v2/health/ready: curl has to be in the image
+         25  to change         healthcheck: CMD curl -f http://localhost:8000/v2/health/ready: curl is not in the image: leave it out, the image asks /v2/health/ready itself
          28  as it is          service gateway: is not Triton: left alone
 
       ./models/m/config.pbtxt
@@ -344,14 +346,17 @@ services:
       -      - --http-thread-count=4
       +      - --http-thread-count=4
       +      - --gpu-fallback=cpu
-      @@ -19,5 +19,0 @@
+      @@ -19,8 +19,0 @@
       -    deploy:
       -      resources:
       -        reservations:
       -          devices:
       -            - capabilities: [gpu]
+      -    healthcheck:
+      -      test: ["CMD", "curl", "-f", "http://localhost:8000/v2/health/ready"]
+      -      interval: 10s
 
-      9 as it is, 4 differ, 2 to change, 1 not possible yet
+      9 as it is, 3 differ, 3 to change, 1 not possible yet
       "
     `)
   })
@@ -416,7 +421,7 @@ spec:
          12  as it is          terminationGracePeriodSeconds: 60: has to be longer than --exit-timeout-secs (30)
          14  differs           nodeSelector: nvidia.com/gpu.present: has no effect on the server; may stay (COMPAT.md: GPUs: CUDA execution provider)
          16  as it is          init container fetch: is left alone
-         20  to change         image nvcr.io/nvidia/tritonserver:25.03-py3: Triton 2.56, all backends of Triton; take an image of Nereid
+         20  to change         image nvcr.io/nvidia/tritonserver:25.03-py3: Triton 2.56, all backends of Triton; take nereid:1, which docs/containers.md makes
          20  differs           shared memory in 25.03-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
          24  as it is          --model-repository=/models
          25  as it is          --exit-timeout-secs=40
@@ -424,7 +429,7 @@ spec:
          28  as it is          port 8002: metrics
          30  to change         LD_PRELOAD=/plugins/libcustom.so: libraries for other backends or allocators have no use here: leave it out
          33  as it is          livenessProbe: /v2/health/live
-         35  differs           readinessProbe: curl -f localhost:8000/v2/health/ready: curl has to be in the image; httpGet /v2/health/ready needs nothing
+         35  to change         readinessProbe: curl -f localhost:8000/v2/health/ready: curl may not be in the image: write httpGet with /v2/health/ready
          37  differs           lifecycle: preStop: ports stay open for --exit-grace-secs (3 s), so a sleep before the end is not needed (COMPAT.md: SIGTERM)
          40  not possible yet  resources: limits: nvidia.com/gpu: 1: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
          42  as it is          mount /models: is a volume: run doctor on the models in it
@@ -445,7 +450,7 @@ spec:
       -            limits:
       -              nvidia.com/gpu: 1
 
-      11 as it is, 4 differ, 2 to change, 1 not possible yet
+      11 as it is, 3 differ, 3 to change, 1 not possible yet
       "
     `)
   })
@@ -485,7 +490,7 @@ spec:
          10  not possible yet  resources: limits: nvidia.com/gpu: 1: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
          17  as it is          supportedModelFormats: onnx
          18  not possible yet  supportedModelFormats: pytorch: models of this format do not load (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
-         21  to change         image nvcr.io/nvidia/tritonserver:23.05-py3: Triton 2.34, all backends of Triton; take an image of Nereid
+         21  to change         image nvcr.io/nvidia/tritonserver:23.05-py3: Triton 2.34, all backends of Triton; take nereid:1, which docs/containers.md makes
          21  differs           shared memory in 23.05-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
          21  differs           errors over HTTP in 23.05-py3: some errors have another HTTP status than in this image (COMPAT.md: HTTP status by error class)
          22  as it is          --model-store=/mnt/models
@@ -596,7 +601,7 @@ class TritonPythonModel:
     const shell = await says({ 'start.sh': 'REPO=${1:-$PWD/models}\n/opt/tritonserver/bin/tritonserver --model-repository=$REPO --id=${NAME}\n', ...REPOSITORY }, 'start.sh')
     expect(shell.out).toContain("nereid --model-repository=./models '--id=${NAME}'")
 
-    const dockerfile = 'FROM nvcr.io/nvidia/tritonserver:23.04-py3\nENV PORT 8000\nENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]\nCMD /opt/tritonserver/bin/tritonserver --model-repository=/m --http-port ${PORT}\n'
+    const dockerfile = 'FROM nvcr.io/nvidia/tritonserver:23.04-py3\nENV PORT 8000\nENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]\nCMD /usr/bin/tritonserver --model-repository=/m --http-port ${PORT}\n'
     const built = await says({ Dockerfile: dockerfile }, 'Dockerfile')
     expect(built.out).toContain('3  to change         /opt/nvidia/nvidia_entrypoint.sh: is a program of that image: leave it out')
     expect(built.out).toContain('+CMD tritonserver --model-repository=/m --http-port ${PORT}')
@@ -616,6 +621,23 @@ items:
     const cron = await says({ 'list.yaml': list }, 'list.yaml')
     expect(cron.out).toContain('7  as it is          --model-repository=/m')
     expect(cron.out).toContain('as it is          ConfigMap c: is left alone')
+  })
+
+  test('the image fits the models, and what it has and has not is told', async () => {
+    const compose = (more: string): string => `services: { t: { image: "tritonserver:1", volumes: ["./r:/models"], command: ${more} } }\n`
+    const python = { 'r/p/config.pbtxt': 'backend: "python"', 'r/p/1/model.py': '' }
+    const argv = '[bash, -c, "tritonserver --model-repository=/models --http-port=9000"]'
+    const onnx = await runs(doctor, [join(files({ 'r/m/config.pbtxt': ONNX, 'r/m/1/model.onnx': '', 'compose.yml': compose(argv) }), 'compose.yml')])
+    expect(onnx.out).toContain('take nereid, which docs/containers.md makes')
+    expect(onnx.out).toContain('to change         bash: is not in the image: write sh')
+    expect(onnx.out).toContain('set the variable NEREID_HTTP_PORT to it too')
+    const code = await runs(doctor, [join(files({ ...python, 'compose.yml': compose(argv) }), 'compose.yml')])
+    expect(code.out).toContain('take nereid-python, which docs/containers.md makes')
+    expect(code.out).not.toContain('write sh')
+    // What doctor says of the images is what they are made of.
+    const containerfile = readFileSync(fileURLToPath(new URL('../../images/Containerfile', import.meta.url)), 'utf8')
+    for (const fact of ['opt/tritonserver/bin/tritonserver', 'NEREID_HTTP_PORT', 'USER 1000', 'busybox', 'title="nereid-python"']) expect(containerfile).toContain(fact)
+    expect(containerfile).not.toMatch(/install[^&]*\bcurl\b|ENTRYPOINT/)
   })
 
   test('the changes can be applied as they are printed', async () => {

@@ -75,12 +75,17 @@ export function serverArguments(argv: readonly Located[]): Located[] | null {
 }
 
 /** Programs of Triton's image that are not in Nereid's, or elsewhere. */
-export function judgePrograms(argv: readonly Located[], findings: Findings): void {
+export function judgePrograms(argv: readonly Located[], findings: Findings, hasBusybox: boolean): void {
   for (const { text, at, written } of argv) {
+    if (hasBusybox && /^(?:\/(?:usr\/)?bin\/)?bash$/.test(text)) {
+      findings.add(at, text, 'change', 'is not in the image: write sh')
+      findings.replace(at, written ?? text, text.replace('bash', 'sh'))
+      continue
+    }
     if (/^\/opt\/nvidia\/\S*entrypoint\S*$/.test(text)) {
       findings.add(at, text, 'change', 'is a program of that image: leave it out')
       findings.replace(at, written ?? text, '')
-    } else if (/^\/\S*\/tritonserver$/.test(text)) {
+    } else if (/^\/\S*\/tritonserver$/.test(text) && text !== '/opt/tritonserver/bin/tritonserver') {
       findings.add(at, text, 'change', 'is on PATH: write tritonserver')
       findings.replace(at, written ?? text, 'tritonserver')
     }

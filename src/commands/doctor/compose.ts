@@ -32,7 +32,7 @@ function argv(node: Yaml | null): Located[] {
 export function readCompose(root: Yaml, directory: string, findings: Findings): { launch: Launch; judge: () => void }[] {
   const found: { launch: Launch; judge: () => void }[] = []
   for (const [name, service] of root.get('services')?.entries() ?? []) {
-    const launch: Launch = { at: service.at, name: `service ${name}`, image: expanded(service.get('image')), argv: [...argv(service.get('entrypoint')), ...argv(service.get('command'))], env: [], mounts: [], directory }
+    const launch: Launch = { at: service.at, name: `service ${name}`, image: expanded(service.get('image')), argv: [...argv(service.get('entrypoint')), ...argv(service.get('command'))], env: [], mounts: [], directory, checksHealth: service.get('healthcheck') === null }
     if (!isTriton(launch)) {
       findings.add(service.at, `service ${name}`, 'same', 'is not Triton: left alone')
       continue
@@ -73,7 +73,7 @@ function judgeService(service: Yaml, findings: Findings): void {
     else if ((key === 'runtime' && node.text() === 'nvidia') || key === 'gpus') gpu(node, subject, findings)
     else if (key === 'deploy') judgeDeploy(node, findings)
     else if (key === 'healthcheck') judgeHealth(node, findings)
-    else if (key === 'stop_grace_period') findings.fact(node.at, subject, 'sigterm')
+    else if (key === 'stop_grace_period') findings.add(node.at, subject, 'same', 'has to be longer than --exit-timeout-secs (30)')
     else if (key === 'build') findings.add(node.at, 'build', 'differs', 'its Dockerfile decides: give it to doctor as well')
     else if (PLAIN.has(key)) findings.add(node.at, subject.replace(/:$/, ''), 'same', '')
   }
@@ -94,7 +94,8 @@ function gpu(node: Yaml, subject: string, findings: Findings): void {
 function judgeHealth(node: Yaml, findings: Findings): void {
   const test = node.get('test')
   const words = test === null ? '' : (test.text() ?? test.items().map((item) => item.text() ?? '').join(' '))
-  const asks = /\b(?:curl|wget)\b/.exec(words)?.[0]
-  if (asks === undefined) findings.add(node.at, 'healthcheck', 'same', '')
-  else findings.add(test?.at ?? node.at, `healthcheck: ${words}`, 'differs', `${asks} has to be in the image`)
+  if (!/\bcurl\b/.test(words)) return findings.add(node.at, 'healthcheck', 'same', '')
+  findings.add(test?.at ?? node.at, `healthcheck: ${words}`, 'change', 'curl is not in the image: leave it out, the image asks /v2/health/ready itself')
+  const { lines } = node
+  if (lines !== null) findings.removeLines({ path: node.path, line: lines.from }, lines.through)
 }

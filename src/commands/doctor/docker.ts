@@ -24,7 +24,7 @@ export function readDockerRun(words: readonly Located[], directory: string, find
   const start = dockerRunStart(words)
   const first = words[0]
   if (start < 0 || first === undefined) return null
-  const launch: Launch = { at: first.at, name: 'docker run', image: null, argv: [], env: [], mounts: [], directory }
+  const launch: Launch = { at: first.at, name: 'docker run', image: null, argv: [], env: [], mounts: [], directory, checksHealth: true }
   const options: { name: string; value: Located | null; at: At; written: string[] }[] = []
   let i = start
   for (; i < words.length; i += 1) {

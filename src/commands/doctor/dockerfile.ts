@@ -50,9 +50,10 @@ export function readDockerfile(text: string, path: string, directory: string, fi
       throw error
     }
   }
-  const launch: Launch = { at: { path, line: 1 }, name: 'Dockerfile', image: null, argv: [], env: [], mounts: [], directory }
+  const launch: Launch = { at: { path, line: 1 }, name: 'Dockerfile', image: null, argv: [], env: [], mounts: [], directory, checksHealth: true }
   let entrypoint: Located[] = []
   let command: Located[] = []
+  let isRoot = false
   const stages = new Map<string, Located>()
   for (const instruction of instructions(text)) {
     const at = { path, line: instruction.line }
@@ -86,9 +87,17 @@ export function readDockerfile(text: string, path: string, directory: string, fi
       if (!/--from=/.test(rest)) for (const source of parts.slice(0, -1)) launch.mounts.push({ source: `${directory}/${source.replace(/^\/+/, '')}`, target, at })
       if (/\/opt\/tritonserver\/backends\//.test(target)) findings.fact(at, `${name} ${shorten(rest)}`, 'backends')
       else findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
-    } else if (name === 'RUN') judgeRun(rest, at, findings)
-    else if (name === 'HEALTHCHECK') findings.add(at, `${name} ${shorten(rest)}`, /curl|wget/.test(rest) ? 'differs' : 'same', /curl|wget/.test(rest) ? 'the program that asks has to be in the image' : '')
-    else if (['EXPOSE', 'USER', 'WORKDIR', 'VOLUME', 'SHELL'].includes(name)) findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+    } else if (name === 'RUN') {
+      launch.wantsPython ||= /\bpip|\bconda\b|\buv\b|\bapt/.test(rest)
+      judgeRun(rest, at, isRoot, findings)
+    } else if (name === 'HEALTHCHECK' && /curl/.test(rest)) {
+      findings.add(at, `${name} ${shorten(rest)}`, 'change', 'curl is not in the image: leave it out, the image asks /v2/health/ready itself')
+      findings.removeLines(at, at.line + rest.split('\n').length - 1)
+    } else if (name === 'USER') {
+      isRoot = /^(?:root|0)\b/.test(rest.trim())
+      findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+    } else if (name === 'HEALTHCHECK') findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+    else if (['EXPOSE', 'WORKDIR', 'VOLUME', 'SHELL'].includes(name)) findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
   }
   if (launch.image === null) return null
   launch.argv = [...entrypoint, ...command]
@@ -116,11 +125,12 @@ function lineOf(rest: string, word: string, line: number): number {
   return at < 0 ? line : line + rest.slice(0, at).split('\n').length - 1
 }
 
-function judgeRun(rest: string, at: { path: string; line: number }, findings: Findings): void {
+function judgeRun(rest: string, at: { path: string; line: number }, isRoot: boolean, findings: Findings): void {
   const subject = `RUN ${shorten(rest)}`
   if (/\bpip3?\b[^&|;]*\binstall\b|\bconda\b|\buv\b/.test(rest)) findings.add(at, subject, 'same', 'packages for Python models; numpy has to be among those of the interpreter')
   else if (/tritonserver\/backends|triton_backend|tensorrt_llm|trtllm-build/.test(rest)) findings.fact(at, subject, 'backends')
-  else findings.add(at, subject, 'same', /apt-get|\bapt\b/.test(rest) ? 'its packages have to be those of the new base' : '')
+  else if (/\bapt(?:-get)?\b/.test(rest) && !isRoot) findings.add(at, subject, 'change', 'write USER root before it and USER 1000 behind; packages are those of Debian')
+  else findings.add(at, subject, 'same', '')
 }
 
 const shorten = (text: string): string => text.replaceAll(/\\?\s*\n\s*/g, ' ').trim().slice(0, 80)

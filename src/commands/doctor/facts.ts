@@ -58,8 +58,7 @@ export const FACTS = {
   loadFiles: fact('differs', 'Files in a load request', 'bodies of loads over HTTP may have 64 MiB'),
   shmSize: fact('same', null, 'no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay'),
   ulimits: fact('same', null, 'no longer needed; may stay'),
-  image: fact('change', null, 'take an image of Nereid'),
-  otherImage: fact('same', null, 'is not Triton: left alone'),
+  image: fact('change', null, ''),
   preload: fact('change', null, 'libraries for other backends or allocators have no use here: leave it out'),
 } as const satisfies Record<string, Fact>
 

@@ -34,9 +34,9 @@ export function judgeImage(image: Located, findings: Findings, replacement: stri
   const flavour = tag.replace(/^\d\d\.\d\d-?/, '').replace(/-(?:igpu|sbsa)$/, '')
   if (flavour === 'sdk') return findings.add(at, subject, 'same', 'clients and perf_analyzer: work with Nereid as they are')
   const version = tritonVersion(tag)
-  const has = FLAVOURS[flavour] ?? (/tritonserver/.test(name) ? null : 'an image of your own: build it from Nereid’s instead')
+  const has = FLAVOURS[flavour] ?? (/tritonserver/.test(name) ? null : 'an image of your own: build it from Nereid’s')
   const found = [version === null ? '' : `Triton ${version}`, has ?? ''].filter((part) => part !== '').join(', ')
-  findings.fact(at, subject, 'image', found)
+  findings.fact(at, subject, 'image', `${found}${found === '' ? '' : '; '}take ${replacement}, which docs/containers.md makes`)
   findings.replace(at, image.written ?? text, replacement)
   const month = release(tag)
   if (month === null) return

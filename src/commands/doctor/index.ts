@@ -7,7 +7,6 @@
 
 import { dirname, resolve } from 'node:path'
 import { OptionError } from '../../cli/parse.js'
-import { packageVersion } from '../../cli/version.js'
 import { takeOwn } from '../output.js'
 import { readCompose } from './compose.js'
 import { diffOf } from './diff.js'
@@ -46,10 +45,10 @@ export async function run(program: string, args: readonly string[]): Promise<num
   }
 }
 
-function operands(args: readonly string[]): { image: string; targets: string[]; command: string[] } {
+function operands(args: readonly string[]): { image: string | null; targets: string[]; command: string[] } {
   const end = args.indexOf('--')
   const own = end < 0 ? args : args.slice(0, end)
-  let image = `nereid:${packageVersion()}`
+  let image: string | null = null
   const targets: string[] = []
   for (const arg of own) {
     if (arg.startsWith('--image=')) image = arg.slice('--image='.length)
@@ -59,7 +58,7 @@ function operands(args: readonly string[]): { image: string; targets: string[]; 
   return { image, targets, command: end < 0 ? [] : args.slice(end + 1) }
 }
 
-async function examine(targets: readonly string[], command: readonly string[], image: string): Promise<Outcome> {
+async function examine(targets: readonly string[], command: readonly string[], image: string | null): Promise<Outcome> {
   const findings = new Findings()
   const starts: Start[] = []
   const texts = new Map<string, string>()

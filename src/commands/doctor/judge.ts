@@ -14,49 +14,72 @@ import { judgeImage } from './image.js'
 import type { Launch } from './launch.js'
 import { judgeRepository, type Needs } from './models.js'
 
+/** Names of the images as docs/containers.md builds them. */
+const IMAGE = 'nereid'
+const PYTHON_IMAGE = 'nereid-python'
+
 /** How a Nereid is started instead. */
 export interface Start {
   name: string
   words: string[]
 }
 
-export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: () => void }, findings: Findings, image: string, seen: Map<string, Needs>): Promise<Start | null> {
-  if (launch.image !== null) judgeImage(launch.image, findings, image)
+export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: () => void }, findings: Findings, image: string | null, seen: Map<string, Needs>): Promise<Start | null> {
+  const python = launch.wantsPython === true || launch.argv.some(({ text }) => /\bpip3?\b/.test(text))
+  const start = await judgeServer(launch, judge, findings, seen)
+  if (launch.image === null) return start.start
+  const chosen = image ?? (python || start.needs.python ? PYTHON_IMAGE : IMAGE)
+  judgeImage(launch.image, findings, chosen)
+  judgePrograms(launch.argv, findings, chosen === IMAGE)
+  return start.start
+}
+
+async function judgeServer(launch: Launch, judge: () => void, findings: Findings, seen: Map<string, Needs>): Promise<{ start: Start | null; needs: Needs }> {
+  const needs: Needs = { gpuFallback: false, python: false }
   judge()
   judgeEnvironment(launch.env, findings)
-  if (launch.image !== null) judgePrograms(launch.argv, findings)
   const args = serverArguments(launch.argv) ?? (launch.argv[0]?.text.startsWith('--') === true ? launch.argv : null)
   if (args === null) {
     const [first] = launch.argv
     // A base image without a command is started by something else.
     if (first === undefined) findings.add(launch.at, launch.name, 'same', 'has no command here')
     else findings.add(first.at, launch.argv.map(({ text }) => text).join(' '), 'differs', 'starts another program: give doctor the command line of the server that it makes')
-    return null
+    return { start: null, needs }
   }
   const { kept, repositories, last } = judgeArguments(args, findings)
   const settings = settingsOf(kept)
+  tellHealthPort(launch, kept, last, findings)
   const paths = new Map<string, string>()
-  let gpuFallback = false
   for (const repository of repositories) {
     const host = onHost(repository, launch, findings)
     if (host === null) continue
     paths.set(repository.text, host)
     if (statIfAny(host)?.isDirectory() !== true) continue
-    const needs = seen.get(host) ?? (await judgeRepository(shown(host), isModel(host), settings, findings))
-    seen.set(host, needs)
-    gpuFallback ||= needs.gpuFallback
+    const of = seen.get(host) ?? (await judgeRepository(shown(host), isModel(host), settings, findings))
+    seen.set(host, of)
+    needs.gpuFallback ||= of.gpuFallback
+    needs.python ||= of.python
   }
   const words = kept.map((word) => renamed(word, paths))
-  if (gpuFallback && !kept.some((word) => word.startsWith('--gpu-fallback'))) {
+  if (needs.gpuFallback && !kept.some((word) => word.startsWith('--gpu-fallback'))) {
     words.push('--gpu-fallback=cpu')
     if (last !== null) findings.append(last.at, last.text, '--gpu-fallback=cpu')
   }
   if (repositories.length === 0) {
     // KServe's runtime names the repository of its services.
-    if (launch.name.startsWith('InferenceService')) return null
+    if (launch.name.startsWith('InferenceService')) return { start: null, needs }
     words.unshift('--model-repository=DIRECTORY')
   }
-  return { name: launch.name, words: ['nereid', ...words] }
+  return { start: { name: launch.name, words: ['nereid', ...words] }, needs }
+}
+
+/** The health check of the image asks port 8000, unless its variable says another. */
+function tellHealthPort(launch: Launch, kept: readonly string[], last: Located | null, findings: Findings): void {
+  if (launch.checksHealth !== true || launch.image === null || last === null) return
+  if (launch.env.some(({ name }) => name === 'NEREID_HTTP_PORT')) return
+  const at = kept.findLastIndex((word) => /^--http-port(?:=|$)/.test(word))
+  const port = at < 0 ? '8000' : (kept[at]?.split('=')[1] ?? kept[at + 1] ?? '')
+  if (port !== '8000') findings.add(last.at, `--http-port ${port}`, 'change', 'set the variable NEREID_HTTP_PORT to it too: the health check of the image asks there')
 }
 
 /** As the kept flags say, where they can be used together. */

@@ -110,7 +110,7 @@ function judgeProbe(key: string, probe: Yaml, findings: Findings): void {
   const command = probe.find('exec', 'command')?.items().map((item) => item.text() ?? '').join(' ') ?? ''
   const asks = /\b(?:curl|wget|grpc_health_probe)\b/.exec(command)?.[0]
   if (asks === undefined) findings.add(probe.at, key, 'same', '')
-  else findings.add(probe.at, `${key}: ${command}`, 'differs', `${asks} has to be in the image; httpGet /v2/health/ready needs nothing`)
+  else findings.add(probe.at, `${key}: ${command}`, 'change', `${asks} may not be in the image: write httpGet with /v2/health/ready`)
 }
 
 function judgePod(pod: Yaml, container: Yaml, findings: Findings): void {

@@ -18,6 +18,10 @@ export interface Launch {
   argv: Located[]
   env: { name: string; value: string | null; at: At }[]
   mounts: Mount[]
+  /** Whether what is put into it wants an image with Python, or tools of Debian. */
+  wantsPython?: boolean
+  /** Whether the health check of the image is run: not by Kubernetes. */
+  checksHealth?: boolean
   /** Where relative paths begin. */
   directory: string
 }

@@ -16,6 +16,8 @@ export const CODE_BYTES_MAX = 1024 * 1024
 /** What of a repository decides how the server is started. */
 export interface Needs {
   gpuFallback: boolean
+  /** A model in Python is among them. */
+  python: boolean
 }
 
 /** Packages that do not come with Python, and that models of guides import. */
@@ -30,12 +32,12 @@ export async function judgeRepository(path: string, isModel: boolean, settings: 
     models = isModel ? [await inspectModel(path.replace(/\/+$/, '').split('/').at(-1) ?? '', [path], lenient)] : await inspectRepositories({ ...lenient, paths: [path] })
   } catch (error) {
     findings.add({ path, line: 0 }, 'repository', 'change', asServerError(error).message)
-    return { gpuFallback: false }
+    return { gpuFallback: false, python: false }
   }
   if (models.length === 0) findings.add({ path, line: 0 }, 'repository', 'differs', 'has no models')
   let gpuFallback = false
   for (const model of models) gpuFallback = judgeModel(model, findings) || gpuFallback
-  return { gpuFallback }
+  return { gpuFallback, python: models.some(({ config }) => config?.backend === 'python') }
 }
 
 /** Where in the configuration of a model something stands; its first line with the word, or none. */
