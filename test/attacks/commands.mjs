@@ -1,4 +1,4 @@
-/** Files that are handed to the commands beside serving: `nereid doctor` and `nereid check`. They start no server; the one of the runner only looks on. */
+/** Files that are handed to the commands beside serving: `nereid doctor`, `nereid check` and `nereid init`. They start no server; the one of the runner only looks on. */
 import { execFile, execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -96,6 +96,59 @@ export const rows = [
         await expecting(['doctor', 'models'], 1, /model\.py: 8589934592 bytes, at most/)
         await expecting(['check', 'models'], 1, /config\.pbtxt: Not a regular file/)
         t.check(worst < 10_000, `the slowest took ${worst.toFixed(0)} ms`)
+        return `slowest ${worst.toFixed(0)} ms`
+      })
+    },
+  },
+  {
+    attack: 'nereid init of ONNX files with graphs 100,000 deep, of 40 million fields, of a terabyte of zeros, with data in /etc/passwd, in a FIFO and in a ring of links; of a FIFO, and of a directory of 5,000 files',
+    limit: '`DEPTH_MAX`, `FIELDS_MAX`, `PATH_BYTES_MAX` and `FILES_MAX` of src/commands/init; data files are regular ones below the directory of the model, links resolved; copies have to fit on the disk',
+    async run(t) {
+      return within(async (directory) => {
+        const varint = (n) => (n < 128 ? [n] : [(n % 128) + 128, ...varint(Math.floor(n / 128))])
+        const field = (number, body) => Buffer.concat([Buffer.from([number * 8 + 2, ...varint(body.length)]), body])
+        const external = (location) => {
+          const entry = Buffer.concat([field(1, Buffer.from('location')), field(2, Buffer.from(location))])
+          return field(7, field(5, field(13, entry)))
+        }
+        // From the inside out, each length in front: graphs in attributes of nodes of graphs.
+        const heads = []
+        let length = 0
+        for (let i = 0; i < 300_000; i += 1) {
+          const head = Buffer.from([[6, 5, 1][i % 3] * 8 + 2, ...varint(length)])
+          heads.push(head)
+          length += head.length
+        }
+        const deep = Buffer.concat([Buffer.from([7 * 8 + 2, ...varint(length)]), ...heads.reverse()])
+        const files = { deep, fields: Buffer.alloc(80_000_000, Buffer.from([8, 0])), empty: Buffer.alloc(0), passwd: external('/etc/passwd'), up: external('../../../../etc/passwd') }
+        for (const [name, bytes] of Object.entries({ ...files, fifo: external('pipe'), ring: external('ring.bin'), null: external('a\0b') })) writeFileSync(join(directory, `${name}.onnx`), bytes)
+        writeFileSync(join(directory, 'zeros.onnx'), '')
+        truncateSync(join(directory, 'zeros.onnx'), 2 ** 40)
+        execFileSync('mkfifo', [join(directory, 'pipe'), join(directory, 'model.onnx')])
+        symlinkSync('ring.bin', join(directory, 'ring.bin'))
+        mkdirSync(join(directory, 'many'))
+        for (let i = 0; i < 5000; i += 1) writeFileSync(join(directory, 'many', `${i}`), '')
+        writeFileSync(join(directory, 'many/model.py'), '')
+        const wanted = {
+          'deep.onnx': /nested more than/,
+          'fields.onnx': /more than \d+ fields/,
+          'zeros.onnx': /it is not protobuf/,
+          'empty.onnx': /./,
+          'passwd.onnx': /there is no file|is not below/,
+          'up.onnx': /is not below|there is no file/,
+          'fifo.onnx': /is no regular file/,
+          'ring.onnx': /there is no file/,
+          'null.onnx': /there is no file/,
+          'model.onnx': /is no regular file/,
+          many: /more than \d+ files/,
+        }
+        let worst = 0
+        for (const [name, text] of Object.entries(wanted)) {
+          const ran = await run(['init', name, '--out=out'], directory)
+          worst = Math.max(worst, ran.ms)
+          t.check(ran.code === 1 && text.test(ran.text), `${name}: ${ran.code}: ${ran.text.slice(0, 300)}`)
+        }
+        t.check(worst < 20_000, `the slowest took ${worst.toFixed(0)} ms`)
         return `slowest ${worst.toFixed(0)} ms`
       })
     },

@@ -23,7 +23,7 @@ import { PYTHON_IO, PYTHON_MODEL } from './python_model.js'
 /** What dimensions of any size are tried with: a model may want even numbers, a window, or an image. */
 const SIZES = [8, 1, 2, 4, 16, 32, 64, 224]
 const REQUEST_MS_MAX = 60_000
-/** Files of a Python model, and their bytes together. */
+/** Files and directories of a Python model. */
 const FILES_MAX = 1000
 const BATCH_MAX = 2 ** 31 - 1
 
@@ -96,13 +96,21 @@ function pythonFiles(directory: string, source: string): ModelFile[] {
   const has = (file: string): boolean => statSync(join(directory, file), { throwIfNoEntry: false })?.isFile() === true
   if (!has('model.py')) throw new CommandError(`${source} has no model.py; name a .onnx file, a directory with a model.py, or --python NAME for a template`)
   const files: ModelFile[] = []
-  for (const entry of readdirSync(directory, { withFileTypes: true, recursive: true })) {
-    const from = join(entry.parentPath ?? entry.path, entry.name)
-    const path = relative(directory, from)
-    if (entry.isDirectory() || /(^|\/)(\.|__pycache__\/)/.test(path)) continue
-    requireRegular(from)
-    files.push({ from, to: path === 'config.pbtxt' ? path : join('1', path) })
-    if (files.length > FILES_MAX) throw new CommandError(`${source} has more than ${FILES_MAX} files; is it the model's own directory?`)
+  const places = [directory]
+  for (let place = places.pop(); place !== undefined; place = places.pop()) {
+    for (const entry of readdirSync(place, { withFileTypes: true })) {
+      if (entry.name.startsWith('.') || entry.name === '__pycache__') continue
+      const from = join(place, entry.name)
+      // Links to directories are not followed: they may go round in circles.
+      if (entry.isDirectory()) {
+        places.push(from)
+        continue
+      }
+      requireRegular(from)
+      const path = relative(directory, from)
+      files.push({ from, to: path === 'config.pbtxt' ? path : join('1', path) })
+      if (files.length + places.length > FILES_MAX) throw new CommandError(`${source} has more than ${FILES_MAX} files; is it the model's own directory?`)
+    }
   }
   return files
 }
@@ -111,6 +119,7 @@ async function make(program: string, plan: Plan, options: CommandArguments['opti
   const out = options.get('out') ?? 'models'
   const staging = new Staging(out, plan.name, options.has('link'))
   try {
+    if (!options.has('link')) staging.requireRoom(plan.files)
     for (const file of plan.files) staging.add(file)
     const isConfigured = plan.files.some((file) => file.to === 'config.pbtxt')
     // Only a name to stand in the way, until the model has said what it takes.

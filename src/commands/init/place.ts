@@ -1,6 +1,6 @@
 /** Puts a model into a repository: files are made in a directory of their own first, so that a half-made model is never served. */
 
-import { closeSync, constants, copyFileSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, openSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { closeSync, constants, copyFileSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, openSync, readdirSync, realpathSync, renameSync, rmdirSync, rmSync, statSync, statfsSync, writeFileSync } from 'node:fs'
 import { dirname, join, sep } from 'node:path'
 import { CommandError } from '../arguments.js'
 
@@ -14,15 +14,24 @@ export class Staging {
   readonly #out: string
   readonly #name: string
   readonly #isLinked: boolean
+  /** The repository was made for this model. */
+  readonly #isNew: boolean
   readonly #files: string[] = []
 
   constructor(out: string, name: string, isLinked: boolean) {
-    mkdirSync(out, { recursive: true })
+    this.#isNew = mkdirSync(out, { recursive: true }) !== undefined
     this.#out = out
     this.#name = name
     this.#isLinked = isLinked
     // On the file system it goes to, and with a dot: servers that watch the repository leave it out.
     this.repository = mkdtempSync(join(out, '.nereid-init-'))
+  }
+
+  /** @throws {CommandError} when copies of the files do not fit on the disk. */
+  requireRoom(files: readonly ModelFile[]): void {
+    const bytes = files.reduce((sum, file) => sum + ('from' in file ? statSync(file.from).size : 0), 0)
+    const { bavail, bsize } = statfsSync(this.repository)
+    if (bytes > bavail * bsize) throw new CommandError(`the model has ${bytes} bytes, and ${this.#out} has room for ${bavail * bsize}; --link shares its files instead of copying them`)
   }
 
   add(file: ModelFile): void {
@@ -69,6 +78,8 @@ export class Staging {
 
   remove(): void {
     rmSync(this.repository, { recursive: true, force: true })
+    // Nothing is left of a model that was refused.
+    if (this.#isNew && readdirSync(this.#out).length === 0) rmdirSync(this.#out)
   }
 }
 
