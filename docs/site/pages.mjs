@@ -30,6 +30,7 @@ export const GROUPS = [
     title: 'Reference',
     pages: [
       ['docs/flags.md', 'flags.html'],
+      ['docs/commands.md', 'commands.html'],
       ['docs/metrics.md', 'metrics.html'],
       ['docs/typescript-reference.md', 'typescript-reference.html'],
       ['docs/limits.md', 'limits.html', 'Limits'],

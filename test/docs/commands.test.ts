@@ -1,0 +1,32 @@
+/** docs/commands.md lists the commands of `nereid` as their table says. */
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { COMMANDS, type Command, type CommandOption } from '../../src/cli/commands.js'
+import { ROOT } from './pages.js'
+
+const HEAD = `# Commands
+
+<!-- Made from src/cli/commands.ts; run the tests of test/docs with \`-u\` after a change there. -->
+
+\`nereid\` without one of these words serves: \`nereid --model-repository=PATH\` takes the [flags](flags.md) of the server, as \`tritonserver\` does. A command
+is the first argument.
+`
+
+const cell = (text: string) => text.replaceAll('|', '\\|')
+
+function written({ name, value, isValueOptional }: CommandOption): string {
+  if (value === undefined) return `--${name}`
+  return isValueOptional === true ? `--${name}[=<${value}>]` : `--${name}=<${value}>`
+}
+
+function section({ name, usage, meaning, options = [], takesFlags }: Command): string {
+  const rows = options.map((option) => `| \`${cell(written(option))}\` | ${cell(option.meaning)} |`)
+  const table = rows.length === 0 ? '' : `\n| option | meaning |\n|---|---|\n${rows.join('\n')}\n`
+  const flags = takesFlags === true ? '\nIt takes the [flags](flags.md) of the server, too.\n' : ''
+  return `## ${name}\n\n\`nereid ${name} ${usage}\`\n\n${meaning}\n${table}${flags}`
+}
+
+test('docs/commands.md is what the table of commands says', async () => {
+  expect(COMMANDS.length).toBeGreaterThan(2)
+  await expect([HEAD, ...COMMANDS.map(section)].join('\n')).toMatchFileSnapshot(join(ROOT, 'docs/commands.md'))
+})
