@@ -16,6 +16,12 @@ const { COMMANDS } = await import('./commands.js')
 const named = COMMANDS.find((c) => c.name === command)
 // Of `tritonserver` the one list of all options is known, to people and to scripts.
 const asksHelp = command === '--help' && program !== 'tritonserver'
+if (named !== undefined || asksHelp) {
+  // A reader that has seen enough, such as `head`, is no failure.
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error
+  })
+}
 if (named !== undefined) {
   // `check` knows best what to say of itself.
   const topic = rest[0] === '--help' && named.takesFlags !== true ? [named.name] : null

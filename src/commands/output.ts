@@ -1,5 +1,6 @@
 /** What the commands that print findings share: the option `--format`, and texts that are safe on a terminal. */
 
+import { isAbsolute, relative } from 'node:path'
 import { OptionError } from '../cli/parse.js'
 import { cleanCell } from '../log/format.js'
 
@@ -24,6 +25,13 @@ export function takeOwn(args: readonly string[], switches: readonly string[]): {
     else rest.push(arg)
   }
   return { format, on, rest }
+}
+
+/** A path as it is shown: from here, where that is shorter. */
+export function shown(path: string): string {
+  if (!isAbsolute(path)) return path
+  const near = relative(process.cwd(), path)
+  return near !== '' && !near.startsWith('..') ? near : path
 }
 
 /** A text of a file or a configuration, on one line. */

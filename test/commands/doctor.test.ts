@@ -1,6 +1,6 @@
 // `nereid doctor` over deployments as guides write them: what it says, what it would change, and its exit codes.
 import { readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
@@ -709,6 +709,17 @@ items:
       ]
     `)
   })
+})
+
+test('as a program: standard input, and a reader that leaves', () => {
+  const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+  const script = 'tritonserver --model-repository=/nowhere\n'
+  expect(execFileSync(process.execPath, [main, 'doctor', '-'], { input: script, encoding: 'utf8' })).toContain('nereid --model-repository=/nowhere')
+  const many = Array.from({ length: 900 }, (_, i) => `--load-model=${'m'.repeat(150)}${i}`).join(' ')
+  // More than a pipe holds.
+  const input = `tritonserver ${many}\n`
+  const { stdout, stderr } = spawnSync('sh', ['-c', '"$0" "$1" doctor - | head -1', process.execPath, main], { input, encoding: 'utf8' })
+  expect([stdout, stderr]).toEqual(['-\n', ''])
 })
 
 describe('what cannot be read ends with 2', () => {

@@ -9,7 +9,7 @@ import { OptionError, parseArguments } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import { ConfigSyntaxError, CONFIG_BYTES_MAX, readRegularFile } from '../../config/index.js'
 import { asServerError } from '../../native/errors.js'
-import { counted, printable, takeOwn, type Format } from '../output.js'
+import { counted, printable, shown, takeOwn, type Format } from '../output.js'
 import type { Finding, InspectedModel } from '../../repository/index.js'
 import { excerpt, placeOf, type Place } from './excerpt.js'
 import { loadProblems } from './load.js'
@@ -102,7 +102,7 @@ function report(problems: readonly Problem[], models: number, format: Format): n
 }
 
 function textOf({ severity, path, model, place, message, advice }: Problem): string {
-  const where = [path ?? model, place?.line, place?.column].filter((part) => part !== null && part !== undefined).join(':')
+  const where = [path === null ? model : path.split(', ').map(shown).join(', '), place?.line, place?.column].filter((part) => part !== null && part !== undefined).join(':')
   const head = where === '' ? '' : `${printable(where)}: `
   return `${head}${severity}: ${printable(message)}${advice === '' ? '' : `${/[.?]$/.test(message) ? '' : '.'} ${printable(advice)}`}\n${place === null ? '' : excerpt(place)}`
 }

@@ -1,12 +1,13 @@
 /** One start of a server, from its image to its models; and the command line that starts a Nereid in its place. */
 
-import { isAbsolute, normalize, relative, resolve } from 'node:path'
+import { normalize, relative, resolve } from 'node:path'
 import { parseArguments } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import { statIfAny } from '../../config/index.js'
 import { OptionError } from '../../cli/parse.js'
 import type { RepositorySettings } from '../../repository/index.js'
 import { isModel } from '../check/targets.js'
+import { shown } from '../output.js'
 import { judgeArguments, judgePrograms, serverArguments } from './command_line.js'
 import { judgeEnvironment } from './environment.js'
 import type { At, Findings, Located } from './findings.js'
@@ -118,12 +119,6 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
 function tellMount(at: At, source: string, target: string, host: string, findings: Findings): void {
   const isHere = statIfAny(host)?.isDirectory() === true
   findings.add(at, `mount ${target}`, 'same', isHere ? `${shown(source)}, looked into below` : `${shown(source)} is not here: run doctor on it where it is`)
-}
-
-/** Relative to here where that is shorter. */
-export function shown(path: string): string {
-  const near = relative(process.cwd(), path)
-  return near !== '' && !near.startsWith('..') && isAbsolute(path) ? near : path
 }
 
 function renamed(word: string, paths: ReadonlyMap<string, string>): string {

@@ -1,6 +1,6 @@
 /** Prints what doctor found: line by line, then the command line and the changes, then the sums. */
 
-import { printable, type Format } from '../output.js'
+import { printable, shown, type Format } from '../output.js'
 import { VERDICTS, type Verdict } from './facts.js'
 import type { Finding, Findings } from './findings.js'
 import type { Start } from './judge.js'
@@ -37,7 +37,7 @@ function text(list: readonly Finding[], starts: readonly Start[], diffs: readonl
   let path: string | null = null
   const width = Math.max(...Object.values(VERDICTS).map((name) => name.length))
   for (const { at, subject, verdict, text: found, row } of list) {
-    if (at.path !== path) lines.push(...(path === null ? [] : ['']), printable(at.path))
+    if (at.path !== path) lines.push(...(path === null ? [] : ['']), printable(shown(at.path)))
     path = at.path
     const says = [found, row === null ? '' : `(COMPAT.md: ${row})`].filter((part) => part !== '').join(' ')
     lines.push(`${(at.line === 0 ? '' : String(at.line)).padStart(5)}  ${VERDICTS[verdict].padEnd(width)}  ${printable(subject)}${says === '' ? '' : `: ${printable(says)}`}`)
