@@ -271,6 +271,26 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
 })
 
 describe('names of guides', () => {
+  test('a load says the same as check', async () => {
+    const directory = files({
+      'backend/1/model.bin': '', 'backend/config.pbtxt': 'backend: "onnx_runtime"',
+      'platform/1/model.bin': '', 'platform/config.pbtxt': 'platform: "torchscript"',
+      'pair/1/model.bin': '', 'pair/config.pbtxt': 'backend: "onnxruntime" platform: "onnx"',
+      'file/1/resnet.onnx': '', 'file/config.pbtxt': GOOD,
+      'none/1/resnet.onnx': '',
+      'syntax/1/': '', 'syntax/config.pbtxt': 'max_batchsize: 1',
+    })
+    const { out } = await runs(check, ['--format=json', directory])
+    const told = (JSON.parse(out) as { problems: { model: string; message: string; advice: string }[] }).problems
+    const loaded = await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])
+    expect(loaded.map(({ model }) => model)).toEqual(['backend', 'file', 'none', 'pair', 'platform', 'syntax'])
+    for (const { model, reason } of loaded) {
+      const { message = '?', advice = '?' } = told.find((problem) => problem.model === model) ?? {}
+      expect(reason, model).toContain(message)
+      expect(reason, model).toContain(advice)
+    }
+  })
+
   const cases: [string, string][] = [
     ['onnx_runtime', 'did you mean backend: "onnxruntime"?'],
     ['onnx', 'did you mean backend: "onnxruntime"?'],
