@@ -1,5 +1,5 @@
 // `nereid doctor` over deployments as guides write them: what it says, what it would change, and its exit codes.
-import { readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { execFileSync, spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -30,6 +30,10 @@ test('every row that doctor cites stands in COMPAT.md', () => {
   const facts: Fact[] = Object.values(FACTS)
   const cited = facts.flatMap(({ row }) => (row === null ? [] : [row]))
   expect(cited.length).toBeGreaterThan(20)
+  // A fact that nothing cites says nothing.
+  const directory = fileURLToPath(new URL('../../src/commands/doctor/', import.meta.url))
+  const code = readdirSync(directory).filter((name) => name !== 'facts.ts').map((name) => readFileSync(join(directory, name), 'utf8')).join('')
+  expect(Object.keys(FACTS).filter((name) => !code.includes(`'${name}'`))).toEqual([])
   expect(cited.filter((row) => !rows.some((line) => line.startsWith(row)))).toEqual([])
 })
 
@@ -538,6 +542,10 @@ class TritonPythonModel:
         'r/seq/1/model.onnx': '',
         'r/wrong/config.pbtxt': 'backend: "onnx_runtime"\n',
         'r/wrong/1/model.onnx': '',
+        'r/library/config.pbtxt': 'backend: "my_backend"\n',
+        'r/library/1/model.bin': '',
+        'r/agent/config.pbtxt': `${ONNX}model_repository_agents { agents [ { name: "decrypt" } ] }`,
+        'r/agent/1/model.onnx': '',
         'r/worse/config.pbtxt': 'backend: "onnxruntime"\nmax_batchsize: 8\n',
         'r/worse/1/model.onnx': '',
       },
@@ -545,7 +553,10 @@ class TritonPythonModel:
     )
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
-      "./r/batched/config.pbtxt
+      "./r/agent/config.pbtxt
+          5  not possible yet  model agent: unable to find 'libtritonrepoagent_decrypt.so' for repo agent 'decrypt', searched: /opt/tritonserver/repoagents; leave it out, and do its work before the models get into the repository (COMPAT.md: Cloud repositories)
+
+      ./r/batched/config.pbtxt
              differs           model batched: optimization.cuda; answers are right without it; may stay (COMPAT.md: Settings of a configuration that have no effect in this release)
              as it is          model batched: onnxruntime, version 1
           5  differs           model batched: max_queue_delay_microseconds: 500: an idle instance does not wait; --strict-batching-delay waits as Triton does (COMPAT.md: Dynamic batching delay)
@@ -554,6 +565,9 @@ class TritonPythonModel:
       ./r/gpu/config.pbtxt
              as it is          model gpu: onnxruntime, version 1
           5  to change         model gpu: instance_group: wants a GPU; start with --gpu-fallback=cpu, or write KIND_CPU (COMPAT.md: Instance groups that want a GPU, without one)
+
+      ./r/library/config.pbtxt
+          1  not possible yet  model library: backend 'my_backend' is a library; do its work in a model.py (backend: "python"), or in a backend written in Python below --backend-directory (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
 
       ./r/plan/config.pbtxt
              not possible yet  model plan: TensorRT plans are not in this release; serve the ONNX file that the plan was made from (backend: "onnxruntime") (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
@@ -584,7 +598,7 @@ class TritonPythonModel:
       Starts as:
         nereid --model-repository=./r --gpu-fallback=cpu
 
-      6 as it is, 8 differ, 3 to change, 1 not possible yet
+      6 as it is, 8 differ, 3 to change, 3 not possible yet
       "
     `)
   })

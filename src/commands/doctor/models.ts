@@ -68,6 +68,8 @@ function judgeModel(model: InspectedModel, findings: Findings): boolean {
     else {
       isBroken = true
       if (error instanceof ConfigSyntaxError) findings.add({ path: error.path, line: error.line }, subject, 'change', behind(error.reason, error.hint))
+      else if (/^unable to find backend library for backend .*configuration\.$/.test(message)) findings.fact(placeOfText(message), subject, 'unknownBackend', `backend '${config?.backend ?? ''}' is a library`)
+      else if (message.startsWith("unable to find 'libtritonrepoagent_")) findings.fact(where('model_repository_agents'), subject, 'unknownAgent', message)
       else findings.add(placeOfText(message), subject, 'change', behind(message, advice))
     }
   }
