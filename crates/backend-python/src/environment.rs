@@ -116,6 +116,13 @@ impl Environments {
             let _ = fs::remove_dir_all(&root);
             match refused {
                 Refused::Unreadable => unreadable(),
+                Refused::Format(format) => {
+                    let (name, command) = format.advice(&archive.display().to_string());
+                    Error::invalid(format!(
+                        "the Python environment {} is refused: it is {name}, and only tar.gz and tar are read; {command} makes one",
+                        archive.display()
+                    ))
+                }
                 Refused::Hostile(why) => {
                     Error::invalid(format!("the Python environment {} is refused: {why}", archive.display()))
                 }

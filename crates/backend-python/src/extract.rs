@@ -3,11 +3,15 @@
 //! Nothing is ever written through a link: a file's directories are made one by one and looked at, links are made when all else is there, and
 //! then each is followed to see that it stays inside. What cannot be right fails the whole archive. The target is a new directory that only
 //! this user can enter, so no other process changes it meanwhile.
+//!
+//! One kind of link may lead out: the interpreter of an environment of venv is a link to that of the system, and venv-pack keeps it. It is taken as
+//! `bin/python`, `bin/python3` or `bin/python3.N`, with an absolute target that is a program outside. Nothing but the start of a process goes
+//! through it, and a process of what the archive brings could start any program as well.
 
 use flate2::read::MultiGzDecoder;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use tar::{Archive, Entry, EntryType};
 
@@ -33,12 +37,60 @@ const DEPTH_MAX: usize = 64;
 /// Why an archive is refused; a text without places of this server.
 #[derive(Debug)]
 pub enum Refused {
-    /// It is no gzipped tar, or it is cut.
+    /// It is no tar, plain or gzipped, or it is cut.
     Unreadable,
+    /// It is of another format.
+    Format(Format),
     /// An entry is not allowed, or there are too many; which, and why.
     Hostile(String),
     /// The disk failed.
     Io(io::Error),
+}
+
+/// Formats that are known and not read: each decoder is one more that gets what strangers made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Format {
+    Bzip2,
+    Xz,
+    Zstd,
+    Zip,
+    Squashfs,
+}
+
+impl Format {
+    const ALL: [(&'static [u8], Self); 5] = [
+        (b"BZh", Self::Bzip2),
+        (b"\xfd7zXZ\0", Self::Xz),
+        (b"\x28\xb5\x2f\xfd", Self::Zstd),
+        (b"PK\x03\x04", Self::Zip),
+        (b"hsqs", Self::Squashfs),
+    ];
+
+    /// Its name, and the command that makes of `archive` one that is read.
+    pub fn advice(self, archive: &str) -> (&'static str, String) {
+        let again = |name, program: &str| (name, format!("`{program} -dc {archive} | gzip > env.tar.gz`"));
+        let pack = |name| (name, "`conda-pack --format tar.gz`".to_owned());
+        match self {
+            Self::Bzip2 => again("bzip2", "bzip2"),
+            Self::Xz => again("xz", "xz"),
+            Self::Zstd => again("zstd", "zstd"),
+            Self::Zip => pack("zip"),
+            Self::Squashfs => pack("squashfs"),
+        }
+    }
+}
+
+/// The tar in an archive, by its first bytes.
+fn tar_of<'a>(mut archive: impl Read + 'a) -> Result<Box<dyn Read + 'a>, Refused> {
+    let mut head = Vec::new();
+    archive.by_ref().take(8).read_to_end(&mut head).map_err(|_| Refused::Unreadable)?;
+    if let Some((_, format)) = Format::ALL.iter().find(|(magic, _)| head.starts_with(magic)) {
+        return Err(Refused::Format(*format));
+    }
+    let is_gzip = head.starts_with(b"\x1f\x8b");
+    let whole = io::Cursor::new(head).chain(archive);
+    Ok(if is_gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
 }
 
 /// Unpacks into `target`, which must be an empty directory. What was written stays there when it fails: the caller removes it.
@@ -46,7 +98,7 @@ pub enum Refused {
 /// # Errors
 /// As [`Refused`].
 pub fn extract(archive: impl Read, target: &Path, limits: Limits) -> Result<(), Refused> {
-    let mut archive = Archive::new(MultiGzDecoder::new(archive));
+    let mut archive = Archive::new(tar_of(archive)?);
     // Raw: the library would read names of any length into memory.
     let entries = archive.entries().map_err(|_| Refused::Unreadable)?.raw(true);
     let mut symlinks: Vec<(PathBuf, PathBuf)> = Vec::new();
@@ -83,7 +135,8 @@ pub fn extract(archive: impl Read, target: &Path, limits: Limits) -> Result<(), 
             }
             EntryType::Symlink => {
                 let to = link_target(&entry, link, &name)?;
-                if !stays_inside(&path, &to) {
+                let is_system = to.is_absolute() && is_interpreter(&path);
+                if !is_system && !stays_inside(&path, &to) {
                     return Err(hostile(&name, "links out of the archive"));
                 }
                 symlinks.push((path, to));
@@ -113,17 +166,40 @@ pub fn extract(archive: impl Read, target: &Path, limits: Limits) -> Result<(), 
     for (path, to) in &symlinks {
         // A link under a link was named as a path below it; its directories were made as real ones, or are in the way.
         make_directories(target, path.parent().unwrap_or(Path::new("")))?;
-        symlink(to, target.join(path)).map_err(|_| hostile(path.as_os_str().as_encoded_bytes(), "is there twice"))?;
+        let link = target.join(path);
+        if symlink(to, &link).is_err() && !fs::read_link(&link).is_ok_and(|there| there == *to) {
+            return Err(hostile(path.as_os_str().as_encoded_bytes(), "is there twice"));
+        }
     }
     let root = fs::canonicalize(target).map_err(Refused::Io)?;
-    for (path, _) in &symlinks {
+    for (path, to) in &symlinks {
         // Links of links may lead further than each of them alone. One that leads nowhere leads nowhere bad: what it names cannot come to be outside
         // without going through another that was looked at.
-        if fs::canonicalize(target.join(path)).is_ok_and(|real| !real.starts_with(&root)) {
-            return Err(hostile(path.as_os_str().as_encoded_bytes(), "links out of the archive"));
+        let name = path.as_os_str().as_encoded_bytes();
+        match fs::canonicalize(target.join(path)) {
+            Ok(real) if real.starts_with(&root) => {}
+            // `bin/python3` of the system, and `bin/python` that is a link to it.
+            Ok(real) if is_interpreter(path) && is_program(&real) => {}
+            Ok(_) => return Err(hostile(name, "links out of the archive")),
+            Err(_) if to.is_absolute() => {
+                let to = to.display().to_string();
+                let to: String = to.chars().take(200).collect();
+                return Err(hostile(name, &format!("links to '{to}', which is not on this machine")));
+            }
+            Err(_) => {}
         }
     }
     Ok(())
+}
+
+/// Whether an entry is the interpreter of an environment by its name.
+fn is_interpreter(path: &Path) -> bool {
+    let version = path.strip_prefix("bin").ok().and_then(Path::to_str).and_then(|name| name.strip_prefix("python"));
+    version.is_some_and(|version| version.len() <= 8 && version.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
+}
+
+fn is_program(real: &Path) -> bool {
+    fs::metadata(real).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 fn hostile(name: &[u8], why: &str) -> Refused {
@@ -235,15 +311,38 @@ fn make_directories(target: &Path, path: &Path) -> Result<(), Refused> {
 fn write_file<R: Read>(entry: &mut Entry<'_, R>, path: &Path, name: &[u8]) -> Result<(), Refused> {
     // Neither set-user-id nor writable by others, and always readable by us.
     let mode = entry.header().mode().unwrap_or(0o644) & 0o755 | 0o600;
-    let mut file =
-        OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(|e| match e.kind() {
-            io::ErrorKind::AlreadyExists => hostile(name, "is there twice"),
-            _ => Refused::Io(e),
-        })?;
+    let mut file = match OpenOptions::new().write(true).create_new(true).mode(mode).open(path) {
+        Ok(file) => file,
+        // venv-pack writes some twice.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && is_same(entry, path)? => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(hostile(name, "is there twice")),
+        Err(e) => return Err(Refused::Io(e)),
+    };
     let size = entry.size();
     let written = io::copy(entry, &mut file).map_err(|e| match e.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Refused::Io(e),
         _ => Refused::Unreadable,
     })?;
     if written < size { Err(Refused::Unreadable) } else { Ok(()) }
+}
+
+/// Whether a file that was unpacked before is the entry over again.
+fn is_same<R: Read>(entry: &mut Entry<'_, R>, path: &Path) -> Result<bool, Refused> {
+    // No link was made yet; a directory has another length or cannot be read.
+    let there = fs::symlink_metadata(path).map_err(Refused::Io)?;
+    if !there.is_file() || there.len() != entry.size() {
+        return Ok(false);
+    }
+    let mut there = io::BufReader::new(fs::File::open(path).map_err(Refused::Io)?);
+    let (mut new, mut old) = ([0; 8192], [0; 8192]);
+    loop {
+        let read = entry.read(&mut new).map_err(|_| Refused::Unreadable)?;
+        let (Some(new), Some(old)) = (new.get(..read), old.get_mut(..read)) else { return Ok(false) };
+        if read == 0 {
+            return Ok(true);
+        }
+        if there.read_exact(old).is_err() || new != old {
+            return Ok(false);
+        }
+    }
 }

@@ -1,9 +1,10 @@
 //! Archives of Python environments: what is unpacked, and what a hostile one gets (B-SEC-06).
 
-use backend_python::extract::{LIMITS, Limits, Refused, extract};
+use backend_python::extract::{Format, LIMITS, Limits, Refused, extract};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,9 +49,15 @@ fn hard<'a>(name: &'a str, to: &'a str) -> Item<'a> {
     (EntryType::Link, name, b"", to)
 }
 
-/// The names go into the header as they are: the library that writes archives would refuse some.
 fn archive(items: &[Item<'_>]) -> Vec<u8> {
-    let mut builder = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&plain(items)).unwrap();
+    packed.finish().unwrap()
+}
+
+/// The names go into the header as they are: the library that writes archives would refuse some.
+fn plain(items: &[Item<'_>]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
     for (kind, name, contents, to) in items {
         let mut header = Header::new_gnu();
         let gnu = header.as_gnu_mut().unwrap();
@@ -62,7 +69,7 @@ fn archive(items: &[Item<'_>]) -> Vec<u8> {
         header.set_cksum();
         builder.append(&header, *contents).unwrap();
     }
-    builder.into_inner().unwrap().finish().unwrap()
+    builder.into_inner().unwrap()
 }
 
 /// Why it is refused, and that nothing came to lie beside the target.
@@ -174,6 +181,109 @@ fn b_sec_06_links_that_lead_out_are_refused() {
     // By names each of them stays inside; one after the other they do not.
     let stairs = [file("a/b/x", b""), link("a/b/l", "../.."), link("m", "a/b/l/../.."), link("n", "a/b/l/..")];
     assert!(refused(&stairs).ends_with("links out of the archive"));
+}
+
+/// As venv-pack leaves it.
+fn of_venv(interpreter: &str) -> [Item<'_>; 5] {
+    [
+        file("bin/activate", b""),
+        link("bin/python", "python3"),
+        link("bin/python3", interpreter),
+        link("bin/python3.11", "python3"),
+        link("lib64", "lib"),
+    ]
+}
+
+#[test]
+fn b_sec_06_the_interpreter_of_a_venv_may_be_that_of_the_system() {
+    let place = Temporary::new();
+    let system = place.0.join("interpreter");
+    fs::write(&system, "#!/bin/sh\n").unwrap();
+    let system = system.to_str().unwrap();
+    let unpacked = || {
+        let place = Temporary::new();
+        let outcome = extract(archive(&of_venv(system)).as_slice(), &place.target(), LIMITS);
+        (place, outcome)
+    };
+    // Not executable: no program.
+    fs::set_permissions(system, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(matches!(unpacked().1, Err(Refused::Hostile(_))));
+    fs::set_permissions(system, fs::Permissions::from_mode(0o755)).unwrap();
+    let (place, outcome) = unpacked();
+    outcome.unwrap();
+    for name in ["python", "python3", "python3.11"] {
+        assert_eq!(fs::canonicalize(place.target().join("bin").join(name)).unwrap(), fs::canonicalize(system).unwrap());
+    }
+}
+
+#[test]
+fn b_sec_06_no_other_link_may_lead_out() {
+    for name in ["bin/sh", "bin/python-config", "bin/pythonx", "lib/python3", "x/bin/python", "python"] {
+        assert_eq!(refused(&[link(name, "/bin/sh")]), format!("its entry '{name}' links out of the archive"));
+    }
+    let out = "its entry 'bin/python' links out of the archive";
+    assert_eq!(refused(&[link("bin/python", "/etc/passwd")]), out, "no program");
+    assert_eq!(refused(&[link("bin/python", "/usr/bin")]), out, "a directory");
+    assert_eq!(refused(&[link("bin/python", "/dev/null")]), out, "a device");
+    assert_eq!(refused(&[link("bin/python", "../../bin/sh")]), out, "not absolute");
+    let gone = "its entry 'bin/python' links to '/nowhere/python3', which is not on this machine";
+    assert_eq!(refused(&[link("bin/python", "/nowhere/python3")]), gone);
+    // By another name it would be a way out for all that follows links.
+    let second = [link("bin/python", "/bin/sh"), link("tool", "bin/python")];
+    assert_eq!(refused(&second), "its entry 'tool' links out of the archive");
+    // Nothing is written or found through it.
+    assert_eq!(
+        refused(&[link("bin/python", "/bin/sh"), file("bin/python", b"x")]),
+        "its entry 'bin/python' is there twice"
+    );
+    assert_eq!(
+        refused(&[link("bin/python", "/usr/bin"), file("bin/python/x", b"x")]),
+        "its entry 'bin/python' is there twice"
+    );
+    assert_eq!(
+        refused(&[link("bin/python", "/bin/sh"), hard("a", "bin/python")]),
+        "its entry 'a' links to no file of the archive"
+    );
+}
+
+#[test]
+fn b_sec_06_what_is_there_twice_alike_is_there_once() {
+    // venv-pack writes its configuration and some links twice.
+    let place = Temporary::new();
+    let long = vec![7; 20_000];
+    let twice = [
+        file("pyvenv.cfg", &long),
+        link("lib64", "lib"),
+        file("lib/x", b""),
+        file("pyvenv.cfg", &long),
+        link("lib64", "lib"),
+    ];
+    extract(archive(&twice).as_slice(), &place.target(), LIMITS).unwrap();
+    assert_eq!(fs::read(place.target().join("pyvenv.cfg")).unwrap(), long);
+    let mut other = long.clone();
+    other[19_999] = 8;
+    assert_eq!(refused(&[file("a", &long), file("a", &other)]), "its entry 'a' is there twice");
+    assert_eq!(refused(&[file("a", &long), file("a", &long[1..])]), "its entry 'a' is there twice");
+    assert_eq!(refused(&[link("a", "b"), link("a", "c")]), "its entry 'a' is there twice");
+    assert_eq!(refused(&[file("a/b", b"1"), file("a", b"1")]), "its entry 'a' is there twice");
+}
+
+#[test]
+fn b_sec_06_a_plain_tar_is_read_and_another_format_is_named() {
+    let place = Temporary::new();
+    extract(plain(&[file("bin/activate", b"x")]).as_slice(), &place.target(), LIMITS).unwrap();
+    assert_eq!(fs::read(place.target().join("bin/activate")).unwrap(), b"x");
+    let check = |head: &[u8], expected: Format| {
+        let place = Temporary::new();
+        let outcome = extract([head, &[0; 600]].concat().as_slice(), &place.target(), LIMITS);
+        assert!(matches!(outcome, Err(Refused::Format(found)) if found == expected), "{outcome:?}");
+    };
+    check(b"BZh91AY&SY", Format::Bzip2);
+    check(b"\xfd7zXZ\0\0\x04", Format::Xz);
+    check(b"\x28\xb5\x2f\xfd\x24", Format::Zstd);
+    check(b"PK\x03\x04", Format::Zip);
+    check(b"hsqs", Format::Squashfs);
+    assert_eq!(Format::Xz.advice("/e.tar.xz"), ("xz", "`xz -dc /e.tar.xz | gzip > env.tar.gz`".to_owned()));
 }
 
 #[test]
