@@ -234,8 +234,8 @@ function customFamilies(versions: readonly { statistics: VersionStatistics; labe
   const families = new Map<string, Family>()
   for (const { statistics, labels } of versions) {
     for (const { name, help, value } of statistics.custom) {
-      // Bytes go down as well.
-      const family = families.get(name) ?? { name, help, type: name.endsWith('_bytes') ? 'gauge' : 'counter', samples: [] }
+      // Bytes and calls in progress go down as well.
+      const family = families.get(name) ?? { name, help, type: /_(?:bytes|calls|calls_max)$/.test(name) ? 'gauge' : 'counter', samples: [] }
       family.samples.push({ labels, value })
       families.set(name, family)
     }

@@ -356,7 +356,18 @@ impl backend::Model for ProcessModel {
         let resident: u64 = self.0.runners().map(|r| r.resident_bytes()).sum();
         let shared: u64 = self.0.runners().map(|r| r.link.bytes()).sum();
         let used: u64 = self.0.runners().map(|r| r.link.request_bytes_used()).sum();
+        let calls: usize = self.0.runners().map(|r| r.asks.calls_open()).sum();
         vec![
+            (
+                "nereid_runner_calls",
+                "Inferences of other models that the model's processes have in progress",
+                calls as f64,
+            ),
+            (
+                "nereid_runner_calls_max",
+                "Most of them, all processes of the model together",
+                (self.0.places.len() * crate::asks::CALLS_MAX) as f64,
+            ),
             ("nereid_runner_restarts", "Processes of the model that were started again", restarts as f64),
             ("nereid_runner_resident_bytes", "Memory of the model's processes", resident as f64),
             ("nereid_runner_shared_bytes", "Shared memory of the model's processes, mapped", shared as f64),

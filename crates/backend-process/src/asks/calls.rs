@@ -50,6 +50,11 @@ struct Open {
 }
 
 impl Calls {
+    /// How many are in progress.
+    pub(crate) fn open(&self) -> usize {
+        self.open.lock().len()
+    }
+
     /// Starts one.
     ///
     /// # Errors
@@ -141,11 +146,6 @@ impl Calls {
     pub(crate) fn closed(&self) {
         let all = std::mem::take(&mut *self.open.lock());
         all.into_values().filter_map(|open| open.handle).for_each(|handle| handle.cancel());
-    }
-
-    #[cfg(test)]
-    pub(crate) fn open(&self) -> usize {
-        self.open.lock().len()
     }
 
     fn stop(&self, is_meant: impl Fn(u64, &Open) -> bool, closes: bool) {

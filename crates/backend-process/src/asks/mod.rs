@@ -17,6 +17,7 @@ use crate::frames::{FromRunner, Lie};
 use crate::link::Way;
 use crate::slots::Key;
 use backend::Host;
+pub(crate) use calls::CALLS_MAX;
 use calls::Calls;
 use control::Controls;
 use std::sync::{Arc, Weak};
@@ -40,6 +41,11 @@ impl Asks {
     /// The server, as long as there is one.
     pub(crate) fn host(&self) -> Option<Arc<dyn Host>> {
         self.of.as_ref()?.0.upgrade()
+    }
+
+    /// Inferences in progress.
+    pub(crate) fn calls_open(&self) -> usize {
+        self.calls.open()
     }
 
     /// The model that asks.
