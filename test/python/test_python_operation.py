@@ -3,6 +3,7 @@ import base64
 import json
 import re
 
+import grpc
 import pytest
 
 from crashes import Asker, descendants, until
@@ -95,3 +96,35 @@ def test_b_sec_08_code_comes_over_the_network_only_where_loads_are_allowed(serve
     status, text = Asker(server).ask("POST", "/v2/repository/models/mine/load", body)
     assert status == 503 and "explicit model load / unload is not allowed" in text, text
     assert descendants(server.process.pid) == before
+
+
+UNSURE = MODEL.replace("class TritonPythonModel:", """class TritonPythonModel:
+    def is_ready(self):
+        import os
+        return not os.path.exists(os.path.join(pb_utils.get_model_dir(), "no"))
+""")
+
+
+def test_b_py_26_watchers_of_health_are_told_what_a_model_says_of_itself(serve, tmp_path):
+    server = serve()
+    server.stop()
+    model = tmp_path / "models" / "loud" / "1"
+    (model / "model.py").write_text(UNSURE)
+    server = python_server(tmp_path / "models", log=tmp_path / "again.log")
+    try:
+        with grpc.insecure_channel(server.grpc) as channel:
+            watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
+            call, other = watch(b"", timeout=60), watch(b"", timeout=60)
+            serving, not_serving = b"\x08\x01", b"\x08\x02"
+            assert next(call) == next(other) == serving
+            (model / "no").touch()
+            assert next(call) == next(other) == not_serving
+            # Who comes now hears it at once.
+            late = watch(b"", timeout=60)
+            assert next(late) == not_serving
+            (model / "no").unlink()
+            assert next(call) == next(other) == next(late) == serving
+            for one in (call, other, late):
+                one.cancel()
+    finally:
+        server.stop()

@@ -108,6 +108,8 @@ pub const ANSWERS_SENT_AHEAD_BYTES_MAX: usize = UNCHARGED_ANSWER_BYTES_MAX;
 pub const ANSWERS_PER_LOOK: u32 = 32;
 /// Open `grpc.health.v1.Health/Watch` calls of the server.
 pub const HEALTH_WATCHERS_MAX: usize = 1024;
+/// How often one of them, for all, has models asked that say themselves whether they are ready. Without watchers none is asked.
+pub const HEALTH_WATCH_ASK: Duration = Duration::from_secs(1);
 /// How often one of them looks whether its client reads again.
 pub const HEALTH_WATCH_RETRY: Duration = Duration::from_millis(250);
 /// Bytes of JSON that a control operation other than a load may hand to TypeScript: parsing 64 MiB would hold metrics and other

@@ -1,6 +1,6 @@
 //! What every reactor of a server knows: how far the shutdown is, and how much is going on.
 
-use crate::limits::HEALTH_WATCHERS_MAX;
+use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX};
 use memory::Budget;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -39,6 +39,10 @@ pub struct Shared {
     phase: watch::Sender<Phase>,
     ready: watch::Sender<bool>,
     pulse: watch::Sender<u64>,
+    /// What models that are asked said last.
+    models_ready: watch::Sender<bool>,
+    /// When they were asked for watchers last, in ms since `started`.
+    models_asked: AtomicU64,
     budget: Budget,
 }
 
@@ -64,6 +68,8 @@ impl Shared {
             phase: watch::Sender::new(Phase::Serving),
             ready: watch::Sender::new(false),
             pulse: watch::Sender::new(0),
+            models_ready: watch::Sender::new(true),
+            models_asked: AtomicU64::new(0),
             budget,
         }
     }
@@ -195,6 +201,25 @@ impl Shared {
     /// Follows readiness.
     pub fn readiness(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
+    }
+
+    /// Whether a watcher that has waited for `HEALTH_WATCH_ASK` is to ask models now: one of all of them does.
+    pub fn takes_asking(&self) -> bool {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let last = self.models_asked.load(Ordering::Acquire);
+        // Ticks of one watcher are never quite that far apart.
+        let is_due = now.saturating_sub(last) >= HEALTH_WATCH_ASK.as_millis() as u64 * 3 / 4;
+        is_due && self.models_asked.compare_exchange(last, now, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Tells watchers what models said.
+    pub fn set_models_ready(&self, ready: bool) {
+        self.models_ready.send_if_modified(|before| std::mem::replace(before, ready) != ready);
+    }
+
+    /// Follows what models say while somebody asks them.
+    pub fn models_readiness(&self) -> watch::Receiver<bool> {
+        self.models_ready.subscribe()
     }
 
     /// Follows the shutdown.

@@ -1,7 +1,8 @@
 //! `grpc.health.v1.Health/Watch`: the readiness of the server now, then each time it is another one. Triton has only `Check`.
 //!
-//! As for `Check`, every `service` stands for the whole server. Watchers are woken when readiness changes, and only then: the thread
-//! that changes a model looks once for all of them, and asks no model whose own code would say whether it is ready: `Check` does. A client that does not read gets the latest status when it does, never a backlog.
+//! As for `Check`, every `service` stands for the whole server. Watchers are woken when readiness changes: the thread that changes a model
+//! looks once for all of them. Models whose own code says whether they are ready are asked when a watcher begins, and every second by one
+//! watcher for all. A client that does not read gets the latest status when it does, never a backlog.
 //!
 //! The first sign of a shutdown is the last message, NOT_SERVING; then the call ends, so that no drain waits for a watcher.
 
@@ -12,7 +13,7 @@ use super::reply;
 use super::status::{Status, code};
 use super::unary::required;
 use crate::encoding::Encoding;
-use crate::limits::{HEALTH_WATCH_RETRY, HEALTH_WATCHERS_MAX};
+use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCH_RETRY, HEALTH_WATCHERS_MAX};
 use crate::shared::Phase;
 use http2::{Gone, Responder};
 use prost::Message;
@@ -41,9 +42,20 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: Responder
     }
     let mut phase = context.shared.watch();
     let mut readiness = context.shared.readiness();
+    let mut models = context.shared.models_readiness();
+    let mut asking = Box::pin(ask(context, Duration::ZERO));
+    if *readiness.borrow_and_update() {
+        // What nobody watched is not known; a model that takes its time is not waited for longer than a client would for `Check`.
+        tokio::select! {
+            () = &mut asking => asking = Box::pin(ask(context, HEALTH_WATCH_ASK)),
+            _ = phase.wait_for(|p| *p != Phase::Serving) => {}
+            _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
+            () = sleep_for(until) => {}
+        }
+    }
     let mut told = None;
     let status = loop {
-        let ready = *readiness.borrow_and_update() && !context.shared.is_draining();
+        let ready = *readiness.borrow_and_update() && *models.borrow_and_update() && !context.shared.is_draining();
         let now = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
         // Without room the last message is still on its way.
         let behind = told.is_some_and(|told| told != now) && respond.capacity() == 0;
@@ -67,9 +79,25 @@ pub async fn serve(context: &GrpcContext, mut call: Call, mut respond: Responder
             () = sleep(HEALTH_WATCH_RETRY), if behind => {}
             // The sender lives in `shared`, which we hold: this cannot fail.
             _ = readiness.changed(), if !behind => {}
+            _ = models.changed(), if !behind => {}
+            () = &mut asking => asking = Box::pin(ask(context, HEALTH_WATCH_ASK)),
         }
     };
     reply::end(&mut respond, &status);
+}
+
+/// Has models asked whether they are ready, after a while and if no other watcher had.
+async fn ask(context: &GrpcContext, after: Duration) {
+    if !after.is_zero() {
+        sleep(after).await;
+        if !context.shared.takes_asking() {
+            return;
+        }
+    }
+    let engine = &context.engine;
+    // Of a server that is not ready for another reason nothing is asked, and that reason is told as soon as it is gone.
+    let ready = !engine.is_ready() || engine.readiness().get().await || !engine.is_ready();
+    context.shared.set_models_ready(ready);
 }
 
 /// Reads the request; what is wrong with it, if anything is.
