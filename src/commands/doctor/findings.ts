@@ -32,7 +32,7 @@ export interface Finding {
 /** A change of lines of a file: text in one of them, lines that go, or one more word of a command behind another. */
 export type Edit = { at: At; from: string; to: string } | { at: At; throughLine: number } | { at: At; behind: string; word: string }
 
-/** Findings of one run; further ones are counted only. */
+/** Findings of one run that are shown, and as many again that ask for something; further ones are counted only. */
 export const FINDINGS_MAX = 5000
 /** Changes of files. */
 export const EDITS_MAX = 500
@@ -42,6 +42,8 @@ const SUBJECT_CHARS_MAX = 200
 export class Findings {
   readonly list: Finding[] = []
   readonly edits: Edit[] = []
+  /** Of all, those that are dropped included. */
+  readonly counts: Record<Verdict, number> = { same: 0, differs: 0, change: 0, impossible: 0 }
   readonly #told = new Set<string>()
   /** Left out since there were too many. */
   dropped = 0
@@ -56,7 +58,9 @@ export class Findings {
     // Once is enough, also where two services share lines.
     const key = JSON.stringify([at.path, at.line, shown, text])
     if (this.#told.has(key)) return
-    if (this.list.length >= FINDINGS_MAX) this.dropped += 1
+    this.counts[verdict] += 1
+    // What is dropped must not hide what has to be done.
+    if (this.list.length >= (verdict === 'same' ? FINDINGS_MAX : 2 * FINDINGS_MAX)) this.dropped += 1
     else {
       this.#told.add(key)
       this.list.push({ at, subject: shown, verdict, text: text.replaceAll(/\s*\n\s*/g, ' '), row })

@@ -17,7 +17,7 @@ const ORDER = Object.keys(VERDICTS) as Verdict[]
 /** Prints, and says the exit code. */
 export function report({ findings, starts, diffs }: Outcome, format: Format): number {
   const list = sorted(findings.list)
-  const counts = Object.fromEntries(ORDER.map((verdict) => [verdict, list.filter((finding) => finding.verdict === verdict).length])) as Record<Verdict, number>
+  const { counts } = findings
   if (format === 'json') {
     const rows = list.map(({ at, ...rest }) => ({ path: at.path, line: at.line === 0 ? null : at.line, ...rest }))
     const commands = starts.map(({ name, words }) => ({ name, command: words }))
