@@ -5,11 +5,8 @@
 //!
 //! A batch is written to its runner by the thread that brings it; one thread, `hub`, listens to all runners and ends what they answer.
 
-#![cfg(target_os = "linux")]
-
-mod arena;
-mod asks;
-mod batch;
+// Elsewhere nothing reads what runners say.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod failure;
 // Some of it waits for its users.
 #[allow(dead_code, unused_imports)]
@@ -17,18 +14,40 @@ mod frames;
 // All of the protocol's numbers, whoever uses them.
 #[allow(dead_code)]
 mod generated;
-mod hub;
-mod link;
-mod model;
-mod output;
-mod reader;
-mod restart;
-mod runner;
-mod slots;
 mod spec;
+
+#[cfg(target_os = "linux")]
+mod arena;
+#[cfg(target_os = "linux")]
+mod asks;
+#[cfg(target_os = "linux")]
+mod batch;
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+#[cfg(target_os = "linux")]
+mod hub;
+#[cfg(target_os = "linux")]
+mod link;
+#[cfg(target_os = "linux")]
+mod model;
+#[cfg(target_os = "linux")]
+mod output;
+#[cfg(target_os = "linux")]
+mod reader;
+#[cfg(target_os = "linux")]
+mod restart;
+#[cfg(target_os = "linux")]
+mod runner;
+#[cfg(target_os = "linux")]
+mod slots;
+#[cfg(target_os = "linux")]
 mod sys;
+#[cfg(target_os = "linux")]
 mod window;
 
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::{ask, start, wait_for_ends};
 pub use failure::{Failure, Source};
+#[cfg(target_os = "linux")]
 pub use model::{ask, start, wait_for_ends};
 pub use spec::{Command, Instance, Limits, Output, Spec};
