@@ -26,6 +26,8 @@ export class ServiceManager {
   #done = 0
   #failed = 0
   #toldMs = -STATUS_MS
+  /** What is said while nothing loads; null before the server is ready. */
+  #serving: string | null = null
 
   /** Takes the variables of the protocol out of the environment: programs that the server starts must not speak for it. */
   constructor(environment: NodeJS.ProcessEnv, pid: number) {
@@ -53,6 +55,8 @@ export class ServiceManager {
       if (phase === 'ready') this.#done += 1
       else this.#failed += 1
     }
+    // Models may come and go later, too: what is said then must not stay behind.
+    if (this.#serving !== null && this.#loading.size === 0) return this.status(this.#serving)
     const now = performance.now()
     if (now - this.#toldMs < STATUS_MS) return
     this.#toldMs = now
@@ -65,6 +69,7 @@ export class ServiceManager {
   }
 
   ready(status: string): void {
+    this.#serving = status
     this.#tell(`READY=1\nSTATUS=${oneLine(status)}`)
   }
 

@@ -40,6 +40,8 @@ def start(command, sockets, names, env):
     if pid:
         return pid
     try:
+        # What is said on stdout is the manager's alone.
+        os.dup2(2, 1)
         # Out of the way first: one of them may already be where another belongs.
         high = [os.dup2(one.fileno(), 100 + i) for i, one in enumerate(sockets)]
         for i, fd in enumerate(high):

@@ -26,7 +26,7 @@ export const missing = process.platform !== 'linux' ? 'only Linux has systemd' :
 export class Manager {
   readonly #process: ChildProcessWithoutNullStreams
   readonly said: Said[] = []
-  /** Of the service. */
+  /** What the service logs. */
   stderr = ''
   #waiting: (() => void)[] = []
 
@@ -34,8 +34,6 @@ export class Manager {
     this.#process = spawn('python3', [fileURLToPath(new URL('manager.py', import.meta.url)), JSON.stringify(told)], { stdio: 'pipe' })
     this.#process.stderr.on('data', (chunk: Buffer) => (this.stderr += chunk.toString()))
     createInterface({ input: this.#process.stdout }).on('line', (line) => {
-      // What the service logs comes the same way.
-      if (!line.startsWith('{"ports"') && !line.startsWith('{"pid"') && !line.startsWith('{"notify"') && !line.startsWith('{"exit"')) return
       this.said.push(JSON.parse(line) as Said)
       const waiting = this.#waiting
       this.#waiting = []

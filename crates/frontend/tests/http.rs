@@ -583,7 +583,12 @@ fn a_server_that_hands_over_closes_its_port_and_answers_what_is_connected() {
 fn a_reactor_that_is_held_up_gives_no_sign_of_life() {
     let server = Server::start();
     let running = server.running.as_ref().unwrap();
-    wait_for("a pulse to be answered", || running.pulse());
+    let answered = (0..20).filter(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        running.pulse()
+    });
+    // On a busy machine one may be late.
+    assert!(answered.count() > 10, "a reactor that has nothing to do answers every pulse");
     let mut client = server.connect();
     client.send(&post("/v2/repository/models/x/unload", "", br#"{"parameters":{"a":"hold the reactor"}}"#));
     wait_for("the reactor to be held up", || {
