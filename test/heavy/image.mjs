@@ -17,7 +17,7 @@ import { ROOT } from '../../scripts/setup.mjs'
 import { aptMissing, MIRROR } from './lib/apt.mjs'
 import { Container, Images } from './lib/buildah.mjs'
 import { must } from './lib/checks.mjs'
-import { packages } from './lib/packages.mjs'
+import { PACKED, packages } from './lib/packages.mjs'
 
 const HERE = join(ROOT, 'target', 'heavy', 'image')
 const PACKAGES = join(HERE, 'packages')
@@ -273,4 +273,4 @@ async function run(checks) {
   return `cpu ${mb(size.compressed)} compressed, ${mb(size.unpacked)} unpacked, ready in ${times?.readyMs} ms, ended ${times?.endedMs} ms after SIGTERM; python ${mb(pythonSize.compressed)} and ${mb(pythonSize.unpacked)}; gpu ${mb(gpu?.compressed)} and ${mb(gpu?.unpacked)}`
 }
 
-export const image = { about: 'the container images: build, sizes, read-only root, any user, health check, stop, derived images', missing, run }
+export const image = { about: 'the container images: build, sizes, read-only root, any user, health check, stop, derived images', missing, steps: PACKED, run }

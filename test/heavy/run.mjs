@@ -29,14 +29,14 @@ function list() {
 
 /** True when everything passed; a suite that could not run did not pass. */
 async function run(name) {
-  const { missing, run: work } = SUITES[name]
+  const { missing, steps, run: work } = SUITES[name]
   process.stdout.write(`\n== ${name}\n`)
   const lacking = await missing()
   if (lacking.length > 0) {
     process.stdout.write(`${name} cannot run here:\n${lacking.map((line) => `  ${line}\n`).join('')}`)
     return { passed: 0, failed: 1 }
   }
-  await setup()
+  await setup(steps)
   const at = commit()
   const from = Date.now()
   const checks = new Checks()

@@ -2,8 +2,8 @@
 import { image } from './image.mjs'
 
 /**
- * name → `{ about, missing, run }`:
+ * name → `{ about, missing, steps, run }`:
  * `about` is a line for people; `missing()` resolves with what is not here, each with the command that gets it;
- * `run(checks)` does the work, and resolves with what was measured, in a line for test/heavy/RESULTS.md.
+ * `steps` are the steps of set-up that it wants, all without it; `run(checks)` does the work, and resolves with what was measured, in a line for test/heavy/RESULTS.md.
  */
 export const SUITES = { image }
