@@ -8,8 +8,6 @@
 // Elsewhere nothing reads what runners say.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod failure;
-// Some of it waits for its users.
-#[allow(dead_code, unused_imports)]
 mod frames;
 // All of the protocol's numbers, whoever uses them.
 #[allow(dead_code)]

@@ -65,11 +65,6 @@ impl Ids<'_> {
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.chunks_exact(8).filter_map(|id| Some(u64::from_le_bytes(*id.first_chunk()?)))
     }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl fmt::Debug for Ids<'_> {
