@@ -1,49 +1,36 @@
 /** Models whose code is Python, for Nereid and for Triton: the same files. */
 import { DECOUPLED, REPEAT, config, writeModel } from '../../scripts/models/repository.mjs'
 
-/** Sum and difference, as `simple`. */
-const ADD_SUB = `import triton_python_backend_utils as pb_utils
+/** A model whose code is run for each request: `responses` are its answers. */
+const eachRequest = (code) => `import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
     def execute(self, requests):
         responses = []
         for request in requests:
-            a, b = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
+${code}        return responses
+`
+
+/** Sum and difference, as `simple`. */
+const ADD_SUB = eachRequest(`            a, b = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
             outputs = [pb_utils.Tensor("OUTPUT0", a + b), pb_utils.Tensor("OUTPUT1", a - b)]
             responses.append(pb_utils.InferenceResponse(output_tensors=outputs))
-        return responses
-`
+`)
 
-const IDENTITY = `import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        responses = []
-        for request in requests:
-            tensor = pb_utils.get_input_tensor_by_name(request, "INPUT0")
+const IDENTITY = eachRequest(`            tensor = pb_utils.get_input_tensor_by_name(request, "INPUT0")
             output = pb_utils.Tensor("OUTPUT0", tensor.as_numpy())
             responses.append(pb_utils.InferenceResponse(output_tensors=[output]))
-        return responses
-`
+`)
 
 /** Its inputs go to `simple`, whose outputs come back. */
-const CALLER = `import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        responses = []
-        for request in requests:
-            inputs = [pb_utils.get_input_tensor_by_name(request, name) for name in ("INPUT0", "INPUT1")]
+const CALLER = eachRequest(`            inputs = [pb_utils.get_input_tensor_by_name(request, name) for name in ("INPUT0", "INPUT1")]
             call = pb_utils.InferenceRequest(model_name="simple", requested_output_names=["OUTPUT0", "OUTPUT1"], inputs=inputs)
             answer = call.exec()
             if answer.has_error():
                 raise pb_utils.TritonModelException(answer.error().message())
             responses.append(pb_utils.InferenceResponse(output_tensors=answer.output_tensors()))
-        return responses
-`
+`)
 
 /** As the backend `repeat`. Requests wait side by side, on threads that stay: the CPU of a thread that ended is not seen. */
 const REPEATER = `import time

@@ -72,23 +72,10 @@ fn reload(engine: &Engine) -> Arc<ModelVersion> {
 }
 
 /// Loads a version of what is known by `key`, a name or one in a namespace.
-fn publish_as(engine: &Engine, key: &str, number: i64) {
+fn load_as(engine: &Engine, key: &str, number: i64) {
     let mut config = of_numbers("m", "scripted");
     sequences(&mut config, IDLE_US);
-    let encoded = bytes::Bytes::from(prost::Message::encode_to_vec(&config));
-    let spec = backend::OpenSpec {
-        model: key.into(),
-        version: number,
-        model_directory: ".".into(),
-        version_directory: ".".into(),
-        config: encoded.clone(),
-        settings: vec![],
-        config_json: String::new(),
-        completes: false,
-        code_directory: None,
-    };
-    let opened = engine.open("scripted", spec).expect("opens");
-    engine.publish(opened.handle, engine::PublishSpec { config: encoded, ..Default::default() }).expect("loads");
+    support::publish_as(engine, key, number, &config).expect("loads");
 }
 
 fn is_unknown(answer: Result<u8, String>) -> bool {
@@ -136,7 +123,7 @@ fn r51_another_version_number_takes_over_and_an_unload_ends_what_is_in_progress(
     let engine = engine();
     reload(&engine);
     assert_eq!(ask(&engine, 1, "<"), Ok(1));
-    publish_as(&engine, "m", 2);
+    load_as(&engine, "m", 2);
     let old = Arc::downgrade(&engine.retire("m", 1).expect("served"));
     engine.retired("m", 1, "unloaded");
     assert!(engine.is_ready(), "the old version is gone for readiness");
@@ -188,10 +175,10 @@ fn r51_a_server_that_exits_waits_for_sequences_of_all_versions() {
 fn r51_versions_that_serve_side_by_side_have_their_own_sequences_through_reloads() {
     let engine = engine();
     let [one, two] = [("m", "1"), ("m", "2")];
-    (1..=2).for_each(|number| publish_as(&engine, "m", number));
+    (1..=2).for_each(|number| load_as(&engine, "m", number));
     assert_eq!((ask_of(&engine, one, 5, "<"), ask_of(&engine, two, 5, "<")), (Ok(1), Ok(2)));
     assert_eq!(ask_of(&engine, two, 6, "<"), Ok(2));
-    (1..=2).for_each(|number| publish_as(&engine, "m", number));
+    (1..=2).for_each(|number| load_as(&engine, "m", number));
     assert_eq!((ask_of(&engine, one, 5, ""), ask_of(&engine, two, 5, "")), (Ok(1), Ok(2)));
     assert!(is_unknown(ask_of(&engine, one, 6, "")), "it is of the other version");
     // A START ends that of its own version alone.
@@ -206,10 +193,10 @@ fn r40_r51_models_of_one_name_in_two_repositories_have_their_own_sequences_throu
     let engine = engine();
     let [a, b] = ["/a/m", "/b/m"];
     let of = |key, id, flags| ask_of(&engine, (key, ""), id, flags);
-    [a, b].iter().for_each(|key| publish_as(&engine, key, 1));
+    [a, b].iter().for_each(|key| load_as(&engine, key, 1));
     let first = Arc::downgrade(&engine.model(a, "").expect("serves"));
     assert_eq!((of(a, 1, "<"), of(b, 2, "<")), (Ok(1), Ok(2)));
-    [a, b].iter().for_each(|key| publish_as(&engine, key, 1));
+    [a, b].iter().for_each(|key| load_as(&engine, key, 1));
     assert!(is_unknown(of(b, 1, "")) && is_unknown(of(a, 2, "")), "they are of the other repository");
     assert_eq!((of(a, 1, ""), of(b, 2, "")), (Ok(1), Ok(2)));
     assert_eq!(engine.sequences(), 2);

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
-use support::later::{LaterModel, Out, handing_out};
+use support::later::{LaterModel, Out, handing_out, one_resource, two_that_share};
 use support::*;
 use tensor::{Code, Error};
 
@@ -120,20 +120,9 @@ fn an_instance_that_comes_back_before_its_batch_is_over_is_busy_until_then() {
 fn instances_that_ask_for_resources_go_and_come_back() {
     let (model, out) = handing_out();
     let (model, told) = model.telling();
-    let options = EngineOptions {
-        rate_limit: Some(vec![engine::Available { name: "R".into(), count: 1, device: None }]),
-        ..EngineOptions::default()
-    };
-    let (engine, version) = model.model_of(options, |config| {
+    let (engine, version) = model.model_of(one_resource(), |config| {
         config.max_batch_size = 1;
-        let resources = vec![pb::model_rate_limiter::Resource { name: "R".into(), global: false, count: 1 }];
-        config.instance_group = vec![pb::ModelInstanceGroup {
-            name: "m".into(),
-            count: 2,
-            kind: 2,
-            rate_limiter: Some(pb::ModelRateLimiter { resources, priority: 0 }),
-            ..Default::default()
-        }];
+        two_that_share(config);
     });
     let told = told.recv().expect("told");
     let first = call(&version, 0);
@@ -427,15 +416,20 @@ fn b_py_26_without_strict_readiness_the_server_is_ready_whatever_its_models_say(
     assert_eq!(is_ready(&engine), (false, true));
 }
 
-#[test]
-fn b_py_26_what_the_model_says_is_the_answer_and_parallel_queries_share_it() {
-    let asked = Arc::new(Mutex::new(Vec::<ReadyAnswer>::new()));
+/// A model that is asked, and its questions.
+fn asking() -> (LaterModel, Arc<Mutex<Vec<ReadyAnswer>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
     let asking = asked.clone();
-    let (model, _out) = handing_out();
-    let model = model.ready(move || {
+    let model = handing_out().0.ready(move || {
         let asking = asking.clone();
         Readiness::Ask(Box::new(move |answer| asking.lock().expect("no panic").push(answer)))
     });
+    (model, asked)
+}
+
+#[test]
+fn b_py_26_what_the_model_says_is_the_answer_and_parallel_queries_share_it() {
+    let (model, asked) = asking();
     let (engine, _version) = model.model(|_| ());
     let take = || asked.lock().expect("no panic").pop().expect("asked");
     for answer in [Ok(()), Err(Error::unavailable("Model 'm_0' is not ready (user-defined check failed)."))] {
@@ -470,13 +464,7 @@ fn b_py_26_what_the_model_says_is_the_answer_and_parallel_queries_share_it() {
 
 #[test]
 fn b_py_26_a_model_that_does_not_say_so_in_time_is_not_ready_and_its_late_answer_counts_for_others() {
-    let asked = Arc::new(Mutex::new(Vec::<ReadyAnswer>::new()));
-    let asking = asked.clone();
-    let (model, _out) = handing_out();
-    let model = model.ready(move || {
-        let asking = asking.clone();
-        Readiness::Ask(Box::new(move |answer| asking.lock().expect("no panic").push(answer)))
-    });
+    let (model, asked) = asking();
     let (engine, _version) = model.model(|_| ());
     let first = engine.readiness();
     let (ready, took) = said(first);

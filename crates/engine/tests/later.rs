@@ -3,7 +3,7 @@
 mod support;
 
 use backend::{Batch, Marks, RunControl, now_ns};
-use engine::{EngineOptions, VersionStatistics};
+use engine::VersionStatistics;
 use protocol::pb::inference as pb;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
-use support::later::{LaterModel, Out, handing_out, marks};
+use support::later::{LaterModel, Out, handing_out, marks, one_resource, two_that_share};
 use support::*;
 use tensor::Code;
 
@@ -364,20 +364,9 @@ fn a_warm_up_waits_for_the_instance_and_leaves_it_idle() {
 #[test]
 fn instances_that_ask_for_resources_hold_them_until_they_are_freed() {
     let (model, out) = handing_out();
-    let options = EngineOptions {
-        rate_limit: Some(vec![engine::Available { name: "R".into(), count: 1, device: None }]),
-        ..EngineOptions::default()
-    };
-    let (engine, version) = model.at_once().model_of(options, |config| {
+    let (engine, version) = model.at_once().model_of(one_resource(), |config| {
         one_by_one(config);
-        let resources = vec![pb::model_rate_limiter::Resource { name: "R".into(), global: false, count: 1 }];
-        config.instance_group = vec![pb::ModelInstanceGroup {
-            name: "m".into(),
-            count: 2,
-            kind: 2,
-            rate_limiter: Some(pb::ModelRateLimiter { resources, priority: 0 }),
-            ..Default::default()
-        }];
+        two_that_share(config);
     });
     let (first, second) = (call(&version, 1), call(&version, 2));
     let mut batch = next(&out);

@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 use support::later::{LaterModel, marks};
+use support::sequences::sums_down_from;
 use support::*;
 use tensor::{Data, DataType};
 
@@ -159,11 +160,7 @@ fn s25_iterative_sequences_run_again_until_they_are_done() {
             let (engine, version) = running(strategy.clone(), (true, true, at_once), |_| ());
             let all: Vec<_> = (1..=20).map(|n| send(&version, request(n))).collect();
             for (n, call) in (1..=20u8).zip(all) {
-                let sums = (1..=n).rev().scan(0u8, |sum, left| {
-                    *sum = sum.wrapping_add(left);
-                    Some(Got::Number(*sum))
-                });
-                assert_eq!(call.rest(), sums.collect::<Vec<_>>(), "states of {n} are its own");
+                assert_eq!(call.rest(), sums_down_from(n), "states of {n} are its own");
             }
             settles(&engine, &version);
             let steps = (1..=20).sum::<u64>();

@@ -332,16 +332,7 @@ fn ensemble() -> (Arc<Slow>, Arc<Engine>, Arc<ModelVersion>, Gate) {
         Engine::with_cache(EngineOptions::default(), vec![scripted(script)], Some(cache.clone())).expect("made");
     engine.set_server_state(ServerState::Ready);
     publish(&engine, &of_numbers("add", "scripted")).expect("loads");
-    let step = pb::model_ensembling::Step {
-        model_name: "add".into(),
-        model_version: -1,
-        input_map: [("I".to_owned(), "I".to_owned())].into(),
-        output_map: [("O".to_owned(), "O".to_owned())].into(),
-        ..Default::default()
-    };
-    let mut config = of_numbers("m", "");
-    let graph = pb::ModelEnsembling { step: vec![step], max_inflight_requests: 0 };
-    config.scheduling_choice = Some(pb::model_config::SchedulingChoice::EnsembleScheduling(graph));
+    let mut config = ensemble_of("m", "add");
     config.response_cache = Some(pb::ModelResponseCache { enable: true });
     let version = publish(&engine, &config).expect("loads");
     (cache, engine, version, (starts, go))

@@ -5,7 +5,6 @@ mod support;
 use backend::{CallAnswers, ModelCall};
 use engine::{Engine, MODEL_CALLS_DEPTH_MAX, ServerState};
 use protocol::InferResponse;
-use protocol::pb::inference as pb;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -311,17 +310,7 @@ fn b_sec_07_models_that_an_ensemble_calls_know_how_deep_they_are() {
             }
         },
     );
-    let step = pb::model_ensembling::Step {
-        model_name: "m".into(),
-        model_version: -1,
-        input_map: [("I".to_owned(), "I".to_owned())].into(),
-        output_map: [("O".to_owned(), "O".to_owned())].into(),
-        ..Default::default()
-    };
-    let graph = pb::ModelEnsembling { step: vec![step], max_inflight_requests: 0 };
-    let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
-    let config = pb::ModelConfig { scheduling_choice: Some(choice), ..support::of_numbers("graph", "") };
-    support::publish(&engine, &config).expect("a good graph");
+    support::publish(&engine, &support::ensemble_of("graph", "m")).expect("a good graph");
     let mut call = of("graph", 6);
     call.request.depth = 7;
     assert_eq!(start(&engine, call).expect("accepted").next(), (Got::Number(6), true));

@@ -10,7 +10,7 @@ use protocol::pb::inference::model_sequence_batching::control::Kind;
 use protocol::pb::inference::model_sequence_batching::{Control, ControlInput, StrategyChoice, StrategyOldest};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use support::sequences::{direct, of, sum_state, with_state};
+use support::sequences::{direct, of, sum_state, sums_down_from, with_state};
 use support::*;
 use tensor::{Code, Data};
 
@@ -75,11 +75,7 @@ fn s25_a_request_runs_until_its_model_is_done_and_answers_in_between() {
         assert_eq!(send(&version, of(9, "<", 2)).rest(), [2, 3].map(Got::Number));
         let all: Vec<_> = (1..=20).map(|n| send(&version, request(n))).collect();
         for (n, call) in (1..=20u8).zip(all) {
-            let sums = (1..=n).rev().scan(0u8, |sum, left| {
-                *sum = sum.wrapping_add(left);
-                Some(Got::Number(*sum))
-            });
-            assert_eq!(call.rest(), sums.collect::<Vec<_>>(), "states of {n} are its own");
+            assert_eq!(call.rest(), sums_down_from(n), "states of {n} are its own");
         }
         settles(&engine, &version);
         let steps = 4 + 1 + 2 + (1..=20).sum::<u64>();

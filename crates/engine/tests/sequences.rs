@@ -226,17 +226,7 @@ fn s23_after_a_start_that_failed_nothing_is_left_of_the_sequence_before() {
 fn o34_an_ensemble_counts_the_times_of_steps_that_are_sequences() {
     let (engine, version) =
         model(|config| sequences(config, direct()), |_, batch, _| batch.requests.iter_mut().for_each(add));
-    let step = pb::model_ensembling::Step {
-        model_name: "m".into(),
-        model_version: -1,
-        input_map: [("I".to_owned(), "I".to_owned())].into(),
-        output_map: [("O".to_owned(), "O".to_owned())].into(),
-        ..Default::default()
-    };
-    let graph = pb::ModelEnsembling { step: vec![step], max_inflight_requests: 0 };
-    let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
-    let config = pb::ModelConfig { scheduling_choice: Some(choice), ..support::of_numbers("e", "") };
-    let ensemble = support::publish(&engine, &config).expect("it fits");
+    let ensemble = support::publish(&engine, &support::ensemble_of("e", "m")).expect("it fits");
     assert_eq!([("<", 1), ("", 2), (">", 3)].map(|(flags, n)| ask(&ensemble, of(1, flags, n))), [1, 3, 6].map(Ok));
     let (all, part) = (ensemble.statistics().compute_input, version.statistics().compute_input);
     assert!(part.ns > 0 && (all.count, all.ns) == (3, part.ns), "{all:?} {part:?}");

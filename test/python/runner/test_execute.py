@@ -12,6 +12,18 @@ IDENTITY = HEAD + '''
             made.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", tensor.as_numpy())]))
         return made
 '''
+#: What code of a test is given.
+HELPERS = '''
+
+def out(value, **k):
+    return pb.InferenceResponse([pb.Tensor("OUT", np.array([json.dumps(value)], dtype=object))], **k)
+
+def attempt(f, *a, **k):
+    try:
+        return f(*a, **k)
+    except BaseException as e:
+        return type(e).__name__ + ": " + str(e).split("\\n")[0]
+'''
 #: The text in input CODE is the body of a function; what it returns is what execute returns.
 SNIPPET = HEAD + '''
     def initialize(self, args):
@@ -23,16 +35,7 @@ SNIPPET = HEAD + '''
         body = "def snippet(self, requests, request):\\n" + "\\n".join("    " + line for line in text.split("\\n"))
         exec(compile(body, "<snippet>", "exec"), globals(), names)
         return names["snippet"](self, requests, requests[0])
-
-def out(value, **k):
-    return pb.InferenceResponse([pb.Tensor("OUT", np.array([json.dumps(value)], dtype=object))], **k)
-
-def attempt(f, *a, **k):
-    try:
-        return f(*a, **k)
-    except BaseException as e:
-        return type(e).__name__ + ": " + str(e).split("\\n")[0]
-'''
+''' + HELPERS
 
 
 def code(text):

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 from runner_host import In, P, until
-from test_execute import HEAD, SNIPPET, code, in_batch
+from test_execute import HEAD, HELPERS, SNIPPET, code, in_batch
 
 SEE = HEAD + '''
     def execute(self, requests):
@@ -28,18 +28,7 @@ DECOUPLED = HEAD + '''
             exec(compile(body, "<snippet>", "exec"), globals(), names)
             returned = names["snippet"](self, requests, request, sender, lambda d=None, flags=0, sender=sender: sender.send(out(d), flags))
         return returned
-
-
-def out(value, **k):
-    return pb.InferenceResponse([pb.Tensor("OUT", np.array([json.dumps(value)], dtype=object))], **k)
-
-
-def attempt(f, *a, **k):
-    try:
-        return f(*a, **k)
-    except BaseException as e:
-        return type(e).__name__ + ": " + str(e).split("\\n")[0]
-'''
+''' + HELPERS
 
 
 def seen(answer):

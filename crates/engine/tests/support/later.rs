@@ -71,6 +71,24 @@ impl LaterModel {
     }
 }
 
+/// A server with one `R`.
+pub fn one_resource() -> EngineOptions {
+    let one = engine::Available { name: "R".into(), count: 1, device: None };
+    EngineOptions { rate_limit: Some(vec![one]), ..EngineOptions::default() }
+}
+
+/// Two instances, of which that executes which has the `R`.
+pub fn two_that_share(config: &mut pb::ModelConfig) {
+    let resources = vec![pb::model_rate_limiter::Resource { name: "R".into(), global: false, count: 1 }];
+    config.instance_group = vec![pb::ModelInstanceGroup {
+        name: "m".into(),
+        count: 2,
+        kind: 2,
+        rate_limiter: Some(pb::ModelRateLimiter { resources, priority: 0 }),
+        ..Default::default()
+    }];
+}
+
 impl Backend for LaterModel {
     fn name(&self) -> &'static str {
         "later"

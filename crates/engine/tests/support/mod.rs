@@ -91,12 +91,33 @@ pub fn of_numbers(name: &str, backend: &str) -> pb::ModelConfig {
     }
 }
 
+/// An ensemble of numbers whose one step is a model.
+pub fn ensemble_of(name: &str, model: &str) -> pb::ModelConfig {
+    let same = |name: &str| [(name.to_owned(), name.to_owned())].into();
+    let step = pb::model_ensembling::Step {
+        model_name: model.into(),
+        model_version: -1,
+        input_map: same("I"),
+        output_map: same("O"),
+        ..Default::default()
+    };
+    let graph = pb::ModelEnsembling { step: vec![step], max_inflight_requests: 0 };
+    let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
+    pb::ModelConfig { scheduling_choice: Some(choice), ..of_numbers(name, "") }
+}
+
 /// Loads version 1 of a model.
 pub fn publish(engine: &Engine, config: &pb::ModelConfig) -> Result<Arc<ModelVersion>> {
+    publish_as(engine, &config.name, 1, config)?;
+    engine.model(&config.name, "")
+}
+
+/// Loads a version of a model under a name of its own.
+pub fn publish_as(engine: &Engine, key: &str, version: i64, config: &pb::ModelConfig) -> Result<()> {
     let encoded = Bytes::from(config.encode_to_vec());
     let spec = OpenSpec {
-        model: config.name.as_str().into(),
-        version: 1,
+        model: key.into(),
+        version,
         model_directory: ".".into(),
         version_directory: ".".into(),
         config: encoded.clone(),
@@ -106,8 +127,7 @@ pub fn publish(engine: &Engine, config: &pb::ModelConfig) -> Result<Arc<ModelVer
         code_directory: None,
     };
     let opened = engine.open(&config.backend, spec)?;
-    engine.publish(opened.handle, PublishSpec { config: encoded, ..Default::default() })?;
-    engine.model(&config.name, "")
+    engine.publish(opened.handle, PublishSpec { config: encoded, ..Default::default() }).map(drop)
 }
 
 /// An engine with the one model `m` of numbers. `change` is the test's part of its configuration.

@@ -1,6 +1,6 @@
 //! Requests of sequences, and a model of them that keeps a sum.
 
-use super::{outcome, request};
+use super::{Got, outcome, request};
 use backend::Outcome;
 use protocol::pb::inference::model_sequence_batching::{State, StrategyChoice, StrategyDirect};
 use protocol::{CorrelationId, InferRequest, Sequence};
@@ -24,6 +24,15 @@ pub fn with_state(number: u8) -> Outcome {
     (state.index, state.name) = (1, "SUM_OUT".into());
     answer.outputs.push(state);
     answer
+}
+
+/// What a model answers that starts with `n` and adds one less each time.
+pub fn sums_down_from(n: u8) -> Vec<Got> {
+    let sum = |sum: &mut u8, left| {
+        *sum = sum.wrapping_add(left);
+        Some(Got::Number(*sum))
+    };
+    (1..=n).rev().scan(0, sum).collect()
 }
 
 pub fn direct() -> StrategyChoice {
