@@ -282,6 +282,95 @@ def test_b_pyr_09_no_process_and_no_memory_outlive_a_killed_server(tmp_path):
     assert named_memory() <= before
 
 
+# Processes that a model starts and that are in no group of its runner: each writes its id.
+ESCAPES = {
+    "a daemon's session": "keep.append(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)",
+    "a program": "keep.append(subprocess.Popen(['sleep', '600']).pid)",
+    "a group of its own": "keep.append(subprocess.Popen(['env', '-i', 'sleep', '600'], preexec_fn=lambda: os.setpgid(0, 0)).pid)",
+    "forked twice": (
+        "shell = ['sh', '-c', 'sleep 600 >/dev/null 2>&1 & echo $!']\n"
+        "keep.append(int(subprocess.run(shell, start_new_session=True, stdout=subprocess.PIPE).stdout))"
+    ),
+    "a worker": "p = multiprocessing.get_context('spawn').Process(target=time.sleep, args=(600,), daemon=True)\np.start()\nkeep.append(p.pid)",
+    "forked by a thread": (
+        "def go():\n    p = os.fork()\n    if p == 0:\n        os.setsid()\n        time.sleep(600)\n    keep.append(p)\n"
+        "t = threading.Thread(target=go)\nt.start()\nt.join()"
+    ),
+}
+
+
+def escaped(asker):
+    """Has a model start a process of each kind: their ids, and that of the runner."""
+    pids = []
+    for code in ESCAPES.values():
+        status, said = asker.run(f"import multiprocessing, subprocess\n{code}\nanswer = text(keep[-1])")
+        assert status == 200, said
+        pids.append(int(said))
+    runner = asker.pid()
+    assert all(is_running(pid) for pid in pids), pids
+    return runner, pids
+
+
+def test_b_pyr_09_what_a_model_starts_does_not_outlive_a_killed_server(tmp_path, report):
+    server = python_server(write(tmp_path / "models"), "--model-control-mode=explicit", "--load-model=victim", "--load-model=helper", log=tmp_path / "server.log")
+    try:
+        asker = Asker(server)
+        runner, pids = escaped(asker)
+        guardian = next(pid for pid in descendants(server.process.pid) if "guardian.py" in Path(f"/proc/{pid}/cmdline").read_text())
+        summary = Path(f"/proc/{guardian}/smaps_rollup").read_text()
+        report.append(f"the guardian: Pss {next(line.split()[1] for line in summary.splitlines() if line.startswith('Pss:'))} kB")
+        at = time.monotonic()
+        server.process.kill()
+        server.process.wait(10)
+        assert until(lambda: not [pid for pid in (runner, guardian, *pids) if is_running(pid)]), [one for one, pid in zip(ESCAPES, pids) if is_running(pid)]
+        report.append(f"nothing is left of a killed server after {1000 * (time.monotonic() - at):.0f} ms")
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("end", ["death", "unload", "load"])
+def test_b_pyr_09_what_a_model_starts_does_not_outlive_its_process(crashing, end):
+    asker = Asker(crashing())
+    load_again(asker, "victim")
+    runner, pids = escaped(asker)
+    other = int(asker.run("import subprocess\nanswer = text(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)", "helper")[1])
+    if end == "death":
+        os.kill(runner, signal.SIGKILL)
+    elif end == "unload":
+        asker.control("unload", "victim")
+    else:
+        load_again(asker, "victim")
+    assert until(lambda: not [pid for pid in pids if is_running(pid)]), [one for one, pid in zip(ESCAPES, pids) if is_running(pid)]
+    assert is_running(other), "it belongs to another process"
+    os.kill(other, signal.SIGKILL)
+    load_again(asker, "victim")
+
+
+def test_b_pyr_09_a_guardian_that_was_killed_is_back_with_the_next_process(crashing):
+    server = crashing()
+    asker = Asker(server)
+    load_again(asker, "victim")
+
+    def guardians():
+        lines = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in descendants(server.process.pid) if is_running(pid)}
+        return [pid for pid, line in lines.items() if "guardian.py" in line]
+
+    (before,) = guardians()
+    _, pids = escaped(asker)
+    os.kill(before, signal.SIGKILL)
+    assert until(lambda: not is_running(before))
+    load_again(asker, "two")
+    assert until(lambda: len(guardians()) == 1)
+    asker.control("unload", "victim")
+    assert until(lambda: not [pid for pid in pids if is_running(pid)])
+    load_again(asker, "victim")
+
+
+def test_b_sec_01_what_a_model_starts_gains_no_privileges(crashing):
+    status, said = Asker(crashing()).run("answer = text(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('NoNewPrivs')))")
+    assert (status, said) == (200, "1")
+
+
 def test_b_pyr_09_a_process_that_is_still_starting_does_not_outlive_its_server(tmp_path):
     repository = write(tmp_path / "models")
     (repository / "victim" / "seconds").write_text("600")

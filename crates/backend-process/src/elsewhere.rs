@@ -1,6 +1,6 @@
 //! Systems on which no runner can be started, since the protocol needs what Linux has: memfd, and descriptors sent over a socket in one piece with a frame.
 
-use crate::{Failure, Instance, Limits, Output, Spec};
+use crate::{Command, Failure, Instance, Limits, Output, Spec};
 use backend::{Host, Model};
 use protocol::Signature;
 use std::sync::{Arc, Weak};
@@ -26,6 +26,9 @@ pub fn start(_: Spec, _: Arc<Signature>, _: Weak<dyn Host>) -> Result<Arc<dyn Mo
 pub fn ask(_: &Instance, _: &Limits, _: Output) -> Result<Option<String>, Failure> {
     Err(none_here())
 }
+
+/// There is nothing to guard.
+pub fn guard_with(_: Command) {}
 
 /// There is no process to wait for.
 pub fn wait_for_ends(_: Duration) -> bool {

@@ -8,6 +8,7 @@
 // Elsewhere nothing reads what runners say.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod failure;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports))]
 mod frames;
 // All of the protocol's numbers, whoever uses them.
 #[allow(dead_code)]
@@ -22,6 +23,8 @@ mod asks;
 mod batch;
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
+#[cfg(target_os = "linux")]
+mod guardian;
 #[cfg(target_os = "linux")]
 mod hub;
 #[cfg(target_os = "linux")]
@@ -44,8 +47,10 @@ mod sys;
 mod window;
 
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{ask, start, wait_for_ends};
+pub use elsewhere::{ask, guard_with, start, wait_for_ends};
 pub use failure::{Failure, Source};
+#[cfg(target_os = "linux")]
+pub use guardian::guard_with;
 #[cfg(target_os = "linux")]
 pub use model::{ask, start, wait_for_ends};
 pub use spec::{Command, Instance, Limits, Output, Spec};

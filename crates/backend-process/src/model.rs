@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::generated::{SLOTS_MAX, VERSION};
+use crate::guardian::{self, Guarded};
 use crate::hub::{Due, Hub};
 use crate::link::Link;
 use crate::output::Printed;
@@ -148,9 +149,13 @@ fn launch(
     let (out, their_out) = sys::pipe()?;
     let (err, their_err) = sys::pipe()?;
     let nothing = File::open("/dev/null")?;
-    let mut program =
-        Program::new(&instance.command.program, &instance.command.arguments, &instance.command.environment)?;
+    let mut environment = instance.command.environment.clone();
+    // A server may itself have been started by a model.
+    environment.retain(|(name, _)| name != guardian::VARIABLE);
+    environment.push(guardian::variable(id));
+    let mut program = Program::new(&instance.command.program, &instance.command.arguments, &environment)?;
     program.address_space = limits.memory_bytes_max;
+    program.new_privileges = limits.new_privileges;
     let segments = link.first_segments();
     let mut descriptors =
         vec![nothing.as_fd(), their_out.as_fd(), their_err.as_fd(), their_work.as_fd(), their_side.as_fd()];
@@ -158,12 +163,14 @@ fn launch(
         descriptors.extend([requests.as_fd(), responses.as_fd(), flags.as_fd()]);
     }
     let child = sys::spawn(&program, &descriptors)?;
+    let guarded = Guarded::new(id, child.pid);
     let label = if instance.name.is_empty() { "auto-complete" } else { instance.name.as_str() };
     let printed = Printed::get()?;
     printed.add(out, label, false, output, limits.output_bytes_per_second)?;
     printed.add(err, label, true, output, limits.output_bytes_per_second)?;
     let name = instance.name.clone();
-    let parts = Parts { id, name, instance: number, model, link, child, flags, limits: limits.clone(), started };
+    let parts =
+        Parts { id, name, instance: number, model, link, child, guarded, flags, limits: limits.clone(), started };
     let runner = Runner::new(parts)?;
     let mut frame = Vec::new();
     let hello = hello(&instance.hello, mode, limits);

@@ -7,6 +7,7 @@ use crate::asks::{Asks, Peer};
 use crate::failure::{Failure, Ready};
 use crate::frames::{self, FromRunner, Lie};
 use crate::generated::{Frame, Header};
+use crate::guardian::Guarded;
 use crate::hub::{Due, Hub, READ_BYTES};
 use crate::link::{Link, Way};
 use crate::model::Model;
@@ -50,6 +51,8 @@ pub(crate) struct Runner {
     pub(crate) instance: u32,
     pub(crate) link: Link,
     pub(crate) child: Mutex<Child>,
+    /// Until the process is over.
+    guarded: Mutex<Option<Guarded>>,
     pub(crate) asks: Asks,
     /// None while a configuration is completed.
     pub(crate) model: Weak<Model>,
@@ -157,6 +160,7 @@ pub(crate) struct Parts {
     pub(crate) model: Weak<Model>,
     pub(crate) link: Link,
     pub(crate) child: Child,
+    pub(crate) guarded: Guarded,
     pub(crate) flags: Memfd,
     pub(crate) limits: Limits,
     pub(crate) started: Started,
@@ -164,13 +168,14 @@ pub(crate) struct Parts {
 
 impl Runner {
     pub(crate) fn new(parts: Parts) -> io::Result<Arc<Self>> {
-        let Parts { id, name, instance, model, link, child, flags, limits, started } = parts;
+        let Parts { id, name, instance, model, link, child, guarded, flags, limits, started } = parts;
         Ok(Arc::new(Self {
             id,
             name,
             instance,
             link,
             child: Mutex::new(child),
+            guarded: Mutex::new(Some(guarded)),
             asks: model.upgrade().map_or_else(Asks::default, |m| Asks::new(m.host.clone(), m.signature.model.clone())),
             model,
             flags,
@@ -420,6 +425,7 @@ impl Runner {
         }
         drop(inbound);
         self.hub.remove(self);
+        drop(self.guarded.lock().take());
         let mut state = self.state.lock();
         let phase = std::mem::replace(&mut state.phase, Phase::Over);
         if phase == Phase::Over {

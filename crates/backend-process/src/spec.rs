@@ -59,6 +59,8 @@ pub struct Limits {
     pub memory_bytes_max: Option<u64>,
     /// A process that died is started again.
     pub restart: bool,
+    /// What the process starts may gain privileges: by `sudo`, or another set-user-id program.
+    pub new_privileges: bool,
     /// Bytes of its output that go into the log each second.
     pub output_bytes_per_second: u32,
 }

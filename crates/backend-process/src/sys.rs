@@ -156,6 +156,10 @@ pub(crate) struct Program {
     environment: Vec<CString>,
     /// Most address space in bytes.
     pub address_space: Option<u64>,
+    /// It does not end with the thread that starts it.
+    pub outlives: bool,
+    /// A set-user-id program that it starts gets what that gives; else it runs as any other (`no_new_privs`).
+    pub new_privileges: bool,
 }
 
 impl Program {
@@ -173,7 +177,7 @@ impl Program {
         }
         let variable = |(name, value): &(OsString, OsString)| text([name.as_bytes(), b"=", value.as_bytes()].concat());
         let environment = environment.iter().map(variable).collect::<io::Result<_>>()?;
-        Ok(Self { program, arguments: all, environment, address_space: None })
+        Ok(Self { program, arguments: all, environment, address_space: None, outlives: false, new_privileges: false })
     }
 }
 
@@ -210,13 +214,15 @@ struct Plan {
     descriptors: *const RawFd,
     count: RawFd,
     address_space: Option<u64>,
+    outlives: bool,
+    new_privileges: bool,
     parent: libc::pid_t,
     /// Why it did not run.
     error: libc::c_int,
 }
 
-/// Starts a process with these descriptors as 0, 1, … and no others, in a group of its own. It is killed when the calling *thread* ends, so that must live as long as
-/// the server.
+/// Starts a process with these descriptors as 0, 1, … and no others, in a session and a group of its own. Unless it outlives that, it is killed when the calling
+/// *thread* ends, which so must live as long as the server.
 pub(crate) fn spawn(program: &Program, descriptors: &[BorrowedFd<'_>]) -> io::Result<Child> {
     // Away from the numbers they are to get: one that was put in place must not be overwritten by the next.
     let high: Vec<OwnedFd> = descriptors
@@ -236,6 +242,8 @@ pub(crate) fn spawn(program: &Program, descriptors: &[BorrowedFd<'_>]) -> io::Re
         descriptors: numbers.as_ptr(),
         count: numbers.len() as RawFd,
         address_space: program.address_space,
+        outlives: program.outlives,
+        new_privileges: program.new_privileges,
         // SAFETY: no arguments.
         parent: unsafe { libc::getpid() },
         error: 0,
@@ -276,11 +284,16 @@ extern "C" fn become_program(plan: *mut libc::c_void) -> libc::c_int {
         for signal in 1..65 {
             libc::signal(signal, libc::SIG_DFL);
         }
-        libc::setpgid(0, 0);
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
-        // It may be dead already, and told nobody.
-        if libc::getppid() != p.parent {
-            libc::_exit(127);
+        libc::setsid();
+        if !p.outlives {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
+            // It may be dead already, and told nobody.
+            if libc::getppid() != p.parent {
+                libc::_exit(127);
+            }
+        }
+        if !p.new_privileges {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1 as libc::c_ulong, 0, 0, 0);
         }
         if let Some(bytes) = p.address_space {
             let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };

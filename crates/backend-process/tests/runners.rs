@@ -234,7 +234,10 @@ fn a_process_gets_its_descriptors_and_nothing_else_b_sec_01() {
     // Something that is not close-on-exec, as other code may open it.
     let asked = backend_process::ask(&instance("descriptors", 0), &limits(), backend_process::Output::Lines);
     let facts = asked.expect("an answer").expect("facts");
-    assert_eq!(facts, r#"[[0, 1, 2, 3, 4, 5, 6, 7], true, "/dev/null", ["LC_CTYPE", "PATH"], "SIG_DFL", []]"#);
+    assert_eq!(
+        facts,
+        r#"[[0, 1, 2, 3, 4, 5, 6, 7], true, "/dev/null", ["LC_CTYPE", "NEREID_RUNNER", "PATH"], "SIG_DFL", []]"#
+    );
 }
 
 #[test]

@@ -14,12 +14,15 @@ use prost::Message;
 use protocol::Signature;
 use protocol::pb::inference::{ModelConfig, model_config::SchedulingChoice};
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 use tensor::{Error, Name, Result};
 
 /// The program of a runner, in the directory of our own modules.
 const RUNNER: &str = "nereid_runner/__main__.py";
+/// Ends what models leave behind, with no module but Python's own: 4 MB of memory of its own, and no time unless a runner ends.
+const GUARDIAN: &str = "nereid_runner/guardian.py";
 /// Processes of a model: each takes some 30 MB before it has loaded anything.
 const INSTANCES_MAX: usize = 256;
 /// What a backend written in Python may bring as its environment.
@@ -113,6 +116,7 @@ impl Shared {
             config_json: spec.config_json.clone(),
             completed: None,
         };
+        backend_process::guard_with(opened.guardian());
         if spec.completes {
             opened.completed = opened.complete()?;
         }
@@ -214,6 +218,17 @@ impl OpenedPython {
             program: self.interpreter.program.clone(),
             arguments: vec![self.shared.options.runtime.join(RUNNER).into_os_string()],
             environment,
+        }
+    }
+
+    /// In the interpreter of the first model: it is there, where no shell need be. Of the variables what an interpreter needs to start.
+    fn guardian(&self) -> Command {
+        let needed = |name: &OsString| name == "LD_LIBRARY_PATH" || name == "PATH";
+        let script = self.shared.options.runtime.join(GUARDIAN).into_os_string();
+        Command {
+            program: self.interpreter.executable.clone(),
+            arguments: vec!["-I".into(), "-S".into(), script],
+            environment: self.variables.iter().filter(|(name, _)| needed(name)).cloned().collect(),
         }
     }
 

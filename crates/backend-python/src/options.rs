@@ -51,6 +51,7 @@ impl Default for Options {
                 execute_timeout: None,
                 memory_bytes_max: None,
                 restart: true,
+                new_privileges: false,
                 output_bytes_per_second: OUTPUT_BYTES_PER_SECOND_DEFAULT,
             },
             output: Output::Lines,
@@ -72,7 +73,7 @@ impl Options {
         let mut options = Self::default();
         let mut unknown = Vec::new();
         for (key, value) in settings {
-            let known = options.of_server(key, value) || options.apply(key, value)?;
+            let known = options.of_server(key, value)? || options.apply(key, value)?;
             if !known && !OTHERS.contains(&key.as_str()) {
                 unknown.push(key.clone());
             }
@@ -95,15 +96,16 @@ impl Options {
     }
 
     /// Keys that only who starts the server may set.
-    fn of_server(&mut self, key: &str, value: &str) -> bool {
+    fn of_server(&mut self, key: &str, value: &str) -> Result<bool> {
         match key {
             "python-executable" => self.interpreter = Some(PathBuf::from(value)),
             "environment-root" => {
                 self.environment_roots = value.split(':').filter(|p| !p.is_empty()).map(PathBuf::from).collect();
             }
-            _ => return false,
+            "new-privileges" => self.limits.new_privileges = switch(key, value)?,
+            _ => return Ok(false),
         }
-        true
+        Ok(true)
     }
 
     /// Whether the key is known.
@@ -246,12 +248,16 @@ mod tests {
     fn b_sec_05_a_configuration_chooses_neither_programs_nor_places() {
         let (options, unknown) = read(
             &[("python-executable", "/usr/bin/python3"), ("environment-root", "/a:/b")],
-            &[("nereid.python.python-executable", "/tmp/evil"), ("nereid.python.environment-root", "/")],
+            &[
+                ("nereid.python.python-executable", "/tmp/evil"),
+                ("nereid.python.environment-root", "/"),
+                ("nereid.python.new-privileges", "on"),
+            ],
         )
         .unwrap();
         assert_eq!(options.interpreter.as_deref(), Some(Path::new("/usr/bin/python3")));
         assert_eq!(options.environment_roots, [Path::new("/a"), Path::new("/b")]);
-        assert_eq!(unknown.len(), 2);
+        assert_eq!((options.limits.new_privileges, unknown.len()), (false, 3));
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub fn limits() -> Limits {
         execute_timeout: None,
         memory_bytes_max: None,
         restart: true,
+        new_privileges: false,
         output_bytes_per_second: 10_000,
     }
 }
