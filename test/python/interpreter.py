@@ -6,6 +6,6 @@ from server import Server
 FLAG = f"--backend-config=python,python-executable={sys.executable}"
 
 
-def python_server(repository, *flags, log):
+def python_server(repository, *flags, log, env=None):
     """A server whose models are ready."""
-    return Server(repository, FLAG, *flags, log=log)
+    return Server(repository, FLAG, *flags, log=log, env=env)

@@ -546,11 +546,16 @@ impl Drop for Value<'_> {
 }
 
 /// Where the runtime finds the bytes.
-fn address(data: &Data) -> *const u8 {
+fn address(data: &Data) -> Result<*mut u8> {
     match data {
-        Data::Bytes(bytes) => bytes.as_ptr(),
-        Data::Region(region) => region.as_ptr(),
+        Data::Bytes(bytes) => Ok(bytes.as_ptr().cast_mut()),
+        Data::Region(region) => mapped(region),
     }
+}
+
+/// The first byte of a region that is mapped here. Those of devices were staged, or were not chosen.
+fn mapped(region: &RegionRef) -> Result<*mut u8> {
+    region.host().ok_or_else(|| Error::internal("memory of a device was given to a run on the CPU"))
 }
 
 /// What empty tensors point to: the runtime wants an address even for no bytes.
@@ -562,9 +567,10 @@ impl<'a> Value<'a> {
     /// The runtime reads a region at its address. It is C++ code that sees plain memory: what a client changes meanwhile makes its
     /// results wrong, and no more, for types that do not steer memory (`inputs::may_stay`).
     pub(crate) fn input(runtime: &Runtime, datatype: DataType, shape: &[i64], data: &'a Data) -> Result<Self> {
+        let base = address(data)?;
         // SAFETY: that many readable bytes, borrowed for `'a`. The runtime takes a mutable pointer for inputs and outputs alike, but
         // never writes to what it is given as an input.
-        unsafe { Self::over(runtime, datatype, shape, address(data).cast_mut(), data.len()) }
+        unsafe { Self::over(runtime, datatype, shape, base, data.len()) }
     }
 
     /// An output over memory of ours. Not for BYTES.
@@ -584,8 +590,9 @@ impl<'a> Value<'a> {
         if len > region.len() {
             return Err(Error::internal("an output must fit its region"));
         }
+        let base = mapped(region)?;
         // SAFETY: `RegionMemory` promises writable bytes for as long as the borrowed reference lives.
-        unsafe { Self::over(runtime, datatype, shape, region.as_ptr(), len) }
+        unsafe { Self::over(runtime, datatype, shape, base, len) }
     }
 
     /// # Safety
@@ -695,7 +702,7 @@ impl<'a> Value<'a> {
         unsafe { check(api, (api.GetTensorMutableData)(self.0.as_ptr(), &raw mut base))? };
         let base: NonNull<u8> = non_null(base.cast())?;
         let shared = inputs.find_map(|input| {
-            let offset = (base.as_ptr() as usize).checked_sub(address(input) as usize)?;
+            let offset = (base.as_ptr() as usize).checked_sub(address(input).ok()? as usize)?;
             (offset < input.len()).then_some((input, offset))
         });
         if let Some((input, offset)) = shared {

@@ -242,7 +242,7 @@ fn target(known: Option<Shape>, spec: &OutputSpec, index: u16, alone: Option<&Ba
 /// Whether the runtime may write the output in place: the region has room, nothing else of the request lies in it, and no
 /// operator behind this output will trust what a client could have changed.
 fn may_run_in(region: &RegionRef, datatype: DataType, len: usize, entry: &BatchEntry, slot: Option<u16>) -> bool {
-    let aligned = (region.as_ptr() as usize).is_multiple_of(datatype.byte_size().unwrap_or(1));
+    let aligned = region.host().is_some_and(|first| (first as usize).is_multiple_of(datatype.byte_size().unwrap_or(1)));
     let reads_it = entry.request.inputs.iter().any(|i| matches!(&i.data, Data::Region(r) if r.overlaps(&**region)));
     let others = entry.request.outputs.iter().enumerate().filter(|(i, _)| slot.map(usize::from) != Some(*i));
     let writes_it = others.filter_map(|(_, o)| o.region.as_ref()).any(|r| r.overlaps(&**region));

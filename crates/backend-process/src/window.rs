@@ -4,7 +4,7 @@
 
 use memory::Memfd;
 use std::sync::Arc;
-use tensor::{Extent, RegionMemory};
+use tensor::{Base, Extent, RegionMemory};
 
 pub(crate) struct Window {
     memory: Arc<Memfd>,
@@ -22,9 +22,12 @@ impl Window {
 
 // SAFETY: inside the segment, as `new` made sure; the segment is mapped as long as `memory` is kept, never shrinks, and is reached by raw pointers only.
 unsafe impl RegionMemory for Window {
-    fn as_ptr(&self) -> *mut u8 {
-        // SAFETY: at most one past the end.
-        unsafe { self.memory.as_ptr().add(self.start) }
+    fn base(&self) -> Base<'_> {
+        match self.memory.base() {
+            // SAFETY: at most one past the end.
+            Base::Host(first) => Base::Host(unsafe { first.add(self.start) }),
+            device @ Base::Device(_) => device,
+        }
     }
     fn len(&self) -> usize {
         self.len

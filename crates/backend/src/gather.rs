@@ -87,8 +87,8 @@ pub fn stage(entries: &mut [BatchEntry], signature: &Signature, in_place: impl F
             let (Data::Region(region), Some(spec)) = (&input.data, signature.inputs.get(usize::from(index))) else {
                 continue;
             };
-            let is_aligned =
-                spec.datatype.byte_size().is_some_and(|size| (region.as_ptr() as usize).is_multiple_of(size));
+            let is_aligned = spec.datatype.byte_size().zip(region.host());
+            let is_aligned = is_aligned.is_some_and(|(size, first)| (first as usize).is_multiple_of(size));
             let stays = alone && is_aligned && in_place(spec.datatype);
             let staged = match spec.datatype.byte_size() {
                 _ if stays => continue,
@@ -99,6 +99,28 @@ pub fn stage(entries: &mut [BatchEntry], signature: &Signature, in_place: impl F
             match staged {
                 Ok(Some(data)) => input.data = data,
                 Ok(None) => {}
+                Err(e) => {
+                    entry.result = Some(Err(e.prefixed(IdPrefix(&entry.request.id))));
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Brings inputs that lie in memory of a device into the host's, for a backend that runs there: one copy each, on the thread that
+/// runs the batch. A request that fails here has its result.
+pub fn stage_devices(entries: &mut [BatchEntry], signature: &Signature) {
+    for entry in entries.iter_mut().filter(|e| e.result.is_none()) {
+        for (input, &index) in entry.request.inputs.iter_mut().zip(&entry.checked.inputs) {
+            let Data::Region(region) = &input.data else { continue };
+            if region.host().is_some() {
+                continue;
+            }
+            let is_strings = signature.inputs.get(usize::from(index)).is_some_and(|s| s.datatype.byte_size().is_none());
+            let staged = copied(&**region);
+            match if is_strings { staged.and_then(|data| strings(data, input, signature)) } else { staged } {
+                Ok(data) => input.data = data,
                 Err(e) => {
                     entry.result = Some(Err(e.prefixed(IdPrefix(&entry.request.id))));
                     break;

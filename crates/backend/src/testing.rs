@@ -7,7 +7,7 @@ use bytes::Bytes;
 use protocol::{Checked, InferRequest, InputTensor};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tensor::{Data, DataType, Extent, RegionMemory, Shape};
+use tensor::{Base, Data, DataType, Extent, RegionMemory, Shape};
 
 /// A request of UINT8 inputs whose order is the signature's.
 pub(crate) fn entry(rows: u32, inputs: &[(&'static str, &[u8])]) -> BatchEntry {
@@ -53,8 +53,8 @@ unsafe impl Sync for Heap {}
 // SAFETY: the box lives as long as the value, and its cells may be written through shared references; `endless` ones are not
 // touched.
 unsafe impl RegionMemory for Heap {
-    fn as_ptr(&self) -> *mut u8 {
-        UnsafeCell::raw_get(self.memory.as_ptr())
+    fn base(&self) -> Base<'_> {
+        Base::Host(UnsafeCell::raw_get(self.memory.as_ptr()))
     }
     fn len(&self) -> usize {
         self.len

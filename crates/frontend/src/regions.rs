@@ -1,8 +1,7 @@
 //! What both front ends do with shared memory regions. CUDA regions do not exist without a GPU: none is found, none registered.
 
-use crate::http::route::SharedMemory;
 use engine::Engine;
-use memory::RegionStatus;
+use memory::{Handle, RegionKind, RegionStatus};
 use tensor::{Error, Result};
 
 /// Refuses register and unregister unless the operator allowed them (P 1.11).
@@ -22,27 +21,19 @@ pub fn permit(engine: &Engine) -> Result<()> {
 ///
 /// # Errors
 /// NOT_FOUND; another text when the name belongs to the other kind (memory.md 1.8).
-pub fn status(engine: &Engine, kind: SharedMemory, name: &str) -> Result<Vec<RegionStatus>> {
-    match kind {
-        SharedMemory::System => engine.regions().status((!name.is_empty()).then_some(name)),
-        SharedMemory::Cuda if name.is_empty() => Ok(Vec::new()),
-        SharedMemory::Cuda => Err(Error::not_found(match engine.regions().status(Some(name)) {
-            Ok(_) => format!("The region named '{name}' is registered as system shared memory, not CUDA shared memory"),
-            Err(_) => format!("Unable to find cuda shared memory region: '{name}'"),
-        })),
-    }
+pub fn status(engine: &Engine, kind: RegionKind, name: &str) -> Result<Vec<RegionStatus>> {
+    engine.regions().status(kind, (!name.is_empty()).then_some(name))
 }
 
 /// Forgets one region, or all of a kind when `name` is empty. Unknown names and names of the other kind are no error.
 ///
 /// # Errors
 /// As `permit`.
-pub fn unregister(engine: &Engine, kind: SharedMemory, name: &str) -> Result<()> {
+pub fn unregister(engine: &Engine, kind: RegionKind, name: &str) -> Result<()> {
     permit(engine)?;
-    match (kind, name) {
-        (SharedMemory::System, "") => engine.regions().unregister_all(),
-        (SharedMemory::System, name) => engine.regions().unregister(name),
-        (SharedMemory::Cuda, _) => {}
+    match name {
+        "" => engine.regions().unregister_all(kind),
+        name => engine.regions().unregister(kind, name),
     }
     Ok(())
 }
@@ -51,22 +42,35 @@ pub fn unregister(engine: &Engine, kind: SharedMemory, name: &str) -> Result<()>
 ///
 /// # Errors
 /// INVALID_ARG with the text of the kind.
-pub fn named(kind: SharedMemory, name: &str) -> Result<()> {
+pub fn named(kind: RegionKind, name: &str) -> Result<()> {
     if !name.is_empty() {
         return Ok(());
     }
     let kind = match kind {
-        SharedMemory::System => "system",
-        SharedMemory::Cuda => "cuda",
+        RegionKind::System => "system",
+        RegionKind::Cuda => "cuda",
     };
     Err(Error::invalid(format!("'region name' is necessary to register {kind} shared memory region")))
 }
 
-/// Registers a CUDA region: refused.
+/// Refuses to register a CUDA region where there is no GPU, whatever the request says.
 ///
 /// # Errors
-/// Always.
-pub fn register_cuda(engine: &Engine, name: &str) -> Result<()> {
+/// UNSUPPORTED as `permit`, INVALID_ARG.
+pub fn permit_cuda(engine: &Engine, name: &str) -> Result<()> {
     permit(engine)?;
+    if memory::gpu_driver().is_ok() {
+        return Ok(());
+    }
     Err(Error::invalid(format!("failed to register CUDA shared memory region: '{name}', GPUs not supported")))
+}
+
+/// The handle of a register request.
+///
+/// # Errors
+/// INVALID_ARG when it has another length than handles have.
+pub fn handle(raw: &[u8]) -> Result<Handle> {
+    let bytes =
+        raw.try_into().map_err(|_| Error::invalid("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"))?;
+    Ok(Handle(bytes))
 }

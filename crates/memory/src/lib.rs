@@ -26,7 +26,8 @@ mod testing;
 pub mod thread;
 
 pub use budget::{Account, Budget, BudgetCounters, Charge, Kind, Short};
+pub use device::{HANDLE_BYTES, Handle, driver as gpu_driver};
 #[cfg(target_os = "linux")]
 pub use memfd::Memfd;
-pub use region::{RegionLimits, RegionRegistry, RegionStatus};
+pub use region::{RegionKind, RegionLimits, RegionRegistry, RegionStatus, Source};
 pub use slab::{PoolCounters, SLAB_BYTES_MIN, SlabMut, SlabPool};

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
-use tensor::{Extent, RegionMemory};
+use tensor::{Base, Extent, RegionMemory};
 
 /// Shared memory, mapped. Its bytes may change at any moment: they are copied in and out through [`RegionMemory`].
 pub struct Memfd {
@@ -80,8 +80,8 @@ impl Drop for Memfd {
 
 // SAFETY: mapped readable and writable as long as the value lives, sealed against shrinking; only raw pointers lead into it.
 unsafe impl RegionMemory for Memfd {
-    fn as_ptr(&self) -> *mut u8 {
-        self.base.as_ptr()
+    fn base(&self) -> Base<'_> {
+        Base::Host(self.base.as_ptr())
     }
     fn len(&self) -> usize {
         self.len

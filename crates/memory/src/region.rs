@@ -1,4 +1,4 @@
-//! The system shared memory regions clients registered (memory.md §1).
+//! The regions of system and CUDA shared memory that clients registered (memory.md §1, §2). Names are of one space.
 //!
 //! Does not know whether clients may register at all (`--allow-client-shm`), and parses nothing.
 //!
@@ -7,11 +7,12 @@
 
 use crate::map::{MapError, Mapping};
 use crate::sigbus::SLOTS;
+use device::{Handle, Imported, Refused};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use tensor::{Error, Extent, RegionMemory, RegionRef, Result};
+use tensor::{Base, Code, DeviceMemory, Error, Extent, RegionMemory, RegionRef, Result};
 
 /// Keys of Triton's own Python backend; refused so that no client can write into such a segment.
 const RESERVED_PREFIX: &str = "triton_python_backend_shm_region_";
@@ -34,14 +35,39 @@ impl Default for RegionLimits {
     }
 }
 
+/// What a region is a part of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegionKind {
+    /// An object of POSIX shared memory.
+    System,
+    /// Memory of a GPU.
+    Cuda,
+}
+
 /// One region as status calls report it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct RegionStatus {
     pub name: String,
-    pub key: String,
-    pub offset: u64,
     pub byte_size: u64,
+    pub source: Source,
+}
+
+/// Where a region's bytes come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Source {
+    System { key: String, offset: u64 },
+    Cuda { device_id: u32 },
+}
+
+impl Source {
+    fn kind(&self) -> RegionKind {
+        match self {
+            Self::System { .. } => RegionKind::System,
+            Self::Cuda { .. } => RegionKind::Cuda,
+        }
+    }
 }
 
 /// Registered regions by name. Cheap to clone; clones share the regions.
@@ -105,7 +131,21 @@ struct Entry {
 
 struct Region {
     status: RegionStatus,
-    mapping: Mapping,
+    memory: Backing,
+}
+
+enum Backing {
+    Mapped(Mapping),
+    Device(Arc<Imported>),
+}
+
+impl Backing {
+    fn is_intact(&self) -> bool {
+        match self {
+            Self::Mapped(mapping) => mapping.is_intact(),
+            Self::Device(_) => true,
+        }
+    }
 }
 
 impl RegionRegistry {
@@ -131,16 +171,7 @@ impl RegionRegistry {
             )));
         }
         let _one_at_a_time = self.shared.registering.lock();
-        let (regions, mapped) = {
-            let table = self.shared.regions.lock();
-            if table.by_name.contains_key(name) {
-                return Err(Error::new(
-                    tensor::Code::AlreadyExists,
-                    format!("shared memory region '{name}' already in manager"),
-                ));
-            }
-            (table.by_name.len(), table.bytes)
-        };
+        let used = self.refuse_known(name)?;
         let limits = &self.shared.limits;
         let invalid_args =
             |what: &str| Error::invalid(format!("failed to register shared memory region '{name}': {what}"));
@@ -153,48 +184,117 @@ impl RegionRegistry {
             MapError::Full => over_limit(name, limits),
         })?;
         // After Triton's own checks, so that an absurd size gets Triton's text; nothing of the mapping was touched yet.
-        if regions >= limits.regions_max || mapped.saturating_add(byte_size) > limits.mapped_bytes_max {
-            return Err(over_limit(name, limits));
+        let source = Source::System { key: key.to_owned(), offset };
+        self.keep(RegionStatus { name: name.to_owned(), byte_size, source }, Backing::Mapped(mapping), used)
+    }
+
+    /// Opens `byte_size` bytes of memory of a GPU that another process shares, under `name`. The device is an ordinal of this process.
+    ///
+    /// # Errors
+    /// The texts of memory.md 2.1, checked in its order. What the driver said is in the log only.
+    pub fn register_cuda(&self, name: &str, handle: Handle, device_id: i64, byte_size: u64) -> Result<()> {
+        let _one_at_a_time = self.shared.registering.lock();
+        let used = self.refuse_known(name)?;
+        let anonymous = || Error::invalid("failed to register shared memory region: invalid args");
+        // One that is none fails as one that the driver refuses.
+        let device = u32::try_from(device_id).unwrap_or(u32::MAX);
+        let opened = Imported::open(device, handle).map_err(|refused| match refused {
+            Refused::NoDevice(_) => {
+                Error::invalid(format!("failed to register CUDA shared memory region: '{name}', GPUs not supported"))
+            }
+            Refused::Failed(why) => {
+                log::error!(
+                    "failed to open CUDA IPC handle of region '{name}' on device {device_id}: {}",
+                    why.message()
+                );
+                anonymous()
+            }
+        })?;
+        if byte_size > opened.len() as u64 {
+            return Err(Error::invalid(format!("failed to register shared memory region '{name}': invalid args")));
         }
-        let status = RegionStatus { name: name.to_owned(), key: key.to_owned(), offset, byte_size };
-        let entry = Entry { region: Arc::new(Region { status, mapping }), windows: 0, awaiting_unregister: false };
-        self.shared.regions.lock().insert(name.to_owned(), entry);
+        let status = RegionStatus { name: name.to_owned(), byte_size, source: Source::Cuda { device_id: device } };
+        self.keep(status, Backing::Device(opened), used)
+    }
+
+    /// Refuses a name that is taken, of whatever kind; else the number of regions and their bytes.
+    fn refuse_known(&self, name: &str) -> Result<(usize, u64)> {
+        let table = self.shared.regions.lock();
+        if table.by_name.contains_key(name) {
+            let text = format!("shared memory region '{name}' already in manager");
+            return Err(Error::new(Code::AlreadyExists, text));
+        }
+        Ok((table.by_name.len(), table.bytes))
+    }
+
+    fn keep(&self, status: RegionStatus, memory: Backing, (regions, bytes): (usize, u64)) -> Result<()> {
+        let limits = &self.shared.limits;
+        if regions >= limits.regions_max || bytes.saturating_add(status.byte_size) > limits.mapped_bytes_max {
+            return Err(over_limit(&status.name, limits));
+        }
+        let name = status.name.clone();
+        let entry = Entry { region: Arc::new(Region { status, memory }), windows: 0, awaiting_unregister: false };
+        self.shared.regions.lock().insert(name, entry);
         Ok(())
     }
 
-    /// Forgets a region; one in use stays until its last window is dropped. Unknown names are no error (1.9).
-    pub fn unregister(&self, name: &str) {
-        let gone = self.shared.regions.lock().forget(name);
+    /// Forgets a region; one in use stays until its last window is dropped. Unknown names and those of the other kind are no error (1.9).
+    pub fn unregister(&self, kind: RegionKind, name: &str) {
+        let mut table = self.shared.regions.lock();
+        let is_it = table.by_name.get(name).is_some_and(|entry| entry.region.status.source.kind() == kind);
+        let gone = if is_it { table.forget(name) } else { None };
+        drop(table);
         drop(gone); // unmapped outside the lock
     }
 
     /// Forgets every region, as `unregister` does.
-    pub fn unregister_all(&self) {
+    pub fn forget_all(&self) {
+        self.unregister_all(RegionKind::System);
+        self.unregister_all(RegionKind::Cuda);
+    }
+
+    /// Forgets every region of a kind, as `unregister` does.
+    pub fn unregister_all(&self, kind: RegionKind) {
         let mut last = None;
         loop {
             let mut table = self.shared.regions.lock();
-            let names: Vec<String> = table.step(last.as_deref()).map(|(name, _)| name.clone()).collect();
-            let gone: Vec<Entry> = names.iter().filter_map(|name| table.forget(name)).collect();
+            let step: Vec<_> =
+                table.step(last.as_deref()).map(|(name, e)| (name.clone(), e.region.status.source.kind())).collect();
+            let of_kind = step.iter().filter(|(_, of)| *of == kind);
+            let gone: Vec<Entry> = of_kind.filter_map(|(name, _)| table.forget(name)).collect();
             drop(table);
             drop(gone);
-            last = names.into_iter().next_back();
+            last = step.into_iter().next_back().map(|(name, _)| name);
             if last.is_none() {
                 return;
             }
         }
     }
 
-    /// One region, or all sorted by name.
+    /// One region of a kind, or all of it sorted by name.
     ///
     /// # Errors
-    /// NOT_FOUND `Unable to find system shared memory region: 'N'`.
-    pub fn status(&self, name: Option<&str>) -> Result<Vec<RegionStatus>> {
-        let Some(name) = name else { return Ok(self.status_of_all()) };
+    /// NOT_FOUND; another text when the name belongs to the other kind (1.8).
+    pub fn status(&self, kind: RegionKind, name: Option<&str>) -> Result<Vec<RegionStatus>> {
+        let Some(name) = name else {
+            let mut all = self.status_of_all();
+            all.retain(|status| status.source.kind() == kind);
+            return Ok(all);
+        };
         let region = self.shared.regions.lock().by_name.get(name).map(|e| e.region.clone());
-        match region {
-            Some(region) => Ok(vec![region.status.clone()]),
-            None => Err(Error::not_found(format!("Unable to find system shared memory region: '{name}'"))),
-        }
+        let words = |kind| match kind {
+            RegionKind::System => ("system", "system"),
+            RegionKind::Cuda => ("cuda", "CUDA"),
+        };
+        Err(Error::not_found(match region.map(|region| region.status.clone()) {
+            Some(status) if status.source.kind() == kind => return Ok(vec![status]),
+            Some(status) => format!(
+                "The region named '{name}' is registered as {} shared memory, not {} shared memory",
+                words(status.source.kind()).1,
+                words(kind).1
+            ),
+            None => format!("Unable to find {} shared memory region: '{name}'", words(kind).0),
+        }))
     }
 
     /// Every region that is there from beginning to end is in it, once.
@@ -234,7 +334,7 @@ impl RegionRegistry {
         let (true, Ok(start), Ok(len)) = (end <= size, usize::try_from(offset), usize::try_from(byte_size)) else {
             return Err(Error::invalid(format!("Invalid offset + byte size for shared memory region: '{name}'")));
         };
-        if !entry.region.mapping.is_intact() {
+        if !entry.region.memory.is_intact() {
             return Err(Error::invalid(format!("Invalid shared memory region: '{name}'")));
         }
         entry.windows += 1;
@@ -274,23 +374,56 @@ struct Window {
 #[allow(unsafe_code)]
 // SAFETY: the window was checked against the region's size, `region` keeps the mapping alive for as long as the window exists,
 // it is mapped readable and writable, and pages lost to truncation are replaced by `sigbus`. The mapping's address is only handed out
-// as a raw pointer, here and in `map`.
+// as a raw pointer, here and in `map`. Memory of a device has no address here.
 unsafe impl RegionMemory for Window {
-    fn as_ptr(&self) -> *mut u8 {
-        self.region.mapping.at(self.start)
+    fn base(&self) -> Base<'_> {
+        match &self.region.memory {
+            Backing::Mapped(mapping) => Base::Host(mapping.at(self.start)),
+            Backing::Device(_) => Base::Device(self),
+        }
     }
     fn len(&self) -> usize {
         self.len
     }
     fn is_intact(&self) -> bool {
-        self.region.mapping.is_intact()
+        self.region.memory.is_intact()
     }
     fn region_name(&self) -> &str {
         &self.region.status.name
     }
     fn extent(&self) -> Extent {
-        let start = self.region.status.offset.saturating_add(self.start as u64);
-        Extent { object: self.region.mapping.object(), start }
+        match (&self.region.memory, &self.region.status.source) {
+            (Backing::Device(memory), _) => {
+                // No file has such a device number.
+                Extent { object: (u64::MAX - u64::from(memory.device()), memory.address()), start: self.start as u64 }
+            }
+            (Backing::Mapped(mapping), source) => {
+                let offset = if let Source::System { offset, .. } = source { *offset } else { 0 };
+                Extent { object: mapping.object(), start: offset.saturating_add(self.start as u64) }
+            }
+        }
+    }
+}
+
+impl Window {
+    /// Of a window into memory of a device.
+    fn imported(&self) -> Result<&Imported> {
+        match &self.region.memory {
+            Backing::Device(memory) => Ok(memory),
+            Backing::Mapped(_) => Err(Error::internal("a mapped region was taken for memory of a device")),
+        }
+    }
+}
+
+impl DeviceMemory for Window {
+    fn device(&self) -> u32 {
+        self.imported().map_or(0, Imported::device)
+    }
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        self.imported()?.read(self.start.saturating_add(offset), to)
+    }
+    fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        self.imported()?.write(self.start.saturating_add(offset), from)
     }
 }
 
@@ -433,11 +566,16 @@ mod tests {
         for name in ["b", "a", "B"] {
             r.register(name, &shm.0, 0, 16).expect("fits");
         }
-        let names: Vec<_> = r.status(None).expect("all").into_iter().map(|s| s.name).collect();
+        let names: Vec<_> = r.status(RegionKind::System, None).expect("all").into_iter().map(|s| s.name).collect();
         assert_eq!(names, ["B", "a", "b"]);
-        let one = RegionStatus { name: "a".into(), key: shm.0.clone(), offset: 0, byte_size: 16 };
-        assert_eq!(r.status(Some("a")).expect("known"), [one]);
-        refused(r.status(Some("x")), Code::NotFound, "Unable to find system shared memory region: 'x'");
+        let source = Source::System { key: shm.0.clone(), offset: 0 };
+        let one = RegionStatus { name: "a".into(), byte_size: 16, source };
+        assert_eq!(r.status(RegionKind::System, Some("a")).expect("known"), [one]);
+        refused(
+            r.status(RegionKind::System, Some("x")),
+            Code::NotFound,
+            "Unable to find system shared memory region: 'x'",
+        );
         assert_eq!(r.usage(), (3, 48));
     }
 
@@ -450,11 +588,11 @@ mod tests {
         for n in 0..count {
             r.register(&format!("r{n:04}"), &shm.0, 0, 16).expect("fits");
         }
-        let names: Vec<_> = r.status(None).expect("all").into_iter().map(|s| s.name).collect();
+        let names: Vec<_> = r.status(RegionKind::System, None).expect("all").into_iter().map(|s| s.name).collect();
         assert!(names.len() == count && names.is_sorted(), "{} regions", names.len());
         assert_eq!(r.shared.regions.lock().step(None).count(), WALK_REGIONS_MAX, "of {count} under one lock");
         let held = r.resolve("r0100", 0, 16).expect("a window");
-        r.unregister_all();
+        r.unregister_all(RegionKind::System);
         assert_eq!(r.usage(), (1, 16), "the one in use");
         drop(held);
         assert_eq!(r.usage(), (0, 0));
@@ -467,17 +605,21 @@ mod tests {
         r.register("n", &shm.0, 0, 16).expect("fits");
         r.register("idle", &shm.0, 0, 16).expect("fits");
         let first = r.resolve("n", 0, 16).expect("inside");
-        r.unregister("n");
-        r.unregister("unknown");
-        assert!(r.status(Some("n")).is_ok(), "still listed");
+        r.unregister(RegionKind::System, "n");
+        r.unregister(RegionKind::System, "unknown");
+        assert!(r.status(RegionKind::System, Some("n")).is_ok(), "still listed");
         let second = r.resolve("n", 0, 16).expect("still usable by new requests");
         refused(r.register("n", &shm.0, 0, 16), Code::AlreadyExists, "shared memory region 'n' already in manager");
-        r.unregister_all();
+        r.unregister_all(RegionKind::System);
         assert_eq!(r.usage().0, 1, "the idle one went at once");
         drop(first);
         assert_eq!(second.read_at(0), Ok([5]));
         drop(second);
-        refused(r.status(Some("n")), Code::NotFound, "Unable to find system shared memory region: 'n'");
+        refused(
+            r.status(RegionKind::System, Some("n")),
+            Code::NotFound,
+            "Unable to find system shared memory region: 'n'",
+        );
         r.register("n", &shm.0, 0, 16).expect("free again");
     }
 
@@ -565,7 +707,7 @@ mod tests {
                         if let Ok(w) = r.resolve("n", 0, 4096) {
                             assert_eq!(w.read_at(4095), Ok([3]));
                         }
-                        r.unregister("n");
+                        r.unregister(RegionKind::System, "n");
                     }
                 });
             }

@@ -246,7 +246,7 @@ impl NativeCore {
                 running.close(CLOSE_GRACE);
             }
             engine.close();
-            engine.regions().unregister_all();
+            engine.regions().forget_all();
             if !memory::behind::finish(UNLOAD_GRACE) {
                 log::warn!("models are still being unloaded; the process ends without them");
             }

@@ -1,18 +1,20 @@
 //! The bytes of a tensor, and the place where they lie.
 
-use crate::region::RegionRef;
+use crate::region::{Base, RegionRef};
 use crate::{Error, Result};
 use bytes::Bytes;
 use std::fmt;
 
 /// Where the bytes of a tensor lie. Decides who may read them how, and what it takes to bring them elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive] // pinned and device memory follow
+#[non_exhaustive] // pinned memory follows
 pub enum Place {
     /// Memory of this process that does not change: may be a slice, may be sent as it is.
     Host,
     /// Memory shared with a client or another process: only copied, or handed to a library by address.
     Region,
+    /// Memory of the device with this ordinal, shared with a client: only copied, or handed to a library that runs there.
+    Device(u32),
 }
 
 /// The bytes of one tensor. Cheap to clone: bytes are counted, not copied.
@@ -34,7 +36,10 @@ impl Data {
     pub fn place(&self) -> Place {
         match self {
             Self::Bytes(_) => Place::Host,
-            Self::Region(_) => Place::Region,
+            Self::Region(region) => match region.base() {
+                Base::Host(_) => Place::Region,
+                Base::Device(memory) => Place::Device(memory.device()),
+            },
         }
     }
 

@@ -19,12 +19,12 @@ use std::sync::Arc;
 /// A part of a shared memory region, pinned for as long as the value lives. Implemented by `memory`.
 ///
 /// # Safety
-/// `as_ptr()` must stay valid for reads *and writes* of `len()` bytes until the value is dropped, even when the process at the other
-/// end truncates or unlinks the object (the implementation replaces lost pages and then reports `is_intact() == false`). No reference
-/// to these bytes exists or is ever made. Neither the address nor the length changes.
+/// A host address that `base()` gives must stay valid for reads *and writes* of `len()` bytes until the value is dropped, even when
+/// the process at the other end truncates or unlinks the object (the implementation replaces lost pages and then reports
+/// `is_intact() == false`). No reference to these bytes exists or is ever made. Neither the base nor the length changes.
 pub unsafe trait RegionMemory: Send + Sync {
-    /// First byte. For backends that hand it to a library which reads or writes in place; everyone else copies.
-    fn as_ptr(&self) -> *mut u8;
+    /// Where the bytes are. For backends that hand the address to a library which reads or writes in place; everyone else copies.
+    fn base(&self) -> Base<'_>;
     /// Length in bytes.
     fn len(&self) -> usize;
     /// Whether there are no bytes.
@@ -40,10 +40,35 @@ pub unsafe trait RegionMemory: Send + Sync {
     fn extent(&self) -> Extent;
 }
 
+/// Where the bytes of a region are.
+#[derive(Clone, Copy)]
+pub enum Base<'a> {
+    /// In memory that this process has mapped: the first byte.
+    Host(*mut u8),
+    /// In memory of a device, which only the device reaches.
+    Device(&'a dyn DeviceMemory),
+}
+
+/// Memory of a device, or a part of it: read and written by copies that wait.
+pub trait DeviceMemory: Send + Sync {
+    /// The device, as an ordinal of this process.
+    fn device(&self) -> u32;
+    /// Copies the bytes from `offset` on into `to`.
+    ///
+    /// # Errors
+    /// INTERNAL, with what the driver said.
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<()>;
+    /// Copies `from` to the bytes from `offset` on; others see them when it returns.
+    ///
+    /// # Errors
+    /// As `read`.
+    fn write(&self, offset: usize, from: &[u8]) -> Result<()>;
+}
+
 /// A place in a shared object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// Tells objects apart: device and inode of a file.
+    /// Tells objects apart: device and inode of a file, ordinal and address of memory of a device.
     pub object: (u64, u64),
     /// First byte in the object.
     pub start: u64,
@@ -52,19 +77,40 @@ pub struct Extent {
 /// A counted, pinned part of a region.
 pub type RegionRef = Arc<dyn RegionMemory>;
 
-/// Bytes carried at a time when one object is copied onto itself through two mappings.
+/// Bytes carried at a time when one object is copied onto itself through two mappings, and on the way from or to a device.
 const PIECE_BYTES: usize = 4096;
+const DEVICE_PIECE_BYTES: usize = 1 << 20;
+
+/// A checked range of a region.
+#[derive(Clone, Copy)]
+enum Range<'a> {
+    Host(*mut u8),
+    Device(&'a dyn DeviceMemory, usize),
+}
 
 impl dyn RegionMemory + '_ {
+    /// The first byte, of a region that this process has mapped.
+    pub fn host(&self) -> Option<*mut u8> {
+        match self.base() {
+            Base::Host(first) => Some(first),
+            Base::Device(_) => None,
+        }
+    }
+
     /// Copies the bytes from `offset` on into `to`.
     ///
     /// # Errors
-    /// INTERNAL when the part ends before `offset + to.len()`: callers check sizes, so this is a mistake of ours.
+    /// INTERNAL when the part ends before `offset + to.len()`: callers check sizes, so this is a mistake of ours. Of a device also with
+    /// what its driver said.
     pub fn copy_to(&self, offset: usize, to: &mut [u8]) -> Result<()> {
-        let from = self.at(offset, to.len())?;
-        // SAFETY: `from` was checked; `to` is ours alone, and no reference leads into a region, so they are different memory.
-        unsafe { move_bytes(from, to.as_mut_ptr(), to.len()) };
-        Ok(())
+        match self.at(offset, to.len())? {
+            Range::Device(memory, at) => memory.read(at, to),
+            Range::Host(from) => {
+                // SAFETY: `from` was checked; `to` is ours alone, and no reference leads into a region, so they are different memory.
+                unsafe { move_bytes(from, to.as_mut_ptr(), to.len()) };
+                Ok(())
+            }
+        }
     }
 
     /// Copies `from` to the bytes from `offset` on.
@@ -72,10 +118,14 @@ impl dyn RegionMemory + '_ {
     /// # Errors
     /// As `copy_to`.
     pub fn copy_from(&self, offset: usize, from: &[u8]) -> Result<()> {
-        let to = self.at(offset, from.len())?;
-        // SAFETY: `to` was checked, and as no reference leads into a region, `from` is other memory, which is not written meanwhile.
-        unsafe { move_bytes(from.as_ptr(), to, from.len()) };
-        Ok(())
+        match self.at(offset, from.len())? {
+            Range::Device(memory, at) => memory.write(at, from),
+            Range::Host(to) => {
+                // SAFETY: `to` was checked, and as no reference leads into a region, `from` is other memory, which is not written meanwhile.
+                unsafe { move_bytes(from.as_ptr(), to, from.len()) };
+                Ok(())
+            }
+        }
     }
 
     /// Copies `len` bytes of `source`, from `source_offset` on, to the bytes from `offset` on. The two may share bytes, under whatever
@@ -95,18 +145,22 @@ impl dyn RegionMemory + '_ {
         let (here_at, there_at) =
             (here.start.saturating_add(offset as u64), there.start.saturating_add(source_offset as u64));
         let shares = here.object == there.object && here_at.abs_diff(there_at) < len as u64;
-        let same_mapping = (to as usize).wrapping_sub(from as usize) as u64 == here_at.wrapping_sub(there_at);
-        if !shares || same_mapping {
-            // SAFETY: both sides were checked; `move_bytes` allows overlap, which addresses show here.
-            unsafe { move_bytes(from, to, len) };
-            return Ok(());
+        if let (Range::Host(to), Range::Host(from)) = (to, from) {
+            let same_mapping = (to as usize).wrapping_sub(from as usize) as u64 == here_at.wrapping_sub(there_at);
+            if !shares || same_mapping {
+                // SAFETY: both sides were checked; `move_bytes` allows overlap, which addresses show here.
+                unsafe { move_bytes(from, to, len) };
+                return Ok(());
+            }
         }
-        // The same bytes at two addresses. In pieces, beginning at the end that is not overwritten before it was read.
-        let mut piece = [0; PIECE_BYTES];
-        let count = len.div_ceil(PIECE_BYTES);
+        // The same bytes at two addresses, or a device. In pieces, beginning at the end that is not overwritten before it was read.
+        let both_host = matches!((to, from), (Range::Host(_), Range::Host(_)));
+        let piece_bytes = if both_host { PIECE_BYTES } else { DEVICE_PIECE_BYTES };
+        let mut piece = vec![0; piece_bytes.min(len)];
+        let count = len.div_ceil(piece_bytes);
         for i in 0..count {
-            let start = PIECE_BYTES * if here_at < there_at { i } else { count - 1 - i };
-            let piece = piece.get_mut(..PIECE_BYTES.min(len - start)).unwrap_or_default();
+            let start = piece_bytes * if here_at < there_at { i } else { count - 1 - i };
+            let piece = piece.get_mut(..piece_bytes.min(len - start)).unwrap_or_default();
             source.copy_to(source_offset + start, piece)?;
             self.copy_from(offset + start, piece)?;
         }
@@ -118,10 +172,7 @@ impl dyn RegionMemory + '_ {
     /// # Errors
     /// As `copy_to`.
     pub fn copy_within(&self, from: usize, to: usize, len: usize) -> Result<()> {
-        let (from, to) = (self.at(from, len)?, self.at(to, len)?);
-        // SAFETY: both were checked; overlap is allowed.
-        unsafe { move_bytes(from, to, len) };
-        Ok(())
+        self.copy_from_region(to, self, from, len)
     }
 
     /// The `N` bytes at `offset`, each read exactly once: what the caller decides from the value stays true of the value, whatever
@@ -130,9 +181,14 @@ impl dyn RegionMemory + '_ {
     /// # Errors
     /// As `copy_to`.
     pub fn read_at<const N: usize>(&self, offset: usize) -> Result<[u8; N]> {
-        let from = self.at(offset, N)?;
-        // SAFETY: `from` was checked for `N` bytes; a byte has no alignment.
-        Ok(std::array::from_fn(|i| unsafe { from.add(i).read_volatile() }))
+        match self.at(offset, N)? {
+            // SAFETY: `from` was checked for `N` bytes; a byte has no alignment.
+            Range::Host(from) => Ok(std::array::from_fn(|i| unsafe { from.add(i).read_volatile() })),
+            Range::Device(memory, at) => {
+                let mut found = [0; N];
+                memory.read(at, &mut found).map(|()| found)
+            }
+        }
     }
 
     /// The little-endian number at `offset`, read once.
@@ -148,9 +204,16 @@ impl dyn RegionMemory + '_ {
     /// # Errors
     /// As `copy_to`.
     pub fn fill(&self, offset: usize, len: usize, byte: u8) -> Result<()> {
-        let to = self.at(offset, len)?;
-        // SAFETY: checked for `len` bytes, writable by the trait's contract.
-        unsafe { to.write_bytes(byte, len) };
+        match self.at(offset, len)? {
+            // SAFETY: checked for `len` bytes, writable by the trait's contract.
+            Range::Host(to) => unsafe { to.write_bytes(byte, len) },
+            Range::Device(memory, at) => {
+                let piece = vec![byte; DEVICE_PIECE_BYTES.min(len)];
+                for start in (0..len).step_by(DEVICE_PIECE_BYTES) {
+                    memory.write(at + start, piece.get(..piece.len().min(len - start)).unwrap_or_default())?;
+                }
+            }
+        }
         Ok(())
     }
 
@@ -162,13 +225,16 @@ impl dyn RegionMemory + '_ {
             && b.start < a.start.saturating_add(self.len() as u64)
     }
 
-    /// The address `offset` bytes in, with `len` bytes behind it.
-    fn at(&self, offset: usize, len: usize) -> Result<*mut u8> {
+    /// The range from `offset` on, of `len` bytes.
+    fn at(&self, offset: usize, len: usize) -> Result<Range<'_>> {
         if offset.checked_add(len).is_none_or(|end| end > self.len()) {
             return Err(self.outside(offset, len));
         }
-        // SAFETY: at most one past the end of memory that is one allocation by the trait's contract.
-        Ok(unsafe { self.as_ptr().add(offset) })
+        Ok(match self.base() {
+            // SAFETY: at most one past the end of memory that is one allocation by the trait's contract.
+            Base::Host(first) => Range::Host(unsafe { first.add(offset) }),
+            Base::Device(memory) => Range::Device(memory, offset),
+        })
     }
 
     #[cold]
@@ -221,9 +287,9 @@ pub(crate) mod tests {
     unsafe impl Sync for Heap {}
     // SAFETY: the cells live as long as the value and may be written through shared references; parts lie inside.
     unsafe impl RegionMemory for Heap {
-        fn as_ptr(&self) -> *mut u8 {
+        fn base(&self) -> Base<'_> {
             // SAFETY: `start` is at most the length.
-            unsafe { UnsafeCell::raw_get(self.memory.as_ptr()).add(self.start) }
+            Base::Host(unsafe { UnsafeCell::raw_get(self.memory.as_ptr()).add(self.start) })
         }
         fn len(&self) -> usize {
             self.len

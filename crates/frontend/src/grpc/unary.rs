@@ -7,7 +7,6 @@ use super::message::{Packing, frame, frame_encoded};
 use super::method::Rpc;
 use super::status::{Status, code};
 use crate::forward::HeaderForward;
-use crate::http::route::SharedMemory;
 use crate::inference::{self, Inference, Pending};
 use crate::limits::{ENTRIES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
@@ -18,7 +17,7 @@ use crate::verbose;
 use bytes::{BufMut, Bytes, BytesMut};
 use engine::{Engine, ModelVersion};
 use http2::RequestHead;
-use memory::{Account, Kind};
+use memory::{Account, Kind, RegionKind, Source};
 use prost::Message;
 use protocol::pb::health::{HealthCheckResponse, health_check_response::ServingStatus};
 use protocol::pb::inference as pb;
@@ -115,23 +114,32 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, message: Bytes) -> Result<R
             let request: pb::SystemSharedMemoryUnregisterRequest = decode(message)?;
             // Elsewhere: a large region takes long to unmap, and there may be many.
             let engine = context.engine.clone();
-            let unregister = move |_: &Abandoned<'_>| regions::unregister(&engine, SharedMemory::System, &request.name);
+            let unregister = move |_: &Abandoned<'_>| regions::unregister(&engine, RegionKind::System, &request.name);
             offload::run(0, unregister).await??;
             frame(&pb::SystemSharedMemoryUnregisterResponse {})
         }
         Rpc::CudaSharedMemoryStatus => {
             let request: pb::CudaSharedMemoryStatusRequest = decode(message)?;
-            regions::status(engine, SharedMemory::Cuda, &request.name)?;
-            frame(&pb::CudaSharedMemoryStatusResponse::default())
+            let engine = context.engine.clone();
+            offload::run(0, move |_| cuda_region_status(&engine, &request.name)).await??
         }
         Rpc::CudaSharedMemoryRegister => {
             let request: pb::CudaSharedMemoryRegisterRequest = decode(message)?;
-            regions::register_cuda(engine, &request.name)?;
+            // Elsewhere: the first call to the driver takes long.
+            let engine = context.engine.clone();
+            let register = move |_: &Abandoned<'_>| {
+                regions::permit_cuda(&engine, &request.name)?;
+                let handle = regions::handle(&request.raw_handle)?;
+                engine.regions().register_cuda(&request.name, handle, request.device_id, request.byte_size)
+            };
+            offload::run(0, register).await??;
             frame(&pb::CudaSharedMemoryRegisterResponse {})
         }
         Rpc::CudaSharedMemoryUnregister => {
             let request: pb::CudaSharedMemoryUnregisterRequest = decode(message)?;
-            regions::unregister(engine, SharedMemory::Cuda, &request.name)?;
+            let engine = context.engine.clone();
+            let unregister = move |_: &Abandoned<'_>| regions::unregister(&engine, RegionKind::Cuda, &request.name);
+            offload::run(0, unregister).await??;
             frame(&pb::CudaSharedMemoryUnregisterResponse {})
         }
         // Answered elsewhere; they never come here.
@@ -362,12 +370,22 @@ fn refuse_exiting(context: &GrpcContext) -> Result<()> {
 
 fn region_status(engine: &Engine, name: &str) -> Result<Rope> {
     use pb::system_shared_memory_status_response::RegionStatus;
-    let found = regions::status(engine, SharedMemory::System, name)?;
-    let entries = found.into_iter().map(|r| {
-        let status = RegionStatus { name: r.name.clone(), key: r.key, offset: r.offset, byte_size: r.byte_size };
-        (r.name, status)
+    let found = regions::status(engine, RegionKind::System, name)?;
+    let entries = found.into_iter().filter_map(|r| {
+        let Source::System { key, offset } = r.source else { return None };
+        Some((r.name.clone(), RegionStatus { name: r.name, key, offset, byte_size: r.byte_size }))
     });
     Ok(frame(&pb::SystemSharedMemoryStatusResponse { regions: entries.collect() }))
+}
+
+fn cuda_region_status(engine: &Engine, name: &str) -> Result<Rope> {
+    use pb::cuda_shared_memory_status_response::RegionStatus;
+    let found = regions::status(engine, RegionKind::Cuda, name)?;
+    let entries = found.into_iter().filter_map(|r| {
+        let Source::Cuda { device_id } = r.source else { return None };
+        Some((r.name.clone(), RegionStatus { name: r.name, device_id: device_id.into(), byte_size: r.byte_size }))
+    });
+    Ok(frame(&pb::CudaSharedMemoryStatusResponse { regions: entries.collect() }))
 }
 
 async fn metadata(context: &GrpcContext, request: pb::ModelMetadataRequest) -> Result<Rope> {

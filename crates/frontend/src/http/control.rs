@@ -2,7 +2,7 @@
 //! syntax, turned into the JSON of the native contract, replies handed on.
 
 use super::reply::{JSON, Reply};
-use super::route::{Method, RegionAction, SharedMemory};
+use super::route::{Method, RegionAction};
 use super::service::HttpContext;
 use crate::control::{Argument, Operation, check, check_files};
 use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
@@ -13,6 +13,7 @@ use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use engine::Engine;
+use memory::{RegionKind, Source};
 use protocol::json::Value;
 use tensor::{Error, Result};
 
@@ -97,13 +98,7 @@ pub async fn repository_model(context: &HttpContext, repository: &str, model: &s
 /// Writes the parameters of a load, but for the files among them, which are decoded. One that is not base64 stays: what is told of it
 /// is decided where the others are.
 fn without_files(parameters: Value<'_>, argument: &mut Text) -> Result<Vec<(String, Vec<u8>)>> {
-    const LENIENT: GeneralPurposeConfig =
-        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-    let alphabets = [base64::alphabet::STANDARD, base64::alphabet::URL_SAFE];
-    let decoded = |value: Value<'_>| {
-        let text = value.as_text().ok()?.decode();
-        alphabets.iter().find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(&text).ok())
-    };
+    let decoded = |value: Value<'_>| decode_base64(&value.as_text().ok()?.decode());
     check_files(parameters.members()?.filter(|(key, _)| key.decode().starts_with(b"file:")).count())?;
     let mut files = Vec::new();
     argument.open(b'{');
@@ -119,6 +114,14 @@ fn without_files(parameters: Value<'_>, argument: &mut Text) -> Result<Vec<(Stri
     }
     argument.close(b'}');
     Ok(files)
+}
+
+/// Of either alphabet, padded or not.
+fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    const LENIENT: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let alphabets = [base64::alphabet::STANDARD, base64::alphabet::URL_SAFE];
+    alphabets.iter().find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(text).ok())
 }
 
 /// `/v2/logging`.
@@ -162,7 +165,7 @@ async fn settings(
 /// `…sharedmemory…`. Elsewhere: a large region takes long to unmap, and there may be many.
 pub async fn shared_memory(
     context: &HttpContext,
-    kind: SharedMemory,
+    kind: RegionKind,
     region: &str,
     action: RegionAction,
     body: Bytes,
@@ -172,33 +175,52 @@ pub async fn shared_memory(
     done.await.unwrap_or_else(|error| Reply::error(JSON, &error))
 }
 
-fn change_region(engine: &Engine, kind: SharedMemory, region: &str, action: RegionAction, body: &Bytes) -> Reply {
+fn change_region(engine: &Engine, kind: RegionKind, region: &str, action: RegionAction, body: &Bytes) -> Reply {
     let empty = |()| Bytes::new();
     match (action, kind) {
         (RegionAction::Status, _) => reply(regions::status(engine, kind, region).map(|found| {
             let mut text = Text::begin(b'[');
             for r in found {
-                text.open(b'{').key("name").string(&r.name).key("key").string(&r.key);
-                text.key("offset").integer(r.offset).key("byte_size").integer(r.byte_size).close(b'}');
+                text.open(b'{').key("name").string(&r.name);
+                match &r.source {
+                    Source::System { key, offset } => text.key("key").string(key).key("offset").integer(*offset),
+                    Source::Cuda { device_id } => text.key("device_id").integer(u64::from(*device_id)),
+                };
+                text.key("byte_size").integer(r.byte_size).close(b'}');
             }
             text.close(b']');
             text.into_bytes()
         })),
         (RegionAction::Unregister, _) => reply(regions::unregister(engine, kind, region).map(empty)),
-        (RegionAction::Register, SharedMemory::Cuda) => reply(
-            regions::permit(engine)
-                .and_then(|()| regions::named(kind, region))
-                .and_then(|()| regions::register_cuda(engine, region))
-                .map(empty),
-        ),
-        (RegionAction::Register, SharedMemory::System) => reply(register(engine, region, body).map(empty)),
+        (RegionAction::Register, RegionKind::Cuda) => reply(register_cuda(engine, region, body).map(empty)),
+        (RegionAction::Register, RegionKind::System) => reply(register(engine, region, body).map(empty)),
     }
+}
+
+/// Checks in the order of memory.md 2.1; without a GPU the body is not looked at.
+fn register_cuda(engine: &Engine, region: &str, body: &Bytes) -> Result<()> {
+    regions::permit(engine)?;
+    regions::named(RegionKind::Cuda, region)?;
+    regions::permit_cuda(engine, region)?;
+    let request = Value::parse(body)?;
+    let missing = |name: &str| Error::internal(format!("attempt to access non-existing object member '{name}'"));
+    let raw = request
+        .get("raw_handle")
+        .ok_or_else(|| Error::invalid("Shared memory register request has no 'raw_handle' field"))?;
+    let text = raw.get("b64").ok_or_else(|| missing("b64"))?.as_text()?.decode();
+    let byte_size = request.get("byte_size").ok_or_else(|| missing("byte_size"))?.as_u64()?;
+    let device_id = request.get("device_id").ok_or_else(|| missing("device_id"))?.as_u64()?;
+    // Some clients break the text into lines.
+    let text: Vec<u8> = text.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
+    let raw = decode_base64(&text).unwrap_or_default();
+    let device_id = i64::try_from(device_id).unwrap_or(i64::MAX);
+    engine.regions().register_cuda(region, regions::handle(&raw)?, device_id, byte_size)
 }
 
 /// Checks in the order of memory.md 1.4.
 fn register(engine: &Engine, region: &str, body: &Bytes) -> Result<()> {
     regions::permit(engine)?;
-    regions::named(SharedMemory::System, region)?;
+    regions::named(RegionKind::System, region)?;
     let request = Value::parse(body)?;
     let missing = |field: &str| Error::invalid(format!("Shared memory register request has no '{field}' field"));
     let key = request.get("key").ok_or_else(|| missing("key"))?.as_string()?;

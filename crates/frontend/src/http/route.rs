@@ -1,6 +1,7 @@
 //! The routing table of P 1.2: raw path in, operation out. No decoding, no tolerance: `/v2/` is not `/v2`.
 
 use crate::access::Category;
+use memory::RegionKind;
 
 /// What a path asks for. Names are slices of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub enum Route<'a> {
     /// Is every model there.
     Ready,
     /// Shared memory; `region` is empty when the path names none.
-    SharedMemory { kind: SharedMemory, region: &'a str, action: RegionAction },
+    SharedMemory { kind: RegionKind, region: &'a str, action: RegionAction },
     /// Repository index; a repository name is accepted and ignored.
     RepositoryIndex,
     /// Load or unload.
@@ -38,14 +39,6 @@ pub enum ModelAction {
     Ready,
     Config,
     Statistics,
-}
-
-/// The two kinds of regions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum SharedMemory {
-    System,
-    Cuda,
 }
 
 /// What is done with a region.
@@ -133,8 +126,8 @@ impl<'a> Route<'a> {
             "logging" => rest.is_empty().then_some(Self::Logging),
             "trace" => (rest == "/setting").then_some(Self::Trace { model: "" }),
             "repository" => Self::repository(rest),
-            "systemsharedmemory" => Self::region(SharedMemory::System, rest),
-            "cudasharedmemory" => Self::region(SharedMemory::Cuda, rest),
+            "systemsharedmemory" => Self::region(RegionKind::System, rest),
+            "cudasharedmemory" => Self::region(RegionKind::Cuda, rest),
             _ => None,
         }
     }
@@ -195,7 +188,7 @@ impl<'a> Route<'a> {
         Some(Self::RepositoryModel { repository, model, load })
     }
 
-    fn region(kind: SharedMemory, rest: &'a str) -> Option<Self> {
+    fn region(kind: RegionKind, rest: &'a str) -> Option<Self> {
         let (region, rest) = match rest.strip_prefix("/region") {
             Some(rest) => segment(rest)?,
             None => ("", rest),
@@ -302,11 +295,11 @@ mod tests {
             ("/v2//health/live", None),
             ("//v2/health/live", None),
             ("/v2/systemsharedmemory", None),
-            ("/v2/systemsharedmemory/status", shm(SharedMemory::System, "", Status)),
-            ("/v2/systemsharedmemory/register", shm(SharedMemory::System, "", Register)),
-            ("/v2/systemsharedmemory/region/r/unregister", shm(SharedMemory::System, "r", Unregister)),
+            ("/v2/systemsharedmemory/status", shm(RegionKind::System, "", Status)),
+            ("/v2/systemsharedmemory/register", shm(RegionKind::System, "", Register)),
+            ("/v2/systemsharedmemory/region/r/unregister", shm(RegionKind::System, "r", Unregister)),
             ("/v2/systemsharedmemory/region//status", None),
-            ("/v2/cudasharedmemory/region/r/status", shm(SharedMemory::Cuda, "r", Status)),
+            ("/v2/cudasharedmemory/region/r/status", shm(RegionKind::Cuda, "r", Status)),
             ("/v2/repository", None),
             ("/v2/repository/", None),
             ("/v2/repository/index", Some(Route::RepositoryIndex)),

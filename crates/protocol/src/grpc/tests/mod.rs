@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
-use tensor::{Error, Extent, Name, RegionMemory, RegionRef, Result};
+use tensor::{Base, Error, Extent, Name, RegionMemory, RegionRef, Result};
 
 use super::peek;
 use crate::pb::inference::infer_parameter::ParameterChoice;
@@ -28,8 +28,8 @@ struct Window(u64);
 #[allow(unsafe_code)]
 // SAFETY: windows in these tests are never read; the pointer is only ever combined with length 0.
 unsafe impl RegionMemory for Window {
-    fn as_ptr(&self) -> *mut u8 {
-        std::ptr::NonNull::<u8>::dangling().as_ptr()
+    fn base(&self) -> Base<'_> {
+        Base::Host(std::ptr::NonNull::<u8>::dangling().as_ptr())
     }
     fn len(&self) -> usize {
         0

@@ -1,0 +1,262 @@
+//! The functions of `libcuda.so.1` that are used, each optional, behind calls that cannot be made wrongly.
+
+#![allow(unsafe_code)] // calls a C library whose prototypes are written down here
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use parking_lot::Mutex;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::sync::LazyLock;
+use tensor::{Error, Result};
+
+/// Bytes of what a process gives another to share memory of a device.
+pub const HANDLE_BYTES: usize = 64;
+
+/// What a process gives another to share memory of a device; opaque.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(C)]
+pub struct Handle(pub [u8; HANDLE_BYTES]);
+
+/// Why there is no device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unavailable(pub String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+type Code = c_int;
+type Address = u64;
+
+/// Opening shared memory makes peers of devices accessible when it is first needed there.
+const LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
+
+macro_rules! functions {
+    ($($name:ident as $symbol:literal: fn($($argument:ty),*);)*) => {
+        /// Each where the library has it: an old driver lacks some, and only what needs them is refused then.
+        struct Functions { $($name: Option<unsafe extern "C" fn($($argument),*) -> Code>,)* }
+
+        impl Functions {
+            fn of(library: &Library) -> Self {
+                // SAFETY: the prototypes are those of cuda.h for these names, whose suffix tells the version of the interface.
+                unsafe { Self { $($name: library.get($symbol).ok().map(|found| *found),)* } }
+            }
+        }
+    };
+}
+
+functions! {
+    init as b"cuInit\0": fn(c_uint);
+    driver_version as b"cuDriverGetVersion\0": fn(*mut c_int);
+    error_name as b"cuGetErrorName\0": fn(Code, *mut *const c_char);
+    error_text as b"cuGetErrorString\0": fn(Code, *mut *const c_char);
+    device_count as b"cuDeviceGetCount\0": fn(*mut c_int);
+    device as b"cuDeviceGet\0": fn(*mut c_int, c_int);
+    retain_context as b"cuDevicePrimaryCtxRetain\0": fn(*mut *mut c_void, c_int);
+    set_context as b"cuCtxSetCurrent\0": fn(*mut c_void);
+    synchronize as b"cuCtxSynchronize\0": fn();
+    open_handle as b"cuIpcOpenMemHandle_v2\0": fn(*mut Address, Handle, c_uint);
+    close_handle as b"cuIpcCloseMemHandle\0": fn(Address);
+    address_range as b"cuMemGetAddressRange_v2\0": fn(*mut Address, *mut usize, Address);
+    copy_to_host as b"cuMemcpyDtoH_v2\0": fn(*mut c_void, Address, usize);
+    copy_from_host as b"cuMemcpyHtoD_v2\0": fn(Address, *const c_void, usize);
+}
+
+/// A driver that works and has at least one device. Never unloaded.
+pub struct Driver {
+    functions: Functions,
+    devices: u32,
+    version: c_int,
+    /// The primary context of each device, once something of it was used. Kept until the process ends.
+    contexts: Mutex<Vec<Option<Context>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Context(*mut c_void);
+
+// SAFETY: a context may be current on any number of threads; the pointer is only handed back to the library.
+unsafe impl Send for Context {}
+
+/// Where the library is looked for. `NEREID_LIBCUDA` comes alone: for tests, and for drivers in unusual places.
+fn candidates() -> Vec<std::ffi::OsString> {
+    match std::env::var_os("NEREID_LIBCUDA") {
+        Some(path) => vec![path],
+        // Not libcuda.so: with a toolkit installed that is a stub, which finds no device and says so with a misleading number.
+        None => vec!["libcuda.so.1".into(), "/usr/lib/wsl/lib/libcuda.so.1".into()],
+    }
+}
+
+/// The driver of this process, looked for once.
+///
+/// # Errors
+/// Why there is none.
+pub fn driver() -> Result<&'static Driver, &'static Unavailable> {
+    static DRIVER: LazyLock<Result<Driver, Unavailable>> = LazyLock::new(|| {
+        let found = Driver::open(&candidates());
+        match &found {
+            Ok(driver) => log::info!("CUDA driver {} with {} device(s)", driver.version(), driver.devices()),
+            Err(why) => log::info!("no GPU: {why}"),
+        }
+        found
+    });
+    DRIVER.as_ref()
+}
+
+/// A library whose name begins so is opened from the first of the places that has it.
+fn open_first(candidates: &[std::ffi::OsString]) -> Result<Library, Unavailable> {
+    let mut why = String::from("no place to look for the CUDA driver");
+    for path in candidates {
+        // SAFETY: the driver's initialisers are as harmless as those of any other library a server is told to load.
+        match unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
+            Ok(library) => return Ok(library),
+            // What the loader said is behind the error.
+            Err(e) => why = std::error::Error::source(&e).unwrap_or(&e).to_string(),
+        }
+    }
+    Err(Unavailable(why))
+}
+
+impl Driver {
+    /// Opens the first library of `candidates` that there is.
+    ///
+    /// # Errors
+    /// Why there is no device.
+    pub fn open(candidates: &[std::ffi::OsString]) -> Result<Self, Unavailable> {
+        let library = open_first(candidates)?;
+        let functions = Functions::of(&library);
+        // Threads of the driver run its code until the process ends.
+        std::mem::forget(library);
+        let mut driver = Self { functions, devices: 0, version: 0, contexts: Mutex::new(Vec::new()) };
+        driver.start().map_err(|e| Unavailable(e.message().to_owned()))?;
+        if driver.devices == 0 {
+            return Err(Unavailable("the CUDA driver finds no device".into()));
+        }
+        Ok(driver)
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let functions = &self.functions;
+        // SAFETY: no arguments that lead anywhere.
+        self.check("cuInit", functions.init.map(|f| unsafe { f(0) }))?;
+        let (mut version, mut count) = (0, 0);
+        // SAFETY: writes one integer.
+        self.check("cuDriverGetVersion", functions.driver_version.map(|f| unsafe { f(&raw mut version) }))?;
+        // SAFETY: as above.
+        self.check("cuDeviceGetCount", functions.device_count.map(|f| unsafe { f(&raw mut count) }))?;
+        self.version = version;
+        self.devices = u32::try_from(count).unwrap_or(0);
+        self.contexts = Mutex::new(vec![None; self.devices as usize]);
+        Ok(())
+    }
+
+    /// Devices, in the order of `CUDA_VISIBLE_DEVICES`.
+    pub fn devices(&self) -> u32 {
+        self.devices
+    }
+
+    /// CUDA version that the driver is made for, such as `13.0`.
+    pub fn version(&self) -> String {
+        format!("{}.{}", self.version / 1000, self.version % 1000 / 10)
+    }
+
+    /// Opens memory that another process shares, on `device`: its address and size. Each success wants its `close`.
+    pub(crate) fn open_handle(&self, device: u32, handle: Handle) -> Result<(Address, usize)> {
+        self.enter(device)?;
+        let (mut address, mut base, mut size) = (0, 0, 0);
+        // SAFETY: writes one address; a handle that means nothing is refused by the driver.
+        let opened =
+            self.functions.open_handle.map(|f| unsafe { f(&raw mut address, handle, LAZY_ENABLE_PEER_ACCESS) });
+        self.check("cuIpcOpenMemHandle", opened)?;
+        // SAFETY: writes an address and a size.
+        let range = self.functions.address_range.map(|f| unsafe { f(&raw mut base, &raw mut size, address) });
+        if let Err(e) = self.check("cuMemGetAddressRange", range) {
+            let _ = self.close_handle(device, address);
+            return Err(e);
+        }
+        // A handle is of a whole allocation, and its address the first one.
+        Ok((address, size.saturating_sub(address.saturating_sub(base) as usize)))
+    }
+
+    /// Gives back what `open_handle` opened.
+    pub(crate) fn close_handle(&self, device: u32, address: Address) -> Result<()> {
+        self.enter(device)?;
+        // SAFETY: the driver knows which addresses it opened, and refuses others.
+        self.check("cuIpcCloseMemHandle", self.functions.close_handle.map(|f| unsafe { f(address) }))
+    }
+
+    /// Copies memory of a device into `to`; done when it returns.
+    ///
+    /// # Safety
+    /// `to.len()` bytes from `from` on lie in memory of `device` that is open.
+    pub(crate) unsafe fn read(&self, device: u32, from: Address, to: &mut [u8]) -> Result<()> {
+        self.enter(device)?;
+        let to_address = to.as_mut_ptr().cast();
+        // SAFETY: by contract, and `to` is ours. The call returns when the bytes are there.
+        self.check("cuMemcpyDtoH", self.functions.copy_to_host.map(|f| unsafe { f(to_address, from, to.len()) }))
+    }
+
+    /// Copies `from` into memory of a device; readers of the device see it when it returns.
+    ///
+    /// # Safety
+    /// As `read`.
+    pub(crate) unsafe fn write(&self, device: u32, to: Address, from: &[u8]) -> Result<()> {
+        self.enter(device)?;
+        let from_address = from.as_ptr().cast();
+        // SAFETY: by contract, and `from` is borrowed; the call returns when it was read.
+        self.check("cuMemcpyHtoD", self.functions.copy_from_host.map(|f| unsafe { f(to, from_address, from.len()) }))?;
+        // Of pageable memory the last part may still be on its way.
+        // SAFETY: no arguments.
+        self.check("cuCtxSynchronize", self.functions.synchronize.map(|f| unsafe { f() }))
+    }
+
+    /// Makes the device's primary context the current one of this thread.
+    fn enter(&self, device: u32) -> Result<()> {
+        let mut contexts = self.contexts.lock();
+        let Some(known) = contexts.get_mut(device as usize) else {
+            return Err(Error::invalid(format!("there is no device {device}, there are {}", self.devices)));
+        };
+        let context = match *known {
+            Some(context) => context,
+            None => *known.insert(self.retain(device)?),
+        };
+        drop(contexts);
+        // SAFETY: a context that was retained and is never released.
+        self.check("cuCtxSetCurrent", self.functions.set_context.map(|f| unsafe { f(context.0) }))
+    }
+
+    fn retain(&self, device: u32) -> Result<Context> {
+        let (mut number, mut context) = (0, std::ptr::null_mut());
+        // SAFETY: writes one integer.
+        self.check("cuDeviceGet", self.functions.device.map(|f| unsafe { f(&raw mut number, device as c_int) }))?;
+        // SAFETY: writes one pointer.
+        let retained = self.functions.retain_context.map(|f| unsafe { f(&raw mut context, number) });
+        self.check("cuDevicePrimaryCtxRetain", retained)?;
+        Ok(Context(context))
+    }
+
+    /// `done` is `None` where the library lacks the function.
+    fn check(&self, function: &str, done: Option<Code>) -> Result<()> {
+        match done {
+            Some(0) => Ok(()),
+            Some(code) => Err(Error::internal(format!("{function} failed with {}", self.words(code)))),
+            None => Err(Error::internal(format!("the CUDA driver has no {function}"))),
+        }
+    }
+
+    /// Such as `CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle`.
+    fn words(&self, code: Code) -> String {
+        let text = |function: Option<unsafe extern "C" fn(Code, *mut *const c_char) -> Code>| {
+            let mut found = std::ptr::null();
+            // SAFETY: writes one pointer, to a constant text or null.
+            let done = function.map(|f| unsafe { f(code, &raw mut found) });
+            // SAFETY: constant and ended by NUL, as documented of both functions.
+            (done == Some(0) && !found.is_null()).then(|| unsafe { CStr::from_ptr(found) }.to_string_lossy())
+        };
+        match (text(self.functions.error_name), text(self.functions.error_text)) {
+            (Some(name), Some(words)) => format!("{name} ({code}): {words}"),
+            _ => format!("error {code}"),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Memory of a device that another process shares with us, by the handle it sent (memory.md 2.2).
+
+#![allow(unsafe_code)] // vouches for ranges of device memory
+
+use crate::driver::{Driver, Handle, Unavailable, driver};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use tensor::{Error, Result};
+
+/// An open handle. Closed when the last owner drops it.
+///
+/// The process that exported the memory must not free it before that: the driver cannot tell, and neither can we.
+pub struct Imported {
+    driver: &'static Driver,
+    device: u32,
+    handle: Handle,
+    address: u64,
+    len: usize,
+}
+
+/// Why memory was not opened.
+#[derive(Debug)]
+pub enum Refused {
+    /// There is no GPU.
+    NoDevice(&'static Unavailable),
+    /// The driver, or what was asked of it; for the log.
+    Failed(Error),
+}
+
+/// A handle is opened once, whoever registers it under how many names: each open counts in the driver, and opening is slow.
+static OPEN: Mutex<BTreeMap<(u32, Handle), Weak<Imported>>> = Mutex::new(BTreeMap::new());
+
+impl Imported {
+    /// Opens the handle on a device, as an ordinal of this process.
+    ///
+    /// # Errors
+    /// `Refused`, with what the driver said.
+    pub fn open(device: u32, handle: Handle) -> Result<Arc<Self>, Refused> {
+        let driver = driver().map_err(Refused::NoDevice)?;
+        let mut open = OPEN.lock();
+        if let Some(known) = open.get(&(device, handle)).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let (address, len) = driver.open_handle(device, handle).map_err(Refused::Failed)?;
+        let made = Arc::new(Self { driver, device, handle, address, len });
+        open.insert((device, handle), Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    /// Ordinal of its device.
+    pub fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// Bytes of the allocation behind it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none; the driver exports no such memory.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address in the device's memory, for libraries that run there.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Copies the bytes from `offset` on into `to`. Waits for it; not for a reactor.
+    ///
+    /// # Errors
+    /// INTERNAL, with what the driver said, or when the memory ends before.
+    pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        let from = self.at(offset, to.len())?;
+        // SAFETY: `at` made sure that the range is inside, and the handle is open as long as `self` lives.
+        unsafe { self.driver.read(self.device, from, to) }
+    }
+
+    /// Copies `from` to the bytes from `offset` on. Waits until others see it.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        let to = self.at(offset, from.len())?;
+        // SAFETY: as in `read`.
+        unsafe { self.driver.write(self.device, to, from) }
+    }
+
+    fn at(&self, offset: usize, len: usize) -> Result<u64> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            let of = self.len;
+            return Err(Error::internal(format!(
+                "{len} bytes at offset {offset} do not lie inside {of} bytes of a device"
+            )));
+        }
+        Ok(self.address + offset as u64)
+    }
+}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        let mut open = OPEN.lock();
+        // Another may have opened it again meanwhile: that one counts for itself.
+        if open.get(&(self.device, self.handle)).is_some_and(|known| known.strong_count() == 0) {
+            open.remove(&(self.device, self.handle));
+        }
+        if let Err(e) = self.driver.close_handle(self.device, self.address) {
+            log::warn!("failed to close CUDA IPC handle: {}", e.message());
+        }
+    }
+}

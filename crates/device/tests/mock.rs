@@ -1,0 +1,196 @@
+//! The driver and shared memory against a `libcuda.so.1` without a GPU (tests/mock), with a client in another process.
+//!
+//! The driver of a process is looked for once, so what needs another one runs in a child: this program again, asked for one of the
+//! ignored tests, which do nothing else.
+
+#![cfg(target_os = "linux")]
+#![allow(missing_docs)]
+
+use device::{Driver, HANDLE_BYTES, Handle, Imported, Refused, driver};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+
+/// The mock and the client, built once; and a directory for the memory of this run's devices.
+struct Mock {
+    library: PathBuf,
+    exporter: PathBuf,
+    memory: PathBuf,
+}
+
+fn mock() -> &'static Mock {
+    static BUILT: OnceLock<Mock> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mock");
+        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cuda-{}", std::process::id()));
+        std::fs::create_dir_all(out.join("memory")).expect("a directory for tests");
+        let built =
+            Mock { library: out.join("libcuda.so.1"), exporter: out.join("exporter"), memory: out.join("memory") };
+        let cc = |arguments: &[&str], source: &str, to: &Path| {
+            let mut command = Command::new("cc");
+            command.args(["-Wall", "-O1"]).arg(sources.join(source)).args(arguments).arg("-o").arg(to);
+            assert!(command.status().expect("cc is there, as Rust needs it").success(), "{source} builds");
+        };
+        cc(&["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-lpthread"], "libcuda.c", &built.library);
+        let library = built.library.to_string_lossy();
+        cc(&[&library, "-Wl,-rpath,$ORIGIN"], "exporter.c", &built.exporter);
+        built
+    })
+}
+
+/// A process that owns memory of a device.
+struct Exporter {
+    child: Child,
+    told: BufReader<ChildStdout>,
+    handle: String,
+}
+
+impl Exporter {
+    fn new(size: usize, device: u32) -> Self {
+        let mut command = Command::new(&mock().exporter);
+        command.args([size.to_string(), device.to_string()]).env("NEREID_MOCK_CUDA_DIR", &mock().memory);
+        command.env("NEREID_MOCK_CUDA_DEVICES", "2").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the exporter starts");
+        let mut told = BufReader::new(child.stdout.take().expect("piped"));
+        let mut handle = String::new();
+        told.read_line(&mut handle).expect("its handle");
+        assert_eq!(handle.trim().len(), 2 * HANDLE_BYTES, "the exporter made its block");
+        Self { child, told, handle: handle.trim().to_owned() }
+    }
+
+    fn sum(&mut self) -> u64 {
+        let stdin = self.child.stdin.as_mut().expect("piped");
+        stdin.write_all(b"sum\n").and_then(|()| stdin.flush()).expect("it listens");
+        let mut line = String::new();
+        self.told.read_line(&mut line).expect("it answers");
+        line.trim().parse().expect("a number")
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs an ignored test of this program with the mock, and what is to fail in it. What it printed.
+fn child(test: &str, handle: &str, devices: &str, fail: &str) -> String {
+    let mut command = Command::new(std::env::current_exe().expect("its own path"));
+    command.args(["--ignored", "--exact", "--nocapture", test]);
+    command.env("NEREID_LIBCUDA", &mock().library).env("NEREID_MOCK_CUDA_DIR", &mock().memory);
+    command.env("NEREID_MOCK_CUDA_DEVICES", devices).env("NEREID_MOCK_CUDA_FAIL", fail).env("HANDLE", handle);
+    let done = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    let complaints = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{test} with {fail:?}: {said}{complaints}");
+    said.lines().filter_map(|l| l.strip_prefix("told: ")).collect::<Vec<_>>().join("; ")
+}
+
+fn given_handle() -> Handle {
+    let text = std::env::var("HANDLE").expect("given by the parent");
+    Handle(std::array::from_fn(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("hexadecimal digits")))
+}
+
+/// Blocks of others that the mock still maps here.
+fn imported() -> i32 {
+    let path = std::env::var_os("NEREID_LIBCUDA").expect("given by the parent");
+    #[allow(unsafe_code)]
+    // SAFETY: the mock, which the driver opened too, and a function of it without arguments.
+    unsafe {
+        let library = libloading::Library::new(path).expect("it was opened before");
+        library.get::<unsafe extern "C" fn() -> i32>(b"mockImported\0").expect("of the mock")()
+    }
+}
+
+#[test]
+#[ignore = "runs in a child of the other tests"]
+fn use_the_handle() {
+    let tell = |text: String| println!("told: {text}");
+    match Imported::open(1, given_handle()) {
+        Err(Refused::NoDevice(why)) => tell(format!("no device: {why}")),
+        Err(Refused::Failed(e)) => tell(e.message().to_owned()),
+        Ok(memory) => {
+            let Ok(again) = Imported::open(1, given_handle()) else { panic!("opened a moment ago") };
+            assert!(std::ptr::eq(&raw const *memory, &raw const *again), "one handle, opened once");
+            assert_eq!((memory.device(), imported()), (1, 1));
+            tell(format!("{} bytes", memory.len()));
+            let mut bytes = vec![9; 200];
+            tell(memory.read(100, &mut bytes).map_or_else(|e| e.message().to_owned(), |()| format!("{bytes:?}")));
+            tell(memory.write(0, &[1; 64]).map_or_else(|e| e.message().to_owned(), |()| "written".into()));
+            for (offset, len) in [(memory.len(), 1), (0, memory.len() + 1), (usize::MAX, 2)] {
+                assert!(
+                    memory.read(offset, &mut vec![0; len]).is_err() && memory.write(offset, &vec![0; len]).is_err()
+                );
+            }
+            drop(again);
+            assert_eq!(imported(), 1, "one owner is left");
+        }
+    }
+    if std::env::var("NEREID_MOCK_CUDA_FAIL")
+        .is_ok_and(|f| !f.starts_with("cuIpcClose") && !f.starts_with("cuCtxSetCurrent:0"))
+    {
+        assert_eq!(if driver().is_ok() { imported() } else { 0 }, 0, "everything was given back");
+    }
+}
+
+#[test]
+fn m_23_memory_of_another_process_is_read_and_written() {
+    let mut client = Exporter::new(1000, 1);
+    let before = client.sum();
+    let told = child("use_the_handle", &client.handle, "2", "");
+    let expected: Vec<u8> = (100..300u32).map(|i| i as u8).collect();
+    assert_eq!(told, format!("1000 bytes; {expected:?}; written"));
+    let written: u64 = (0..64).sum();
+    assert_eq!(client.sum(), before - written + 64, "the client sees what was written");
+}
+
+#[test]
+fn m_22_every_refusal_of_the_driver_is_an_error_with_its_words_and_leaks_nothing() {
+    let client = Exporter::new(1000, 1);
+    let run = |fail: &str| child("use_the_handle", &client.handle, "2", fail);
+    for function in ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount"] {
+        let words = "CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected";
+        assert_eq!(run(&format!("{function}:1:100")), format!("no device: {function} failed with {words}"));
+    }
+    for (function, named) in [
+        ("cuDeviceGet", "cuDeviceGet"),
+        ("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain"),
+        ("cuCtxSetCurrent", "cuCtxSetCurrent"),
+        ("cuIpcOpenMemHandle_v2", "cuIpcOpenMemHandle"),
+        ("cuMemGetAddressRange_v2", "cuMemGetAddressRange"),
+    ] {
+        let words = "CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle";
+        assert_eq!(run(&format!("{function}:1:400")), format!("{named} failed with {words}"));
+    }
+    let words = "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered";
+    let told = run("cuMemcpyDtoH_v2:1:700");
+    assert_eq!(told, format!("1000 bytes; cuMemcpyDtoH failed with {words}; written"));
+    for (function, named) in [("cuMemcpyHtoD_v2", "cuMemcpyHtoD"), ("cuCtxSynchronize", "cuCtxSynchronize")] {
+        let told = run(&format!("{function}:1:700"));
+        assert!(told.ends_with(&format!("; {named} failed with {words}")), "{told}");
+    }
+    assert!(run("cuIpcCloseMemHandle:1:4").ends_with("written"), "closing has nobody to tell but the log");
+    assert_eq!(run("cuMemcpyDtoH_v2:1:12345").split("; ").nth(1), Some("cuMemcpyDtoH failed with error 12345"));
+}
+
+#[test]
+fn m_24_handles_that_mean_nothing_are_refused() {
+    let client = Exporter::new(64, 0);
+    let invalid = "cuIpcOpenMemHandle failed with CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle";
+    assert_eq!(child("use_the_handle", &client.handle, "2", ""), invalid, "of another device");
+    assert_eq!(child("use_the_handle", &"00".repeat(HANDLE_BYTES), "2", ""), invalid);
+    assert_eq!(child("use_the_handle", &client.handle, "1", ""), "there is no device 1, there are 1");
+    let none = child("use_the_handle", &client.handle, "0", "");
+    assert!(none.starts_with("no device: cuInit failed with CUDA_ERROR_NO_DEVICE (100)"), "{none}");
+}
+
+#[test]
+fn m_22_a_machine_without_the_library_has_no_gpu_and_says_why() {
+    let missing = Driver::open(&["/nonexistent/libcuda.so.1".into()]).err().expect("there is none");
+    assert!(missing.0.contains("/nonexistent/libcuda.so.1"), "{missing}");
+    // A library, but not that one: whatever it lacks is named, and nothing is called.
+    let other = Driver::open(&["libc.so.6".into()]).err().expect("libc is no driver");
+    assert_eq!(other.0, "the CUDA driver has no cuInit");
+}
