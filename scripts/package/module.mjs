@@ -30,7 +30,7 @@ export async function buildModule(target) {
   const { command, zig } = await zigbuild()
   const env = {
     ...withoutProfile(process.env),
-    CARGO_ENCODED_RUSTFLAGS: remapped().join('\x1f'),
+    CARGO_ENCODED_RUSTFLAGS: [...remapped(), ...target.rustFlags].join('\x1f'),
     CARGO_PROFILE_RELEASE_DEBUG: '0',
     CARGO_PROFILE_RELEASE_STRIP: 'symbols',
     CARGO_INCREMENTAL: '0',
