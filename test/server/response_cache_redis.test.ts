@@ -185,7 +185,10 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     await connected(server)
     await infer(server, 1)
     expect((await counts(server))[1], 'what it knew it knows').toBe(1)
-    expect(times(server.output(), 'is not used: no answer within 300 ms')).toBe(1)
+    const told = () => times(server.output(), 'is not used: no answer within 300 ms')
+    await vi.waitFor(() => expect(told()).toBeGreaterThan(0), LONG)
+    // On a busy machine an answer may be late once more; 50 requests are not told of one by one.
+    expect(told()).toBeLessThan(4)
   })
 
   test('S-39 passwords come from the flag or from the environment; with a wrong one nothing is cached', async () => {
