@@ -590,7 +590,7 @@ fn a_reactor_that_is_held_up_gives_no_sign_of_life() {
     // On a busy machine one may be late.
     assert!(answered.count() > 10, "a reactor that has nothing to do answers every pulse");
     let mut client = server.connect();
-    client.send(&post("/v2/repository/models/x/unload", "", br#"{"parameters":{"a":"hold the reactor"}}"#));
+    client.send(&post("/v2/repository/models/x/load", "", br#"{"parameters":{"a":"hold the reactor"}}"#));
     wait_for("the reactor to be held up", || {
         std::thread::sleep(Duration::from_millis(50));
         !running.pulse()
