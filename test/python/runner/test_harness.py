@@ -135,11 +135,11 @@ def test_b_py_33_what_initialize_raises_reaches_the_test(model):
         model(HEAD + "    def initialize(self, args):\n        args['nope']\n")
 
 
-def test_b_py_33_the_readme_prints_a_test_that_passes(tmp_path, monkeypatch):
-    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+def test_b_py_33_the_page_prints_a_test_that_passes(tmp_path, monkeypatch):
+    with open(os.path.join(ROOT, "docs/python.md"), encoding="utf-8") as f:
         (text,) = [b for b in re.findall(r"```python\n(.*?)```", f.read(), re.S) if "nereid_runner.harness" in b]
     monkeypatch.chdir(ROOT)
     names = {}
-    exec(compile(text, "README.md", "exec"), names)
+    exec(compile(text, "docs/python.md", "exec"), names)
     (test,) = [v for k, v in names.items() if k.startswith("test_")]
     test()
