@@ -1,6 +1,5 @@
 """The two sockets of a runner. Where the host is gone the process ends at once: nobody would hear what it says."""
 import os
-import select
 import socket
 import threading
 from collections import deque
@@ -15,17 +14,6 @@ def gone():
     os._exit(1)
 
 
-def _waits(sock):
-    """A function that waits until there is something to read.
-
-    Who blocks in `recv` is woken as well when the peer has read what was sent before, finds nothing, and sleeps again: a second wake of each
-    batch, just when the server is at work with the answer of the last.
-    """
-    came = select.poll()
-    came.register(sock, select.POLLIN)
-    return came.poll
-
-
 class Work:
     """One batch at a time, read and written by the main thread."""
 
@@ -33,7 +21,6 @@ class Work:
         self._sock = sock
         self._buf = self._own = bytearray(_BUFFER)
         self._start = self._end = 0
-        self._wait = _waits(sock)
 
     def read(self):
         """`(frame, flags, count, buffer, start, end)`; the buffer is valid until the next read."""
@@ -42,7 +29,6 @@ class Work:
             buf = self._buf = self._own
             start = 0
             try:
-                self._wait()
                 end = self._sock.recv_into(buf)
             except OSError:
                 end = 0
@@ -93,7 +79,6 @@ class Side:
 
     def __init__(self, sock):
         self._sock = sock
-        self._wait = _waits(sock)
         self._lock = threading.Lock()
         self._later = deque()
         self.is_open = True
@@ -140,7 +125,7 @@ class Side:
 
     def frames(self):
         """Frames as they come: `(frame, flags, count, bytearray)`. Descriptors that came are in `descriptors`, in order."""
-        sock, came, wait = self._sock, bytearray(), self._wait
+        sock, came = self._sock, bytearray()
         piece = bytearray(_BUFFER)
         space = socket.CMSG_SPACE(16 * 4)
         while True:
@@ -152,7 +137,6 @@ class Side:
                 del came[: 8 + length]
                 yield frame, flags, count, body
             try:
-                wait()
                 got, ancillary, _, _ = sock.recvmsg_into([piece], space, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
             except OSError:
                 got = 0
