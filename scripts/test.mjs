@@ -2,19 +2,20 @@
 /**
  * `npm test [-- suite …] [-- --lint] [-- --all] [-- --strict] [-- --only=TEXT]`: set-up, then every suite, going on after failures. `--all` replays every
  * recorded answer and shows the rows of every page in the suite ids, which fails for rows without a test with `--strict`; `--only` limits the
- * suite attacks to rows with this text. A table tells what each suite did: tests that passed and failed,
+ * suite attacks to rows with this text. Suites of `ASKED` run only when they are named: others run the same tests. A table tells what each suite did: tests that passed and failed,
  * differences from Triton that are listed as known, and suites or tests that could not run here and why.
  * Behind it stand the names of all tests that failed; the last line is `N passed, N failed`, summed over all suites.
  */
 import { mkdirSync, rmSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import { cargoCounts, junitCounts, lastLineCounts, vitestCounts } from './lib/counts.mjs'
+import { cargoCounts, junitCounts, lastLineCounts, sumOf, vitestCounts } from './lib/counts.mjs'
 import { failureLines } from './lib/failures.mjs'
 import { ask, capture, show } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { attacks } from '../test/attacks/run.mjs'
 import { h2spec as runH2spec } from '../test/h2spec/run.mjs'
 import { packages } from '../test/package/run.mjs'
+import { deviceTests } from './lib/devices.mjs'
 import { golden } from './golden.mjs'
 import { ids } from './ids.mjs'
 import { interpreters } from './lib/interpreters.mjs'
@@ -31,11 +32,11 @@ function report(name) {
   return file
 }
 
-/** The tests of a directory, in the Python environment of the tests. */
-async function pytest(name, directory) {
+/** The tests of files or directories, in the Python environment of the tests. */
+async function pytest(name, ...places) {
   await pythonEnvironment()
   const file = report(name)
-  const args = ['-m', 'pytest', '-c', 'test/python/pytest.ini', directory, '-rs', `--junitxml=${file}`]
+  const args = ['-m', 'pytest', '-c', 'test/python/pytest.ini', ...places, '-rs', `--junitxml=${file}`]
   const env = { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }
   return junitCounts(await show(PYTHON, args, { cwd: ROOT, env }), file)
 }
@@ -103,16 +104,25 @@ const SUITES = {
     const file = report('docs.json')
     const args = ['run', 'test/docs', '--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
     const names = vitestCounts(await show(join(ROOT, 'node_modules/.bin/vitest'), args, { cwd: ROOT }), file)
-    const examples = await pytest('pages.xml', 'test/pages')
-    return {
-      passed: names.passed + examples.passed,
-      failed: names.failed + examples.failed,
-      skipped: [names.skipped, examples.skipped].filter((text) => text !== '').join('; '),
-      failures: [...names.failures, ...examples.failures],
-    }
+    return sumOf([names, await pytest('pages.xml', 'test/pages')])
   },
   python() {
     return pytest('pytest.xml', 'test/python')
+  },
+  /** Everything about devices, against stand-ins of the drivers: what `rust`, `vitest` and `python` run of it among others. */
+  async devices() {
+    const { rust, vitest, python } = deviceTests(ROOT)
+    const counts = []
+    for (const args of rust) {
+      const { code, text } = await capture('cargo', ['test', ...args, '--no-fail-fast'], { cwd: ROOT, quiet: true })
+      if (code !== 0) process.stdout.write(`${text.split('\n').filter((l) => !l.endsWith('... ok')).slice(-200).join('\n')}\n`)
+      counts.push(cargoCounts(code, text))
+    }
+    const file = report('devices.json')
+    const args = ['run', ...vitest, '--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
+    counts.push(vitestCounts(await show(join(ROOT, 'node_modules/.bin/vitest'), args, { cwd: ROOT }), file))
+    counts.push(await pytest('devices.xml', ...python))
+    return sumOf(counts)
   },
   /** The runtime of Python models under every other interpreter. */
   interpreters,
@@ -134,12 +144,15 @@ const SUITES = {
   ids: () => ids(ROOT, { all: process.argv.includes('--all'), strict: process.argv.includes('--strict') }),
 }
 
+/** Run only when they are named. */
+const ASKED = new Set(['lint', 'devices'])
+
 async function main() {
   const asked = process.argv.slice(2).filter((a) => !a.startsWith('--'))
   const unknown = asked.filter((name) => !(name in SUITES))
   if (unknown.length > 0) throw new SetupError(`no suite ${unknown.join(', ')}: there are ${Object.keys(SUITES).join(', ')}`)
   const withLint = process.argv.includes('--lint')
-  const names = asked.length > 0 ? asked : Object.keys(SUITES).filter((name) => name !== 'lint' || withLint)
+  const names = asked.length > 0 ? asked : Object.keys(SUITES).filter((name) => !ASKED.has(name) || (name === 'lint' && withLint))
   const total = { passed: 0, failed: 0 }
   const rows = []
   const failures = []

@@ -10,6 +10,17 @@ function orOne(code, { passed, failed, failures }) {
   return { passed, failed: 1, failures: failures.length > 0 ? failures : [`the runner ended with ${code} and named no test`] }
 }
 
+/** Several runs as one. */
+export function sumOf(counts) {
+  const sum = (key) => counts.reduce((n, one) => n + one[key], 0)
+  return {
+    passed: sum('passed'),
+    failed: sum('failed'),
+    skipped: [...new Set(counts.map(({ skipped }) => skipped).filter(Boolean))].join('; '),
+    failures: counts.flatMap(({ failures }) => failures),
+  }
+}
+
 /** `cargo test`: one `test result:` line per test binary, and at the end the binaries that failed. */
 export function cargoCounts(code, text) {
   let passed = 0

@@ -1,0 +1,24 @@
+/** Which tests are about devices, by where they stand and what they are called: nothing is listed. */
+import { existsSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+
+/**
+ * - `rust`: arguments of `cargo test`, a list for each call: all of `device`; files `device*.rs` of tests of other crates; unit tests with
+ *   `device` in the names of their modules or in their own.
+ * - `vitest`, `python`: places that there are.
+ */
+export function deviceTests(root) {
+  const crates = readdirSync(join(root, 'crates')).filter((crate) => crate !== 'device' && crate !== 'node')
+  const others = crates.flatMap((crate) => {
+    const files = namesIn(join(root, 'crates', crate, 'tests')).filter((name) => /^device.*\.rs$/.test(name))
+    return files.map((file) => ['-p', `nereid-${crate}`, '--test', file.slice(0, -'.rs'.length)])
+  })
+  const places = ['test/devices', 'test/gpu']
+  return {
+    rust: [['-p', 'nereid-device'], ...others, ['--workspace', '--exclude', 'nereid-node', '--exclude', 'nereid-device', '--lib', '--', 'device']],
+    vitest: places.filter((place) => existsSync(join(root, place))),
+    python: namesIn(join(root, 'test/python')).filter((name) => /^test_(?:cuda|device).*\.py$/.test(name)).map((name) => `test/python/${name}`),
+  }
+}
+
+const namesIn = (directory) => (existsSync(directory) ? readdirSync(directory).toSorted() : [])
