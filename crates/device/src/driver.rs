@@ -2,8 +2,10 @@
 
 #![allow(unsafe_code)] // calls a C library whose prototypes are written down here
 
+use crate::failure;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::sync::LazyLock;
@@ -62,6 +64,11 @@ functions! {
     address_range as b"cuMemGetAddressRange_v2\0": fn(*mut Address, *mut usize, Address);
     copy_to_host as b"cuMemcpyDtoH_v2\0": fn(*mut c_void, Address, usize);
     copy_from_host as b"cuMemcpyHtoD_v2\0": fn(Address, *const c_void, usize);
+}
+
+thread_local! {
+    /// The device that this thread's calls are about: an error of one of them may be the end of it.
+    static ENTERED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 /// A driver that works and has at least one device. Never unloaded.
@@ -222,6 +229,7 @@ impl Driver {
             None => *known.insert(self.retain(device)?),
         };
         drop(contexts);
+        ENTERED.set(Some(device));
         // SAFETY: a context that was retained and is never released.
         self.check("cuCtxSetCurrent", self.functions.set_context.map(|f| unsafe { f(context.0) }))
     }
@@ -240,7 +248,15 @@ impl Driver {
     fn check(&self, function: &str, done: Option<Code>) -> Result<()> {
         match done {
             Some(0) => Ok(()),
-            Some(code) => Err(Error::internal(format!("{function} failed with {}", self.words(code)))),
+            Some(code) => {
+                let why = format!("{function} failed with {}", self.words(code));
+                if failure::is_sticky(code)
+                    && let Some(device) = ENTERED.get()
+                {
+                    failure::report(device, &why);
+                }
+                Err(Error::internal(why))
+            }
             None => Err(Error::internal(format!("the CUDA driver has no {function}"))),
         }
     }

@@ -8,8 +8,11 @@
 //!
 //! Invariant: a call that the library refuses is an error with its name and number; no missing library, symbol or device panics.
 
+mod closing;
 mod driver;
+pub mod failure;
 mod shared;
 
+pub use closing::{Closing, watch_closing};
 pub use driver::{Driver, HANDLE_BYTES, Handle, Unavailable, driver};
 pub use shared::{Imported, Refused};

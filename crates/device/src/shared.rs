@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code)] // vouches for ranges of device memory
 
+use crate::closing;
 use crate::driver::{Driver, Handle, Unavailable, driver};
+use crate::failure;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -26,6 +28,8 @@ pub enum Refused {
     NoDevice(&'static Unavailable),
     /// The driver, or what was asked of it; for the log.
     Failed(Error),
+    /// The device failed before, for good.
+    Lost(Error),
 }
 
 /// A handle is opened once, whoever registers it under how many names: each open counts in the driver, and opening is slow.
@@ -38,6 +42,7 @@ impl Imported {
     /// `Refused`, with what the driver said.
     pub fn open(device: u32, handle: Handle) -> Result<Arc<Self>, Refused> {
         let driver = driver().map_err(Refused::NoDevice)?;
+        failure::check(device).map_err(Refused::Lost)?;
         let mut open = OPEN.lock();
         if let Some(known) = open.get(&(device, handle)).and_then(Weak::upgrade) {
             return Ok(known);
@@ -63,6 +68,11 @@ impl Imported {
         self.len == 0
     }
 
+    /// What was opened: another process can open it, too, but for the one that exported it.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
     /// Address in the device's memory, for libraries that run there.
     pub fn address(&self) -> u64 {
         self.address
@@ -71,7 +81,7 @@ impl Imported {
     /// Copies the bytes from `offset` on into `to`. Waits for it; not for a reactor.
     ///
     /// # Errors
-    /// INTERNAL, with what the driver said, or when the memory ends before.
+    /// INTERNAL, with what the driver said, or when the memory ends before; UNAVAILABLE once the device has failed.
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         let from = self.at(offset, to.len())?;
         // SAFETY: `at` made sure that the range is inside, and the handle is open as long as `self` lives.
@@ -89,6 +99,7 @@ impl Imported {
     }
 
     fn at(&self, offset: usize, len: usize) -> Result<u64> {
+        failure::check(self.device)?;
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             let of = self.len;
             return Err(Error::internal(format!(
@@ -101,12 +112,14 @@ impl Imported {
 
 impl Drop for Imported {
     fn drop(&mut self) {
+        closing::tell(self.device, &self.handle);
         let mut open = OPEN.lock();
         // Another may have opened it again meanwhile: that one counts for itself.
         if open.get(&(self.device, self.handle)).is_some_and(|known| known.strong_count() == 0) {
             open.remove(&(self.device, self.handle));
         }
-        if let Err(e) = self.driver.close_handle(self.device, self.address) {
+        let closed = self.driver.close_handle(self.device, self.address);
+        if let (Err(e), None) = (closed, failure::failed(self.device)) {
             log::warn!("failed to close CUDA IPC handle: {}", e.message());
         }
     }

@@ -6,7 +6,7 @@
 #![cfg(target_os = "linux")]
 #![allow(missing_docs)]
 
-use device::{Driver, HANDLE_BYTES, Handle, Imported, Refused, driver};
+use device::{Driver, HANDLE_BYTES, Handle, Imported, Refused, driver, failure};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -110,7 +110,7 @@ fn use_the_handle() {
     let tell = |text: String| println!("told: {text}");
     match Imported::open(1, given_handle()) {
         Err(Refused::NoDevice(why)) => tell(format!("no device: {why}")),
-        Err(Refused::Failed(e)) => tell(e.message().to_owned()),
+        Err(Refused::Failed(e) | Refused::Lost(e)) => tell(e.message().to_owned()),
         Ok(memory) => {
             let Ok(again) = Imported::open(1, given_handle()) else { panic!("opened a moment ago") };
             assert!(std::ptr::eq(&raw const *memory, &raw const *again), "one handle, opened once");
@@ -164,9 +164,15 @@ fn m_22_every_refusal_of_the_driver_is_an_error_with_its_words_and_leaks_nothing
         let words = "CUDA_ERROR_INVALID_HANDLE (400): invalid resource handle";
         assert_eq!(run(&format!("{function}:1:400")), format!("{named} failed with {words}"));
     }
+    // Memory that is short costs this copy only; a context that is lost, everything on its device.
+    assert_eq!(run("cuMemcpyDtoH_v2:1:2"), "1000 bytes; cuMemcpyDtoH failed with error 2; written");
     let words = "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered";
     let told = run("cuMemcpyDtoH_v2:1:700");
-    assert_eq!(told, format!("1000 bytes; cuMemcpyDtoH failed with {words}; written"));
+    let gone = "it cannot be used until the server is started again";
+    assert_eq!(
+        told,
+        format!("1000 bytes; cuMemcpyDtoH failed with {words}; GPU 1 failed: cuMemcpyDtoH failed with {words}; {gone}")
+    );
     for (function, named) in [("cuMemcpyHtoD_v2", "cuMemcpyHtoD"), ("cuCtxSynchronize", "cuCtxSynchronize")] {
         let told = run(&format!("{function}:1:700"));
         assert!(told.ends_with(&format!("; {named} failed with {words}")), "{told}");
@@ -193,4 +199,33 @@ fn m_22_a_machine_without_the_library_has_no_gpu_and_says_why() {
     // A library, but not that one: whatever it lacks is named, and nothing is called.
     let other = Driver::open(&["libc.so.6".into()]).err().expect("libc is no driver");
     assert_eq!(other.0, "the CUDA driver has no cuInit");
+}
+
+#[test]
+#[ignore = "runs in a child of the other tests"]
+fn lose_the_device() {
+    let tell = |text: String| println!("told: {text}");
+    let (send, told) = std::sync::mpsc::channel();
+    let sender = send.clone();
+    failure::on_failure(move |device, why| drop(sender.send((device, why.to_owned()))));
+    let Ok(memory) = Imported::open(1, given_handle()) else { panic!("it is there") };
+    assert_eq!((failure::failures(), failure::failed(1)), (0, None));
+    assert!(memory.read(0, &mut [0]).is_err());
+    assert!(memory.read(0, &mut [0]).is_err_and(|e| e.code() == tensor::Code::Unavailable));
+    failure::report(1, "a second reason");
+    let (device, why) = told.recv_timeout(std::time::Duration::from_secs(60)).expect("told of it");
+    assert!(
+        failure::check(0).is_ok() && Imported::open(0, given_handle()).is_err_and(|e| matches!(e, Refused::Failed(_)))
+    );
+    assert!(Imported::open(1, given_handle()).is_err_and(|e| matches!(e, Refused::Lost(_))), "also what is open");
+    failure::on_failure(move |device, why| drop(send.send((device, format!("late: {why}")))));
+    tell(format!("{device} {why}; {:?}; {} failed", told.recv(), failure::failures()));
+}
+
+#[test]
+fn m_22_a_device_whose_context_is_lost_stays_lost_and_whoever_asked_is_told_once() {
+    let client = Exporter::new(1000, 1);
+    let why = "cuMemcpyDtoH failed with error 719";
+    let told = child("lose_the_device", &client.handle, "2", "cuMemcpyDtoH_v2:1:719");
+    assert_eq!(told, format!("1 {why}; Ok((1, \"late: {why}\")); 1 failed"));
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use tensor::{Base, Code, DeviceMemory, Error, Extent, RegionMemory, RegionRef, Result};
+use tensor::{Base, Code, DeviceMemory, Error, Exported, Extent, RegionMemory, RegionRef, Result};
 
 /// Keys of Triton's own Python backend; refused so that no client can write into such a segment.
 const RESERVED_PREFIX: &str = "triton_python_backend_shm_region_";
@@ -201,6 +201,9 @@ impl RegionRegistry {
         let opened = Imported::open(device, handle).map_err(|refused| match refused {
             Refused::NoDevice(_) => {
                 Error::invalid(format!("failed to register CUDA shared memory region: '{name}', GPUs not supported"))
+            }
+            Refused::Lost(why) => {
+                Error::unavailable(format!("failed to register CUDA shared memory region: '{name}', {}", why.message()))
             }
             Refused::Failed(why) => {
                 log::error!(
@@ -424,6 +427,11 @@ impl DeviceMemory for Window {
     }
     fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         self.imported()?.write(self.start.saturating_add(offset), from)
+    }
+    fn exported(&self) -> Option<Exported> {
+        // The client's own handle: one that was opened here cannot be exported again.
+        let handle = self.imported().ok()?.handle().0;
+        Some(Exported { handle, offset: self.start as u64 })
     }
 }
 

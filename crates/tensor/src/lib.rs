@@ -15,5 +15,5 @@ pub use buffer::{Data, Place};
 pub use datatype::DataType;
 pub use error::{Code, Error, Result};
 pub use name::Name;
-pub use region::{Base, DeviceMemory, Extent, RegionMemory, RegionRef};
+pub use region::{Base, DeviceMemory, Exported, Extent, RegionMemory, RegionRef};
 pub use shape::{Shape, ShapeDisplay, element_count};

@@ -63,6 +63,19 @@ pub trait DeviceMemory: Send + Sync {
     /// # Errors
     /// As `read`.
     fn write(&self, offset: usize, from: &[u8]) -> Result<()>;
+    /// How another process reaches these bytes; `None` where none can. What was written is there: nothing is still on its way.
+    fn exported(&self) -> Option<Exported> {
+        None
+    }
+}
+
+/// What another process opens to reach memory of a device (CUDA IPC).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exported {
+    /// Of a whole allocation; opaque.
+    pub handle: [u8; 64],
+    /// First byte in the allocation.
+    pub offset: u64,
 }
 
 /// A place in a shared object.

@@ -33,6 +33,7 @@ static struct { char function[40]; int calls; } counts[64];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int initialized;
 static __thread int current = -1; /* device of the current context */
+static __thread int below[16], depth; /* contexts under it */
 
 static int devices(void) { const char *s = getenv("NEREID_MOCK_CUDA_DEVICES"); return s ? atoi(s) : 1; }
 
@@ -114,6 +115,8 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device) { ENTER(); (void)device; *byt
 int cuDevicePrimaryCtxRetain(void **context, int device) { ENTER(); if (device < 0 || device >= devices()) return INVALID_DEVICE; *context = (void *)(uintptr_t)(device + 1); return OK; }
 int cuDevicePrimaryCtxRelease_v2(int device) { ENTER(); (void)device; return OK; }
 int cuCtxSetCurrent(void *context) { ENTER(); current = (int)(uintptr_t)context - 1; return OK; }
+int cuCtxPushCurrent_v2(void *context) { ENTER(); if (depth >= 16) return OUT_OF_MEMORY; below[depth++] = current; current = (int)(uintptr_t)context - 1; return OK; }
+int cuCtxPopCurrent_v2(void **context) { ENTER(); if (!depth) return INVALID_CONTEXT; if (context) *context = (void *)(uintptr_t)(current + 1); current = below[--depth]; return OK; }
 int cuCtxSynchronize(void) { ENTER(); return current < 0 ? INVALID_CONTEXT : OK; }
 
 int cuMemAlloc_v2(uint64_t *address, size_t size) {
@@ -138,6 +141,7 @@ int cuIpcGetMemHandle(Handle *handle, uint64_t address) {
   ENTER();
   pthread_mutex_lock(&lock);
   int at = block_of(address, 0);
+  if (at >= 0 && blocks[at].imported) at = -1; /* as of the driver: what was opened by a handle cannot be exported */
   if (at >= 0) {
     Exported made = {"mockcuda", getpid(), blocks[at].device, blocks[at].id, blocks[at].size};
     memset(handle, 0, sizeof *handle);
