@@ -18,6 +18,7 @@ export function sumOf(counts) {
     failed: sum('failed'),
     skipped: [...new Set(counts.map(({ skipped }) => skipped).filter(Boolean))].join('; '),
     failures: counts.flatMap(({ failures }) => failures),
+    unsteady: counts.flatMap(({ unsteady = [] }) => unsteady),
   }
 }
 

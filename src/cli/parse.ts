@@ -5,6 +5,7 @@
  * `OptionError` whose message is the whole text a user should see.
  */
 
+import { nearest } from '../config/suggest.js'
 import { FLAGS, defaultOptions, optionName, type Flag, type Options } from './flags.js'
 
 /** A command line that can not be used. */
@@ -152,31 +153,8 @@ function readNumber(
   throw badOption(name, bounds.outOfBound ?? `Provided option value is out of bound. Got ${text}`)
 }
 
-/** ` (did you mean …?)` when a known name is close, else nothing. */
+/** `; did you mean …?` when a known name is close, else nothing. */
 function suggestion(name: string, known: readonly string[], dashes: string): string {
-  let best: string | null = null
-  // A third of the letters wrong is a typo; more is another word.
-  let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1
-  for (const candidate of known) {
-    const distance = editDistance(name, candidate)
-    if (distance < bestDistance) {
-      best = candidate
-      bestDistance = distance
-    }
-  }
+  const best = nearest(name, known)
   return best === null ? '' : `; did you mean '${dashes}${best}'?`
-}
-
-/** Insertions, deletions and substitutions between two short strings. */
-function editDistance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, j) => j)
-  for (let i = 1; i <= a.length; i += 1) {
-    const next = [i]
-    for (let j = 1; j <= b.length; j += 1) {
-      const substituted = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1)
-      next.push(Math.min(substituted, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1))
-    }
-    row = next
-  }
-  return row[b.length] ?? 0
 }

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { cargoCounts, junitCounts, lastLineCounts, vitestCounts } from '../../scripts/lib/counts.mjs'
 import { failureLines } from '../../scripts/lib/failures.mjs'
+import { twice } from '../../scripts/lib/twice.mjs'
 
 const directory = mkdtempSync(join(tmpdir(), 'nereid-failures-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
@@ -72,4 +73,28 @@ test('each failed test is one line with its suite, and the number of lines of a 
   const many = failureLines('golden', 2000, Array.from({ length: 2000 }, (_, i) => `case ${i}`))
   expect(many.length).toBeLessThan(100)
   expect(many.at(-1)).toContain('1940 more')
+})
+
+test('what fails once and passes alone is counted as passed and named; what fails twice has failed', async () => {
+  const first = { passed: 7, failed: 2, failures: ['a', 'b'] }
+  const asked: string[][] = []
+  const again = (answer: { passed: number; failed: number; failures: string[] }) => async (failures: string[]) => {
+    asked.push(failures)
+    return answer
+  }
+  const one = await twice('rust', { ...first, again: again({ passed: 1, failed: 1, failures: ['b'] }) })
+  expect(one).toEqual({ passed: 8, failed: 1, failures: ['b'], unsteady: ['a'] })
+  expect(asked).toEqual([['a', 'b']])
+  expect(await twice('rust', { ...first, again: again({ passed: 2, failed: 0, failures: [] }) })).toEqual({ passed: 9, failed: 0, failures: [], unsteady: ['a', 'b'] })
+})
+
+test('a second attempt that ran nothing mends nothing, and many failures get none', async () => {
+  const first = { passed: 7, failed: 1, failures: ['a'] }
+  expect(await twice('rust', { ...first, again: async () => ({ passed: 0, failed: 0, failures: [] }) })).toEqual(first)
+  const many = { passed: 7, failed: 6, failures: ['a', 'b', 'c', 'd', 'e', 'f'] }
+  const never = () => {
+    throw new Error('asked')
+  }
+  expect(await twice('rust', { ...many, again: never })).toEqual(many)
+  expect(await twice('rust', { passed: 7, failed: 0, failures: [], again: never })).toEqual({ passed: 7, failed: 0, failures: [] })
 })

@@ -5,6 +5,7 @@
 //! the descriptor from then on.
 #![allow(unsafe_code)]
 
+pub use crate::given_socket::GivenSocket;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -12,19 +13,6 @@ use std::net::TcpListener;
 use std::os::fd::{FromRawFd, RawFd};
 use std::sync::Mutex;
 use tensor::{Error, Result};
-
-/// What a descriptor is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivenSocket {
-    /// `IPv4`, `IPv6`, `unix` or `other`.
-    pub family: &'static str,
-    /// A stream socket, not of datagrams.
-    pub is_stream: bool,
-    /// `listen` was called on it.
-    pub is_listening: bool,
-    /// 0 where the family has none.
-    pub port: u16,
-}
 
 /// Descriptors that belong to a listener of this process.
 static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());

@@ -1,20 +1,8 @@
 //! As `given`, where no service manager gives sockets.
 
+pub use crate::given_socket::GivenSocket;
 use std::net::TcpListener;
 use tensor::{Error, Result};
-
-/// What a descriptor is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivenSocket {
-    /// `IPv4`, `IPv6`, `unix` or `other`.
-    pub family: &'static str,
-    /// A stream socket, not of datagrams.
-    pub is_stream: bool,
-    /// `listen` was called on it.
-    pub is_listening: bool,
-    /// 0 where the family has none.
-    pub port: u16,
-}
 
 const NOT_HERE: &str = "sockets can be given to a process on Linux only";
 

@@ -21,6 +21,7 @@ pub mod given;
 #[cfg(not(target_os = "linux"))]
 #[path = "given_nowhere.rs"]
 pub mod given;
+mod given_socket;
 mod grpc;
 mod hold;
 mod http;

@@ -7,6 +7,7 @@ use crate::limits::{
     TRACE_ACTIVITIES_MAX, TRACE_CALLS_MAX, TRACE_RECORD_BYTES_MAX, TRACE_TENSOR_BYTES_MAX, TRACE_TEXT_BYTES_MAX,
 };
 use crate::sampler::{Mode, Sampler};
+use crate::text::quoted;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tensor::{Code, Data, DataType, Error};
@@ -227,16 +228,8 @@ impl Trace {
         let span = &call.span_id;
         let mut json = format!(r#"{{"traceparent":"00-{trace}-{span}-01""#);
         if !tracestate.is_empty() {
-            json.push_str(r#","tracestate":""#);
-            // ASCII, as it was read.
-            for c in tracestate.chars() {
-                match c {
-                    '"' | '\\' => json.extend(['\\', c]),
-                    c if c.is_ascii_control() => json.push_str(&format!("\\u{:04x}", u32::from(c))),
-                    c => json.push(c),
-                }
-            }
-            json.push('"');
+            json.push_str(r#","tracestate":"#);
+            quoted(&mut json, tracestate);
         }
         json.push('}');
         Some(json)

@@ -74,18 +74,23 @@ fn strings(out: &mut String, data: &[u8]) {
         if !out.is_empty() {
             out.push(',');
         }
-        out.push('"');
-        for c in String::from_utf8_lossy(element).chars() {
-            match c {
-                '"' | '\\' => out.extend(['\\', c]),
-                '\n' => out.push_str("\\n"),
-                '\r' => out.push_str("\\r"),
-                '\t' => out.push_str("\\t"),
-                // Writing to a string does not fail.
-                '\0'..' ' => _ = write!(out, "\\u{:04x}", u32::from(c)),
-                c => out.push(c),
-            }
-        }
-        out.push('"');
+        quoted(out, &String::from_utf8_lossy(element));
     }
+}
+
+/// A text as JSON has it.
+pub(crate) fn quoted(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            // Writing to a string does not fail.
+            '\0'..' ' => _ = write!(out, "\\u{:04x}", u32::from(c)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
 }

@@ -13,8 +13,8 @@ use crate::assemble::{Assembler, grow};
 use crate::hold;
 use crate::idle::Place;
 use crate::limits::{
-    BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX, LINGER_BYTES_MAX,
-    LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, STALLED_BODY_GIVES_WAY_TIME, STALLED_BODY_LOOK_INTERVAL,
+    ANSWERS_PER_LOOK, BODY_STALL_TIME_MAX, DISCARD_BYTES_MAX, HEAD_BYTES_MAX, HEAD_TIME_MAX, INLINE_BODY_BYTES_MAX,
+    LINGER_BYTES_MAX, LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, STALLED_BODY_GIVES_WAY_TIME, STALLED_BODY_LOOK_INTERVAL,
     UNCHARGED_ANSWER_BYTES_MAX,
 };
 use crate::rope::Rope;
@@ -538,8 +538,13 @@ impl Connection {
             // Those that came together leave together.
             let mut large = None;
             let mut is_over = false;
+            let mut taken = 0u32;
             poll_fn(|cx| {
                 while large.is_none() && self.out.len() < EVENTS_WRITE_BYTES {
+                    if taken.is_multiple_of(ANSWERS_PER_LOOK) && !self.out.is_empty() && hold::is_due() {
+                        break;
+                    }
+                    taken = taken.wrapping_add(1);
                     match events.poll_next(cx) {
                         Poll::Ready(Some(event)) => large = put_event(&mut self.out, events::json(event), chunked),
                         Poll::Ready(None) => {
