@@ -61,5 +61,5 @@ fn main() -> Result<()> {
 
 /// Bytes as a front end has them: a slice of a counted body.
 fn fresh(data: &Data) -> Data {
-    Data::Bytes(data.to_vec().into())
+    Data::Bytes(data.to_vec().expect("in memory").into())
 }

@@ -40,7 +40,7 @@ fn heavy() -> Version {
     };
     let nodes: Vec<_> = (0..STEPS).map(|i| node("MatMul", &[name(i), "W"], &[name(i + 1)], &[])).collect();
     let t = |n| tensor(n, F32, &[D::N(ROWS as i64), D::N(WIDTH as i64)]);
-    let w = initializer("W", F32, &[WIDTH as i64; 2], &f32s(unit).to_vec());
+    let w = initializer("W", F32, &[WIDTH as i64; 2], &f32s(unit).to_vec().expect("in memory"));
     Version::new(&onnx(&nodes, &[t("I")], &[t("O")], &[w]))
 }
 

@@ -22,7 +22,7 @@ fn resident_mib() -> usize {
 #[test]
 fn a_model_takes_its_size_each_time_it_is_loaded_and_gives_it_back() {
     // All different: equal ones are kept once.
-    let weights = |i: usize| f32s((0..WIDTH * WIDTH).map(|n| (n * LAYERS + i) as f32)).to_vec();
+    let weights = |i: usize| f32s((0..WIDTH * WIDTH).map(|n| (n * LAYERS + i) as f32)).to_vec().expect("in memory");
     let names: Vec<[String; 3]> =
         (0..LAYERS).map(|i| [format!("x{i}"), format!("w{i}"), format!("x{}", i + 1)]).collect();
     let nodes: Vec<_> = names.iter().map(|[x, w, y]| node("MatMul", &[x, w], &[y], &[])).collect();

@@ -22,7 +22,7 @@ fn io_tells_names_types_shapes_and_what_may_be_left_out_model_repository_4_1() {
         &[node("Add", &["I", "bias"], &["O"], &[])],
         &[tensor("I", F32, &[D::S("N"), D::N(3)]), tensor("bias", F32, &[D::N(3)])],
         &[tensor("O", F32, &[D::S("N"), D::N(3)])],
-        &[initializer("bias", F32, &[3], &f32s([1.0; 3]).to_vec())],
+        &[initializer("bias", F32, &[3], &f32s([1.0; 3]).to_vec().expect("in memory"))],
     ));
     let io = version.open(&config()).expect("opens").io().expect("a file knows");
     let tell = |t: &TensorIo| (t.name.clone(), t.datatype, t.shape.to_vec(), t.optional);

@@ -88,7 +88,7 @@ fn data_at_odd_addresses_is_copied_first() {
     let s = addsub_signature(8, DataType::Fp32, &[2]);
     let model = version.load(&config(), s.clone());
     let mut body = vec![0u8; 9];
-    body[1..].copy_from_slice(&f32s([1.5, 2.5]).to_vec());
+    body[1..].copy_from_slice(&f32s([1.5, 2.5]).to_vec().expect("in memory"));
     let odd = Data::Bytes(bytes::Bytes::from(body).slice(1..));
     let r = run(&*model, vec![request(&s, 1, &[(0, &[1, 2], odd.clone()), (1, &[1, 2], odd)])]);
     same(&r[0], 0, &[1, 2], f32s([3.0, 5.0]));
@@ -175,7 +175,7 @@ fn a_scalar_graph_may_be_configured_with_several_dimensions_of_one() {
 
 #[test]
 fn a_model_without_inputs_runs() {
-    let value = initializer("c", I32, &[2], &i32s([4, 5]).to_vec());
+    let value = initializer("c", I32, &[2], &i32s([4, 5]).to_vec().expect("in memory"));
     let version =
         Version::new(&onnx(&[node("Identity", &["c"], &["O"], &[])], &[], &[tensor("O", I32, &[D::N(2)])], &[value]));
     let s = signature(0, vec![], vec![output("O", DataType::Int32, &[2])]);
@@ -190,7 +190,7 @@ fn an_optional_input_left_out_takes_the_initialiser_s_value() {
         &[node("Add", &["I", "bias"], &["O"], &[])],
         &[tensor("I", I32, &[D::N(2)]), tensor("bias", I32, &[D::N(2)])],
         &[tensor("O", I32, &[D::N(2)])],
-        &[initializer("bias", I32, &[2], &i32s([100, 200]).to_vec())],
+        &[initializer("bias", I32, &[2], &i32s([100, 200]).to_vec().expect("in memory"))],
     ));
     let mut s = signature(
         0,
@@ -217,7 +217,7 @@ fn a_graph_that_hands_an_input_through_does_not_share_its_memory() {
         let data = f32s((first..first + 3000).map(|i| i as f32));
         let r = run(&*model, vec![request(&s, 0, &[(0, &[3000], data.clone())])]);
         let got = r[0].as_ref().expect("runs").outputs[0].data.clone();
-        assert_eq!(got.to_vec(), data.to_vec());
+        assert_eq!(got.to_vec().expect("in memory"), data.to_vec().expect("in memory"));
         let range = data.host().expect("a body").as_ptr_range();
         assert!(!range.contains(&got.host().expect("a response").as_ptr()), "copied");
     }
@@ -230,7 +230,7 @@ fn a_graph_that_hands_an_input_through_does_not_share_its_memory() {
     }
     // Out of a region, and into the same one.
     let floats = f32s((0..3000).map(|i| i as f32));
-    let (key, regions) = shm("through", &[floats.to_vec(), vec![0; 100]].concat());
+    let (key, regions) = shm("through", &[floats.to_vec().expect("in memory"), vec![0; 100]].concat());
     regions.register("r", &key, 0, 12_100).expect("fits");
     let window = |at| regions.resolve("r", at, 12_000).expect("inside");
     for target in [None, Some(window(0)), Some(window(64))] {
@@ -269,7 +269,7 @@ fn runs_of_a_kind_seen_before_give_each_request_its_own() {
     let version = Version::new(&addsub(I32, &[D::S("N"), D::S("w")]));
     let s = addsub_signature(8, DataType::Int32, &[-1]);
     let model = version.load(&config(), s.clone());
-    let (key, regions) = shm("repeat", &i32s(0..64).to_vec());
+    let (key, regions) = shm("repeat", &i32s(0..64).to_vec().expect("in memory"));
     regions.register("r", &key, 0, 256).expect("fits");
     // Kinds come back in another order; what is in them differs each time.
     let kinds: [(&[i32], i32); 6] = [(&[1], 4), (&[2], 4), (&[1, 2], 4), (&[1], 3), (&[3], 4), (&[1, 1, 1], 600)];
@@ -316,7 +316,7 @@ fn a_failure_after_runs_of_its_kind_is_told_and_the_next_one_runs() {
         &[node("Gather", &["table", "I"], &["O"], &[])],
         &[tensor("I", I32, &[D::N(2)])],
         &[tensor("O", I32, &[D::N(2)])],
-        &[initializer("table", I32, &[3], &i32s([10, 11, 12]).to_vec())],
+        &[initializer("table", I32, &[3], &i32s([10, 11, 12]).to_vec().expect("in memory"))],
     );
     let version = Version::new(&file);
     let t = DataType::Int32;
@@ -392,7 +392,7 @@ fn a_constant_that_is_an_output_is_answered_every_time() {
         &[added],
         &[tensor("I", F32, &[D::N(2)])],
         &[tensor("c", F32, &[D::N(2)]), tensor("O", F32, &[D::N(2)])],
-        &[initializer("c", F32, &[2], &constants.to_vec())],
+        &[initializer("c", F32, &[2], &constants.to_vec().expect("in memory"))],
     ));
     let t = DataType::Fp32;
     let s = signature(0, vec![input("I", t, &[2])], vec![output("c", t, &[2]), output("O", t, &[2])]);
@@ -414,7 +414,7 @@ fn regions_are_read_and_written_in_place() {
     let s = addsub_signature(8, DataType::Fp32, &[4]);
     let model = version.load(&config(), s.clone());
     let mut contents = vec![0u8; 8192];
-    contents[..32].copy_from_slice(&f32s((0..8).map(|i| i as f32)).to_vec());
+    contents[..32].copy_from_slice(&f32s((0..8).map(|i| i as f32)).to_vec().expect("in memory"));
     let (key, regions) = shm("place", &contents);
     regions.register("in", &key, 0, 4096).expect("fits");
     regions.register("out", &key, 4096, 4096).expect("fits");
@@ -433,12 +433,12 @@ fn regions_are_read_and_written_in_place() {
     // In place, through a window that is larger than needed.
     let r = run(&*model, vec![entry(at("out", 0, 64))]);
     assert!(matches!(r[0].as_ref().expect("runs").outputs[0].data, Data::Region(_)));
-    assert_eq!(Data::Region(at("out", 0, 16)).to_vec(), sum.to_vec());
+    assert_eq!(Data::Region(at("out", 0, 16)).to_vec().expect("in memory"), sum.to_vec().expect("in memory"));
     // A batch, and a window over the input itself: copied after the run.
     let r = run(&*model, vec![entry(at("out", 100, 16)), entry(at("in", 0, 16))]);
     assert!(r.iter().all(Result::is_ok));
-    assert_eq!(Data::Region(at("out", 100, 16)).to_vec(), sum.to_vec());
-    assert_eq!(Data::Region(at("in", 0, 16)).to_vec(), sum.to_vec());
+    assert_eq!(Data::Region(at("out", 100, 16)).to_vec().expect("in memory"), sum.to_vec().expect("in memory"));
+    assert_eq!(Data::Region(at("in", 0, 16)).to_vec().expect("in memory"), sum.to_vec().expect("in memory"));
     // Too small.
     let r = run(&*model, vec![entry(at("out", 0, 15))]);
     let text = "shared memory size specified with the request for output 'OUTPUT0' (15 bytes) should be at least 16 bytes to hold the results";
@@ -474,7 +474,7 @@ fn strings_changed_in_a_region_after_their_check_fail_only_their_request() {
     let s = signature(4, vec![input("I", DataType::Bytes, &[-1])], vec![output("O", DataType::Bytes, &[-1])]);
     let model = version.load(&config(), s.clone());
     let raw = strings(&[b"ab"]);
-    let (key, regions) = shm("strings", &raw.to_vec());
+    let (key, regions) = shm("strings", &raw.to_vec().expect("in memory"));
     regions.register("r", &key, 0, raw.len() as u64).expect("fits");
     let window = Data::Region(regions.resolve("r", 0, raw.len() as u64).expect("inside"));
     let entry = |d: &Data| request(&s, 1, &[(0, &[1, 1], d.clone())]);

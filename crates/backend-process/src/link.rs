@@ -316,11 +316,7 @@ impl Link {
             *room.inline_left = room.inline_left.saturating_sub(bytes);
             match data {
                 Data::Bytes(bytes) => write::tensor(to, name, datatype, shape, Put::Inline(bytes)),
-                Data::Region(region) => {
-                    let mut copy = vec![0; bytes];
-                    region.copy_to(0, &mut copy)?;
-                    write::tensor(to, name, datatype, shape, Put::Inline(&copy));
-                }
+                Data::Region(_) => write::tensor(to, name, datatype, shape, Put::Inline(&data.to_vec()?)),
             }
             return Ok(());
         }

@@ -15,7 +15,10 @@ fn echoed(model: &dyn Model, count: usize) {
     let outcome = ran.answer().unwrap_or_else(|e| panic!("{count} bytes: {e}"));
     let [out] = &outcome.outputs[..] else { panic!("{outcome:?}") };
     assert_eq!((&out.name[..], out.shape[0], out.data.len(), out.form.binary), ("OUT", count as i64, count, true));
-    assert!(out.data.to_vec().iter().enumerate().all(|(n, &b)| b == (n % 251) as u8), "{count} bytes");
+    assert!(
+        out.data.to_vec().expect("in memory").iter().enumerate().all(|(n, &b)| b == (n % 251) as u8),
+        "{count} bytes"
+    );
     ran.freed().expect("marks");
 }
 
@@ -48,7 +51,10 @@ fn strings_are_copied_and_counted_b_py_05() {
     }
     let tensor = ("IN_S", DataType::Bytes, Data::Bytes(raw.clone().into()), &[2000][..]);
     let outcome = run(&*model, 0, vec![request("", &[tensor])]).answer().expect("an answer");
-    assert_eq!((outcome.outputs[0].datatype, outcome.outputs[0].data.to_vec()), (DataType::Bytes, raw));
+    assert_eq!(
+        (outcome.outputs[0].datatype, outcome.outputs[0].data.to_vec().expect("in memory")),
+        (DataType::Bytes, raw)
+    );
 }
 
 #[test]
@@ -75,11 +81,19 @@ fn outputs_go_as_they_were_made_and_unknown_ones_are_dropped_b_py_14() {
     let model = start("echo", 1, limits()).expect("starts");
     for _ in 0..1000 {
         let outcome = run(&*model, 0, vec![bytes("odd", 8)]).answer().expect("an answer");
-        let seen: Vec<_> = outcome.outputs.iter().map(|o| (o.datatype, o.shape.to_vec(), o.data.to_vec()[0])).collect();
+        let seen: Vec<_> = outcome
+            .outputs
+            .iter()
+            .map(|o| (o.datatype, o.shape.to_vec(), o.data.to_vec().expect("in memory")[0]))
+            .collect();
         assert_eq!(seen, [(DataType::Int64, vec![3], b'a'), (DataType::Int64, vec![3], b'c')]);
     }
     let outcome = run(&*model, 0, vec![bytes("in place", 9000)]).answer().expect("an answer");
-    assert_eq!(outcome.outputs[0].data.to_vec()[..6], [0, 1, 2, 3, 4, 5], "from the memory the input came in");
+    assert_eq!(
+        outcome.outputs[0].data.to_vec().expect("in memory")[..6],
+        [0, 1, 2, 3, 4, 5],
+        "from the memory the input came in"
+    );
 }
 
 #[test]

@@ -77,14 +77,14 @@ impl Implicit {
     }
 
     fn answer(&self, entry: &BatchEntry) -> Result<Outcome> {
-        let flag = |control: Option<u16>| {
+        let flag = |control: Option<u16>| -> Result<bool> {
             let input = control.and_then(|c| input_of(entry, c));
-            input.is_some_and(|input| input.data.to_vec().iter().any(|&b| b != 0))
+            Ok(input.map_or(Ok(Vec::new()), |input| input.data.to_vec())?.iter().any(|&b| b != 0))
         };
-        if !flag(self.ready) {
+        if !flag(self.ready)? {
             return Ok(Outcome::default());
         }
-        let case = input_of(entry, self.test_case).map(|input| input.data.to_vec()).unwrap_or_default();
+        let case = input_of(entry, self.test_case).map_or(Ok(Vec::new()), |input| input.data.to_vec())?;
         match case.first_chunk().copied().map(i32::from_le_bytes) {
             Some(UNDEFINED_STATE) => self.state("undefined_state").map(drop)?,
             Some(GPU_STATE) => {
@@ -92,7 +92,7 @@ impl Implicit {
                 return Err(Error::new(Code::Unsupported, "failed to create the state buffer in GPU memory"));
             }
             // The first request of a sequence has no input state to compare with.
-            Some(ONE_BUFFER) if !self.state("OUTPUT_STATE")? && !flag(self.start) => {
+            Some(ONE_BUFFER) if !self.state("OUTPUT_STATE")? && !flag(self.start)? => {
                 let text = "Input and output state are using different buffers.";
                 return Err(Error::new(Code::Unsupported, text));
             }

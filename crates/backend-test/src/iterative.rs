@@ -75,7 +75,7 @@ struct Iterative {
 impl Iterative {
     /// What is left of a request after this step.
     fn left(entry: &BatchEntry) -> Result<i32> {
-        let data = input_of(entry, 0).map(|input| input.data.to_vec()).unwrap_or_default();
+        let data = input_of(entry, 0).map_or(Ok(Vec::new()), |input| input.data.to_vec())?;
         let number = <[u8; 4]>::try_from(data).map(i32::from_le_bytes);
         number.map(|n| n.saturating_sub(1).max(0)).map_err(|_| Error::invalid("unexpected shape for INPUT input"))
     }

@@ -101,10 +101,10 @@ impl Asked {
             return Err(shapes_differ(&values.shape, &delays.shape));
         }
         // Copied, so that a client that writes into its region changes nothing any more.
-        let own = |data: &Data| Data::Bytes(data.to_vec().into());
+        let own = |data: &Data| data.to_vec().map(|copy| Data::Bytes(copy.into()));
         let asked = Self {
-            values: own(&values.data),
-            delays: own(&delays.data),
+            values: own(&values.data)?,
+            delays: own(&delays.data)?,
             wait: Duration::from_millis(read(&wait.data, 0).into()),
         };
         let longest = (0..asked.len()).map(|i| read(&asked.delays, i)).max().unwrap_or(0);

@@ -149,13 +149,14 @@ struct Sums {
 }
 
 impl Sums {
-    fn flag(&self, entry: &BatchEntry, control: Option<u16>) -> bool {
-        control.and_then(|c| input_of(entry, c)).is_some_and(|input| input.data.to_vec().iter().any(|&b| b != 0))
+    fn flag(&self, entry: &BatchEntry, control: Option<u16>) -> Result<bool> {
+        let input = control.and_then(|c| input_of(entry, c));
+        Ok(input.map_or(Ok(Vec::new()), |input| input.data.to_vec())?.iter().any(|&b| b != 0))
     }
 
     /// Adds a request to its sequence.
     fn add(&self, entry: &mut BatchEntry, instance: u32, row: usize) -> Result<Outcome> {
-        if !self.flag(entry, self.ready) {
+        if !self.flag(entry, self.ready)? {
             return Ok(Outcome::default());
         }
         if self.kind == SequenceBackend::ByRow && matches!(entry.request.sequence.id, CorrelationId::String(_)) {
@@ -165,7 +166,7 @@ impl Sums {
         // An output may be written over the input.
         detach(entry)?;
         let id = self.id.and_then(|c| input_of(entry, c));
-        let bytes = id.map(|input| input.data.to_vec()).unwrap_or_default();
+        let bytes = id.map_or(Ok(Vec::new()), |input| input.data.to_vec())?;
         let end_sum = match id.and_then(|input| input.datatype) {
             Some(DataType::Bytes) => Strings::new(&bytes).find_map(|s| std::str::from_utf8(s.ok()?).ok()?.parse().ok()),
             // The low half, as in Triton.
@@ -175,9 +176,9 @@ impl Sums {
             SequenceBackend::ByRow => Key::Row { instance, row },
             SequenceBackend::ById => Key::Id(bytes),
         };
-        let (starts, ends) = (self.flag(entry, self.start), self.flag(entry, self.end));
+        let (starts, ends) = (self.flag(entry, self.start)?, self.flag(entry, self.end)?);
         let input = input_of(entry, 0).ok_or_else(|| Error::internal("an input is missing"))?;
-        let (shape, values) = (input.shape.clone(), input.data.to_vec());
+        let (shape, values) = (input.shape.clone(), input.data.to_vec()?);
         let values = values.chunks_exact(4).filter_map(|c| c.first_chunk().copied()).map(i32::from_le_bytes);
         let sum = {
             let mut sums = self.sums.lock();
@@ -278,7 +279,7 @@ mod tests {
         model.execute(0, &mut Batch::new(&mut rows), &RunControl::alone());
         let values = |e: BatchEntry| {
             let outcome = e.result.expect("a result").expect("adds up");
-            let bytes = outcome.outputs.first().map(|o| o.data.to_vec()).unwrap_or_default();
+            let bytes = outcome.outputs.first().map(|o| o.data.to_vec().expect("in memory")).unwrap_or_default();
             bytes.chunks(4).map(|c| i32::from_le_bytes(c.try_into().expect("four"))).collect()
         };
         rows.into_iter().map(values).collect()

@@ -113,7 +113,7 @@ struct Square {
 
 /// n of a request.
 fn number(entry: &BatchEntry) -> Result<i32> {
-    let data = input_of(entry, 0).map(|input| input.data.to_vec()).unwrap_or_default();
+    let data = input_of(entry, 0).map_or(Ok(Vec::new()), |input| input.data.to_vec())?;
     <[u8; 4]>::try_from(data).map(i32::from_le_bytes).map_err(|_| Error::invalid("unexpected shape for IN input"))
 }
 

@@ -70,7 +70,7 @@ impl Recorder {
 }
 
 fn values(outcome: &Outcome) -> Vec<i32> {
-    let of = |data: &Data| <[u8; 4]>::try_from(data.to_vec()).map_or(-1, i32::from_le_bytes);
+    let of = |data: &Data| <[u8; 4]>::try_from(data.to_vec().expect("in memory")).map_or(-1, i32::from_le_bytes);
     outcome.outputs.iter().map(|o| of(&o.data)).collect()
 }
 

@@ -40,7 +40,7 @@ fn gathering(c: &mut Criterion) {
             let made = LazyCell::new(|| {
                 let entries: Vec<_> = (0..requests).map(|i| entry(i, size, None)).collect();
                 let all = gather(&entries, 0).ok().flatten().unwrap_or_default();
-                for (i, row) in all.to_vec().chunks(size).enumerate() {
+                for (i, row) in all.to_vec().expect("in memory").chunks(size).enumerate() {
                     assert!(row.iter().all(|&b| b == i as u8), "row {i} is another's");
                 }
                 assert_eq!(all.len(), requests * size);
@@ -117,7 +117,10 @@ fn scattering(c: &mut Criterion) {
                     for (i, output) in hand_out(&entries, &spec, &all, size).enumerate() {
                         let data = output.expect("the region is whole").data;
                         assert_eq!(matches!(data, Data::Region(_)), to_region);
-                        assert!(data.to_vec().iter().all(|&b| b == (i + 1) as u8), "row {i} is another's");
+                        assert!(
+                            data.to_vec().expect("in memory").iter().all(|&b| b == (i + 1) as u8),
+                            "row {i} is another's"
+                        );
                     }
                     (entries, all, shared)
                 });

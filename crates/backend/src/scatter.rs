@@ -116,14 +116,14 @@ mod tests {
         let region: RegionRef = Arc::new(Heap::new(&[9; 6]));
         let placed = place("O", Data::Bytes(Bytes::from_static(b"abcd")), Some(&region)).unwrap_or_default();
         assert!(matches!(placed, Data::Region(_)));
-        assert_eq!(Data::Region(region).to_vec(), b"abcd\t\t");
+        assert_eq!(Data::Region(region).to_vec().expect("in memory"), b"abcd\t\t");
     }
 
     #[test]
     fn a_region_that_is_input_and_output_keeps_its_bytes() {
         let region: RegionRef = Arc::new(Heap::new(b"abc"));
         let placed = place("O", Data::Region(Arc::clone(&region)), Some(&region)).unwrap_or_default();
-        assert_eq!(placed.to_vec(), b"abc");
+        assert_eq!(placed.to_vec().expect("in memory"), b"abc");
     }
 
     #[test]

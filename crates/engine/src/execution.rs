@@ -13,7 +13,6 @@ use crate::statistics::{Executed, Timings};
 use crate::ticket::{Ticket, TicketState};
 use crate::traced;
 use crate::version::ModelVersion;
-use backend::gather::stage_devices;
 use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
 use parking_lot::{Condvar, Mutex};
 use protocol::{InferRequest, InferResponse};
@@ -318,7 +317,7 @@ impl ModelVersion {
         start: u64,
     ) -> Timings {
         // A panic in a backend is our bug, but it is this batch's failure, not the server's.
-        let ran = catch_unwind(AssertUnwindSafe(|| self.run_model(instance, &mut Batch::new(entries), control)));
+        let ran = catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut Batch::new(entries), control)));
         let marks = ran.unwrap_or_else(|_| {
             let end = now_ns();
             Marks { inputs_ready: end, inference_end: end, outputs_ready: end }
@@ -327,12 +326,6 @@ impl ModelVersion {
             entry.result.get_or_insert_with(|| Err(self.no_answer()));
         }
         Timings { start, marks, end: marks.outputs_ready.max(start) }
-    }
-
-    /// Hands a batch to the backend, its inputs where the backend can read them.
-    pub(crate) fn run_model(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
-        stage_devices(batch.requests, &self.signature);
-        self.model.execute(instance, batch, control)
     }
 
     /// What a request is told whose backend neither answered it nor kept it.

@@ -225,7 +225,7 @@ impl ModelVersion {
         let mut entries = self.entries_with_responders(&mut requests, &execution, of_requests.as_ref());
         drop((requests, of_requests));
         let mut batch = Batch { requests: &mut entries, occupied: Some(occupied) };
-        let ran = catch_unwind(AssertUnwindSafe(|| self.run_model(instance, &mut batch, control)));
+        let ran = catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut batch, control)));
         let left = batch.occupied.take();
         match (&ran, &left) {
             // A backend that took it may not have looked at the clock.

@@ -470,7 +470,7 @@ impl ModelVersion {
         let mut entries = self.entries_with_responders(&mut requests, &execution, None);
         drop(requests);
         let mut batch = Batch::new(&mut entries);
-        let executed = catch_unwind(AssertUnwindSafe(|| self.run_model(instance, &mut batch, control)));
+        let executed = catch_unwind(AssertUnwindSafe(|| self.model.execute(instance, &mut batch, control)));
         let end = now_ns();
         let failed = Marks { inputs_ready: end, inference_end: end, outputs_ready: end };
         execution.set_marks(*executed.as_ref().unwrap_or(&failed));

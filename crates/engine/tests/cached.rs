@@ -60,7 +60,7 @@ fn s37_an_equal_request_is_answered_without_the_model_and_with_its_own_id() {
     assert_eq!(call(&version, 1).rest(), [Number(2)]);
     let hit = call(&version, 1).next_answer();
     let response = hit.response.expect("an answer").expect("a good one");
-    assert_eq!((&*response.id, response.outputs[0].data.to_vec()), ("r1", vec![2]));
+    assert_eq!((&*response.id, response.outputs[0].data.to_vec().expect("in memory")), ("r1", vec![2]));
     assert_eq!(call(&version, 5).rest(), [Number(6)]);
     assert_eq!(runs.load(SeqCst), 2);
     settles(&engine, &version);

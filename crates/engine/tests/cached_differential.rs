@@ -36,7 +36,7 @@ fn bytes(input: &[u8], output: u16) -> Vec<u8> {
 
 /// Every tenth input is an error.
 fn result(entry: &BatchEntry) -> Result<Outcome> {
-    let input = entry.request.inputs[0].data.to_vec();
+    let input = entry.request.inputs[0].data.to_vec().expect("in memory");
     let number = u32::from_le_bytes(input[..4].try_into().expect("four bytes"));
     if number.is_multiple_of(10) {
         return Err(Error::internal(format!("{number} is one of the bad ones")));
@@ -121,7 +121,9 @@ fn seen(version: &ModelVersion, request: InferRequest) -> String {
         Err(error) => format!("{error:?}"),
         Ok(response) => {
             let InferResponse { model_name, model_version, outputs, id, parameters } = *response;
-            let output = |o: &OutputTensor| (o.name.clone(), o.index, o.datatype, o.shape.clone(), o.data.to_vec());
+            let output = |o: &OutputTensor| {
+                (o.name.clone(), o.index, o.datatype, o.shape.clone(), o.data.to_vec().expect("in memory"))
+            };
             let outputs: Vec<_> = outputs.iter().map(output).collect();
             format!("{model_name} {model_version} {id} {} {outputs:?}", parameters.len())
         }

@@ -64,7 +64,7 @@ fn ask_of(engine: &Engine, (model, version): (&str, &str), id: u64, flags: &str)
     let request = InferRequest { sequence, ..*request(1) };
     let call = try_request(&version, Box::new(request), None).map_err(|e| e.message().to_owned())?;
     let answer = call.next_answer().response.expect("an answer").map_err(|e| e.message().to_owned())?;
-    Ok(answer.outputs[0].data.to_vec()[0])
+    Ok(answer.outputs[0].data.to_vec().expect("in memory")[0])
 }
 
 fn reload(engine: &Engine) -> Arc<ModelVersion> {
@@ -132,7 +132,7 @@ fn r51_another_version_number_takes_over_and_an_unload_ends_what_is_in_progress(
         let sequence = Sequence { id: CorrelationId::Number(1), start: false, end: false };
         let call = try_request(&version, Box::new(InferRequest { sequence, ..*request(1) }), None).expect("accepted");
         let response = call.next_answer().response.expect("an answer").expect("a response");
-        (response.model_version.to_string(), response.outputs[0].data.to_vec()[0])
+        (response.model_version.to_string(), response.outputs[0].data.to_vec().expect("in memory")[0])
     };
     assert_eq!(answer, ("1".to_owned(), 1));
     drop(engine.retire("m", 2));

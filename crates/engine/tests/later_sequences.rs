@@ -54,7 +54,7 @@ fn of(id: u64, flags: &str, number: u8) -> Box<InferRequest> {
 
 fn given(entry: &BatchEntry, name: &str) -> u8 {
     let input = entry.request.inputs.iter().find(|i| i.name == *name).expect("there");
-    input.data.to_vec()[0]
+    input.data.to_vec().expect("in memory")[0]
 }
 
 /// An answer that is the state, too.

@@ -46,7 +46,7 @@ impl Made {
     fn next(&self) -> (Got, bool) {
         let (response, is_final) = self.answers.recv_timeout(WITHIN).expect("an answer");
         let got = match response {
-            Some(Ok(response)) => Got::Number(response.outputs[0].data.to_vec()[0]),
+            Some(Ok(response)) => Got::Number(response.outputs[0].data.to_vec().expect("in memory")[0]),
             Some(Err(error)) => Got::Failed(error.code()),
             None => Got::Nothing,
         };

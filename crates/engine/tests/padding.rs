@@ -37,7 +37,9 @@ fn of_tokens(config: &mut pb::ModelConfig) {
 type Seen = Vec<Vec<(Vec<i64>, Vec<u8>)>>;
 
 fn seen(batch: &Batch<'_>) -> Seen {
-    let of = |e: &BatchEntry| e.request.inputs.iter().map(|i| (i.shape.to_vec(), i.data.to_vec())).collect();
+    let of = |e: &BatchEntry| {
+        e.request.inputs.iter().map(|i| (i.shape.to_vec(), i.data.to_vec().expect("in memory"))).collect()
+    };
     batch.requests.iter().map(of).collect()
 }
 
@@ -53,8 +55,8 @@ fn output(index: u16, name: &str, shape: &[i64], data: Vec<u8>) -> OutputTensor 
 }
 
 fn serve(entry: &mut BatchEntry) {
-    let ids = entry.request.inputs[0].data.to_vec();
-    let mask = entry.request.inputs[1].data.to_vec();
+    let ids = entry.request.inputs[0].data.to_vec().expect("in memory");
+    let mask = entry.request.inputs[1].data.to_vec().expect("in memory");
     let shape = entry.request.inputs[0].shape.to_vec();
     let sums = ids.iter().zip(&mask).map(|(id, mask)| id.wrapping_mul(*mask)).collect::<Vec<_>>();
     let sums = sums
@@ -159,7 +161,8 @@ fn response(call: &Call) -> Result<Box<InferResponse>> {
 fn answered(call: &Call, ids: &[u8]) {
     let response = response(call).expect("an answer");
     let twice: Vec<u8> = ids.iter().flat_map(|id| [*id, *id]).collect();
-    let found: Vec<_> = response.outputs.iter().map(|o| (o.shape.to_vec(), o.data.to_vec())).collect();
+    let found: Vec<_> =
+        response.outputs.iter().map(|o| (o.shape.to_vec(), o.data.to_vec().expect("in memory"))).collect();
     assert_eq!(found, [(vec![1, ids.len() as i64, 2], twice), (vec![1, 1], vec![ids.iter().sum()])]);
 }
 
@@ -188,8 +191,8 @@ fn rows_of_a_request_are_padded_each() {
     assert_eq!(seen[0][1], (vec![2, 3], vec![1, 1, 0, 1, 1, 0]));
     let response = response(&two).expect("an answer");
     assert_eq!(response.outputs[0].shape[..], [2, 2, 2]);
-    assert_eq!(response.outputs[0].data.to_vec(), [1, 1, 2, 2, 3, 3, 4, 4]);
-    assert_eq!(response.outputs[1].data.to_vec(), [3, 7]);
+    assert_eq!(response.outputs[0].data.to_vec().expect("in memory"), [1, 1, 2, 2, 3, 3, 4, 4]);
+    assert_eq!(response.outputs[1].data.to_vec().expect("in memory"), [3, 7]);
     answered(&one, &[5, 6, 8]);
     held.ends();
 }
@@ -306,7 +309,7 @@ fn a_failure_of_one_request_of_a_padded_batch_is_its_own() {
         EngineOptions::default(),
         |_| (),
         |entry| {
-            if entry.request.inputs[0].data.to_vec()[0] == 9 {
+            if entry.request.inputs[0].data.to_vec().expect("in memory")[0] == 9 {
                 entry.result = Some(Err(tensor::Error::internal("no nines")));
             } else {
                 serve(entry);

@@ -257,7 +257,7 @@ fn sequences(config: &mut pb::ModelConfig, name: &str, instances: i32, strategy:
 
 /// The answer of whichever model.
 fn number(call: &Call) -> u8 {
-    call.next_answer().response.expect("an answer").expect("a response").outputs[0].data.to_vec()[0]
+    call.next_answer().response.expect("an answer").expect("a response").outputs[0].data.to_vec().expect("in memory")[0]
 }
 
 fn step_of(version: &ModelVersion, id: u64, start: bool, end: bool, number: u8) -> Call {

@@ -34,7 +34,7 @@ fn oldest() -> StrategyChoice {
 fn given(entry: &BatchEntry, name: &str) -> u8 {
     let found: Vec<_> = entry.request.inputs.iter().filter(|i| i.name == *name).collect();
     assert_eq!(found.len(), 1, "{name} once, in each step");
-    found[0].data.to_vec()[0]
+    found[0].data.to_vec().expect("in memory")[0]
 }
 
 /// A step: answers the sum of the sequence, with what is left added, and keeps it; gives the request back until nothing is left.

@@ -43,7 +43,7 @@ fn oldest() -> StrategyChoice {
 /// The contents of an input the client did not send.
 fn given(entry: &BatchEntry, name: &str) -> Vec<u8> {
     let input = entry.request.inputs.iter().find(|i| i.name == *name).unwrap_or_else(|| panic!("no {name}"));
-    input.data.to_vec()
+    input.data.to_vec().expect("in memory")
 }
 
 /// Adds the request to the state, and answers the sum; sums of 99 fail.
@@ -74,7 +74,7 @@ fn ask(version: &engine::ModelVersion, request: Box<InferRequest>) -> Result<u8,
     let call = support::try_request(version, request, None).map_err(|e| e.message().to_owned())?;
     let answer = call.next_answer().response.expect("an answer").map_err(|e| e.message().to_owned())?;
     assert_eq!(answer.outputs.len(), 1, "controls and states are not answered");
-    Ok(answer.outputs[0].data.to_vec()[0])
+    Ok(answer.outputs[0].data.to_vec().expect("in memory")[0])
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub fn response(r: InferResponse, signature: &Signature) -> Result<js::NativeInf
                 datatype: o.datatype.name().into(),
                 shape: o.shape.to_vec(),
                 // Copied: external buffers are freed only when the event loop turns, and would pin slabs meanwhile.
-                data: Buffer::from(o.data.to_vec()),
+                data: Buffer::from(o.data.to_vec()?),
             })
         })
         .collect::<Result<_>>()?;

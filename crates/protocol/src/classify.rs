@@ -15,7 +15,7 @@ pub const ELEMENTS_MAX: usize = 1_000_000;
 /// # Errors
 /// INVALID_ARG for BOOL, FP16, BF16 and BYTES, and for more than [`ELEMENTS_MAX`] elements.
 pub fn top_k(output: &OutputTensor, signature: &Signature) -> Result<OutputTensor> {
-    let rank: fn(&OutputTensor, &Layout, Option<&Labels>) -> Vec<u8> = match output.datatype {
+    let rank: fn(&[u8], &Layout, Option<&Labels>) -> Vec<u8> = match output.datatype {
         DataType::Uint8 => ranked::<u8>,
         DataType::Uint16 => ranked::<u16>,
         DataType::Uint32 => ranked::<u32>,
@@ -48,7 +48,8 @@ pub fn top_k(output: &OutputTensor, signature: &Signature) -> Result<OutputTenso
     let classes = count.checked_div(rows).unwrap_or(0);
     let k = classes.min(usize::try_from(output.form.classification).unwrap_or(usize::MAX));
     let labels = signature.outputs.get(usize::from(output.index)).map(|o| &o.labels);
-    let raw = rank(output, &Layout { classes, k }, labels);
+    // Where they lie in a region they are copied, once: another process may write to it while we sort.
+    let raw = rank(&output.data.to_bytes()?, &Layout { classes, k }, labels);
     let shape: Shape = batch.into_iter().chain([k as i64]).collect();
     Ok(OutputTensor {
         name: output.name.clone(),
@@ -102,15 +103,14 @@ macro_rules! floats {
 
 floats!(f32, f64);
 
-fn ranked<S: Score>(output: &OutputTensor, layout: &Layout, labels: Option<&Labels>) -> Vec<u8> {
+fn ranked<S: Score>(values: &[u8], layout: &Layout, labels: Option<&Labels>) -> Vec<u8> {
     let size = size_of::<S>();
     let mut raw = Vec::new();
     if layout.k == 0 {
         return raw;
     }
     let mut text = Vec::new();
-    // Where they lie in a region they are copied, once: another process may write to it while we sort.
-    for row in output.data.to_bytes().chunks_exact(layout.classes * size) {
+    for row in values.chunks_exact(layout.classes * size) {
         let mut scores: Vec<(S, usize)> = row.chunks_exact(size).map(S::read).zip(0..).collect();
         // Best first; of equals the first class; NaN last.
         let order = |a: &(S, usize), b: &(S, usize)| {
@@ -161,7 +161,7 @@ mod tests {
         let mut out = output("OUTPUT0", datatype, shape, Bytes::from(data));
         out.form.classification = k;
         let got = top_k(&out, &sig).unwrap();
-        let strings: Vec<String> = strings::Strings::new(&got.data.to_bytes())
+        let strings: Vec<String> = strings::Strings::new(&got.data.to_bytes().expect("in memory"))
             .map(|s| String::from_utf8_lossy(s.unwrap()).into_owned())
             .collect();
         assert_eq!(strings, expected);

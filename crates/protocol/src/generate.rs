@@ -160,7 +160,7 @@ pub fn encode_generate(response: &InferResponse, signature: &Signature) -> Resul
     for output in &response.outputs {
         let classes = classified(output, signature)?;
         let tensor = classes.as_ref().unwrap_or(output);
-        write_tensor(&mut values, tensor.datatype, &tensor.shape, &tensor.data.to_bytes(), true)?;
+        write_tensor(&mut values, tensor.datatype, &tensor.shape, &tensor.data.to_bytes()?, true)?;
         end(&output.name, &values);
     }
     // Stable, and the first of those with one name is kept.

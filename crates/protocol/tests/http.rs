@@ -99,7 +99,7 @@ fn data(datatype: DataType, shape: &str, data: &str) -> Result<Vec<u8>> {
     let data = format!(r#""data":{data}"#);
     let ask = |members: String| {
         let request = ask(&sig, &Bytes::from(format!(r#"{{"inputs":[{{{members}}}]}}"#)), None)?;
-        Ok(request.inputs[0].data.to_vec())
+        Ok(request.inputs[0].data.to_vec().expect("in memory"))
     };
     let first = ask(format!("{data},{known}"));
     let last = ask(format!("{known},{data}"));

@@ -94,23 +94,28 @@ impl Data {
     }
 
     /// A copy of all bytes. A region may be larger than memory: callers limit what they copy.
-    pub fn to_vec(&self) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// What the driver of a device said.
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
         match self {
-            Self::Bytes(bytes) => bytes.to_vec(),
+            Self::Bytes(bytes) => Ok(bytes.to_vec()),
             Self::Region(region) => {
                 let mut all = vec![0; region.len()];
-                // As long as the region's part, whose length never changes: always inside.
-                let _ = region.copy_to(0, &mut all);
-                all
+                region.copy_to(0, &mut all)?;
+                Ok(all)
             }
         }
     }
 
     /// The bytes in the host's own memory: the same ones where they are there already, else a copy, as by `to_vec`.
-    pub fn to_bytes(&self) -> Bytes {
+    ///
+    /// # Errors
+    /// As `to_vec`.
+    pub fn to_bytes(&self) -> Result<Bytes> {
         match self {
-            Self::Bytes(bytes) => bytes.clone(),
-            Self::Region(_) => self.to_vec().into(),
+            Self::Bytes(bytes) => Ok(bytes.clone()),
+            Self::Region(_) => Ok(self.to_vec()?.into()),
         }
     }
 

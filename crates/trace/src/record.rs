@@ -250,8 +250,12 @@ impl Trace {
         let room = self.0.open.sampler.outlet.reserve(data.len().min(room));
         state.reserved += room;
         let mut begin = vec![0; room];
-        // It is no longer than the tensor.
-        let is_cut = data.copy_to(0, &mut begin).is_err() || begin.len() < data.len();
+        // It is no longer than the tensor: what fails is a device, and zeros would be a lie.
+        let failed = data.copy_to(0, &mut begin).is_err();
+        let is_cut = failed || begin.len() < data.len();
+        if failed {
+            begin.clear();
+        }
         let (name, shape) = (cut(name).to_owned(), shape.to_vec());
         state.bytes += size_of::<Tensor>() + begin.len() + name.len() + size_of_val(&shape[..]);
         if let Some(call) = state.calls.get_mut(self.0.at) {

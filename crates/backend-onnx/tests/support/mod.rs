@@ -275,9 +275,9 @@ pub fn strings(values: &[&[u8]]) -> Data {
 /// Shape and contents of an output.
 pub fn seen(outcome: &Result<Outcome>, at: usize) -> (Vec<i64>, Vec<u8>) {
     let outcome = outcome.as_ref().expect("succeeds");
-    (outcome.outputs[at].shape.to_vec(), outcome.outputs[at].data.to_vec())
+    (outcome.outputs[at].shape.to_vec(), outcome.outputs[at].data.to_vec().expect("in memory"))
 }
 
 pub fn same(outcome: &Result<Outcome>, at: usize, shape: &[i64], data: Data) {
-    assert_eq!(seen(outcome, at), (shape.to_vec(), data.to_vec()));
+    assert_eq!(seen(outcome, at), (shape.to_vec(), data.to_vec().expect("in memory")));
 }

@@ -88,7 +88,7 @@ impl Peer for Link {
     ) -> Result<()> {
         if data.len() <= *room.inline_left {
             *room.inline_left -= data.len();
-            write::tensor(to, name, datatype, shape, Put::Inline(&data.to_vec()));
+            write::tensor(to, name, datatype, shape, Put::Inline(&data.to_vec().expect("in memory")));
             return Ok(());
         }
         if self.room.fetch_update(SeqCst, SeqCst, |room| room.checked_sub(1)).is_err() {

@@ -239,7 +239,7 @@ impl Padding {
         if output.data.len() > REGION_COPY_BYTES_MAX && output.data.host().is_none() {
             return Err(Error::internal(format!("output '{}' is too large to be un-padded", output.name)));
         }
-        let data = pad::shrink(&output.data.to_bytes(), &output.shape, &shape, size)?;
+        let data = pad::shrink(&output.data.to_bytes()?, &output.shape, &shape, size)?;
         (output.shape, output.data) = (shape, Data::Bytes(data));
         Ok(())
     }

@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn bytes(controls: &Controls, row: &Row) -> Vec<Vec<u8>> {
-        controls.tensors(row).map(|t| t.data.to_vec()).collect()
+        controls.tensors(row).map(|t| t.data.to_vec().expect("in memory")).collect()
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
             let all = controls(&[("C", Kind::ControlSequenceCorrid, given)], false);
             let tensor = all.tensors(&row(id, false, false)).next().expect("one control");
             assert_eq!((&tensor.shape[..], tensor.datatype), (&[1][..], Some(datatype)));
-            tensor.data.to_vec()
+            tensor.data.to_vec().expect("in memory")
         };
         let number = |n: u64| Some(SequenceId::Number(n));
         assert_eq!(of(DataType::Uint64, number(u64::MAX)), [255; 8]);

@@ -224,14 +224,14 @@ impl Spec {
             ));
         }
         if data.len() <= STATE_UNCHARGED_BYTES_MAX {
-            return Ok(Data::Bytes(data.to_vec().into()));
+            return Ok(Data::Bytes(data.to_vec()?.into()));
         }
         if data.len() <= SMALL_BYTES_MAX {
             static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
             // Not out of the reserve for small buffers: requests need it for a moment, states have it for as long as they live.
             let charged = ACCOUNT.charge(Kind::Batch, false, data.len());
             let charge = charged.inspect_err(|_| ACCOUNT.count_refusal())?;
-            return Ok(Data::Bytes(charge.hold(data.to_vec().into())));
+            return Ok(Data::Bytes(charge.hold(data.to_vec()?.into())));
         }
         let (mut slab, charge) = gather::batch_slab(data.len())?;
         data.copy_to(0, &mut slab)?;
@@ -343,7 +343,7 @@ mod tests {
 
     fn seen(states: &States, row: &Row) -> Vec<(Vec<i64>, Vec<u8>)> {
         let tensors = states.tensors(row).expect("fits");
-        tensors.into_iter().map(|t| (t.shape.to_vec(), t.data.to_vec())).collect()
+        tensors.into_iter().map(|t| (t.shape.to_vec(), t.data.to_vec().expect("in memory"))).collect()
     }
 
     /// `<root>/initial_state` holds `init` (three INT32: 5, 6, 7) and `text` ("abc", "").

@@ -146,7 +146,7 @@ impl Out {
     /// Takes all there is of a batch.
     pub fn of(instance: u32, batch: &mut Batch<'_>) -> Self {
         let requests = batch.requests.iter_mut().map(|entry| {
-            let number = entry.request.inputs[0].data.to_vec()[0];
+            let number = entry.request.inputs[0].data.to_vec().expect("in memory")[0];
             (number, entry.responder.take().expect("a responder for each"))
         });
         let requests = requests.collect();

@@ -200,7 +200,7 @@ pub fn handing_out(
 
 /// The number a request brings.
 pub fn asked(entry: &BatchEntry) -> u8 {
-    entry.request.inputs[0].data.to_vec()[0]
+    entry.request.inputs[0].data.to_vec().expect("in memory")[0]
 }
 
 pub fn outcome(number: u8) -> Outcome {
@@ -242,7 +242,7 @@ pub fn got(answer: Answer) -> (Got, bool) {
     let got = match answer.response {
         Some(Ok(response)) => {
             assert_eq!((&*response.model_name, &*response.model_version), ("m", "1"));
-            Got::Number(response.outputs[0].data.to_vec()[0])
+            Got::Number(response.outputs[0].data.to_vec().expect("in memory")[0])
         }
         Some(Err(error)) => Got::Failed(error.code()),
         None => Got::Nothing,

@@ -111,7 +111,7 @@ impl Model for FakeModel {
         for entry in batch.requests.iter_mut() {
             if ["many", "gated", "endless"].contains(&name) {
                 let responder = entry.responder.take().expect("a decoupled model may answer any number of times");
-                let data = entry.request.inputs[0].data.to_bytes();
+                let data = entry.request.inputs[0].data.to_bytes().expect("in memory");
                 let values: Vec<_> = data.chunks(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect();
                 let (name, probe) = (name.to_owned(), self.probe.clone());
                 std::thread::spawn(move || answer_many(&name, &probe, responder, &values));

@@ -172,7 +172,7 @@ fn bytes(text: &str) -> Data {
 }
 
 fn text(data: &Data) -> String {
-    String::from_utf8(data.to_vec()).unwrap()
+    String::from_utf8(data.to_vec().expect("in memory")).unwrap()
 }
 
 impl Player {

@@ -116,7 +116,7 @@ fn p_2_3_typed_contents_become_raw_and_keep_the_low_bytes() {
         request.inputs.truncate(1);
         request.inputs[0].datatype = datatype.into();
         request.inputs[0].contents = Some(contents);
-        assert_eq!(read_pb(&request).unwrap().inputs[0].data.to_vec(), raw);
+        assert_eq!(read_pb(&request).unwrap().inputs[0].data.to_vec().expect("in memory"), raw);
     }
     type C = InferTensorContents;
     check("BOOL", C { bool_contents: vec![true, false], ..C::default() }, &[1, 0]);
@@ -287,7 +287,7 @@ fn m_1_7_a_tensor_in_shared_memory_takes_no_raw_entry() {
     let regions = OneRegion::default();
     let parsed = peek(&request.encode_to_vec().into()).unwrap().into_request(&signature(), &regions).unwrap();
     assert!(matches!(parsed.inputs[0].data, Data::Region(_)));
-    assert_eq!(parsed.inputs[1].data.to_vec(), [2; 64]);
+    assert_eq!(parsed.inputs[1].data.to_vec().expect("in memory"), [2; 64]);
     assert_eq!(parsed.outputs[0].region.as_ref().map(|r| r.region_name()), Some("in"));
     // Negative numbers reach the registry as huge ones, which it refuses.
     let asked = [("in".to_owned(), u64::MAX, 64), ("in".to_owned(), 32, u64::MAX)];
@@ -396,7 +396,7 @@ fn unknown_fields_and_groups_are_skipped_and_messages_given_twice_are_merged() {
     assert_eq!(&*peek(&message).unwrap().model_name, "b");
     let request = read(&message).unwrap();
     assert_eq!(request.inputs[0].shape[..], [2, 3]);
-    assert_eq!(request.inputs[0].data.to_vec(), [7, 0, 0, 0, 8, 0, 0, 0]);
+    assert_eq!(request.inputs[0].data.to_vec().expect("in memory"), [7, 0, 0, 0, 8, 0, 0, 0]);
 }
 
 #[test]
