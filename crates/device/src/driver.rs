@@ -1,9 +1,9 @@
 //! The functions of `libcuda.so.1` that are used, each optional, behind calls that cannot be made wrongly.
 
-#![allow(unsafe_code)] // calls a C library whose prototypes are written down here
+#![allow(unsafe_code)] // calls a C library, whose prototypes are those of cuda.h
 
 use crate::failure;
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use crate::library::{Code, candidates, functions, open_first};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -29,25 +29,10 @@ impl fmt::Display for Unavailable {
     }
 }
 
-type Code = c_int;
 type Address = u64;
 
 /// Opening shared memory makes peers of devices accessible when it is first needed there.
 const LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
-
-macro_rules! functions {
-    ($($name:ident as $symbol:literal: fn($($argument:ty),*);)*) => {
-        /// Each where the library has it: an old driver lacks some, and only what needs them is refused then.
-        struct Functions { $($name: Option<unsafe extern "C" fn($($argument),*) -> Code>,)* }
-
-        impl Functions {
-            fn of(library: &Library) -> Self {
-                // SAFETY: the prototypes are those of cuda.h for these names, whose suffix tells the version of the interface.
-                unsafe { Self { $($name: library.get($symbol).ok().map(|found| *found),)* } }
-            }
-        }
-    };
-}
 
 functions! {
     init as b"cuInit\0": fn(c_uint);
@@ -56,6 +41,13 @@ functions! {
     error_text as b"cuGetErrorString\0": fn(Code, *mut *const c_char);
     device_count as b"cuDeviceGetCount\0": fn(*mut c_int);
     device as b"cuDeviceGet\0": fn(*mut c_int, c_int);
+    device_name as b"cuDeviceGetName\0": fn(*mut c_char, c_int, c_int);
+    device_uuid as b"cuDeviceGetUuid_v2\0": fn(*mut [u8; 16], c_int);
+    device_uuid_old as b"cuDeviceGetUuid\0": fn(*mut [u8; 16], c_int);
+    device_pci as b"cuDeviceGetPCIBusId\0": fn(*mut c_char, c_int, c_int);
+    device_memory as b"cuDeviceTotalMem_v2\0": fn(*mut usize, c_int);
+    device_attribute as b"cuDeviceGetAttribute\0": fn(*mut c_int, c_int, c_int);
+    can_access_peer as b"cuDeviceCanAccessPeer\0": fn(*mut c_int, c_int, c_int);
     retain_context as b"cuDevicePrimaryCtxRetain\0": fn(*mut *mut c_void, c_int);
     set_context as b"cuCtxSetCurrent\0": fn(*mut c_void);
     synchronize as b"cuCtxSynchronize\0": fn();
@@ -86,14 +78,8 @@ struct Context(*mut c_void);
 // SAFETY: a context may be current on any number of threads; the pointer is only handed back to the library.
 unsafe impl Send for Context {}
 
-/// Where the library is looked for. `NEREID_LIBCUDA` comes alone: for tests, and for drivers in unusual places.
-fn candidates() -> Vec<std::ffi::OsString> {
-    match std::env::var_os("NEREID_LIBCUDA") {
-        Some(path) => vec![path],
-        // Not libcuda.so: with a toolkit installed that is a stub, which finds no device and says so with a misleading number.
-        None => vec!["libcuda.so.1".into(), "/usr/lib/wsl/lib/libcuda.so.1".into()],
-    }
-}
+/// Not libcuda.so: with a toolkit installed that is a stub, which finds no device and says so with a misleading number.
+const PLACES: [&str; 2] = ["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"];
 
 /// The driver of this process, looked for once.
 ///
@@ -101,7 +87,7 @@ fn candidates() -> Vec<std::ffi::OsString> {
 /// Why there is none.
 pub fn driver() -> Result<&'static Driver, &'static Unavailable> {
     static DRIVER: LazyLock<Result<Driver, Unavailable>> = LazyLock::new(|| {
-        let found = Driver::open(&candidates());
+        let found = Driver::open(&candidates("NEREID_LIBCUDA", &PLACES));
         match &found {
             Ok(driver) => log::info!("CUDA driver {} with {} device(s)", driver.version(), driver.devices()),
             Err(why) => log::info!("no GPU: {why}"),
@@ -109,20 +95,6 @@ pub fn driver() -> Result<&'static Driver, &'static Unavailable> {
         found
     });
     DRIVER.as_ref()
-}
-
-/// A library whose name begins so is opened from the first of the places that has it.
-fn open_first(candidates: &[std::ffi::OsString]) -> Result<Library, Unavailable> {
-    let mut why = String::from("no place to look for the CUDA driver");
-    for path in candidates {
-        // SAFETY: the driver's initialisers are as harmless as those of any other library a server is told to load.
-        match unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
-            Ok(library) => return Ok(library),
-            // What the loader said is behind the error.
-            Err(e) => why = std::error::Error::source(&e).unwrap_or(&e).to_string(),
-        }
-    }
-    Err(Unavailable(why))
 }
 
 impl Driver {
@@ -218,6 +190,72 @@ impl Driver {
         self.check("cuCtxSynchronize", self.functions.synchronize.map(|f| unsafe { f() }))
     }
 
+    pub(crate) fn device_name(&self, device: u32) -> Result<String> {
+        let number = self.number(device)?;
+        let name = |text: &mut [u8]| {
+            let (to, len) = (text.as_mut_ptr().cast(), text.len() as c_int);
+            // SAFETY: writes at most `len` bytes, which are there.
+            self.functions.device_name.map(|f| unsafe { f(to, len, number) })
+        };
+        self.text("cuDeviceGetName", name)
+    }
+
+    /// Of an instance of a device in MIG mode its own.
+    pub(crate) fn device_uuid(&self, device: u32) -> Result<[u8; 16]> {
+        let (number, mut uuid) = (self.number(device)?, [0; 16]);
+        // Drivers before 11.4 have only the one that knows no instances.
+        let function = self.functions.device_uuid.or(self.functions.device_uuid_old);
+        // SAFETY: writes 16 bytes.
+        self.check("cuDeviceGetUuid", function.map(|f| unsafe { f(&raw mut uuid, number) }))?;
+        Ok(uuid)
+    }
+
+    /// Such as `0000:17:00.0`; of an instance that of the device it is part of.
+    pub(crate) fn device_pci(&self, device: u32) -> Result<String> {
+        let number = self.number(device)?;
+        let pci = |text: &mut [u8]| {
+            let (to, len) = (text.as_mut_ptr().cast(), text.len() as c_int);
+            // SAFETY: writes at most `len` bytes, which are there.
+            self.functions.device_pci.map(|f| unsafe { f(to, len, number) })
+        };
+        self.text("cuDeviceGetPCIBusId", pci)
+    }
+
+    /// Bytes of its memory.
+    pub(crate) fn device_memory(&self, device: u32) -> Result<usize> {
+        let (number, mut bytes) = (self.number(device)?, 0);
+        // SAFETY: writes one size.
+        self.check("cuDeviceTotalMem", self.functions.device_memory.map(|f| unsafe { f(&raw mut bytes, number) }))?;
+        Ok(bytes)
+    }
+
+    /// A number of `CUdevice_attribute`.
+    pub(crate) fn device_attribute(&self, device: u32, attribute: c_int) -> Result<c_int> {
+        let (number, mut value) = (self.number(device)?, 0);
+        // SAFETY: writes one integer; an attribute that the driver does not know is refused.
+        let asked = self.functions.device_attribute.map(|f| unsafe { f(&raw mut value, attribute, number) });
+        self.check("cuDeviceGetAttribute", asked)?;
+        Ok(value)
+    }
+
+    /// Whether code on a device can read memory of another.
+    pub(crate) fn can_access_peer(&self, device: u32, peer: u32) -> Result<bool> {
+        let (number, other, mut can) = (self.number(device)?, self.number(peer)?, 0);
+        // SAFETY: writes one integer.
+        let asked = self.functions.can_access_peer.map(|f| unsafe { f(&raw mut can, number, other) });
+        self.check("cuDeviceCanAccessPeer", asked)?;
+        Ok(can != 0)
+    }
+
+    /// A text that a function writes and ends by NUL.
+    fn text(&self, function: &str, write: impl FnOnce(&mut [u8]) -> Option<Code>) -> Result<String> {
+        let mut text = [0; 256];
+        let done = write(&mut text);
+        self.check(function, done)?;
+        let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+        Ok(String::from_utf8_lossy(text.get(..end).unwrap_or(&text)).into_owned())
+    }
+
     /// Makes the device's primary context the current one of this thread.
     fn enter(&self, device: u32) -> Result<()> {
         let mut contexts = self.contexts.lock();
@@ -234,10 +272,16 @@ impl Driver {
         self.check("cuCtxSetCurrent", self.functions.set_context.map(|f| unsafe { f(context.0) }))
     }
 
-    fn retain(&self, device: u32) -> Result<Context> {
-        let (mut number, mut context) = (0, std::ptr::null_mut());
+    /// What the library calls a device.
+    fn number(&self, device: u32) -> Result<c_int> {
+        let mut number = 0;
         // SAFETY: writes one integer.
         self.check("cuDeviceGet", self.functions.device.map(|f| unsafe { f(&raw mut number, device as c_int) }))?;
+        Ok(number)
+    }
+
+    fn retain(&self, device: u32) -> Result<Context> {
+        let (number, mut context) = (self.number(device)?, std::ptr::null_mut());
         // SAFETY: writes one pointer.
         let retained = self.functions.retain_context.map(|f| unsafe { f(&raw mut context, number) });
         self.check("cuDevicePrimaryCtxRetain", retained)?;

@@ -3,8 +3,9 @@
  * processes as the real ones do; its addresses cannot be read by the host, so that code which forgets where memory lies fails.
  *
  * NEREID_MOCK_CUDA_DIR      where the files lie
- * NEREID_MOCK_CUDA_DEVICES  how many devices there are (1)
+ * NEREID_MOCK_CUDA_PEERS    "0" when no device can read memory of another
  * NEREID_MOCK_CUDA_FAIL     "function:n:code", comma-separated: the n-th call from 1 fails with this code; n = 0 means every call
+ * and those of devices.h
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "devices.h"
 
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, INVALID_HANDLE = 400 };
 
@@ -35,7 +37,15 @@ static int initialized;
 static __thread int current = -1; /* device of the current context */
 static __thread int below[16], depth; /* contexts under it */
 
-static int devices(void) { const char *s = getenv("NEREID_MOCK_CUDA_DEVICES"); return s ? atoi(s) : 1; }
+static int devices(void) { Seen seen[DEVICES_MAX]; return visible(seen); }
+/* What an ordinal of this process is; of one that is not there device < 0. */
+static Seen seen_at(int ordinal) {
+  Seen seen[DEVICES_MAX], none = {-1, -1};
+  int n = visible(seen);
+  return ordinal < 0 || ordinal >= n ? none : seen[ordinal];
+}
+/* The same device has the same number in every process, whatever that sees. */
+static int of_machine(int ordinal) { Seen seen = seen_at(ordinal); return seen.device < 0 ? -1 : seen.device * 8 + seen.instance + 1; }
 
 static int fails(const char *function) {
   const char *rules = getenv("NEREID_MOCK_CUDA_FAIL");
@@ -110,8 +120,29 @@ int cuGetErrorString(int code, const char **text) {
 }
 int cuDeviceGetCount(int *count) { ENTER(); *count = devices(); return OK; }
 int cuDeviceGet(int *device, int ordinal) { ENTER(); if (ordinal < 0 || ordinal >= devices()) return INVALID_DEVICE; *device = ordinal; return OK; }
-int cuDeviceGetName(char *name, int length, int device) { ENTER(); snprintf(name, (size_t)length, "Mock %d", device); return OK; }
-int cuDeviceTotalMem_v2(size_t *bytes, int device) { ENTER(); (void)device; *bytes = (size_t)16 << 30; return OK; }
+#define FIND(device) Seen seen = seen_at(device); if (seen.device < 0) return INVALID_DEVICE
+int cuDeviceGetName(char *name, int length, int device) { ENTER(); FIND(device); snprintf(name, (size_t)length, "Mock %d", seen.device); return OK; }
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) { ENTER(); FIND(device); uuid_bytes(seen, uuid); return OK; }
+int cuDeviceGetPCIBusId(char *id, int length, int device) { ENTER(); FIND(device); snprintf(id, (size_t)length, "0000:%02X:00.0", pci_bus(seen.device)); return OK; }
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { ENTER(); FIND(device); *bytes = DEVICE_MEMORY / (seen.instance < 0 ? 1 : INSTANCES); return OK; }
+int cuDeviceCanAccessPeer(int *can, int device, int peer) {
+  ENTER();
+  const char *s = getenv("NEREID_MOCK_CUDA_PEERS");
+  if (seen_at(device).device < 0 || seen_at(peer).device < 0) return INVALID_DEVICE;
+  *can = device != peer && !(s && !strcmp(s, "0"));
+  return OK;
+}
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  ENTER();
+  FIND(device);
+  switch (attribute) {
+    case 41: case 75 ... 76: break; /* unified addressing, compute capability */
+    default: return INVALID_VALUE;
+  }
+  /* 9.0, 8.9, 8.9, ... */
+  *value = attribute == 41 ? 1 : attribute == 75 ? (seen.device ? 8 : 9) : seen.device ? 9 : 0;
+  return OK;
+}
 int cuDevicePrimaryCtxRetain(void **context, int device) { ENTER(); if (device < 0 || device >= devices()) return INVALID_DEVICE; *context = (void *)(uintptr_t)(device + 1); return OK; }
 int cuDevicePrimaryCtxRelease_v2(int device) { ENTER(); (void)device; return OK; }
 int cuCtxSetCurrent(void *context) { ENTER(); current = (int)(uintptr_t)context - 1; return OK; }
@@ -143,7 +174,7 @@ int cuIpcGetMemHandle(Handle *handle, uint64_t address) {
   int at = block_of(address, 0);
   if (at >= 0 && blocks[at].imported) at = -1; /* as of the driver: what was opened by a handle cannot be exported */
   if (at >= 0) {
-    Exported made = {"mockcuda", getpid(), blocks[at].device, blocks[at].id, blocks[at].size};
+    Exported made = {"mockcuda", getpid(), of_machine(blocks[at].device), blocks[at].id, blocks[at].size};
     memset(handle, 0, sizeof *handle);
     memcpy(handle, &made, sizeof made);
   }
@@ -157,7 +188,7 @@ int cuIpcOpenMemHandle_v2(uint64_t *address, Handle handle, unsigned flags) {
   if (current < 0) return INVALID_CONTEXT;
   if (flags != 1) return INVALID_VALUE;
   memcpy(&given, &handle, sizeof given);
-  if (memcmp(given.magic, "mockcuda", 8) || given.device != current) return INVALID_HANDLE;
+  if (memcmp(given.magic, "mockcuda", 8) || given.device != of_machine(current)) return INVALID_HANDLE;
   if (given.pid == getpid()) return INVALID_CONTEXT;
   pthread_mutex_lock(&lock);
   for (at = 0; at < BLOCKS; at++) if (blocks[at].memory && blocks[at].imported && blocks[at].id == given.id) break;

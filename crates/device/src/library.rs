@@ -1,0 +1,47 @@
+//! Libraries of the driver, opened when they are needed, each function optional.
+
+#![allow(unsafe_code)] // opens libraries
+
+use crate::Unavailable;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use std::ffi::OsString;
+
+/// What functions of both libraries answer; 0 is success.
+pub(crate) type Code = std::ffi::c_int;
+
+/// A table of functions, each where the library has it: an old driver lacks some, and only what needs them is refused then.
+macro_rules! functions {
+    ($($name:ident as $symbol:literal: fn($($argument:ty),*);)*) => {
+        struct Functions { $($name: Option<unsafe extern "C" fn($($argument),*) -> $crate::library::Code>,)* }
+
+        impl Functions {
+            fn of(library: &libloading::os::unix::Library) -> Self {
+                // SAFETY: the prototypes are those of the library's header for these names, whose suffix tells the version of the interface.
+                unsafe { Self { $($name: library.get($symbol).ok().map(|found| *found),)* } }
+            }
+        }
+    };
+}
+pub(crate) use functions;
+
+/// Where a library is looked for. The variable's path comes alone: for tests, and for drivers in unusual places.
+pub(crate) fn candidates(variable: &str, usual: &[&str]) -> Vec<OsString> {
+    match std::env::var_os(variable) {
+        Some(path) => vec![path],
+        None => usual.iter().map(OsString::from).collect(),
+    }
+}
+
+/// Opens the first of the places that has the library. What the loader said of the last, if none has.
+pub(crate) fn open_first(candidates: &[OsString]) -> Result<Library, Unavailable> {
+    let mut why = String::from("no place to look for the library");
+    for path in candidates {
+        // SAFETY: the driver's initialisers are as harmless as those of any other library a server is told to load.
+        match unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
+            Ok(library) => return Ok(library),
+            // What the loader said is behind the error.
+            Err(e) => why = std::error::Error::source(&e).unwrap_or(&e).to_string(),
+        }
+    }
+    Err(Unavailable(why))
+}
