@@ -1,0 +1,75 @@
+"""Devices as the server and its commands tell of them. Rows of observability.md §1.5 and of the commands."""
+import os
+import re
+import shutil
+import subprocess
+
+import place
+from context import NotRun
+
+from . import row
+from .memory import add_and_subtract
+
+FAMILIES = ("nv_gpu_utilization", "nv_gpu_memory_total_bytes", "nv_gpu_memory_used_bytes", "nv_gpu_power_usage", "nv_gpu_power_limit", "nv_energy_consumption")
+
+
+def smi(*fields):
+    """Rows of nvidia-smi, each with these fields."""
+    if shutil.which("nvidia-smi") is None:
+        raise NotRun("there is no nvidia-smi to compare with")
+    done = subprocess.run(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"], capture_output=True, text=True, check=True)
+    return [[cell.strip() for cell in line.split(",")] for line in done.stdout.strip().splitlines()]
+
+
+def uuids(server, family="nv_gpu_memory_total_bytes"):
+    """Value of a family by uuid."""
+    found = {}
+    for name, value in server.metrics().items():
+        match = re.fullmatch(rf'{family}\{{gpu_uuid="([^"]+)"\}}', name)
+        if match:
+            found[match.group(1)] = value
+    return found
+
+
+@row("metrics")
+def metrics(t):
+    server = t.server("simple_cpu")
+    rows = smi("uuid", "memory.total")
+    for family in FAMILIES:
+        assert uuids(server, family).keys() == {uuid for uuid, _ in rows}, f"{family} has {sorted(uuids(server, family))}"
+    totals = uuids(server)
+    for uuid, mib in rows:
+        # nvidia-smi rounds to MiB, and some drivers reserve part.
+        assert abs(totals[uuid] / (1 << 20) - float(mib)) <= 0.02 * float(mib), (uuid, totals[uuid], mib)
+    assert all(0 <= value <= 1 for value in uuids(server, "nv_gpu_utilization").values())
+    return f"{len(rows)} device(s)"
+
+
+@row("visible")
+def visible(t):
+    everything = [uuid for uuid, in smi("uuid")]
+    last = everything[-1]
+    for value in (str(len(everything) - 1), last):
+        server = t.server("simple_cpu", env={"CUDA_VISIBLE_DEVICES": value})
+        assert list(uuids(server)) == [last], f"with CUDA_VISIBLE_DEVICES={value} there are {list(uuids(server))}"
+        server.stop()
+    server = t.server("simple_cpu", env={"CUDA_VISIBLE_DEVICES": ""})
+    assert uuids(server) == {}, uuids(server)
+
+
+@row("command")
+def command(t):
+    done = subprocess.run([place.node(), place.MAIN, "gpu"], capture_output=True, text=True, timeout=60, check=False)
+    said = done.stdout + done.stderr
+    assert "driver" in said.lower(), said
+    if shutil.which("nvidia-smi"):
+        for name, in smi("name"):
+            assert name in said, f"{name} is not named: {said}"
+    return " / ".join(line.strip() for line in said.splitlines()[:3])
+
+
+@row("peers")
+def peers(t):
+    server = t.server("simple_gpu")
+    add_and_subtract(t, "http", server, "simple_gpu", device=1)
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") is None

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""
+The rows of rows.json on this machine: `npm run test:gpu`, or `python run.py` in a bundle. Each is passed, failed, or not run, with the reason.
+
+Needs Python 3.9 and nothing else to say what is missing; rows want numpy, tritonclient and cuda.bindings. Every row runs in a process of its own: what a
+driver does to it must not end the others.
+"""
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+import place  # noqa: E402
+import report  # noqa: E402
+from probe import probe  # noqa: E402
+
+ROW_SECONDS_MAX = 600
+
+
+def table():
+    with open(os.path.join(HERE, "rows.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def is_met(target, figure):
+    return figure <= target["most"] if "most" in target else figure >= target["least"]
+
+
+def run_here(name, provider):
+    """Runs one row in this process. Its last line of output is what came out, as JSON."""
+    import rows
+    from context import Context, NotRun
+
+    target = next(row.get("target") for row in table() if row["id"] == name)
+    try:
+        with Context(provider) as t:
+            found = rows.load()[name](t)
+        found = found if isinstance(found, dict) else {"note": found} if isinstance(found, str) else {"figure": found}
+        found = {"figure": found.get("figure"), "note": found.get("note") or ""}
+        if target is not None and found["figure"] is None:
+            raise AssertionError("the row has a target and gave no figure")
+        found["state"] = "passed" if target is None or is_met(target, found["figure"]) else "failed"
+    except NotRun as e:
+        found = {"state": "not run", "figure": None, "note": str(e)}
+    except Exception as e:  # noqa: BLE001 - whatever a row raises is its result
+        words = str(e) or "an assertion does not hold"
+        found = {"state": "failed", "figure": None, "note": f"{type(e).__name__}: {words} ({where(e)})"}
+    print(json.dumps(found))
+
+
+def where(error):
+    """File and line of the innermost frame that is ours."""
+    at = "?"
+    trace = error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if name.startswith(place.ROOT):
+            at = f"{os.path.relpath(name, place.ROOT)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return at
+
+
+def run_apart(name, options):
+    """The same in a process of its own, with all that it started ended at the end of its time."""
+    words = [sys.executable, os.path.abspath(__file__), f"--row={name}", *([f"--provider-directory={options.provider_directory}"] if options.provider_directory else []), *(["--mock"] if options.mock else [])]
+    with tempfile.TemporaryFile("w+") as said:
+        child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True)
+        try:
+            out, _ = child.communicate(timeout=ROW_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+            return {"state": "failed", "figure": None, "note": f"was not over after {ROW_SECONDS_MAX} s"}
+        try:
+            return json.loads(out.strip().splitlines()[-1])
+        except (IndexError, ValueError):
+            said.seek(0)
+            return {"state": "failed", "figure": None, "note": f"ended with {child.returncode}: {(said.read() + out).strip()[-400:]}"}
+
+
+def mocked():
+    """Builds the stand-in of the driver, and has this process and its children use it."""
+    directory = tempfile.mkdtemp(prefix="nereid-mock-")
+    library = os.path.join(directory, "libcuda.so.1")
+    source = os.path.join(place.ROOT, "crates/device/tests/mock/libcuda.c")
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library, source, "-lpthread"], check=True)
+    os.environ.update(NEREID_LIBCUDA=library, NEREID_MOCK_CUDA_DIR=directory, LD_LIBRARY_PATH=directory)
+    return directory
+
+
+def chosen(options):
+    rows = table()
+    unknown = [name for name in options.only if name not in {row["id"] for row in rows}]
+    if unknown:
+        sys.exit(f"no row {', '.join(unknown)}: there are {', '.join(row['id'] for row in rows)}")
+    return [row for row in rows if not options.only or row["id"] in options.only]
+
+
+def run_all(options):
+    probed = probe()
+    needs = place.facts(probed, options.provider_directory)
+    print(f"probe: driver {probed['driver'] or probed['version']}; " + "; ".join(f"{name} {probed[name] or 'works'}" for name in ("ipc", "host-register", "nvml")))
+    for device in probed["devices"]:
+        print(f"device: {device['name']}, {device['bytes'] / 2**30:.0f} GiB, compute capability {device['capability']}")
+    done = []
+    rows = chosen(options)
+    for row in rows:
+        # Without a device that is the reason, whatever else is missing.
+        missing = probed["driver"] or next((needs[need] for need in row["needs"] if needs[need]), None)
+        began = time.monotonic()
+        found = {"state": "not run", "figure": None, "note": missing} if missing else run_apart(row["id"], options)
+        found = {"id": row["id"], **found, "seconds": round(time.monotonic() - began, 1)}
+        done.append(found)
+        print(report.line(row, found, options.mock), flush=True)
+    count = {state: sum(1 for one in done if one["state"] == state) for state in ("passed", "failed", "not run")}
+    print(f"\n{count['passed']} passed, {count['failed']} failed, {count['not run']} not run{' (mock: no GPU was used)' if options.mock else ''}")
+    if probed["driver"] is None and options.out:
+        report.write(options.out, rows, done, probed, options.mock)
+    return 1 if count["failed"] or (options.require_gpu and count["not run"]) else 0
+
+
+def main():
+    words = argparse.ArgumentParser(description="The rows of test/gpu on this machine.")
+    words.add_argument("--require-gpu", action="store_true", help="a row that is not run is an error")
+    words.add_argument("--only", action="append", default=[], metavar="ROW", help="this row alone; may be given several times")
+    words.add_argument("--out", metavar="DIR", help="where results are written, as JSON and as a page, if there is a GPU")
+    words.add_argument("--provider-directory", metavar="DIR", help=f"where {place.PROVIDER} lies")
+    words.add_argument("--mock", action="store_true", help="a stand-in of the driver in the place of a GPU, to try the rows themselves")
+    words.add_argument("--list", action="store_true", help="print which rows have code, and end")
+    words.add_argument("--row", help=argparse.SUPPRESS)
+    options = words.parse_args()
+    if options.mock and options.require_gpu:
+        words.error("--mock is no GPU")
+    place.prepare(options.mock)
+    if options.list:
+        import rows
+
+        print("\n".join(sorted(rows.load())))
+        return 0
+    if options.row:
+        return run_here(options.row, options.provider_directory)
+    if not options.mock:
+        return run_all(options)
+    directory = mocked()
+    try:
+        return run_all(options)
+    finally:
+        import shutil
+
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
