@@ -9,6 +9,7 @@ mod host;
 mod instance;
 pub mod metrics;
 pub mod pad;
+pub mod plan;
 pub mod poll;
 mod respond;
 mod run;

@@ -1,0 +1,219 @@
+//! The tables of memory.md 3.2 to 3.5, and plans carried out over plain vectors.
+
+use super::*;
+use Memory::{Device, Pageable, Pinned};
+use proptest::prelude::*;
+
+const ROOM: usize = 1 << 20;
+
+fn alone(memory: Memory, len: usize) -> (Lies, usize) {
+    (Lies::alone(memory), len)
+}
+
+/// Memory of a device at an address.
+fn at(device: u32, start: u64, len: usize) -> (Lies, usize) {
+    (Lies { memory: Device(device), extent: Some(Extent { object: (u64::from(device), 7), start }) }, len)
+}
+
+fn lines(plan: &Plan) -> Vec<String> {
+    plan.to_string().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn m_29_what_is_staged_and_how_often_it_is_copied_is_the_table_of_3_2() {
+    let check = |from, to, copies, steps: &[&str]| {
+        let plan = Plan::whole(Lies::alone(from), to, 8, ROOM);
+        let mut expected: Vec<String> = steps.iter().map(|&s| s.to_owned()).collect();
+        expected.push(format!("8 bytes, copies: {copies}"));
+        assert_eq!(lines(&plan), expected, "{from:?} to {to:?}");
+    };
+    let memcpy = ["memcpy: 8 bytes, source 0+0 -> target 0+0"];
+    for (from, to) in [(Pageable, Pageable), (Pageable, Pinned), (Pinned, Pageable), (Pinned, Pinned)] {
+        check(from, to, 1, &memcpy);
+    }
+    let (into, upload) =
+        ("memcpy: 8 bytes, source 0+0 -> staging 0+0", "upload to device 1: 8 bytes, staging 0+0 -> target 0+0");
+    check(Pageable, Device(1), 2, &[into, upload, "synchronize device 1"]);
+    check(Pinned, Device(1), 1, &["upload to device 1: 8 bytes, source 0+0 -> target 0+0", "synchronize device 1"]);
+    let download = "download from device 0: 8 bytes, source 0+0 -> staging 0+0";
+    let out = "memcpy: 8 bytes, staging 0+0 -> target 0+0";
+    check(Device(0), Pageable, 2, &[download, "synchronize device 0", out]);
+    check(Device(0), Pinned, 1, &["download from device 0: 8 bytes, source 0+0 -> target 0+0", "synchronize device 0"]);
+    check(Device(1), Device(1), 1, &["copy on device 1: 8 bytes, source 0+0 -> target 0+0", "synchronize device 1"]);
+    let peer = "peer copy from device 0 to 1: 8 bytes, source 0+0 -> target 0+0";
+    check(Device(0), Device(1), 1, &[peer, "synchronize device 1"]);
+}
+
+#[test]
+fn m_29_without_pinned_memory_nothing_is_staged() {
+    let up = Plan::gather(&[alone(Pageable, 3), alone(Pageable, 5)], Device(0), 0);
+    let expected = [
+        "upload to device 0: 3 bytes, source 0+0 -> target 0+0",
+        "upload to device 0: 5 bytes, source 1+0 -> target 0+3",
+        "synchronize device 0",
+        "8 bytes, copies: 1",
+    ];
+    assert_eq!(lines(&up), expected);
+    assert!(up.staging().is_empty());
+    // Nor is a piece that has no room in a block.
+    let large = Plan::gather(&[alone(Pageable, 65), alone(Pageable, 2)], Device(0), 64);
+    assert_eq!(large.staging(), [2]);
+}
+
+#[test]
+fn m_29_pieces_that_follow_one_another_on_the_device_share_a_block_and_one_transfer() {
+    let sources = [alone(Pageable, 8), alone(Pageable, 12), alone(Pinned, 4), alone(Pageable, 1), alone(Pageable, 2)];
+    let expected = [
+        // The pinned one goes by itself, and ends the first row.
+        "upload to device 0: 4 bytes, source 2+0 -> target 0+20",
+        "memcpy: 8 bytes, source 0+0 -> staging 0+0",
+        "memcpy: 12 bytes, source 1+0 -> staging 0+8",
+        "upload to device 0: 20 bytes, staging 0+0 -> target 0+0",
+        "memcpy: 1 bytes, source 3+0 -> staging 1+0",
+        "memcpy: 2 bytes, source 4+0 -> staging 1+1",
+        "upload to device 0: 3 bytes, staging 1+0 -> target 0+24",
+        "synchronize device 0",
+        "27 bytes, copies: 2",
+    ];
+    assert_eq!(lines(&Plan::gather(&sources, Device(0), ROOM)), expected);
+    // A block has a limit: a row that is longer needs several.
+    let four = [alone(Pageable, 8); 4];
+    assert_eq!(Plan::gather(&four, Device(0), 16).staging(), [16, 16]);
+}
+
+#[test]
+fn m_29_parts_that_abut_are_one() {
+    // Three requests of one client, one behind the other in its region; then another region.
+    let sources = [at(0, 100, 10), at(0, 110, 10), at(0, 120, 5), at(0, 130, 5)];
+    let expected = [
+        "copy on device 0: 25 bytes, source 0+0 -> target 0+0",
+        "copy on device 0: 5 bytes, source 3+0 -> target 0+25",
+        "synchronize device 0",
+        "30 bytes, copies: 1",
+    ];
+    assert_eq!(lines(&Plan::gather(&sources, Device(0), ROOM)), expected);
+    // The host's may be read on their own only.
+    let host = Plan::gather(&[alone(Pageable, 10), alone(Pageable, 10)], Pageable, ROOM);
+    assert_eq!(host.steps().len(), 2);
+    assert_eq!(host.devices().count(), 0);
+}
+
+#[test]
+fn m_29_an_output_is_brought_down_at_once_and_divided_behind_the_synchronize() {
+    let (source, targets) =
+        (Lies::alone(Device(1)), [Lies::alone(Pageable), Lies::alone(Pinned), Lies::alone(Pageable)]);
+    let row = |target: usize| Piece { source: 0, from: 4 * target, target, to: 0, len: 4 };
+    let expected = [
+        "download from device 1: 4 bytes, source 0+4 -> target 1+0",
+        "download from device 1: 4 bytes, source 0+0 -> staging 0+0",
+        "download from device 1: 4 bytes, source 0+8 -> staging 1+0",
+        "synchronize device 1",
+        "memcpy: 4 bytes, staging 0+0 -> target 0+0",
+        "memcpy: 4 bytes, staging 1+0 -> target 2+0",
+        "12 bytes, copies: 2",
+    ];
+    assert_eq!(lines(&Plan::new(&[source], &targets, (0..3).map(row), ROOM)), expected);
+    let both = [targets[0], targets[2]];
+    let plan = Plan::new(&[source], &both, (0..2).map(row), ROOM);
+    assert_eq!((plan.staging(), plan.steps().len()), (&[8][..], 4), "one transfer for rows in a row");
+}
+
+/// The rows of 3.5 that are plans; the others copy nothing, or have no device in them and no plan.
+#[test]
+fn m_30_copies_are_those_of_3_5() {
+    let check = |what: &str, sources: &[(Lies, usize)], target, copies| {
+        assert_eq!(Plan::gather(sources, target, ROOM).copies(), copies, "{what}");
+    };
+    check("HTTP binary to CPU, n requests", &[alone(Pageable, 4), alone(Pageable, 4)], Pageable, 1);
+    check("HTTP binary to GPU", &[alone(Pageable, 4)], Device(0), 2);
+    check("HTTP binary in pinned memory to GPU", &[alone(Pinned, 4)], Device(0), 1);
+    check("system shm to GPU", &[alone(Pageable, 4)], Device(0), 2);
+    check("system shm to GPU, page-locked", &[alone(Pinned, 4)], Device(0), 1);
+    check("CUDA shm to same GPU, n requests", &[at(0, 0, 4), at(0, 64, 4)], Device(0), 1);
+    check("CUDA shm to other GPU", &[at(0, 0, 4)], Device(1), 1);
+    check("tensor on GPU to CPU", &[at(0, 0, 4)], Pageable, 2);
+    check("tensor on GPU to pinned memory", &[at(0, 0, 4)], Pinned, 1);
+    check("nothing", &[alone(Pageable, 0)], Device(0), 0);
+}
+
+/// Every step over vectors, in order; a download may come as late as its synchronize.
+fn carried(plan: &Plan, sources: &[Vec<u8>], targets: &mut [Vec<u8>]) {
+    let mut staging: Vec<Vec<u8>> = plan.staging().iter().map(|&len| vec![0xee; len]).collect();
+    let mut under_way: Vec<(u32, At, Vec<u8>)> = Vec::new();
+    fn write(to: At, bytes: &[u8], staging: &mut [Vec<u8>], targets: &mut [Vec<u8>]) {
+        let place = match to.end {
+            End::Staging(n) => &mut staging[n],
+            End::Target(n) => &mut targets[n],
+            End::Source(_) => panic!("a source is not written to"),
+        };
+        place[to.offset..to.offset + bytes.len()].copy_from_slice(bytes);
+    }
+    for step in plan.steps() {
+        match *step {
+            Step::Copy { how, from, to, len } => {
+                let whole = match from.end {
+                    End::Source(n) => &sources[n],
+                    End::Staging(n) => &staging[n],
+                    End::Target(_) => panic!("a target is not read"),
+                };
+                let bytes = whole[from.offset..from.offset + len].to_vec();
+                match how.device() {
+                    Some(device) => under_way.push((device, to, bytes)),
+                    None => write(to, &bytes, &mut staging, targets),
+                }
+            }
+            Step::Synchronize(device) => {
+                for (_, to, bytes) in under_way.extract_if(.., |(of, ..)| *of == device) {
+                    write(to, &bytes, &mut staging, targets);
+                }
+            }
+        }
+    }
+    assert!(under_way.is_empty(), "something is under way behind the end:\n{plan}");
+}
+
+fn memory() -> impl Strategy<Value = Memory> {
+    prop_oneof![Just(Pageable), Just(Pinned), Just(Device(0)), Just(Device(1))]
+}
+
+proptest! {
+    #[test]
+    fn m_29_a_plan_carried_out_is_the_concatenation(
+        parts in prop::collection::vec((memory(), prop::collection::vec(any::<u8>(), 0..40)), 0..12),
+        target in memory(),
+        room in prop_oneof![Just(0usize), 1..200usize],
+    ) {
+        let sources: Vec<_> = parts.iter().map(|(memory, bytes)| alone(*memory, bytes.len())).collect();
+        let bytes: Vec<Vec<u8>> = parts.iter().map(|(_, bytes)| bytes.clone()).collect();
+        let expected = bytes.concat();
+        let plan = Plan::gather(&sources, target, room);
+        let mut made = [vec![0; expected.len()]];
+        carried(&plan, &bytes, &mut made);
+        prop_assert_eq!(&made[0], &expected, "{}", plan);
+        prop_assert_eq!(plan.bytes(), expected.len());
+        prop_assert!(plan.staging().iter().all(|&len| len <= room));
+        let host = |m: &Memory| !matches!(m, Device(_));
+        if host(&target) && parts.iter().all(|(m, _)| host(m)) {
+            prop_assert_eq!((plan.devices().count(), plan.staging().len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn m_29_an_output_is_divided_as_it_was_put_together(
+        source in memory(),
+        rows in prop::collection::vec((memory(), 0..30usize), 1..10),
+        room in prop_oneof![Just(0usize), 1..100usize],
+    ) {
+        let all: Vec<u8> = (0..rows.iter().map(|r| r.1).sum::<usize>()).map(|i| i as u8).collect();
+        let targets: Vec<Lies> = rows.iter().map(|r| Lies::alone(r.0)).collect();
+        let mut from = 0;
+        let pieces: Vec<Piece> = rows.iter().enumerate().map(|(target, &(_, len))| {
+            from += len;
+            Piece { source: 0, from: from - len, target, to: 0, len }
+        }).collect();
+        let plan = Plan::new(&[Lies::alone(source)], &targets, pieces, room);
+        let mut made: Vec<Vec<u8>> = rows.iter().map(|r| vec![0; r.1]).collect();
+        carried(&plan, std::slice::from_ref(&all), &mut made);
+        prop_assert_eq!(made.concat(), all, "{}", plan);
+    }
+}
