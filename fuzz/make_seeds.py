@@ -232,6 +232,25 @@ ONNX = {
     "weights": onnx_model(onnx_node("Gemm", ["X", "k", ""], ["Y"]), part(5, part(9, bytes(3000)), part(8, "k")), CONSTANT),
 }
 
+# --- elf: a library that is nothing but its tables
+
+
+def elf_library(names, *dynamic):
+    """`names` are loaded at 0x10000, and stand behind the program headers."""
+    at = 64 + 2 * 56
+    head = b"\x7fELF\x02\x01".ljust(32, b"\0") + struct.pack("<QQIHHHHHH", 64, 0, 0, 64, 56, 2, 0, 0, 0)
+    segment = lambda kind, offset, address, size: struct.pack("<IIQQQQQQ", kind, 0, offset, address, 0, size, size, 8)
+    tables = b"".join(struct.pack("<QQ", tag, value) for tag, value in dynamic)
+    return head + segment(1, at, 0x10000, len(names)) + segment(2, at + len(names), 0, len(tables)) + names + tables
+
+
+NAMES = b"\0libcublas.so.13\0libme.so.1\0VERS_1.30.0\0"
+ELF = {
+    "library": elf_library(NAMES, (1, 1), (14, 17), (5, 0x10000), (10, len(NAMES)), (0, 0)),
+    "many": elf_library(NAMES, *[(1, 1 + i) for i in range(16)], (5, 0x10000), (10, len(NAMES))),
+    "outside": elf_library(NAMES, (1, 1), (5, 0x10010), (10, 1 << 40)),
+}
+
 # --- padding: a datatype, less one, and a value
 
 PADDING = {
@@ -282,7 +301,7 @@ ARCHIVE = {
     "raw": b"r" + b"a".ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + b"00000000000\0" * 2 + b"006005\0 0" + bytes(355),
 }
 
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "padding": PADDING, "cache_entry": CACHE_ENTRY, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE}.items():
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "padding": PADDING, "cache_entry": CACHE_ENTRY, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

@@ -140,6 +140,9 @@ export interface Duration {
  */
 export declare function exitNow(code: number): void
 
+/** What of the providers is on this machine. `library` is npm's ONNX Runtime, `settings` those of the backend `onnxruntime`. */
+export declare function findProviders(library: string | undefined | null, settings: Array<Setting>): ProviderReport
+
 export interface FirstResponse {
   bounds: Array<number>
   counts: Array<bigint>
@@ -299,6 +302,28 @@ export interface OutputLabels {
 
 /** Starts loading the library, with the settings of the backend `onnxruntime`. */
 export declare function preloadOnnxruntime(library: string, settings: Array<Setting>): void
+
+export interface Provider {
+  file?: string
+  usable: boolean
+  libraries: Array<ProviderLibrary>
+  problems: Array<string>
+  command?: string
+}
+
+export interface ProviderLibrary {
+  name: string
+  file?: string
+  optional: boolean
+}
+
+export interface ProviderReport {
+  library?: string
+  release?: string
+  directory?: string
+  cuda: Provider
+  tensorrt: Provider
+}
 
 export interface PublishSpec {
   config: Buffer

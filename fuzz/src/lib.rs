@@ -9,6 +9,7 @@
 
 mod archive;
 mod cache_entry;
+mod elf;
 mod grpc;
 mod http2;
 mod http2_direct;
@@ -23,6 +24,7 @@ mod trace_context;
 
 pub use archive::archive;
 pub use cache_entry::cache_entry;
+pub use elf::elf;
 pub use grpc::grpc;
 pub use http_body::http_body;
 pub use http_head::http_head;
@@ -67,6 +69,11 @@ mod cost;
 #[path = "../../crates/backend-onnx/src/proto.rs"]
 mod proto;
 
+// And the reader of libraries, which is called as what it reads: another module has its name.
+#[allow(dead_code)]
+#[path = "../../crates/backend-onnx/src/provider/elf.rs"]
+mod library;
+
 // And the reader of padding parameters, without the engine.
 #[allow(dead_code)]
 #[path = "../../crates/engine/src/padding/grammar.rs"]
@@ -81,13 +88,14 @@ mod generated;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
     ("grpc", grpc),
     ("http2", http2),
     ("http2_direct", http2_direct),
+    ("elf", elf),
     ("onnx", onnx),
     ("padding", padding),
     ("cache_entry", cache_entry),

@@ -24,6 +24,7 @@ import {
   type NativeTensor,
   type Opened,
   type OpenSpec,
+  type ProviderReport,
   type PublishSpec,
   type TakenTraces,
   type TraceCall,
@@ -85,6 +86,7 @@ export interface RawTakenTraces extends Omit<TakenTraces, 'records'> {
 export interface RawModule {
   preloadOnnxruntime(library: string, settings: { key: string; value: string }[]): void
   awaitPreload(): void
+  findProviders(library: string | undefined, settings: { key: string; value: string }[]): ProviderReport
   exitNow(code: number): void
   notify(socket: string, message: string): void
   describeSocket(fd: number): GivenSocket

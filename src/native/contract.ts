@@ -19,6 +19,31 @@ export const ERROR_CODES = [
 ] as const
 export type ErrorCode = (typeof ERROR_CODES)[number]
 
+/** What of ONNX Runtime's providers for devices is on this machine. Nothing was opened or run to find out. */
+export interface ProviderReport {
+  /** The ONNX Runtime that fits the providers; where there are none, the one that is used without. Missing when there is none at all. */
+  library?: string
+  /** Its release, such as `1.30.0`. */
+  release?: string
+  /** Where the providers lie. */
+  directory?: string
+  cuda: Provider
+  tensorrt: Provider
+}
+
+export interface Provider {
+  /** Missing when it is not there. */
+  file?: string
+  /** All that it needs is there. Whether a device takes it, only a session shows. */
+  usable: boolean
+  /** Libraries of CUDA and TensorRT that it needs, and, optional, those that some operators open. */
+  libraries: { name: string; file?: string; optional: boolean }[]
+  /** Why it cannot be used, a sentence each, without a full stop. */
+  problems: string[]
+  /** What installs what is missing, optional libraries included. */
+  command?: string
+}
+
 /** A version to open, before its configuration is completed. */
 export interface OpenSpec {
   name: string

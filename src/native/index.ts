@@ -9,7 +9,7 @@
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { createBridge, unwrap, type RawModule } from './bridge.js'
-import type { Core, CoreOptions, ControlCall, GivenSocket, LogRecord } from './contract.js'
+import type { Core, CoreOptions, ControlCall, GivenSocket, LogRecord, ProviderReport } from './contract.js'
 import { ServerError } from './errors.js'
 import { builtModules, findPlatformPackage, ownVersion } from './locate.js'
 import { nativeFileNames, noModuleText } from './platform.js'
@@ -90,6 +90,16 @@ export function preloadOnnxRuntime(library: string, settings: { key: string; val
   native.preloadOnnxruntime(library, settings)
   // An exit in the middle of the loading might crash in the library, and the crash would replace the exit code.
   process.once('exit', () => native.awaitPreload())
+}
+
+/**
+ * What of ONNX Runtime's providers for devices is on this machine.
+ *
+ * @param library npm's ONNX Runtime; null without
+ * @param settings of the backend `onnxruntime`
+ */
+export function findProviders(library: string | null, settings: { key: string; value: string }[]): ProviderReport {
+  return loadNative().findProviders(library ?? undefined, settings)
 }
 
 /**

@@ -19,6 +19,7 @@ mod open;
 mod options;
 mod outputs;
 mod proto;
+pub mod provider;
 mod recipe;
 
 use backend::{Backend, OpenSpec, Opened};

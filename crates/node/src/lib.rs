@@ -18,6 +18,7 @@ mod infer;
 mod logging;
 mod objects;
 mod preload;
+mod providers;
 mod service;
 mod services;
 mod settle;

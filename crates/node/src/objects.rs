@@ -66,6 +66,31 @@ pub struct Setting {
 }
 
 #[napi(object)]
+pub struct ProviderReport {
+    pub library: Option<String>,
+    pub release: Option<String>,
+    pub directory: Option<String>,
+    pub cuda: Provider,
+    pub tensorrt: Provider,
+}
+
+#[napi(object)]
+pub struct Provider {
+    pub file: Option<String>,
+    pub usable: bool,
+    pub libraries: Vec<ProviderLibrary>,
+    pub problems: Vec<String>,
+    pub command: Option<String>,
+}
+
+#[napi(object)]
+pub struct ProviderLibrary {
+    pub name: String,
+    pub file: Option<String>,
+    pub optional: bool,
+}
+
+#[napi(object)]
 pub struct OpenSpec {
     pub name: String,
     pub version: i64,

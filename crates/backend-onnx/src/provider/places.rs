@@ -1,0 +1,112 @@
+//! Where libraries of CUDA and of ONNX Runtime's providers may lie on this machine: what the operator names, pip's packages in the
+//! site-packages of the interpreters that are on the PATH, a CUDA toolkit, the system. Nothing is run to find out.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+/// Directories looked into in one place, such as packages of pip or toolkits in /usr/local.
+const ENTRIES_MAX: usize = 4096;
+
+/// Where to look, in this order.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// ONNX Runtime: that of `--backend-config=onnxruntime,library=…`, else what npm brought.
+    pub library: Option<PathBuf>,
+    /// Whether the operator named it.
+    pub is_named: bool,
+    /// `--backend-config=onnxruntime,provider-directory=…`: providers are looked for there and nowhere else.
+    pub provider_directory: Option<PathBuf>,
+    /// Where pip puts packages.
+    pub site_packages: Vec<PathBuf>,
+    /// Others that may have libraries of CUDA and TensorRT.
+    pub libraries: Vec<PathBuf>,
+}
+
+impl Places {
+    /// Those of this machine. `library` is what npm brought, `settings` those of the backend, `variable` reads the environment.
+    pub fn of(
+        library: Option<PathBuf>,
+        settings: &[(String, String)],
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Self {
+        let setting = |key: &str| settings.iter().rev().find(|(k, _)| k == key).map(|(_, v)| PathBuf::from(v));
+        let named = setting("library");
+        let list =
+            |name: &str| variable(name).map(|v| std::env::split_paths(&v).collect::<Vec<_>>()).unwrap_or_default();
+        let mut site_packages = Vec::new();
+        for root in ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| variable(name)) {
+            add(&mut site_packages, packages_below(Path::new(&root)));
+        }
+        for directory in list("PATH") {
+            let python = directory.join("python3");
+            if !python.is_file() {
+                continue;
+            }
+            // That of a virtual environment is a link to the interpreter it was made with, whose packages may count as well.
+            for program in [Some(python.clone()), python.canonicalize().ok()].into_iter().flatten() {
+                if let Some(root) = program.parent().and_then(Path::parent) {
+                    add(&mut site_packages, packages_below(root));
+                }
+            }
+        }
+        if let Some(home) = variable("HOME") {
+            add(&mut site_packages, packages_below(&Path::new(&home).join(".local")));
+        }
+        let mut libraries = list("LD_LIBRARY_PATH");
+        for toolkit in entries(Path::new("/usr/local"), |name| name.to_string_lossy().starts_with("cuda")) {
+            add(&mut libraries, [toolkit.join("lib64"), toolkit.join("targets/x86_64-linux/lib")]);
+        }
+        let system = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
+        add(&mut libraries, system.map(PathBuf::from));
+        libraries.retain(|d| d.is_dir());
+        Self {
+            is_named: named.is_some(),
+            library: named.or(library),
+            provider_directory: setting("provider-directory"),
+            site_packages,
+            libraries,
+        }
+    }
+
+    /// Directories that may have libraries of CUDA and TensorRT, for a provider that lies in `beside`.
+    pub(crate) fn library_directories(&self, beside: Option<&Path>) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = self.provider_directory.iter().cloned().collect();
+        add(&mut found, beside.map(Path::to_path_buf));
+        for packages in &self.site_packages {
+            let of_nvidia = entries(&packages.join("nvidia"), |_| true);
+            add(&mut found, of_nvidia.into_iter().map(|package| package.join("lib")));
+            add(&mut found, [packages.join("tensorrt_libs")]);
+        }
+        add(&mut found, self.libraries.iter().cloned());
+        found.retain(|d| d.is_dir());
+        found
+    }
+}
+
+/// Adds what is not there yet.
+fn add(to: &mut Vec<PathBuf>, more: impl IntoIterator<Item = PathBuf>) {
+    for path in more {
+        if !to.contains(&path) {
+            to.push(path);
+        }
+    }
+}
+
+/// Where an interpreter that is installed in `root` has its packages.
+fn packages_below(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for python in entries(&root.join("lib"), |name| name.to_string_lossy().starts_with("python3")) {
+        found.extend([python.join("site-packages"), python.join("dist-packages")]);
+    }
+    found.retain(|d| d.is_dir());
+    found
+}
+
+/// Entries of a directory by name, those with the highest numbers first; none where it cannot be read.
+fn entries(directory: &Path, wanted: impl Fn(&OsStr) -> bool) -> Vec<PathBuf> {
+    let Ok(read) = std::fs::read_dir(directory) else { return Vec::new() };
+    let all = read.take(ENTRIES_MAX).filter_map(Result::ok);
+    let mut found: Vec<_> = all.filter(|e| wanted(&e.file_name())).map(|e| e.path()).collect();
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    found
+}

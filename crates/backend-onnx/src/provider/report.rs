@@ -1,0 +1,282 @@
+//! What of ONNX Runtime's device providers is there, what is missing, and how to get it. A function of directories: nothing is opened
+//! or run, so it can be asked on any machine, with or without a GPU.
+//!
+//! What a provider needs is read from its own file, so there is no table of releases and their CUDA versions here. The exception are
+//! libraries that a provider opens by name while it runs; these follow from the version of CUDA that it is built for.
+
+use super::elf;
+use super::places::Places;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The providers in the order of their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `libonnxruntime_providers_cuda.so`.
+    Cuda,
+    /// `libonnxruntime_providers_tensorrt.so`.
+    Tensorrt,
+}
+
+impl Kind {
+    /// As configurations call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Tensorrt => "tensorrt",
+        }
+    }
+
+    fn file(self) -> String {
+        format!("libonnxruntime_providers_{}.so", self.name())
+    }
+}
+
+/// What every provider is opened through; of a few kilobytes.
+const SHARED: &str = "libonnxruntime_providers_shared.so";
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The ONNX Runtime that fits the providers; where there are none, the one that is used without.
+    pub library: Option<PathBuf>,
+    /// Its release, such as `1.30.0`; `None` where its file does not say.
+    pub release: Option<String>,
+    /// Where the providers lie.
+    pub directory: Option<PathBuf>,
+    /// The CUDA provider.
+    pub cuda: Provider,
+    /// The TensorRT provider.
+    pub tensorrt: Provider,
+}
+
+/// One provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provider {
+    /// Which.
+    pub kind: Kind,
+    /// Its file.
+    pub file: Option<PathBuf>,
+    /// Libraries of CUDA and TensorRT that it needs or uses, each behind those that it needs itself.
+    pub libraries: Vec<Needed>,
+    /// Why it cannot be used; empty where everything that it needs is there.
+    pub problems: Vec<String>,
+    /// What installs what is missing.
+    pub command: Option<String>,
+}
+
+/// A library of CUDA or TensorRT.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Needed {
+    /// As it is asked for: `libcudart.so.13`.
+    pub name: String,
+    /// Where it is.
+    pub file: Option<PathBuf>,
+    /// Opened when an operator first wants it: without it, models that have none of these operators run.
+    pub is_optional: bool,
+}
+
+impl Provider {
+    /// Everything that it needs is there. Whether a device takes it, only a session shows.
+    pub fn is_usable(&self) -> bool {
+        self.file.is_some() && self.problems.is_empty()
+    }
+}
+
+impl Report {
+    /// Of one provider.
+    pub fn of(&self, kind: Kind) -> &Provider {
+        match kind {
+            Kind::Cuda => &self.cuda,
+            Kind::Tensorrt => &self.tensorrt,
+        }
+    }
+}
+
+/// Looks for the providers, and what they need.
+pub fn report(places: &Places) -> Report {
+    let beside = places.library.as_deref().and_then(Path::parent);
+    let candidates: Vec<PathBuf> = match &places.provider_directory {
+        Some(named) => vec![named.clone()],
+        None => {
+            let packages = places.site_packages.iter().map(|p| p.join("onnxruntime/capi"));
+            // A runtime that the operator named is used with its own providers or none.
+            beside.map(Path::to_path_buf).into_iter().chain(packages.filter(|_| !places.is_named)).collect()
+        }
+    };
+    let directory = candidates.iter().find(|d| d.join(Kind::Cuda.file()).is_file()).cloned();
+    // Both come from one build, and know each other's insides: the runtime beside the providers is the one that fits.
+    let own = directory.as_deref().filter(|d| Some(*d) != beside).and_then(runtime_in);
+    let release_of = |path: &PathBuf| elf::read(File::open(path).ok()?).ok()?.release;
+    let library = match &own {
+        Some(own) if !places.is_named => Some(own.clone()),
+        _ => places.library.clone(),
+    };
+    let release = library.as_ref().and_then(release_of);
+    let misfit =
+        own.as_ref().and_then(release_of).zip(release.clone()).filter(|(of_provider, used)| of_provider != used);
+    let misfit = misfit.map(|(of_provider, used)| {
+        format!("it is of ONNX Runtime {of_provider}, and the library that is used is {used}: both have to be of one release")
+    });
+    let of = |kind| provider(kind, directory.as_deref(), &candidates, places, release.as_deref(), misfit.clone());
+    Report { cuda: of(Kind::Cuda), tensorrt: of(Kind::Tensorrt), library, release, directory }
+}
+
+/// `libonnxruntime.so`, with whatever numbers.
+fn runtime_in(directory: &Path) -> Option<PathBuf> {
+    let names = std::fs::read_dir(directory).ok()?.take(4096).filter_map(|e| e.ok()?.file_name().into_string().ok());
+    let found =
+        names.filter(|n| n.strip_prefix("libonnxruntime.so").is_some_and(|n| n.is_empty() || n.starts_with('.')));
+    Some(directory.join(found.min()?))
+}
+
+fn provider(
+    kind: Kind,
+    directory: Option<&Path>,
+    candidates: &[PathBuf],
+    places: &Places,
+    release: Option<&str>,
+    misfit: Option<String>,
+) -> Provider {
+    let mut found = Provider { kind, file: None, libraries: Vec::new(), problems: Vec::new(), command: None };
+    let name = kind.file();
+    let Some(file) = directory.map(|d| d.join(&name)).filter(|f| f.is_file()) else {
+        let looked: Vec<_> = candidates.iter().map(|c| format!("'{}'", c.display())).collect();
+        let looked =
+            if looked.is_empty() { "nowhere to look".to_owned() } else { format!("not in {}", looked.join(", ")) };
+        found.problems.push(format!("there is no {name}: {looked}"));
+        found.command = Some(of_provider(release));
+        return found;
+    };
+    let needs = match File::open(&file).map_err(|_| "it cannot be opened").and_then(elf::read) {
+        Ok(library) => library.needs,
+        Err(why) => {
+            found.problems.push(format!("'{}' cannot be used: {why}", file.display()));
+            found.command = Some(of_provider(release));
+            return found;
+        }
+    };
+    found.problems.extend(misfit.map(|why| format!("'{}' cannot be used: {why}", file.display())));
+    if !file.with_file_name(SHARED).is_file() {
+        found.problems.push(format!("there is no {SHARED} beside '{}'", file.display()));
+        found.command = Some(of_provider(release));
+    }
+    let directories = places.library_directories(directory);
+    let mut search = Search { directories: &directories, seen: BTreeSet::new(), found: Vec::new() };
+    for name in needs.iter().filter(|n| is_of_nvidia(n)) {
+        search.add(name, false);
+    }
+    let cuda = major_of(&needs, "libcudart.so.");
+    if kind == Kind::Cuda {
+        for name in opened_by_name(cuda) {
+            search.add(&name, true);
+        }
+    }
+    found.libraries = search.found;
+    found.file = Some(file);
+    let missing: Vec<_> = found.libraries.iter().filter(|l| l.file.is_none()).collect();
+    for library in missing.iter().filter(|l| !l.is_optional) {
+        found.problems.push(format!(
+            "{} is missing; it was looked for in {} directories",
+            library.name,
+            directories.len()
+        ));
+    }
+    if !missing.is_empty() && found.command.is_none() {
+        let is_tensorrt = |n: &str| n.starts_with("libnvinfer") || n.starts_with("libnvonnxparser");
+        let mut packages = Vec::new();
+        if missing.iter().any(|l| !is_tensorrt(&l.name)) {
+            packages.extend(packages_of(cuda));
+        }
+        if missing.iter().any(|l| is_tensorrt(&l.name)) {
+            let major = major_of(&needs, "libnvinfer.so.").unwrap_or(10);
+            packages.push(format!("tensorrt-cu{}=={major}.*", cuda.unwrap_or(13)));
+        }
+        found.command = Some(pip(&packages));
+    }
+    found
+}
+
+/// Libraries that come with CUDA, cuDNN or TensorRT. The driver's `libcuda.so.1` is none of them: it comes with the kernel's module.
+fn is_of_nvidia(name: &str) -> bool {
+    let prefixes = ["libcu", "libnv"];
+    prefixes.iter().any(|p| name.starts_with(p)) && !name.starts_with("libcuda.so") && !name.starts_with("libnvidia")
+        // Not of NVIDIA: the name server's, curl's and curses' libraries.
+        && !name.starts_with("libcurl") && !name.starts_with("libcups") && !name.starts_with("libcurses")
+}
+
+/// What the CUDA provider opens when it first wants it, by the version of CUDA.
+fn opened_by_name(cuda: Option<u32>) -> Vec<String> {
+    let Some(cuda) = cuda else { return Vec::new() };
+    // cuFFT counts one less than CUDA since 11; NVRTC of CUDA 11 is libnvrtc.so.11.2.
+    let nvrtc = if cuda == 11 { "libnvrtc.so.11.2".to_owned() } else { format!("libnvrtc.so.{cuda}") };
+    let cudnn = if cuda == 11 { 8 } else { 9 };
+    vec![nvrtc, format!("libcufft.so.{}", cuda.saturating_sub(1)), format!("libcudnn.so.{cudnn}")]
+}
+
+fn major_of(needs: &[String], prefix: &str) -> Option<u32> {
+    let number = needs.iter().find_map(|n| n.strip_prefix(prefix))?;
+    number.split('.').next()?.parse().ok()
+}
+
+/// pip's packages with the libraries of a version of CUDA; unknown versions are named as 13's are.
+fn packages_of(cuda: Option<u32>) -> Vec<String> {
+    match cuda {
+        Some(old @ (11 | 12)) => ["cuda-runtime", "cublas", "cufft", "curand", "cuda-nvrtc", "cudnn"]
+            .iter()
+            .map(|p| format!("nvidia-{p}-cu{old}"))
+            .collect(),
+        _ => {
+            let cuda = cuda.unwrap_or(13);
+            let of_cuda = ["cuda-runtime", "cublas", "cuda-nvrtc"].map(|p| format!("nvidia-{p}=={cuda}.*"));
+            let others = [
+                format!("nvidia-cufft=={}.*", cuda - 1),
+                "nvidia-curand==10.*".to_owned(),
+                format!("nvidia-cudnn-cu{cuda}==9.*"),
+            ];
+            of_cuda.into_iter().chain(others).collect()
+        }
+    }
+}
+
+/// The wheel has both providers and its extras the libraries of CUDA.
+fn of_provider(release: Option<&str>) -> String {
+    let exactly = release.map(|r| format!("=={r}")).unwrap_or_default();
+    pip(&[format!("onnxruntime-gpu[cuda,cudnn]{exactly}")])
+}
+
+fn pip(packages: &[String]) -> String {
+    // Stars and brackets mean something to a shell.
+    let quoted: Vec<_> = packages.iter().map(|p| format!("'{p}'")).collect();
+    format!("pip install {}", quoted.join(" "))
+}
+
+struct Search<'a> {
+    directories: &'a [PathBuf],
+    seen: BTreeSet<String>,
+    found: Vec<Needed>,
+}
+
+/// How deep libraries may need each other; cuFFT needs one that needs one.
+const DEPTH_MAX: usize = 16;
+
+impl Search<'_> {
+    fn add(&mut self, name: &str, is_optional: bool) {
+        self.add_at(name, is_optional, 0);
+    }
+
+    fn add_at(&mut self, name: &str, is_optional: bool, depth: usize) {
+        // A name that leads elsewhere is no name of a library.
+        if name.contains('/') || depth > DEPTH_MAX || !self.seen.insert(name.to_owned()) {
+            return;
+        }
+        let file = self.directories.iter().map(|d| d.join(name)).find(|f| f.is_file());
+        let needs =
+            file.as_ref().and_then(|f| elf::read(File::open(f).ok()?).ok()).map(|l| l.needs).unwrap_or_default();
+        for needed in needs.iter().filter(|n| is_of_nvidia(n)) {
+            self.add_at(needed, is_optional, depth + 1);
+        }
+        self.found.push(Needed { name: name.to_owned(), file, is_optional });
+    }
+}
