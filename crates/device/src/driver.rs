@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tensor::{Error, Result};
 
 /// Bytes of what a process gives another to share memory of a device.
@@ -29,7 +30,9 @@ impl fmt::Display for Unavailable {
     }
 }
 
-type Address = u64;
+pub(crate) type Address = u64;
+/// What the library hands out for a stream, an event or a context.
+pub(crate) type Thing = *mut c_void;
 
 /// Opening shared memory makes peers of devices accessible when it is first needed there.
 const LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
@@ -56,6 +59,29 @@ functions! {
     address_range as b"cuMemGetAddressRange_v2\0": fn(*mut Address, *mut usize, Address);
     copy_to_host as b"cuMemcpyDtoH_v2\0": fn(*mut c_void, Address, usize);
     copy_from_host as b"cuMemcpyHtoD_v2\0": fn(Address, *const c_void, usize);
+    copy_within as b"cuMemcpyDtoD_v2\0": fn(Address, Address, usize);
+    copy_between as b"cuMemcpyPeer\0": fn(Address, Thing, Address, Thing, usize);
+    enable_peer as b"cuCtxEnablePeerAccess\0": fn(Thing, c_uint);
+    memory_info as b"cuMemGetInfo_v2\0": fn(*mut usize, *mut usize);
+    allocate as b"cuMemAlloc_v2\0": fn(*mut Address, usize);
+    free as b"cuMemFree_v2\0": fn(Address);
+    allocate_host as b"cuMemHostAlloc\0": fn(*mut *mut c_void, usize, c_uint);
+    free_host as b"cuMemFreeHost\0": fn(*mut c_void);
+    lock_host as b"cuMemHostRegister_v2\0": fn(*mut c_void, usize, c_uint);
+    unlock_host as b"cuMemHostUnregister\0": fn(*mut c_void);
+    make_stream as b"cuStreamCreateWithPriority\0": fn(*mut Thing, c_uint, c_int);
+    end_stream as b"cuStreamDestroy_v2\0": fn(Thing);
+    wait_for_stream as b"cuStreamSynchronize\0": fn(Thing);
+    let_stream_wait as b"cuStreamWaitEvent\0": fn(Thing, Thing, c_uint);
+    make_event as b"cuEventCreate\0": fn(*mut Thing, c_uint);
+    end_event as b"cuEventDestroy_v2\0": fn(Thing);
+    record_event as b"cuEventRecord\0": fn(Thing, Thing);
+    ask_event as b"cuEventQuery\0": fn(Thing);
+    wait_for_event as b"cuEventSynchronize\0": fn(Thing);
+    start_in as b"cuMemcpyHtoDAsync_v2\0": fn(Address, *const c_void, usize, Thing);
+    start_out as b"cuMemcpyDtoHAsync_v2\0": fn(*mut c_void, Address, usize, Thing);
+    start_within as b"cuMemcpyDtoDAsync_v2\0": fn(Address, Address, usize, Thing);
+    start_between as b"cuMemcpyPeerAsync\0": fn(Address, Thing, Address, Thing, usize, Thing);
 }
 
 thread_local! {
@@ -65,7 +91,7 @@ thread_local! {
 
 /// A driver that works and has at least one device. Never unloaded.
 pub struct Driver {
-    functions: Functions,
+    pub(crate) functions: Functions,
     devices: u32,
     version: c_int,
     /// The primary context of each device, once something of it was used. Kept until the process ends.
@@ -73,13 +99,21 @@ pub struct Driver {
 }
 
 #[derive(Clone, Copy)]
-struct Context(*mut c_void);
+pub(crate) struct Context(pub(crate) Thing);
 
 // SAFETY: a context may be current on any number of threads; the pointer is only handed back to the library.
 unsafe impl Send for Context {}
 
 /// Not libcuda.so: with a toolkit installed that is a stub, which finds no device and says so with a misleading number.
 const PLACES: [&str; 2] = ["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"];
+
+/// Whether devices reach each other's memory, where they can (`--enable-peer-access`).
+static PEERS: AtomicBool = AtomicBool::new(true);
+
+/// Says whether devices that are used from now on reach each other's memory, where they can. They do unless this said otherwise.
+pub fn allow_peers(allowed: bool) {
+    PEERS.store(allowed, Relaxed);
+}
 
 /// The driver of this process, looked for once.
 ///
@@ -257,23 +291,47 @@ impl Driver {
     }
 
     /// Makes the device's primary context the current one of this thread.
-    fn enter(&self, device: u32) -> Result<()> {
-        let mut contexts = self.contexts.lock();
-        let Some(known) = contexts.get_mut(device as usize) else {
-            return Err(Error::invalid(format!("there is no device {device}, there are {}", self.devices)));
-        };
-        let context = match *known {
-            Some(context) => context,
-            None => *known.insert(self.retain(device)?),
-        };
-        drop(contexts);
+    pub(crate) fn enter(&self, device: u32) -> Result<()> {
+        let context = self.context(device)?;
         ENTERED.set(Some(device));
         // SAFETY: a context that was retained and is never released.
         self.check("cuCtxSetCurrent", self.functions.set_context.map(|f| unsafe { f(context.0) }))
     }
 
+    /// The device's primary context, retained when it is first asked for. Another context may be the current one afterwards.
+    pub(crate) fn context(&self, device: u32) -> Result<Context> {
+        let mut contexts = self.contexts.lock();
+        let Some(known) = contexts.get_mut(device as usize) else {
+            return Err(Error::invalid(format!("there is no device {device}, there are {}", self.devices)));
+        };
+        if let Some(context) = *known {
+            return Ok(context);
+        }
+        let context = *known.insert(self.retain(device)?);
+        let others = contexts.iter().enumerate().filter(|&(n, other)| n != device as usize && other.is_some());
+        let others: Vec<u32> = others.map(|(n, _)| n as u32).collect();
+        drop(contexts);
+        if PEERS.load(Relaxed) {
+            others.into_iter().for_each(|other| self.make_peers(device, other));
+        }
+        Ok(context)
+    }
+
+    /// Lets two devices reach each other's memory. Without that, copies between them go through the host, and all is well.
+    fn make_peers(&self, a: u32, b: u32) {
+        for (from, to) in [(a, b), (b, a)] {
+            match self.enable_peer(from, to) {
+                Ok(true) => log::info!("device {from} reaches the memory of device {to}"),
+                Ok(false) => {
+                    log::info!("device {from} cannot reach the memory of device {to}: copies go through the host")
+                }
+                Err(e) => log::warn!("device {from} does not reach the memory of device {to}: {}", e.message()),
+            }
+        }
+    }
+
     /// What the library calls a device.
-    fn number(&self, device: u32) -> Result<c_int> {
+    pub(crate) fn number(&self, device: u32) -> Result<c_int> {
         let mut number = 0;
         // SAFETY: writes one integer.
         self.check("cuDeviceGet", self.functions.device.map(|f| unsafe { f(&raw mut number, device as c_int) }))?;
@@ -289,7 +347,7 @@ impl Driver {
     }
 
     /// `done` is `None` where the library lacks the function.
-    fn check(&self, function: &str, done: Option<Code>) -> Result<()> {
+    pub(crate) fn check(&self, function: &str, done: Option<Code>) -> Result<()> {
         match done {
             Some(0) => Ok(()),
             Some(code) => {

@@ -4,18 +4,32 @@
 //! missing, too old or finds nothing, that is "no GPU", with the reason as a text. Only the driver API is used, through the primary
 //! context of each device, so that addresses mean the same to libraries in this process that use the runtime API.
 //!
-//! Knows nothing of requests, tensors or names of regions. `unsafe` is confined to `driver` (the library's functions), `library` and `shared`.
+//! Knows nothing of requests, tensors or names of regions. `unsafe` is confined to `driver`, `library` and `raw` (the library's functions),
+//! `shared` (ranges of device memory), `pool` (pieces of blocks), `locked` (pages of mappings) and `stream` (what a copy touches stays until
+//! it was made).
 //!
 //! Invariant: a call that the library refuses is an error with its name and number; no missing library, symbol or device panics.
 
+pub mod arena;
 mod closing;
 mod devices;
 mod driver;
 pub mod failure;
 mod library;
+mod locked;
+mod pool;
+mod raw;
 mod shared;
+mod stream;
 
 pub use closing::{Closing, watch_closing};
 pub use devices::{Device, PciAddress, Uuid, devices};
-pub use driver::{Driver, HANDLE_BYTES, Handle, Unavailable, driver};
+pub use driver::{Driver, HANDLE_BYTES, Handle, Unavailable, allow_peers, driver};
+pub use locked::{LOCKED_BYTES_DEFAULT, Locked, lock_at_most, locked_bytes};
+pub use pool::{
+    DEVICE_BYTES_DEFAULT, NoRoom, PINNED_BYTES_DEFAULT, Pinned, PoolSizes, PoolUse, allocate, is_pinned, pinned,
+    pool_uses, release_pools, set_pool_sizes,
+};
+pub use raw::MemoryInfo;
 pub use shared::{Imported, Refused};
+pub use stream::{Event, Pending, Stream};

@@ -12,7 +12,7 @@ pub(crate) type Code = std::ffi::c_int;
 /// A table of functions, each where the library has it: an old driver lacks some, and only what needs them is refused then.
 macro_rules! functions {
     ($($name:ident as $symbol:literal: fn($($argument:ty),*);)*) => {
-        struct Functions { $($name: Option<unsafe extern "C" fn($($argument),*) -> $crate::library::Code>,)* }
+        pub(crate) struct Functions { $(pub(crate) $name: Option<unsafe extern "C" fn($($argument),*) -> $crate::library::Code>,)* }
 
         impl Functions {
             fn of(library: &libloading::os::unix::Library) -> Self {

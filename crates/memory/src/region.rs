@@ -422,6 +422,9 @@ impl DeviceMemory for Window {
     fn device(&self) -> u32 {
         self.imported().map_or(0, Imported::device)
     }
+    fn address(&self) -> u64 {
+        self.imported().map_or(0, |memory| memory.address().saturating_add(self.start as u64))
+    }
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         self.imported()?.read(self.start.saturating_add(offset), to)
     }

@@ -21,7 +21,8 @@ use std::sync::Arc;
 /// # Safety
 /// A host address that `base()` gives must stay valid for reads *and writes* of `len()` bytes until the value is dropped, even when
 /// the process at the other end truncates or unlinks the object (the implementation replaces lost pages and then reports
-/// `is_intact() == false`). No reference to these bytes exists or is ever made. Neither the base nor the length changes.
+/// `is_intact() == false`). No reference to these bytes exists or is ever made. Neither the base nor the length changes. Memory of a
+/// device that `base()` gives has at its `address()` `len()` bytes, which stay allocated until the value is dropped.
 pub unsafe trait RegionMemory: Send + Sync {
     /// Where the bytes are. For backends that hand the address to a library which reads or writes in place; everyone else copies.
     fn base(&self) -> Base<'_>;
@@ -53,6 +54,8 @@ pub enum Base<'a> {
 pub trait DeviceMemory: Send + Sync {
     /// The device, as an ordinal of this process.
     fn device(&self) -> u32;
+    /// Address of its first byte in that device's memory, for libraries and copies that run there.
+    fn address(&self) -> u64;
     /// Copies the bytes from `offset` on into `to`.
     ///
     /// # Errors

@@ -4,8 +4,11 @@
  *
  * NEREID_MOCK_CUDA_DIR      where the files lie
  * NEREID_MOCK_CUDA_PEERS    "0" when no device can read memory of another
+ * NEREID_MOCK_CUDA_TOTAL    bytes of memory of each device, instead of those of devices.h
  * NEREID_MOCK_CUDA_FAIL     "function:n:code", comma-separated: the n-th call from 1 fails with this code; n = 0 means every call
  * and those of devices.h
+ *
+ * Asynchronous copies are made when their stream is waited for or asked, not before: code that forgets to wait finds old bytes.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -20,7 +23,7 @@
 #include <unistd.h>
 #include "devices.h"
 
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, INVALID_HANDLE = 400 };
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, PEERS_NOT_POSSIBLE = 217, INVALID_HANDLE = 400, NOT_READY = 600, PEERS_ALREADY = 704, LOCKED_ALREADY = 712, NOT_LOCKED = 713 };
 
 #define BLOCKS 4096
 /* Where no user memory ever lies: reading there is a fault. */
@@ -31,7 +34,7 @@ typedef struct { unsigned char bytes[64]; } Handle;
 typedef struct { char magic[8]; int32_t pid, device; uint64_t id, size; } Exported;
 
 static struct { int device, opens, imported; uint64_t size, id; unsigned char *memory; Handle handle; } blocks[BLOCKS];
-static struct { char function[40]; int calls; } counts[64];
+static struct { char function[40]; int calls; } counts[128];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int initialized;
 static __thread int current = -1; /* device of the current context */
@@ -51,7 +54,7 @@ static int fails(const char *function) {
   const char *rules = getenv("NEREID_MOCK_CUDA_FAIL");
   int i = 0, calls, code = 0;
   pthread_mutex_lock(&lock);
-  while (i < 63 && counts[i].function[0] && strcmp(counts[i].function, function)) i++;
+  while (i < 127 && counts[i].function[0] && strcmp(counts[i].function, function)) i++;
   strncpy(counts[i].function, function, sizeof counts[i].function - 1);
   calls = ++counts[i].calls;
   pthread_mutex_unlock(&lock);
@@ -111,11 +114,11 @@ int cuInit(unsigned flags) {
 }
 int cuDriverGetVersion(int *version) { int failed = fails(__func__); *version = 13000; return failed; }
 int cuGetErrorName(int code, const char **name) {
-  *name = code == NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : code == INVALID_HANDLE ? "CUDA_ERROR_INVALID_HANDLE" : code == INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT" : code == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : code == INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : NULL;
+  *name = code == NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : code == INVALID_HANDLE ? "CUDA_ERROR_INVALID_HANDLE" : code == INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT" : code == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : code == INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : NULL;
   return *name ? OK : INVALID_VALUE;
 }
 int cuGetErrorString(int code, const char **text) {
-  *text = code == NO_DEVICE ? "no CUDA-capable device is detected" : code == INVALID_HANDLE ? "invalid resource handle" : code == INVALID_CONTEXT ? "invalid device context" : code == 700 ? "an illegal memory access was encountered" : code == INVALID_VALUE ? "invalid argument" : NULL;
+  *text = code == NO_DEVICE ? "no CUDA-capable device is detected" : code == INVALID_HANDLE ? "invalid resource handle" : code == INVALID_CONTEXT ? "invalid device context" : code == 700 ? "an illegal memory access was encountered" : code == INVALID_VALUE ? "invalid argument" : code == OUT_OF_MEMORY ? "out of memory" : NULL;
   return *text ? OK : INVALID_VALUE;
 }
 int cuDeviceGetCount(int *count) { ENTER(); *count = devices(); return OK; }
@@ -124,12 +127,28 @@ int cuDeviceGet(int *device, int ordinal) { ENTER(); if (ordinal < 0 || ordinal 
 int cuDeviceGetName(char *name, int length, int device) { ENTER(); FIND(device); snprintf(name, (size_t)length, "Mock %d", seen.device); return OK; }
 int cuDeviceGetUuid_v2(unsigned char *uuid, int device) { ENTER(); FIND(device); uuid_bytes(seen, uuid); return OK; }
 int cuDeviceGetPCIBusId(char *id, int length, int device) { ENTER(); FIND(device); snprintf(id, (size_t)length, "0000:%02X:00.0", pci_bus(seen.device)); return OK; }
-int cuDeviceTotalMem_v2(size_t *bytes, int device) { ENTER(); FIND(device); *bytes = DEVICE_MEMORY / (seen.instance < 0 ? 1 : INSTANCES); return OK; }
+static uint64_t total(Seen seen) { const char *s = getenv("NEREID_MOCK_CUDA_TOTAL"); return s ? strtoull(s, 0, 10) : DEVICE_MEMORY / (seen.instance < 0 ? 1 : INSTANCES); }
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { ENTER(); FIND(device); *bytes = total(seen); return OK; }
+/* Under the lock. Memory of others counts where it was made. */
+static uint64_t used(int device) {
+  uint64_t sum = 0;
+  for (int at = 0; at < BLOCKS; at++) if (blocks[at].memory && !blocks[at].imported && blocks[at].device == device) sum += blocks[at].size;
+  return sum;
+}
+int cuMemGetInfo_v2(size_t *unused, size_t *all) {
+  ENTER();
+  if (current < 0) return INVALID_CONTEXT;
+  pthread_mutex_lock(&lock);
+  uint64_t taken = used(current), most = total(seen_at(current));
+  pthread_mutex_unlock(&lock);
+  *all = most, *unused = taken < most ? most - taken : 0;
+  return OK;
+}
+static int has_peers(void) { const char *s = getenv("NEREID_MOCK_CUDA_PEERS"); return !s || strcmp(s, "0"); }
 int cuDeviceCanAccessPeer(int *can, int device, int peer) {
   ENTER();
-  const char *s = getenv("NEREID_MOCK_CUDA_PEERS");
   if (seen_at(device).device < 0 || seen_at(peer).device < 0) return INVALID_DEVICE;
-  *can = device != peer && !(s && !strcmp(s, "0"));
+  *can = device != peer && has_peers();
   return OK;
 }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
@@ -142,6 +161,19 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   /* 9.0, 8.9, 8.9, ... */
   *value = attribute == 41 ? 1 : attribute == 75 ? (seen.device ? 8 : 9) : seen.device ? 9 : 0;
   return OK;
+}
+static unsigned long long peers[64]; /* by device: those it reaches */
+int cuCtxEnablePeerAccess(void *context, unsigned flags) {
+  ENTER();
+  int peer = (int)(uintptr_t)context - 1, code = OK;
+  if (current < 0) return INVALID_CONTEXT;
+  if (flags || peer < 0 || peer >= devices() || peer == current) return INVALID_VALUE;
+  if (!has_peers()) return PEERS_NOT_POSSIBLE;
+  pthread_mutex_lock(&lock);
+  if (peers[current] >> peer & 1) code = PEERS_ALREADY;
+  peers[current] |= 1ull << peer;
+  pthread_mutex_unlock(&lock);
+  return code;
 }
 int cuDevicePrimaryCtxRetain(void **context, int device) { ENTER(); if (device < 0 || device >= devices()) return INVALID_DEVICE; *context = (void *)(uintptr_t)(device + 1); return OK; }
 int cuDevicePrimaryCtxRelease_v2(int device) { ENTER(); (void)device; return OK; }
@@ -156,7 +188,7 @@ int cuMemAlloc_v2(uint64_t *address, size_t size) {
   if (!size || size >= SPACING) return INVALID_VALUE;
   static uint64_t next;
   pthread_mutex_lock(&lock);
-  int code = map_block(current, (uint64_t)getpid() << 32 | ++next, size, 1, address);
+  int code = used(current) + size > total(seen_at(current)) ? OUT_OF_MEMORY : map_block(current, (uint64_t)getpid() << 32 | ++next, size, 1, address);
   pthread_mutex_unlock(&lock);
   return code;
 }
@@ -232,6 +264,212 @@ static int copy(uint64_t device, void *host, size_t size, int to_host) {
 }
 int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t size) { ENTER(); return copy(from, to, size, 1); }
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t size) { ENTER(); return copy(to, (void *)from, size, 0); }
+
+/* Memory of devices to memory of devices, under the lock. */
+static int copy_blocks(uint64_t to, uint64_t from, size_t size) {
+  int t = block_of(to, size), f = block_of(from, size);
+  if (t < 0 || f < 0) return INVALID_VALUE;
+  memmove(blocks[t].memory + (to - BASE) % SPACING, blocks[f].memory + (from - BASE) % SPACING, size);
+  return OK;
+}
+static int copy_devices(uint64_t to, uint64_t from, size_t size) {
+  if (current < 0) return INVALID_CONTEXT;
+  pthread_mutex_lock(&lock);
+  int code = copy_blocks(to, from, size);
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+int cuMemcpyDtoD_v2(uint64_t to, uint64_t from, size_t size) { ENTER(); return copy_devices(to, from, size); }
+int cuMemcpyPeer(uint64_t to, void *there, uint64_t from, void *here, size_t size) { ENTER(); return there && here ? copy_devices(to, from, size) : INVALID_CONTEXT; }
+
+/* Memory of the host that devices reach: blocks made here, and ranges locked. */
+#define RANGES 1024
+static struct { unsigned char *start; size_t size; int made; } ranges[RANGES];
+static int range_of(const void *at, size_t size) {
+  for (int i = 0; i < RANGES; i++)
+    if (ranges[i].start && (unsigned char *)at < ranges[i].start + ranges[i].size && ranges[i].start < (unsigned char *)at + size) return i;
+  return -1;
+}
+static int add_range(void *start, size_t size, int made) {
+  for (int i = 0; i < RANGES; i++)
+    if (!ranges[i].start) { ranges[i].start = start, ranges[i].size = size, ranges[i].made = made; return OK; }
+  return OUT_OF_MEMORY;
+}
+int cuMemHostAlloc(void **out, size_t size, unsigned flags) {
+  ENTER();
+  if (current < 0) return INVALID_CONTEXT;
+  if (!size || flags & ~7u) return INVALID_VALUE;
+  void *made = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (made == MAP_FAILED) return OUT_OF_MEMORY;
+  pthread_mutex_lock(&lock);
+  int code = add_range(made, size, 1);
+  pthread_mutex_unlock(&lock);
+  if (code) munmap(made, size);
+  *out = made;
+  return code;
+}
+static int drop_range(void *start, int made) {
+  pthread_mutex_lock(&lock);
+  int i = range_of(start, 1), code = made ? INVALID_VALUE : NOT_LOCKED;
+  if (i >= 0 && ranges[i].start == start && ranges[i].made == made) {
+    if (made) munmap(start, ranges[i].size);
+    ranges[i].start = 0, code = OK;
+  }
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+int cuMemFreeHost(void *start) { ENTER(); return drop_range(start, 1); }
+int cuMemHostRegister_v2(void *start, size_t size, unsigned flags) {
+  ENTER();
+  if (current < 0) return INVALID_CONTEXT;
+  if (!start || !size || flags & ~15u) return INVALID_VALUE;
+  pthread_mutex_lock(&lock);
+  int code = range_of(start, size) >= 0 ? LOCKED_ALREADY : add_range(start, size, 0);
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+int cuMemHostUnregister(void *start) { ENTER(); return drop_range(start, 0); }
+
+/* Streams, events, and copies that wait for somebody to wait for them. */
+#define THINGS 1024
+typedef struct { int stream; uint64_t number; enum { IN, OUT, WITHIN } what; uint64_t to, from; size_t size; } Copy;
+static struct { int used, device; } streams[THINGS];
+static struct { int used, stream; uint64_t number; } events[THINGS];
+static Copy *waiting;
+static int waiting_count, waiting_room;
+static uint64_t started;
+
+static int number_of(void *handle, int what) { uintptr_t h = (uintptr_t)handle; return (int)(h >> 16) == what && (h & 0xffff) < THINGS ? (int)(h & 0xffff) : -1; }
+static void *handle_of(int number, int what) { return (void *)((uintptr_t)what << 16 | (uintptr_t)number); }
+enum { STREAM = 0x51, EVENT = 0x52 };
+static int stream_of(void *handle) { int n = number_of(handle, STREAM); return n >= 0 && streams[n].used ? n : -1; }
+static int event_of(void *handle) { int n = number_of(handle, EVENT); return n >= 0 && events[n].used ? n : -1; }
+
+/* Makes the copies of a stream up to a number, at most `most` of them; under the lock. */
+static int make_copies(int stream, uint64_t until, int most) {
+  int code = OK, kept = 0, made = 0;
+  for (int i = 0; i < waiting_count; i++) {
+    Copy *c = &waiting[i];
+    if (c->stream != stream || c->number > until || made == most) { waiting[kept++] = *c; continue; }
+    made++;
+    int at = block_of(c->what == OUT ? c->from : c->to, c->size);
+    if (at < 0) code = 700;
+    else if (c->what == IN) memcpy(blocks[at].memory + (c->to - BASE) % SPACING, (void *)c->from, c->size);
+    else if (c->what == OUT) memcpy((void *)c->to, blocks[at].memory + (c->from - BASE) % SPACING, c->size);
+    else if (copy_blocks(c->to, c->from, c->size)) code = 700;
+  }
+  waiting_count = kept;
+  return code;
+}
+static int copies_left(int stream, uint64_t until) {
+  int left = 0;
+  for (int i = 0; i < waiting_count; i++) left += waiting[i].stream == stream && waiting[i].number <= until;
+  return left;
+}
+static int start_copy(void *handle, int what, uint64_t to, uint64_t from, size_t size) {
+  if (current < 0) return INVALID_CONTEXT;
+  pthread_mutex_lock(&lock);
+  int stream = stream_of(handle), code = OK;
+  if (stream < 0 || streams[stream].device != current) code = INVALID_HANDLE;
+  else if ((what != OUT && block_of(to, size) < 0) || (what != IN && block_of(from, size) < 0)) code = INVALID_VALUE;
+  if (code == OK && waiting_count == waiting_room) waiting = realloc(waiting, (size_t)(waiting_room = 2 * waiting_room + 64) * sizeof *waiting);
+  if (code == OK) waiting[waiting_count++] = (Copy){stream, ++started, what, to, from, size};
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, void *stream) { ENTER(); return start_copy(stream, IN, to, (uint64_t)from, size); }
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, void *stream) { ENTER(); return start_copy(stream, OUT, (uint64_t)to, from, size); }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *stream) { ENTER(); return start_copy(stream, WITHIN, to, from, size); }
+int cuMemcpyPeerAsync(uint64_t to, void *there, uint64_t from, void *here, size_t size, void *stream) { ENTER(); return there && here ? start_copy(stream, WITHIN, to, from, size) : INVALID_CONTEXT; }
+
+int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
+  ENTER();
+  int n = 0;
+  (void)priority;
+  if (current < 0) return INVALID_CONTEXT;
+  if (flags > 1) return INVALID_VALUE;
+  pthread_mutex_lock(&lock);
+  while (n < THINGS && streams[n].used) n++;
+  if (n < THINGS) streams[n].used = 1, streams[n].device = current, *stream = handle_of(n, STREAM);
+  pthread_mutex_unlock(&lock);
+  return n < THINGS ? OK : OUT_OF_MEMORY;
+}
+/* until: the last copy that counts. what: 0 waits, 1 asks and lets one more copy happen, 2 ends the stream. */
+static int look(int stream, uint64_t until, int what) {
+  int code;
+  if (stream < 0) return INVALID_HANDLE;
+  if (what == 1 && copies_left(stream, until)) code = make_copies(stream, until, 1), code = code ? code : NOT_READY;
+  else code = make_copies(stream, until, -1);
+  if (what == 2) streams[stream].used = 0;
+  return code;
+}
+static int look_at_stream(void *stream, int what) {
+  pthread_mutex_lock(&lock);
+  int code = look(stream_of(stream), UINT64_MAX, what);
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+int cuStreamDestroy_v2(void *stream) { ENTER(); return look_at_stream(stream, 2); }
+int cuStreamSynchronize(void *stream) { ENTER(); return look_at_stream(stream, 0); }
+int cuStreamQuery(void *stream) { ENTER(); return look_at_stream(stream, 1); }
+
+int cuEventCreate(void **event, unsigned flags) {
+  ENTER();
+  int n = 0;
+  if (current < 0) return INVALID_CONTEXT;
+  if (flags > 7) return INVALID_VALUE;
+  pthread_mutex_lock(&lock);
+  while (n < THINGS && events[n].used) n++;
+  if (n < THINGS) events[n].used = 1, events[n].stream = -1, *event = handle_of(n, EVENT);
+  pthread_mutex_unlock(&lock);
+  return n < THINGS ? OK : OUT_OF_MEMORY;
+}
+int cuEventRecord(void *event, void *stream) {
+  ENTER();
+  pthread_mutex_lock(&lock);
+  int e = event_of(event), s = stream_of(stream);
+  if (e >= 0 && s >= 0) events[e].stream = s, events[e].number = started;
+  pthread_mutex_unlock(&lock);
+  return e < 0 || s < 0 ? INVALID_HANDLE : OK;
+}
+static int look_at_event(void *event, int what) {
+  pthread_mutex_lock(&lock);
+  int e = event_of(event), code = e < 0 ? INVALID_HANDLE : OK;
+  /* Of a stream that is gone everything is done, of one that is not recorded as well. */
+  if (e >= 0 && events[e].stream >= 0 && streams[events[e].stream].used) code = look(events[e].stream, events[e].number, what);
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+int cuEventSynchronize(void *event) { ENTER(); return look_at_event(event, 0); }
+int cuEventQuery(void *event) { ENTER(); return look_at_event(event, 1); }
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+  ENTER();
+  pthread_mutex_lock(&lock);
+  int known = stream_of(stream) >= 0;
+  pthread_mutex_unlock(&lock);
+  return flags ? INVALID_VALUE : known ? look_at_event(event, 0) : INVALID_HANDLE;
+}
+int cuEventDestroy_v2(void *event) {
+  ENTER();
+  pthread_mutex_lock(&lock);
+  int e = event_of(event);
+  if (e >= 0) events[e].used = 0;
+  pthread_mutex_unlock(&lock);
+  return e < 0 ? INVALID_HANDLE : OK;
+}
+
+/* For tests: what was made and not given back. 'b' blocks of devices, 'h' of the host, 'l' locked ranges, 's' streams, 'e' events. */
+int mockLive(int what) {
+  int n = 0;
+  pthread_mutex_lock(&lock);
+  for (int at = 0; at < BLOCKS && what == 'b'; at++) n += blocks[at].memory && !blocks[at].imported;
+  for (int at = 0; at < RANGES; at++) n += ranges[at].start && (what == 'h' ? ranges[at].made : what == 'l' ? !ranges[at].made : 0);
+  for (int at = 0; at < THINGS; at++) n += what == 's' ? streams[at].used : what == 'e' ? events[at].used : 0;
+  pthread_mutex_unlock(&lock);
+  return n;
+}
+/* For tests: pairs of devices that reach each other. */
+int mockPeers(void) { int n = 0; for (int i = 0; i < 64; i++) n += __builtin_popcountll(peers[i]); return n; }
 
 /* For tests: blocks that are mapped here and came from another process. */
 int mockImported(void) {

@@ -1,0 +1,83 @@
+//! Locks the pages of memory that others mapped, so that devices read and write it directly: regions of clients, which would otherwise be
+//! copied to locked memory first.
+//!
+//! Locked pages are never moved out of memory, so all of them together have a limit. A refusal costs only speed.
+
+#![allow(unsafe_code)] // vouches for a mapping
+
+use crate::driver::{Driver, driver};
+use crate::pool::HOST_DEVICE;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+/// Bytes that may be locked where nothing else is said.
+pub const LOCKED_BYTES_DEFAULT: usize = 1 << 30;
+
+static BYTES_MAX: AtomicUsize = AtomicUsize::new(LOCKED_BYTES_DEFAULT);
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets how many bytes may be locked; those that are stay so. 0 locks none.
+pub fn lock_at_most(bytes: usize) {
+    BYTES_MAX.store(bytes, Relaxed);
+}
+
+/// Bytes that are locked, and most that may be.
+pub fn locked_bytes() -> (usize, usize) {
+    (BYTES.load(Relaxed), BYTES_MAX.load(Relaxed))
+}
+
+/// A mapping whose pages are locked until this is dropped.
+pub struct Locked {
+    driver: &'static Driver,
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: only the address is kept, to be handed back to the driver.
+unsafe impl Send for Locked {}
+// SAFETY: as above.
+unsafe impl Sync for Locked {}
+
+impl Locked {
+    /// Locks a mapping. `None` without a device, beyond the limit, or where the driver refuses; the first refusal is logged.
+    ///
+    /// # Safety
+    /// `len` bytes at `start` are mapped, and stay so until what this returns is dropped.
+    pub unsafe fn new(start: NonNull<u8>, len: usize) -> Option<Self> {
+        let most = BYTES_MAX.load(Relaxed);
+        if most == 0 || len == 0 {
+            return None;
+        }
+        let driver = driver().ok()?;
+        let room = BYTES.fetch_update(SeqCst, SeqCst, |used| used.checked_add(len).filter(|&sum| sum <= most));
+        if room.is_err() {
+            told_once(&format!("the limit of {most} locked bytes leaves no room for {len}"));
+            return None;
+        }
+        // SAFETY: by contract.
+        match unsafe { driver.lock(HOST_DEVICE, start, len) } {
+            Ok(()) => Some(Self { driver, start, len }),
+            Err(e) => {
+                BYTES.fetch_sub(len, SeqCst);
+                told_once(e.message());
+                None
+            }
+        }
+    }
+}
+
+fn told_once(why: &str) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Relaxed) {
+        log::info!("a region of shared memory is not page-locked, so its copies to devices are slower: {why}");
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if let Err(e) = self.driver.unlock(HOST_DEVICE, self.start) {
+            log::warn!("a region of shared memory stays page-locked: {}", e.message());
+        }
+        BYTES.fetch_sub(self.len, SeqCst);
+    }
+}

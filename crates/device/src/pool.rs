@@ -1,0 +1,408 @@
+//! Memory that the server itself has of devices, and of the host with its pages locked: one block for each, divided into pieces.
+//!
+//! A block is made when something first asks for a piece of it, since that makes the device's context as well, and a server whose
+//! models all run on the CPU shall not have one. It goes with `release`.
+//!
+//! Invariant: a piece keeps its block; it comes back when its last owner is dropped, whatever failed meanwhile.
+
+#![allow(unsafe_code)] // vouches for pieces of blocks
+
+use crate::arena::{Arena, Piece};
+use crate::driver::{Address, Driver, driver};
+use crate::failure;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use tensor::{Base, DeviceMemory, Error, Extent, RegionMemory, RegionRef, Result};
+
+/// `--pinned-memory-pool-byte-size` where it is not given.
+pub const PINNED_BYTES_DEFAULT: usize = 256 << 20;
+/// `--cuda-memory-pool-byte-size` of a device for which it is not given.
+pub const DEVICE_BYTES_DEFAULT: usize = 64 << 20;
+/// The device through whose context memory of the host is locked. Every other one reaches it too.
+pub(crate) const HOST_DEVICE: u32 = 0;
+
+/// How large the pools are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSizes {
+    /// Bytes of the pinned pool; 0 is none.
+    pub pinned: usize,
+    /// Bytes of the pool of a device; 0 is none. Of several of a device the last counts.
+    pub devices: Vec<(u32, usize)>,
+}
+
+impl Default for PoolSizes {
+    fn default() -> Self {
+        Self { pinned: PINNED_BYTES_DEFAULT, devices: Vec::new() }
+    }
+}
+
+/// What a pool has and did, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolUse {
+    /// `None` is the pinned pool.
+    pub device: Option<u32>,
+    /// Bytes it may have.
+    pub bytes_max: usize,
+    /// Bytes that are handed out.
+    pub used_bytes: usize,
+    /// How often it had no room.
+    pub exhausted: u64,
+}
+
+/// Why a pool has nothing to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// There is none: no device, a size of 0, or the driver refused the block.
+    NoPool,
+    /// None of its free pieces is long enough.
+    Exhausted,
+}
+
+/// Memory that a pool divides.
+trait Block: Copy + Send {
+    fn make(device: u32, len: usize) -> Result<Self>;
+    fn end(self);
+}
+
+#[derive(Clone, Copy)]
+struct OnDevice {
+    driver: &'static Driver,
+    device: u32,
+    address: Address,
+}
+
+impl Block for OnDevice {
+    fn make(device: u32, len: usize) -> Result<Self> {
+        let driver = driver().map_err(|why| Error::unavailable(why.to_string()))?;
+        Ok(Self { driver, device, address: driver.allocate(device, len)? })
+    }
+
+    fn end(self) {
+        if let Err(e) = self.driver.free(self.device, self.address) {
+            log::warn!("the memory pool of device {} was not given back: {}", self.device, e.message());
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct OfHost {
+    driver: &'static Driver,
+    start: NonNull<u8>,
+}
+
+// SAFETY: the block is plain memory; its pieces have one owner each.
+unsafe impl Send for OfHost {}
+// SAFETY: as above.
+unsafe impl Sync for OfHost {}
+
+/// Where the pinned block is; an end of 0 is nowhere.
+static PINNED: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
+
+impl Block for OfHost {
+    fn make(device: u32, len: usize) -> Result<Self> {
+        let driver = driver().map_err(|why| Error::unavailable(why.to_string()))?;
+        let start = driver.allocate_host(device, len)?;
+        // The driver does not say what is in it, and slices must not be of what was never written.
+        // SAFETY: `len` bytes that were just allocated.
+        unsafe { start.as_ptr().write_bytes(0, len) };
+        PINNED.0.store(start.as_ptr() as usize, Relaxed);
+        PINNED.1.store(start.as_ptr() as usize + len, Relaxed);
+        Ok(Self { driver, start })
+    }
+
+    fn end(self) {
+        PINNED.1.store(0, Relaxed);
+        // SAFETY: a pool ends its block when no piece of it is out.
+        if let Err(e) = unsafe { self.driver.free_host(HOST_DEVICE, self.start) } {
+            log::warn!("the pinned memory pool was not given back: {}", e.message());
+        }
+    }
+}
+
+/// A block, made when it is first needed, and its pieces.
+struct Pool<B> {
+    name: String,
+    device: u32,
+    size: AtomicUsize,
+    state: Mutex<State<B>>,
+    exhausted: AtomicU64,
+}
+
+enum State<B> {
+    Unmade,
+    Made(B, Arena),
+    /// The driver refused it; it is not asked again, since each time takes it long.
+    Refused,
+}
+
+impl<B: Block> Pool<B> {
+    fn new(name: String, device: u32, size: usize) -> Self {
+        Self { name, device, size: size.into(), state: Mutex::new(State::Unmade), exhausted: AtomicU64::new(0) }
+    }
+
+    fn take(self: &Arc<Self>, len: usize) -> Result<Taken<B>, NoRoom> {
+        let mut state = self.state.lock();
+        if matches!(*state, State::Unmade) {
+            let size = self.size.load(Relaxed);
+            if size == 0 {
+                return Err(NoRoom::NoPool);
+            }
+            *state = match B::make(self.device, size) {
+                Ok(block) => State::Made(block, Arena::new(size)),
+                Err(e) => {
+                    log::warn!("there is no {} of {size} bytes: {}", self.name, e.message());
+                    State::Refused
+                }
+            };
+        }
+        let State::Made(block, arena) = &mut *state else { return Err(NoRoom::NoPool) };
+        let Some(piece) = arena.take(len) else {
+            self.exhausted.fetch_add(1, Relaxed);
+            return Err(NoRoom::Exhausted);
+        };
+        Ok(Taken { pool: Arc::clone(self), block: *block, piece })
+    }
+
+    fn usage(&self, device: Option<u32>) -> PoolUse {
+        let used_bytes = if let State::Made(_, arena) = &*self.state.lock() { arena.used() } else { 0 };
+        PoolUse { device, bytes_max: self.size.load(Relaxed), used_bytes, exhausted: self.exhausted.load(Relaxed) }
+    }
+
+    /// Gives the block back, if no piece of it is out.
+    fn release(&self) {
+        let mut state = self.state.lock();
+        match &*state {
+            State::Made(_, arena) if arena.used() > 0 => {}
+            State::Made(block, _) => {
+                block.end();
+                *state = State::Unmade;
+            }
+            State::Unmade | State::Refused => *state = State::Unmade,
+        }
+    }
+}
+
+/// A piece of a pool's block.
+struct Taken<B: Block> {
+    pool: Arc<Pool<B>>,
+    block: B,
+    piece: Piece,
+}
+
+impl<B: Block> Drop for Taken<B> {
+    fn drop(&mut self) {
+        if let State::Made(_, arena) = &mut *self.pool.state.lock() {
+            arena.give(self.piece);
+        }
+    }
+}
+
+struct Pools {
+    pinned: Arc<Pool<OfHost>>,
+    devices: Vec<Arc<Pool<OnDevice>>>,
+}
+
+static SIZES: Mutex<PoolSizes> = Mutex::new(PoolSizes { pinned: PINNED_BYTES_DEFAULT, devices: Vec::new() });
+static POOLS: OnceLock<Option<Pools>> = OnceLock::new();
+
+impl PoolSizes {
+    fn of(&self, device: u32) -> usize {
+        self.devices.iter().rev().find(|(of, _)| *of == device).map_or(DEVICE_BYTES_DEFAULT, |&(_, bytes)| bytes)
+    }
+}
+
+/// `None` without a device.
+fn pools() -> Option<&'static Pools> {
+    let made = POOLS.get_or_init(|| {
+        let driver = driver().ok()?;
+        let sizes = SIZES.lock();
+        let of_device = |n| Arc::new(Pool::new(format!("memory pool of device {n}"), n, sizes.of(n)));
+        Some(Pools {
+            pinned: Arc::new(Pool::new("pinned memory pool".into(), HOST_DEVICE, sizes.pinned)),
+            devices: (0..driver.devices()).map(of_device).collect(),
+        })
+    });
+    made.as_ref()
+}
+
+/// Sets the sizes of pools. Blocks that were made keep theirs.
+pub fn set_pool_sizes(sizes: PoolSizes) {
+    if let Some(Some(pools)) = POOLS.get() {
+        pools.pinned.size.store(sizes.pinned, Relaxed);
+        for pool in &pools.devices {
+            pool.size.store(sizes.of(pool.device), Relaxed);
+        }
+    }
+    *SIZES.lock() = sizes;
+}
+
+/// What the pools have: the pinned one first. Empty before something was taken from one, and without a device.
+pub fn pool_uses() -> Vec<PoolUse> {
+    let Some(Some(pools)) = POOLS.get() else { return Vec::new() };
+    let devices = pools.devices.iter().map(|pool| pool.usage(Some(pool.device)));
+    std::iter::once(pools.pinned.usage(None)).chain(devices).collect()
+}
+
+/// Gives blocks back of which no piece is out; they are made again when they are needed.
+pub fn release_pools() {
+    let Some(Some(pools)) = POOLS.get() else { return };
+    pools.pinned.release();
+    pools.devices.iter().for_each(|pool| pool.release());
+}
+
+/// `len` bytes of the pinned pool. Their contents are unspecified.
+///
+/// # Errors
+/// Why there are none. What to take instead, and whom to tell, is the caller's business.
+pub fn pinned(len: usize) -> Result<Pinned, NoRoom> {
+    let taken = pools().ok_or(NoRoom::NoPool)?.pinned.take(len)?;
+    Ok(Pinned { taken, len })
+}
+
+/// Whether these bytes lie in the pinned pool, so that a device reads and writes them directly.
+pub fn is_pinned(bytes: &[u8]) -> bool {
+    let (start, end) = (PINNED.0.load(Relaxed), PINNED.1.load(Relaxed));
+    let at = bytes.as_ptr() as usize;
+    !bytes.is_empty() && start <= at && at < end
+}
+
+/// `len` bytes of the pool of a device, as a region. Their contents are unspecified. They come back with the last owner, which must wait
+/// for what still uses them; copies of a `Stream` keep them themselves.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED without room, which the first time is logged; UNAVAILABLE without such a pool, or when the device failed.
+pub fn allocate(device: u32, len: usize) -> Result<RegionRef> {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    failure::check(device)?;
+    let pool = pools().and_then(|pools| pools.devices.get(device as usize));
+    let pool = pool.ok_or_else(|| Error::unavailable(format!("there is no memory pool of device {device}")))?;
+    match pool.take(len) {
+        Ok(taken) => Ok(Arc::new(DeviceBuffer { taken, len })),
+        Err(NoRoom::NoPool) => Err(Error::unavailable(format!("there is no memory pool of device {device}"))),
+        Err(NoRoom::Exhausted) => {
+            let PoolUse { bytes_max, used_bytes, .. } = pool.usage(None);
+            let text = format!(
+                "the memory pool of device {device} has no room for {len} bytes: {used_bytes} of {bytes_max} bytes are in use; \
+                 --cuda-memory-pool-byte-size={device}:BYTES makes it larger"
+            );
+            if !TOLD.swap(true, Relaxed) {
+                log::warn!("{text}");
+            }
+            Err(Error::exhausted(text))
+        }
+    }
+}
+
+/// Memory of a device that the server has: for outputs, and for tensors between the steps of an ensemble.
+struct DeviceBuffer {
+    taken: Taken<OnDevice>,
+    len: usize,
+}
+
+impl DeviceBuffer {
+    fn start(&self) -> Address {
+        self.taken.block.address + self.taken.piece.offset as u64
+    }
+
+    fn at(&self, offset: usize, len: usize) -> Result<Address> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            let of = self.len;
+            return Err(Error::internal(format!(
+                "{len} bytes at offset {offset} do not lie inside {of} bytes of a device"
+            )));
+        }
+        Ok(self.start() + offset as u64)
+    }
+}
+
+// SAFETY: the piece has at least `len` bytes, and its pool keeps the block until the piece is dropped with this value.
+unsafe impl RegionMemory for DeviceBuffer {
+    fn base(&self) -> Base<'_> {
+        Base::Device(self)
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn is_intact(&self) -> bool {
+        true
+    }
+    fn region_name(&self) -> &'static str {
+        "device memory"
+    }
+    fn extent(&self) -> Extent {
+        // As of memory that clients share: no file has such a device number.
+        let object = (u64::MAX - u64::from(self.taken.block.device), self.taken.block.address);
+        Extent { object, start: self.taken.piece.offset as u64 }
+    }
+}
+
+impl DeviceMemory for DeviceBuffer {
+    fn device(&self) -> u32 {
+        self.taken.block.device
+    }
+    fn address(&self) -> Address {
+        self.start()
+    }
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        let from = self.at(offset, to.len())?;
+        // SAFETY: `at` made sure that the range is inside, and the block lives as long as `self`.
+        unsafe { self.taken.block.driver.read(self.taken.block.device, from, to) }
+    }
+    fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        let to = self.at(offset, from.len())?;
+        // SAFETY: as in `read`.
+        unsafe { self.taken.block.driver.write(self.taken.block.device, to, from) }
+    }
+}
+
+/// Memory of the host that devices read and write directly, with one owner; `freeze` makes it shareable.
+pub struct Pinned {
+    taken: Taken<OfHost>,
+    len: usize,
+}
+
+impl Pinned {
+    /// Makes it immutable and shareable without copying; the last clone gives it back.
+    pub fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+
+    /// Shortens it; longer lengths change nothing.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+}
+
+impl Deref for Pinned {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: a piece of at least `len` bytes of a block that was written when it was made, that nobody else has.
+        unsafe { std::slice::from_raw_parts(self.taken.block.start.as_ptr().add(self.taken.piece.offset), self.len) }
+    }
+}
+
+impl DerefMut for Pinned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; `&mut self` makes this the only view.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.taken.block.start.as_ptr().add(self.taken.piece.offset), self.len)
+        }
+    }
+}
+
+impl AsRef<[u8]> for Pinned {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Pinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pinned bytes", self.len)
+    }
+}

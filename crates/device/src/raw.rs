@@ -1,0 +1,207 @@
+//! Calls of the driver for memory, streams and events: each an error with the function's name where the library refuses or lacks it.
+//!
+//! What is handed out here is not given back by itself: `pool`, `pinned` and `stream` own it.
+
+#![allow(unsafe_code)] // calls a C library whose prototypes are written down in `driver`
+
+use crate::driver::{Address, Driver, Thing};
+use std::ffi::c_int;
+use std::ptr::NonNull;
+use tensor::{Error, Result};
+
+/// Every context reaches the block.
+const PORTABLE: u32 = 1;
+/// The stream does not wait for what libraries do in the stream that has no name.
+const NON_BLOCKING: u32 = 1;
+/// The thread that waits sleeps, and no time is taken.
+const BLOCKING_WITHOUT_TIME: u32 = 1 | 2;
+/// `CUDA_ERROR_NOT_READY`.
+const NOT_READY: c_int = 600;
+/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
+const PEERS_ALREADY: c_int = 704;
+
+/// Memory of a device, whoever uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes that nobody has.
+    pub free: u64,
+    /// Bytes there are.
+    pub total: u64,
+}
+
+impl Driver {
+    /// What a device has of memory, and what of it is free; of all processes.
+    ///
+    /// # Errors
+    /// INTERNAL, with what the driver said.
+    pub fn memory(&self, device: u32) -> Result<MemoryInfo> {
+        self.enter(device)?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: writes two sizes.
+        let asked = self.functions.memory_info.map(|f| unsafe { f(&raw mut free, &raw mut total) });
+        self.check("cuMemGetInfo", asked)?;
+        Ok(MemoryInfo { free: free as u64, total: total as u64 })
+    }
+
+    /// Lets `device` reach the memory of `peer` directly, where the machine can do that. Whether it does.
+    ///
+    /// # Errors
+    /// INTERNAL, with what the driver said.
+    pub fn enable_peer(&self, device: u32, peer: u32) -> Result<bool> {
+        if !self.can_access_peer(device, peer)? {
+            return Ok(false);
+        }
+        let context = self.context(peer)?;
+        self.enter(device)?;
+        // SAFETY: a context that was retained and is never released.
+        match self.functions.enable_peer.map(|f| unsafe { f(context.0, 0) }) {
+            Some(PEERS_ALREADY) => Ok(true),
+            done => self.check("cuCtxEnablePeerAccess", done).map(|()| true),
+        }
+    }
+
+    /// `len` bytes of a device, to be given to `free`.
+    pub(crate) fn allocate(&self, device: u32, len: usize) -> Result<Address> {
+        self.enter(device)?;
+        let mut address = 0;
+        // SAFETY: writes one address.
+        self.check("cuMemAlloc", self.functions.allocate.map(|f| unsafe { f(&raw mut address, len) }))?;
+        Ok(address)
+    }
+
+    /// Gives back what `allocate` made.
+    pub(crate) fn free(&self, device: u32, address: Address) -> Result<()> {
+        self.enter(device)?;
+        // SAFETY: the driver knows what it allocated, and refuses other addresses. Its one owner calls this.
+        self.check("cuMemFree", self.functions.free.map(|f| unsafe { f(address) }))
+    }
+
+    /// `len` page-locked bytes of the host that every device reaches, to be given to `free_host`. Their contents are unspecified.
+    pub(crate) fn allocate_host(&self, device: u32, len: usize) -> Result<NonNull<u8>> {
+        self.enter(device)?;
+        let mut block = std::ptr::null_mut();
+        // SAFETY: writes one pointer.
+        let made = self.functions.allocate_host.map(|f| unsafe { f(&raw mut block, len, PORTABLE) });
+        self.check("cuMemHostAlloc", made)?;
+        NonNull::new(block.cast()).ok_or_else(|| Error::internal("cuMemHostAlloc gave no memory"))
+    }
+
+    /// Gives back what `allocate_host` made.
+    ///
+    /// # Safety
+    /// Nobody reads or writes it any more.
+    pub(crate) unsafe fn free_host(&self, device: u32, block: NonNull<u8>) -> Result<()> {
+        self.enter(device)?;
+        // SAFETY: by contract; the driver refuses what it did not make.
+        self.check("cuMemFreeHost", self.functions.free_host.map(|f| unsafe { f(block.as_ptr().cast()) }))
+    }
+
+    /// Locks the pages of a mapping, so that devices read and write it directly. To be undone with `unlock` before it is unmapped.
+    ///
+    /// # Safety
+    /// `len` bytes at `start` are mapped, and stay so until `unlock`.
+    pub(crate) unsafe fn lock(&self, device: u32, start: NonNull<u8>, len: usize) -> Result<()> {
+        self.enter(device)?;
+        let locked = self.functions.lock_host.map(|f| {
+            // SAFETY: by contract. Nothing of the memory changes.
+            unsafe { f(start.as_ptr().cast(), len, PORTABLE) }
+        });
+        self.check("cuMemHostRegister", locked)
+    }
+
+    /// Undoes `lock`.
+    pub(crate) fn unlock(&self, device: u32, start: NonNull<u8>) -> Result<()> {
+        self.enter(device)?;
+        // SAFETY: the driver knows what it locked, and refuses the rest.
+        self.check("cuMemHostUnregister", self.functions.unlock_host.map(|f| unsafe { f(start.as_ptr().cast()) }))
+    }
+
+    /// A stream; `None` where the driver has no functions for streams. To be given to `end_stream`.
+    pub(crate) fn make_stream(&self, device: u32, priority: i32) -> Result<Option<Thing>> {
+        let f = &self.functions;
+        let (Some(make), Some(_), Some(_)) = (f.make_stream, f.end_stream, f.wait_for_stream) else { return Ok(None) };
+        self.enter(device)?;
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        let made = unsafe { make(&raw mut stream, NON_BLOCKING, priority) };
+        self.check("cuStreamCreateWithPriority", Some(made))?;
+        Ok(Some(stream))
+    }
+
+    /// # Safety
+    /// `stream` came from `make_stream` on this device, and is not used after this.
+    pub(crate) unsafe fn end_stream(&self, device: u32, stream: Thing) -> Result<()> {
+        self.enter(device)?;
+        // SAFETY: by contract.
+        self.check("cuStreamDestroy", self.functions.end_stream.map(|f| unsafe { f(stream) }))
+    }
+
+    /// # Safety
+    /// `stream` came from `make_stream` on this device and lives.
+    pub(crate) unsafe fn wait_for_stream(&self, device: u32, stream: Thing) -> Result<()> {
+        self.enter(device)?;
+        // SAFETY: by contract.
+        self.check("cuStreamSynchronize", self.functions.wait_for_stream.map(|f| unsafe { f(stream) }))
+    }
+
+    /// An event that marks what was started in the stream so far; `None` where the driver has no functions for events. To be given to
+    /// `end_event`.
+    ///
+    /// # Safety
+    /// As `wait_for_stream`.
+    pub(crate) unsafe fn record(&self, device: u32, stream: Thing) -> Result<Option<Thing>> {
+        let f = &self.functions;
+        let all = (f.make_event, f.end_event, f.record_event, f.wait_for_event);
+        let (Some(make), Some(end), Some(record), Some(_)) = all else { return Ok(None) };
+        self.enter(device)?;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        let made = unsafe { make(&raw mut event, BLOCKING_WITHOUT_TIME) };
+        self.check("cuEventCreate", Some(made))?;
+        // SAFETY: both are handles that live.
+        let recorded = self.check("cuEventRecord", Some(unsafe { record(event, stream) }));
+        if recorded.is_err() {
+            // SAFETY: just made, and known to nobody else.
+            unsafe { end(event) };
+        }
+        recorded.map(|()| Some(event))
+    }
+
+    /// # Safety
+    /// `event` came from `record` on this device, and is not used after this.
+    pub(crate) unsafe fn end_event(&self, device: u32, event: Thing) -> Result<()> {
+        self.enter(device)?;
+        // SAFETY: by contract.
+        self.check("cuEventDestroy", self.functions.end_event.map(|f| unsafe { f(event) }))
+    }
+
+    /// # Safety
+    /// `event` came from `record` on this device and lives.
+    pub(crate) unsafe fn wait_for_event(&self, device: u32, event: Thing) -> Result<()> {
+        self.enter(device)?;
+        // SAFETY: by contract.
+        self.check("cuEventSynchronize", self.functions.wait_for_event.map(|f| unsafe { f(event) }))
+    }
+
+    /// # Safety
+    /// As `wait_for_event`.
+    pub(crate) unsafe fn is_over(&self, device: u32, event: Thing) -> Result<bool> {
+        self.enter(device)?;
+        // SAFETY: by contract.
+        match self.functions.ask_event.map(|f| unsafe { f(event) }) {
+            Some(NOT_READY) => Ok(false),
+            asked => self.check("cuEventQuery", asked).map(|()| true),
+        }
+    }
+
+    /// Lets a stream go on only when the event has happened. False where the driver has no such function.
+    ///
+    /// # Safety
+    /// Both are of this driver and live.
+    pub(crate) unsafe fn let_stream_wait(&self, device: u32, stream: Thing, event: Thing) -> Result<bool> {
+        let Some(wait) = self.functions.let_stream_wait else { return Ok(false) };
+        self.enter(device)?;
+        // SAFETY: by contract.
+        self.check("cuStreamWaitEvent", Some(unsafe { wait(stream, event, 0) })).map(|()| true)
+    }
+}
