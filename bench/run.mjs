@@ -16,7 +16,7 @@ import { Conditions } from './lib/machine.mjs'
 import { SUITES, UsageError, help, minutesOf, parseOptions } from './lib/options.mjs'
 import { BENCH, end, endAll, killAll, memoryMiB } from './lib/process.mjs'
 import { removeRegions } from './lib/regions.mjs'
-import { generateModels } from './models/generate.mjs'
+import { SMALL, generateModels } from './models/generate.mjs'
 import { page } from './report/page.mjs'
 import { markdown } from './report/markdown.mjs'
 import { judge } from './report/targets.mjs'
@@ -32,6 +32,7 @@ import { batching, compute, threads } from './suites/models.mjs'
 import { curves, front, sizes } from './suites/network.mjs'
 import { pipeline } from './suites/pipeline.mjs'
 import { python } from './suites/python.mjs'
+import { scale } from './suites/scale.mjs'
 import { sequence } from './suites/sequence.mjs'
 import { stream } from './suites/stream.mjs'
 import { text as texts } from './suites/text.mjs'
@@ -92,7 +93,7 @@ function mergeInto(result, file) {
     ...older.map((m) => ({ ...m, suites: m.suites.filter((suite) => !isNew(suite)) })).filter((m) => m.suites.length > 0),
   ]
   result.cells = [...result.cells, ...earlier.cells.filter((c) => !isNew(c.suite))]
-  for (const part of ['counts', 'isolation', 'memory', 'stream', 'python']) result[part] ??= isNew(part) ? null : earlier[part]
+  for (const part of ['counts', 'isolation', 'memory', 'stream', 'python', 'scale']) result[part] ??= isNew(part) ? null : earlier[part]
   result.tritonReference ??= earlier.tritonReference
   const names = new Set(result.subjects.map((s) => s.name))
   result.subjects.push(...earlier.subjects.filter((s) => !names.has(s.name)))
@@ -113,7 +114,9 @@ async function main(options) {
     say('building the load generator (a minute the first time) …')
     execFileSync('cargo', ['build', '--release', '-q', '-p', 'nereid-bench'], { cwd: ROOT, stdio: 'inherit' })
   }
-  generateModels({ large: !options.quick, say })
+  // Of servers of one kind and small models: nothing else has to be there, as in a bundle.
+  const isScale = options.suites.every((suite) => suite === 'scale')
+  generateModels({ large: !options.quick, say, only: isScale ? SMALL : null })
 
   const binary = BENCH
   const library = join(ROOT, `node_modules/onnxruntime-node/bin/napi-v6/${process.platform}/${process.arch}/libonnxruntime.so.1`)
@@ -123,7 +126,7 @@ async function main(options) {
   const has = (suite) => options.suites.includes(suite)
   const models = [...new Set(options.suites.flatMap((s) => [...(SUITE_MODELS[s] ?? []), ...(options.quick ? [] : (FULL_MODELS[s] ?? []))]))]
   const nereid = await startNereid(ROOT, { models: models.length === 0 ? ['simple'] : models, flags: ['--allow-client-shm=true'] })
-  const others = await startOthers(options, work, has('front'))
+  const others = await startOthers({ ...options, peers: options.peers && !isScale }, work, has('front'))
   const resting = new Map([nereid, ...others.tritons, ...others.peers].map((s) => [s.name, memoryMiB(s.pids(), 'VmRSS')]))
 
   const ctx = {
@@ -179,6 +182,8 @@ async function main(options) {
   await end(nereid.child)
   // Minutes of whole networks: only a full run has them.
   if (!ctx.quick) cells.push(...((await attempt('threads', () => threads(ctx))) ?? []))
+  const scaled = await attempt('scale', () => scale(ctx))
+  cells.push(...(scaled?.cells ?? []))
   cells.push(...((await attempt('cache', () => cache(ctx))) ?? []))
   cells.push(...((await attempt('text', () => texts(ctx))) ?? []))
   const counted = await attempt('counts', () => counts(ctx))
@@ -209,6 +214,7 @@ async function main(options) {
     cells: cells.map(summary),
     stream: streamed?.more ?? null,
     python: inPython?.more ?? null,
+    scale: scaled?.more ?? null,
     counts: counted,
     isolation: isolated,
     memory: remembered,

@@ -4,6 +4,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { answerTail, checkAnswer, grpcBody, httpBody } from '../messages.mjs'
 import { cpuBetween, cpuSnapshot } from './process.mjs'
+import { median } from './stats.mjs'
 
 /** Requests of a ring: enough that caches of heads and of headers do not hold them all, and no more memory than this. */
 const RING_REQUESTS_MAX = 200
@@ -39,6 +40,20 @@ async function charged(subject, drive, units) {
     cpuMainUs: cpuBetween(ofMain(before), ofMain(after)) / n,
   }
 }
+
+/** What is kept of a run. */
+const figures = (result, cpu) => ({
+  rate: result.rate,
+  p50: result.p50_us,
+  p90: result.p90_us,
+  p99: result.p99_us,
+  p999: result.p999_us,
+  requests: result.requests,
+  errors: result.errors,
+  unsent: result.unsent,
+  firstError: result.first_error,
+  ...cpu,
+})
 
 export class Generator {
   #binary
@@ -177,18 +192,25 @@ export class Generator {
     const target = cell.traffic === 'varied' ? cell.ring : cell.target
     const args = { ...target, connections: cell.connections, streams: cell.streams, warmup, duration: seconds, rate, seed }
     const { result, ...cpu } = await charged(cell.subject, () => this.load(args), (r) => r.requests)
-    return {
-      rate: result.rate,
-      p50: result.p50_us,
-      p90: result.p90_us,
-      p99: result.p99_us,
-      p999: result.p999_us,
-      requests: result.requests,
-      errors: result.errors,
-      unsent: result.unsent,
-      firstError: result.first_error,
-      ...cpu,
+    return figures(result, cpu)
+  }
+
+  /**
+   * The same by several generators at once, each with the connections of the cell and beginning elsewhere in the ring. Rates add up; of percentiles, which
+   * do not, there are the median of all medians and the worst of the others.
+   */
+  async runTogether(cell, seconds, count) {
+    const target = cell.traffic === 'varied' ? cell.ring : cell.target
+    const one = (seed) => this.load({ ...target, connections: cell.connections, streams: cell.streams, warmup: 0.2, duration: seconds, rate: 0, seed })
+    const drive = async () => {
+      const all = (await Promise.all(Array.from({ length: count }, (_, i) => one(i + 1)))).map((text) => JSON.parse(text))
+      const sum = (key) => all.reduce((n, r) => n + r[key], 0)
+      const worst = (key) => Math.max(...all.map((r) => r[key]))
+      const firstError = all.find((r) => r.errors > 0)?.first_error ?? ''
+      return JSON.stringify({ rate: sum('rate'), requests: sum('requests'), errors: sum('errors'), unsent: sum('unsent'), first_error: firstError, p50_us: median(all.map((r) => r.p50_us)), p90_us: worst('p90_us'), p99_us: worst('p99_us'), p999_us: worst('p999_us') })
     }
+    const { result, ...cpu } = await charged(cell.subject, drive, (r) => r.requests)
+    return figures(result, cpu)
   }
 
   /** One run of requests with many responses. Rate, requests and CPU are those of responses; what the connections cost is in them. */

@@ -1,6 +1,6 @@
 /** The conditions a figure was measured under. A figure without them cannot be repeated. */
 import { createHash } from 'node:crypto'
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { cpus, loadavg, release, totalmem } from 'node:os'
 import { ask } from '../../scripts/lib/run.mjs'
 
@@ -15,6 +15,9 @@ function cpuTimes() {
   }
 }
 
+/** The commit of a bundle, which is no clone. */
+const bundled = (root) => (existsSync(`${root}/bundle.json`) ? JSON.parse(readFileSync(`${root}/bundle.json`, 'utf8')) : {})
+
 export class Conditions {
   #from = cpuTimes()
   #loadBefore = loadavg()
@@ -27,9 +30,9 @@ export class Conditions {
       kernel: release(),
       node: process.version,
       rust: ask('rustc', ['--version']) ?? 'unknown',
-      commit: ask('git', ['rev-parse', '--short', 'HEAD'], { cwd: root }) ?? 'unknown',
+      commit: bundled(root).commit ?? ask('git', ['rev-parse', '--short', 'HEAD'], { cwd: root }) ?? 'unknown',
       // Others' work in progress changes nothing that was built, but the commit alone no longer says what was measured. Results do not.
-      modified: (ask('git', ['status', '--porcelain', '--untracked-files=no', 'crates', 'src', 'bench', ':!bench/results'], { cwd: root }) ?? '') !== '',
+      modified: bundled(root).modified ?? (ask('git', ['status', '--porcelain', '--untracked-files=no', 'crates', 'src', 'bench', ':!bench/results'], { cwd: root }) ?? '') !== '',
       onnxruntime: JSON.parse(readFileSync(`${root}/node_modules/onnxruntime-node/package.json`, 'utf8')).version,
       libonnxruntimeSha256: createHash('sha256').update(readFileSync(library)).digest('hex'),
     }

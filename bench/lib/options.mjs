@@ -10,6 +10,7 @@ const MINUTES = {
   sequence: [3, 0.4],
   pipeline: [5, 0.5],
   python: [6, 1],
+  scale: [3.5, 0.5],
   text: [8, 0.6],
   batching: [7, 0.15],
   compute: [5, 0.15],
@@ -45,11 +46,16 @@ const OPTIONS = {
 
 export class UsageError extends Error {}
 
-/** `--name=value`, `--name value` where a value is needed, and bare `--name` for true. */
+/** `--name=value`, `--name value` where a value is needed, and bare `--name` for true; a bare word is a suite. */
 export function parseOptions(words) {
   const found = {}
+  const named = []
   const takesValue = (name) => /^[A-Z]/.test(OPTIONS[name] ?? '') || name === 'seconds'
   for (let i = 0; i < words.length; i += 1) {
+    if (SUITES.includes(words[i])) {
+      named.push(words[i])
+      continue
+    }
     const match = /^--([\w-]+)(?:=(.*))?$/s.exec(words[i])
     const name = match?.[1]
     if (name === undefined || !(name in OPTIONS)) throw new UsageError(`unknown option ${words[i]}\n${help()}`)
@@ -63,7 +69,7 @@ export function parseOptions(words) {
     return number
   }
   const quick = isTrue('quick')
-  const suites = (found.suite ?? SUITES.join(',')).split(',')
+  const suites = found.suite === undefined && named.length > 0 ? named : [...(found.suite ?? SUITES.join(',')).split(','), ...named]
   for (const suite of suites) if (!SUITES.includes(suite)) throw new UsageError(`--suite=${suite}: there are ${SUITES.join(', ')}`)
   return {
     quick,

@@ -134,8 +134,11 @@ function writeText(name, network, hidden) {
   write(`text_${name}_padded`, batching(0) + PADDED)
 }
 
+/** What needs no more than a moment to write. */
+export const SMALL = ['small models']
+
 const GROUPS = [
-  { name: 'small models', write: writeSmall },
+  { name: SMALL[0], write: writeSmall },
   { name: 'Python models', write: () => writePythonModels(MODELS) },
   { name: '200 models', write: writeMany },
   { name: '1000 models', write: writeHeavy },
@@ -156,8 +159,8 @@ function fingerprint() {
   return hash.digest('hex')
 }
 
-/** Writes what is missing; `say` is told about each group that takes time. */
-export function generateModels({ large, say }) {
+/** Writes what is missing, of all groups or of those in `only`; `say` is told about each group that takes time. */
+export function generateModels({ large, say, only = null }) {
   const stampFile = join(GENERATED, 'stamp.json')
   const version = fingerprint()
   let stamp = existsSync(stampFile) ? JSON.parse(readFileSync(stampFile, 'utf8')) : {}
@@ -167,7 +170,7 @@ export function generateModels({ large, say }) {
   }
   mkdirSync(GENERATED, { recursive: true })
   for (const group of GROUPS) {
-    if (stamp.groups.includes(group.name) || (group.largeOnly && !large)) continue
+    if (stamp.groups.includes(group.name) || (group.largeOnly && !large) || only?.includes(group.name) === false) continue
     const from = performance.now()
     group.write()
     stamp.groups.push(group.name)

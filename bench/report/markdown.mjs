@@ -2,6 +2,7 @@
 import { pairedRatio } from '../lib/stats.mjs'
 import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './counts.mjs'
 import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.mjs'
+import { SCALE_HEAD, SCALE_TEXT, scaleRows } from './scale.mjs'
 import { STREAM_NOTES } from './stream.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 
@@ -53,6 +54,8 @@ export function markdown(result) {
   for (const suite of Object.keys(TITLES)) lines.push(...cellTable(result, suite))
   const crossed = crosscheckRows(result.cells)
   if (crossed.length > 0) lines.push('### Cross-check of the load generator', '', CROSSCHECK_TEXT, '', ...table(CROSSCHECK_HEAD, crossed))
+  const scaled = scaleRows(result.cells)
+  if (scaled.length > 0) lines.push('### Reactors and instances', '', SCALE_TEXT, '', ...table(SCALE_HEAD, scaled), ...(result.scale?.notes ?? []).map((note) => `- ${note}`), '')
   if (result.stream) {
     lines.push(...STREAM_NOTES(result.stream).map((text) => `- ${text}`), '')
   }

@@ -2,6 +2,7 @@
 import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './counts.mjs'
 import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.mjs'
 import { PYTHON_TEXT } from './python.mjs'
+import { SCALE_HEAD, SCALE_TEXT, scaleRows } from './scale.mjs'
 import { STREAM_NOTES, STREAM_TEXT } from './stream.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 import { barChart, colourOf, escape, lineChart } from './plots.mjs'
@@ -195,6 +196,12 @@ function countsSection({ counts }) {
   return `<h2>Counts per request</h2><p>${escape(COUNTS_TEXT)}</p>${table(COUNTS_HEAD, countRows(counts))}${who}`
 }
 
+function scaleSection({ cells, scale }) {
+  const rows = scaleRows(cells)
+  const notes = (scale?.notes ?? []).map((note) => `<li>${escape(note)}</li>`).join('')
+  return rows.length === 0 ? '' : `<h2>Reactors and instances</h2><p>${escape(SCALE_TEXT)}</p>${table(SCALE_HEAD, rows)}<ul>${notes}</ul>`
+}
+
 function crosscheckSection({ cells }) {
   const rows = crosscheckRows(cells)
   return rows.length === 0 ? '' : `<h2>Cross-check of the load generator</h2><p>${escape(CROSSCHECK_TEXT)}</p>${table(CROSSCHECK_HEAD, rows)}`
@@ -222,6 +229,7 @@ ${section('Sizes', 'The same floats come back.', sizePlots(result))}
 ${section('Batching', 'Requests of one model can run together. Nereid learns what a batch costs and decides whether waiting for company pays; other servers wait for a fixed time that somebody has to choose (dashed: that time is waited out literally).', batchingPlots(result))}
 ${section('Models that compute', 'Networks of real size beside ONNX Runtime in a bare loop at the best of its thread settings.', computePlots(result))}
 ${section('Threads and instances', 'What a model gets when its configuration says nothing, beside settings chosen by hand (dashed): so many instances, each with so many threads of its own, and one pool for the whole process.', threadPlots(result))}
+${scaleSection(result)}
 ${countsSection(result)}
 ${
   latency.length === 0
