@@ -23,7 +23,7 @@ test('each size is compared with one reactor, repetition by repetition', () => {
     return { suite: 'scale', subject: `Nereid, ${n} reactor${n === 1 ? ' and instance' : 's and instances'}`, workload: 'simple', transport, runs, rate: spread, cpuUs: { ...spread, median: 10 + n } }
   }
   const rows = scaleRows([cell(1, 'HTTP', [100, 200]), cell(2, 'HTTP', [190, 380]), cell(2, 'gRPC', [50])])
-  expect(rows.map(([, size, rate, , , , cores]: string[]) => [size, rate, cores])).toEqual([
+  expect(rows.map(([, size, , times, , , cores]: string[]) => [size, times, cores])).toEqual([
     ['1', '', '0.50'],
     ['2', '1.90 (1.90–1.90)', '1.00'],
     // Nothing to compare with.
