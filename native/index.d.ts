@@ -102,6 +102,7 @@ export interface CoreOptions {
   responseCacheRedis?: RedisOptions
   rateLimit?: RateLimit
   customMetrics: boolean
+  gpuMetricsIntervalMs?: number
   pythonRuntime: string
   pythonUnpackPrefix: string
   pythonEnvironmentRoots?: Array<string>
@@ -128,6 +129,22 @@ export interface CustomSeries {
 
 /** What a descriptor is that the service manager gave; programs that are started from here do not inherit it. */
 export declare function describeSocket(fd: number): GivenSocket
+
+export interface Device {
+  ordinal: number
+  name: string
+  uuid?: string
+  pciAddress?: string
+  computeCapability?: string
+  memoryBytes?: number
+  peers: Array<number>
+}
+
+export interface DeviceList {
+  unavailable?: string
+  cudaVersion?: string
+  devices: Array<Device>
+}
 
 export interface Duration {
   count: bigint
@@ -160,6 +177,21 @@ export interface GivenSocket {
   isStream: boolean
   isListening: boolean
   port: number
+}
+
+export interface GpuStatus {
+  unavailable?: string
+  usage: Array<GpuUsage>
+}
+
+export interface GpuUsage {
+  uuid: string
+  utilization?: number
+  memoryTotalBytes?: number
+  memoryUsedBytes?: number
+  powerWatts?: number
+  powerLimitWatts?: number
+  energyJoules?: number
 }
 
 export interface GrpcOptions {
@@ -197,10 +229,18 @@ export interface HttpOptions {
   restrictions: Array<Restriction>
 }
 
+export interface IgnoredEntry {
+  entry: string
+  why: string
+}
+
 export interface KindUse {
   kind: string
   bytes: number
 }
+
+/** The devices of this process. Opens the driver where that has not been done, which takes up to a second. */
+export declare function listDevices(): DeviceList
 
 export interface Listening {
   httpPort: number
@@ -213,11 +253,28 @@ export interface ListenOptions {
   reactorThreads: number
 }
 
+/** The devices of the machine, and what in `visible`, the value of CUDA_VISIBLE_DEVICES, chooses none of them. May wait for a device. */
+export declare function listMachineDevices(visible?: string | undefined | null): MachineDevices
+
 export interface LogRecord {
   level: number
   message: string
   file: string
   line: number
+}
+
+export interface MachineDevice {
+  uuid: string
+  name: string
+  pciAddress?: string
+  instances: Array<string>
+}
+
+export interface MachineDevices {
+  unavailable?: string
+  driverVersion?: string
+  devices: Array<MachineDevice>
+  ignored?: IgnoredEntry
 }
 
 export interface MemoryUse {
@@ -397,6 +454,7 @@ export interface Snapshot {
   memory: MemoryUse
   histograms: Array<Histogram>
   custom: Array<CustomFamily>
+  gpu?: GpuStatus
   logRecordsDropped: number
   traceRecordsDropped: number
 }

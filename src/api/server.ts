@@ -119,6 +119,7 @@ export async function startServer(
       responseCacheRedis: settings.responseCache.redis,
       rateLimit: settings.rateLimit,
       customMetrics: settings.metrics !== null,
+      gpuMetricsIntervalMs: settings.metrics?.gpu === true ? settings.metrics.intervalMs : null,
       pythonRuntime: pythonRuntime(),
       pythonUnpackPrefix,
       // Only there can clients have a configuration read that names a place.

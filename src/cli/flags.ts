@@ -152,11 +152,11 @@ export const FLAGS = [
 
   // Metrics
   { name: 'allow-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active', meaning: 'Serve Prometheus metrics.' },
-  { name: 'allow-gpu-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'accepted', meaning: 'Include GPU metrics.' },
+  { name: 'allow-gpu-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active', meaning: 'Include GPU metrics. Linux.' },
   { name: 'allow-cpu-metrics', kind: 'boolean', default: true, group: 'Metrics', state: 'active', meaning: 'Include CPU and memory metrics of the host. Linux.' },
   { name: 'metrics-address', kind: 'string', value: 'address', default: '', group: 'Metrics', state: 'active', meaning: 'Address to bind; that of HTTP when not given.' },
   { name: 'metrics-port', kind: 'integer', default: 8002, min: 0, max: 65535, group: 'Metrics', state: 'active', meaning: 'Port to bind; 0 picks a free one.' },
-  { name: 'metrics-interval-ms', kind: 'integer', default: 2000, min: 1, max: INT32_MAX, group: 'Metrics', state: 'active', meaning: 'Interval between two samples of the CPU metrics, in ms.' },
+  { name: 'metrics-interval-ms', kind: 'integer', default: 2000, min: 1, max: INT32_MAX, group: 'Metrics', state: 'active', meaning: 'Interval between two samples of the CPU and GPU metrics, in ms.' },
   { name: 'metrics-config', kind: 'string', value: 'setting=value', default: null, list: true, group: 'Metrics', state: 'active', meaning: 'counter_latencies, histogram_latencies, summary_latencies (true or false), summary_quantiles (quantile:error,...).' },
 
   // Tracing

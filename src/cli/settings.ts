@@ -43,7 +43,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
   checkForms(options)
   const http = httpOptions(options)
   const grpc = grpcOptions(options)
-  const metrics = metricsSettings(options)
+  const metrics = metricsSettings(options, environment)
   checkCollisions(http, grpc, metrics)
   const trace = traceDefaults(options, warnings, environment)
   const settings: ServerSettings = {
@@ -141,13 +141,15 @@ function grpcOptions(options: Options): GrpcOptions | null {
   }
 }
 
-function metricsSettings(options: Options): MetricsSettings | null {
+function metricsSettings(options: Options, environment: Environment): MetricsSettings | null {
   if (!options.allowMetrics) return null
   return {
     address: options.metricsAddress === '' ? options.httpAddress : options.metricsAddress,
     port: options.metricsPort,
     givenFd: null,
     cpu: options.allowCpuMetrics,
+    // As in Triton, whatever its value is.
+    gpu: options.allowGpuMetrics && environment['TRITON_SERVER_CPU_ONLY'] === undefined,
     intervalMs: options.metricsIntervalMs,
     pinnedPoolBytes: options.pinnedMemoryPoolByteSize,
   }
@@ -220,7 +222,8 @@ function checkForms(options: Options): void {
 }
 
 /** `[<backend>,]<setting>=<value>`. */
-function readBackendConfig(text: string): { backend: string | null; key: string; value: string } {
+/** `[backend,]setting=value`; without a backend it is for all. */
+export function readBackendConfig(text: string): { backend: string | null; key: string; value: string } {
   const equals = text.indexOf('=')
   const comma = text.indexOf(',')
   const named = comma >= 0 && (equals < 0 || comma < equals)

@@ -6,7 +6,7 @@
  * since users test for the absence of a name in the whole exposition.
  */
 
-import type { CacheUse, CustomFamily, MemoryUse, ResourceUse, Snapshot, VersionStatistics } from '../native/contract.js'
+import type { CacheUse, CustomFamily, GpuStatus, GpuUsage, MemoryUse, ResourceUse, Snapshot, VersionStatistics } from '../native/contract.js'
 import type { Family, FamilyType, Sample } from './exposition.js'
 
 /** What the shell knows about a version beyond the core's counters. */
@@ -79,6 +79,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       ofCached('nv_cache_miss_duration_per_model', 'Time to look for their answers and keep them, in us.', (s) => us(s.cacheMiss.ns)),
     )
   }
+  families.push(gpuFamily(snapshot.gpu, 'nv_energy_consumption', 'counter', 'Energy of the GPU since the start, in J.', (gpu) => gpu.energyJoules))
   families.push(...customFamilies(versions))
   families.push(
     perVersion('nv_inference_pending_request_count', 'gauge', 'Requests waiting to be executed.', (s, labels) => [
@@ -91,6 +92,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     // Nothing takes from the pool without a GPU, so this is a fact and not a placeholder.
     one('nv_pinned_memory_pool_used_bytes', 'Pinned memory in use, in bytes.', 0),
   )
+  families.push(...gpuGauges(snapshot.gpu))
   if (context.host !== null) {
     families.push(
       one('nv_cpu_utilization', 'Share of the CPUs of the host in use, 0 to 1.', context.host.utilization),
@@ -143,6 +145,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
         value,
       })),
     },
+    ...(snapshot.gpu === null ? [] : [gpuAvailable(snapshot.gpu)]),
     ...resourceFamilies(snapshot.resources),
     ...memoryFamilies(snapshot.memory),
     ...snapshot.gauges.map(({ name, help, value }) => one(name, help, value)),
@@ -175,6 +178,30 @@ function addModelFamilies(families: Family[], made: readonly CustomFamily[]): vo
 function isSame(a: Sample, b: Sample): boolean {
   const [names, others] = [Object.keys(a.labels), Object.keys(b.labels)]
   return a.suffix === b.suffix && a.last?.[1] === b.last?.[1] && names.length === others.length && names.every((name) => a.labels[name] === b.labels[name])
+}
+
+/** By `gpu_uuid` alone, as scrapers of Triton expect (O 1.8); of the devices that say it. */
+function gpuFamily(gpu: GpuStatus | null, name: string, type: FamilyType, help: string, value: (usage: GpuUsage) => number | null): Family {
+  const samples = (gpu?.usage ?? []).flatMap((usage): Sample[] => {
+    const one = value(usage)
+    return one === null ? [] : [{ labels: { gpu_uuid: usage.uuid }, value: one }]
+  })
+  return { name, type, help, samples }
+}
+
+function gpuGauges(gpu: GpuStatus | null): Family[] {
+  return [
+    gpuFamily(gpu, 'nv_gpu_utilization', 'gauge', 'Part of the time in which the GPU was busy, 0 to 1.', (one) => one.utilization),
+    gpuFamily(gpu, 'nv_gpu_memory_total_bytes', 'gauge', 'Memory of the GPU, in bytes.', (one) => one.memoryTotalBytes),
+    gpuFamily(gpu, 'nv_gpu_memory_used_bytes', 'gauge', 'Memory of the GPU in use, in bytes.', (one) => one.memoryUsedBytes),
+    gpuFamily(gpu, 'nv_gpu_power_usage', 'gauge', 'Power of the GPU, in W.', (one) => one.powerWatts),
+    gpuFamily(gpu, 'nv_gpu_power_limit', 'gauge', 'The most power that the GPU may take, in W.', (one) => one.powerLimitWatts),
+  ]
+}
+
+function gpuAvailable({ unavailable }: GpuStatus): Family {
+  const help = 'Whether this process has a GPU, 0 or 1; the reason says why it has none.'
+  return { name: 'nereid_gpu_available', type: 'gauge', help, samples: [{ labels: { reason: unavailable ?? '' }, value: unavailable === null ? 1 : 0 }] }
 }
 
 /** Resources of the rate limiter: nothing where it is off, or no model asks for any. */

@@ -7,7 +7,9 @@ export interface MetricsSettings {
   givenFd: number | null
   /** CPU and memory of the host. */
   cpu: boolean
-  /** Between two samples of the host. */
+  /** What GPUs do. */
+  gpu: boolean
+  /** Between two samples of the host and of GPUs. */
   intervalMs: number
   /** Configured size of the pinned memory pool, reported as its total. */
   pinnedPoolBytes: number

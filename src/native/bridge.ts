@@ -13,11 +13,15 @@ import {
   ERROR_CODES,
   type ErrorCode,
   type GivenSocket,
+  type GpuStatus,
   type GrpcOptions,
   type HttpOptions,
+  type Device,
+  type DeviceList,
   type ListenOptions,
   type Listening,
   type LogRecord,
+  type MachineDevices,
   type NativeInferRequest,
   type NativeInferResponse,
   type NativeParameter,
@@ -90,6 +94,8 @@ export interface RawModule {
   exitNow(code: number): void
   notify(socket: string, message: string): void
   describeSocket(fd: number): GivenSocket
+  listDevices(): RawDeviceList
+  listMachineDevices(visible?: string): RawMachineDevices
   NativeCore: new (
     options: object,
     onControl: (call: ControlCall) => void,
@@ -97,6 +103,16 @@ export interface RawModule {
     onSettled: (settlement: Settlement) => void,
     onTraces: () => void,
   ) => RawCore
+}
+
+/** What is missing is left out as it crosses. */
+type Missing<T> = { [K in keyof T]?: null extends T[K] ? Exclude<T[K], null> : T[K] }
+type RawDevice = Missing<Device> & Pick<Device, 'ordinal' | 'name' | 'peers'>
+export interface RawDeviceList extends Missing<Pick<DeviceList, 'unavailable' | 'cudaVersion'>> {
+  devices: RawDevice[]
+}
+export interface RawMachineDevices extends Missing<Pick<MachineDevices, 'unavailable' | 'driverVersion' | 'ignored'>> {
+  devices: { uuid: string; name: string; pciAddress?: string; instances: string[] }[]
 }
 
 /** A request as it crosses. */
@@ -174,6 +190,7 @@ export function createBridge(
         },
       ),
       pythonEnvironmentRoots: optional(options.pythonEnvironmentRoots),
+      gpuMetricsIntervalMs: optional(options.gpuMetricsIntervalMs),
       rateLimit: optional(options.rateLimit && { resources: options.rateLimit.resources.map((r) => ({ ...r, device: optional(r.device) })) }),
     },
     onControl,
@@ -245,7 +262,7 @@ export function createBridge(
         kind: family.kind as CustomFamily['kind'],
         series: family.series.map((one) => ({ ...one, histogram: one.histogram ?? null })),
       }))
-      return { ...s, versions, resources, custom, cache: s.cache ?? null }
+      return { ...s, versions, resources, custom, cache: s.cache ?? null, gpu: gpuStatus(s.gpu) }
     },
     controlReply: (id, json, errorCode, message) =>
       raw.controlReply(id, optional(json), errorCode === null ? -1 : ERROR_CODES.indexOf(errorCode), message),
@@ -305,6 +322,36 @@ export function unwrap(error: unknown): ServerError {
   const match = /^(\d): ([\s\S]*)$/.exec(text)
   const code: ErrorCode | undefined = match ? ERROR_CODES[Number(match[1])] : undefined
   return new ServerError(code ?? 'INTERNAL', code === undefined ? text : (match?.[2] ?? text), { cause: error })
+}
+
+function gpuStatus(status: GpuStatus | null | undefined): GpuStatus | null {
+  if (status === null || status === undefined) return null
+  const usage = status.usage.map((one) => ({
+    uuid: one.uuid,
+    utilization: one.utilization ?? null,
+    memoryTotalBytes: one.memoryTotalBytes ?? null,
+    memoryUsedBytes: one.memoryUsedBytes ?? null,
+    powerWatts: one.powerWatts ?? null,
+    powerLimitWatts: one.powerLimitWatts ?? null,
+    energyJoules: one.energyJoules ?? null,
+  }))
+  return { unavailable: status.unavailable ?? null, usage }
+}
+
+export function deviceList({ unavailable, cudaVersion, devices }: RawDeviceList): DeviceList {
+  const all = devices.map((one) => ({
+    ...one,
+    uuid: one.uuid ?? null,
+    pciAddress: one.pciAddress ?? null,
+    computeCapability: one.computeCapability ?? null,
+    memoryBytes: one.memoryBytes ?? null,
+  }))
+  return { unavailable: unavailable ?? null, cudaVersion: cudaVersion ?? null, devices: all }
+}
+
+export function machineDevices({ unavailable, driverVersion, devices, ignored }: RawMachineDevices): MachineDevices {
+  const all = devices.map((one) => ({ ...one, pciAddress: one.pciAddress ?? null }))
+  return { unavailable: unavailable ?? null, driverVersion: driverVersion ?? null, devices: all, ignored: ignored ?? null }
 }
 
 function toRaw(request: NativeInferRequest): RawRequest {

@@ -137,6 +137,8 @@ export interface CoreOptions {
   rateLimit: RateLimit | null
   /** Models may make metrics; where the server has none, they are told so. */
   customMetrics: boolean
+  /** How often devices are asked what they do, for a scrape; null = they are not. */
+  gpuMetricsIntervalMs: number | null
   /** Directory of our own Python modules, which runners of Python models import. */
   pythonRuntime: string
   /** What directories with unpacked Python environments are called: the core puts a number behind it, and makes and fills them. */
@@ -465,10 +467,78 @@ export interface Snapshot {
   histograms: Histogram[]
   /** What models count for themselves, in the order in which they made it. */
   custom: CustomFamily[]
+  /** Devices; null where nothing is scraped. */
+  gpu: GpuStatus | null
   /** Log records of the core that were dropped because too many waited for this thread. */
   logRecordsDropped: number
   /** Traces that were dropped because too many waited for this thread. */
   traceRecordsDropped: number
+}
+
+/** Whether this process has a GPU, and what its devices did lately. */
+export interface GpuStatus {
+  /** Why it has none; null when it has one. */
+  unavailable: string | null
+  /** In the order of ordinals, of the devices that were asked and answered. */
+  usage: GpuUsage[]
+}
+
+/** What a device does not say is null. */
+export interface GpuUsage {
+  /** `GPU-…`, and `MIG-…` of an instance. */
+  uuid: string
+  /** 0 to 1. */
+  utilization: number | null
+  memoryTotalBytes: number | null
+  memoryUsedBytes: number | null
+  powerWatts: number | null
+  powerLimitWatts: number | null
+  /** Since it was first asked. */
+  energyJoules: number | null
+}
+
+/** The devices of this process, as CUDA's driver describes them; what it does not say is null. */
+export interface DeviceList {
+  /** Why there is none; null when there is one. */
+  unavailable: string | null
+  /** The highest version of CUDA that the driver is made for, such as `13.0`. */
+  cudaVersion: string | null
+  devices: Device[]
+}
+
+export interface Device {
+  /** From 0, in the order of CUDA_VISIBLE_DEVICES. */
+  ordinal: number
+  /** Empty where the driver does not say. */
+  name: string
+  /** Without `GPU-` or `MIG-`; of an instance its own. */
+  uuid: string | null
+  /** Such as `0000:17:00.0`; of an instance that of the device it is part of. */
+  pciAddress: string | null
+  /** Such as `9.0`. */
+  computeCapability: string | null
+  memoryBytes: number | null
+  /** Ordinals of the devices whose memory it can read. */
+  peers: number[]
+}
+
+/** The devices of the machine, also those that this process does not have. */
+export interface MachineDevices {
+  /** Why they cannot be listed. */
+  unavailable: string | null
+  driverVersion: string | null
+  devices: MachineDevice[]
+  /** The first entry of CUDA_VISIBLE_DEVICES that chooses no device: those behind it choose none either. */
+  ignored: { entry: string; why: string } | null
+}
+
+export interface MachineDevice {
+  /** `GPU-…`. */
+  uuid: string
+  name: string
+  pciAddress: string | null
+  /** Uuids of its instances, `MIG-…`. */
+  instances: string[]
 }
 
 /** A resource of the rate limiter: units that executions hold, and that there are. */

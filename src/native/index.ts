@@ -8,8 +8,8 @@
 
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
-import { createBridge, unwrap, type RawModule } from './bridge.js'
-import type { Core, CoreOptions, ControlCall, GivenSocket, LogRecord, ProviderReport } from './contract.js'
+import { createBridge, deviceList, machineDevices, unwrap, type RawModule } from './bridge.js'
+import type { Core, CoreOptions, ControlCall, DeviceList, GivenSocket, LogRecord, MachineDevices, ProviderReport } from './contract.js'
 import { ServerError } from './errors.js'
 import { builtModules, findPlatformPackage, ownVersion } from './locate.js'
 import { nativeFileNames, noModuleText } from './platform.js'
@@ -127,6 +127,16 @@ export function describeSocket(fd: number): GivenSocket {
   } catch (error) {
     throw unwrap(error)
   }
+}
+
+/** The devices of this process. The first call opens the driver, which takes up to a second where there is one. */
+export function listDevices(): DeviceList {
+  return deviceList(loadNative().listDevices())
+}
+
+/** The devices of the machine, by NVML; `visible` is the value of CUDA_VISIBLE_DEVICES. Waits for the devices: for commands, not for a server. */
+export function listMachineDevices(visible: string | null): MachineDevices {
+  return machineDevices(loadNative().listMachineDevices(visible ?? undefined))
 }
 
 /** Creates a core. The callbacks run on the JavaScript thread, never inside a call into the core. */

@@ -160,7 +160,7 @@ test('defaults are those of the reference', () => {
     sequenceLimit: 65536,
     http: { address: '0.0.0.0', port: 8000 },
     grpc: { address: '0.0.0.0', port: 8001 },
-    metrics: { address: '0.0.0.0', port: 8002, cpu: true, intervalMs: 2000, pinnedPoolBytes: 268435456 },
+    metrics: { address: '0.0.0.0', port: 8002, cpu: true, gpu: true, intervalMs: 2000, pinnedPoolBytes: 268435456 },
     metricsConfig: { counterLatencies: true, histogramLatencies: false, summaryLatencies: false },
     repository: { mode: 'none', pollSecs: 0, autoComplete: true, loadThreads: 4, loadRetries: 0 },
   })

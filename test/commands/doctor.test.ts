@@ -200,7 +200,7 @@ perf_analyzer -m m -u localhost:8000
          12  differs           shared memory in 23.12-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
          12  differs           errors over HTTP in 23.12-py3: some errors have another HTTP status than in this image (COMPAT.md: HTTP status by error class)
          13  as it is          --model-repository=/models
-         14  as it is          --allow-gpu-metrics=false: accepted without effect; a warning at start names it
+         14  as it is          --allow-gpu-metrics=false
          14  as it is          $EXTRA: is known when it runs; look at what it says then
          16  as it is          curl: a client: left alone
          17  as it is          perf_analyzer: a client: left alone

@@ -6,8 +6,9 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { PYTHON, pythonEnvironment } from '../../scripts/lib/venv.mjs'
+import { Mocks } from '../devices/mocks.js'
 import { TestServer } from '../server/harness.js'
 import { ALL, ROOT, spansOf } from './pages.js'
 
@@ -52,6 +53,8 @@ async function scraped(): Promise<Map<string, Family>> {
   await pythonEnvironment()
   const directory = mkdtempSync(join(tmpdir(), 'nereid-metrics-'))
   write(directory)
+  // A machine with GPUs.
+  const mocks = new Mocks()
   const flags = [
     '--metrics-config=summary_latencies=true',
     '--metrics-config=histogram_latencies=true',
@@ -62,15 +65,18 @@ async function scraped(): Promise<Map<string, Family>> {
   try {
     // Nothing answers there, and families of a cache are shown all the same.
     for (const cache of [['--cache-config=local,size=1048576'], ['--cache-config=redis,host=127.0.0.1', '--cache-config=redis,port=1']]) {
-      const server = await TestServer.start(directory, [...flags, ...cache])
+      const server = await TestServer.start(directory, [...flags, ...cache], { env: mocks.environment() })
+      const scrape = async (): Promise<string> => (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text()
       try {
         await fetch(`${server.url}/v2/models/limited/infer`, { method: 'POST', body: '{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"FP32","data":[1]}]}' })
-        familiesOf(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(), families)
+        // Devices are asked by threads of their own.
+        familiesOf(await vi.waitFor(async () => (expect(await scrape()).toContain('nv_gpu_utilization{'), scrape()), 20_000), families)
       } finally {
         await server.stop()
       }
     }
   } finally {
+    mocks.remove()
     rmSync(directory, { recursive: true, force: true })
   }
   return families
@@ -85,7 +91,8 @@ with its types and labels. [Operating](operating.md#metrics) says which to watch
 
 Counters of latencies are cumulative: their rate divided by that of \`nv_inference_request_success\` is the mean. Histograms and summaries of latencies are there with
 \`--metrics-config=histogram_latencies=true\` and \`--metrics-config=summary_latencies=true\`, those of a cache with \`--cache-config\`, those of the rate
-limiter with \`--rate-limit=execution_count\`, those of runners where Python models are. Labels of the form \`_name\` are the \`metric_tags\` of a model. Behind these
+limiter with \`--rate-limit=execution_count\`, those of runners where Python models are, those of GPUs where there are any and
+\`libnvidia-ml.so.1\` is found. Labels of the form \`_name\` are the \`metric_tags\` of a model. Behind these
 come \`nereid_process_…\` and \`nereid_nodejs_…\`, which the process says of itself, and the families that Python models make.
 `
 

@@ -102,7 +102,8 @@ function render(statistics: Partial<VersionStatistics> = {}, context: Partial<Fa
     histograms: [{ name: 'nereid_hold_seconds', help: 'Holds.', bounds: [0.0001, 1], counts: [5n, 2n, 1n], sum: 2.5 }],
     custom,
     logRecordsDropped: 1,
-    traceRecordsDropped: 2,
+    gpu: null,
+  traceRecordsDropped: 2,
   }
   return renderFamilies(buildFamilies(snapshot, { ...CONTEXT, ...context }), format)
 }

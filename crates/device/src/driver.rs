@@ -142,10 +142,16 @@ impl Driver {
         // Threads of the driver run its code until the process ends.
         std::mem::forget(library);
         let mut driver = Self { functions, devices: 0, version: 0, contexts: Mutex::new(Vec::new()) };
-        driver.start().map_err(|e| Unavailable(e.message().to_owned()))?;
-        if driver.devices == 0 {
-            return Err(Unavailable("the CUDA driver finds no device".into()));
-        }
+        let started = driver.start().map_err(|e| e.message().to_owned());
+        let found = started.and_then(|()| match driver.devices {
+            0 => Err("the CUDA driver finds no device".to_owned()),
+            _ => Ok(()),
+        });
+        // The usual reason where there was one yesterday.
+        found.map_err(|why| match std::env::var("CUDA_VISIBLE_DEVICES") {
+            Ok(list) => Unavailable(format!("{why}; CUDA_VISIBLE_DEVICES is '{list}'")),
+            Err(_) => Unavailable(why),
+        })?;
         Ok(driver)
     }
 

@@ -17,15 +17,19 @@ mod driver;
 pub mod failure;
 mod library;
 mod locked;
+mod nvml;
 mod pool;
 mod raw;
 mod shared;
 mod stream;
+mod usage;
+mod visible;
 
 pub use closing::{Closing, watch_closing};
 pub use devices::{Device, PciAddress, Uuid, devices};
 pub use driver::{Driver, HANDLE_BYTES, Handle, Unavailable, allow_peers, driver};
 pub use locked::{LOCKED_BYTES_DEFAULT, Locked, lock_at_most, locked_bytes};
+pub use nvml::{Nvml, NvmlDevice, Unanswered, nvml};
 pub use pool::{
     DEVICE_BYTES_DEFAULT, NoRoom, PINNED_BYTES_DEFAULT, Pinned, PoolSizes, PoolUse, allocate, is_pinned, pinned,
     pool_uses, release_pools, set_pool_sizes,
@@ -33,3 +37,5 @@ pub use pool::{
 pub use raw::MemoryInfo;
 pub use shared::{Imported, Refused};
 pub use stream::{Event, Pending, Stream};
+pub use usage::{Monitor, Status, Usage};
+pub use visible::{Ignored, first_ignored};

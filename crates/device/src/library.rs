@@ -32,15 +32,18 @@ pub(crate) fn candidates(variable: &str, usual: &[&str]) -> Vec<OsString> {
     }
 }
 
-/// Opens the first of the places that has the library. What the loader said of the last, if none has.
+/// Opens the first of the places that has the library. If none has, what the loader said of the first, or of one that is there.
 pub(crate) fn open_first(candidates: &[OsString]) -> Result<Library, Unavailable> {
     let mut why = String::from("no place to look for the library");
-    for path in candidates {
+    for (i, path) in candidates.iter().enumerate() {
         // SAFETY: the driver's initialisers are as harmless as those of any other library a server is told to load.
         match unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
             Ok(library) => return Ok(library),
             // What the loader said is behind the error.
-            Err(e) => why = std::error::Error::source(&e).unwrap_or(&e).to_string(),
+            Err(e) if i == 0 || std::path::Path::new(path).is_file() => {
+                why = std::error::Error::source(&e).unwrap_or(&e).to_string();
+            }
+            Err(_) => {}
         }
     }
     Err(Unavailable(why))

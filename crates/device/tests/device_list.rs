@@ -73,6 +73,7 @@ fn the_devices_are_those_that_cuda_visible_devices_names_in_its_order() {
         ("-1", NONE.into()),
         ("MIG-b1", NONE.into()),
     ] {
+        let expected = if expected == NONE { format!("{NONE}; CUDA_VISIBLE_DEVICES is '{list}'") } else { expected };
         assert_eq!(found(&[("CUDA_VISIBLE_DEVICES", list)]), expected, "{list:?}");
     }
 }
@@ -83,7 +84,7 @@ fn an_instance_has_its_own_uuid_and_the_address_of_its_device() {
     let with = |list| found(&[("NEREID_MOCK_CUDA_MIG", "1"), ("CUDA_VISIBLE_DEVICES", list)]);
     assert_eq!(with("MIG-b110"), format!("0 {} []", instance(1)));
     assert_eq!(with("0,MIG-b1000000-0000-4000-8000-000000000002"), format!("0 {FIRST} [1]\n1 {} [0]", instance(0)));
-    assert_eq!(with("MIG-b1"), NONE, "two begin so");
+    assert!(with("MIG-b1").starts_with(NONE), "two begin so");
 }
 
 #[test]

@@ -165,7 +165,8 @@ fn m_22_every_refusal_of_the_driver_is_an_error_with_its_words_and_leaks_nothing
         assert_eq!(run(&format!("{function}:1:400")), format!("{named} failed with {words}"));
     }
     // Memory that is short costs this copy only; a context that is lost, everything on its device.
-    assert_eq!(run("cuMemcpyDtoH_v2:1:2"), "1000 bytes; cuMemcpyDtoH failed with error 2; written");
+    let short = "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory";
+    assert_eq!(run("cuMemcpyDtoH_v2:1:2"), format!("1000 bytes; cuMemcpyDtoH failed with {short}; written"));
     let words = "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered";
     let told = run("cuMemcpyDtoH_v2:1:700");
     let gone = "it cannot be used until the server is started again";

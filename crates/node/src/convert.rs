@@ -166,6 +166,7 @@ pub fn snapshot(s: Snapshot) -> js::Snapshot {
         memory: memory_use(),
         histograms: Vec::new(),
         custom: Vec::new(),
+        gpu: None,
         log_records_dropped: 0.0,
         trace_records_dropped: 0.0,
     }

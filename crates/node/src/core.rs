@@ -4,12 +4,13 @@ use crate::control::Bridge;
 use crate::services::Services;
 use crate::settle::{Settled, Settler};
 use crate::stream::Pull;
-use crate::{convert, infer, logging, objects as js, traces};
+use crate::{convert, gpu, infer, logging, objects as js, traces};
 use backend::Host;
 use backend_onnx::OnnxBackend;
 use backend_python::PythonBackend;
 use bytes::Bytes;
 use cache_redis::RedisCache;
+use device::Monitor;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
 use frontend::Running;
 use napi::bindgen_prelude::{BigInt, Buffer, FnArgs, Function};
@@ -36,6 +37,8 @@ pub struct NativeCore {
     running: Arc<Mutex<Option<Running>>>,
     tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
     streams: Mutex<HashMap<u32, Arc<Pull>>>,
+    /// Ends with `close`.
+    gpus: Mutex<Option<Monitor>>,
 }
 
 /// Errors of calls that answer at once carry their class in front of the text, `NOT_FOUND: …`; the TypeScript side takes it off.
@@ -82,6 +85,7 @@ impl NativeCore {
             running: Arc::default(),
             tickets: Arc::default(),
             streams: Mutex::default(),
+            gpus: Mutex::new(gpu::monitor(&options)),
         })
     }
 
@@ -238,10 +242,11 @@ impl NativeCore {
     #[napi]
     pub fn close(&self, ticket: u32, grace_ms: i64) -> napi::Result<()> {
         let settler = self.settler.lock().take().ok_or_else(|| thrown(&Error::unavailable("Server exiting")))?;
-        let (engine, running) = (self.engine.clone(), self.running.lock().take());
+        let (engine, running, gpus) = (self.engine.clone(), self.running.lock().take(), self.gpus.lock().take());
         let streams = std::mem::take(&mut *self.streams.lock());
         streams.values().for_each(|pull| pull.cancel());
         settler.clone().run(ticket, move || {
+            drop(gpus);
             if let Some(running) = running {
                 running.close(CLOSE_GRACE);
             }
@@ -265,6 +270,7 @@ impl NativeCore {
         convert::add_custom_metrics(&mut snapshot, self.services.metrics());
         snapshot.log_records_dropped = logging::DROPPED.load(std::sync::atomic::Ordering::Relaxed) as f64;
         snapshot.trace_records_dropped = self.engine.tracer().lost() as f64;
+        snapshot.gpu = self.gpus.lock().as_ref().map(gpu::status);
         if let Some(running) = &*self.running.lock() {
             convert::add_holds(&mut snapshot, &running.holds());
             convert::add_offload(&mut snapshot, frontend::offload_status());

@@ -14,6 +14,7 @@
 mod control;
 mod convert;
 mod core;
+mod gpu;
 mod infer;
 mod logging;
 mod objects;

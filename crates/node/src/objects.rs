@@ -23,6 +23,7 @@ pub struct CoreOptions {
     pub response_cache_redis: Option<RedisOptions>,
     pub rate_limit: Option<RateLimit>,
     pub custom_metrics: bool,
+    pub gpu_metrics_interval_ms: Option<u32>,
     pub python_runtime: String,
     pub python_unpack_prefix: String,
     pub python_environment_roots: Option<Vec<String>>,
@@ -354,8 +355,66 @@ pub struct Snapshot {
     pub memory: MemoryUse,
     pub histograms: Vec<Histogram>,
     pub custom: Vec<CustomFamily>,
+    pub gpu: Option<GpuStatus>,
     pub log_records_dropped: f64,
     pub trace_records_dropped: f64,
+}
+
+#[napi(object)]
+pub struct GpuUsage {
+    pub uuid: String,
+    pub utilization: Option<f64>,
+    pub memory_total_bytes: Option<f64>,
+    pub memory_used_bytes: Option<f64>,
+    pub power_watts: Option<f64>,
+    pub power_limit_watts: Option<f64>,
+    pub energy_joules: Option<f64>,
+}
+
+#[napi(object)]
+pub struct GpuStatus {
+    pub unavailable: Option<String>,
+    pub usage: Vec<GpuUsage>,
+}
+
+#[napi(object)]
+pub struct Device {
+    pub ordinal: u32,
+    pub name: String,
+    pub uuid: Option<String>,
+    pub pci_address: Option<String>,
+    pub compute_capability: Option<String>,
+    pub memory_bytes: Option<f64>,
+    pub peers: Vec<u32>,
+}
+
+#[napi(object)]
+pub struct DeviceList {
+    pub unavailable: Option<String>,
+    pub cuda_version: Option<String>,
+    pub devices: Vec<Device>,
+}
+
+#[napi(object)]
+pub struct MachineDevice {
+    pub uuid: String,
+    pub name: String,
+    pub pci_address: Option<String>,
+    pub instances: Vec<String>,
+}
+
+#[napi(object)]
+pub struct IgnoredEntry {
+    pub entry: String,
+    pub why: String,
+}
+
+#[napi(object)]
+pub struct MachineDevices {
+    pub unavailable: Option<String>,
+    pub driver_version: Option<String>,
+    pub devices: Vec<MachineDevice>,
+    pub ignored: Option<IgnoredEntry>,
 }
 
 #[napi(object)]

@@ -31,7 +31,6 @@ const SPECIAL: Readonly<Record<string, (value: string | null) => FactName | null
   'allow-sagemaker': (value) => (isOff(value) ? null : 'frontEnds'),
   'allow-vertex-ai': (value) => (isOff(value) ? null : 'frontEnds'),
   'model-repository': (value) => (isCloud(value) ? 'cloud' : null),
-  'allow-gpu-metrics': (value) => (isOff(value) ? null : 'gpuSetting'),
   'cuda-memory-pool-byte-size': () => 'gpuSetting',
   'cuda-virtual-address-size': () => 'gpuSetting',
   'pinned-memory-pool-byte-size': () => 'gpuSetting',

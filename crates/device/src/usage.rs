@@ -1,0 +1,266 @@
+//! What the devices of this process do at the moment, for metrics: asked regularly, by a thread for each device.
+//!
+//! A library that asks a device may wait for it, and for ever for one that hangs. So no thread that serves asks: a scrape takes what was last
+//! answered ([`Monitor::status`]), and a device that does not answer costs its own values only.
+//!
+//! Invariant: a value is shown only when its device gave it at most `KEPT_INTERVALS` intervals ago.
+
+use crate::devices::{Device, devices};
+use crate::failure;
+use crate::nvml::{Nvml, NvmlDevice, Unanswered, nvml};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+/// A value that was not given this often in a row is told in the log.
+const FAILURES_TOLD: u32 = 3;
+/// What was answered is shown for this many intervals, and for `KEPT_MIN` at least.
+const KEPT_INTERVALS: u32 = 3;
+const KEPT_MIN: Duration = Duration::from_secs(5);
+/// Between two questions, whatever interval is asked for.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+/// For threads to end; one that waits for a device is left behind.
+const END_MAX: Duration = Duration::from_millis(200);
+
+/// What one device does. What it does not say is missing.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Usage {
+    /// Such as `GPU-…`, or `MIG-…` of an instance.
+    pub uuid: String,
+    /// Part of the time in which something runs on it, 0 to 1.
+    pub utilization: Option<f64>,
+    /// Bytes of its memory.
+    pub memory_total_bytes: Option<u64>,
+    /// Of these, bytes in use, by all processes.
+    pub memory_used_bytes: Option<u64>,
+    /// Power that it takes, in W.
+    pub power_watts: Option<f64>,
+    /// The most it may take, in W.
+    pub power_limit_watts: Option<f64>,
+    /// Energy since it was first asked, in J.
+    pub energy_joules: Option<f64>,
+}
+
+/// What is known now.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Status {
+    /// Why this process has no GPU; `None` when it has one.
+    pub unavailable: Option<String>,
+    /// Of each device that gave a value lately, in the order of ordinals.
+    pub usage: Vec<Usage>,
+}
+
+/// Asks until it is dropped.
+pub struct Monitor {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    interval: Duration,
+    known: Mutex<Known>,
+    /// It ends, or a thread of it ended.
+    changed: Condvar,
+}
+
+struct Known {
+    unavailable: Option<String>,
+    devices: usize,
+    /// By ordinal, with the time of the answer.
+    usage: Vec<Option<(Instant, Usage)>>,
+    is_over: bool,
+    threads: usize,
+}
+
+impl Monitor {
+    /// Looks for devices on a thread of its own and, with an interval, asks them twice in each, so that a change is seen within 1.2 of them.
+    pub fn start(interval: Option<Duration>) -> Self {
+        let looking = Some("it is still being looked for".to_owned());
+        let known = Known { unavailable: looking, devices: 0, usage: Vec::new(), is_over: false, threads: 0 };
+        let shared = Arc::new(Shared {
+            interval: interval.unwrap_or_default(),
+            known: Mutex::new(known),
+            changed: Condvar::new(),
+        });
+        let of = shared.clone();
+        shared.spawn("gpu".into(), move || of.look(interval.is_some()));
+        Self { shared }
+    }
+
+    /// What is known now. Waits for no device.
+    pub fn status(&self) -> Status {
+        let kept = KEPT_MIN.max(self.shared.interval * KEPT_INTERVALS);
+        let known = self.shared.known.lock();
+        // A process whose last device failed has none until it is started again.
+        let last = failure::failed(0).filter(|_| failure::failures() >= known.devices);
+        let failed = last.map(|why| why.to_string());
+        let lately = |(at, usage): &(Instant, Usage)| (at.elapsed() <= kept).then(|| usage.clone());
+        Status {
+            unavailable: known.unavailable.clone().or(failed),
+            usage: known.usage.iter().flatten().filter_map(lately).collect(),
+        }
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        let mut known = self.shared.known.lock();
+        known.is_over = true;
+        self.shared.changed.notify_all();
+        let end = Instant::now() + END_MAX;
+        while known.threads > 0 && !self.shared.changed.wait_until(&mut known, end).timed_out() {}
+    }
+}
+
+impl Shared {
+    /// Without the thread there are no values, as a log line says.
+    fn spawn(self: &Arc<Self>, name: String, work: impl FnOnce() + Send + 'static) {
+        self.known.lock().threads += 1;
+        let shared = self.clone();
+        // Dropped when the thread ends, also by a panic, and when it cannot be had.
+        let counted = Counted(shared);
+        let started = Builder::new().name(name).spawn(move || {
+            let _counted = counted;
+            work();
+        });
+        if let Err(e) = started {
+            log::warn!("GPU metrics are not shown: no thread to ask for them: {e}");
+        }
+    }
+
+    fn look(self: &Arc<Self>, asks: bool) {
+        let found = devices();
+        let mut known = self.known.lock();
+        known.unavailable = found.err().map(ToString::to_string);
+        known.devices = found.map_or(0, <[Device]>::len);
+        drop(known);
+        let (Ok(found), true) = (found, asks) else { return };
+        let nvml = match nvml() {
+            Ok(nvml) => nvml,
+            Err(why) => return log::info!("GPU metrics are not shown: {why}"),
+        };
+        self.known.lock().usage = vec![None; found.len()];
+        for device in found {
+            let shared = self.clone();
+            self.spawn(format!("gpu {}", device.ordinal), move || shared.watch(nvml, device));
+        }
+    }
+
+    fn watch(&self, nvml: &Nvml, device: &Device) {
+        let mut asked = Asked::default();
+        loop {
+            let usage = asked.once(nvml, device);
+            let mut known = self.known.lock();
+            if let Some(kept) = known.usage.get_mut(device.ordinal as usize) {
+                *kept = usage.map(|usage| (Instant::now(), usage));
+            }
+            let next = Instant::now() + (self.interval / 2).max(PAUSE_MIN);
+            while !known.is_over && !self.changed.wait_until(&mut known, next).timed_out() {}
+            if known.is_over {
+                return;
+            }
+        }
+    }
+}
+
+/// A thread that is still there.
+struct Counted(Arc<Shared>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.known.lock().threads -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// One device, and how it answered so far.
+#[derive(Default)]
+struct Asked {
+    found: Option<(NvmlDevice, String)>,
+    finding: Question,
+    utilization: Question,
+    memory: Question,
+    power: Question,
+    power_limit: Question,
+    energy: Question,
+    energy_first: Option<u64>,
+}
+
+impl Asked {
+    fn once(&mut self, nvml: &Nvml, device: &Device) -> Option<Usage> {
+        if self.found.is_none() {
+            let name = format!("device {}", device.ordinal);
+            // Also a refusal that is final may be of a device that is being reset.
+            self.found =
+                self.finding.ask(&name, || find(nvml, device).map_err(|e| Unanswered { is_final: false, ..e }));
+        }
+        let (of, uuid) = self.found.clone()?;
+        let memory = self.memory.ask(&uuid, || nvml.memory(of));
+        let energy = self.energy.ask(&uuid, || nvml.energy(of));
+        if self.energy_first.is_none() {
+            self.energy_first = energy;
+        }
+        let first = self.energy_first.unwrap_or_default();
+        let watts = |mw: u32| f64::from(mw) / 1000.0;
+        Some(Usage {
+            utilization: self.utilization.ask(&uuid, || nvml.utilization(of)).map(|percent| f64::from(percent) / 100.0),
+            memory_total_bytes: memory.map(|(total, _)| total),
+            memory_used_bytes: memory.map(|(_, used)| used),
+            power_watts: self.power.ask(&uuid, || nvml.power(of)).map(watts),
+            power_limit_watts: self.power_limit.ask(&uuid, || nvml.power_limit(of)).map(watts),
+            energy_joules: energy.map(|mj| mj.saturating_sub(first) as f64 / 1000.0),
+            uuid,
+        })
+    }
+}
+
+/// The device as NVML knows it, and its uuid there. By address, since NVML counts all devices of the machine; an instance has its device's
+/// address, and is known by its uuid.
+fn find(nvml: &Nvml, device: &Device) -> Result<(NvmlDevice, String), Unanswered> {
+    let by_uuid = |kind: &str| match device.uuid {
+        Some(uuid) => nvml.by_uuid(format!("{kind}-{uuid}")),
+        None => Err(Unanswered { is_final: false, text: "the driver does not say its uuid".into() }),
+    };
+    let found = match device.pci.map(|address| nvml.by_pci(address)) {
+        Some(Ok(whole)) if nvml.instances(whole)?.is_empty() => whole,
+        Some(Ok(_)) => by_uuid("MIG")?,
+        _ => by_uuid("GPU").or_else(|_| by_uuid("MIG"))?,
+    };
+    let known = device.uuid.map(|uuid| format!("GPU-{uuid}"));
+    let uuid = nvml.uuid(found).or_else(|e| known.ok_or(e))?;
+    Ok((found, uuid))
+}
+
+/// One value of one device.
+#[derive(Default)]
+struct Question {
+    is_over: bool,
+    failures: u32,
+}
+
+impl Question {
+    fn ask<T>(&mut self, of: &str, answer: impl FnOnce() -> Result<T, Unanswered>) -> Option<T> {
+        if self.is_over {
+            return None;
+        }
+        match answer() {
+            Ok(value) => {
+                if self.failures >= FAILURES_TOLD {
+                    log::info!("{of} answers again");
+                }
+                self.failures = 0;
+                Some(value)
+            }
+            Err(e) => {
+                self.is_over = e.is_final;
+                self.failures = self.failures.saturating_add(1);
+                if e.is_final {
+                    log::info!("a metric of {of} is not shown: {}", e.text);
+                } else if self.failures == FAILURES_TOLD {
+                    log::warn!("a metric of {of} is not shown until it answers: {}", e.text);
+                }
+                None
+            }
+        }
+    }
+}

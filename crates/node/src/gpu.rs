@@ -1,0 +1,90 @@
+//! Devices: what this process has, what the machine has, and what they do for a scrape.
+
+use crate::objects as js;
+use device::{Device, Monitor, NvmlDevice, Usage, devices, driver, first_ignored, nvml};
+use napi_derive::napi;
+use std::time::Duration;
+
+/// Starts to look for devices and, with an interval, to ask what they do.
+pub fn monitor(options: &js::CoreOptions) -> Option<Monitor> {
+    let interval = options.gpu_metrics_interval_ms.map(|ms| Duration::from_millis(ms.into()));
+    // Where nothing is scraped, the first model that needs a device looks for it.
+    options.custom_metrics.then(|| Monitor::start(interval))
+}
+
+pub fn status(monitor: &Monitor) -> js::GpuStatus {
+    let status = monitor.status();
+    js::GpuStatus { unavailable: status.unavailable, usage: status.usage.into_iter().map(usage).collect() }
+}
+
+fn usage(usage: Usage) -> js::GpuUsage {
+    js::GpuUsage {
+        uuid: usage.uuid,
+        utilization: usage.utilization,
+        memory_total_bytes: usage.memory_total_bytes.map(|n| n as f64),
+        memory_used_bytes: usage.memory_used_bytes.map(|n| n as f64),
+        power_watts: usage.power_watts,
+        power_limit_watts: usage.power_limit_watts,
+        energy_joules: usage.energy_joules,
+    }
+}
+
+/// The devices of this process. Opens the driver where that has not been done, which takes up to a second.
+#[napi]
+pub fn list_devices() -> js::DeviceList {
+    match devices() {
+        Err(why) => js::DeviceList { unavailable: Some(why.to_string()), cuda_version: None, devices: Vec::new() },
+        Ok(list) => js::DeviceList {
+            unavailable: None,
+            cuda_version: driver().ok().map(device::Driver::version),
+            devices: list.iter().map(device).collect(),
+        },
+    }
+}
+
+fn device(d: &Device) -> js::Device {
+    js::Device {
+        ordinal: d.ordinal,
+        name: d.name.clone(),
+        uuid: d.uuid.map(|uuid| uuid.to_string()),
+        pci_address: d.pci.map(|address| address.to_string()),
+        compute_capability: d.compute_capability.map(|(major, minor)| format!("{major}.{minor}")),
+        memory_bytes: d.memory_bytes.map(|n| n as f64),
+        peers: d.peers.clone(),
+    }
+}
+
+/// The devices of the machine, and what in `visible`, the value of CUDA_VISIBLE_DEVICES, chooses none of them. May wait for a device.
+#[napi]
+pub fn list_machine_devices(visible: Option<String>) -> js::MachineDevices {
+    let none = |why: String| js::MachineDevices {
+        unavailable: Some(why),
+        driver_version: None,
+        devices: Vec::new(),
+        ignored: None,
+    };
+    let nvml = match nvml() {
+        Ok(nvml) => nvml,
+        Err(why) => return none(why.to_string()),
+    };
+    let found = match nvml.devices() {
+        Ok(found) => found,
+        Err(why) => return none(why.text),
+    };
+    let uuid = |of: NvmlDevice| nvml.uuid(of).unwrap_or_default();
+    let described = found.into_iter().map(|of| js::MachineDevice {
+        uuid: uuid(of),
+        name: nvml.name(of).unwrap_or_default(),
+        pci_address: nvml.pci(of).ok().map(|address| address.to_string()),
+        instances: nvml.instances(of).unwrap_or_default().into_iter().map(uuid).collect(),
+    });
+    let devices: Vec<_> = described.collect();
+    let uuids: Vec<_> = devices.iter().flat_map(|d| std::iter::once(&d.uuid).chain(&d.instances)).cloned().collect();
+    let ignored = visible.and_then(|list| first_ignored(&list, &uuids));
+    js::MachineDevices {
+        unavailable: None,
+        driver_version: nvml.driver_version().ok(),
+        devices,
+        ignored: ignored.map(|one| js::IgnoredEntry { entry: one.entry, why: one.why }),
+    }
+}
