@@ -8,6 +8,7 @@ pub mod gather;
 mod host;
 mod instance;
 pub mod metrics;
+mod needs;
 pub mod pad;
 pub mod plan;
 pub mod poll;
@@ -20,6 +21,8 @@ mod testing;
 
 pub use host::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation};
 pub use instance::{Instances, InstancesOf, NoInstances, Occupancy, Occupied, Readiness, ReadyAnswer};
+pub use memory::{Need, Where};
+pub use needs::file_bytes;
 pub use respond::{Answers, Counted, Responder, Stopped};
 pub use run::*;
 pub use tensor::reshape as shape;

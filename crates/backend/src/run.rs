@@ -2,6 +2,7 @@
 
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::{Host, InstancesOf, Occupied, Readiness, Responder};
+use memory::Need;
 use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
 use std::path::PathBuf;
@@ -62,6 +63,17 @@ pub trait Opened: Send {
     /// The final configuration in Triton's JSON form, told before `finish`, for backends whose models read it.
     fn configured(&mut self, json: &str) {
         let _ = json;
+    }
+
+    /// What the model is going to need of memory with this final configuration (`inference.ModelConfig`, protobuf-encoded), asked before
+    /// `finish`: a load that does not fit is refused there, and what is promised stays so until the model is dropped. An estimate will
+    /// do, such as [`file_bytes`](crate::file_bytes) for each device that has an instance. What is not said is not counted.
+    ///
+    /// # Errors
+    /// As `Backend::open`.
+    fn needs(&self, config: &bytes::Bytes) -> Result<Vec<Need>> {
+        let _ = config;
+        Ok(Vec::new())
     }
 
     /// Checks the final configuration and makes the model ready to run.

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use protocol::pb::inference::model_config::SchedulingChoice;
+use protocol::pb::inference::model_instance_group::Kind;
 use protocol::pb::inference::model_queue_policy::TimeoutAction;
 use protocol::pb::inference::{ModelConfig, ModelInstanceGroup, ModelQueuePolicy, ModelTensorReshape};
 use protocol::{InputSpec, Labels, OutputSpec, Signature};
@@ -101,6 +102,19 @@ pub(crate) fn instance_names(config: &ModelConfig) -> Vec<String> {
     let active = config.instance_group.iter().filter(|g| !g.passive);
     let names: Vec<_> = active.flat_map(|g| (0..g.count.max(1)).map(move |i| format!("{}_{i}", g.name))).collect();
     if names.is_empty() { vec![format!("{}_0", config.name)] } else { names }
+}
+
+/// Names of the instances that are on devices, passive ones among them, with the ordinals of these: `count` of a group for each.
+pub(crate) fn instances_on_devices(config: &ModelConfig) -> Vec<(String, u32)> {
+    let of_group = |group: &ModelInstanceGroup| {
+        let devices: Vec<u32> = group.gpus.iter().filter_map(|&gpu| u32::try_from(gpu).ok()).collect();
+        let (name, count) = (group.name.clone(), group.count.max(1));
+        devices.into_iter().flat_map(move |gpu| {
+            let name = name.clone();
+            (0..count).map(move |i| (format!("{name}_{i}"), gpu))
+        })
+    };
+    config.instance_group.iter().filter(|group| group.kind() == Kind::Gpu).flat_map(of_group).collect()
 }
 
 fn policy(p: Option<&ModelQueuePolicy>) -> Policy {

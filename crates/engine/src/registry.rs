@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use backend::{Backend, ModelIo, OpenSpec};
 use bytes::Bytes;
 use cache::{Cache, Fingerprint, LocalCache, Secret};
-use memory::RegionRegistry;
+use memory::{Ledger, RegionRegistry};
 use parking_lot::Mutex;
 use prost::Message;
 use protocol::Regions;
@@ -437,13 +437,22 @@ impl Engine {
         let instances = if opened.is_some() { compile::limited(&config) } else { Vec::new() };
         let limiter = self.shared.resources.as_ref().filter(|_| opened.is_some());
         let limited = limiter.map(|limiter| limiter.register(&instances)).transpose()?;
+        let mut admitted = None;
         let (signature, model, ensemble, sequencing) = match (opened, &config.scheduling_choice) {
             (Some(mut opened), _) => {
                 opened.configured(&spec.config_json);
+                // What a version that is about to be replaced was promised is still in use.
+                let needs = opened.needs(&spec.config)?;
+                let what = format!("model '{}' version {}", open.model, open.version);
+                let promised = admitted.insert(Ledger::global().admit(&what, &needs)?);
                 let signature = Arc::new(signature);
                 let sequencing = Sequencing::of(&config, &signature, &scheduling, options, &open.model_directory)?;
                 let seen = sequencing.as_ref().map(|s| Arc::new(s.seen_by_backend(&signature)));
                 let model = opened.finish(&spec.config, seen.unwrap_or_else(|| signature.clone()))?;
+                promised.loaded();
+                for (instance, device) in compile::instances_on_devices(&config) {
+                    Ledger::global().check_limit(&instance, device)?;
+                }
                 (signature, model, None, sequencing)
             }
             (None, Some(SchedulingChoice::EnsembleScheduling(graph))) => {
@@ -476,6 +485,7 @@ impl Engine {
                 sequencing,
                 padding,
                 histogram_buckets_ms: compile::histogram_buckets_ms(&config),
+                admitted,
                 limited,
                 response_cache: config.response_cache.as_ref().is_some_and(|c| c.enable),
                 fingerprint,

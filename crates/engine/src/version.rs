@@ -51,6 +51,7 @@ use arc_swap::ArcSwap;
 use backend::{BatchEntry, KeyValueCache, Model, now_ns};
 use bytes::Bytes;
 use cache::{Cache, Fingerprint, Secret};
+use memory::Admitted;
 use parking_lot::Mutex;
 use protocol::check::IdPrefix;
 use protocol::{Checked, InferRequest, InferResponse, Signature};
@@ -117,6 +118,8 @@ pub struct ModelVersion {
     pub(crate) fingerprint: Option<Fingerprint>,
     /// Its instances ask before they execute.
     pub(crate) limited: Option<Registered>,
+    /// The memory that it was promised; behind `model`, which has it.
+    _admitted: Option<Admitted>,
     /// Requests that arrive together may run together.
     batches: bool,
     /// Requests may run on the thread that brings them: not where order is kept, Triton's timer is asked for or there may be
@@ -204,6 +207,8 @@ pub(crate) struct VersionParts {
     /// What its answers depend on; known where servers share a response cache.
     pub fingerprint: Option<Fingerprint>,
     pub limited: Option<Registered>,
+    /// The memory that its model was promised.
+    pub admitted: Option<Admitted>,
 }
 
 impl ModelVersion {
@@ -262,6 +267,7 @@ impl ModelVersion {
             cached,
             fingerprint: parts.fingerprint,
             limited: limited.inspect(|l| l.belongs_to(me)),
+            _admitted: parts.admitted,
             may_inline,
             answers_later,
             later,

@@ -32,7 +32,7 @@ const ACCOUNT_SHARE: usize = 4;
 /// Requests that may wait; further ones are refused at once.
 const WAITING_MAX: usize = 4096;
 
-const KINDS: usize = 5;
+const KINDS: usize = 6;
 
 /// What a charge is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,11 +47,13 @@ pub enum Kind {
     Unpacked,
     /// Inputs of several requests in one place.
     Batch,
+    /// What models need of the host, as far as their backends say (`ledger`).
+    Model,
 }
 
 impl Kind {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; KINDS] = [Self::Body, Self::Head, Self::Answer, Self::Unpacked, Self::Batch];
+    pub const ALL: [Self; KINDS] = [Self::Body, Self::Head, Self::Answer, Self::Unpacked, Self::Batch, Self::Model];
 
     /// The kind in metrics.
     pub fn name(self) -> &'static str {
@@ -61,6 +63,7 @@ impl Kind {
             Self::Answer => "answers",
             Self::Unpacked => "unpacked",
             Self::Batch => "batches",
+            Self::Model => "models",
         }
     }
 }
@@ -570,7 +573,7 @@ mod tests {
         assert!(budget.account().charge(Kind::Body, false, KB).is_err(), "the reserve is not for large ones");
         all.push(budget.account().charge(Kind::Head, true, 100 * KB).expect("the reserve"));
         assert!(budget.account().charge(Kind::Head, true, 1).is_err());
-        assert_eq!(budget.counters().used_bytes, [200 * KB, 100 * KB, 500 * KB, 0, 0]);
+        assert_eq!(budget.counters().used_bytes, [200 * KB, 100 * KB, 500 * KB, 0, 0, 0]);
         drop(all);
         assert_eq!((used(&budget), one.used()), (0, 0));
     }

@@ -12,6 +12,7 @@ mod aligned;
 pub mod behind;
 pub mod budget;
 pub mod heap;
+pub mod ledger;
 pub mod machine;
 mod map;
 #[cfg(target_os = "linux")]
@@ -27,7 +28,8 @@ pub mod thread;
 
 pub use budget::{Account, Budget, BudgetCounters, Charge, Kind, Short};
 pub use device::{HANDLE_BYTES, Handle, driver as gpu_driver};
+pub use ledger::{Admitted, Ledger, Need, Where};
 #[cfg(target_os = "linux")]
 pub use memfd::Memfd;
 pub use region::{RegionKind, RegionLimits, RegionRegistry, RegionStatus, Source};
-pub use slab::{PoolCounters, SLAB_BYTES_MIN, SlabMut, SlabPool};
+pub use slab::{Near, PoolCounters, SLAB_BYTES_MIN, SlabMut, SlabPool, near};

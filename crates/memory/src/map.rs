@@ -7,6 +7,7 @@
 
 use crate::room;
 use crate::sigbus::Guard;
+use device::Locked;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -41,6 +42,8 @@ pub(crate) struct Mapping {
     len: usize,
     guard: Guard,
     object: (u64, u64),
+    /// Ends before the mapping does.
+    locked: Option<Locked>,
 }
 
 // SAFETY: the mapping is plain memory without an owning thread; its users treat the contents as volatile plain bytes.
@@ -90,7 +93,18 @@ impl Mapping {
         let base =
             NonNull::new(base.cast::<u8>()).ok_or_else(|| MapError::Map(io::Error::from_raw_os_error(libc::EINVAL)))?;
         guard.protect(base.as_ptr() as usize, len);
-        Ok(Self { base, len, guard, object: (meta.dev(), meta.ino()) })
+        Ok(Self { base, len, guard, object: (meta.dev(), meta.ino()), locked: None })
+    }
+
+    /// Locks its pages, where there is a device and room for that: copies between them and devices are direct then.
+    pub(crate) fn lock_pages(&mut self) {
+        // SAFETY: mapped until `drop`, which unlocks first.
+        self.locked = unsafe { Locked::new(self.base, self.len) };
+    }
+
+    /// Whether its pages are locked.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.locked.is_some()
     }
 
     /// First byte.
@@ -117,6 +131,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        self.locked = None;
         // Before the addresses can belong to other code, whose faults are not ours to repair.
         self.guard.unprotect();
         // SAFETY: base and length of our own mapping; every pointer into it is held by a pin that keeps `self` alive.

@@ -230,10 +230,13 @@ impl RegionRegistry {
         Ok((table.by_name.len(), table.bytes))
     }
 
-    fn keep(&self, status: RegionStatus, memory: Backing, (regions, bytes): (usize, u64)) -> Result<()> {
+    fn keep(&self, status: RegionStatus, mut memory: Backing, (regions, bytes): (usize, u64)) -> Result<()> {
         let limits = &self.shared.limits;
         if regions >= limits.regions_max || bytes.saturating_add(status.byte_size) > limits.mapped_bytes_max {
             return Err(over_limit(&status.name, limits));
+        }
+        if let Backing::Mapped(mapping) = &mut memory {
+            mapping.lock_pages();
         }
         let name = status.name.clone();
         let entry = Entry { region: Arc::new(Region { status, memory }), windows: 0, awaiting_unregister: false };
@@ -390,6 +393,9 @@ unsafe impl RegionMemory for Window {
     }
     fn is_intact(&self) -> bool {
         self.region.memory.is_intact()
+    }
+    fn is_page_locked(&self) -> bool {
+        matches!(&self.region.memory, Backing::Mapped(mapping) if mapping.is_locked())
     }
     fn region_name(&self) -> &str {
         &self.region.status.name

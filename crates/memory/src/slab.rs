@@ -13,13 +13,14 @@ use crate::aligned::{Block, MAPPINGS_MAX};
 use crate::budget::Charge;
 use crate::{machine, reclaim, room};
 use bytes::Bytes;
+use device::{NoRoom, Pinned};
 use parking_lot::Mutex;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use tensor::allowance::{self, Lent};
-use tensor::{Error, Result};
+use tensor::{Error, RegionRef, Result};
 
 /// Below this malloc is faster than the pool and fragments nothing.
 pub const SLAB_BYTES_MIN: usize = 4 << 10;
@@ -120,6 +121,29 @@ impl SlabPool {
         slab.ok_or_else(|| Error::exhausted(format!("cannot allocate {len} bytes: the system has no memory to give")))
     }
 
+    /// As [`Self::get`], in memory that devices read and write directly (`--pinned-memory-pool-byte-size`). Where there is none it is
+    /// ordinary memory, with one warning: slower, nothing else.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn pinned(&self, len: usize) -> Result<SlabMut> {
+        match Self::only_pinned(len) {
+            Ok(slab) => Ok(slab),
+            Err(why) => {
+                warn_of_pageable(why);
+                self.get(len)
+            }
+        }
+    }
+
+    /// As [`Self::pinned`], without anything in its place.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn only_pinned(len: usize) -> Result<SlabMut, NoRoom> {
+        device::pinned(len).map(|pinned| SlabMut { memory: Memory::Pinned(pinned), len })
+    }
+
     /// Memory of the global pool for a buffer that a parser or printer makes; see `tensor::allowance`.
     ///
     /// # Errors
@@ -190,6 +214,39 @@ impl SlabPool {
     }
 }
 
+/// Triton's words (memory.md 3.1), once in the life of the process.
+fn warn_of_pageable(why: NoRoom) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if TOLD.swap(true, Relaxed) {
+        return;
+    }
+    let why = match why {
+        NoRoom::NoPool => ": no pinned memory pool",
+        NoRoom::Exhausted => "",
+    };
+    log::warn!("failed to allocate pinned system memory{why}, falling back to non-pinned system memory");
+}
+
+/// Memory for what a device makes or reads.
+pub enum Near {
+    /// Of the device, as a region.
+    Device(RegionRef),
+    /// Of the host, pinned where there was room: the device's pool had none.
+    Host(SlabMut),
+}
+
+/// `len` bytes of a device's pool; else pinned ones, else ordinary ones. Their contents are unspecified.
+///
+/// # Errors
+/// As [`SlabPool::get`].
+pub fn near(device: u32, len: usize) -> Result<Near> {
+    // What the pool said is in its counters and, the first time, in the log.
+    match device::allocate(device, len) {
+        Ok(region) => Ok(Near::Device(region)),
+        Err(_) => SlabPool::global().pinned(len).map(Near::Host),
+    }
+}
+
 /// Class index and rounded size; no class when the slab would be too large to keep.
 fn class_of(len: usize) -> (Option<usize>, usize) {
     if len > SLAB_BYTES_MAX {
@@ -239,6 +296,8 @@ pub struct SlabMut {
 enum Memory {
     Small(Vec<u8>),
     Slab(Slab),
+    /// Of the pinned pool, not of this one.
+    Pinned(Pinned),
 }
 
 struct Slab {
@@ -288,6 +347,11 @@ impl SlabMut {
                 Bytes::from(vec)
             }
             Memory::Slab(slab) => Bytes::from_owner(Frozen { slab, len: self.len, _charge: charge }),
+            Memory::Pinned(mut pinned) => {
+                pinned.truncate(self.len);
+                let bytes = pinned.freeze();
+                charge.map_or(bytes.clone(), |charge| charge.hold(bytes))
+            }
         }
     }
 
@@ -302,7 +366,13 @@ impl SlabMut {
                 block.prepare(range.clone());
                 block.get_mut(range).unwrap_or_default()
             }
+            Memory::Pinned(pinned) => pinned.get_mut(range).unwrap_or_default(),
         }
+    }
+
+    /// Whether devices read and write it directly.
+    pub fn is_pinned(&self) -> bool {
+        matches!(self.memory, Memory::Pinned(_))
     }
 
     /// Shortens it; longer lengths change nothing.
@@ -328,6 +398,7 @@ impl Deref for SlabMut {
         let all: &[u8] = match &self.memory {
             Memory::Small(vec) => vec,
             Memory::Slab(slab) => slab.block.as_deref().unwrap_or(&[]),
+            Memory::Pinned(pinned) => pinned,
         };
         all.get(..self.len).unwrap_or(&[])
     }
@@ -342,6 +413,7 @@ impl DerefMut for SlabMut {
                 block
             }
             Memory::Slab(_) => &mut [],
+            Memory::Pinned(pinned) => pinned,
         };
         all.get_mut(..self.len).unwrap_or(&mut [])
     }

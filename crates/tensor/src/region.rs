@@ -34,6 +34,10 @@ pub unsafe trait RegionMemory: Send + Sync {
     }
     /// False once the owner took the memory away; whatever was read from it since is meaningless.
     fn is_intact(&self) -> bool;
+    /// Whether its pages of the host stay where they are, so that devices read and write them directly. Tells only how to copy.
+    fn is_page_locked(&self) -> bool {
+        false
+    }
     /// Name the region was registered under, for error texts.
     fn region_name(&self) -> &str;
     /// Where the bytes lie in the object behind them. One object may be registered under several names and mapped at several

@@ -1,0 +1,154 @@
+//! A load that does not fit where it needs memory is refused with the numbers, and what was promised comes back with the version.
+//!
+//! Devices are those of the stand-in of the driver (crates/device/tests/mock), which is of a whole process: that case runs in a child.
+
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use backend::{Backend, Batch, Marks, Model, ModelIo, Need, OpenSpec, Opened, RunControl, Where};
+use bytes::Bytes;
+use engine::{Engine, EngineOptions, ServerState};
+use memory::{Budget, Ledger};
+use protocol::Signature;
+use protocol::pb::inference as pb;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use support::{of_numbers, publish};
+use tensor::{Code, Result};
+
+/// Says that it needs what its model's name says: `host 10` or `0 10`, of device 0.
+struct Needy;
+
+struct Needs(Vec<Need>);
+
+impl Backend for Needy {
+    fn name(&self) -> &'static str {
+        "needy"
+    }
+    fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        let name = spec.model.to_string();
+        let (place, bytes) = name.split_once(' ').expect("a place and a number");
+        let place = place.parse().map_or(Where::Host, Where::Device);
+        Ok(Box::new(Needs(vec![Need { place, bytes: bytes.parse().expect("a number") }])))
+    }
+}
+
+impl Opened for Needs {
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
+    fn needs(&self, _: &Bytes) -> Result<Vec<Need>> {
+        Ok(self.0.clone())
+    }
+    fn finish(self: Box<Self>, _: &Bytes, _: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        Ok(Arc::new(Loaded))
+    }
+}
+
+struct Loaded;
+
+impl Model for Loaded {
+    fn execute(&self, _: u32, _: &mut Batch<'_>, _: &RunControl) -> Marks {
+        Marks::default()
+    }
+}
+
+fn engine() -> Arc<Engine> {
+    let engine = Engine::new(EngineOptions::default(), vec![Arc::new(Needy)]).expect("starts");
+    engine.set_server_state(ServerState::Ready);
+    engine
+}
+
+fn promised_of_host() -> usize {
+    Budget::global().counters().used_bytes.iter().sum()
+}
+
+#[test]
+fn a_load_is_admitted_by_the_row_of_the_host_which_is_the_budget_of_requests() {
+    Budget::global().set_limit(8000);
+    let engine = engine();
+    let load = |name: &str| publish(&engine, &of_numbers(name, "needy"));
+    let kept = load("host 4000").expect("it fits");
+    assert_eq!(promised_of_host(), 4000);
+    let refused = load("host 3001").err().expect("it does not fit beside it");
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(
+        refused.message().starts_with("model 'host 3001' version 1 does not fit: it needs 3001 bytes of the host"),
+        "{refused}"
+    );
+    load("host 3000").expect("exactly");
+    drop(kept);
+    assert_eq!(promised_of_host(), 7000, "it serves");
+    drop(engine.retire("host 4000", 1));
+    assert_eq!(promised_of_host(), 3000);
+    engine.close();
+    assert_eq!(promised_of_host(), 0);
+}
+
+#[test]
+#[ignore = "runs in a child of the other test"]
+fn loads_on_a_device() {
+    let engine = engine();
+    let load = |name: &str, gpu: Option<i32>| {
+        let mut config = of_numbers(name, "needy");
+        let kind = pb::model_instance_group::Kind::Gpu as i32;
+        config.instance_group = gpu
+            .map(|gpu| pb::ModelInstanceGroup {
+                name: "g".into(),
+                kind,
+                count: 1,
+                gpus: vec![gpu],
+                ..Default::default()
+            })
+            .into_iter()
+            .collect();
+        publish(&engine, &config)
+    };
+    load("0 700000", None).expect("it fits");
+    println!("told: {:?}", load("0 300001", None).err().expect("it does not").message());
+    println!("told: {:?}", load("7 1", None).err().expect("there is no such device").message());
+    println!("told: {:?}", Ledger::global().devices());
+    drop(engine.retire("0 700000", 1));
+    // What others have of the device counts for the limit of a load.
+    Ledger::global().limit_devices(&[(0, 0.5)]);
+    device::set_pool_sizes(device::PoolSizes { devices: vec![(0, 600_000)], ..Default::default() });
+    load("0 500000", Some(0)).expect("half of it");
+    let others = device::allocate(0, 1).expect("a pool of 600000 bytes is made");
+    println!("told: {:?}", load("host 1", Some(0)).err().expect("more than half is in use").message());
+    load("host 2", Some(1)).expect("another device");
+    drop(others);
+    engine.close();
+    println!("told: {:?} {}", Ledger::global().devices(), promised_of_host());
+}
+
+#[test]
+fn a_load_is_admitted_by_the_row_of_its_device_and_by_the_part_of_it_that_may_be_in_use() {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ledger-{}", std::process::id()));
+    let (library, memory) = (out.join("libcuda.so.1"), out.join("memory"));
+    std::fs::create_dir_all(&memory).expect("a directory for tests");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../device/tests/mock/libcuda.c");
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-shared", "-fPIC", "-lpthread", "-o"]).arg(&library).arg(source);
+    assert!(cc.status().expect("cc is there, as Rust needs it").success(), "the stand-in builds");
+    let mut child = Command::new(std::env::current_exe().expect("its own path"));
+    child.args(["--ignored", "--exact", "--nocapture", "loads_on_a_device"]).env("NEREID_LIBCUDA", library);
+    child
+        .env("NEREID_MOCK_CUDA_DIR", memory)
+        .env("NEREID_MOCK_CUDA_DEVICES", "2")
+        .env("NEREID_MOCK_CUDA_TOTAL", "1000000");
+    let done = child.output().expect("it runs");
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    let told: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("told: ")).collect();
+    let expected = [
+        "\"model '0 300001' version 1 does not fit: it needs 300001 bytes of device 0, which has 1000000 of its 1000000 bytes free; \
+         models that are loaded need 700000 of the 1000000 bytes that models may need, and 0 bytes of these are being loaded\"",
+        "\"model '7 1' version 1 cannot be loaded: device 7 does not say what memory it has: there is no device 7, there are 2\"",
+        "[RowUse { device: 0, limit_bytes: 1000000, promised_bytes: 700000 }]",
+        "\"can not create model 'g_0': memory limit set for GPU 0 has exceeded, model loading is rejected.\"",
+        "[RowUse { device: 0, limit_bytes: 500000, promised_bytes: 0 }] 0",
+    ];
+    assert_eq!(told, expected);
+}
