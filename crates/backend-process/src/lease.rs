@@ -94,3 +94,47 @@ impl Closing for Runner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memory::Memfd;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_runner_has_so_many_leases_at_most_and_each_ends_once_b_sec_07() {
+        let leases = Leases::default();
+        let memory = Arc::new(Memfd::new(64).expect("memory"));
+        let region: RegionRef = memory.clone();
+        let exported = Exported { handle: [1; HANDLE_BYTES], offset: 0 };
+        let lent: Vec<u64> = (0..LEASES_MAX).filter_map(|_| leases.lend(&region, 0, &exported)).collect();
+        assert_eq!(
+            (lent.len() as u64, leases.lend(&region, 0, &exported)),
+            (LEASES_MAX, None),
+            "the next one is copied"
+        );
+        assert_eq!(leases.open(), (lent.len(), 64 * LEASES_MAX));
+        assert!(leases.give_back(lent[0], false).is_some_and(|ended| ended.is_some()));
+        assert!(leases.give_back(lent[0], false).is_none() && leases.find(lent[0]).is_none(), "once");
+        // While a batch is out its end may name them: it comes over another socket.
+        assert!(leases.give_back(lent[1], true).is_some_and(|ended| ended.is_none()));
+        assert!(leases.find(lent[1]).is_some() && leases.give_back(lent[1], true).is_none());
+        leases.batch_ended();
+        assert!(leases.find(lent[1]).is_none());
+        assert!(
+            leases.lend(&region, 0, &exported).is_some_and(|lease| !lent.contains(&lease)),
+            "numbers are not used again"
+        );
+        assert!(
+            leases.forget(0, &Handle([1; HANDLE_BYTES])) && !leases.forget(0, &Handle([1; HANDLE_BYTES])),
+            "told once"
+        );
+        leases.clear();
+        drop(region);
+        assert_eq!(
+            (leases.open(), Arc::strong_count(&memory)),
+            ((0, 0), 1),
+            "nothing is pinned for a runner that is gone"
+        );
+    }
+}

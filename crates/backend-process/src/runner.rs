@@ -332,7 +332,9 @@ impl Runner {
                 let open = self.state.lock().slots.taken();
                 let members = self.state.lock().batch.as_ref().map_or(0, |b| b.members.len());
                 let stay = result.answers.iter().any(|a| a.kind == crate::generated::Answer::None);
-                if stay || result.failed.is_some() || open > members {
+                // So do the leases that are over with it: a client that has its answer may unregister its region.
+                let lent = self.limits.device_inputs && self.link.leases.open().0 > 0;
+                if stay || lent || result.failed.is_some() || open > members {
                     self.read_side(inbound);
                 }
                 let lends = result.answers.iter().any(|a| a.outputs.iter().any(is_lent));

@@ -114,6 +114,13 @@ impl DeviceMemory for DevicePart {
             Lender::Host(region) => Self::of_host(region).map_or(0, DeviceMemory::device),
         }
     }
+    fn address(&self) -> u64 {
+        let whole = match &self.lender {
+            Lender::Runner(memory) => memory.address(),
+            Lender::Host(region) => Self::of_host(region).map_or(0, DeviceMemory::address),
+        };
+        whole.saturating_add(self.start as u64)
+    }
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
         let at = self.start.saturating_add(offset);
         match &self.lender {

@@ -49,7 +49,7 @@ _FUNCTIONS = {
     "cuIpcGetMemHandle": (_POINTER, _ADDRESS),
     "cuMemGetAddressRange_v2": (_POINTER, _POINTER, _ADDRESS),
     "cuMemcpyDtoH_v2": (_POINTER, _ADDRESS, _SIZE),
-    "cuStreamCreate": (_POINTER, ctypes.c_uint),
+    "cuStreamCreateWithPriority": (_POINTER, ctypes.c_uint, ctypes.c_int),
     "cuStreamSynchronize": (_POINTER,),
 }
 
@@ -147,7 +147,7 @@ class Driver:
             stream = self._streams.get(device)
             if stream is None:
                 stream = ctypes.c_void_p()
-                self.call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+                self.call("cuStreamCreateWithPriority", ctypes.byref(stream), _NON_BLOCKING, 0)
                 self._streams[device] = stream
             return stream
 
@@ -236,7 +236,8 @@ class Devices:
     def __init__(self, send_later, release, refuse):
         self._send_later, self._release, self._refuse = send_later, release, refuse
         self._lock = threading.RLock()  # a finalizer may run inside
-        self._leases = {}
+        #: Those that are not over.
+        self.leases = {}
         self._opened = {}
         self._over = deque()
         self._lent = {}
@@ -250,13 +251,13 @@ class Devices:
         memory.handle, memory.offset, memory.lease, memory._devices = handle, offset, lease, self
         watch = _Lease(memory, self._ended)
         watch.number, watch.key, watch.opened = lease, id(memory), None
-        self._leases[watch.key] = watch
+        self.leases[watch.key] = watch
         return memory
 
     def open(self, memory):
         key = memory.device, memory.handle
         with self._lock:
-            watch = self._leases[id(memory)]
+            watch = self.leases[id(memory)]
             opened = self._opened.get(key)
             if opened is None:
                 try:
@@ -269,7 +270,7 @@ class Devices:
         return opened.address + memory.offset
 
     def _ended(self, watch):
-        self._leases.pop(watch.key, None)
+        self.leases.pop(watch.key, None)
         if watch.opened is not None:
             with self._lock:
                 opened = self._opened.get(watch.opened)
@@ -313,7 +314,7 @@ class Devices:
         """`(lease, offset)` where memory is, or lies in, what the server lent; else None."""
         if memory.lease is not None:
             return memory.lease, 0
-        for watch in list(self._leases.values()):
+        for watch in list(self.leases.values()):
             whole = watch()
             if whole is None or whole._address is None or whole.device != memory.device:
                 continue

@@ -87,6 +87,7 @@ class Runner:
         """Batches until the host says that it is over."""
         work, read, codec = self.server.work, self.server.work.read, self.server.codec
         returned = self.server.returned
+        leases = self.server.devices.leases
         while True:
             frame, _, count, buf, at, _ = read()
             if frame != FRAME_EXECUTE:
@@ -97,6 +98,9 @@ class Runner:
             if freed:
                 returned(freed)
             answer = self._batch(batch, requests)
+            if leases:
+                # A client that has its answer may want its region back.
+                requests = None
             # Looked up now: in a process that the model forked it is another.
             work.send(answer)
             del requests, answer

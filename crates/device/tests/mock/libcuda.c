@@ -181,9 +181,6 @@ int cuCtxSetCurrent(void *context) { ENTER(); current = (int)(uintptr_t)context 
 int cuCtxPushCurrent_v2(void *context) { ENTER(); if (depth >= 16) return OUT_OF_MEMORY; below[depth++] = current; current = (int)(uintptr_t)context - 1; return OK; }
 int cuCtxPopCurrent_v2(void **context) { ENTER(); if (!depth) return INVALID_CONTEXT; if (context) *context = (void *)(uintptr_t)(current + 1); current = below[--depth]; return OK; }
 int cuCtxSynchronize(void) { ENTER(); return current < 0 ? INVALID_CONTEXT : OK; }
-/* Whatever a stream is given to do is done at once. */
-int cuStreamCreate(void **stream, unsigned flags) { ENTER(); if (flags > 1) return INVALID_VALUE; if (current < 0) return INVALID_CONTEXT; *stream = malloc(1); return OK; }
-int cuStreamSynchronize(void *stream) { ENTER(); (void)stream; return current < 0 ? INVALID_CONTEXT : OK; }
 
 int cuMemAlloc_v2(uint64_t *address, size_t size) {
   ENTER();
