@@ -337,11 +337,13 @@ impl Runner {
                 match tensor.contents {
                     Contents::Inline(_) => {}
                     Contents::Block(block) => drop(self.link.window(block)?),
-                    Contents::Device(lent) if lent.by_host => match self.link.part(lent) {
-                        Err(Refused::Lie(lie)) => return Err(lie),
-                        _ => {}
-                    },
-                    Contents::Device(_) => {}
+                    // What the runner lends is not opened to be looked at.
+                    Contents::Device(lent) if !lent.by_host => {}
+                    Contents::Device(lent) => {
+                        if let Err(Refused::Lie(lie)) = self.link.part(lent) {
+                            return Err(lie);
+                        }
+                    }
                 }
                 self.link.done_with(tensor);
                 continue;
