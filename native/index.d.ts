@@ -199,6 +199,7 @@ export interface GrpcOptions {
   port: number
   reusePort: boolean
   givenFd?: number
+  tls?: TlsOptions
   headerForwardPattern: string
   restrictions: Array<Restriction>
   inferResponseCompressionLevel: string
@@ -225,6 +226,7 @@ export interface HttpOptions {
   port: number
   reusePort: boolean
   givenFd?: number
+  tls?: TlsOptions
   headerForwardPattern: string
   restrictions: Array<Restriction>
 }
@@ -482,6 +484,13 @@ export interface TensorIo {
   datatype: number
   shape: Array<number>
   optional: boolean
+}
+
+export interface TlsOptions {
+  certificate: string
+  key: string
+  roots: string
+  mutual: boolean
 }
 
 export interface TraceActivity {

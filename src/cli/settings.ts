@@ -7,7 +7,7 @@
 import { TRACE_DEFAULTS, TRACE_LEVELS, type TraceDefaults } from '../api/trace_settings.js'
 import type { ServerSettings } from '../api/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
-import type { GrpcOptions, HttpOptions, Restriction } from '../native/contract.js'
+import type { GrpcOptions, HttpOptions, Restriction, TlsOptions } from '../native/contract.js'
 import { type Environment, exporterAnswer, exporterOptions } from '../trace/exporter_options.js'
 import { FLAGS, type Flag, type Options } from './flags.js'
 import { OptionError, badOption, type Parsed } from './parse.js'
@@ -35,10 +35,6 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
   const mode = options.modelControlMode
   if (options.loadModel.length > 0 && mode !== 'explicit') {
     throw new OptionError("Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
-  }
-  if (options.grpcUseSsl || options.grpcUseSslMutual) {
-    const flag = options.grpcUseSslMutual ? 'grpc-use-ssl-mutual' : 'grpc-use-ssl'
-    throw badOption(flag, 'TLS is not in this release; put a TLS proxy in front, or leave the option out.')
   }
   checkForms(options)
   const http = httpOptions(options)
@@ -115,9 +111,30 @@ function httpOptions(options: Options): HttpOptions | null {
     port: options.httpPort,
     reusePort: options.reuseHttpPort,
     givenFd: null,
+    tls: httpTls(options),
     headerForwardPattern: options.httpHeaderForwardPattern,
     restrictions: readRestrictions('http-restricted-api', options.httpRestrictedApi, ''),
   }
+}
+
+function httpTls(options: Options): TlsOptions | null {
+  const { httpServerCert: certificate, httpServerKey: key, httpRootCert: roots } = options
+  if (!options.httpUseSsl) return null
+  return files('http', { certificate, key, roots, mutual: roots !== '' })
+}
+
+function grpcTls(options: Options): TlsOptions | null {
+  const { grpcServerCert: certificate, grpcServerKey: key, grpcRootCert: roots, grpcUseSslMutual: mutual } = options
+  if (!options.grpcUseSsl && !mutual) return null
+  return files('grpc', { certificate, key, roots, mutual })
+}
+
+/** What is named, or an error that says what is missing. */
+function files(service: 'http' | 'grpc', tls: TlsOptions): TlsOptions {
+  const missing = tls.certificate === '' ? 'server-cert' : tls.key === '' ? 'server-key' : tls.mutual && tls.roots === '' ? 'root-cert' : null
+  if (missing === null) return tls
+  const what = { 'server-cert': 'the file of its certificate', 'server-key': 'the file of its key', 'root-cert': 'the file of the roots that clients are checked against' }[missing]
+  throw badOption(`${service}-${missing}`, `A server that speaks TLS needs ${what}, in PEM.`)
 }
 
 function grpcOptions(options: Options): GrpcOptions | null {
@@ -127,6 +144,7 @@ function grpcOptions(options: Options): GrpcOptions | null {
     port: options.grpcPort,
     reusePort: options.reuseGrpcPort,
     givenFd: null,
+    tls: grpcTls(options),
     headerForwardPattern: options.grpcHeaderForwardPattern,
     restrictions: readRestrictions('grpc-restricted-protocol', options.grpcRestrictedProtocol, 'triton-grpc-protocol-'),
     inferResponseCompressionLevel: options.grpcInferResponseCompressionLevel,

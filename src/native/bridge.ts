@@ -18,6 +18,7 @@ import {
   type HttpOptions,
   type Device,
   type DeviceList,
+  type TlsOptions,
   type ListenOptions,
   type Listening,
   type LogRecord,
@@ -118,7 +119,7 @@ export interface RawMachineDevices extends Missing<Pick<MachineDevices, 'unavail
 /** A request as it crosses. */
 export type RawRequest = Omit<NativeInferRequest, 'parameters'> & { parameters: RawParameter[] }
 
-export type RawEndpoint<T> = Omit<T, 'givenFd'> & { givenFd: number | undefined }
+export type RawEndpoint<T> = Omit<T, 'givenFd' | 'tls'> & { givenFd: number | undefined; tls: TlsOptions | undefined }
 
 /** Front ends as they cross. */
 export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc'> {
@@ -154,7 +155,8 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
 
 /** napi reads optional fields as `undefined`; the contract writes them as `null`. */
 const optional = <T>(value: T | null): T | undefined => (value === null ? undefined : value)
-const endpoint = <T extends { givenFd: number | null }>(o: T | null): RawEndpoint<T> | undefined => (o === null ? undefined : { ...o, givenFd: optional(o.givenFd) })
+const endpoint = <T extends { givenFd: number | null; tls: TlsOptions | null }>(o: T | null): RawEndpoint<T> | undefined =>
+  o === null ? undefined : { ...o, givenFd: optional(o.givenFd), tls: optional(o.tls) }
 
 export function createBridge(
   module: RawModule,

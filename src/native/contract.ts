@@ -185,12 +185,25 @@ export interface Restriction {
   value: string
 }
 
+/** Files in PEM of a listener that speaks TLS; read again when they change. */
+export interface TlsOptions {
+  /** The certificate of the server, and those that lead from it to a root. */
+  certificate: string
+  key: string
+  /** Roots of clients; empty = none. */
+  roots: string
+  /** Whether clients must show a certificate of one of the roots. */
+  mutual: boolean
+}
+
 export interface HttpOptions {
   address: string
   port: number
   reusePort: boolean
   /** Descriptor of a socket that was given instead of an address to bind; null = bind. Of HTTP and gRPC it is the core's from `listen` on. */
   givenFd: number | null
+  /** null = plain text. */
+  tls: TlsOptions | null
   /** Regular expression searched in header names, case-insensitive; empty = none. */
   headerForwardPattern: string
   restrictions: Restriction[]
@@ -202,6 +215,8 @@ export interface GrpcOptions {
   reusePort: boolean
   /** Descriptor of a socket that was given instead of an address to bind; null = bind. Of HTTP and gRPC it is the core's from `listen` on. */
   givenFd: number | null
+  /** null = plain text. */
+  tls: TlsOptions | null
   headerForwardPattern: string
   restrictions: Restriction[]
   /** `none`, `low`, `medium`, `high`. */

@@ -138,7 +138,10 @@ test.each([
   [['--trace-config=opentelemetry,url=ftp://x'], /url: ftp:\/\/x\. It is a URL of http or https/],
   [['--trace-config=triton,file'], /--trace-config option format is '<trace mode>,<setting>=<value>'\. Got triton,file/],
   [['--host-policy=a=b'], /--host-policy option format is/],
-  [['--grpc-use-ssl=true'], /TLS is not in this release/],
+  [['--grpc-use-ssl=true'], /Bad option: "--grpc-server-cert"\.\nA server that speaks TLS needs the file of its certificate, in PEM\./],
+  [['--grpc-use-ssl=true', '--grpc-server-cert=c'], /Bad option: "--grpc-server-key"/],
+  [['--grpc-use-ssl-mutual=true', '--grpc-server-cert=c', '--grpc-server-key=k'], /Bad option: "--grpc-root-cert"/],
+  [['--http-use-ssl=true', '--http-server-key=k'], /Bad option: "--http-server-cert"/],
 ])('R-54: %j together are refused', (args, text) => {
   expect(() => resolve(...args)).toThrow(text)
 })

@@ -63,6 +63,8 @@ describe('a command line', () => {
       '--model-store=/nowhere',
       '--http-thread-count=16',
       '--grpc-use-ssl=true',
+      '--grpc-server-cert=/etc/tls/tls.crt',
+      '--grpc-server-key=/etc/tls/tls.key',
       '--allow-vertex-ai=true',
       '--allow-sagemaker=false',
       '--backend-config=tensorflow,version=2',
@@ -83,7 +85,9 @@ describe('a command line', () => {
       "command line
              as it is          --model-store=/nowhere
              as it is          --http-thread-count=16: accepted without effect: see --reactor-threads
-             to change         --grpc-use-ssl=true: leave it out and put a TLS proxy in front; with it the server does not start (COMPAT.md: \`--grpc-use-ssl\`)
+             as it is          --grpc-use-ssl=true
+             as it is          --grpc-server-cert=/etc/tls/tls.crt
+             as it is          --grpc-server-key=/etc/tls/tls.key
              not possible yet  --allow-vertex-ai=true: serve the v2 API on --http-port and map to it in front (COMPAT.md: OpenAI, SageMaker and Vertex AI front ends)
              as it is          --allow-sagemaker=false: accepted without effect; a warning at start names it
              differs           --backend-config=tensorflow,version=2: backend libraries are not loaded; a setting of one has no effect (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
@@ -100,9 +104,9 @@ describe('a command line', () => {
              to change         the options together: Failed to initialize RedisCache, didn't specify address. Must at a minimum specify 'host' and 'port' in the configuration - e.g. tritonserver --cache-config redis,host=redis --cache-config redis,port=6379 --model-repository=/models ...
 
       Starts as:
-        nereid --model-store=/nowhere --http-thread-count=16 --allow-vertex-ai=true --allow-sagemaker=false --backend-config=tensorflow,version=2 --backend-config=python,shm-region-prefix-name=p --cache-config=redis,host=redis --strict-model-config=false --log-verbose=1 --http-port=8000 --pinned-memory-pool-byte-size=0 --trace-config=mode=opentelemetry
+        nereid --model-store=/nowhere --http-thread-count=16 --grpc-use-ssl=true --grpc-server-cert=/etc/tls/tls.crt --grpc-server-key=/etc/tls/tls.key --allow-vertex-ai=true --allow-sagemaker=false --backend-config=tensorflow,version=2 --backend-config=python,shm-region-prefix-name=p --cache-config=redis,host=redis --strict-model-config=false --log-verbose=1 --http-port=8000 --pinned-memory-pool-byte-size=0 --trace-config=mode=opentelemetry
 
-      5 as it is, 5 differ, 6 to change, 1 not possible yet
+      8 as it is, 5 differ, 5 to change, 1 not possible yet
       "
     `)
   })
@@ -655,7 +659,7 @@ items:
   })
 
   test('the changes can be applied as they are printed', async () => {
-    const compose = 'services:\n  t:\n    image: nvcr.io/nvidia/tritonserver:24.05-py3\n    runtime: nvidia\n    command: tritonserver --grpc-use-ssl=true --model-repository=/models\n    volumes: [./models:/models]\n'
+    const compose = 'services:\n  t:\n    image: nvcr.io/nvidia/tritonserver:24.05-py3\n    runtime: nvidia\n    command: tritonserver --cache-config=redis,tls_enabled=true --model-repository=/models\n    volumes: [./models:/models]\n'
     const directory = files({ 'compose.yml': compose, 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '' })
     const { out } = await runs(doctor, [join(directory, 'compose.yml'), '--image=nereid:1', '--format=json'])
     const [diff = ''] = (JSON.parse(out) as { diffs: string[] }).diffs

@@ -60,6 +60,8 @@ async function scraped(): Promise<Map<string, Family>> {
     '--metrics-config=histogram_latencies=true',
     '--rate-limit=execution_count',
     `--backend-config=python,python-executable=${PYTHON}`,
+    '--grpc-use-ssl=true',
+    ...['cert', 'key'].map((what) => `--grpc-server-${what}=${join(ROOT, 'test/attacks/lib/tls', what === 'key' ? 'key.pem' : 'certificate.pem')}`),
   ]
   const families = new Map<string, Family>()
   try {

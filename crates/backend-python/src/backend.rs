@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
-use backend_process::{Command, Instance, Limits, Spec};
+use backend_process::{Command, Instance, Spec};
 use parking_lot::Mutex;
 use prost::Message;
 use protocol::Signature;
@@ -254,7 +254,7 @@ impl Opened for OpenedPython {
 
     fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let config = decode(config)?;
-        let device_inputs = takes_device_inputs(&config)?;
+        check_inputs_in_cpu(&config)?;
         let iterative =
             matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
         let told = Told { iterative, ..self.told(Some(&signature)) };
@@ -279,7 +279,7 @@ impl Opened for OpenedPython {
             instances,
             decoupled: signature.decoupled,
             iterative,
-            limits: Limits { device_inputs, ..self.options.limits.clone() },
+            limits: self.options.limits.clone(),
             output: self.options.output,
         };
         let host = self.shared.host.get().cloned();
@@ -288,11 +288,10 @@ impl Opened for OpenedPython {
     }
 }
 
-/// Whether inputs that lie on a device are handed over there: `FORCE_CPU_ONLY_INPUT_TENSORS` is `no` (B-PY-30).
-fn takes_device_inputs(config: &ModelConfig) -> Result<bool> {
+/// Inputs are always in CPU memory here; `no` allows what there is none of.
+fn check_inputs_in_cpu(config: &ModelConfig) -> Result<()> {
     match config.parameters.get("FORCE_CPU_ONLY_INPUT_TENSORS").map_or("yes", |p| p.string_value.as_str()) {
-        "yes" => Ok(false),
-        "no" => Ok(true),
+        "yes" | "no" => Ok(()),
         other => Err(Error::unsupported(format!("Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {other}'"))),
     }
 }

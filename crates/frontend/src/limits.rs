@@ -59,6 +59,10 @@ pub const LINGER_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub const LINGER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Bytes read ahead from a connection whose request is still being answered (pipelining).
 pub const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
+/// Time a client has for a TLS handshake.
+pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Bytes of a file with certificates or a key: thousands of roots.
+pub const TLS_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Time from the first byte of a request head to its last.
 pub const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time a body, ours or the client's, may make no progress.

@@ -1,6 +1,7 @@
 //! What the front ends are told at start. Mirrors `ListenOptions` of the native contract, name by name.
 
 pub use crate::access::Restriction;
+pub use crate::tls::TlsOptions;
 use memory::Budget;
 
 /// The HTTP listener.
@@ -14,6 +15,8 @@ pub struct HttpOptions {
     pub reuse_port: bool,
     /// A socket to take over instead of binding one (`given`); `None` = bind.
     pub given_fd: Option<i32>,
+    /// `None` = plain text.
+    pub tls: Option<TlsOptions>,
     /// Regular expression searched in header names, case-insensitive; empty = none.
     pub header_forward_pattern: String,
     /// Restricted APIs.
@@ -31,6 +34,8 @@ pub struct GrpcOptions {
     pub reuse_port: bool,
     /// A socket to take over instead of binding one (`given`); `None` = bind.
     pub given_fd: Option<i32>,
+    /// `None` = plain text.
+    pub tls: Option<TlsOptions>,
     /// As for HTTP, over metadata keys.
     pub header_forward_pattern: String,
     /// Restricted protocols; keys are whole metadata keys, `triton-grpc-protocol-…`.

@@ -12,6 +12,7 @@ use crate::limits::{CONNECTIONS_SHARE, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_
 use crate::listen::listeners;
 use crate::options::FrontendOptions;
 use crate::shared::{Phase, Shared};
+use crate::tls::{Encrypted, Tls, TlsFiles, TlsOptions, Watcher};
 use crate::watch;
 use engine::Engine;
 use std::cell::Cell;
@@ -50,6 +51,8 @@ pub struct Running {
     holds: Vec<Arc<Holds>>,
     /// The last pulse that each reactor has answered.
     pulses: Vec<Arc<AtomicU64>>,
+    /// Looks for new certificates.
+    watcher: Option<Watcher>,
 }
 
 /// Binds and serves.
@@ -74,27 +77,32 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         threads: Vec::new(),
         holds: Vec::new(),
         pulses: Vec::new(),
+        watcher: None,
     };
+    let mut watched = Vec::new();
     let (mut http, mut grpc) = (None, None);
     // gRPC first, as Triton does: when both ports are taken, the text names the same service.
     if let Some(o) = &options.grpc {
         let refused = not_started("GRPC");
         let context = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), o).map_err(&refused)?;
         let (port, listeners) = listeners(o.given_fd, &o.address, o.port, o.reuse_port, count).map_err(&refused)?;
+        let tls = open_tls(o.tls.as_ref(), &[b"h2"], false, &mut watched).map_err(&refused)?;
         running.grpc_port = port;
-        grpc = Some((Arc::new(context), listeners));
+        grpc = Some((Arc::new(context), tls, listeners));
     }
     if let Some(o) = &options.http {
         let refused = not_started("HTTP");
         let context = HttpContext::new(engine, control, shared.clone(), o).map_err(&refused)?;
         let (port, listeners) = listeners(o.given_fd, &o.address, o.port, o.reuse_port, count).map_err(&refused)?;
+        let tls = open_tls(o.tls.as_ref(), &[b"h2", b"http/1.1"], true, &mut watched).map_err(&refused)?;
         running.http_port = port;
-        http = Some((Arc::new(context), listeners));
+        http = Some((Arc::new(context), tls, listeners));
     }
+    running.watcher = Watcher::start(watched)?;
     let failed = |e: std::io::Error| Error::internal(format!("cannot start a reactor: {e}"));
     for i in 0..count {
-        let http = http.as_mut().and_then(|(c, l)| Some((c.clone(), l.pop()?)));
-        let grpc = grpc.as_mut().and_then(|(c, l)| Some((c.clone(), l.pop()?)));
+        let http = http.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
+        let grpc = grpc.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
         let shared = shared.clone();
         let runtime =
             Builder::new_current_thread().enable_all().on_thread_unpark(hold::woke).build().map_err(failed)?;
@@ -112,6 +120,19 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         running.threads.push(thread.map_err(failed)?);
     }
     Ok(running)
+}
+
+/// The TLS of a listener, whose files are then among those that are watched.
+fn open_tls(
+    options: Option<&TlsOptions>,
+    protocols: &[&[u8]],
+    speaks_http: bool,
+    watched: &mut Vec<(Arc<Tls>, TlsFiles)>,
+) -> Result<Option<Arc<Tls>>> {
+    let Some(options) = options else { return Ok(None) };
+    let (tls, files) = Tls::open(options, protocols, speaks_http)?;
+    watched.push((tls.clone(), files));
+    Ok(Some(tls))
 }
 
 /// Says which service could not start, in Triton's words.
@@ -156,6 +177,11 @@ impl Running {
         self.shared.gauges()
     }
 
+    /// Whether one of the listeners speaks TLS.
+    pub fn speaks_tls(&self) -> bool {
+        self.watcher.is_some()
+    }
+
     /// Open connections.
     pub fn connections(&self) -> u64 {
         self.shared.connections()
@@ -188,7 +214,7 @@ impl Drop for Running {
     }
 }
 
-type Front<C> = Option<(Arc<C>, StdListener)>;
+type Front<C> = Option<(Arc<C>, Option<Arc<Tls>>, StdListener)>;
 
 fn reactor(
     runtime: &Runtime,
@@ -227,13 +253,37 @@ fn reactor(
             }
         });
         let mut accepting = Vec::new();
-        if let Some((context, listener)) = http {
-            let serve = move |io, place| http::run(io, context.clone(), place);
-            accepting.push(hold::spawn(accept(listener, room.clone(), HTTP, Rc::default(), serve)));
+        if let Some((context, tls, listener)) = http {
+            let (room, open) = (room.clone(), Rc::default());
+            accepting.push(match tls {
+                None => {
+                    let serve = move |io, place| http::run(io, context.clone(), place);
+                    hold::spawn(accept(listener, room, HTTP, open, serve))
+                }
+                Some(tls) => {
+                    let serve = move |io, place| {
+                        let context = context.clone();
+                        encrypted(tls.clone(), io, place, |io, place| http::run(io, context, place))
+                    };
+                    hold::spawn(accept(listener, room, HTTP, open, serve))
+                }
+            });
         }
-        if let Some((context, listener)) = grpc {
-            let serve = move |io, place| grpc::run(io, context.clone(), place);
-            accepting.push(hold::spawn(accept(listener, room, GRPC, grpc_open.clone(), serve)));
+        if let Some((context, tls, listener)) = grpc {
+            let open = grpc_open.clone();
+            accepting.push(match tls {
+                None => {
+                    let serve = move |io, place| grpc::run(io, context.clone(), place);
+                    hold::spawn(accept(listener, room, GRPC, open, serve))
+                }
+                Some(tls) => {
+                    let serve = move |io, place| {
+                        let context = context.clone();
+                        encrypted(tls.clone(), io, place, |io, place| grpc::run(io, context, place))
+                    };
+                    hold::spawn(accept(listener, room, GRPC, open, serve))
+                }
+            });
         }
         let mut phase = shared.watch();
         // The sender lives in `shared`, which we hold: neither wait can fail.
@@ -250,6 +300,21 @@ fn reactor(
         }
     });
     // Dropping the set drops the connections that are left.
+}
+
+/// Serves a connection once its handshake is over.
+async fn encrypted<F: Future<Output = ()>>(
+    tls: Arc<Tls>,
+    io: TcpStream,
+    place: Place,
+    serve: impl FnOnce(Encrypted, Place) -> F,
+) {
+    // Until then it is a connection that nobody asked anything on: one that may be closed when there is no room.
+    place.wait();
+    // In a box: the handshake needs more than what follows it.
+    if let Some(io) = Box::pin(tls.accept(io)).await {
+        serve(io, place).await;
+    }
 }
 
 /// A task of this reactor that does `work` each time it was notified.

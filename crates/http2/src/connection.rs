@@ -219,7 +219,11 @@ impl<T: Socket> Connection<T> {
             core.pump();
             let output = core.output();
             if output.is_empty() {
-                return Ok(true);
+                // A socket that encrypts may have some of it still.
+                return match Pin::new(&mut self.io).poll_flush(cx) {
+                    Poll::Pending => Ok(false),
+                    Poll::Ready(result) => result.map(|()| true),
+                };
             }
             if self.moved >= TURN_BYTES {
                 return Ok(false);

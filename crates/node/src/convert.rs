@@ -5,9 +5,12 @@ use backend::metrics::{
     BYTES_MAX, CustomMetrics, FAMILIES_MAX, FamilySnapshot, HistogramSnapshot, Labels, SERIES_MAX, Value,
 };
 use engine::{PublishSpec, Snapshot, VersionStatistics};
-use frontend::{FrontendOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, OffloadStatus, Restriction};
+use frontend::{
+    FrontendOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, OffloadStatus, Restriction, TlsOptions,
+};
 use memory::{Budget, Kind, SlabPool};
 use napi::bindgen_prelude::BigInt;
+use std::collections::HashMap;
 use std::time::Duration;
 
 pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
@@ -115,6 +118,12 @@ pub fn frontend_options(o: js::ListenOptions) -> FrontendOptions {
     let restrictions = |list: Vec<js::Restriction>| {
         list.into_iter().map(|r| Restriction { apis: r.apis, key: r.key, value: r.value }).collect()
     };
+    let tls = |t: js::TlsOptions| TlsOptions {
+        certificate: t.certificate.into(),
+        key: t.key.into(),
+        roots: t.roots.into(),
+        mutual: t.mutual,
+    };
     let ms = |n: i64| u64::try_from(n).unwrap_or(0);
     let count = |n: i64| u32::try_from(n.max(0)).unwrap_or(u32::MAX);
     FrontendOptions {
@@ -123,6 +132,7 @@ pub fn frontend_options(o: js::ListenOptions) -> FrontendOptions {
             port: h.port,
             reuse_port: h.reuse_port,
             given_fd: h.given_fd,
+            tls: h.tls.map(tls),
             header_forward_pattern: h.header_forward_pattern,
             restrictions: restrictions(h.restrictions),
         }),
@@ -131,6 +141,7 @@ pub fn frontend_options(o: js::ListenOptions) -> FrontendOptions {
             port: g.port,
             reuse_port: g.reuse_port,
             given_fd: g.given_fd,
+            tls: g.tls.map(tls),
             header_forward_pattern: g.header_forward_pattern,
             restrictions: restrictions(g.restrictions),
             infer_response_compression_level: g.infer_response_compression_level,
@@ -213,6 +224,21 @@ pub fn add_offload(snapshot: &mut js::Snapshot, status: OffloadStatus) {
         ("nereid_offload_waiting", "Long requests that wait for one of them", status.waiting as f64),
         ("nereid_offload_waiting_max", "The most that may wait", status.waiting_max as f64),
     ]));
+}
+
+/// Adds TLS handshakes that came to nothing, where TLS is spoken.
+pub fn add_handshakes(snapshot: &mut js::Snapshot, failed: impl Iterator<Item = (&'static str, u64)>) {
+    let series = failed.map(|(reason, count)| js::CustomSeries {
+        labels: HashMap::from([("reason".into(), reason.into())]),
+        value: count as f64,
+        histogram: None,
+    });
+    snapshot.custom.push(js::CustomFamily {
+        name: "nereid_tls_handshakes_failed_total".into(),
+        help: "TLS handshakes that came to nothing, by reason: timeout, no TLS, a certificate of one of the two sides, or another".into(),
+        kind: "counter".into(),
+        series: series.collect(),
+    });
 }
 
 fn resource_use(r: engine::ResourceUse) -> js::ResourceUse {

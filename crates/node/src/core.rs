@@ -274,6 +274,9 @@ impl NativeCore {
         if let Some(running) = &*self.running.lock() {
             convert::add_holds(&mut snapshot, &running.holds());
             convert::add_offload(&mut snapshot, frontend::offload_status());
+            if running.speaks_tls() {
+                convert::add_handshakes(&mut snapshot, frontend::tls::failed_handshakes());
+            }
             snapshot.gauges.extend(running.gauges().map(|(name, help, value)| js::Gauge {
                 name: name.into(),
                 help: help.into(),

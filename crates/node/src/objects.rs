@@ -148,11 +148,20 @@ pub struct Restriction {
 }
 
 #[napi(object)]
+pub struct TlsOptions {
+    pub certificate: String,
+    pub key: String,
+    pub roots: String,
+    pub mutual: bool,
+}
+
+#[napi(object)]
 pub struct HttpOptions {
     pub address: String,
     pub port: u16,
     pub reuse_port: bool,
     pub given_fd: Option<i32>,
+    pub tls: Option<TlsOptions>,
     pub header_forward_pattern: String,
     pub restrictions: Vec<Restriction>,
 }
@@ -163,6 +172,7 @@ pub struct GrpcOptions {
     pub port: u16,
     pub reuse_port: bool,
     pub given_fd: Option<i32>,
+    pub tls: Option<TlsOptions>,
     pub header_forward_pattern: String,
     pub restrictions: Vec<Restriction>,
     pub infer_response_compression_level: String,

@@ -23,11 +23,6 @@ export interface Judged {
 
 /** Flags of which a word is to be said; of the others the table says all there is. The value is null while it is not known. */
 const SPECIAL: Readonly<Record<string, (value: string | null) => FactName | null>> = {
-  'grpc-use-ssl': (value) => (isOff(value) ? null : 'tls'),
-  'grpc-use-ssl-mutual': (value) => (isOff(value) ? null : 'tls'),
-  'grpc-server-cert': () => 'tls',
-  'grpc-server-key': () => 'tls',
-  'grpc-root-cert': () => 'tls',
   'allow-sagemaker': (value) => (isOff(value) ? null : 'frontEnds'),
   'allow-vertex-ai': (value) => (isOff(value) ? null : 'frontEnds'),
   'model-repository': (value) => (isCloud(value) ? 'cloud' : null),
@@ -178,7 +173,7 @@ function judgeFlag(flag: Flag, words: readonly string[], value: Located | null, 
   if (name !== null) {
     const found = flag.state === 'active' && name !== 'cloud' ? 'works' : ''
     findings.fact(at, subject, name, name === 'backends' || name === 'shmKeys' ? '' : found)
-    const goes = name === 'tls' || name === 'cacheTls'
+    const goes = name === 'cacheTls'
     if (goes) for (const word of words) findings.replace(at, word, '')
     return !goes && name !== 'cloud'
   }

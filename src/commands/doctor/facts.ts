@@ -27,7 +27,6 @@ export const FACTS = {
   gpuInstances: fact('change', 'Instance groups that want a GPU, without one', 'start with --gpu-fallback=cpu, or write KIND_CPU'),
   gpuCode: fact('differs', 'GPUs: CUDA execution provider', 'the code may use a GPU by itself; tensors that it gets and returns are in host memory'),
   gpuSetting: fact('differs', 'GPUs: CUDA execution provider', 'has no effect on the server; may stay'),
-  tls: fact('change', '`--grpc-use-ssl`', 'leave it out and put a TLS proxy in front; with it the server does not start'),
   cloud: fact('change', 'Cloud repositories', 'mount the bucket or copy the models, and name the directory'),
   cloudSetting: fact('differs', 'Cloud repositories', 'credentials are not read; the mount or the copy needs them'),
   frontEnds: fact('impossible', 'OpenAI, SageMaker and Vertex AI front ends', 'serve the v2 API on --http-port and map to it in front'),

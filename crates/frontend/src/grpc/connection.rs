@@ -19,6 +19,7 @@ use crate::limits::{
 };
 use crate::options::GrpcOptions;
 use crate::shared::{Phase, Shared};
+use crate::socket::Io;
 use bytes::BytesMut;
 use engine::Engine;
 use http2::{Connection, Options, Pings, Request, Responder, Room};
@@ -32,7 +33,6 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tensor::Result;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until};
 
 /// How many calls one read brought are begun between looks at how long that took. A usual call takes 5 µs.
@@ -161,7 +161,7 @@ impl Drop for OpenCall {
 }
 
 /// Serves a connection until it ends.
-pub async fn run(io: TcpStream, context: Arc<GrpcContext>, place: Place) {
+pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, place: Place) {
     let mut connection = Connection::new(io, BytesMut::new(), context.http2);
     let now = Instant::now();
     let account = Rc::new(context.shared.budget().account());
@@ -216,7 +216,7 @@ pub async fn run(io: TcpStream, context: Arc<GrpcContext>, place: Place) {
 }
 
 /// Marks a connection without calls as one that may be closed when there is no room for another.
-pub fn rest(cx: &Context<'_>, connection: &Connection<TcpStream>, place: &Place) {
+pub fn rest<S: Io>(cx: &Context<'_>, connection: &Connection<S>, place: &Place) {
     if connection.is_idle() {
         place.wait_to_be_asked(cx);
     } else if place.waits() {
@@ -225,7 +225,7 @@ pub fn rest(cx: &Context<'_>, connection: &Connection<TcpStream>, place: &Place)
 }
 
 /// Tells the client of an idle connection that it ends; as far as that goes at once.
-pub fn dismiss(cx: &mut Context<'_>, connection: &mut Connection<TcpStream>) {
+pub fn dismiss<S: Io>(cx: &mut Context<'_>, connection: &mut Connection<S>) {
     connection.leave_now();
     // A call that came with this very turn is reset with the connection: it was told that it is not served.
     while let Poll::Ready(Some(_)) = connection.poll_accept(cx) {}
@@ -255,10 +255,10 @@ struct Calls {
 
 impl Calls {
     /// Runs the calls that are there; their answers leave together when there are no more. Ready when there will be none.
-    fn poll(
+    fn poll<S: Io>(
         &mut self,
         cx: &mut Context<'_>,
-        connection: &mut Connection<TcpStream>,
+        connection: &mut Connection<S>,
         context: &Arc<GrpcContext>,
     ) -> Poll<()> {
         let mut taken = 0u32;

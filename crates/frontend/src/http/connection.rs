@@ -18,6 +18,7 @@ use crate::limits::{
     UNCHARGED_ANSWER_BYTES_MAX,
 };
 use crate::rope::Rope;
+use crate::socket::Io;
 use crate::traced::Slot;
 use bytes::{Buf, Bytes, BytesMut};
 use memory::{Account, Charge, Kind, Short};
@@ -27,10 +28,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-#[cfg(target_os = "linux")]
-use tokio::io::Interest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const READ_BYTES: usize = 16 * 1024;
@@ -74,32 +72,18 @@ async fn patient_body<T>(account: &Account, work: impl Future<Output = io::Resul
 ///
 /// A client that closed its side counts as gone, as it does while it is answered. It is noticed as long as the kernel had room for
 /// all it sent: the end of a connection stands behind its bytes.
-async fn while_there(io: &TcpStream, wait: impl Future<Output = Result<(), Short>>) -> Result<(), BodyError> {
+async fn while_there(io: &impl Io, wait: impl Future<Output = Result<(), Short>>) -> Result<(), BodyError> {
     let mut wait = pin!(wait);
     if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await {
         return Ok(result?);
     }
     // In a box: few connections ever wait, and the future of each is as large as the largest it may become.
-    let mut left = Box::pin(until_it_left(io));
+    let mut left = Box::pin(io.left());
     poll_fn(|cx| match wait.as_mut().poll(cx) {
         Poll::Ready(result) => Poll::Ready(result.map_err(BodyError::from)),
         Poll::Pending => left.as_mut().poll(cx).map(|()| Err(BodyError::Gone)),
     })
     .await
-}
-
-/// Ready when the client has closed the connection, or its side of it, whatever is still to be read.
-#[cfg(target_os = "linux")]
-async fn until_it_left(io: &TcpStream) {
-    // Ready for priority data, which is not listened for, or when the other side is closed. Interest in reading would be ready at
-    // once, for what was sent before.
-    let _ = io.ready(Interest::PRIORITY).await;
-}
-
-/// Elsewhere there is no such event: the wait ends with its time.
-#[cfg(not(target_os = "linux"))]
-async fn until_it_left(_: &TcpStream) {
-    std::future::pending().await
 }
 
 /// Why no request came out of the connection.
@@ -133,8 +117,8 @@ impl From<BadRequest> for Stop {
     }
 }
 
-struct Connection {
-    io: TcpStream,
+struct Connection<S> {
+    io: S,
     /// Read and not yet used.
     buffer: BytesMut,
     /// Head of the reply being written; kept for its memory.
@@ -148,7 +132,7 @@ struct Connection {
 }
 
 /// Serves a connection until it ends.
-pub async fn run(io: TcpStream, context: Arc<HttpContext>, place: Place) {
+pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, place: Place) {
     let mut connection = Connection {
         io,
         buffer: BytesMut::with_capacity(READ_BYTES),
@@ -200,7 +184,7 @@ pub async fn run(io: TcpStream, context: Arc<HttpContext>, place: Place) {
     }
 }
 
-impl Connection {
+impl<S: Io> Connection<S> {
     /// Answers one request; `Ok(false)` when the connection is to be closed after it.
     async fn exchange(&mut self, head: &RequestHead, context: &Arc<HttpContext>) -> io::Result<bool> {
         // Counted until the last byte is written: a drain waits for that.
@@ -342,7 +326,7 @@ impl Connection {
 
     async fn send_continue(&mut self, head: &RequestHead) -> io::Result<()> {
         if head.expect {
-            self.io.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+            write_all(&mut self.io, b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
         Ok(())
     }
@@ -466,7 +450,7 @@ impl Connection {
         self.out.clear();
         reply.write_head(&mut self.out, http11, keep_alive);
         if is_head {
-            return patient(self.io.write_all(&self.out)).await;
+            return patient(write_all(&mut self.io, &self.out)).await;
         }
         let chunked = reply.chunked && http11;
         let length = reply.body_length();
@@ -486,7 +470,7 @@ impl Connection {
                 self.out.extend_from_slice(part);
             }
             self.out.extend_from_slice(end);
-            return patient(self.io.write_all(&self.out)).await;
+            return patient(write_all(&mut self.io, &self.out)).await;
         }
         self.write_out(Rope::new(reply.body.into_iter().chain(std::iter::once(Bytes::from_static(end))))).await
     }
@@ -518,7 +502,7 @@ impl Connection {
                 hold::pause().await;
             }
         }
-        Ok(())
+        patient(self.io.flush()).await
     }
 
     /// Writes `first`, whose size line is in `out` if it is a chunk, and then each event as soon as it is there. While none is, the
@@ -595,7 +579,13 @@ impl Connection {
     }
 }
 
-async fn fill(io: &mut TcpStream, buffer: &mut BytesMut) -> io::Result<usize> {
+/// Writes all of it, and what a socket that encrypts may still have of it.
+async fn write_all(io: &mut impl Io, bytes: &[u8]) -> io::Result<()> {
+    io.write_all(bytes).await?;
+    io.flush().await
+}
+
+async fn fill(io: &mut impl Io, buffer: &mut BytesMut) -> io::Result<usize> {
     if buffer.capacity() - buffer.len() < READ_BYTES / 4 {
         buffer.reserve(READ_BYTES);
     }
@@ -605,7 +595,7 @@ async fn fill(io: &mut TcpStream, buffer: &mut BytesMut) -> io::Result<usize> {
 /// Ready once the client is gone. Reads ahead meanwhile, up to a limit, or less when there is no memory for it: beyond it the
 /// client's departure is noticed only when the reply is written.
 fn poll_watch(
-    io: &mut TcpStream,
+    io: &mut impl Io,
     buffer: &mut BytesMut,
     account: &Account,
     ahead: &mut Option<Charge>,

@@ -15,6 +15,7 @@ use crate::limits::{
 };
 use crate::rope::Rope;
 use crate::shared::Phase;
+use crate::socket::Io;
 use crate::traced::Slot;
 use bytes::{Bytes, BytesMut};
 use http2::{Body, Connection, Field, NotCollected, Options, Request, Responder};
@@ -24,14 +25,13 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::net::TcpStream;
 
 /// Fields that repeat.
 const FIXED: &[(&str, &str)] =
     &[("content-type", JSON), ("content-type", OCTETS), ("accept-encoding", "gzip, deflate")];
 
 /// Serves a connection that began with `read`.
-pub async fn run(io: TcpStream, read: BytesMut, context: Arc<HttpContext>, place: &Place) {
+pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, place: &Place) {
     let mut connection = Connection::new(io, read, Options { fixed: FIXED, ..http2_options() });
     let mut phase = context.shared.watch();
     let account = context.shared.budget().account();

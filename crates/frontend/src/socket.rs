@@ -1,0 +1,28 @@
+//! The sockets that connections are served over: plain TCP, or TLS over it.
+
+use std::future::Future;
+use tokio::net::TcpStream;
+
+#[cfg(target_os = "linux")]
+use tokio::io::Interest;
+
+/// A connected socket.
+pub trait Io: http2::Socket + 'static {
+    /// Ready when the client has closed the connection, or its side of it, whatever is still to be read.
+    fn left(&self) -> impl Future<Output = ()>;
+}
+
+impl Io for TcpStream {
+    #[cfg(target_os = "linux")]
+    async fn left(&self) {
+        // Ready for priority data, which is not listened for, or when the other side is closed. Interest in reading would be ready at
+        // once, for what was sent before.
+        let _ = self.ready(Interest::PRIORITY).await;
+    }
+
+    /// Elsewhere there is no such event: whatever waits beside it ends with its time.
+    #[cfg(not(target_os = "linux"))]
+    async fn left(&self) {
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,158 @@
+//! Certificates and keys in files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+use tensor::{Error, Result};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+use crate::limits::TLS_FILE_BYTES_MAX;
+
+/// Where the certificate of a listener is, and whom it lets in.
+#[derive(Debug, Clone, Default)]
+pub struct TlsOptions {
+    /// PEM: the certificate of the server, and those that lead from it to a root.
+    pub certificate: PathBuf,
+    /// PEM: its key.
+    pub key: PathBuf,
+    /// PEM: roots of clients. Empty = none.
+    pub roots: PathBuf,
+    /// Whether clients must show a certificate of one of the roots.
+    pub mutual: bool,
+}
+
+/// When a file was written, its length, and its number on its device: a new one may have the time of the old one.
+type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
+
+/// The files of a listener, and the state in which they were read last.
+pub struct TlsFiles {
+    options: TlsOptions,
+    protocols: Vec<Vec<u8>>,
+    seen: Stamp,
+}
+
+impl TlsFiles {
+    /// # Errors
+    /// INVALID_ARG when a file is not named that is needed.
+    pub(super) fn new(options: &TlsOptions, protocols: &[&[u8]]) -> Result<Self> {
+        let unnamed = |path: &Path| path.as_os_str().is_empty();
+        if unnamed(&options.certificate) || unnamed(&options.key) {
+            return Err(Error::invalid("TLS needs the files of a certificate and of its key"));
+        }
+        if options.mutual && unnamed(&options.roots) {
+            return Err(Error::invalid("mutual TLS needs the file of the roots that clients are checked against"));
+        }
+        let mut files = Self {
+            options: options.clone(),
+            protocols: protocols.iter().map(|name| name.to_vec()).collect(),
+            seen: Vec::new(),
+        };
+        files.seen = files.stamp();
+        Ok(files)
+    }
+
+    /// The file of the certificate.
+    pub fn certificate(&self) -> &Path {
+        &self.options.certificate
+    }
+
+    fn stamp(&self) -> Stamp {
+        let of = |path: &PathBuf| {
+            // What a link leads to: that is how a cluster replaces certificates.
+            let found = fs::metadata(path).ok()?;
+            Some((found.modified().ok()?, found.len(), number_of(&found)))
+        };
+        [&self.options.certificate, &self.options.key, &self.options.roots].into_iter().map(of).collect()
+    }
+
+    /// What the files say now, when they are not as they were; `None` when they are.
+    pub(super) fn changed(&mut self) -> Option<Result<Arc<ServerConfig>>> {
+        let now = self.stamp();
+        if now == self.seen {
+            return None;
+        }
+        let read = self.config();
+        // Written while it was read: the next look finds the rest.
+        self.seen = now;
+        Some(read)
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// INVALID_ARG, with the file and what is wrong with it.
+    pub(super) fn config(&self) -> Result<Arc<ServerConfig>> {
+        let TlsOptions { certificate, key, roots, mutual } = &self.options;
+        let provider = Arc::new(ring::default_provider());
+        let chain = certificates(certificate)?;
+        let secret = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|e| wrong(key, "no private key", &e))?;
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|e| Error::internal(e.to_string()))?;
+        let builder = if *mutual {
+            let mut store = RootCertStore::empty();
+            for root in certificates(roots)? {
+                store.add(root).map_err(|e| Error::invalid(format!("{}: {e}", roots.display())))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider).build();
+            builder
+                .with_client_cert_verifier(verifier.map_err(|e| Error::invalid(format!("{}: {e}", roots.display())))?)
+        } else {
+            builder.with_no_client_auth()
+        };
+        let mut config = builder.with_single_cert(chain, secret).map_err(|e| {
+            let (certificate, key) = (certificate.display(), key.display());
+            Error::invalid(format!(
+                "the certificate of {certificate} and the key of {key} cannot be used together: {e}"
+            ))
+        })?;
+        config.alpn_protocols.clone_from(&self.protocols);
+        // A client that comes again shows a ticket: no signature. Its keys change with the files and every six hours.
+        config.ticketer = ring::Ticketer::new().map_err(|e| Error::internal(e.to_string()))?;
+        Ok(Arc::new(config))
+    }
+}
+
+#[cfg(unix)]
+fn number_of(found: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(found)
+}
+
+#[cfg(not(unix))]
+fn number_of(_: &fs::Metadata) -> u64 {
+    0
+}
+
+fn wrong(path: &Path, what: &str, error: &pem::Error) -> Error {
+    let path = path.display();
+    match error {
+        pem::Error::NoItemsFound => Error::invalid(format!("there is {what} in PEM in {path}")),
+        other => Error::invalid(format!("{path} is no PEM file: {other}")),
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let text = read(path)?;
+    let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let found = found.map_err(|e| wrong(path, "no certificate", &e))?;
+    if found.is_empty() {
+        return Err(wrong(path, "no certificate", &pem::Error::NoItemsFound));
+    }
+    Ok(found)
+}
+
+/// A file of at most `TLS_FILE_BYTES_MAX`. What is no file, a pipe say, is not read: it could keep the start waiting.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let failed = |e: std::io::Error| Error::invalid(format!("{} can not be read: {e}", path.display()));
+    let found = fs::metadata(path).map_err(failed)?;
+    if !found.is_file() || found.len() > TLS_FILE_BYTES_MAX {
+        let path = path.display();
+        return Err(Error::invalid(format!("{path} is no file of at most {TLS_FILE_BYTES_MAX} bytes")));
+    }
+    fs::read(path).map_err(failed)
+}

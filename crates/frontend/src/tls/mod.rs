@@ -1,0 +1,181 @@
+//! TLS in front of a listener: certificates from files, read again when they change, and handshakes with a limit of time.
+//!
+//! All cryptography and every byte of the protocol is rustls's, over ring. A connection keeps the certificate it began with.
+
+mod files;
+mod stream;
+
+pub use files::{TlsFiles, TlsOptions};
+pub use stream::Encrypted;
+
+use crate::limits::{HANDSHAKE_TIME_MAX, READ_AHEAD_BYTES_MAX};
+use arc_swap::ArcSwap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tensor::{Error, Result};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::{self, ServerConfig};
+
+/// Type of the first record of every TLS connection.
+const HANDSHAKE: u8 = 22;
+/// How often files are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// What a client gets that speaks HTTP where TLS is spoken. Plain text: it could read nothing else.
+const PLAIN_HTTP: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 56\r\nConnection: close\r\n\r\n\
+{\"error\":\"this port speaks TLS: ask with https instead\"}";
+
+/// Handshakes that came to nothing, by reason. In the order of [`REASONS`].
+static FAILED: [AtomicU64; REASONS.len()] = [const { AtomicU64::new(0) }; REASONS.len()];
+/// What a handshake can end by.
+pub const REASONS: [&str; 4] = ["timeout", "not_tls", "certificate", "other"];
+
+/// Handshakes that came to nothing since the start of the process, by reason.
+pub fn failed_handshakes() -> impl Iterator<Item = (&'static str, u64)> {
+    REASONS.iter().zip(&FAILED).map(|(reason, count)| (*reason, count.load(Ordering::Relaxed)))
+}
+
+fn count(reason: &str) {
+    if let Some(at) = REASONS.iter().position(|r| *r == reason)
+        && let Some(counter) = FAILED.get(at)
+    {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The TLS of a listener.
+pub struct Tls {
+    current: ArcSwap<ServerConfig>,
+    speaks_http: bool,
+}
+
+/// Looks at the files of all listeners until it is dropped.
+pub struct Watcher {
+    stops: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Tls {
+    /// Reads the files. `protocols`: what is offered by ALPN, the best first.
+    ///
+    /// # Errors
+    /// INVALID_ARG, with the file and what is wrong with it.
+    pub fn open(options: &TlsOptions, protocols: &[&[u8]], speaks_http: bool) -> Result<(Arc<Self>, TlsFiles)> {
+        let files = TlsFiles::new(options, protocols)?;
+        let tls = Self { current: ArcSwap::new(files.config()?), speaks_http };
+        Ok((Arc::new(tls), files))
+    }
+
+    /// The connection, once its handshake is over; `None` when it came to nothing, which is counted.
+    pub async fn accept(&self, io: TcpStream) -> Option<Encrypted> {
+        let refused = match timeout(HANDSHAKE_TIME_MAX, self.shake_hands(io)).await {
+            Ok(Ok(encrypted)) => return encrypted,
+            Ok(Err(reason)) => reason,
+            Err(_) => "timeout",
+        };
+        count(refused);
+        None
+    }
+
+    /// `Ok(None)`: the client left before it said anything, as probes of load balancers do. `Err`: one of [`REASONS`].
+    async fn shake_hands(&self, mut io: TcpStream) -> std::result::Result<Option<Encrypted>, &'static str> {
+        // Looked at, and left where it is.
+        let mut first = [0];
+        match io.peek(&mut first).await {
+            Ok(0) => return Ok(None),
+            Ok(_) if first == [HANDSHAKE] => {}
+            Ok(_) => {
+                if self.speaks_http {
+                    // Whether it is heard is the client's affair.
+                    let _ = io.write_all(PLAIN_HTTP).await;
+                    let _ = io.shutdown().await;
+                    // A socket that is closed with something unread in it takes the answer back.
+                    let mut rest = [0; 4096];
+                    let mut left = READ_AHEAD_BYTES_MAX;
+                    while let Ok(n) = io.read(&mut rest).await
+                        && n > 0
+                        && n < left
+                    {
+                        left -= n;
+                    }
+                }
+                return Err("not_tls");
+            }
+            Err(_) => return Err("other"),
+        }
+        let accepted = TlsAcceptor::from(self.current.load_full()).accept(io).await;
+        accepted.map(|stream| Some(Encrypted(stream))).map_err(|error| {
+            log::debug!("a TLS handshake failed: {error}");
+            reason_of(&error)
+        })
+    }
+}
+
+fn reason_of(error: &io::Error) -> &'static str {
+    use rustls::Error as Tls;
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Tls>()) {
+        Some(Tls::InvalidCertificate(_) | Tls::NoCertificatesPresented | Tls::AlertReceived(_)) => "certificate",
+        _ => "other",
+    }
+}
+
+impl Watcher {
+    /// Reads files again when they change. What cannot be used is logged once, and the certificate that is served stays.
+    ///
+    /// # Errors
+    /// INTERNAL when the machine refuses a thread.
+    pub fn start(mut watched: Vec<(Arc<Tls>, TlsFiles)>) -> Result<Option<Self>> {
+        if watched.is_empty() {
+            return Ok(None);
+        }
+        let stops = Arc::new(AtomicBool::new(false));
+        let stopped = stops.clone();
+        let body = move || {
+            while !stopped.load(Ordering::Acquire) {
+                for (tls, files) in &mut watched {
+                    match files.changed() {
+                        None => {}
+                        Some(Ok(config)) => {
+                            tls.current.store(config);
+                            log::info!("{} was read again", files.certificate().display());
+                        }
+                        Some(Err(error)) => log::error!("{}; the certificate that is served stays", error.message()),
+                    }
+                }
+                std::thread::park_timeout(LOOK_INTERVAL);
+            }
+        };
+        let thread = std::thread::Builder::new().name("tls-files".into()).spawn(body);
+        let thread = thread.map_err(|e| Error::internal(format!("cannot start a thread: {e}")))?;
+        Ok(Some(Self { stops, thread: Some(thread) }))
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.stops.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // One that panicked is gone too.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_to_plain_http_is_as_long_as_it_says() {
+        let text = std::str::from_utf8(PLAIN_HTTP).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{}", body.len());
+    }
+}

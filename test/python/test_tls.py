@@ -1,0 +1,312 @@
+"""TLS in front of both ports, with the clients and tools that people use: tritonclient, curl, openssl."""
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+
+import gevent.ssl
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+OPENSSL, CURL = shutil.which("openssl"), shutil.which("curl")
+pytestmark = pytest.mark.skipif(not (OPENSSL and CURL), reason="openssl and curl are not here: apt-get install openssl curl")
+
+A, B = np.arange(16, dtype=np.int32).reshape(1, 16), np.ones((1, 16), np.int32)
+
+
+def openssl(*args):
+    subprocess.run([OPENSSL, *map(str, args)], check=True, capture_output=True, timeout=60)
+
+
+class Authority:
+    """A certificate authority in a directory; its certificates are of prime256v1."""
+
+    def __init__(self, directory, name):
+        self.directory = directory
+        self.name = name
+        self.serial = 1
+        self.certificate, self.key = directory / f"{name}.pem", directory / f"{name}.key"
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+                "-keyout", self.key, "-out", self.certificate)  # fmt: skip
+
+    def issue(self, name, use="serverAuth", kind=("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")):
+        """`(certificate, key)`, both for `localhost` and 127.0.0.1."""
+        at = self.directory / f"{self.name}-{name}"
+        request, extensions = f"{at}.csr", f"{at}.ext"
+        with open(extensions, "w") as f:
+            f.write(f"subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage={use}\nbasicConstraints=CA:FALSE\n")
+        openssl("req", "-newkey", *kind, "-nodes", "-subj", f"/CN={name}", "-keyout", f"{at}.key", "-out", request)
+        self.serial += 1
+        openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key, "-set_serial", self.serial, "-days", "2",
+                "-extfile", extensions, "-out", f"{at}.pem")  # fmt: skip
+        return f"{at}.pem", f"{at}.key"
+
+
+class Pki:
+    def __init__(self, directory):
+        self.root, self.stranger = Authority(directory, "root"), Authority(directory, "stranger")
+        self.server = self.root.issue("server")
+        self.client = self.root.issue("client", "clientAuth")
+        self.foreign = self.stranger.issue("client", "clientAuth")
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory):
+    return Pki(tmp_path_factory.mktemp("pki"))
+
+
+def flags(service, files, *more):
+    return [f"--{service}-use-ssl=true", f"--{service}-server-cert={files[0]}", f"--{service}-server-key={files[1]}", *more]
+
+
+@pytest.fixture(scope="module")
+def tls(pki, repositories, tmp_path_factory):
+    """A server with TLS on both ports."""
+    from server import Server
+
+    one = Server(repositories / "main", *flags("http", pki.server), *flags("grpc", pki.server), log=tmp_path_factory.mktemp("log") / "tls.log")
+    yield one
+    assert one.process.poll() is None, one.tail()
+    assert one.stop() == 0, one.tail()
+
+
+@pytest.fixture(scope="module")
+def mutual(pki, repositories, tmp_path_factory):
+    """A server that wants certificates of clients on both ports."""
+    from server import Server
+
+    roots = pki.root.certificate
+    one = Server(
+        repositories / "main",
+        *flags("http", pki.server, f"--http-root-cert={roots}"),
+        "--grpc-use-ssl-mutual=true", f"--grpc-server-cert={pki.server[0]}", f"--grpc-server-key={pki.server[1]}", f"--grpc-root-cert={roots}",
+        log=tmp_path_factory.mktemp("log") / "mutual.log",
+    )  # fmt: skip
+    yield one
+    assert one.process.poll() is None, one.tail()
+    assert one.stop() == 0, one.tail()
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def grpc_client(server, pki, client=None, **options):
+    more = {} if client is None else {"certificate_chain": str(client[0]), "private_key": str(client[1])}
+    return tritonclient.grpc.InferenceServerClient(server.grpc, ssl=True, root_certificates=str(pki.root.certificate), **more, **options)
+
+
+def http_client(server, pki, client=None):
+    options = {"ca_certs": str(pki.root.certificate), "cert_reqs": ssl.CERT_REQUIRED}
+    if client is not None:
+        options |= {"certfile": client[0], "keyfile": client[1]}
+    return tritonclient.http.InferenceServerClient(server.http, ssl=True, ssl_options=options, ssl_context_factory=gevent_context)
+
+
+def gevent_context():
+    # As the client makes it by itself, for Pythons that have no `ssl.wrap_socket` any more.
+    return gevent.ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def sums(client, module):
+    inputs = []
+    for name, array in (("INPUT0", A), ("INPUT1", B)):
+        one = module.InferInput(name, array.shape, "INT32")
+        one.set_data_from_numpy(array)
+        inputs.append(one)
+    return client.infer("simple", inputs).as_numpy("OUTPUT0")
+
+
+def curl(server, pki, path, *more, data=None):
+    """`(status, protocol version, body)`."""
+    command = [CURL, "-sS", "--cacert", str(pki.root.certificate), "--max-time", "30", "-w", "\n%{http_code} %{http_version}", *more, f"https://localhost:{server.http_port}{path}"]
+    done = subprocess.run(command, input=data, capture_output=True, timeout=60)
+    if done.returncode != 0:
+        raise ConnectionError(done.stderr.decode())
+    body, _, last = done.stdout.rpartition(b"\n")
+    status, version = last.split()
+    return int(status), version.decode(), body
+
+
+def test_grpc_over_tls_answers_as_plain_does(tls, pki):
+    with grpc_client(tls, pki) as client:
+        assert client.is_server_ready()
+        np.testing.assert_array_equal(sums(client, tritonclient.grpc), A + B)
+
+
+def test_grpc_streams_over_tls(tls, pki):
+    import queue
+
+    came = queue.Queue()
+    with grpc_client(tls, pki) as client:
+        client.start_stream(lambda result, error: came.put((result, error)))
+        for i in range(50):
+            one = tritonclient.grpc.InferInput("INPUT0", A.shape, "INT32"), tritonclient.grpc.InferInput("INPUT1", A.shape, "INT32")
+            one[0].set_data_from_numpy(A)
+            one[1].set_data_from_numpy(np.full_like(A, i))
+            client.async_stream_infer("simple", list(one), request_id=str(i))
+        for i in range(50):
+            result, error = came.get(timeout=30)
+            assert error is None
+            np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), A + i)
+        client.stop_stream()
+
+
+@pytest.mark.parametrize("elements", [1, 5_000, 4_000_000])
+def test_tensors_of_any_size_go_through_and_come_back(tls, pki, elements):
+    value = np.random.default_rng(1).standard_normal((1, elements), np.float32)
+    with grpc_client(tls, pki) as client:
+        one = tritonclient.grpc.InferInput("INPUT0", value.shape, "FP32")
+        one.set_data_from_numpy(value)
+        np.testing.assert_array_equal(client.infer("id_fp32", [one]).as_numpy("OUTPUT0"), value)
+    head = json.dumps({
+        "inputs": [{"name": "INPUT0", "shape": [1, elements], "datatype": "FP32", "parameters": {"binary_data_size": value.nbytes}}],
+        "parameters": {"binary_data_output": True},
+    })  # fmt: skip
+    more = ["-X", "POST", "-H", f"Inference-Header-Content-Length: {len(head)}", "-H", "Expect:", "--data-binary", "@-"]
+    for version, asked in (("1.1", "--http1.1"), ("2", "--http2")):
+        status, spoken, body = curl(tls, pki, "/v2/models/id_fp32/infer", *more, asked, data=head.encode() + value.tobytes())
+        assert (status, spoken) == (200, version)
+        assert body.endswith(value.tobytes())
+
+
+def test_alpn_chooses_http_2_or_1(tls, pki):
+    assert curl(tls, pki, "/v2/health/ready", "--http2")[:2] == (200, "2")
+    assert curl(tls, pki, "/v2/health/ready", "--http1.1")[:2] == (200, "1.1")
+
+
+def test_http_client_over_tls(tls, pki):
+    client = http_client(tls, pki)
+    assert client.is_server_live()
+    np.testing.assert_array_equal(sums(client, tritonclient.http), A + B)
+    client.close()
+
+
+def test_plain_clients_are_told(tls):
+    status, _, body = tls.request("GET", "/v2/health/live")
+    assert (status, json.loads(body)) == (400, {"error": "this port speaks TLS: ask with https instead"})
+    with tritonclient.grpc.InferenceServerClient(tls.grpc) as client, pytest.raises(InferenceServerException):
+        client.is_server_live(client_timeout=5)
+
+
+def test_old_versions_are_refused(tls):
+    for version in ("-tls1", "-tls1_1"):
+        done = subprocess.run([OPENSSL, "s_client", "-connect", tls.http, version], stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+        assert done.returncode != 0
+    for version in ("-tls1_2", "-tls1_3"):
+        done = subprocess.run([OPENSSL, "s_client", "-connect", tls.http, version], stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+        assert done.returncode == 0 and b"Cipher is (NONE)" not in done.stdout, done.stdout
+
+
+def test_mutual_tls_lets_in_whom_the_roots_signed(mutual, pki):
+    with grpc_client(mutual, pki, pki.client) as client:
+        np.testing.assert_array_equal(sums(client, tritonclient.grpc), A + B)
+    client = http_client(mutual, pki, pki.client)
+    np.testing.assert_array_equal(sums(client, tritonclient.http), A + B)
+    client.close()
+    one = ["--cert", pki.client[0], "--key", pki.client[1]]
+    assert curl(mutual, pki, "/v2/health/ready", *one)[0] == 200
+
+
+@pytest.mark.parametrize("who", ["nobody", "foreign"])
+def test_mutual_tls_refuses_others(mutual, pki, who):
+    client = None if who == "nobody" else pki.foreign
+    with grpc_client(mutual, pki, client) as one, pytest.raises(InferenceServerException):
+        one.is_server_live(client_timeout=5)
+    more = [] if client is None else ["--cert", client[0], "--key", client[1]]
+    with pytest.raises(ConnectionError):
+        curl(mutual, pki, "/v2/health/ready", *more)
+
+
+def served(server):
+    """Serial number of the certificate that a new connection is shown."""
+    shown = ssl.get_server_certificate(("127.0.0.1", server.http_port))
+    done = subprocess.run([OPENSSL, "x509", "-noout", "-serial"], input=shown.encode(), capture_output=True, check=True, timeout=30)
+    return done.stdout.decode().strip()
+
+
+def replace(pair, at):
+    """As a cluster does: a new directory behind a link that is moved at once."""
+    for made, name in zip(pair, ("tls.crt", "tls.key")):
+        shutil.copy(made, at / f".{name}")
+        os.replace(at / f".{name}", at / name)
+
+
+def wait_for(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.05)
+
+
+def test_a_new_certificate_is_served_and_connections_go_on(start, pki, repositories, tmp_path):
+    replace(pki.root.issue("first"), tmp_path)
+    files = tmp_path / "tls.crt", tmp_path / "tls.key"
+    server = start(repositories / "main", *flags("http", files), *flags("grpc", files))
+    first = served(server)
+    with grpc_client(server, pki) as client:
+        assert client.is_server_live()
+        replace(pki.root.issue("second"), tmp_path)
+        wait_for(lambda: served(server) != first)
+        second = served(server)
+        # One that cannot be used changes nothing, and is told.
+        (tmp_path / "tls.crt").write_text("nothing")
+        wait_for(lambda: "the certificate that is served stays" in server.output())
+        assert served(server) == second
+        np.testing.assert_array_equal(sums(client, tritonclient.grpc), A + B)
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("make, text", [
+    (lambda pki, at: ["--http-use-ssl=true"], "A server that speaks TLS needs the file of its certificate"),
+    (lambda pki, at: ["--grpc-use-ssl=true", f"--grpc-server-cert={pki.server[0]}"], "needs the file of its key"),
+    (lambda pki, at: ["--grpc-use-ssl-mutual=true", *flags("grpc", pki.server)[1:]], "needs the file of the roots"),
+    (lambda pki, at: flags("http", (at / "no.pem", pki.server[1])), "no.pem can not be read"),
+    (lambda pki, at: flags("http", (pki.server[1], pki.server[1])), "there is no certificate in PEM in"),
+    (lambda pki, at: flags("grpc", (pki.server[0], pki.client[1])), "cannot be used together"),
+    (lambda pki, at: flags("http", ("/dev/zero", pki.server[1])), "/dev/zero is no file of at most"),
+])  # fmt: skip
+def test_a_server_that_cannot_speak_tls_does_not_start(start, pki, repositories, tmp_path, make, text):
+    server = start(repositories / "main", *make(pki, tmp_path), wait=False)
+    assert server.wait() != 0
+    assert text in server.output()
+
+
+def read_to_the_end(one):
+    try:
+        while one.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+
+
+def test_handshakes_that_come_to_nothing_are_counted_and_nobody_waits_for_them(tls, pki):
+    def failed(reason):
+        return tls.metrics().get(f'nereid_tls_handshakes_failed_total{{reason="{reason}"}}', 0)
+
+    before = failed("not_tls"), failed("timeout")
+    with socket.create_connection(("127.0.0.1", tls.grpc_port)) as one:
+        one.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        one.settimeout(10)
+        read_to_the_end(one)
+    wait_for(lambda: failed("not_tls") > before[0])
+    silent = [socket.create_connection(("127.0.0.1", tls.http_port)) for _ in range(200)]
+    half = socket.create_connection(("127.0.0.1", tls.http_port))
+    half.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
+    with grpc_client(tls, pki) as client:
+        began = time.monotonic()
+        assert client.is_server_live()
+        assert time.monotonic() - began < 5
+    wait_for(lambda: failed("timeout") >= before[1] + 201, 30)
+    half.settimeout(5)
+    read_to_the_end(half)
+    for one in silent:
+        one.close()
+    half.close()
