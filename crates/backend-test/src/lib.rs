@@ -1,11 +1,12 @@
 //! Backends that need no framework, for trying a server out and testing it: `identity`, `repeat`, `square`, `sequence`,
-//! `dyna_sequence`, `implicit_state`, `iterative_sequence`.
+//! `dyna_sequence`, `implicit_state`, `iterative_sequence`, `device_identity`.
 
 mod config;
 mod delay;
 mod identity;
 mod implicit;
 mod iterative;
+mod on_device;
 mod repeat;
 mod sequence;
 mod square;
@@ -16,6 +17,7 @@ mod testing;
 pub use identity::IdentityBackend;
 pub use implicit::ImplicitBackend;
 pub use iterative::IterativeBackend;
+pub use on_device::DeviceBackend;
 pub use repeat::RepeatBackend;
 pub use sequence::SequenceBackend;
 pub use square::SquareBackend;
@@ -33,5 +35,6 @@ pub fn all() -> Vec<Arc<dyn Backend>> {
         Arc::new(SequenceBackend::ById),
         Arc::new(ImplicitBackend),
         Arc::new(IterativeBackend),
+        Arc::new(DeviceBackend),
     ]
 }

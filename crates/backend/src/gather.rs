@@ -3,14 +3,16 @@
 //! several.
 
 use crate::BatchEntry;
+use crate::carry::{self, Target};
 use bytes::Bytes;
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Budget, Charge, Kind, SlabMut, SlabPool};
 use protocol::check::IdPrefix;
 use protocol::{InputTensor, Signature};
+use smallvec::SmallVec;
 use std::sync::LazyLock;
 use tensor::strings::Strings;
-use tensor::{Data, DataType, Error, RegionMemory, Result, element_count};
+use tensor::{Data, DataType, Error, RegionMemory, RegionRef, Result, element_count};
 
 /// Most bytes of one tensor that are copied out of a region: what a body may bring. A region costs its owner nothing until it is
 /// written, and may be larger than all memory.
@@ -45,10 +47,27 @@ pub fn gather(entries: &[BatchEntry], index: u16) -> Result<Option<Data>> {
     for part in parts() {
         // Lengths were taken from the same values a moment ago; a region changes its contents, never its length.
         let (here, after) = std::mem::take(&mut rest).split_at_mut(part.len());
-        part.copy_to(0, here)?;
+        match part {
+            Data::Region(region) if region.host().is_none() => {
+                let sources: Vec<Data> = parts().cloned().collect();
+                carry::gather(&sources, Target::Host(&mut slab))?;
+                break;
+            }
+            part => part.copy_to(0, here)?,
+        }
         rest = after;
     }
     Ok(Some(Data::Bytes(frozen(slab, charge))))
+}
+
+/// As `gather`, in memory of a device, for a backend that runs there: in place where that is in a row already. `shared` says whether bytes
+/// that clients may write meanwhile may stay where they are.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED or UNAVAILABLE without memory of the device, INTERNAL with what its driver said.
+pub fn gather_on(entries: &[BatchEntry], index: u16, device: u32, shared: bool) -> Result<Option<RegionRef>> {
+    let parts = entries.iter().filter(|e| e.result.is_none()).filter_map(|e| Some(input_of(e, index)?.data.clone()));
+    carry::on_device(&parts.collect::<SmallVec<[Data; 8]>>(), device, shared)
 }
 
 /// A place for inputs of a batch, charged to the server as a whole: it belongs to no single connection. Small ones are free.
@@ -93,8 +112,8 @@ pub fn stage(entries: &mut [BatchEntry], signature: &Signature, in_place: impl F
             let staged = match spec.datatype.byte_size() {
                 _ if stays => continue,
                 Some(_) if !alone => may_copy(&**region).map(|()| None),
-                Some(_) => copied(&**region).map(Some),
-                None => copied(&**region).and_then(|data| strings(data, input, signature)).map(Some),
+                Some(_) => copied(region).map(Some),
+                None => copied(region).and_then(|data| strings(data, input, signature)).map(Some),
             };
             match staged {
                 Ok(Some(data)) => input.data = data,
@@ -117,7 +136,7 @@ pub fn stage_strings(entry: &mut BatchEntry, signature: &Signature) -> Result<()
     for (input, &index) in entry.request.inputs.iter_mut().zip(&entry.checked.inputs) {
         let is_strings = signature.inputs.get(usize::from(index)).is_some_and(|s| s.datatype.byte_size().is_none());
         if is_strings && let Data::Region(region) = &input.data {
-            let staged = copied(&**region).and_then(|data| strings(data, input, signature));
+            let staged = copied(region).and_then(|data| strings(data, input, signature));
             input.data = staged.map_err(|e| e.prefixed(IdPrefix(&entry.request.id)))?;
         }
     }
@@ -135,17 +154,32 @@ pub fn detach(entry: &mut BatchEntry) -> Result<()> {
         if let Data::Region(region) = &input.data
             && targets.iter().filter_map(|o| o.region.as_ref()).any(|target| region.overlaps(&**target))
         {
-            input.data = copied(&**region)?;
+            input.data = copied(region)?;
         }
     }
     Ok(())
 }
 
 /// The bytes of a region as they are now, in a slab.
-pub(crate) fn copied(region: &dyn RegionMemory) -> Result<Data> {
-    may_copy(region)?;
+pub(crate) fn copied(region: &RegionRef) -> Result<Data> {
+    may_copy(&**region)?;
+    if region.host().is_none() {
+        return downloaded(region);
+    }
     let (mut slab, charge) = batch_slab(region.len())?;
     region.copy_to(0, &mut slab)?;
+    Ok(Data::Bytes(frozen(slab, charge)))
+}
+
+/// The bytes of a region of a device: into page-locked memory, where that is left, it writes them itself.
+fn downloaded(region: &RegionRef) -> Result<Data> {
+    let source = [Data::Region(region.clone())];
+    if let Ok(mut pinned) = device::pinned(region.len()) {
+        carry::gather(&source, Target::Host(&mut pinned))?;
+        return Ok(Data::Bytes(pinned.freeze()));
+    }
+    let (mut slab, charge) = batch_slab(region.len())?;
+    carry::gather(&source, Target::Host(&mut slab))?;
     Ok(Data::Bytes(frozen(slab, charge)))
 }
 

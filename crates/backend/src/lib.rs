@@ -4,6 +4,7 @@
 //! the engine chose, at most `instance count` calls at a time for one model, and must not block on anything but the model. One answer per request goes into its batch entry; a decoupled model may take the
 //! entry's `Responder` instead and answer any number of times, also after the batch. One whose batches end later keeps its instance, too ([`Occupied`]).
 
+pub mod carry;
 pub mod gather;
 mod host;
 mod instance;

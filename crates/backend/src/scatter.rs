@@ -1,9 +1,10 @@
 //! Brings outputs to where the client wants them: a slice of the batch's output, or its own shared memory region.
 
+use crate::carry;
 use crate::gather::{copied, lost};
 use crate::{BatchEntry, Outcome};
 use protocol::{OutputForm, OutputSpec, OutputTensor};
-use tensor::{Data, Error, RegionRef, Result, Shape};
+use tensor::{Base, Data, Error, RegionRef, Result, Shape};
 
 /// The region the client named for a wanted output; `slot` is the second half of an entry of `Checked::outputs`.
 pub fn region_of(entry: &BatchEntry, slot: Option<u16>) -> Option<&RegionRef> {
@@ -12,11 +13,14 @@ pub fn region_of(entry: &BatchEntry, slot: Option<u16>) -> Option<&RegionRef> {
 
 /// How the client wants that output returned.
 pub fn form_of(entry: &BatchEntry, slot: Option<u16>) -> OutputForm {
-    match slot.and_then(|s| entry.request.outputs.get(usize::from(s))) {
-        Some(wanted) => wanted.form,
+    match slot {
+        Some(slot) => entry.request.outputs.get(usize::from(slot)).map_or(OutputForm::ANYWHERE, |wanted| wanted.form),
         None => entry.request.default_form,
     }
 }
+
+/// The slot of an output that the server itself wants, and nobody else: a state of a sequence.
+pub const KEPT: u16 = u16::MAX;
 
 /// Puts `data` where it has to be: unchanged without a region, else written into it.
 ///
@@ -27,18 +31,41 @@ pub fn place(output: &str, data: Data, region: Option<&RegionRef>) -> Result<Dat
     match (data, region) {
         (host @ Data::Bytes(_), None) => Ok(host),
         // The client may change its region while the response is being sent.
-        (Data::Region(source), None) => copied(&*source),
-        (Data::Bytes(bytes), Some(region)) => {
+        (Data::Region(source), None) => copied(&source),
+        (Data::Bytes(bytes), Some(region)) if region.host().is_some() => {
             fits(output, region, bytes.len())?;
             region.copy_from(0, &bytes)?;
             written(region)
         }
         // Perhaps the same bytes: clients use one region as input and output at once.
-        (Data::Region(source), Some(region)) => {
+        (Data::Region(source), Some(region)) if region.host().is_some() && source.host().is_some() => {
             fits(output, region, source.len())?;
             region.copy_from_region(0, &*source, 0, source.len())?;
             written(region)
         }
+        (data, Some(region)) => {
+            fits(output, region, data.len())?;
+            carry::whole(&data, region)?;
+            written(region)
+        }
+    }
+}
+
+/// An output that whoever asked takes where it lies: memory of a device, if nobody else writes there. Any other is brought to the host.
+///
+/// # Errors
+/// As `place`.
+pub fn left(source: RegionRef) -> Result<Data> {
+    let Base::Device(memory) = source.base() else { return copied(&source) };
+    if !source.is_shared() {
+        return Ok(Data::Region(source));
+    }
+    let own = carry::on_device(&[Data::Region(source.clone())], memory.device(), false);
+    match own {
+        Ok(Some(own)) => Ok(Data::Region(own)),
+        Ok(None) => Ok(Data::empty()),
+        // No room there now.
+        Err(_) => copied(&source),
     }
 }
 
@@ -75,6 +102,7 @@ pub fn output(
     shape: Shape,
     data: Data,
 ) -> Result<OutputTensor> {
+    let form = form_of(entry, wanted.1);
     Ok(OutputTensor {
         name: spec.name.clone(),
         index: wanted.0,
@@ -83,9 +111,10 @@ pub fn output(
         data: match (data, region_of(entry, wanted.1)) {
             // The usual case, in which the name's text is not asked for.
             (host @ Data::Bytes(_), None) => host,
+            (Data::Region(source), None) if form.anywhere => left(source)?,
             (data, region) => place(&spec.name, data, region)?,
         },
-        form: form_of(entry, wanted.1),
+        form,
     })
 }
 

@@ -339,6 +339,9 @@ unsafe impl RegionMemory for DeviceBuffer {
         let object = (u64::MAX - u64::from(self.taken.block.device), self.taken.block.address);
         Extent { object, start: self.taken.piece.offset as u64 }
     }
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 impl DeviceMemory for DeviceBuffer {

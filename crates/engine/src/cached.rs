@@ -277,8 +277,14 @@ impl ModelVersion {
         let Some(cached) = &self.cached else { return };
         let start = now_ns();
         let output = |o: &OutputTensor| {
-            let Data::Bytes(data) = &o.data else { return None };
-            Some(Output { index: o.index, datatype: o.datatype, shape: o.shape.clone(), data: data.clone() })
+            let data = match &o.data {
+                Data::Bytes(data) => data.clone(),
+                // Where a client can write, too.
+                Data::Region(region) if region.is_shared() => return None,
+                // On a device, on its way to the next step of an ensemble. One that fails tells that step.
+                Data::Region(_) => o.data.to_bytes().ok()?,
+            };
+            Some(Output { index: o.index, datatype: o.datatype, shape: o.shape.clone(), data })
         };
         let outputs = response.outputs.iter().map(output).collect::<Option<SmallVec<[Output; 2]>>>();
         if let Some(outputs) = outputs.filter(|_| self.is_made_by(&miss.key)) {

@@ -512,7 +512,11 @@ impl Driver {
         let wanted = self.has_regions().then_some(&self.execution.request().outputs);
         for output in &mut response.outputs {
             let region = wanted.and_then(|all| all.iter().find(|w| w.name == output.name)?.region.as_ref());
-            output.data = scatter::place(&output.name, std::mem::take(&mut output.data), region)?;
+            output.data = match std::mem::take(&mut output.data) {
+                // Of an ensemble in an ensemble.
+                Data::Region(source) if region.is_none() && output.form.anywhere => scatter::left(source)?,
+                data => scatter::place(&output.name, data, region)?,
+            };
         }
         Ok(())
     }

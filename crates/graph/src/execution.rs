@@ -464,7 +464,7 @@ impl State {
             id: self.head.id.clone(),
             inputs,
             outputs: step.requested.iter().cloned().collect(),
-            default_form: OutputForm::default(),
+            default_form: OutputForm::ANYWHERE,
             parameters: self.head.parameters.clone(),
             sequence,
             priority: self.head.priority,

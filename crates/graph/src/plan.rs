@@ -357,11 +357,7 @@ impl<'a> Names<'a> {
             let tensor = name.and_then(|name| self.written.get(name).or_else(|| self.tensors.get(name)));
             outputs.push(tensor.copied());
             if tensor.is_some() {
-                requested.push(RequestedOutput {
-                    name: output.name.clone(),
-                    form: OutputForm::default(),
-                    region: None,
-                });
+                requested.push(RequestedOutput { name: output.name.clone(), form: OutputForm::ANYWHERE, region: None });
             }
         }
         if requested.len() == signature.outputs.len() {

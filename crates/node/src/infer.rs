@@ -37,11 +37,11 @@ pub fn request(r: js::NativeInferRequest) -> Result<InferRequest> {
             .into_iter()
             .map(|o| RequestedOutput {
                 name: o.name.into(),
-                form: OutputForm { binary: true, classification: o.classification },
+                form: OutputForm { binary: true, classification: o.classification, anywhere: false },
                 region: None,
             })
             .collect(),
-        default_form: OutputForm { binary: true, classification: 0 },
+        default_form: OutputForm { binary: true, classification: 0, anywhere: false },
         parameters: r.parameters.into_iter().map(parameter).collect::<Result<_>>()?,
         ..InferRequest::default()
     })

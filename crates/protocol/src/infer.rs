@@ -70,6 +70,13 @@ pub struct OutputForm {
     pub binary: bool,
     /// Top-k classes instead of the tensor; 0 = the tensor.
     pub classification: u32,
+    /// Whoever asked takes it where the model left it, in memory of a device, too. Never what a client asks for.
+    pub anywhere: bool,
+}
+
+impl OutputForm {
+    /// For the server itself: the tensor, wherever it lies.
+    pub const ANYWHERE: Self = Self { binary: true, classification: 0, anywhere: true };
 }
 
 /// A custom request or response parameter.

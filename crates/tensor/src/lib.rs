@@ -1,11 +1,12 @@
 //! What a tensor is: datatype, shape, bytes, and the closed set of ways handling one can fail.
-//! No I/O, no threads; no unsafe beyond copying out of and into shared memory.
+//! No I/O, no threads; no unsafe beyond copying out of and into shared memory, and naming parts of it (`region`, `part`).
 
 pub mod allowance;
 mod buffer;
 mod datatype;
 mod error;
 mod name;
+pub mod part;
 mod region;
 pub mod reshape;
 mod shape;

@@ -43,6 +43,18 @@ pub unsafe trait RegionMemory: Send + Sync {
     /// Where the bytes lie in the object behind them. One object may be registered under several names and mapped at several
     /// addresses, so addresses do not tell whether two parts share bytes.
     fn extent(&self) -> Extent;
+    /// Whether others than this server may write there at any moment.
+    fn is_shared(&self) -> bool {
+        true
+    }
+    /// Whether its pages, of the host, are locked: devices copy from and to it by themselves.
+    fn is_locked(&self) -> bool {
+        false
+    }
+    /// Bytes that stay allocated as long as this value lives: more than `len()` of a part of something larger.
+    fn kept_len(&self) -> usize {
+        self.len()
+    }
 }
 
 /// Where the bytes of a region are.

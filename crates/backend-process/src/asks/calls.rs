@@ -28,7 +28,7 @@ use tensor::{Error, Result};
 pub(crate) const CALLS_MAX: usize = 1024;
 
 /// Outputs are handed on as they are.
-const AS_IT_IS: OutputForm = OutputForm { binary: true, classification: 0 };
+const AS_IT_IS: OutputForm = OutputForm { binary: true, classification: 0, anywhere: false };
 
 /// Those of one process.
 #[derive(Default)]

@@ -195,7 +195,7 @@ impl Occupancy for Freed {
 pub fn request(id: &str, inputs: &[(&'static str, DataType, Data, &[i64])]) -> BatchEntry {
     let mut request = InferRequest { id: id.into(), ..InferRequest::default() };
     let mut checked = Checked { outputs: [(0, None), (1, None)].into_iter().collect(), ..Checked::default() };
-    request.default_form = OutputForm { binary: true, classification: 0 };
+    request.default_form = OutputForm { binary: true, classification: 0, anywhere: false };
     for (name, datatype, data, dims) in inputs {
         let (name, data) = ((*name).into(), data.clone());
         checked.inputs.push(u16::from(*datatype == DataType::Bytes));

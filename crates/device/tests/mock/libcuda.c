@@ -251,6 +251,10 @@ int cuMemGetAddressRange_v2(uint64_t *base, size_t *size, uint64_t address) {
   return at < 0 ? INVALID_VALUE : OK;
 }
 
+/* Bytes copied to devices, from them, inside one, and from one to another; under the lock. */
+enum { COPIED_UP, COPIED_DOWN, COPIED_WITHIN, COPIED_PEER };
+static uint64_t copied[4];
+
 static int copy(uint64_t device, void *host, size_t size, int to_host) {
   if (current < 0) return INVALID_CONTEXT;
   pthread_mutex_lock(&lock);
@@ -258,6 +262,7 @@ static int copy(uint64_t device, void *host, size_t size, int to_host) {
   if (at >= 0) {
     unsigned char *place = blocks[at].memory + (device - BASE) % SPACING;
     to_host ? memcpy(host, place, size) : memcpy(place, host, size);
+    copied[to_host ? COPIED_DOWN : COPIED_UP] += size;
   }
   pthread_mutex_unlock(&lock);
   return at < 0 ? INVALID_VALUE : OK;
@@ -270,6 +275,7 @@ static int copy_blocks(uint64_t to, uint64_t from, size_t size) {
   int t = block_of(to, size), f = block_of(from, size);
   if (t < 0 || f < 0) return INVALID_VALUE;
   memmove(blocks[t].memory + (to - BASE) % SPACING, blocks[f].memory + (from - BASE) % SPACING, size);
+  copied[blocks[t].device == blocks[f].device ? COPIED_WITHIN : COPIED_PEER] += size;
   return OK;
 }
 static int copy_devices(uint64_t to, uint64_t from, size_t size) {
@@ -354,8 +360,8 @@ static int make_copies(int stream, uint64_t until, int most) {
     made++;
     int at = block_of(c->what == OUT ? c->from : c->to, c->size);
     if (at < 0) code = 700;
-    else if (c->what == IN) memcpy(blocks[at].memory + (c->to - BASE) % SPACING, (void *)c->from, c->size);
-    else if (c->what == OUT) memcpy((void *)c->to, blocks[at].memory + (c->from - BASE) % SPACING, c->size);
+    else if (c->what == IN) memcpy(blocks[at].memory + (c->to - BASE) % SPACING, (void *)c->from, c->size), copied[COPIED_UP] += c->size;
+    else if (c->what == OUT) memcpy((void *)c->to, blocks[at].memory + (c->from - BASE) % SPACING, c->size), copied[COPIED_DOWN] += c->size;
     else if (copy_blocks(c->to, c->from, c->size)) code = 700;
   }
   waiting_count = kept;
@@ -478,4 +484,12 @@ int mockImported(void) {
   for (int at = 0; at < BLOCKS; at++) n += blocks[at].memory && blocks[at].imported;
   pthread_mutex_unlock(&lock);
   return n;
+}
+
+/* For tests: bytes copied so far; what: 0 to devices, 1 from them, 2 inside one, 3 from one to another. */
+uint64_t mockCopied(int what) {
+  pthread_mutex_lock(&lock);
+  uint64_t bytes = what >= 0 && what < 4 ? copied[what] : 0;
+  pthread_mutex_unlock(&lock);
+  return bytes;
 }

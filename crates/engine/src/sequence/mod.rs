@@ -8,7 +8,7 @@ mod run;
 mod states;
 
 use crate::options::EngineOptions;
-use backend::{BatchEntry, Outcome};
+use backend::{BatchEntry, Outcome, scatter};
 use controls::Controls;
 use protocol::check::IdPrefix;
 use protocol::pb::inference::model_config::SchedulingChoice;
@@ -138,7 +138,7 @@ impl Sequencing {
         }
         for index in self.states.outputs() {
             if !entry.checked.outputs.iter().any(|(wanted, _)| *wanted == index) {
-                entry.checked.outputs.push((index, None));
+                entry.checked.outputs.push((index, Some(scatter::KEPT)));
             }
         }
         if self.schedule.iterative {

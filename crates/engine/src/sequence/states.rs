@@ -9,7 +9,7 @@
 use super::Row;
 use crate::data_file::{self, Want};
 use crate::limits::{STATE_BYTES_MAX, STATE_UNCHARGED_BYTES_MAX};
-use backend::gather;
+use backend::{carry, gather};
 use memory::Budget;
 use memory::budget::{Account, Kind, SMALL_BYTES_MAX};
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::LazyLock;
 use tensor::strings::Strings;
-use tensor::{Code, Data, DataType, Error, Name, Result, Shape, element_count};
+use tensor::{Base, Code, Data, DataType, Error, Name, Result, Shape, element_count};
 
 /// The states of a model.
 pub(crate) struct States {
@@ -223,6 +223,9 @@ impl Spec {
                 ),
             ));
         }
+        if let Some(there) = on_its_device(data) {
+            return Ok(there);
+        }
         if data.len() <= STATE_UNCHARGED_BYTES_MAX {
             return Ok(Data::Bytes(data.to_vec()?.into()));
         }
@@ -237,6 +240,17 @@ impl Spec {
         data.copy_to(0, &mut slab)?;
         Ok(Data::Bytes(gather::frozen(slab, charge)))
     }
+}
+
+/// A state that lies on a device stays there: memory of our own as it is, unless it keeps a larger block; else a copy on that device. `None` where
+/// it lies in the host's memory, or the device has no room.
+fn on_its_device(data: &Data) -> Option<Data> {
+    let Data::Region(region) = data else { return None };
+    let Base::Device(memory) = region.base() else { return None };
+    if !region.is_shared() && region.kept_len() / 2 <= region.len() {
+        return Some(data.clone());
+    }
+    carry::copied_on(data, memory.device()).ok().map(Data::Region)
 }
 
 /// What a sequence starts with: variable dimensions are 1, and without an initial state everything is zero.

@@ -92,7 +92,7 @@ fn read(c: &mut Criterion) {
 /// A response with one output of these contents.
 pub(crate) fn response(datatype: DataType, raw: &Bytes, binary: bool) -> InferResponse {
     let mut tensor = output("OUTPUT0", datatype, &[1, tensors::elements(datatype, raw)], raw.clone());
-    tensor.form = OutputForm { binary, classification: 0 };
+    tensor.form = OutputForm { binary, classification: 0, anywhere: false };
     InferResponse {
         model_name: Name::from_static("identity"),
         model_version: Name::from_static("1"),

@@ -194,7 +194,7 @@ impl InferHead {
             return Err(Error::invalid("output can't set both 'shared_memory_region' and 'classification'"));
         }
         let region = window.map(|w| w.resolve(message, regions)).transpose()?;
-        Ok(RequestedOutput { name, form: OutputForm { binary: false, classification }, region })
+        Ok(RequestedOutput { name, form: OutputForm { binary: false, classification, anywhere: false }, region })
     }
 
     /// The error of the first tensor that is named twice (P 2.9 row 10).

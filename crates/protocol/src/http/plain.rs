@@ -287,7 +287,7 @@ impl<'a> Reader<'a> {
             return None;
         }
         let classification = u32::try_from(classification.unwrap_or(0)).unwrap_or(u32::MAX);
-        let form = OutputForm { binary: binary.unwrap_or_default(), classification };
+        let form = OutputForm { binary: binary.unwrap_or_default(), classification, anywhere: false };
         list.push(RequestedOutput { name, form, region: None });
         Some(())
     }

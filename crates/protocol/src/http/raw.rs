@@ -71,7 +71,7 @@ pub(super) fn parse(body: Bytes, signature: &Signature, limits: &Limits) -> Resu
             shape,
             data: data.into(),
         }],
-        default_form: OutputForm { binary: true, classification: 0 },
+        default_form: OutputForm { binary: true, classification: 0, anywhere: false },
         ..InferRequest::default()
     })
 }

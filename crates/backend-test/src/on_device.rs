@@ -1,0 +1,118 @@
+//! Answers every `OUTPUT<x>` with `INPUT<x>`, on a device: its inputs and outputs lie in memory of the device of its instance, and nothing is
+//! computed. What is copied, and where to, is then the server's doing alone.
+//!
+//! One input that lies on the device is used where it is; a batch is put in a row there, and divided without a copy.
+
+use crate::config::{self, suffix};
+use backend::gather::{check_regions, gather_on, input_of};
+use backend::{
+    Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter,
+};
+use protocol::Signature;
+use protocol::pb::inference::ModelConfig;
+use std::sync::Arc;
+use tensor::{Data, Error, RegionRef, Result, part};
+
+/// Backend `device_identity`.
+#[derive(Debug, Default)]
+pub struct DeviceBackend;
+
+impl Backend for DeviceBackend {
+    fn name(&self) -> &'static str {
+        "device_identity"
+    }
+
+    fn open(&self, _spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        Ok(Box::new(OpenedDevice))
+    }
+}
+
+struct OpenedDevice;
+
+impl Opened for OpenedDevice {
+    fn io(&self) -> Option<ModelIo> {
+        None
+    }
+
+    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+        let config = config::decode(config)?;
+        if signature.inputs.iter().any(|input| input.datatype.byte_size().is_none()) {
+            return Err(Error::invalid("'device_identity' backend does not support strings"));
+        }
+        let source = |name: &str| {
+            let index = suffix(name, "OUTPUT")?;
+            let found = signature.inputs.iter().position(|i| suffix(&i.name, "INPUT") == Some(index));
+            found.and_then(|i| u16::try_from(i).ok())
+        };
+        let sources: Option<Vec<u16>> = signature.outputs.iter().map(|o| source(&o.name)).collect();
+        let sources = sources.ok_or_else(|| Error::invalid("expected input and output indices to match"))?;
+        Ok(Arc::new(OnDevice { devices: devices(&config), signature, sources }))
+    }
+}
+
+/// The device of each instance.
+fn devices(config: &ModelConfig) -> Vec<u32> {
+    let of_group = config.instance_group.iter().filter(|group| !group.passive).flat_map(|group| {
+        let count = usize::try_from(group.count.max(1)).unwrap_or(1);
+        group.gpus.iter().flat_map(move |&gpu| std::iter::repeat_n(u32::try_from(gpu).unwrap_or(0), count))
+    });
+    of_group.collect()
+}
+
+struct OnDevice {
+    signature: Arc<Signature>,
+    /// For each output the input it repeats.
+    sources: Vec<u16>,
+    devices: Vec<u32>,
+}
+
+impl OnDevice {
+    fn run(&self, instance: u32, entries: &mut [BatchEntry]) -> Result<()> {
+        let device = self.devices.get(instance as usize).copied().unwrap_or(0);
+        // An output may be written over an input.
+        let stays = entries.iter().all(|entry| entry.request.outputs.iter().all(|output| output.region.is_none()));
+        let inputs = (0..self.signature.inputs.len())
+            .map(|index| gather_on(entries, u16::try_from(index).unwrap_or(u16::MAX), device, stays))
+            .collect::<Result<Vec<Option<RegionRef>>>>()?;
+        let mut begins = vec![0; inputs.len()];
+        for entry in entries.iter_mut().filter(|entry| entry.result.is_none()) {
+            let outcome = check_regions(entry).and_then(|()| self.answer(entry, &inputs, &begins));
+            for (input, index) in begins.iter_mut().zip(0..) {
+                *input += input_of(entry, index).map_or(0, |input| input.data.len());
+            }
+            entry.result = Some(outcome);
+        }
+        Ok(())
+    }
+
+    fn answer(&self, entry: &BatchEntry, inputs: &[Option<RegionRef>], begins: &[usize]) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        for &(index, slot) in &entry.checked.outputs {
+            let missing = || Error::internal("an output has no input");
+            let source = *self.sources.get(usize::from(index)).ok_or_else(missing)?;
+            let spec = self.signature.outputs.get(usize::from(index)).ok_or_else(missing)?;
+            let input = input_of(entry, source).ok_or_else(missing)?;
+            let (Some(Some(all)), Some(&begin)) = (inputs.get(usize::from(source)), begins.get(usize::from(source)))
+            else {
+                return Err(missing());
+            };
+            let data = Data::Region(part::part(all, begin, input.data.len())?);
+            outcome.outputs.push(scatter::output(entry, spec, (index, slot), input.shape.clone(), data)?);
+        }
+        Ok(outcome)
+    }
+}
+
+impl Model for OnDevice {
+    fn execute(&self, instance: u32, batch: &mut Batch<'_>, _control: &RunControl) -> Marks {
+        let inputs_ready = now_ns();
+        // Without a batch dimension there is nothing to put requests together along.
+        let together = if self.signature.max_batch_size > 0 { batch.requests.len().max(1) } else { 1 };
+        for entries in batch.requests.chunks_mut(together) {
+            if let Err(e) = self.run(instance, entries) {
+                scatter::fail_all(entries, &e);
+            }
+        }
+        Marks { inputs_ready, inference_end: now_ns(), outputs_ready: now_ns() }
+    }
+}

@@ -1,0 +1,376 @@
+//! Tensors on devices, over a `libcuda.so.1` without a GPU: what is copied from where to where, by what its stand-in counts.
+//!
+//! The driver of a process is looked for once, so each case runs in a child: this program again, asked for one of the ignored tests.
+
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use backend::{carry, scatter};
+use backend_test::DeviceBackend;
+use engine::{Engine, EngineOptions, ServerState};
+use protocol::pb::inference as pb;
+use protocol::pb::inference::model_sequence_batching::{State, StrategyChoice, StrategyDirect};
+use protocol::{CorrelationId, InferRequest, InferResponse, InputTensor, RequestedOutput, Sequence};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use support::*;
+use tensor::{Code, Data, DataType, Error, RegionRef, Result, Shape, part};
+
+const COUNT: usize = 4096;
+const BYTES: u64 = 4 * COUNT as u64;
+
+/// Bytes copied to devices, from them, inside one, and from one to another.
+#[derive(Debug, PartialEq, Clone, Copy)]
+struct Copied {
+    up: u64,
+    down: u64,
+    within: u64,
+    peer: u64,
+}
+
+const NOTHING: Copied = Copied { up: 0, down: 0, within: 0, peer: 0 };
+
+fn copied() -> Copied {
+    let path = std::env::var_os("NEREID_LIBCUDA").expect("given by the parent");
+    #[allow(unsafe_code)]
+    // SAFETY: the stand-in, which the driver opened too, and a function of it that takes a number.
+    unsafe {
+        let library = libloading::Library::new(path).expect("it was opened before");
+        let of = library.get::<unsafe extern "C" fn(i32) -> u64>(b"mockCopied\0").expect("of the stand-in");
+        Copied { up: of(0), down: of(1), within: of(2), peer: of(3) }
+    }
+}
+
+/// What a piece of work copies.
+fn counted<T>(work: impl FnOnce() -> T) -> (T, Copied) {
+    let before = copied();
+    let done = work();
+    let after = copied();
+    let copied = Copied {
+        up: after.up - before.up,
+        down: after.down - before.down,
+        within: after.within - before.within,
+        peer: after.peer - before.peer,
+    };
+    (done, copied)
+}
+
+fn library() -> &'static (PathBuf, PathBuf) {
+    static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../device/tests/mock/libcuda.c");
+        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("steps-{}", std::process::id()));
+        std::fs::create_dir_all(out.join("memory")).expect("a directory for tests");
+        let library = out.join("libcuda.so.1");
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-shared", "-fPIC", "-lpthread"]).arg(source).arg("-o").arg(&library);
+        assert!(cc.status().expect("cc is there, as Rust needs it").success(), "the stand-in builds");
+        (library, out.join("memory"))
+    })
+}
+
+/// Runs an ignored test of this program with two devices, and what is to fail on them.
+fn child(test: &str, fail: &str) {
+    let (library, memory) = library();
+    let mut command = Command::new(std::env::current_exe().expect("its own path"));
+    command.args(["--ignored", "--exact", "--nocapture", test]).env("NEREID_LIBCUDA", library);
+    command.env("NEREID_MOCK_CUDA_DIR", memory).env("NEREID_MOCK_CUDA_DEVICES", "2").env("NEREID_MOCK_CUDA_FAIL", fail);
+    let done = command.output().expect("it runs");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("1 passed"), "{test} with {fail:?}: {said}");
+}
+
+/// A model on a device: OUTPUT0 is INPUT0.
+fn on_device(name: &str, device: i32) -> pb::ModelConfig {
+    let group =
+        pb::ModelInstanceGroup { name: name.into(), count: 1, kind: 1, gpus: vec![device], ..Default::default() };
+    let dims = vec![-1];
+    let data_type = DataType::Fp32 as i32;
+    pb::ModelConfig {
+        name: name.into(),
+        backend: "device_identity".into(),
+        instance_group: vec![group],
+        input: vec![pb::ModelInput { name: "INPUT0".into(), dims: dims.clone(), data_type, ..Default::default() }],
+        output: vec![pb::ModelOutput { name: "OUTPUT0".into(), dims, data_type, ..Default::default() }],
+        ..Default::default()
+    }
+}
+
+/// An ensemble of these models, each on what the one before it gave.
+fn chain(name: &str, models: &[&str]) -> pb::ModelConfig {
+    let tensor = |i: usize| match i {
+        0 => "INPUT0".to_owned(),
+        i if i == models.len() => "OUTPUT0".to_owned(),
+        i => format!("t{i}"),
+    };
+    let step = |(i, model): (usize, &&str)| pb::model_ensembling::Step {
+        model_name: (*model).into(),
+        model_version: -1,
+        input_map: [("INPUT0".to_owned(), tensor(i))].into(),
+        output_map: [("OUTPUT0".to_owned(), tensor(i + 1))].into(),
+        ..Default::default()
+    };
+    let graph = pb::ModelEnsembling { step: models.iter().enumerate().map(step).collect(), max_inflight_requests: 0 };
+    let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
+    pb::ModelConfig {
+        scheduling_choice: Some(choice),
+        backend: String::new(),
+        instance_group: vec![],
+        ..on_device(name, 0)
+    }
+}
+
+fn values(seed: u8) -> Vec<u8> {
+    (0..BYTES).map(|i| (i % 249) as u8 ^ seed).collect()
+}
+
+fn given(data: Data) -> Box<InferRequest> {
+    let shape = Shape::from_slice(&[(data.len() / 4) as i64]);
+    let input = InputTensor { name: "INPUT0".into(), datatype: Some(DataType::Fp32), shape, data };
+    Box::new(InferRequest { inputs: [input].into_iter().collect(), ..InferRequest::default() })
+}
+
+fn asked_of(engine: &Engine, model: &str, request: Box<InferRequest>) -> Result<Box<InferResponse>> {
+    let version = engine.model(model, "")?;
+    try_request(&version, request, None)?.next_answer().response.expect("an answer")
+}
+
+fn bytes(response: &InferResponse) -> Vec<u8> {
+    response.outputs[0].data.host().expect("in memory of the host").to_vec()
+}
+
+fn engine() -> Arc<Engine> {
+    let engine = Engine::new(EngineOptions::default(), vec![Arc::new(DeviceBackend)]).expect("an engine");
+    engine.set_server_state(ServerState::Ready);
+    for (name, device) in [("a", 0), ("b", 0), ("c", 1)] {
+        publish(&engine, &on_device(name, device)).expect("a good configuration");
+    }
+    for (name, models) in [("one", &["a", "b", "a"][..]), ("two", &["a", "c", "c", "b"]), ("nested", &["one", "b"])] {
+        publish(&engine, &chain(name, models)).expect("a good configuration");
+    }
+    engine
+}
+
+/// Memory of a device with these bytes.
+fn there(device: u32, bytes: &[u8]) -> RegionRef {
+    let made = device::allocate(device, bytes.len()).expect("room");
+    made.copy_from(0, bytes).expect("inside");
+    made
+}
+
+#[test]
+fn m_29_steps_leave_tensors_on_their_device() {
+    child("steps", "");
+}
+
+#[test]
+#[ignore = "runs in a child of the other tests"]
+fn steps() {
+    let engine = engine();
+    let whole = Copied { up: BYTES, down: BYTES, ..NOTHING };
+    for (model, expected) in
+        [("a", whole), ("one", whole), ("nested", whole), ("two", Copied { peer: 2 * BYTES, ..whole })]
+    {
+        let request = given(Data::Bytes(values(1).into()));
+        let (response, copied) = counted(|| asked_of(&engine, model, request).expect("an answer"));
+        assert_eq!((copied, bytes(&response) == values(1)), (expected, true), "{model}");
+    }
+    // What lies on the device at the beginning is not brought there, and what is wanted there not brought back.
+    let (source, target) = (there(0, &values(2)), there(0, &values(0)));
+    for (model, expected) in [("a", Copied { within: BYTES, ..NOTHING }), ("one", Copied { within: BYTES, ..NOTHING })]
+    {
+        target.fill(0, BYTES as usize, 0).expect("inside");
+        let mut request = given(Data::Region(source.clone()));
+        let region = Some(target.clone());
+        request.outputs.push(RequestedOutput { name: "OUTPUT0".into(), form: Default::default(), region });
+        let (response, copied) = counted(|| asked_of(&engine, model, request).expect("an answer"));
+        assert_eq!(copied, expected, "{model}");
+        assert_eq!(response.outputs[0].data.to_vec().expect("read"), values(2), "{model}");
+        assert_eq!(Data::Region(target.clone()).to_vec().expect("read"), values(2), "{model}");
+    }
+}
+
+#[test]
+fn m_25_outputs_go_to_their_place_by_one_copy() {
+    child("places", "");
+    // Without page-locked memory nothing is staged, and arrives all the same.
+    child("places", "cuMemHostAlloc:0:2");
+}
+
+#[test]
+#[ignore = "runs in a child of the other tests"]
+fn places() {
+    let n = BYTES as usize;
+    let host = Data::Bytes(values(3).into());
+    let on = |device| Data::Region(there(device, &values(3)));
+    let check = |what: &str, source: Data, target: Option<u32>, expected: Copied| {
+        let region = target.map(|device| there(device, &values(0)));
+        let (placed, copied) = counted(|| scatter::place("O", source, region.as_ref()).expect("placed"));
+        assert_eq!(copied, expected, "{what}");
+        assert_eq!(placed.to_vec().expect("read"), values(3), "{what}");
+    };
+    check("host to device", host.clone(), Some(1), Copied { up: BYTES, ..NOTHING });
+    check("device to host", on(1), None, Copied { down: BYTES, ..NOTHING });
+    check("on one device", on(1), Some(1), Copied { within: BYTES, ..NOTHING });
+    check("from one to another", on(0), Some(1), Copied { peer: BYTES, ..NOTHING });
+    let same = there(0, &values(3));
+    let (placed, copied) = counted(|| scatter::place("O", Data::Region(same.clone()), Some(&same)).expect("placed"));
+    assert_eq!((copied, placed.to_vec().expect("read")), (NOTHING, values(3)), "already there");
+    // Over itself: as if all were read before the first byte is written.
+    let moved = part::part(&same, 4, n - 4).expect("inside");
+    scatter::place("O", Data::Region(part::part(&same, 0, n - 4).expect("inside")), Some(&moved)).expect("placed");
+    assert_eq!(Data::Region(moved).to_vec().expect("read"), values(3)[..n - 4]);
+}
+
+#[test]
+fn m_29_a_batch_is_put_in_a_row_where_it_lies() {
+    child("rows", "");
+}
+
+#[test]
+#[ignore = "runs in a child of the other tests"]
+fn rows() {
+    let all = there(1, &values(4));
+    let row = |start, len| Data::Region(part::part(&all, start, len).expect("inside"));
+    // As the step before divided it.
+    let divided = [row(0, 100), row(100, 0), row(100, 60), row(160, 40)];
+    let (made, copied) = counted(|| carry::on_device(&divided, 1, true).expect("room").expect("a row"));
+    assert_eq!((copied, made.len()), (NOTHING, 200));
+    assert_eq!(Data::Region(made).to_vec().expect("read"), values(4)[..200]);
+    // In another order, from elsewhere, and where others may write: copied, what abuts at once.
+    let host = Data::Bytes(values(5)[..8].to_vec().into());
+    let mixed = [row(100, 60), row(160, 40), host.clone(), Data::Region(there(0, &[7; 8])), row(0, 100)];
+    let (made, copied) = counted(|| carry::on_device(&mixed, 1, true).expect("room").expect("a row"));
+    assert_eq!(copied, Copied { up: 8, down: 0, within: 200, peer: 8 });
+    let expected = [&values(4)[100..200], &values(5)[..8], &[7; 8], &values(4)[..100]].concat();
+    assert_eq!(Data::Region(made).to_vec().expect("read"), expected);
+    // To the host.
+    let mut found = vec![0; 208];
+    carry::gather(&[row(100, 100), host, row(0, 100)], carry::Target::Host(&mut found)).expect("copied");
+    assert_eq!(found, [&values(4)[100..200], &values(5)[..8], &values(4)[..100]].concat());
+    assert!(carry::on_device(&[], 0, true).expect("nothing").is_none());
+}
+
+#[test]
+fn m_29_whatever_lies_wherever_arrives_in_a_row() {
+    child("anything", "");
+    child("anything", "cuMemHostAlloc:0:2");
+}
+
+#[test]
+#[ignore = "runs in a child of the other tests"]
+fn anything() {
+    let mut state = 1u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below
+    };
+    // Two allocations on each device, whose parts abut now and then.
+    let blocks: Vec<RegionRef> = (0..4).map(|i| there(i / 2, &values(10 + i as u8))).collect();
+    for round in 0..300 {
+        let mut expected = Vec::new();
+        let mut after: Option<(usize, usize)> = None;
+        let sources: Vec<Data> = (0..random(9))
+            .map(|_| {
+                let len = random(400);
+                let bytes: Vec<u8> = (0..len).map(|_| random(256) as u8).collect();
+                let (data, bytes) = match random(5) {
+                    0 => (Data::Bytes(bytes.clone().into()), bytes),
+                    1 => match device::pinned(len) {
+                        Ok(mut block) => {
+                            block.copy_from_slice(&bytes);
+                            (Data::Bytes(block.freeze()), bytes)
+                        }
+                        Err(_) => (Data::Bytes(bytes.clone().into()), bytes),
+                    },
+                    _ => {
+                        let (block, start) = after.filter(|_| random(3) > 0).unwrap_or((random(4), random(10_000)));
+                        let len = len.min(BYTES as usize - start);
+                        after = Some((block, start + len));
+                        let bytes = values(10 + block as u8)[start..start + len].to_vec();
+                        (Data::Region(part::part(&blocks[block], start, len).expect("inside")), bytes)
+                    }
+                };
+                expected.extend(bytes);
+                data
+            })
+            .collect();
+        let mut host = vec![0; expected.len()];
+        carry::gather(&sources, carry::Target::Host(&mut host)).expect("copied");
+        assert_eq!(host, expected, "to the host, round {round}");
+        let mut locked = device::pinned(expected.len());
+        if let Ok(locked) = &mut locked {
+            carry::gather(&sources, carry::Target::Host(locked)).expect("copied");
+            assert_eq!(**locked, expected, "to locked memory, round {round}");
+        }
+        for device in 0..2 {
+            let made = carry::on_device(&sources, device, random(2) == 0).expect("room");
+            let found = made.map_or(Vec::new(), |made| Data::Region(made).to_vec().expect("read"));
+            assert_eq!(found, expected, "to device {device}, round {round}");
+        }
+    }
+}
+
+#[test]
+fn m_29_a_state_stays_on_its_device() {
+    child("state", "");
+}
+
+/// A sequence model that answers what the request before it brought.
+fn remembering() -> pb::ModelConfig {
+    let mut config = on_device("s", 1);
+    let output = pb::ModelOutput { name: "OUTPUT1".into(), ..config.output[0].clone() };
+    config.output.push(output);
+    let state = State {
+        input_name: "INPUT1".into(),
+        output_name: "OUTPUT0".into(),
+        data_type: DataType::Fp32 as i32,
+        dims: vec![COUNT as i64],
+        ..Default::default()
+    };
+    config.scheduling_choice = Some(pb::model_config::SchedulingChoice::SequenceBatching(pb::ModelSequenceBatching {
+        max_sequence_idle_microseconds: 1_000_000_000,
+        state: vec![state],
+        strategy_choice: Some(StrategyChoice::Direct(StrategyDirect::default())),
+        ..Default::default()
+    }));
+    config
+}
+
+#[test]
+#[ignore = "runs in a child of the other tests"]
+fn state() {
+    let engine = engine();
+    publish(&engine, &remembering()).expect("a good configuration");
+    let mut before = vec![0; BYTES as usize];
+    for n in 1..5 {
+        let mut request = given(Data::Bytes(values(n).into()));
+        request.sequence = Sequence { id: CorrelationId::Number(1), start: n == 1, end: n == 4 };
+        request.outputs.push(RequestedOutput { name: "OUTPUT1".into(), form: Default::default(), region: None });
+        let (response, copied) = counted(|| asked_of(&engine, "s", request).expect("an answer"));
+        assert_eq!((bytes(&response) == before, response.outputs.len()), (true, 1), "request {n}");
+        // The first state is zeros of the host.
+        let up = if n == 1 { 2 * BYTES } else { BYTES };
+        assert_eq!(copied, Copied { up, down: BYTES, ..NOTHING }, "request {n}");
+        before = values(n);
+    }
+}
+
+#[test]
+fn m_29_a_device_that_fails_is_an_error_and_never_zeros() {
+    child("failure", "cuMemcpyDtoH_v2:0:2,cuMemcpyDtoHAsync_v2:0:2");
+    child("failure", "cuStreamSynchronize:0:2,cuMemcpyDtoH_v2:0:2");
+    child("failure", "cuMemAlloc_v2:0:2");
+}
+
+#[test]
+#[ignore = "runs in a child of the other tests"]
+fn failure() {
+    let engine = engine();
+    for model in ["a", "one", "two"] {
+        let failed: Error = asked_of(&engine, model, given(Data::Bytes(values(1).into()))).expect_err("it fails");
+        assert!(matches!(failed.code(), Code::Internal | Code::Unavailable), "{failed:?}");
+    }
+}
