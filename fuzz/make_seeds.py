@@ -232,6 +232,15 @@ ONNX = {
     "weights": onnx_model(onnx_node("Gemm", ["X", "k", ""], ["Y"]), part(5, part(9, bytes(3000)), part(8, "k")), CONSTANT),
 }
 
+# --- visible: CUDA_VISIBLE_DEVICES, then uuids, each ended by a zero
+
+UUIDS = b"GPU-a0000000-1\0GPU-a1000000-2\0MIG-b1000000-2\0"
+VISIBLE = {
+    "indices": b"1,0,7,2\0" + UUIDS,
+    "uuids": b"GPU-a1,mig-B1,GPU-a,0\0" + UUIDS,
+    "old": b"MIG-GPU-a1000000-2/1/0,NoDevFiles\0" + UUIDS,
+}
+
 # --- elf: a library that is nothing but its tables
 
 
@@ -301,7 +310,7 @@ ARCHIVE = {
     "raw": b"r" + b"a".ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + b"00000000000\0" * 2 + b"006005\0 0" + bytes(355),
 }
 
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "padding": PADDING, "cache_entry": CACHE_ENTRY, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE}.items():
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

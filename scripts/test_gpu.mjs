@@ -2,7 +2,8 @@
 /**
  * `npm run test:gpu [-- --require-gpu] [--only=ROW …] [--provider-directory=DIR] [--python=PATH] [--out=DIR] [--mock]`: the rows of test/gpu/rows.json on this
  * machine, each passed, failed or not run, with the reason. Without a GPU it builds nothing, says so for each row, and exits with 0; `--require-gpu` makes that an error.
- * Results of a GPU go to test/gpu/results, or `--out`. `--mock` tries the rows themselves with a stand-in of the driver.
+ * Results of a GPU go to test/gpu/results, or `--out`. `--mock` tries the rows themselves with a stand-in of the driver. `--pack` makes a bundle for a GPU machine without
+ * a network: test/gpu/pack/pack.mjs says with which options.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -26,6 +27,7 @@ async function interpreter(words, hasGpu) {
 
 async function main() {
   const words = process.argv.slice(2)
+  if (words.includes('--pack')) return (await import('../test/gpu/pack/pack.mjs')).pack(words)
   const isMock = words.includes('--mock')
   const probed = isMock ? null : ask('python3', [join(ROOT, 'test/gpu/probe.py')])
   if (!isMock && probed === null) throw new SetupError('python3 is not on the PATH, or the probe failed: python3 test/gpu/probe.py')

@@ -21,6 +21,7 @@ mod onnx;
 mod padding;
 mod runner_frames;
 mod trace_context;
+mod visible;
 
 pub use archive::archive;
 pub use cache_entry::cache_entry;
@@ -35,6 +36,7 @@ pub use onnx::onnx;
 pub use padding::padding;
 pub use runner_frames::runner_frames;
 pub use trace_context::trace_context;
+pub use visible::visible;
 
 // The readers of the front end are private to it, and pure. They are compiled from where they stand, so that fuzzing needs neither
 // an opening in the server nor the server's sockets, runtime and engine. A new dependency of one of them shows as a build error here.
@@ -74,6 +76,11 @@ mod proto;
 #[path = "../../crates/backend-onnx/src/provider/elf.rs"]
 mod library;
 
+// And that of the variable which chooses devices.
+#[allow(dead_code)]
+#[path = "../../crates/device/src/visible.rs"]
+mod visible_devices;
+
 // And the reader of padding parameters, without the engine.
 #[allow(dead_code)]
 #[path = "../../crates/engine/src/padding/grammar.rs"]
@@ -88,7 +95,7 @@ mod generated;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -96,6 +103,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("http2", http2),
     ("http2_direct", http2_direct),
     ("elf", elf),
+    ("visible", visible),
     ("onnx", onnx),
     ("padding", padding),
     ("cache_entry", cache_entry),

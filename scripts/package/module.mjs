@@ -22,11 +22,11 @@ export function obstacle(target) {
 }
 
 /**
- * Builds the module for a target and returns its path.
+ * Builds the module for a target and returns its path; `part` names another part of the workspace, and the file that becomes of it.
  *
  * @throws {SetupError} when it cannot be built.
  */
-export async function buildModule(target) {
+export async function buildModule(target, part = { package: 'nereid-node', built: target.built }) {
   const { command, zig } = await zigbuild()
   const env = {
     ...withoutProfile(process.env),
@@ -39,11 +39,11 @@ export async function buildModule(target) {
     ZIG_GLOBAL_CACHE_DIR: join(ROOT, 'target', 'package', 'zig-cache'),
     MACOSX_DEPLOYMENT_TARGET: MACOS_MIN,
   }
-  const args = ['zigbuild', '--release', '--locked', '--package', 'nereid-node', '--target', target.zig, '--target-dir', BUILD]
+  const args = ['zigbuild', '--release', '--locked', '--package', part.package, '--target', target.zig, '--target-dir', BUILD]
   if ((await show(command, args, { cwd: ROOT, env })) !== 0) {
-    throw new SetupError(`the module for ${target.name} could not be built; the output above says why`)
+    throw new SetupError(`${part.package} for ${target.name} could not be built; the output above says why`)
   }
-  return join(BUILD, target.triple, 'release', target.built)
+  return join(BUILD, target.triple, 'release', part.built)
 }
 
 /** What a developer sets for quick builds must not decide what is released: that is in Cargo.toml. */

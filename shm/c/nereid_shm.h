@@ -16,6 +16,9 @@
 #define NEREID_SLOTS_MAX 65536u
 #define NEREID_SEGMENTS_MAX 64u
 #define NEREID_BLOCK_OFFSET_BITS 40u
+#define NEREID_DEVICE_SEGMENT 65535u
+#define NEREID_HANDLE_BYTES 64u
+#define NEREID_LEASES_MAX 4096u
 #define NEREID_ALL_OUTPUTS 65535u
 #define NEREID_FD_WORK 3u
 #define NEREID_FD_SIDE 4u
@@ -42,6 +45,8 @@ enum nereid_frame {
   NEREID_FRAME_SEGMENT = 50,
   NEREID_FRAME_NEED_SEGMENT = 51,
   NEREID_FRAME_RELEASE = 52,
+  NEREID_FRAME_CLOSE_HANDLE = 53,
+  NEREID_FRAME_NO_DEVICES = 54,
   NEREID_FRAME_IS_READY = 60,
   NEREID_FRAME_IS_READY_RESULT = 61,
   NEREID_FRAME_PING = 62,
@@ -69,6 +74,8 @@ enum nereid_place {
   NEREID_PLACE_INLINE = 0,
   NEREID_PLACE_REQUEST = 1,
   NEREID_PLACE_RESPONSE = 2,
+  NEREID_PLACE_DEVICE_REQUEST = 3,
+  NEREID_PLACE_DEVICE_RESPONSE = 4,
 };
 
 enum nereid_answer {
@@ -161,6 +168,19 @@ struct __attribute__((packed)) nereid_tensor_head {
   uint64_t bytes;
 };
 #define NEREID_TENSOR_HEAD_BYTES 24u
+
+struct __attribute__((packed)) nereid_device_tensor {
+  uint32_t device;
+  uint32_t reserved;
+  uint64_t offset;
+};
+#define NEREID_DEVICE_TENSOR_BYTES 16u
+
+struct __attribute__((packed)) nereid_close_handle {
+  uint32_t device;
+  uint32_t reserved;
+};
+#define NEREID_CLOSE_HANDLE_BYTES 8u
 
 struct __attribute__((packed)) nereid_result_head {
   uint64_t batch;

@@ -25,6 +25,11 @@ def tensor(name, datatype, dims, inline=None, place=p.PLACE_INLINE, segment=0, o
     return head + name.encode() + pack(f"<{len(dims)}q", *dims) + (inline or b"")
 
 
+def device(name, datatype, dims, length, place=p.PLACE_DEVICE_RESPONSE, lease=7, segment=p.DEVICE_SEGMENT, offset=256, handle=bytes(range(64))):
+    head = p.TENSOR_HEAD.pack(len(name), datatype, len(dims), place, 0, segment, lease, length)
+    return head + name.encode() + pack(f"<{len(dims)}q", *dims) + p.DEVICE_TENSOR.pack(1, 0, offset) + handle
+
+
 def answer(kind, outputs=(), flags=0, code=0, parameters="", error=""):
     head = p.ANSWER_HEAD.pack(kind, flags, len(outputs), code, len(parameters.encode()), len(error.encode()))
     return head + parameters.encode() + error.encode() + b"".join(outputs)
@@ -59,6 +64,13 @@ GOOD = {
             {"slot": 4, "generation": 1, "correlation": "s1", "outputs": None, "inputs": []}]}),
     "call_response": (frame(p.FRAME_CALL_RESPONSE, p.CALL_ID.pack(5) + answer(p.ANSWER_ERROR, flags=p.ANSWER_FLAG_FINAL, code=p.CODE_NOT_FOUND, error="nö")), {
         "call": 5, "kind": "ERROR", "final": True, "code": "NOT_FOUND", "error": "nö"}),
+    "execute_device": (frame(p.FRAME_EXECUTE, p.EXECUTE_HEAD.pack(8, 1, 0) + pack("<Q", p.DEVICE_SEGMENT << 40 | 7) + request(
+        5, 2, [device("G", p.DATA_TYPE_FP32, [2, 4], 32, p.PLACE_DEVICE_REQUEST, lease=3)]), count=1), {
+        "batch": 8, "releases": [p.DEVICE_SEGMENT << 40 | 7], "requests": [
+            {"slot": 5, "generation": 2, "correlation": 0, "outputs": None, "inputs": [
+                {"name": "G", "datatype": "FP32", "dims": [2, 4], "place": "DEVICE_REQUEST", "lease": 3, "device": 1, "offset": 256, "bytes": 32, "handle": bytes(range(64)).hex()}]}]}),
+    "close_handle": (frame(p.FRAME_CLOSE_HANDLE, p.CLOSE_HANDLE.pack(1, 0) + bytes(range(64))), {"device": 1, "handle": bytes(range(64)).hex()}),
+    "no_devices": (frame(p.FRAME_NO_DEVICES), {}),
     "segment": (frame(p.FRAME_SEGMENT, p.SEGMENT.pack(1 << 20, 2, p.PLACE_RESPONSE, 0)), {"bytes": 1 << 20, "segment": 2, "place": "RESPONSE", "refused": 0}),
     "release": (frame(p.FRAME_RELEASE, pack("<2Q", 64, 128), count=2), {"releases": [64, 128]}),
     "is_ready": (frame(p.FRAME_IS_READY, p.QUESTION.pack(11)), {"question": 11}),
@@ -70,6 +82,11 @@ GOOD = {
                 {"name": "S", "datatype": "BYTES", "dims": [2], "inline": "02000000616200000000"},
                 {"name": "Y", "datatype": "INT64", "dims": [1024], "place": "RESPONSE", "segment": 1, "offset": 4096, "bytes": 8192}]},
             {"kind": "NONE", "final": False}]}),
+    "result_device": (result(9, [answer(p.ANSWER_RESPONSE, [
+        device("G", p.DATA_TYPE_FP32, [2, 4], 32), device("H", p.DATA_TYPE_UINT8, [16], 16, p.PLACE_DEVICE_REQUEST, lease=3)], flags=p.ANSWER_FLAG_FINAL)], [p.DEVICE_SEGMENT << 40 | 2]), {
+        "batch": 9, "releases": [p.DEVICE_SEGMENT << 40 | 2], "answers": [{"kind": "RESPONSE", "final": True, "outputs": [
+            {"name": "G", "datatype": "FP32", "dims": [2, 4], "place": "DEVICE_RESPONSE", "lease": 7, "device": 1, "offset": 256, "bytes": 32, "handle": bytes(range(64)).hex()},
+            {"name": "H", "datatype": "UINT8", "dims": [16], "place": "DEVICE_REQUEST", "lease": 3, "device": 1, "offset": 256, "bytes": 16, "handle": bytes(range(64)).hex()}]}]}),
     "result_failed": (result(8, error="ValueError: é", flags=p.RESULT_FLAG_FAILED), {"batch": 8, "failed": "ValueError: é"}),
     "respond": (frame(p.FRAME_RESPOND, p.RESPOND_HEAD.pack(3, 9) + answer(p.ANSWER_ERROR, code=p.CODE_INVALID_ARG, error="no")), {
         "slot": 3, "generation": 9, "kind": "ERROR", "code": "INVALID_ARG", "error": "no"}),
@@ -112,9 +129,15 @@ LIES = {
     "size overflows": one(tensor("X", p.DATA_TYPE_FP64, [1 << 62], place=p.PLACE_RESPONSE, length=0)),
     "fewer bytes than elements": one(tensor("X", p.DATA_TYPE_FP32, [2], b"1234")),
     "bytes of a scalar": one(tensor("X", p.DATA_TYPE_FP32, [], b"")),
-    "no such place": one(tensor("X", p.DATA_TYPE_UINT8, [1], place=3, length=1)),
+    "no such place": one(tensor("X", p.DATA_TYPE_UINT8, [1], place=5, length=1)),
     "offset and length overflow": one(tensor("X", p.DATA_TYPE_UINT8, [64], place=p.PLACE_RESPONSE, offset=(1 << 64) - 32, length=64)),
     "offset beyond an id": one(tensor("X", p.DATA_TYPE_UINT8, [64], place=p.PLACE_RESPONSE, offset=1 << 40, length=64)),
+    "device memory of no segment for devices": one(device("X", p.DATA_TYPE_UINT8, [1], 1, segment=0)),
+    "strings on a device": one(device("X", p.DATA_TYPE_BYTES, [1], 4)),
+    "a lease beyond an id": one(device("X", p.DATA_TYPE_UINT8, [1], 1, lease=1 << 40)),
+    "an offset on a device that overflows": one(device("X", p.DATA_TYPE_UINT8, [1], 1, offset=(1 << 64) - 1)),
+    "half a handle": one(device("X", p.DATA_TYPE_UINT8, [1], 1, handle=bytes(32))),
+    "a frame about handles that only hosts send": frame(p.FRAME_CLOSE_HANDLE, p.CLOSE_HANDLE.pack(0, 0) + bytes(64)),
     "inline bytes that are not there": frame(p.FRAME_RESPOND, p.RESPOND_HEAD.pack(0, 0) + answer(p.ANSWER_RESPONSE, [
         p.TENSOR_HEAD.pack(1, p.DATA_TYPE_UINT8, 1, 0, 0, 0, 0, 1 << 40) + b"X" + pack("<q", 1 << 40)])),
     "a string longer than its tensor": one(tensor("S", p.DATA_TYPE_BYTES, [1], pack("<I", 9) + b"x")),

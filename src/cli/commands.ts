@@ -77,6 +77,14 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('../commands/doctor/index.js'),
   },
   {
+    name: 'gpu',
+    usage: '[--json] [options]',
+    meaning: 'Print what this machine has for models on GPUs (driver, devices, CUDA, TensorRT), what is missing, and the commands that get it. Starts no server; takes its options as well.',
+    options: [{ name: 'json', meaning: 'Print it as JSON.' }],
+    takesFlags: true,
+    load: () => import('../commands/gpu/index.js'),
+  },
+  {
     name: 'completion',
     usage: '(bash | zsh | fish)',
     meaning: 'Print a script that completes commands, options and their values in a shell; as comments it says where the shell looks for it.',

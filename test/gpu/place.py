@@ -3,6 +3,7 @@ Where the parts are: a clone, or a bundle that `npm run test:gpu -- --pack` made
 nothing here asks which of the two it is.
 """
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -32,7 +33,8 @@ def prepare(mock=None):
     if mock:
         sys.path.insert(0, STAND_INS)
     if os.path.isdir(PACKAGES):
-        sys.path.append(PACKAGES)
+        # In front: they fit each other. numpy and CUDA are not among them.
+        sys.path.insert(0, PACKAGES)
     if node() is not None:
         os.environ.setdefault("NEREID_TEST_SERVER", f"{node()} {MAIN}")
 
@@ -76,6 +78,12 @@ def server():
 
 
 def client():
+    about = os.path.join(ROOT, "bundle.json")
+    if os.path.exists(about):
+        with open(about, encoding="utf-8") as file:
+            wanted = json.load(file)["python"]
+        if wanted != f"{sys.version_info[0]}.{sys.version_info[1]}":
+            return f"the bundle has tritonclient for Python {wanted}, and this is {sys.version.split()[0]}: --pack --python=VERSION"
     for name in ("numpy", "tritonclient", "cuda.bindings"):
         if not found(name):
             return f"Python has no {name}: pip install numpy tritonclient[all] cuda-bindings"
@@ -123,3 +131,8 @@ def facts(probed, given_provider):
     for name, look in (("counter", counter), ("tensorrt", tensorrt)):
         needs[name] = probed["driver"] or look()
     return needs
+
+
+if __name__ == "__main__":
+    # Of a bundle that is being made: what needs a compiler.
+    sys.exit(counter())

@@ -123,7 +123,15 @@ def run_all(options):
     print(f"\n{count['passed']} passed, {count['failed']} failed, {count['not run']} not run{' (mock: no GPU was used)' if options.mock else ''}")
     if probed["driver"] is None and options.out:
         report.write(options.out, rows, done, probed, options.mock)
-    return 1 if count["failed"] or (options.require_gpu and count["not run"]) else 0
+    scaled = scale(options) if options.scale else 0
+    return 1 if scaled or count["failed"] or (options.require_gpu and count["not run"]) else 0
+
+
+def scale(options):
+    """The bench suite `scale`, with the interpreter and the load generator that are here."""
+    out = [f"--out={options.out}"] if options.out else []
+    print("\nnpm run bench -- scale:", flush=True)
+    return subprocess.run([place.node(), os.path.join(place.ROOT, "bench/run.mjs"), "scale", "--setup=false", *out], cwd=place.ROOT, check=False).returncode
 
 
 def main():
@@ -133,6 +141,7 @@ def main():
     words.add_argument("--out", metavar="DIR", help="where results are written, as JSON and as a page, if there is a GPU")
     words.add_argument("--provider-directory", metavar="DIR", help=f"where {place.PROVIDER} lies")
     words.add_argument("--mock", action="store_true", help="a stand-in of the driver in the place of a GPU, to try the rows themselves")
+    words.add_argument("--scale", action="store_true", help="afterwards the bench suite scale: servers of 1 to 8 reactors")
     words.add_argument("--list", action="store_true", help="print which rows have code, and end")
     words.add_argument("--row", help=argparse.SUPPRESS)
     options = words.parse_args()

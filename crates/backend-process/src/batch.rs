@@ -6,7 +6,7 @@ use crate::generated::{
     Answer, ExecuteHead, Frame, INLINE_BYTES_MAX, REQUEST_FLAG_SEQUENCE_END, REQUEST_FLAG_SEQUENCE_START, REQUESTS_MAX,
 };
 use crate::link::{Refused, Room, Way};
-use crate::runner::{Phase, Runner, Running};
+use crate::runner::{COPY_BYTES_MAX, Phase, Runner, Running};
 use crate::slots::{Key, Pending};
 use crate::window::Window;
 use backend::{BatchEntry, Counted, Marks, Occupied, Outcome, Responder, now_ns, scatter};
@@ -14,6 +14,7 @@ use protocol::json::Value;
 use protocol::{CorrelationId, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tensor::{Data, DataType, Error, Name};
 
 /// What becomes of a request.
@@ -115,6 +116,7 @@ impl Runner {
             for (key, pending) in members.iter().zip(pendings.drain(..)) {
                 state.slots.put(*key, pending);
             }
+            self.link.batch_is_out.store(true, Relaxed);
             state.batch = Some(Running { id, members, occupied: left.take(), since: now_ns() });
             self.watch(&mut state);
             drop(state);
@@ -201,7 +203,12 @@ impl Runner {
 
     /// Bytes that would be copied out of segments for an answer, or for a call.
     pub(crate) fn copied_bytes(&self, tensors: &[TensorRef<'_>]) -> u64 {
-        let bytes = |t: &TensorRef<'_>| if let Contents::Block(block) = t.contents { block.bytes } else { 0 };
+        let bytes = |t: &TensorRef<'_>| match t.contents {
+            Contents::Inline(_) => 0,
+            Contents::Block(block) => block.bytes,
+            // A copy that waits for a device takes as long as that likes.
+            Contents::Device(_) => COPY_BYTES_MAX + 1,
+        };
         tensors.iter().map(bytes).fold(0, u64::saturating_add)
     }
 
@@ -247,6 +254,7 @@ impl Runner {
         if broken.is_none() {
             broken = self.link.released(result.releases.iter()).err();
         }
+        self.link.batch_ended();
         let marks = Marks { inputs_ready: batch.since, inference_end, outputs_ready: now_ns() };
         // Steps of sequences first, so that the next batch may have them; answers after the next batch has begun.
         let (again, answered): (SmallVec<[End; 4]>, SmallVec<[End; 4]>) =
@@ -326,8 +334,16 @@ impl Runner {
             let wanted = wanted(&model.signature, entry, tensor.name).filter(|_| failed.is_none());
             let Some((index, slot, name)) = wanted else {
                 // Its place is checked all the same.
-                if let Contents::Block(block) = tensor.contents {
-                    self.link.window(block)?;
+                match tensor.contents {
+                    Contents::Inline(_) => {}
+                    Contents::Block(block) => drop(self.link.window(block)?),
+                    // What the runner lends is not opened to be looked at.
+                    Contents::Device(lent) if !lent.by_host => {}
+                    Contents::Device(lent) => {
+                        if let Err(Refused::Lie(lie)) = self.link.part(lent) {
+                            return Err(lie);
+                        }
+                    }
                 }
                 self.link.done_with(tensor);
                 continue;
@@ -356,6 +372,7 @@ impl Runner {
             Contents::Block(block) if tensor.datatype != DataType::Bytes => {
                 Data::Region(Arc::new(Window::new(self.link.window(block)?)))
             }
+            Contents::Device(lent) => Data::Region(self.link.part(lent)?),
             _ => self.link.take(tensor)?,
         };
         let placed = scatter::place(tensor.name, data, Some(region)).map_err(Refused::Short);

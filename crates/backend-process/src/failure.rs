@@ -37,6 +37,8 @@ impl From<Error> for Failure {
 pub(crate) struct Ready {
     pub(crate) runner: String,
     pub(crate) asks_ready: bool,
+    /// It can open memory of devices.
+    pub(crate) devices: bool,
     pub(crate) config: Option<String>,
 }
 
@@ -53,12 +55,13 @@ impl Ready {
             None => Ok(None),
             Some(v) => v.as_string().map(Some).map_err(|_| BROKEN),
         };
-        let asks_ready = value.get("asks_ready").map_or(Ok(false), Value::as_bool).map_err(|_| BROKEN)?;
+        let truth = |key: &str| value.get(key).map_or(Ok(false), Value::as_bool).map_err(|_| BROKEN);
+        let (asks_ready, devices) = (truth("asks_ready")?, truth("devices")?);
         let config = match value.get("config").filter(|v| !v.is_null()) {
             Some(object) if object.is_object() => Some(String::from_utf8_lossy(object.text()).into_owned()),
             _ => text_of("config")?,
         };
-        Ok(Self { runner: text_of("runner")?.unwrap_or_default(), asks_ready, config })
+        Ok(Self { runner: text_of("runner")?.unwrap_or_default(), asks_ready, devices, config })
     }
 }
 

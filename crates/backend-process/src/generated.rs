@@ -13,6 +13,9 @@ pub const REQUESTS_MAX: u64 = 4096;
 pub const SLOTS_MAX: u64 = 65536;
 pub const SEGMENTS_MAX: u64 = 64;
 pub const BLOCK_OFFSET_BITS: u64 = 40;
+pub const DEVICE_SEGMENT: u64 = 65535;
+pub const HANDLE_BYTES: u64 = 64;
+pub const LEASES_MAX: u64 = 4096;
 pub const ALL_OUTPUTS: u64 = 65535;
 pub const FD_WORK: u64 = 3;
 pub const FD_SIDE: u64 = 4;
@@ -41,6 +44,8 @@ pub enum Frame {
     Segment = 50,
     NeedSegment = 51,
     Release = 52,
+    CloseHandle = 53,
+    NoDevices = 54,
     IsReady = 60,
     IsReadyResult = 61,
     Ping = 62,
@@ -67,6 +72,8 @@ impl Frame {
             50 => Self::Segment,
             51 => Self::NeedSegment,
             52 => Self::Release,
+            53 => Self::CloseHandle,
+            54 => Self::NoDevices,
             60 => Self::IsReady,
             61 => Self::IsReadyResult,
             62 => Self::Ping,
@@ -82,6 +89,8 @@ pub enum Place {
     Inline = 0,
     Request = 1,
     Response = 2,
+    DeviceRequest = 3,
+    DeviceResponse = 4,
 }
 impl Place {
     pub fn from_number(number: u32) -> Option<Self> {
@@ -89,6 +98,8 @@ impl Place {
             0 => Self::Inline,
             1 => Self::Request,
             2 => Self::Response,
+            3 => Self::DeviceRequest,
+            4 => Self::DeviceResponse,
             _ => return None,
         })
     }
@@ -321,6 +332,47 @@ impl TensorHead {
         to.extend_from_slice(&self.segment.to_le_bytes());
         to.extend_from_slice(&self.offset.to_le_bytes());
         to.extend_from_slice(&self.bytes.to_le_bytes());
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct DeviceTensor {
+    pub device: u32,
+    pub reserved: u32,
+    pub offset: u64,
+}
+impl DeviceTensor {
+    pub const BYTES: usize = 16;
+    pub fn read(from: &[u8; 16]) -> Self {
+        Self {
+            device: u32::from_le_bytes([from[0], from[1], from[2], from[3]]),
+            reserved: u32::from_le_bytes([from[4], from[5], from[6], from[7]]),
+            offset: u64::from_le_bytes([from[8], from[9], from[10], from[11], from[12], from[13], from[14], from[15]]),
+        }
+    }
+    pub fn write(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.device.to_le_bytes());
+        to.extend_from_slice(&self.reserved.to_le_bytes());
+        to.extend_from_slice(&self.offset.to_le_bytes());
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct CloseHandle {
+    pub device: u32,
+    pub reserved: u32,
+}
+impl CloseHandle {
+    pub const BYTES: usize = 8;
+    pub fn read(from: &[u8; 8]) -> Self {
+        Self {
+            device: u32::from_le_bytes([from[0], from[1], from[2], from[3]]),
+            reserved: u32::from_le_bytes([from[4], from[5], from[6], from[7]]),
+        }
+    }
+    pub fn write(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.device.to_le_bytes());
+        to.extend_from_slice(&self.reserved.to_le_bytes());
     }
 }
 

@@ -28,6 +28,8 @@ mod guardian;
 #[cfg(target_os = "linux")]
 mod hub;
 #[cfg(target_os = "linux")]
+mod lease;
+#[cfg(target_os = "linux")]
 mod link;
 #[cfg(target_os = "linux")]
 mod model;

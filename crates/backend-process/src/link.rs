@@ -5,12 +5,15 @@
 
 use crate::arena::Arena;
 use crate::frames::write::{self, Put};
-use crate::frames::{Block, Contents, Lie, TensorRef, check_strings};
+use crate::frames::{Block, Contents, Lent, Lie, TensorRef, check_strings, lease_of};
 use crate::generated::{FRAME_BYTES_MAX, Header, Place, SEGMENTS_MAX, Segment};
 use crate::hub::Hub;
+use crate::lease::Leases;
 use crate::spec::Limits;
 use crate::sys::{self, Interest};
+use crate::window::{DevicePart, Lender};
 use bytes::Bytes;
+use device::{Handle, Imported};
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Budget, Charge, Kind, Memfd};
 use parking_lot::{Mutex, RwLock};
@@ -22,7 +25,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use tensor::{Data, DataType, Error, RegionMemory, element_count};
+use tensor::{Base, Data, DataType, Error, RegionMemory, RegionRef, element_count};
 
 /// Which socket a frame came on, and so where its answer goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +74,12 @@ pub(crate) struct Link {
     response_segments: RwLock<Vec<Arc<Memfd>>>,
     responses: Mutex<Responses>,
     limits: Limits,
+    /// Memory of devices that the runner was lent.
+    pub(crate) leases: Leases,
+    /// Inputs that lie on a device are handed over as they lie: the model takes them, and the runner can open them.
+    lends: AtomicBool,
+    /// A batch was handed over, and its end has not been handled.
+    pub(crate) batch_is_out: AtomicBool,
     /// Name of the model, for texts.
     model: String,
     /// Bytes of all segments.
@@ -144,6 +153,9 @@ impl Link {
             response_segments: RwLock::new(responses),
             responses: Mutex::default(),
             limits: limits.clone(),
+            leases: Leases::default(),
+            lends: AtomicBool::new(false),
+            batch_is_out: AtomicBool::new(false),
             model: model.to_owned(),
             bytes: AtomicU64::new(bytes),
             is_broken: AtomicBool::new(false),
@@ -164,6 +176,19 @@ impl Link {
     /// Bytes of requests that the runner has not given back.
     pub(crate) fn request_bytes_used(&self) -> u64 {
         self.requests.lock().arena.used()
+    }
+
+    /// Whether the runner can open memory of devices.
+    pub(crate) fn set_lends(&self, can: bool) {
+        self.lends.store(can && self.limits.device_inputs, Relaxed);
+    }
+
+    /// The end of a batch was handled, and what it named.
+    pub(crate) fn batch_ended(&self) {
+        if self.limits.device_inputs {
+            self.batch_is_out.store(false, Relaxed);
+            self.leases.batch_ended();
+        }
     }
 
     /// Whether the runner is to be killed, since it does not read.
@@ -309,6 +334,12 @@ impl Link {
         data: &Data,
     ) -> Result<(), Error> {
         let bytes = data.len();
+        if let Data::Region(region) = data
+            && self.lends.load(Relaxed)
+            && self.lend(to, room, (name, datatype, shape), region)
+        {
+            return Ok(());
+        }
         if bytes <= *room.inline_left || !self.limits.shared_memory {
             if to.len().saturating_add(bytes) > FRAME_BYTES_MAX as usize - FRAME_BYTES_LEFT {
                 return Err(self.no_room());
@@ -330,6 +361,28 @@ impl Link {
         }
         write::tensor(to, name, datatype, shape, Put::Block(block));
         Ok(())
+    }
+
+    /// Writes a tensor that lies on a device into a frame as a lease of its memory. False: it is to be copied.
+    fn lend(
+        &self,
+        to: &mut Vec<u8>,
+        room: &mut Room<'_>,
+        (name, datatype, shape): (&str, DataType, &[i64]),
+        region: &RegionRef,
+    ) -> bool {
+        let Base::Device(memory) = region.base() else { return false };
+        if datatype == DataType::Bytes || region.is_empty() {
+            return false;
+        }
+        let Some(exported) = memory.exported() else { return false };
+        let device = memory.device();
+        let Some(lease) = self.leases.lend(region, device, &exported) else { return false };
+        let bytes = region.len() as u64;
+        let lent = Lent { by_host: true, lease, device, offset: exported.offset, bytes, handle: &exported.handle };
+        room.blocks.push(lent.id());
+        write::tensor(to, name, datatype, shape, Put::Device(lent));
+        true
     }
 
     /// Room for a tensor of a request.
@@ -408,13 +461,21 @@ impl Link {
     pub(crate) fn released(&self, ids: impl Iterator<Item = u64>) -> Result<(), Lie> {
         let mut requests = self.requests.lock();
         let mut ended = Vec::new();
+        let mut leases: SmallVec<[RegionRef; 4]> = SmallVec::new();
         for id in ids {
+            if let Some(lease) = lease_of(id) {
+                let ended = self.leases.give_back(lease, self.batch_is_out.load(Relaxed));
+                leases.extend(ended.ok_or(Lie("a lease is given back that it does not have"))?);
+                continue;
+            }
             requests.arena.give(id).ok_or(Lie("a block is given back that it does not have"))?;
             ended.extend(requests.charges.remove(&id));
         }
         // A charge that ends may wake others.
         drop(requests);
         drop(ended);
+        // The last of a region closes it.
+        drop(leases);
         Ok(())
     }
 
@@ -434,11 +495,38 @@ impl Link {
         Ok((memory, block.offset as usize, block.bytes as usize))
     }
 
+    /// The memory of a device that a tensor of the runner lies in. Opens what the runner exported: not for a reactor.
+    pub(crate) fn part(&self, lent: Lent<'_>) -> Result<RegionRef, Refused> {
+        let lender = if lent.by_host {
+            Lender::Host(self.leases.find(lent.lease).ok_or(Lie("a tensor lies in memory that it was not lent"))?)
+        } else {
+            let opened = Imported::open(lent.device, Handle(*lent.handle)).map_err(|refused| {
+                Refused::Short(match refused {
+                    device::Refused::Lost(why) => why,
+                    device::Refused::NoDevice(why) => Error::internal(format!("an output lies on a GPU: {why}")),
+                    device::Refused::Failed(why) => {
+                        Error::internal(format!("an output on a GPU cannot be read: {}", why.message()))
+                    }
+                })
+            })?;
+            Lender::Runner(opened)
+        };
+        let part = DevicePart::new(lender, lent.offset, lent.bytes);
+        Ok(Arc::new(part.ok_or(Lie("a tensor lies outside of the memory of a device that it names"))?))
+    }
+
     /// A tensor's bytes, copied out and checked; its block is given back.
     pub(crate) fn take(&self, tensor: &TensorRef<'_>) -> Result<Data, Refused> {
         let block = match tensor.contents {
             Contents::Inline(bytes) => return Ok(Data::Bytes(Bytes::copy_from_slice(bytes))),
             Contents::Block(block) => block,
+            Contents::Device(lent) => {
+                let part = self.part(lent)?;
+                let (mut slab, charge) = backend::gather::batch_slab(part.len()).map_err(Refused::Short)?;
+                part.copy_to(0, &mut slab).map_err(Refused::Short)?;
+                self.done_with(tensor);
+                return Ok(Data::Bytes(backend::gather::frozen(slab, charge)));
+            }
         };
         let (memory, at, bytes) = self.window(block)?;
         let (mut slab, charge) = backend::gather::batch_slab(bytes).map_err(Refused::Short)?;
@@ -453,13 +541,15 @@ impl Link {
 
     /// A tensor of the runner was copied, or is not wanted: its block is free.
     pub(crate) fn done_with(&self, tensor: &TensorRef<'_>) {
-        let Contents::Block(block) = tensor.contents else { return };
-        if block.of_requests {
-            return;
-        }
+        let (id, bytes) = match tensor.contents {
+            Contents::Block(block) if !block.of_requests => (block.id(), block.bytes),
+            // Memory of a device is scarce: it does not wait for the next batch.
+            Contents::Device(lent) if !lent.by_host => (lent.id(), u64::MAX),
+            _ => return,
+        };
         let mut responses = self.responses.lock();
-        responses.free.push(block.id());
-        responses.free_bytes = responses.free_bytes.saturating_add(block.bytes);
+        responses.free.push(id);
+        responses.free_bytes = responses.free_bytes.saturating_add(bytes);
     }
 
     /// Gives blocks back at once when many wait. Not needed for those of a batch that has ended: they go with the next one, to the thread that will want them, and another

@@ -1,7 +1,7 @@
 //! A model that is served by runners: one per instance, started again when it dies.
 
 use crate::failure::Failure;
-use crate::generated::{SLOTS_MAX, VERSION};
+use crate::generated::{LEASES_MAX, SLOTS_MAX, VERSION};
 use crate::guardian::{self, Guarded};
 use crate::hub::{Due, Hub};
 use crate::link::Link;
@@ -194,7 +194,8 @@ fn hello(told: &str, mode: &str, limits: &Limits) -> String {
         true => format!(r#"{{"request":{bytes},"response":{bytes},"slots":{SLOTS_MAX}}}"#),
         false => "null".to_owned(),
     };
-    format!(r#"{{"protocol":{VERSION},"mode":"{mode}","segments":{segments}{comma}{rest}"#)
+    let devices = limits.device_inputs;
+    format!(r#"{{"protocol":{VERSION},"mode":"{mode}","segments":{segments},"devices":{devices}{comma}{rest}"#)
 }
 
 impl Model {
@@ -363,6 +364,9 @@ impl backend::Model for ProcessModel {
         let resident: u64 = self.0.runners().map(|r| r.resident_bytes()).sum();
         let shared: u64 = self.0.runners().map(|r| r.link.bytes()).sum();
         let used: u64 = self.0.runners().map(|r| r.link.request_bytes_used()).sum();
+        let lent = self.0.runners().map(|r| r.link.leases.open());
+        let (leases, lent) = lent.fold((0, 0), |sum: (usize, u64), one| (sum.0 + one.0, sum.1.saturating_add(one.1)));
+        let leases_max = self.0.places.len() as u64 * LEASES_MAX;
         let calls: usize = self.0.runners().map(|r| r.asks.calls_open()).sum();
         vec![
             (
@@ -379,6 +383,13 @@ impl backend::Model for ProcessModel {
             ("nereid_runner_resident_bytes", "Memory of the model's processes", resident as f64),
             ("nereid_runner_shared_bytes", "Shared memory of the model's processes, mapped", shared as f64),
             ("nereid_runner_request_bytes", "Inputs that the model's processes have not given back", used as f64),
+            (
+                "nereid_runner_device_bytes",
+                "Inputs on devices that the model's processes have not given back",
+                lent as f64,
+            ),
+            ("nereid_runner_leases", "How many those are", leases as f64),
+            ("nereid_runner_leases_max", "Most of them, all processes of the model together", leases_max as f64),
         ]
     }
 }

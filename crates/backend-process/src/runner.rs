@@ -135,6 +135,11 @@ enum Next {
     Park,
 }
 
+/// Whether the runner lends memory of a device for it.
+fn is_lent(tensor: &frames::TensorRef<'_>) -> bool {
+    matches!(tensor.contents, frames::Contents::Device(lent) if !lent.by_host)
+}
+
 /// A runner that the hub looks away from. Dropped, also by a panic, the hub goes on: not a reactor at once, which would get a descriptor of its own
 /// each time and know of the last one's end only when something comes on the work socket.
 struct Parked(Arc<Runner>);
@@ -327,10 +332,16 @@ impl Runner {
                 let open = self.state.lock().slots.taken();
                 let members = self.state.lock().batch.as_ref().map_or(0, |b| b.members.len());
                 let stay = result.answers.iter().any(|a| a.kind == crate::generated::Answer::None);
-                if stay || result.failed.is_some() || open > members {
+                // So do the leases that are over with it: a client that has its answer may unregister its region.
+                let lent = self.limits.device_inputs && self.link.leases.open().0 > 0;
+                if stay || lent || result.failed.is_some() || open > members {
                     self.read_side(inbound);
                 }
+                let lends = result.answers.iter().any(|a| a.outputs.iter().any(is_lent));
                 self.result(&result)?;
+                if lends {
+                    self.link.give_back_many();
+                }
             }
             FromRunner::Respond { slot, generation, answer } => {
                 needs(Way::Side)?;
@@ -353,6 +364,13 @@ impl Runner {
                 started(Err(failure));
             }
             FromRunner::NeedSegment(bytes) => self.link.need_responses(bytes),
+            FromRunner::NoDevices => {
+                log::warn!(
+                    "{}: it cannot open memory of devices: inputs are copied to the host from now on",
+                    self.label()
+                );
+                self.link.set_lends(false);
+            }
             FromRunner::Release(ids) => self.link.released(ids.iter())?,
             FromRunner::IsReadyResult { question, is_ready } => self.answered(question, is_ready),
             FromRunner::Pong(_) => self.is_there.store(true, Relaxed),
@@ -387,6 +405,11 @@ impl Runner {
         }
         drop(state);
         log::debug!("{}: ready, {}", self.label(), ready.runner);
+        if ready.devices {
+            self.link.set_lends(true);
+            let me: Weak<dyn device::Closing> = Arc::downgrade(&(Arc::clone(self) as Arc<dyn device::Closing>));
+            device::watch_closing(me);
+        }
         reader::pass_on(self);
         started(Ok(ready));
         Ok(())
@@ -448,6 +471,7 @@ impl Runner {
             pending.responder.finish(Some(Err(self.not_healthy())));
         }
         drop(batch);
+        self.link.leases.clear();
         for answer in questions.into_iter().flat_map(|q| q.answers) {
             answer(Err(self.not_healthy()));
         }

@@ -43,6 +43,8 @@ pub enum Output {
 pub struct Limits {
     /// Tensors may lie in shared memory. Without it all of them go through the sockets (B-PYR-01), and a model does not see that a request is cancelled.
     pub shared_memory: bool,
+    /// Inputs that lie on a device are handed over there; else they are copied to the host (FORCE_CPU_ONLY_INPUT_TENSORS).
+    pub device_inputs: bool,
     /// Bytes of the first segments, one for requests and one for responses.
     pub segment_bytes: u64,
     /// Least bytes of each further one.

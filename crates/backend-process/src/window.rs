@@ -1,10 +1,11 @@
-//! A part of a runner's segment, as the source of a copy into a client's region.
+//! A part of a runner's segment, or of memory of a device that one side lends the other, as the source of a copy.
 
 #![allow(unsafe_code)] // vouches for the addresses of a segment
 
+use device::Imported;
 use memory::Memfd;
 use std::sync::Arc;
-use tensor::{Base, Extent, RegionMemory};
+use tensor::{Base, DeviceMemory, Exported, Extent, RegionMemory, RegionRef, Result};
 
 pub(crate) struct Window {
     memory: Arc<Memfd>,
@@ -41,5 +42,104 @@ unsafe impl RegionMemory for Window {
     fn extent(&self) -> Extent {
         let whole = self.memory.extent();
         Extent { start: whole.start + self.start as u64, ..whole }
+    }
+}
+
+/// Memory of a device.
+pub(crate) enum Lender {
+    /// That the runner exported.
+    Runner(Arc<Imported>),
+    /// That the host lent the runner.
+    Host(RegionRef),
+}
+
+/// A part of memory of a device.
+pub(crate) struct DevicePart {
+    lender: Lender,
+    start: usize,
+    len: usize,
+}
+
+impl DevicePart {
+    /// `None` where it does not lie inside, or on no device.
+    pub(crate) fn new(lender: Lender, start: u64, len: u64) -> Option<Self> {
+        let whole = match &lender {
+            Lender::Runner(memory) => memory.len(),
+            Lender::Host(region) => matches!(region.base(), Base::Device(_)).then(|| region.len())?,
+        };
+        let (start, len) = (usize::try_from(start).ok()?, usize::try_from(len).ok()?);
+        start.checked_add(len).filter(|&end| end <= whole)?;
+        Some(Self { lender, start, len })
+    }
+
+    /// Of what the host lent.
+    fn of_host(region: &RegionRef) -> Result<&dyn DeviceMemory> {
+        match region.base() {
+            Base::Device(memory) => Ok(memory),
+            Base::Host(_) => Err(tensor::Error::internal("a mapped region was taken for memory of a device")),
+        }
+    }
+}
+
+// SAFETY: it has no address here, and copies go through the driver, which knows the memory for as long as the handle or the region is kept.
+unsafe impl RegionMemory for DevicePart {
+    fn base(&self) -> Base<'_> {
+        Base::Device(self)
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn is_intact(&self) -> bool {
+        true
+    }
+    fn region_name(&self) -> &'static str {
+        ""
+    }
+    fn extent(&self) -> Extent {
+        let whole = match &self.lender {
+            // As regions of clients are told apart.
+            Lender::Runner(memory) => {
+                Extent { object: (u64::MAX - u64::from(memory.device()), memory.address()), start: 0 }
+            }
+            Lender::Host(region) => region.extent(),
+        };
+        Extent { start: whole.start.saturating_add(self.start as u64), ..whole }
+    }
+}
+
+impl DeviceMemory for DevicePart {
+    fn device(&self) -> u32 {
+        match &self.lender {
+            Lender::Runner(memory) => memory.device(),
+            Lender::Host(region) => Self::of_host(region).map_or(0, DeviceMemory::device),
+        }
+    }
+    fn address(&self) -> u64 {
+        let whole = match &self.lender {
+            Lender::Runner(memory) => memory.address(),
+            Lender::Host(region) => Self::of_host(region).map_or(0, DeviceMemory::address),
+        };
+        whole.saturating_add(self.start as u64)
+    }
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        let at = self.start.saturating_add(offset);
+        match &self.lender {
+            Lender::Runner(memory) => memory.read(at, to),
+            Lender::Host(region) => Self::of_host(region)?.read(at, to),
+        }
+    }
+    fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        let at = self.start.saturating_add(offset);
+        match &self.lender {
+            Lender::Runner(memory) => memory.write(at, from),
+            Lender::Host(region) => Self::of_host(region)?.write(at, from),
+        }
+    }
+    fn exported(&self) -> Option<Exported> {
+        let whole = match &self.lender {
+            Lender::Runner(memory) => Exported { handle: memory.handle().0, offset: 0 },
+            Lender::Host(region) => Self::of_host(region).ok()?.exported()?,
+        };
+        Some(Exported { offset: whole.offset.saturating_add(self.start as u64), ..whole })
     }
 }

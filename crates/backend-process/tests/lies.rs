@@ -18,6 +18,9 @@ fn a_process_that_lies_is_killed_and_started_again_b_sec_04_b_sec_05() {
         "answers",
         "twice",
         "block",
+        "a lease that it was not given",
+        "a lease that is not wanted",
+        "a lease back",
         "parameters",
         "nothing",
         "reschedule on the side",
@@ -28,7 +31,7 @@ fn a_process_that_lies_is_killed_and_started_again_b_sec_04_b_sec_05() {
         "half a frame",
         "closes its sockets",
     ];
-    let numbers: Vec<String> = (0..31).map(|n| n.to_string()).collect();
+    let numbers: Vec<String> = (0..37).map(|n| n.to_string()).collect();
     for lie in lies.into_iter().chain(numbers.iter().map(String::as_str)) {
         let model = start("lies", 1, limits()).expect("starts");
         let ran = run(&*model, 0, vec![bytes(lie, 5000)]);

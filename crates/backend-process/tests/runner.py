@@ -229,6 +229,12 @@ def lie(batch, requests, memory):
         work.sendall(result(batch, [answer(p.ANSWER_NONE)]) * 2)
     elif kind == "block":
         work.sendall(result(batch, [answer(p.ANSWER_NONE)], [1 << 30]))
+    elif kind == "a lease that it was not given":
+        tell(one(p.PLACE_DEVICE_REQUEST, p.DEVICE_SEGMENT, 7, 100) + p.DEVICE_TENSOR.pack(0, 0, 0) + bytes(64))
+    elif kind == "a lease that is not wanted":
+        tell(one(p.PLACE_DEVICE_REQUEST, p.DEVICE_SEGMENT, 7, 100).replace(b"OUT", b"ODD") + p.DEVICE_TENSOR.pack(0, 0, 0) + bytes(64))
+    elif kind == "a lease back":
+        work.sendall(result(batch, [answer(p.ANSWER_NONE)], [p.DEVICE_SEGMENT << p.BLOCK_OFFSET_BITS | 7]))
     elif kind == "parameters":
         work.sendall(result(batch, [answer(p.ANSWER_RESPONSE, parameters="[1")]))
     elif kind == "nothing":

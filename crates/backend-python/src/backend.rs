@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
-use backend_process::{Command, Instance, Spec};
+use backend_process::{Command, Instance, Limits, Spec};
 use parking_lot::Mutex;
 use prost::Message;
 use protocol::Signature;
@@ -254,7 +254,7 @@ impl Opened for OpenedPython {
 
     fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let config = decode(config)?;
-        check_inputs_in_cpu(&config)?;
+        let device_inputs = takes_device_inputs(&config)?;
         let iterative =
             matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
         let told = Told { iterative, ..self.told(Some(&signature)) };
@@ -279,7 +279,7 @@ impl Opened for OpenedPython {
             instances,
             decoupled: signature.decoupled,
             iterative,
-            limits: self.options.limits.clone(),
+            limits: Limits { device_inputs, ..self.options.limits.clone() },
             output: self.options.output,
         };
         let host = self.shared.host.get().cloned();
@@ -288,10 +288,11 @@ impl Opened for OpenedPython {
     }
 }
 
-/// Inputs are always in CPU memory here; `no` allows what there is none of.
-fn check_inputs_in_cpu(config: &ModelConfig) -> Result<()> {
+/// Whether inputs that lie on a device are handed over there: `FORCE_CPU_ONLY_INPUT_TENSORS` is `no` (B-PY-30).
+fn takes_device_inputs(config: &ModelConfig) -> Result<bool> {
     match config.parameters.get("FORCE_CPU_ONLY_INPUT_TENSORS").map_or("yes", |p| p.string_value.as_str()) {
-        "yes" | "no" => Ok(()),
+        "yes" => Ok(false),
+        "no" => Ok(true),
         other => Err(Error::unsupported(format!("Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {other}'"))),
     }
 }

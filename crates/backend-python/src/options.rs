@@ -43,6 +43,7 @@ impl Default for Options {
         Self {
             limits: Limits {
                 shared_memory: true,
+                device_inputs: false,
                 segment_bytes: SEGMENT_BYTES_DEFAULT,
                 growth_bytes: SEGMENT_BYTES_DEFAULT,
                 arena_bytes_max: ARENA_BYTES_MAX_DEFAULT,

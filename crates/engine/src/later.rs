@@ -26,6 +26,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use tensor::{Data, Place};
 
 /// What a version has whose model answers later.
 #[derive(Default)]
@@ -132,7 +133,9 @@ impl Job {
     /// Whether it takes microseconds to hand the batch on.
     fn starts_at_once(&self) -> bool {
         let inputs = self.requests.iter().flat_map(|q| &q.0.entry.request.inputs);
-        let bytes = inputs.map(|i| i.data.len()).fold(0, usize::saturating_add);
+        // What lies on a device takes as long as that likes.
+        let bytes = |data: &Data| if let Place::Device(_) = data.place() { usize::MAX } else { data.len() };
+        let bytes = inputs.map(|i| bytes(&i.data)).fold(0, usize::saturating_add);
         self.version.model.starts_at_once(bytes)
     }
 

@@ -3,6 +3,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 
 import place
 from context import NotRun
@@ -31,12 +32,21 @@ def uuids(server, family="nv_gpu_memory_total_bytes"):
     return found
 
 
+def shown(server, wanted, family="nv_gpu_memory_total_bytes"):
+    """The same, once these devices are there: each is asked by a thread of its own, which a scrape does not wait for."""
+    end = time.monotonic() + 30
+    while list(uuids(server, family)) != list(wanted) and time.monotonic() < end:
+        time.sleep(0.1)
+    return uuids(server, family)
+
+
 @row("metrics")
 def metrics(t):
     server = t.server("simple_cpu")
     rows = smi("uuid", "memory.total")
     for family in FAMILIES:
-        assert uuids(server, family).keys() == {uuid for uuid, _ in rows}, f"{family} has {sorted(uuids(server, family))}"
+        found = shown(server, [uuid for uuid, _ in rows], family)
+        assert found.keys() == {uuid for uuid, _ in rows}, f"{family} has {sorted(found)}"
     totals = uuids(server)
     for uuid, mib in rows:
         # nvidia-smi rounds to MiB, and some drivers reserve part.
@@ -51,7 +61,8 @@ def visible(t):
     last = everything[-1]
     for value in (str(len(everything) - 1), last):
         server = t.server("simple_cpu", env={"CUDA_VISIBLE_DEVICES": value})
-        assert list(uuids(server)) == [last], f"with CUDA_VISIBLE_DEVICES={value} there are {list(uuids(server))}"
+        found = list(shown(server, [last]))
+        assert found == [last], f"with CUDA_VISIBLE_DEVICES={value} there are {found}"
         server.stop()
     server = t.server("simple_cpu", env={"CUDA_VISIBLE_DEVICES": ""})
     assert uuids(server) == {}, uuids(server)

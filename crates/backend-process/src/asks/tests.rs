@@ -108,6 +108,7 @@ impl Peer for Link {
     fn take(&self, tensor: &TensorRef<'_>) -> std::result::Result<Data, Refused> {
         match tensor.contents {
             Contents::Inline(bytes) => Ok(Data::Bytes(Bytes::copy_from_slice(bytes))),
+            Contents::Device(_) => Err(Refused::Lie(Lie("no such lease"))),
             Contents::Block(block) if block.segment > 0 => Err(Refused::Lie(Lie("no such segment"))),
             Contents::Block(_) if self.is_short => {
                 self.given_back.fetch_add(1, SeqCst);

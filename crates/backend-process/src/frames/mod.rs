@@ -10,4 +10,4 @@ pub mod write;
 pub use read::{AnswerRef, CallRef, FromRunner, LogRef, MetricChange, RequestRef, ResultRef, read, split};
 pub use reader::Lie;
 pub(crate) use tensor::check_strings;
-pub use tensor::{Block, Contents, TensorRef};
+pub use tensor::{Block, Contents, Lent, TensorRef, lease_of};

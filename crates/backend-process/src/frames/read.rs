@@ -112,6 +112,7 @@ pub enum FromRunner<'a> {
     MetricUpdate(MetricChange),
     Log(LogRef<'a>),
     NeedSegment(u64),
+    NoDevices,
     Release(Ids<'a>),
     IsReadyResult { question: u64, is_ready: bool },
     Pong(u64),
@@ -145,6 +146,7 @@ fn frame_of(header: &Header) -> Result<Frame, Lie> {
             | Frame::CallResponse
             | Frame::ControlResult
             | Frame::Segment
+            | Frame::CloseHandle
             | Frame::IsReady
             | Frame::Ping,
         ) => Err(Lie("a frame that only the host sends")),
@@ -184,6 +186,7 @@ pub fn read<'a>(header: &Header, body: &'a [u8]) -> Result<FromRunner<'a>, Lie> 
             FromRunner::Log(LogRef { level, file, line: head.line, text: from.text(head.text_bytes)? })
         }
         Frame::NeedSegment => FromRunner::NeedSegment(NeedSegment::read(from.head()?).bytes),
+        Frame::NoDevices => FromRunner::NoDevices,
         Frame::Release => FromRunner::Release(from.ids(header.count.into())?),
         Frame::IsReadyResult => {
             let head = IsReadyResult::read(from.head()?);

@@ -1,7 +1,7 @@
 //! One tensor in a frame: what it is, and its bytes or where they lie.
 
 use super::reader::{Lie, Reader};
-use crate::generated::{BLOCK_OFFSET_BITS, Place, RANK_MAX, TensorHead};
+use crate::generated::{BLOCK_OFFSET_BITS, DEVICE_SEGMENT, DeviceTensor, HANDLE_BYTES, Place, RANK_MAX, TensorHead};
 use tensor::strings::Strings;
 use tensor::{DataType, Shape, element_count};
 
@@ -25,6 +25,40 @@ impl Block {
     }
 }
 
+/// Memory of a device that one side lends the other for a tensor, copied out of a frame. That it is lent is checked where loans are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lent<'a> {
+    /// Whether the host lends it, with an input; else the runner does, with an output.
+    pub by_host: bool,
+    /// Number of the lease, of the side that lends.
+    pub lease: u64,
+    /// Ordinal of the device.
+    pub device: u32,
+    /// First byte: in the allocation of the handle; in what was lent, where a runner names memory of the host.
+    pub offset: u64,
+    /// Length.
+    pub bytes: u64,
+    /// What the other side opens. Means nothing where a runner names memory of the host.
+    pub handle: &'a [u8; HANDLE_BYTES as usize],
+}
+
+impl Lent<'_> {
+    /// What the lease is called when it is given back.
+    pub fn id(&self) -> u64 {
+        lease_id(self.lease)
+    }
+}
+
+/// What a lease is called when it is given back: a number that no block has.
+pub fn lease_id(lease: u64) -> u64 {
+    (DEVICE_SEGMENT << BLOCK_OFFSET_BITS) | lease
+}
+
+/// The lease that is given back under this name, if it is one.
+pub fn lease_of(id: u64) -> Option<u64> {
+    (id >> BLOCK_OFFSET_BITS == DEVICE_SEGMENT).then_some(id & ((1 << BLOCK_OFFSET_BITS) - 1))
+}
+
 /// The bytes of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents<'a> {
@@ -32,6 +66,8 @@ pub enum Contents<'a> {
     Inline(&'a [u8]),
     /// They lie there.
     Block(Block),
+    /// They lie on a device.
+    Device(Lent<'a>),
 }
 
 /// A tensor as a runner described it. Its shape and its length agree; strings are checked if they came inline, else in the copy.
@@ -75,6 +111,27 @@ impl<'a> TensorRef<'a> {
                     check_strings(bytes, elements)?;
                 }
                 Contents::Inline(bytes)
+            }
+            place @ (Place::DeviceRequest | Place::DeviceResponse) => {
+                let lent = DeviceTensor::read(from.head()?);
+                let handle = from.head()?;
+                if u64::from(head.segment) != DEVICE_SEGMENT || head.offset >> BLOCK_OFFSET_BITS != 0 {
+                    return Err(Lie("a tensor on a device has no lease there can be"));
+                }
+                if datatype == DataType::Bytes {
+                    return Err(Lie("strings lie on a device"));
+                }
+                if lent.offset.checked_add(head.bytes).is_none() {
+                    return Err(Lie("a tensor lies outside of any memory of a device"));
+                }
+                Contents::Device(Lent {
+                    by_host: place == Place::DeviceRequest,
+                    lease: head.offset,
+                    device: lent.device,
+                    offset: lent.offset,
+                    bytes: head.bytes,
+                    handle,
+                })
             }
             place => {
                 let end = head.offset.checked_add(head.bytes);

@@ -1,5 +1,6 @@
 //! The codec against `shm/vectors/frames.json`, which the tests of other languages read, too.
 
+use super::tensor::lease_id;
 use super::write::{self, Put, RequestHeadOf};
 use super::*;
 use crate::generated::{
@@ -66,6 +67,19 @@ fn what_a_runner_says_is_read() {
         assert_eq!(first.outputs[..], expected);
         assert!(second.kind == Answer::None && !second.is_final && second.outputs.is_empty());
     });
+    reads("result_device", |frame| {
+        let FromRunner::Result(result) = frame else { panic!("{frame:?}") };
+        let releases: Vec<_> = result.releases.iter().collect();
+        assert_eq!(
+            (releases[..].to_vec(), lease_of(releases[0]), lease_of(1 << 40 | 64)),
+            (vec![lease_id(2)], Some(2), None)
+        );
+        let [ours, theirs] = &result.answers[0].outputs[..] else { panic!("two outputs") };
+        let handle: [u8; 64] = std::array::from_fn(|i| i as u8);
+        let lent = Lent { by_host: false, lease: 7, device: 1, offset: 256, bytes: 32, handle: &handle };
+        assert_eq!(ours.contents, Contents::Device(lent));
+        assert_eq!(theirs.contents, Contents::Device(Lent { by_host: true, lease: 3, bytes: 16, ..lent }));
+    });
     reads("result_failed", |frame| {
         assert!(matches!(frame, FromRunner::Result(r) if r.failed == Some("ValueError: é") && r.answers.is_empty()));
     });
@@ -94,6 +108,7 @@ fn what_a_runner_says_is_read() {
         assert_eq!(frame, FromRunner::Log(LogRef { level: LogLevel::Warning, file: "m.py", line: 12, text: "hot" }));
     });
     reads("need_segment", |frame| assert_eq!(frame, FromRunner::NeedSegment(1 << 30)));
+    reads("no_devices", |frame| assert_eq!(frame, FromRunner::NoDevices));
     reads("release", |_| {});
     reads("is_ready_result", |frame| assert_eq!(frame, FromRunner::IsReadyResult { question: 11, is_ready: true }));
     reads("pong", |frame| assert_eq!(frame, FromRunner::Pong(12)));
@@ -132,6 +147,18 @@ fn what_the_host_says_is_as_written_down() {
     writing.end(&mut out).expect("short");
     assert_eq!(out, good("execute"));
 
+    let mut out = Vec::new();
+    let writing = write::begin(&mut out, Frame::Execute, 0, 1);
+    ExecuteHead { batch: 8, releases: 1, reserved: 0 }.write(&mut out);
+    out.extend_from_slice(&lease_id(7).to_le_bytes());
+    let head = RequestHeadOf { slot: 5, generation: 2, inputs: 1, ..RequestHeadOf::default() };
+    write::request(&mut out, &head, &[], None::<std::iter::Empty<&str>>);
+    let handle: [u8; 64] = std::array::from_fn(|i| i as u8);
+    let lent = Lent { by_host: true, lease: 3, device: 1, offset: 256, bytes: 32, handle: &handle };
+    write::tensor(&mut out, "G", DataType::Fp32, &[2, 4], Put::Device(lent));
+    writing.end(&mut out).expect("short");
+    assert_eq!(out, good("execute_device"));
+
     let check = |name, write: &dyn Fn(&mut Vec<u8>)| {
         let mut out = Vec::new();
         write(&mut out);
@@ -140,6 +167,7 @@ fn what_the_host_says_is_as_written_down() {
     check("segment", &|out| {
         write::segment(out, Segment { bytes: 1 << 20, segment: 2, place: Place::Response as u8, refused: 0 });
     });
+    check("close_handle", &|out| write::close_handle(out, 1, &handle));
     check("release", &|out| write::release(out, &mut vec![64, 128]));
     check("is_ready", &|out| write::question(out, Frame::IsReady, 11));
     check("finalize", &|out| write::empty(out, Frame::Finalize));

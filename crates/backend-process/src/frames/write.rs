@@ -1,8 +1,9 @@
 //! What the host sends. A frame is appended to a buffer, its length written when it is whole.
 
-use super::tensor::Block;
+use super::tensor::{Block, Lent};
 use crate::generated::{
-    ALL_OUTPUTS, AnswerHead, CallId, FRAME_BYTES_MAX, Frame, Header, Place, Question, RequestHead, Segment, TensorHead,
+    ALL_OUTPUTS, AnswerHead, CallId, CloseHandle, DEVICE_SEGMENT, DeviceTensor, FRAME_BYTES_MAX, Frame, HANDLE_BYTES,
+    Header, Place, Question, RequestHead, Segment, TensorHead,
 };
 use protocol::Parameter;
 use protocol::json::{write_f64, write_string};
@@ -77,6 +78,14 @@ pub fn release(to: &mut Vec<u8>, ids: &mut Vec<u64>) {
     to.extend(ids.drain(..count).flat_map(u64::to_le_bytes));
 }
 
+/// CLOSE_HANDLE.
+pub fn close_handle(to: &mut Vec<u8>, device: u32, handle: &[u8; HANDLE_BYTES as usize]) {
+    let length = (CloseHandle::BYTES + handle.len()) as u32;
+    Header { length, frame: Frame::CloseHandle as u8, flags: 0, count: 0 }.write(to);
+    CloseHandle { device, reserved: 0 }.write(to);
+    to.extend_from_slice(handle);
+}
+
 /// Where a tensor's bytes are.
 #[derive(Debug, Clone, Copy)]
 pub enum Put<'a> {
@@ -84,6 +93,8 @@ pub enum Put<'a> {
     Inline(&'a [u8]),
     /// In a segment.
     Block(Block),
+    /// On a device.
+    Device(Lent<'a>),
 }
 
 /// A tensor. Names longer than 65,535 bytes and ranks above 255 do not occur: configurations and requests are bounded below that.
@@ -91,6 +102,10 @@ pub fn tensor(to: &mut Vec<u8>, name: &str, datatype: DataType, shape: &[i64], p
     let (place, segment, offset, bytes) = match put {
         Put::Inline(bytes) => (Place::Inline, 0, 0, bytes.len() as u64),
         Put::Block(b) => (if b.of_requests { Place::Request } else { Place::Response }, b.segment, b.offset, b.bytes),
+        Put::Device(l) => {
+            let place = if l.by_host { Place::DeviceRequest } else { Place::DeviceResponse };
+            (place, DEVICE_SEGMENT as u16, l.lease, l.bytes)
+        }
     };
     let name = cut(name);
     let dims = shape.get(..shape.len().min(usize::from(u8::MAX))).unwrap_or_default();
@@ -107,8 +122,13 @@ pub fn tensor(to: &mut Vec<u8>, name: &str, datatype: DataType, shape: &[i64], p
     .write(to);
     to.extend_from_slice(name.as_bytes());
     to.extend(dims.iter().flat_map(|dim| dim.to_le_bytes()));
-    if let Put::Inline(bytes) = put {
-        to.extend_from_slice(bytes);
+    match put {
+        Put::Inline(bytes) => to.extend_from_slice(bytes),
+        Put::Block(_) => {}
+        Put::Device(lent) => {
+            DeviceTensor { device: lent.device, reserved: 0, offset: lent.offset }.write(to);
+            to.extend_from_slice(lent.handle);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ pub const LONG: Duration = Duration::from_secs(60);
 pub fn limits() -> Limits {
     Limits {
         shared_memory: true,
+        device_inputs: false,
         segment_bytes: 1 << 20,
         growth_bytes: 1 << 20,
         arena_bytes_max: 64 << 20,

@@ -7,6 +7,7 @@ import ctypes
 
 import numpy as np
 
+from . import device
 from .kinds import TritonModelException
 
 CPU, CUDA, CUDA_HOST = 1, 2, 3
@@ -75,16 +76,54 @@ def exported(array, is_bf16):
     return capsule
 
 
+def exported_memory(memory, is_bf16):
+    """A capsule `dltensor` over memory of a device: numpy's own, for an array of that shape, with another address.
+
+    Nothing of that array is ever looked at: it has the room of one element, and keeps the memory for as long as the capsule's owner keeps it.
+    """
+    address = memory.address
+    room = (ctypes.c_char * max(memory.dtype.itemsize, 1))()
+    room.owner = memory
+    dtype = np.dtype(np.uint8) if memory.dtype == np.bool_ else memory.dtype
+    carrier = np.ndarray(memory.shape, dtype, room, 0, (0,) * len(memory.shape)) if memory.size else np.ndarray(memory.shape, dtype, room)
+    capsule = carrier.__dlpack__()
+    tensor = _Managed.from_address(_pointer(capsule, _NAME)).tensor
+    tensor.data, tensor.byte_offset, tensor.device_type, tensor.device_id = address, 0, CUDA, memory.device
+    stride = 1
+    for at in reversed(range(tensor.ndim)):
+        if tensor.strides:
+            tensor.strides[at] = stride
+        stride *= memory.shape[at]
+    if is_bf16 or memory.dtype == np.bool_:
+        tensor.code = 4 if is_bf16 else 6
+    return capsule
+
+
+def _capsule_on(device_id, value):
+    """What an object on a device exports, once all that writes it is over."""
+    try:
+        driver = device.driver()
+    except device.Failed:
+        raise TritonModelException(_NO_GPU) from None
+    try:
+        with driver.on(device_id):
+            stream = driver.stream(device_id)
+            capsule = value.__dlpack__(stream=stream.value)
+            driver.call("cuStreamSynchronize", stream)
+    except device.Failed as e:
+        raise device.lose(e, f"a tensor on GPU {device_id} cannot be used: {e}") from None
+    return capsule
+
+
 def imported(value):
-    """`(array, is_bf16)` over the memory of a capsule or of an object that speaks the protocol."""
+    """`(array, is_bf16)` over the memory of a capsule or of an object that speaks the protocol; of one on a device a `device.Memory`."""
     if type(value).__name__ == "PyCapsule":
         capsule = value
         if not _is_valid(capsule, _NAME):
             raise TritonModelException("The DLPack capsule was used before, or is none: it cannot be used again.")
     elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
-        if int(value.__dlpack_device__()[0]) == CUDA:
-            raise TritonModelException(_NO_GPU)
-        capsule = value.__dlpack__(stream=None)
+        kind, number = value.__dlpack_device__()
+        capsule = _capsule_on(int(number), value) if int(kind) == CUDA else value.__dlpack__(stream=None)
         if type(capsule).__name__ != "PyCapsule":
             raise TypeError(f"Object of type '{type(capsule).__name__}' is not an instance of 'capsule'")
         if not _is_valid(capsule, _NAME):
@@ -97,6 +136,8 @@ def imported(value):
     _set_name(capsule, _USED)
     _set_destructor(capsule, None)
     owner = _Owner(managed)
+    if managed.tensor.device_type == CUDA:
+        return device.Memory(managed.tensor.device_id, address, dtype, shape, size, owner), is_bf16
     kind = ctypes.c_char * size
     memory = kind.from_address(address) if size else kind()
     memory.owner = owner
@@ -106,8 +147,11 @@ def imported(value):
 def _described(tensor):
     """What to make an array of: `(dtype, shape, bytes, address, is_bf16)`."""
     if tensor.device_type == CUDA:
-        raise TritonModelException(_NO_GPU)
-    if tensor.device_type not in (CPU, CUDA_HOST):
+        try:
+            device.driver()
+        except device.Failed:
+            raise TritonModelException(_NO_GPU) from None
+    elif tensor.device_type not in (CPU, CUDA_HOST):
         raise TritonModelException(f"DLDevice type {tensor.device_type} is not support by Python backend.")
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     name = _TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None

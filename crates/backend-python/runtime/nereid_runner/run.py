@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from . import failure, link, wire
+from . import device, failure, link, wire
 from ._protocol import (
     ALL_OUTPUTS, ANSWER_NONE, ANSWER_RESCHEDULE, CODE_INTERNAL, CODE_INVALID_ARG, FRAME_EXECUTE, FRAME_FAILED, FRAME_FINALIZE, FRAME_READY,
     VERSION,
@@ -86,7 +86,8 @@ class Runner:
     def serve(self):
         """Batches until the host says that it is over."""
         work, read, codec = self.server.work, self.server.work.read, self.server.codec
-        responses = self.server.responses
+        returned = self.server.returned
+        leases = self.server.devices.leases
         while True:
             frame, _, count, buf, at, _ = read()
             if frame != FRAME_EXECUTE:
@@ -94,12 +95,20 @@ class Runner:
                     return
                 raise SystemError(f"frame {frame} came where a batch is due")
             batch, freed, requests = codec.execute(buf, at, count)
-            if freed and responses is not None:
-                responses.returned.extend(freed)
+            if freed:
+                returned(freed)
             answer = self._batch(batch, requests)
+            if leases:
+                # A client that has its answer may want its region back.
+                requests = None
             # Looked up now: in a process that the model forked it is another.
             work.send(answer)
             del requests, answer
+            if device.lost is not None:
+                # No context of this process can be used any more; another process has its own.
+                log_failure(self.server, f"Model '{self.server.instance}' ends, to be started again: {device.lost}")
+                sys.stdout.flush()
+                os._exit(1)
 
     def _batch(self, batch, requests):
         """Runs a batch; the frame that ends it."""
@@ -319,6 +328,14 @@ def failed(error, hello):
     )
 
 
+def _has_devices():
+    try:
+        device.driver()
+    except device.Failed:
+        return False
+    return True
+
+
 def run(server, hello):
     """From HELLO to the end of the process; its status."""
     link.current = server
@@ -334,6 +351,8 @@ def run(server, hello):
         return 1
     text = f"{platform.python_implementation()} {platform.python_version()}, numpy {np.__version__}"
     asks_ready = server.ready is not None
+    if hello.get("devices"):
+        completed["devices"] = _has_devices()
     server.work.send(greet(FRAME_READY, protocol=VERSION, runner=text, pid=os.getpid(), asks_ready=asks_ready, **completed))
     if hello["mode"] == "complete":
         return 0

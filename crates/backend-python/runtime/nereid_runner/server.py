@@ -7,10 +7,10 @@ import traceback
 from queue import SimpleQueue
 from struct import Struct
 
-from . import arena, link, wire
+from . import arena, device, link, wire
 from ._protocol import (
-    CALL_ID, CODE_INTERNAL, FRAME_BYTES_MAX, FRAME_CALL_CANCEL, FRAME_CALL_CLOSE, FRAME_CALL_RESPONSE, FRAME_CONTROL, FRAME_CONTROL_RESULT, FRAME_IS_READY,
-    FRAME_IS_READY_RESULT, FRAME_LOG, FRAME_METRIC_UPDATE, FRAME_NEED_SEGMENT, FRAME_PING, FRAME_PONG, FRAME_RELEASE, FRAME_RESPOND, FRAME_SEGMENT,
+    CALL_ID, CLOSE_HANDLE, CODE_INTERNAL, FRAME_BYTES_MAX, FRAME_CALL_CANCEL, FRAME_CALL_CLOSE, FRAME_CALL_RESPONSE, FRAME_CLOSE_HANDLE, FRAME_CONTROL, FRAME_CONTROL_RESULT, FRAME_IS_READY,
+    FRAME_IS_READY_RESULT, FRAME_LOG, FRAME_METRIC_UPDATE, FRAME_NEED_SEGMENT, FRAME_NO_DEVICES, FRAME_PING, FRAME_PONG, FRAME_RELEASE, FRAME_RESPOND, FRAME_SEGMENT,
     IS_READY_RESULT, LOG_HEAD, LOG_LEVEL_ERROR, METRIC_UPDATE, NEED_SEGMENT, PLACE_REQUEST, QUESTION, RESPOND_HEAD, SEGMENT,
 )  # fmt: skip
 from .failure import TEXT_CHARS_MAX, cut
@@ -45,7 +45,8 @@ class Server(link.Unlinked):
             self.requests.add(0, segments[0])
             self.responses.add(segments[1])
             self._flags = segments[2]
-        self.codec = wire.Codec(hello["model"], self.requests, self.responses)
+        self.devices = device.Devices(side.send_later, _releases, lambda: wire.head(0, FRAME_NO_DEVICES))
+        self.codec = wire.Codec(hello["model"], self.requests, self.responses, self.devices)
         self._numbers = itertools.count(1)
         self._waiting = {}
         #: Frames of responses that are not final, and their blocks, by slot and generation.
@@ -210,7 +211,10 @@ class Server(link.Unlinked):
                     self._calls.pop(number, None)
                 found[0](response, last)
         elif frame == FRAME_RELEASE:
-            self.responses.returned.extend(Struct(f"<{count}Q").unpack_from(body))
+            self.returned(Struct(f"<{count}Q").unpack_from(body))
+        elif frame == FRAME_CLOSE_HANDLE:
+            number, _ = CLOSE_HANDLE.unpack_from(body)
+            self.devices.close(number, bytes(body[CLOSE_HANDLE.size :]))
         elif frame == FRAME_SEGMENT:
             size, number, place, refused = SEGMENT.unpack_from(body)
             memory = None if refused else arena.mapped(self.side.descriptors.popleft(), size)
@@ -244,12 +248,21 @@ class Server(link.Unlinked):
         self.side.send_later(self._free_frame)
 
     def _free_frame(self):
-        free = self.requests.take_free()
-        frames = []
-        for at in range(0, len(free), _RELEASES_MAX):
-            some = free[at : at + _RELEASES_MAX]
-            frames.append(wire.head(8 * len(some), FRAME_RELEASE, 0, len(some)) + Struct(f"<{len(some)}Q").pack(*some))
-        return b"".join(frames)
+        return _releases(self.requests.take_free())
+
+    def returned(self, ids):
+        """Blocks and leases that the host gives back."""
+        ids = self.devices.taken_back(ids)
+        if self.responses is not None:
+            self.responses.returned.extend(ids)
+
+
+def _releases(free):
+    frames = []
+    for at in range(0, len(free), _RELEASES_MAX):
+        some = free[at : at + _RELEASES_MAX]
+        frames.append(wire.head(8 * len(some), FRAME_RELEASE, 0, len(some)) + Struct(f"<{len(some)}Q").pack(*some))
+    return b"".join(frames)
 
 
 class _Call:

@@ -16,6 +16,8 @@ DTYPES = {code: dtype for dtype, code in CODES.items()}
 DTYPES[BF16] = np.dtype("u2")
 
 _NEW = "c_python_backend_utils.Tensor(arg0: str, arg1: numpy.ndarray)"
+#: `kDLCUDA`.
+_CUDA = 2
 _STRINGS = "DLPack does not have support for string tensors."
 _EMPTY_NAME = "Tensor name cannot be an empty string."
 _BF16 = "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
@@ -30,7 +32,7 @@ def _takes(count, given, what, signature):
 class Tensor:
     """A named array. What a model makes of an array keeps that array; nothing is copied before it is sent, but strings.
 
-    `_array`: the contiguous array that is sent, None for strings. `_numpy`: what `as_numpy` gives; None until it is asked for strings
+    `_array`: the contiguous array that is sent, or a `device.Memory`; None for strings. `_numpy`: what `as_numpy` gives; None until it is asked for strings
     that came and for memory of others. `_raw`: strings as they are sent.
     """
 
@@ -121,7 +123,7 @@ class Tensor:
     def is_cpu(self, *args):
         if args:
             raise incompatible("is_cpu", "(self: c_python_backend_utils.Tensor) -> bool", args)
-        return True
+        return self._array is None or isinstance(self._array, np.ndarray)
 
     def to_dlpack(self, *args):
         if args:
@@ -157,10 +159,12 @@ class Tensor:
             raise TritonModelException(_STRINGS)
         from . import dlpack
 
+        if not isinstance(self._array, np.ndarray):
+            return dlpack.exported_memory(self._array, self._code == BF16)
         return dlpack.exported(self._array, self._code == BF16)
 
     def __dlpack_device__(self):
-        return 1, 0
+        return (1, 0) if self.is_cpu() else (_CUDA, self._array.device)
 
     def __reduce_ex__(self, protocol):
         raise TypeError("cannot pickle 'Tensor' object")

@@ -3,14 +3,15 @@ from struct import Struct
 
 import numpy as np
 
-from . import arena
+from . import arena, device
 from ._protocol import (
     ALL_OUTPUTS, ANSWER_ERROR, ANSWER_FLAG_FINAL, ANSWER_HEAD, ANSWER_NONE, ANSWER_RESPONSE, CALL_FLAG_DECOUPLED, CALL_FLAG_TRACED, CALL_HEAD,
-    CALL_ID, CODE_INTERNAL, CODE_UNAVAILABLE, EXECUTE_HEAD, FRAME_BYTES_MAX, FRAME_CALL, FRAME_RESPOND, FRAME_RESULT, HEADER, INLINE_BYTES_MAX,
-    PLACE_INLINE, PLACE_REQUEST, PLACE_RESPONSE, REQUEST_HEAD, RESPOND_HEAD, RESULT_FLAG_FAILED, RESULT_HEAD, TENSOR_HEAD, TENSORS_MAX,
+    CALL_ID, CODE_INTERNAL, CODE_UNAVAILABLE, DEVICE_SEGMENT, DEVICE_TENSOR, EXECUTE_HEAD, FRAME_BYTES_MAX, FRAME_CALL, FRAME_RESPOND, FRAME_RESULT,
+    HANDLE_BYTES, HEADER, INLINE_BYTES_MAX, PLACE_DEVICE_REQUEST, PLACE_DEVICE_RESPONSE, PLACE_INLINE, PLACE_REQUEST, PLACE_RESPONSE, REQUEST_HEAD,
+    RESPOND_HEAD, RESULT_FLAG_FAILED, RESULT_HEAD, TENSOR_HEAD, TENSORS_MAX,
 )  # fmt: skip
 from .failure import cut
-from .kinds import ErrorCode
+from .kinds import ErrorCode, TritonModelException
 from .request import RELEASE_ALL, InferenceRequest
 from .response import TritonError, received
 from .tensor import BF16, BYTES, DTYPES, Tensor
@@ -47,10 +48,11 @@ def head(length, frame, flags=0, count=0):
 
 
 class Codec:
-    """Knows where tensors lie. `requests` and `responses` are None in a runner without shared memory."""
+    """Knows where tensors lie. `requests` and `responses` are None in a runner without shared memory, `devices` in one without any server."""
 
-    def __init__(self, model, requests, responses):
+    def __init__(self, model, requests, responses, devices=None):
         self._model = model
+        self._devices = devices
         self._requests = requests
         self._responses = responses
         self._inline_max = INLINE_BYTES_MAX if responses is not None else FRAME_BYTES_MAX
@@ -127,6 +129,12 @@ class Codec:
                     tensor._raw = None
                     tensor._array = array = _ndarray(shape, DTYPES[code], raw)
                     tensor._numpy = array if code != BF16 else None
+            elif place >= PLACE_DEVICE_REQUEST:
+                number, _, first = DEVICE_TENSOR.unpack_from(buf, at)
+                handle = bytes(buf[at + 16 : at + 16 + HANDLE_BYTES])
+                at += 16 + HANDLE_BYTES
+                tensor._raw = tensor._numpy = None
+                tensor._array = self._devices.lent(offset, number, first, handle, DTYPES[code], shape, size)
             elif code == BYTES:
                 tensor._raw = self._requests.array(segment, offset, size, np.uint8, (size,))
                 tensor._array = tensor._numpy = None
@@ -184,7 +192,10 @@ class Codec:
     def give_back(self, taken):
         """Blocks of a frame that was not sent."""
         for number, offset in taken:
-            self._responses.give(number, offset)
+            if number == DEVICE_SEGMENT:
+                self._devices.take_back(offset)
+            else:
+                self._responses.give(number, offset)
 
     def answer(self, parts, response, names, flags, by_reference=None, taken=None):
         """Appends an answer; its length. `names`: outputs that are wanted, None for all.
@@ -202,11 +213,11 @@ class Codec:
         try:
             parts.append(None)
             length = self._tensors(parts, outputs, by_reference, taken)
-        except (TooLarge, arena.Refused) as e:
+        except (TooLarge, arena.Refused, TritonModelException) as e:
             del parts[before:]
             self.give_back(taken)
             taken.clear()
-            if isinstance(e, TooLarge):
+            if not isinstance(e, arena.Refused):
                 return self.error(parts, CODE_INTERNAL, str(e), flags)
             text = f"Failed to allocate memory for the response of model '{self._model}'"
             return self.error(parts, CODE_UNAVAILABLE, text, flags)
@@ -217,8 +228,7 @@ class Codec:
         parameters = _without_nul(parameters).encode()
         if length + len(parameters) > PARAMETERS_BYTES_MAX:
             del parts[before:]
-            for number, offset in taken:
-                self._responses.give(number, offset)
+            self.give_back(taken)
             text = f"the parameters of a response have at most {PARAMETERS_BYTES_MAX} bytes, these have {len(parameters)}"
             return self.error(parts, CODE_INTERNAL, text, flags)
         parts[before] = ANSWER_HEAD.pack(ANSWER_RESPONSE, flags, len(outputs), 0, len(parameters), 0) + parameters
@@ -265,10 +275,41 @@ class Codec:
                 parts.append(array)
                 length += len(description) + size
                 continue
-            description = self._in_segment(tensor, array, size, by_reference, taken)
+            description = None
+            if type(array) is device.Memory:
+                description = self._on_device(tensor, array, by_reference, taken)
+                if description is None:
+                    array = array.to_host()
+                    size = array.nbytes
+                    if size <= room:
+                        room -= size
+                        description = _describe(tensor, size, PLACE_INLINE, 0, 0)
+                        parts += description, array
+                        length += len(description) + size
+                        continue
+            if description is None:
+                description = self._in_segment(tensor, array, size, by_reference, taken)
             parts.append(description)
             length += len(description)
         return length
+
+    def _on_device(self, tensor, memory, by_reference, taken):
+        """What is sent of a tensor whose memory the server reads there; None where it is to be copied first."""
+        if by_reference is None or self._devices is None or not memory.size:
+            # The model goes on, and may write there.
+            return None
+        lent = self._devices.lease_of(memory)
+        if lent is not None:
+            lease, first = lent
+            description = _describe(tensor, memory.size, PLACE_DEVICE_REQUEST, DEVICE_SEGMENT, lease)
+            return description + DEVICE_TENSOR.pack(memory.device, 0, first) + bytes(HANDLE_BYTES)
+        lends = self._devices.lend(memory)
+        if lends is None:
+            return None
+        lease, handle, first = lends
+        taken.append((DEVICE_SEGMENT, lease))
+        description = _describe(tensor, memory.size, PLACE_DEVICE_RESPONSE, DEVICE_SEGMENT, lease)
+        return description + DEVICE_TENSOR.pack(memory.device, 0, first) + handle
 
     def _in_segment(self, tensor, array, size, by_reference, taken):
         if self._responses is None:
@@ -311,7 +352,7 @@ class Codec:
             length = len(start) + self._tensors(parts, inputs, _CALL, taken)
             if length > FRAME_BYTES_MAX:
                 raise TooLarge(f"a request may have {FRAME_BYTES_MAX} bytes beside its tensors; this one has {length}")
-        except (TooLarge, arena.Refused):
+        except (TooLarge, arena.Refused, TritonModelException):
             self.give_back(taken)
             raise
         parts[0] = head(length, FRAME_CALL) + start

@@ -1,0 +1,140 @@
+//! Memory of devices that is lent to a runner with the inputs of its model (shm/README.md, "Devices").
+//!
+//! A lease pins what it lends: a client's region stays registered, and open in the runner, until the runner gives the lease back or ends.
+//! Nothing is copied; the runner may change what it was lent, as it may change a block.
+
+use crate::frames::write;
+use crate::generated::{BLOCK_OFFSET_BITS, LEASES_MAX};
+use crate::link::Way;
+use crate::runner::Runner;
+use device::{Closing, HANDLE_BYTES, Handle};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use tensor::{Exported, RegionRef};
+
+/// Those of one runner.
+#[derive(Default)]
+pub(crate) struct Leases(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    last: u64,
+    open: HashMap<u64, RegionRef>,
+    /// Given back while a batch was out: its end, which comes over the other socket, may still name them.
+    late: HashMap<u64, RegionRef>,
+    /// What the runner may have opened: it is told when that is closed.
+    handles: HashSet<(u32, [u8; HANDLE_BYTES])>,
+}
+
+impl Leases {
+    /// A lease of these bytes. `None`: the runner has as many as it may.
+    pub(crate) fn lend(&self, region: &RegionRef, device: u32, exported: &Exported) -> Option<u64> {
+        let mut inner = self.0.lock();
+        if inner.open.len() as u64 >= LEASES_MAX {
+            return None;
+        }
+        inner.last = (inner.last + 1) & ((1 << BLOCK_OFFSET_BITS) - 1);
+        // So many never were out that one could still be here; if so, the bytes are copied.
+        let lease = inner.last;
+        if inner.open.contains_key(&lease) {
+            return None;
+        }
+        inner.open.insert(lease, RegionRef::clone(region));
+        inner.handles.insert((device, exported.handle));
+        Some(lease)
+    }
+
+    /// What is lent. `None`: no such lease is out.
+    pub(crate) fn find(&self, lease: u64) -> Option<RegionRef> {
+        let inner = self.0.lock();
+        inner.open.get(&lease).or_else(|| inner.late.get(&lease)).cloned()
+    }
+
+    /// Ends a lease, or has it end with the batch that is out. `None`: no such lease is out. What it gives may be the last that keeps a region:
+    /// to be dropped under no lock.
+    pub(crate) fn give_back(&self, lease: u64, batch_is_out: bool) -> Option<Option<RegionRef>> {
+        let mut inner = self.0.lock();
+        let region = inner.open.remove(&lease)?;
+        if !batch_is_out {
+            return Some(Some(region));
+        }
+        inner.late.insert(lease, region);
+        Some(None)
+    }
+
+    /// A batch is over.
+    pub(crate) fn batch_ended(&self) {
+        let late = std::mem::take(&mut self.0.lock().late);
+        drop(late);
+    }
+
+    /// The runner is gone.
+    pub(crate) fn clear(&self) {
+        let all = std::mem::take(&mut *self.0.lock());
+        drop(all);
+    }
+
+    /// How many are out, and their bytes.
+    pub(crate) fn open(&self) -> (usize, u64) {
+        let inner = self.0.lock();
+        (inner.open.len(), inner.open.values().map(|region| region.len() as u64).sum())
+    }
+
+    fn forget(&self, device: u32, handle: &Handle) -> bool {
+        self.0.lock().handles.remove(&(device, handle.0))
+    }
+}
+
+impl Closing for Runner {
+    fn closing(&self, device: u32, handle: &Handle) {
+        if self.link.leases.forget(device, handle) {
+            let mut frame = Vec::new();
+            write::close_handle(&mut frame, device, &handle.0);
+            self.link.send(Way::Side, &frame);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memory::Memfd;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_runner_has_so_many_leases_at_most_and_each_ends_once_b_sec_07() {
+        let leases = Leases::default();
+        let memory = Arc::new(Memfd::new(64).expect("memory"));
+        let region: RegionRef = memory.clone();
+        let exported = Exported { handle: [1; HANDLE_BYTES], offset: 0 };
+        let lent: Vec<u64> = (0..LEASES_MAX).filter_map(|_| leases.lend(&region, 0, &exported)).collect();
+        assert_eq!(
+            (lent.len() as u64, leases.lend(&region, 0, &exported)),
+            (LEASES_MAX, None),
+            "the next one is copied"
+        );
+        assert_eq!(leases.open(), (lent.len(), 64 * LEASES_MAX));
+        assert!(leases.give_back(lent[0], false).is_some_and(|ended| ended.is_some()));
+        assert!(leases.give_back(lent[0], false).is_none() && leases.find(lent[0]).is_none(), "once");
+        // While a batch is out its end may name them: it comes over another socket.
+        assert!(leases.give_back(lent[1], true).is_some_and(|ended| ended.is_none()));
+        assert!(leases.find(lent[1]).is_some() && leases.give_back(lent[1], true).is_none());
+        leases.batch_ended();
+        assert!(leases.find(lent[1]).is_none());
+        assert!(
+            leases.lend(&region, 0, &exported).is_some_and(|lease| !lent.contains(&lease)),
+            "numbers are not used again"
+        );
+        assert!(
+            leases.forget(0, &Handle([1; HANDLE_BYTES])) && !leases.forget(0, &Handle([1; HANDLE_BYTES])),
+            "told once"
+        );
+        leases.clear();
+        drop(region);
+        assert_eq!(
+            (leases.open(), Arc::strong_count(&memory)),
+            ((0, 0), 1),
+            "nothing is pinned for a runner that is gone"
+        );
+    }
+}

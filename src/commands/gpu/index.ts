@@ -1,0 +1,46 @@
+/**
+ * `nereid gpu`: what this machine has for models on GPUs, what is missing, and the commands that get it. Starts no server and loads no model;
+ * opens the driver, and reads the files of ONNX Runtime's providers.
+ *
+ * Exit code 0 when everything is there that models on a GPU need, 1 otherwise, 2 for arguments that are wrong.
+ */
+
+import { findOnnxRuntime } from '../../api/onnxruntime.js'
+import { OptionError, parseArguments } from '../../cli/parse.js'
+import { readBackendConfig } from '../../cli/settings.js'
+import { findProviders, listDevices, listMachineDevices } from '../../native/index.js'
+import { gpuReport } from './report.js'
+import { reportText } from './text.js'
+
+const USAGE = (program: string): string => `Usage: ${program} gpu [--json] [options of the server]\n`
+
+export async function run(program: string, args: readonly string[]): Promise<number> {
+  const flags = args.filter((arg) => arg !== '--json')
+  if (flags.includes('--help')) {
+    process.stdout.write(USAGE(program))
+    return 0
+  }
+  try {
+    const { options } = parseArguments(flags)
+    const visible = process.env['CUDA_VISIBLE_DEVICES'] ?? null
+    const report = gpuReport({
+      visible,
+      computeCapabilityMin: options.minSupportedComputeCapability,
+      devices: listDevices(),
+      machine: listMachineDevices(visible),
+      providers: findProviders(findOnnxRuntime(), onnxSettings(options.backendConfig)),
+    })
+    process.stdout.write(flags.length < args.length ? `${JSON.stringify(report, null, 2)}\n` : reportText(report))
+    return report.isUsable ? 0 : 1
+  } catch (error) {
+    if (!(error instanceof OptionError)) throw error
+    process.stderr.write(`${error.message}\n`)
+    return 2
+  }
+}
+
+/** Those of the backend `onnxruntime`, behind those of all. */
+function onnxSettings(given: readonly string[]): { key: string; value: string }[] {
+  const settings = given.map(readBackendConfig)
+  return [null, 'onnxruntime'].flatMap((wanted) => settings.filter(({ backend }) => backend === wanted).map(({ key, value }) => ({ key, value })))
+}
