@@ -52,6 +52,7 @@ function backends({ repository }: ServerSettings, written: { name: string; file:
   }
   const builtIn = (backend: string): string[] => [backend, 'built in', cmdline(backend)]
   return [
+    builtIn('device_identity'),
     builtIn('dyna_sequence'),
     builtIn('identity'),
     builtIn('implicit_state'),
