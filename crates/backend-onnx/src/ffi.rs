@@ -6,10 +6,12 @@
 
 #![allow(unsafe_code)] // every call into the library
 
+pub(crate) mod devices;
 mod park;
 mod probe;
 pub(crate) use park::{Gate, Park};
 
+use crate::accelerators::Appended;
 use bytes::Bytes;
 use memory::SlabPool;
 use ort::AsPointer;
@@ -172,6 +174,8 @@ pub(crate) struct SessionOptions {
     pub(crate) pattern: Option<bool>,
     pub(crate) entries: Vec<(String, String)>,
     pub(crate) op_libraries: Vec<String>,
+    /// Those of a session on a device.
+    pub(crate) providers: Vec<Appended>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
@@ -209,6 +213,8 @@ pub(crate) struct Session {
     /// Until it is dropped.
     raw: ManuallyDrop<RawSession>,
     runtime: &'static Runtime,
+    /// `None`: it runs on the CPU.
+    device: Option<u32>,
 }
 
 // SAFETY: OrtSession is documented as safe to use from several threads at once, Run included.
@@ -247,7 +253,12 @@ pub(crate) enum Side {
 
 impl Session {
     /// Loads a model from its file, so that external data next to it are found.
-    pub(crate) fn load(runtime: &'static Runtime, path: &Path, options: &SessionOptions) -> Result<Self> {
+    pub(crate) fn load(
+        runtime: &'static Runtime,
+        path: &Path,
+        options: &SessionOptions,
+        device: Option<u32>,
+    ) -> Result<Self> {
         let api = runtime.api;
         let path = c_string(&path.to_string_lossy())?;
         let raw_options = options.build(runtime)?;
@@ -256,7 +267,7 @@ impl Session {
         unsafe {
             check(api, (api.CreateSession)(runtime.env.ptr(), path.as_ptr(), raw_options.0.as_ptr(), &raw mut session))?
         };
-        Ok(Self { raw: ManuallyDrop::new(RawSession(non_null(session)?, api)), runtime })
+        Ok(Self { raw: ManuallyDrop::new(RawSession(non_null(session)?, api)), runtime, device })
     }
 
     /// Every tensor of one side of the graph, in graph order.
@@ -378,6 +389,11 @@ impl Session {
     pub(crate) fn runtime(&self) -> &'static Runtime {
         self.runtime
     }
+
+    /// Where it runs; `None` is the CPU.
+    pub(crate) fn device(&self) -> Option<u32> {
+        self.device
+    }
 }
 
 /// `ONNX_TYPE_TENSOR` of the library's header.
@@ -442,6 +458,9 @@ impl SessionOptions {
                 .map(|k| (k.to_owned(), "0".to_owned()));
             for (key, value) in spinning.iter().chain(&self.entries) {
                 check(api, (api.AddSessionConfigEntry)(raw, c_string(key)?.as_ptr(), c_string(value)?.as_ptr()))?;
+            }
+            for provider in &self.providers {
+                runtime.append(&options, provider)?;
             }
             for library in &self.op_libraries {
                 check(api, (api.RegisterCustomOpsLibrary_V2)(raw, c_string(library)?.as_ptr()))?;
@@ -892,7 +911,7 @@ pub fn bench_bare_run(
     rounds: u32,
 ) -> Result<f64> {
     let runtime = Runtime::get(library, PoolThreads::default())?;
-    let session = Session::load(runtime, model, &SessionOptions::default())?;
+    let session = Session::load(runtime, model, &SessionOptions::default(), None)?;
     let options = session.run_options(&[])?;
     let size = tensor::element_count(shape).unwrap_or(0) as usize * datatype.byte_size().unwrap_or(0);
     let data: Vec<Data> = names.0.iter().map(|_| Data::Bytes(Bytes::from(vec![0u8; size]))).collect();

@@ -3,11 +3,13 @@
 //! One session per model version, shared by its instances (`Run` is thread-safe): another instance costs no memory. All
 //! sessions share one pool of threads that sleep when idle, unless a model asks for its own counts.
 //!
-//! Does not complete configurations (TypeScript does, from `Opened::io`) and runs on the CPU only.
+//! Does not complete configurations (TypeScript does, from `Opened::io`). Instances on devices have a session on each, through the providers that
+//! are found on the machine (`provider`).
 //! `unsafe` is confined to `ffi`.
 //!
 //! Invariant: nothing the runtime reads or writes during a run is freed or moved before the run returns.
 
+mod accelerators;
 mod batch_input;
 mod check;
 mod cost;
@@ -18,6 +20,7 @@ mod model;
 mod open;
 mod options;
 mod outputs;
+mod placed;
 mod proto;
 pub mod provider;
 mod recipe;
@@ -55,7 +58,8 @@ impl Backend for OnnxBackend {
 /// # Errors
 /// As the first model would see them; trying again is harmless.
 pub fn preload(library: &Path, settings: &[(String, String)]) -> Result<()> {
-    ffi::Runtime::get(library, options::pool_threads(settings)?).map(|_| ())
+    let (chosen, _) = ffi::devices::choose(Some(library), settings)?;
+    ffi::Runtime::get(chosen.as_deref().unwrap_or(library), options::pool_threads(settings)?).map(|_| ())
 }
 
 /// The bare runtime, for measuring what this crate adds to it. Not part of the interface.

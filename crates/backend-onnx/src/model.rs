@@ -40,7 +40,7 @@ impl OnnxModel {
         config: &ModelConfig,
         signature: Arc<Signature>,
         graph: &Graph,
-        run_entries: Vec<(String, String)>,
+        run_entries: &[(String, String)],
         weight: Weight,
         cost_may_depend_on_data: bool,
     ) -> Result<Self> {
@@ -97,12 +97,17 @@ impl OnnxModel {
             batch_inputs,
             outputs,
             hints: Hints::default(),
-            run_entries,
+            run_entries: run_entries.to_vec(),
             run_options: Mutex::default(),
             recipes: Recipes::default(),
             may_repeat,
             cost_may_depend_on_data,
         })
+    }
+
+    /// Where it runs; `None` is the CPU.
+    pub(crate) fn device(&self) -> Option<u32> {
+        self.session.device()
     }
 
     fn take_options(&self) -> Result<Arc<RunOptions>> {

@@ -1,10 +1,12 @@
 //! From a version directory to a session, and from a session and a final configuration to a model.
 
-use crate::ffi::{GraphTensor, Runtime, Session, Side};
+use crate::ffi::{GraphLevel, GraphTensor, Runtime, Session, SessionOptions, Side, devices};
 use crate::governor::{Governor, Weight};
 use crate::model::OnnxModel;
-use crate::{check, cost, options, proto};
-use backend::{Model, ModelIo, OpenSpec, Opened, TensorIo};
+use crate::placed::PlacedModel;
+use crate::provider::{Kind, Report};
+use crate::{accelerators, check, cost, options, proto};
+use backend::{Model, ModelIo, Need, OpenSpec, Opened, TensorIo, Where, file_bytes, placements};
 use prost::Message;
 use protocol::Signature;
 use protocol::pb::inference::ModelConfig;
@@ -21,7 +23,9 @@ const CALLER_ONLY: (i32, i32) = (1, 1);
 
 /// A session and what its graph says.
 pub(crate) struct OpenedOnnx {
-    session: Session,
+    /// One for each place that instances are in, and that has one already.
+    sessions: Vec<Session>,
+    devices: Devices,
     graph: Graph,
     run_entries: Vec<(String, String)>,
     /// What a run costs may depend on more than shapes.
@@ -40,31 +44,125 @@ pub(crate) struct Graph {
 
 pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx> {
     let config = decode(&spec.config)?;
-    let mut options = options::read(&config, &spec.model_directory, &spec.settings)?;
+    let options = options::read(&config, &spec.model_directory, &spec.settings)?;
+    let (library, providers) = devices::choose(library, &spec.settings)?;
     let library = match library {
         Some(path) if path.is_file() => path,
         Some(path) => return Err(no_library(&format!("there is no file '{}'", path.display()))),
         None => return Err(no_library("neither the package of this platform nor 'onnxruntime-node' is installed")),
     };
     let file = model_file(&spec.version_directory, &config.default_model_filename)?;
-    let runtime = Runtime::get(library, options::pool_threads(&spec.settings)?)?;
-    // A run of some microseconds takes longer, and three times the CPU, when it wakes a worker for half of a matrix.
-    let may_be_small = options.session.threads.is_none() && has_small_files(&file);
-    options.session.threads = options.session.threads.or(may_be_small.then_some(CALLER_ONLY));
-    let mut session = Session::load(runtime, &file, &options.session)?;
-    let graph = Graph {
+    let runtime = Runtime::get(&library, options::pool_threads(&spec.settings)?)?;
+    let run_entries = options.run;
+    let places = places_of(&config);
+    let (mut sessions, mut known, mut on_host) = (Vec::new(), None, None);
+    if places.contains(&None) {
+        let mut options = options.session.clone();
+        let (session, graph) = load_on_host(runtime, &file, &mut options)?;
+        on_host = Some(options.threads.is_none());
+        known = Some(graph);
+        sessions.push(session);
+    }
+    let devices = Devices {
+        ordinals: places.into_iter().flatten().collect(),
+        runtime,
+        bytes: file.parent().map_or(0, file_bytes),
+        file,
+        options: options.session,
+        model_directory: spec.model_directory.clone(),
+    };
+    devices.prepare(&config, providers.as_ref())?;
+    let graph = match known {
+        Some(graph) => graph,
+        // What is put on a device is first admitted, and that is asked when the configuration is complete.
+        None => match devices.look() {
+            Ok(graph) => graph,
+            Err(_) => {
+                sessions.push(devices.load(&config, devices.ordinals.first().copied().unwrap_or(0))?);
+                sessions.first().map(graph_of).transpose()?.unwrap_or_default()
+            }
+        },
+    };
+    let cost_may_depend_on_data = cost_may_depend_on_data(&spec.model, &devices.file, &graph);
+    let shares = on_host == Some(true) && options::parks_workers(&spec.settings)?;
+    let governor = shares.then(|| Governor::of(runtime)).flatten();
+    Ok(OpenedOnnx { sessions, devices, graph, run_entries, cost_may_depend_on_data, governor })
+}
+
+/// Where instances are, each place once; `None` is the host.
+fn places_of(config: &ModelConfig) -> Vec<Option<u32>> {
+    let mut places = Vec::new();
+    for placed in placements(config) {
+        if !places.contains(&placed.device) {
+            places.push(placed.device);
+        }
+    }
+    if places.is_empty() {
+        places.push(None);
+    }
+    places
+}
+
+fn graph_of(session: &Session) -> Result<Graph> {
+    Ok(Graph {
         inputs: session.tensors(Side::Input)?,
         outputs: session.tensors(Side::Output)?,
         initializers: session.tensors(Side::Initializer)?,
-    };
+    })
+}
+
+/// A session on the CPU. `options` are left as they were used.
+fn load_on_host(runtime: &'static Runtime, file: &Path, options: &mut SessionOptions) -> Result<(Session, Graph)> {
+    // A run of some microseconds takes longer, and three times the CPU, when it wakes a worker for half of a matrix.
+    let may_be_small = options.threads.is_none() && has_small_files(file);
+    options.threads = options.threads.or(may_be_small.then_some(CALLER_ONLY));
+    let mut session = Session::load(runtime, file, options, None)?;
+    let graph = graph_of(&session)?;
     if may_be_small && !has_small_rows(&graph) {
-        options.session.threads = None;
-        session = Session::load(runtime, &file, &options.session)?;
+        options.threads = None;
+        session = Session::load(runtime, file, options, None)?;
     }
-    let cost_may_depend_on_data = cost_may_depend_on_data(&spec.model, &file, &graph);
-    let shares = options.session.threads.is_none() && options::parks_workers(&spec.settings)?;
-    let governor = shares.then(|| Governor::of(runtime)).flatten();
-    Ok(OpenedOnnx { session, graph, run_entries: options.run, cost_may_depend_on_data, governor })
+    Ok((session, graph))
+}
+
+/// What it takes to put the version on the devices that it has instances on.
+struct Devices {
+    ordinals: Vec<u32>,
+    runtime: &'static Runtime,
+    file: PathBuf,
+    /// Of the file and what lies beside it: about what its weights take.
+    bytes: u64,
+    options: SessionOptions,
+    model_directory: PathBuf,
+}
+
+impl Devices {
+    /// Opens what the providers of the configuration need.
+    fn prepare(&self, config: &ModelConfig, found: Option<&Report>) -> Result<()> {
+        for &device in &self.ordinals {
+            let Some(found) = found else {
+                let why = device::driver().err().map(|why| format!("no GPU: {why}"));
+                return Err(devices::unusable(Kind::Cuda, &why.unwrap_or_default()));
+            };
+            for provider in accelerators::providers(config, &self.model_directory, device)? {
+                devices::open_libraries(found.of(provider.kind))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the graph says of itself, by a session that runs nothing. Fails for operators that only a device has.
+    fn look(&self) -> Result<Graph> {
+        let options = SessionOptions { graph_level: GraphLevel::Off, arena: Some(false), ..self.options.clone() };
+        graph_of(&Session::load(self.runtime, &self.file, &options, None)?)
+    }
+
+    fn load(&self, config: &ModelConfig, device: u32) -> Result<Session> {
+        let providers = accelerators::providers(config, &self.model_directory, device)?;
+        let options = SessionOptions { providers, ..self.options.clone() };
+        Session::load(self.runtime, &self.file, &options, Some(device))
+            .map_err(|e| Error::unavailable(format!("unable to load the model on GPU {device}: {}", e.message())))
+    }
 }
 
 fn cost_may_depend_on_data(model: &str, file: &Path, graph: &Graph) -> bool {
@@ -140,12 +238,32 @@ impl Opened for OpenedOnnx {
         })
     }
 
-    fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
+    fn needs(&self, _config: &bytes::Bytes) -> Result<Vec<Need>> {
+        let need = |&ordinal: &u32| Need { place: Where::Device(ordinal), bytes: self.devices.bytes };
+        Ok(self.devices.ordinals.iter().map(need).collect())
+    }
+
+    fn finish(mut self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
         let config = decode(config)?;
         check::check(&config, &signature, &self.graph)?;
-        let weight = Weight::new(self.governor);
+        for &device in &self.devices.ordinals {
+            if self.sessions.iter().all(|s| s.device() != Some(device)) {
+                self.sessions.push(self.devices.load(&config, device)?);
+            }
+        }
         let depends = self.cost_may_depend_on_data;
-        Ok(Arc::new(OnnxModel::new(self.session, &config, signature, &self.graph, self.run_entries, weight, depends)?))
+        let mut models = Vec::with_capacity(self.sessions.len());
+        for session in self.sessions {
+            let weight = Weight::new(self.governor.filter(|_| session.device().is_none()));
+            let signature = signature.clone();
+            models.push(OnnxModel::new(session, &config, signature, &self.graph, &self.run_entries, weight, depends)?);
+        }
+        // Instance groups are those that the sessions were made for: completing a configuration does not change them.
+        let of = |device: Option<u32>| models.iter().position(|m| m.device() == device);
+        let of_instance = placements(&config).map(|p| of(p.device)).collect::<Option<Vec<_>>>();
+        of_instance
+            .and_then(|of_instance| PlacedModel::or_plain(models, of_instance))
+            .ok_or_else(|| Error::internal("an instance is where there is no session"))
     }
 }
 

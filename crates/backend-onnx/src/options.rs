@@ -42,7 +42,7 @@ pub(crate) fn read(config: &ModelConfig, model_directory: &Path, settings: &[(St
         2 => GraphLevel::Off,
         _ => GraphLevel::All,
     };
-    // The library we load has the CPU provider only; accelerators of GPU instances are never reached without a GPU.
+    // Those of GPU instances are read where a session is made on a device (`accelerators`).
     if let Some(accelerator) =
         optimization.and_then(|o| o.execution_accelerators.as_ref()).and_then(|a| a.cpu_execution_accelerator.first())
     {
@@ -80,7 +80,7 @@ pub(crate) fn read(config: &ModelConfig, model_directory: &Path, settings: &[(St
         options.run.push((shrinkage.into(), value.into()));
     }
     for library in config.model_operations.iter().flat_map(|o| &o.op_library_filename) {
-        session.op_libraries.push(op_library(library, model_directory)?);
+        session.op_libraries.push(library_of_repository("op library", library, model_directory)?);
     }
     Ok(options)
 }
@@ -113,7 +113,7 @@ pub(crate) fn sequence_inputs(config: &ModelConfig) -> Vec<(&str, bool)> {
     controls.chain(sequence.state.iter().map(|s| (s.input_name.as_str(), false))).collect()
 }
 
-fn setting<'a>(settings: &'a [(String, String)], key: &str) -> Option<&'a str> {
+pub(crate) fn setting<'a>(settings: &'a [(String, String)], key: &str) -> Option<&'a str> {
     // The last one wins, as on the command line.
     settings.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
 }
@@ -123,7 +123,7 @@ fn global_pool(settings: &[(String, String)]) -> Result<bool> {
 }
 
 /// `true`, `on`, `1` and their opposites, in any case.
-fn boolean(text: &str) -> Result<bool> {
+pub(crate) fn boolean(text: &str) -> Result<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "on" | "1" => Ok(true),
         "false" | "off" | "0" => Ok(false),
@@ -132,7 +132,7 @@ fn boolean(text: &str) -> Result<bool> {
 }
 
 /// The integer a text begins with.
-fn integer(text: &str) -> Result<i64> {
+pub(crate) fn integer(text: &str) -> Result<i64> {
     let trimmed = text.trim_start();
     let sign = usize::from(trimmed.starts_with(['-', '+']));
     let digits = trimmed.chars().skip(sign).take_while(char::is_ascii_digit).count();
@@ -140,9 +140,9 @@ fn integer(text: &str) -> Result<i64> {
     number.ok_or_else(|| Error::invalid(format!("failed to convert '{text}' to integral number")))
 }
 
-/// A library of operators is code: only files of the model repository are loaded (memory.md 5.2, R2).
-fn op_library(name: &str, model_directory: &Path) -> Result<String> {
-    let refused = |why: &str| Error::invalid(format!("unable to load op library '{name}': {why}"));
+/// A library of operators, or of plugins, is code: only files of the model repository are loaded (memory.md 5.2, R2).
+pub(crate) fn library_of_repository(what: &str, name: &str, model_directory: &Path) -> Result<String> {
+    let refused = |why: &str| Error::invalid(format!("unable to load {what} '{name}': {why}"));
     let path = model_directory.join(name).canonicalize().map_err(|e| refused(&e.to_string()))?;
     let root = model_directory.canonicalize().map_err(|e| refused(&e.to_string()))?;
     let root = root.parent().unwrap_or(&root);

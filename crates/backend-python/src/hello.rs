@@ -2,7 +2,7 @@
 
 use crate::code::Code;
 use protocol::json::write_string;
-use protocol::pb::inference::{ModelConfig, ModelInstanceGroup, model_instance_group::Kind};
+use protocol::pb::inference::{ModelConfig, model_instance_group::Kind};
 use std::path::Path;
 
 /// One instance of a model: which, and what its code is told of it.
@@ -16,18 +16,17 @@ pub(crate) struct Placed {
 
 /// The instances that get requests, in the order of their numbers, which is that of the engine's.
 pub(crate) fn instances(config: &ModelConfig) -> Vec<Placed> {
-    let of_group = |group: &ModelInstanceGroup, index: i32| Placed {
-        name: format!("{}_{index}", group.name),
-        kind: match group.kind() {
+    let of = |placed: backend::Placement<'_>| Placed {
+        name: format!("{}_{}", placed.group.name, placed.index),
+        kind: match placed.group.kind() {
             Kind::Gpu => "GPU",
             Kind::Model => "MODEL",
             // AUTO was decided when the configuration was resolved; Triton says CPU where there is no GPU.
             Kind::Cpu | Kind::Auto => "CPU",
         },
-        device: 0,
+        device: placed.device.and_then(|d| i32::try_from(d).ok()).unwrap_or(0),
     };
-    let active = config.instance_group.iter().filter(|g| !g.passive);
-    let placed: Vec<_> = active.flat_map(|g| (0..g.count.max(1)).map(move |i| of_group(g, i))).collect();
+    let placed: Vec<_> = backend::placements(config).map(of).collect();
     if placed.is_empty() {
         return vec![Placed { name: format!("{}_0", config.name), kind: "CPU", device: 0 }];
     }
@@ -155,6 +154,7 @@ impl Json {
 mod tests {
     use super::*;
     use protocol::json::Value;
+    use protocol::pb::inference::ModelInstanceGroup;
 
     fn group(name: &str, kind: Kind, count: i32) -> ModelInstanceGroup {
         ModelInstanceGroup { name: name.into(), kind: kind.into(), count, ..Default::default() }

@@ -11,6 +11,7 @@ mod instance;
 pub mod metrics;
 mod needs;
 pub mod pad;
+mod placement;
 pub mod plan;
 pub mod poll;
 mod respond;
@@ -24,6 +25,7 @@ pub use host::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, 
 pub use instance::{Instances, InstancesOf, NoInstances, Occupancy, Occupied, Readiness, ReadyAnswer};
 pub use memory::{Need, Where};
 pub use needs::file_bytes;
+pub use placement::{Placement, placements};
 pub use respond::{Answers, Counted, Responder, Stopped};
 pub use run::*;
 pub use tensor::reshape as shape;

@@ -1,6 +1,7 @@
 //! Compiles a completed configuration into what the hot path uses: a signature and a scheduler configuration.
 //! Validation happened before; numbers that cannot be used here are clamped, not judged.
 
+use backend::{Placement, placements};
 use bytes::Bytes;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::pb::inference::model_instance_group::Kind;
@@ -85,22 +86,19 @@ pub(crate) fn scheduling(config: &ModelConfig, strict_delay: bool, delay_schedul
 
 /// What each instance that gets requests takes to execute; as many as `instance_names` names.
 pub(crate) fn limited(config: &ModelConfig) -> Vec<Limited> {
-    let of_group = |group: &ModelInstanceGroup| {
-        let limiter = group.rate_limiter.clone().unwrap_or_default();
+    let of = |placed: Placement<'_>| {
+        let limiter = placed.group.rate_limiter.clone().unwrap_or_default();
         let resources = limiter.resources.into_iter();
         let resources = resources.map(|r| Resource { name: r.name, global: r.global, count: r.count }).collect();
-        Limited { device: 0, priority: limiter.priority, resources }
+        Limited { device: placed.device.unwrap_or(0), priority: limiter.priority, resources }
     };
-    let active = config.instance_group.iter().filter(|g| !g.passive);
-    let all: Vec<_> =
-        active.flat_map(|g| std::iter::repeat_n(of_group(g), usize::try_from(g.count.max(1)).unwrap_or(1))).collect();
+    let all: Vec<_> = placements(config).map(of).collect();
     if all.is_empty() { vec![Limited::default()] } else { all }
 }
 
-/// Names of the instances that get requests, `<group>_<index>`; passive groups are loaded but not used (C-15).
+/// Names of the instances that get requests, `<group>_<index>`, once for each device; passive groups are loaded but not used (C-15).
 pub(crate) fn instance_names(config: &ModelConfig) -> Vec<String> {
-    let active = config.instance_group.iter().filter(|g| !g.passive);
-    let names: Vec<_> = active.flat_map(|g| (0..g.count.max(1)).map(move |i| format!("{}_{i}", g.name))).collect();
+    let names: Vec<_> = placements(config).map(|p| format!("{}_{}", p.group.name, p.index)).collect();
     if names.is_empty() { vec![format!("{}_0", config.name)] } else { names }
 }
 

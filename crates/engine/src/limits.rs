@@ -73,7 +73,8 @@ pub(crate) fn check(config: &ModelConfig) -> Result<()> {
     let mut instances = 0u64;
     for group in &config.instance_group {
         let count = u64::try_from(group.count).unwrap_or(0);
-        instances += count;
+        // So many on each device that is listed.
+        instances = instances.saturating_add(count.max(1).saturating_mul(group.gpus.len().max(1) as u64));
         if instances > INSTANCES_MAX {
             return Err(Error::invalid(format!(
                 "instance group '{}' of model '{model}' has count {count}: at most {INSTANCES_MAX} instances per model are supported, and its groups ask for {instances}",

@@ -18,7 +18,7 @@ use crate::timer::Timer;
 use crate::version::{ConfigTexts, ModelVersion, Shared, VersionParts};
 use crate::warmup;
 use arc_swap::ArcSwap;
-use backend::{Backend, ModelIo, OpenSpec};
+use backend::{Backend, ModelIo, OpenSpec, placements};
 use bytes::Bytes;
 use cache::{Cache, Fingerprint, LocalCache, Secret};
 use memory::{Ledger, RegionRegistry};
@@ -555,6 +555,10 @@ impl Engine {
         limits::check(&config)?;
         let serving = self.table.load().find(name, Some(version)).cloned();
         let Ok(serving) = serving else { return Ok(false) };
+        // What runs on a device has to be put there first.
+        if placements(&config).any(|p| p.device.is_some()) {
+            return Ok(false);
+        }
         let count = u32::try_from(compile::instance_names(&config).len()).unwrap_or(u32::MAX);
         Ok(serving.set_instances(count, ConfigTexts { json: Bytes::from(config_json), pb: config_pb }))
     }

@@ -1,0 +1,200 @@
+//! Providers for devices in the loaded library: which library is opened so that it finds them, the libraries of CUDA that they need, and
+//! their place in the options of a session.
+//!
+//! The runtime looks for a provider beside itself, and the loader for what that needs on paths that nobody sets. So the runtime is opened
+//! through a directory that has both, and libraries of CUDA are opened by their absolute paths first: one of the same name that is open
+//! already satisfies whoever asks for it later.
+
+use super::{RawOptions, Runtime, c_string, check};
+use crate::accelerators::Appended;
+use crate::provider::{Kind, Places, Provider, Report, report};
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::c_char;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use tensor::{Error, Result};
+
+/// What the providers of this process are, and the library that finds them. Asked before the runtime is opened, and for each session on a
+/// device; without a device and without a setting nothing is looked for.
+pub(crate) fn choose(
+    library: Option<&Path>,
+    settings: &[(String, String)],
+) -> Result<(Option<PathBuf>, Option<Report>)> {
+    let has = |key: &str| settings.iter().any(|(k, _)| k == key);
+    if !has("library") && !has("provider-directory") && device::driver().is_err() {
+        return Ok((library.map(Path::to_path_buf), None));
+    }
+    let places = Places::of(library.map(Path::to_path_buf), settings, |name| std::env::var_os(name));
+    if let Some(named) = places.provider_directory.as_deref().filter(|d| !d.is_dir()) {
+        return Err(Error::invalid(format!(
+            "--backend-config=onnxruntime,provider-directory={}: there is no such directory",
+            named.display()
+        )));
+    }
+    let found = report(&places);
+    let linked = match (&found.library, &found.directory) {
+        (Some(library), Some(directory)) if library.parent() != Some(directory) => Some(linked(library, directory)?),
+        (library, _) => library.clone(),
+    };
+    Ok((linked, Some(found)))
+}
+
+/// Begin of the names of directories with links, before the number of the process.
+const LINKS: &str = "nereid_providers_";
+/// Tries at a name, and entries that are looked at for those of dead processes.
+const TRIES_MAX: u32 = 64;
+const SWEPT_MAX: usize = 4096;
+
+/// The library by a path that has the providers beside it: a directory of links, made once for each pair.
+fn linked(library: &Path, providers: &Path) -> Result<PathBuf> {
+    static MADE: Mutex<BTreeMap<(PathBuf, PathBuf), PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock();
+    let pair = (library.to_path_buf(), providers.to_path_buf());
+    if let Some(known) = made.get(&pair) {
+        return Ok(known.clone());
+    }
+    let failed = |e: std::io::Error| {
+        Error::unavailable(format!("links to the providers in '{}' cannot be made: {e}", providers.display()))
+    };
+    let to = std::env::temp_dir();
+    sweep(&to);
+    let directory = fresh(&to).map_err(failed)?;
+    let name = library.file_name().unwrap_or("libonnxruntime.so".as_ref());
+    let absolute = |path: &Path| path.canonicalize().map_err(failed);
+    symlink(absolute(library)?, directory.join(name)).map_err(failed)?;
+    for file in ["shared", "cuda", "tensorrt"].map(|n| format!("libonnxruntime_providers_{n}.so")) {
+        let target = providers.join(&file);
+        if target.is_file() {
+            symlink(absolute(&target)?, directory.join(file)).map_err(failed)?;
+        }
+    }
+    let path = directory.join(name);
+    made.insert(pair, path.clone());
+    Ok(path)
+}
+
+/// A directory that only this user reaches, and that was not there before: nobody else chose what it holds.
+fn fresh(parent: &Path) -> std::io::Result<PathBuf> {
+    let mut made = Err(std::io::ErrorKind::AlreadyExists.into());
+    for n in 0..TRIES_MAX {
+        let path = parent.join(format!("{LINKS}{}_{n}", std::process::id()));
+        made = std::fs::DirBuilder::new().mode(0o700).create(&path).map(|()| path);
+        if made.as_ref().err().is_none_or(|e| e.kind() != std::io::ErrorKind::AlreadyExists) {
+            break;
+        }
+    }
+    made
+}
+
+/// Removes what dead processes of this user left.
+fn sweep(parent: &Path) {
+    let Ok(entries) = std::fs::read_dir(parent) else { return };
+    let own = std::fs::metadata("/proc/self").map(|m| m.uid()).ok();
+    for entry in entries.take(SWEPT_MAX).filter_map(std::result::Result::ok) {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|n| n.strip_prefix(LINKS)?.split('_').next()?.parse::<u32>().ok());
+        let Some(process) = process else { continue };
+        let is_own = entry.metadata().ok().filter(std::fs::Metadata::is_dir).map(|m| m.uid()) == own;
+        if !is_own || process == std::process::id() || Path::new(&format!("/proc/{process}")).exists() {
+            continue;
+        }
+        // Links only: nothing they lead to is touched.
+        for link in
+            std::fs::read_dir(entry.path()).into_iter().flatten().take(SWEPT_MAX).filter_map(std::result::Result::ok)
+        {
+            let _ = std::fs::remove_file(link.path());
+        }
+        let _ = std::fs::remove_dir(entry.path());
+    }
+}
+
+/// Opens what a provider needs, by path and in order. They stay open until the process ends.
+///
+/// # Errors
+/// UNAVAILABLE, with what is missing or what the loader said.
+pub(crate) fn open_libraries(provider: &Provider) -> Result<()> {
+    static OPEN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    if let Some(why) = provider.problems.first() {
+        return Err(unusable(provider.kind, why));
+    }
+    // The driver's library is needed as well, and is not always on the loader's path.
+    device::driver().map_err(|why| unusable(provider.kind, &format!("no GPU: {why}")))?;
+    let mut open = OPEN.lock();
+    for library in &provider.libraries {
+        let Some(file) = library.file.as_ref().filter(|f| !open.contains(*f)) else { continue };
+        // SAFETY: opening runs the library's constructors. It comes from where the operator's packages or toolkit are, and the loader would
+        // open it for the provider anyway.
+        match unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) } {
+            Ok(opened) => {
+                std::mem::forget(opened);
+                open.insert(file.clone());
+            }
+            Err(e) => {
+                let why = std::error::Error::source(&e).unwrap_or(&e).to_string();
+                if !library.is_optional {
+                    return Err(unusable(provider.kind, &why));
+                }
+                log::warn!("{} is not used: {why}", library.name);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The error of a load that wants a provider.
+pub(crate) fn unusable(kind: Kind, why: &str) -> Error {
+    let name = match kind {
+        Kind::Cuda => "CUDA",
+        Kind::Tensorrt => "TensorRT",
+    };
+    Error::unavailable(format!(
+        "ONNX Runtime's {name} provider cannot be used: {why}; 'nereid gpu' says what this machine has and what installs the rest"
+    ))
+}
+
+impl Runtime {
+    /// Adds a provider to the options of a session, behind those that were added before. Opens the provider's library.
+    pub(super) fn append(&self, options: &RawOptions, provider: &Appended) -> Result<()> {
+        let api = self.api;
+        let mut texts = Vec::with_capacity(2 * provider.options.len());
+        for (key, value) in &provider.options {
+            texts.push(c_string(key)?);
+            texts.push(c_string(value)?);
+        }
+        let keys: Vec<*const c_char> = texts.iter().step_by(2).map(|t| t.as_ptr()).collect();
+        let values: Vec<*const c_char> = texts.iter().skip(1).step_by(2).map(|t| t.as_ptr()).collect();
+        let raw = options.0.as_ptr();
+        // SAFETY: valid out pointers; as many keys as values, NUL-terminated and copied; the options of the provider are released once,
+        // on every way out, and the session's keep a copy of them.
+        let appended = unsafe {
+            match provider.kind {
+                Kind::Cuda => {
+                    let mut made = null_mut();
+                    check(api, (api.CreateCUDAProviderOptions)(&raw mut made)).and_then(|()| {
+                        let update = (api.UpdateCUDAProviderOptions)(made, keys.as_ptr(), values.as_ptr(), keys.len());
+                        let done = check(api, update)
+                            .and_then(|()| check(api, (api.SessionOptionsAppendExecutionProvider_CUDA_V2)(raw, made)));
+                        (api.ReleaseCUDAProviderOptions)(made);
+                        done
+                    })
+                }
+                Kind::Tensorrt => {
+                    let mut made = null_mut();
+                    check(api, (api.CreateTensorRTProviderOptions)(&raw mut made)).and_then(|()| {
+                        let update =
+                            (api.UpdateTensorRTProviderOptions)(made, keys.as_ptr(), values.as_ptr(), keys.len());
+                        let done = check(api, update).and_then(|()| {
+                            check(api, (api.SessionOptionsAppendExecutionProvider_TensorRT_V2)(raw, made))
+                        });
+                        (api.ReleaseTensorRTProviderOptions)(made);
+                        done
+                    })
+                }
+            }
+        };
+        appended.map_err(|e| unusable(provider.kind, e.message()))
+    }
+}

@@ -1,0 +1,61 @@
+//! Which instances a configuration asks for, in the order of their numbers, and where each is (C-13, C-14). Read by the engine, which counts and
+//! names them, and by backends, which put something on each device.
+
+use protocol::pb::inference::model_instance_group::Kind;
+use protocol::pb::inference::{ModelConfig, ModelInstanceGroup};
+
+/// An instance that gets requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement<'a> {
+    /// Its group.
+    pub group: &'a ModelInstanceGroup,
+    /// Its number in the group: with several devices each has one of that number.
+    pub index: i32,
+    /// The device it is on, as an ordinal of this process; `None` is the host.
+    pub device: Option<u32>,
+}
+
+/// The instances of a configuration whose groups are resolved: on the devices that a group of kind GPU lists, `count` on each. Passive groups have
+/// none. A configuration without groups has none here; it means one instance on the host.
+pub fn placements(config: &ModelConfig) -> impl Iterator<Item = Placement<'_>> {
+    config.instance_group.iter().filter(|g| !g.passive).flat_map(|group| {
+        let on_devices = group.kind() == Kind::Gpu && !group.gpus.is_empty();
+        let host: &[Option<u32>] = if on_devices { &[] } else { &[None] };
+        let gpus: &[i32] = if on_devices { &group.gpus } else { &[] };
+        (0..group.count.max(1)).flat_map(move |index| {
+            let devices = gpus.iter().map(|&gpu| u32::try_from(gpu).ok());
+            host.iter().copied().chain(devices).map(move |device| Placement { group, index, device })
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(name: &str, kind: Kind, count: i32, gpus: &[i32]) -> ModelInstanceGroup {
+        ModelInstanceGroup { name: name.into(), kind: kind.into(), count, gpus: gpus.to_vec(), ..Default::default() }
+    }
+
+    fn printed(instance_group: Vec<ModelInstanceGroup>) -> Vec<String> {
+        let config = ModelConfig { instance_group, ..ModelConfig::default() };
+        let place = |p: Placement| p.device.map_or("host".to_owned(), |d| format!("device {d}"));
+        placements(&config).map(|p| format!("{}_{} {}", p.group.name, p.index, place(p))).collect()
+    }
+
+    #[test]
+    fn device_instances_are_so_many_on_each_device_of_a_group_c_14() {
+        assert_eq!(printed(vec![]), [""; 0]);
+        assert_eq!(printed(vec![group("a", Kind::Cpu, 2, &[])]), ["a_0 host", "a_1 host"]);
+        assert_eq!(
+            printed(vec![group("a", Kind::Gpu, 2, &[0, 3]), group("b", Kind::Cpu, 0, &[])]),
+            ["a_0 device 0", "a_0 device 3", "a_1 device 0", "a_1 device 3", "b_0 host"]
+        );
+        let mut passive = group("a", Kind::Gpu, 2, &[0]);
+        passive.passive = true;
+        assert_eq!(printed(vec![passive, group("b", Kind::Gpu, 1, &[1])]), ["b_0 device 1"]);
+        // Kinds are resolved before; a group that is not is on the host.
+        assert_eq!(printed(vec![group("a", Kind::Auto, 1, &[0])]), ["a_0 host"]);
+        assert_eq!(printed(vec![group("a", Kind::Model, 1, &[])]), ["a_0 host"]);
+    }
+}
