@@ -15,7 +15,7 @@ import { asServerError, createCore, type Core, type GrpcOptions, type HttpOption
 import { removeUnpacked, Repository, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
-import { findOnnxRuntime } from './onnxruntime.js'
+import { findOnnxRuntime } from '../native/onnxruntime.js'
 import type { Ports } from './ports.js'
 import { pythonRuntime } from './python.js'
 import { openExporter, TraceDrain } from '../trace/index.js'

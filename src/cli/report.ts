@@ -1,7 +1,7 @@
 /** The tables and lines of a start: what is there, what loaded, what failed and why, which options hold. */
 
 import { EXTENSIONS, SERVER_VERSION } from '../api/identity.js'
-import { findOnnxRuntime } from '../api/onnxruntime.js'
+import { findOnnxRuntime } from '../native/onnxruntime.js'
 import { pythonRuntime } from '../api/python.js'
 import type { ServerSettings } from '../api/server.js'
 import type { Logger } from '../log/index.js'

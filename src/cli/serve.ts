@@ -5,7 +5,7 @@
  * Exit codes (R-49, R-51): 0 after a complete drain; 1 for a bad command line, a failed start, or requests left over.
  */
 
-import { findOnnxRuntime } from '../api/onnxruntime.js'
+import { findOnnxRuntime } from '../native/onnxruntime.js'
 import type { Ports } from '../api/ports.js'
 import type { RunningServer } from '../api/server.js'
 import { createLogger, openSink, type Logger, type Sink } from '../log/index.js'

@@ -26,7 +26,7 @@ export { inferBackend, listFirstDirectory, nameOr, requireName } from './infer_b
 export type { Listing } from './infer_backend.js'
 export { normalise } from './normalise.js'
 export { nearest } from './suggest.js'
-export { moveGpuGroupsToCpu, resolveInstanceGroups, NO_GPUS } from './instance_groups.js'
+export { lacksGpu, moveGpuGroupsToCpu, resolveInstanceGroups, NO_GPUS } from './instance_groups.js'
 export type { Devices } from './instance_groups.js'
 export { validate } from './validate.js'
 export { validateIo } from './validate_io.js'

@@ -13,6 +13,10 @@ export interface Devices {
   gpus: number[]
   /** Whether this server can use GPUs at all. */
   gpuSupport: boolean
+  /** Why models of this backend cannot use the GPUs that there are. */
+  missing?: string
+  /** Instances are on a GPU only when their group says so: the backend does not use it. */
+  onlyWhenAsked?: boolean
   /** Lowest CUDA compute capability that counts as usable. */
   minComputeCapability: number
 }
@@ -57,10 +61,16 @@ export function moveGpuGroupsToCpu(config: ModelConfig): { config: ModelConfig; 
   return { config: changed, moved }
 }
 
+/** Whether groups that want a GPU cannot be served as they are. */
+export function lacksGpu({ gpus, missing }: Devices): boolean {
+  return gpus.length === 0 || missing !== undefined
+}
+
 function resolve(group: ModelInstanceGroup, index: number, config: ModelConfig, devices: Devices): void {
   if (group.name === '') group.name = `${config.name}_${index}`
   if (group.kind === Kind.AUTO) {
-    const usable = devices.gpus.length > 0 && group.gpus.every((id) => devices.gpus.includes(id))
+    const mayBe = devices.missing === undefined && devices.onlyWhenAsked !== true
+    const usable = mayBe && devices.gpus.length > 0 && group.gpus.every((id) => devices.gpus.includes(id))
     group.kind = usable ? Kind.GPU : Kind.CPU
   }
   if (group.count < 1) group.count = group.kind === Kind.CPU && TWO_ON_CPU.has(config.backend) ? 2 : 1
@@ -74,6 +84,9 @@ function check(group: ModelInstanceGroup, config: ModelConfig, devices: Devices)
   if (group.kind === Kind.GPU) {
     if (!devices.gpuSupport) throw invalid(`${where} has kind KIND_GPU but server does not support GPUs${FALLBACK_HINT}`)
     if (devices.gpus.length === 0) throw invalid(`${where} has kind KIND_GPU but no GPUs are available${FALLBACK_HINT}`)
+    if (devices.missing !== undefined) {
+      throw invalid(`${where} has kind KIND_GPU but ${devices.missing}; 'nereid gpu' says what this machine has and what installs the rest${FALLBACK_HINT}`)
+    }
     const unknown = group.gpus.find((id) => !devices.gpus.includes(id))
     if (unknown !== undefined) {
       throw invalid(

@@ -18,23 +18,28 @@ const INEFFECTIVE: readonly (readonly [string, (config: ModelConfig) => boolean]
   ['instance_group.secondary_devices', (c) => groups(c, (g) => g.secondaryDevices.length > 0)],
   ['optimization.priority', (c) => optimizes(c, (o) => o.priority !== Priority.PRIORITY_DEFAULT)],
   ['optimization.cuda', (c) => optimizes(c, (o) => o.cuda !== undefined)],
+  ['optimization.gather_kernel_buffer_threshold', (c) => optimizes(c, (o) => o.gatherKernelBufferThreshold !== 0)],
+  ['optimization.eager_batching', (c) => optimizes(c, (o) => o.eagerBatching)],
+  ['cc_model_filenames', (c) => Object.keys(c.ccModelFilenames).length > 0],
+  parameter('TRITON_BATCH_STRATEGY_PATH'),
+]
+
+/** What only a model on a GPU heeds. */
+const FOR_GPUS: typeof INEFFECTIVE = [
   [
     'optimization.execution_accelerators.gpu_execution_accelerator',
     (c) => optimizes(c, (o) => (o.executionAccelerators?.gpuExecutionAccelerator.length ?? 0) > 0),
   ],
-  ['optimization.gather_kernel_buffer_threshold', (c) => optimizes(c, (o) => o.gatherKernelBufferThreshold !== 0)],
-  ['optimization.eager_batching', (c) => optimizes(c, (o) => o.eagerBatching)],
-  ['cc_model_filenames', (c) => Object.keys(c.ccModelFilenames).length > 0],
   // The deprecated settings of the CUDA provider.
   parameter('cudnn_conv_algo_search'),
   parameter('gpu_mem_limit'),
   parameter('arena_extend_strategy'),
   parameter('do_copy_in_default_stream'),
-  parameter('TRITON_BATCH_STRATEGY_PATH'),
 ]
 
 /** Says in one line which of these fields a configuration sets. */
-export function warnOfIneffective(config: ModelConfig, log: Log): void {
-  const fields = INEFFECTIVE.filter(([, used]) => used(config)).map(([field]) => field)
+export function warnOfIneffective(config: ModelConfig, log: Log, hasGpu = false): void {
+  const all = hasGpu && config.backend === 'onnxruntime' ? INEFFECTIVE : [...INEFFECTIVE, ...FOR_GPUS]
+  const fields = all.filter(([, used]) => used(config)).map(([field]) => field)
   if (fields.length > 0) log('warning', `model '${config.name}' configures what has no effect in this release: ${fields.join(', ')}`)
 }

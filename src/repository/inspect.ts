@@ -14,6 +14,7 @@ import {
   fitEnsemble,
   inferBackend,
   isComplete,
+  lacksGpu,
   moveGpuGroupsToCpu,
   nameOr,
   nearest,
@@ -36,8 +37,8 @@ import {
 import { asServerError } from '../native/errors.js'
 import { runAgents } from './agents.js'
 import { Rings, complaint, type KnownModel } from './dependencies.js'
+import { devicesOf } from './devices.js'
 import { warnOfIneffective } from './ineffective.js'
-import { devicesOf } from './loader.js'
 import { requireModelFile } from './model_file.js'
 import { Places, bareName, notUnique } from './places.js'
 import { withPythonBackend } from './python_backends.js'
@@ -259,18 +260,19 @@ function inspectVersions(
   flags: ConfigFlags,
   note: Collector,
 ): void {
-  const adapted = settings.gpuFallback === 'cpu' ? moveGpuGroupsToCpu(config).config : config
+  const adapted = settings.gpuFallback === 'cpu' && lacksGpu(devicesOf(settings, config)) ? moveGpuGroupsToCpu(config).config : config
   for (const version of versions) {
     const versionDirectory = available.get(version) ?? modelDirectory
     note.trying(() => {
       const { config: withBackend, codeDirectory } = withPythonBackend(adapted, settings.backendDirectory)
       if (codeDirectory === null) checkRuntime(withBackend, { modelDirectory, versionDirectory, backendDirectory: settings.backendDirectory })
-      const prepared = prepareConfig(withBackend, flags, devicesOf(settings), note.log)
+      const devices = devicesOf(settings, withBackend, codeDirectory !== null)
+      const prepared = prepareConfig(withBackend, flags, devices, note.log)
       refuseSpecialFiles(versionDirectory, config.name, version)
       if (codeDirectory === null) requireModelFile(prepared, versionDirectory)
       // What is left to be completed is known when the file is opened.
       if (flags.autoComplete && !isComplete(prepared)) return
-      finishConfig(prepared, null, { flags, provided, settings: settingsOf(settings, prepared.backend), devices: devicesOf(settings) }, note.log)
+      finishConfig(prepared, null, { flags, provided, settings: settingsOf(settings, prepared.backend), devices }, note.log)
     })
   }
 }

@@ -5,8 +5,10 @@
  * `Prepared.publish` is the switch. A handle that is not published must be discarded.
  */
 
-import { finishConfig, prepareConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, type Devices, type Log, type ModelConfig } from '../config/index.js'
+import { finishConfig, prepareConfig, readLabels, toBinary, toTritonJson, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
 import type { Core, PublishSpec } from '../native/index.js'
+import { devicesOf, warnOfMissingProvider } from './devices.js'
 import { withInstancesOf } from './in_place.js'
 import { requireModelFile } from './model_file.js'
 import { withPythonBackend } from './python_backends.js'
@@ -48,8 +50,9 @@ export async function prepareVersion(
   const startedMs = performance.now()
   const { config: polled, codeDirectory } = withPythonBackend(source.config, settings.backendDirectory)
   if (codeDirectory === null) checkRuntime(polled, { ...source, backendDirectory: settings.backendDirectory })
-  const devices = devicesOf(settings)
+  const devices = devicesOf(settings, polled, codeDirectory !== null)
   const prepared = prepareConfig(polled, flags, devices, log)
+  if (!polled.instanceGroup.every((group) => group.kind === Kind.CPU)) warnOfMissingProvider(settings, prepared, devices, log)
   refuseSpecialFiles(source.versionDirectory, source.name, source.version)
   if (codeDirectory === null) requireModelFile(prepared, source.versionDirectory)
   const backend = prepared.backend
@@ -96,11 +99,6 @@ export async function prepareVersion(
  * @throws {ServerError} for instance groups that cannot be; nothing has changed then.
  */
 export function updateInstances(core: Core, source: VersionSource, completed: ModelConfig, settings: RepositorySettings, flags: ConfigFlags, log: Log): ModelConfig | null {
-  const config = withInstancesOf(completed, prepareConfig(source.config, flags, devicesOf(settings), log))
+  const config = withInstancesOf(completed, prepareConfig(source.config, flags, devicesOf(settings, source.config), log))
   return core.updateModel(source.name, source.version, toBinary(config), toTritonJson(config)) ? config : null
-}
-
-/** This release has no GPU execution; the configuration layer refuses what would need one. */
-export function devicesOf({ minComputeCapability }: RepositorySettings): Devices {
-  return { gpus: [], gpuSupport: false, minComputeCapability }
 }

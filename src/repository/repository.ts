@@ -13,10 +13,11 @@
  * Not here: cloud storage.
  */
 
-import { completeConfig, moveGpuGroupsToCpu, readConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
+import { completeConfig, lacksGpu, moveGpuGroupsToCpu, readConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { runAgents } from './agents.js'
 import { Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Need, type Outcome } from './dependencies.js'
+import { devicesOf } from './devices.js'
 import { warnOfIneffective } from './ineffective.js'
 import { servesOn, sourceOf, type Source } from './in_place.js'
 import { KeyedLock, Limit, SharedLock, Waits } from './limit.js'
@@ -618,8 +619,9 @@ export class Repository {
 
   /** The configuration as this release serves it; what it goes without is said here, once for all versions. */
   #adapt(polled: ModelConfig): ModelConfig {
-    warnOfIneffective(polled, this.#log)
-    if (this.#settings.gpuFallback !== 'cpu') return polled
+    const isWithoutGpu = lacksGpu(devicesOf(this.#settings, polled))
+    warnOfIneffective(polled, this.#log, !isWithoutGpu)
+    if (this.#settings.gpuFallback !== 'cpu' || !isWithoutGpu) return polled
     const { config, moved } = moveGpuGroupsToCpu(polled)
     if (moved.length > 0) {
       this.#log('warning', `model '${config.name}' is served on the CPU, as --gpu-fallback=cpu asks: there is no GPU for instance group ${moved.join(', ')}`)

@@ -7,7 +7,7 @@
 
 mod support;
 
-use backend::{Backend, Opened, Where};
+use backend::{Backend, Need, Opened, Where};
 use backend_onnx::OnnxBackend;
 use protocol::pb::inference::model_instance_group::Kind;
 use protocol::pb::inference::{ModelConfig, ModelInstanceGroup};
@@ -66,10 +66,14 @@ fn refused(library: PathBuf, settings: &[(&str, &Path)]) -> Error {
     let version = Version::new(&identity(F32, &[D::N(1)]));
     let mut spec = version.spec(&on_gpu(&[1]));
     spec.settings = settings.iter().map(|(k, v)| ((*k).to_owned(), v.to_string_lossy().into_owned())).collect();
-    let error = OnnxBackend::new(Some(library))
-        .open(&spec)
-        .map(|o: Box<dyn Opened>| drop(o))
-        .expect_err("no GPU runs anything here");
+    let signature = signature(0, vec![input("I", DataType::Fp32, &[1])], vec![output("O", DataType::Fp32, &[1])]);
+    let finish = |o: Box<dyn Opened>| {
+        let needs = o.needs(&spec.config).expect("known");
+        assert!(matches!(needs[..], [Need { place: Where::Device(1), bytes: 1.. }]), "{needs:?}");
+        o.finish(&spec.config, signature.into())
+    };
+    let error = OnnxBackend::new(Some(library)).open(&spec).and_then(finish);
+    let error = error.map(drop).expect_err("no GPU runs anything here");
     assert_eq!(error.code(), Code::Unavailable, "{error}");
     error
 }

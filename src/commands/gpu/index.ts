@@ -5,7 +5,7 @@
  * Exit code 0 when everything is there that models on a GPU need, 1 otherwise, 2 for arguments that are wrong.
  */
 
-import { findOnnxRuntime } from '../../api/onnxruntime.js'
+import { findOnnxRuntime } from '../../native/onnxruntime.js'
 import { OptionError, parseArguments } from '../../cli/parse.js'
 import { readBackendConfig } from '../../cli/settings.js'
 import { findProviders, listDevices, listMachineDevices } from '../../native/index.js'

@@ -3,7 +3,7 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
-import { findPlatformPackage } from '../native/locate.js'
+import { findPlatformPackage } from './locate.js'
 
 /**
  * Absolute path of the library for this platform: that in the package of this platform, else that of `onnxruntime-node`, which a clone
