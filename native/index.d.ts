@@ -151,6 +151,18 @@ export interface Duration {
   ns: bigint
 }
 
+export interface Executions {
+  device: number
+  inferenceCount: bigint
+  executionCount: bigint
+  success: Duration
+  queue: Duration
+  computeInput: Duration
+  computeInfer: Duration
+  computeOutput: Duration
+  failures: bigint
+}
+
 /**
  * Ends the process at once. A regular exit destroys the static objects of the libraries first, and a thread that is loading or
  * running a model then would crash in them; the crash would replace the exit code.
@@ -182,6 +194,7 @@ export interface GivenSocket {
 export interface GpuStatus {
   unavailable?: string
   usage: Array<GpuUsage>
+  uuids: Array<string>
 }
 
 export interface GpuUsage {
@@ -576,4 +589,5 @@ export interface VersionStatistics {
   firstResponse?: FirstResponse
   summaries?: Array<Summary>
   custom: Array<Gauge>
+  onDevices: Array<Executions>
 }

@@ -6,7 +6,7 @@
  * since users test for the absence of a name in the whole exposition.
  */
 
-import type { CacheUse, CustomFamily, GpuStatus, GpuUsage, MemoryUse, ResourceUse, Snapshot, VersionStatistics } from '../native/contract.js'
+import type { CacheUse, CustomFamily, Duration, Executions, GpuStatus, GpuUsage, MemoryUse, ResourceUse, Snapshot, VersionStatistics } from '../native/contract.js'
 import type { Family, FamilyType, Sample } from './exposition.js'
 
 /** What the shell knows about a version beyond the core's counters. */
@@ -35,19 +35,22 @@ type Labels = Record<string, string>
 
 /** Every family of one scrape, in Triton's order, ours after them. */
 export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Family[] {
-  const versions = snapshot.versions.map((statistics) => ({
-    statistics,
-    labels: labelsOf(statistics, context),
-    facts: context.facts(keyOf(statistics), statistics.version),
-  }))
+  const versions = snapshot.versions.map((statistics) => {
+    const labels = labelsOf(statistics, context)
+    return { statistics, labels, facts: context.facts(keyOf(statistics), statistics.version), parts: partsOf(statistics, labels, snapshot.gpu?.uuids ?? []) }
+  })
   const perVersion = (
     name: string,
     type: FamilyType,
     help: string,
     samples: (s: VersionStatistics, labels: Labels, facts: VersionFacts | null) => Sample[],
   ): Family => ({ name, help, type, samples: versions.flatMap((v) => samples(v.statistics, v.labels, v.facts)) })
-  const counter = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family =>
-    perVersion(name, 'counter', help, (s, labels) => [{ labels, value: value(s) }])
+  const counter = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family => ({
+    name,
+    help,
+    type: 'counter',
+    samples: versions.flatMap(({ parts }) => parts.map(({ statistics, labels }) => ({ labels, value: value(statistics) }))),
+  })
   const ofCached = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family =>
     perVersion(name, 'counter', help, (s, labels) => (s.cached ? [{ labels, value: value(s) }] : []))
   const one = (name: string, help: string, value: number): Family => ({
@@ -60,9 +63,14 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
 
   const families: Family[] = [
     counter('nv_inference_request_success', 'Requests answered without error.', (s) => s.success.count),
-    perVersion('nv_inference_request_failure', 'counter', 'Requests that failed, by reason.', (s, labels) =>
-      REASONS.map((reason, i) => ({ labels: { ...labels, reason }, value: s.failures[i] ?? 0n })),
-    ),
+    {
+      name: 'nv_inference_request_failure',
+      help: 'Requests that failed, by reason.',
+      type: 'counter',
+      samples: versions.flatMap(({ parts }) =>
+        parts.flatMap(({ statistics, labels }) => REASONS.map((reason, i) => ({ labels: { ...labels, reason }, value: statistics.failures[i] ?? 0n }))),
+      ),
+    },
     counter('nv_inference_count', 'Inferences executed; a request of batch n counts n.', (s) => s.inferenceCount),
     counter('nv_inference_exec_count', 'Batches executed.', (s) => s.executionCount),
   ]
@@ -178,6 +186,42 @@ function addModelFamilies(families: Family[], made: readonly CustomFamily[]): vo
 function isSame(a: Sample, b: Sample): boolean {
   const [names, others] = [Object.keys(a.labels), Object.keys(b.labels)]
   return a.suffix === b.suffix && a.last?.[1] === b.last?.[1] && names.length === others.length && names.every((name) => a.labels[name] === b.labels[name])
+}
+
+/** Where `failures` has those of backends. */
+const BACKEND = REASONS.indexOf('BACKEND')
+
+/**
+ * A version's counters with the labels they are shown under: what ran on a GPU with its `gpu_uuid`, behind all else without (O 1.4). One part where
+ * no instance is on a GPU, or no GPU metrics are shown.
+ */
+function partsOf(statistics: VersionStatistics, labels: Labels, uuids: readonly string[]): { statistics: VersionStatistics; labels: Labels }[] {
+  const onGpus = statistics.onDevices.flatMap((ran) => {
+    const uuid = uuids[ran.device] ?? ''
+    return uuid === '' ? [] : [{ ran, uuid }]
+  })
+  if (onGpus.length === 0) return [{ statistics, labels }]
+  const minus = (of: (s: VersionStatistics | Executions) => Duration): Duration => {
+    const { count, ns } = of(statistics)
+    return onGpus.reduce((left, { ran }) => ({ count: left.count - of(ran).count, ns: left.ns - of(ran).ns }), { count, ns })
+  }
+  const sum = (of: (ran: Executions) => bigint): bigint => onGpus.reduce((all, { ran }) => all + of(ran), 0n)
+  const rest: VersionStatistics = {
+    ...statistics,
+    inferenceCount: statistics.inferenceCount - sum((ran) => ran.inferenceCount),
+    executionCount: statistics.executionCount - sum((ran) => ran.executionCount),
+    success: minus((s) => s.success),
+    queue: minus((s) => s.queue),
+    computeInput: minus((s) => s.computeInput),
+    computeInfer: minus((s) => s.computeInfer),
+    computeOutput: minus((s) => s.computeOutput),
+    failures: statistics.failures.map((count, i) => (i === BACKEND ? count - sum((ran) => ran.failures) : count)),
+  }
+  const of = ({ ran, uuid }: { ran: Executions; uuid: string }) => {
+    const { device: _, failures, ...counted } = ran
+    return { statistics: { ...statistics, ...counted, failures: REASONS.map((_, i) => (i === BACKEND ? failures : 0n)) }, labels: { ...labels, gpu_uuid: uuid } }
+  }
+  return [{ statistics: rest, labels }, ...onGpus.map(of)]
 }
 
 /** By `gpu_uuid` alone, as scrapers of Triton expect (O 1.8); of the devices that say it. */

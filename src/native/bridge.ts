@@ -337,7 +337,7 @@ function gpuStatus(status: GpuStatus | null | undefined): GpuStatus | null {
     powerLimitWatts: one.powerLimitWatts ?? null,
     energyJoules: one.energyJoules ?? null,
   }))
-  return { unavailable: status.unavailable ?? null, usage }
+  return { unavailable: status.unavailable ?? null, usage, uuids: status.uuids }
 }
 
 export function deviceList({ unavailable, cudaVersion, devices }: RawDeviceList): DeviceList {

@@ -458,6 +458,23 @@ export interface VersionStatistics {
   summaries: Summary[] | null
   /** Counters the backend itself keeps for this version. */
   custom: { name: string; help: string; value: number }[]
+  /** What instances on devices did of all this, by device. */
+  onDevices: Executions[]
+}
+
+/** What executions on a device counted. */
+export interface Executions {
+  /** Its ordinal. */
+  device: number
+  inferenceCount: bigint
+  executionCount: bigint
+  success: Duration
+  queue: Duration
+  computeInput: Duration
+  computeInfer: Duration
+  computeOutput: Duration
+  /** Requests that the backend failed. */
+  failures: bigint
 }
 
 export interface Summary {
@@ -496,6 +513,8 @@ export interface GpuStatus {
   unavailable: string | null
   /** In the order of ordinals, of the devices that were asked and answered. */
   usage: GpuUsage[]
+  /** By ordinal, of the devices whose metrics are shown, whether or not they answer now; '' of others. */
+  uuids: string[]
 }
 
 /** What a device does not say is null. */

@@ -5,7 +5,7 @@ import { buildFamilies, type FamilyContext } from '../../src/metrics/families.js
 import { HostSampler, parseCpuTimes, parseMemory } from '../../src/metrics/host.js'
 import { familiesOf } from '../../src/metrics/process.js'
 import { startMetricsServer } from '../../src/metrics/server.js'
-import type { CacheUse, CustomFamily, Duration, Snapshot, Summary, VersionStatistics } from '../../src/native/contract.js'
+import type { CacheUse, CustomFamily, Duration, GpuStatus, Snapshot, Summary, VersionStatistics } from '../../src/native/contract.js'
 
 test.each([
   [0, '0'],
@@ -66,6 +66,7 @@ const STATISTICS: VersionStatistics = {
   firstResponse: null,
   summaries: null,
   custom: [],
+  onDevices: [],
 }
 
 const CONTEXT: FamilyContext = {
@@ -77,7 +78,7 @@ const CONTEXT: FamilyContext = {
   host: null,
 }
 
-function render(statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}, cache: CacheUse | null = null, custom: CustomFamily[] = [], format: ExpositionFormat = 'text'): string {
+function render(statistics: Partial<VersionStatistics> = {}, context: Partial<FamilyContext> = {}, cache: CacheUse | null = null, custom: CustomFamily[] = [], format: ExpositionFormat = 'text', gpu: GpuStatus | null = null): string {
   const snapshot: Snapshot = {
     versions: [{ ...STATISTICS, ...statistics }],
     cache,
@@ -102,7 +103,7 @@ function render(statistics: Partial<VersionStatistics> = {}, context: Partial<Fa
     histograms: [{ name: 'nereid_hold_seconds', help: 'Holds.', bounds: [0.0001, 1], counts: [5n, 2n, 1n], sum: 2.5 }],
     custom,
     logRecordsDropped: 1,
-    gpu: null,
+    gpu,
   traceRecordsDropped: 2,
   }
   return renderFamilies(buildFamilies(snapshot, { ...CONTEXT, ...context }), format)
@@ -273,6 +274,30 @@ test('O 1.3: a summary prints count, sum, then quantiles; an empty window is Nan
     'nv_inference_queue_summary_us{model="m",version="1",quantile="0.5"} Nan',
     'nv_inference_queue_summary_us{model="m",version="1",quantile="0.999"} 12',
   ])
+})
+
+test('O-17 O 1.4: what ran on a GPU is shown with its gpu_uuid, and the rest without; one set where no GPU metrics are shown', () => {
+  const ran = { device: 1, inferenceCount: 6n, executionCount: 1n, success: took(3n, 4_000_000n), queue: took(3n, 1_000n), computeInput: took(3n, 2_000n), computeInfer: took(3n, 20_000n), computeOutput: took(3n, 3_000n), failures: 1n }
+  const lines = (uuids: string[]) =>
+    render({ onDevices: [ran] }, {}, null, [], 'text', { unavailable: null, usage: [], uuids })
+      .split('\n')
+      .filter((line) => /^nv_inference_(?:count|exec_count|request_success|compute_infer_duration_us|request_failure|pending_request_count)\{/.test(line))
+  const failures = (labels: string, counts: number[]) => ['REJECTED', 'CANCELED', 'BACKEND', 'OTHER'].map((reason, i) => `nv_inference_request_failure{${labels}model="m",reason="${reason}",version="1"} ${counts[i]}`)
+  expect(lines(['', 'GPU-1'])).toEqual([
+    'nv_inference_request_success{model="m",version="1"} 1',
+    'nv_inference_request_success{gpu_uuid="GPU-1",model="m",version="1"} 3',
+    ...failures('', [1, 0, 1, 0]),
+    ...failures('gpu_uuid="GPU-1",', [0, 0, 1, 0]),
+    'nv_inference_count{model="m",version="1"} 2',
+    'nv_inference_count{gpu_uuid="GPU-1",model="m",version="1"} 6',
+    'nv_inference_exec_count{model="m",version="1"} 1',
+    'nv_inference_exec_count{gpu_uuid="GPU-1",model="m",version="1"} 1',
+    'nv_inference_compute_infer_duration_us{model="m",version="1"} 2',
+    'nv_inference_compute_infer_duration_us{gpu_uuid="GPU-1",model="m",version="1"} 20',
+    'nv_inference_pending_request_count{model="m",version="1"} 6',
+  ])
+  expect(lines([])).toEqual(lines(['GPU-0', '']))
+  expect(lines([])).toContain('nv_inference_count{model="m",version="1"} 8')
 })
 
 // O-17

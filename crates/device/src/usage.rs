@@ -49,6 +49,8 @@ pub struct Status {
     pub unavailable: Option<String>,
     /// Of each device that gave a value lately, in the order of ordinals.
     pub usage: Vec<Usage>,
+    /// By ordinal, of the devices that were found, whether or not they answer now.
+    pub uuids: Vec<Option<String>>,
 }
 
 /// Asks until it is dropped.
@@ -68,6 +70,7 @@ struct Known {
     devices: usize,
     /// By ordinal, with the time of the answer.
     usage: Vec<Option<(Instant, Usage)>>,
+    uuids: Vec<Option<String>>,
     is_over: bool,
     threads: usize,
 }
@@ -76,7 +79,14 @@ impl Monitor {
     /// Looks for devices on a thread of its own and, with an interval, asks them twice in each, so that a change is seen within 1.2 of them.
     pub fn start(interval: Option<Duration>) -> Self {
         let looking = Some("it is still being looked for".to_owned());
-        let known = Known { unavailable: looking, devices: 0, usage: Vec::new(), is_over: false, threads: 0 };
+        let known = Known {
+            unavailable: looking,
+            devices: 0,
+            usage: Vec::new(),
+            uuids: Vec::new(),
+            is_over: false,
+            threads: 0,
+        };
         let shared = Arc::new(Shared {
             interval: interval.unwrap_or_default(),
             known: Mutex::new(known),
@@ -98,6 +108,7 @@ impl Monitor {
         Status {
             unavailable: known.unavailable.clone().or(failed),
             usage: known.usage.iter().flatten().filter_map(lately).collect(),
+            uuids: known.uuids.clone(),
         }
     }
 }
@@ -139,7 +150,9 @@ impl Shared {
             Ok(nvml) => nvml,
             Err(why) => return log::info!("GPU metrics are not shown: {why}"),
         };
-        self.known.lock().usage = vec![None; found.len()];
+        let mut known = self.known.lock();
+        (known.usage, known.uuids) = (vec![None; found.len()], vec![None; found.len()]);
+        drop(known);
         for device in found {
             let shared = self.clone();
             self.spawn(format!("gpu {}", device.ordinal), move || shared.watch(nvml, device));
@@ -151,6 +164,9 @@ impl Shared {
         loop {
             let usage = asked.once(nvml, device);
             let mut known = self.known.lock();
+            if let (Some((_, uuid)), Some(kept)) = (&asked.found, known.uuids.get_mut(device.ordinal as usize)) {
+                kept.get_or_insert_with(|| uuid.clone());
+            }
             if let Some(kept) = known.usage.get_mut(device.ordinal as usize) {
                 *kept = usage.map(|usage| (Instant::now(), usage));
             }

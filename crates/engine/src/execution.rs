@@ -281,7 +281,9 @@ impl ModelVersion {
         };
         let inline = inline.map(|i| (i, inline::held(start, timings.end, i.exact, i.limit_ns)));
         let mut any = false;
-        self.statistics.executed(
+        self.statistics.executed_by(
+            instance,
+            0,
             &timings,
             requests.iter().enumerate().map(|(i, Queued(p))| {
                 let entry = several.get(i).unwrap_or(&p.entry);

@@ -32,6 +32,9 @@ use std::sync::{Arc, LazyLock};
 use tensor::{Code, Data, Error, Result};
 use trace::Trace;
 
+/// Executions of an ensemble are of none.
+const NO_INSTANCE: u32 = u32::MAX;
+
 pub(crate) struct Flow {
     /// Of the ensemble.
     version: Arc<ModelVersion>,
@@ -548,7 +551,7 @@ impl Driver {
                 let marks = Marks { inputs_ready, inference_end, outputs_ready: inference_end + output };
                 let timings = Timings { start: self.begun, marks, end: now };
                 statistics.first_response(self.accepted, now);
-                statistics.ended(&timings, self.accepted, self.rows, Some(u64::from(self.rows.max(1))));
+                statistics.ended(NO_INSTANCE, &timings, self.accepted, self.rows, Some(u64::from(self.rows.max(1))));
             }
             Some(error) if error.code() == Code::Cancelled => {
                 statistics.failed(self.accepted, now, FailureReason::Cancelled);
@@ -556,7 +559,7 @@ impl Driver {
             // Twice, as Triton counts it and its dashboards have learned to read it (observability.md 1.7).
             Some(_) => {
                 statistics.failed(self.accepted, now, FailureReason::Other);
-                statistics.failed_late(self.accepted, now, FailureReason::Other);
+                statistics.failed_late(NO_INSTANCE, self.accepted, now, FailureReason::Other);
             }
         }
         self.ticket.tell_spent([input, infer, output]);

@@ -213,7 +213,7 @@ impl ModelVersion {
         then: Then,
     ) {
         let instance = permit.instance;
-        let (execution, ran) = self.execution_of(&requests);
+        let (execution, ran) = self.execution_of(instance, &requests);
         if let Some(later) = &self.later {
             later.occupied.fetch_add(1, Ordering::AcqRel);
         }

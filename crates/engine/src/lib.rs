@@ -26,6 +26,7 @@ pub mod limits;
 mod lookup;
 mod mail;
 mod model_call;
+mod on_devices;
 mod options;
 mod order;
 mod padding;
@@ -58,6 +59,7 @@ pub use handover::HandOver;
 pub use mail::together;
 pub use mail::{Mailbox, begin_mail};
 pub use model_call::MODEL_CALLS_DEPTH_MAX;
+pub use on_devices::Executions;
 pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
 #[cfg(nereid_loom)]
 pub use pool::{Pool, Task};

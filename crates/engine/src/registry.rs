@@ -6,6 +6,7 @@ use crate::ensemble::{Ensemble, NoModel};
 use crate::instances::Told;
 use crate::limits;
 use crate::model_call::Deadlines;
+use crate::on_devices::OnDevices;
 use crate::options::{EngineOptions, ServerMetadata};
 use crate::padding::Padding;
 use crate::pool::Pool;
@@ -485,6 +486,7 @@ impl Engine {
                 sequencing,
                 padding,
                 histogram_buckets_ms: compile::histogram_buckets_ms(&config),
+                placed: OnDevices::of(compile::devices_of_instances(&config).into_iter()),
                 admitted,
                 limited,
                 response_cache: config.response_cache.as_ref().is_some_and(|c| c.enable),

@@ -2,6 +2,7 @@
 //! metrics and histograms agree to the last count (S-43, S-46).
 
 use crate::limits::RESPONSE_STATISTICS_MAX;
+use crate::on_devices::{Executions, OnDevices};
 use crate::options::MetricsOptions;
 use crate::sketch::{Histogram, Sketch};
 use backend::{BatchEntry, Marks};
@@ -138,9 +139,24 @@ struct Counters {
     sketches: Option<Box<[Sketch; 7]>>,
     cache_hit: Duration,
     cache_miss: Duration,
+    /// By the indices of [`OnDevices`].
+    on_devices: Vec<Executions>,
 }
 
 impl Counters {
+    fn executions(&self) -> Executions {
+        Executions {
+            inference_count: self.inference_count,
+            execution_count: self.execution_count,
+            success: self.success,
+            queue: self.queue,
+            compute_input: self.input,
+            compute_infer: self.infer,
+            compute_output: self.output,
+            failures: self.failures[FailureReason::Backend as usize],
+        }
+    }
+
     fn summarise(&mut self, family: usize, end: u64, ns: u64) {
         if let Some(sketch) = self.sketches.as_mut().and_then(|s| s.get_mut(family)) {
             sketch.observe(end, ns / 1000);
@@ -191,6 +207,7 @@ pub(crate) struct Statistics {
     cached: bool,
     /// Milliseconds since the epoch at time 0 of `backend::now_ns`: one clock per execution is enough.
     epoch_ms: u64,
+    on_devices: OnDevices,
 }
 
 /// One executed request, for [`Statistics::executed`].
@@ -219,8 +236,10 @@ impl Statistics {
         buckets_ms: Option<Vec<f64>>,
         batch_size: Option<u64>,
         cached: bool,
+        on_devices: OnDevices,
     ) -> Self {
         let mut counters = Counters::default();
+        counters.on_devices.resize(on_devices.ordinals().len(), Executions::default());
         if options.histograms {
             counters.histogram = Some(Histogram::new(buckets_ms.unwrap_or_else(|| vec![100.0, 500.0, 2000.0, 5000.0])));
         }
@@ -235,21 +254,43 @@ impl Statistics {
             has_histogram,
             cached,
             epoch_ms: now.saturating_sub(backend::now_ns() / 1_000_000),
+            on_devices,
         }
     }
 
-    /// Counts one execution and each of its requests.
+    /// Counts one execution on the thread of its request, which is not on a device, and the request.
+    // Inlined: for a request that runs alone the loop is one turn.
     #[inline]
     pub(crate) fn executed(&self, t: &Timings, requests: impl Iterator<Item = Executed>) {
-        self.executed_beside(0, t, requests);
+        self.count(&mut self.counters.lock(), 0, t, requests);
     }
 
-    /// The same of a batch that has so many null rows, too.
-    // Inlined: for a request that runs alone the loop is one turn.
-    #[inline(always)]
-    pub(crate) fn executed_beside(&self, null_rows: u64, t: &Timings, requests: impl Iterator<Item = Executed>) {
-        let phases = t.phases();
+    /// Counts one execution of an instance, whose batch has so many null rows, and each of its requests.
+    pub(crate) fn executed_by(
+        &self,
+        instance: u32,
+        null_rows: u64,
+        t: &Timings,
+        requests: impl Iterator<Item = Executed>,
+    ) {
+        self.counted_by(instance, |c| self.count(c, null_rows, t, requests));
+    }
+
+    /// What `count` counts is that of the instance's device, too.
+    fn counted_by(&self, instance: u32, count: impl FnOnce(&mut Counters)) {
         let mut c = self.counters.lock();
+        let Some(at) = self.on_devices.at(instance) else { return count(&mut c) };
+        let before = c.executions();
+        count(&mut c);
+        let now = c.executions();
+        if let Some(device) = c.on_devices.get_mut(at) {
+            device.add_between(&before, &now);
+        }
+    }
+
+    #[inline(always)]
+    fn count(&self, c: &mut Counters, null_rows: u64, t: &Timings, requests: impl Iterator<Item = Executed>) {
+        let phases = t.phases();
         let (mut rows, mut any) = (null_rows, false);
         for r in requests {
             rows += r.rows.max(1);
@@ -265,7 +306,7 @@ impl Statistics {
             c.succeed(t, phases, r.accepted, r.rows);
         }
         if any {
-            self.count_execution(&mut c, t.end, phases, rows);
+            self.count_execution(c, t.end, phases, rows);
         }
     }
 
@@ -334,19 +375,20 @@ impl Statistics {
         }
     }
 
-    /// Counts the end of such a request; with the rows of its execution, that, too.
-    pub(crate) fn ended(&self, t: &Timings, accepted: u64, rows: u32, execution: Option<u64>) {
+    /// Counts the end of such a request of an instance; with the rows of its execution, that, too.
+    pub(crate) fn ended(&self, instance: u32, t: &Timings, accepted: u64, rows: u32, execution: Option<u64>) {
         let phases = t.phases();
-        let mut c = self.counters.lock();
-        c.succeed(t, phases, accepted, rows.into());
-        if let Some(rows) = execution {
-            self.count_execution(&mut c, t.end, phases, rows);
-        }
+        self.counted_by(instance, |c| {
+            c.succeed(t, phases, accepted, rows.into());
+            if let Some(rows) = execution {
+                self.count_execution(c, t.end, phases, rows);
+            }
+        });
     }
 
     /// As `ended`, of one that failed.
-    pub(crate) fn failed_late(&self, accepted: u64, now: u64, reason: FailureReason) {
-        self.counters.lock().fail(now.saturating_sub(accepted), reason);
+    pub(crate) fn failed_late(&self, instance: u32, accepted: u64, now: u64, reason: FailureReason) {
+        self.counted_by(instance, |c| c.fail(now.saturating_sub(accepted), reason));
     }
 
     pub(crate) fn read(&self, now: u64, quantiles: &[(f64, f64)]) -> VersionStatistics {
@@ -365,6 +407,7 @@ impl Statistics {
             cache_miss: c.cache_miss,
             cached: self.cached,
             failures: c.failures,
+            on_devices: self.on_devices.ordinals().iter().copied().zip(c.on_devices.iter().copied()).collect(),
             batches: c.batches.iter().map(|(&n, b)| (n, b.input, b.infer, b.output)).collect(),
             responses: c.responses.clone(),
             first_response: c.histogram.as_ref().map(|h| (h.bounds.clone(), h.counts.clone(), h.sum)),
@@ -424,6 +467,8 @@ pub struct VersionStatistics {
     pub cached: bool,
     /// By [`FailureReason`].
     pub failures: [u64; 4],
+    /// What instances on devices did of all this, by the ordinal of the device.
+    pub on_devices: Vec<(u32, Executions)>,
     /// Batch size, and input, infer and output durations of executions of that size.
     pub batches: Vec<(u64, Duration, Duration, Duration)>,
     /// By the index of a response in its request, of backends that count them.
@@ -486,7 +531,7 @@ mod tests {
     /// CPU time per request in ns of threads that count executions of one request each, the least of several rounds.
     fn cost_ns(threads: u32, options: &MetricsOptions) -> u64 {
         const REQUESTS: u64 = 5000;
-        let statistics = Statistics::new(options, None, None, false);
+        let statistics = Statistics::new(options, None, None, false, OnDevices::default());
         let work = || {
             let before = memory::thread::cpu_ns();
             for n in 0..REQUESTS {
@@ -504,6 +549,27 @@ mod tests {
             })
         };
         (0..20).map(round).min().unwrap_or_default()
+    }
+
+    #[test]
+    fn o_17_what_instances_on_devices_did_is_counted_for_their_device_too() {
+        let places = OnDevices::of([Some(1), None, Some(0), Some(1)].into_iter());
+        let statistics = Statistics::new(&MetricsOptions::default(), None, None, false, places);
+        let marks = Marks { inputs_ready: 11, inference_end: 13, outputs_ready: 14 };
+        let t = Timings { start: 10, marks, end: 15 };
+        let request = |failure| Executed { accepted: 5, rows: 2, failure };
+        for instance in [0, 1, 2, 3] {
+            statistics.executed_by(instance, 0, &t, [request(None), request(None)].into_iter());
+        }
+        statistics.executed_by(2, 0, &t, [request(Some(FailureReason::Backend))].into_iter());
+        statistics.ended(3, &t, 5, 7, Some(7));
+        statistics.failed(0, 5, FailureReason::Rejected);
+        let read = statistics.read(0, &[]);
+        assert_eq!((read.inference_count, read.execution_count, read.success.count), (23, 5, 9));
+        let of =
+            |e: &Executions| (e.inference_count, e.execution_count, e.success.count, e.compute_infer.ns, e.failures);
+        let seen: Vec<_> = read.on_devices.iter().map(|(device, e)| (*device, of(e))).collect();
+        assert_eq!(seen, [(1, (15, 3, 5, 10, 0)), (0, (4, 1, 2, 4, 1))]);
     }
 
     #[test]

@@ -42,6 +42,7 @@ const ROOM_CHECK: Duration = Duration::from_micros(50);
 /// What the requests of one execution share.
 pub(crate) struct Execution {
     pub(crate) start: u64,
+    instance: u32,
     /// Of the whole batch, at least one per request.
     rows: u64,
     /// Set when the backend returned, or freed the instance that it kept.
@@ -244,12 +245,14 @@ impl Streaming {
         let statistics = &self.version.statistics;
         let Execute { execution, accepted, running } = &mut state.step;
         let timings = execution.timings(now);
-        let (accepted, running) = (*accepted, running.take());
+        let (instance, accepted, running) = (execution.instance, *accepted, running.take());
         self.ticket.tell_spent(timings.phases());
         match (state.counted, failure) {
             (Counted::Responses | Counted::Nothing, _) => {}
-            (Counted::ByLastAnswer, Some(reason)) => statistics.failed_late(accepted, now, reason),
-            (_, _) => statistics.ended(&timings, accepted, self.rows, state.step.execution.count_once()),
+            (Counted::ByLastAnswer, Some(reason)) => statistics.failed_late(instance, accepted, now, reason),
+            (_, _) => {
+                statistics.ended(instance, &timings, accepted, self.rows, state.step.execution.count_once());
+            }
         }
         if let Some(trace) = &self.trace {
             // As in Triton, where a backend that reports no statistics of a request reports no times of it.
@@ -322,7 +325,8 @@ impl Streaming {
         self.ticket.tell_spent(timings.phases());
         if matches!(state.counted, Counted::ByLastAnswer | Counted::Success) {
             let once = state.step.execution.count_once();
-            version.statistics.ended(&timings, state.step.accepted, self.rows, once);
+            let Execute { execution, accepted, .. } = &state.step;
+            version.statistics.ended(execution.instance, &timings, *accepted, self.rows, once);
         }
         match outcome {
             None => drop(state),
@@ -466,7 +470,7 @@ impl ModelVersion {
         mut requests: Requests,
         control: &RunControl,
     ) -> Ran {
-        let (execution, ran) = self.execution_of(&requests);
+        let (execution, ran) = self.execution_of(instance, &requests);
         let mut entries = self.entries_with_responders(&mut requests, &execution, None);
         drop(requests);
         let mut batch = Batch::new(&mut entries);
@@ -480,14 +484,14 @@ impl ModelVersion {
     }
 
     /// An execution of these requests that begins now, and what is known of its cost.
-    pub(crate) fn execution_of(&self, requests: &Requests) -> (Arc<Execution>, Ran) {
+    pub(crate) fn execution_of(&self, instance: u32, requests: &Requests) -> (Arc<Execution>, Ran) {
         let class = requests.first().map_or(0, Waiting::class);
         let slots = requests.iter().filter_map(|q| q.0.row.as_ref()).map(|row| row.rows as u32).max().unwrap_or(0);
         let rows = requests.iter().map(Waiting::rows).fold(0, u32::saturating_add).max(slots);
         let kind = self.kind_of(requests);
         let start = now_ns();
         let (marks, handed_on, is_counted) = (OnceLock::new(), OnceLock::new(), AtomicBool::new(false));
-        let execution = Arc::new(Execution { start, rows: rows.into(), marks, handed_on, is_counted });
+        let execution = Arc::new(Execution { start, instance, rows: rows.into(), marks, handed_on, is_counted });
         (execution, Ran { class, kind, rows, padded_bytes: 0, duration: 0, inline: None, end: start })
     }
 

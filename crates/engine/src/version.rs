@@ -34,6 +34,7 @@ use crate::ensemble::Ensemble;
 use crate::execution::Inline;
 use crate::flow;
 use crate::later::Later;
+use crate::on_devices::OnDevices;
 use crate::options::EngineOptions;
 use crate::order::Line;
 use crate::padding::{Lengths, Padding};
@@ -202,6 +203,8 @@ pub(crate) struct VersionParts {
     /// Of a model whose requests may be padded.
     pub padding: Option<Padding>,
     pub histogram_buckets_ms: Option<Vec<f64>>,
+    /// Of each instance the device it is on.
+    pub placed: OnDevices,
     /// `response_cache.enable`.
     pub response_cache: bool,
     /// What its answers depend on; known where servers share a response cache.
@@ -228,7 +231,10 @@ impl ModelVersion {
         let limited = parts.limited;
         let in_place = in_order || sequencing.is_some() || limited.is_some();
         let later = model.answers_later().then(Later::default);
-        let may_inline = !in_place && !signature.decoupled && later.is_none() && !model.cost_may_depend_on_data();
+        // A device is waited for, and what others do there makes that longer.
+        let on_host = parts.placed.ordinals().is_empty();
+        let may_inline =
+            on_host && !in_place && !signature.decoupled && later.is_none() && !model.cost_may_depend_on_data();
         let is_iterative = sequencing.as_ref().is_some_and(|s| s.schedule.iterative);
         let answers_later = signature.decoupled || is_iterative || later.is_some();
         let has_to_tell = limited.is_some() || later.is_some();
@@ -248,8 +254,13 @@ impl ModelVersion {
         let cached = shared.cache.as_ref().filter(|_| has_cache).and_then(|(cache, secret)| {
             Cached::new(cache.clone(), secret, (&signature.model, number, load), parts.fingerprint)
         });
-        let statistics =
-            Statistics::new(&shared.options.metrics, parts.histogram_buckets_ms, batch_size, cached.is_some());
+        let statistics = Statistics::new(
+            &shared.options.metrics,
+            parts.histogram_buckets_ms,
+            batch_size,
+            cached.is_some(),
+            parts.placed,
+        );
         let shape_rule = ShapeRule::of(&signature);
         let trace = shared.tracer.watch(&signature.model);
         Arc::new_cyclic(|me| Self {

@@ -340,5 +340,20 @@ fn version_statistics(v: VersionStatistics) -> js::VersionStatistics {
                 .collect()
         }),
         custom: gauges(v.custom),
+        on_devices: v.on_devices.into_iter().map(executions).collect(),
+    }
+}
+
+fn executions((device, e): (u32, engine::Executions)) -> js::Executions {
+    js::Executions {
+        device,
+        inference_count: BigInt::from(e.inference_count),
+        execution_count: BigInt::from(e.execution_count),
+        success: duration(e.success),
+        queue: duration(e.queue),
+        compute_input: duration(e.compute_input),
+        compute_infer: duration(e.compute_infer),
+        compute_output: duration(e.compute_output),
+        failures: BigInt::from(e.failures),
     }
 }

@@ -14,7 +14,11 @@ pub fn monitor(options: &js::CoreOptions) -> Option<Monitor> {
 
 pub fn status(monitor: &Monitor) -> js::GpuStatus {
     let status = monitor.status();
-    js::GpuStatus { unavailable: status.unavailable, usage: status.usage.into_iter().map(usage).collect() }
+    js::GpuStatus {
+        unavailable: status.unavailable,
+        usage: status.usage.into_iter().map(usage).collect(),
+        uuids: status.uuids.into_iter().map(Option::unwrap_or_default).collect(),
+    }
 }
 
 fn usage(usage: Usage) -> js::GpuUsage {

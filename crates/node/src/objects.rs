@@ -286,6 +286,20 @@ pub struct VersionStatistics {
     pub first_response: Option<FirstResponse>,
     pub summaries: Option<Vec<Summary>>,
     pub custom: Vec<Gauge>,
+    pub on_devices: Vec<Executions>,
+}
+
+#[napi(object)]
+pub struct Executions {
+    pub device: u32,
+    pub inference_count: BigInt,
+    pub execution_count: BigInt,
+    pub success: Duration,
+    pub queue: Duration,
+    pub compute_input: Duration,
+    pub compute_infer: Duration,
+    pub compute_output: Duration,
+    pub failures: BigInt,
 }
 
 #[napi(object)]
@@ -385,6 +399,7 @@ pub struct GpuUsage {
 pub struct GpuStatus {
     pub unavailable: Option<String>,
     pub usage: Vec<GpuUsage>,
+    pub uuids: Vec<String>,
 }
 
 #[napi(object)]

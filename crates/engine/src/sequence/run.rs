@@ -74,7 +74,8 @@ impl ModelVersion {
         }
         // The slots are free before the clients hear of it: they may go on at once.
         drop(releases);
-        self.statistics.executed_beside(
+        self.statistics.executed_by(
+            instance,
             null_rows,
             &timings,
             filled.iter().zip(&requests).map(|(f, q)| Executed::of(&f.entry, q.0.accepted)),

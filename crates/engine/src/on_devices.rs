@@ -1,0 +1,97 @@
+//! What executions on devices counted, beside what all executions of a version did: metrics tell of a model with instances on GPUs on which of them
+//! it ran (O-17, observability.md 1.4). Pure.
+
+use crate::statistics::Duration;
+
+/// What executions counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Executions {
+    /// Rows of requests that succeeded.
+    pub inference_count: u64,
+    /// With at least one success.
+    pub execution_count: u64,
+    /// Successful requests.
+    pub success: Duration,
+    /// Waiting for the instance.
+    pub queue: Duration,
+    /// Gathering inputs.
+    pub compute_input: Duration,
+    /// Running the model.
+    pub compute_infer: Duration,
+    /// Splitting outputs.
+    pub compute_output: Duration,
+    /// Requests that the backend failed.
+    pub failures: u64,
+}
+
+impl Executions {
+    /// What was counted between two moments is added: `now` is not before `before`.
+    pub(crate) fn add_between(&mut self, before: &Self, now: &Self) {
+        let between = |a: u64, b: u64| b.saturating_sub(a);
+        let add = |to: &mut Duration, a: Duration, b: Duration| {
+            to.count += between(a.count, b.count);
+            to.ns += between(a.ns, b.ns);
+        };
+        self.inference_count += between(before.inference_count, now.inference_count);
+        self.execution_count += between(before.execution_count, now.execution_count);
+        self.failures += between(before.failures, now.failures);
+        add(&mut self.success, before.success, now.success);
+        add(&mut self.queue, before.queue, now.queue);
+        add(&mut self.compute_input, before.compute_input, now.compute_input);
+        add(&mut self.compute_infer, before.compute_infer, now.compute_infer);
+        add(&mut self.compute_output, before.compute_output, now.compute_output);
+    }
+}
+
+/// Which device an instance is on.
+#[derive(Debug, Default)]
+pub(crate) struct OnDevices {
+    /// By instance, an index in `ordinals`; empty where none is on a device.
+    instances: Vec<Option<usize>>,
+    ordinals: Vec<u32>,
+}
+
+impl OnDevices {
+    /// `places` are the devices of the instances, in the order of their numbers.
+    pub(crate) fn of(places: impl Iterator<Item = Option<u32>>) -> Self {
+        let mut all = Self::default();
+        for place in places {
+            let at = place.map(|ordinal| {
+                all.ordinals.iter().position(|&known| known == ordinal).unwrap_or_else(|| {
+                    all.ordinals.push(ordinal);
+                    all.ordinals.len() - 1
+                })
+            });
+            all.instances.push(at);
+        }
+        if all.ordinals.is_empty() {
+            all.instances.clear();
+        }
+        all
+    }
+
+    /// Ordinals of the devices.
+    pub(crate) fn ordinals(&self) -> &[u32] {
+        &self.ordinals
+    }
+
+    /// Index of the device of an instance, in `ordinals`.
+    #[inline]
+    pub(crate) fn at(&self, instance: u32) -> Option<usize> {
+        self.instances.get(instance as usize).copied().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn o_17_instances_of_a_device_count_together_and_those_of_the_host_do_not() {
+        let on = OnDevices::of([Some(3), None, Some(0), Some(3)].into_iter());
+        assert_eq!(on.ordinals(), [3, 0]);
+        assert_eq!([0, 1, 2, 3, 4].map(|i| on.at(i)), [Some(0), None, Some(1), Some(0), None]);
+        let host = OnDevices::of([None, None].into_iter());
+        assert!(host.ordinals().is_empty() && host.instances.is_empty());
+    }
+}
