@@ -67,10 +67,10 @@ class Context:
         self.stack.callback(client.call, "unregister_cuda_shared_memory", name)
         return handle
 
-    def load(self, command, **arguments):
+    def load(self, command, env=None, **arguments):
         """One run of the load generator: its figures."""
         words = [f"--{name.replace('_', '-')}={value}" for name, value in arguments.items()]
-        done = subprocess.run([place.LOAD, command, *words], capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        done = subprocess.run([place.LOAD, command, *words], capture_output=True, text=True, timeout=SECONDS_MAX, check=False, env={**os.environ, **(env or {})})
         if done.returncode != 0:
             raise AssertionError(f"nereid-bench {command} ended with {done.returncode}: {done.stderr.strip()[-400:]}")
         return json.loads(done.stdout.strip().splitlines()[-1])

@@ -35,6 +35,8 @@ def prepare(mock=None):
     if os.path.isdir(PACKAGES):
         # In front: they fit each other. numpy and CUDA are not among them.
         sys.path.insert(0, PACKAGES)
+    # Where the server looks for CUDA's packages and for the interpreter of Python models.
+    os.environ.setdefault("VIRTUAL_ENV", sys.prefix)
     if node() is not None:
         os.environ.setdefault("NEREID_TEST_SERVER", f"{node()} {MAIN}")
 
@@ -52,6 +54,14 @@ def provider_directory(given):
     if not given and found("onnxruntime"):
         places.append(os.path.join(importlib.util.find_spec("onnxruntime").submodule_search_locations[0], "capi"))
     return next((place for place in places if os.path.exists(os.path.join(place, PROVIDER))), None)
+
+
+def cuda_libraries():
+    """Directories of the CUDA libraries that pip installed for this interpreter, for programs that look for them by LD_LIBRARY_PATH."""
+    if not found("nvidia"):
+        return []
+    places = [os.path.join(top, name, "lib") for top in importlib.util.find_spec("nvidia").submodule_search_locations for name in sorted(os.listdir(top))]
+    return [one for one in places if os.path.isdir(one)]
 
 
 def tensorrt():

@@ -6,6 +6,7 @@ Needs Python 3.9 and nothing else to say what is missing; rows want numpy, trito
 driver does to it must not end the others.
 """
 import argparse
+import functools
 import json
 import os
 import signal
@@ -86,12 +87,13 @@ def run_apart(name, options):
 
 
 def mocked():
-    """Builds the stand-in of the driver, and has this process and its children use it."""
+    """Builds the stand-ins of the driver and of NVML, and has this process and its children use it."""
     directory = tempfile.mkdtemp(prefix="nereid-mock-")
-    library = os.path.join(directory, "libcuda.so.1")
-    source = os.path.join(place.ROOT, "crates/device/tests/mock/libcuda.c")
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library, source, "-lpthread"], check=True)
-    os.environ.update(NEREID_LIBCUDA=library, NEREID_MOCK_CUDA_DIR=directory, LD_LIBRARY_PATH=directory)
+    sources = os.path.join(place.ROOT, "crates/device/tests/mock")
+    for name, source in (("libcuda.so.1", "libcuda.c"), ("libnvidia-ml.so.1", "libnvidia-ml.c")):
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", os.path.join(directory, name), os.path.join(sources, source), "-lpthread"], check=True)
+    at = functools.partial(os.path.join, directory)
+    os.environ.update(NEREID_LIBCUDA=at("libcuda.so.1"), NEREID_LIBNVML=at("libnvidia-ml.so.1"), NEREID_MOCK_CUDA_DIR=directory, LD_LIBRARY_PATH=directory)
     return directory
 
 

@@ -4,6 +4,7 @@
 //! `nereid-bench load …` prints one JSON line; the floors print `ready <port>` and serve until they are ended.
 
 mod arguments;
+mod device_copy;
 mod disturb;
 mod epoll;
 mod floors;
@@ -47,6 +48,7 @@ fn main() {
         "floor-h2" => floors::h2(&a),
         "floor-epoll" => epoll::serve(&a),
         "ort-loop" => ort_loop::run(&a),
+        "device-copy" => device_copy::run(&a),
         "path-http" => path::http(&a),
         "path-http-varied" => path::http_varied(&a),
         "path-http2-varied" => path::http2_varied(&a),
@@ -56,7 +58,7 @@ fn main() {
         "path-http2" => path::http2(&a),
         "path-many" => path::many(&a),
         _ => {
-            Err("usage: nereid-bench load|stream|read-slowly|ask|compute|floor-http|floor-h2|floor-epoll|ort-loop|path-http|path-http1|path-grpc|path-http2|path-many --name=value …, \
+            Err("usage: nereid-bench load|stream|read-slowly|ask|compute|floor-http|floor-h2|floor-epoll|ort-loop|device-copy|path-http|path-http1|path-grpc|path-http2|path-many --name=value …, \
                  or prompt COMMAND …"
                 .into())
         }

@@ -5,10 +5,16 @@
 //!
 //! With `--lengths`, inputs of shape 1x-1 have these lengths, one request after the other. `--window` of them are put in order at a
 //! time and run `--batch` at a time, padded to the longest: what a server could do that knew that many requests at once. Each counts alone.
+//!
+//! With `--provider=cuda` sessions run on device 0, and their inputs and outputs stay there (IoBinding). The library must find the provider beside
+//! itself, and the loader the libraries of CUDA; without them the loop fails, as a CPU's figures would mean nothing.
 
 use crate::arguments::{Arguments, Failure};
 use crate::report::Tally;
-use ort::session::{Session, SessionInputValue};
+use ort::ep::{CUDA, ExecutionProviderDispatch};
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::builder::SessionBuilder;
+use ort::session::{IoBinding, Session, SessionInputValue};
 use ort::value::Tensor;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -73,9 +79,15 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
     };
     let shapes = batches(&lengths, a.number("window", lengths.len())?, a.number("batch", 1usize)?);
     let model = a.text("model")?;
+    let provider = match a.optional("provider") {
+        None => None,
+        Some("cuda") => Some(CUDA::default().with_device_id(0).build().error_on_failure()),
+        Some(other) => return Err(format!("--provider={other}: cuda").into()),
+    };
     let mut sessions = Vec::new();
     for _ in 0..callers {
         let builder = Session::builder()?.with_intra_threads(intra).map_err(|e| e.to_string())?;
+        let builder = on(builder, provider.clone())?;
         sessions.push(builder.with_intra_op_spinning(false).map_err(|e| e.to_string())?.commit_from_file(model)?);
     }
     let barrier = Barrier::new(callers);
@@ -83,8 +95,8 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
         let workers: Vec<_> = sessions
             .into_iter()
             .map(|session| {
-                let (barrier, inputs, shapes) = (&barrier, &inputs, &shapes[..]);
-                scope.spawn(move || work(session, inputs, shapes, barrier, duration).map_err(|e| e.to_string()))
+                let (barrier, inputs, shapes, bound) = (&barrier, &inputs, &shapes[..], provider.is_some());
+                scope.spawn(move || work(session, inputs, shapes, bound, barrier, duration).map_err(|e| e.to_string()))
             })
             .collect();
         workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Err("a caller panicked".into()))).collect()
@@ -100,10 +112,32 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
+fn on(builder: SessionBuilder, provider: Option<ExecutionProviderDispatch>) -> Result<SessionBuilder, Failure> {
+    match provider {
+        None => Ok(builder),
+        Some(one) => Ok(builder.with_execution_providers([one]).map_err(|e| e.to_string())?),
+    }
+}
+
+/// These inputs, copied to device 0 now, and all outputs there.
+fn binding(session: &Session, values: &[(String, SessionInputValue<'static>)]) -> Result<IoBinding, Failure> {
+    let device = MemoryInfo::new(AllocationDevice::CUDA, 0, AllocatorType::Device, MemoryType::Default)?;
+    let mut binding = session.create_binding()?;
+    for (name, value) in values {
+        binding.bind_input(name.as_str(), value)?;
+    }
+    for output in session.outputs() {
+        binding.bind_output_to_device(output.name(), &device)?;
+    }
+    binding.synchronize_inputs()?;
+    Ok(binding)
+}
+
 fn work(
     mut session: Session,
     inputs: &[Input],
     shapes: &[[i64; 2]],
+    bound: bool,
     barrier: &Barrier,
     duration: Duration,
 ) -> Result<(Tally, f64), Failure> {
@@ -115,12 +149,22 @@ fn work(
         [] => vec![(1, named(&|i| i.value())?)],
         all => all.iter().map(|s| Ok((s[0], named(&|i| i.of_shape(s.to_vec()))?))).collect::<Result<_, Failure>>()?,
     };
-    let mut next = kinds.iter().cycle();
+    let bindings = match bound {
+        true => kinds.iter().map(|(_, values)| binding(&session, values).map(Some)).collect::<Result<Vec<_>, _>>()?,
+        false => kinds.iter().map(|_| None).collect(),
+    };
+    let mut next = kinds.iter().zip(&bindings).cycle();
     let mut tally = Tally::new();
     // The first runs allocate, and must not count.
     let warm = Instant::now();
     let mut run = |session: &mut Session| -> Result<i64, Failure> {
-        let Some((requests, values)) = next.next() else { return Ok(0) };
+        let Some(((requests, values), binding)) = next.next() else { return Ok(0) };
+        if let Some(binding) = binding {
+            drop(session.run_binding(binding)?);
+            // As a server answers when the output is there.
+            binding.synchronize_outputs()?;
+            return Ok(*requests);
+        }
         let views: Vec<(&str, SessionInputValue)> = values.iter().map(|(n, v)| (n.as_str(), (&**v).into())).collect();
         drop(session.run(views)?);
         Ok(*requests)

@@ -144,12 +144,13 @@ def resnet(t, rows):
         t.region(client, name, size)
     body = region_body([("INPUT0", "FP32", [rows, 3, 224, 224], "given", sizes["given"])], [("OUTPUT0", "made", sizes["made"])])
     asked = {"protocol": "http", "address": f"127.0.0.1:{server.http_port}", "path": "/v2/models/resnet50_gpu/infer", "body": t.file("body", body), "headers": "Content-Type:application/json", "connections": 2}
-    bare = {"library": runtime(t), "model": f"{models}/resnet50_gpu/1/model.onnx", "inputs": f"INPUT0:FP32:{rows}x3x224x224", "provider": t.provider}
+    bare = {"library": runtime(t), "model": f"{models}/resnet50_gpu/1/model.onnx", "inputs": f"INPUT0:FP32:{rows}x3x224x224", "provider": "cuda"}
+    env = {"LD_LIBRARY_PATH": os.pathsep.join([*place.cuda_libraries(), os.environ.get("LD_LIBRARY_PATH", "")]).strip(os.pathsep)}
     ratios, rates = [], []
     for _ in range(5):
         served = t.load("load", duration=3, **asked)
         assert served["errors"] == 0, served["first_error"]
-        alone = t.load("ort-loop", duration=3, **bare)
+        alone = t.load("ort-loop", env=env, duration=3, **bare)
         ratios.append(served["rate"] / alone["rate"])
         rates.append((served["rate"], alone["rate"]))
     ratios.sort()
@@ -157,11 +158,19 @@ def resnet(t, rows):
 
 
 def runtime(t):
-    """The libonnxruntime that the server opens."""
+    """The libonnxruntime that the server opens, by a link in a directory that also has the provider: it looks for it beside itself."""
+    directory = os.path.join(t.directory, "runtime")
+    os.makedirs(directory, exist_ok=True)
+    for name in os.listdir(t.provider):
+        if name.startswith("libonnxruntime_providers_") and not os.path.lexists(os.path.join(directory, name)):
+            os.symlink(os.path.join(t.provider, name), os.path.join(directory, name))
+    link = os.path.join(directory, "libonnxruntime.so.1")
     for place_of in ("node_modules/@nereid/linux-x64-gnu/libonnxruntime.so.1", "node_modules/onnxruntime-node/bin/napi-v6/linux/x64/libonnxruntime.so.1"):
         path = os.path.join(place.ROOT, place_of)
         if os.path.exists(path):
-            return path
+            if not os.path.lexists(link):
+                os.symlink(path, link)
+            return link
     raise NotRun("there is no libonnxruntime")
 
 
