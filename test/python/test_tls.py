@@ -135,7 +135,7 @@ def curl(server, pki, path, *more, data=None):
     return int(status), version.decode(), body
 
 
-def test_grpc_over_tls_answers_as_plain_does(tls, pki):
+def test_p_162_grpc_over_tls_answers_as_plain_does(tls, pki):
     with grpc_client(tls, pki) as client:
         assert client.is_server_ready()
         np.testing.assert_array_equal(sums(client, tritonclient.grpc), A + B)
@@ -205,7 +205,7 @@ def test_old_versions_are_refused(tls):
         assert done.returncode == 0 and b"Cipher is (NONE)" not in done.stdout, done.stdout
 
 
-def test_mutual_tls_lets_in_whom_the_roots_signed(mutual, pki):
+def test_p_162_mutual_tls_lets_in_whom_the_roots_signed(mutual, pki):
     with grpc_client(mutual, pki, pki.client) as client:
         np.testing.assert_array_equal(sums(client, tritonclient.grpc), A + B)
     client = http_client(mutual, pki, pki.client)
