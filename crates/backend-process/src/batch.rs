@@ -366,7 +366,16 @@ impl Runner {
 
     /// One output, where the client wants it.
     fn bring(&self, tensor: &TensorRef<'_>, entry: &BatchEntry, slot: Option<u16>) -> Result<Data, Refused> {
-        let Some(region) = scatter::region_of(entry, slot) else { return self.link.take(tensor) };
+        let Some(region) = scatter::region_of(entry, slot) else {
+            let Contents::Device(lent) = tensor.contents else { return self.link.take(tensor) };
+            if !scatter::form_of(entry, slot).anywhere {
+                return self.link.take(tensor);
+            }
+            // Copied there: the runner can write where it lies.
+            let left = self.link.part(lent).and_then(|part| scatter::left(part).map_err(Refused::Short));
+            self.link.done_with(tensor);
+            return left;
+        };
         let data = match tensor.contents {
             // Straight from one to the other; strings are checked on a copy that nobody can change.
             Contents::Block(block) if tensor.datatype != DataType::Bytes => {

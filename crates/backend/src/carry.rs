@@ -129,7 +129,7 @@ pub fn lies(data: &Data) -> Lies {
 fn memory_of_region(region: &RegionRef) -> Memory {
     match region.base() {
         Base::Device(memory) => Memory::Device(memory.device()),
-        Base::Host(_) if region.is_locked() => Memory::Pinned,
+        Base::Host(_) if region.is_page_locked() => Memory::Pinned,
         Base::Host(_) => Memory::Pageable,
     }
 }

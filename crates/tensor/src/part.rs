@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code)] // vouches for ranges inside of regions, and for memory of a device that is one range
 
-use crate::region::{Base, DeviceMemory, Extent, RegionMemory, RegionRef};
+use crate::region::{Base, DeviceMemory, Exported, Extent, RegionMemory, RegionRef};
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -57,8 +57,8 @@ unsafe impl RegionMemory for Part {
     fn is_shared(&self) -> bool {
         self.whole.is_shared()
     }
-    fn is_locked(&self) -> bool {
-        self.whole.is_locked()
+    fn is_page_locked(&self) -> bool {
+        self.whole.is_page_locked()
     }
     fn kept_len(&self) -> usize {
         self.whole.kept_len()
@@ -86,6 +86,10 @@ impl DeviceMemory for Part {
     }
     fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         self.memory()?.write(self.start.saturating_add(offset), from)
+    }
+    fn exported(&self) -> Option<Exported> {
+        let whole = self.memory().ok()?.exported()?;
+        Some(Exported { offset: whole.offset.saturating_add(self.start as u64), ..whole })
     }
 }
 
@@ -191,6 +195,12 @@ impl DeviceMemory for Joined {
     fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         self.each(offset, from.len(), |memory, at, range| memory.write(at, from.get(range).unwrap_or_default()))
     }
+    fn exported(&self) -> Option<Exported> {
+        match self.first().map(|part| part.base()) {
+            Some(Base::Device(memory)) => memory.exported(),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -244,6 +254,9 @@ mod tests {
             self.bytes.lock().expect("no panic")[offset..][..from.len()].copy_from_slice(from);
             Ok(())
         }
+        fn exported(&self) -> Option<Exported> {
+            Some(Exported { handle: [7; 64], offset: 1000 })
+        }
     }
 
     fn on_device(device: u32, bytes: &[u8]) -> RegionRef {
@@ -282,6 +295,11 @@ mod tests {
         let mut some = [0; 5];
         row.copy_to(1, &mut some).expect("inside");
         assert_eq!((&some, all(&whole)), (b"2abcd", b"012abcd789".to_vec()));
+        let exported = |region: &RegionRef| match region.base() {
+            Base::Device(memory) => memory.exported().map(|e| e.offset),
+            Base::Host(_) => None,
+        };
+        assert_eq!((exported(&whole), exported(&of(4, 2)), exported(&row)), (Some(1000), Some(1004), Some(1001)));
         assert!(joined(&[of(4, 2), of(1, 3)]).is_none(), "the other way round");
         assert!(joined(&[of(1, 3), of(5, 2)]).is_none(), "a gap");
         assert!(

@@ -47,10 +47,6 @@ pub unsafe trait RegionMemory: Send + Sync {
     fn is_shared(&self) -> bool {
         true
     }
-    /// Whether its pages, of the host, are locked: devices copy from and to it by themselves.
-    fn is_locked(&self) -> bool {
-        false
-    }
     /// Bytes that stay allocated as long as this value lives: more than `len()` of a part of something larger.
     fn kept_len(&self) -> usize {
         self.len()
