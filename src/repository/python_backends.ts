@@ -26,6 +26,7 @@ export const BUILT_IN: ReadonlySet<string> = new Set([
   'dyna_sequence',
   'implicit_state',
   'iterative_sequence',
+  'device_identity',
 ])
 
 /** Where ours are: beside the modules that runners import. */

