@@ -18,7 +18,7 @@ const simple = (more) => ({ config: config('onnxruntime', 8, ...pair, more), ver
 const same = (more) => ({ config: config('onnxruntime', 0, ...single('TYPE_FP32', [-1]), more), versions: { 1: identity(TYPE.FP32, ['n']) } })
 /** One shape, which CUDA graphs and engines want. */
 const fixed = (more) => ({ config: config('onnxruntime', 0, ...single('TYPE_FP32', [32, 512]), on('KIND_GPU') + more), versions: { 1: millisecond() } })
-const accelerated = (name) => `optimization { execution_accelerators { gpu_execution_accelerator [ { name: "${name}" } ] } }\n`
+const accelerated = (name, more = '') => `optimization { execution_accelerators { gpu_execution_accelerator [ { name: "${name}" ${more} } ] } }\n`
 
 /** Gives back what it got, where it lies; a tensor in host memory is an error. */
 const ON_DEVICE = `import triton_python_backend_utils as pb_utils
@@ -42,9 +42,11 @@ const MODELS = {
   same_gpu: () => same(on('KIND_GPU')),
   same_four: () => same(on('KIND_GPU', 4)),
   same_three_times: () => ({ config: ensemble(0, ...single('TYPE_FP32', [-1]), chained(['same_gpu', 'same_gpu', 'same_gpu'])) }),
+  device_one: () => ({ config: config('device_identity', 0, ...single('TYPE_FP32', [-1]), on('KIND_GPU')) }),
+  device_three_times: () => ({ config: ensemble(0, ...single('TYPE_FP32', [-1]), chained(['device_one', 'device_one', 'device_one'])) }),
   fixed_cpu: () => ({ config: config('onnxruntime', 0, ...single('TYPE_FP32', [32, 512]), on('KIND_CPU')), versions: { 1: millisecond() } }),
   fixed_gpu: () => fixed(''),
-  fixed_graphs: () => fixed('optimization { cuda { graphs: true } }\n'),
+  fixed_graphs: () => fixed(accelerated('cuda', 'parameters { key: "enable_cuda_graph" value: "1" }')),
   fixed_tensorrt: () => fixed(accelerated('tensorrt')),
   python_device: () => python(ON_DEVICE, 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }\n'),
   resnet50_gpu: () => ({ config: config('onnxruntime', 32, [['INPUT0', 'TYPE_FP32', [3, 224, 224]]], [['OUTPUT0', 'TYPE_FP32', [1000]]], on('KIND_GPU')), versions: { 1: resnet50() } }),

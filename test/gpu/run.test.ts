@@ -39,9 +39,9 @@ test('each row of the table has code, and nothing else has', () => {
 })
 
 test('rows that want memory of two processes pass over the stand-in, which is told', { timeout: 120_000 }, () => {
-  const only = ['shm-http', 'shm-grpc', 'shm-refused', 'shm-staged']
+  const only = ['shm-http', 'shm-grpc', 'shm-refused', 'shm-staged', 'device-steps', 'python-device']
   const { code, lines } = run(['--mock', ...only.map((id) => `--only=${id}`)])
   expect(lines.filter((line) => line.startsWith('passed (mock)')).length, lines.join('\n')).toBe(only.length)
-  expect(lines).toContain('4 passed, 0 failed, 0 not run (mock: no GPU was used)')
+  expect(lines).toContain('6 passed, 0 failed, 0 not run (mock: no GPU was used)')
   expect(code).toBe(0)
 })

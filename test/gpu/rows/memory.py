@@ -16,7 +16,7 @@ LARGE = 16 << 20
 
 def counted(t, *models):
     """A server behind the library that counts copies, and a function that says how many bytes it has copied so far."""
-    path = os.path.join(t.directory, "count")
+    path = os.path.join(t.directory, f"count-{t.servers}")
     one = t.server(*models, env={"NEREID_LIBCUDA": os.path.join(place.COUNTER, "libcount.so"), "NEREID_COUNT": path})
 
     def copied():
@@ -119,14 +119,14 @@ def identity_body(t, client, device=0):
     import numpy as np
     from tritonclient.utils import cuda_shared_memory as cuda
 
-    given, made = (t.region(client, name, LARGE, device) for name in ("given", "made"))
+    given, made = (t.region(client, name, LARGE, device) for name in ("from", "into"))
     values = np.arange(LARGE // 4, dtype=np.float32)
     cuda.set_shared_memory_region(given, [values])
 
     def check():
         assert np.array_equal(cuda.get_contents_as_numpy(made, np.float32, [LARGE // 4]), values), "the output is not the input"
 
-    return region_body([("INPUT0", "FP32", [LARGE // 4], "given", LARGE)], [("OUTPUT0", "made", LARGE)]), check
+    return region_body([("INPUT0", "FP32", [LARGE // 4], "from", LARGE)], [("OUTPUT0", "into", LARGE)]), check
 
 
 def uncopied(t, model, *others):
@@ -191,6 +191,14 @@ def pools(t):
     bare = t.server("same_gpu", flags=["--pinned-memory-pool-byte-size=0", "--cuda-memory-pool-byte-size=0:0"])
     other = t.client("http", bare)
     assert np.array_equal(other.infer("same_gpu", {"INPUT0": values}).as_numpy("OUTPUT0"), values)
+
+
+@row("device-steps")
+def device_steps(t):
+    """What three models copy more than one of them does."""
+    alone = uncopied(t, "device_one")
+    three = uncopied(t, "device_three_times", "device_one")
+    return {"figure": three - alone, "note": f"one of them copies {alone:.0f} bytes, from region to region"}
 
 
 @row("shm-server-time")
