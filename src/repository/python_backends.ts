@@ -22,7 +22,6 @@ export const BUILT_IN: ReadonlySet<string> = new Set([
   'repeat',
   'square',
   'sequence',
-  'device_identity',
   'dyna_sequence',
   'implicit_state',
   'iterative_sequence',
