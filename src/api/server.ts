@@ -32,6 +32,8 @@ export interface ServerSettings {
   /** When false, a server whose repository can not be read stays up, neither live nor ready. */
   exitOnError: boolean
   strictReadiness: boolean
+  /** Not live once a GPU failed; ending the process is up to the caller. */
+  exitOnDeviceError: boolean
   strictBatchingDelay: boolean
   httpInputBytesMax: number
   allowClientShm: boolean
@@ -106,6 +108,7 @@ export async function startServer(
       serverVersion: SERVER_VERSION,
       extensions: EXTENSIONS,
       strictReadiness: settings.strictReadiness,
+      exitOnDeviceError: settings.exitOnDeviceError,
       onnxruntimeLibrary: findOnnxRuntime(),
       strictBatchingDelay: settings.strictBatchingDelay,
       summaryLatencies: settings.metricsConfig.summaryLatencies,

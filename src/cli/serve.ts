@@ -2,7 +2,8 @@
  * Runs a server from a command line until a signal ends it. Owns the console, the signals and the exit code; what a
  * server is, is `src/api/server.ts`.
  *
- * Exit codes (R-49, R-51): 0 after a complete drain; 1 for a bad command line, a failed start, or requests left over.
+ * Exit codes (R-49, R-51): 0 after a complete drain; 1 for a bad command line, a failed start, or requests left over; 3 when a GPU failed and
+ * `--exit-on-device-error` was given.
  */
 
 import { findOnnxRuntime } from '../native/onnxruntime.js'
@@ -18,6 +19,9 @@ import { Progress, liveTerminal } from './progress.js'
 import { reportStart } from './report.js'
 import { ServiceManager } from './service.js'
 import { resolveSettings, type Resolved } from './settings.js'
+
+/** How often a server looks whether a GPU failed, if it is to end then. Its probes know at once. */
+const DEVICES_POLL_MS = 250
 
 /** Never returns: the process is ended explicitly, since native threads may outlive the event loop. */
 export async function serve(program: string, args: readonly string[]): Promise<void> {
@@ -98,14 +102,36 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   // Also while it stops: what is held up there is held up, too.
   manager.watch(() => server.core.pulse())
   manager.ready(`Serving: ${portsText(ports)}`)
-  const signal = await signals.first
+  const lost = resolved.settings.exitOnDeviceError ? deviceFailure(server) : NEVER
+  const signal = await Promise.race([signals.first, lost])
+  const failure = signal === 'SIGINT' || signal === 'SIGTERM' ? null : signal.failure
+  if (failure !== null) logger.error(`${failure}; the process ends, as --exit-on-device-error asks`)
   manager.stopping('Waiting for requests in flight')
   // A person who interrupts the server wants it to end; only what stops servers for others waits for load balancers.
-  const graceMs = signal === 'SIGTERM' ? resolved.exitGraceSecs * 1000 : 0
+  const graceMs = signal !== 'SIGINT' ? resolved.exitGraceSecs * 1000 : 0
   const code = await shutDown(server, logger, resolved.exitTimeoutSecs, graceMs)
+  if (failure !== null) {
+    logger.error(`Exit code 3: ${failure}`)
+    return exit(3)
+  }
   // Only now is nothing of the core at work, and a regular exit safe; profilers write their files in it.
   if (code === 0) process.exit(0)
   return exit(code)
+}
+
+const NEVER = new Promise<never>(() => {})
+
+/** Resolves once a GPU failed. */
+function deviceFailure(server: RunningServer): Promise<{ failure: string }> {
+  return new Promise((resolve) => {
+    const timer = setInterval(() => {
+      const failure = server.core.deviceFailure()
+      if (failure === null) return
+      clearInterval(timer)
+      resolve({ failure })
+    }, DEVICES_POLL_MS)
+    timer.unref()
+  })
 }
 
 /** Lets ONNX Runtime load on a thread of its own while this one still reads the modules of the server. */

@@ -46,6 +46,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
     id: options.id,
     exitOnError: options.exitOnError,
     strictReadiness: options.strictReadiness,
+    exitOnDeviceError: options.exitOnDeviceError,
     strictBatchingDelay: options.strictBatchingDelay,
     httpInputBytesMax: options.httpMaxInputSize,
     allowClientShm: options.allowClientShm,

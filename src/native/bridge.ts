@@ -241,6 +241,7 @@ export function createBridge(
     isReady: () => raw.isReady(),
     askReady: async (name, version) => (await start((t) => raw.askReady(t, name, version))).count === 1,
     unready: () => raw.unready(),
+    deviceFailure: () => raw.deviceFailure(),
     listen: async (o) => {
       const s = await start((t) => raw.listen(t, { ...o, http: endpoint(o.http), grpc: endpoint(o.grpc) }))
       return s.listening ?? { httpPort: 0, grpcPort: 0 }

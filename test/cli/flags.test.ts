@@ -161,6 +161,7 @@ test('defaults are those of the reference', () => {
     allowClientShm: false,
     memoryLimitBytes: 0,
     sequenceLimit: 65536,
+    exitOnDeviceError: false,
     http: { address: '0.0.0.0', port: 8000 },
     grpc: { address: '0.0.0.0', port: 8001 },
     metrics: { address: '0.0.0.0', port: 8002, cpu: true, gpu: true, intervalMs: 2000, pinnedPoolBytes: 268435456 },

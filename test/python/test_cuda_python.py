@@ -402,3 +402,40 @@ def test_b_pyr_14_a_process_whose_context_is_lost_is_started_again(mock, failing
     region = Region(mock, failing[1], "given", 64).set(values)
     waits_for(lambda: parameter(failing[1].call("infer", "told", [region.input(16)]), "where") == "gpu", "its devices are used again")
     region.drop()
+
+
+# A device that fails for the server.
+
+
+def test_m_22_a_server_whose_device_failed_says_so_and_serves_the_rest(mock, tmp_path_factory, repository):
+    one = python_server(repository, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log", env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuMemcpyDtoH_v2:1:700"})
+    caller = connect("grpc", one)
+    values = np.arange(16, dtype=np.float32)
+    first, other = Region(mock, caller, "first", 64).set(values), Region(mock, caller, "other", 64, 1).set(values)
+    why = "cuMemcpyDtoH failed with CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered"
+    ask = lambda region: caller.call("infer", "forced", [region.input(16)])  # noqa: E731
+    assert why in failure(lambda: ask(first))[0]
+    gone = f"GPU 0 failed: {why}; it cannot be used until the server is started again"
+    assert gone in failure(lambda: ask(first))[0], "also by regions that were there"
+    assert failure(lambda: Region(mock, caller, "more", 64))[0] == f"failed to register CUDA shared memory region: 'more', {gone}"
+    assert np.array_equal(ask(other).as_numpy("OUT"), values * 3), "the other device is used"
+    assert np.array_equal(caller.infer("forced", {"IN": values}).as_numpy("OUT"), values * 3)
+    # No model lies on it: the server is ready, and live.
+    assert one.request("GET", "/v2/health/ready")[0] == 200 and one.request("GET", "/v2/health/live")[0] == 200
+    assert one.metrics()["nereid_devices_failed"] == 1
+    assert gone.split(";")[0] in one.tail()
+    first.drop(), other.drop(), caller.close()
+    assert one.stop() == 0, one.tail()
+
+
+def test_r_49_with_exit_on_device_error_the_process_ends_with_its_reason(mock, tmp_path_factory, repository):
+    one = python_server(repository, "--allow-client-shm=true", "--exit-on-device-error=true", "--exit-grace-secs=2", log=tmp_path_factory.mktemp("log") / "server.log",
+                        env={**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuMemcpyDtoH_v2:1:719"})
+    caller = connect("grpc", one)
+    region = Region(mock, caller, "first", 64).set(np.arange(16, dtype=np.float32))
+    assert "cuMemcpyDtoH failed with" in failure(lambda: caller.call("infer", "forced", [region.input(16)]))[0]
+    assert one.request("GET", "/v2/health/live")[0] == 400 and one.request("GET", "/v2/health/ready")[0] == 400
+    caller.close()
+    assert one.process.wait(timeout=60) == 3, one.tail()
+    last = [line for line in one.tail().splitlines() if line.strip()][-1]
+    assert "Exit code 3: GPU 0 failed: cuMemcpyDtoH failed with" in last, last

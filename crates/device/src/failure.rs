@@ -52,6 +52,12 @@ pub fn failed(device: u32) -> Option<Arc<str>> {
     FAILED.lock().iter().find(|(failed, _)| *failed == device).map(|(_, why)| Arc::clone(why))
 }
 
+/// The device that failed first, and why.
+#[must_use]
+pub fn first() -> Option<(u32, Arc<str>)> {
+    FAILED.lock().first().cloned()
+}
+
 /// How many devices failed.
 #[must_use]
 pub fn failures() -> usize {

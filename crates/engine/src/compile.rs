@@ -114,6 +114,11 @@ pub(crate) fn devices_of_instances(config: &ModelConfig) -> Vec<Option<u32>> {
     active.flat_map(of_group).collect()
 }
 
+/// The instances that get requests and lie on devices, by their numbers, and on which.
+pub(crate) fn on_devices(config: &ModelConfig) -> Box<[(u32, u32)]> {
+    (0..).zip(devices_of_instances(config)).filter_map(|(number, device)| Some((number, device?))).collect()
+}
+
 /// Names of the instances that are on devices, passive ones among them, with the ordinals of these: `count` of a group for each.
 pub(crate) fn instances_on_devices(config: &ModelConfig) -> Vec<(String, u32)> {
     let of_group = |group: &ModelInstanceGroup| {

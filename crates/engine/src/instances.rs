@@ -1,4 +1,4 @@
-//! Instances that are gone for a while: their processes died, say.
+//! Instances that are gone: for a while, since their processes died, say; or for good, since their device failed.
 //!
 //! One that is gone is neither idle nor asks for resources; a busy one leaves when its batch is over, as one of too many does (`resize`).
 //! What waits for it in particular, sequences that ran on it, is refused; where no instance is left everything is, and what comes too.
@@ -51,7 +51,6 @@ impl Run {
 
 impl ModelVersion {
     fn instance_is_gone(&self, instance: u32, why: Error) {
-        let Some(later) = &self.later else { return };
         let mut removed = Vec::new();
         let now = now_ns();
         let mut run = self.run.lock();
@@ -63,7 +62,7 @@ impl ModelVersion {
             return;
         }
         run.gone.push((instance, why.clone()));
-        later.gone.store(run.gone.len() as u32, Ordering::Release);
+        self.gone.store(run.gone.len() as u32, Ordering::Release);
         if let Some(at) = run.idle.iter().position(|idle| *idle == instance) {
             run.idle.remove(at);
         } else if let Some(at) = run.asking.iter().position(|asking| *asking == instance) {
@@ -82,12 +81,15 @@ impl ModelVersion {
     }
 
     fn instance_is_back(&self, instance: u32) {
-        let Some(later) = &self.later else { return };
+        if self.device_of(instance).is_some_and(|device| device::failure::failed(device).is_some()) {
+            // Its process may be another one: what it is told of that device is refused.
+            return;
+        }
         let now = now_ns();
         let mut run = self.run.lock();
         let Some(at) = run.gone.iter().position(|(gone, _)| *gone == instance) else { return };
         run.gone.remove(at);
-        later.gone.store(run.gone.len() as u32, Ordering::Release);
+        self.gone.store(run.gone.len() as u32, Ordering::Release);
         if let Some(at) = run.leaving.iter().position(|leaving| *leaving == instance) {
             // Still busy with what it had before.
             run.leaving.remove(at);
@@ -99,10 +101,37 @@ impl ModelVersion {
         self.readiness_changed();
     }
 
+    fn device_of(&self, instance: u32) -> Option<u32> {
+        self.on_devices.iter().find(|(on, _)| *on == instance).map(|(_, device)| *device)
+    }
+
+    /// A device failed for good: its instances are gone.
+    pub(crate) fn device_failed(&self, failed: u32, why: &Error) {
+        for (instance, device) in &self.on_devices {
+            if *device == failed {
+                self.instance_is_gone(*instance, why.clone());
+            }
+        }
+    }
+
+    /// Devices of its instances that failed, also before it was loaded.
+    pub(crate) fn look_at_devices(&self) {
+        for (_, device) in &self.on_devices {
+            if let Err(why) = device::failure::check(*device) {
+                self.device_failed(*device, &why);
+            }
+        }
+    }
+
+    /// Whether it may serve and not be ready.
+    pub(crate) fn may_be_unready(&self) -> bool {
+        self.later.is_some() || !self.on_devices.is_empty()
+    }
+
     /// Whether an instance is gone.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
-        self.later.as_ref().is_some_and(|later| later.gone.load(Ordering::Acquire) > 0)
+        self.gone.load(Ordering::Acquire) > 0
     }
 
     /// Why an instance is gone, if one is.

@@ -25,7 +25,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tensor::{Data, Place};
 
 /// What a version has whose model answers later.
@@ -35,8 +35,6 @@ pub(crate) struct Later {
     starts: Mutex<VecDeque<(u32, Requests)>>,
     /// Instances that are not back yet.
     occupied: AtomicU64,
-    /// How many are gone.
-    pub(crate) gone: AtomicU32,
     /// The model is asked whether it is ready.
     pub(crate) asked: Mutex<Option<Arc<Asked>>>,
 }

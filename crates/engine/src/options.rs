@@ -32,6 +32,8 @@ pub struct EngineOptions {
     pub metadata: ServerMetadata,
     /// Ready means every known version is ready, not only the server.
     pub strict_readiness: bool,
+    /// `--exit-on-device-error`: the server is not live once a device failed.
+    pub exit_on_device_error: bool,
     /// Triton's literal batching timer instead of the rule that an idle instance takes what is queued.
     pub strict_batching_delay: bool,
     /// Latency families.
@@ -61,6 +63,7 @@ impl Default for EngineOptions {
         Self {
             metadata: ServerMetadata::default(),
             strict_readiness: true,
+            exit_on_device_error: false,
             strict_batching_delay: false,
             metrics: MetricsOptions::default(),
             http_input_bytes_max: 64 << 20,

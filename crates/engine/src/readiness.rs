@@ -185,15 +185,15 @@ impl Later {
 impl ModelVersion {
     /// Whether it can be used, as far as that is known without asking its model.
     pub(crate) fn is_ready_unasked(&self) -> bool {
-        self.later.is_none() || !(self.is_short() || matches!(self.model.readiness(), Readiness::NotReady(_)))
+        !self.is_short() && (self.later.is_none() || !matches!(self.model.readiness(), Readiness::NotReady(_)))
     }
 
     /// Whether it can be used: all instances are there, and its model says so.
     pub(crate) fn readiness(&self) -> Ready {
-        let Some(later) = &self.later else { return Ready::Known(true) };
         if self.is_short() {
             return Ready::Known(false);
         }
+        let Some(later) = &self.later else { return Ready::Known(true) };
         let ask = match self.model.readiness() {
             Readiness::Ready => return Ready::Known(true),
             Readiness::NotReady(why) => {

@@ -115,7 +115,7 @@ impl Engine {
     ) -> Result<Arc<Self>> {
         let pool = Pool::new(options.worker_threads_max)
             .map_err(|e| Error::internal(format!("cannot start a worker thread: {e}")))?;
-        Ok(Arc::new_cyclic(|me| Self {
+        let engine = Arc::new_cyclic(|me: &Weak<Self>| Self {
             backends,
             me: me.clone(),
             table: ArcSwap::default(),
@@ -140,7 +140,14 @@ impl Engine {
                 engine: me.clone(),
                 options,
             }),
-        }))
+        });
+        let me = Arc::downgrade(&engine);
+        device::failure::on_failure(move |device, why| {
+            if let Some(engine) = me.upgrade() {
+                engine.device_failed(device, why);
+            }
+        });
+        Ok(engine)
     }
 
     /// Settings it was made with.
@@ -266,6 +273,8 @@ impl Engine {
             ("nereid_worker_threads_max", "Most worker threads there may be", threads_max as f64),
         ];
         gauges.extend(trace_gauges(&self.shared.tracer));
+        let failed = device::failure::failures() as f64;
+        gauges.push(("nereid_devices_failed", "Devices that failed, and cannot be used before the next start", failed));
         let sequences_max = f64::from(self.shared.options.sequences_max);
         gauges.push(("nereid_sequences", "Sequences in progress, all models together", self.sequences() as f64));
         gauges.push(("nereid_sequences_max", "Most sequences of one model", sequences_max));
@@ -280,13 +289,17 @@ impl Engine {
 
     /// The server came up: false while it starts, when its start failed and it was told to stay, and when it exits.
     pub fn is_live(&self) -> bool {
-        self.server_state() == ServerState::Ready
+        self.server_state() == ServerState::Ready && !self.is_to_end()
+    }
+
+    /// A device failed, and the process is to end for that.
+    fn is_to_end(&self) -> bool {
+        self.shared.options.exit_on_device_error && device::failure::failures() > 0
     }
 
     /// The server takes inferences, and with strict readiness so does every known version. Models are not asked.
     pub fn is_ready(&self) -> bool {
-        self.server_state() == ServerState::Ready
-            && (!self.shared.options.strict_readiness || self.table.load().all_ready())
+        self.is_live() && (!self.shared.options.strict_readiness || self.table.load().all_ready())
     }
 
     /// As [`is_ready`](Self::is_ready), and models are asked that have to say it themselves.
@@ -294,14 +307,14 @@ impl Engine {
         if !self.is_ready() || !self.shared.options.strict_readiness {
             return Ready::Known(self.is_ready());
         }
-        Ready::all(self.table.load().later().iter().map(|version| version.readiness()))
+        Ready::all(self.table.load().doubtful().iter().map(|version| version.readiness()))
     }
 
     /// Versions that serve, or would, and can not be used right now: what each is known by, its number, and why.
     pub fn unready(&self) -> Vec<(String, i64, String)> {
         let table = self.table.load();
         let why = |v: &Arc<ModelVersion>| Some((v.table_key(), v.number, v.why_gone()?));
-        table.later().iter().filter_map(why).collect()
+        table.doubtful().iter().filter_map(why).collect()
     }
 
     /// New work is refused.
@@ -434,6 +447,10 @@ impl Engine {
             );
         }
         let padding = padding.filter(|_| !options.strict_batching_delay);
+        let on_devices = if opened.is_some() { compile::on_devices(&config) } else { Box::default() };
+        for (_, device) in &on_devices {
+            device::failure::check(*device)?;
+        }
         // Ensembles have no instances.
         let instances = if opened.is_some() { compile::limited(&config) } else { Vec::new() };
         let limiter = self.shared.resources.as_ref().filter(|_| opened.is_some());
@@ -491,6 +508,7 @@ impl Engine {
                 limited,
                 response_cache: config.response_cache.as_ref().is_some_and(|c| c.enable),
                 fingerprint,
+                on_devices,
             },
         );
         version.model.serve(Arc::new(Told::of(&version)));
@@ -500,7 +518,8 @@ impl Engine {
         self.keep(former.as_ref());
         self.change(|table| {
             table.change(&open.model, |entry| {
-                let ready = VersionEntry { state: VersionState::Ready, reason: String::new(), serving: Some(version) };
+                let serving = Some(version.clone());
+                let ready = VersionEntry { state: VersionState::Ready, reason: String::new(), serving };
                 entry.versions.insert(open.version, ready);
                 true
             });
@@ -508,7 +527,18 @@ impl Engine {
         if let Some(former) = former {
             former.is_replaced_now();
         }
+        // Now that it would be told: one may have failed meanwhile.
+        version.look_at_devices();
         Ok(())
+    }
+
+    /// A device failed for good: versions with instances on it lose those, and are not ready.
+    fn device_failed(&self, device: u32, why: &str) {
+        let why = device::failure::lost(device, why);
+        for version in self.table.load().doubtful() {
+            version.device_failed(device, &why);
+        }
+        self.changed();
     }
 
     /// What the answers of a version depend on, where servers share a response cache. Without it the version has none: it could be

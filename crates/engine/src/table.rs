@@ -54,8 +54,8 @@ pub(crate) struct Table {
     /// Versions that are neither ready nor gone on purpose, and models without any version: counted when the table changes, so that
     /// strict readiness costs the same with any number of models.
     unready: usize,
-    /// Versions that serve and may not be ready for all that: those whose models answer later.
-    later: Vec<Arc<ModelVersion>>,
+    /// Versions that serve and may not be ready for all that: those whose models answer later, or lie on devices.
+    doubtful: Vec<Arc<ModelVersion>>,
     /// Changes so far: two tables of one engine with the same number are the same.
     pub(crate) epoch: u64,
 }
@@ -152,20 +152,20 @@ impl Table {
 
     /// Every version of every model is ready, or gone on purpose.
     pub(crate) fn all_ready(&self) -> bool {
-        self.unready == 0 && self.later.iter().all(|version| !version.is_short())
+        self.unready == 0 && self.doubtful.iter().all(|version| !version.is_short())
     }
 
-    /// Versions that serve whose models answer later.
-    pub(crate) fn later(&self) -> &[Arc<ModelVersion>] {
-        &self.later
+    /// Versions that serve and may not be ready for all that.
+    pub(crate) fn doubtful(&self) -> &[Arc<ModelVersion>] {
+        &self.doubtful
     }
 
     /// Changes a model, which becomes known by it; `f` returns false when it is to be forgotten.
     pub(crate) fn change(&mut self, name: &str, f: impl FnOnce(&mut Entry) -> bool) {
         let (name, mut entry) = self.models.remove_entry(name).unwrap_or_else(|| (name.to_owned(), Entry::default()));
         self.unready -= entry.counted;
-        for version in entry.ready().filter(|v| v.later.is_some()) {
-            self.later.retain(|v| !Arc::ptr_eq(v, version));
+        for version in entry.ready().filter(|v| v.may_be_unready()) {
+            self.doubtful.retain(|v| !Arc::ptr_eq(v, version));
         }
         let keeps = f(&mut entry);
         if let Some((_, bare)) = split_key(&name) {
@@ -183,7 +183,7 @@ impl Table {
             entry.latest = entry.ready().last().cloned();
             entry.counted = entry.unready();
             self.unready += entry.counted;
-            self.later.extend(entry.ready().filter(|v| v.later.is_some()).cloned());
+            self.doubtful.extend(entry.ready().filter(|v| v.may_be_unready()).cloned());
             self.models.insert(name, entry);
         }
     }

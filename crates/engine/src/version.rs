@@ -58,7 +58,7 @@ use protocol::check::IdPrefix;
 use protocol::{Checked, InferRequest, InferResponse, Signature};
 use scheduler::profile::RunClass;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::{DataType, Error, Result};
 use trace::{Tracer, Watch};
@@ -130,6 +130,10 @@ pub struct ModelVersion {
     pub(crate) answers_later: bool,
     /// Its model says that it answers later.
     pub(crate) later: Option<Later>,
+    /// Instances that lie on devices, and on which.
+    pub(crate) on_devices: Box<[(u32, u32)]>,
+    /// How many instances are gone.
+    pub(crate) gone: AtomicU32,
     /// Something is to be done whenever its lock was held: it is `limited`, or has `later`.
     pub(crate) has_to_tell: bool,
     /// What a run costs depends on the bytes of its inputs, too: they do not follow from shapes.
@@ -212,6 +216,8 @@ pub(crate) struct VersionParts {
     pub limited: Option<Registered>,
     /// The memory that its model was promised.
     pub admitted: Option<Admitted>,
+    /// Instances that lie on devices, and on which.
+    pub on_devices: Box<[(u32, u32)]>,
 }
 
 impl ModelVersion {
@@ -282,6 +288,8 @@ impl ModelVersion {
             may_inline,
             answers_later,
             later,
+            on_devices: parts.on_devices,
+            gone: AtomicU32::new(0),
             has_to_tell,
             sized,
             batches,
@@ -488,7 +496,10 @@ impl ModelVersion {
     /// Serves on with so many instances and this configuration, or returns false: then only a reload can change them. A timer of
     /// Triton's kind takes a number of instances into account when it is made, and so do the slots of sequences and the rate limiter.
     pub(crate) fn set_instances(&self, count: u32, config: ConfigTexts) -> bool {
-        let is_fixed = self.shared.options.strict_batching_delay || self.sequencing.is_some() || self.limited.is_some();
+        let is_fixed = self.shared.options.strict_batching_delay
+            || self.sequencing.is_some()
+            || self.limited.is_some()
+            || !self.on_devices.is_empty();
         if !self.model.instances_are_permits() || is_fixed {
             return false;
         }

@@ -183,6 +183,11 @@ impl NativeCore {
     }
 
     #[napi]
+    pub fn device_failure(&self) -> Option<String> {
+        engine::device_failure()
+    }
+
+    #[napi]
     pub fn listen(&self, ticket: u32, options: js::ListenOptions) -> napi::Result<()> {
         let (engine, control, running) = (self.engine.clone(), self.control.clone(), self.running.clone());
         let options = convert::frontend_options(options);

@@ -10,6 +10,7 @@ pub struct CoreOptions {
     pub server_version: String,
     pub extensions: Vec<String>,
     pub strict_readiness: bool,
+    pub exit_on_device_error: bool,
     pub onnxruntime_library: Option<String>,
     pub strict_batching_delay: bool,
     pub summary_latencies: bool,

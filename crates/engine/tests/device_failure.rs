@@ -1,0 +1,83 @@
+//! Devices that fail for good: their instances are gone, and nothing else. Devices of these tests are numbers; failures stay until the process ends.
+
+mod support;
+
+use device::failure;
+use engine::{Engine, EngineOptions, ModelVersion, Ready};
+use protocol::pb::inference as pb;
+use std::sync::Arc;
+use support::*;
+use tensor::Code;
+
+fn on_gpus(name: &str, gpus: &[i32]) -> pb::ModelConfig {
+    let mut config = of_numbers(name, "scripted");
+    let group =
+        pb::ModelInstanceGroup { name: name.into(), count: 1, kind: 1, gpus: gpus.to_vec(), ..Default::default() };
+    config.instance_group = vec![group];
+    config
+}
+
+fn engine(exit_on_device_error: bool) -> Arc<Engine> {
+    let options = EngineOptions { exit_on_device_error, ..EngineOptions::default() };
+    let script = |instance: u32, batch: &mut backend::Batch<'_>, _: &backend::RunControl| {
+        for entry in batch.requests.iter_mut() {
+            entry.result = Some(Ok(outcome(instance as u8)));
+        }
+    };
+    engine_of(options, vec![("scripted", Arc::new(script))]).expect("good options")
+}
+
+fn answers(version: &ModelVersion) -> Vec<Got> {
+    call(version, 0).rest()
+}
+
+fn is_ready(engine: &Engine, model: &str) -> bool {
+    let known = engine.is_model_ready(model, "").expect("a version");
+    let asked = matches!(engine.model_ready(model, "").expect("a version"), Ready::Known(true));
+    assert_eq!(known, asked);
+    known
+}
+
+fn failed(engine: &Engine) -> f64 {
+    engine.snapshot().gauges.iter().find(|gauge| gauge.0 == "nereid_devices_failed").expect("it is there").2
+}
+
+#[test]
+fn m_22_a_device_that_fails_costs_its_instances_with_the_reason_and_nothing_else() {
+    let engine = engine(false);
+    let both = publish(&engine, &on_gpus("both", &[10, 11])).expect("loads");
+    let host = publish(&engine, &of_numbers("host", "scripted")).expect("loads");
+    assert!(engine.is_ready() && is_ready(&engine, "both") && engine.unready().is_empty());
+    let before = failed(&engine);
+
+    failure::report(10, "an illegal address");
+    soon("it is told", || !is_ready(&engine, "both"));
+    let why = "GPU 10 failed: an illegal address; it cannot be used until the server is started again";
+    assert_eq!(engine.unready(), [("both".to_owned(), 1, why.to_owned())]);
+    for _ in 0..20 {
+        assert_eq!(answers(&both), [Got::Number(1)], "the instance on the other device serves on");
+    }
+    assert!(!engine.is_ready() && matches!(engine.readiness(), Ready::Known(false)), "strict readiness");
+    assert!(is_ready(&engine, "host") && engine.is_live() && failed(&engine) >= before + 1.0);
+
+    failure::report(11, "an ECC error");
+    soon("no instance is left", || try_call(&both, 0, None).is_err());
+    let refused = try_call(&both, 0, None).err().expect("refused");
+    let why = "GPU 11 failed: an ECC error; it cannot be used until the server is started again";
+    assert_eq!((refused.code(), refused.message()), (Code::Unavailable, why));
+    assert_eq!(answers(&host), [Got::Number(0)], "models on the host go on untouched");
+
+    let refused = publish(&engine, &on_gpus("late", &[11])).err().expect("it cannot be loaded there");
+    assert_eq!(refused.message(), why);
+    publish(&engine, &on_gpus("other", &[12])).expect("other devices can be used");
+    assert!(is_ready(&engine, "other"));
+}
+
+#[test]
+fn r_49_a_server_that_is_to_end_for_a_device_is_not_live_once_one_failed() {
+    let (ends, stays) = (engine(true), engine(false));
+    failure::report(20, "an illegal instruction");
+    assert!(!ends.is_live() && !ends.is_ready());
+    assert!(stays.is_live() && stays.is_ready(), "no model of it lies there");
+    assert!(engine::device_failure().is_some_and(|why| why.starts_with("GPU ")));
+}
