@@ -15,6 +15,7 @@ export declare class NativeCore {
   isReady(): boolean
   askReady(ticket: number, name: string, version: string): void
   unready(): Array<Unready>
+  deviceFailure(): string | null
   listen(ticket: number, options: ListenOptions): void
   handOver(): void
   /** Connections that are open. */
@@ -89,6 +90,7 @@ export interface CoreOptions {
   serverVersion: string
   extensions: Array<string>
   strictReadiness: boolean
+  exitOnDeviceError: boolean
   onnxruntimeLibrary?: string
   strictBatchingDelay: boolean
   summaryLatencies: boolean
