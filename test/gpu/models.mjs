@@ -20,21 +20,6 @@ const same = (more) => ({ config: config('onnxruntime', 0, ...single('TYPE_FP32'
 const fixed = (more) => ({ config: config('onnxruntime', 0, ...single('TYPE_FP32', [32, 512]), on('KIND_GPU') + more), versions: { 1: millisecond() } })
 const accelerated = (name, more = '') => `optimization { execution_accelerators { gpu_execution_accelerator [ { name: "${name}" ${more} } ] } }\n`
 
-/** Gives back what it got, where it lies; a tensor in host memory is an error. */
-const ON_DEVICE = `import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [self.one(r.inputs()[0]) for r in requests]
-
-    def one(self, tensor):
-        if tensor.is_cpu():
-            raise pb_utils.TritonModelException("the tensor is in host memory")
-        return pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUTPUT0", tensor)])
-`
-const python = (code, more) => ({ config: config('python', 0, ...single('TYPE_FP32', [-1]), more), files: { '1/model.py': code } })
-
 const MODELS = {
   simple_cpu: () => simple(on('KIND_CPU')),
   simple_gpu: () => simple(on('KIND_GPU')),
@@ -48,7 +33,6 @@ const MODELS = {
   fixed_gpu: () => fixed(''),
   fixed_graphs: () => fixed(accelerated('cuda', 'parameters { key: "enable_cuda_graph" value: "1" }')),
   fixed_tensorrt: () => fixed(accelerated('tensorrt')),
-  python_device: () => python(ON_DEVICE, 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }\n'),
   resnet50_gpu: () => ({ config: config('onnxruntime', 32, [['INPUT0', 'TYPE_FP32', [3, 224, 224]]], [['OUTPUT0', 'TYPE_FP32', [1000]]], on('KIND_GPU')), versions: { 1: resnet50() } }),
 }
 

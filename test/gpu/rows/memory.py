@@ -157,22 +157,6 @@ def ensemble_device(t):
     return uncopied(t, "same_three_times", "same_gpu")
 
 
-@row("python-device")
-def python_device(t):
-    client = t.client("grpc", t.server("python_device"))
-    import numpy as np
-    from tritonclient.utils import cuda_shared_memory as cuda
-
-    count = 1 << 20
-    values = np.arange(count, dtype=np.float32)
-    given, made = (t.region(client, name, 4 * count) for name in ("given", "made"))
-    cuda.set_shared_memory_region(given, [values])
-    inputs, outputs = [placed(client, "in", "INPUT0", [count], "FP32", "given", 4 * count)], [placed(client, "out", "OUTPUT0", None, None, "made", 4 * count)]
-    for _ in range(3):
-        client.call("infer", "python_device", inputs, outputs=outputs)
-    assert np.array_equal(cuda.get_contents_as_numpy(made, np.float32, [count]), values), "the output is not the input"
-
-
 @row("pools")
 def pools(t):
     """Staging takes page-locked memory of the pool, and gives it back; a pool of 0 bytes is none, and requests are answered all the same."""
