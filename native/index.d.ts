@@ -99,6 +99,7 @@ export interface CoreOptions {
   httpInputBytesMax: number
   allowClientShm: boolean
   memoryLimitBytes: number
+  deviceMemory: DeviceMemoryOptions
   sequenceLimit: number
   responseCacheBytes?: number
   responseCacheRedis?: RedisOptions
@@ -146,6 +147,26 @@ export interface DeviceList {
   unavailable?: string
   cudaVersion?: string
   devices: Array<Device>
+}
+
+export interface DeviceMemoryOptions {
+  pinnedPoolBytes: number
+  devicePools: Array<DevicePool>
+  lockedRegionBytesMax: number
+  loadLimits: Array<LoadLimit>
+  peerAccess: boolean
+}
+
+export interface DeviceMemoryUse {
+  pinned: PoolUse
+  devices: Array<OneDeviceMemoryUse>
+  lockedRegionBytes: number
+  lockedRegionBytesMax: number
+}
+
+export interface DevicePool {
+  device: number
+  bytes: number
 }
 
 export interface Duration {
@@ -273,6 +294,11 @@ export interface ListenOptions {
 /** The devices of the machine, and what in `visible`, the value of CUDA_VISIBLE_DEVICES, chooses none of them. May wait for a device. */
 export declare function listMachineDevices(visible?: string | undefined | null): MachineDevices
 
+export interface LoadLimit {
+  device: number
+  fraction: number
+}
+
 export interface LogRecord {
   level: number
   message: string
@@ -350,6 +376,13 @@ export interface NativeTensor {
  */
 export declare function notify(socket: string, message: string): void
 
+export interface OneDeviceMemoryUse {
+  device: number
+  pool: PoolUse
+  promisedBytes: number
+  promisedBytesMax: number
+}
+
 export interface Opened {
   handle: number
   io?: ModelIo
@@ -372,6 +405,12 @@ export interface OpenSpec {
 export interface OutputLabels {
   output: string
   text: Buffer
+}
+
+export interface PoolUse {
+  bytesMax: number
+  usedBytes: number
+  exhausted: bigint
 }
 
 /** Starts loading the library, with the settings of the backend `onnxruntime`. */
@@ -469,6 +508,7 @@ export interface Snapshot {
   cache?: CacheUse
   resources: Array<ResourceUse>
   memory: MemoryUse
+  deviceMemory?: DeviceMemoryUse
   histograms: Array<Histogram>
   custom: Array<CustomFamily>
   gpu?: GpuStatus

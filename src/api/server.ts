@@ -10,7 +10,7 @@ import type { ExpositionFormat } from '../metrics/exposition.js'
 import { metricsText } from '../metrics/index.js'
 import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
-import type { RateLimit, RedisOptions } from '../native/contract.js'
+import type { DeviceMemoryOptions, RateLimit, RedisOptions } from '../native/contract.js'
 import { asServerError, createCore, type Core, type GrpcOptions, type HttpOptions, type ServerError } from '../native/index.js'
 import { removeUnpacked, Repository, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
@@ -39,6 +39,7 @@ export interface ServerSettings {
   allowClientShm: boolean
   /** 0 = half of the machine's or the container's memory. */
   memoryLimitBytes: number
+  deviceMemory: DeviceMemoryOptions
   /** Sequences of a model in progress or waiting. */
   sequenceLimit: number
   /** Bytes of the response cache, or where it is; both null = there is none. */
@@ -117,6 +118,7 @@ export async function startServer(
       httpInputBytesMax: settings.httpInputBytesMax,
       allowClientShm: settings.allowClientShm,
       memoryLimitBytes: settings.memoryLimitBytes,
+      deviceMemory: settings.deviceMemory,
       sequenceLimit: settings.sequenceLimit,
       responseCacheBytes: settings.responseCache.bytes,
       responseCacheRedis: settings.responseCache.redis,

@@ -95,7 +95,7 @@ export const FLAGS = [
   { name: 'strict-readiness', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'Report ready only while every known model is ready. When false, only the state of the server counts.' },
   { name: 'allow-client-shm', kind: 'boolean', default: false, group: 'Server', state: 'active', meaning: 'Let clients register regions of shared memory and use them in requests.' },
   { name: 'reactor-threads', kind: 'integer', default: 0, min: 0, max: 1024, group: 'Server', state: 'active', meaning: 'Threads that own the network connections; 0 takes one per 4 cores, and at least one. Not in Triton.' },
-  { name: 'enable-peer-access', kind: 'boolean', default: true, group: 'Server', state: 'accepted', meaning: 'Access between GPUs.' },
+  { name: 'enable-peer-access', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'Let GPUs that are used reach the memory of each other, where the machine can do that. Otherwise copies between them go through the host.' },
 
   // Logging
   { name: 'log-verbose', kind: 'verbosity', default: 0, group: 'Logging', state: 'active', meaning: 'Level of verbose lines; 0 or false is none, true is 1.' },
@@ -172,9 +172,9 @@ export const FLAGS = [
   { name: 'strict-batching-delay', kind: 'boolean', default: false, group: 'Backend', state: 'active', meaning: 'Wait out max_queue_delay_microseconds even while an instance is idle. Not in Triton.' },
   { name: 'backend-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/backends', group: 'Backend', state: 'active', meaning: 'Where backends written in Python are: a directory <name> with model.py each. Backend libraries are not loaded in this release.' },
   { name: 'gpu-fallback', kind: 'choice', choices: ['error', 'cpu'], anyCase: true, default: 'error', invalid: 'invalid argument for --gpu-fallback, it is error or cpu', group: 'Backend', state: 'active', meaning: 'What happens to instance groups that want a GPU on a machine without one. error: the model fails to load, as in Triton. cpu: it is served on the CPU, with a warning. Not in Triton.' },
-  { name: 'min-supported-compute-capability', kind: 'number', default: 6.0, min: 0, group: 'Backend', state: 'accepted', meaning: 'GPUs below it are not used.' },
+  { name: 'min-supported-compute-capability', kind: 'number', default: 6.0, min: 0, group: 'Backend', state: 'active', meaning: 'GPUs below it are not used by models.' },
   { name: 'host-policy', kind: 'string', value: 'policy,setting=value', default: null, list: true, group: 'Backend', state: 'accepted', meaning: 'CPU affinity of instances.' },
-  { name: 'model-load-gpu-limit', kind: 'string', value: 'gpu:fraction', default: null, list: true, group: 'Backend', state: 'accepted', meaning: 'Share of a GPU beyond which no model is loaded.' },
+  { name: 'model-load-gpu-limit', kind: 'string', value: 'gpu:fraction', default: null, list: true, group: 'Backend', state: 'active', meaning: 'Share of the memory of a GPU, from 0 to 1: with more in use, or more needed by models, no further model is loaded there. Without it all of the memory.' },
 
   // Repository Agent
   { name: 'repoagent-directory', kind: 'string', value: 'path', default: '/opt/tritonserver/repoagents', notEmpty: '--repoagent-directory can not be empty', group: 'Repository Agent', state: 'accepted', meaning: 'Where repository agents are; the one of this release, checksum, is built in.' },
@@ -190,8 +190,9 @@ export const FLAGS = [
   // Memory Management
   { name: 'memory-limit', kind: 'integer', default: 0, min: 0, group: 'Memory Management', state: 'active', meaning: 'Bytes that request bodies, heads and unread answers in flight may hold together. One connection holds a quarter at most, and an eighth is left to small requests. When it is used up, reading pauses for up to 5 s, then requests are refused with 503 and Retry-After, or RESOURCE_EXHAUSTED. 0 takes half of the memory of the machine or the container. Not in Triton.' },
   { name: 'sequence-limit', kind: 'integer', default: 65536, min: 1, max: INT32_MAX, group: 'Memory Management', state: 'active', meaning: 'Sequences of a model in progress or waiting for a slot; a request that would start one more is refused with 503 or UNAVAILABLE. Not in Triton.' },
-  { name: 'pinned-memory-pool-byte-size', kind: 'integer', default: 268435456, min: 0, group: 'Memory Management', state: 'accepted', meaning: 'Size of the pinned memory pool in bytes.' },
-  { name: 'cuda-memory-pool-byte-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'accepted', meaning: 'Size of the memory pool of a GPU in bytes.' },
+  { name: 'pinned-memory-pool-byte-size', kind: 'integer', default: 268435456, min: 0, group: 'Memory Management', state: 'active', meaning: 'Bytes of page-locked memory for copies to and from GPUs. Allocated when it is first needed, and never without a GPU; 0 is none. Where it is used up, ordinary memory is used.' },
+  { name: 'cuda-memory-pool-byte-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'active', meaning: 'Bytes of a GPU for outputs, and for tensors between the steps of ensembles; 67108864 without it. Allocated when it is first needed; 0 is none, and of several for a GPU the last counts. Where it is used up, pinned memory is used.' },
+  { name: 'pinned-region-byte-size', kind: 'integer', default: 1073741824, min: 0, group: 'Memory Management', state: 'active', meaning: 'Bytes of system shared memory whose pages are locked when clients register it, all regions together, on a machine with a GPU: copies between them and the GPU are direct then. Regions beyond it are served too; 0 locks none. Not in Triton.' },
   { name: 'cuda-virtual-address-size', kind: 'string', value: 'gpu:bytes', default: null, list: true, group: 'Memory Management', state: 'accepted', meaning: 'Virtual address space for growing state on a GPU.' },
   { name: 'buffer-manager-thread-count', kind: 'integer', default: 0, min: 0, max: INT32_MAX, group: 'Memory Management', state: 'accepted', meaning: 'Threads for copies.' },
 

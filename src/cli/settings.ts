@@ -9,6 +9,7 @@ import type { ServerSettings } from '../api/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
 import type { GrpcOptions, HttpOptions, Restriction, TlsOptions } from '../native/contract.js'
 import { type Environment, exporterAnswer, exporterOptions } from '../trace/exporter_options.js'
+import { readDeviceMemory } from './device_memory.js'
 import { FLAGS, type Flag, type Options } from './flags.js'
 import { OptionError, badOption, type Parsed } from './parse.js'
 import { readRateLimit } from './rate_limit.js'
@@ -51,6 +52,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
     httpInputBytesMax: options.httpMaxInputSize,
     allowClientShm: options.allowClientShm,
     memoryLimitBytes: options.memoryLimit,
+    deviceMemory: readDeviceMemory(options),
     sequenceLimit: options.sequenceLimit,
     responseCache: readResponseCache(options, warnings),
     rateLimit: readRateLimit(options),

@@ -6,6 +6,7 @@
  * since users test for the absence of a name in the whole exposition.
  */
 
+import { deviceMemoryFamilies } from './device_memory.js'
 import type { CacheUse, CustomFamily, Duration, Executions, GpuStatus, GpuUsage, MemoryUse, ResourceUse, Snapshot, VersionStatistics } from '../native/contract.js'
 import type { Family, FamilyType, Sample } from './exposition.js'
 
@@ -97,8 +98,8 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
       facts === null ? [] : [{ labels, value: facts.loadSeconds }],
     ),
     one('nv_pinned_memory_pool_total_bytes', 'Size of the pinned memory pool, in bytes.', context.pinnedPoolBytes),
-    // Nothing takes from the pool without a GPU, so this is a fact and not a placeholder.
-    one('nv_pinned_memory_pool_used_bytes', 'Pinned memory in use, in bytes.', 0),
+    // Nothing takes from the pool without a GPU, so 0 is a fact and not a placeholder.
+    one('nv_pinned_memory_pool_used_bytes', 'Pinned memory in use, in bytes.', snapshot.deviceMemory?.pinned.usedBytes ?? 0),
   )
   families.push(...gpuGauges(snapshot.gpu))
   if (context.host !== null) {
@@ -156,6 +157,7 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     ...(snapshot.gpu === null ? [] : [gpuAvailable(snapshot.gpu)]),
     ...resourceFamilies(snapshot.resources),
     ...memoryFamilies(snapshot.memory),
+    ...deviceMemoryFamilies(snapshot.deviceMemory),
     ...snapshot.gauges.map(({ name, help, value }) => one(name, help, value)),
     ...snapshot.histograms.map(
       ({ name, help, ...histogram }): Family => ({ name, help, type: 'histogram', samples: bucketSamples(histogram, {}) }),

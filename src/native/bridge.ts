@@ -265,7 +265,7 @@ export function createBridge(
         kind: family.kind as CustomFamily['kind'],
         series: family.series.map((one) => ({ ...one, histogram: one.histogram ?? null })),
       }))
-      return { ...s, versions, resources, custom, cache: s.cache ?? null, gpu: gpuStatus(s.gpu) }
+      return { ...s, versions, resources, custom, cache: s.cache ?? null, deviceMemory: s.deviceMemory ?? null, gpu: gpuStatus(s.gpu) }
     },
     controlReply: (id, json, errorCode, message) =>
       raw.controlReply(id, optional(json), errorCode === null ? -1 : ERROR_CODES.indexOf(errorCode), message),

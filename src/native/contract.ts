@@ -129,6 +129,8 @@ export interface CoreOptions {
   allowClientShm: boolean
   /** `--memory-limit`: what bodies, heads and unread answers of the process may hold; 0 = half of the machine's or container's. */
   memoryLimitBytes: number
+  /** Memory for GPUs and of them. Without one nothing of it is allocated. */
+  deviceMemory: DeviceMemoryOptions
   /** `--sequence-limit`: sequences of a model in progress or waiting. */
   sequenceLimit: number
   /** What the response cache may take, all models together; null = there is none. */
@@ -147,6 +149,20 @@ export interface CoreOptions {
   pythonUnpackPrefix: string
   /** Where Python environments may lie beside a model's own directory; null = anywhere. */
   pythonEnvironmentRoots: string[] | null
+}
+
+/** What memory for GPUs and of them may have. Bytes. */
+export interface DeviceMemoryOptions {
+  /** `--pinned-memory-pool-byte-size`; 0 = there is none. */
+  pinnedPoolBytes: number
+  /** `--cuda-memory-pool-byte-size`: of a device the last; others have 64 MiB. */
+  devicePools: { device: number; bytes: number }[]
+  /** `--pinned-region-byte-size`: of system shared memory, all regions together. */
+  lockedRegionBytesMax: number
+  /** `--model-load-gpu-limit`: of a device the last. */
+  loadLimits: { device: number; fraction: number }[]
+  /** `--enable-peer-access`. */
+  peerAccess: boolean
 }
 
 /** A Redis, and how patient to be with it. Of the environment are what is null: TRITONCACHE_REDIS_USERNAME and _PASSWORD. */
@@ -497,6 +513,8 @@ export interface Snapshot {
   /** Of the rate limiter. */
   resources: ResourceUse[]
   memory: MemoryUse
+  /** null without a GPU. */
+  deviceMemory: DeviceMemoryUse | null
   /** Likewise. `counts` are those between the bounds, with one more behind the last. */
   histograms: Histogram[]
   /** What models count for themselves, in the order in which they made it. */
@@ -611,6 +629,31 @@ export interface MemoryUse {
   poolLiveBytes: number
   poolRetainedBytes: number
   poolRetainedBytesMax: number
+}
+
+/** Memory for GPUs and of them. */
+export interface DeviceMemoryUse {
+  pinned: PoolUse
+  /** By ordinal. */
+  devices: OneDeviceMemoryUse[]
+  /** Regions of system shared memory whose pages are locked. */
+  lockedRegionBytes: number
+  lockedRegionBytesMax: number
+}
+
+export interface OneDeviceMemoryUse {
+  device: number
+  pool: PoolUse
+  /** What models that are loaded need, as far as their backends say. */
+  promisedBytes: number
+  promisedBytesMax: number
+}
+
+export interface PoolUse {
+  bytesMax: number
+  usedBytes: number
+  /** How often it had no room. */
+  exhausted: bigint
 }
 
 /** Metrics that models made. */

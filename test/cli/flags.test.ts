@@ -160,6 +160,7 @@ test('defaults are those of the reference', () => {
     httpInputBytesMax: 67108864,
     allowClientShm: false,
     memoryLimitBytes: 0,
+    deviceMemory: { pinnedPoolBytes: 268435456, devicePools: [], lockedRegionBytesMax: 1073741824, loadLimits: [], peerAccess: true },
     sequenceLimit: 65536,
     exitOnDeviceError: false,
     http: { address: '0.0.0.0', port: 8000 },

@@ -134,3 +134,36 @@ test.each([
 ])('S-35: a resource %j is refused, also while nothing is limited', (resource, text) => {
   expect(() => resolveSettings(parseArguments(['--model-repository=/m', `--rate-limit-resource=${resource}`]))).toThrow(text)
 })
+
+test('M-27 M-28 memory of GPUs is limited by device, the last one given counts', () => {
+  const { deviceMemory } = resolveSettings(
+    parseArguments(['--model-repository=/m', '--cuda-memory-pool-byte-size=0:1024', '--cuda-memory-pool-byte-size=1:0', '--model-load-gpu-limit=0:.5', '--model-load-gpu-limit=3:1', '--enable-peer-access=false', '--pinned-region-byte-size=7']),
+  ).settings
+  expect(deviceMemory).toEqual({
+    pinnedPoolBytes: 268435456,
+    devicePools: [
+      { device: 0, bytes: 1024 },
+      { device: 1, bytes: 0 },
+    ],
+    lockedRegionBytesMax: 7,
+    loadLimits: [
+      { device: 0, fraction: 0.5 },
+      { device: 3, fraction: 1 },
+    ],
+    peerAccess: false,
+  })
+})
+
+test.each([
+  ['--cuda-memory-pool-byte-size=1024', "option format is '<GPU device>:<bytes>'. Got 1024"],
+  ['--cuda-memory-pool-byte-size=0:1:2', "option format is '<GPU device>:<bytes>'. Got 0:1:2"],
+  ['--cuda-memory-pool-byte-size=-1:1', 'Got -1:1'],
+  ['--cuda-memory-pool-byte-size=0:1e3', 'Got 0:1e3'],
+  ['--cuda-memory-pool-byte-size=0:99999999999999999999', 'out of bound. Got 0:99999999999999999999'],
+  ['--cuda-memory-pool-byte-size=1024:1', 'out of bound. Got 1024:1'],
+  ['--model-load-gpu-limit=0:1.1', 'in the range [0.0, 1.0]. Got 0:1.1'],
+  ['--model-load-gpu-limit=0:half', "option format is '<GPU device>:<fraction>'. Got 0:half"],
+  ['--model-load-gpu-limit=0:', 'Got 0:'],
+])('M-28: %s is refused', (argument, text) => {
+  expect(() => resolveSettings(parseArguments(['--model-repository=/m', argument]))).toThrow(text)
+})

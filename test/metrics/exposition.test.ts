@@ -104,6 +104,7 @@ function render(statistics: Partial<VersionStatistics> = {}, context: Partial<Fa
     custom,
     logRecordsDropped: 1,
     gpu,
+    deviceMemory: null,
   traceRecordsDropped: 2,
   }
   return renderFamilies(buildFamilies(snapshot, { ...CONTEXT, ...context }), format)

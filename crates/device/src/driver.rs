@@ -107,6 +107,14 @@ unsafe impl Send for Context {}
 /// Not libcuda.so: with a toolkit installed that is a stub, which finds no device and says so with a misleading number.
 const PLACES: [&str; 2] = ["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"];
 
+/// Whether a driver was looked for and found.
+static FOUND: AtomicBool = AtomicBool::new(false);
+
+/// Whether there is a device, as far as is known: nothing is looked for, so this may be asked on any path.
+pub fn has_devices() -> bool {
+    FOUND.load(Relaxed)
+}
+
 /// Whether devices reach each other's memory, where they can (`--enable-peer-access`).
 static PEERS: AtomicBool = AtomicBool::new(true);
 
@@ -123,7 +131,10 @@ pub fn driver() -> Result<&'static Driver, &'static Unavailable> {
     static DRIVER: LazyLock<Result<Driver, Unavailable>> = LazyLock::new(|| {
         let found = Driver::open(&candidates("NEREID_LIBCUDA", &PLACES));
         match &found {
-            Ok(driver) => log::info!("CUDA driver {} with {} device(s)", driver.version(), driver.devices()),
+            Ok(driver) => {
+                log::info!("CUDA driver {} with {} device(s)", driver.version(), driver.devices());
+                FOUND.store(true, Relaxed);
+            }
             Err(why) => log::info!("no GPU: {why}"),
         }
         found

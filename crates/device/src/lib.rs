@@ -27,7 +27,7 @@ mod visible;
 
 pub use closing::{Closing, watch_closing};
 pub use devices::{Device, PciAddress, Uuid, devices};
-pub use driver::{Driver, HANDLE_BYTES, Handle, Unavailable, allow_peers, driver};
+pub use driver::{Driver, HANDLE_BYTES, Handle, Unavailable, allow_peers, driver, has_devices};
 pub use locked::{LOCKED_BYTES_DEFAULT, Locked, lock_at_most, locked_bytes};
 pub use nvml::{Nvml, NvmlDevice, Unanswered, nvml};
 pub use pool::{

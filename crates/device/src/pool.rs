@@ -8,7 +8,7 @@
 #![allow(unsafe_code)] // vouches for pieces of blocks
 
 use crate::arena::{Arena, Piece};
-use crate::driver::{Address, Driver, driver};
+use crate::driver::{Address, Driver, driver, has_devices};
 use crate::failure;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -52,6 +52,8 @@ pub struct PoolUse {
     pub used_bytes: usize,
     /// How often it had no room.
     pub exhausted: u64,
+    /// Bytes of the device's memory altogether; 0 of the pinned pool, and where the driver does not say.
+    pub device_bytes: u64,
 }
 
 /// Why a pool has nothing to give.
@@ -129,6 +131,7 @@ struct Pool<B> {
     name: String,
     device: u32,
     size: AtomicUsize,
+    device_bytes: u64,
     state: Mutex<State<B>>,
     exhausted: AtomicU64,
 }
@@ -141,8 +144,15 @@ enum State<B> {
 }
 
 impl<B: Block> Pool<B> {
-    fn new(name: String, device: u32, size: usize) -> Self {
-        Self { name, device, size: size.into(), state: Mutex::new(State::Unmade), exhausted: AtomicU64::new(0) }
+    fn new(name: String, device: u32, size: usize, device_bytes: u64) -> Self {
+        Self {
+            device_bytes,
+            name,
+            device,
+            size: size.into(),
+            state: Mutex::new(State::Unmade),
+            exhausted: AtomicU64::new(0),
+        }
     }
 
     fn take(self: &Arc<Self>, len: usize) -> Result<Taken<B>, NoRoom> {
@@ -170,7 +180,8 @@ impl<B: Block> Pool<B> {
 
     fn usage(&self, device: Option<u32>) -> PoolUse {
         let used_bytes = if let State::Made(_, arena) = &*self.state.lock() { arena.used() } else { 0 };
-        PoolUse { device, bytes_max: self.size.load(Relaxed), used_bytes, exhausted: self.exhausted.load(Relaxed) }
+        let exhausted = self.exhausted.load(Relaxed);
+        PoolUse { device, bytes_max: self.size.load(Relaxed), used_bytes, exhausted, device_bytes: self.device_bytes }
     }
 
     /// Gives the block back, if no piece of it is out.
@@ -221,9 +232,12 @@ fn pools() -> Option<&'static Pools> {
     let made = POOLS.get_or_init(|| {
         let driver = driver().ok()?;
         let sizes = SIZES.lock();
-        let of_device = |n| Arc::new(Pool::new(format!("memory pool of device {n}"), n, sizes.of(n)));
+        let of_device = |n| {
+            let total = driver.device_memory(n).unwrap_or(0) as u64;
+            Arc::new(Pool::new(format!("memory pool of device {n}"), n, sizes.of(n), total))
+        };
         Some(Pools {
-            pinned: Arc::new(Pool::new("pinned memory pool".into(), HOST_DEVICE, sizes.pinned)),
+            pinned: Arc::new(Pool::new("pinned memory pool".into(), HOST_DEVICE, sizes.pinned, 0)),
             devices: (0..driver.devices()).map(of_device).collect(),
         })
     });
@@ -241,9 +255,9 @@ pub fn set_pool_sizes(sizes: PoolSizes) {
     *SIZES.lock() = sizes;
 }
 
-/// What the pools have: the pinned one first. Empty before something was taken from one, and without a device.
+/// What the pools have: the pinned one first. Empty before a device was looked for, and without one.
 pub fn pool_uses() -> Vec<PoolUse> {
-    let Some(Some(pools)) = POOLS.get() else { return Vec::new() };
+    let Some(pools) = has_devices().then(pools).flatten() else { return Vec::new() };
     let devices = pools.devices.iter().map(|pool| pool.usage(Some(pool.device)));
     std::iter::once(pools.pinned.usage(None)).chain(devices).collect()
 }

@@ -187,6 +187,13 @@ impl Ledger {
         )))
     }
 
+    /// The row of a device with so many bytes.
+    pub fn device(&self, device: u32, total: u64) -> RowUse {
+        let rows = self.0.rows.lock();
+        let promised_bytes = rows.devices.get(&device).map_or(0, |row| row.promised);
+        RowUse { device, limit_bytes: rows.limit(device, total), promised_bytes }
+    }
+
     /// The rows of devices that loads have named, by ordinal.
     pub fn devices(&self) -> Vec<RowUse> {
         let rows = self.0.rows.lock();

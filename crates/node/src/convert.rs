@@ -176,6 +176,7 @@ pub fn snapshot(s: Snapshot) -> js::Snapshot {
         cache: s.cache.map(cache_use),
         resources: s.resources.into_iter().map(resource_use).collect(),
         memory: memory_use(),
+        device_memory: crate::device_memory::usage(),
         histograms: Vec::new(),
         custom: Vec::new(),
         gpu: None,

@@ -4,7 +4,7 @@ use crate::control::Bridge;
 use crate::services::Services;
 use crate::settle::{Settled, Settler};
 use crate::stream::Pull;
-use crate::{convert, gpu, infer, logging, objects as js, traces};
+use crate::{convert, device_memory, gpu, infer, logging, objects as js, traces};
 use backend::Host;
 use backend_onnx::OnnxBackend;
 use backend_python::PythonBackend;
@@ -62,6 +62,7 @@ impl NativeCore {
     ) -> napi::Result<Self> {
         logging::install(&on_log)?;
         convert::limit_memory(options.memory_limit_bytes);
+        device_memory::limit(&options.device_memory);
         let onnx = OnnxBackend::new(options.onnxruntime_library.clone().map(PathBuf::from));
         let mut backends = backend_test::all();
         backends.push(Arc::new(onnx));
@@ -257,6 +258,7 @@ impl NativeCore {
             }
             engine.close();
             engine.regions().forget_all();
+            device::release_pools();
             if !memory::behind::finish(UNLOAD_GRACE) {
                 log::warn!("models are still being unloaded; the process ends without them");
             }

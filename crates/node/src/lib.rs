@@ -14,6 +14,7 @@
 mod control;
 mod convert;
 mod core;
+mod device_memory;
 mod gpu;
 mod infer;
 mod logging;

@@ -19,6 +19,7 @@ pub struct CoreOptions {
     pub http_input_bytes_max: i64,
     pub allow_client_shm: bool,
     pub memory_limit_bytes: i64,
+    pub device_memory: DeviceMemoryOptions,
     pub sequence_limit: u32,
     pub response_cache_bytes: Option<i64>,
     pub response_cache_redis: Option<RedisOptions>,
@@ -28,6 +29,50 @@ pub struct CoreOptions {
     pub python_runtime: String,
     pub python_unpack_prefix: String,
     pub python_environment_roots: Option<Vec<String>>,
+}
+
+#[napi(object)]
+pub struct DeviceMemoryOptions {
+    pub pinned_pool_bytes: i64,
+    pub device_pools: Vec<DevicePool>,
+    pub locked_region_bytes_max: i64,
+    pub load_limits: Vec<LoadLimit>,
+    pub peer_access: bool,
+}
+
+#[napi(object)]
+pub struct DevicePool {
+    pub device: u32,
+    pub bytes: i64,
+}
+
+#[napi(object)]
+pub struct LoadLimit {
+    pub device: u32,
+    pub fraction: f64,
+}
+
+#[napi(object)]
+pub struct DeviceMemoryUse {
+    pub pinned: PoolUse,
+    pub devices: Vec<OneDeviceMemoryUse>,
+    pub locked_region_bytes: f64,
+    pub locked_region_bytes_max: f64,
+}
+
+#[napi(object)]
+pub struct PoolUse {
+    pub bytes_max: f64,
+    pub used_bytes: f64,
+    pub exhausted: BigInt,
+}
+
+#[napi(object)]
+pub struct OneDeviceMemoryUse {
+    pub device: u32,
+    pub pool: PoolUse,
+    pub promised_bytes: f64,
+    pub promised_bytes_max: f64,
 }
 
 #[napi(object)]
@@ -378,6 +423,7 @@ pub struct Snapshot {
     pub cache: Option<CacheUse>,
     pub resources: Vec<ResourceUse>,
     pub memory: MemoryUse,
+    pub device_memory: Option<DeviceMemoryUse>,
     pub histograms: Vec<Histogram>,
     pub custom: Vec<CustomFamily>,
     pub gpu: Option<GpuStatus>,

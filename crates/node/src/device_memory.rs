@@ -1,0 +1,51 @@
+//! Memory of devices, and for them: what it may have, and what it has for a scrape.
+
+use crate::objects as js;
+use device::PoolSizes;
+use memory::Ledger;
+use napi::bindgen_prelude::BigInt;
+
+fn size(bytes: i64) -> usize {
+    usize::try_from(bytes).unwrap_or(0)
+}
+
+/// Sets what the pools, locked regions and models may have. Nothing is allocated, and no device is looked for.
+pub fn limit(options: &js::DeviceMemoryOptions) {
+    let devices = options.device_pools.iter().map(|pool| (pool.device, size(pool.bytes))).collect();
+    device::set_pool_sizes(PoolSizes { pinned: size(options.pinned_pool_bytes), devices });
+    device::lock_at_most(size(options.locked_region_bytes_max));
+    device::allow_peers(options.peer_access);
+    let limits: Vec<(u32, f64)> = options.load_limits.iter().map(|limit| (limit.device, limit.fraction)).collect();
+    Ledger::global().limit_devices(&limits);
+}
+
+/// `None` without a device, and before one was looked for.
+pub fn usage() -> Option<js::DeviceMemoryUse> {
+    let uses = device::pool_uses();
+    let (pinned, devices) = uses.split_first()?;
+    let (locked, locked_max) = device::locked_bytes();
+    let of_device = |of: &device::PoolUse| {
+        let number = of.device.unwrap_or(0);
+        let row = Ledger::global().device(number, of.device_bytes);
+        js::OneDeviceMemoryUse {
+            device: number,
+            pool: pool(of),
+            promised_bytes: row.promised_bytes as f64,
+            promised_bytes_max: row.limit_bytes as f64,
+        }
+    };
+    Some(js::DeviceMemoryUse {
+        pinned: pool(pinned),
+        devices: devices.iter().map(of_device).collect(),
+        locked_region_bytes: locked as f64,
+        locked_region_bytes_max: locked_max as f64,
+    })
+}
+
+fn pool(of: &device::PoolUse) -> js::PoolUse {
+    js::PoolUse {
+        bytes_max: of.bytes_max as f64,
+        used_bytes: of.used_bytes as f64,
+        exhausted: BigInt::from(of.exhausted),
+    }
+}

@@ -1,0 +1,41 @@
+/**
+ * `--pinned-memory-pool-byte-size`, `--cuda-memory-pool-byte-size`, `--model-load-gpu-limit` and their like: what memory for GPUs and of them may
+ * have (memory.md 3.1). Pure.
+ */
+
+import type { DeviceMemoryOptions } from '../native/contract.js'
+import type { Options } from './flags.js'
+import { badOption } from './parse.js'
+
+/** Ordinals beyond it are mistakes: no machine has so many devices. */
+const DEVICE_MAX = 1023
+
+/**
+ * Reads the options.
+ *
+ * @throws {OptionError} when one has another form.
+ */
+export function readDeviceMemory(options: Options): DeviceMemoryOptions {
+  return {
+    pinnedPoolBytes: options.pinnedMemoryPoolByteSize,
+    devicePools: options.cudaMemoryPoolByteSize.map((text) => {
+      const { device, value } = readPair('cuda-memory-pool-byte-size', text, '<GPU device>:<bytes>', /^\d+$/)
+      if (!Number.isSafeInteger(value)) throw badOption('cuda-memory-pool-byte-size', `Provided option value is out of bound. Got ${text}`)
+      return { device, bytes: value }
+    }),
+    lockedRegionBytesMax: options.pinnedRegionByteSize,
+    loadLimits: options.modelLoadGpuLimit.map((text) => {
+      const { device, value } = readPair('model-load-gpu-limit', text, '<GPU device>:<fraction>', /^(?:\d+\.?\d*|\.\d+)$/)
+      if (value > 1) throw badOption('model-load-gpu-limit', `the fraction must be in the range [0.0, 1.0]. Got ${text}`)
+      return { device, fraction: value }
+    }),
+    peerAccess: options.enablePeerAccess,
+  }
+}
+
+function readPair(flag: string, text: string, form: string, number: RegExp): { device: number; value: number } {
+  const [device = '', value = '', ...more] = text.split(':')
+  if (!/^\d+$/.test(device) || !number.test(value) || more.length > 0) throw badOption(flag, `--${flag} option format is '${form}'. Got ${text}`)
+  if (Number(device) > DEVICE_MAX) throw badOption(flag, `Provided option value is out of bound. Got ${text}`)
+  return { device: Number(device), value: Number(value) }
+}
