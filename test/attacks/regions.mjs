@@ -1,7 +1,11 @@
 /** Shared memory that changes, goes away or overlaps while it is used. */
-import { readFileSync, truncateSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, readFileSync, truncateSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
-import { place, shared, withRegion } from './lib/regions.mjs'
+import { keyOf, place, shared, withRegion } from './lib/regions.mjs'
+import { server } from './lib/servers.mjs'
 
 const SIZE = 1 << 20
 
@@ -35,7 +39,43 @@ async function inferStrings(t, count, input) {
   return { status: 200, strings: at === bytes.length ? strings : -1 }
 }
 
+const LOCKED_BYTES_MAX = 256 << 10
+const CUDA = join(tmpdir(), `nereid-attacks-cuda-${process.pid}`)
+const SOURCE = new URL('../../crates/device/tests/mock/libcuda.c', import.meta.url).pathname
+
+/** A machine with a GPU, of which a stand-in of the driver's library knows. */
+const withGpu = server('a GPU, and few bytes that may be page-locked', {
+  flags: ['--allow-client-shm=true', `--pinned-region-byte-size=${LOCKED_BYTES_MAX}`],
+  env: { NEREID_LIBCUDA: join(CUDA, 'libcuda.so.1'), NEREID_MOCK_CUDA_DIR: CUDA },
+  models() {
+    mkdirSync(CUDA, { recursive: true })
+    execFileSync('cc', ['-O1', '-shared', '-fPIC', '-o', join(CUDA, 'libcuda.so.1'), SOURCE, '-lpthread'])
+  },
+})
+
 export const rows = [
+  {
+    attack: '64 regions of 64 KiB of one object, on a machine with a GPU that page-locks 256 KiB',
+    limit: '`--pinned-region-byte-size`: regions beyond it are served without locked pages, which costs only speed (`device::Locked`)',
+    server: withGpu,
+    async run(t) {
+      const size = 64 << 10
+      const names = Array.from({ length: 64 }, (_, i) => `locked${i}`)
+      return withRegion(t, 'attack_locked', Buffer.alloc(size), async (file) => {
+        const key = keyOf(file)
+        for (const name of names) {
+          const { status } = await t.post(`/v2/systemsharedmemory/region/${name}/register`, JSON.stringify({ key, byte_size: size }))
+          t.check(status === 200, `registering answered ${status}`)
+        }
+        const locked = () => t.metric('nereid_pinned_region_bytes')
+        const most = await locked()
+        t.check(most > 0 && most <= LOCKED_BYTES_MAX, `${most} bytes are locked`)
+        for (const name of names) await t.post(`/v2/systemsharedmemory/region/${name}/unregister`, '{}')
+        t.check((await locked()) <= size, `${await locked()} bytes stay locked`)
+        return `${most} bytes locked`
+      })
+    },
+  },
   {
     attack: 'an output window that overlaps its input, by one byte to all of them',
     limit: 'bytes of a region are never a slice; copies read all before they write any (`RegionMemory::copy_from_region`)',
