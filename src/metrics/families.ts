@@ -308,7 +308,7 @@ function customFamilies(versions: readonly { statistics: VersionStatistics; labe
   for (const { statistics, labels } of versions) {
     for (const { name, help, value } of statistics.custom) {
       // Bytes and calls in progress go down as well.
-      const family = families.get(name) ?? { name, help, type: /_(?:bytes|calls|calls_max)$/.test(name) ? 'gauge' : 'counter', samples: [] }
+      const family = families.get(name) ?? { name, help, type: /_(?:bytes|(?:calls|leases)(?:_max)?)$/.test(name) ? 'gauge' : 'counter', samples: [] }
       family.samples.push({ labels, value })
       families.set(name, family)
     }

@@ -519,7 +519,7 @@ export interface Snapshot {
   histograms: Histogram[]
   /** What models count for themselves, in the order in which they made it. */
   custom: CustomFamily[]
-  /** Devices; null where nothing is scraped. */
+  /** Devices; null when the core is closed. */
   gpu: GpuStatus | null
   /** Log records of the core that were dropped because too many waited for this thread. */
   logRecordsDropped: number

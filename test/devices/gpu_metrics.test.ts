@@ -1,5 +1,5 @@
 /** GPU metrics over HTTP, with stand-ins of libcuda.so.1 and libnvidia-ml.so.1: names, labels and values, subsets of the devices, and devices that fail. */
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
@@ -38,8 +38,8 @@ const usual = (uuid: string, number: number): string[] =>
   })
 const AVAILABLE = 'nereid_gpu_available{reason=""} 1'
 
-async function withServer(environment: Record<string, string>, run: (server: TestServer) => Promise<void>, flags: string[] = []): Promise<void> {
-  const server = await TestServer.start(repository, ['--metrics-interval-ms=100', ...flags], { env: mocks.environment(environment) })
+async function withServer(environment: Record<string, string>, run: (server: TestServer) => Promise<void>, flags: string[] = [], models = repository): Promise<void> {
+  const server = await TestServer.start(models, ['--metrics-interval-ms=100', ...flags], { env: mocks.environment(environment) })
   try {
     await run(server)
   } finally {
@@ -137,6 +137,31 @@ test('O-10 a device that does not answer at all costs its own values only, and n
 test('O-10 a server ends also while a device does not answer', { timeout: 60_000 }, async () => {
   mocks.tell('hang nvmlDeviceGetUtilizationRates *')
   await withServer({}, (server) => shows(server, [AVAILABLE]))
+})
+
+test('O-17 what instances on a GPU did is counted with its gpu_uuid, and the rest without', { timeout: 60_000 }, async () => {
+  const models = mkdtempSync(join(tmpdir(), 'nereid-on-gpus-'))
+  const tensor = (name: string): string => `[ { name: "${name}" data_type: TYPE_FP32 dims: [ -1 ] } ]`
+  for (const [name, group] of [['second', 'kind: KIND_GPU gpus: [ 1 ]'], ['host', 'kind: KIND_CPU']]) {
+    mkdirSync(join(models, name ?? '', '1'), { recursive: true })
+    writeFileSync(join(models, name ?? '', 'config.pbtxt'), `backend: "${name === 'host' ? 'identity' : 'device_identity'}"\nmax_batch_size: 0\ninput ${tensor('INPUT0')}\noutput ${tensor('OUTPUT0')}\ninstance_group [ { count: 1 ${group} } ]\n`)
+  }
+  const infer = async (server: TestServer, model: string, datatype = 'FP32'): Promise<number> =>
+    (await fetch(`${server.url}/v2/models/${model}/infer`, { method: 'POST', body: `{"inputs":[{"name":"INPUT0","shape":[1],"datatype":"${datatype}","data":[1]}]}` })).status
+  try {
+    await withServer({}, async (server) => {
+      await shows(server, [AVAILABLE, ...usual(FIRST, 0), ...usual(SECOND, 1)])
+      for (const model of ['second', 'host', 'second']) expect(await infer(server, model)).toBe(200)
+      const counts = [...parseExposition(await scrape(server), 'text').series].filter(([key]) => /^nv_inference_(?:count|exec_count|request_success)\{/.test(key)).map(([key, value]) => `${key} ${value}`)
+      expect(counts.toSorted()).toEqual(
+        ['count', 'exec_count', 'request_success']
+          .flatMap((name) => [`nv_inference_${name}{gpu_uuid="${SECOND}",model="second",version="1"} 2`, `nv_inference_${name}{model="host",version="1"} 1`, `nv_inference_${name}{model="second",version="1"} 0`])
+          .toSorted(),
+      )
+    }, [], models)
+  } finally {
+    rmSync(models, { recursive: true, force: true })
+  }
 })
 
 test.each([

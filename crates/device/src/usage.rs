@@ -6,6 +6,7 @@
 //! Invariant: a value is shown only when its device gave it at most `KEPT_INTERVALS` intervals ago.
 
 use crate::devices::{Device, devices};
+use crate::driver::driver;
 use crate::failure;
 use crate::nvml::{Nvml, NvmlDevice, Unanswered, nvml};
 use parking_lot::{Condvar, Mutex};
@@ -141,6 +142,11 @@ impl Shared {
 
     fn look(self: &Arc<Self>, asks: bool) {
         let found = devices();
+        // Here and not where the driver is opened: that may be before there is a log.
+        match driver() {
+            Ok(driver) => log::info!("CUDA driver {} with {} device(s)", driver.version(), driver.devices()),
+            Err(why) => log::info!("no GPU: {why}"),
+        }
         let mut known = self.known.lock();
         known.unavailable = found.err().map(ToString::to_string);
         known.devices = found.map_or(0, <[Device]>::len);

@@ -86,7 +86,7 @@ impl NativeCore {
             running: Arc::default(),
             tickets: Arc::default(),
             streams: Mutex::default(),
-            gpus: Mutex::new(gpu::monitor(&options)),
+            gpus: Mutex::new(Some(gpu::monitor(&options))),
         })
     }
 

@@ -6,10 +6,8 @@ use napi_derive::napi;
 use std::time::Duration;
 
 /// Starts to look for devices and, with an interval, to ask what they do.
-pub fn monitor(options: &js::CoreOptions) -> Option<Monitor> {
-    let interval = options.gpu_metrics_interval_ms.map(|ms| Duration::from_millis(ms.into()));
-    // Where nothing is scraped, the first model that needs a device looks for it.
-    options.custom_metrics.then(|| Monitor::start(interval))
+pub fn monitor(options: &js::CoreOptions) -> Monitor {
+    Monitor::start(options.gpu_metrics_interval_ms.map(|ms| Duration::from_millis(ms.into())))
 }
 
 pub fn status(monitor: &Monitor) -> js::GpuStatus {
