@@ -18,7 +18,7 @@ const NAMES: Readonly<Record<string, string>> = {
 /** Frameworks of Triton whose models this release does not run, and what can be done with such a model. */
 const ABSENT: Readonly<Record<string, string>> = {
   pytorch: 'PyTorch models are not in this release; export the model to ONNX, or run it from a model.py (backend: "python")',
-  tensorrt: 'TensorRT plans are not in this release; serve the ONNX file that the plan was made from (backend: "onnxruntime")',
+  tensorrt: 'TensorRT plans want a GPU, ONNX Runtime\'s TensorRT provider and TensorRT 10, and have not been run yet; serve the ONNX file that the plan was made from (backend: "onnxruntime")',
   tensorflow: 'TensorFlow models are not in this release; convert the model to ONNX (tf2onnx), or run it from a model.py (backend: "python")',
   openvino: 'OpenVINO models are not in this release; serve the ONNX file that the model was made from (backend: "onnxruntime")',
   dali: 'DALI pipelines are not in this release; do their work in a model.py (backend: "python")',

@@ -57,7 +57,9 @@ export async function prepareVersion(
   if (codeDirectory === null) requireModelFile(prepared, source.versionDirectory)
   const backend = prepared.backend
   // What is said of the Python backend holds for those that are written in Python, too.
-  const backendSettings = codeDirectory === null ? settingsOf(settings, backend) : settingsOf(settings, 'python')
+  // Plans are run by ONNX Runtime, with its settings.
+  const settingsName = backend === 'tensorrt' ? 'onnxruntime' : backend
+  const backendSettings = settingsOf(settings, codeDirectory === null ? settingsName : 'python')
   const opened = await core.openModel({
     name: source.name,
     version: source.version,

@@ -16,6 +16,7 @@ export const PYTHON_RUNTIME = 'model.py'
 /** Names that the core serves without files. */
 export const BUILT_IN: ReadonlySet<string> = new Set([
   'onnxruntime',
+  'tensorrt',
   'python',
   'ensemble',
   'identity',

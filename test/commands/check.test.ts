@@ -300,7 +300,6 @@ describe('names of guides', () => {
     ['python3', 'did you mean backend: "python"?'],
     ['torchscript', 'export the model to ONNX'],
     ['pytorch_libtorch', 'PyTorch models are not in this release'],
-    ['tensorrt', 'TensorRT plans are not in this release'],
     ['tensorflow2', 'TensorFlow models are not in this release'],
     ['keras', 'TensorFlow models are not in this release'],
     ['xgboost', 'models of trees are not in this release'],

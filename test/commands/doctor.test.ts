@@ -574,7 +574,7 @@ class TritonPythonModel:
           1  not possible yet  model library: backend 'my_backend' is a library; do its work in a model.py (backend: "python"), or in a backend written in Python below --backend-directory (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
 
       ./r/plan/config.pbtxt
-             not possible yet  model plan: TensorRT plans are not in this release; serve the ONNX file that the plan was made from (backend: "onnxruntime") (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
+             not possible yet  model plan: TensorRT plans want a GPU, ONNX Runtime's TensorRT provider and TensorRT 10, and have not been run yet; serve the ONNX file that the plan was made from (backend: "onnxruntime") (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
 
       ./r/py/config.pbtxt
              as it is          model py: python, version 1

@@ -510,6 +510,11 @@ fn datatype(code: i32) -> Option<DataType> {
     CODES.iter().find(|(c, _)| *c == code).map(|(_, t)| *t)
 }
 
+/// The number of a datatype in ONNX files.
+pub(crate) fn element_code(datatype: DataType) -> u64 {
+    CODES.iter().find(|(_, t)| *t == datatype).and_then(|(c, _)| u64::try_from(*c).ok()).unwrap_or(0)
+}
+
 fn element(datatype: DataType) -> sys::ONNXTensorElementDataType {
     use sys::ONNXTensorElementDataType as E;
     match datatype {

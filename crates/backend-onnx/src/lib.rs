@@ -11,6 +11,7 @@
 
 mod accelerators;
 mod batch_input;
+mod cache;
 mod check;
 mod cost;
 mod ffi;
@@ -21,6 +22,7 @@ mod open;
 mod options;
 mod outputs;
 mod placed;
+mod plan;
 mod proto;
 pub mod provider;
 mod recipe;
@@ -49,6 +51,28 @@ impl Backend for OnnxBackend {
 
     fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
         Ok(Box::new(open::open(self.library.as_deref(), spec)?))
+    }
+}
+
+/// Backend `tensorrt`: plans, which ONNX Runtime's TensorRT provider runs.
+pub struct PlanBackend {
+    library: Option<PathBuf>,
+}
+
+impl PlanBackend {
+    /// A backend over the same library, with the settings of the backend `onnxruntime`.
+    pub fn new(library: Option<PathBuf>) -> Self {
+        Self { library }
+    }
+}
+
+impl Backend for PlanBackend {
+    fn name(&self) -> &'static str {
+        "tensorrt"
+    }
+
+    fn open(&self, spec: &OpenSpec) -> Result<Box<dyn Opened>> {
+        Ok(Box::new(open::open_plan(self.library.as_deref(), spec)?))
     }
 }
 

@@ -1,11 +1,12 @@
 //! From a version directory to a session, and from a session and a final configuration to a model.
 
+use crate::accelerators::Appended;
 use crate::ffi::{GraphLevel, GraphTensor, Runtime, Session, SessionOptions, Side, devices};
 use crate::governor::{Governor, Weight};
 use crate::model::OnnxModel;
 use crate::placed::PlacedModel;
 use crate::provider::{Kind, Report};
-use crate::{accelerators, check, cost, options, proto};
+use crate::{accelerators, cache, check, cost, options, plan, proto};
 use backend::{Model, ModelIo, Need, OpenSpec, Opened, TensorIo, Where, file_bytes, placements};
 use prost::Message;
 use protocol::Signature;
@@ -45,12 +46,7 @@ pub(crate) struct Graph {
 pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx> {
     let config = decode(&spec.config)?;
     let options = options::read(&config, &spec.model_directory, &spec.settings)?;
-    let (library, providers) = devices::choose(library, &spec.settings)?;
-    let library = match library {
-        Some(path) if path.is_file() => path,
-        Some(path) => return Err(no_library(&format!("there is no file '{}'", path.display()))),
-        None => return Err(no_library("neither the package of this platform nor 'onnxruntime-node' is installed")),
-    };
+    let (library, providers) = usable_library(library, spec)?;
     let file = model_file(&spec.version_directory, &config.default_model_filename)?;
     let runtime = Runtime::get(&library, options::pool_threads(&spec.settings)?)?;
     let run_entries = options.run;
@@ -70,6 +66,8 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
         file,
         options: options.session,
         model_directory: spec.model_directory.clone(),
+        caches: Caches::of(spec, providers.as_ref()),
+        plan: None,
     };
     devices.prepare(&config, providers.as_ref())?;
     let graph = match known {
@@ -87,6 +85,47 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
     let shares = on_host == Some(true) && options::parks_workers(&spec.settings)?;
     let governor = shares.then(|| Governor::of(runtime)).flatten();
     Ok(OpenedOnnx { sessions, devices, graph, run_entries, cost_may_depend_on_data, governor })
+}
+
+/// A TensorRT plan: an ONNX model that stands for it, on the devices only.
+pub(crate) fn open_plan(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx> {
+    let config = decode(&spec.config)?;
+    let graph = plan::graph(&config)?;
+    let places = places_of(&config);
+    if places.contains(&None) {
+        let ways = plan::OTHER_WAYS;
+        return Err(Error::unavailable(format!(
+            "a TensorRT plan runs on GPUs only, and an instance is on the CPU. {ways}"
+        )));
+    }
+    let options = options::read(&config, &spec.model_directory, &spec.settings)?;
+    let name = Some(config.default_model_filename.as_str()).filter(|n| !n.is_empty()).unwrap_or("model.plan");
+    let file = model_file(&spec.version_directory, name)?;
+    let (library, providers) = usable_library(library, spec)?;
+    let runtime = Runtime::get(&library, options::pool_threads(&spec.settings)?)?;
+    let wrapped = devices::Wrapped::new((plan::WRAPPER, &plan::wrapper(&graph)), (plan::PLAN_LINK, &file))?;
+    let devices = Devices {
+        ordinals: places.into_iter().flatten().collect(),
+        runtime,
+        bytes: std::fs::metadata(&file).map_or(0, |m| m.len()),
+        file: wrapped.path(plan::WRAPPER),
+        options: options.session,
+        model_directory: spec.model_directory.clone(),
+        caches: Caches::of(spec, providers.as_ref()),
+        plan: Some(wrapped),
+    };
+    devices.prepare(&config, providers.as_ref())?;
+    let run_entries = options.run;
+    Ok(OpenedOnnx { sessions: Vec::new(), devices, graph, run_entries, cost_may_depend_on_data: true, governor: None })
+}
+
+/// The library to open, and the providers that it finds.
+fn usable_library(library: Option<&Path>, spec: &OpenSpec) -> Result<(PathBuf, Option<Report>)> {
+    match devices::choose(library, &spec.settings)? {
+        (Some(path), providers) if path.is_file() => Ok((path, providers)),
+        (Some(path), _) => Err(no_library(&format!("there is no file '{}'", path.display()))),
+        (None, _) => Err(no_library("neither the package of this platform nor 'onnxruntime-node' is installed")),
+    }
 }
 
 /// Where instances are, each place once; `None` is the host.
@@ -134,6 +173,28 @@ struct Devices {
     bytes: u64,
     options: SessionOptions,
     model_directory: PathBuf,
+    caches: Caches,
+    /// Of a plan: what its generated model lies in.
+    plan: Option<devices::Wrapped>,
+}
+
+/// What the caches of a version are told apart by.
+struct Caches {
+    root: PathBuf,
+    model: String,
+    version: i64,
+    release: String,
+}
+
+impl Caches {
+    fn of(spec: &OpenSpec, found: Option<&Report>) -> Self {
+        Self {
+            root: cache::root(&spec.settings, |name| std::env::var_os(name)),
+            model: spec.model.to_string(),
+            version: spec.version,
+            release: found.and_then(|f| f.release.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 impl Devices {
@@ -144,8 +205,8 @@ impl Devices {
                 let why = device::driver().err().map(|why| format!("no GPU: {why}"));
                 return Err(devices::unusable(Kind::Cuda, &why.unwrap_or_default()));
             };
-            for provider in accelerators::providers(config, &self.model_directory, device)? {
-                devices::open_libraries(found.of(provider.kind))?;
+            for provider in self.providers(config, device)? {
+                devices::open_libraries(found.of(provider.kind)).map_err(|e| self.with_other_ways(e))?;
             }
         }
         Ok(())
@@ -158,10 +219,57 @@ impl Devices {
     }
 
     fn load(&self, config: &ModelConfig, device: u32) -> Result<Session> {
-        let providers = accelerators::providers(config, &self.model_directory, device)?;
+        let mut providers = self.providers(config, device)?;
+        for tensorrt in providers.iter_mut().filter(|p| p.kind == Kind::Tensorrt) {
+            self.give_cache(tensorrt, device)?;
+        }
         let options = SessionOptions { providers, ..self.options.clone() };
-        Session::load(self.runtime, &self.file, &options, Some(device))
-            .map_err(|e| Error::unavailable(format!("unable to load the model on GPU {device}: {}", e.message())))
+        let loaded = Session::load(self.runtime, &self.file, &options, Some(device));
+        loaded.map_err(|e| {
+            let why = format!("unable to load the model on GPU {device}: {}", e.message());
+            self.with_other_ways(Error::unavailable(why))
+        })
+    }
+
+    /// A plan is TensorRT's, whatever accelerators are listed.
+    fn providers(&self, config: &ModelConfig, device: u32) -> Result<Vec<Appended>> {
+        let mut providers = accelerators::providers(config, &self.model_directory, device)?;
+        if self.plan.is_some() && providers.iter().all(|p| p.kind != Kind::Tensorrt) {
+            let options = vec![("device_id".to_owned(), device.to_string())];
+            providers.insert(0, Appended { kind: Kind::Tensorrt, options });
+        }
+        Ok(providers)
+    }
+
+    /// Says where the provider may write, if it is to.
+    fn give_cache(&self, tensorrt: &mut Appended, device: u32) -> Result<()> {
+        let writes =
+            ["trt_engine_cache_enable", "trt_timing_cache_enable", "trt_dump_ep_context_model", "trt_dump_subgraphs"];
+        if !tensorrt.options.iter().any(|(k, v)| writes.contains(&k.as_str()) && v == "1") {
+            return Ok(());
+        }
+        let known = device::devices().ok().and_then(|all| all.iter().find(|d| d.ordinal == device));
+        let of = cache::Of {
+            model: &self.caches.model,
+            version: self.caches.version,
+            file: &self.file,
+            device: known.map(|d| format!("{} {:?}", d.name, d.compute_capability)).unwrap_or_default(),
+            release: &self.caches.release,
+        };
+        cache::prune(&self.caches.root);
+        let directory = cache::directory(&self.caches.root, &of, &self.model_directory)?;
+        let path = directory.to_string_lossy().into_owned();
+        for key in ["trt_engine_cache_path", "trt_timing_cache_path", "trt_ep_context_file_path"] {
+            tensorrt.options.push((key.to_owned(), path.clone()));
+        }
+        Ok(())
+    }
+
+    fn with_other_ways(&self, error: Error) -> Error {
+        match self.plan {
+            Some(_) => Error::new(error.code(), format!("{}. {}", error.message(), plan::OTHER_WAYS)),
+            None => error,
+        }
     }
 }
 
@@ -225,6 +333,10 @@ fn stat(path: PathBuf) -> Result<PathBuf> {
 
 impl Opened for OpenedOnnx {
     fn io(&self) -> Option<ModelIo> {
+        // Of a plan the configuration says it all.
+        if self.devices.plan.is_some() {
+            return None;
+        }
         let io = |t: &GraphTensor, optional| TensorIo {
             name: t.name.clone(),
             datatype: t.datatype,

@@ -8,7 +8,7 @@
 mod support;
 
 use backend::{Backend, Need, Opened, Where};
-use backend_onnx::OnnxBackend;
+use backend_onnx::{OnnxBackend, PlanBackend};
 use protocol::pb::inference::model_instance_group::Kind;
 use protocol::pb::inference::{ModelConfig, ModelInstanceGroup};
 use std::path::{Path, PathBuf};
@@ -104,6 +104,46 @@ fn inner_without_a_provider() {
         spec
     });
     assert!(text.err().is_some_and(|e| e.message().contains("there is no such directory")));
+}
+
+#[test]
+fn device_plans_without_tensorrt_are_refused_with_other_ways() {
+    child("inner_plan", &[]);
+}
+
+#[test]
+#[ignore = "run by device_plans_without_tensorrt_…"]
+fn inner_plan() {
+    use protocol::pb::inference::{ModelInput, ModelOutput};
+    let version = Version::new(b"what a plan may be");
+    std::fs::rename(version.0.join("model.onnx"), version.0.join("model.plan")).expect("renamed");
+    let number = 11; // TYPE_FP32
+    let config = |gpus: &[i32]| ModelConfig {
+        input: vec![ModelInput { name: "I".into(), data_type: number, dims: vec![4], ..Default::default() }],
+        output: vec![ModelOutput { name: "O".into(), data_type: number, dims: vec![4], ..Default::default() }],
+        ..if gpus.is_empty() { ModelConfig { name: "m".into(), ..ModelConfig::default() } } else { on_gpu(gpus) }
+    };
+    let refused = |config: &ModelConfig| {
+        PlanBackend::new(Some(library())).open(&version.spec(config)).map(drop).expect_err("refused")
+    };
+    let on_cpu = refused(&config(&[]));
+    assert!(
+        on_cpu.message().starts_with("a TensorRT plan runs on GPUs only, and an instance is on the CPU. Other ways: "),
+        "{on_cpu}"
+    );
+    let without = refused(&config(&[1]));
+    let text = "ONNX Runtime's TensorRT provider cannot be used: there is no libonnxruntime_providers_tensorrt.so";
+    assert!(
+        without.message().starts_with(text) && without.message().contains(". Other ways: serve the ONNX file"),
+        "{without}"
+    );
+    assert_eq!(without.code(), Code::Unavailable);
+    // What the generated model lay in is gone.
+    let left = std::fs::read_dir(std::env::temp_dir())
+        .expect("readable")
+        .flatten()
+        .filter(|e| e.file_name().to_string_lossy().starts_with(&format!("nereid_providers_{}_", std::process::id())));
+    assert_eq!(left.count(), 0);
 }
 
 /// Providers that are libraries, and not of ONNX Runtime: the runtime opens them through a directory of links, and says what they lack.

@@ -6,7 +6,7 @@ use crate::settle::{Settled, Settler};
 use crate::stream::Pull;
 use crate::{convert, device_memory, gpu, infer, logging, objects as js, traces};
 use backend::Host;
-use backend_onnx::OnnxBackend;
+use backend_onnx::{OnnxBackend, PlanBackend};
 use backend_python::PythonBackend;
 use bytes::Bytes;
 use cache_redis::RedisCache;
@@ -66,6 +66,7 @@ impl NativeCore {
         let onnx = OnnxBackend::new(options.onnxruntime_library.clone().map(PathBuf::from));
         let mut backends = backend_test::all();
         backends.push(Arc::new(onnx));
+        backends.push(Arc::new(PlanBackend::new(options.onnxruntime_library.clone().map(PathBuf::from))));
         backends.push(Arc::new(PythonBackend::new(convert::python_options(&options))));
         let attached = backends.clone();
         let engine_options = convert::engine_options(&options);

@@ -76,6 +76,38 @@ fn linked(library: &Path, providers: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// A directory with a generated model and the file that it names, gone with this value.
+pub(crate) struct Wrapped(PathBuf);
+
+impl Wrapped {
+    /// `model` and `file` by these names.
+    pub(crate) fn new(model: (&str, &[u8]), file: (&str, &Path)) -> Result<Self> {
+        let failed = |e: std::io::Error| {
+            Error::unavailable(format!("a directory for '{}' cannot be made: {e}", file.1.display()))
+        };
+        let parent = std::env::temp_dir();
+        sweep(&parent);
+        let made = Self(fresh(&parent).map_err(failed)?);
+        std::fs::write(made.0.join(model.0), model.1).map_err(failed)?;
+        let target = file.1.canonicalize().map_err(failed)?;
+        symlink(target, made.0.join(file.0)).map_err(failed)?;
+        Ok(made)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Wrapped {
+    fn drop(&mut self) {
+        for name in [crate::plan::WRAPPER, crate::plan::PLAN_LINK] {
+            let _ = std::fs::remove_file(self.0.join(name));
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
 /// A directory that only this user reaches, and that was not there before: nobody else chose what it holds.
 fn fresh(parent: &Path) -> std::io::Result<PathBuf> {
     let mut made = Err(std::io::ErrorKind::AlreadyExists.into());

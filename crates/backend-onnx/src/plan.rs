@@ -1,0 +1,210 @@
+//! TensorRT plans (`model.plan`), run by ONNX Runtime's TensorRT provider: an ONNX model of one node that names the plan (`EPContext`), made
+//! from the configuration. Nothing of the plan is read here. What TensorRT it was built with, its own runtime finds out.
+//!
+//! The model is pure bytes of the configuration: the same configuration always makes the same ones. The provider wants it in a file with the plan
+//! beside it, so both are put into a directory of links while the session is made.
+
+use crate::ffi::GraphTensor;
+use crate::open::Graph;
+use protocol::pb::inference::{ModelConfig, ModelTensorReshape};
+use tensor::{Code, DataType, Error, Result, Shape};
+
+/// What the plan is called beside the generated model, and that model.
+pub(crate) const PLAN_LINK: &str = "model.plan";
+pub(crate) const WRAPPER: &str = "model.onnx";
+
+/// What else can be done with a plan that does not run here.
+pub(crate) const OTHER_WAYS: &str = "Other ways: serve the ONNX file that the plan was made from (backend \"onnxruntime\", with the accelerator \"tensorrt\" if it is wanted), or run the plan from a model.py with the package 'tensorrt'";
+
+/// The tensors of the plan, as the configuration has them: the graph of the generated model.
+///
+/// # Errors
+/// What a plan that is run so cannot have.
+pub(crate) fn graph(config: &ModelConfig) -> Result<Graph> {
+    let unsupported = |what: String| Error::new(Code::Unsupported, format!("{what}. {OTHER_WAYS}"));
+    if config.input.is_empty() || config.output.is_empty() {
+        return Err(Error::invalid(format!(
+            "model '{}' must specify its inputs and outputs: they are not read from a TensorRT plan",
+            config.name
+        )));
+    }
+    let profile = config.instance_group.iter().flat_map(|g| &g.profile).find(|p| p.as_str() != "0");
+    if let Some(profile) = profile {
+        return Err(unsupported(format!(
+            "optimization profile '{profile}' of a TensorRT plan is not supported, only '0'"
+        )));
+    }
+    let batching = config.max_batch_size > 0;
+    let tensor = |name: &str, number: i32, dims: &[i64], reshape: Option<&ModelTensorReshape>, is_shape: bool| {
+        if is_shape {
+            return Err(unsupported(format!("shape tensor '{name}' of a TensorRT plan is not supported")));
+        }
+        let datatype = DataType::from_number(number).filter(|d| *d != DataType::Bytes);
+        let datatype =
+            datatype.ok_or_else(|| Error::invalid(format!("a TensorRT plan has no tensor of the type of '{name}'")))?;
+        let dims = reshape.map_or(dims, |r| &r.shape);
+        let shape: Shape = batching.then_some(-1).into_iter().chain(dims.iter().copied()).collect();
+        Ok(GraphTensor { name: name.to_owned(), datatype: Some(datatype), shape })
+    };
+    let inputs = config.input.iter();
+    let inputs = inputs.map(|i| tensor(&i.name, i.data_type, &i.dims, i.reshape.as_ref(), i.is_shape_tensor));
+    let outputs = config.output.iter();
+    let outputs = outputs.map(|o| tensor(&o.name, o.data_type, &o.dims, o.reshape.as_ref(), o.is_shape_tensor));
+    Ok(Graph {
+        inputs: inputs.collect::<Result<_>>()?,
+        outputs: outputs.collect::<Result<_>>()?,
+        initializers: Vec::new(),
+    })
+}
+
+/// An ONNX model whose one node stands for the plan beside it. Fields are those of `onnx.proto`; the numbers stand where they are written.
+pub(crate) fn wrapper(graph: &Graph) -> Vec<u8> {
+    let mut node = Vec::new();
+    graph.inputs.iter().for_each(|t| bytes(&mut node, 1, t.name.as_bytes()));
+    graph.outputs.iter().for_each(|t| bytes(&mut node, 2, t.name.as_bytes()));
+    bytes(&mut node, 3, b"plan");
+    bytes(&mut node, 4, b"EPContext");
+    for (name, value) in [("embed_mode", 0), ("main_context", 1)] {
+        let mut attribute = Vec::new();
+        bytes(&mut attribute, 1, name.as_bytes());
+        number(&mut attribute, 3, value);
+        number(&mut attribute, 20, 2); // INT
+        bytes(&mut node, 5, &attribute);
+    }
+    for (name, value) in [("ep_cache_context", PLAN_LINK), ("source", "TensorrtExecutionProvider")] {
+        let mut attribute = Vec::new();
+        bytes(&mut attribute, 1, name.as_bytes());
+        bytes(&mut attribute, 4, value.as_bytes());
+        number(&mut attribute, 20, 3); // STRING
+        bytes(&mut node, 5, &attribute);
+    }
+    bytes(&mut node, 7, b"com.microsoft");
+    let mut inner = Vec::new();
+    bytes(&mut inner, 1, &node);
+    bytes(&mut inner, 2, b"plan");
+    for (field, tensors) in [(11, &graph.inputs), (12, &graph.outputs)] {
+        tensors.iter().for_each(|t| bytes(&mut inner, field, &value_info(t)));
+    }
+    let mut model = Vec::new();
+    number(&mut model, 1, 9); // ir_version
+    bytes(&mut model, 2, b"nereid");
+    bytes(&mut model, 7, &inner);
+    for (domain, version) in [("", 17), ("com.microsoft", 1)] {
+        let mut opset = Vec::new();
+        bytes(&mut opset, 1, domain.as_bytes());
+        number(&mut opset, 2, version);
+        bytes(&mut model, 8, &opset);
+    }
+    model
+}
+
+/// ValueInfoProto. Dimensions that are open have no value, and so are no two of them the same.
+fn value_info(tensor: &GraphTensor) -> Vec<u8> {
+    let mut shape = Vec::new();
+    for &dim in &tensor.shape {
+        let mut one = Vec::new();
+        if let Ok(size) = u64::try_from(dim) {
+            number(&mut one, 1, size);
+        }
+        bytes(&mut shape, 1, &one);
+    }
+    let (mut of_tensor, mut kind, mut info) = (Vec::new(), Vec::new(), Vec::new());
+    number(&mut of_tensor, 1, tensor.datatype.map_or(0, crate::ffi::element_code));
+    bytes(&mut of_tensor, 2, &shape);
+    bytes(&mut kind, 1, &of_tensor);
+    bytes(&mut info, 1, tensor.name.as_bytes());
+    bytes(&mut info, 2, &kind);
+    info
+}
+
+fn varint(to: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        to.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    to.push(value as u8);
+}
+
+fn number(to: &mut Vec<u8>, field: u64, value: u64) {
+    varint(to, field << 3);
+    varint(to, value);
+}
+
+fn bytes(to: &mut Vec<u8>, field: u64, value: &[u8]) {
+    varint(to, field << 3 | 2);
+    varint(to, value.len() as u64);
+    to.extend_from_slice(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::pb::inference::{ModelInput, ModelInstanceGroup, ModelOutput};
+
+    /// Numbers of `inference.DataType`.
+    const INT32: i32 = 8;
+    const FP16: i32 = 10;
+    const FP32: i32 = 11;
+    const STRING: i32 = 13;
+
+    fn config() -> ModelConfig {
+        let dims = |dims: &[i64]| dims.to_vec();
+        ModelConfig {
+            name: "m".into(),
+            max_batch_size: 8,
+            input: vec![
+                ModelInput { name: "images".into(), data_type: FP16, dims: dims(&[3, 224, -1]), ..Default::default() },
+                ModelInput {
+                    name: "scale".into(),
+                    data_type: INT32,
+                    dims: dims(&[1]),
+                    reshape: Some(ModelTensorReshape { shape: vec![] }),
+                    ..Default::default()
+                },
+            ],
+            output: vec![ModelOutput {
+                name: "scores".into(),
+                data_type: FP32,
+                dims: dims(&[1000]),
+                ..Default::default()
+            }],
+            ..ModelConfig::default()
+        }
+    }
+
+    /// The file is what `onnx` reads of it, too: checked with that package when it was made.
+    #[test]
+    fn device_plans_are_wrapped_in_the_same_bytes_each_time() {
+        let made = wrapper(&graph(&config()).expect("can be wrapped"));
+        if let Some(to) = std::env::var_os("NEREID_WRITE_PLAN_WRAPPER") {
+            std::fs::write(to, &made).expect("written");
+        }
+        let kept: &[u8] = include_bytes!("../tests/plan/wrapper.onnx");
+        assert!(made == kept, "the generated model is not tests/plan/wrapper.onnx, byte for byte");
+        let without_batch = ModelConfig { max_batch_size: 0, ..config() };
+        let graph = graph(&without_batch).expect("can be wrapped");
+        assert_eq!(graph.inputs.iter().map(|t| t.shape.to_vec()).collect::<Vec<_>>(), [vec![3, 224, -1], vec![]]);
+    }
+
+    #[test]
+    fn device_plans_that_cannot_be_wrapped_are_refused_with_other_ways() {
+        let check = |change: &dyn Fn(&mut ModelConfig), text: &str| {
+            let mut changed = config();
+            change(&mut changed);
+            let error = graph(&changed).map(drop).expect_err(text);
+            assert!(error.message().contains(text), "{error}");
+        };
+        check(&|c| c.input.clear(), "model 'm' must specify its inputs and outputs");
+        check(&|c| c.output.clear(), "model 'm' must specify its inputs and outputs");
+        check(
+            &|c| c.input[0].is_shape_tensor = true,
+            "shape tensor 'images' of a TensorRT plan is not supported. Other ways: ",
+        );
+        check(&|c| c.output[0].data_type = STRING, "a TensorRT plan has no tensor of the type of 'scores'");
+        let group = ModelInstanceGroup { profile: vec!["0".into(), "2".into()], ..Default::default() };
+        check(
+            &|c| c.instance_group = vec![group.clone()],
+            "optimization profile '2' of a TensorRT plan is not supported, only '0'. Other ways: ",
+        );
+    }
+}
