@@ -62,6 +62,7 @@ function backends({ repository }: ServerSettings, written: { name: string; file:
     builtIn('repeat'),
     builtIn('sequence'),
     builtIn('square'),
+    ['tensorrt', 'plans, run by ONNX Runtime', cmdline('onnxruntime')],
     ...written.map(({ name, file }) => [name, file, cmdline(name)]),
   ]
 }

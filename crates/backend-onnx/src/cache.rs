@@ -92,7 +92,7 @@ pub(crate) fn prune(root: &Path) {
 
 /// Of files (last written, bytes, path) those that are too many or too large together: the oldest.
 fn beyond<T>(mut files: Vec<(SystemTime, u64, T)>, bytes_max: u64, files_max: usize) -> Vec<T> {
-    files.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+    files.sort_unstable_by_key(|file| std::cmp::Reverse(file.0));
     let (mut bytes, mut gone) = (0u64, Vec::new());
     for (at, (_, size, file)) in files.into_iter().enumerate() {
         bytes = bytes.saturating_add(size);
