@@ -420,8 +420,8 @@ def test_m_22_a_server_whose_device_failed_says_so_and_serves_the_rest(mock, tmp
     assert failure(lambda: Region(mock, caller, "more", 64))[0] == f"failed to register CUDA shared memory region: 'more', {gone}"
     assert np.array_equal(ask(other).as_numpy("OUT"), values * 3), "the other device is used"
     assert np.array_equal(caller.infer("forced", {"IN": values}).as_numpy("OUT"), values * 3)
-    # No model lies on it: the server is ready, and live.
-    assert one.request("GET", "/v2/health/ready")[0] == 200 and one.request("GET", "/v2/health/live")[0] == 200
+    # Without an instance group, models have an instance on each device.
+    assert one.request("GET", "/v2/health/ready")[0] == 400 and one.request("GET", "/v2/health/live")[0] == 200
     assert one.metrics()["nereid_devices_failed"] == 1
     assert gone.split(";")[0] in one.tail()
     first.drop(), other.drop(), caller.close()
