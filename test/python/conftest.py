@@ -6,6 +6,7 @@ import pytest
 
 import steps as step_models
 from clients import KINDS, connect
+from cuda_mock import two_devices
 from server import NODE, ROOT, Server
 
 
@@ -74,3 +75,10 @@ def transport(request, server):
     one = connect(request.param, server)
     yield one
     one.close()
+
+
+@pytest.fixture(scope="module")
+def mock(tmp_path_factory):
+    """A CUDA driver without a GPU: the environment of a server and of this client, the client's module, and the directory of the devices' memory."""
+    with two_devices(tmp_path_factory.mktemp("cuda")) as made:
+        yield made

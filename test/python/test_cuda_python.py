@@ -1,9 +1,6 @@
 """Python models and memory of devices (backends-python.md 14.6), over a libcuda.so.1 without a GPU in the client, the server and the models' processes."""
-import importlib
 import os
 import queue
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -12,10 +9,8 @@ import tritonclient.grpc
 
 from clients import connect, failure
 from interpreter import python_server
-from server import ROOT
 
 HERE = os.path.dirname(__file__)
-MOCK = os.path.join(ROOT, "crates/device/tests/mock/libcuda.c")
 COUNT = 400_000  # 1.6 MB of FP32
 CONFIG = 'backend: "python"\ninput [ {{ name: "IN" data_type: {type} dims: [ -1 ] }} ]\noutput [ {{ name: "OUT" data_type: {type} dims: [ -1 ] }} ]\n{more}\n'
 NO = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }'
@@ -100,24 +95,6 @@ MODELS = {
         return answer(pb.Tensor.from_dlpack("OUT", t), where="gpu")
 """),
 }
-
-
-@pytest.fixture(scope="module")
-def mock(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("cuda")
-    library = str(directory / "libcuda.so.1")
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, MOCK, "-lpthread"], check=True)
-    (directory / "memory").mkdir()
-    environment = {"NEREID_LIBCUDA": library, "NEREID_MOCK_CUDA_DIR": str(directory / "memory"), "NEREID_MOCK_CUDA_DEVICES": "2"}
-    patch = pytest.MonkeyPatch()
-    for name, value in environment.items():
-        patch.setenv(name, value)
-    patch.syspath_prepend(os.path.join(HERE, "device"))
-    module = importlib.import_module("tritonclient.utils.cuda_shared_memory")
-    yield environment, module
-    patch.undo()
-    for name in [n for n in sys.modules if n == "cuda" or n.startswith("cuda.") or n.startswith("tritonclient.utils.cuda")]:
-        del sys.modules[name]
 
 
 @pytest.fixture(scope="module")

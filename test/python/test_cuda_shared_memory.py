@@ -1,10 +1,7 @@
 """CUDA shared memory with tritonclient's own code, over a libcuda.so.1 without a GPU (crates/device/tests/mock) on both sides. Rows of memory.md §2."""
 import base64
-import importlib
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,10 +9,8 @@ from tritonclient.utils import serialize_byte_tensor
 
 from clients import SIXTEEN, connect, failure
 from interpreter import python_server
-from server import ROOT, Server
+from server import Server
 
-HERE = os.path.dirname(__file__)
-MOCK = os.path.join(ROOT, "crates/device/tests/mock/libcuda.c")
 BYTES = SIXTEEN.nbytes
 IDENTITY = """
 import triton_python_backend_utils as pb_utils
@@ -25,25 +20,6 @@ class TritonPythonModel:
     def execute(self, requests):
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
 """
-
-
-@pytest.fixture(scope="module")
-def mock(tmp_path_factory):
-    """The environment of a server and of this client, and the client's module."""
-    directory = tmp_path_factory.mktemp("cuda")
-    library = str(directory / "libcuda.so.1")
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, MOCK, "-lpthread"], check=True)
-    (directory / "memory").mkdir()
-    environment = {"NEREID_LIBCUDA": library, "NEREID_MOCK_CUDA_DIR": str(directory / "memory"), "NEREID_MOCK_CUDA_DEVICES": "2"}
-    patch = pytest.MonkeyPatch()
-    for name, value in environment.items():
-        patch.setenv(name, value)
-    patch.syspath_prepend(os.path.join(HERE, "device"))
-    module = importlib.import_module("tritonclient.utils.cuda_shared_memory")
-    yield environment, module, directory / "memory"
-    patch.undo()
-    for name in [n for n in sys.modules if n == "cuda" or n.startswith("cuda.") or n.startswith("tritonclient.utils.cuda")]:
-        del sys.modules[name]
 
 
 @pytest.fixture(scope="module")

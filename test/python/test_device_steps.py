@@ -4,7 +4,7 @@ import pytest
 
 from clients import connect, failure
 from server import Server
-from test_cuda_shared_memory import mock, placed  # noqa: F401 - a fixture
+from test_cuda_shared_memory import placed
 
 COUNT = 5000
 TENSORS = 'input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
@@ -29,7 +29,7 @@ def repository(tmp_path_factory):
 
 
 @pytest.mark.parametrize("transport", ["http", "grpc"])
-def test_m_29_tensors_go_through_models_on_a_device_from_regions_of_two(mock, repository, tmp_path, transport):  # noqa: F811
+def test_m_29_tensors_go_through_models_on_a_device_from_regions_of_two(mock, repository, tmp_path, transport):
     environment, cuda, _ = mock
     one = Server(repository, "--allow-client-shm=true", log=tmp_path / "server.log", env=environment)
     try:
@@ -55,7 +55,7 @@ def test_m_29_tensors_go_through_models_on_a_device_from_regions_of_two(mock, re
         assert one.stop() == 0, one.tail()
 
 
-def test_m_29_a_device_without_memory_says_so(mock, repository, tmp_path):  # noqa: F811
+def test_m_29_a_device_without_memory_says_so(mock, repository, tmp_path):
     environment = {**mock[0], "NEREID_MOCK_CUDA_FAIL": "cuMemAlloc_v2:0:2"}
     one = Server(repository, log=tmp_path / "server.log", env=environment)
     try:

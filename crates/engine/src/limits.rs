@@ -139,7 +139,8 @@ mod tests {
             groups(&[4000, 97]),
             "instance group 'g' of model 'm' has count 97: at most 4096 instances per model are supported, and its groups ask for 4097",
         );
-        assert_eq!(check(&groups(&[4000, 96, -1])), Ok(()));
+        // A group whose count is left out has an instance.
+        assert_eq!(check(&groups(&[4000, 95, -1])), Ok(()));
 
         let dynamic = ModelDynamicBatching { preferred_batch_size: vec![1; 1025], ..Default::default() };
         refused(

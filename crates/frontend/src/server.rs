@@ -27,7 +27,7 @@ use tensor::{Error, Result};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
-use tokio::task::LocalSet;
+use tokio::task::{JoinHandle as JoinTask, LocalSet};
 use tokio::time::{Instant, sleep};
 
 /// How often a closing reactor looks whether it may go.
@@ -214,12 +214,13 @@ impl Drop for Running {
     }
 }
 
-type Front<C> = Option<(Arc<C>, Option<Arc<Tls>>, StdListener)>;
+/// What serves, the TLS in front of it, and the listener.
+type Front<C> = (Arc<C>, Option<Arc<Tls>>, StdListener);
 
 fn reactor(
     runtime: &Runtime,
-    http: Front<HttpContext>,
-    grpc: Front<GrpcContext>,
+    http: Option<Front<HttpContext>>,
+    grpc: Option<Front<GrpcContext>>,
     shared: &Arc<Shared>,
     pulse: Arc<AtomicU64>,
     connections_max: usize,
@@ -253,37 +254,18 @@ fn reactor(
             }
         });
         let mut accepting = Vec::new();
-        if let Some((context, tls, listener)) = http {
-            let (room, open) = (room.clone(), Rc::default());
-            accepting.push(match tls {
-                None => {
-                    let serve = move |io, place| http::run(io, context.clone(), place);
-                    hold::spawn(accept(listener, room, HTTP, open, serve))
-                }
-                Some(tls) => {
-                    let serve = move |io, place| {
-                        let context = context.clone();
-                        encrypted(tls.clone(), io, place, |io, place| http::run(io, context, place))
-                    };
-                    hold::spawn(accept(listener, room, HTTP, open, serve))
-                }
-            });
+        if let Some(front) = http {
+            let room = room.clone();
+            accepting.push(listening(
+                front,
+                (room, HTTP, Rc::default()),
+                http::run::<TcpStream>,
+                http::run::<Encrypted>,
+            ));
         }
-        if let Some((context, tls, listener)) = grpc {
+        if let Some(front) = grpc {
             let open = grpc_open.clone();
-            accepting.push(match tls {
-                None => {
-                    let serve = move |io, place| grpc::run(io, context.clone(), place);
-                    hold::spawn(accept(listener, room, GRPC, open, serve))
-                }
-                Some(tls) => {
-                    let serve = move |io, place| {
-                        let context = context.clone();
-                        encrypted(tls.clone(), io, place, |io, place| grpc::run(io, context, place))
-                    };
-                    hold::spawn(accept(listener, room, GRPC, open, serve))
-                }
-            });
+            accepting.push(listening(front, (room, GRPC, open), grpc::run::<TcpStream>, grpc::run::<Encrypted>));
         }
         let mut phase = shared.watch();
         // The sender lives in `shared`, which we hold: neither wait can fail.
@@ -302,19 +284,32 @@ fn reactor(
     // Dropping the set drops the connections that are left.
 }
 
-/// Serves a connection once its handshake is over.
-async fn encrypted<F: Future<Output = ()>>(
-    tls: Arc<Tls>,
-    io: TcpStream,
-    place: Place,
-    serve: impl FnOnce(Encrypted, Place) -> F,
-) {
-    // Until then it is a connection that nobody asked anything on: one that may be closed when there is no room.
-    place.wait();
-    // In a box: the handshake needs more than what follows it.
-    if let Some(io) = Box::pin(tls.accept(io)).await {
-        serve(io, place).await;
-    }
+/// Accepts connections of a front end, of number `kind`, and serves them as they are or once their handshakes are over.
+fn listening<C: 'static, P, E>(
+    (context, tls, listener): Front<C>,
+    (room, kind, open): (Room, usize, Rc<Cell<usize>>),
+    plain: fn(TcpStream, Arc<C>, Place) -> P,
+    encrypted: fn(Encrypted, Arc<C>, Place) -> E,
+) -> JoinTask<()>
+where
+    P: Future<Output = ()> + 'static,
+    E: Future<Output = ()> + 'static,
+{
+    let Some(tls) = tls else {
+        return hold::spawn(accept(listener, room, kind, open, move |io, place| plain(io, context.clone(), place)));
+    };
+    let serve = move |io, place: Place| {
+        let (context, tls) = (context.clone(), tls.clone());
+        async move {
+            // Until then it is a connection that nobody asked anything on: one that may be closed when there is no room.
+            place.wait();
+            // In a box: the handshake needs more than what follows it.
+            if let Some(io) = Box::pin(tls.accept(io)).await {
+                encrypted(io, context, place).await;
+            }
+        }
+    };
+    hold::spawn(accept(listener, room, kind, open, serve))
 }
 
 /// A task of this reactor that does `work` each time it was notified.
