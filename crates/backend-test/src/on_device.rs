@@ -6,10 +6,10 @@
 use crate::config::{self, suffix};
 use backend::gather::{check_regions, gather_on, input_of};
 use backend::{
-    Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, scatter,
+    Backend, Batch, BatchEntry, Marks, Model, ModelIo, OpenSpec, Opened, Outcome, RunControl, now_ns, placements,
+    scatter,
 };
 use protocol::Signature;
-use protocol::pb::inference::ModelConfig;
 use std::sync::Arc;
 use tensor::{Data, Error, RegionRef, Result, part};
 
@@ -46,17 +46,12 @@ impl Opened for OpenedDevice {
         };
         let sources: Option<Vec<u16>> = signature.outputs.iter().map(|o| source(&o.name)).collect();
         let sources = sources.ok_or_else(|| Error::invalid("expected input and output indices to match"))?;
-        Ok(Arc::new(OnDevice { devices: devices(&config), signature, sources }))
+        Ok(Arc::new(OnDevice {
+            devices: placements(&config).map(|instance| instance.device.unwrap_or(0)).collect(),
+            signature,
+            sources,
+        }))
     }
-}
-
-/// The device of each instance.
-fn devices(config: &ModelConfig) -> Vec<u32> {
-    let of_group = config.instance_group.iter().filter(|group| !group.passive).flat_map(|group| {
-        let count = usize::try_from(group.count.max(1)).unwrap_or(1);
-        group.gpus.iter().flat_map(move |&gpu| std::iter::repeat_n(u32::try_from(gpu).unwrap_or(0), count))
-    });
-    of_group.collect()
 }
 
 struct OnDevice {

@@ -104,14 +104,7 @@ pub(crate) fn instance_names(config: &ModelConfig) -> Vec<String> {
 
 /// The device of each instance that gets requests, in the order of their numbers; `None` is the host.
 pub(crate) fn devices_of_instances(config: &ModelConfig) -> Vec<Option<u32>> {
-    let active = config.instance_group.iter().filter(|group| !group.passive);
-    let of_group = |group: &ModelInstanceGroup| {
-        let on_devices = group.kind() == Kind::Gpu && !group.gpus.is_empty();
-        let each =
-            if on_devices { group.gpus.iter().map(|&gpu| u32::try_from(gpu).ok()).collect() } else { vec![None] };
-        (0..group.count.max(1)).flat_map(move |_| each.clone())
-    };
-    active.flat_map(of_group).collect()
+    placements(config).map(|instance| instance.device).collect()
 }
 
 /// The instances that get requests and lie on devices, by their numbers, and on which.
