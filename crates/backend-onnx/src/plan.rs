@@ -6,6 +6,7 @@
 
 use crate::ffi::GraphTensor;
 use crate::open::Graph;
+use prost::encoding::{WireType, encode_key, encode_varint, uint64};
 use protocol::pb::inference::{ModelConfig, ModelTensorReshape};
 use tensor::{Code, DataType, Error, Result, Shape};
 
@@ -117,22 +118,13 @@ fn value_info(tensor: &GraphTensor) -> Vec<u8> {
     info
 }
 
-fn varint(to: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        to.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    to.push(value as u8);
+fn number(to: &mut Vec<u8>, field: u32, value: u64) {
+    uint64::encode(field, &value, to);
 }
 
-fn number(to: &mut Vec<u8>, field: u64, value: u64) {
-    varint(to, field << 3);
-    varint(to, value);
-}
-
-fn bytes(to: &mut Vec<u8>, field: u64, value: &[u8]) {
-    varint(to, field << 3 | 2);
-    varint(to, value.len() as u64);
+fn bytes(to: &mut Vec<u8>, field: u32, value: &[u8]) {
+    encode_key(field, WireType::LengthDelimited, to);
+    encode_varint(value.len() as u64, to);
     to.extend_from_slice(value);
 }
 
