@@ -102,16 +102,6 @@ pub(crate) fn instance_names(config: &ModelConfig) -> Vec<String> {
     if names.is_empty() { vec![format!("{}_0", config.name)] } else { names }
 }
 
-/// The device of each instance that gets requests, in the order of their numbers; `None` is the host.
-pub(crate) fn devices_of_instances(config: &ModelConfig) -> Vec<Option<u32>> {
-    placements(config).map(|instance| instance.device).collect()
-}
-
-/// The instances that get requests and lie on devices, by their numbers, and on which.
-pub(crate) fn on_devices(config: &ModelConfig) -> Box<[(u32, u32)]> {
-    (0..).zip(devices_of_instances(config)).filter_map(|(number, device)| Some((number, device?))).collect()
-}
-
 /// Names of the instances that are on devices, passive ones among them, with the ordinals of these: `count` of a group for each.
 pub(crate) fn instances_on_devices(config: &ModelConfig) -> Vec<(String, u32)> {
     let of_group = |group: &ModelInstanceGroup| {

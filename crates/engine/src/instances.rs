@@ -81,7 +81,8 @@ impl ModelVersion {
     }
 
     fn instance_is_back(&self, instance: u32) {
-        if self.device_of(instance).is_some_and(|device| device::failure::failed(device).is_some()) {
+        if self.statistics.on_devices().device(instance).is_some_and(|device| device::failure::failed(device).is_some())
+        {
             // Its process may be another one: what it is told of that device is refused.
             return;
         }
@@ -101,31 +102,25 @@ impl ModelVersion {
         self.readiness_changed();
     }
 
-    fn device_of(&self, instance: u32) -> Option<u32> {
-        self.on_devices.iter().find(|(on, _)| *on == instance).map(|(_, device)| *device)
-    }
-
     /// A device failed for good: its instances are gone.
     pub(crate) fn device_failed(&self, failed: u32, why: &Error) {
-        for (instance, device) in &self.on_devices {
-            if *device == failed {
-                self.instance_is_gone(*instance, why.clone());
-            }
+        for instance in self.statistics.on_devices().instances_on(failed) {
+            self.instance_is_gone(instance, why.clone());
         }
     }
 
     /// Devices of its instances that failed, also before it was loaded.
     pub(crate) fn look_at_devices(&self) {
-        for (_, device) in &self.on_devices {
-            if let Err(why) = device::failure::check(*device) {
-                self.device_failed(*device, &why);
+        for &device in self.statistics.on_devices().ordinals() {
+            if let Err(why) = device::failure::check(device) {
+                self.device_failed(device, &why);
             }
         }
     }
 
     /// Whether it may serve and not be ready.
     pub(crate) fn may_be_unready(&self) -> bool {
-        self.later.is_some() || !self.on_devices.is_empty()
+        self.later.is_some() || !self.statistics.on_devices().is_empty()
     }
 
     /// Whether an instance is gone.

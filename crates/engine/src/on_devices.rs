@@ -70,9 +70,25 @@ impl OnDevices {
         all
     }
 
-    /// Ordinals of the devices.
+    /// Ordinals of the devices, each once.
     pub(crate) fn ordinals(&self) -> &[u32] {
         &self.ordinals
+    }
+
+    /// Whether no instance is on a device.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ordinals.is_empty()
+    }
+
+    /// The device of an instance.
+    pub(crate) fn device(&self, instance: u32) -> Option<u32> {
+        self.ordinals.get(self.at(instance)?).copied()
+    }
+
+    /// The instances on a device.
+    pub(crate) fn instances_on(&self, device: u32) -> impl Iterator<Item = u32> {
+        let is_there = move |at: &Option<usize>| at.and_then(|at| self.ordinals.get(at)) == Some(&device);
+        (0..).zip(&self.instances).filter(move |(_, at)| is_there(at)).map(|(instance, _)| instance)
     }
 
     /// Index of the device of an instance, in `ordinals`.
@@ -93,5 +109,7 @@ mod tests {
         assert_eq!([0, 1, 2, 3, 4].map(|i| on.at(i)), [Some(0), None, Some(1), Some(0), None]);
         let host = OnDevices::of([None, None].into_iter());
         assert!(host.ordinals().is_empty() && host.instances.is_empty());
+        assert_eq!(on.instances_on(3).collect::<Vec<_>>(), [0, 3]);
+        assert_eq!([0, 1, 2, 4].map(|i| on.device(i)), [Some(3), None, Some(0), None]);
     }
 }

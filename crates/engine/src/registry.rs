@@ -447,10 +447,8 @@ impl Engine {
             );
         }
         let padding = padding.filter(|_| !options.strict_batching_delay);
-        let on_devices = if opened.is_some() { compile::on_devices(&config) } else { Box::default() };
-        for (_, device) in &on_devices {
-            device::failure::check(*device)?;
-        }
+        let placed = OnDevices::of(placements(&config).filter(|_| opened.is_some()).map(|instance| instance.device));
+        placed.ordinals().iter().try_for_each(|&device| device::failure::check(device))?;
         // Ensembles have no instances.
         let instances = if opened.is_some() { compile::limited(&config) } else { Vec::new() };
         let limiter = self.shared.resources.as_ref().filter(|_| opened.is_some());
@@ -503,12 +501,11 @@ impl Engine {
                 sequencing,
                 padding,
                 histogram_buckets_ms: compile::histogram_buckets_ms(&config),
-                placed: OnDevices::of(compile::devices_of_instances(&config).into_iter()),
+                placed,
                 admitted,
                 limited,
                 response_cache: config.response_cache.as_ref().is_some_and(|c| c.enable),
                 fingerprint,
-                on_devices,
             },
         );
         version.model.serve(Arc::new(Told::of(&version)));

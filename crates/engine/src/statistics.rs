@@ -276,6 +276,11 @@ impl Statistics {
         self.counted_by(instance, |c| self.count(c, null_rows, t, requests));
     }
 
+    /// Where the instances are.
+    pub(crate) fn on_devices(&self) -> &OnDevices {
+        &self.on_devices
+    }
+
     /// What `count` counts is that of the instance's device, too.
     fn counted_by(&self, instance: u32, count: impl FnOnce(&mut Counters)) {
         let mut c = self.counters.lock();

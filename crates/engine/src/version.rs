@@ -130,8 +130,6 @@ pub struct ModelVersion {
     pub(crate) answers_later: bool,
     /// Its model says that it answers later.
     pub(crate) later: Option<Later>,
-    /// Instances that lie on devices, and on which.
-    pub(crate) on_devices: Box<[(u32, u32)]>,
     /// How many instances are gone.
     pub(crate) gone: AtomicU32,
     /// Something is to be done whenever its lock was held: it is `limited`, or has `later`.
@@ -216,8 +214,6 @@ pub(crate) struct VersionParts {
     pub limited: Option<Registered>,
     /// The memory that its model was promised.
     pub admitted: Option<Admitted>,
-    /// Instances that lie on devices, and on which.
-    pub on_devices: Box<[(u32, u32)]>,
 }
 
 impl ModelVersion {
@@ -238,7 +234,7 @@ impl ModelVersion {
         let in_place = in_order || sequencing.is_some() || limited.is_some();
         let later = model.answers_later().then(Later::default);
         // A device is waited for, and what others do there makes that longer.
-        let on_host = parts.placed.ordinals().is_empty();
+        let on_host = parts.placed.is_empty();
         let may_inline =
             on_host && !in_place && !signature.decoupled && later.is_none() && !model.cost_may_depend_on_data();
         let is_iterative = sequencing.as_ref().is_some_and(|s| s.schedule.iterative);
@@ -288,7 +284,6 @@ impl ModelVersion {
             may_inline,
             answers_later,
             later,
-            on_devices: parts.on_devices,
             gone: AtomicU32::new(0),
             has_to_tell,
             sized,
@@ -499,7 +494,7 @@ impl ModelVersion {
         let is_fixed = self.shared.options.strict_batching_delay
             || self.sequencing.is_some()
             || self.limited.is_some()
-            || !self.on_devices.is_empty();
+            || !self.statistics.on_devices().is_empty();
         if !self.model.instances_are_permits() || is_fixed {
             return false;
         }
