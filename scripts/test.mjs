@@ -13,6 +13,7 @@ import { failureLines } from './lib/failures.mjs'
 import { ask, capture, show } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
 import { attacks } from '../test/attacks/run.mjs'
+import { exposed } from '../test/exposed/run.mjs'
 import { h2spec as runH2spec } from '../test/h2spec/run.mjs'
 import { packages } from '../test/package/run.mjs'
 import { deviceTests } from './lib/devices.mjs'
@@ -165,6 +166,8 @@ const SUITES = {
     }
     return { ...(await run(only)), again }
   },
+  /** The tables of SECURITY.md: every verb, from where, with what, and what is answered. */
+  exposed,
   /** What npm installs, packed, published to a registry on loopback, installed and used. `--tarballs` takes those of a release. */
   async package() {
     const given = process.argv.find((a) => a.startsWith('--tarballs='))?.slice('--tarballs='.length) ?? null

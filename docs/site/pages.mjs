@@ -24,6 +24,7 @@ export const GROUPS = [
       ['docs/containers.md', 'containers.html'],
       ['docs/systemd.md', 'systemd.html'],
       ['docs/security.md', 'security.html'],
+      ['SECURITY.md', 'who-may-do-what.html', 'Who may do what'],
       ['docs/errors.md', 'errors.html'],
     ],
   },

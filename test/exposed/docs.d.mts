@@ -1,0 +1,1 @@
+export function written(page: string): string

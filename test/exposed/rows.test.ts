@@ -1,0 +1,60 @@
+/** The table of SECURITY.md has every verb of the server, and stands in SECURITY.md as the suite `exposed` asks for it. */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+import { written } from './docs.mjs'
+import { sections } from './sections.mjs'
+import { verbs as allVerbs } from './verbs.mjs'
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+const source = (name: string): string => readFileSync(join(ROOT, 'crates/frontend/src', name), 'utf8')
+const verbs = allVerbs({ key: '/key', file: '/file' })
+
+/** Names of the variants of an enum in Rust. */
+function variants(text: string, name: string): string[] {
+  const body = new RegExp(`pub enum ${name}[^{]*\\{\\n([\\s\\S]*?)\\n\\}`).exec(text)?.[1] ?? ''
+  const found = [...body.matchAll(/^ {4}([A-Z]\w*)/gm)].map((m) => m[1] ?? '')
+  expect(found.length).toBeGreaterThan(2)
+  return found
+}
+
+test('every route of HTTP has a row', () => {
+  const text = source('http/route.rs')
+  const nested: Record<string, string> = { Model: 'ModelAction', SharedMemory: 'RegionAction' }
+  const routes = variants(text, 'Route').flatMap((route) => {
+    const action = nested[route]
+    return action === undefined ? [route] : variants(text, action).map((one) => `${route}::${one}`)
+  })
+  const named = new Set(verbs.map(({ http }) => http?.route ?? null).filter((route) => route !== null))
+  expect([...named].sort()).toEqual([...new Set(routes)].sort())
+})
+
+test('every call of gRPC has a row', () => {
+  const named = new Set(verbs.map(({ grpc }) => grpc).filter((call) => call !== null))
+  expect([...named].sort()).toEqual(variants(source('grpc/method.rs'), 'Rpc').sort())
+})
+
+test('a route that both reads and changes has a row for each', () => {
+  for (const route of ['Logging', 'Trace']) {
+    const methods = verbs.filter(({ http }) => http?.route === route).map(({ http, act }) => `${http?.method} ${act}`)
+    expect([...new Set(methods)].sort()).toEqual(['GET read', 'POST write'])
+  }
+})
+
+test('each column has an answer for each verb', () => {
+  const named = { cert: 'a.crt', key: 'a.key' }
+  for (const { columns } of sections({ root: named, server: named, client: named, foreign: named })) {
+    for (const { expect: rule } of columns) {
+      for (const verb of verbs) {
+        if (verb.http !== null) expect(rule(verb, 'http')).toMatch(/^(\d{3}|no connection)$/)
+        if (verb.grpc !== null) expect(rule(verb, 'grpc')).toMatch(/^([A-Z_]+|no connection)$/)
+      }
+    }
+  }
+})
+
+test('SECURITY.md has the tables as the rows say them: node test/exposed/docs.mjs', () => {
+  const page = readFileSync(join(ROOT, 'SECURITY.md'), 'utf8')
+  expect(written(page)).toBe(page)
+})

@@ -1,0 +1,96 @@
+/**
+ * The table of SECURITY.md: for each server that somebody may start, what each verb answers to whom. A column is an origin (`where`) and what the
+ * client brings (`brings`). What it answers is one rule for each column; the table that comes of it is in SECURITY.md, where a change
+ * of a rule shows as changed rows.
+ *
+ * Rules take a verb (verbs.mjs) and a transport, and return the status: of HTTP as three digits, of gRPC by its name.
+ */
+
+/** What the verb answers when nothing is in its way. */
+const open = (verb, transport) => verb.allowed[transport]
+const either = (http, grpc) => (transport) => (transport === 'http' ? http : grpc)
+
+/** Answers of a server that was told nothing: models are not loaded over the network, and clients have no shared memory. */
+const OFF = {
+  load: either('503', 'UNAVAILABLE'),
+  load_files: either('503', 'UNAVAILABLE'),
+  unload: either('503', 'UNAVAILABLE'),
+  register: either('501', 'UNIMPLEMENTED'),
+  unregister: either('501', 'UNIMPLEMENTED'),
+  cuda_register: either('501', 'UNIMPLEMENTED'),
+  cuda_unregister: either('501', 'UNIMPLEMENTED'),
+}
+const off = (verb, transport) => OFF[verb.id]?.(transport) ?? open(verb, transport)
+
+/** A verb of a category that asks for a header. The port of the metrics and what has no category are not covered. */
+const restricted = (verb, transport) => (verb.category === null ? open(verb, transport) : either('403', 'UNAVAILABLE')(transport))
+/** A connection that does not come to be; the port of the metrics speaks plain text. */
+const closed = (verb) => (verb.id === 'metrics' ? '200' : 'no connection')
+
+const CATEGORIES = 'health,metadata,inference,shared-memory,model-config,model-repository,statistics,trace,logging'
+/** Everything that is off unless it is asked for. */
+const EVERYTHING = ['--model-control-mode=explicit', '--load-model=*', '--allow-client-shm=true']
+
+const headers = (name, value) => ({ http: { [name]: value }, grpc: { [`triton-grpc-protocol-${name}`]: value } })
+
+/** `pki` has the paths of certificates; see pki.mjs. */
+export const sections = (pki) => {
+  const tls = (service) => [`--${service}-use-ssl=true`, `--${service}-server-cert=${pki.server.cert}`, `--${service}-server-key=${pki.server.key}`]
+  const trusted = { root: pki.root.cert }
+  return [
+    {
+      id: 'no-flag',
+      title: 'Without any flag',
+      flags: [],
+      // What is as it was after a stranger asked for everything.
+      unchanged: ['index', 'regions', 'cuda_regions'],
+      columns: [
+        { where: 'network', brings: 'nothing', expect: off },
+        { where: 'loopback', brings: 'nothing', expect: off },
+      ],
+    },
+    {
+      id: 'everything',
+      title: 'Models loaded over the network, and shared memory of clients',
+      flags: EVERYTHING,
+      columns: [
+        { where: 'network', brings: 'nothing', expect: open },
+        { where: 'loopback', brings: 'nothing', expect: open },
+      ],
+    },
+    {
+      id: 'restricted',
+      title: 'Restricted APIs',
+      flags: [...EVERYTHING, `--http-restricted-api=${CATEGORIES}:admin=s3cret`, `--grpc-restricted-protocol=${CATEGORIES}:admin=s3cret`],
+      columns: [
+        { where: 'network', brings: 'no header', expect: restricted, says: /expecting header '(triton-grpc-protocol-)?admin'/ },
+        { where: 'network', brings: 'a wrong one', headers: headers('admin', 's3creT'), expect: restricted, says: /expecting header/ },
+        { where: 'network', brings: 'the header', headers: headers('admin', 's3cret'), expect: open },
+        { where: 'loopback', brings: 'no header', expect: restricted, says: /expecting header/ },
+      ],
+    },
+    {
+      id: 'tls',
+      title: 'TLS',
+      flags: [...EVERYTHING, ...tls('http'), ...tls('grpc')],
+      columns: [
+        { where: 'network', brings: 'no TLS', expect: (verb, transport) => (verb.id === 'metrics' ? '200' : either('400', 'no connection')(transport)), says: /this port speaks TLS/ },
+        { where: 'network', brings: 'TLS', tls: trusted, expect: open },
+      ],
+    },
+    {
+      id: 'mutual',
+      title: 'TLS with certificates of clients',
+      flags: [...EVERYTHING, ...tls('http'), `--http-root-cert=${pki.root.cert}`, '--grpc-use-ssl-mutual=true', ...tls('grpc'), `--grpc-root-cert=${pki.root.cert}`],
+      columns: [
+        { where: 'network', brings: 'no certificate', tls: trusted, expect: closed },
+        { where: 'network', brings: 'one of another root', tls: { ...trusted, ...pki.foreign }, expect: closed },
+        { where: 'network', brings: 'one of the root', tls: { ...trusted, ...pki.client }, expect: open },
+      ],
+    },
+  ]
+}
+
+/** Paths as they stand in SECURITY.md, which names no file of this run. */
+const named = (name) => ({ cert: `${name}.crt`, key: `${name}.key` })
+export const shownSections = () => sections({ root: named('ca'), server: named('tls'), client: named('client'), foreign: named('foreign') })
