@@ -25,7 +25,7 @@ pub use host::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, 
 pub use instance::{Instances, InstancesOf, NoInstances, Occupancy, Occupied, Readiness, ReadyAnswer};
 pub use memory::{Need, Where};
 pub use needs::file_bytes;
-pub use placement::{Placement, placements};
+pub use placement::{Placement, all_placements, placements};
 pub use respond::{Answers, Counted, Responder, Stopped};
 pub use run::*;
 pub use tensor::reshape as shape;

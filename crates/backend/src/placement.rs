@@ -4,7 +4,7 @@
 use protocol::pb::inference::model_instance_group::Kind;
 use protocol::pb::inference::{ModelConfig, ModelInstanceGroup};
 
-/// An instance that gets requests.
+/// An instance.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement<'a> {
     /// Its group.
@@ -15,10 +15,23 @@ pub struct Placement<'a> {
     pub device: Option<u32>,
 }
 
-/// The instances of a configuration whose groups are resolved: on the devices that a group of kind GPU lists, `count` on each. Passive groups have
-/// none. A configuration without groups has none here; it means one instance on the host.
+impl Placement<'_> {
+    /// `<group>_<index>`, the same on each device.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}_{}", self.group.name, self.index)
+    }
+}
+
+/// The instances of a configuration whose groups are resolved that get requests: on the devices that a group of kind GPU lists, `count` on each.
+/// Passive groups have none. A configuration without groups has none here; it means one instance on the host.
 pub fn placements(config: &ModelConfig) -> impl Iterator<Item = Placement<'_>> {
-    config.instance_group.iter().filter(|g| !g.passive).flat_map(|group| {
+    all_placements(config).filter(|instance| !instance.group.passive)
+}
+
+/// The same with those of passive groups, which are loaded and get no requests (C-15).
+pub fn all_placements(config: &ModelConfig) -> impl Iterator<Item = Placement<'_>> {
+    config.instance_group.iter().flat_map(|group| {
         let on_devices = group.kind() == Kind::Gpu && !group.gpus.is_empty();
         let host: &[Option<u32>] = if on_devices { &[] } else { &[None] };
         let gpus: &[i32] = if on_devices { &group.gpus } else { &[] };
@@ -40,7 +53,7 @@ mod tests {
     fn printed(instance_group: Vec<ModelInstanceGroup>) -> Vec<String> {
         let config = ModelConfig { instance_group, ..ModelConfig::default() };
         let place = |p: Placement| p.device.map_or("host".to_owned(), |d| format!("device {d}"));
-        placements(&config).map(|p| format!("{}_{} {}", p.group.name, p.index, place(p))).collect()
+        placements(&config).map(|p| format!("{} {}", p.name(), place(p))).collect()
     }
 
     #[test]
@@ -53,6 +66,8 @@ mod tests {
         );
         let mut passive = group("a", Kind::Gpu, 2, &[0]);
         passive.passive = true;
+        let config = ModelConfig { instance_group: vec![passive.clone()], ..ModelConfig::default() };
+        assert_eq!(all_placements(&config).map(|p| p.name()).collect::<Vec<_>>(), ["a_0", "a_1"]);
         assert_eq!(printed(vec![passive, group("b", Kind::Gpu, 1, &[1])]), ["b_0 device 1"]);
         // Kinds are resolved before; a group that is not is on the host.
         assert_eq!(printed(vec![group("a", Kind::Auto, 1, &[0])]), ["a_0 host"]);

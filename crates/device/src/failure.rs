@@ -7,7 +7,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tensor::Error;
 
 /// Names are those of `CUDA_ERROR_…`.
@@ -41,7 +41,23 @@ static FAILED: Mutex<Vec<(u32, Arc<str>)>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 type Listener = Arc<dyn Fn(u32, &str) + Send + Sync>;
-static LISTENERS: Mutex<Vec<Listener>> = Mutex::new(Vec::new());
+static LISTENERS: Mutex<Vec<(u64, Listener)>> = Mutex::new(Vec::new());
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Somebody who is told of devices that fail, until this is dropped. One that is being told at that moment hears to the end.
+#[must_use = "dropped, nobody is told"]
+#[derive(Debug)]
+pub struct Listening(u64);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let mut all = LISTENERS.lock();
+        let gone = all.iter().position(|(id, _)| *id == self.0).map(|at| all.remove(at));
+        drop(all);
+        // What it owns may want any lock.
+        drop(gone);
+    }
+}
 
 /// Why the device cannot be used any more; `None` while it can.
 #[must_use]
@@ -50,12 +66,6 @@ pub fn failed(device: u32) -> Option<Arc<str>> {
         return None;
     }
     FAILED.lock().iter().find(|(failed, _)| *failed == device).map(|(_, why)| Arc::clone(why))
-}
-
-/// The device that failed first, and why.
-#[must_use]
-pub fn first() -> Option<(u32, Arc<str>)> {
-    FAILED.lock().first().cloned()
 }
 
 /// How many devices failed.
@@ -94,7 +104,7 @@ pub fn report(device: u32, why: &str) {
     COUNT.store(all.len(), Ordering::Release);
     drop(all);
     log::error!("GPU {device} failed: {why}. No context of this process on it can be used any more");
-    let listeners = LISTENERS.lock().clone();
+    let listeners: Vec<Listener> = LISTENERS.lock().iter().map(|(_, listener)| Arc::clone(listener)).collect();
     if listeners.is_empty() {
         return;
     }
@@ -104,15 +114,16 @@ pub fn report(device: u32, why: &str) {
     }
 }
 
-/// Has `listener` told of each device that fails, with its reason; also of those that did before.
-pub fn on_failure(listener: impl Fn(u32, &str) + Send + Sync + 'static) {
+/// Has `listener` told of each device that fails, with its reason, until what it returns is dropped; also of those that did before.
+pub fn on_failure(listener: impl Fn(u32, &str) + Send + Sync + 'static) -> Listening {
+    let (listener, id): (Listener, _) = (Arc::new(listener), NEXT.fetch_add(1, Ordering::Relaxed));
     // Under the lock, so that no failure falls between.
-    let before = FAILED.lock();
-    LISTENERS.lock().push(Arc::new(listener));
-    let (before, last) = (before.clone(), LISTENERS.lock().last().cloned());
-    for (device, why) in before {
-        last.iter().for_each(|listener| listener(device, &why));
-    }
+    let failed = FAILED.lock();
+    LISTENERS.lock().push((id, Arc::clone(&listener)));
+    let before = failed.clone();
+    drop(failed);
+    before.iter().for_each(|(device, why)| listener(*device, why));
+    Listening(id)
 }
 
 #[cfg(test)]

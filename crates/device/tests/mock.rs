@@ -208,7 +208,9 @@ fn lose_the_device() {
     let tell = |text: String| println!("told: {text}");
     let (send, told) = std::sync::mpsc::channel();
     let sender = send.clone();
-    failure::on_failure(move |device, why| drop(sender.send((device, why.to_owned()))));
+    let _first = failure::on_failure(move |device, why| drop(sender.send((device, why.to_owned()))));
+    let gone = send.clone();
+    drop(failure::on_failure(move |device, why| drop(gone.send((device, format!("deaf: {why}"))))));
     let Ok(memory) = Imported::open(1, given_handle()) else { panic!("it is there") };
     assert_eq!((failure::failures(), failure::failed(1)), (0, None));
     assert!(memory.read(0, &mut [0]).is_err());
@@ -219,7 +221,7 @@ fn lose_the_device() {
         failure::check(0).is_ok() && Imported::open(0, given_handle()).is_err_and(|e| matches!(e, Refused::Failed(_)))
     );
     assert!(Imported::open(1, given_handle()).is_err_and(|e| matches!(e, Refused::Lost(_))), "also what is open");
-    failure::on_failure(move |device, why| drop(send.send((device, format!("late: {why}")))));
+    let _late = failure::on_failure(move |device, why| drop(send.send((device, format!("late: {why}")))));
     tell(format!("{device} {why}; {:?}; {} failed", told.recv(), failure::failures()));
 }
 

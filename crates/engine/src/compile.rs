@@ -4,9 +4,8 @@
 use backend::{Placement, placements};
 use bytes::Bytes;
 use protocol::pb::inference::model_config::SchedulingChoice;
-use protocol::pb::inference::model_instance_group::Kind;
 use protocol::pb::inference::model_queue_policy::TimeoutAction;
-use protocol::pb::inference::{ModelConfig, ModelInstanceGroup, ModelQueuePolicy, ModelTensorReshape};
+use protocol::pb::inference::{ModelConfig, ModelQueuePolicy, ModelTensorReshape};
 use protocol::{InputSpec, Labels, OutputSpec, Signature};
 use scheduler::rate::{Limited, Resource};
 use scheduler::{Config, Dynamic, Policy};
@@ -98,21 +97,8 @@ pub(crate) fn limited(config: &ModelConfig) -> Vec<Limited> {
 
 /// Names of the instances that get requests, `<group>_<index>`, once for each device; passive groups are loaded but not used (C-15).
 pub(crate) fn instance_names(config: &ModelConfig) -> Vec<String> {
-    let names: Vec<_> = placements(config).map(|p| format!("{}_{}", p.group.name, p.index)).collect();
+    let names: Vec<_> = placements(config).map(|p| p.name()).collect();
     if names.is_empty() { vec![format!("{}_0", config.name)] } else { names }
-}
-
-/// Names of the instances that are on devices, passive ones among them, with the ordinals of these: `count` of a group for each.
-pub(crate) fn instances_on_devices(config: &ModelConfig) -> Vec<(String, u32)> {
-    let of_group = |group: &ModelInstanceGroup| {
-        let devices: Vec<u32> = group.gpus.iter().filter_map(|&gpu| u32::try_from(gpu).ok()).collect();
-        let (name, count) = (group.name.clone(), group.count.max(1));
-        devices.into_iter().flat_map(move |gpu| {
-            let name = name.clone();
-            (0..count).map(move |i| (format!("{name}_{i}"), gpu))
-        })
-    };
-    config.instance_group.iter().filter(|group| group.kind() == Kind::Gpu).flat_map(of_group).collect()
 }
 
 fn policy(p: Option<&ModelQueuePolicy>) -> Policy {

@@ -74,8 +74,3 @@ pub use ticket::{TicketState, Was};
 pub use turn::{begin_turns, end_turn};
 pub use version::{ModelVersion, Started};
 pub use wire::statistics_json;
-
-/// The first device that failed for good, and why; `None` while all can be used.
-pub fn device_failure() -> Option<String> {
-    device::failure::first().map(|(device, why)| format!("GPU {device} failed: {why}"))
-}

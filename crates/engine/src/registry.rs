@@ -19,7 +19,7 @@ use crate::timer::Timer;
 use crate::version::{ConfigTexts, ModelVersion, Shared, VersionParts};
 use crate::warmup;
 use arc_swap::ArcSwap;
-use backend::{Backend, ModelIo, OpenSpec, placements};
+use backend::{Backend, ModelIo, OpenSpec, all_placements, placements};
 use bytes::Bytes;
 use cache::{Cache, Fingerprint, LocalCache, Secret};
 use memory::{Ledger, RegionRegistry};
@@ -48,6 +48,8 @@ pub struct Engine {
     shared: Arc<Shared>,
     on_change: Mutex<Option<OnChange>>,
     deadlines: OnceLock<Arc<Deadlines>>,
+    /// Told of devices that fail.
+    listening: OnceLock<device::failure::Listening>,
     me: Weak<Engine>,
 }
 
@@ -124,6 +126,7 @@ impl Engine {
             handles: AtomicU32::new(1),
             state: AtomicU8::new(ServerState::Initializing as u8),
             on_change: Mutex::default(),
+            listening: OnceLock::new(),
             deadlines: OnceLock::new(),
             regions: RegionRegistry::new(memory::RegionLimits::default()),
             shared: Arc::new(Shared {
@@ -142,11 +145,12 @@ impl Engine {
             }),
         });
         let me = Arc::downgrade(&engine);
-        device::failure::on_failure(move |device, why| {
+        let listening = device::failure::on_failure(move |device, why| {
             if let Some(engine) = me.upgrade() {
                 engine.device_failed(device, why);
             }
         });
+        drop(engine.listening.set(listening));
         Ok(engine)
     }
 
@@ -466,8 +470,10 @@ impl Engine {
                 let seen = sequencing.as_ref().map(|s| Arc::new(s.seen_by_backend(&signature)));
                 let model = opened.finish(&spec.config, seen.unwrap_or_else(|| signature.clone()))?;
                 promised.loaded();
-                for (instance, device) in compile::instances_on_devices(&config) {
-                    Ledger::global().check_limit(&instance, device)?;
+                for instance in all_placements(&config) {
+                    if let Some(device) = instance.device {
+                        Ledger::global().check_limit(&instance.name(), device)?;
+                    }
                 }
                 (signature, model, None, sequencing)
             }

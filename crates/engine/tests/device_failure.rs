@@ -81,5 +81,4 @@ fn r_49_a_server_that_is_to_end_for_a_device_is_not_live_once_one_failed() {
     failure::report(20, "an illegal instruction");
     assert!(!ends.is_live() && !ends.is_ready());
     assert!(stays.is_live() && stays.is_ready(), "no model of it lies there");
-    assert!(engine::device_failure().is_some_and(|why| why.starts_with("GPU ")));
 }
