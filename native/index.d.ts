@@ -3,7 +3,7 @@
 
 /** The core. Methods with a `ticket` report through `on_settled`, exactly once; the others answer at once. */
 export declare class NativeCore {
-  constructor(options: CoreOptions, onControl: (arg0: ControlCall) => void, onLog: (arg0: LogRecord) => void, onSettled: (arg0: Settlement) => void, onTraces: () => void)
+  constructor(options: CoreOptions, onControl: (arg0: ControlCall) => void, onLog: (arg0: LogRecord) => void, onSettled: (arg0: Settlement) => void, onTraces: () => void, onDeviceFailure: (arg0: string) => void)
   openModel(ticket: number, spec: OpenSpec): void
   publishModel(ticket: number, handle: number, spec: PublishSpec): void
   discardModel(handle: number): void
@@ -15,7 +15,6 @@ export declare class NativeCore {
   isReady(): boolean
   askReady(ticket: number, name: string, version: string): void
   unready(): Array<Unready>
-  deviceFailure(): string | null
   listen(ticket: number, options: ListenOptions): void
   handOver(): void
   /** Connections that are open. */

@@ -70,6 +70,8 @@ export interface RunningServer {
   repository: Repository
   /** Start-up models that failed. */
   failures: LoadFailure[]
+  /** Which GPU failed first for good, and why; pending while all can be used. */
+  deviceFailure: Promise<string>
   /** Why the repository can not be used at all; only with `exitOnError: false`. Such a server is neither live nor ready. */
   unusable: ServerError | null
   /** Binds what the settings ask for. */
@@ -101,6 +103,10 @@ export async function startServer(
   observe: (event: LoadEvent) => void = () => {},
 ): Promise<RunningServer> {
   let unusable: ServerError | null = null
+  let deviceFailed: (failure: string) => void = () => {}
+  const deviceFailure = new Promise<string>((resolve) => {
+    deviceFailed = resolve
+  })
   const pythonUnpackPrefix = unpackPrefix()
   // The core calls back when models load, at the earliest: by then everything exists that an answer needs.
   const core = createCore(
@@ -133,6 +139,7 @@ export async function startServer(
     (call) => void answerControl({ core, repository, trace, logger, unusable: () => unusable !== null }, call),
     (record) => logger.record(record),
     () => drain.wake(),
+    (failure) => deviceFailed(failure),
   )
   core.setVerboseLevel(logger.settings.verbose)
   core.setServerState('initializing')
@@ -173,6 +180,7 @@ export async function startServer(
     core,
     repository,
     failures,
+    deviceFailure,
     unusable,
     metrics,
     async listen() {

@@ -20,9 +20,6 @@ import { reportStart } from './report.js'
 import { ServiceManager } from './service.js'
 import { resolveSettings, type Resolved } from './settings.js'
 
-/** How often a server looks whether a GPU failed, if it is to end then. Its probes know at once. */
-const DEVICES_POLL_MS = 250
-
 /** Never returns: the process is ended explicitly, since native threads may outlive the event loop. */
 export async function serve(program: string, args: readonly string[]): Promise<void> {
   let parsed: Parsed
@@ -102,9 +99,9 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   // Also while it stops: what is held up there is held up, too.
   manager.watch(() => server.core.pulse())
   manager.ready(`Serving: ${portsText(ports)}`)
-  const lost = resolved.settings.exitOnDeviceError ? deviceFailure(server) : NEVER
-  const signal = await Promise.race([signals.first, lost])
-  const failure = signal === 'SIGINT' || signal === 'SIGTERM' ? null : signal.failure
+  const lost = resolved.settings.exitOnDeviceError ? [server.deviceFailure.then((failure) => ({ failure }))] : []
+  const signal = await Promise.race([signals.first, ...lost])
+  const failure = typeof signal === 'string' ? null : signal.failure
   if (failure !== null) logger.error(`${failure}; the process ends, as --exit-on-device-error asks`)
   manager.stopping('Waiting for requests in flight')
   // A person who interrupts the server wants it to end; only what stops servers for others waits for load balancers.
@@ -117,21 +114,6 @@ export async function serve(program: string, args: readonly string[]): Promise<v
   // Only now is nothing of the core at work, and a regular exit safe; profilers write their files in it.
   if (code === 0) process.exit(0)
   return exit(code)
-}
-
-const NEVER = new Promise<never>(() => {})
-
-/** Resolves once a GPU failed. */
-function deviceFailure(server: RunningServer): Promise<{ failure: string }> {
-  return new Promise((resolve) => {
-    const timer = setInterval(() => {
-      const failure = server.core.deviceFailure()
-      if (failure === null) return
-      clearInterval(timer)
-      resolve({ failure })
-    }, DEVICES_POLL_MS)
-    timer.unref()
-  })
 }
 
 /** Lets ONNX Runtime load on a thread of its own while this one still reads the modules of the server. */

@@ -103,6 +103,7 @@ export interface RawModule {
     onLog: (record: LogRecord) => void,
     onSettled: (settlement: Settlement) => void,
     onTraces: () => void,
+    onDeviceFailure: (failure: string) => void,
   ) => RawCore
 }
 
@@ -164,6 +165,7 @@ export function createBridge(
   onControl: (call: ControlCall) => void,
   onLog: (record: LogRecord) => void,
   onTraces: () => void,
+  onDeviceFailure: (failure: string) => void,
 ): Core {
   const waiting = new Map<number, { resolve: (s: Settlement) => void; reject: (e: ServerError) => void }>()
   let nextTicket = 1
@@ -199,6 +201,7 @@ export function createBridge(
     onLog,
     onSettled,
     onTraces,
+    onDeviceFailure,
   )
 
   const takeTicket = (): number => {
@@ -241,7 +244,6 @@ export function createBridge(
     isReady: () => raw.isReady(),
     askReady: async (name, version) => (await start((t) => raw.askReady(t, name, version))).count === 1,
     unready: () => raw.unready(),
-    deviceFailure: () => raw.deviceFailure(),
     listen: async (o) => {
       const s = await start((t) => raw.listen(t, { ...o, http: endpoint(o.http), grpc: endpoint(o.grpc) }))
       return s.listening ?? { httpPort: 0, grpcPort: 0 }

@@ -114,7 +114,7 @@ export interface CoreOptions {
   serverVersion: string
   extensions: string[]
   strictReadiness: boolean
-  /** Not live once a GPU failed; `deviceFailure` says so, and the process is to end. */
+  /** Not live once a GPU failed; `onDeviceFailure` says which and why, and the process is to end. */
   exitOnDeviceError: boolean
   /** Absolute path of libonnxruntime.so, or null when the package is not there: ONNX models then fail, nothing else. */
   onnxruntimeLibrary: string | null
@@ -732,8 +732,6 @@ export interface Core {
   askReady(name: string, version: string): Promise<boolean>
   /** READY versions that can not be used right now, and why. */
   unready(): Unready[]
-  /** The first GPU that failed for good and why, or null. */
-  deviceFailure(): string | null
   /** Binds and serves. Rejects with UNAVAILABLE `failed to start HTTP service: Unavailable - Socket '<addr>:<port>' already in use `. */
   listen(options: ListenOptions): Promise<Listening>
   /**

@@ -145,6 +145,7 @@ export function createCore(
   onControl: (call: ControlCall) => void,
   onLog: (record: LogRecord) => void,
   onTraces: () => void = () => {},
+  onDeviceFailure: (failure: string) => void = () => {},
 ): Core {
-  return createBridge(loadNative(), options, onControl, onLog, onTraces)
+  return createBridge(loadNative(), options, onControl, onLog, onTraces, onDeviceFailure)
 }

@@ -11,6 +11,7 @@ use backend_python::PythonBackend;
 use bytes::Bytes;
 use cache_redis::RedisCache;
 use device::Monitor;
+use device::failure::Listening;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
 use frontend::Running;
 use napi::bindgen_prelude::{BigInt, Buffer, FnArgs, Function};
@@ -38,7 +39,7 @@ pub struct NativeCore {
     tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
     streams: Mutex<HashMap<u32, Arc<Pull>>>,
     /// Ends with `close`.
-    gpus: Mutex<Option<Monitor>>,
+    gpus: Mutex<Option<(Monitor, Listening)>>,
 }
 
 /// Errors of calls that answer at once carry their class in front of the text, `NOT_FOUND: …`; the TypeScript side takes it off.
@@ -59,6 +60,7 @@ impl NativeCore {
         on_log: Function<'_, FnArgs<(js::LogRecord,)>, ()>,
         on_settled: Function<'_, FnArgs<(js::Settlement,)>, ()>,
         on_traces: Function<'_, (), ()>,
+        on_device_failure: Function<'_, FnArgs<(String,)>, ()>,
     ) -> napi::Result<Self> {
         logging::install(&on_log)?;
         convert::limit_memory(options.memory_limit_bytes);
@@ -87,7 +89,7 @@ impl NativeCore {
             running: Arc::default(),
             tickets: Arc::default(),
             streams: Mutex::default(),
-            gpus: Mutex::new(Some(gpu::monitor(&options))),
+            gpus: Mutex::new(Some((gpu::monitor(&options), gpu::tell_failures(&on_device_failure)?))),
         })
     }
 
@@ -185,11 +187,6 @@ impl NativeCore {
     }
 
     #[napi]
-    pub fn device_failure(&self) -> Option<String> {
-        engine::device_failure()
-    }
-
-    #[napi]
     pub fn listen(&self, ticket: u32, options: js::ListenOptions) -> napi::Result<()> {
         let (engine, control, running) = (self.engine.clone(), self.control.clone(), self.running.clone());
         let options = convert::frontend_options(options);
@@ -278,7 +275,7 @@ impl NativeCore {
         convert::add_custom_metrics(&mut snapshot, self.services.metrics());
         snapshot.log_records_dropped = logging::DROPPED.load(std::sync::atomic::Ordering::Relaxed) as f64;
         snapshot.trace_records_dropped = self.engine.tracer().lost() as f64;
-        snapshot.gpu = self.gpus.lock().as_ref().map(gpu::status);
+        snapshot.gpu = self.gpus.lock().as_ref().map(|(monitor, _)| gpu::status(monitor));
         if let Some(running) = &*self.running.lock() {
             convert::add_holds(&mut snapshot, &running.holds());
             convert::add_offload(&mut snapshot, frontend::offload_status());

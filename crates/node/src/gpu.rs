@@ -1,13 +1,34 @@
 //! Devices: what this process has, what the machine has, and what they do for a scrape.
 
 use crate::objects as js;
+use device::failure::{Listening, on_failure};
 use device::{Device, Monitor, NvmlDevice, Usage, devices, driver, first_ignored, nvml};
+use napi::bindgen_prelude::{FnArgs, Function};
+use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi_derive::napi;
 use std::time::Duration;
 
 /// Starts to look for devices and, with an interval, to ask what they do.
 pub fn monitor(options: &js::CoreOptions) -> Monitor {
     Monitor::start(options.gpu_metrics_interval_ms.map(|ms| Duration::from_millis(ms.into())))
+}
+
+/// Failures that may wait for the JavaScript thread: a device fails once.
+const FAILURES_MAX: usize = 64;
+
+type OnFailure = ThreadsafeFunction<String, (), FnArgs<(String,)>, napi::Status, false, true, FAILURES_MAX>;
+
+/// Has `f` told which GPU failed for good, and why, until what it returns is dropped; also of those that did before.
+pub fn tell_failures(f: &Function<'_, FnArgs<(String,)>, ()>) -> napi::Result<Listening> {
+    let call: OnFailure = f
+        .build_threadsafe_function::<String>()
+        .max_queue_size::<FAILURES_MAX>()
+        .weak::<true>()
+        .build_callback(|ctx| Ok(FnArgs::from((ctx.value,))))?;
+    Ok(on_failure(move |device, why| {
+        // A full queue has told of others already, and one is enough.
+        call.call(format!("GPU {device} failed: {why}"), ThreadsafeFunctionCallMode::NonBlocking);
+    }))
 }
 
 pub fn status(monitor: &Monitor) -> js::GpuStatus {
