@@ -139,7 +139,7 @@ describe('a command line', () => {
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "command line
-             not possible yet  --gpus=all: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
+             differs           --gpus=all: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
              as it is          --net=host
              as it is          -p 8000:8000: HTTP
              as it is          --shm-size=1g: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay
@@ -147,17 +147,17 @@ describe('a command line', () => {
              as it is          HF_TOKEN=…
              as it is          --model-repository=/models
              as it is          mount /models: ./models, looked into below
-             to change         image nvcr.io/nvidia/tritonserver:24.01-py3: Triton 2.42, all backends of Triton; take nereid-python, which docs/containers.md makes
+             to change         image nvcr.io/nvidia/tritonserver:24.01-py3: Triton 2.42, all backends of Triton; take nereid-gpu, which docs/containers.md makes
              differs           shared memory in 24.01-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
 
       ./models/m/config.pbtxt
              as it is          model m: onnxruntime, version 1
-          5  to change         model m: instance_group: wants a GPU; start with --gpu-fallback=cpu, or write KIND_CPU (COMPAT.md: Instance groups that want a GPU, without one)
+          5  differs           model m: instance_group: wants a GPU; runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU (COMPAT.md: Instance groups that want a GPU, without one)
 
       Starts as:
-        nereid --model-repository=./models --gpu-fallback=cpu
+        nereid --model-repository=./models
 
-      8 as it is, 1 differ, 2 to change, 1 not possible yet
+      8 as it is, 3 differ, 1 to change, 0 not possible yet
       "
     `)
   })
@@ -192,8 +192,8 @@ perf_analyzer -m m -u localhost:8000
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./run.sh
-          7  not possible yet  --gpus '"device=0"': models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
-          8  not possible yet  --gpus all: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
+          7  differs           --gpus '"device=0"': stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
+          8  differs           --gpus all: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
           9  as it is          --shm-size=1g: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay
           9  as it is          --ulimit memlock=-1: no longer needed; may stay
          10  as it is          -p 8000:8000: HTTP
@@ -218,14 +218,11 @@ perf_analyzer -m m -u localhost:8000
       Changes:
       --- a/./run.sh
       +++ b/./run.sh
-      @@ -7,2 +6,0 @@
-      -  --gpus '"device=0"' \\
-      -  --gpus all \\
-      @@ -12,1 +10,1 @@
+      @@ -12,1 +12,1 @@
       -  nvcr.io/nvidia/tritonserver:$TAG \\
       +  nereid:1 \\
 
-      12 as it is, 2 differ, 1 to change, 2 not possible yet
+      12 as it is, 4 differ, 1 to change, 0 not possible yet
       "
     `)
   })
@@ -322,7 +319,7 @@ services:
     expect(code).toBe(1)
     expect(out).toMatchInlineSnapshot(`
       "./compose.yaml
-          4  differs           CUDA_VISIBLE_DEVICES=0: has no effect on the server; may stay (COMPAT.md: GPUs: CUDA execution provider)
+          4  as it is          CUDA_VISIBLE_DEVICES=0: says which GPUs are there, as for Triton
           5  differs           AWS_SECRET_ACCESS_KEY=…: credentials are not read; the mount or the copy needs them (COMPAT.md: Cloud repositories)
           9  to change         image nvcr.io/nvidia/tritonserver:24.05-py3: Triton 2.46, all backends of Triton; take nereid:1, which docs/containers.md makes
           9  differs           shared memory in 24.05-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
@@ -333,16 +330,16 @@ services:
          16  as it is          port 8000:8000: HTTP
          16  as it is          port 8001:8001: gRPC
          18  as it is          mount /models: ./models, looked into below
-         23  not possible yet  deploy: devices: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
+         23  differs           deploy: devices: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
          25  to change         healthcheck: CMD curl -f http://localhost:8000/v2/health/ready: curl is not in the image: leave it out, the image asks /v2/health/ready itself
          28  as it is          service gateway: is not Triton: left alone
 
       ./models/m/config.pbtxt
              as it is          model m: onnxruntime, version 1
-          5  to change         model m: instance_group: wants a GPU; start with --gpu-fallback=cpu, or write KIND_CPU (COMPAT.md: Instance groups that want a GPU, without one)
+          5  differs           model m: instance_group: wants a GPU; runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU (COMPAT.md: Instance groups that want a GPU, without one)
 
       Starts as:
-        nereid --model-repository=./models --model-control-mode=poll --http-thread-count=4 --gpu-fallback=cpu
+        nereid --model-repository=./models --model-control-mode=poll --http-thread-count=4
 
       Changes:
       --- a/./compose.yaml
@@ -350,21 +347,12 @@ services:
       @@ -9,1 +9,1 @@
       -    image: nvcr.io/nvidia/tritonserver:\${TRITON:-24.05}-py3
       +    image: nereid:1
-      @@ -14,1 +14,2 @@
-      -      - --http-thread-count=4
-      +      - --http-thread-count=4
-      +      - --gpu-fallback=cpu
-      @@ -19,8 +19,0 @@
-      -    deploy:
-      -      resources:
-      -        reservations:
-      -          devices:
-      -            - capabilities: [gpu]
+      @@ -24,3 +23,0 @@
       -    healthcheck:
       -      test: ["CMD", "curl", "-f", "http://localhost:8000/v2/health/ready"]
       -      interval: 10s
 
-      9 as it is, 3 differ, 3 to change, 1 not possible yet
+      10 as it is, 4 differ, 2 to change, 0 not possible yet
       "
     `)
   })
@@ -427,7 +415,7 @@ spec:
       "./triton.yaml
           1  as it is          Service triton: is left alone
          12  as it is          terminationGracePeriodSeconds: 60: has to be longer than --exit-timeout-secs (30)
-         14  differs           nodeSelector: nvidia.com/gpu.present: has no effect on the server; may stay (COMPAT.md: GPUs: CUDA execution provider)
+         14  as it is          nodeSelector: nvidia.com/gpu.present: says which GPUs are there, as for Triton
          16  as it is          init container fetch: is left alone
          20  to change         image nvcr.io/nvidia/tritonserver:25.03-py3: Triton 2.56, all backends of Triton; take nereid:1, which docs/containers.md makes
          20  differs           shared memory in 25.03-py3: was on in this image: clients that register regions of shared memory need --allow-client-shm=true (COMPAT.md: \`--allow-client-shm\`)
@@ -439,7 +427,7 @@ spec:
          33  as it is          livenessProbe: /v2/health/live
          35  to change         readinessProbe: curl -f localhost:8000/v2/health/ready: curl may not be in the image: write httpGet with /v2/health/ready
          37  differs           lifecycle: preStop: ports stay open for --exit-grace-secs (3 s), so a sleep before the end is not needed (COMPAT.md: SIGTERM)
-         40  not possible yet  resources: limits: nvidia.com/gpu: 1: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
+         40  differs           resources: limits: nvidia.com/gpu: 1: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
          42  as it is          mount /models: is a volume: run doctor on the models in it
          44  as it is          container sidecar: is not Triton: left alone
          49  as it is          volume dshm: emptyDir, medium Memory: no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay
@@ -453,12 +441,8 @@ spec:
       @@ -20,1 +20,1 @@
       -          image: nvcr.io/nvidia/tritonserver:25.03-py3
       +          image: nereid:1
-      @@ -38,3 +37,0 @@
-      -          resources:
-      -            limits:
-      -              nvidia.com/gpu: 1
 
-      11 as it is, 3 differ, 3 to change, 1 not possible yet
+      12 as it is, 3 differ, 3 to change, 0 not possible yet
       "
     `)
   })
@@ -495,7 +479,7 @@ spec:
           7  to change         triton: KServe’s runtime for Triton starts its image: make a ServingRuntime with an image of Nereid, and name it as predictor.model.runtime
           8  to change         runtimeVersion: 23.05-py3: names a version of Triton: leave it out, the runtime has its image
           9  as it is          --log-verbose=1
-         10  not possible yet  resources: limits: nvidia.com/gpu: 1: models run on the CPU; leave it out and give more cores, unless code of Python models uses it (COMPAT.md: GPUs: CUDA execution provider)
+         10  differs           resources: limits: nvidia.com/gpu: 1: stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing (COMPAT.md: A GPU, and no provider of ONNX Runtime)
          17  as it is          supportedModelFormats: onnx
          18  not possible yet  supportedModelFormats: pytorch: models of this format do not load (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
          21  to change         image nvcr.io/nvidia/tritonserver:23.05-py3: Triton 2.34, all backends of Triton; take nereid:1, which docs/containers.md makes
@@ -517,7 +501,7 @@ spec:
       -      image: nvcr.io/nvidia/tritonserver:23.05-py3
       +      image: nereid:1
 
-      8 as it is, 2 differ, 3 to change, 2 not possible yet
+      8 as it is, 3 differ, 3 to change, 1 not possible yet
       "
     `)
   })
@@ -568,7 +552,7 @@ class TritonPythonModel:
 
       ./r/gpu/config.pbtxt
              as it is          model gpu: onnxruntime, version 1
-          5  to change         model gpu: instance_group: wants a GPU; start with --gpu-fallback=cpu, or write KIND_CPU (COMPAT.md: Instance groups that want a GPU, without one)
+          5  differs           model gpu: instance_group: wants a GPU; runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU (COMPAT.md: Instance groups that want a GPU, without one)
 
       ./r/library/config.pbtxt
           1  not possible yet  model library: backend 'my_backend' is a library; do its work in a model.py (backend: "python"), or in a backend written in Python below --backend-directory (COMPAT.md: PyTorch, TensorRT, OpenVINO and tree models; loadable backends)
@@ -586,7 +570,7 @@ class TritonPythonModel:
              differs           model py: is left alone: any CPython from 3.9 on with numpy runs models (COMPAT.md: Python models, a \`triton_python_backend_stub\`)
 
       ./r/py/1/model.py
-          7  differs           model py: self.model = torch.load("x").to("cuda"): the code may use a GPU by itself; tensors that it gets and returns are in host memory (COMPAT.md: GPUs: CUDA execution provider)
+          7  as it is          model py: self.model = torch.load("x").to("cuda"): the code may use a GPU by itself; its tensors lie on one with FORCE_CPU_ONLY_INPUT_TENSORS "no", as in Triton
 
       ./r/seq/config.pbtxt
              as it is          model seq: onnxruntime, version 1
@@ -600,9 +584,9 @@ class TritonPythonModel:
           1  to change         model wrong: unable to find backend library for backend 'onnx_runtime', try specifying runtime on the model configuration. Did you mean backend: "onnxruntime"?
 
       Starts as:
-        nereid --model-repository=./r --gpu-fallback=cpu
+        nereid --model-repository=./r
 
-      6 as it is, 8 differ, 3 to change, 3 not possible yet
+      7 as it is, 8 differ, 2 to change, 3 not possible yet
       "
     `)
   })
@@ -611,7 +595,7 @@ class TritonPythonModel:
     const page = 'Run\n```bash\n$ docker run --gpus=1 --rm -v ${PWD}/models:/models nvcr.io/nvidia/tritonserver:25.01-py3 tritonserver --model-repository=/models\n```\n'
     const read = await says({ ...REPOSITORY, 'README.md': page }, 'README.md')
     expect(read.out).toContain('nereid --model-repository=./models')
-    expect(read.out).toContain('+$ docker run --rm -v ${PWD}/models:/models nereid:1 tritonserver --model-repository=/models')
+    expect(read.out).toContain('+$ docker run --gpus=1 --rm -v ${PWD}/models:/models nereid:1 tritonserver --model-repository=/models')
 
     const launcher = await says({ 'start.sh': 'python3 /app/scripts/launch_triton_server.py --world_size 1\n' }, 'start.sh')
     expect([launcher.code, launcher.out]).toEqual([0, expect.stringContaining('starts servers by a program of its own')])
@@ -654,12 +638,41 @@ items:
     expect(code.out).not.toContain('write sh')
     // What doctor says of the images is what they are made of.
     const containerfile = readFileSync(fileURLToPath(new URL('../../images/Containerfile', import.meta.url)), 'utf8')
-    for (const fact of ['opt/tritonserver/bin/tritonserver', 'NEREID_HTTP_PORT', 'USER 1000', 'busybox', 'title="nereid-python"']) expect(containerfile).toContain(fact)
+    for (const fact of ['opt/tritonserver/bin/tritonserver', 'NEREID_HTTP_PORT', 'USER 1000', 'busybox', 'title="nereid-python"', 'title="nereid-gpu"']) expect(containerfile).toContain(fact)
     expect(containerfile).not.toMatch(/install[^&]*\bcurl\b|ENTRYPOINT/)
   })
 
+  test('models that want a GPU: the CPU serves them only where the file gives the container none', async () => {
+    const models = { 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '' }
+    const compose = (members: string): string => `services: { t: { image: "tritonserver:1", command: "tritonserver --model-repository=/models", volumes: ["./models:/models"]${members} } }\n`
+    const pod = (members: string): string => `kind: Pod\nspec: { ${members} image: "tritonserver:1", args: [tritonserver, --model-repository=/models], volumeMounts: [ { name: m, mountPath: /models } ] } ], volumes: [ { name: m, hostPath: { path: "DIRECTORY/models" } } ] }\n`
+    const container = 'containers: [ { name: t,'
+    const check = async (name: string, text: string, falls: boolean): Promise<void> => {
+      const directory = files(models)
+      writeFileSync(join(directory, name), text.replaceAll('DIRECTORY', directory))
+      const { out } = await runs(doctor, [join(directory, name)], directory)
+      expect(out, text).toContain('model m: instance_group: wants a GPU; runs there when')
+      expect([/nereid --model-repository=.* --gpu-fallback=cpu/.test(out), out.includes('the container is given none')], text).toEqual([falls, falls])
+      expect(out, text).toContain(falls ? 'take nereid, which' : 'docs/containers.md makes')
+    }
+    await check('compose.yaml', compose(''), true)
+    await check('compose.yaml', compose(', gpus: all'), false)
+    await check('compose.yaml', compose(', runtime: nvidia'), false)
+    await check('compose.yaml', compose(', deploy: { resources: { reservations: { devices: [ { capabilities: [gpu] } ] } } }'), false)
+    await check('compose.yaml', compose(', environment: { NVIDIA_VISIBLE_DEVICES: all }'), false)
+    await check('compose.yaml', compose(', environment: { NVIDIA_VISIBLE_DEVICES: none }'), true)
+    await check('pod.yaml', pod(container), true)
+    await check('pod.yaml', pod(`${container} resources: { limits: { nvidia.com/gpu: 1 } },`), false)
+    await check('pod.yaml', pod(`runtimeClassName: nvidia, ${container}`), false)
+    await check('run.sh', 'docker run -v ./models:/models tritonserver:1 tritonserver --model-repository=/models\n', true)
+    await check('run.sh', 'docker run --device nvidia.com/gpu=all -v ./models:/models tritonserver:1 tritonserver --model-repository=/models\n', false)
+    // Of a command line nobody says where it runs.
+    const start = await says({ ...models, 'start.sh': 'tritonserver --model-repository=./models\n' }, 'start.sh')
+    expect(start.out).not.toContain('--gpu-fallback=cpu\n')
+  })
+
   test('the changes can be applied as they are printed', async () => {
-    const compose = 'services:\n  t:\n    image: nvcr.io/nvidia/tritonserver:24.05-py3\n    runtime: nvidia\n    command: tritonserver --cache-config=redis,tls_enabled=true --model-repository=/models\n    volumes: [./models:/models]\n'
+    const compose = 'services:\n  t:\n    image: nvcr.io/nvidia/tritonserver:24.05-py3\n    command: tritonserver --cache-config=redis,tls_enabled=true --model-repository=/models\n    volumes: [./models:/models]\n'
     const directory = files({ 'compose.yml': compose, 'models/m/config.pbtxt': `${ONNX}instance_group [ { kind: KIND_GPU } ]`, 'models/m/1/model.onnx': '' })
     const { out } = await runs(doctor, [join(directory, 'compose.yml'), '--image=nereid:1', '--format=json'])
     const [diff = ''] = (JSON.parse(out) as { diffs: string[] }).diffs

@@ -37,6 +37,7 @@ export function readCompose(root: Yaml, directory: string, findings: Findings): 
       findings.add(service.at, `service ${name}`, 'same', 'is not Triton: left alone')
       continue
     }
+    launch.gpus = service.entries().some(([key, node]) => givesGpus(key, node)) || service.find('deploy', 'resources', 'reservations', 'devices') !== null
     readEnvironment(service.get('environment'), launch)
     for (const volume of service.get('volumes')?.items() ?? []) {
       const text = expanded(volume)?.text ?? ''
@@ -63,6 +64,9 @@ function readEnvironment(node: Yaml | null, launch: Launch): void {
 /** Members of a service that change nothing. */
 const PLAIN = new Set(['container_name', 'restart', 'networks', 'depends_on', 'labels', 'logging', 'profiles', 'hostname', 'stdin_open', 'tty', 'user', 'working_dir', 'extra_hosts', 'env_file', 'secrets', 'configs', 'stop_signal'])
 
+/** Whether a member of a service gives it GPUs. */
+const givesGpus = (key: string, node: Yaml): boolean => key === 'gpus' || (key === 'runtime' && node.text() === 'nvidia')
+
 function judgeService(service: Yaml, findings: Findings): void {
   for (const [key, node] of service.entries()) {
     const subject = `${key}: ${node.text() ?? ''}`.trim()
@@ -70,7 +74,7 @@ function judgeService(service: Yaml, findings: Findings): void {
       for (const port of node.items()) judgePort(expanded(port.get('target') ?? port)?.text ?? '', `port ${expanded(port)?.text ?? port.get('target')?.text() ?? ''}`, port.at, findings)
     } else if (key === 'shm_size' || key === 'ipc') findings.fact(node.at, subject, 'shmSize')
     else if (key === 'ulimits') findings.fact(node.at, 'ulimits', 'ulimits')
-    else if ((key === 'runtime' && node.text() === 'nvidia') || key === 'gpus') gpu(node, subject, findings)
+    else if (givesGpus(key, node)) findings.fact(node.at, subject, 'gpu')
     else if (key === 'deploy') judgeDeploy(node, findings)
     else if (key === 'healthcheck') judgeHealth(node, findings)
     else if (key === 'stop_grace_period') findings.add(node.at, subject, 'same', 'has to be longer than --exit-timeout-secs (30)')
@@ -81,14 +85,8 @@ function judgeService(service: Yaml, findings: Findings): void {
 
 function judgeDeploy(deploy: Yaml, findings: Findings): void {
   const devices = deploy.find('resources', 'reservations', 'devices')
-  if (devices !== null) gpu(devices, 'deploy: devices', findings)
+  if (devices !== null) findings.fact(devices.at, 'deploy: devices', 'gpu')
   if (deploy.get('replicas') !== null || deploy.find('resources', 'limits') !== null) findings.add(deploy.at, 'deploy', 'same', '')
-}
-
-function gpu(node: Yaml, subject: string, findings: Findings): void {
-  findings.fact(node.at, subject, 'gpu')
-  const { lines } = node
-  if (lines !== null) findings.removeLines({ path: node.path, line: lines.from }, lines.through)
 }
 
 function judgeHealth(node: Yaml, findings: Findings): void {

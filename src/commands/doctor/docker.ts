@@ -46,6 +46,7 @@ export function readDockerRun(words: readonly Located[], directory: string, find
   launch.image = words[i] ?? null
   const entrypoint = options.find(({ name }) => name === '--entrypoint')?.value
   launch.argv = [...(entrypoint === undefined || entrypoint === null ? [] : [entrypoint]), ...words.slice(i + 1)]
+  launch.gpus = options.some(({ name, value }) => givesGpus(name, value?.text ?? ''))
   for (const { name, value, at } of options) {
     if (value === null) continue
     if (name === '-v' || name === '--volume') launch.mounts.push(shortMount(value.text, at, directory))
@@ -61,15 +62,13 @@ export function readDockerRun(words: readonly Located[], directory: string, find
   return { launch, judge }
 }
 
+/** Whether an option of `docker run` gives the container GPUs. */
+const givesGpus = (name: string, value: string): boolean => name === '--gpus' || (name === '--runtime' && value === 'nvidia') || (name === '--device' && /nvidia/.test(value))
+
 function judgeOption(name: string, value: string, written: readonly string[], at: At, findings: Findings): void {
   const subject = written.join(' ')
-  const remove = (): void => {
-    // Two words on one line go together, else one after the other.
-    findings.replace(at, subject, '')
-  }
-  if (name === '--gpus' || (name === '--runtime' && value === 'nvidia') || (name === '--device' && value.includes('nvidia'))) {
+  if (givesGpus(name, value)) {
     findings.fact(at, subject, 'gpu')
-    remove()
   } else if (name === '--shm-size' || name === '--ipc') findings.fact(at, subject, 'shmSize')
   else if (name === '--ulimit') findings.fact(at, subject, 'ulimits')
   else if (name === '-p' || name === '--publish') judgePort(value, subject, at, findings)

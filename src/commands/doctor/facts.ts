@@ -23,10 +23,11 @@ export interface Fact {
 const fact = (verdict: Verdict, row: string | null, advice: string): Fact => ({ verdict, row, advice })
 
 export const FACTS = {
-  gpu: fact('impossible', 'GPUs: CUDA execution provider', 'models run on the CPU; leave it out and give more cores, unless code of Python models uses it'),
-  gpuInstances: fact('change', 'Instance groups that want a GPU, without one', 'start with --gpu-fallback=cpu, or write KIND_CPU'),
-  gpuCode: fact('differs', 'GPUs: CUDA execution provider', 'the code may use a GPU by itself; tensors that it gets and returns are in host memory'),
-  gpuSetting: fact('differs', 'GPUs: CUDA execution provider', 'has no effect on the server; may stay'),
+  gpu: fact('differs', 'A GPU, and no provider of ONNX Runtime', 'stays; ONNX models use it when ONNX Runtime’s CUDA provider is found, as in the image nereid-gpu: nereid gpu says what is missing'),
+  gpuInstances: fact('differs', 'Instance groups that want a GPU, without one', 'runs there when ONNX Runtime’s CUDA provider is found (nereid gpu says what is missing); without a GPU, --gpu-fallback=cpu serves it on the CPU'),
+  gpuMissing: fact('change', 'Instance groups that want a GPU, without one', 'models that want a GPU, and the container is given none: --gpu-fallback=cpu serves them on the CPU'),
+  gpuCode: fact('same', null, 'the code may use a GPU by itself; its tensors lie on one with FORCE_CPU_ONLY_INPUT_TENSORS "no", as in Triton'),
+  gpuSetting: fact('same', null, 'says which GPUs are there, as for Triton'),
   cloud: fact('change', 'Cloud repositories', 'mount the bucket or copy the models, and name the directory'),
   cloudSetting: fact('differs', 'Cloud repositories', 'credentials are not read; the mount or the copy needs them'),
   frontEnds: fact('impossible', 'OpenAI, SageMaker and Vertex AI front ends', 'serve the v2 API on --http-port and map to it in front'),

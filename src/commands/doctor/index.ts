@@ -68,10 +68,8 @@ async function examine(targets: readonly string[], command: readonly string[], i
     if ('repository' in target) {
       if (seen.has(resolve(path))) continue
       const flags = [`--model-repository=${path}`]
-      const needs = await judgeRepository(path, target.isModel, settingsOf(flags), findings)
-      seen.set(resolve(path), needs)
-      const { gpuFallback } = needs
-      if (!target.isModel) starts.push({ name: path, words: ['nereid', ...flags, ...(gpuFallback ? ['--gpu-fallback=cpu'] : [])] })
+      seen.set(resolve(path), await judgeRepository(path, target.isModel, settingsOf(flags), findings))
+      if (!target.isModel) starts.push({ name: path, words: ['nereid', ...flags] })
       continue
     }
     for (const input of target.files) {

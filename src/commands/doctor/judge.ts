@@ -18,6 +18,7 @@ import { judgeRepository, type Needs } from './models.js'
 /** Names of the images as docs/containers.md builds them. */
 const IMAGE = 'nereid'
 const PYTHON_IMAGE = 'nereid-python'
+const GPU_IMAGE = 'nereid-gpu'
 
 /** How a Nereid is started instead. */
 export interface Start {
@@ -29,14 +30,14 @@ export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: ()
   const python = launch.wantsPython === true || launch.argv.some(({ text }) => /\bpip3?\b/.test(text))
   const start = await judgeServer(launch, judge, findings, seen)
   if (launch.image === null) return start.start
-  const chosen = image ?? (python || start.needs.python ? PYTHON_IMAGE : IMAGE)
+  const chosen = image ?? (launch.gpus === true ? GPU_IMAGE : python || start.needs.python ? PYTHON_IMAGE : IMAGE)
   judgeImage(launch.image, findings, chosen)
   judgePrograms(launch.argv, findings, chosen === IMAGE)
   return start.start
 }
 
 async function judgeServer(launch: Launch, judge: () => void, findings: Findings, seen: Map<string, Needs>): Promise<{ start: Start | null; needs: Needs }> {
-  const needs: Needs = { gpuFallback: false, python: false }
+  const needs: Needs = { gpus: false, python: false }
   judge()
   judgeEnvironment(launch.env, findings)
   const args = serverArguments(launch.argv) ?? (launch.argv[0]?.text.startsWith('--') === true ? launch.argv : null)
@@ -58,12 +59,13 @@ async function judgeServer(launch: Launch, judge: () => void, findings: Findings
     if (statIfAny(host)?.isDirectory() !== true) continue
     const of = seen.get(host) ?? (await judgeRepository(shown(host), isModel(host), settings, findings))
     seen.set(host, of)
-    needs.gpuFallback ||= of.gpuFallback
+    needs.gpus ||= of.gpus
     needs.python ||= of.python
   }
   const words = kept.map((word) => renamed(word, paths))
-  if (needs.gpuFallback && !kept.some((word) => word.startsWith('--gpu-fallback'))) {
+  if (needs.gpus && isWithoutGpus(launch) && !kept.some((word) => word.startsWith('--gpu-fallback'))) {
     words.push('--gpu-fallback=cpu')
+    findings.fact(launch.at, launch.name, 'gpuMissing')
     if (last !== null) findings.append(last.at, last.text, '--gpu-fallback=cpu')
   }
   if (repositories.length === 0) {
@@ -73,6 +75,9 @@ async function judgeServer(launch: Launch, judge: () => void, findings: Findings
   }
   return { start: { name: launch.name, words: ['nereid', ...words] }, needs }
 }
+
+/** Whether the container surely has none. Where NVIDIA's runtime is Docker's default, a variable asks for them. */
+const isWithoutGpus = ({ gpus, env }: Launch): boolean => gpus === false && !env.some(({ name, value }) => name === 'NVIDIA_VISIBLE_DEVICES' && value !== '' && value !== 'void' && value !== 'none')
 
 /** The health check of the image asks port 8000, unless its variable says another. */
 function tellHealthPort(launch: Launch, kept: readonly string[], last: Located | null, findings: Findings): void {

@@ -47,6 +47,7 @@ function readContainers(pod: Yaml, containers: Yaml, name: string, directory: st
       findings.add(container.at, `container ${container.get('name')?.text() ?? ''}`, 'same', 'is not Triton: left alone')
       continue
     }
+    launch.gpus = givesGpus(container, pod)
     readMounts(container, pod, launch)
     found.push({
       launch,
@@ -82,6 +83,15 @@ function readMounts(container: Yaml, pod: Yaml, launch: Launch): void {
   }
 }
 
+const isGpu = (resource: string): boolean => /gpu|nvidia\.com/i.test(resource)
+
+/** Whether a container is given GPUs. */
+function givesGpus(container: Yaml, pod: Yaml): boolean {
+  const asks = (of: string): boolean => (container.find('resources', of)?.entries() ?? []).some(([resource]) => isGpu(resource))
+  // Claims of dynamic resources say elsewhere what they are.
+  return asks('limits') || asks('requests') || container.find('resources', 'claims') !== null || pod.get('runtimeClassName')?.text() === 'nvidia'
+}
+
 function judgeContainer(container: Yaml, findings: Findings): void {
   for (const port of container.get('ports')?.items() ?? []) {
     const number = port.get('containerPort')?.text() ?? ''
@@ -96,10 +106,8 @@ function judgeContainer(container: Yaml, findings: Findings): void {
   if (preStop !== null) findings.fact(preStop.at, 'lifecycle: preStop', 'sigterm')
   for (const of of ['limits', 'requests']) {
     for (const [resource, amount] of container.find('resources', of)?.entries() ?? []) {
-      if (!/gpu|nvidia\.com/i.test(resource)) continue
+      if (!isGpu(resource)) continue
       findings.fact(amount.at, `resources: ${of}: ${resource}: ${amount.text() ?? ''}`, 'gpu')
-      const { lines } = amount
-      if (lines !== null) findings.removeLines({ path: amount.path, line: lines.from }, lines.through)
     }
   }
 }
@@ -149,6 +157,7 @@ function readPredictor(predictor: Yaml, name: string, directory: string, finding
   const spec = triton ?? model
   if (spec === null) return []
   const launch = launchOf(spec, name, directory)
+  launch.gpus = givesGpus(spec, predictor)
   // The runtime's own arguments stand in the runtime.
   launch.argv = [{ text: 'tritonserver', at: spec.at, isOpen: false }, ...launch.argv.filter(({ text }) => text.startsWith('-') || !text.endsWith('tritonserver'))]
   return [

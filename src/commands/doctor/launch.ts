@@ -20,6 +20,8 @@ export interface Launch {
   mounts: Mount[]
   /** Whether what is put into it wants an image with Python, or tools of Debian. */
   wantsPython?: boolean
+  /** Whether its container is given GPUs, as far as the file says; absent where that stands elsewhere. */
+  gpus?: boolean
   /** Whether the health check of the image is run: not by Kubernetes. */
   checksHealth?: boolean
   /** Where relative paths begin. */

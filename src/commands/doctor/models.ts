@@ -15,7 +15,8 @@ export const CODE_BYTES_MAX = 1024 * 1024
 
 /** What of a repository decides how the server is started. */
 export interface Needs {
-  gpuFallback: boolean
+  /** A model that wants a GPU is among them. */
+  gpus: boolean
   /** A model in Python is among them. */
   python: boolean
 }
@@ -32,18 +33,18 @@ export async function judgeRepository(path: string, isModel: boolean, settings: 
     models = isModel ? [await inspectModel(path.replace(/\/+$/, '').split('/').at(-1) ?? '', [path], lenient)] : await inspectRepositories({ ...lenient, paths: [path] })
   } catch (error) {
     findings.add({ path, line: 0 }, 'repository', 'change', asServerError(error).message)
-    return { gpuFallback: false, python: false }
+    return { gpus: false, python: false }
   }
   if (models.length === 0) findings.add({ path, line: 0 }, 'repository', 'differs', 'has no models')
-  let gpuFallback = false
-  for (const model of models) gpuFallback = judgeModel(model, findings) || gpuFallback
-  return { gpuFallback, python: models.some(({ config }) => config?.backend === 'python') }
+  let gpus = false
+  for (const model of models) gpus = judgeModel(model, findings) || gpus
+  return { gpus, python: models.some(({ config }) => config?.backend === 'python') }
 }
 
 /** Where in the configuration of a model something stands; its first line with the word, or none. */
 type Where = (word: string) => At
 
-/** Whether it needs --gpu-fallback. */
+/** Whether it wants a GPU. */
 function judgeModel(model: InspectedModel, findings: Findings): boolean {
   const { key, file, directories, config, versions } = model
   const at: At = { path: file ?? directories[0] ?? '', line: 0 }
