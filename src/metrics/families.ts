@@ -52,6 +52,16 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
     type: 'counter',
     samples: versions.flatMap(({ parts }) => parts.map(({ statistics, labels }) => ({ labels, value: value(statistics) }))),
   })
+  /** Gauges of the whole version; with `gpu_uuid` they are 0, as in Triton (O 1.4). */
+  const gauge = (name: string, help: string, value: (s: VersionStatistics, facts: VersionFacts | null) => number | bigint | null): Family => ({
+    name,
+    help,
+    type: 'gauge',
+    samples: versions.flatMap(({ statistics, facts, parts }) => {
+      const of = value(statistics, facts)
+      return of === null ? [] : parts.map(({ labels }, i) => ({ labels, value: i === 0 ? of : 0 }))
+    }),
+  })
   const ofCached = (name: string, help: string, value: (s: VersionStatistics) => bigint): Family =>
     perVersion(name, 'counter', help, (s, labels) => (s.cached ? [{ labels, value: value(s) }] : []))
   const one = (name: string, help: string, value: number): Family => ({
@@ -91,12 +101,8 @@ export function buildFamilies(snapshot: Snapshot, context: FamilyContext): Famil
   families.push(gpuFamily(snapshot.gpu, 'nv_energy_consumption', 'counter', 'Energy of the GPU since the start, in J.', (gpu) => gpu.energyJoules))
   families.push(...customFamilies(versions))
   families.push(
-    perVersion('nv_inference_pending_request_count', 'gauge', 'Requests waiting to be executed.', (s, labels) => [
-      { labels, value: s.pending },
-    ]),
-    perVersion('nv_model_load_duration_secs', 'gauge', 'Time the version took to load, in s.', (_, labels, facts) =>
-      facts === null ? [] : [{ labels, value: facts.loadSeconds }],
-    ),
+    gauge('nv_inference_pending_request_count', 'Requests waiting to be executed.', (s) => s.pending),
+    gauge('nv_model_load_duration_secs', 'Time the version took to load, in s.', (_, facts) => facts?.loadSeconds ?? null),
     one('nv_pinned_memory_pool_total_bytes', 'Size of the pinned memory pool, in bytes.', context.pinnedPoolBytes),
     // Nothing takes from the pool without a GPU, so 0 is a fact and not a placeholder.
     one('nv_pinned_memory_pool_used_bytes', 'Pinned memory in use, in bytes.', snapshot.deviceMemory?.pinned.usedBytes ?? 0),

@@ -296,6 +296,7 @@ test('O-17 O 1.4: what ran on a GPU is shown with its gpu_uuid, and the rest wit
     'nv_inference_compute_infer_duration_us{model="m",version="1"} 2',
     'nv_inference_compute_infer_duration_us{gpu_uuid="GPU-1",model="m",version="1"} 20',
     'nv_inference_pending_request_count{model="m",version="1"} 6',
+    'nv_inference_pending_request_count{gpu_uuid="GPU-1",model="m",version="1"} 0',
   ])
   expect(lines([])).toEqual(lines(['GPU-0', '']))
   expect(lines([])).toContain('nv_inference_count{model="m",version="1"} 8')
