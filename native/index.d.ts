@@ -129,6 +129,9 @@ export interface CustomSeries {
   histogram?: CustomHistogram
 }
 
+/** The HTTP routing table. */
+export declare function describeRoutes(): Array<Route>
+
 /** What a descriptor is that the service manager gave; programs that are started from here do not inherit it. */
 export declare function describeSocket(fd: number): GivenSocket
 
@@ -481,6 +484,12 @@ export interface Restriction {
   apis: Array<string>
   key: string
   value: string
+}
+
+export interface Route {
+  template: string
+  methods: Array<string>
+  category: string
 }
 
 export interface Setting {

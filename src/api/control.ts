@@ -10,6 +10,7 @@ import { ServerError, asServerError, type ControlCall, type ControlFile, type Co
 import type { LoadParameters, Repository } from '../repository/index.js'
 import { isString, members, type JsonObject } from './json.js'
 import { logSettingsAnswer, updateLogSettings, type Protocol } from './log_settings.js'
+import { openApi } from './openapi/index.js'
 import type { TraceSettings } from './trace_settings.js'
 
 export interface ControlContext {
@@ -50,6 +51,8 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
     case 'repository_unload':
       await repository.unload(model, argument['unload_dependents'] === true, within)
       return {}
+    case 'openapi':
+      return openApi(core, model, typeof argument['version'] === 'string' ? argument['version'] : '')
     case 'trace_get':
       return trace.answer(model)
     case 'trace_update':

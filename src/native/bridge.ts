@@ -31,6 +31,7 @@ import {
   type OpenSpec,
   type ProviderReport,
   type PublishSpec,
+  type Route,
   type TakenTraces,
   type TraceCall,
   type TraceMode,
@@ -95,6 +96,7 @@ export interface RawModule {
   exitNow(code: number): void
   notify(socket: string, message: string): void
   describeSocket(fd: number): GivenSocket
+  describeRoutes(): Route[]
   listDevices(): RawDeviceList
   listMachineDevices(visible?: string): RawMachineDevices
   NativeCore: new (

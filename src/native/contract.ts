@@ -282,6 +282,7 @@ export type ControlOperation =
   | 'trace_update'
   | 'log_get'
   | 'log_update'
+  | 'openapi'
 
 /**
  * One control operation. `argument` and the reply are JSON text, already checked for syntax.
@@ -293,6 +294,7 @@ export type ControlOperation =
  * | repository_unload | `{"model":s,"unload_dependents":bool}` | `{}` |
  * | either, asked for by the code of a model | also `"within":s`, that model | `{}` |
  * | trace_get / trace_update | `{"model":s,"settings":{…},"protocol":"http"\|"grpc"}`; over gRPC each value is an array of strings | every current setting |
+ * | openapi | `{"model":s,"version":s}`, both empty for the whole server | an OpenAPI document |
  * | log_get / log_update | `{"settings":{…},"protocol":"http"\|"grpc"}` | every current setting |
  */
 export interface ControlCall {
@@ -302,6 +304,15 @@ export interface ControlCall {
   argument: string
   /** Files of a load that are not in `argument`: long ones. */
   files: ControlFile[]
+}
+
+/** A form of a path that is served over HTTP. */
+export interface Route {
+  /** With its names in braces: `{model}`, `{version}`, `{region}`. */
+  template: string
+  methods: ('GET' | 'POST')[]
+  /** What `--http-restricted-api` calls it. */
+  category: string
 }
 
 export interface ControlFile {

@@ -9,7 +9,7 @@
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { createBridge, deviceList, machineDevices, unwrap, type RawModule } from './bridge.js'
-import type { Core, CoreOptions, ControlCall, DeviceList, GivenSocket, LogRecord, MachineDevices, ProviderReport } from './contract.js'
+import type { Core, CoreOptions, ControlCall, DeviceList, GivenSocket, LogRecord, MachineDevices, ProviderReport, Route } from './contract.js'
 import { ServerError } from './errors.js'
 import { builtModules, findPlatformPackage, ownVersion } from './locate.js'
 import { nativeFileNames, noModuleText } from './platform.js'
@@ -127,6 +127,11 @@ export function describeSocket(fd: number): GivenSocket {
   } catch (error) {
     throw unwrap(error)
   }
+}
+
+/** The routing table of HTTP, as the core reads it. */
+export function describeRoutes(): Route[] {
+  return loadNative().describeRoutes()
 }
 
 /** The devices of this process. The first call opens the driver, which takes up to a second where there is one. */

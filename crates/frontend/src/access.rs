@@ -40,6 +40,11 @@ impl Category {
         ("trace", Self::Trace),
         ("logging", Self::Logging),
     ];
+
+    /// Name of P 2.1.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, category)| *category == self).map_or("", |(name, _)| name)
+    }
 }
 
 /// A header that must be there.

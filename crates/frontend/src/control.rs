@@ -16,6 +16,7 @@ pub enum Operation {
     TraceUpdate,
     LogGet,
     LogUpdate,
+    OpenApi,
 }
 
 impl Operation {
@@ -29,6 +30,7 @@ impl Operation {
             Self::TraceUpdate => "trace_update",
             Self::LogGet => "log_get",
             Self::LogUpdate => "log_update",
+            Self::OpenApi => "openapi",
         }
     }
 }

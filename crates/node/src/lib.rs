@@ -21,6 +21,7 @@ mod logging;
 mod objects;
 mod preload;
 mod providers;
+mod routes;
 mod service;
 mod services;
 mod settle;

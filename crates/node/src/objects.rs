@@ -262,6 +262,13 @@ pub struct ControlCall {
 }
 
 #[napi(object)]
+pub struct Route {
+    pub template: String,
+    pub methods: Vec<String>,
+    pub category: String,
+}
+
+#[napi(object)]
 pub struct ControlFile {
     pub parameter: String,
     pub contents: Buffer,

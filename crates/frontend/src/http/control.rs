@@ -3,7 +3,7 @@
 
 use super::reply::{JSON, Reply};
 use super::route::{Method, RegionAction};
-use super::service::HttpContext;
+use super::service::{HttpContext, percent_decode};
 use crate::control::{Argument, Operation, check, check_files};
 use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
 use crate::offload;
@@ -122,6 +122,17 @@ fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     let alphabets = [base64::alphabet::STANDARD, base64::alphabet::URL_SAFE];
     alphabets.iter().find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(text).ok())
+}
+
+/// `/v2/openapi.json`, with `?model=` and `&version=` of one model. Names are percent-decoded, as everywhere in a query.
+pub async fn openapi(context: &HttpContext, query: &[u8]) -> Reply {
+    let given = |name: &str| {
+        let pairs = query.split(|&b| b == b'&').filter_map(|pair| std::str::from_utf8(pair).ok()?.split_once('='));
+        pairs.filter(|(key, _)| *key == name).map(|(_, value)| percent_decode(value)).next().unwrap_or_default()
+    };
+    let mut argument = Text::begin(b'{');
+    argument.key("model").string(&given("model")).key("version").string(&given("version")).close(b'}');
+    call(context, Operation::OpenApi, argument).await
 }
 
 /// `/v2/logging`.

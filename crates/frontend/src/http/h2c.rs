@@ -72,9 +72,8 @@ async fn serve(context: Arc<HttpContext>, account: Account, request: Request, mu
     let method = Method::parse(head.method());
     let is_head = head.method() == b"HEAD";
     let length = head.content_length().unwrap_or_default();
-    let path = head.path().split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
-    let mut head =
-        RequestHead::from_parts(method, is_head, path, head.fields().map(|(name, value)| (name.as_bytes(), value)));
+    let fields = head.fields().map(|(name, value)| (name.as_bytes(), value));
+    let mut head = RequestHead::from_parts(method, is_head, head.path(), fields);
     head.trace = Slot::http();
     let work = async {
         match service::admit(&context, &head) {

@@ -96,6 +96,8 @@ pub struct RequestHead {
     /// HEAD: the reply carries no body.
     pub is_head: bool,
     path: Span,
+    /// Where the target ends that did not come in a request line; 0 for one that did.
+    target_end: u32,
     /// HTTP/1.1 rather than 1.0.
     pub http11: bool,
     /// Whether the connection stays open afterwards, as far as the client is concerned.
@@ -142,19 +144,35 @@ impl RequestHead {
         self.headers.at(self.path)
     }
 
-    /// A head that did not come as text (HTTP/2).
+    /// What follows the path behind `?`, as sent; empty when nothing does. Looked for anew: hardly any route reads it.
+    pub fn query(&self) -> &[u8] {
+        let rest = self.headers.bytes.get(self.path.end as usize..).unwrap_or_default();
+        let Some(query) = rest.strip_prefix(b"?") else { return &[] };
+        // In a request line a blank ends it. Of a target on its own, the field that follows it in the buffer is not part of it.
+        let end = match self.target_end {
+            0 => query.iter().position(|&b| b == b' ').unwrap_or(query.len()),
+            end => (end as usize).saturating_sub(self.path.end as usize + 1),
+        };
+        let query = query.get(..end).unwrap_or_default();
+        query.split(|&b| b == b'#').next().unwrap_or_default()
+    }
+
+    /// A head that did not come as text (HTTP/2). `target` may have a query.
     pub fn from_parts<'a>(
         method: Method,
         is_head: bool,
-        path: &'a [u8],
+        target: &'a [u8],
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Self {
-        let headers = Headers::from_pairs(std::iter::once((&b":path"[..], path)).chain(fields));
-        let path = headers.fields.first().map_or(Span { start: 0, end: 0 }, |f| f.1);
+        let headers = Headers::from_pairs(std::iter::once((&b":path"[..], target)).chain(fields));
+        let whole = headers.fields.first().map_or(Span { start: 0, end: 0 }, |f| f.1);
+        let path = target.iter().position(|b| matches!(b, b'?' | b'#')).unwrap_or(target.len());
+        let path = Span { start: whole.start, end: whole.start + path as u32 };
         Self {
             method,
             is_head,
             path,
+            target_end: whole.end,
             http11: true,
             keep_alive: true,
             expect: false,
@@ -386,6 +404,26 @@ mod tests {
     fn parse(text: &'static str) -> Result<RequestHead, BadRequest> {
         let length = head_length(text.as_bytes(), 0)?.ok_or_else(|| bad("incomplete"))?;
         parse_head(Bytes::from_static(text.as_bytes()).slice(..length))
+    }
+
+    #[test]
+    fn the_query_is_what_follows_the_path_wherever_the_head_came_from() {
+        for (target, path, query) in [
+            ("/v2", "/v2", ""),
+            ("/v2?", "/v2", ""),
+            ("/v2?a=b", "/v2", "a=b"),
+            ("/v2?a=b?c#d", "/v2", "a=b?c"),
+            ("http://host:1/v2?x", "/v2", "x"),
+        ] {
+            let text = format!("GET {target} HTTP/1.1\r\nhost: h\r\n\r\n");
+            let head = parse_head(Bytes::from(text)).unwrap();
+            assert_eq!((head.path(), head.query()), (path.as_bytes(), query.as_bytes()), "{target}");
+            if let Some(target) = target.strip_prefix("http://host:1").or(Some(target)) {
+                let fields = [(&b"name"[..], &b"value"[..])].into_iter();
+                let head = RequestHead::from_parts(Method::Get, false, target.as_bytes(), fields);
+                assert_eq!((head.path(), head.query()), (path.as_bytes(), query.as_bytes()), "{target}");
+            }
+        }
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub enum Route<'a> {
     SharedMemory { kind: RegionKind, region: &'a str, action: RegionAction },
     /// Repository index; a repository name is accepted and ignored.
     RepositoryIndex,
+    /// The description of all of these.
+    OpenApi,
     /// Load or unload.
     RepositoryModel { repository: &'a str, model: &'a str, load: bool },
 }
@@ -124,6 +126,7 @@ impl<'a> Route<'a> {
                 _ => None,
             },
             "logging" => rest.is_empty().then_some(Self::Logging),
+            "openapi.json" => rest.is_empty().then_some(Self::OpenApi),
             "trace" => (rest == "/setting").then_some(Self::Trace { model: "" }),
             "repository" => Self::repository(rest),
             "systemsharedmemory" => Self::region(RegionKind::System, rest),
@@ -208,7 +211,7 @@ impl<'a> Route<'a> {
             Self::AllStatistics => Category::Statistics,
             Self::Logging => Category::Logging,
             Self::Trace { .. } => Category::Trace,
-            Self::ServerMetadata => Category::Metadata,
+            Self::ServerMetadata | Self::OpenApi => Category::Metadata,
             Self::Live | Self::Ready => Category::Health,
             Self::SharedMemory { .. } => Category::SharedMemory,
             Self::RepositoryIndex | Self::RepositoryModel { .. } => Category::ModelRepository,
@@ -235,6 +238,68 @@ impl<'a> Route<'a> {
             _ => method == Method::Get,
         }
     }
+}
+
+/// One form of a path that is served, for descriptions of the API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// With its names in braces: `{model}`, `{version}`, `{region}`.
+    pub template: &'static str,
+    /// `GET`, `POST`.
+    pub methods: Vec<&'static str>,
+    /// What a restriction calls it.
+    pub category: &'static str,
+}
+
+/// Every form of a path that [`Route::parse`] takes, but those with a repository's name, which are refused or mean the same without.
+const TEMPLATES: [&str; 35] = [
+    "/v2",
+    "/v2/health/live",
+    "/v2/health/ready",
+    "/v2/openapi.json",
+    "/v2/models/stats",
+    "/v2/models/{model}",
+    "/v2/models/{model}/config",
+    "/v2/models/{model}/generate",
+    "/v2/models/{model}/generate_stream",
+    "/v2/models/{model}/infer",
+    "/v2/models/{model}/ready",
+    "/v2/models/{model}/stats",
+    "/v2/models/{model}/trace/setting",
+    "/v2/models/{model}/versions/{version}",
+    "/v2/models/{model}/versions/{version}/config",
+    "/v2/models/{model}/versions/{version}/generate",
+    "/v2/models/{model}/versions/{version}/generate_stream",
+    "/v2/models/{model}/versions/{version}/infer",
+    "/v2/models/{model}/versions/{version}/ready",
+    "/v2/models/{model}/versions/{version}/stats",
+    "/v2/repository/index",
+    "/v2/repository/models/{model}/load",
+    "/v2/repository/models/{model}/unload",
+    "/v2/systemsharedmemory/status",
+    "/v2/systemsharedmemory/unregister",
+    "/v2/systemsharedmemory/region/{region}/register",
+    "/v2/systemsharedmemory/region/{region}/status",
+    "/v2/systemsharedmemory/region/{region}/unregister",
+    "/v2/cudasharedmemory/status",
+    "/v2/cudasharedmemory/unregister",
+    "/v2/cudasharedmemory/region/{region}/register",
+    "/v2/cudasharedmemory/region/{region}/status",
+    "/v2/cudasharedmemory/region/{region}/unregister",
+    "/v2/trace/setting",
+    "/v2/logging",
+];
+
+/// The routing table, read out: what it takes and how, asked of [`Route`] itself.
+pub fn described() -> Vec<Described> {
+    let one = |template: &'static str| {
+        let path = template.replace("{model}", "m").replace("{version}", "1").replace("{region}", "r");
+        let route = Route::parse(&path)?;
+        let methods = [("GET", Method::Get), ("POST", Method::Post)];
+        let methods = methods.iter().filter(|(_, method)| route.allows(*method)).map(|(name, _)| *name).collect();
+        Some(Described { template, methods, category: route.category().name() })
+    };
+    TEMPLATES.iter().filter_map(|template| one(template)).collect()
 }
 
 /// Splits `/segment/rest` into `segment` and `/rest`; an empty segment is none.
@@ -289,6 +354,8 @@ mod tests {
             ("/v2/trace", None),
             ("/v2/logging", Some(Route::Logging)),
             ("/v2/logging/", None),
+            ("/v2/openapi.json", Some(Route::OpenApi)),
+            ("/v2/openapi.json/", None),
             ("/v2/health/live", Some(Route::Live)),
             ("/v2/health/ready", Some(Route::Ready)),
             ("/v2/health/LIVE", None),
@@ -311,6 +378,60 @@ mod tests {
         ] {
             assert_eq!(Route::parse(path), expected, "{path}");
         }
+    }
+
+    /// The number of a kind of route: a new one does not compile until it has its own, and does not pass until it has a template.
+    fn kind(route: Route<'_>) -> usize {
+        match route {
+            Route::AllStatistics => 0,
+            Route::Logging => 1,
+            Route::Trace { model } => 2 + usize::from(model.is_empty()),
+            Route::ServerMetadata => 4,
+            Route::Live => 5,
+            Route::Ready => 6,
+            Route::RepositoryIndex => 7,
+            Route::OpenApi => 8,
+            Route::RepositoryModel { load, .. } => 9 + usize::from(load),
+            Route::SharedMemory { kind, region, action } => {
+                let kind = usize::from(kind == RegionKind::System);
+                let action = match action {
+                    RegionAction::Status => 0,
+                    RegionAction::Register => 1,
+                    RegionAction::Unregister => 2,
+                };
+                11 + kind + 2 * usize::from(region.is_empty()) + 4 * action
+            }
+            Route::Model { version, action, .. } => {
+                let action = match action {
+                    ModelAction::Metadata => 0,
+                    ModelAction::Infer => 1,
+                    ModelAction::Generate => 2,
+                    ModelAction::GenerateStream => 3,
+                    ModelAction::Ready => 4,
+                    ModelAction::Config => 5,
+                    ModelAction::Statistics => 6,
+                };
+                23 + action + 7 * usize::from(version.is_empty())
+            }
+        }
+    }
+
+    #[test]
+    fn every_route_is_described_once() {
+        let described = described();
+        assert_eq!(described.len(), TEMPLATES.len(), "a template that is no route");
+        let mut kinds: Vec<usize> = TEMPLATES
+            .iter()
+            .map(|t| t.replace("{model}", "m").replace("{version}", "1").replace("{region}", "r"))
+            .map(|path| kind(Route::parse(&path).unwrap()))
+            .collect();
+        kinds.sort_unstable();
+        // A region cannot be registered without its name: refused, and so not described.
+        let nameless = [RegionKind::Cuda, RegionKind::System]
+            .map(|kind| self::kind(Route::SharedMemory { kind, region: "", action: RegionAction::Register }));
+        let expected: Vec<usize> = (0..37).filter(|kind| !nameless.contains(kind)).collect();
+        assert_eq!(kinds, expected);
+        assert!(described.iter().all(|one| !one.methods.is_empty()));
     }
 
     #[test]

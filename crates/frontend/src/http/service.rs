@@ -154,6 +154,7 @@ pub async fn respond(
         }
         Route::Live => health(engine.is_live(), r#"{"live":true}"#, r#"{"live":false}"#),
         Route::Ready => health(said(engine.readiness()).await, r#"{"ready":true}"#, r#"{"ready":false}"#),
+        Route::OpenApi => Box::pin(control::openapi(context, head.query())).await,
         Route::Logging => Box::pin(control::logging(context, head.method, &body)).await,
         Route::Trace { model } => Box::pin(control::trace(context, model, head.method, &body)).await,
         Route::RepositoryIndex => Box::pin(control::index(context, &body)).await,
@@ -200,7 +201,7 @@ fn health(is_good: bool, good: &'static str, bad: &'static str) -> Reply {
 }
 
 /// Decodes `%XX`; what is no such escape, or does not decode to UTF-8, stays as it is.
-fn percent_decode(text: &str) -> Cow<'_, str> {
+pub fn percent_decode(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);
     }

@@ -1,0 +1,79 @@
+/** Schemas of one model: its requests and answers with the names, types and shapes of its tensors. */
+
+import type { ModelDescription, TensorDescription } from '../description.js'
+import { array, ELEMENTS, object, ref, type Json, type Schema } from './schemas.js'
+
+/** The schemas that take the place of those for every model, and what these refer to. */
+export function modelSchemas(model: ModelDescription): Schema {
+  const datatypes = new Set([...model.inputs, ...model.outputs].map((tensor) => tensor.datatype).filter((type) => type in ELEMENTS))
+  return {
+    ...Object.fromEntries([...datatypes].map((type) => [values(type), valuesSchema(type)])),
+    InferRequest: inferRequest(model),
+    InferResponse: inferResponse(model),
+    GenerateRequest: generateRequest(model),
+    GenerateResponse: generateResponse(model),
+  }
+}
+
+/** Name of the schema of an element, or of lists of them, nested as one likes. */
+const values = (datatype: string) => `Values${datatype}`
+
+function valuesSchema(datatype: string): Schema {
+  return { anyOf: [ELEMENTS[datatype] ?? {}, array(ref(values(datatype)))] }
+}
+
+function shape({ shape: dims }: TensorDescription, maxBatchSize: number): Schema {
+  const dimension = (size: number, at: number): Json => {
+    if (size >= 0) return { const: size }
+    return at === 0 && maxBatchSize > 0 ? { type: 'integer', minimum: 1, maximum: maxBatchSize } : { type: 'integer', minimum: 0 }
+  }
+  // prefixItems may not be empty.
+  const sizes = dims.length === 0 ? {} : { prefixItems: dims.map(dimension) }
+  return { type: 'array', ...sizes, minItems: dims.length, maxItems: dims.length }
+}
+
+function tensor(of: TensorDescription, maxBatchSize: number, parameters: Json): Schema {
+  // FP16 and BF16 go in binary or through shared memory only.
+  const data: Json = of.datatype in ELEMENTS ? array(ref(values(of.datatype))) : false
+  const properties = { name: { const: of.name }, shape: shape(of, maxBatchSize), datatype: { const: of.datatype }, parameters, data }
+  return object(properties, ['name', 'shape', 'datatype'])
+}
+
+function inferRequest({ inputs, outputs, maxBatchSize }: ModelDescription): Schema {
+  const required = inputs.filter((input) => !input.optional)
+  const has = ({ name }: TensorDescription): Json => ({ contains: object({ name: { const: name } }, ['name']) })
+  const list: Schema = {
+    ...array(inputs.length === 0 ? false : { oneOf: inputs.map((input) => tensor(input, maxBatchSize, ref('InputParameters'))) }),
+    minItems: required.length,
+    maxItems: inputs.length,
+    ...(required.length === 0 ? {} : { allOf: required.map(has) }),
+  }
+  const output = object({ name: { enum: outputs.map(({ name }) => name) }, parameters: ref('OutputParameters') }, ['name'])
+  return object({ id: { type: 'string' }, parameters: ref('Parameters'), inputs: list, outputs: array(output) }, ['inputs'])
+}
+
+function inferResponse({ name, outputs, maxBatchSize }: ModelDescription): Schema {
+  const size = object({ binary_data_size: { type: 'integer', minimum: 0 } })
+  // Also what classification makes of it: text, of another shape.
+  const classified = object({ name: { enum: outputs.map((output) => output.name) }, datatype: { const: 'BYTES' }, data: array({ type: 'string' }) }, ['name', 'datatype'])
+  const one = { anyOf: [...outputs.map((output) => tensor(output, maxBatchSize, size)), classified] }
+  const properties = { id: { type: 'string' }, model_name: { const: name }, model_version: { type: 'string' }, parameters: ref('Parameters'), outputs: array(one) }
+  return object(properties, ['model_name', 'model_version', 'outputs'])
+}
+
+function value({ datatype }: TensorDescription): Json {
+  const element = ELEMENTS[datatype]
+  return element === undefined ? false : { anyOf: [element, array(element)] }
+}
+
+function generateRequest({ inputs }: ModelDescription): Schema {
+  const properties = Object.fromEntries(inputs.map((input) => [input.name, value(input)]))
+  const required = inputs.filter((input) => !input.optional).map(({ name }) => name)
+  // An input called as one of these takes its place.
+  return object({ id: { type: 'string' }, parameters: { type: 'object' }, ...properties }, required)
+}
+
+function generateResponse({ outputs }: ModelDescription): Schema {
+  const properties = Object.fromEntries(outputs.map((output) => [output.name, value(output)]))
+  return object({ id: { type: 'string' }, model_name: { type: 'string' }, model_version: { type: 'string' }, ...properties })
+}

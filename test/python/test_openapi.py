@@ -1,0 +1,161 @@
+"""GET /v2/openapi.json: what a well-kept validator says of it, and whether the server does what it says."""
+import json
+import re
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from tritonclient.grpc import InferenceServerClient
+
+SIXTEEN = list(range(16))
+
+BODIES = {
+    "modelInfer": {"inputs": [{"name": name, "shape": [1, 16], "datatype": "INT32", "data": SIXTEEN} for name in ("INPUT0", "INPUT1")]},
+    "modelGenerate": {"INPUT0": SIXTEEN, "INPUT1": SIXTEEN},
+    "modelGenerateStream": {"INPUT0": SIXTEEN, "INPUT1": SIXTEEN},
+    "updateTraceSettings": {"trace_rate": "7"},
+    "updateModelTraceSettings": {"trace_rate": "7"},
+    "updateLogSettings": {"log_verbose_level": 0},
+    "registerSystemRegion": {"key": "/nowhere", "byte_size": 64},
+    "registerCudaRegion": {"raw_handle": {"b64": "AA=="}, "device_id": 0, "byte_size": 64},
+}
+"""Bodies of operations that want one, for the model `simple`."""
+
+REFUSED = {
+    "registerSystemRegion", "registerCudaRegion", "systemRegion", "cudaRegion", "loadModel", "unloadModel", "unregisterSystemRegion",
+    "unregisterSystemRegions", "unregisterCudaRegion", "unregisterCudaRegions",
+}
+"""What this server refuses: it has no such region, no GPU, no explicit mode. The refusal has the form that the document gives errors."""
+
+
+def ask(server, method, path, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://{server.http}{path}", data=data if method == "GET" or data else b"", method=method)
+    if method == "GET":
+        request.data = None
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read()
+
+
+def document(server, query=""):
+    status, headers, body = ask(server, "GET", f"/v2/openapi.json{query}")
+    assert status == 200, body
+    assert headers["content-type"] == "application/json"
+    return json.loads(body)
+
+
+def check(whole, schema, value):
+    """The value against a schema of the document."""
+    Draft202012Validator({**schema, "components": whole["components"]}).validate(value)
+
+
+def operations(whole):
+    for path, item in whole["paths"].items():
+        for method in ("get", "post"):
+            if method in item:
+                yield method.upper(), path, item[method]
+
+
+@pytest.mark.parametrize("query", ["", "?model=simple", "?model=simple&version=1", "?version=2&model=versions", "?model=id_string"])
+def test_a_validator_takes_the_document(server, query):
+    OpenAPIV31SpecValidator(document(server, query)).validate()
+
+
+def test_every_documented_route_is_there_and_answers_as_documented(server):
+    whole = document(server)
+    assert len(whole["paths"]) > 30
+    for method, path, operation in operations(whole):
+        name = operation["operationId"].removesuffix("OfVersion")
+        filled = path.replace("{model}", "simple").replace("{version}", "1").replace("{region}", "r")
+        status, headers, body = ask(server, method, filled, BODIES.get(name))
+        where = f"{method} {filled}: {status} {body[:200]}"
+        if status != 200:
+            assert name in REFUSED, where
+            check(whole, {"$ref": "#/components/schemas/Error"}, json.loads(body))
+            assert status not in (404, 405) or "Unable to find" in json.loads(body)["error"], where
+            continue
+        content = operation["responses"]["200"].get("content")
+        assert (content is None) == (body == b""), where
+        if name == "modelGenerateStream":
+            events = [json.loads(line.removeprefix("data: ")) for line in body.decode().split("\n\n") if line]
+            assert len(events) == 1
+            check(whole, content["text/event-stream"]["schema"], events[0])
+        elif content is not None:
+            check(whole, content["application/json"]["schema"], json.loads(body))
+
+
+def test_methods_that_are_not_documented_are_refused(server):
+    whole = document(server)
+    for path, item in whole["paths"].items():
+        filled = path.replace("{model}", "simple").replace("{version}", "1").replace("{region}", "r")
+        for method in {"GET", "POST", "PUT", "DELETE"} - {m.upper() for m in item}:
+            assert ask(server, method, filled, {})[0] == 405, f"{method} {path}"
+
+
+def test_the_document_of_a_model_takes_what_the_model_takes_and_refuses_what_it_refuses(server):
+    whole = document(server, "?model=simple")
+    assert set(whole["paths"]) == {
+        "/v2/models/simple" + tail for tail in ("", "/config", "/generate", "/generate_stream", "/infer", "/ready", "/stats", "/trace/setting")
+    }
+    schema = {"$ref": "#/components/schemas/InferRequest"}
+    good = BODIES["modelInfer"]
+    check(whole, schema, good)
+    nested = json.loads(json.dumps(good))
+    nested["inputs"][0]["data"] = [SIXTEEN]
+    for body in (good, nested):
+        status, _, answer = ask(server, "POST", "/v2/models/simple/infer", body)
+        assert status == 200, answer
+        check(whole, schema, body)
+        check(whole, {"$ref": "#/components/schemas/InferResponse"}, json.loads(answer))
+
+    def changed(**how):
+        body = json.loads(json.dumps(good))
+        body["inputs"][0].update(how)
+        return body
+
+    one_missing = {"inputs": good["inputs"][:1]}
+    bad = [changed(name="INPUT7"), changed(shape=[1, 15]), changed(shape=[16]), changed(datatype="FP32"), changed(data=["a"] * 16), one_missing, {}]
+    validator = Draft202012Validator({**schema, "components": whole["components"]})
+    for body in bad:
+        assert not validator.is_valid(body), body
+        assert ask(server, "POST", "/v2/models/simple/infer", body)[0] != 200, body
+
+
+def test_every_model_has_a_document(server):
+    with InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+        models = {model.name for model in client.get_model_repository_index().models if model.state == "READY"}
+    assert len(models) > 10
+    for model in sorted(models):
+        OpenAPIV31SpecValidator(document(server, f"?model={urllib.parse.quote(model)}")).validate()
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("?model=nope", "unknown model"),
+        ("?model=simple&version=9", "version 9"),
+        ("?model=simple&version=x", "version"),
+        ("?version=1", "\\?model=NAME&version=1"),
+        ("?model=" + "x" * 5000, "unknown model"),
+        ("?model=%00%0a%22%5c", "unknown model"),
+    ],
+)
+def test_a_document_that_cannot_be_is_an_error_that_says_why(server, query, says):
+    status, _, body = ask(server, "GET", f"/v2/openapi.json{query}")
+    assert status in (400, 404), body
+    assert re.search(says, json.loads(body)["error"]), body
+
+
+def test_queries_are_read_over_http2_as_well(server):
+    def curl(*more):
+        url = f"http://{server.http}/v2/openapi.json?model=simple#part"
+        return json.loads(subprocess.run(["curl", "-sS", *more, url], check=True, capture_output=True, timeout=20).stdout)
+
+    assert curl("--http2-prior-knowledge") == curl() == document(server, "?model=simple")
