@@ -76,3 +76,29 @@ export async function bundle(root) {
     await bundled.close()
   }
 }
+
+/** The client: two entries, what both share, and gRPC in a chunk that is read with the first call of it. */
+export async function bundleClient(root) {
+  const bundled = await rolldown({
+    cwd: root,
+    input: { index: 'client/src/index.ts', node: 'client/src/node.ts' },
+    platform: 'neutral',
+    external: (id) => id.startsWith('node:') || id === '@grpc/grpc-js',
+    resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
+    onLog(level, log, handler) {
+      if (level === 'warn') throw new Error(log.message)
+      handler(level, log)
+    },
+  })
+  try {
+    await bundled.write({
+      dir: join(root, 'client/dist'),
+      format: 'esm',
+      comments: { legal: true, annotation: true, jsdoc: false },
+      chunkFileNames: '[name].js',
+      codeSplitting: { groups: [{ name: 'grpc', test: /\/client\/src\/grpc\//, priority: 2 }, { name: 'client', test: /\/client\/src\/(?!index\.ts|node\.ts|http\/node\.ts|http\/fetch\.ts)/, priority: 1 }] },
+    })
+  } finally {
+    await bundled.close()
+  }
+}

@@ -109,15 +109,18 @@ const STEPS = [
   },
   {
     name: 'TypeScript',
-    inputs: () => filesBelow(ROOT, ['src', 'tsconfig.json', 'package-lock.json', 'scripts/bundle.mjs']),
-    outputs: () => ['dist/cli/main.js', 'dist/index.js', 'dist/index.d.ts', 'dist/shm/index.js'],
+    inputs: () => filesBelow(ROOT, ['src', 'client/src', 'client/tsconfig.json', 'tsconfig.json', 'package-lock.json', 'scripts/bundle.mjs']),
+    outputs: () => ['dist/cli/main.js', 'dist/index.js', 'dist/index.d.ts', 'dist/shm/index.js', 'client/dist/node.js', 'client/dist/index.d.ts'],
     expect: 'seconds',
     async run() {
       // A file that was deleted from src must not live on in dist.
       rmSync(join(ROOT, 'dist'), { recursive: true, force: true })
       await must('the TypeScript build', bin('tsc'), ['-p', 'tsconfig.json', '--emitDeclarationOnly'])
-      const { bundle } = await import('./bundle.mjs')
+      rmSync(join(ROOT, 'client', 'dist'), { recursive: true, force: true })
+      await must('the build of the client', bin('tsc'), ['-p', 'client/tsconfig.json', '--emitDeclarationOnly'])
+      const { bundle, bundleClient } = await import('./bundle.mjs')
       await bundle(ROOT)
+      await bundleClient(ROOT)
     },
   },
   {

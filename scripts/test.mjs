@@ -126,7 +126,9 @@ const SUITES = {
     const { code, text } = await capture(process.execPath, ['bench/guard.mjs'], { cwd: ROOT })
     return lastLineCounts(code, text)
   },
-  vitest: () => vitest('vitest.json', '--exclude=test/docs/**'),
+  vitest: () => vitest('vitest.json', '--exclude=test/docs/**', '--exclude=test/client/**'),
+  /** The TypeScript client against this server, Triton and in a browser; names the targets that are not here. */
+  client: () => vitest('client.json', 'test/client'),
   /** Pages, README.md and ARCHITECTURE.md: what they name exists, their links lead somewhere, their examples do what they say. */
   async docs() {
     const names = await twice('docs', await vitest('docs.json', 'test/docs'))

@@ -27,12 +27,14 @@ export class TestServer {
   readonly grpcPort: number
   readonly metricsPort: number
   readonly process: ChildProcess
+  readonly repository: string
   /** Milliseconds from spawn to the first answer of `/v2/health/ready`; null until it is ready. */
   readyMs: number | null = null
   stdout = ''
   stderr = ''
 
-  private constructor(ports: number[], child: ChildProcess) {
+  private constructor(ports: number[], child: ChildProcess, repository: string) {
+    this.repository = repository
     const [httpPort = 0, grpcPort = 0, metricsPort = 0] = ports
     this.httpPort = httpPort
     this.grpcPort = grpcPort
@@ -47,7 +49,7 @@ export class TestServer {
     const ports = await freePorts(3)
     const args = [main, `--model-repository=${repository}`, ...listenFlags(ports), ...flags]
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'], env })
-    return new TestServer(ports, child)
+    return new TestServer(ports, child, repository)
   }
 
   /** Spawns and waits until the server answers `path` with anything at all. */

@@ -1,0 +1,272 @@
+/** The client: the same over HTTP and gRPC. Here are defaults, checks, retries and deadlines; a `Wire` has the protocol. */
+
+import { Call } from './call.js'
+import { ClientError, invalid } from './errors.js'
+import { entriesOf, isComplete, prepare, type Input } from './inputs.js'
+import { Metadata } from './metadata.js'
+import { Retries } from './retry.js'
+import { Sequence } from './sequence.js'
+import { InferStream } from './stream.js'
+import type { InferResult } from './tensor.js'
+import type {
+  CallOptions,
+  ConnectOptions,
+  CudaRegion,
+  IndexRow,
+  InferOptions,
+  Inputs,
+  LoadOptions,
+  LogSettings,
+  ModelMetadata,
+  ModelStatistics,
+  OutputRequest,
+  ServerMetadata,
+  SystemRegion,
+  TraceSettings,
+  TraceUpdate,
+} from './types.js'
+import type { InferRequest, Wire } from './wire.js'
+
+/** Which model; the greatest ready version unless one is given. */
+export interface ModelOptions extends CallOptions {
+  version?: string | number
+}
+
+/** Region of system shared memory: `region.registration` of `nereid/shm` is one. */
+export interface SystemRegistration {
+  key: string
+  offset?: number
+  byte_size: number
+}
+
+/** Memory of a device that this process has exported. */
+export interface CudaRegistration {
+  /** The 64 bytes of its handle. */
+  raw_handle: Uint8Array
+  device_id: number
+  byte_size: number
+}
+
+/**
+ * A server, by one address. Calls may be made at the same time; connections are kept between them.
+ *
+ * Every method rejects with `ClientError`. Arrays that are given belong to the call until it is settled.
+ */
+export class Client {
+  readonly #wire: Wire
+  readonly #options: ConnectOptions
+  readonly #retries: Retries | null
+  readonly #metadata: Metadata | null
+
+  /** Use `connect`. */
+  constructor(wire: Wire, options: ConnectOptions) {
+    this.#wire = wire
+    this.#options = options
+    this.#retries = options.retry === false ? null : new Retries(options.retry)
+    this.#metadata = options.check === false ? null : new Metadata((call, model, version) => wire.modelMetadata(call, model, version))
+  }
+
+  /** Without user, password and query. */
+  get url(): string {
+    return this.#wire.url
+  }
+
+  /** Whether the process answers. False is an answer; no connection is an error. */
+  live(options: CallOptions = {}): Promise<boolean> {
+    return this.#call(options, (call) => this.#wire.live(call))
+  }
+
+  /** Whether inferences can be sent. */
+  ready(options: CallOptions = {}): Promise<boolean> {
+    return this.#call(options, (call) => this.#wire.ready(call))
+  }
+
+  /** False for a model that does not exist, too. */
+  modelReady(model: string, options: ModelOptions = {}): Promise<boolean> {
+    return this.#call(options, (call) => this.#wire.modelReady(call, model, versionOf(options)))
+  }
+
+  serverMetadata(options: CallOptions = {}): Promise<ServerMetadata> {
+    return this.#call(options, (call) => this.#wire.serverMetadata(call))
+  }
+
+  modelMetadata(model: string, options: ModelOptions = {}): Promise<ModelMetadata> {
+    return this.#call(options, (call) => this.#wire.modelMetadata(call, model, versionOf(options)))
+  }
+
+  /** The configuration with its defaults, in the JSON form of the protocol. */
+  modelConfig(model: string, options: ModelOptions = {}): Promise<Record<string, unknown>> {
+    return this.#call(options, (call) => this.#wire.modelConfig(call, model, versionOf(options)))
+  }
+
+  /** Of one model, or of all. */
+  statistics(model = '', options: ModelOptions = {}): Promise<ModelStatistics[]> {
+    return this.#call(options, (call) => this.#wire.statistics(call, model, versionOf(options)))
+  }
+
+  /** What the repository has; with `ready` only what is served. */
+  index(options: CallOptions & { ready?: boolean } = {}): Promise<IndexRow[]> {
+    return this.#call(options, (call) => this.#wire.index(call, options.ready === true))
+  }
+
+  /** Resolves when the model is loaded. Servers allow it with `--model-control-mode=explicit`. */
+  async load(model: string, options: LoadOptions = {}): Promise<void> {
+    const { config, files = {} } = options
+    const text = config === undefined || typeof config === 'string' ? (config ?? null) : JSON.stringify(config)
+    if (text === null && Object.keys(files).length > 0) throw invalid(`load of model '${model}': files need a config`)
+    await this.#call(options, (call) => this.#wire.load(call, model, text, Object.entries(files)))
+    this.#metadata?.forget(model)
+  }
+
+  /** `dependents` takes along what was loaded for this ensemble only. */
+  async unload(model: string, options: CallOptions & { dependents?: boolean } = {}): Promise<void> {
+    await this.#call(options, (call) => this.#wire.unload(call, model, options.dependents === true))
+    this.#metadata?.forget(model)
+  }
+
+  /** Settings of one model, or those for all. With `update`, after it. */
+  traceSettings(options: CallOptions & { model?: string; update?: TraceUpdate } = {}): Promise<TraceSettings> {
+    return this.#call(options, (call) => this.#wire.trace(call, options.model ?? '', options.update ?? null))
+  }
+
+  logSettings(options: CallOptions & { update?: Partial<LogSettings> } = {}): Promise<LogSettings> {
+    return this.#call(options, (call) => this.#wire.log(call, options.update ?? null))
+  }
+
+  /** Regions of system shared memory; without a name, all of them. */
+  readonly systemSharedMemory = {
+    status: (name = '', options: CallOptions = {}): Promise<SystemRegion[]> => this.#call(options, (call) => this.#wire.systemStatus(call, name)),
+    register: (name: string, { key, offset = 0, byte_size }: SystemRegistration, options: CallOptions = {}): Promise<void> =>
+      this.#call(options, (call) => this.#wire.systemRegister(call, { name, key, offset, byte_size })),
+    unregister: (name = '', options: CallOptions = {}): Promise<void> => this.#call(options, (call) => this.#wire.systemUnregister(call, name)),
+  }
+
+  /** Regions of devices. */
+  readonly cudaSharedMemory = {
+    status: (name = '', options: CallOptions = {}): Promise<CudaRegion[]> => this.#call(options, (call) => this.#wire.cudaStatus(call, name)),
+    register: (name: string, { raw_handle, device_id, byte_size }: CudaRegistration, options: CallOptions = {}): Promise<void> =>
+      this.#call(options, (call) => this.#wire.cudaRegister(call, { name, device_id, byte_size }, raw_handle)),
+    unregister: (name = '', options: CallOptions = {}): Promise<void> => this.#call(options, (call) => this.#wire.cudaUnregister(call, name)),
+  }
+
+  /**
+   * One request, one answer.
+   *
+   * ```ts
+   * const result = await client.infer('simple', { INPUT0: new Int32Array(16), INPUT1: new Int32Array(16) })
+   * result.output('OUTPUT0').as('INT32')
+   * ```
+   */
+  infer(model: string, inputs: Inputs, options: InferOptions = {}): Promise<InferResult> {
+    return this.#call(options, async (call) => this.#wire.infer(call, await this.#request(call, model, inputs, options)))
+  }
+
+  /** Requests of a sequence: its id, its START and its END are put in. */
+  sequence(model: string, options: { id?: number | bigint | string; version?: string | number } = {}): Sequence {
+    return new Sequence(this, model, options)
+  }
+
+  /**
+   * Any number of requests, for any models, with any number of answers each: gRPC only.
+   *
+   * @throws {ClientError} `UNSUPPORTED` over HTTP
+   */
+  stream(options: CallOptions = {}): InferStream {
+    const call = this.#start(options)
+    return new InferStream(call, this.#attempts(call, () => this.#wire.stream(call)), (model, inputs, more) => this.#request(call, model, inputs, more))
+  }
+
+  /** One request to a decoupled model, and its answers: gRPC only. Leaving the loop cancels the request. */
+  async *inferStream(model: string, inputs: Inputs, options: InferOptions = {}): AsyncGenerator<InferResult, void, undefined> {
+    const stream = this.stream(options)
+    try {
+      await stream.send(model, inputs, options)
+      stream.end()
+      for await (const { result, error } of stream) {
+        if (error !== null) throw error
+        yield result
+      }
+    } finally {
+      stream.cancel()
+    }
+  }
+
+  /** One answer of a model as JSON: HTTP only. Members of `body` are inputs by name, and parameters. */
+  generate(model: string, body: object, options: ModelOptions = {}): Promise<Record<string, unknown>> {
+    return this.#call(options, (call) => this.#wire.generate(call, model, versionOf(options), body))
+  }
+
+  /** Each answer as it is sent: HTTP only. Leaving the loop cancels the request. */
+  generateStream(model: string, body: object, options: ModelOptions = {}): AsyncIterable<Record<string, unknown>> {
+    return this.#wire.generateStream(this.#start(options), model, versionOf(options), body)
+  }
+
+  /** Ends the connections. Calls that are not settled fail. */
+  close(): void {
+    this.#wire.close()
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  async #request(call: Call, model: string, inputs: Inputs, options: InferOptions): Promise<InferRequest> {
+    const { id = '', outputs = [], parameters = {}, sequence = null, priority = null, binaryInputs = true } = options
+    const version = versionOf(options)
+    return {
+      model,
+      version,
+      id,
+      inputs: await this.#inputs(call, model, version, inputs),
+      outputs: outputs.map((output): OutputRequest => (typeof output === 'string' ? { name: output } : output)),
+      binaryInputs,
+      parameters: Object.entries(parameters),
+      sequence,
+      priority,
+      timeoutUs: options.timeoutUs ?? (call.remainingMs === Infinity ? null : Math.max(1, Math.round(call.remainingMs * 1000))),
+      compress: options.compress ?? this.#options.compress ?? null,
+    }
+  }
+
+  /** A model that was loaded again may have other inputs than those that are known. */
+  async #inputs(call: Call, model: string, version: string, inputs: Inputs): Promise<Input[]> {
+    const entries = entriesOf(inputs)
+    if (this.#metadata === null) return prepare(model, entries, null)
+    const { metadata, isFresh } = this.#metadata.known(model, version) ?? (await this.#metadata.ask(call, model, version, isComplete(entries)))
+    try {
+      return prepare(model, entries, metadata)
+    } catch (error) {
+      if (isFresh) throw error
+      return prepare(model, entries, (await this.#metadata.ask(call, model, version, false)).metadata)
+    }
+  }
+
+  #start(options: CallOptions): Call {
+    return new Call(options, { deadlineMs: this.#options.deadlineMs, requestId: (options as InferOptions).id ?? '' })
+  }
+
+  #call<T>(options: CallOptions, make: (call: Call) => Promise<T>): Promise<T> {
+    const call = this.#start(options)
+    return this.#attempts(call, () => make(call))
+  }
+
+  async #attempts<T>(call: Call, make: () => Promise<T>): Promise<T> {
+    for (let attempt = 1; ; attempt += 1) {
+      const ended = call.ended(false)
+      if (ended !== null) throw ended
+      try {
+        const value = await make()
+        this.#retries?.save()
+        return value
+      } catch (error) {
+        // A mistake of this package stays what it is, and can be told from a failure.
+        if (!(error instanceof ClientError)) throw error
+        const wait = this.#retries?.next(attempt, error, call.remainingMs) ?? null
+        if (wait === null) throw error
+        await call.wait(wait)
+      }
+    }
+  }
+}
+
+const versionOf = ({ version = '' }: { version?: string | number }): string => String(version)

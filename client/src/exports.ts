@@ -1,0 +1,11 @@
+/** What both entry points give. */
+
+export { bfloat16, float16 } from './float16.js'
+export { Client, type CudaRegistration, type ModelOptions, type SystemRegistration } from './client.js'
+export { ClientError, type ErrorCode } from './errors.js'
+export { InferResult, Tensor, type Class } from './tensor.js'
+export { InferStream, type StreamItem, type StreamOptions } from './stream.js'
+export { Sequence } from './sequence.js'
+export type { Arrays, Datatype, TypedArray } from './datatypes.js'
+export type { RetryOptions } from './retry.js'
+export type * from './types.js'

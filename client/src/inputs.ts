@@ -1,0 +1,120 @@
+/**
+ * Inputs as they are sent: bytes, with a datatype and a shape that were given or follow from the model. Pure.
+ *
+ * Typed arrays are viewed, not copied: they belong to the call until its promise is settled.
+ */
+
+import { bytesOf, classOf, datatypeOf, isDatatype, sizeOf, type Datatype } from './datatypes.js'
+import { invalid } from './errors.js'
+import { fromList } from './lists.js'
+import { checkShape, fillShape, shapeText } from './shapes.js'
+import type { Inputs, ModelMetadata, RegionParameters, RegionTensor, TensorData, TensorInput, TensorMetadata, TensorObject } from './types.js'
+
+/** An input in the form of both protocols. */
+export interface Input {
+  readonly name: string
+  readonly datatype: string
+  readonly shape: readonly (number | bigint)[]
+  /** Null for a tensor in a region. */
+  readonly raw: Uint8Array | null
+  readonly region: RegionParameters | null
+}
+
+/** By name or as a list. */
+export function entriesOf(inputs: Inputs): [string, TensorInput][] {
+  if (!Array.isArray(inputs)) return Object.entries(inputs as Readonly<Record<string, TensorInput>>)
+  return inputs.map((input: { name: string } & TensorInput): [string, TensorInput] => [input.name, input])
+}
+
+/** Whether the model's metadata are needed to send these. */
+export function isComplete(inputs: readonly [string, TensorInput][]): boolean {
+  return inputs.every(([, input]) => !isData(input) && 'shape' in input && input.shape !== undefined && ('parameters' in input || known(input) !== null))
+}
+
+/** @throws {ClientError} `INVALID_ARG`, naming the input, what it is and what the model expects */
+export function prepare(model: string, inputs: readonly [string, TensorInput][], metadata: ModelMetadata | null): Input[] {
+  return inputs.map(([name, given]) => {
+    const expected = metadata === null ? null : find(model, name, metadata)
+    if (isRegion(given)) return inRegion(model, name, given, expected)
+    const whole: TensorObject = isData(given) ? { data: given } : given
+    const datatype = datatypeFor(model, name, whole, expected)
+    const { raw, count } = encode(name, datatype, whole)
+    const shape = whole.shape ?? (expected === null ? null : fillShape(model, name, expected, count))
+    if (shape === null) throw invalid(`input '${name}': it has no shape, and the metadata of model '${model}' are not known: give it one`)
+    if (expected !== null) checkShape(model, name, expected, shape)
+    const elements = shape.reduce<number>((product, dim) => product * Number(dim), 1)
+    if (elements !== count) throw invalid(`input '${name}': ${count} elements of ${datatype} do not fill its shape ${shapeText(shape)}, which has ${elements}`)
+    return { name, datatype, shape, raw, region: null }
+  })
+}
+
+function find(model: string, name: string, metadata: ModelMetadata): TensorMetadata {
+  const found = metadata.inputs.find((input) => input.name === name)
+  if (found !== undefined) return found
+  const there = metadata.inputs.map((input) => `${input.name} ${input.datatype} ${shapeText(input.shape)}`).join(', ')
+  throw invalid(`input '${name}': model '${model}' has no such input; it has ${there}`)
+}
+
+function inRegion(model: string, name: string, { datatype, shape, parameters }: RegionTensor, expected: TensorMetadata | null): Input {
+  if (expected !== null) {
+    if (expected.datatype !== datatype) throw wrongType(model, name, datatype, expected)
+    checkShape(model, name, expected, shape)
+  }
+  return { name, datatype, shape, raw: null, region: parameters }
+}
+
+const isRegion = (input: TensorInput): input is RegionTensor => !isData(input) && 'parameters' in input
+
+function isData(input: TensorInput): input is TensorData {
+  return Array.isArray(input) || ArrayBuffer.isView(input) || input instanceof ArrayBuffer
+}
+
+const wrongType = (model: string, name: string, given: string, { datatype, shape }: TensorMetadata) =>
+  invalid(`input '${name}': ${given} was given, model '${model}' expects ${datatype} ${shapeText(shape)}`)
+
+/** The datatype that is said, or that data have without being told. */
+function known({ data, datatype }: TensorObject): Datatype | null {
+  if (datatype !== undefined) return datatype
+  if (ArrayBuffer.isView(data)) return datatypeOf(data)
+  if (!Array.isArray(data) || data.length === 0) return null
+  const [first] = data as readonly unknown[]
+  if (typeof first === 'boolean') return 'BOOL'
+  return typeof first === 'string' || first instanceof Uint8Array ? 'BYTES' : null
+}
+
+function datatypeFor(model: string, name: string, input: TensorObject, expected: TensorMetadata | null): Datatype {
+  const own = known(input)
+  if (expected === null || !isDatatype(expected.datatype)) {
+    if (own !== null && isDatatype(own)) return own
+    throw invalid(`input '${name}': its datatype is not known: give it one, or a typed array`)
+  }
+  // Arrays that hold several datatypes are of the one that the model has.
+  const mayBe = own === null || own === expected.datatype || (input.datatype === undefined && classOf(own) === classOf(expected.datatype) && (own === 'UINT8' || own === 'UINT16'))
+  if (!mayBe) throw wrongType(model, name, own, expected)
+  return expected.datatype
+}
+
+function encode(name: string, datatype: Datatype, { data, datatype: said }: TensorObject): { raw: Uint8Array; count: number } {
+  if (Array.isArray(data)) return { raw: fromList(name, datatype, data), count: data.length }
+  const view = data instanceof ArrayBuffer ? new Uint8Array(data) : (data as ArrayBufferView)
+  const raw = bytesOf(view)
+  if (datatype === 'BYTES') return { raw, count: countElements(name, raw) }
+  // Bytes may stand for any datatype that is said; another array must be the right one.
+  const own = datatypeOf(view)
+  if (!(view instanceof Uint8Array && said !== undefined) && !(data instanceof ArrayBuffer) && (own === null || classOf(own) !== classOf(datatype))) {
+    throw invalid(`input '${name}': a ${view.constructor.name} does not hold ${datatype}`)
+  }
+  const count = raw.byteLength / sizeOf(datatype)
+  if (!Number.isInteger(count)) throw invalid(`input '${name}': ${raw.byteLength} bytes are no whole number of elements of ${datatype}`)
+  return { raw, count }
+}
+
+/** Elements in bytes that have their lengths already. */
+function countElements(name: string, raw: Uint8Array): number {
+  const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength)
+  let count = 0
+  let at = 0
+  for (; at + 4 <= raw.length; count += 1) at += 4 + view.getUint32(at, true)
+  if (at !== raw.length) throw invalid(`input '${name}': element ${count} of BYTES reaches past its ${raw.length} bytes`)
+  return count
+}

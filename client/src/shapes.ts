@@ -1,0 +1,31 @@
+/** Shapes against those of the metadata, where −1 is a dimension of any size. Pure. */
+
+import { invalid } from './errors.js'
+import type { TensorMetadata } from './types.js'
+
+export const shapeText = (shape: readonly (number | bigint)[]): string => `[${shape.join(',')}]`
+
+/** @throws {ClientError} `INVALID_ARG` with both shapes */
+export function checkShape(model: string, name: string, { shape }: TensorMetadata, given: readonly (number | bigint)[]): void {
+  const bad = given.find((dim) => !(typeof dim === 'bigint' || Number.isSafeInteger(dim)) || dim < 0)
+  if (bad !== undefined) throw invalid(`input '${name}': shape ${shapeText(given)} has the dimension ${bad}`)
+  const fits = given.length === shape.length && shape.every((dim, i) => dim === -1 || dim === Number(given[i]))
+  if (!fits) throw invalid(`input '${name}': shape ${shapeText(given)} was given, model '${model}' expects ${shapeText(shape)}`)
+}
+
+/**
+ * The only shape that so many elements can have.
+ *
+ * @throws {ClientError} `INVALID_ARG` with both when there is none, or more than one
+ */
+export function fillShape(model: string, name: string, { datatype, shape }: TensorMetadata, count: number): number[] {
+  const known = shape.reduce((product, dim) => (dim === -1 ? product : product * dim), 1)
+  const free = shape.filter((dim) => dim === -1).length
+  const what = `input '${name}': ${count} elements of ${datatype}`
+  const wanted = `shape ${shapeText(shape)} of model '${model}'`
+  // One element can be in one way only: every dimension is 1.
+  if (free > 1 && count !== known) throw invalid(`${what} can have the ${wanted} in more than one way: give it a shape`)
+  const size = free === 0 ? 1 : free > 1 ? 1 : count / known
+  if (known * size !== count || !Number.isInteger(size)) throw invalid(`${what} do not fill the ${wanted}`)
+  return shape.map((dim) => (dim === -1 ? size : dim))
+}
