@@ -7,7 +7,7 @@
 
 use super::{RawOptions, Runtime, c_string, check};
 use crate::accelerators::Appended;
-use crate::provider::{Kind, Places, Provider, Report, report};
+use crate::provider::{Kind, Known, Places, Provider, Report, report};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,8 @@ pub(crate) fn choose(
             named.display()
         )));
     }
-    let found = report(&places);
+    static KNOWN: Mutex<Known> = Mutex::new(Known::new());
+    let found = KNOWN.lock().of(places, std::time::SystemTime::now(), report);
     let linked = match (&found.library, &found.directory) {
         (Some(library), Some(directory)) if library.parent() != Some(directory) => Some(linked(library, directory)?),
         (library, _) => library.clone(),

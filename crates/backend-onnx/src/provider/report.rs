@@ -94,17 +94,23 @@ impl Report {
     }
 }
 
-/// Looks for the providers, and what they need.
-pub fn report(places: &Places) -> Report {
-    let beside = places.library.as_deref().and_then(Path::parent);
-    let candidates: Vec<PathBuf> = match &places.provider_directory {
+/// Where providers may lie.
+pub(super) fn candidates(places: &Places) -> Vec<PathBuf> {
+    match &places.provider_directory {
         Some(named) => vec![named.clone()],
         None => {
+            let beside = places.library.as_deref().and_then(Path::parent);
             let packages = places.site_packages.iter().map(|p| p.join("onnxruntime/capi"));
             // A runtime that the operator named is used with its own providers or none.
             beside.map(Path::to_path_buf).into_iter().chain(packages.filter(|_| !places.is_named)).collect()
         }
-    };
+    }
+}
+
+/// Looks for the providers, and what they need.
+pub fn report(places: &Places) -> Report {
+    let beside = places.library.as_deref().and_then(Path::parent);
+    let candidates = candidates(places);
     let directory = candidates.iter().find(|d| d.join(Kind::Cuda.file()).is_file()).cloned();
     // Both come from one build, and know each other's insides: the runtime beside the providers is the one that fits.
     let own = directory.as_deref().filter(|d| Some(*d) != beside).and_then(runtime_in);
