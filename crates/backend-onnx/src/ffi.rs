@@ -12,6 +12,7 @@ mod probe;
 pub(crate) use park::{Gate, Park};
 
 use crate::accelerators::Appended;
+use crate::failed;
 use bytes::Bytes;
 use memory::SlabPool;
 use ort::AsPointer;
@@ -365,7 +366,15 @@ impl Session {
                 outputs.as_mut_ptr().cast(),
             )
         };
-        check(api, status)
+        check(api, status).map_err(|e| self.noticed(e))
+    }
+
+    #[cold]
+    fn noticed(&self, error: Error) -> Error {
+        match self.device {
+            Some(device) => failed::noticed(device, error),
+            None => error,
+        }
     }
 
     /// Makes run options with the configured entries.

@@ -14,6 +14,7 @@ mod batch_input;
 mod cache;
 mod check;
 mod cost;
+mod failed;
 mod ffi;
 mod governor;
 mod inputs;

@@ -6,7 +6,7 @@ use crate::governor::{Governor, Weight};
 use crate::model::OnnxModel;
 use crate::placed::PlacedModel;
 use crate::provider::{Kind, Report};
-use crate::{accelerators, cache, check, cost, options, plan, proto};
+use crate::{accelerators, cache, check, cost, failed, options, plan, proto};
 use backend::{Model, ModelIo, Need, OpenSpec, Opened, TensorIo, Where, file_bytes, placements};
 use prost::Message;
 use protocol::Signature;
@@ -225,7 +225,7 @@ impl Devices {
         }
         let options = SessionOptions { providers, ..self.options.clone() };
         let loaded = Session::load(self.runtime, &self.file, &options, Some(device));
-        loaded.map_err(|e| {
+        loaded.map_err(|e| failed::noticed(device, e)).map_err(|e| {
             let why = format!("unable to load the model on GPU {device}: {}", e.message());
             self.with_other_ways(Error::unavailable(why))
         })

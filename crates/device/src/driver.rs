@@ -357,6 +357,30 @@ impl Driver {
         Ok(Context(context))
     }
 
+    /// Asks the device's context whether it still works, and waits for what is under way there: what the driver said if it never will again.
+    ///
+    /// # Errors
+    /// Whatever else it said, and where it has no such function.
+    pub(crate) fn lost(&self, device: u32) -> Result<Option<String>> {
+        let context = self.context(device)?;
+        // SAFETY: a context that was retained and is never released; the second has no arguments.
+        let asked = unsafe {
+            [
+                ("cuCtxSetCurrent", self.functions.set_context.map(|f| f(context.0))),
+                ("cuCtxSynchronize", self.functions.synchronize.map(|f| f())),
+            ]
+        };
+        for (function, said) in asked {
+            match said {
+                Some(code) if failure::is_sticky(code) => {
+                    return Ok(Some(format!("{function} failed with {}", self.words(code))));
+                }
+                _ => self.check(function, said)?,
+            }
+        }
+        Ok(None)
+    }
+
     /// `done` is `None` where the library lacks the function.
     pub(crate) fn check(&self, function: &str, done: Option<Code>) -> Result<()> {
         match done {

@@ -232,3 +232,22 @@ fn m_22_a_device_whose_context_is_lost_stays_lost_and_whoever_asked_is_told_once
     let told = child("lose_the_device", &client.handle, "2", "cuMemcpyDtoH_v2:1:719");
     assert_eq!(told, format!("1 {why}; Ok((1, \"late: {why}\")); 1 failed"));
 }
+
+#[test]
+#[ignore = "runs in a child of the other tests"]
+fn suspect_the_device() {
+    let tell = |text: String| println!("told: {text}");
+    assert!(!failure::suspect(0, "a library says 700"), "the driver says that all is well, the first time");
+    tell(format!("{}", failure::suspect(1, "a library says 700")));
+    tell(failure::failed(1).map_or_else(String::new, |why| why.to_string()));
+    tell(format!("{:?} {}", failure::failed(0), failure::suspect(1, "once more")));
+}
+
+#[test]
+fn m_22_a_device_that_a_library_says_is_lost_is_lost_when_the_driver_says_so_too() {
+    let told = child("suspect_the_device", "", "2", "cuCtxSynchronize:2:719");
+    assert_eq!(told, "true; a library says 700 (cuCtxSynchronize failed with error 719); None true");
+    // What does not last, and a driver that answers, is no reason.
+    assert_eq!(child("suspect_the_device", "", "2", "cuCtxSynchronize:2:2"), "false; ; None false");
+    assert_eq!(child("suspect_the_device", "", "2", ""), "false; ; None false");
+}
