@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { ROOT } from '../../scripts/setup.mjs'
 import { shownSections } from './sections.mjs'
+import { cveText } from './cves.mjs'
 import { sectionText, verbText } from './table.mjs'
 import { verbs } from './verbs.mjs'
 
@@ -18,7 +19,7 @@ export function written(page) {
   const tail = rest?.split(END)[1]
   if (tail === undefined) throw new Error(`SECURITY.md has no ${BEGIN} … ${END}`)
   const all = verbs({ key: '/object', file: '/any/file' })
-  const tables = [verbText(all), ...shownSections().map((section) => sectionText(section, all))]
+  const tables = [verbText(all), ...shownSections().map((section) => sectionText(section, all)), cveText()]
   return `${head}${BEGIN}\n\n${tables.join('\n')}\n${END}${tail}`
 }
 

@@ -1,8 +1,9 @@
 /** The table of SECURITY.md has every verb of the server, and stands in SECURITY.md as the suite `exposed` asks for it. */
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
+import { CLASSES, published } from './cves.mjs'
 import { written } from './docs.mjs'
 import { sections } from './sections.mjs'
 import { verbs as allVerbs } from './verbs.mjs'
@@ -57,4 +58,20 @@ test('each column has an answer for each verb', () => {
 test('SECURITY.md has the tables as the rows say them: node test/exposed/docs.mjs', () => {
   const page = readFileSync(join(ROOT, 'SECURITY.md'), 'utf8')
   expect(written(page)).toBe(page)
+})
+
+test('every known vulnerability of Triton has its place, and no other', () => {
+  const known = [...published().keys()]
+  expect(known).toHaveLength(64)
+  expect(CLASSES.flatMap(({ cves }) => cves).toSorted()).toEqual(known.toSorted())
+})
+
+test('what shows the answer to a vulnerability is there', () => {
+  for (const { title, proofs } of CLASSES) {
+    expect(proofs.length, title).toBeGreaterThan(0)
+    for (const [file, words] of proofs) {
+      expect(existsSync(join(ROOT, file)), `${title}: ${file}`).toBe(true)
+      expect(readFileSync(join(ROOT, file), 'utf8').includes(words), `${title}: ${file}: ${words}`).toBe(true)
+    }
+  }
 })

@@ -36,6 +36,7 @@ export const verbs = ({ key, file }) => [
   verb('watch', "gRPC's health, watched", 'health', 'read', null, 'HealthWatch'),
   verb('reflection', 'reflection', null, 'read', null, 'Reflection'),
   verb('metadata', 'metadata of the server', 'metadata', 'read', get('ServerMetadata', '/v2'), 'ServerMetadata'),
+  verb('openapi', 'description of the API', 'metadata', 'read', get('OpenApi', '/v2/openapi.json'), null),
   verb('model', 'metadata of a model', 'metadata', 'read', get('Model::Metadata', M), 'ModelMetadata'),
   verb('model_ready', 'is a model ready', 'health', 'read', get('Model::Ready', `${M}/ready`), 'ModelReady'),
   verb('config', 'configuration of a model', 'model-config', 'read', get('Model::Config', `${M}/config`), 'ModelConfig'),
