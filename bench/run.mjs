@@ -36,6 +36,7 @@ import { scale } from './suites/scale.mjs'
 import { sequence } from './suites/sequence.mjs'
 import { stream } from './suites/stream.mjs'
 import { text as texts } from './suites/text.mjs'
+import { tls } from './suites/tls.mjs'
 
 const began = performance.now()
 const say = (text) => console.log(`[${((performance.now() - began) / 1000).toFixed(0).padStart(4)} s] ${text}`)
@@ -185,6 +186,7 @@ async function main(options) {
   const scaled = await attempt('scale', () => scale(ctx))
   cells.push(...(scaled?.cells ?? []))
   cells.push(...((await attempt('cache', () => cache(ctx))) ?? []))
+  cells.push(...((await attempt('tls', () => tls(ctx))) ?? []))
   cells.push(...((await attempt('text', () => texts(ctx))) ?? []))
   const counted = await attempt('counts', () => counts(ctx))
   const isolated = ctx.filtered ? null : await attempt('isolation', () => isolation(ctx))

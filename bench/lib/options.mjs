@@ -7,6 +7,7 @@ const MINUTES = {
   curves: [6, 0.1],
   stream: [2.5, 0.5],
   cache: [1.5, 0.15],
+  tls: [1.5, 0.3],
   sequence: [3, 0.4],
   pipeline: [5, 0.5],
   python: [6, 1],

@@ -28,6 +28,7 @@ const TITLES = {
   python: 'Models in Python; decoupled ones: figures of one response',
   sequence: 'Sequences: `simple` without, and in the middle of 64 sequences',
   cache: 'Response cache',
+  tls: 'TLS: `simple` beside the same over plain TCP; 16 MiB beside an echo',
   stream: 'Many answers: `repeat`, figures of one response',
 }
 

@@ -132,6 +132,16 @@ export function judge(result) {
       row(`${transport}, answers from the response cache, c=${c}: CPU per request ÷ ${floor}`, 1.3, 'most', ratio(of('Nereid'), of(floor), 'cpuUs'))
     }
   }
+  for (const [transport, floor] of [['HTTP', 'tokio-rustls echo'], ['gRPC', 'h2 echo over TLS']]) {
+    const small = (subject) => find('tls', subject, transport, (x) => x.c === 8 && x.workload === 'simple')
+    const [over, plain] = [small('Nereid (TLS)'), small('Nereid (plain)')]
+    row(`${transport} \`simple\` over TLS, c=8: CPU per request minus plain`, 3, 'most', over && plain ? pairedDifference(over, plain, 'cpuUs') : null, {
+      unit: 'µs',
+      note: over && plain ? `p50 ${withRange(over.p50)} µs, plain ${withRange(plain.p50)}; p99 ${withRange(over.p99)} µs, plain ${withRange(plain.p99)}` : '',
+    })
+    const large = (subject) => find('tls', subject, transport, (x) => x.bytes === LARGE)
+    row(`16 MiB identity over ${transport} and TLS: CPU ÷ ${floor}`, 1.2, 'most', ratio(large('Nereid (TLS)'), large(floor), 'cpuUs'))
+  }
   for (const [workload, limit, c] of [[paced.name, 10, '64 streams'], [burst.name, 1.5, '4 streams']]) {
     for (const transport of ['gRPC', 'HTTP']) {
       const of = (subject) => find('stream', subject, transport, (x) => x.workload === workload)

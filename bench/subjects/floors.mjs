@@ -3,9 +3,13 @@
  * the very bytes that Nereid answered. A tensor that comes back as it went is a true echo, out of the memory it was read into.
  */
 import { start } from '../lib/process.mjs'
+import { CERTIFICATE, KEY } from './nereid.mjs'
 
-const KINDS = { 'hyper echo': 'floor-http', 'epoll echo': 'floor-epoll', 'h2 echo': 'floor-h2' }
+const KINDS = { 'hyper echo': 'floor-http', 'epoll echo': 'floor-epoll', 'h2 echo': 'floor-h2', 'tokio-rustls echo': 'floor-tls', 'h2 echo over TLS': 'floor-h2' }
 export const FLOORS = { HTTP: ['hyper echo', 'epoll echo'], gRPC: ['h2 echo'] }
+/** The same with rustls as it comes; they are given the certificate of the bench. */
+export const TLS_FLOORS = { HTTP: ['tokio-rustls echo'], gRPC: ['h2 echo over TLS'] }
+const OVER_TLS = Object.values(TLS_FLOORS).flat()
 
 export class Floors {
   #binary
@@ -20,13 +24,15 @@ export class Floors {
   async get(name, key, answer, echoed = 0) {
     const id = `${name}\0${key}`
     if (!this.#running.has(id)) {
-      const { child, match } = await start(name, this.#binary, [KINDS[name], `--answer=${this.#generator.file(answer)}`, `--tail=${echoed}`], { ready: /ready (\d+)/ })
+      const tls = OVER_TLS.includes(name)
+      const words = [KINDS[name], `--answer=${this.#generator.file(answer)}`, `--tail=${echoed}`, ...(tls ? [`--cert=${CERTIFICATE}`, `--key=${KEY}`] : [])]
+      const { child, match } = await start(name, this.#binary, words, { ready: /ready (\d+)/ })
       const port = Number(match[1])
       // What a floor answers is not an inference; that it is the same bytes is seen by the checked pass.
       const verify = (got) => {
         if (!got.equals(answer)) throw new Error(`${name} does not answer with its bytes`)
       }
-      this.#running.set(id, { name, kind: 'floor', child, pids: () => [child.pid], http: port, grpc: port, verify })
+      this.#running.set(id, { name, kind: 'floor', tls, child, pids: () => [child.pid], http: port, grpc: port, verify })
     }
     return this.#running.get(id)
   }

@@ -1,9 +1,13 @@
 /** Nereid as a user starts it: the command line, models by name, out of one repository or several. */
 import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
 import { processTree, start } from '../lib/process.mjs'
 import { MODELS } from '../models/generate.mjs'
+
+/** A certificate of prime256v1 for localhost, and its key: those that the attacks use. */
+export const [CERTIFICATE, KEY] = ['certificate', 'key'].map((name) => fileURLToPath(new URL(`../../test/attacks/lib/tls/${name}.pem`, import.meta.url)))
 
 /** The command that starts Nereid on free ports of loopback, and the ports. */
 export async function nereidCommand(root, repositories, flags) {

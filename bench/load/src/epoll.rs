@@ -136,7 +136,7 @@ impl Connection {
 }
 
 /// Length of the first request, head and body, once its head is complete.
-fn request_length(input: &[u8]) -> Option<usize> {
+pub fn request_length(input: &[u8]) -> Option<usize> {
     let head = input.windows(4).position(|w| w == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(&input[..head]).ok()?;
     let length = text.lines().find_map(|line| {

@@ -3,6 +3,7 @@
 //! those of the request, in the pieces they came in: an echo without a copy.
 
 use crate::arguments::{Arguments, Failure};
+use crate::tls;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, SizeHint};
@@ -12,16 +13,17 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 
-fn on_one_thread(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+pub fn on_one_thread(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     // As Nereid's reactors do: an echo must not be slower for a setting of the scheduler.
     memory::thread::be_prompt();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
-async fn listen() -> Result<TcpListener, Failure> {
+pub async fn listen() -> Result<TcpListener, Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("ready {}", listener.local_addr()?.port());
     Ok(listener)
@@ -107,23 +109,32 @@ pub fn http(a: &Arguments) -> Result<(), Failure> {
     })
 }
 
-/// `h2` with gRPC framing: the answer is a whole frame, then trailers.
+/// `h2` with gRPC framing: the answer is a whole frame, then trailers. Over TLS with `--cert` and `--key`.
 pub fn h2(a: &Arguments) -> Result<(), Failure> {
     let answer = Answer::new(a)?;
+    let tls = tls::acceptor(a, b"h2")?;
     on_one_thread(async move {
         let listener = listen().await?;
         loop {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             let answer = answer.clone();
+            let tls = tls.clone();
             tokio::task::spawn_local(async move {
-                let _ = serve_h2(stream, answer).await;
+                match tls {
+                    None => drop(serve_h2(stream, answer).await),
+                    Some(tls) => {
+                        if let Ok(stream) = tls.accept(stream).await {
+                            let _ = serve_h2(stream, answer).await;
+                        }
+                    }
+                }
             });
         }
     })
 }
 
-async fn serve_h2(stream: tokio::net::TcpStream, answer: Answer) -> Result<(), Failure> {
+async fn serve_h2(stream: impl AsyncRead + AsyncWrite + Unpin, answer: Answer) -> Result<(), Failure> {
     let mut connection = h2::server::Builder::new()
         .initial_window_size(8 << 20)
         .initial_connection_window_size(64 << 20)

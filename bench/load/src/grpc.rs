@@ -9,6 +9,7 @@ use crate::http1::STRIDE;
 use crate::load::{LoadPlan, Outcome, Prepared};
 use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
+use crate::tls::Stream;
 use bytes::{BufMut, Bytes, BytesMut};
 use http2::parts::{
     Decoder, Encoder, FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, Output, PREFACE, WINDOW_DEFAULT, flag, kind, number31,
@@ -22,7 +23,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// No answer ever waits for a window update of ours: what there is at most, given back by the half.
 const WINDOW: u32 = i32::MAX as u32;
@@ -97,7 +97,7 @@ struct Partial {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     requests: Rc<[Wire]>,
     /// Which of them is next.
     next: usize,
@@ -136,8 +136,7 @@ pub fn framed(message: &Bytes) -> Bytes {
 
 impl Connection {
     async fn open(plan: &LoadPlan, requests: Rc<[Wire]>, next: usize) -> Result<Self, Failure> {
-        let stream = TcpStream::connect(&plan.address).await?;
-        stream.set_nodelay(true)?;
+        let stream = Stream::connect(&plan.address, plan.tls.as_ref()).await?;
         let mut fields: Vec<(&str, &str)> = [(":method", "POST"), (":scheme", "http"), (":path", &plan.path)].into();
         fields.extend([(":authority", "bench"), ("te", "trailers"), ("content-type", "application/grpc")]);
         if let [request] = &plan.ring[..] {
@@ -453,6 +452,10 @@ impl Connection {
                 Poll::Ready(written) => self.output.advance(written?),
                 Poll::Pending => break,
             }
+        }
+        // Plain ones have nothing to flush; TLS keeps what the socket did not take.
+        if let Poll::Ready(Err(e)) = Pin::new(&mut self.stream).poll_flush(cx) {
+            return Poll::Ready(Err(e.into()));
         }
         if is_over && self.calls.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }

@@ -4,10 +4,10 @@ use crate::arguments::Failure;
 use crate::load::{LoadPlan, Outcome, Prepared};
 use crate::pace::{Pace, Schedule};
 use crate::report::Tally;
+use crate::tls::Stream;
 use std::cell::Cell;
 use std::rc::Rc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// Connections begin this far apart in the ring: what one sends is not what its neighbour just sent.
 pub const STRIDE: usize = 37;
@@ -38,7 +38,7 @@ fn wires(plan: &LoadPlan) -> Rc<[Wire]> {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     requests: Rc<[Wire]>,
     /// Which of them is next.
     next: usize,
@@ -50,8 +50,7 @@ struct Connection {
 
 impl Connection {
     async fn open(plan: &LoadPlan, requests: Rc<[Wire]>, next: usize, count: Rc<Cell<u32>>) -> Result<Self, Failure> {
-        let stream = TcpStream::connect(&plan.address).await?;
-        stream.set_nodelay(true)?;
+        let stream = Stream::connect(&plan.address, plan.tls.as_ref()).await?;
         let next = next % requests.len();
         Ok(Self { stream, requests, next, request: Vec::new(), count, buffer: Vec::with_capacity(64 << 10) })
     }
@@ -74,6 +73,8 @@ impl Connection {
                 self.stream.write_all(&self.request).await?;
             }
         }
+        // Plain ones have nothing to flush; TLS keeps what the socket did not take.
+        self.stream.flush().await?;
         self.buffer.clear();
         let mut body = None;
         loop {

@@ -5,8 +5,9 @@
 
 use crate::arguments::{Arguments, Failure};
 use crate::report::Tally;
-use crate::{grpc, http1};
+use crate::{grpc, http1, tls};
 use std::time::{Duration, Instant};
+use tokio_rustls::TlsConnector;
 
 /// A request that was made before the clock runs.
 #[derive(Default, Clone)]
@@ -41,6 +42,8 @@ pub struct LoadPlan {
     pub seed: u64,
     /// Requests to send over all workers; 0 = as many as there is time for.
     pub requests: u64,
+    /// `None` = connections are plain.
+    pub tls: Option<TlsConnector>,
 }
 
 impl LoadPlan {
@@ -105,6 +108,7 @@ pub fn run(a: &Arguments) -> Result<(), Failure> {
         rate: a.number("rate", 0.0)?,
         seed: a.number("seed", 1)?,
         requests: a.number("requests", 0)?,
+        tls: tls::connector(a)?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();

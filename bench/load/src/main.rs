@@ -17,6 +17,8 @@ mod path;
 mod report;
 mod stream;
 mod timer;
+mod tls;
+mod tls_echo;
 
 use arguments::Arguments;
 
@@ -47,6 +49,7 @@ fn main() {
         "floor-http" => floors::http(&a),
         "floor-h2" => floors::h2(&a),
         "floor-epoll" => epoll::serve(&a),
+        "floor-tls" => tls_echo::serve(&a),
         "ort-loop" => ort_loop::run(&a),
         "device-copy" => device_copy::run(&a),
         "path-http" => path::http(&a),
@@ -58,7 +61,7 @@ fn main() {
         "path-http2" => path::http2(&a),
         "path-many" => path::many(&a),
         _ => {
-            Err("usage: nereid-bench load|stream|read-slowly|ask|compute|floor-http|floor-h2|floor-epoll|ort-loop|device-copy|path-http|path-http1|path-grpc|path-http2|path-many --name=value …, \
+            Err("usage: nereid-bench load|stream|read-slowly|ask|compute|floor-http|floor-h2|floor-epoll|floor-tls|ort-loop|device-copy|path-http|path-http1|path-grpc|path-http2|path-many --name=value …, \
                  or prompt COMMAND …"
                 .into())
         }
