@@ -1,5 +1,6 @@
 //! Restricted APIs (P 1.15, P 2.6): a category may ask for a header with a secret. Compiled once, one array access per request.
 
+use std::sync::Arc;
 use tensor::{Error, Result};
 
 /// One `--http-restricted-api` or `--grpc-restricted-protocol` group.
@@ -51,7 +52,9 @@ impl Category {
 #[derive(Debug, Clone)]
 pub struct Rule {
     /// Header name as it was configured.
-    pub header: String,
+    pub header: Arc<str>,
+    /// The same in lower case, as metadata is on the wire.
+    pub name: String,
     value: Vec<u8>,
 }
 
@@ -86,10 +89,19 @@ impl Restrictions {
                         "restricted {noun} '{api}' can not be specified in multiple config groups"
                     )));
                 }
-                *slot = Some(Rule { header: group.key.clone(), value: group.value.clone().into_bytes() });
+                *slot = Some(Rule {
+                    header: group.key.as_str().into(),
+                    name: group.key.to_ascii_lowercase(),
+                    value: group.value.clone().into_bytes(),
+                });
             }
         }
         Ok(rules)
+    }
+
+    /// Whether nothing is restricted.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
     }
 
     /// The rule of a category, if it has one.
@@ -110,7 +122,7 @@ mod tests {
     fn a_category_asks_for_exactly_its_value() {
         let r = Restrictions::new("protocol", &[group(&["trace", "model-config"], "secret", "sesame")]).unwrap();
         let rule = r.rule(Category::Trace).unwrap();
-        assert_eq!(rule.header, "secret");
+        assert_eq!((&*rule.header, &*rule.name), ("secret", "secret"));
         assert!(rule.admits(Some(b"sesame")));
         for wrong in [None, Some(&b""[..]), Some(b"sesamE"), Some(b"sesame ")] {
             assert!(!rule.admits(wrong), "{wrong:?}");

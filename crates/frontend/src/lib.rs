@@ -16,6 +16,9 @@ mod control;
 mod descriptors;
 mod encoding;
 mod forward;
+// Keys, quotas and the control address fill what is empty in it.
+#[allow(dead_code)]
+mod gate;
 #[cfg(target_os = "linux")]
 pub mod given;
 #[cfg(not(target_os = "linux"))]
@@ -31,6 +34,9 @@ pub mod limits;
 mod listen;
 mod offload;
 mod options;
+// Likewise.
+#[allow(dead_code)]
+mod origin;
 mod regions;
 mod rope;
 mod server;

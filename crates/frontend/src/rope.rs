@@ -1,5 +1,6 @@
 //! Bytes in several parts that go out as one: a response is a head and tensors, and joining them would copy the tensors.
 
+use crate::gate::Grant;
 use crate::limits::STEP_BYTES;
 use bytes::{Buf, Bytes};
 use memory::Charge;
@@ -53,6 +54,19 @@ impl Rope {
     pub fn charged(mut self, charge: Charge) -> Self {
         if let Some(last) = self.parts.first_mut() {
             *last = charged(std::mem::take(last), charge);
+        }
+        self
+    }
+}
+
+impl Rope {
+    /// The same, with a grant that is held until the last part is sent, or thrown away.
+    #[inline]
+    pub fn granted(mut self, grant: &Grant) -> Self {
+        if grant.is_some()
+            && let Some(last) = self.parts.first_mut()
+        {
+            *last = grant.hold(std::mem::take(last));
         }
         self
     }

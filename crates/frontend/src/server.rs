@@ -11,6 +11,7 @@ use crate::idle::{Idle, Place};
 use crate::limits::{CONNECTIONS_SHARE, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX};
 use crate::listen::listeners;
 use crate::options::FrontendOptions;
+use crate::origin::{Caller, Face, Origin};
 use crate::shared::{Phase, Shared};
 use crate::tls::{Encrypted, Tls, TlsFiles, TlsOptions, Watcher};
 use crate::watch;
@@ -288,24 +289,26 @@ fn reactor(
 fn listening<C: 'static, P, E>(
     (context, tls, listener): Front<C>,
     (room, kind, open): (Room, usize, Rc<Cell<usize>>),
-    plain: fn(TcpStream, Arc<C>, Place) -> P,
-    encrypted: fn(Encrypted, Arc<C>, Place) -> E,
+    plain: fn(TcpStream, Arc<C>, Caller, Place) -> P,
+    encrypted: fn(Encrypted, Arc<C>, Caller, Place) -> E,
 ) -> JoinTask<()>
 where
     P: Future<Output = ()> + 'static,
     E: Future<Output = ()> + 'static,
 {
     let Some(tls) = tls else {
-        return hold::spawn(accept(listener, room, kind, open, move |io, place| plain(io, context.clone(), place)));
+        return hold::spawn(accept(listener, room, kind, open, move |io, caller, place| {
+            plain(io, context.clone(), caller, place)
+        }));
     };
-    let serve = move |io, place: Place| {
+    let serve = move |io, caller, place: Place| {
         let (context, tls) = (context.clone(), tls.clone());
         async move {
             // Until then it is a connection that nobody asked anything on: one that may be closed when there is no room.
             place.wait();
             // In a box: the handshake needs more than what follows it.
             if let Some(io) = Box::pin(tls.accept(io)).await {
-                encrypted(io, context, place).await;
+                encrypted(io, context, caller, place).await;
             }
         }
     };
@@ -366,11 +369,11 @@ async fn accept<F: Future<Output = ()> + 'static>(
     room: Room,
     kind: usize,
     of_kind: Rc<Cell<usize>>,
-    serve: impl Fn(TcpStream, Place) -> F,
+    serve: impl Fn(TcpStream, Caller, Place) -> F,
 ) {
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     loop {
-        let Ok((io, _)) = listener.accept().await else {
+        let Ok((io, peer)) = listener.accept().await else {
             // Mostly for lack of descriptors, wherever they went.
             room.close_oldest(None);
             sleep(ACCEPT_PAUSE).await;
@@ -384,9 +387,11 @@ async fn accept<F: Future<Output = ()> + 'static>(
         if (is_full && !room.close_oldest(of)) || io.set_nodelay(true).is_err() {
             continue;
         }
+        let origin = Origin::of(peer, || io.local_addr().ok());
+        let caller = Caller { origin, face: Face::Public, peer: Some(peer) };
         let place = room.idle.place(kind);
         let closes_by = place.closes_by();
-        let (served, counts) = (serve(io, place), (Open::new(&room.open), Open::new(&of_kind)));
+        let (served, counts) = (serve(io, caller, place), (Open::new(&room.open), Open::new(&of_kind)));
         let shared = room.shared.clone();
         let task = hold::spawn(async move {
             let _counted = shared.connection();

@@ -8,6 +8,8 @@ use super::status::{Status, code};
 use super::unary::{LaterAnswer, Sent, Waits};
 use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
+use crate::gate::{Ask, Grant, Refusal};
+use crate::origin::Caller;
 use crate::traced::Slot;
 use crate::verbose;
 use http2::{Field, Request, RequestHead, Responder};
@@ -26,6 +28,10 @@ const NOT_GRPC: &[u8] = b"this port speaks gRPC: a call is a POST with content-t
 pub struct Call {
     /// Metadata.
     pub head: Rc<RequestHead>,
+    /// Who makes it.
+    pub caller: Caller,
+    /// What it was granted. Its answers hold it until they are written.
+    pub grant: Grant,
     /// Messages.
     pub messages: Messages,
     /// How inference responses are packed.
@@ -40,8 +46,8 @@ pub struct Call {
 /// clients repeat theirs, and nothing of this is done again for the next call.
 struct CallRules {
     is_grpc: bool,
-    /// Which call; else why it is not one that this client may make.
-    rpc: Result<Rpc, Status>,
+    /// Which call, and what the gate is asked; `None`: one that we do not know.
+    rpc: Option<(Rpc, Option<Ask<'static>>)>,
     encoding: Result<Encoding, Status>,
     response_encoding: Encoding,
     deadline: Option<Duration>,
@@ -57,7 +63,7 @@ impl CallRules {
         };
         Self {
             is_grpc: head.method() == b"POST" && media.starts_with(b"application/grpc"),
-            rpc: rpc.ok_or_else(|| Status::new(code::UNIMPLEMENTED, "")).and_then(|rpc| permit(context, rpc, head)),
+            rpc: rpc.map(|rpc| (rpc, rpc.ask())),
             encoding: match head.get("grpc-encoding") {
                 None => Ok(Encoding::Identity),
                 Some(name) => Encoding::parse(name).ok_or_else(|| {
@@ -71,28 +77,33 @@ impl CallRules {
     }
 
     /// Decides what can change from one call to the next.
-    fn admit(&self, context: &GrpcContext) -> Result<(Rpc, Encoding), Status> {
-        let rpc = self.rpc.clone()?;
+    #[inline]
+    fn admit(
+        &self,
+        context: &GrpcContext,
+        caller: &Caller,
+        head: &RequestHead,
+    ) -> Result<(Rpc, Encoding, Grant), Status> {
+        let Some((rpc, ask)) = self.rpc else { return Err(Status::new(code::UNIMPLEMENTED, "")) };
+        let grant = match &ask {
+            Some(ask) => context.gate.admit(caller, ask, |name| head.get(name))?,
+            None => Grant::default(),
+        };
         let is_health = matches!(rpc, Rpc::ServerLive | Rpc::ServerReady | Rpc::HealthCheck | Rpc::HealthWatch);
         // Sequences that have begun go on; whether a request is of one, the engine decides.
         let may_continue = matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer);
         if context.shared.is_draining() && !is_health && !(may_continue && context.engine.sequences() > 0) {
             return Err(shutting_down());
         }
-        Ok((rpc, self.encoding.clone()?))
+        Ok((rpc, self.encoding.clone()?, grant))
     }
 }
 
-/// Restricted protocols: the call, if the client has the key to it.
-fn permit(context: &GrpcContext, rpc: Rpc, head: &RequestHead) -> Result<Rpc, Status> {
-    if let Some(rule) = rpc.category().and_then(|c| context.restrictions.rule(c))
-        // Names of metadata are in lower case on the wire, however the option spells them.
-        && !rule.admits(head.get(&rule.header.to_ascii_lowercase()))
-    {
-        let text = format!("This protocol is restricted, expecting header '{}'", rule.header);
-        return Err(Status::new(code::UNAVAILABLE, text));
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let retry_after = refusal.retry_after();
+        Self { retry_after, ..Self::new(refusal.grpc_status(), refusal.text()) }
     }
-    Ok(rpc)
 }
 
 /// Answers a call as far as that goes without waiting. What is left, if anything, is for a task of its own.
@@ -101,6 +112,7 @@ fn permit(context: &GrpcContext, rpc: Rpc, head: &RequestHead) -> Result<Rpc, St
 pub fn begin(
     context: &Arc<GrpcContext>,
     cx: &mut Context<'_>,
+    caller: &Caller,
     account: &Rc<Account>,
     request: Request,
     mut respond: Responder,
@@ -121,7 +133,7 @@ pub fn begin(
         }
         return None;
     }
-    let (rpc, encoding) = match plan.admit(context) {
+    let (rpc, encoding, grant) = match plan.admit(context, caller, &head) {
         Ok(admitted) => admitted,
         Err(status) => {
             refuse(&mut respond, &status);
@@ -136,7 +148,7 @@ pub fn begin(
     let bytes_max = context.engine.options().http_input_bytes_max;
     let messages = Messages::new(body, encoding, account.clone(), bytes_max, rpc.is_stream());
     let trace = if rpc == Rpc::ModelInfer { Slot::grpc() } else { None };
-    let mut call = Call { head, messages, response_encoding, account: account.clone(), trace };
+    let mut call = Call { head, caller: *caller, grant, messages, response_encoding, account: account.clone(), trace };
     // Held until the task that goes on with it, if there is one, counts for itself.
     let _request = (!rpc.is_stream()).then(|| context.shared.request());
     let mut sent = None;
@@ -146,7 +158,7 @@ pub fn begin(
         match unary::required(message).and_then(|message| unary::send(context, &call, message)) {
             Ok(Sent::Answered(message)) => {
                 note_sending(call.trace.as_ref());
-                finish(&mut respond, message, response_encoding, account);
+                finish(&mut respond, message.granted(&call.grant), response_encoding, account);
                 note_sent(call.trace.as_ref());
                 if is_logged {
                     verbose::grpc_done(call.head.path());
@@ -197,6 +209,7 @@ async fn go_on(
         _ => {
             let _request = context.shared.request();
             let (encoding, account, trace) = (call.response_encoding, call.account.clone(), call.trace.clone());
+            let grant = call.grant.clone();
             let answer = async {
                 let answer = match sent {
                     Some(Started::Waits(waits)) => waits.await,
@@ -220,7 +233,7 @@ async fn go_on(
                 None => verbose::grpc_cancelled(head.path()),
                 Some(Ok(message)) => {
                     note_sending(trace.as_ref());
-                    finish(&mut respond, message, encoding, &account);
+                    finish(&mut respond, message.granted(&grant), encoding, &account);
                     note_sent(trace.as_ref());
                     verbose::grpc_done(head.path());
                 }

@@ -11,6 +11,7 @@ use super::{call, reply};
 use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
+use crate::gate::Gate;
 use crate::hold;
 use crate::idle::Place;
 use crate::limits::{
@@ -18,6 +19,7 @@ use crate::limits::{
     STREAMS_PER_CONNECTION_MAX,
 };
 use crate::options::GrpcOptions;
+use crate::origin::Caller;
 use crate::shared::{Phase, Shared};
 use crate::socket::Io;
 use bytes::BytesMut;
@@ -46,8 +48,8 @@ pub struct GrpcContext {
     pub control: Arc<dyn Control>,
     /// How far the shutdown is.
     pub shared: Arc<Shared>,
-    /// Restricted protocols.
-    pub restrictions: Restrictions,
+    /// Who may ask for what.
+    pub gate: Gate,
     /// Forwarded metadata.
     pub forward: HeaderForward,
     /// zlib level of inference responses; `None` = not packed.
@@ -75,7 +77,7 @@ impl GrpcContext {
             engine,
             control,
             shared,
-            restrictions: Restrictions::new("protocol", &options.restrictions)?,
+            gate: Gate::new("protocol", Restrictions::new("protocol", &options.restrictions)?),
             forward: HeaderForward::new(&options.header_forward_pattern)?,
             compression_level: match options.infer_response_compression_level.as_str() {
                 "low" => Some(1),
@@ -161,11 +163,11 @@ impl Drop for OpenCall {
 }
 
 /// Serves a connection until it ends.
-pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, place: Place) {
+pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place: Place) {
     let mut connection = Connection::new(io, BytesMut::new(), context.http2);
     let now = Instant::now();
     let account = Rc::new(context.shared.budget().account());
-    let mut calls = Calls { open: Rc::default(), heard_at: now, any: Rc::default(), account };
+    let mut calls = Calls { open: Rc::default(), heard_at: now, any: Rc::default(), account, caller };
     let mut upkeep = Upkeep::new(context.keepalive, context.age, now);
     // Made once, not for each read: both register with their owners, under a lock.
     let mut timer = pin!(sleep_until(upkeep.due()));
@@ -251,6 +253,8 @@ struct Calls {
     any: Rc<Cell<bool>>,
     /// What they make us hold.
     account: Rc<Account>,
+    /// Who makes them.
+    caller: Caller,
 }
 
 impl Calls {
@@ -285,7 +289,7 @@ impl Calls {
     }
 
     fn begin(&self, cx: &mut Context<'_>, context: &Arc<GrpcContext>, request: Request, respond: Responder) {
-        let Some(rest) = call::begin(context, cx, &self.account, request, respond) else { return };
+        let Some(rest) = call::begin(context, cx, &self.caller, &self.account, request, respond) else { return };
         self.open.set(self.open.get() + 1);
         let open = OpenCall(self.open.clone());
         hold::spawn(async move {

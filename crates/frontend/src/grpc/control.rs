@@ -1,10 +1,13 @@
 //! Control operations between their protobuf messages and the JSON of the native contract.
 
+use super::call::Call;
 use super::connection::GrpcContext;
 use super::message::frame;
 use super::status::Status;
 use super::unary::decode_long;
+use crate::access::Category;
 use crate::control::{Argument, Operation, check, check_files};
+use crate::gate::{Act, Ask, Refusal};
 use crate::limits::{JSON_BYTES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::rope::Rope;
@@ -52,18 +55,20 @@ pub async fn index(context: &GrpcContext, request: pb::RepositoryIndexRequest) -
 }
 
 /// `RepositoryModelLoad`.
-pub async fn load(context: &GrpcContext, message: Bytes) -> Result<Rope, Status> {
+pub async fn load(context: &GrpcContext, asked: &Call, message: Bytes) -> Result<Rope, Status> {
     let length = message.len();
     // The files of a model may come with it.
-    let argument = match length > MESSAGE_BYTES_ON_REACTOR_MAX {
+    let (model, argument) = match length > MESSAGE_BYTES_ON_REACTOR_MAX {
         true => offload::run(length, move |_| load_argument(message)).await??,
         false => load_argument(message)?,
     };
+    asked.grant.admit_model(&model)?;
     context.control.call(Operation::RepositoryLoad, argument).await?;
     Ok(frame(&pb::RepositoryModelLoadResponse {}))
 }
 
-fn load_argument(message: Bytes) -> Result<Argument, Status> {
+/// The model, and what is handed on.
+fn load_argument(message: Bytes) -> Result<(String, Argument), Status> {
     use pb::model_repository_parameter::ParameterChoice;
     // One of them may be the configuration. Counted before they are read: a table of them takes many times their bytes.
     check_files(fields(&message, LOAD_PARAMETERS).saturating_sub(1))?;
@@ -88,7 +93,7 @@ fn load_argument(message: Bytes) -> Result<Argument, Status> {
         };
     }
     argument.close(b'}').close(b'}');
-    Ok(Argument { json: argument.into_string()?, files })
+    Ok((request.model_name, Argument { json: argument.into_string()?, files }))
 }
 
 /// The field `parameters` of a `RepositoryModelLoadRequest`.
@@ -107,8 +112,13 @@ fn fields(mut message: &[u8], wanted: u32) -> usize {
 }
 
 /// `RepositoryModelUnload`.
-pub async fn unload(context: &GrpcContext, request: pb::RepositoryModelUnloadRequest) -> Result<Rope, Status> {
+pub async fn unload(
+    context: &GrpcContext,
+    asked: &Call,
+    request: pb::RepositoryModelUnloadRequest,
+) -> Result<Rope, Status> {
     use pb::model_repository_parameter::ParameterChoice;
+    asked.grant.admit_model(&request.model_name)?;
     refuse_repository(&request.repository_name)?;
     let dependents = match request.parameters.get("unload_dependents").map(|p| &p.parameter_choice) {
         None => false,
@@ -124,8 +134,27 @@ pub async fn unload(context: &GrpcContext, request: pb::RepositoryModelUnloadReq
     Ok(frame(&pb::RepositoryModelUnloadResponse {}))
 }
 
+/// The gate's second step: whether settings are changed, and of which model, is known from the message only.
+fn admit_settings(
+    context: &GrpcContext,
+    asked: &Call,
+    category: Category,
+    model: &str,
+    changes: bool,
+) -> Result<(), Refusal> {
+    if !model.is_empty() {
+        asked.grant.admit_model(model)?;
+    }
+    if !changes {
+        return Ok(());
+    }
+    let ask = Ask { category, act: Act::Write, model: (!model.is_empty()).then_some(model) };
+    context.gate.admit_change(&asked.caller, &asked.grant, &ask, &|name| asked.head.get(name))
+}
+
 /// `TraceSetting`: reading and updating are one call.
-pub async fn trace(context: &GrpcContext, request: pb::TraceSettingRequest) -> Result<Rope, Status> {
+pub async fn trace(context: &GrpcContext, asked: &Call, request: pb::TraceSettingRequest) -> Result<Rope, Status> {
+    admit_settings(context, asked, Category::Trace, &request.model_name, !request.settings.is_empty())?;
     let mut argument = Text::begin(b'{');
     argument.key("model").string(&request.model_name).key("settings").open(b'{');
     for (key, setting) in &request.settings {
@@ -154,9 +183,10 @@ pub async fn trace(context: &GrpcContext, request: pb::TraceSettingRequest) -> R
 }
 
 /// `LogSettings`: reading and updating are one call. Types are checked here, where they are still known; values are not.
-pub async fn log(context: &GrpcContext, request: pb::LogSettingsRequest) -> Result<Rope, Status> {
+pub async fn log(context: &GrpcContext, asked: &Call, request: pb::LogSettingsRequest) -> Result<Rope, Status> {
     use pb::log_settings_request::setting_value::ParameterChoice as In;
     use pb::log_settings_response::setting_value::ParameterChoice as Out;
+    admit_settings(context, asked, Category::Logging, "", !request.settings.is_empty())?;
     if request.settings.contains_key("log_file") {
         return Err(Error::unsupported("log file location can not be updated through network protocol").into());
     }

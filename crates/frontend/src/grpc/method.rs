@@ -1,6 +1,7 @@
 //! The calls we answer, by their path.
 
 use crate::access::Category;
+use crate::gate::{Act, Ask};
 
 /// A call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +73,20 @@ impl Rpc {
     /// Whether it may go on for ever, and counts by its requests, if at all, instead of as one.
     pub fn is_stream(self) -> bool {
         matches!(self, Self::ModelStreamInfer | Self::HealthWatch | Self::Reflection)
+    }
+
+    /// What the gate is asked; nothing for reflection. Settings are read and written by one call: its message says which.
+    pub fn ask(self) -> Option<Ask<'static>> {
+        let act = match self {
+            Self::RepositoryModelLoad
+            | Self::RepositoryModelUnload
+            | Self::SystemSharedMemoryRegister
+            | Self::SystemSharedMemoryUnregister
+            | Self::CudaSharedMemoryRegister
+            | Self::CudaSharedMemoryUnregister => Act::Write,
+            _ => Act::Read,
+        };
+        self.category().map(|category| Ask { category, act, model: None })
     }
 
     /// What has to be unlocked for it; reflection tells nothing that is not in the published proto files.

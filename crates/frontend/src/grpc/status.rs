@@ -4,6 +4,7 @@ use crate::limits::RETRY_AFTER;
 use crate::text::cut;
 use http2::Field;
 use memory::Short;
+use std::time::Duration;
 use tensor::{Code, Error};
 
 /// Numbers used here by name; the others come from `tensor::Code`.
@@ -26,13 +27,13 @@ pub struct Status {
     /// Text for people.
     pub message: String,
     /// Say when to try again: `grpc-retry-pushback-ms`, which clients with a retry policy keep to.
-    pub retry_after: bool,
+    pub retry_after: Option<Duration>,
 }
 
 impl Status {
     /// Any status.
     pub fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retry_after: false }
+        Self { code, message: message.into(), retry_after: None }
     }
 
     /// Success.
@@ -54,9 +55,9 @@ impl Status {
         }
         let message = percent_encode(&self.message);
         let message = Field::Literal("grpc-message", message.as_bytes());
-        if self.retry_after {
+        if let Some(after) = self.retry_after {
             let mut buffer = itoa::Buffer::new();
-            let pushback = buffer.format(RETRY_AFTER.as_millis());
+            let pushback = buffer.format(after.as_millis());
             return then(&[number, message, Field::Literal("grpc-retry-pushback-ms", pushback.as_bytes())]);
         }
         then(&[number, message])
@@ -65,14 +66,14 @@ impl Status {
 
 impl From<Short> for Status {
     fn from(short: Short) -> Self {
-        let retry_after = matches!(short, Short::Now { .. });
+        let retry_after = matches!(short, Short::Now { .. }).then_some(RETRY_AFTER);
         Self { retry_after, ..Self::new(code::RESOURCE_EXHAUSTED, short.to_string()) }
     }
 }
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        let retry_after = error.code() == Code::ResourceExhausted;
+        let retry_after = (error.code() == Code::ResourceExhausted).then_some(RETRY_AFTER);
         Self { retry_after, ..Self::new(error.code().grpc_status(), cut(error.message())) }
     }
 }

@@ -14,6 +14,7 @@ use super::reply;
 use super::status::{Status, code};
 use super::unary::forward;
 use crate::answers::Inbox;
+use crate::gate::Grant;
 use crate::hold;
 use crate::inference::{self, Inference};
 use crate::limits::{
@@ -293,6 +294,7 @@ async fn start_large<'a>(
 /// Reads a message that takes long to read, elsewhere, and starts its request.
 async fn read_large<'a>(
     context: &'a GrpcContext,
+    grant: Grant,
     account: Rc<Account>,
     metadata: Rc<RequestHead>,
     message: Bytes,
@@ -302,7 +304,9 @@ async fn read_large<'a>(
     let engine = context.engine.clone();
     let read = move |_: &Abandoned<'_>| {
         let head = peek(&message)?;
-        let request = engine.model(&head.model_name, &head.model_version).and_then(|version| {
+        let permitted = grant.admit_model(&head.model_name).map_err(Error::from);
+        let found = permitted.and_then(|()| engine.model(&head.model_name, &head.model_version));
+        let request = found.and_then(|version| {
             let mut request = head.into_request(&version.signature, &*engine)?;
             inference::dispose_elsewhere(&mut request);
             Ok((version, request))
@@ -464,6 +468,7 @@ impl<'a> Session<'a> {
         {
             self.starting = Some(Box::pin(read_large(
                 self.context,
+                self.call.grant.clone(),
                 self.call.account.clone(),
                 self.call.head.clone(),
                 message.clone(),
@@ -503,6 +508,7 @@ impl<'a> Session<'a> {
     fn read_one(&self, head: &InferHead) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
         refuse_draining(self.context)?;
         let read = || {
+            self.call.grant.admit_model(&head.model_name)?;
             let version = self.context.engine.model(&head.model_name, &head.model_version)?;
             let mut request = head.into_request(&version.signature, &*self.context.engine)?;
             if version.trace().is_on() {

@@ -7,6 +7,7 @@ use super::message::{Packing, frame, frame_encoded};
 use super::method::Rpc;
 use super::status::{Status, code};
 use crate::forward::HeaderForward;
+use crate::gate::Grant;
 use crate::inference::{self, Inference, Pending};
 use crate::limits::{ENTRIES_ON_REACTOR_MAX, MESSAGE_BYTES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
@@ -35,7 +36,7 @@ pub async fn answer(context: &Arc<GrpcContext>, rpc: Rpc, call: &mut Call) -> Re
     match rpc {
         Rpc::ModelInfer => Box::pin(send(context, call, message)?.finish()).await,
         // Rare, and its future is large: not part of every inference's.
-        _ => Box::pin(other(context, rpc, message)).await,
+        _ => Box::pin(other(context, rpc, call, message)).await,
     }
 }
 
@@ -44,8 +45,9 @@ pub fn required(message: Result<Option<Bytes>, Status>) -> Result<Bytes, Status>
     message?.ok_or_else(|| Status::new(code::INTERNAL, "the call has no request message"))
 }
 
-async fn other(context: &Arc<GrpcContext>, rpc: Rpc, message: Bytes) -> Result<Rope, Status> {
+async fn other(context: &Arc<GrpcContext>, rpc: Rpc, call: &Call, message: Bytes) -> Result<Rope, Status> {
     let engine = &*context.engine;
+    let grant = &call.grant;
     Ok(match rpc {
         Rpc::ServerLive => {
             refuse_exiting(context)?;
@@ -63,6 +65,7 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, message: Bytes) -> Result<R
         }
         Rpc::ModelReady => {
             let request: pb::ModelReadyRequest = decode(message)?;
+            grant.admit_model(&request.name)?;
             frame(&pb::ModelReadyResponse { ready: engine.model_ready(&request.name, &request.version)?.get().await })
         }
         Rpc::ServerMetadata => {
@@ -73,13 +76,19 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, message: Bytes) -> Result<R
                 extensions: metadata.extensions,
             })
         }
-        Rpc::ModelMetadata => metadata(context, decode(message)?).await?,
+        Rpc::ModelMetadata => {
+            let request: pb::ModelMetadataRequest = decode(message)?;
+            grant.admit_model(&request.name)?;
+            metadata(context, request).await?
+        }
         Rpc::ModelConfig => {
             let request: pb::ModelConfigRequest = decode(message)?;
+            grant.admit_model(&request.name)?;
             config_frame(&engine.model(&request.name, &request.version)?.config_pb())
         }
         Rpc::ModelStatistics => {
             let request: pb::ModelStatisticsRequest = decode(message)?;
+            grant.admit_model(&request.name)?;
             let models =
                 if request.name.is_empty() { engine.models() } else { engine.ready_versions(&request.name).len() };
             let engine = context.engine.clone();
@@ -90,10 +99,10 @@ async fn other(context: &Arc<GrpcContext>, rpc: Rpc, message: Bytes) -> Result<R
             if models > MODELS_ON_REACTOR_MAX { offload::run(0, make).await?? } else { make(&Abandoned::never())? }
         }
         Rpc::RepositoryIndex => control::index(context, decode(message)?).await?,
-        Rpc::RepositoryModelLoad => control::load(context, message).await?,
-        Rpc::RepositoryModelUnload => control::unload(context, decode_any(message).await?).await?,
-        Rpc::TraceSetting => control::trace(context, decode_any(message).await?).await?,
-        Rpc::LogSettings => control::log(context, decode_any(message).await?).await?,
+        Rpc::RepositoryModelLoad => control::load(context, call, message).await?,
+        Rpc::RepositoryModelUnload => control::unload(context, call, decode_any(message).await?).await?,
+        Rpc::TraceSetting => control::trace(context, call, decode_any(message).await?).await?,
+        Rpc::LogSettings => control::log(context, call, decode_any(message).await?).await?,
         Rpc::SystemSharedMemoryStatus => {
             let request: pb::SystemSharedMemoryStatusRequest = decode(message)?;
             // Elsewhere: there may be thousands.
@@ -227,13 +236,14 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
         return Ok(Sent::Later(Box::pin(infer_large(
             context.clone(),
             call.head.clone(),
+            call.grant.clone(),
             (*call.account).clone(),
             message,
             packing,
             call.trace.clone(),
         ))));
     }
-    let (version, request) = read(context, call, message).inspect_err(|e| verbose::infer_failed(None, e))?;
+    let (version, request) = read(context, call, message)?;
     if inference::is_long_to_check(&request) {
         return Ok(Sent::Later(Box::pin(start_large(version, request, packing, call.trace.clone()))));
     }
@@ -250,24 +260,30 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
 }
 
 /// The request of a message, and who is to answer it.
-fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
-    let head = protocol::grpc::peek(&message)?;
+fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<ModelVersion>, Box<InferRequest>), Status> {
+    let log = |e: &Error| verbose::infer_failed(None, e);
+    let head = protocol::grpc::peek(&message).inspect_err(log)?;
     // Neither is kept: the request's buffer is reused as soon as its last tensor is gone.
     drop(message);
-    let version = context.engine.model(&head.model_name, &head.model_version)?;
-    protocol::grpc::refuse_decoupled(&version.signature)?;
-    let mut request = head.into_request(&version.signature, &*context.engine)?;
-    if call.trace.is_some() {
-        request.trace = traced::begin_grpc(call.trace.as_ref(), &call.head, &version);
-    }
-    forward(&context.forward, &call.head, &mut request)?;
-    Ok((version, request))
+    call.grant.admit_model(&head.model_name)?;
+    let read = move || -> Result<_> {
+        let version = context.engine.model(&head.model_name, &head.model_version)?;
+        protocol::grpc::refuse_decoupled(&version.signature)?;
+        let mut request = head.into_request(&version.signature, &*context.engine)?;
+        if call.trace.is_some() {
+            request.trace = traced::begin_grpc(call.trace.as_ref(), &call.head, &version);
+        }
+        forward(&context.forward, &call.head, &mut request)?;
+        Ok((version, request))
+    };
+    Ok(read().inspect_err(log)?)
 }
 
 /// As `send`, for a message that is read elsewhere.
 async fn infer_large(
     context: Arc<GrpcContext>,
     head: Rc<RequestHead>,
+    grant: Grant,
     account: Account,
     message: Bytes,
     packing: Packing,
@@ -276,21 +292,27 @@ async fn infer_large(
     let engine = context.engine.clone();
     let read = move |_: &Abandoned<'_>| -> Result<_> {
         let head = protocol::grpc::peek(&message)?;
+        if let Err(refusal) = grant.admit_model(&head.model_name) {
+            return Ok(Err(refusal));
+        }
         let version = engine.model(&head.model_name, &head.model_version)?;
         protocol::grpc::refuse_decoupled(&version.signature)?;
         let mut request = head.into_request(&version.signature, &*engine)?;
         inference::dispose_elsewhere(&mut request);
-        Ok((version, request))
+        Ok(Ok((version, request)))
     };
     let read = offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await;
     let read = read.and_then(|(read, charge)| {
-        let (version, mut request) = read?;
+        let (version, mut request) = match read? {
+            Ok(read) => read,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         inference::charge(&mut request, charge);
         request.trace = traced::begin_grpc(trace.as_ref(), &head, &version);
         forward(&context.forward, &head, &mut request)?;
-        Ok((version, request))
+        Ok(Ok((version, request)))
     });
-    let (version, request) = read.inspect_err(|e| verbose::infer_failed(None, e))?;
+    let (version, request) = read.inspect_err(|e| verbose::infer_failed(None, e))??;
     start_large(version, request, packing, trace).await
 }
 

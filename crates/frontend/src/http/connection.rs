@@ -17,6 +17,7 @@ use crate::limits::{
     LINGER_BYTES_MAX, LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, STALLED_BODY_GIVES_WAY_TIME, STALLED_BODY_LOOK_INTERVAL,
     UNCHARGED_ANSWER_BYTES_MAX,
 };
+use crate::origin::Caller;
 use crate::rope::Rope;
 use crate::socket::Io;
 use crate::traced::Slot;
@@ -132,7 +133,7 @@ struct Connection<S> {
 }
 
 /// Serves a connection until it ends.
-pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, place: Place) {
+pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place: Place) {
     let mut connection = Connection {
         io,
         buffer: BytesMut::with_capacity(READ_BYTES),
@@ -156,7 +157,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, place: Place) {
             Err(Stop::Gone) => return,
             Err(Stop::Http2) => {
                 let Connection { io, buffer, .. } = connection;
-                return super::h2c::run(io, buffer, context, &place).await;
+                return super::h2c::run(io, buffer, context, caller, &place).await;
             }
             Err(Stop::Refuse(reply)) => {
                 if connection.write(*reply, true, false, false).await.is_ok() {
@@ -171,7 +172,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, place: Place) {
         if connection.buffer.len() <= READ_BYTES {
             connection.ahead = None;
         }
-        let exchanged = connection.exchange(&head, &context).await;
+        let exchanged = connection.exchange(&head, &context, &caller).await;
         head.clear();
         match exchanged {
             Ok(true) => {}
@@ -186,10 +187,12 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, place: Place) {
 
 impl<S: Io> Connection<S> {
     /// Answers one request; `Ok(false)` when the connection is to be closed after it.
-    async fn exchange(&mut self, head: &RequestHead, context: &Arc<HttpContext>) -> io::Result<bool> {
+    async fn exchange(&mut self, head: &RequestHead, context: &Arc<HttpContext>, caller: &Caller) -> io::Result<bool> {
         // Counted until the last byte is written: a drain waits for that.
         let _inflight = context.shared.request();
-        let (reply, reusable) = match service::admit(context, head) {
+        // The grant, too, is held until then.
+        let (_grant, admission) = service::admit(context, caller, head);
+        let (reply, reusable) = match admission {
             // A body nobody wants still stands between this request and the next.
             Admission::Reply(reply) => (reply, self.discard_body(head).await),
             Admission::Read { route, bytes_max } => match self.read_body(head, bytes_max).await {

@@ -13,6 +13,7 @@ use crate::limits::{
     ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, INLINE_BODY_BYTES_MAX, RETRY_AFTER,
     UNCHARGED_ANSWER_BYTES_MAX,
 };
+use crate::origin::Caller;
 use crate::rope::Rope;
 use crate::shared::Phase;
 use crate::socket::Io;
@@ -31,7 +32,7 @@ const FIXED: &[(&str, &str)] =
     &[("content-type", JSON), ("content-type", OCTETS), ("accept-encoding", "gzip, deflate")];
 
 /// Serves a connection that began with `read`.
-pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, place: &Place) {
+pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller: Caller, place: &Place) {
     let mut connection = Connection::new(io, read, Options { fixed: FIXED, ..http2_options() });
     let mut phase = context.shared.watch();
     let account = context.shared.budget().account();
@@ -52,7 +53,7 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, place:
             }) => {
                 let Some((request, respond)) = call else { return };
                 called = true;
-                start(serve(context.clone(), account.clone(), request, respond)).await;
+                start(serve(context.clone(), caller, account.clone(), request, respond)).await;
             }
             // A client that connects during the grace is told so with its first answer, not before it could ask anything.
             closing = phase.wait_for(|p| matches!(p, Phase::Closing(_)) || (called && *p != Phase::Serving)), if !leaving => {
@@ -66,7 +67,7 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, place:
     }
 }
 
-async fn serve(context: Arc<HttpContext>, account: Account, request: Request, mut respond: Responder) {
+async fn serve(context: Arc<HttpContext>, caller: Caller, account: Account, request: Request, mut respond: Responder) {
     let _inflight = context.shared.request();
     let Request { head, mut body, .. } = request;
     let method = Method::parse(head.method());
@@ -75,8 +76,9 @@ async fn serve(context: Arc<HttpContext>, account: Account, request: Request, mu
     let fields = head.fields().map(|(name, value)| (name.as_bytes(), value));
     let mut head = RequestHead::from_parts(method, is_head, head.path(), fields);
     head.trace = Slot::http();
+    let (grant, admission) = service::admit(&context, &caller, &head);
     let work = async {
-        match service::admit(&context, &head) {
+        match admission {
             Admission::Reply(reply) => Some(reply),
             Admission::Read { route, bytes_max } => {
                 match read(&mut body, &account, length, bytes_max.min(BODY_BYTES_MAX)).await? {
@@ -95,7 +97,13 @@ async fn serve(context: Arc<HttpContext>, account: Account, request: Request, mu
         Poll::Ready(reply) => Poll::Ready(reply),
         Poll::Pending => respond.poll_reset(cx).map(|_| None),
     });
-    let Some(reply) = reply.await else { return };
+    let Some(mut reply) = reply.await else { return };
+    // The connection writes it when it can; what this task holds ends before that.
+    if grant.is_some()
+        && let Some(last) = reply.body.last_mut()
+    {
+        *last = grant.hold(std::mem::take(last));
+    }
     if let Some(slot) = &head.trace {
         slot.sending();
     }
@@ -238,6 +246,9 @@ fn send(respond: &mut Responder, mut reply: Reply, is_head: bool) -> Option<Box<
     }
     if reply.retry_after {
         fields.push(Field::Literal("retry-after", seconds.format(RETRY_AFTER.as_secs()).as_bytes()));
+    }
+    if let Some(extra) = &reply.extra {
+        fields.extend(extra.iter().map(|(name, value)| Field::Literal(name, value.as_bytes())));
     }
     let rest = reply.rest.take().filter(|_| !is_head);
     let ends = is_head || (reply.body.is_empty() && rest.is_none());

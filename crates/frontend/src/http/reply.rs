@@ -1,12 +1,14 @@
 //! A reply before it is written, and its head as bytes. Header names are spelled as the protocol document spells them.
 
 use super::events::{self, Events};
+use crate::gate::Refusal;
 use crate::limits::RETRY_AFTER;
 use crate::rope::charged;
 use crate::text::cut;
 use bytes::Bytes;
 use memory::{Charge, Short};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use tensor::{Code, Error, Result};
 
 /// `application/json`, without charset.
@@ -20,6 +22,9 @@ pub const EVENTS: &str = "text/event-stream; charset=utf-8";
 
 /// A body in parts, written one after the other without being joined. Small ones have one part: a reply changes hands often.
 pub type Parts = SmallVec<[Bytes; 1]>;
+
+/// Names and values of header fields.
+pub type Fields = Vec<(&'static str, Cow<'static, str>)>;
 
 /// A reply: complete, but for events that follow its body.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ pub struct Reply {
     pub load: Option<Box<str>>,
     /// Say when to try again: `Retry-After`.
     pub retry_after: bool,
+    /// Fields that few replies have, by their names in lower case.
+    pub extra: Option<Box<Fields>>,
     /// The connection cannot be used afterwards.
     pub close: bool,
     /// The body.
@@ -67,6 +74,7 @@ impl Reply {
             chunked: false,
             load: None,
             retry_after: false,
+            extra: None,
             close: false,
             body: parts,
             is_charged: false,
@@ -105,6 +113,24 @@ impl Reply {
     /// `{"error":…}` with a status of HTTP's own.
     pub fn text_error(status: u16, content_type: &'static str, message: &str) -> Self {
         Self::new(status, content_type, protocol::json::error_json(message))
+    }
+
+    /// What a caller is told that may not ask.
+    pub fn refused(refusal: &Refusal) -> Self {
+        let mut reply = Self::text_error(refusal.http_status(), JSON, &refusal.text());
+        if *refusal == Refusal::Unauthenticated {
+            reply.add("www-authenticate", "Bearer");
+        }
+        if let Some(after) = refusal.retry_after() {
+            // Whole seconds, none of them too early.
+            reply.add("retry-after", (after.as_secs() + u64::from(after.subsec_nanos() > 0)).to_string());
+        }
+        reply
+    }
+
+    /// Adds a field.
+    pub fn add(&mut self, name: &'static str, value: impl Into<Cow<'static, str>>) {
+        self.extra.get_or_insert_default().push((name, value.into()));
     }
 
     /// There is no memory for the request or its answer. Its body, if there is one, was not read to its end.
@@ -164,6 +190,13 @@ impl Reply {
             out.extend_from_slice(b"\r\nRetry-After: ");
             out.extend_from_slice(digits.format(RETRY_AFTER.as_secs()).as_bytes());
         }
+        if let Some(extra) = &self.extra {
+            for (name, value) in &**extra {
+                for part in ["\r\n", name, ": ", value] {
+                    out.extend_from_slice(part.as_bytes());
+                }
+            }
+        }
         if self.chunked
             && let Some(load) = &self.load
         {
@@ -189,10 +222,12 @@ fn status_line(status: u16) -> &'static [u8] {
     match status {
         200 => b"HTTP/1.1 200 OK\r\n",
         400 => b"HTTP/1.1 400 Bad Request\r\n",
+        401 => b"HTTP/1.1 401 Unauthorized\r\n",
         403 => b"HTTP/1.1 403 Forbidden\r\n",
         404 => b"HTTP/1.1 404 Not Found\r\n",
         408 => b"HTTP/1.1 408 Request Timeout\r\n",
         405 => b"HTTP/1.1 405 Method Not Allowed\r\n",
+        429 => b"HTTP/1.1 429 Too Many Requests\r\n",
         501 => b"HTTP/1.1 501 Not Implemented\r\n",
         503 => b"HTTP/1.1 503 Service Unavailable\r\n",
         // The only status left; no other is ever made (P 1.16).

@@ -1,6 +1,7 @@
 //! The routing table of P 1.2: raw path in, operation out. No decoding, no tolerance: `/v2/` is not `/v2`.
 
 use crate::access::Category;
+use crate::gate::{Act, Ask};
 use memory::RegionKind;
 
 /// What a path asks for. Names are slices of the path.
@@ -223,6 +224,23 @@ impl<'a> Route<'a> {
                 ModelAction::Statistics => Category::Statistics,
             },
         }
+    }
+
+    /// What the gate is asked. What a method asks that the route does not take is not looked at: reading is the least.
+    pub fn ask(&self, method: Method) -> Ask<'a> {
+        let act = match self {
+            Self::Logging | Self::Trace { .. } if method == Method::Post => Act::Write,
+            Self::RepositoryModel { .. } => Act::Write,
+            Self::SharedMemory { action: RegionAction::Register | RegionAction::Unregister, .. } => Act::Write,
+            _ => Act::Read,
+        };
+        let model = match *self {
+            Self::Model { name, .. } => Some(name),
+            Self::Trace { model } => (!model.is_empty()).then_some(model),
+            Self::RepositoryModel { model, .. } => Some(model),
+            _ => None,
+        };
+        Ask { category: self.category(), act, model }
     }
 
     /// Whether it answers this method.

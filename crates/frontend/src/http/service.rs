@@ -8,9 +8,11 @@ use super::{control, generate, inference, orca};
 use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
+use crate::gate::{Gate, Grant};
 use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX, ENTRIES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::options::HttpOptions;
+use crate::origin::Caller;
 use crate::shared::Shared;
 use crate::verbose;
 use bytes::Bytes;
@@ -29,8 +31,8 @@ pub struct HttpContext {
     pub control: Arc<dyn Control>,
     /// How far the shutdown is.
     pub shared: Arc<Shared>,
-    /// Restricted APIs.
-    pub restrictions: Restrictions,
+    /// Who may ask for what.
+    pub gate: Gate,
     /// Forwarded headers.
     pub forward: HeaderForward,
     /// Bounds of one request.
@@ -53,7 +55,7 @@ impl HttpContext {
             engine,
             control,
             shared,
-            restrictions: Restrictions::new("api", &options.restrictions)?,
+            gate: Gate::new("API", Restrictions::new("api", &options.restrictions)?),
             forward: HeaderForward::new(&options.header_forward_pattern)?,
             limits,
         })
@@ -68,28 +70,26 @@ pub enum Admission<'a> {
     Read { route: Route<'a>, bytes_max: u64 },
 }
 
-/// Route, restriction, method: in this order (P 1.2, P 1.12.2).
-pub fn admit<'a>(context: &HttpContext, head: &'a RequestHead) -> Admission<'a> {
+/// Route, gate, method: in this order (P 1.2, P 1.12.2). The grant is to live until the answer was written.
+pub fn admit<'a>(context: &HttpContext, caller: &Caller, head: &'a RequestHead) -> (Grant, Admission<'a>) {
     verbose::http_request(head.method, head.path());
     let Some(route) = std::str::from_utf8(head.path()).ok().and_then(Route::parse) else {
         verbose::http_not_found(head.method, head.path());
-        return Admission::Reply(Reply::text_error(404, JSON, "Not Found"));
+        return (Grant::default(), Admission::Reply(Reply::text_error(404, JSON, "Not Found")));
     };
-    if let Some(rule) = context.restrictions.rule(route.category())
-        && !rule.admits(head.headers.get(&rule.header))
-    {
-        let text = format!("This API is restricted, expecting header '{}'", rule.header);
-        return Admission::Reply(Reply::text_error(403, JSON, &text));
-    }
+    let grant = match context.gate.admit(caller, &route.ask(head.method), |name| head.headers.get(name)) {
+        Ok(grant) => grant,
+        Err(refusal) => return (Grant::default(), Admission::Reply(Reply::refused(&refusal))),
+    };
     if !route.allows(head.method) {
-        return Admission::Reply(Reply::text_error(405, JSON, "Method Not Allowed"));
+        return (grant, Admission::Reply(Reply::text_error(405, JSON, "Method Not Allowed")));
     }
     let bytes_max = match route {
         Route::Model { action: ModelAction::Infer, .. } => BODY_BYTES_MAX,
         _ if head.method == Method::Get => DISCARD_BYTES_MAX,
         _ => context.limits.input_bytes_max as u64,
     };
-    Admission::Read { route, bytes_max }
+    (grant, Admission::Read { route, bytes_max })
 }
 
 /// The reply to a body of `bytes`, more than the operation takes. The body was not read to its end.
