@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuilds what is generated: from proto/ Rust messages and descriptors for crates/protocol and TypeScript for src/config; docs/limits.md from
+# Rebuilds what is generated: from proto/ Rust messages and descriptors for crates/protocol and TypeScript for src/config, tables for client; docs/limits.md from
 # the rows of test/attacks; from shm/protocol.json the constants of the runner protocol for Rust, C and Python.
 # With --check nothing is written; fails when what is committed differs from what would be generated. Needs no network.
 set -euo pipefail
@@ -7,16 +7,18 @@ cd "$(dirname "$0")/.."
 
 rust=crates/protocol/src/pb
 typescript=src/config/generated
+client=client/src/grpc/generated
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cargo run --quiet --locked -p nereid-protocol-gen -- proto "$work/rust" "$work/commented.bin"
 node scripts/generate-typescript.mjs "$work/commented.bin" "$work/$typescript" model_config.proto
+node scripts/generate-client.mjs "$work/commented.bin" "$work/$client/schema.ts"
 
 if [[ "${1:-}" == --check ]]; then
   # mod.rs is written by hand and lives beside the generated files.
-  diff -r --exclude=mod.rs "$work/rust" "$rust" && diff -r "$work/$typescript" "$typescript" || {
+  diff -r --exclude=mod.rs "$work/rust" "$rust" && diff -r "$work/$typescript" "$typescript" && diff -r "$work/$client" "$client" || {
     echo "generated files differ from proto/: run scripts/generate.sh and commit the result" >&2
     exit 1
   }
@@ -25,6 +27,7 @@ if [[ "${1:-}" == --check ]]; then
 else
   cp "$work/rust"/* "$rust/"
   cp "$work/$typescript"/*.ts "$typescript/"
+  cp "$work/$client"/*.ts "$client/"
   node test/attacks/docs.mjs
   node scripts/generate-runner.mjs
 fi

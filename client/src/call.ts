@@ -60,6 +60,12 @@ export class Call {
     return stop
   }
 
+  /** Calls `end` when the signal ends the call; the deadline is somebody else's. @returns what stops waiting for that */
+  onAbort(end: () => void): () => void {
+    this.signal?.addEventListener('abort', end)
+    return () => this.signal?.removeEventListener('abort', end)
+  }
+
   /** Resolves after so many milliseconds, or rejects when the call ends before. */
   async wait(ms: number): Promise<void> {
     await new Promise<void>((resolve, reject) => {

@@ -2,7 +2,7 @@
 
 import type { Client } from './client.js'
 import { connectBy } from './connect.js'
-import { ClientError } from './errors.js'
+import { GrpcWire } from './grpc/wire.js'
 import { NodeTransport } from './http/node.js'
 import type { ConnectOptions } from './types.js'
 
@@ -12,9 +12,7 @@ export function connect(url: string | URL, options: ConnectOptions = {}): Client
   return connectBy(
     {
       http: (url, options) => new NodeTransport(url, options),
-      grpc() {
-        throw new ClientError('UNSUPPORTED', 'not there yet')
-      },
+      grpc: (url, options, headers) => new GrpcWire(url, options, headers),
     },
     url,
     options,

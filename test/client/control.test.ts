@@ -29,6 +29,11 @@ describe.each(WAYS)('$name', (way) => {
     expect(await client(way).modelConfig('simple')).toMatchObject({ name: 'simple', backend: 'onnxruntime', max_batch_size: 8, input: [{ name: 'INPUT0', data_type: 'TYPE_INT32', dims: [16] }, { name: 'INPUT1' }] })
   })
 
+  test('the configuration is the same over every transport', async () => {
+    const whole = await (await fetch(`${server().url}/v2/models/simple/config`)).json()
+    expect(await client(way).modelConfig('simple')).toEqual(whole)
+  })
+
   test('statistics count what was asked', async () => {
     const asked = client(way)
     const count = async () => Number((await asked.statistics('simple'))[0]?.inference_stats.success.count)

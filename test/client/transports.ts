@@ -14,6 +14,7 @@ export interface Way {
 export const WAYS: readonly Way[] = [
   { name: 'node:http', isGrpc: false, connect: ({ httpPort }, options) => node.connect(`http://127.0.0.1:${httpPort}`, options) },
   { name: 'fetch', isGrpc: false, connect: ({ httpPort }, options) => browser.connect(`http://127.0.0.1:${httpPort}`, options) },
+  { name: 'gRPC', isGrpc: true, connect: ({ grpcPort }, options) => node.connect(`grpc://127.0.0.1:${grpcPort}`, options) },
 ]
 
 /** A server over one of the generated repositories, as long as the tests of this file run. */
