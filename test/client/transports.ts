@@ -43,3 +43,11 @@ export function serving(flags: string[] = [], repository = 'main'): { server: ()
     },
   }
 }
+
+/** What a server counts of a model's requests that were given up. */
+export async function cancelled({ metricsPort }: TestServer, model: string): Promise<number> {
+  const text = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text()
+  const line = text.split('\n').find((one) => one.startsWith('nv_inference_request_failure{') && one.includes(`model="${model}"`) && one.includes('reason="CANCELED"'))
+  if (line === undefined) throw new Error(`no failures of ${model} in ${text}`)
+  return Number(line.split(' ').at(-1))
+}

@@ -109,7 +109,7 @@ export class Channel {
     if (ended !== null) return ended
     // A call that has not left yet has no peer but its target.
     const isSent = peer !== 'unknown' && !peer.endsWith(this.#target)
-    if (code === UNAVAILABLE && !isSent) return call.error('UNREACHABLE', `there is no connection: ${details}`, { status: code })
+    if (code === UNAVAILABLE && !isSent) return call.error('UNREACHABLE', `there is no connection: ${details}`, { status: code, mayHaveRun: false })
     return call.error(codeOfGrpc(code), details, { status: code })
   }
 }
