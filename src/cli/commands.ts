@@ -85,6 +85,22 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('../commands/gpu/index.js'),
   },
   {
+    name: 'gen',
+    usage: 'ts (--url=URL | --model-repository=PATH) [options]',
+    meaning: 'Write the models of a server, or of a repository, as TypeScript types for nereid-client. A key for the server is read from NEREID_KEY.',
+    options: [
+      { name: 'url', value: 'url', meaning: 'HTTP address of the server, such as http://localhost:8000.' },
+      { name: 'model-repository', value: 'path', meaning: 'A repository, in the place of a server; its models are loaded once.' },
+      { name: 'models', value: 'names', meaning: 'These models only, with commas between them. Default: all that are ready.' },
+      { name: 'out', value: 'path', meaning: 'The file to write. Default: standard output.' },
+      { name: 'check', value: 'path', meaning: 'Write nothing; say in what this file and the models differ, and exit with 1 if they do.' },
+      { name: 'import', value: 'module', meaning: 'Where the client is imported from. Default: nereid-client.' },
+      { name: 'header', value: 'name: value', meaning: 'Sent with every request to the server.' },
+    ],
+    words: () => ['ts'],
+    load: () => import('../commands/gen/index.js'),
+  },
+  {
     name: 'completion',
     usage: '(bash | zsh | fish)',
     meaning: 'Print a script that completes commands, options and their values in a shell; as comments it says where the shell looks for it.',

@@ -1,0 +1,104 @@
+/**
+ * `nereid gen ts`: the models of a server, or of a repository, as one file of TypeScript types for `nereid-client`. With `--check` it compares.
+ *
+ * Exit code 0 when the file was written or is as it should be, 1 when it differs or the models cannot be had, 2 for arguments that are wrong.
+ */
+
+import { readFileSync, writeFileSync } from 'node:fs'
+import { COMMANDS } from '../../cli/commands.js'
+import { parseObject } from '../../cli/parse.js'
+import { resolveSettings } from '../../cli/settings.js'
+import type { ModelDescription } from '../../api/description.js'
+import { CommandError, readArguments } from '../arguments.js'
+import { modelsOfRepository, modelsOfServer } from './source.js'
+import { MARK, typescriptOf } from './typescript.js'
+
+/** The client's package, as users install it. */
+const MODULE = 'nereid-client'
+
+export async function run(program: string, args: readonly string[]): Promise<number> {
+  const command = COMMANDS.find(({ name }) => name === 'gen') ?? { name: 'gen' }
+  let asked: Asked
+  try {
+    asked = readAsked(readArguments(command, args))
+  } catch (error) {
+    if (!(error instanceof CommandError)) throw error
+    process.stderr.write(`${error.message}; see ${program} help gen\n`)
+    return 2
+  }
+  try {
+    const text = typescriptOf(await find(asked), asked.module)
+    if (asked.check !== null) return compare(asked.check, text)
+    if (asked.out === null) process.stdout.write(text)
+    else writeFileSync(asked.out, text)
+    return 0
+  } catch (error) {
+    // Files that cannot be written, models that do not load: what is said of them is enough.
+    process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`)
+    return 1
+  }
+}
+
+interface Asked {
+  url: string | null
+  repository: string | null
+  models: string[] | null
+  headers: Record<string, string>
+  module: string
+  out: string | null
+  check: string | null
+}
+
+function readAsked({ rest, options }: ReturnType<typeof readArguments>): Asked {
+  if (rest.length !== 1 || rest[0] !== 'ts') throw new CommandError(`gen makes ts (types for TypeScript), not '${rest.join(' ')}'`)
+  const given = (name: string) => options.get(name) ?? null
+  const [url, repository] = [given('url'), given('model-repository')]
+  if ((url === null) === (repository === null)) throw new CommandError('gen ts needs either --url=<http://host:port> or --model-repository=<path>')
+  if (url !== null && !/^https?:\/\//.test(url)) throw new CommandError(`--url is that of the HTTP port, http://… or https://…, not '${url}'`)
+  const header = given('header')
+  const colon = header?.indexOf(':') ?? 0
+  if (header !== null && colon < 1) throw new CommandError(`--header is 'name: value', not '${header}'`)
+  const headers = header === null ? {} : { [header.slice(0, colon).trim()]: header.slice(colon + 1).trim() }
+  // Not by an option: every user of the machine can read command lines.
+  const key = process.env['NEREID_KEY']
+  const names = given('models')?.split(',').filter((name) => name !== '')
+  return {
+    url: url === null ? null : url.replace(/\/+$/, ''),
+    repository,
+    models: names ?? null,
+    headers: key === undefined || key === '' ? headers : { authorization: `Bearer ${key}`, ...headers },
+    module: given('import') ?? MODULE,
+    out: given('out'),
+    check: given('check'),
+  }
+}
+
+async function find({ url, headers, repository, models }: Asked): Promise<ModelDescription[]> {
+  if (url !== null) return await modelsOfServer({ url, headers }, models)
+  const parsed = parseObject({ modelRepository: [repository ?? ''] })
+  return await modelsOfRepository(resolveSettings(parsed).settings, models)
+}
+
+function compare(file: string, text: string): number {
+  const there = readFileSync(file, 'utf8')
+  if (there === text) return 0
+  if (!there.startsWith(MARK)) {
+    process.stderr.write(`${file} was not made by 'gen ts': its first line is another\n`)
+    return 1
+  }
+  const [old, now] = [blocks(there), blocks(text)]
+  const of = (names: string[], what: string) => (names.length === 0 ? [] : [`${what}: ${names.join(', ')}`])
+  const lines = [
+    ...of([...now.keys()].filter((name) => !old.has(name)), 'not in the file'),
+    ...of([...old.keys()].filter((name) => !now.has(name)), 'no longer there'),
+    ...of([...now.keys()].filter((name) => old.has(name) && old.get(name) !== now.get(name)), 'changed'),
+  ]
+  process.stderr.write(`${file} and the models differ; make it again.\n${lines.map((line) => `  ${line}\n`).join('')}`)
+  return 1
+}
+
+/** The text of each model of a file. */
+function blocks(text: string): Map<string, string> {
+  const found = text.matchAll(/^ {2}('(?:[^'\\]|\\.)*'|[\w$]+): \{\n(?: {4}.*\n)* {2}\}$/gm)
+  return new Map([...found].map(([block, name = '']) => [name, block]))
+}

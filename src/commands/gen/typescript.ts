@@ -1,0 +1,48 @@
+/** Models as one file of TypeScript types, for `connect<Models>()` of `nereid-client`. Pure: the same models give the same text. */
+
+import type { ModelDescription, TensorDescription } from '../../api/description.js'
+
+/** The first line of every file, by which `--check` knows one. */
+export const MARK = "// Made by `nereid gen ts` of a server's models. Do not edit: make it again, or compare it with --check."
+
+/** The text of the file. `module` is where the client is imported from. */
+export function typescriptOf(models: readonly ModelDescription[], module: string): string {
+  const hasInputs = models.some((model) => model.inputs.length > 0)
+  return [
+    MARK,
+    ...(hasInputs ? ['', `import type { ModelInput } from '${module}'`] : []),
+    '',
+    '/** Each model: its inputs, the datatypes of its outputs, and whether a request has any number of answers. */',
+    'export interface Models {',
+    // By code points: the same order wherever it is made.
+    ...[...models].sort((a, b) => (a.name < b.name ? -1 : 1)).flatMap(model),
+    '}',
+    '',
+  ].join('\n')
+}
+
+function model({ name, inputs, outputs, maxBatchSize, decoupled }: ModelDescription): string[] {
+  const rows = maxBatchSize > 0 ? [`  /** The first dimension is the batch, of at most ${maxBatchSize}. */`] : []
+  return [
+    ...rows,
+    `  ${key(name)}: {`,
+    ...members('inputs', inputs, (input) => `${key(input.name)}${input.optional ? '?' : ''}: ModelInput<${text(input.datatype)}, ${shape(input.shape)}>`),
+    ...members('outputs', outputs, (output) => `${key(output.name)}: ${text(output.datatype)}`),
+    `    decoupled: ${decoupled}`,
+    '  }',
+  ]
+}
+
+function members(name: string, tensors: readonly TensorDescription[], line: (tensor: TensorDescription) => string): string[] {
+  // An interface without members would take anything.
+  if (tensors.length === 0) return [`    ${name}: Record<never, never>`]
+  return [`    ${name}: {`, ...tensors.map((tensor) => `      ${line(tensor)}`), '    }']
+}
+
+const shape = (dims: readonly number[]) => `[${dims.map((size) => (size < 0 ? 'number' : String(size))).join(', ')}]`
+
+const key = (name: string) => (/^[A-Za-z_$][\w$]*$/.test(name) ? name : text(name))
+
+/** A string of TypeScript. JSON's escapes are those of it; what ends a line in source, and not in JSON, is escaped too. */
+const text = (value: string) =>
+  `'${JSON.stringify(value).slice(1, -1).replaceAll('\\"', '"').replaceAll("'", "\\'").replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029')}'`

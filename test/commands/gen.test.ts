@@ -1,0 +1,149 @@
+// `nereid gen ts`: the file it writes, what the compiler makes of it, and what it says when server and file differ.
+import { execFile } from 'node:child_process'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { ModelDescription } from '../../src/api/description.js'
+import * as gen from '../../src/commands/gen/index.js'
+import { typescriptOf } from '../../src/commands/gen/typescript.js'
+import { repositories, ROOT, TestServer } from '../server/harness.js'
+import { files, runs } from './harness.js'
+
+const models = repositories()
+let server: TestServer
+
+beforeAll(async () => {
+  server = await TestServer.start(models.path('main'), ['--strict-readiness=false'])
+})
+afterAll(async () => {
+  await server.stop()
+  models.remove()
+})
+
+const SOME = '--models=simple,optional,id_string,id_int64,variable,repeat'
+
+/** Runs it, and takes what it wrote to a file. */
+async function written(...args: string[]): Promise<string> {
+  const { code, out, err } = await runs(gen, ['ts', ...args])
+  expect([code, err]).toEqual([0, ''])
+  return out
+}
+
+test('models are written with their inputs, outputs and shapes', async () => {
+  expect(await written(`--url=${server.url}`, '--models=simple,optional,repeat')).toMatchInlineSnapshot(`
+    "// Made by \`nereid gen ts\` of a server's models. Do not edit: make it again, or compare it with --check.
+
+    import type { ModelInput } from 'nereid-client'
+
+    /** Each model: its inputs, the datatypes of its outputs, and whether a request has any number of answers. */
+    export interface Models {
+      optional: {
+        inputs: {
+          INPUT0: ModelInput<'FP32', [number]>
+          SCALE?: ModelInput<'FP32', [1]>
+        }
+        outputs: {
+          OUTPUT0: 'FP32'
+        }
+        decoupled: false
+      }
+      repeat: {
+        inputs: {
+          IN: ModelInput<'INT32', [number]>
+          DELAY: ModelInput<'UINT32', [number]>
+          WAIT: ModelInput<'UINT32', [1]>
+        }
+        outputs: {
+          OUT: 'INT32'
+          IDX: 'UINT32'
+        }
+        decoupled: true
+      }
+      /** The first dimension is the batch, of at most 8. */
+      simple: {
+        inputs: {
+          INPUT0: ModelInput<'INT32', [number, 16]>
+          INPUT1: ModelInput<'INT32', [number, 16]>
+        }
+        outputs: {
+          OUTPUT0: 'INT32'
+          OUTPUT1: 'INT32'
+        }
+        decoupled: false
+      }
+    }
+    "
+  `)
+})
+
+test('a repository gives the same file as the server that serves it, and both are in one order', async () => {
+  const ofServer = await written(`--url=${server.url}/`, SOME)
+  expect(await written(`--model-repository=${models.path('main')}`, SOME.split(',').reverse().join(',').replace('--models=simple', 'simple').replace(/^/, '--models='))).toBe(ofServer)
+})
+
+test('right calls compile, and wrong ones do not', { timeout: 60_000 }, async () => {
+  const directory = files({
+    'models.ts': await written(`--url=${server.url}`, SOME),
+    'calls.ts': readFileSync(join(ROOT, 'test/commands/gen_calls.ts.txt'), 'utf8'),
+    'tsconfig.json': JSON.stringify({
+      compilerOptions: {
+        target: 'es2023', lib: ['es2023', 'esnext.disposable', 'dom'], module: 'nodenext', strict: true, noEmit: true, skipLibCheck: true, exactOptionalPropertyTypes: true,
+        types: ['node'], typeRoots: [join(ROOT, 'node_modules/@types')], paths: { 'nereid-client': [join(ROOT, 'client/src/node.ts')] },
+      },
+      files: ['calls.ts'],
+    }),
+    'package.json': '{"type":"module"}',
+  })
+  const compiled = await promisify(execFile)(join(ROOT, 'node_modules/.bin/tsc'), ['-p', directory]).catch((error: { stdout: string }) => error)
+  // Wrong calls stand below `@ts-expect-error`, which is itself an error where there is none.
+  expect(compiled.stdout).toBe('')
+})
+
+test('--check is silent when nothing changed, and names the models that did', async () => {
+  const directory = files({})
+  const file = join(directory, 'models.ts')
+  expect((await runs(gen, ['ts', `--url=${server.url}`, '--models=simple,scalar', `--out=${file}`])).out).toBe('')
+  expect(await written(`--url=${server.url}`, '--models=simple,scalar', `--check=${file}`)).toBe('')
+  writeFileSync(file, readFileSync(file, 'utf8').replace("INPUT0: ModelInput<'INT32'", "INPUT0: ModelInput<'INT64'"))
+  expect(await runs(gen, ['ts', `--url=${server.url}`, '--models=simple,variable', `--check=${file}`], directory)).toEqual({
+    code: 1,
+    out: '',
+    err: './models.ts and the models differ; make it again.\n  not in the file: variable\n  no longer there: scalar\n  changed: simple\n',
+  })
+  writeFileSync(file, 'export {}\n')
+  expect((await runs(gen, ['ts', `--url=${server.url}`, '--models=simple', `--check=${file}`], directory)).err).toBe("./models.ts was not made by 'gen ts': its first line is another\n")
+})
+
+test('the file is TypeScript whatever models and tensors are called', () => {
+  const tensor = (name: string) => ({ name, datatype: 'FP32', shape: [-1, 4], optional: false })
+  const odd: ModelDescription = { name: "a-b'c\\d\u2028", versions: ['1'], inputs: [tensor('x y'), tensor('}'), tensor('*/')], outputs: [], maxBatchSize: 0, decoupled: false }
+  expect(typescriptOf([odd], 'nereid-client')).toContain(`  'a-b\\'c\\\\d\\u2028': {
+    inputs: {
+      'x y': ModelInput<'FP32', [number, 4]>
+      '}': ModelInput<'FP32', [number, 4]>
+      '*/': ModelInput<'FP32', [number, 4]>
+    }
+    outputs: Record<never, never>
+    decoupled: false
+  }`)
+  expect(typescriptOf([], 'x')).toContain('export interface Models {\n}\n')
+})
+
+test.each([
+  [[], 2, "gen makes ts (types for TypeScript), not ''"],
+  [['ts'], 2, 'gen ts needs either --url=<http://host:port> or --model-repository=<path>'],
+  [['ts', '--url=localhost:8000'], 2, "--url is that of the HTTP port, http://… or https://…, not 'localhost:8000'"],
+  [['ts', '--url=http://127.0.0.1:9', '--header=x'], 2, "--header is 'name: value', not 'x'"],
+  [['ts', '--url=http://127.0.0.1:9'], 1, 'POST http://127.0.0.1:9/v2/repository/index: no answer: '],
+  [['ts', '--model-repository=/nowhere'], 1, '/nowhere'],
+])('%j is refused with %i', async (args, code, text) => {
+  const result = await runs(gen, args)
+  expect(result.code).toBe(code)
+  expect(result.err).toContain(text)
+})
+
+test('what the server refuses is said with its words', async () => {
+  const { code, err } = await runs(gen, ['ts', `--url=${server.url}`, '--models=nope'])
+  expect([code, err]).toEqual([1, `GET ${server.url}/v2/models/nope: 404 Request for unknown model: 'nope' is not found\n`])
+})
