@@ -7,6 +7,7 @@ import { Metadata } from './metadata.js'
 import { Retries } from './retry.js'
 import { Sequence } from './sequence.js'
 import { InferStream } from './stream.js'
+import { modelsOf, type AnyModels, type TypedModels } from './models.js'
 import type { InferResult } from './tensor.js'
 import type {
   CallOptions,
@@ -52,11 +53,19 @@ export interface CudaRegistration {
  *
  * Every method rejects with `ClientError`. Arrays that are given belong to the call until it is settled.
  */
-export class Client {
+export class Client<M = AnyModels> {
   readonly #wire: Wire
   readonly #options: ConnectOptions
   readonly #retries: Retries | null
   readonly #metadata: Metadata | null
+  /**
+   * Models by name, checked by the compiler where it knows them: `connect<Models>(url)`, with the types that `nereid gen ts` writes.
+   *
+   * ```ts
+   * (await client.models.simple.infer({ INPUT0, INPUT1 })).output('OUTPUT0').data // Int32Array
+   * ```
+   */
+  readonly models: TypedModels<M> = modelsOf<M>(this)
 
   /** Use `connect`. */
   constructor(wire: Wire, options: ConnectOptions) {

@@ -14,11 +14,11 @@ export interface Platform {
 
 const SCHEMES = ['http:', 'https:', 'grpc:', 'grpcs:']
 
-export function connectBy(platform: Platform, address: string | URL, options: ConnectOptions): Client {
+export function connectBy<M>(platform: Platform, address: string | URL, options: ConnectOptions): Client<M> {
   const url = parse(String(address))
   const headers = headersOf(url, options)
-  if (url.protocol.startsWith('grpc')) return new Client(platform.grpc(url, options, headers), options)
-  return new Client(new HttpWire(url, platform.http(url, options), { headers, acceptCompressed: options.acceptCompressed === true }), options)
+  if (url.protocol.startsWith('grpc')) return new Client<M>(platform.grpc(url, options, headers), options)
+  return new Client<M>(new HttpWire(url, platform.http(url, options), { headers, acceptCompressed: options.acceptCompressed === true }), options)
 }
 
 function parse(address: string): URL {

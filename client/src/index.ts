@@ -13,6 +13,7 @@ import type { Client } from './client.js'
 import { connectBy } from './connect.js'
 import { ClientError } from './errors.js'
 import { FetchTransport } from './http/fetch.js'
+import type { AnyModels } from './models.js'
 import type { ConnectOptions } from './types.js'
 
 export * from './exports.js'
@@ -22,8 +23,8 @@ export * from './exports.js'
  *
  * @throws {ClientError} `INVALID_ARG` for another address, `UNSUPPORTED` for a transport that this platform does not have
  */
-export function connect(url: string | URL, options: ConnectOptions = {}): Client {
-  return connectBy(
+export function connect<M = AnyModels>(url: string | URL, options: ConnectOptions = {}): Client<M> {
+  return connectBy<M>(
     {
       http: (url, options) => new FetchTransport(url, options),
       grpc() {

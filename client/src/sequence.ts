@@ -8,12 +8,12 @@ import type { InferOptions, Inputs } from './types.js'
 export class Sequence {
   /** What the server knows it by. */
   readonly id: number | bigint | string
-  readonly #client: Client
+  readonly #client: Pick<Client, 'infer'>
   readonly #model: string
   readonly #version: string | number
   #state: 'new' | 'open' | 'ended' = 'new'
 
-  constructor(client: Client, model: string, { id = freshId(), version = '' }: { id?: number | bigint | string; version?: string | number }) {
+  constructor(client: Pick<Client, 'infer'>, model: string, { id = freshId(), version = '' }: { id?: number | bigint | string; version?: string | number }) {
     this.id = id
     this.#client = client
     this.#model = model

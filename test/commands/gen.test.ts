@@ -4,6 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { connect } from '../../client/src/node.js'
 import type { ModelDescription } from '../../src/api/description.js'
 import * as gen from '../../src/commands/gen/index.js'
 import { typescriptOf } from '../../src/commands/gen/typescript.js'
@@ -98,6 +99,14 @@ test('right calls compile, and wrong ones do not', { timeout: 60_000 }, async ()
   const compiled = await promisify(execFile)(join(ROOT, 'node_modules/.bin/tsc'), ['-p', directory]).catch((error: { stdout: string }) => error)
   // Wrong calls stand below `@ts-expect-error`, which is itself an error where there is none.
   expect(compiled.stdout).toBe('')
+})
+
+test('the models of a client are asked by their names', async () => {
+  using client = connect<{ simple: { inputs: { INPUT0: Int32Array; INPUT1: Int32Array }; outputs: { OUTPUT0: 'INT32' }; decoupled: false } }>(server.url)
+  const { simple } = client.models
+  const result = await simple.infer({ INPUT0: new Int32Array(16).fill(3), INPUT1: new Int32Array(16).fill(4) }, { outputs: ['OUTPUT0'] })
+  expect([result.outputs.length, result.output('OUTPUT0').data[15], await simple.ready(), (await simple.metadata()).platform]).toEqual([1, 7, true, 'onnxruntime_onnx'])
+  await expect(connect(server.url).models['nope']?.infer({})).rejects.toThrow("'nope'")
 })
 
 test('--check is silent when nothing changed, and names the models that did', async () => {
