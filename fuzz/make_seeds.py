@@ -296,6 +296,49 @@ TRACE_CONTEXT = {
     "newer": b"cc" + PARENT[2:] + b"-more\na=1",
 }
 
+# --- tls_front: what and how, then a client's bytes or the steps of a conversation
+
+def client_hello(*extensions):
+    extension = lambda kind, data: struct.pack(">HH", kind, len(data)) + data
+    listed = lambda data: struct.pack(">H", len(data)) + data
+    offered = b"".join(extension(kind, data) for kind, data in extensions)
+    body = b"\x03\x03" + bytes(range(32)) + b"\x20" + bytes(32) + listed(bytes.fromhex("130113021303c02bc02fc02cc030cca9cca8")) + b"\x01\0" + listed(offered)
+    message = b"\x01" + struct.pack(">I", len(body))[1:] + body
+    return b"\x16\x03\x01" + listed(message)
+
+
+SNI = (0, b"\0\x0c\0\0\x09localhost")
+GROUPS, SCHEMES = (10, bytes.fromhex("0006001d00170018")), (13, bytes.fromhex("000a0403080405030806080a"))
+ALPN, VERSIONS = (16, b"\0\x0c\x02h2\x08http/1.1"), (43, b"\x04\x03\x04\x03\x03")
+KEY_SHARE = (51, b"\0\x24\0\x1d\0\x20" + bytes([9]) + bytes(31))
+MODERN = client_hello(SNI, GROUPS, SCHEMES, ALPN, VERSIONS, (45, b"\x01\x01"), KEY_SHARE)
+
+
+def tls_steps(how, *steps):
+    return bytes([how]) + b"".join(bytes([what]) + struct.pack(">H", n) + more for what, n, *rest in steps for more in [b"".join(rest)])
+
+
+SHAKEN = [(0, 0)] * 3
+TLS_FRONT = {
+    "hello": b"\xe0" + MODERN,
+    "hello_pieces": b"\x20" + MODERN + b"\x14\x03\x03\0\x01\x01" + b"\x17\x03\x03\0\x20" + bytes(32),
+    "hello_again": b"\x40" + client_hello(SNI, GROUPS, SCHEMES, VERSIONS, (51, b"\0\0")) + MODERN,
+    "hello_12": b"\x60" + client_hello(GROUPS, (11, b"\x01\0"), SCHEMES, (23, b""), (0xFF01, b"\0")),
+    "alerts": b"\x80" + b"\x15\x03\x01\0\x02\x01\x5a" * 6 + MODERN,
+    "empty": b"\xa0" + b"\x16\x03\x01\0\0" * 40,
+    "http": b"\0GET / HTTP/1.1\r\n\r\n",
+    "talk_13": tls_steps(0xE3, *SHAKEN, (1, 300), (2, 900), (0x22, 40_000), (1, 50_000), (4, 0)),
+    "talk_12": tls_steps(0x61, *SHAKEN, (1, 300), (0x52, 20_000), (1, 20_000), (2, 5)),
+    "bytes": tls_steps(0x03, *SHAKEN, (1, 20), (2, 20), (1, 1)),
+    "keys": tls_steps(0x83, *SHAKEN, (3, 0), (1, 10), (2, 10), (3, 0), (3, 0), (1, 30_000), (2, 30_000), (4, 0), (2, 100)),
+    "flipped": tls_steps(0xE3, *SHAKEN, (1, 300), (0x15, 100), (1, 300)),
+    "flipped_hello": tls_steps(0xE3, (0x25, 60), *SHAKEN),
+    "cut": tls_steps(0x63, *SHAKEN, (6, 40), (1, 3000), (1, 3000)),
+    "twice": tls_steps(0xE3, *SHAKEN, (7, 0), (1, 100)),
+    "before": tls_steps(0xE1, *SHAKEN, (8, 7 << 8, b"\x15\x03\x03\0\x02\x01\x5a"), (1, 100)),
+    "before_hello": tls_steps(0xE3, (8, 6 << 8, b"\x14\x03\x03\0\x01\x01"), *SHAKEN),
+}
+
 # --- archive: entries as the target reads them, or a whole archive behind an r
 
 def entries(*items):
@@ -310,7 +353,7 @@ ARCHIVE = {
     "raw": b"r" + b"a".ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + b"00000000000\0" * 2 + b"006005\0 0" + bytes(355),
 }
 
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE}.items():
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "tls_front": TLS_FRONT, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

@@ -20,6 +20,7 @@ mod model;
 mod onnx;
 mod padding;
 mod runner_frames;
+mod tls_front;
 mod trace_context;
 mod visible;
 
@@ -35,6 +36,7 @@ pub use json::json;
 pub use onnx::onnx;
 pub use padding::padding;
 pub use runner_frames::runner_frames;
+pub use tls_front::tls_front;
 pub use trace_context::trace_context;
 pub use visible::visible;
 
@@ -56,6 +58,10 @@ mod http {
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/limits.rs"]
 mod limits;
+// A TLS connection without its socket.
+#[allow(dead_code)]
+#[path = "../../crates/frontend/src/tls/machine.rs"]
+mod machine;
 // What a head carries while requests are traced: here none is.
 #[allow(dead_code)]
 mod traced {
@@ -95,13 +101,14 @@ mod generated;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
     ("grpc", grpc),
     ("http2", http2),
     ("http2_direct", http2_direct),
+    ("tls_front", tls_front),
     ("elf", elf),
     ("visible", visible),
     ("onnx", onnx),

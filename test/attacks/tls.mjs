@@ -49,7 +49,7 @@ const record = (type, payload) => Buffer.concat([Buffer.from([type, 3, 1, payloa
 export const rows = [
   {
     attack: `${HANDSHAKES} TLS handshakes in ${SECONDS} seconds, by clients that then leave`,
-    limit: 'a handshake is 0.3 ms of a reactor with a key of prime256v1; RSA of 4096 bits takes fourteen times that, and is advised against (docs/security.md)',
+    limit: 'the cryptography of handshakes is done by the threads for large requests, `frontend::limits::HANDSHAKES_PER_THREAD` of them at a time for each; the others wait, at most `HANDSHAKE_TIME_MAX`',
     server: encrypted,
     async run(t) {
       const { ms, result: beside, unknown } = await judgedHold(t, HOLD_MS_MAX, async () => {

@@ -61,6 +61,8 @@ pub const LINGER_TIME_MAX: Duration = Duration::from_secs(5);
 pub const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// Time a client has for a TLS handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// TLS handshakes for each thread of [`offload`](crate::offload) that are computed or wait for it. The others wait their turn elsewhere.
+pub const HANDSHAKES_PER_THREAD: usize = 2;
 /// Bytes of a file with certificates or a key: thousands of roots.
 pub const TLS_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Time from the first byte of a request head to its last.

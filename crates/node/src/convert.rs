@@ -237,7 +237,7 @@ pub fn add_handshakes(snapshot: &mut js::Snapshot, failed: impl Iterator<Item = 
     });
     snapshot.custom.push(js::CustomFamily {
         name: "nereid_tls_handshakes_failed_total".into(),
-        help: "TLS handshakes that came to nothing, by reason: timeout, no TLS, a certificate of one of the two sides, or another".into(),
+        help: "TLS handshakes that came to nothing, by reason: timeout, no TLS, a certificate of one of the two sides, busy threads, or another".into(),
         kind: "counter".into(),
         series: series.collect(),
     });

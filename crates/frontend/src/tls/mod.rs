@@ -3,23 +3,28 @@
 //! All cryptography and every byte of the protocol is rustls's, over ring. A connection keeps the certificate it began with.
 
 mod files;
+mod machine;
 mod stream;
 
 pub use files::{TlsFiles, TlsOptions};
 pub use stream::Encrypted;
 
-use crate::limits::{HANDSHAKE_TIME_MAX, READ_AHEAD_BYTES_MAX};
+use crate::limits::{HANDSHAKE_TIME_MAX, HANDSHAKES_PER_THREAD, READ_AHEAD_BYTES_MAX};
+use crate::offload;
 use arc_swap::ArcSwap;
+use machine::Machine;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tensor::{Error, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, ServerConfig};
 
 /// Type of the first record of every TLS connection.
@@ -34,7 +39,7 @@ const PLAIN_HTTP: &[u8] =
 /// Handshakes that came to nothing, by reason. In the order of [`REASONS`].
 static FAILED: [AtomicU64; REASONS.len()] = [const { AtomicU64::new(0) }; REASONS.len()];
 /// What a handshake can end by.
-pub const REASONS: [&str; 4] = ["timeout", "not_tls", "certificate", "other"];
+pub const REASONS: [&str; 5] = ["timeout", "not_tls", "certificate", "busy", "other"];
 
 /// Handshakes that came to nothing since the start of the process, by reason.
 pub fn failed_handshakes() -> impl Iterator<Item = (&'static str, u64)> {
@@ -85,42 +90,85 @@ impl Tls {
 
     /// `Ok(None)`: the client left before it said anything, as probes of load balancers do. `Err`: one of [`REASONS`].
     async fn shake_hands(&self, mut io: TcpStream) -> std::result::Result<Option<Encrypted>, &'static str> {
-        // Looked at, and left where it is.
-        let mut first = [0];
-        match io.peek(&mut first).await {
-            Ok(0) => return Ok(None),
-            Ok(_) if first == [HANDSHAKE] => {}
-            Ok(_) => {
+        let mut machine = Machine::new(self.current.load_full()).map_err(|error| reason_of(&error))?;
+        let mut is_first = true;
+        while machine.is_handshaking() {
+            // What waits for a client holds no buffer.
+            machine.rest();
+            if io.readable().await.is_err() {
+                return Err("other");
+            }
+            let room = machine.room(0);
+            if room.is_empty() {
+                return Err("other");
+            }
+            let n = match io.try_read(room) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Ok(0) if is_first => return Ok(None),
+                Ok(0) | Err(_) => return Err("other"),
+                Ok(n) => n,
+            };
+            if is_first && room.first() != Some(&HANDSHAKE) {
                 if self.speaks_http {
-                    // Whether it is heard is the client's affair.
-                    let _ = io.write_all(PLAIN_HTTP).await;
-                    let _ = io.shutdown().await;
-                    // A socket that is closed with something unread in it takes the answer back.
-                    let mut rest = [0; 4096];
-                    let mut left = READ_AHEAD_BYTES_MAX;
-                    while let Ok(n) = io.read(&mut rest).await
-                        && n > 0
-                        && n < left
-                    {
-                        left -= n;
-                    }
+                    refuse_plain_http(io).await;
                 }
                 return Err("not_tls");
             }
-            Err(_) => return Err("other"),
+            is_first = false;
+            machine.received(n);
+            let (back, result) = compute(machine).await?;
+            // What the client is told of its mistake, too.
+            let mut encrypted = Encrypted { io, machine: back };
+            let sent = poll_fn(|cx| encrypted.poll_sent(cx)).await;
+            result.map_err(|error| {
+                log::debug!("a TLS handshake failed: {error}");
+                reason_of(&error)
+            })?;
+            sent.map_err(|_| "other")?;
+            (io, machine) = (encrypted.io, encrypted.machine);
         }
-        let accepted = TlsAcceptor::from(self.current.load_full()).accept(io).await;
-        accepted.map(|stream| Some(Encrypted(stream))).map_err(|error| {
-            log::debug!("a TLS handshake failed: {error}");
-            reason_of(&error)
-        })
+        machine.rest();
+        Ok(Some(Encrypted { io, machine }))
     }
 }
 
-fn reason_of(error: &io::Error) -> &'static str {
+/// The cryptography of a handshake: from 0.3 ms to 5 ms, which no reactor has. Few wait in the queue of the threads that do it, so
+/// that large requests of other clients find their place there; the rest wait here, until their time is over.
+async fn compute(mut machine: Machine) -> std::result::Result<(Machine, Result<(), rustls::Error>), &'static str> {
+    static TURNS: LazyLock<Semaphore> =
+        LazyLock::new(|| Semaphore::new(HANDSHAKES_PER_THREAD * offload::status().threads_max));
+    // It is never closed.
+    let _turn = TURNS.acquire().await;
+    let work = offload::run(0, move |_| {
+        let result = machine.shake_hands();
+        (machine, result)
+    });
+    work.await.map_err(|error| {
+        log::debug!("a TLS handshake was given up: {}", error.message());
+        "busy"
+    })
+}
+
+/// Says in plain text that this port speaks TLS.
+async fn refuse_plain_http(mut io: TcpStream) {
+    // Whether it is heard is the client's affair.
+    let _ = io.write_all(PLAIN_HTTP).await;
+    let _ = io.shutdown().await;
+    // A socket that is closed with something unread in it takes the answer back.
+    let mut rest = [0; 4096];
+    let mut left = READ_AHEAD_BYTES_MAX;
+    while let Ok(n) = io.read(&mut rest).await
+        && n > 0
+        && n < left
+    {
+        left -= n;
+    }
+}
+
+fn reason_of(error: &rustls::Error) -> &'static str {
     use rustls::Error as Tls;
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Tls>()) {
-        Some(Tls::InvalidCertificate(_) | Tls::NoCertificatesPresented | Tls::AlertReceived(_)) => "certificate",
+    match error {
+        Tls::InvalidCertificate(_) | Tls::NoCertificatesPresented | Tls::AlertReceived(_) => "certificate",
         _ => "other",
     }
 }

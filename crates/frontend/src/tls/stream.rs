@@ -1,60 +1,136 @@
 //! A connection over TLS, as the front ends see any other.
 
+use super::machine::Machine;
 use crate::socket::Io;
-use std::io::{IoSlice, IoSliceMut, Result};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Result};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 
 /// A TLS connection whose handshake is over.
-pub struct Encrypted(pub(super) TlsStream<TcpStream>);
+pub struct Encrypted {
+    pub(super) io: TcpStream,
+    pub(super) machine: Machine,
+}
+
+impl Encrypted {
+    /// Plain bytes to `put`, at most `room`; 0 at the end.
+    fn poll_plain(&mut self, cx: &mut Context<'_>, room: usize, put: &mut dyn FnMut(&[u8])) -> Poll<Result<usize>> {
+        if room == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        loop {
+            let read = self.machine.read(room, put);
+            // Answers to what came: new keys, an alert. If the socket is full they go with the next write.
+            if !self.machine.outgoing().is_empty()
+                && let Poll::Ready(Err(error)) = self.poll_sent(cx)
+            {
+                return Poll::Ready(Err(error));
+            }
+            let n = read.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            if n > 0 || self.machine.is_over() {
+                return Poll::Ready(Ok(n));
+            }
+            let mut bytes = ReadBuf::new(self.machine.room(room));
+            if bytes.capacity() == 0 {
+                return Poll::Ready(Err(io::Error::new(ErrorKind::InvalidData, "a message that has no end")));
+            }
+            let polled = Pin::new(&mut self.io).poll_read(cx, &mut bytes);
+            let n = bytes.filled().len();
+            match polled {
+                Poll::Pending => {
+                    self.machine.rest();
+                    return Poll::Pending;
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                // Without a farewell: what came may be cut short.
+                Poll::Ready(Ok(())) if n == 0 => return Poll::Ready(Err(ErrorKind::UnexpectedEof.into())),
+                Poll::Ready(Ok(())) => self.machine.received(n),
+            }
+        }
+    }
+
+    /// Ready once the socket took all records.
+    pub(super) fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        while !self.machine.outgoing().is_empty() {
+            match ready!(Pin::new(&mut self.io).poll_write(cx, self.machine.outgoing()))? {
+                0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+                n => self.machine.sent(n),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
 
 impl AsyncRead for Encrypted {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, to)
+        let room = to.remaining();
+        self.poll_plain(cx, room, &mut |bytes| to.put_slice(bytes)).map_ok(|_| ())
     }
 }
 
 impl AsyncWrite for Encrypted {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, from)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(from)])
     }
 
+    /// Ready when the socket took all that was encrypted before; what it does not take of these bytes goes with the next write or flush.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         from: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, from)
+        ready!(self.poll_sent(cx))?;
+        let n = self.machine.encrypt(from).map_err(|error| io::Error::new(ErrorKind::BrokenPipe, error))?;
+        match self.poll_sent(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Ready(Ok(n)),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        true
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        self.poll_sent(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        ready!(self.poll_sent(cx))?;
+        // Of one that was broken the client was told.
+        let _ = self.machine.shut();
+        ready!(self.poll_sent(cx))?;
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 
 impl http2::Socket for Encrypted {
     fn poll_read_vectored(&mut self, cx: &mut Context<'_>, to: &mut [IoSliceMut<'_>]) -> Poll<Result<usize>> {
-        // What was decrypted is copied anyway: one place at a time.
-        let Some(place) = to.iter_mut().find(|place| !place.is_empty()) else { return Poll::Ready(Ok(0)) };
-        let mut place = ReadBuf::new(place);
-        ready!(Pin::new(&mut self.0).poll_read(cx, &mut place))?;
-        Poll::Ready(Ok(place.filled().len()))
+        let room = to.iter().map(|place| place.len()).sum();
+        let (mut at, mut filled) = (0, 0);
+        self.poll_plain(cx, room, &mut |mut bytes| {
+            while !bytes.is_empty()
+                && let Some(place) = to.get_mut(at)
+            {
+                let free = place.get_mut(filled..).unwrap_or_default();
+                let n = free.len().min(bytes.len());
+                if let (Some(free), Some((first, rest))) = (free.get_mut(..n), bytes.split_at_checked(n)) {
+                    free.copy_from_slice(first);
+                    bytes = rest;
+                }
+                filled += n;
+                if filled == place.len() {
+                    (at, filled) = (at + 1, 0);
+                }
+            }
+        })
     }
 }
 
 impl Io for Encrypted {
     async fn left(&self) {
-        self.0.get_ref().0.left().await;
+        self.io.left().await;
     }
 }
