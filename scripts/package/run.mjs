@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * `npm run package -- --out DIR [--target=linux-x64|linux-arm64|darwin-arm64 …] [--module=built]`: writes the tarballs of the npm packages, `nereid` and one
+ * `npm run package -- --out DIR [--target=linux-x64|linux-arm64|darwin-arm64 …] [--module=built]`: writes the tarballs of the npm packages, `nereid`, `nereid-client` and one
  * for each target; without `--target`, of every target that this machine can build, and says how to get the others. `--module=built` takes the
  * module that `npm start` built instead of building one for release: quick, for tests on this machine.
  */
@@ -12,16 +12,16 @@ import { show } from '../lib/run.mjs'
 import { ROOT, SetupError, orExplain, setup } from '../setup.mjs'
 import { flaws, glibcNeeded } from './check.mjs'
 import { buildModule, obstacle, privatePlaces } from './module.mjs'
-import { pack, stageMain, stagePlatform } from './stage.mjs'
+import { pack, stageClient, stageMain, stagePlatform } from './stage.mjs'
 import { TARGETS, moduleName, ownTarget, packageName } from './targets.mjs'
 
 const mb = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`
 const say = (text) => process.stdout.write(`${text}\n`)
 
 /**
- * Packs `nereid` and the packages of `targets` into `out`; with `built`, those of this machine's own module.
+ * Packs `nereid`, the packages of `targets` and `nereid-client` into `out`; with `built`, those of this machine's own module.
  *
- * @returns {Promise<{path: string, bytes: number, unpacked: number}[]>} the main package first
+ * @returns {Promise<{path: string, bytes: number, unpacked: number}[]>} the main package first, the client last
  */
 export async function writePackages(out, targets, { built = false } = {}) {
   const packed = [await pack(stageMain(), out)]
@@ -29,6 +29,7 @@ export async function writePackages(out, targets, { built = false } = {}) {
     const module = built ? await strippedBuild(target) : await releaseBuild(target)
     packed.push(await pack(stagePlatform(target, module), out))
   }
+  packed.push(await pack(stageClient(), out))
   for (const { path, bytes, unpacked } of packed) say(`${path}: ${mb(bytes)}, unpacked ${mb(unpacked)}`)
   return packed
 }

@@ -54,21 +54,40 @@ export function stageMain() {
   return directory
 }
 
-/** Declarations that the entry points lead to. @throws {SetupError} when one of them needs a package that users do not have. */
-function reachableDeclarations() {
+/** The package `nereid-client`: the same files as `nereid/client`, by themselves. */
+export function stageClient() {
+  const source = join(ROOT, 'client')
+  const directory = fresh('nereid-client')
+  const declarations = reachableDeclarations(source)
+  for (const { path } of filesBelow(source, ['dist'])) {
+    if (path.endsWith('.d.ts') && !declarations.has(path)) continue
+    mkdirSync(dirname(join(directory, path)), { recursive: true })
+    copyFileSync(join(source, path), join(directory, path))
+  }
+  for (const name of ['LICENSE', 'NOTICE']) copyFileSync(join(ROOT, name), join(directory, name))
+  copyFileSync(join(source, 'README.md'), join(directory, 'README.md'))
+  for (const { path } of filesBelow(directory, ['.'])) chmodSync(join(directory, path), 0o644)
+  const { version, repository } = manifestOf(ROOT)
+  const manifest = manifestOf(source)
+  writeManifest(directory, { ...manifest, version, ...(repository === undefined ? {} : { repository }), files: [...manifest.files, 'NOTICE'], publishConfig: { access: 'public' } })
+  return directory
+}
+
+/** Declarations that the entry points of a package lead to. @throws {SetupError} when one of them needs a package that users do not have. */
+function reachableDeclarations(root = ROOT) {
   const found = new Set()
   const outside = []
   const visit = (path) => {
     if (found.has(path)) return
     found.add(path)
-    const text = readFileSync(join(ROOT, path), 'utf8')
+    const text = readFileSync(join(root, path), 'utf8')
     for (const [, plain, inline] of text.matchAll(/^(?:import|export)\b[^;]*?\bfrom ["']([^"']+)["']|\bimport\(["']([^"']+)["']\)/gm)) {
       const from = plain ?? inline
       if (from.startsWith('.')) visit(join(dirname(path), from.replace(/\.js$/, '.d.ts')))
       else if (!from.startsWith('node:')) outside.push(`${path} needs the types of ${from}`)
     }
   }
-  for (const { types } of Object.values(manifestOf(ROOT).exports)) if (types !== undefined) visit(join(types))
+  for (const { types } of Object.values(manifestOf(root).exports)) if (types !== undefined) visit(join(types))
   if (outside.length > 0) throw new SetupError(`the declarations lead out of the package: ${outside.join('; ')}`)
   return found
 }

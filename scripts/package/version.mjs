@@ -14,6 +14,7 @@ export function unready(version, read) {
     if (there !== version) found.push(`${path} has version ${there ?? 'none'}, not ${version}`)
   }
   expect('package.json', /"version": "([^"]+)"/)
+  expect('client/package.json', /"version": "([^"]+)"/)
   expect('Cargo.toml', /^version = "([^"]+)"/m)
   expect('shm/python/pyproject.toml', /^version = "([^"]+)"/m)
   const heading = read('CHANGELOG.md').split('\n').find((line) => line.startsWith(`## ${version},`))

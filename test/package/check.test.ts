@@ -28,6 +28,7 @@ test('a directory of the machine that built it is found and shown', () => {
 test('a release has one version in every part, and a dated heading', () => {
   const files: Record<string, string> = {
     'package.json': '{ "version": "1.2.3" }',
+    'client/package.json': '{ "version": "1.2.3" }',
     'Cargo.toml': '[workspace.package]\nversion = "1.2.3"\n',
     'shm/python/pyproject.toml': '[project]\nversion = "1.2.2"\n',
     'CHANGELOG.md': '# Changes\n\n## 1.2.3, not released yet\n',
@@ -41,5 +42,5 @@ test('a release has one version in every part, and a dated heading', () => {
 test('the parts of this commit have one version', () => {
   const versions = unready('0', (path: string) => readFileSync(join(ROOT, path), 'utf8')).flatMap((one) => / has version (\S+), /.exec(one)?.[1] ?? [])
   expect(new Set(versions).size).toBe(1)
-  expect(versions.length).toBe(3)
+  expect(versions.length).toBe(4)
 })

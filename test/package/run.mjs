@@ -24,11 +24,13 @@ import { installTools, tool } from './tools.mjs'
 
 const HERE = fileURLToPath(new URL('.', import.meta.url))
 
+const CLIENT_BYTES_MAX = 200e3
 const DOWNLOAD_BYTES_MAX = 25e6
 const DISK_BYTES_MAX = 60e6
 /** From an empty cache to ready. */
 const NPX_MS_MAX = 20_000
 
+const kb = (bytes) => `${(bytes / 1e3).toFixed(0)} kB`
 const mb = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`
 const seconds = (ms) => `${(ms / 1000).toFixed(1)} s`
 
@@ -88,7 +90,7 @@ class TritonPythonModel:
   return repository
 }
 
-/** The tarballs under test: the main one first. */
+/** The tarballs under test: the main one first, the client last. */
 async function tarballs(root, given) {
   const target = ownTarget()
   if (given === null) return (await writePackages(join(root, 'tarballs'), [target], { built: true })).map(({ path }) => path)
@@ -98,7 +100,7 @@ async function tarballs(root, given) {
     if (found.length !== 1) throw new SetupError(`${given} has ${found.length} files ${pattern.source} instead of one: npm run package -- --out ${given}`)
     return join(given, found[0])
   }
-  return [one(/^nereid-\d.*\.tgz$/), one(new RegExp(`^nereid-${target.suffix}-\\d.*\\.tgz$`))]
+  return [one(/^nereid-\d.*\.tgz$/), one(new RegExp(`^nereid-${target.suffix}-\\d.*\\.tgz$`)), one(/^nereid-client-\d.*\.tgz$/)]
 }
 
 /** The facts, in order: later ones use what earlier ones made. */
@@ -119,12 +121,12 @@ const FACTS = [
         const said = await run(process.execPath, [tool('publint'), 'run', path, '--strict'])
         check(/All good/.test(said), said)
       }
-      await run(process.execPath, [tool('attw'), t.packed[0], '--profile', 'esm-only', '--no-emoji', '--no-color'])
+      for (const path of [t.packed[0], t.packed.at(-1)]) await run(process.execPath, [tool('attw'), path, '--profile', 'esm-only', '--no-emoji', '--no-color'])
     },
   ],
   [
     'the download is within its limit',
-    (t) => within('base install, download', t.packed.reduce((sum, path) => sum + statSync(path).size, 0), DOWNLOAD_BYTES_MAX, mb),
+    (t) => within('base install, download', t.packed.slice(0, -1).reduce((sum, path) => sum + statSync(path).size, 0), DOWNLOAD_BYTES_MAX, mb),
   ],
   [
     'npm install nereid works with nothing but Node and this registry, runs no script, and takes two packages',
@@ -210,6 +212,58 @@ await server.stop()
       writeFileSync(join(t.app, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['consumer.ts'] }))
       writeFileSync(join(t.app, 'package.json'), JSON.stringify({ ...JSON.parse(readFileSync(join(t.app, 'package.json'), 'utf8')), type: 'module' }))
       await run(join(ROOT, 'node_modules', '.bin', 'tsc'), ['-p', t.app])
+    },
+  ],
+  [
+    'nereid-client is small, has no native code and no dependencies, and asks the installed server',
+    async (t) => {
+      const home = join(t.root, 'client')
+      mkdirSync(home)
+      writeFileSync(join(home, 'package.json'), '{ "type": "module" }')
+      await run('npm', ['install', 'nereid-client', '--loglevel=error'], { cwd: home, env: t.env })
+      const installed = readdirSync(join(home, 'node_modules')).filter((name) => !name.startsWith('.'))
+      check(installed.join() === 'nereid-client', `there are ${installed.join(', ')}`)
+      const directory = join(home, 'node_modules', 'nereid-client')
+      const files = readdirSync(directory, { recursive: true })
+      check(!files.some((name) => /\.(node|so|wasm|dylib)$/.test(name)), `native code: ${files.join(', ')}`)
+      within('nereid-client, on disk', bytesBelow(directory), CLIENT_BYTES_MAX, kb)
+      const [http, grpc, metrics] = await freePorts(3)
+      const server = await start('nereid', join(t.app, 'node_modules', '.bin', 'nereid'), [`--model-repository=${join(t.root, 'one')}`, ...listenFlags([http, grpc, metrics])], {
+        cwd: t.app,
+        env: t.env,
+        ready: answers(`http://127.0.0.1:${http}/v2/health/ready`),
+      })
+      writeFileSync(
+        join(home, 'ask.mjs'),
+        `const { connect } = await import(process.argv[3])
+const client = connect(process.argv[2])
+const data = new Int32Array(16).fill(2)
+const result = await client.infer('simple', { INPUT0: data, INPUT1: data })
+if (result.output('OUTPUT0').as('INT32')[0] !== 4) throw new Error('wrong')
+client.close()
+`,
+      )
+      const url = `http://127.0.0.1:${http}`
+      await run('node', [join(home, 'ask.mjs'), url, 'nereid-client'], { cwd: home, env: t.env })
+      // As a bundler for browsers takes it.
+      await run('node', ['--conditions=browser', join(home, 'ask.mjs'), url, join(directory, 'dist', 'index.js')], { cwd: home, env: t.env })
+      cpSync(join(home, 'ask.mjs'), join(t.app, 'ask.mjs'))
+      await run('node', [join(t.app, 'ask.mjs'), url, 'nereid/client'], { cwd: t.app, env: t.env })
+      const without = await capture('node', [join(home, 'ask.mjs'), `grpc://127.0.0.1:${grpc}`, 'nereid-client'], { cwd: home, env: t.env, quiet: true })
+      check(without.code === 1 && without.text.includes('npm install @grpc/grpc-js'), without.text)
+      await end(server.child)
+    },
+  ],
+  [
+    'the declarations of nereid-client compile with every check on, beside types of Node and beside those of browsers',
+    async (t) => {
+      const home = join(t.root, 'client')
+      cpSync(join(HERE, 'client_consumer.ts'), join(home, 'consumer.ts'))
+      for (const more of [{ lib: ['es2023'], types: ['node'], typeRoots: [join(ROOT, 'node_modules', '@types')] }, { lib: ['es2022', 'dom'], types: [] }]) {
+        const compilerOptions = { strict: true, noEmit: true, skipLibCheck: false, target: 'es2022', module: 'nodenext', ...more }
+        writeFileSync(join(home, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['consumer.ts'] }))
+        await run(join(ROOT, 'node_modules', '.bin', 'tsc'), ['-p', home])
+      }
     },
   ],
   [
