@@ -77,7 +77,7 @@ export async function bundle(root) {
   }
 }
 
-/** The client: two entries, what both share, and gRPC in a chunk that is read with the first call of it. */
+/** The client: two entries, and what both share in a chunk of its own: that of browsers must not lead to anything of Node. */
 export async function bundleClient(root) {
   const bundled = await rolldown({
     cwd: root,
@@ -96,7 +96,7 @@ export async function bundleClient(root) {
       format: 'esm',
       comments: { legal: true, annotation: true, jsdoc: false },
       chunkFileNames: '[name].js',
-      codeSplitting: { groups: [{ name: 'grpc', test: /\/client\/src\/grpc\//, priority: 2 }, { name: 'client', test: /\/client\/src\/(?!index\.ts|node\.ts|http\/node\.ts|http\/fetch\.ts)/, priority: 1 }] },
+      codeSplitting: { groups: [{ name: 'grpc', test: /\/client\/src\/grpc\//, priority: 1 }, { name: 'client', test: /\/client\/src\/(?!index\.ts|node\.ts|grpc\/|http\/node\.ts|http\/fetch\.ts)/, priority: 2 }] },
     })
   } finally {
     await bundled.close()

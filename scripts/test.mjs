@@ -2,12 +2,14 @@
 /**
  * `npm test [-- suite …] [-- --lint] [-- --all] [-- --strict] [-- --only=TEXT]`: set-up, then every suite, going on after failures. `--all` replays every
  * recorded answer and shows the rows of every page in the suite ids, which fails for rows without a test with `--strict`; `--only` limits the
- * suite attacks to rows with this text. Suites of `ASKED` run only when they are named: others run the same tests. A table tells what each suite did: tests that passed and failed,
+ * suite attacks to rows with this text; `--triton` installs the Triton of nvidia-pytriton for the suite client. Suites of `ASKED` run only when they are named: others run the same tests. A table tells what each suite did: tests that passed and failed,
  * differences from Triton that are listed as known, and suites or tests that could not run here and why.
  * A few tests that failed are run once more (scripts/lib/twice.mjs). Behind it stand the names of all tests that failed; the last line is `N passed, N failed`, summed over all suites.
  */
-import { mkdirSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
 import { join, resolve } from 'node:path'
+import { peerEnvironment } from '../bench/lib/venv.mjs'
+import { PYTRITON } from '../bench/subjects/triton.mjs'
 import { cargoCounts, junitCounts, lastLineCounts, sumOf, vitestCounts } from './lib/counts.mjs'
 import { failureLines } from './lib/failures.mjs'
 import { ask, capture, show } from './lib/run.mjs'
@@ -128,7 +130,13 @@ const SUITES = {
   },
   vitest: () => vitest('vitest.json', '--exclude=test/docs/**', '--exclude=test/client/**'),
   /** The TypeScript client against this server, Triton and in a browser; names the targets that are not here. */
-  client: () => vitest('client.json', 'test/client'),
+  async client() {
+    if (process.argv.includes('--triton')) await peerEnvironment(ROOT, 'pytriton', [PYTRITON], (text) => process.stdout.write(`${text}\n`))
+    const absent = report('client-absent.txt')
+    const counts = await vitest('client.json', 'test/client')
+    const reasons = existsSync(absent) ? readFileSync(absent, 'utf8').trim().split('\n') : []
+    return { ...counts, skipped: reasons.map((line) => `absent: ${line}`).join('; ') }
+  },
   /** Pages, README.md and ARCHITECTURE.md: what they name exists, their links lead somewhere, their examples do what they say. */
   async docs() {
     const names = await twice('docs', await vitest('docs.json', 'test/docs'))

@@ -12,6 +12,9 @@ import { peerEnvironment } from '../lib/venv.mjs'
 import { CHAINS, MODELS, SEQUENCED, SEQUENCED_ROWS, chain } from '../models/generate.mjs'
 import { PYTHON_MODELS, writePythonModels, writeStandIns } from '../models/python.mjs'
 
+/** The package that brings a Triton, as pip names it. */
+export const PYTRITON = 'nvidia-pytriton==0.7.0'
+
 const CHAIN_NAMES = CHAINS.map((n) => `chain_${n}`)
 /** Models that have the same name there. */
 const named = (models) => Object.fromEntries(models.map((m) => [m, m]))
@@ -37,7 +40,7 @@ function writeRepository(directory) {
 
 /** The server in the wheel of nvidia-pytriton. */
 export async function startPytriton(root, work, say) {
-  const environment = await peerEnvironment(root, 'pytriton', ['nvidia-pytriton==0.7.0'], say)
+  const environment = await peerEnvironment(root, 'pytriton', [PYTRITON], say)
   const server = join(environment.site, 'pytriton', 'tritonserver')
   const python = ask(environment.python, ['-c', 'import sys; print("%d.%d" % sys.version_info[:2])'])
   const stub = join(server, 'python_backend_stubs', python, 'triton_python_backend_stub')
