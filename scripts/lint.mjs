@@ -16,7 +16,7 @@ const FUZZ_BUILD = ['build', '--quiet', '--release', '--locked', '--manifest-pat
 const bin = (name) => join(ROOT, 'node_modules', '.bin', name)
 
 /** cargo-deny, built into target/tools when the machine has none: a minute, once. Unoptimised, as it runs for a second. */
-async function cargoDeny() {
+export async function cargoDeny() {
   const own = join(TOOLS, 'bin', 'cargo-deny')
   if (existsSync(own)) return own
   if (ask('cargo-deny', ['--version']) !== null) return 'cargo-deny'
@@ -40,7 +40,7 @@ const CHECKS = [
     () => show('cargo', FUZZ_BUILD, { cwd: ROOT, env: { ...process.env, CARGO_TARGET_DIR: FUZZ_TARGET } }),
   ],
   [
-    // Advisories need a database from the network; licences, bans and sources need only Cargo.lock.
+    // Licences, bans and sources need only Cargo.lock; advisories a database from the network (scripts/advisories.mjs).
     'cargo-deny',
     async () => {
       const deny = await cargoDeny()

@@ -20,6 +20,7 @@ import { h2spec as runH2spec } from '../test/h2spec/run.mjs'
 import { packages } from '../test/package/run.mjs'
 import { deviceTests } from './lib/devices.mjs'
 import { twice } from './lib/twice.mjs'
+import { advisories } from './advisories.mjs'
 import { golden } from './golden.mjs'
 import { ids } from './ids.mjs'
 import { interpreters } from './lib/interpreters.mjs'
@@ -178,6 +179,8 @@ const SUITES = {
   },
   /** The tables of SECURITY.md: every verb, from where, with what, and what is answered. */
   exposed,
+  /** Known vulnerabilities of what is linked and packed; needs the network. */
+  advisories,
   /** What npm installs, packed, published to a registry on loopback, installed and used. `--tarballs` takes those of a release. */
   async package() {
     const given = process.argv.find((a) => a.startsWith('--tarballs='))?.slice('--tarballs='.length) ?? null

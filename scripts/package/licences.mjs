@@ -10,37 +10,44 @@ import { ROOT, SetupError } from '../setup.mjs'
 
 const RULE = '='.repeat(100)
 
-/** Crates linked into the module for a target, with the licence of each. */
-export function cratesText(triple) {
-  const json = ask('cargo', ['metadata', '--format-version=1', '--locked', '--filter-platform', triple], { cwd: ROOT, maxBuffer: 1 << 28 })
-  if (json === null) throw new SetupError('cargo metadata failed')
-  const { packages, resolve } = JSON.parse(json)
-  const byId = new Map(packages.map((one) => [one.id, one]))
-  const linked = new Set()
-  const visit = (id) => {
-    const { targets } = byId.get(id)
-    // A macro runs in the compiler only.
-    if (linked.has(id) || targets.some((one) => one.kind.includes('proc-macro'))) return
-    linked.add(id)
-    const node = resolve.nodes.find((one) => one.id === id)
-    for (const { pkg, dep_kinds } of node.deps) if (dep_kinds.some(({ kind }) => kind === null)) visit(pkg)
+/**
+ * Crates of others that are linked into the module for a target, as `cargo metadata` has them. Which they are says `cargo tree`: metadata are of the
+ * whole workspace, with features that the module does not ask for.
+ */
+export function linkedCrates(triple) {
+  const cargo = (...args) => {
+    const text = ask('cargo', [...args, '--locked'], { cwd: ROOT, maxBuffer: 1 << 28 })
+    if (text === null) throw new SetupError(`cargo ${args[0]} failed`)
+    return text
   }
-  visit(packages.find((one) => one.name === 'nereid-node').id)
-  const crates = [...linked].map((id) => byId.get(id)).filter((one) => one.source !== null)
-  const parts = crates.map((one) => ({ title: `${one.name} ${one.version}`, licence: one.license ?? 'see below', directory: dirname(one.manifest_path) }))
+  // A macro runs in the compiler only.
+  const tree = cargo('tree', '--package', 'nereid-node', '--target', triple, '--edges', 'normal,no-proc-macro', '--prefix', 'none', '--format', '{p}')
+  const linked = new Set(tree.split('\n').map((line) => line.split(' ').slice(0, 2).join(' ')))
+  const { packages } = JSON.parse(cargo('metadata', '--format-version=1', '--filter-platform', triple))
+  return packages.filter(({ name, version, source }) => source !== null && linked.has(`${name} v${version}`))
+}
+
+/** Their licences. */
+export function cratesText(triple) {
+  const parts = linkedCrates(triple).map((one) => ({ title: `${one.name} ${one.version}`, licence: one.license ?? 'see below', directory: dirname(one.manifest_path) }))
   return textOf('Rust crates linked into the native module, beside the Rust standard library (MIT OR Apache-2.0):', parts)
 }
 
-/** Libraries whose code is in dist/. */
-export function librariesText() {
+/** Libraries whose code is in dist/: name, version, licence and where each is. */
+export function packedLibraries() {
   const maps = filesBelow(ROOT, ['dist'], (path) => path.endsWith('.map')).map(({ path }) => JSON.parse(readFileSync(join(ROOT, path), 'utf8')))
   const names = new Set(maps.flatMap(({ sources }) => sources.map((source) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(source)?.[1])))
   names.delete(undefined)
-  const parts = [...names].map((name) => {
+  return [...names].map((name) => {
     const directory = join(ROOT, 'node_modules', name)
     const { version, license } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
-    return { title: `${name} ${version}`, licence: license, directory }
+    return { name, version, license, directory }
   })
+}
+
+/** Their licences. */
+export function librariesText() {
+  const parts = packedLibraries().map(({ name, version, license, directory }) => ({ title: `${name} ${version}`, licence: license, directory }))
   return textOf('Libraries whose code is in dist/:', parts)
 }
 

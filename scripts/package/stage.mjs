@@ -8,6 +8,7 @@ import { capture } from '../lib/run.mjs'
 import { filesBelow } from '../lib/stamp.mjs'
 import { ROOT, SetupError } from '../setup.mjs'
 import { cratesText, librariesText } from './licences.mjs'
+import { SBOM, clientBill, mainBill, platformBill } from './sbom.mjs'
 import { TARGETS, moduleName, packageName } from './targets.mjs'
 
 const STAGE = join(ROOT, 'target', 'package', 'stage')
@@ -44,9 +45,10 @@ export function stageMain() {
   }
   for (const name of ['README.md', 'CHANGELOG.md', 'LICENSE', 'NOTICE']) copyFileSync(join(ROOT, name), join(directory, name))
   write(directory, 'THIRD-PARTY-LICENSES.txt', librariesText())
+  write(directory, SBOM, mainBill(manifest))
   writeManifest(directory, {
     ...manifest,
-    files: [...files, 'CHANGELOG.md', 'NOTICE', 'THIRD-PARTY-LICENSES.txt'],
+    files: [...files, 'CHANGELOG.md', 'NOTICE', 'THIRD-PARTY-LICENSES.txt', SBOM],
     // Of this very version: the boundary between both halves is not a public one.
     optionalDependencies: Object.fromEntries(TARGETS.map((target) => [packageName(target), manifest.version])),
     publishConfig: { access: 'public' },
@@ -69,7 +71,8 @@ export function stageClient() {
   for (const { path } of filesBelow(directory, ['.'])) chmodSync(join(directory, path), 0o644)
   const { version, repository } = manifestOf(ROOT)
   const manifest = manifestOf(source)
-  writeManifest(directory, { ...manifest, version, ...(repository === undefined ? {} : { repository }), files: [...manifest.files, 'NOTICE'], publishConfig: { access: 'public' } })
+  write(directory, SBOM, clientBill({ ...manifest, version }))
+  writeManifest(directory, { ...manifest, version, ...(repository === undefined ? {} : { repository }), files: [...manifest.files, 'NOTICE', SBOM], publishConfig: { access: 'public' } })
   return directory
 }
 
@@ -98,11 +101,12 @@ export function stagePlatform(target, module) {
   const directory = fresh(target.suffix)
   const library = join(ONNXRUNTIME, 'bin', 'napi-v6', target.library)
   if (!existsSync(library)) throw new SetupError(`onnxruntime-node has no ${target.library}: run npm ci`)
-  const files = [moduleName(target), basename(library), 'LICENSE', 'NOTICE', 'THIRD-PARTY-LICENSES.txt', 'onnxruntime']
+  const files = [moduleName(target), basename(library), 'LICENSE', 'NOTICE', 'THIRD-PARTY-LICENSES.txt', SBOM, 'onnxruntime']
   copyFileSync(module, join(directory, moduleName(target)))
   copyFileSync(library, join(directory, basename(library)))
   for (const name of ['LICENSE', 'NOTICE']) copyFileSync(join(ROOT, name), join(directory, name))
   write(directory, 'THIRD-PARTY-LICENSES.txt', cratesText(target.triple))
+  write(directory, SBOM, platformBill({ name: packageName(target), version, license: `${license} AND MIT` }, target, library, manifestOf(ONNXRUNTIME)))
   cpSync(onnxruntimeLicences(), join(directory, 'onnxruntime'), { recursive: true })
   for (const { path } of filesBelow(directory, ['.'])) chmodSync(join(directory, path), 0o644)
   writeManifest(directory, {

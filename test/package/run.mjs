@@ -17,10 +17,11 @@ import { freePorts, listenFlags } from '../../scripts/lib/ports.mjs'
 import { ask, capture } from '../../scripts/lib/run.mjs'
 import { PYTHON, pythonEnvironment, pythonModels } from '../../scripts/lib/venv.mjs'
 import { writePackages } from '../../scripts/package/run.mjs'
+import { SBOM } from '../../scripts/package/sbom.mjs'
 import { moduleName, ownTarget, packageName } from '../../scripts/package/targets.mjs'
 import { ROOT, SetupError } from '../../scripts/setup.mjs'
 import { startRegistry } from './registry.mjs'
-import { installTools, tool } from './tools.mjs'
+import { installTools, library, tool } from './tools.mjs'
 
 const HERE = fileURLToPath(new URL('.', import.meta.url))
 
@@ -144,6 +145,44 @@ const FACTS = [
         check(scripts === undefined, `${path} has scripts: ${JSON.stringify(scripts)}`)
       }
       within('base install, on disk', bytesBelow(join(t.app, 'node_modules')), DISK_BYTES_MAX, mb)
+    },
+  ],
+  [
+    'each package says what is in it: every linked crate and packed library, with version, licence and hash, as the schema of CycloneDX has it',
+    async (t) => {
+      const { Spec, Validation } = library('@cyclonedx/cyclonedx-library')
+      const validator = new Validation.JsonStrictValidator(Spec.Version.v1dot6)
+      const billOf = async (directory) => {
+        const text = readFileSync(join(directory, SBOM), 'utf8')
+        const wrong = await validator.validate(text)
+        check(wrong === null, `${directory}: ${JSON.stringify(wrong)}`)
+        const bill = JSON.parse(text)
+        const { name, version } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
+        const own = bill.metadata.component
+        check(own.name === name && own.version === version, `it is the bill of ${own.name} ${own.version}`)
+        for (const { name, version, licenses, hashes } of bill.components) {
+          const isWhole = /^\d/.test(version) && licenses.length === 1 && /^[0-9a-f]{64,128}$/.test(hashes[0].content)
+          check(isWhole, `${name} ${version} has no version, licence or hash`)
+        }
+        return bill.components
+      }
+      const platform = await billOf(t.platform)
+      const listed = platform.filter(({ purl }) => purl?.startsWith('pkg:cargo/')).map(({ name, version }) => `${name}-${version}`)
+      check(new Set(listed).size === listed.length && listed.length > 50, `${listed.length} crates`)
+      // What panics names the file it is in, and so the crate; those below /rust/deps are of the Rust standard library.
+      const module = readFileSync(join(t.platform, moduleName(ownTarget()))).toString('latin1')
+      const named = [...new Set([...module.matchAll(/(?<!\/rust\/deps)\/([a-z][\w-]*-\d+\.\d+\.\d+[\w.+-]*)\/src\/[\w/]+\.rs/g)].map(([, crate]) => crate))]
+      check(named.length > 10, `the module names ${named.length} crates`)
+      check(named.every((one) => listed.includes(one)), `the module has ${named.filter((one) => !listed.includes(one))}, the bill has not`)
+      const lock = readFileSync(join(ROOT, 'Cargo.lock'), 'utf8')
+      for (const { purl, hashes } of platform) if (purl?.startsWith('pkg:cargo/')) check(lock.includes(`checksum = "${hashes[0].content}"`), `${purl} has another hash in Cargo.lock`)
+      const file = platform.find(({ type }) => type === 'file')
+      check(file.hashes[0].content === digest(join(t.platform, file.name)), `${file.name} is not the file of the bill`)
+      const main = await billOf(join(t.app, 'node_modules', 'nereid'))
+      const licences = readFileSync(join(t.app, 'node_modules', 'nereid', 'THIRD-PARTY-LICENSES.txt'), 'utf8')
+      const packed = [...licences.split('====')[0].matchAll(/^ {2}(\S+) (\S+):/gm)].map(([, name, version]) => `${name}@${version}`)
+      check(packed.toSorted().join() === main.map(({ name, version }) => `${name}@${version}`).toSorted().join(), `packed are ${packed}`)
+      process.stdout.write(`${listed.length} crates, of which the module names ${named.length}; ${main.length} libraries; ONNX Runtime\n`)
     },
   ],
   [

@@ -3,6 +3,7 @@
  * needs otherwise.
  */
 import { copyFileSync, mkdirSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { show } from '../../scripts/lib/run.mjs'
 import { Stamps, filesBelow } from '../../scripts/lib/stamp.mjs'
@@ -18,6 +19,9 @@ export function tool(command) {
   const { bin } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8'))
   return join(directory, typeof bin === 'string' ? bin : bin[command])
 }
+
+/** A library among them. */
+export const library = (name) => createRequire(join(DIRECTORY, 'package.json'))(name)
 
 /** Installs them where their lock file has changed. @throws {SetupError} */
 export async function installTools() {

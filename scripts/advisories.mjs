@@ -1,0 +1,98 @@
+#!/usr/bin/env node
+/**
+ * Known vulnerabilities of what is linked and packed: `node scripts/advisories.mjs`, or `npm test -- advisories`. cargo-deny asks RustSec's database, `npm audit` the
+ * registry. Both are elsewhere: where they cannot be reached a check has not run, says so, and fails nothing.
+ *
+ * What is in the packages fails the suite; tools that only build and test are named.
+ */
+import { fileURLToPath } from 'node:url'
+import { capture } from './lib/run.mjs'
+import { cargoDeny } from './lint.mjs'
+import { packedLibraries } from './package/licences.mjs'
+import { ROOT } from './setup.mjs'
+
+/** Longer than a slow network takes; one that hangs is one that is not there. */
+const MS_MAX = 60_000
+/** In the package of a platform as the library alone. */
+const ONNXRUNTIME = 'onnxruntime-node'
+
+/**
+ * What `npm audit --json` printed.
+ *
+ * @param packed names of libraries that are in the packages
+ * @returns {{ notRun?: string, bad: string[], tools: string[] }}
+ */
+export function readAudit(text, packed) {
+  const at = text.search(/^\{/m)
+  let report = null
+  try {
+    report = JSON.parse(text.slice(at, text.lastIndexOf('}') + 1))
+  } catch {
+    // A registry that answers with something else.
+  }
+  if (report?.vulnerabilities === undefined) return { notRun: reason(report?.message ?? text), bad: [], tools: [] }
+  const found = Object.values(report.vulnerabilities)
+  const line = ({ name, severity, via }) => `${name}: ${severity}: ${via.map((one) => one.title ?? one).join('; ')}`
+  return { bad: found.filter(({ name }) => packed.has(name)).map(line), tools: found.filter(({ name }) => !packed.has(name)).map(line) }
+}
+
+/**
+ * What `cargo deny --format json check advisories` printed. Without its summary it came to nothing.
+ *
+ * @returns {{ notRun?: string, bad: string[], tools: string[] }}
+ */
+export function readDeny(text) {
+  const records = text.split('\n').flatMap((line) => {
+    try {
+      return line.startsWith('{') ? [JSON.parse(line)] : []
+    } catch {
+      return []
+    }
+  })
+  if (!records.some(({ type }) => type === 'summary')) {
+    const said = records.filter(({ type }) => type === 'log').map(({ fields }) => fields.message)
+    return { notRun: reason(said.at(-1) ?? text), bad: [], tools: [] }
+  }
+  const found = records.filter(({ type }) => type === 'diagnostic').map(({ fields }) => fields)
+  const line = ({ code, message, advisory }) => `${advisory?.id ?? code}: ${advisory?.package ?? ''} ${message}`
+  return { bad: found.filter(({ severity }) => severity === 'error').map(line), tools: found.filter(({ severity }) => severity !== 'error').map(line) }
+}
+
+const reason = (text) => text.trim().split('\n').at(-1)?.slice(0, 200) || 'it said nothing'
+
+const CHECKS = {
+  async 'npm audit'() {
+    const { text } = await capture('npm', ['audit', '--json', '--fetch-retries=0', '--loglevel=error'], { cwd: ROOT, quiet: true, timeout: MS_MAX })
+    return readAudit(text, new Set([ONNXRUNTIME, ...packedLibraries().map(({ name }) => name)]))
+  },
+  async 'cargo-deny advisories'() {
+    const deny = await cargoDeny()
+    if (deny === null) return { notRun: 'cargo-deny cannot be built here', bad: [], tools: [] }
+    const { text } = await capture(deny, ['--format', 'json', 'check', '--hide-inclusion-graph', 'advisories'], { cwd: ROOT, quiet: true, timeout: MS_MAX })
+    return readDeny(text)
+  },
+}
+
+/** @returns {Promise<{passed: number, failed: number, failures: string[], skipped: string}>} */
+export async function advisories() {
+  const counts = { passed: 0, failed: 0, failures: [], skipped: '' }
+  const skipped = []
+  for (const [name, check] of Object.entries(CHECKS)) {
+    const { notRun, bad, tools } = await check()
+    for (const line of tools) process.stdout.write(`noted   ${name}: ${line}\n`)
+    if (notRun !== undefined) {
+      skipped.push(`${name}: ${notRun}`)
+      process.stdout.write(`not run ${name}: ${notRun}\n`)
+    } else if (bad.length === 0) {
+      counts.passed += 1
+      process.stdout.write(`ok      ${name}\n`)
+    } else {
+      counts.failed += 1
+      counts.failures.push(...bad)
+      for (const line of bad) process.stdout.write(`FAILED  ${name}: ${line}\n`)
+    }
+  }
+  return { ...counts, skipped: skipped.join('; ') }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) process.exitCode = (await advisories()).failed === 0 ? 0 : 1
