@@ -164,6 +164,7 @@ export interface DeviceMemoryUse {
   devices: Array<OneDeviceMemoryUse>
   lockedRegionBytes: number
   lockedRegionBytesMax: number
+  stagedBytes: bigint
 }
 
 export interface DevicePool {

@@ -17,6 +17,7 @@ export function deviceMemoryFamilies(use: DeviceMemoryUse | null): Family[] {
     one('nereid_pinned_pool_exhausted_total', 'counter', 'How often the pinned memory pool had no room.', use.pinned.exhausted),
     one('nereid_pinned_region_bytes', 'gauge', 'Bytes of registered system shared memory whose pages are locked.', use.lockedRegionBytes),
     one('nereid_pinned_region_bytes_max', 'gauge', 'Most bytes that may be.', use.lockedRegionBytesMax),
+    one('nereid_staged_bytes_total', 'counter', 'Bytes copied to or from page-locked memory, so that a GPU could copy them.', use.stagedBytes),
     each('nereid_device_pool_bytes', 'gauge', 'Bytes of the memory pool of a GPU in use.', (of) => of.pool.usedBytes),
     each('nereid_device_pool_bytes_max', 'gauge', 'Bytes of that pool.', (of) => of.pool.bytesMax),
     each('nereid_device_pool_exhausted_total', 'counter', 'How often that pool had no room.', (of) => of.pool.exhausted),

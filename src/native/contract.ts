@@ -650,6 +650,8 @@ export interface DeviceMemoryUse {
   /** Regions of system shared memory whose pages are locked. */
   lockedRegionBytes: number
   lockedRegionBytesMax: number
+  /** Bytes that the processor copied to or from page-locked memory for the sake of a GPU. */
+  stagedBytes: bigint
 }
 
 export interface OneDeviceMemoryUse {

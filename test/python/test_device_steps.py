@@ -1,9 +1,14 @@
 """Ensembles of models on a device, over a libcuda.so.1 without a GPU: tensors of tritonclient reach them and come back, by whatever way. Rows of memory.md §3."""
+import json
+import socket
+import subprocess
+
 import numpy as np
 import pytest
 
 from clients import connect, failure
 from server import Server
+from test_cuda_python import streamed, waits_for
 from test_cuda_shared_memory import placed
 
 COUNT = 5000
@@ -65,3 +70,103 @@ def test_m_29_a_device_without_memory_says_so(mock, repository, tmp_path):
         caller.close()
     finally:
         assert one.stop() == 0, one.tail()
+
+
+BODIES = 16 << 20
+
+
+@pytest.fixture(scope="module")
+def near(mock, tmp_path_factory):
+    """A model on a device, an ensemble that begins with it and one of the host, and little pinned memory."""
+    directory = tmp_path_factory.mktemp("near")
+    on_gpu = f"{ON_DEVICE}instance_group [ {{ kind: KIND_GPU gpus: [ 0 ] }} ]\n"
+    steps = step("gpu", "INPUT0", "OUTPUT0")
+    for name, config in {"gpu": on_gpu, "steps": f'platform: "ensemble"\n{TENSORS}ensemble_scheduling {{ step [ {steps} ] }}\n', "host": f'backend: "identity"\n{TENSORS}'}.items():
+        (directory / name / "1").mkdir(parents=True)
+        (directory / name / "config.pbtxt").write_text(config)
+    one = Server(directory, f"--pinned-memory-pool-byte-size={BODIES}", log=tmp_path_factory.mktemp("log") / "server.log", env=mock[0])
+    yield one
+    assert one.stop() == 0, one.tail()
+
+
+def staged(server, work):
+    """Bytes that the processor copied for the device meanwhile."""
+    before = server.metrics()["nereid_staged_bytes_total"]
+    work()
+    return server.metrics()["nereid_staged_bytes_total"] - before
+
+
+@pytest.mark.parametrize("model", ["gpu", "steps"])
+@pytest.mark.parametrize("transport", ["http", "grpc", "stream"])
+def test_m_30_the_body_of_a_model_on_a_device_is_read_where_the_device_reads_it(near, transport, model):
+    caller = connect("grpc" if transport == "stream" else transport, near)
+    ask = (lambda values: streamed(near, model, [caller.input("INPUT0", values)])) if transport == "stream" else (lambda values: caller.infer(model, {"INPUT0": values}))
+    try:
+        for count in (1 << 18, 100_000):
+            values = np.arange(count, dtype=np.float32)
+            found = []
+            assert staged(near, lambda: found.append(ask(values).as_numpy("OUTPUT0"))) == 0
+            assert np.array_equal(found[0], values)
+        # Beyond the part that one body may have, it is staged.
+        values = np.arange((BODIES // 8) // 4 + 1, dtype=np.float32)
+        assert staged(near, lambda: found.append(ask(values).as_numpy("OUTPUT0"))) == values.nbytes
+        assert np.array_equal(found[1], values)
+        assert near.metrics()["nv_pinned_memory_pool_used_bytes"] == 0, "all of it came back"
+    finally:
+        caller.close()
+
+
+def test_m_30_bodies_that_are_packed_or_have_no_raw_tensors_are_staged(near):
+    caller = connect("http", near)
+    values = np.arange(1 << 18, dtype=np.float32)
+    try:
+        packed = staged(near, lambda: caller.infer("gpu", {"INPUT0": values}, request_compression_algorithm="gzip"))
+        assert packed == values.nbytes
+        assert staged(near, lambda: caller.infer("gpu", {"INPUT0": values}, binary=False)) == values.nbytes
+    finally:
+        caller.close()
+
+
+def test_m_30_over_http_2_without_tls_as_well(near, tmp_path):
+    values = np.arange(1 << 18, dtype=np.float32)
+    head = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [values.size], "parameters": {"binary_data_size": values.nbytes}}], "parameters": {"binary_data_output": True}}).encode()
+    (tmp_path / "body").write_bytes(head + values.tobytes())
+
+    def ask():
+        done = subprocess.run(["curl", "-sf", "--http2-prior-knowledge", "-H", f"Inference-Header-Content-Length: {len(head)}", "--data-binary", f"@{tmp_path}/body", f"http://{near.http}/v2/models/gpu/infer"], check=True, capture_output=True)
+        assert done.stdout.endswith(values.tobytes())
+
+    assert staged(near, ask) == 0
+
+
+def test_m_30_clients_that_send_slowly_leave_pinned_memory_to_others(near):
+    """Each holds what one body may have; together they have half of it, and who comes then is staged."""
+    size = BODIES // 8
+    slow = [socket.create_connection(("127.0.0.1", near.http_port)) for _ in range(8)]
+    try:
+        for one in slow:
+            one.sendall(f"POST /v2/models/gpu/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: 10\r\nContent-Length: {size - 64}\r\n\r\nx".encode())
+        waits_for(lambda: near.metrics()["nv_pinned_memory_pool_used_bytes"] == BODIES // 2, "half of the pool")
+        caller = connect("http", near)
+        values = np.arange(1 << 18, dtype=np.float32)
+        found = []
+        assert staged(near, lambda: found.append(caller.infer("gpu", {"INPUT0": values}).as_numpy("OUTPUT0"))) == values.nbytes
+        assert np.array_equal(found[0], values) and near.metrics()["nv_pinned_memory_pool_used_bytes"] == BODIES // 2
+        for one in slow:
+            one.close()
+        waits_for(lambda: near.metrics()["nv_pinned_memory_pool_used_bytes"] == 0, "what they held")
+        assert staged(near, lambda: caller.infer("gpu", {"INPUT0": values})) == 0
+        caller.close()
+    finally:
+        for one in slow:
+            one.close()
+
+
+def test_m_30_models_on_the_host_take_none(near):
+    caller = connect("http", near)
+    values = np.arange(1 << 18, dtype=np.float32)
+    with socket.create_connection(("127.0.0.1", near.http_port)) as one:
+        one.sendall(f"POST /v2/models/host/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: 10\r\nContent-Length: {1 << 20}\r\n\r\nx".encode())
+        assert staged(near, lambda: caller.infer("host", {"INPUT0": values})) == 0
+        assert near.metrics()["nv_pinned_memory_pool_used_bytes"] == 0
+    caller.close()

@@ -7,10 +7,20 @@ use crate::plan::{At, End, How, Lies, Memory, Plan, Step};
 use device::{Pending, Pinned, Stream};
 use smallvec::SmallVec;
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tensor::{Base, Data, Error, RegionRef, Result, part};
 
 /// Most bytes of one staging block: what is larger, the driver stages itself, in blocks of its own.
 const STAGING_BYTES_MAX: usize = 64 << 20;
+
+static STAGED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes that the processor copied from or to page-locked blocks, so that a device could copy them: none for bytes that lie in page-locked
+/// memory. What the driver stages itself, where there is none, is not counted.
+#[must_use]
+pub fn staged_bytes() -> u64 {
+    STAGED_BYTES.load(Relaxed)
+}
 
 /// Where a plan writes.
 pub enum Target<'a> {
@@ -201,7 +211,12 @@ fn carry(plan: &Plan, sources: &[Data], targets: &mut [Target<'_>], blocks: Smal
     for step in plan.steps() {
         match *step {
             Step::Synchronize(device) => stream(device)?.synchronize()?,
-            Step::Copy { how: How::Memcpy, from, to, len } => memcpy((from, to, len), sources, targets, &mut blocks)?,
+            Step::Copy { how: How::Memcpy, from, to, len } => {
+                if matches!(from.end, End::Staging(_)) || matches!(to.end, End::Staging(_)) {
+                    STAGED_BYTES.fetch_add(len as u64, Relaxed);
+                }
+                memcpy((from, to, len), sources, targets, &mut blocks)?;
+            }
             Step::Copy { how, from, to, len } => transfer(how, (from, to, len), sources, targets, &mut blocks)?,
         }
     }

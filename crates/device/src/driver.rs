@@ -56,6 +56,7 @@ functions! {
     synchronize as b"cuCtxSynchronize\0": fn();
     open_handle as b"cuIpcOpenMemHandle_v2\0": fn(*mut Address, Handle, c_uint);
     close_handle as b"cuIpcCloseMemHandle\0": fn(Address);
+    get_handle as b"cuIpcGetMemHandle\0": fn(*mut Handle, Address);
     address_range as b"cuMemGetAddressRange_v2\0": fn(*mut Address, *mut usize, Address);
     copy_to_host as b"cuMemcpyDtoH_v2\0": fn(*mut c_void, Address, usize);
     copy_from_host as b"cuMemcpyHtoD_v2\0": fn(Address, *const c_void, usize);
@@ -201,6 +202,15 @@ impl Driver {
         }
         // A handle is of a whole allocation, and its address the first one.
         Ok((address, size.saturating_sub(address.saturating_sub(base) as usize)))
+    }
+
+    /// What another process opens to reach memory that `allocate` gave.
+    pub(crate) fn handle_of(&self, device: u32, address: Address) -> Result<Handle> {
+        self.enter(device)?;
+        let mut handle = Handle([0; HANDLE_BYTES]);
+        // SAFETY: writes one handle; the driver knows which addresses it gave, and refuses others.
+        self.check("cuIpcGetMemHandle", self.functions.get_handle.map(|f| unsafe { f(&raw mut handle, address) }))?;
+        Ok(handle)
     }
 
     /// Gives back what `open_handle` opened.

@@ -31,8 +31,8 @@ pub use driver::{Driver, HANDLE_BYTES, Handle, Unavailable, allow_peers, driver,
 pub use locked::{LOCKED_BYTES_DEFAULT, Locked, lock_at_most, locked_bytes};
 pub use nvml::{Nvml, NvmlDevice, Unanswered, nvml};
 pub use pool::{
-    DEVICE_BYTES_DEFAULT, NoRoom, PINNED_BYTES_DEFAULT, Pinned, PoolSizes, PoolUse, allocate, is_pinned, pinned,
-    pool_uses, release_pools, set_pool_sizes,
+    BODIES_PINNED_SHARE, BODY_PINNED_SHARE, DEVICE_BYTES_DEFAULT, NoRoom, PINNED_BYTES_DEFAULT, Pinned, PoolSizes,
+    PoolUse, allocate, is_pinned, pinned, pinned_for_body, pool_uses, prepare_pinned, release_pools, set_pool_sizes,
 };
 pub use raw::MemoryInfo;
 pub use shared::{Imported, Refused};

@@ -8,21 +8,28 @@
 #![allow(unsafe_code)] // vouches for pieces of blocks
 
 use crate::arena::{Arena, Piece};
-use crate::driver::{Address, Driver, driver, has_devices};
+use crate::closing;
+use crate::driver::{Address, Driver, Handle, driver, has_devices};
 use crate::failure;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use tensor::{Base, DeviceMemory, Error, Extent, RegionMemory, RegionRef, Result};
+use tensor::{Base, DeviceMemory, Error, Exported, Extent, RegionMemory, RegionRef, Result};
 
 /// `--pinned-memory-pool-byte-size` where it is not given.
 pub const PINNED_BYTES_DEFAULT: usize = 256 << 20;
 /// `--cuda-memory-pool-byte-size` of a device for which it is not given.
 pub const DEVICE_BYTES_DEFAULT: usize = 64 << 20;
+/// Parts of the pinned pool that bodies of requests may have, all together and one of them: what clients send slowly must leave room for
+/// staging and for outputs, and one client room for others.
+pub const BODIES_PINNED_SHARE: usize = 2;
+/// As above, of one body.
+pub const BODY_PINNED_SHARE: usize = 8;
 /// The device through whose context memory of the host is locked. Every other one reaches it too.
 pub(crate) const HOST_DEVICE: u32 = 0;
 
@@ -78,6 +85,26 @@ struct OnDevice {
     address: Address,
 }
 
+/// Handles of blocks that were asked for, by device and address; `None` where the driver makes none.
+static HANDLES: Mutex<BTreeMap<(u32, Address), Option<Handle>>> = Mutex::new(BTreeMap::new());
+
+impl OnDevice {
+    /// What other processes open to reach the block. The driver is asked once.
+    fn handle(&self) -> Option<Handle> {
+        *HANDLES.lock().entry((self.device, self.address)).or_insert_with(|| {
+            let made = self.driver.handle_of(self.device, self.address);
+            if let Err(e) = &made {
+                log::info!(
+                    "tensors on device {} reach other processes by way of the host: {}",
+                    self.device,
+                    e.message()
+                );
+            }
+            made.ok()
+        })
+    }
+}
+
 impl Block for OnDevice {
     fn make(device: u32, len: usize) -> Result<Self> {
         let driver = driver().map_err(|why| Error::unavailable(why.to_string()))?;
@@ -85,6 +112,9 @@ impl Block for OnDevice {
     }
 
     fn end(self) {
+        if let Some(Some(handle)) = HANDLES.lock().remove(&(self.device, self.address)) {
+            closing::tell(self.device, &handle);
+        }
         if let Err(e) = self.driver.free(self.device, self.address) {
             log::warn!("the memory pool of device {} was not given back: {}", self.device, e.message());
         }
@@ -176,6 +206,11 @@ impl<B: Block> Pool<B> {
             return Err(NoRoom::Exhausted);
         };
         Ok(Taken { pool: Arc::clone(self), block: *block, piece })
+    }
+
+    /// Makes the block, if there is to be one.
+    fn prepare(self: &Arc<Self>) {
+        drop(self.take(1));
     }
 
     fn usage(&self, device: Option<u32>) -> PoolUse {
@@ -275,7 +310,47 @@ pub fn release_pools() {
 /// Why there are none. What to take instead, and whom to tell, is the caller's business.
 pub fn pinned(len: usize) -> Result<Pinned, NoRoom> {
     let taken = pools().ok_or(NoRoom::NoPool)?.pinned.take(len)?;
-    Ok(Pinned { taken, len })
+    Ok(Pinned { taken, len, _of_bodies: None })
+}
+
+/// Makes the pinned pool now: later it may be asked for by threads that must not wait for the driver, which takes it a tenth of a second.
+pub fn prepare_pinned() {
+    if let Some(pools) = pools() {
+        pools.pinned.prepare();
+    }
+}
+
+/// Bytes of the pinned pool that bodies of requests have.
+static BODIES: AtomicUsize = AtomicUsize::new(0);
+
+/// `len` bytes of the pinned pool for the body of a request, which may take its client long to send. `None` before `prepare_pinned`, where
+/// the pool has no room, and beyond the share that bodies may have. Never asks the driver for anything.
+pub fn pinned_for_body(len: usize) -> Option<Pinned> {
+    let pool = &POOLS.get()?.as_ref()?.pinned;
+    let size = pool.size.load(Relaxed);
+    if PINNED.1.load(Relaxed) == 0 || len > size / BODY_PINNED_SHARE {
+        return None;
+    }
+    let share = OfBodies::take(len, size / BODIES_PINNED_SHARE)?;
+    let taken = pool.take(len).ok()?;
+    Some(Pinned { taken, len, _of_bodies: Some(share) })
+}
+
+/// What a body has of the share of bodies; it comes back when this is dropped.
+struct OfBodies(usize);
+
+impl OfBodies {
+    fn take(len: usize, most: usize) -> Option<Self> {
+        let share = Self(len);
+        // Counted before it is looked at, and given back by the drop if it was too much: the maximum is never exceeded.
+        (BODIES.fetch_add(len, Relaxed).saturating_add(len) <= most).then_some(share)
+    }
+}
+
+impl Drop for OfBodies {
+    fn drop(&mut self) {
+        BODIES.fetch_sub(self.0, Relaxed);
+    }
 }
 
 /// Whether these bytes lie in the pinned pool, so that a device reads and writes them directly.
@@ -342,9 +417,6 @@ unsafe impl RegionMemory for DeviceBuffer {
     fn len(&self) -> usize {
         self.len
     }
-    fn is_intact(&self) -> bool {
-        true
-    }
     fn region_name(&self) -> &'static str {
         "device memory"
     }
@@ -375,12 +447,18 @@ impl DeviceMemory for DeviceBuffer {
         // SAFETY: as in `read`.
         unsafe { self.taken.block.driver.write(self.taken.block.device, to, from) }
     }
+    /// Whoever opens it reaches the whole block, as with any piece of an allocation.
+    fn exported(&self) -> Option<Exported> {
+        let handle = self.taken.block.handle()?;
+        Some(Exported { handle: handle.0, offset: self.taken.piece.offset as u64 })
+    }
 }
 
 /// Memory of the host that devices read and write directly, with one owner; `freeze` makes it shareable.
 pub struct Pinned {
     taken: Taken<OfHost>,
     len: usize,
+    _of_bodies: Option<OfBodies>,
 }
 
 impl Pinned {

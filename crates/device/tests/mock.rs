@@ -193,6 +193,66 @@ fn m_24_handles_that_mean_nothing_are_refused() {
     assert!(none.starts_with("no device: cuInit failed with CUDA_ERROR_NO_DEVICE (100)"), "{none}");
 }
 
+/// Hears of handles that are closed.
+#[derive(Default)]
+struct Heard(std::sync::Mutex<Vec<(u32, Handle)>>);
+
+impl device::Closing for Heard {
+    fn closing(&self, device: u32, handle: &Handle) {
+        self.0.lock().expect("not poisoned").push((device, *handle));
+    }
+}
+
+#[test]
+#[ignore = "runs in a child of the other tests"]
+fn lend_a_piece() {
+    let tell = |text: String| println!("told: {text}");
+    device::set_pool_sizes(device::PoolSizes { pinned: 0, devices: vec![(1, 1 << 20)] });
+    let heard = std::sync::Arc::new(Heard::default());
+    let weak = std::sync::Arc::downgrade(&heard);
+    device::watch_closing(weak);
+    let (first, second) = (device::allocate(1, 1000).expect("room"), device::allocate(1, 1000).expect("room"));
+    second.copy_from(0, &[7; 1000]).expect("inside");
+    let (tensor::Base::Device(before), tensor::Base::Device(memory)) = (first.base(), second.base()) else {
+        panic!("of a device")
+    };
+    let Some(exported) = memory.exported() else {
+        tell("none".into());
+        return;
+    };
+    assert_eq!(before.exported().map(|e| e.handle), Some(exported.handle), "one handle for the block");
+    assert_eq!((before.exported().map(|e| e.offset), exported.offset), (Some(0), 1024));
+    let hex: String = exported.handle.iter().map(|b| format!("{b:02x}")).collect();
+    let mut command = Command::new(std::env::current_exe().expect("its own path"));
+    command.args(["--ignored", "--exact", "--nocapture", "read_a_piece"]);
+    let done = command.env("HANDLE", format!("{hex}{}", exported.offset)).output().expect("it runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(second.read_at::<3>(8), Ok([7, 8, 7]), "it wrote there");
+    drop((first, second));
+    device::release_pools();
+    let heard = heard.0.lock().expect("not poisoned").clone();
+    tell(format!("{}", heard == [(1, Handle(exported.handle))]));
+}
+
+#[test]
+#[ignore = "runs in a child of a child"]
+fn read_a_piece() {
+    let text = std::env::var("HANDLE").expect("given by the parent");
+    let offset: usize = text[2 * HANDLE_BYTES..].parse().expect("a number");
+    let Ok(memory) = Imported::open(1, given_handle()) else { panic!("it is there") };
+    let mut bytes = vec![0; 1000];
+    memory.read(offset, &mut bytes).expect("inside");
+    assert!(bytes.iter().all(|&b| b == 7));
+    memory.write(offset + 9, &[8]).expect("inside");
+}
+
+#[test]
+fn b_pyr_14_a_piece_of_a_pool_reaches_another_process_which_is_told_when_the_pool_goes() {
+    assert_eq!(child("lend_a_piece", "", "2", ""), "true");
+    // Where the driver makes no handles, bytes go by way of the host.
+    assert_eq!(child("lend_a_piece", "", "2", "cuIpcGetMemHandle:0:801"), "none");
+}
+
 #[test]
 fn m_22_a_machine_without_the_library_has_no_gpu_and_says_why() {
     let missing = Driver::open(&["/nonexistent/libcuda.so.1".into()]).err().expect("there is none");

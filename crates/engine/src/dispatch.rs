@@ -6,7 +6,7 @@ use crate::answer::{Answer, Delivery};
 use crate::batch_key::class_of_padded;
 use crate::ensemble::Ensemble;
 use crate::execution::{Inline, Job, Permit, Ran};
-use crate::inline::TurnPolicy;
+use crate::inline::{TurnPolicy, waits_for_device};
 use crate::limits::{QUEUE_SEARCHED_AT_ONCE_MAX, REMOVED_AT_ONCE_MAX};
 use crate::mail::together;
 use crate::padding::Padding;
@@ -94,9 +94,11 @@ impl ModelVersion {
         run.turn_policy.turn_of(requests.as_ref().map_or(0, SmallVec::len));
         let limit_ns = self.inline_limit(TURN_COST);
         // What was cheap for each when it arrived may not be cheap for all of them together.
-        let cheap = requests
-            .as_ref()
-            .is_some_and(|all| self.may_inline && run.schedule.profile().is_cheap(self.kind_of(all), limit_ns));
+        let cheap = requests.as_ref().is_some_and(|all| {
+            self.may_inline
+                && run.schedule.profile().is_cheap(self.kind_of(all), limit_ns)
+                && !all.iter().any(|queued| waits_for_device(&queued.0.entry.request))
+        });
         let inline = Inline { limit_ns, exact: run.schedule.profile().is_doubted() };
         drop(run);
         self.unlocked(removed);

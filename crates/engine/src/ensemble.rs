@@ -39,6 +39,8 @@ pub(crate) struct Ensemble {
 struct Compiled {
     plan: Arc<Plan>,
     made_from: Vec<(Arc<Signature>, bool)>,
+    /// A model that it calls reads its inputs on a device.
+    reads_on_device: bool,
 }
 
 impl Compiled {
@@ -139,6 +141,11 @@ impl Ensemble {
         self.compiled.load().plan.clone()
     }
 
+    /// Whether a model that it calls reads its inputs on a device, as far as that was known when the plan was made.
+    pub(crate) fn reads_on_device(&self) -> bool {
+        self.compiled.load().reads_on_device
+    }
+
     /// Takes waiting calls of requests that were given up out of their lines, so many at most. Whether that was too few.
     pub(crate) fn sweep_cancelled(&self, max: usize) -> bool {
         let mut left = max;
@@ -212,5 +219,6 @@ fn compile(signature: &Arc<Signature>, config: &ModelEnsembling, models: &[Arc<M
         .collect();
     let plan = Arc::new(Plan::compile(signature.clone(), config, &composing)?);
     let made_from = composing.iter().zip(models).map(|(c, m)| (m.signature.clone(), c.in_order)).collect();
-    Ok(Compiled { plan, made_from })
+    let reads_on_device = models.iter().any(|model| model.reads_on_device());
+    Ok(Compiled { plan, made_from, reads_on_device })
 }

@@ -9,6 +9,7 @@
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::ensemble::Ensemble;
+use crate::inline::waits_for_device;
 use crate::limits::{
     ANSWERS_WAITING_MAX, ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX, ENSEMBLE_INLINE_NS_MAX, FLOWS_TOGETHER_MAX,
 };
@@ -24,12 +25,12 @@ use graph::{Action, DEPTH_MAX, Execution, Limits, Plan, RunId};
 use memory::budget::SMALL_BYTES_MAX;
 use memory::{Account, Budget, Kind};
 use parking_lot::Mutex;
-use protocol::{Checked, InferRequest, InferResponse};
+use protocol::{Checked, InferRequest, InferResponse, OutputTensor};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
-use tensor::{Code, Data, Error, Result};
+use tensor::{Base, Code, Data, Error, Result};
 use trace::Trace;
 
 /// Executions of an ensemble are of none.
@@ -493,11 +494,25 @@ impl Driver {
         }
     }
 
-    /// Bytes that `place` would copy.
+    /// Bytes that `place` would copy. From or to a device that takes as long as the device likes, however few they are.
     fn bytes_to_copy(&self, response: &InferResponse) -> usize {
         let has_regions = self.has_regions();
-        let copied = |data: &&Data| has_regions || matches!(data, Data::Region(_));
-        response.outputs.iter().map(|output| &output.data).filter(copied).map(Data::len).sum()
+        let copied = |output: &OutputTensor| match &output.data {
+            Data::Region(region) if matches!(region.base(), Base::Device(_)) => {
+                // What may stay there is not copied.
+                if output.form.anywhere && !region.is_shared() { 0 } else { usize::MAX }
+            }
+            _ if has_regions && waits_for_device(self.execution.request()) => usize::MAX,
+            Data::Bytes(bytes) => {
+                if has_regions {
+                    bytes.len()
+                } else {
+                    0
+                }
+            }
+            Data::Region(region) => region.len(),
+        };
+        response.outputs.iter().map(copied).fold(0, usize::saturating_add)
     }
 
     /// Whether the client named a region for an output.

@@ -7,8 +7,10 @@
 //! What counts is what the model costs when nothing disturbs it: a reactor that is preempted in the middle of a run did not block
 //! because of the model. So overruns are judged on the thread's CPU clock, and by their sum.
 
+use protocol::InferRequest;
 use scheduler::profile::{Held, OVERRUN};
 use std::cell::Cell;
+use tensor::{Base, Place, RegionRef};
 
 /// How old the thread's last reading of its CPU clock may be before a run. By so much a single overrun can be underestimated.
 const READING_AGE_NS: u64 = 1_000_000;
@@ -54,6 +56,20 @@ const TOGETHER: usize = 3;
 /// A request that comes this soon after the run of another was there already: parsing takes a few microseconds, a client's next
 /// request tens.
 const CLOSE_NS: u64 = 15_000;
+
+/// Whether a run of this request copies from or to a device: that waits for whatever the device does, on no clock of this thread, so it is
+/// not for a reactor. Without devices one branch.
+#[inline]
+pub(crate) fn waits_for_device(request: &InferRequest) -> bool {
+    device::has_devices() && touches_device(request)
+}
+
+#[cold]
+fn touches_device(request: &InferRequest) -> bool {
+    let inputs = request.inputs.iter().any(|input| matches!(input.data.place(), Place::Device(_)));
+    let is_on_device = |region: &RegionRef| matches!(region.base(), Base::Device(_));
+    inputs || request.outputs.iter().any(|output| output.region.as_ref().is_some_and(is_on_device))
+}
 
 /// Requests that are run one by one after a turn was collected in vain, the first time and at most. Requests right behind each other
 /// are only a sign: two clients that answer within microseconds look like many.

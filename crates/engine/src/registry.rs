@@ -491,6 +491,10 @@ impl Engine {
                 open.model
             )));
         }
+        if !placed.is_empty() && !model.answers_later() {
+            // Bodies of its requests are read into it, by threads that cannot wait until it is there.
+            device::prepare_pinned();
+        }
         let fingerprint = self.fingerprint(&open, ensemble.is_some(), &spec.config);
         let version = ModelVersion::new(
             self.shared.clone(),

@@ -33,6 +33,7 @@ use crate::dispatch::Run;
 use crate::ensemble::Ensemble;
 use crate::execution::Inline;
 use crate::flow;
+use crate::inline::waits_for_device;
 use crate::later::Later;
 use crate::on_devices::OnDevices;
 use crate::options::EngineOptions;
@@ -305,6 +306,15 @@ impl ModelVersion {
         })
     }
 
+    /// Whether inputs go to a device, so that bytes which that reads itself are copied once less. Models in other processes get theirs in
+    /// memory of the host.
+    pub fn reads_on_device(&self) -> bool {
+        match &self.ensemble {
+            Some(ensemble) => ensemble.reads_on_device(),
+            None => self.later.is_none() && !self.statistics.on_devices().is_empty(),
+        }
+    }
+
     /// The one door: checks a request and either runs it at once on this thread, when it is cheap and nothing waits, or queues it.
     ///
     /// `sink` is asked for only when the request is queued; that sink will get the answers, perhaps before this returns: one, which is
@@ -392,7 +402,7 @@ impl ModelVersion {
         let kind = RunClass::new(class, rows, self.bytes_of(std::iter::once(&entry)));
 
         let mut run = self.run.lock();
-        let may_inline = self.may_inline && now < inline_until;
+        let may_inline = self.may_inline && now < inline_until && !waits_for_device(&entry.request);
         let cheap = may_inline && !run.idle.is_empty() && run.schedule.profile().is_cheap(kind, self.inline_limit(1));
         // A model that batches waits for the end of the turn: others may arrive in it.
         let in_turn = cheap && self.batches && turn::has_turns() && run.turn_policy.expected(now);

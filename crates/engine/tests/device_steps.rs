@@ -7,7 +7,7 @@
 mod support;
 
 use backend::{carry, scatter};
-use backend_test::DeviceBackend;
+use backend_test::{DeviceBackend, IdentityBackend};
 use engine::{Engine, EngineOptions, ServerState};
 use protocol::pb::inference as pb;
 use protocol::pb::inference::model_sequence_batching::{State, StrategyChoice, StrategyDirect};
@@ -311,6 +311,39 @@ fn anything() {
             assert_eq!(found, expected, "to device {device}, round {round}");
         }
     }
+}
+
+#[test]
+fn m_29_a_run_that_waits_for_a_device_is_not_made_by_the_thread_that_brings_its_request() {
+    child("waits", "");
+}
+
+#[test]
+#[ignore = "runs in a child of the other tests"]
+fn waits() {
+    let engine = Engine::new(EngineOptions::default(), vec![Arc::new(IdentityBackend)]).expect("an engine");
+    engine.set_server_state(ServerState::Ready);
+    let config = pb::ModelConfig { backend: "identity".into(), instance_group: vec![], ..on_device("host", 0) };
+    let version = publish(&engine, &config).expect("a good configuration");
+    let small = || Data::Bytes(values(1)[..64].to_vec().into());
+    let is_inline = |request| {
+        let call = try_request(&version, request, None).expect("accepted");
+        let answer = call.next_answer().response.expect("an answer").expect("it succeeds");
+        assert_eq!(answer.outputs[0].data.to_vec().expect("read"), values(1)[..64]);
+        call.ticket.is_none()
+    };
+    // Once it is known to be cheap, the thread that asks runs it.
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !is_inline(given(small())) {
+        assert!(std::time::Instant::now() < until, "it costs next to nothing");
+    }
+    let device = there(0, &values(1)[..64]);
+    assert!(!is_inline(given(Data::Region(device.clone()))), "an input lies there");
+    let mut request = given(small());
+    let region = Some(there(1, &values(0)[..64]));
+    request.outputs.push(RequestedOutput { name: "OUTPUT0".into(), form: Default::default(), region });
+    assert!(!is_inline(request), "an output is wanted there");
+    assert!((0..100).any(|_| is_inline(given(small()))), "others run here as before");
 }
 
 #[test]

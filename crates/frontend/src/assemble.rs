@@ -73,21 +73,18 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    /// Room for `length` bytes, of which none is there yet.
+    /// Room for `length` bytes, of which none is there yet, behind `pad` bytes that do not count and are not part of what comes out;
+    /// `near_device` in memory that devices read themselves, where there is some for it.
     ///
     /// # Errors
     /// `Short` when one connection may not hold so much, or the system has not even the address space.
-    pub fn new(length: usize, account: &Account) -> Result<Self, Short> {
-        Self::padded(length, 0, account)
-    }
-
-    /// As `new`, behind `pad` bytes that do not count and are not part of what comes out.
-    ///
-    /// # Errors
-    /// As `new`.
-    pub fn padded(length: usize, pad: usize, account: &Account) -> Result<Self, Short> {
+    pub fn new(length: usize, pad: usize, account: &Account, near_device: bool) -> Result<Self, Short> {
         account.check(length)?;
-        let mut this = Self::growing(pad + length, account)?;
+        let pinned = if near_device { SlabPool::pinned_for_body(pad + length) } else { None };
+        let mut this = match pinned {
+            Some(slab) => Self::into_slab(slab, account),
+            None => Self::growing(pad + length, account)?,
+        };
         (this.pad, this.at) = (pad, pad);
         Ok(this)
     }
@@ -97,15 +94,12 @@ impl Assembler {
     /// # Errors
     /// `Short` when the system has not even the address space.
     pub fn growing(length_max: usize, account: &Account) -> Result<Self, Short> {
-        let slab = SlabPool::global().reserve(length_max).map_err(|_| account.short())?;
-        Ok(Self {
-            slab,
-            pad: 0,
-            at: 0,
-            charge: account.empty(Kind::Body, length_max <= SMALL_BYTES_MAX),
-            pause: None,
-            patience: MEMORY_WAIT_TIME_MAX,
-        })
+        Ok(Self::into_slab(SlabPool::global().reserve(length_max).map_err(|_| account.short())?, account))
+    }
+
+    fn into_slab(slab: SlabMut, account: &Account) -> Self {
+        let charge = account.empty(Kind::Body, slab.len() <= SMALL_BYTES_MAX);
+        Self { slab, pad: 0, at: 0, charge, pause: None, patience: MEMORY_WAIT_TIME_MAX }
     }
 
     /// Bytes still to come.
@@ -250,7 +244,7 @@ mod tests {
     fn collects_in_steps_whatever_was_announced() {
         let budget = Budget::new(64 << 20);
         let length = 5 * STEP_BYTES / 2;
-        let mut a = Assembler::new(length, &budget.account()).expect("address space");
+        let mut a = Assembler::new(length, 0, &budget.account(), false).expect("address space");
         assert!(a.spare().is_empty() && budget.counters().used_bytes[0] == 0, "nothing came, nothing is charged");
         assert_eq!(push(&mut a, &[7]), 1);
         let before = a.spare().as_ptr() as usize - 1;
@@ -276,16 +270,19 @@ mod tests {
             .chain([budget.account().charge(Kind::Body, false, 128 << 10).expect("room")])
             .collect();
         let account = budget.account();
-        let mut a = Assembler::new(100_000, &account).expect("address space");
+        let mut a = Assembler::new(100_000, 0, &account, false).expect("address space");
         assert!(matches!(a.room().await, Err(Short::Now { limit }) if limit == 1 << 20));
         drop(a);
-        let mut a = Assembler::new(100_000, &account).expect("address space");
+        let mut a = Assembler::new(100_000, 0, &account, false).expect("address space");
         assert!(room(&mut a).is_pending() && budget.counters().waiting == 1);
         tokio::time::advance(MEMORY_WAIT_TIME_MAX / 2).await;
         drop(held);
         assert_eq!((room(&mut a), budget.counters().waiting), (Poll::Ready(Ok(())), 0));
         assert_eq!(a.patience, MEMORY_WAIT_TIME_MAX / 2, "what it waited is not given back with the next step");
         assert!(!a.spare().is_empty());
-        assert!(matches!(Assembler::new(1 << 19, &account), Err(Short::TooLarge { .. })), "more than a quarter");
+        assert!(
+            matches!(Assembler::new(1 << 19, 0, &account, false), Err(Short::TooLarge { .. })),
+            "more than a quarter"
+        );
     }
 }

@@ -27,7 +27,7 @@ mod testing;
 pub mod thread;
 
 pub use budget::{Account, Budget, BudgetCounters, Charge, Kind, Short};
-pub use device::{HANDLE_BYTES, Handle, driver as gpu_driver};
+pub use device::{HANDLE_BYTES, Handle, driver as gpu_driver, has_devices};
 pub use ledger::{Admitted, Ledger, Need, Where};
 #[cfg(target_os = "linux")]
 pub use memfd::Memfd;

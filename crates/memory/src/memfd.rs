@@ -86,12 +86,6 @@ unsafe impl RegionMemory for Memfd {
     fn len(&self) -> usize {
         self.len
     }
-    fn is_intact(&self) -> bool {
-        true
-    }
-    fn region_name(&self) -> &'static str {
-        ""
-    }
     fn extent(&self) -> Extent {
         Extent { object: self.object, start: 0 }
     }

@@ -144,6 +144,11 @@ impl SlabPool {
         device::pinned(len).map(|pinned| SlabMut { memory: Memory::Pinned(pinned), len })
     }
 
+    /// Pinned memory for the body of a request, or none: see [`device::pinned_for_body`]. Takes microseconds.
+    pub fn pinned_for_body(len: usize) -> Option<SlabMut> {
+        device::pinned_for_body(len).map(|pinned| SlabMut { memory: Memory::Pinned(pinned), len })
+    }
+
     /// Memory of the global pool for a buffer that a parser or printer makes; see `tensor::allowance`.
     ///
     /// # Errors

@@ -160,3 +160,34 @@ fn m_27_without_pinned_memory_it_is_ordinary_memory_with_one_warning() {
         [no_pool.to_owned(), format!("there is no memory pool of device 0 of 8192 bytes: cuMemAlloc {words}")]
     );
 }
+
+#[test]
+#[ignore = "runs in a child of the other tests"]
+fn bodies_are_pinned() {
+    let sizes = device::PoolSizes { pinned: 1 << 20, devices: Vec::new() };
+    device::set_pool_sizes(sizes);
+    let body = SlabPool::pinned_for_body;
+    assert!(body(4096).is_none() && !memory::has_devices(), "nothing is looked for, and nothing is made");
+    device::prepare_pinned();
+    let most = (1 << 20) / device::BODY_PINNED_SHARE;
+    tell(format!("{} {}", body(most).is_some(), body(most + 1).is_some()));
+    let mut held: Vec<_> = std::iter::from_fn(|| body(most)).collect();
+    tell(held.len());
+    // What staging and outputs need is there all the same.
+    tell(SlabPool::only_pinned((1 << 20) / device::BODIES_PINNED_SHARE).is_ok());
+    let frozen = held.pop().map(memory::SlabMut::freeze);
+    assert!(body(most).is_none(), "a body that was read counts until its last view is gone");
+    drop(frozen);
+    tell(body(most).is_some());
+    drop(held);
+    device::release_pools();
+    tell(format!("{} {}", body(4096).is_some(), live(b'h')));
+}
+
+#[test]
+fn m_27_bodies_have_a_part_of_the_pinned_pool_and_one_of_them_a_smaller_one() {
+    assert_eq!(child("bodies_are_pinned", "1", ""), ["true false", "4", "true", "true", "false 0"]);
+    let none = ["false false", "0", "false", "false", "false 0"];
+    assert_eq!(child("bodies_are_pinned", "0", ""), none);
+    assert_eq!(child("bodies_are_pinned", "1", "cuMemHostAlloc:0:2"), none);
+}

@@ -39,6 +39,7 @@ pub fn usage() -> Option<js::DeviceMemoryUse> {
         devices: devices.iter().map(of_device).collect(),
         locked_region_bytes: locked as f64,
         locked_region_bytes_max: locked_max as f64,
+        staged_bytes: BigInt::from(backend::carry::staged_bytes()),
     })
 }
 

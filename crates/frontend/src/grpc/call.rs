@@ -146,7 +146,10 @@ pub fn begin(
     }
     let (response_encoding, deadline) = (plan.response_encoding, plan.deadline);
     let bytes_max = context.engine.options().http_input_bytes_max;
-    let messages = Messages::new(body, encoding, account.clone(), bytes_max, rpc.is_stream());
+    // Without devices one branch.
+    let is_inference = || matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer);
+    let near = (memory::has_devices() && is_inference()).then(|| context.engine.clone());
+    let messages = Messages::new(body, encoding, account.clone(), bytes_max, rpc.is_stream(), near);
     let trace = if rpc == Rpc::ModelInfer { Slot::grpc() } else { None };
     let mut call = Call { head, caller: *caller, grant, messages, response_encoding, account: account.clone(), trace };
     // Held until the task that goes on with it, if there is one, counts for itself.

@@ -11,14 +11,16 @@ use crate::limits::{
 use crate::offload::{self, Offloaded};
 use crate::rope::Rope;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use engine::Engine;
 use http2::{Body, NotCollected};
 use memory::{Account, Charge, Kind, Short};
 use prost::Message;
 use protocol::InferResponse;
-use protocol::grpc::raw_offset;
+use protocol::grpc::{model_of, raw_offset};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tensor::Error;
 
@@ -41,6 +43,8 @@ pub struct Messages {
     /// The client may be silent between two messages.
     is_stream: bool,
     lost_one: bool,
+    /// Of inferences, on a machine with devices: tells whether a message is read where devices read it themselves.
+    engine: Option<Arc<Engine>>,
 }
 
 enum State {
@@ -60,17 +64,30 @@ enum State {
 
 impl Messages {
     /// Messages of a request whose `grpc-encoding` was `encoding`; packed ones become at most `unpacked_bytes_max` bytes. Those of
-    /// a stream come when they come; the one of a unary call has to, like the rest of any message that has begun.
+    /// a stream come when they come; the one of a unary call has to, like the rest of any message that has begun. `engine` knows the
+    /// models of inferences, where there are devices that these may run on.
     pub fn new(
         body: Body,
         encoding: Encoding,
         account: Rc<Account>,
         unpacked_bytes_max: usize,
         is_stream: bool,
+        engine: Option<Arc<Engine>>,
     ) -> Self {
         let state = State::Prefix([0; PREFIX_BYTES], 0);
         let chunk = Bytes::new();
-        Self { body, encoding, unpacked_bytes_max, chunk, unreleased: 0, state, account, is_stream, lost_one: false }
+        Self {
+            body,
+            encoding,
+            unpacked_bytes_max,
+            chunk,
+            unreleased: 0,
+            state,
+            account,
+            is_stream,
+            lost_one: false,
+            engine,
+        }
     }
 
     /// The next message; `None` once the client has said that there are no more.
@@ -126,7 +143,8 @@ impl Messages {
                         } else {
                             raw_offset(&self.chunk).map_or(0, |at| at.wrapping_neg() % TENSOR_ALIGN)
                         };
-                        match Assembler::padded(length, pad, &self.account) {
+                        let near_device = !compressed && self.is_near_device();
+                        match Assembler::new(length, pad, &self.account, near_device) {
                             Ok(place) => self.state = State::Begin { compressed, place: Box::new(place) },
                             Err(short) => return self.refuse(short, length),
                         }
@@ -216,6 +234,13 @@ impl Messages {
                 }
             }
         }
+    }
+
+    /// Whether the message that begins is for a model that runs on a device, as far as its name has come.
+    fn is_near_device(&self) -> bool {
+        let Some(engine) = &self.engine else { return false };
+        let Some((name, version)) = model_of(&self.chunk) else { return false };
+        engine.model(name, version).is_ok_and(|model| model.reads_on_device())
     }
 
     /// Whether the last error concerns one message of a stream, and the next one can be read. To be asked after each error.

@@ -8,6 +8,7 @@ use super::chunked::{Broken, Chunks, Progress};
 use super::events::{self, Events};
 use super::reply::{JSON, Parts, Reply};
 use super::request::{BadRequest, Framing, RequestHead, head_length};
+use super::route::Route;
 use super::service::{self, Admission, HttpContext};
 use crate::assemble::{Assembler, grow};
 use crate::hold;
@@ -195,7 +196,7 @@ impl<S: Io> Connection<S> {
         let (reply, reusable) = match admission {
             // A body nobody wants still stands between this request and the next.
             Admission::Reply(reply) => (reply, self.discard_body(head).await),
-            Admission::Read { route, bytes_max } => match self.read_body(head, bytes_max).await {
+            Admission::Read { route, bytes_max } => match self.read_body(context, &route, head, bytes_max).await {
                 Ok(body) => {
                     let Self { io, buffer, account, ahead, .. } = self;
                     let mut answer = pin!(service::respond(context, account, route, head, body));
@@ -305,7 +306,13 @@ impl<S: Io> Connection<S> {
         }
     }
 
-    async fn read_body(&mut self, head: &RequestHead, bytes_max: u64) -> Result<Bytes, BodyError> {
+    async fn read_body(
+        &mut self,
+        context: &HttpContext,
+        route: &Route<'_>,
+        head: &RequestHead,
+        bytes_max: u64,
+    ) -> Result<Bytes, BodyError> {
         match head.framing {
             Framing::Length(0) => Ok(Bytes::new()),
             Framing::Length(length) if length > bytes_max => Err(BodyError::TooLarge(length)),
@@ -317,7 +324,8 @@ impl<S: Io> Connection<S> {
                 if length <= INLINE_BODY_BYTES_MAX {
                     self.read_inline(length).await
                 } else {
-                    self.read_slab(head, length).await
+                    let near_device = service::is_near_device(context, route, head);
+                    self.read_slab(head, length, near_device).await
                 }
             }
             Framing::Chunked => {
@@ -356,13 +364,12 @@ impl<S: Io> Connection<S> {
     }
 
     /// A large body: read straight into a slab of its size.
-    async fn read_slab(&mut self, head: &RequestHead, length: usize) -> Result<Bytes, BodyError> {
+    async fn read_slab(&mut self, head: &RequestHead, length: usize, near_device: bool) -> Result<Bytes, BodyError> {
         // The raw tensors begin behind the JSON; shifting the body makes that place the aligned one.
         let json = head.headers.get("inference-header-content-length");
         let json = json.and_then(|v| std::str::from_utf8(v).ok()?.parse::<usize>().ok()).filter(|&n| n <= length);
         let shift = json.map_or(0, |n| (64 - n % 64) % 64);
-        let mut body = Assembler::new(shift + length, &self.account)?;
-        body.filled(shift);
+        let mut body = Assembler::new(length, shift, &self.account, near_device)?;
         while body.missing() > 0 {
             while_there(&self.io, body.room()).await?;
             let taken = body.push(&self.buffer);
@@ -376,7 +383,7 @@ impl<S: Io> Connection<S> {
             }
             hold::pause().await;
         }
-        Ok(body.into_bytes().slice(shift..))
+        Ok(body.into_bytes())
     }
 
     async fn read_chunked(&mut self, bytes_max: u64) -> Result<Bytes, BodyError> {

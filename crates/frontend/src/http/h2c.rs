@@ -81,7 +81,9 @@ async fn serve(context: Arc<HttpContext>, caller: Caller, account: Account, requ
         match admission {
             Admission::Reply(reply) => Some(reply),
             Admission::Read { route, bytes_max } => {
-                match read(&mut body, &account, length, bytes_max.min(BODY_BYTES_MAX)).await? {
+                let near_device =
+                    length > INLINE_BODY_BYTES_MAX as u64 && service::is_near_device(&context, &route, &head);
+                match read(&mut body, &account, length, bytes_max.min(BODY_BYTES_MAX), near_device).await? {
                     Ok(body) => Some(service::respond(&context, &account, route, &head, body).await),
                     Err(Refused::TooLarge(bytes)) => Some(service::too_large(&context, route, bytes)),
                     Err(Refused::Short(short)) => {
@@ -158,12 +160,18 @@ enum Refused {
 }
 
 /// The body; `None` when the client is gone.
-async fn read(body: &mut Body, account: &Account, length: u64, bytes_max: u64) -> Option<Result<Bytes, Refused>> {
+async fn read(
+    body: &mut Body,
+    account: &Account,
+    length: u64,
+    bytes_max: u64,
+    near_device: bool,
+) -> Option<Result<Bytes, Refused>> {
     if length > bytes_max {
         return Some(Err(Refused::TooLarge(length)));
     }
     if length > INLINE_BODY_BYTES_MAX as u64 {
-        let place = match Assembler::new(length as usize, account) {
+        let place = match Assembler::new(length as usize, 0, account, near_device) {
             Ok(place) => place,
             Err(short) => return Some(Err(Refused::Short(short))),
         };

@@ -92,6 +92,15 @@ pub fn admit<'a>(context: &HttpContext, caller: &Caller, head: &'a RequestHead) 
     (grant, Admission::Read { route, bytes_max })
 }
 
+/// Whether a body is read where devices read it themselves: it has raw tensors, and its model runs on one. Without devices one branch.
+pub fn is_near_device(context: &HttpContext, route: &Route<'_>, head: &RequestHead) -> bool {
+    memory::has_devices()
+        && matches!(*route, Route::Model { name, version, action: ModelAction::Infer }
+            if context.engine.model(name, version).is_ok_and(|model| model.reads_on_device()))
+        && head.headers.get("inference-header-content-length").is_some()
+        && head.headers.get("content-encoding").is_none()
+}
+
 /// The reply to a body of `bytes`, more than the operation takes. The body was not read to its end.
 pub fn too_large(context: &HttpContext, route: Route<'_>, bytes: u64) -> Reply {
     match route {

@@ -35,6 +35,12 @@ pub fn raw_offset(beginning: &[u8]) -> Option<usize> {
     wire::offset_of(beginning, RAW_INPUT_CONTENTS)
 }
 
+/// Which model and version a `ModelInferRequest` means, of which `beginning` is the beginning: as far as both stand in front, where clients
+/// write them. `None` where they do not, or not all of them came. A guess that is checked when the message is read.
+pub fn model_of(beginning: &[u8]) -> Option<(&str, &str)> {
+    wire::first_texts(beginning)
+}
+
 /// Its field number.
 const RAW_INPUT_CONTENTS: u32 = 7;
 

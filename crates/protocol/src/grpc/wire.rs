@@ -110,6 +110,23 @@ pub fn offset_of(beginning: &[u8], number: u32) -> Option<usize> {
     None
 }
 
+/// The texts of the fields 1 and 2 of a message of which `beginning` is the beginning, if these stand in front, in their order; "" for
+/// the second where another field follows the first. `None` where they do not, are cut off, or are no texts.
+pub fn first_texts(beginning: &[u8]) -> Option<(&str, &str)> {
+    let mut reader = Reader::new(beginning).ok()?;
+    let mut text = |number: u32| -> Option<Option<&str>> {
+        let before = reader.at;
+        if reader.key().ok()? != (number, 2) {
+            reader.at = before;
+            return Some(None);
+        }
+        let place = reader.length().ok()?;
+        std::str::from_utf8(place.of(beginning)).ok().map(Some)
+    };
+    let first = text(1)??;
+    Some((first, text(2)?.unwrap_or_default()))
+}
+
 /// Walks the fields of one message, or the elements of a packed list. Positions are those of the outermost message.
 pub(super) struct Reader<'a> {
     /// The outermost message, cut off at the end of this one.
