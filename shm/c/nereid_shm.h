@@ -96,6 +96,7 @@ enum nereid_result_flag {
 enum nereid_call_flag {
   NEREID_CALL_FLAG_DECOUPLED = 1,
   NEREID_CALL_FLAG_TRACED = 2,
+  NEREID_CALL_FLAG_DEVICES = 4,
 };
 
 enum nereid_request_flag {

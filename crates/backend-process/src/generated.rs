@@ -131,6 +131,7 @@ pub const RESULT_FLAG_FAILED: u8 = 1;
 
 pub const CALL_FLAG_DECOUPLED: u8 = 1;
 pub const CALL_FLAG_TRACED: u8 = 2;
+pub const CALL_FLAG_DEVICES: u8 = 4;
 
 pub const REQUEST_FLAG_SEQUENCE_START: u8 = 1;
 pub const REQUEST_FLAG_SEQUENCE_END: u8 = 2;

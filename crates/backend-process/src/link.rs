@@ -335,7 +335,7 @@ impl Link {
     ) -> Result<(), Error> {
         let bytes = data.len();
         if let Data::Region(region) = data
-            && self.lends.load(Relaxed)
+            && self.lends()
             && self.lend(to, room, (name, datatype, shape), region)
         {
             return Ok(());
@@ -361,6 +361,11 @@ impl Link {
         }
         write::tensor(to, name, datatype, shape, Put::Block(block));
         Ok(())
+    }
+
+    /// Whether memory of devices is lent to the runner.
+    pub(crate) fn lends(&self) -> bool {
+        self.lends.load(Relaxed)
     }
 
     /// Writes a tensor that lies on a device into a frame as a lease of its memory. False: it is to be copied.

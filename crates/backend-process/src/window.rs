@@ -33,12 +33,6 @@ unsafe impl RegionMemory for Window {
     fn len(&self) -> usize {
         self.len
     }
-    fn is_intact(&self) -> bool {
-        true
-    }
-    fn region_name(&self) -> &'static str {
-        ""
-    }
     fn extent(&self) -> Extent {
         let whole = self.memory.extent();
         Extent { start: whole.start + self.start as u64, ..whole }
@@ -88,12 +82,6 @@ unsafe impl RegionMemory for DevicePart {
     }
     fn len(&self) -> usize {
         self.len
-    }
-    fn is_intact(&self) -> bool {
-        true
-    }
-    fn region_name(&self) -> &'static str {
-        ""
     }
     fn extent(&self) -> Extent {
         let whole = match &self.lender {

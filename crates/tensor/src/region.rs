@@ -32,14 +32,19 @@ pub unsafe trait RegionMemory: Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// False once the owner took the memory away; whatever was read from it since is meaningless.
-    fn is_intact(&self) -> bool;
+    /// False once the owner took the memory away; whatever was read from it since is meaningless. Of memory that nobody can take away
+    /// always true.
+    fn is_intact(&self) -> bool {
+        true
+    }
     /// Whether its pages of the host stay where they are, so that devices read and write them directly. Tells only how to copy.
     fn is_page_locked(&self) -> bool {
         false
     }
-    /// Name the region was registered under, for error texts.
-    fn region_name(&self) -> &str;
+    /// Name the region was registered under, for error texts; of memory that no client registered "".
+    fn region_name(&self) -> &str {
+        ""
+    }
     /// Where the bytes lie in the object behind them. One object may be registered under several names and mapped at several
     /// addresses, so addresses do not tell whether two parts share bytes.
     fn extent(&self) -> Extent;

@@ -60,7 +60,8 @@ impl Calls {
     /// # Errors
     /// It breaks a rule; the runner is killed.
     pub(crate) fn start(self: &Arc<Self>, peer: &Arc<dyn Peer>, way: Way, call: &CallRef<'_>) -> Result<(), Lie> {
-        let request = match request(&**peer, &call.request)? {
+        let form = OutputForm { anywhere: call.takes_devices && peer.takes_devices(), ..AS_IT_IS };
+        let request = match request(&**peer, &call.request, form)? {
             Ok(request) => request,
             Err(error) => {
                 refuse(&**peer, way, call, &error);
@@ -267,7 +268,7 @@ fn code(error: &Error) -> u32 {
 }
 
 /// The request, its tensors copied out of the runner's segments, whose blocks are given back whatever happens.
-fn request(peer: &dyn Peer, from: &RequestRef<'_>) -> Result<Result<InferRequest>, Lie> {
+fn request(peer: &dyn Peer, from: &RequestRef<'_>, form: OutputForm) -> Result<Result<InferRequest>, Lie> {
     let parameters = parameters(from.parameters)?;
     let mut failed = None;
     let mut inputs = SmallVec::with_capacity(from.inputs.len());
@@ -296,13 +297,13 @@ fn request(peer: &dyn Peer, from: &RequestRef<'_>) -> Result<Result<InferRequest
     } else {
         CorrelationId::String(from.correlation.into())
     };
-    let wanted = |name: &&str| RequestedOutput { name: (*name).into(), form: AS_IT_IS, region: None };
+    let wanted = |name: &&str| RequestedOutput { name: (*name).into(), form, region: None };
     Ok(Ok(InferRequest {
         id: from.id.into(),
         inputs,
         // None named are all.
         outputs: from.outputs.iter().flatten().map(wanted).collect(),
-        default_form: AS_IT_IS,
+        default_form: form,
         parameters,
         sequence: Sequence {
             id,

@@ -31,6 +31,8 @@ pub(crate) trait Peer: Send + Sync {
         head: (&str, DataType, &[i64]),
         data: &Data,
     ) -> Result<(), Error>;
+    /// Whether tensors on a device can be written into a frame as they lie.
+    fn takes_devices(&self) -> bool;
     /// Blocks of a frame that is not sent.
     fn forget(&self, blocks: &[u64]);
     /// A tensor's bytes, copied out and checked; its block is given back.
@@ -94,6 +96,10 @@ impl Peer for Runner {
         data: &Data,
     ) -> Result<(), Error> {
         self.link.put(to, room, head, data)
+    }
+
+    fn takes_devices(&self) -> bool {
+        self.link.lends()
     }
 
     fn forget(&self, blocks: &[u64]) {

@@ -79,6 +79,10 @@ impl Peer for Link {
     fn send(&self, way: Way, frames: &[u8]) {
         self.sent.lock().push((way, frames.to_vec()));
     }
+    fn takes_devices(&self) -> bool {
+        false
+    }
+
     fn put(
         &self,
         to: &mut Vec<u8>,
@@ -193,6 +197,7 @@ fn call(number: u64) -> CallRef<'static> {
         parent: (3, 9),
         is_decoupled: false,
         is_traced: false,
+        takes_devices: false,
         model: "other",
         request: RequestRef {
             head,

@@ -4,9 +4,10 @@
 use super::reader::{Ids, Lie, Reader};
 use super::tensor::TensorRef;
 use crate::generated::{
-    ALL_OUTPUTS, ANSWER_FLAG_FINAL, Answer, AnswerHead, CALL_FLAG_DECOUPLED, CALL_FLAG_TRACED, CallHead, CallId, Code,
-    FRAME_BYTES_MAX, Frame, Header, IsReadyResult, LogHead, LogLevel, MetricOperation, MetricUpdate, NeedSegment,
-    Question, REQUESTS_MAX, RESULT_FLAG_FAILED, RequestHead, RespondHead, ResultHead, TENSORS_MAX,
+    ALL_OUTPUTS, ANSWER_FLAG_FINAL, Answer, AnswerHead, CALL_FLAG_DECOUPLED, CALL_FLAG_DEVICES, CALL_FLAG_TRACED,
+    CallHead, CallId, Code, FRAME_BYTES_MAX, Frame, Header, IsReadyResult, LogHead, LogLevel, MetricOperation,
+    MetricUpdate, NeedSegment, Question, REQUESTS_MAX, RESULT_FLAG_FAILED, RequestHead, RespondHead, ResultHead,
+    TENSORS_MAX,
 };
 use smallvec::SmallVec;
 
@@ -59,6 +60,8 @@ pub struct CallRef<'a> {
     pub is_decoupled: bool,
     /// It is to be a child of its parent's trace.
     pub is_traced: bool,
+    /// Its outputs may lie on a device.
+    pub takes_devices: bool,
     /// Whom.
     pub model: &'a str,
     /// What.
@@ -249,6 +252,7 @@ fn call<'a>(from: &mut Reader<'a>) -> Result<CallRef<'a>, Lie> {
         parent: (head.parent_slot, head.parent_generation),
         is_decoupled: head.flags & CALL_FLAG_DECOUPLED != 0,
         is_traced: head.flags & CALL_FLAG_TRACED != 0,
+        takes_devices: head.flags & CALL_FLAG_DEVICES != 0,
         model,
         request: request(from)?,
     })

@@ -11,7 +11,7 @@ RELEASE_ALL, RELEASE_RESCHEDULE = 1, 2
 
 @public
 class PreferredMemory:
-    """Where outputs of a called model should lie. They are in CPU memory here."""
+    """Where outputs of a called model should lie. Those on a GPU are brought to the host where that is asked for, and for models that get no inputs there."""
 
     __slots__ = ("_type", "_device")
     _SIGNATURE = (
@@ -81,7 +81,7 @@ class InferenceRequest:
 
     __slots__ = (
         "_head", "_texts", "_inputs", "_sender", "_release", "_id", "_correlation", "_flags", "_timeout", "_parameters", "_names",
-        "_trace", "_model", "_version", "__weakref__",
+        "_trace", "_model", "_version", "_in_host", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, *args, **kwargs):
@@ -98,8 +98,10 @@ class InferenceRequest:
             self._flags = whole(got["flags"], 0, _UINT32)
             self._timeout = whole(got["timeout"], 0, _UINT64)
             self._inputs = listed(got["inputs"])
-            if got["preferred_memory"] is not _MISSING and not isinstance(got["preferred_memory"], PreferredMemory):
+            preferred = got["preferred_memory"]
+            if preferred is not _MISSING and not isinstance(preferred, PreferredMemory):
                 raise TypeError
+            self._in_host = preferred is not _MISSING and preferred._type is MemoryType.TRITONSERVER_MEMORY_CPU
             if got["trace"] is not _MISSING and not isinstance(got["trace"], InferenceTrace):
                 raise TypeError
             if not all(t is None or isinstance(t, Tensor) for t in self._inputs):

@@ -5,7 +5,7 @@ import numpy as np
 
 from . import arena, device
 from ._protocol import (
-    ALL_OUTPUTS, ANSWER_ERROR, ANSWER_FLAG_FINAL, ANSWER_HEAD, ANSWER_NONE, ANSWER_RESPONSE, CALL_FLAG_DECOUPLED, CALL_FLAG_TRACED, CALL_HEAD,
+    ALL_OUTPUTS, ANSWER_ERROR, ANSWER_FLAG_FINAL, ANSWER_HEAD, ANSWER_NONE, ANSWER_RESPONSE, CALL_FLAG_DECOUPLED, CALL_FLAG_DEVICES, CALL_FLAG_TRACED, CALL_HEAD,
     CALL_ID, CODE_INTERNAL, CODE_UNAVAILABLE, DEVICE_SEGMENT, DEVICE_TENSOR, EXECUTE_HEAD, FRAME_BYTES_MAX, FRAME_CALL, FRAME_RESPOND, FRAME_RESULT,
     HANDLE_BYTES, HEADER, INLINE_BYTES_MAX, PLACE_DEVICE_REQUEST, PLACE_DEVICE_RESPONSE, PLACE_INLINE, PLACE_REQUEST, PLACE_RESPONSE, REQUEST_HEAD,
     RESPOND_HEAD, RESULT_FLAG_FAILED, RESULT_HEAD, TENSOR_HEAD, TENSORS_MAX,
@@ -340,6 +340,9 @@ class Codec:
         flags = CALL_FLAG_DECOUPLED if decoupled else 0
         if request._trace._owner is not None:
             flags |= CALL_FLAG_TRACED
+        if not getattr(request, "_in_host", False):
+            # Heeded for models that get inputs there, too.
+            flags |= CALL_FLAG_DEVICES
         inputs = request._inputs
         start = CALL_HEAD.pack(number, request._version, slot, generation, len(model), flags, 0, 0) + model
         start += REQUEST_HEAD.pack(
