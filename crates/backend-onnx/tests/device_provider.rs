@@ -169,6 +169,13 @@ fn device_provider_report_names_each_missing_piece_and_what_installs_it() {
         (names(&found, Kind::Cuda, false), found.cuda.command.as_deref()),
         (vec!["libcudnn.so.9"], Some(libraries))
     );
+    // That of CUDA 12 has the same name, in the same directory.
+    let (root, places) = machine("1.30.0");
+    let note = |cuda: u32| root.0.join(PACKAGES).join(format!("nvidia_cudnn_cu{cuda}-9.1.0.dist-info"));
+    std::fs::create_dir_all(note(12)).expect("made");
+    assert_eq!(names(&report(&places), Kind::Cuda, false), ["libcudnn.so.9"]);
+    std::fs::create_dir_all(note(13)).expect("made");
+    assert_eq!(names(&report(&places), Kind::Cuda, false), [""; 0], "whichever was installed last");
     let garbage = root.0.join(PACKAGES).join("onnxruntime/capi/libonnxruntime_providers_cuda.so");
     std::fs::write(garbage, "no library").expect("written");
     assert!(report(&places).cuda.problems[0].ends_with("cannot be used: its tables lead out of the file"));

@@ -83,6 +83,21 @@ impl Places {
     }
 }
 
+/// Whether a library of pip's packages is for this version of CUDA. That of cuDNN has one name for all of them, in one directory: which it is only
+/// the name of the package says, by what pip notes beside it. What says nothing fits.
+pub(crate) fn is_for_cuda(file: &Path, cuda: Option<u32>) -> bool {
+    let Some(cuda) = cuda else { return true };
+    let of_pip = file.parent().filter(|lib| lib.ends_with("nvidia/cudnn/lib"));
+    let Some(site_packages) = of_pip.and_then(|lib| lib.ancestors().nth(3)) else { return true };
+    let notes = entries(site_packages, |name| {
+        let name = name.to_string_lossy();
+        name.starts_with("nvidia_cudnn_cu") && name.ends_with(".dist-info")
+    });
+    let wanted = format!("nvidia_cudnn_cu{cuda}-");
+    let is_it = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&wanted));
+    notes.is_empty() || notes.iter().any(is_it)
+}
+
 /// Adds what is not there yet.
 fn add(to: &mut Vec<PathBuf>, more: impl IntoIterator<Item = PathBuf>) {
     for path in more {

@@ -5,7 +5,7 @@
 //! libraries that a provider opens by name while it runs; these follow from the version of CUDA that it is built for.
 
 use super::elf;
-use super::places::Places;
+use super::places::{self, Places};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -169,11 +169,11 @@ fn provider(
         found.command = Some(of_provider(release));
     }
     let directories = places.library_directories(directory);
-    let mut search = Search { directories: &directories, seen: BTreeSet::new(), found: Vec::new() };
+    let cuda = major_of(&needs, "libcudart.so.");
+    let mut search = Search { directories: &directories, cuda, seen: BTreeSet::new(), found: Vec::new() };
     for name in needs.iter().filter(|n| is_of_nvidia(n)) {
         search.add(name, false);
     }
-    let cuda = major_of(&needs, "libcudart.so.");
     if kind == Kind::Cuda {
         for name in opened_by_name(cuda) {
             search.add(&name, true);
@@ -260,6 +260,8 @@ fn pip(packages: &[String]) -> String {
 
 struct Search<'a> {
     directories: &'a [PathBuf],
+    /// What the provider is built for.
+    cuda: Option<u32>,
     seen: BTreeSet<String>,
     found: Vec<Needed>,
 }
@@ -277,7 +279,8 @@ impl Search<'_> {
         if name.contains('/') || depth > DEPTH_MAX || !self.seen.insert(name.to_owned()) {
             return;
         }
-        let file = self.directories.iter().map(|d| d.join(name)).find(|f| f.is_file());
+        let fits = |file: &PathBuf| file.is_file() && places::is_for_cuda(file, self.cuda);
+        let file = self.directories.iter().map(|d| d.join(name)).find(fits);
         let needs =
             file.as_ref().and_then(|f| elf::read(File::open(f).ok()?).ok()).map(|l| l.needs).unwrap_or_default();
         for needed in needs.iter().filter(|n| is_of_nvidia(n)) {
