@@ -6,10 +6,10 @@ import { join } from 'node:path'
 import { ROOT } from '../../scripts/setup.mjs'
 
 /** Runs a command of the built package; its exit code, output and time. */
-function run(args, cwd) {
+function run(args, cwd, env = {}) {
   const from = performance.now()
   return new Promise((done) => {
-    const limits = { cwd, timeout: 30_000, maxBuffer: 64 * 1024 * 1024 }
+    const limits = { cwd, timeout: 30_000, maxBuffer: 64 * 1024 * 1024, env: { ...process.env, ...env } }
     execFile(process.execPath, ['--max-old-space-size=512', join(ROOT, 'dist/cli/main.js'), ...args], limits, (error, stdout, stderr) => {
       const code = error === null ? 0 : error.killed ? 'did not end' : error.code
       done({ code, text: `${stdout}${stderr}`, ms: performance.now() - from })
@@ -49,7 +49,58 @@ const FILES = {
   Dockerfile: [`FROM tritonserver\n${'ENV A=$A$A\n'.repeat(50_000)}CMD tritonserver\n`, [1, 2]],
 }
 
+/** A library that is nothing but its tables: what it needs, and its names as it says that they are. */
+function library(needs, { segments = 2, namesBytes = null } = {}) {
+  const names = Buffer.from(`\0${needs.map((name) => `${name}\0`).join('')}`)
+  const dynamic = [...needs.map((name) => [1n, BigInt(names.indexOf(`${name}\0`))]), [5n, 0x10000n], [10n, namesBytes ?? BigInt(names.length)], [0n, 0n]]
+  const head = Buffer.alloc(64 + 2 * 56)
+  head.write('\x7fELF\x02\x01', 'latin1')
+  head.writeBigUInt64LE(64n, 32)
+  head.writeUInt16LE(56, 54)
+  head.writeUInt16LE(segments, 56)
+  const tables = Buffer.alloc(16 * dynamic.length)
+  for (const [i, entry] of dynamic.entries()) for (const [j, value] of entry.entries()) tables.writeBigUInt64LE(value, 16 * i + 8 * j)
+  const parts = [[1, head.length, 0x10000, names.length], [2, head.length + names.length, 0, tables.length]]
+  for (const [i, [kind, offset, address, bytes]] of parts.entries()) {
+    head.writeUInt32LE(kind, 64 + 56 * i)
+    for (const [at, value] of [[8, offset], [16, address], [32, bytes]]) head.writeBigUInt64LE(BigInt(value), 64 + 56 * i + at)
+  }
+  return Buffer.concat([head, names, tables])
+}
+
 export const rows = [
+  {
+    attack: 'nereid gpu beside 5,000 packages, libraries that need one another in a ring and 100 deep, need 100,000 others, have names of 2^64 bytes or 60,000 segments, and a FIFO in the place of one',
+    limit: '`ENTRIES_MAX` entries of a directory (`backend_onnx::provider::places`), `DEPTH_MAX` libraries deep, `SEGMENTS_MAX`, `DYNAMIC_MAX` and `NAMES_BYTES_MAX` of a file, of which only tables are read (`…::elf`)',
+    async run(t) {
+      return within(async (directory) => {
+        const packages = join(directory, 'lib/python3.12/site-packages')
+        const capi = join(packages, 'onnxruntime/capi')
+        const cuda = join(packages, 'nvidia/cu13/lib')
+        for (const path of [capi, cuda]) mkdirSync(path, { recursive: true })
+        for (let i = 0; i < 5000; i += 1) mkdirSync(join(packages, `nvidia/p${i}`))
+        writeFileSync(join(capi, 'libonnxruntime.so.1'), library([]))
+        writeFileSync(join(capi, 'libonnxruntime_providers_shared.so'), library([]))
+        for (let i = 0; i < 100; i += 1) writeFileSync(join(cuda, `libcudeep${i}.so`), library([`libcudeep${i + 1}.so`]))
+        writeFileSync(join(cuda, 'libcuring.so'), library(['libcuring2.so']))
+        writeFileSync(join(cuda, 'libcuring2.so'), library(['libcuring.so', 'libcuring2.so']))
+        const provider = join(capi, 'libonnxruntime_providers_cuda.so')
+        const needed = ['libcudart.so.13', 'libcudeep0.so', 'libcuring.so', '../../libcu.so']
+        let worst = 0
+        for (const file of [library(needed), library([...needed, ...Array.from({ length: 100_000 }, (_, i) => `libcu${i}.so`)]), library(needed, { namesBytes: 2n ** 64n - 1n }), library(needed, { segments: 60_000 }), library(needed).subarray(0, 200), Buffer.alloc(64), null]) {
+          rmSync(provider, { force: true })
+          if (file === null) execFileSync('mkfifo', [provider])
+          else writeFileSync(provider, file)
+          const { code, text, ms } = await run(['gpu'], directory, { VIRTUAL_ENV: directory })
+          worst = Math.max(worst, ms)
+          t.check(code === 1 && /onnxruntime|ONNX Runtime/i.test(text), `ended with ${code}: ${text.slice(0, 300)}`)
+          t.check(!text.includes('defect'), text.slice(0, 300))
+        }
+        t.check(worst < 10_000, `took ${worst.toFixed(0)} ms`)
+        return `worst ${worst.toFixed(0)} ms`
+      })
+    },
+  },
   {
     attack: 'nereid doctor of YAML whose aliases are 10^40 items, go in rings or merge themselves, of 900,000 brackets, and of scripts that double a variable 64 times',
     limit: 'files of `FILE_BYTES_MAX`; aliases are followed where they are met, `FOLLOWED_MAX` of a file; `YAML_DEPTH_MAX` brackets; `WORDS_MAX` words of `WORD_CHARS_MAX`; `ARGUMENTS_MAX` of a command line; `FINDINGS_MAX` lines and `EDITS_MAX` changes; 2 for what is too much',

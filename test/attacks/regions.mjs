@@ -1,9 +1,7 @@
 /** Shared memory that changes, goes away or overlaps while it is used. */
-import { execFileSync } from 'node:child_process'
-import { mkdirSync, readFileSync, truncateSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { readFileSync, truncateSync } from 'node:fs'
 import { Worker } from 'node:worker_threads'
+import { buildCuda, cudaEnvironment } from './lib/cuda.mjs'
 import { keyOf, place, shared, withRegion } from './lib/regions.mjs'
 import { server } from './lib/servers.mjs'
 
@@ -40,17 +38,12 @@ async function inferStrings(t, count, input) {
 }
 
 const LOCKED_BYTES_MAX = 256 << 10
-const CUDA = join(tmpdir(), `nereid-attacks-cuda-${process.pid}`)
-const SOURCE = new URL('../../crates/device/tests/mock/libcuda.c', import.meta.url).pathname
 
 /** A machine with a GPU, of which a stand-in of the driver's library knows. */
 const withGpu = server('a GPU, and few bytes that may be page-locked', {
   flags: ['--allow-client-shm=true', `--pinned-region-byte-size=${LOCKED_BYTES_MAX}`],
-  env: { NEREID_LIBCUDA: join(CUDA, 'libcuda.so.1'), NEREID_MOCK_CUDA_DIR: CUDA },
-  models() {
-    mkdirSync(CUDA, { recursive: true })
-    execFileSync('cc', ['-O1', '-shared', '-fPIC', '-o', join(CUDA, 'libcuda.so.1'), SOURCE, '-lpthread'])
-  },
+  env: cudaEnvironment,
+  models: buildCuda,
 })
 
 export const rows = [
