@@ -83,7 +83,7 @@ export async function bundleClient(root) {
     cwd: root,
     input: { index: 'client/src/index.ts', node: 'client/src/node.ts' },
     platform: 'neutral',
-    external: (id) => id.startsWith('node:') || id === '@grpc/grpc-js',
+    external: (id) => id.startsWith('node:'),
     resolve: { extensionAlias: { '.js': ['.ts', '.js'] } },
     onLog(level, log, handler) {
       if (level === 'warn') throw new Error(log.message)

@@ -33,11 +33,16 @@ export class Call {
     return new ClientError(code, text, { asked: this.asked, requestId: this.requestId, ...more })
   }
 
+  /** The deadline has passed, whoever has noticed it. */
+  expired(more: ErrorContext = {}): ClientError {
+    return this.error('DEADLINE_EXCEEDED', `there was no answer within ${this.#deadlineMs} ms`, more)
+  }
+
   /** What ended the call early; null as long as nothing did. `wasSent` false: the server knows nothing of it. */
   ended(wasSent = true): ClientError | null {
     const more = { mayHaveRun: wasSent }
     if (this.signal?.aborted === true) return this.error('CANCELLED', 'the call was cancelled', { ...more, cause: this.signal.reason })
-    if (this.remainingMs === 0) return this.error('DEADLINE_EXCEEDED', `there was no answer within ${this.#deadlineMs} ms`, more)
+    if (this.remainingMs === 0) return this.expired(more)
     return null
   }
 
@@ -53,17 +58,11 @@ export class Call {
     const fire = (): void => {
       stop()
       // A timer may be early by less than a millisecond.
-      end(this.ended() ?? this.error('DEADLINE_EXCEEDED', `there was no answer within ${this.#deadlineMs} ms`))
+      end(this.ended() ?? this.expired())
     }
     if (remainingMs <= TIMER_MS_MAX) timer = setTimeout(fire, remainingMs)
     signal?.addEventListener('abort', fire)
     return stop
-  }
-
-  /** Calls `end` when the signal ends the call; the deadline is somebody else's. @returns what stops waiting for that */
-  onAbort(end: () => void): () => void {
-    this.signal?.addEventListener('abort', end)
-    return () => this.signal?.removeEventListener('abort', end)
   }
 
   /** Resolves after so many milliseconds, or rejects when the call ends before. */

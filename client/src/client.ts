@@ -215,6 +215,10 @@ export class Client<M = AnyModels> {
     this.#wire.close()
   }
 
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
   async #request(call: Call, model: string, inputs: Inputs, options: InferOptions): Promise<InferRequest> {
     const { id = '', outputs = [], parameters = {}, sequence = null, priority = null, binaryInputs = true } = options
     const version = versionOf(options)

@@ -14,6 +14,7 @@ export const GROUPS = [
       ['docs/shared-memory.md', 'shared-memory.html'],
       ['docs/gpu.md', 'gpu.html'],
       ['docs/typescript.md', 'typescript.html'],
+      ['docs/client.md', 'client.html'],
       ['docs/descriptions.md', 'descriptions.html', 'Descriptions'],
     ],
   },

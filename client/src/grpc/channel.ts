@@ -1,130 +1,264 @@
-/** Calls through `@grpc/grpc-js`, which is loaded with the first of them: whoever speaks HTTP only need not have it. */
+/**
+ * Calls of gRPC over node:http2: one connection, opened with the first call and again when it is lost. `@grpc/grpc-js` stands on the same module and takes
+ * three to six times as long for a call of two small tensors (bench, suite `client`).
+ */
 
-import type { Client as GrpcClient, ClientDuplexStream, ClientUnaryCall, Metadata, ServiceError } from '@grpc/grpc-js'
+import { connect as connectHttp2, constants, type ClientHttp2Session, type ClientHttp2Stream, type IncomingHttpHeaders } from 'node:http2'
+import { connect as connectSocket } from 'node:net'
 import type { Call } from '../call.js'
-import { ClientError, codeOfGrpc, textOf } from '../errors.js'
-import type { ConnectOptions } from '../types.js'
-
-type Grpc = typeof import('@grpc/grpc-js')
+import { ClientError, codeOfGrpc, codeOfHttp, textOf } from '../errors.js'
+import type { Compression, ConnectOptions } from '../types.js'
+import { Frames, compressed, framed, plain, type Frame } from './frames.js'
 
 const SERVICE = '/inference.GRPCInferenceService/'
 const MESSAGE_BYTES_MAX = 2 ** 31 - 1
-/** What may come before it is read: with HTTP/2's own 64 KiB a large answer waits for the network again and again. */
-const WINDOW_BYTES = 4 << 20
-const UNAVAILABLE = 14
+/** What may come before it is read. With HTTP/2's own 64 KiB a large answer waits for the network again and again. */
+const STREAM_WINDOW_BYTES = 4 << 20
+const SESSION_WINDOW_BYTES = 16 << 20
+/** Node's own limit, in MB, refuses streams while a few large messages are under way. */
+const SESSION_MEMORY_MB_MAX = 4096
+const KEEP_ALIVE_MS = 30_000
 const DEADLINE_EXCEEDED = 4
-const COMPRESSION = { deflate: 1, gzip: 2 } as const
 
-interface Opened {
-  grpc: Grpc
-  client: GrpcClient
-  metadata: Metadata
+/** A connection, as long as it takes calls. */
+interface Session {
+  http2: ClientHttp2Session
+  isConnected: boolean
+  /** Streams behind this one were not looked at by the server. */
+  lastStream: number
+  failure: Error | null
+  calls: number
+}
+
+interface Started {
+  stream: ClientHttp2Stream
+  /** What a failure of the stream means. */
+  wrap: (error: unknown) => ClientError
+  /** The encoding of the answer's messages. */
+  encoding: () => string | undefined
+  /** What the server said of the call; null when it has said nothing. */
+  status: () => ClientError | 'ok' | null
 }
 
 export class Channel {
   readonly url: string
-  readonly #target: string
-  readonly #isSecure: boolean
   readonly #options: ConnectOptions
+  readonly #authority: string
   readonly #headers: Readonly<Record<string, string>>
-  #opened: Opened | null = null
+  readonly #max: number
+  #session: Session | null = null
   #isClosed = false
 
   constructor(url: URL, options: ConnectOptions, headers: Readonly<Record<string, string>>) {
-    this.#isSecure = url.protocol === 'grpcs:'
-    this.#target = options.socketPath === undefined ? `${url.hostname}:${url.port === '' ? 8001 : url.port}` : `unix:${options.socketPath}`
-    this.url = `${url.protocol}//${url.hostname}:${url.port === '' ? 8001 : url.port}`
+    const isSecure = url.protocol === 'grpcs:'
+    const host = `${url.hostname}:${url.port === '' ? 8001 : url.port}`
+    this.url = `${url.protocol}//${host}`
+    this.#authority = `${isSecure ? 'https' : 'http'}://${host}`
     this.#options = options
-    this.#headers = headers
+    this.#max = options.answerBytesMax ?? MESSAGE_BYTES_MAX
+    this.#headers = { ...headers, 'content-type': 'application/grpc', te: 'trailers', ...(options.acceptCompressed === true ? { 'grpc-accept-encoding': 'gzip,deflate' } : {}) }
   }
 
   /** One message, one answer; `about` is a name in it, for errors. */
-  async unary<T>(call: Call, method: string, about: string, message: () => Buffer, decode: (bytes: Buffer) => T): Promise<T> {
+  async unary<T>(call: Call, method: string, about: string, parts: readonly Uint8Array[], decode: (bytes: Buffer) => T, compress: Compression | null = null): Promise<T> {
     call.asked = about === '' ? `${method} ${this.url}` : `${method}(${about}) ${this.url}`
-    const { client, metadata } = this.#opened ?? (await this.#open(call))
-    return await new Promise<T>((resolve, reject) => {
-      let sent: ClientUnaryCall | null = null
-      const stop = call.signal === null ? () => {} : call.onAbort(() => sent?.cancel())
-      sent = client.makeUnaryRequest<null, T>(SERVICE + method, message, decode, null, this.#metadataOf(call, metadata), deadlineOf(call), (error, value) => {
-        stop()
-        if (error === null) resolve(value as T)
-        else reject(this.#error(call, error, sent?.getPeer()))
+    const message = compress === null ? framed(parts) : await compressed(compress, parts)
+    const started = this.#start(call, method, compress)
+    const frame = await new Promise<Frame>((resolve, reject) => {
+      const { stream, wrap, status } = started
+      const frames = new Frames(this.#max)
+      let answer: Frame | null = null
+      stream.on('data', (chunk: Buffer) => {
+        try {
+          frames.push(chunk, (one) => (answer = one))
+        } catch (error) {
+          stream.close(constants.NGHTTP2_CANCEL)
+          reject(wrap(error))
+        }
       })
+      stream.once('error', (error) => reject(wrap(error)))
+      stream.once('close', () => {
+        const said = status()
+        if (said === 'ok' && answer !== null) resolve(answer)
+        else reject(said instanceof ClientError ? said : wrap(new Error(said === 'ok' ? 'the answer has no message' : 'there is no status')))
+      })
+      write(stream, message)
+      stream.end()
     })
+    return decode(await plain(call, frame, started.encoding(), this.#max))
   }
 
-  async duplex<T>(call: Call, method: string, decode: (bytes: Buffer) => T): Promise<{ stream: ClientDuplexStream<Buffer, T>; wrap: (error: unknown) => ClientError; stop: () => void }> {
+  /** Any number of messages, in both directions. */
+  duplex<T>(call: Call, method: string, compress: Compression | null, decode: (bytes: Buffer) => T): { send: (parts: readonly Uint8Array[]) => Promise<void>; end: () => void; cancel: () => void; answers: AsyncIterable<T> } {
     call.asked = `${method} ${this.url}`
-    const { client, metadata } = this.#opened ?? (await this.#open(call))
-    const stream = client.makeBidiStreamRequest<Buffer, T>(SERVICE + method, (bytes) => bytes, decode, this.#metadataOf(call, metadata), deadlineOf(call))
-    const stop = call.onAbort(() => stream.cancel())
-    return { stream, stop, wrap: (error) => (error instanceof ClientError ? error : this.#error(call, error as ServiceError, stream.getPeer())) }
+    const started = this.#start(call, method, compress)
+    const { stream, wrap, status } = started
+    let failed: unknown = null
+    stream.on('error', (error) => (failed = error))
+    // Whoever sends finds out by the status that came instead.
+    const gone = () => (status() instanceof ClientError ? (status() as ClientError) : wrap(failed ?? new Error('the stream has ended')))
+    const max = this.#max
+    return {
+      async send(parts) {
+        const message = compress === null ? framed(parts) : await compressed(compress, parts)
+        if (stream.destroyed || stream.writableEnded) throw gone()
+        if (write(stream, message)) return
+        await new Promise<void>((resolve, reject) => {
+          const settle = (): void => {
+            stream.off('drain', settle).off('close', settle)
+            if (stream.destroyed) reject(gone())
+            else resolve()
+          }
+          stream.on('drain', settle).on('close', settle)
+        })
+      },
+      end: () => void stream.end(),
+      cancel: () => stream.close(constants.NGHTTP2_CANCEL),
+      answers: (async function* () {
+        const frames = new Frames(max)
+        const ready: Frame[] = []
+        try {
+          for await (const chunk of stream) {
+            frames.push(chunk as Buffer, (frame) => ready.push(frame))
+            for (const frame of ready) yield decode(frame.isCompressed ? await plain(call, frame, started.encoding(), max) : frame.bytes)
+            ready.length = 0
+          }
+        } catch (error) {
+          throw wrap(error)
+        }
+        const said = status()
+        if (said !== 'ok') throw said ?? wrap(new Error('there is no status'))
+      })(),
+    }
   }
 
   close(): void {
     this.#isClosed = true
-    this.#opened?.client.close()
+    this.#session?.http2.destroy()
   }
 
-  async #open(call: Call): Promise<Opened> {
-    let grpc: Grpc
-    try {
-      grpc = await load()
-    } catch (error) {
-      throw call.error('UNSUPPORTED', 'gRPC needs the package @grpc/grpc-js: npm install @grpc/grpc-js', { cause: error })
-    }
+  #start(call: Call, method: string, compress: Compression | null): Started {
     if (this.#isClosed) throw call.error('CANCELLED', 'the client is closed', { mayHaveRun: false })
-    if (this.#opened !== null) return this.#opened
-    const { answerBytesMax = MESSAGE_BYTES_MAX, compress, tls = {} } = this.#options
-    const pem = (text: string | Uint8Array | undefined) => (text === undefined ? null : Buffer.from(text as string))
-    const credentials = this.#isSecure ? grpc.credentials.createSsl(pem(tls.ca), pem(tls.key), pem(tls.cert)) : grpc.credentials.createInsecure()
-    const client = new grpc.Client(this.#target, credentials, {
-      'grpc.max_receive_message_length': answerBytesMax,
-      'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
-      // Whether a call is made again is decided in retry.ts.
-      'grpc.enable_retries': 0,
-      // Connections of its own, as over HTTP.
-      'grpc.use_local_subchannel_pool': 1,
-      'grpc-node.flow_control_window': WINDOW_BYTES,
-      ...(compress === undefined ? {} : { 'grpc.default_compression_algorithm': COMPRESSION[compress] }),
-      ...(tls.serverName === undefined ? {} : { 'grpc.ssl_target_name_override': tls.serverName, 'grpc.default_authority': tls.serverName }),
+    const session = this.#open()
+    const headers: Record<string, string> = { ':method': 'POST', ':path': SERVICE + method, ...this.#headers, ...lowerCase(call.headers) }
+    if (compress !== null) headers['grpc-encoding'] = compress
+    const { remainingMs } = call
+    if (remainingMs !== Infinity) headers['grpc-timeout'] = timeoutOf(remainingMs)
+    let stream: ClientHttp2Stream
+    try {
+      stream = session.http2.request(headers)
+    } catch (error) {
+      throw call.error('UNREACHABLE', `there is no connection: ${textOf(error)}`, { cause: error })
+    }
+    this.#hold(session, stream)
+    let ended: ClientError | null = null
+    const stop = call.onEnd((error) => {
+      ended = error
+      stream.close(constants.NGHTTP2_CANCEL)
     })
-    const metadata = new grpc.Metadata()
-    for (const [name, value] of Object.entries(this.#headers)) metadata.set(name, value)
-    this.#opened = { grpc, client, metadata }
-    return this.#opened
+    let head: IncomingHttpHeaders = {}
+    let tail: IncomingHttpHeaders | null = null
+    stream.once('response', (fields) => (head = fields))
+    stream.once('trailers', (fields) => (tail = fields))
+    stream.once('close', stop)
+    return {
+      stream,
+      wrap: (error) => ended ?? (error instanceof ClientError ? error : failureOf(call, session, stream, error)),
+      encoding: () => head['grpc-encoding'] as string | undefined,
+      status: () => ended ?? statusOf(call, head, tail),
+    }
   }
 
-  #metadataOf(call: Call, metadata: Metadata): Metadata {
-    const more = Object.entries(call.headers)
-    if (more.length === 0) return metadata
-    const all = metadata.clone()
-    for (const [name, value] of more) all.set(name.toLowerCase(), value)
-    return all
+  /** The process may end as soon as no call is under way. */
+  #hold(session: Session, stream: ClientHttp2Stream): void {
+    session.calls += 1
+    if (session.calls === 1) session.http2.ref()
+    stream.once('close', () => {
+      session.calls -= 1
+      if (session.calls === 0 && !session.http2.destroyed) session.http2.unref()
+    })
   }
 
-  #error(call: Call, { code, details }: ServiceError, peer = 'unknown'): ClientError {
-    // What the decoder threw.
-    const ended = code === DEADLINE_EXCEEDED || call.signal?.aborted === true ? call.ended() : null
-    if (ended !== null) return ended
-    // A call that has not left yet has no peer but its target.
-    const isSent = peer !== 'unknown' && !peer.endsWith(this.#target)
-    if (code === UNAVAILABLE && !isSent) return call.error('UNREACHABLE', `there is no connection: ${details}`, { status: code, mayHaveRun: false })
-    return call.error(codeOfGrpc(code), details, { status: code })
+  #open(): Session {
+    if (this.#session !== null) return this.#session
+    const { tls = {}, socketPath } = this.#options
+    const pem = (name: string, text: string | Uint8Array | undefined) => (text === undefined ? {} : { [name]: typeof text === 'string' ? text : Buffer.from(text) })
+    const http2 = connectHttp2(this.#authority, {
+      settings: { enablePush: false, initialWindowSize: STREAM_WINDOW_BYTES },
+      maxSessionMemory: SESSION_MEMORY_MB_MAX,
+      ...pem('ca', tls.ca),
+      ...pem('cert', tls.cert),
+      ...pem('key', tls.key),
+      ...(tls.serverName === undefined ? {} : { servername: tls.serverName }),
+      ...(socketPath === undefined ? {} : { createConnection: () => connectSocket(socketPath) }),
+    })
+    const session: Session = { http2, isConnected: false, lastStream: Infinity, failure: null, calls: 0 }
+    // The next call opens another one; those under way go on as long as they can.
+    const leave = (): void => {
+      if (this.#session === session) this.#session = null
+    }
+    http2.once('connect', (_, socket) => {
+      session.isConnected = true
+      http2.setLocalWindowSize(SESSION_WINDOW_BYTES)
+      socket.setKeepAlive(true, KEEP_ALIVE_MS)
+    })
+    http2.on('error', (error: Error) => {
+      session.failure = error
+      leave()
+    })
+    http2.on('goaway', (_code, lastStream) => {
+      session.lastStream = lastStream
+      leave()
+    })
+    http2.once('close', leave)
+    this.#session = session
+    return session
   }
 }
 
-function deadlineOf(call: Call): { deadline?: number } {
-  const { remainingMs } = call
-  return remainingMs === Infinity ? {} : { deadline: Date.now() + remainingMs }
+function write(stream: ClientHttp2Stream, parts: readonly Uint8Array[]): boolean {
+  let isRoom = true
+  stream.cork()
+  for (const part of parts) isRoom = stream.write(part)
+  stream.uncork()
+  return isRoom
 }
 
-let loading: Promise<Grpc> | null = null
+function statusOf(call: Call, head: IncomingHttpHeaders, tail: IncomingHttpHeaders | null): ClientError | 'ok' | null {
+  const http = Number(head[':status'] ?? 200)
+  // A call that fails at once has its status in its only headers.
+  const said = tail?.['grpc-status'] ?? head['grpc-status']
+  if (said === undefined) return http === 200 ? null : call.error(codeOfHttp(http), `the answer is ${http}, which is not of gRPC`, { status: http })
+  const status = Number(said)
+  if (status === 0) return 'ok'
+  if (status === DEADLINE_EXCEEDED && call.remainingMs !== Infinity) return call.expired({ status })
+  const text = String(tail?.['grpc-message'] ?? head['grpc-message'] ?? '')
+  return call.error(codeOfGrpc(status), decoded(text), { status })
+}
 
-function load(): Promise<Grpc> {
-  loading ??= import('@grpc/grpc-js').then((all) => ('default' in all ? (all.default as unknown as Grpc) : all))
-  return loading.catch((error: unknown) => {
-    loading = null
-    throw new Error(textOf(error), { cause: error })
-  })
+/** Whether anything of a call that failed can have run. */
+function failureOf(call: Call, session: Session, stream: ClientHttp2Stream, error: unknown): ClientError {
+  const text = textOf(session.failure ?? error)
+  const cause = session.failure ?? error
+  if (!session.isConnected) return call.error('UNREACHABLE', `there is no connection: ${text}`, { cause })
+  const isRefused = stream.rstCode === constants.NGHTTP2_REFUSED_STREAM || (stream.id ?? 0) > session.lastStream
+  return call.error(isRefused ? 'UNREACHABLE' : 'DISCONNECTED', isRefused ? 'the server takes no more calls on this connection' : `the connection was lost: ${text}`, { cause })
+}
+
+/** At most eight digits and a unit. */
+function timeoutOf(ms: number): string {
+  const us = Math.ceil(ms * 1000)
+  if (us < 1e8) return `${us}u`
+  return ms < 1e8 ? `${Math.ceil(ms)}m` : `${Math.min(99_999_999, Math.ceil(ms / 1000))}S`
+}
+
+const lowerCase = (headers: Readonly<Record<string, string>>) => Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]))
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    // Not what the protocol says, but all there is.
+    return text
+  }
 }

@@ -1,5 +1,5 @@
 /**
- * ModelInferRequest and ModelInferResponse, by hand: a request is written into one buffer of its length, so each tensor is copied once; a response is
+ * ModelInferRequest and ModelInferResponse, by hand: small tensors are written behind the head of a request, large ones are parts of their own; a response is
  * read without copying any.
  */
 
@@ -13,21 +13,18 @@ import { Reader, Writer } from './protobuf.js'
 /** Used again by every request: nothing that is written into it outlives the call. */
 const head = new Writer()
 
-const VARINT_BYTES_MAX = 10
+/** Tensors up to this are copied into the part before them. */
+const COPIED_BYTES_MAX = 4096
 
-export function encodeInfer(request: InferRequest, emptyFinal = false): Buffer {
+/** The parts of a message, one behind the other; tensors among them are the caller's. */
+export function encodeInfer(request: InferRequest, emptyFinal = false): Uint8Array[] {
   head.clear().string(1, request.model).string(2, request.version).string(3, request.id)
   writeParameters(request, emptyFinal)
-  let rawBytes = 0
-  let count = 0
-  for (const { name, datatype, shape, raw, region } of request.inputs) {
+  for (const { name, datatype, shape, region } of request.inputs) {
     head.message(5, (input) => {
       input.string(1, name).string(2, datatype).packed(3, shape)
       if (region !== null) writeRegion(4, region)
     })
-    if (raw === null) continue
-    rawBytes += raw.length
-    count += 1
   }
   for (const { name, classification, parameters } of request.outputs) {
     head.message(6, (output) => {
@@ -36,26 +33,24 @@ export function encodeInfer(request: InferRequest, emptyFinal = false): Buffer {
       if (parameters !== undefined) writeRegion(2, parameters)
     })
   }
-  return joinRaws(request, rawBytes, count)
+  return withRaws(request)
 }
 
 /** The head, and behind it the tensors as raw_input_contents. */
-function joinRaws(request: InferRequest, rawBytes: number, count: number): Buffer {
-  const out = Buffer.allocUnsafe(head.length + rawBytes + count * VARINT_BYTES_MAX)
-  let at = 0
-  const flush = (): void => {
-    at += head.done.copy(out, at)
-    head.clear()
-  }
-  flush()
+function withRaws(request: InferRequest): Uint8Array[] {
+  const parts: Uint8Array[] = []
   for (const { raw } of request.inputs) {
     if (raw === null) continue
+    if (raw.length <= COPIED_BYTES_MAX) {
+      head.bytes(7, raw)
+      continue
+    }
     head.head(7, raw.length)
-    flush()
-    out.set(raw, at)
-    at += raw.length
+    parts.push(Buffer.from(head.done), raw)
+    head.clear()
   }
-  return out.subarray(0, at)
+  if (head.length > 0) parts.push(Buffer.from(head.done))
+  return parts
 }
 
 function writeParameters({ parameters, sequence, priority, timeoutUs }: InferRequest, emptyFinal: boolean): void {

@@ -2,7 +2,7 @@
 
 import type { Call } from '../call.js'
 import type { InferResult } from '../tensor.js'
-import type { ConnectOptions, CudaRegion, IndexRow, LogSettings, ModelMetadata, ModelStatistics, ServerMetadata, SystemRegion, TraceSettings, TraceUpdate } from '../types.js'
+import type { Compression, ConnectOptions, CudaRegion, IndexRow, LogSettings, ModelMetadata, ModelStatistics, ServerMetadata, SystemRegion, TraceSettings, TraceUpdate } from '../types.js'
 import type { InferRequest, StreamAnswer, Wire, WireStream } from '../wire.js'
 import { Channel } from './channel.js'
 import { decodeInfer, decodeStream, encodeInfer } from './infer.js'
@@ -11,10 +11,12 @@ import { decode, encode, type Fields } from './schema.js'
 export class GrpcWire implements Wire {
   readonly url: string
   readonly #channel: Channel
+  readonly #compress: Compression | null
 
   constructor(url: URL, options: ConnectOptions, headers: Readonly<Record<string, string>>) {
     this.#channel = new Channel(url, options, headers)
     this.url = this.#channel.url
+    this.#compress = options.compress ?? null
   }
 
   async live(call: Call): Promise<boolean> {
@@ -99,43 +101,12 @@ export class GrpcWire implements Wire {
   }
 
   async infer(call: Call, request: InferRequest): Promise<InferResult> {
-    return await this.#channel.unary(call, 'ModelInfer', request.model, () => encodeInfer(request), decodeInfer)
+    return await this.#channel.unary(call, 'ModelInfer', request.model, encodeInfer(request), decodeInfer, request.compress)
   }
 
   async stream(call: Call): Promise<WireStream> {
-    const { stream, wrap, stop } = await this.#channel.duplex<StreamAnswer>(call, 'ModelStreamInfer', decodeStream)
-    let failed: Error | null = null
-    stream.on('error', (error: Error) => {
-      failed = error
-      stop()
-    })
-    stream.once('end', stop)
-    return {
-      async send(request, emptyFinal) {
-        if (failed !== null) throw wrap(failed)
-        if (stream.write(encodeInfer(request, emptyFinal))) return
-        await new Promise<void>((resolve, reject) => {
-          const settle = (): void => {
-            stream.off('drain', settle).off('close', settle).off('error', settle)
-            if (failed === null) resolve()
-            else reject(wrap(failed))
-          }
-          stream.on('drain', settle).on('close', settle).on('error', settle)
-        })
-      },
-      end: () => void stream.end(),
-      cancel: () => {
-        stop()
-        stream.cancel()
-      },
-      answers: (async function* () {
-        try {
-          for await (const answer of stream) yield answer as StreamAnswer
-        } catch (error) {
-          throw wrap(error)
-        }
-      })(),
-    }
+    const { send, ...stream } = this.#channel.duplex<StreamAnswer>(call, 'ModelStreamInfer', this.#compress, decodeStream)
+    return { ...stream, send: (request, emptyFinal) => send(encodeInfer(request, emptyFinal)) }
   }
 
   async generate(call: Call): Promise<never> {
@@ -157,6 +128,6 @@ export class GrpcWire implements Wire {
   }
 
   async #ask(call: Call, method: string, message: Fields): Promise<Fields> {
-    return await this.#channel.unary(call, method, String(message['name'] ?? message['model_name'] ?? ''), () => encode(`${method}Request`, message), (bytes) => decode(`${method}Response`, bytes))
+    return await this.#channel.unary(call, method, String(message['name'] ?? message['model_name'] ?? ''), [encode(`${method}Request`, message)], (bytes) => decode(`${method}Response`, bytes))
   }
 }

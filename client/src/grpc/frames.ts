@@ -1,0 +1,107 @@
+/** Messages of gRPC in the body of a stream: a flag for compression and a length before each. */
+
+import { promisify } from 'node:util'
+import { constants, deflate, gunzip, gzip, inflate } from 'node:zlib'
+import type { Call } from '../call.js'
+import { ClientError, textOf } from '../errors.js'
+import type { Compression } from '../types.js'
+
+const PREFIX_BYTES = 5
+/** Messages up to this are written in one piece. */
+const ONE_PIECE_BYTES = 16 << 10
+const ALIGNMENT = 8
+
+const INFLATE = { gzip: promisify(gunzip), deflate: promisify(inflate) } as const
+const DEFLATE = { gzip: promisify(gzip), deflate: promisify(deflate) } as const
+
+function prefix(length: number, isCompressed: boolean): Buffer {
+  const bytes = Buffer.allocUnsafe(PREFIX_BYTES)
+  bytes[0] = isCompressed ? 1 : 0
+  bytes.writeUInt32BE(length, 1)
+  return bytes
+}
+
+/** What is written for a message; large tensors among its parts are not copied. */
+export function framed(parts: readonly Uint8Array[]): readonly Uint8Array[] {
+  const length = parts.reduce((sum, part) => sum + part.length, 0)
+  const all = [prefix(length, false), ...parts]
+  return length <= ONE_PIECE_BYTES ? [Buffer.concat(all, PREFIX_BYTES + length)] : all
+}
+
+export async function compressed(how: Compression, parts: readonly Uint8Array[]): Promise<readonly Uint8Array[]> {
+  const bytes = await DEFLATE[how](Buffer.concat(parts), { level: constants.Z_BEST_SPEED })
+  return [prefix(bytes.length, true), bytes]
+}
+
+/** A message as it came. */
+export interface Frame {
+  isCompressed: boolean
+  bytes: Buffer
+}
+
+/** @throws {ClientError} `PROTOCOL` when it cannot be decompressed */
+export async function plain(call: Call, { isCompressed, bytes }: Frame, encoding: string | undefined, max: number): Promise<Buffer> {
+  if (!isCompressed) return bytes
+  if (encoding !== 'gzip' && encoding !== 'deflate') throw call.error('PROTOCOL', `a message is compressed as '${encoding}', which was not asked for`)
+  try {
+    return await INFLATE[encoding](bytes, { maxOutputLength: max })
+  } catch (error) {
+    throw call.error('PROTOCOL', `a message cannot be decompressed: ${textOf(error)}`, { cause: error })
+  }
+}
+
+/** Cuts messages out of what comes. */
+export class Frames {
+  readonly #max: number
+  readonly #prefix = Buffer.alloc(PREFIX_BYTES)
+  #prefixed = 0
+  /** The message that is not complete yet. */
+  #message: Buffer | null = null
+  #filled = 0
+
+  constructor(max: number) {
+    this.#max = max
+  }
+
+  /** Whether nothing of a message waits for its rest. */
+  get isEmpty(): boolean {
+    return this.#prefixed === 0
+  }
+
+  /** Calls `take` for each message that is complete now. @throws {ClientError} `RESOURCE_EXHAUSTED` for one that is too long */
+  push(chunk: Buffer, take: (frame: Frame) => void): void {
+    for (let at = 0; at < chunk.length || this.#message?.length === this.#filled; ) {
+      if (this.#message === null) {
+        const copied = chunk.copy(this.#prefix, this.#prefixed, at, at + PREFIX_BYTES - this.#prefixed)
+        this.#prefixed += copied
+        at += copied
+        if (this.#prefixed < PREFIX_BYTES) return
+        const length = this.#prefix.readUInt32BE(1)
+        if (length > this.#max) throw new ClientError('RESOURCE_EXHAUSTED', `a message has ${length} bytes, more than ${this.#max}, see answerBytesMax`)
+        // One that is here as a whole needs no place of its own.
+        if (at + length <= chunk.length && length <= ONE_PIECE_BYTES) {
+          this.#prefixed = 0
+          take({ isCompressed: this.#prefix[0] === 1, bytes: chunk.subarray(at, at + length) })
+          at += length
+          continue
+        }
+        this.#message = placed(length)
+        this.#filled = 0
+      }
+      const copied = chunk.copy(this.#message, this.#filled, at)
+      this.#filled += copied
+      at += copied
+      if (this.#filled < this.#message.length) return
+      const bytes = this.#message
+      this.#message = null
+      this.#prefixed = 0
+      take({ isCompressed: this.#prefix[0] === 1, bytes })
+    }
+  }
+}
+
+/** The last tensor of an answer stands at its end: where that is aligned, so is the tensor, and nobody has to copy it. */
+function placed(length: number): Buffer {
+  const pad = (ALIGNMENT - (length % ALIGNMENT)) % ALIGNMENT
+  return Buffer.allocUnsafeSlow(pad + length).subarray(pad)
+}
