@@ -291,6 +291,7 @@ export interface Listening {
 export interface ListenOptions {
   http?: HttpOptions
   grpc?: GrpcOptions
+  allowRemoteSettings: boolean
   reactorThreads: number
 }
 

@@ -47,6 +47,7 @@ export interface ServerSettings {
   /** null = executions are not limited. */
   rateLimit: RateLimit | null
   reactorThreads: number
+  allowRemoteSettings: boolean
   http: HttpOptions | null
   grpc: GrpcOptions | null
   metrics: MetricsSettings | null
@@ -185,7 +186,7 @@ export async function startServer(
     metrics,
     async listen() {
       const ports: Ports = { http: 0, grpc: 0, metrics: 0 }
-      const { http, grpc, reactorThreads } = settings
+      const { http, grpc, allowRemoteSettings, reactorThreads } = settings
       // First, so that who finds the server live finds its metrics too.
       if (settings.metrics !== null && metricsModule !== null) {
         const { startMetricsServer } = await metricsModule
@@ -194,7 +195,7 @@ export async function startServer(
         ports.metrics = metricsServer.port
       }
       if (http !== null || grpc !== null) {
-        const bound = await core.listen({ http, grpc, reactorThreads })
+        const bound = await core.listen({ http, grpc, allowRemoteSettings, reactorThreads })
         ports.http = bound.httpPort
         ports.grpc = bound.grpcPort
       }

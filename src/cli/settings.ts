@@ -57,6 +57,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
     responseCache: readResponseCache(options, warnings),
     rateLimit: readRateLimit(options),
     reactorThreads: options.reactorThreads,
+    allowRemoteSettings: options.allowRemoteSettings,
     http,
     grpc,
     metrics,

@@ -253,6 +253,8 @@ export interface GrpcOptions {
 export interface ListenOptions {
   http: HttpOptions | null
   grpc: GrpcOptions | null
+  /** Take changes of settings from anywhere; otherwise from this machine, and from those who show a secret for them. */
+  allowRemoteSettings: boolean
   /** Reactor threads; 0 = one up to 4 cores, then one per 4 cores. */
   reactorThreads: number
 }

@@ -1,11 +1,14 @@
 //! Who may ask for what. Both front ends ask here, once the head of a request is there and before its body is read.
 //!
-//! Not here: what a key may do.
+//! In this order: the restricted APIs of Triton, then where a change of the server comes from. Not here: what a key may do.
 //!
-//! Invariant: without a flag a request that only reads costs one branch.
+//! Invariants:
+//! - Without a flag a request that only reads costs one branch.
+//! - Without a flag nothing that comes from the network changes the server. [`VERBS`] says for each verb what it needs; a test holds
+//!   it against what [`Gate::admit`] does.
 
 use crate::access::{Category, Restrictions};
-use crate::origin::Caller;
+use crate::origin::{Caller, Origin};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -182,11 +185,142 @@ impl From<Refusal> for Error {
 /// A header of a request, by its name in lower case; the first of several.
 pub type Headers<'h, 'a> = &'h dyn Fn(&str) -> Option<&'a [u8]>;
 
+/// What a verb needs beside the secrets that an operator asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing.
+    Nothing,
+    /// The server was started with this flag, which is off by default. Asked where the verb is carried out.
+    Flag(&'static str),
+    /// The caller has shown a secret that opens the category, or the server was started with this flag.
+    SecretOr(&'static str),
+}
+
+/// Why settings stay.
+const FAR: &str = "settings are changed from the server's own machine (loopback, and not through a proxy): from elsewhere it takes a \
+     secret for this API, or a server that was started with --allow-remote-settings";
+
+/// A row of the table of verbs.
+#[derive(Debug, Clone, Copy)]
+pub struct Verb {
+    /// What it does.
+    pub what: &'static str,
+    /// Its category and its act.
+    pub asks: (Category, Act),
+    /// Its route.
+    pub http: &'static str,
+    /// Its call.
+    pub grpc: &'static str,
+    /// From a process of this machine: over loopback or a Unix socket, and not passed on by a proxy.
+    pub near: Needs,
+    /// From anywhere else.
+    pub far: Needs,
+}
+
+const REMOTE: &str = "--allow-remote-settings";
+
+/// All that can be asked of the front ends, and what it takes. `reflection` is not among them: it tells what the published proto files
+/// say.
+pub const VERBS: [Verb; 13] = {
+    use Category::{
+        Health, Inference, Logging, Metadata, ModelConfig, ModelRepository, SharedMemory, Statistics, Trace,
+    };
+    use Needs::{Flag, Nothing, SecretOr};
+    const fn verb(what: &'static str, asks: (Category, Act), http: &'static str, grpc: &'static str) -> Verb {
+        Verb { what, asks, http, grpc, near: Nothing, far: Nothing }
+    }
+    const fn asked_for(verb: Verb, flag: &'static str) -> Verb {
+        Verb { near: Flag(flag), far: Flag(flag), ..verb }
+    }
+    const fn near(verb: Verb) -> Verb {
+        Verb { far: SecretOr(REMOTE), ..verb }
+    }
+    [
+        verb(
+            "ask whether the server or a model is ready",
+            (Health, Act::Read),
+            "GET /v2/health/live, GET /v2/health/ready, GET /v2/models/MODEL[/versions/N]/ready",
+            "ServerLive, ServerReady, ModelReady, Health/Check, Health/Watch",
+        ),
+        verb(
+            "read metadata",
+            (Metadata, Act::Read),
+            "GET /v2, GET /v2/models/MODEL[/versions/N], GET /v2/openapi.json",
+            "ServerMetadata, ModelMetadata",
+        ),
+        verb(
+            "infer",
+            (Inference, Act::Read),
+            "POST /v2/models/MODEL[/versions/N]/infer, …/generate, …/generate_stream",
+            "ModelInfer, ModelStreamInfer",
+        ),
+        verb(
+            "read the configuration of a model",
+            (ModelConfig, Act::Read),
+            "GET /v2/models/MODEL[/versions/N]/config",
+            "ModelConfig",
+        ),
+        verb(
+            "read statistics",
+            (Statistics, Act::Read),
+            "GET /v2/models/stats, GET /v2/models/MODEL[/versions/N]/stats",
+            "ModelStatistics",
+        ),
+        verb("list the repository", (ModelRepository, Act::Read), "POST /v2/repository/index", "RepositoryIndex"),
+        asked_for(
+            verb(
+                "load or unload a model",
+                (ModelRepository, Act::Write),
+                "POST /v2/repository/models/MODEL/load, …/unload",
+                "RepositoryModelLoad, RepositoryModelUnload",
+            ),
+            "--model-control-mode=explicit",
+        ),
+        verb(
+            "list shared memory",
+            (SharedMemory, Act::Read),
+            "GET /v2/systemsharedmemory[/region/NAME]/status, GET /v2/cudasharedmemory[/region/NAME]/status",
+            "SystemSharedMemoryStatus, CudaSharedMemoryStatus",
+        ),
+        asked_for(
+            verb(
+                "register or unregister shared memory",
+                (SharedMemory, Act::Write),
+                "POST /v2/systemsharedmemory[/region/NAME]/register, …/unregister, and of cudasharedmemory",
+                "SystemSharedMemoryRegister, SystemSharedMemoryUnregister, CudaSharedMemoryRegister, CudaSharedMemoryUnregister",
+            ),
+            "--allow-client-shm=true",
+        ),
+        verb(
+            "read trace settings",
+            (Trace, Act::Read),
+            "GET /v2[/models/MODEL]/trace/setting",
+            "TraceSetting without settings",
+        ),
+        near(verb(
+            "change trace settings",
+            (Trace, Act::Write),
+            "POST /v2[/models/MODEL]/trace/setting",
+            "TraceSetting with settings",
+        )),
+        verb("read log settings", (Logging, Act::Read), "GET /v2/logging", "LogSettings without settings"),
+        near(verb("change log settings", (Logging, Act::Write), "POST /v2/logging", "LogSettings with settings")),
+    ]
+};
+
+/// What an operator decided for all front ends.
+#[derive(Debug, Clone, Default)]
+pub struct GateOptions {
+    /// Take changes of settings from anywhere, as Triton does.
+    pub allow_remote_settings: bool,
+}
+
 /// What one front end asks of its callers.
 #[derive(Debug)]
 pub struct Gate {
     /// `None` unless something is asked even of those who only read.
     guards: Option<Box<Guards>>,
+    options: GateOptions,
 }
 
 #[derive(Debug)]
@@ -198,9 +332,9 @@ struct Guards {
 
 impl Gate {
     /// Of a front end, which calls a category an `API` or a `protocol`.
-    pub fn new(noun: &'static str, restrictions: Restrictions) -> Self {
+    pub fn new(noun: &'static str, restrictions: Restrictions, options: GateOptions) -> Self {
         let guards = (!restrictions.is_empty()).then(|| Box::new(Guards { noun, restrictions }));
-        Self { guards }
+        Self { guards, options }
     }
 
     /// Whether a request may go on, before its body is read. `header` finds a header by its name in lower case.
@@ -221,7 +355,7 @@ impl Gate {
     }
 
     #[cold]
-    fn examine(&self, _caller: &Caller, ask: &Ask<'_>, header: Headers<'_, '_>) -> Result<Grant, Refusal> {
+    fn examine(&self, caller: &Caller, ask: &Ask<'_>, header: Headers<'_, '_>) -> Result<Grant, Refusal> {
         let mut granted = Granted::default();
         if let Some(guards) = &self.guards
             && let Some(rule) = guards.restrictions.rule(ask.category)
@@ -230,6 +364,9 @@ impl Gate {
                 return Err(Refusal::Restricted { noun: guards.noun, header: rule.header.clone() });
             }
             granted.has_shown = true;
+        }
+        if ask.act == Act::Write {
+            self.examine_change(caller, &granted, ask, header)?;
         }
         let has_any = granted.has_shown || granted.key.is_some();
         Ok(Grant(has_any.then(|| Arc::new(granted))))
@@ -241,11 +378,143 @@ impl Gate {
     /// As `admit`.
     pub fn admit_change(
         &self,
-        _caller: &Caller,
-        _grant: &Grant,
-        _ask: &Ask<'_>,
-        _header: Headers<'_, '_>,
+        caller: &Caller,
+        grant: &Grant,
+        ask: &Ask<'_>,
+        header: Headers<'_, '_>,
     ) -> Result<(), Refusal> {
-        Ok(())
+        self.examine_change(caller, grant.0.as_deref().unwrap_or(&Granted::default()), ask, header)
+    }
+
+    fn examine_change(
+        &self,
+        caller: &Caller,
+        granted: &Granted,
+        ask: &Ask<'_>,
+        header: Headers<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let is_near_only =
+            VERBS.iter().any(|v| v.asks == (ask.category, ask.act) && matches!(v.far, Needs::SecretOr(_)));
+        let may = !is_near_only
+            || self.options.allow_remote_settings
+            || granted.has_shown
+            || caller.origin_of(header) != Origin::Network;
+        if may { Ok(()) } else { Err(Refusal::Forbidden(FAR.into())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Restriction;
+    use crate::origin::Face;
+    use std::fmt::Write as _;
+
+    fn gate(restricted: &[&str], options: GateOptions) -> Gate {
+        let groups = match restricted {
+            [] => Vec::new(),
+            apis => vec![Restriction {
+                apis: apis.iter().map(|api| (*api).to_owned()).collect(),
+                key: "Admin-Key".into(),
+                value: "s3cret".into(),
+            }],
+        };
+        Gate::new("API", Restrictions::new("api", &groups).unwrap(), options)
+    }
+
+    fn caller(origin: Origin) -> Caller {
+        Caller { origin, face: Face::Public, peer: None }
+    }
+
+    fn ask(verb: &Verb) -> Ask<'static> {
+        Ask { category: verb.asks.0, act: verb.asks.1, model: None }
+    }
+
+    #[test]
+    fn each_verb_needs_from_each_origin_what_the_table_says() {
+        let plain = gate(&[], GateOptions::default());
+        let remote = gate(&[], GateOptions { allow_remote_settings: true });
+        for verb in &VERBS {
+            for origin in [Origin::Loopback, Origin::Unix, Origin::Network] {
+                let needs = if origin == Origin::Network { verb.far } else { verb.near };
+                let admitted = |gate: &Gate| gate.admit(&caller(origin), &ask(verb), |_| None).is_ok();
+                assert_eq!(admitted(&plain), !matches!(needs, Needs::SecretOr(_)), "{} from {origin:?}", verb.what);
+                assert!(admitted(&remote), "{} from {origin:?} with {REMOTE}", verb.what);
+            }
+        }
+        // All that writes needs something from the network.
+        assert!(VERBS.iter().all(|verb| verb.asks.1 == Act::Read || verb.far != Needs::Nothing));
+    }
+
+    #[test]
+    fn a_secret_opens_settings_to_the_network_and_a_proxy_closes_them_to_loopback() {
+        let restricted = gate(&["logging"], GateOptions::default());
+        let ask = Ask { category: Category::Logging, act: Act::Write, model: None };
+        let with = |value: &'static [u8]| move |name: &str| (name == "admin-key").then_some(value);
+        assert!(restricted.admit(&caller(Origin::Network), &ask, with(b"s3cret")).unwrap().is_some());
+        let refused = restricted.admit(&caller(Origin::Loopback), &ask, with(b"s3creT")).unwrap_err();
+        assert_eq!((refused.http_status(), refused.grpc_status()), (403, 14));
+        assert_eq!(refused.text(), "This API is restricted, expecting header 'Admin-Key'");
+        let passed_on = |name: &str| (name == "x-forwarded-for").then_some(&b"127.0.0.1"[..]);
+        let refused = gate(&[], GateOptions::default()).admit(&caller(Origin::Loopback), &ask, passed_on).unwrap_err();
+        assert_eq!((refused.http_status(), refused.grpc_status()), (403, 7));
+        assert!(refused.text().contains(REMOTE), "{}", refused.text());
+        // A call whose message says so, in its second step.
+        let open = gate(&[], GateOptions::default());
+        let change = |origin, grant: &Grant| open.admit_change(&caller(origin), grant, &ask, &|_| None);
+        assert!(change(Origin::Network, &Grant::default()).is_err() && change(Origin::Unix, &Grant::default()).is_ok());
+    }
+
+    #[test]
+    fn a_refusal_says_when_to_come_again_and_has_the_codes_of_its_kind() {
+        let exhausted = Refusal::Exhausted { reason: "busy".into(), retry_after: Duration::from_millis(1500) };
+        assert_eq!((exhausted.http_status(), exhausted.grpc_status()), (429, 8));
+        assert_eq!(exhausted.retry_after(), Some(Duration::from_millis(1500)));
+        assert_eq!((Refusal::Unauthenticated.http_status(), Refusal::Unauthenticated.grpc_status()), (401, 16));
+    }
+
+    #[test]
+    fn an_answer_that_is_being_written_holds_what_was_granted() {
+        let granted = Arc::new(Granted { has_shown: true, key: None });
+        let grant = Grant(Some(granted.clone()));
+        let part = grant.hold(Bytes::from_static(b"answer"));
+        drop(grant);
+        let rest = part.slice(3..);
+        drop(part);
+        assert_eq!((Arc::strong_count(&granted), &rest[..]), (2, &b"wer"[..]));
+        drop(rest);
+        assert_eq!(Arc::strong_count(&granted), 1);
+    }
+
+    /// The table as JSON, for the documentation that is made from it. `NEREID_UPDATE=1` writes it.
+    #[test]
+    fn the_table_in_the_repository_is_this_one() {
+        let needs = |needs: Needs| match needs {
+            Needs::Nothing => "nothing".to_owned(),
+            Needs::Flag(flag) => flag.to_owned(),
+            Needs::SecretOr(flag) => format!("a secret for the API, or {flag}"),
+        };
+        let mut text = String::from("[\n");
+        for (at, verb) in VERBS.iter().enumerate() {
+            let end = if at + 1 < VERBS.len() { "," } else { "" };
+            let act = if verb.asks.1 == Act::Read { "read" } else { "write" };
+            let (near, far) = (needs(verb.near), needs(verb.far));
+            writeln!(
+                text,
+                "  {{ \"what\": {:?}, \"category\": {:?}, \"act\": {act:?}, \"http\": {:?}, \"grpc\": {:?}, \"near\": {near:?}, \"far\": {far:?} }}{end}",
+                verb.what, verb.asks.0.name(), verb.http, verb.grpc
+            )
+            .unwrap();
+        }
+        text.push_str("]\n");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/verbs.json");
+        if std::env::var_os("NEREID_UPDATE").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        assert_eq!(
+            std::fs::read_to_string(path).unwrap_or_default(),
+            text,
+            "NEREID_UPDATE=1 cargo test -p nereid-frontend writes it"
+        );
     }
 }

@@ -52,5 +52,5 @@ pub use control::{Argument, Control, ControlReply, Operation};
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
 pub use http::route::{Described as DescribedRoute, described as described_routes};
 pub use offload::{OffloadStatus, status as offload_status};
-pub use options::{FrontendOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions};
+pub use options::{FrontendOptions, GateOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions};
 pub use server::{Running, serve};

@@ -1,6 +1,7 @@
 //! What the front ends are told at start. Mirrors `ListenOptions` of the native contract, name by name.
 
 pub use crate::access::Restriction;
+pub use crate::gate::GateOptions;
 pub use crate::tls::TlsOptions;
 use memory::Budget;
 
@@ -67,6 +68,8 @@ pub struct FrontendOptions {
     pub http: Option<HttpOptions>,
     /// `None` = off.
     pub grpc: Option<GrpcOptions>,
+    /// Of both.
+    pub gate: GateOptions,
     /// 0 = one up to 4 cores, then one per 4 cores.
     pub reactor_threads: usize,
     /// Connections of all reactors together; 0 = as many as the descriptors of the process allow.

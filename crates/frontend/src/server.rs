@@ -85,7 +85,8 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
     // gRPC first, as Triton does: when both ports are taken, the text names the same service.
     if let Some(o) = &options.grpc {
         let refused = not_started("GRPC");
-        let context = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), o).map_err(&refused)?;
+        let context = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), o, options.gate.clone());
+        let context = context.map_err(&refused)?;
         let (port, listeners) = listeners(o.given_fd, &o.address, o.port, o.reuse_port, count).map_err(&refused)?;
         let tls = open_tls(o.tls.as_ref(), &[b"h2"], false, &mut watched).map_err(&refused)?;
         running.grpc_port = port;
@@ -93,7 +94,7 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
     }
     if let Some(o) = &options.http {
         let refused = not_started("HTTP");
-        let context = HttpContext::new(engine, control, shared.clone(), o).map_err(&refused)?;
+        let context = HttpContext::new(engine, control, shared.clone(), o, options.gate.clone()).map_err(&refused)?;
         let (port, listeners) = listeners(o.given_fd, &o.address, o.port, o.reuse_port, count).map_err(&refused)?;
         let tls = open_tls(o.tls.as_ref(), &[b"h2", b"http/1.1"], true, &mut watched).map_err(&refused)?;
         running.http_port = port;

@@ -6,7 +6,8 @@ use backend::metrics::{
 };
 use engine::{PublishSpec, Snapshot, VersionStatistics};
 use frontend::{
-    FrontendOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, OffloadStatus, Restriction, TlsOptions,
+    FrontendOptions, GateOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, OffloadStatus, Restriction,
+    TlsOptions,
 };
 use memory::{Budget, Kind, SlabPool};
 use napi::bindgen_prelude::BigInt;
@@ -155,6 +156,7 @@ pub fn frontend_options(o: js::ListenOptions) -> FrontendOptions {
             max_connection_age_ms: ms(g.max_connection_age_ms),
             max_connection_age_grace_ms: ms(g.max_connection_age_grace_ms),
         }),
+        gate: GateOptions { allow_remote_settings: o.allow_remote_settings },
         reactor_threads: o.reactor_threads as usize,
         connections_max: 0,
         budget: None,

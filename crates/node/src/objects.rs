@@ -237,6 +237,7 @@ pub struct GrpcOptions {
 pub struct ListenOptions {
     pub http: Option<HttpOptions>,
     pub grpc: Option<GrpcOptions>,
+    pub allow_remote_settings: bool,
     pub reactor_threads: u32,
 }
 

@@ -11,7 +11,7 @@ use super::{call, reply};
 use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
-use crate::gate::Gate;
+use crate::gate::{Gate, GateOptions};
 use crate::hold;
 use crate::idle::Place;
 use crate::limits::{
@@ -71,13 +71,14 @@ impl GrpcContext {
         control: Arc<dyn Control>,
         shared: Arc<Shared>,
         options: &GrpcOptions,
+        gate: GateOptions,
     ) -> Result<Self> {
         let positive = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
         Ok(Self {
             engine,
             control,
             shared,
-            gate: Gate::new("protocol", Restrictions::new("protocol", &options.restrictions)?),
+            gate: Gate::new("protocol", Restrictions::new("protocol", &options.restrictions)?, gate),
             forward: HeaderForward::new(&options.header_forward_pattern)?,
             compression_level: match options.infer_response_compression_level.as_str() {
                 "low" => Some(1),

@@ -8,7 +8,7 @@ use super::{control, generate, inference, orca};
 use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
-use crate::gate::{Gate, Grant};
+use crate::gate::{Gate, GateOptions, Grant};
 use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX, ENTRIES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::options::HttpOptions;
@@ -49,13 +49,14 @@ impl HttpContext {
         control: Arc<dyn Control>,
         shared: Arc<Shared>,
         options: &HttpOptions,
+        gate: GateOptions,
     ) -> Result<Self> {
         let limits = Limits { input_bytes_max: engine.options().http_input_bytes_max, ..Limits::default() };
         Ok(Self {
             engine,
             control,
             shared,
-            gate: Gate::new("API", Restrictions::new("api", &options.restrictions)?),
+            gate: Gate::new("API", Restrictions::new("api", &options.restrictions)?, gate),
             forward: HeaderForward::new(&options.header_forward_pattern)?,
             limits,
         })

@@ -349,8 +349,14 @@ impl Server {
             publish(&engine, name, "fake", decoupled);
         }
         engine.set_server_state(ServerState::Ready);
-        let options =
-            FrontendOptions { http: Some(http), grpc: Some(grpc), reactor_threads: 1, connections_max, budget };
+        let options = FrontendOptions {
+            http: Some(http),
+            grpc: Some(grpc),
+            reactor_threads: 1,
+            connections_max,
+            budget,
+            ..FrontendOptions::default()
+        };
         let running = serve(engine.clone(), Arc::new(Echo), options).unwrap();
         Self { engine, probe, elsewhere, http: running.http_port, grpc: running.grpc_port, running: Some(running) }
     }
