@@ -22,6 +22,11 @@ const OFF = {
 }
 const off = (verb, transport) => OFF[verb.id]?.(transport) ?? open(verb, transport)
 
+/** Settings are changed from this machine, or with a secret for them. */
+const isSetting = (verb) => verb.act === 'write' && (verb.category === 'logging' || verb.category === 'trace')
+/** The same rule, for callers from elsewhere without a secret. */
+const far = (rule) => (verb, transport) => (isSetting(verb) ? either('403', 'PERMISSION_DENIED')(transport) : rule(verb, transport))
+
 /** A verb of a category that asks for a header. The port of the metrics and what has no category are not covered. */
 const restricted = (verb, transport) => (verb.category === null ? open(verb, transport) : either('403', 'UNAVAILABLE')(transport))
 /** A connection that does not come to be; the port of the metrics speaks plain text. */
@@ -43,7 +48,18 @@ export const sections = (pki) => {
       title: 'Without any flag',
       flags: [],
       // What is as it was after a stranger asked for everything.
-      unchanged: ['index', 'regions', 'cuda_regions'],
+      unchanged: ['index', 'log', 'trace', 'model_trace', 'regions', 'cuda_regions'],
+      columns: [
+        { where: 'network', brings: 'nothing', expect: far(off) },
+        // A proxy on this machine hands on what comes from anywhere.
+        { where: 'loopback', brings: 'a header of a proxy', headers: { http: { 'X-Forwarded-For': '127.0.0.1' }, grpc: { 'x-forwarded-for': '127.0.0.1' } }, expect: far(off) },
+        { where: 'loopback', brings: 'nothing', expect: off },
+      ],
+    },
+    {
+      id: 'remote-settings',
+      title: 'Settings from anywhere, as in Triton',
+      flags: ['--allow-remote-settings=true'],
       columns: [
         { where: 'network', brings: 'nothing', expect: off },
         { where: 'loopback', brings: 'nothing', expect: off },
@@ -54,7 +70,7 @@ export const sections = (pki) => {
       title: 'Models loaded over the network, and shared memory of clients',
       flags: EVERYTHING,
       columns: [
-        { where: 'network', brings: 'nothing', expect: open },
+        { where: 'network', brings: 'nothing', expect: far(open) },
         { where: 'loopback', brings: 'nothing', expect: open },
       ],
     },
@@ -75,7 +91,7 @@ export const sections = (pki) => {
       flags: [...EVERYTHING, ...tls('http'), ...tls('grpc')],
       columns: [
         { where: 'network', brings: 'no TLS', expect: (verb, transport) => (verb.id === 'metrics' ? '200' : either('400', 'no connection')(transport)), says: /this port speaks TLS/ },
-        { where: 'network', brings: 'TLS', tls: trusted, expect: open },
+        { where: 'network', brings: 'TLS', tls: trusted, expect: far(open) },
       ],
     },
     {
@@ -85,7 +101,7 @@ export const sections = (pki) => {
       columns: [
         { where: 'network', brings: 'no certificate', tls: trusted, expect: closed },
         { where: 'network', brings: 'one of another root', tls: { ...trusted, ...pki.foreign }, expect: closed },
-        { where: 'network', brings: 'one of the root', tls: { ...trusted, ...pki.client }, expect: open },
+        { where: 'network', brings: 'one of the root', tls: { ...trusted, ...pki.client }, expect: far(open) },
       ],
     },
   ]
