@@ -10,6 +10,7 @@ import { verbs as allVerbs } from './verbs.mjs'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const source = (name: string): string => readFileSync(join(ROOT, 'crates/frontend/src', name), 'utf8')
+const files = { cert: 'a.crt', key: 'a.key' }
 const verbs = allVerbs({ key: '/key', file: '/file' })
 
 /** Names of the variants of an enum in Rust. */
@@ -43,9 +44,25 @@ test('a route that both reads and changes has a row for each', () => {
   }
 })
 
+test('the rows are those of the gate, which says what each needs', () => {
+  // Written from `VERBS` in crates/frontend/src/gate.rs by its own test.
+  const table = JSON.parse(readFileSync(join(ROOT, 'crates/frontend/verbs.json'), 'utf8')) as { category: string; act: string; near: string; far: string }[]
+  const kinds = (rows: { category: string | null; act: string }[]) => [...new Set(rows.filter((row) => row.category !== null).map(({ category, act }) => `${category} ${act}`))].sort()
+  expect(kinds(verbs)).toEqual(kinds(table))
+  const [network, , loopback] = sections({ root: files, server: files, client: files, foreign: files })[0]?.columns ?? []
+  for (const verb of verbs) {
+    const row = table.find(({ category, act }) => category === verb.category && act === verb.act)
+    for (const transport of ['http', 'grpc'] as const) {
+      if (verb[transport] === null || row === undefined) continue
+      const isOpen = (column: typeof network) => column?.expect(verb, transport) === verb.allowed[transport]
+      expect(isOpen(loopback), `${verb.id} from loopback`).toBe(row.near === 'nothing')
+      expect(isOpen(network), `${verb.id} from a network`).toBe(row.far === 'nothing')
+    }
+  }
+})
+
 test('each column has an answer for each verb', () => {
-  const named = { cert: 'a.crt', key: 'a.key' }
-  for (const { columns } of sections({ root: named, server: named, client: named, foreign: named })) {
+  for (const { columns } of sections({ root: files, server: files, client: files, foreign: files })) {
     for (const { expect: rule } of columns) {
       for (const verb of verbs) {
         if (verb.http !== null) expect(rule(verb, 'http')).toMatch(/^(\d{3}|no connection)$/)
