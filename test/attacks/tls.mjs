@@ -1,14 +1,22 @@
 /** Clients that speak TLS, or should: many handshakes, slow ones, none, and records that are none. */
+import { spawn } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { fileURLToPath } from 'node:url'
 import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
 import { server } from './lib/servers.mjs'
+import { Target } from './lib/target.mjs'
 
 const file = (name) => fileURLToPath(new URL(`lib/tls/${name}.pem`, import.meta.url))
 /** HTTP stays plain, for health. */
 const encrypted = server('TLS on the gRPC port', {
   flags: ['--grpc-use-ssl=true', `--grpc-server-cert=${file('certificate')}`, `--grpc-server-key=${file('key')}`],
+})
+
+/** A key whose signature takes fifteen times that of prime256v1. */
+const costly = server('TLS with RSA of 4096 bits on the gRPC port', {
+  flags: ['--grpc-use-ssl=true', `--grpc-server-cert=${file('rsa4096')}`, `--grpc-server-key=${file('rsa4096.key')}`],
 })
 
 /** 10,000 handshakes a minute are 167 a second. */
@@ -44,6 +52,61 @@ function raw(t, bytes, ms) {
   })
 }
 
+/** A whole ClientHello: the seed of the fuzz target, without its first byte. */
+const HELLO = readFileSync(new URL('../../fuzz/seeds/tls_front/hello', import.meta.url)).subarray(1)
+
+/** Shakes hands `count` times in `seconds`, evenly. Resolves with how many came to their end. */
+async function handshakes(t, count, seconds) {
+  const from = performance.now()
+  const made = []
+  for (let i = 0; i < count; i += 1) {
+    made.push(handshake(t))
+    const due = from + (1000 * seconds * (i + 1)) / count
+    if (due > performance.now()) await pause(due - performance.now())
+  }
+  return (await Promise.all(made)).filter(Boolean).length
+}
+
+/** p99 of health at a server, in ms, asked for so long, one after the other. */
+async function healthP99(t, seconds) {
+  const until = performance.now() + 1000 * seconds
+  const times = []
+  while (performance.now() < until) {
+    const from = performance.now()
+    const { status } = await t.get('/v2/health/ready')
+    t.check(status === 200, `health answered ${status}`)
+    times.push(performance.now() - from)
+    await pause(2)
+  }
+  return times.toSorted((a, b) => a - b)[Math.floor(times.length * 0.99)]
+}
+
+/** What openssl's client does with these lines, one after the other; resolves with what it printed once it ended. */
+function openssl(t, flags, lines) {
+  return new Promise((resolve, reject) => {
+    const child = spawn('openssl', ['s_client', '-connect', `127.0.0.1:${t.grpcPort}`, '-alpn', 'h2', ...flags])
+    let text = ''
+    child.stdout.on('data', (chunk) => (text += chunk))
+    child.stderr.on('data', (chunk) => (text += chunk))
+    child.stdin.on('error', () => {})
+    child.on('error', reject)
+    child.on('exit', () => resolve(text))
+    // Each line by itself is a command; many at once are one text.
+    const feed = async () => {
+      while (!text.includes('Verify return code') && child.exitCode === null) await pause(20)
+      for (const line of lines) {
+        if (child.exitCode !== null) return
+        child.stdin.write(`${line}\n`)
+        await pause(3)
+      }
+      await pause(200)
+      child.stdin.end('Q\n')
+    }
+    feed().catch(reject)
+    setTimeout(() => child.kill(), 20_000).unref()
+  })
+}
+
 const record = (type, payload) => Buffer.concat([Buffer.from([type, 3, 1, payload.length >> 8, payload.length & 255]), payload])
 
 export const rows = [
@@ -53,12 +116,7 @@ export const rows = [
     server: encrypted,
     async run(t) {
       const { ms, result: beside, unknown } = await judgedHold(t, HOLD_MS_MAX, async () => {
-        const made = []
-        for (let i = 0; i < HANDSHAKES; i += 1) {
-          made.push(handshake(t))
-          if (i % 10 === 9) await pause((10 * SECONDS * 1000) / HANDSHAKES)
-        }
-        const count = (await Promise.all(made)).filter(Boolean).length
+        const count = await handshakes(t, HANDSHAKES, SECONDS)
         t.check(count === HANDSHAKES, `${count} of ${HANDSHAKES} handshakes`)
         return count
       })
@@ -66,13 +124,49 @@ export const rows = [
     },
   },
   {
-    attack: `${SILENT} connections that say nothing, and ${SILENT} that stop in the middle of a ClientHello`,
+    attack: '150 TLS handshakes in 3 seconds at a server whose key is RSA of 4096 bits',
+    limit: 'as above: none of the 4.5 ms that each takes is a reactor’s',
+    server: costly,
+    async run(t) {
+      const { ms, result: beside, unknown } = await judgedHold(t, HOLD_MS_MAX, async () => {
+        const count = await handshakes(t, 150, 3)
+        t.check(count === 150, `${count} of 150 handshakes`)
+      })
+      return `held ≤ ${ms} ms${unknown}, health at worst ${beside.worstMs.toFixed(1)} ms`
+    },
+  },
+  {
+    attack: '10,000 TLS handshakes a minute, beside the same at another server of the same machine',
+    limit: 'as above; health is asked at one server, and the clients are at it or at the other',
+    server: encrypted,
+    async run(t) {
+      const other = await Target.start(encrypted)
+      try {
+        const [here, there] = [[], []]
+        for (let i = 0; i < 3; i += 1) {
+          for (const [at, into] of [[other, there], [t, here]]) {
+            const [p99, count] = await Promise.all([healthP99(t, 3), handshakes(at, 500, 3)])
+            t.check(count === 500, `${count} of 500 handshakes`)
+            into.push(p99)
+          }
+        }
+        const [best, control] = [Math.min(...here), Math.min(...there)]
+        t.check(best <= Math.max(2 * control, 5), `p99 of health is ${best.toFixed(2)} ms beside them, and ${control.toFixed(2)} ms when they are elsewhere`)
+        return `p99 of health ${best.toFixed(2)} ms, ${control.toFixed(2)} ms with the handshakes elsewhere`
+      } finally {
+        await other.stop()
+      }
+    },
+  },
+  {
+    attack: `${SILENT} connections that say nothing, ${SILENT} that stop in the middle of a ClientHello, and ${SILENT} after it`,
     limit: '`frontend::limits::HANDSHAKE_TIME_MAX`; counted, `nereid_tls_handshakes_failed_total{reason="timeout"}`',
     server: encrypted,
     waits: true,
     async run(t) {
       const half = record(22, Buffer.concat([Buffer.from([1, 0, 1, 0xfc, 3, 3]), Buffer.alloc(200, 7)])).subarray(0, 100)
-      const all = Array.from({ length: 2 * SILENT }, (_, i) => raw(t, i < SILENT ? '' : half, 30_000))
+      const said = ['', half, HELLO]
+      const all = Array.from({ length: 3 * SILENT }, (_, i) => raw(t, said[i % 3], 30_000))
       await pause(500)
       const from = performance.now()
       t.check(await handshake(t), 'a handshake beside them')
@@ -81,12 +175,12 @@ export const rows = [
       const late = ended.filter((ms) => ms === null || ms > 20_000).length
       t.check(late === 0, `${late} were not closed in time`)
       const counted = await failed(t, 'timeout')
-      t.check(counted >= 2 * SILENT, `${counted} are counted`)
+      t.check(counted >= 3 * SILENT, `${counted} are counted`)
       return `each closed after ${(Math.max(...ended.map((ms) => ms ?? Infinity)) / 1000).toFixed(1)} s at most, another handshake took ${beside.toFixed(0)} ms`
     },
   },
   {
-    attack: 'records of TLS that are none: unknown types, lengths beyond the limit, a ClientHello of 16 MiB, a hundred thousand empty ones, plain HTTP/2',
+    attack: 'records of TLS that are none: unknown types, lengths beyond the limit, a ClientHello of 16 MiB, a hundred thousand empty ones and as many alerts, plain HTTP/2',
     limit: "rustls's limits of records and of handshake messages; what begins otherwise is not TLS and is closed (`frontend::tls`)",
     server: encrypted,
     async run(t) {
@@ -98,6 +192,7 @@ export const rows = [
         Buffer.concat([record(22, hello), ...Array.from({ length: 1024 }, () => record(22, Buffer.alloc(16_384, 1)))]),
         Buffer.concat(Array.from({ length: 100_000 }, () => record(22, Buffer.alloc(0)))),
         Buffer.concat(Array.from({ length: 100_000 }, () => record(20, Buffer.from([1])))),
+        Buffer.concat(Array.from({ length: 100_000 }, () => record(21, Buffer.from([1, 90])))),
         Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
       ]
       const { worstMs } = await t.health(async () => {
@@ -110,6 +205,49 @@ export const rows = [
       const grown = t.rssMiB() - before
       t.check(grown < 32, `resident memory grew by ${grown.toFixed(0)} MiB`)
       return `${inputs.length} connections ended, +${grown.toFixed(0)} MiB, health at worst ${worstMs.toFixed(1)} ms`
+    },
+  },
+  {
+    attack: '300 connections that shake hands, send one byte in each record, and then nothing; 300 that only shake hands',
+    limit: 'a connection that waits holds no buffer but the beginning of its record (`frontend::tls::machine`); idle ones stay, the oldest give way where room is short',
+    server: encrypted,
+    async run(t) {
+      const before = t.rssMiB()
+      const sockets = []
+      const { worstMs } = await t.health(async () => {
+        for (let i = 0; i < 600; i += 1) {
+          const socket = connectTls({ host: '127.0.0.1', port: t.grpcPort, rejectUnauthorized: false, ALPNProtocols: ['h2'] })
+          await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject))
+          socket.on('error', () => {})
+          socket.setNoDelay(true)
+          sockets.push(socket)
+          if (i % 2 === 0) for (const byte of Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0')) socket.write(Buffer.from([byte]))
+        }
+        await pause(300)
+      })
+      const grown = t.rssMiB() - before
+      t.check(grown < 64, `resident memory grew by ${grown.toFixed(0)} MiB`)
+      t.check(await handshake(t), 'a handshake beside them')
+      for (const socket of sockets) socket.destroy()
+      return `+${grown.toFixed(0)} MiB, health at worst ${worstMs.toFixed(1)} ms`
+    },
+  },
+  {
+    attack: 'hundreds of requests for new keys, and to begin anew, by clients of openssl',
+    limit: "rustls takes 32 key updates in a row and one renegotiation, which it declines; more are an error, and the connection ends",
+    server: encrypted,
+    async run(t) {
+      const before = t.rssMiB()
+      const { result: said, worstMs } = await t.health(() => Promise.all([
+        ...Array.from({ length: 4 }, () => openssl(t, ['-tls1_3'], Array(300).fill('K'))),
+        ...Array.from({ length: 4 }, () => openssl(t, ['-tls1_2'], Array(50).fill('R'))),
+      ]))
+      t.check(said.slice(0, 4).every((text) => text.includes('KEYUPDATE')), 'openssl sent no key updates')
+      t.check(said.slice(4).every((text) => text.includes('RENEGOTIATING')), 'openssl asked for no renegotiation')
+      t.check(await handshake(t), 'a handshake afterwards')
+      const grown = t.rssMiB() - before
+      t.check(grown < 32, `resident memory grew by ${grown.toFixed(0)} MiB`)
+      return `+${grown.toFixed(0)} MiB, health at worst ${worstMs.toFixed(1)} ms`
     },
   },
 ]

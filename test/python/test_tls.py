@@ -35,12 +35,12 @@ class Authority:
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", f"/CN={name}",
                 "-keyout", self.key, "-out", self.certificate)  # fmt: skip
 
-    def issue(self, name, use="serverAuth", kind=("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")):
-        """`(certificate, key)`, both for `localhost` and 127.0.0.1."""
+    def issue(self, name, use="serverAuth", kind=("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"), alternatives="DNS:localhost,IP:127.0.0.1"):
+        """`(certificate, key)`, by default for `localhost` and 127.0.0.1."""
         at = self.directory / f"{self.name}-{name}"
         request, extensions = f"{at}.csr", f"{at}.ext"
         with open(extensions, "w") as f:
-            f.write(f"subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage={use}\nbasicConstraints=CA:FALSE\n")
+            f.write(f"subjectAltName={alternatives}\nextendedKeyUsage={use}\nbasicConstraints=CA:FALSE\n")
         openssl("req", "-newkey", *kind, "-nodes", "-subj", f"/CN={name}", "-keyout", f"{at}.key", "-out", request)
         self.serial += 1
         openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key, "-set_serial", self.serial, "-days", "2",
@@ -264,7 +264,48 @@ def test_a_new_certificate_is_served_and_connections_go_on(start, pki, repositor
     assert server.stop() == 0
 
 
+def subject_shown(server, *more):
+    done = subprocess.run([OPENSSL, "s_client", "-connect", server.http, *more], stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+    return next(line for line in done.stdout.decode().splitlines() if line.startswith("subject=")).replace(" ", "")
+
+
+def test_of_several_certificates_a_client_is_shown_the_one_it_names(start, pki, repositories):
+    names = ["DNS:localhost,IP:127.0.0.1", "DNS:one.example", "DNS:two.example,DNS:*.many.example"]
+    pairs = [pki.root.issue(f"sni-{i}", alternatives=of) for i, of in enumerate(names)]
+    # One of them twice, with a key of another kind: a client of old may know only that.
+    pairs.append(pki.root.issue("sni-rsa", kind=("rsa:2048",), alternatives="DNS:one.example"))
+    files = [",".join(column) for column in zip(*pairs)]
+    server = start(repositories / "main", *flags("http", files), *flags("grpc", files))
+    shown = lambda name, *more: subject_shown(server, *(["-noservername"] if name is None else ["-servername", name]), *more)
+    assert shown(None) == shown("localhost") == shown("unknown.example") == "subject=CN=sni-0"
+    assert shown("one.example") == "subject=CN=sni-1"
+    assert shown("one.example", "-sigalgs", "RSA-PSS+SHA256") == "subject=CN=sni-rsa"
+    assert shown("two.example") == shown("a.many.example") == shown("TWO.example", "-tls1_2") == "subject=CN=sni-2"
+    with grpc_client(server, pki) as client:
+        np.testing.assert_array_equal(sums(client, tritonclient.grpc), A + B)
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
+def test_a_client_that_comes_again_resumes(tls, tmp_path, version):
+    ticket = tmp_path / "ticket"
+    connect = [OPENSSL, "s_client", "-connect", tls.http, version, "-ign_eof"]
+    ask = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    first, second = (subprocess.run([*connect, *more], input=ask, capture_output=True, timeout=30).stdout.decode() for more in (["-sess_out", ticket], ["-sess_in", ticket]))
+    assert "\nNew, TLSv1" in first and "HTTP/1.1 200" in first
+    assert "\nReused, TLSv1" in second and "HTTP/1.1 200" in second
+
+
+@pytest.mark.parametrize("kind", [("rsa:2048",), ("rsa:4096",), ("ed25519",), ("ec", "-pkeyopt", "ec_paramgen_curve:secp384r1")], ids=lambda kind: kind[-1])
+def test_keys_of_every_kind_are_served(start, pki, repositories, kind):
+    pair = pki.root.issue(f"kind-{kind[-1]}".replace(":", "-"), kind=kind)
+    server = start(repositories / "main", *flags("http", pair), *flags("grpc", pair))
+    assert curl(server, pki, "/v2/health/ready")[:2] == (200, "2")
+    assert server.stop() == 0
+
+
 @pytest.mark.parametrize("make, text", [
+    (lambda pki, at: flags("http", (f"{pki.server[0]},{pki.client[0]}", pki.server[1])), "TLS needs as many keys as certificates"),
     (lambda pki, at: ["--http-use-ssl=true"], "A server that speaks TLS needs the file of its certificate"),
     (lambda pki, at: ["--grpc-use-ssl=true", f"--grpc-server-cert={pki.server[0]}"], "needs the file of its key"),
     (lambda pki, at: ["--grpc-use-ssl-mutual=true", *flags("grpc", pki.server)[1:]], "needs the file of the roots"),

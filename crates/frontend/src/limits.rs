@@ -63,6 +63,8 @@ pub const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// TLS handshakes for each thread of [`offload`](crate::offload) that are computed or wait for it. The others wait their turn elsewhere.
 pub const HANDSHAKES_PER_THREAD: usize = 2;
+/// Certificates of a listener, of which a client is shown one. They are looked through for each handshake.
+pub const TLS_CERTIFICATES_MAX: usize = 64;
 /// Bytes of a file with certificates or a key: thousands of roots.
 pub const TLS_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Time from the first byte of a request head to its last.

@@ -9,16 +9,19 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-use crate::limits::TLS_FILE_BYTES_MAX;
+use super::names::ByName;
+use crate::limits::{TLS_CERTIFICATES_MAX, TLS_FILE_BYTES_MAX};
 
 /// Where the certificate of a listener is, and whom it lets in.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {
-    /// PEM: the certificate of the server, and those that lead from it to a root.
+    /// PEM: the certificate of the server, and those that lead from it to a root. Or several such files, joined by commas: a client is
+    /// shown the first that has the name it asks for, or the first of all.
     pub certificate: PathBuf,
-    /// PEM: its key.
+    /// PEM: its key; or as many, in the same order.
     pub key: PathBuf,
     /// PEM: roots of clients. Empty = none.
     pub roots: PathBuf,
@@ -32,6 +35,8 @@ type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
 /// The files of a listener, and the state in which they were read last.
 pub struct TlsFiles {
     options: TlsOptions,
+    /// Certificates, each with its key.
+    pairs: Vec<(PathBuf, PathBuf)>,
     protocols: Vec<Vec<u8>>,
     seen: Stamp,
 }
@@ -47,8 +52,17 @@ impl TlsFiles {
         if options.mutual && unnamed(&options.roots) {
             return Err(Error::invalid("mutual TLS needs the file of the roots that clients are checked against"));
         }
+        let (certificates, keys) = (list(&options.certificate), list(&options.key));
+        if certificates.len() != keys.len() || certificates.len() > TLS_CERTIFICATES_MAX {
+            return Err(Error::invalid(format!(
+                "TLS needs as many keys as certificates, at most {TLS_CERTIFICATES_MAX}: there are {} and {}",
+                certificates.len(),
+                keys.len()
+            )));
+        }
         let mut files = Self {
             options: options.clone(),
+            pairs: certificates.into_iter().zip(keys).collect(),
             protocols: protocols.iter().map(|name| name.to_vec()).collect(),
             seen: Vec::new(),
         };
@@ -56,7 +70,7 @@ impl TlsFiles {
         Ok(files)
     }
 
-    /// The file of the certificate.
+    /// The files of the certificates, as they were given.
     pub fn certificate(&self) -> &Path {
         &self.options.certificate
     }
@@ -67,7 +81,8 @@ impl TlsFiles {
             let found = fs::metadata(path).ok()?;
             Some((found.modified().ok()?, found.len(), number_of(&found)))
         };
-        [&self.options.certificate, &self.options.key, &self.options.roots].into_iter().map(of).collect()
+        let pairs = self.pairs.iter().flat_map(|(certificate, key)| [certificate, key]);
+        pairs.chain([&self.options.roots]).map(of).collect()
     }
 
     /// What the files say now, when they are not as they were; `None` when they are.
@@ -87,10 +102,19 @@ impl TlsFiles {
     /// # Errors
     /// INVALID_ARG, with the file and what is wrong with it.
     pub(super) fn config(&self) -> Result<Arc<ServerConfig>> {
-        let TlsOptions { certificate, key, roots, mutual } = &self.options;
+        let TlsOptions { roots, mutual, .. } = &self.options;
         let provider = Arc::new(ring::default_provider());
-        let chain = certificates(certificate)?;
-        let secret = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|e| wrong(key, "no private key", &e))?;
+        let certified = |(certificate, key): &(PathBuf, PathBuf)| {
+            let chain = certificates(certificate)?;
+            let secret = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|e| wrong(key, "no private key", &e))?;
+            CertifiedKey::from_der(chain, secret, &provider).map(Arc::new).map_err(|e| {
+                let (certificate, key) = (certificate.display(), key.display());
+                Error::invalid(format!(
+                    "the certificate of {certificate} and the key of {key} cannot be used together: {e}"
+                ))
+            })
+        };
+        let keys: Vec<_> = self.pairs.iter().map(certified).collect::<Result<_>>()?;
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|e| Error::internal(e.to_string()))?;
@@ -105,16 +129,19 @@ impl TlsFiles {
         } else {
             builder.with_no_client_auth()
         };
-        let mut config = builder.with_single_cert(chain, secret).map_err(|e| {
-            let (certificate, key) = (certificate.display(), key.display());
-            Error::invalid(format!(
-                "the certificate of {certificate} and the key of {key} cannot be used together: {e}"
-            ))
-        })?;
+        let mut config = builder.with_cert_resolver(Arc::new(ByName(keys)));
         config.alpn_protocols.clone_from(&self.protocols);
         // A client that comes again shows a ticket: no signature. Its keys change with the files and every six hours.
         config.ticketer = ring::Ticketer::new().map_err(|e| Error::internal(e.to_string()))?;
         Ok(Arc::new(config))
+    }
+}
+
+/// The files of an option. One whose name has a comma in it is one.
+fn list(option: &Path) -> Vec<PathBuf> {
+    match option.to_str() {
+        Some(text) if text.contains(',') && !option.exists() => text.split(',').map(PathBuf::from).collect(),
+        _ => vec![option.to_owned()],
     }
 }
 

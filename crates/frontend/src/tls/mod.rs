@@ -4,6 +4,7 @@
 
 mod files;
 mod machine;
+mod names;
 mod stream;
 
 pub use files::{TlsFiles, TlsOptions};
