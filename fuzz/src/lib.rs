@@ -49,6 +49,12 @@ mod access;
 #[path = "../../crates/frontend/src/encoding.rs"]
 mod encoding;
 #[allow(dead_code)]
+#[path = "../../crates/frontend/src/gate.rs"]
+mod gate;
+#[allow(dead_code)]
+#[path = "../../crates/frontend/src/origin.rs"]
+mod origin;
+#[allow(dead_code)]
 #[path = "../../crates/frontend/src/http"]
 mod http {
     pub mod chunked;

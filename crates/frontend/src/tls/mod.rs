@@ -117,6 +117,8 @@ impl Tls {
             }
             is_first = false;
             machine.received(n);
+            // Nor does what waits for its turn: many may.
+            machine.rest();
             let (back, result) = compute(machine).await?;
             // What the client is told of its mistake, too.
             let mut encrypted = Encrypted { io, machine: back };
