@@ -164,6 +164,8 @@ export interface DeviceMemoryUse {
   devices: Array<OneDeviceMemoryUse>
   lockedRegionBytes: number
   lockedRegionBytesMax: number
+  pinnedBodyBytes: number
+  pinnedBodyBytesMax: number
   stagedBytes: bigint
 }
 

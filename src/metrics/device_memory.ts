@@ -15,6 +15,8 @@ export function deviceMemoryFamilies(use: DeviceMemoryUse | null): Family[] {
   })
   return [
     one('nereid_pinned_pool_exhausted_total', 'counter', 'How often the pinned memory pool had no room.', use.pinned.exhausted),
+    one('nereid_pinned_body_bytes', 'gauge', 'Bytes of the pinned memory pool that bodies of requests have.', use.pinnedBodyBytes),
+    one('nereid_pinned_body_bytes_max', 'gauge', 'Most bytes of it that they may have.', use.pinnedBodyBytesMax),
     one('nereid_pinned_region_bytes', 'gauge', 'Bytes of registered system shared memory whose pages are locked.', use.lockedRegionBytes),
     one('nereid_pinned_region_bytes_max', 'gauge', 'Most bytes that may be.', use.lockedRegionBytesMax),
     one('nereid_staged_bytes_total', 'counter', 'Bytes copied to or from page-locked memory, so that a GPU could copy them.', use.stagedBytes),

@@ -652,6 +652,9 @@ export interface DeviceMemoryUse {
   /** Regions of system shared memory whose pages are locked. */
   lockedRegionBytes: number
   lockedRegionBytesMax: number
+  /** What bodies of requests have of the pinned pool. */
+  pinnedBodyBytes: number
+  pinnedBodyBytesMax: number
   /** Bytes that the processor copied to or from page-locked memory for the sake of a GPU. */
   stagedBytes: bigint
 }

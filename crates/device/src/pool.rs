@@ -336,6 +336,12 @@ pub fn pinned_for_body(len: usize) -> Option<Pinned> {
     Some(Pinned { taken, len, _of_bodies: Some(share) })
 }
 
+/// Bytes of the pinned pool that bodies of requests have, and may have.
+pub fn pinned_bodies() -> (usize, usize) {
+    let size = pools().map_or(0, |pools| pools.pinned.size.load(Relaxed));
+    (BODIES.load(Relaxed), size / BODIES_PINNED_SHARE)
+}
+
 /// What a body has of the share of bodies; it comes back when this is dropped.
 struct OfBodies(usize);
 

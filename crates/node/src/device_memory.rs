@@ -24,6 +24,7 @@ pub fn usage() -> Option<js::DeviceMemoryUse> {
     let uses = device::pool_uses();
     let (pinned, devices) = uses.split_first()?;
     let (locked, locked_max) = device::locked_bytes();
+    let (bodies, bodies_max) = device::pinned_bodies();
     let of_device = |of: &device::PoolUse| {
         let number = of.device.unwrap_or(0);
         let row = Ledger::global().device(number, of.device_bytes);
@@ -39,6 +40,8 @@ pub fn usage() -> Option<js::DeviceMemoryUse> {
         devices: devices.iter().map(of_device).collect(),
         locked_region_bytes: locked as f64,
         locked_region_bytes_max: locked_max as f64,
+        pinned_body_bytes: bodies as f64,
+        pinned_body_bytes_max: bodies_max as f64,
         staged_bytes: BigInt::from(backend::carry::staged_bytes()),
     })
 }

@@ -58,6 +58,8 @@ pub struct DeviceMemoryUse {
     pub devices: Vec<OneDeviceMemoryUse>,
     pub locked_region_bytes: f64,
     pub locked_region_bytes_max: f64,
+    pub pinned_body_bytes: f64,
+    pub pinned_body_bytes_max: f64,
     pub staged_bytes: BigInt,
 }
 
