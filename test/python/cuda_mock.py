@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -28,3 +29,34 @@ def two_devices(directory):
         patch.undo()
         for name in [n for n in sys.modules if n == "cuda" or n.startswith("cuda.") or n.startswith("tritonclient.utils.cuda")]:
             del sys.modules[name]
+
+
+class Region:
+    """Memory of the client on a device, registered."""
+
+    def __init__(self, mock, caller, name, size, device=0):
+        self._cuda, self.caller, self.name, self.size = mock[1], caller, name, size
+        self.handle = self._cuda.create_shared_memory_region(name, size, device)
+        caller.call("register_cuda_shared_memory", name, self._cuda.get_raw_handle(self.handle), device, size)
+
+    def set(self, values):
+        self._cuda.set_shared_memory_region(self.handle, [values])
+        return self
+
+    def get(self, count, dtype=np.float32):
+        return self._cuda.get_contents_as_numpy(self.handle, dtype, [count])
+
+    def input(self, count, offset=0, datatype="FP32", width=4, name="IN"):
+        one = self.caller.types.InferInput(name, [count], datatype)
+        one.set_shared_memory(self.name, count * width, offset)
+        return one
+
+    def output(self, size=None, name="OUT"):
+        one = self.caller.types.InferRequestedOutput(name)
+        one.set_shared_memory(self.name, size or self.size)
+        return one
+
+    def drop(self):
+        self.caller.call("unregister_cuda_shared_memory", self.name)
+        self._cuda.destroy_shared_memory_region(self.handle)
+        del self.handle

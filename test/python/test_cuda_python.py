@@ -8,6 +8,7 @@ import pytest
 import tritonclient.grpc
 
 from clients import connect, failure
+from cuda_mock import Region
 from interpreter import python_server
 
 HERE = os.path.dirname(__file__)
@@ -120,37 +121,6 @@ def caller(server):
     yield one
     one.call("unregister_cuda_shared_memory")
     one.close()
-
-
-class Region:
-    """Memory of the client on a device, registered."""
-
-    def __init__(self, mock, caller, name, size, device=0):
-        self._cuda, self.caller, self.name, self.size = mock[1], caller, name, size
-        self.handle = self._cuda.create_shared_memory_region(name, size, device)
-        caller.call("register_cuda_shared_memory", name, self._cuda.get_raw_handle(self.handle), device, size)
-
-    def set(self, values):
-        self._cuda.set_shared_memory_region(self.handle, [values])
-        return self
-
-    def get(self, count, dtype=np.float32):
-        return self._cuda.get_contents_as_numpy(self.handle, dtype, [count])
-
-    def input(self, count, offset=0, datatype="FP32", width=4):
-        one = self.caller.types.InferInput("IN", [count], datatype)
-        one.set_shared_memory(self.name, count * width, offset)
-        return one
-
-    def output(self, size=None):
-        one = self.caller.types.InferRequestedOutput("OUT")
-        one.set_shared_memory(self.name, size or self.size)
-        return one
-
-    def drop(self):
-        self.caller.call("unregister_cuda_shared_memory", self.name)
-        self._cuda.destroy_shared_memory_region(self.handle)
-        del self.handle
 
 
 def parameter(answer, name):

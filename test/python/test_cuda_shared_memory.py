@@ -8,6 +8,7 @@ import pytest
 from tritonclient.utils import serialize_byte_tensor
 
 from clients import SIXTEEN, connect, failure
+from cuda_mock import Region
 from interpreter import python_server
 from server import Server
 
@@ -105,22 +106,15 @@ def test_m_25_a_python_model_reads_and_writes_a_device_by_copies(mock, tmp_path,
     (tmp_path / "same/config.pbtxt").write_text('backend: "python"\ninput [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]\n')
     (tmp_path / "same/1/model.py").write_text(IDENTITY)
     one = python_server(tmp_path, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log", env=mock[0])
-    cuda = mock[1]
     try:
         caller = connect("grpc", one)
         for count in (16, 100_000):
-            given = cuda.create_shared_memory_region("given", count * 4, 0)
-            made = cuda.create_shared_memory_region("made", count * 4, 0)
-            for name, handle in (("given", given), ("made", made)):
-                caller.call("register_cuda_shared_memory", name, cuda.get_raw_handle(handle), 0, count * 4)
             values = np.arange(count, dtype=np.float32)
-            cuda.set_shared_memory_region(given, [values])
-            caller.call("infer", "same", [placed(caller, "in", "IN", [count], "FP32", "given", count * 4)], outputs=[placed(caller, "out", "OUT", None, None, "made", count * 4)])
-            assert np.array_equal(cuda.get_contents_as_numpy(made, np.float32, [count]), values)
-            caller.call("unregister_cuda_shared_memory")
-            cuda.destroy_shared_memory_region(given)
-            cuda.destroy_shared_memory_region(made)
-            del given, made, handle
+            given, made = (Region(mock, caller, name, count * 4) for name in ("given", "made"))
+            given.set(values)
+            caller.call("infer", "same", [given.input(count)], outputs=[made.output()])
+            assert np.array_equal(made.get(count), values)
+            given.drop(), made.drop()
         caller.close()
     finally:
         assert one.stop() == 0, one.tail()

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from clients import connect, failure
+from cuda_mock import Region
 from server import Server
 from test_cuda_python import streamed, waits_for
-from test_cuda_shared_memory import placed
 
 COUNT = 5000
 TENSORS = 'input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
@@ -35,26 +35,19 @@ def repository(tmp_path_factory):
 
 @pytest.mark.parametrize("transport", ["http", "grpc"])
 def test_m_29_tensors_go_through_models_on_a_device_from_regions_of_two(mock, repository, tmp_path, transport):
-    environment, cuda, _ = mock
-    one = Server(repository, "--allow-client-shm=true", log=tmp_path / "server.log", env=environment)
+    one = Server(repository, "--allow-client-shm=true", log=tmp_path / "server.log", env=mock[0])
     try:
         caller = connect(transport, one)
         values = np.arange(COUNT, dtype=np.float32)
         for model in ("first", "second", "steps"):
             assert np.array_equal(caller.infer(model, {"INPUT0": values}).as_numpy("OUTPUT0"), values), model
         for device in (0, 1):
-            given, made = (cuda.create_shared_memory_region(name, COUNT * 4, device) for name in ("given", "made"))
-            for name, handle in (("given", given), ("made", made)):
-                caller.call("register_cuda_shared_memory", name, cuda.get_raw_handle(handle), device, COUNT * 4)
+            given, made = (Region(mock, caller, name, COUNT * 4, device) for name in ("given", "made"))
             for n, model in enumerate(("first", "second", "steps")):
-                cuda.set_shared_memory_region(given, [values + n])
-                inputs = [placed(caller, "in", "INPUT0", [COUNT], "FP32", "given", COUNT * 4)]
-                caller.call("infer", model, inputs, outputs=[placed(caller, "out", "OUTPUT0", None, None, "made", COUNT * 4)])
-                assert np.array_equal(cuda.get_contents_as_numpy(made, np.float32, [COUNT]), values + n), (model, device)
-            caller.call("unregister_cuda_shared_memory")
-            cuda.destroy_shared_memory_region(given)
-            cuda.destroy_shared_memory_region(made)
-            del given, made, handle
+                given.set(values + n)
+                caller.call("infer", model, [given.input(COUNT, name="INPUT0")], outputs=[made.output(name="OUTPUT0")])
+                assert np.array_equal(made.get(COUNT), values + n), (model, device)
+            given.drop(), made.drop()
         caller.close()
     finally:
         assert one.stop() == 0, one.tail()
@@ -147,6 +140,8 @@ def test_m_30_clients_that_send_slowly_leave_pinned_memory_to_others(near):
         for one in slow:
             one.sendall(f"POST /v2/models/gpu/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: 10\r\nContent-Length: {size - 64}\r\n\r\nx".encode())
         waits_for(lambda: near.metrics()["nv_pinned_memory_pool_used_bytes"] == BODIES // 2, "half of the pool")
+        held, most = (near.metrics()[f"nereid_pinned_body_bytes{of}"] for of in ("", "_max"))
+        assert most == BODIES // 2 and most - size < held <= most
         caller = connect("http", near)
         values = np.arange(1 << 18, dtype=np.float32)
         found = []
