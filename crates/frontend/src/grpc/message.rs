@@ -379,6 +379,32 @@ mod tests {
     use protocol::pb::inference as pb;
 
     #[test]
+    fn the_model_is_known_once_its_name_has_come() {
+        let message = |model: &str, version: &str| pb::ModelInferRequest {
+            model_name: model.into(),
+            model_version: version.into(),
+            id: "7".into(),
+            raw_input_contents: vec![Bytes::from(vec![0xaa; 500])],
+            ..Default::default()
+        };
+        let bytes = message("résumé", "12").encode_to_vec();
+        assert_eq!(model_of(&bytes), Some(("résumé", "12")));
+        let bytes = message("m", "").encode_to_vec();
+        assert_eq!(model_of(&bytes), Some(("m", "")));
+        // Name (three bytes), then the id: without it nothing says that no version follows.
+        assert_eq!(
+            (model_of(&bytes[..2]), model_of(&bytes[..3]), model_of(&bytes[..4])),
+            (None, None, Some(("m", "")))
+        );
+        assert_eq!(model_of(&message("", "").encode_to_vec()), None, "clients name one first, or it is not known yet");
+        // Another order, no text, a length that leads out.
+        for other in [&[0x12, 1, b'1', 0x0a, 1, b'm'][..], &[0x0a, 1, 0xff, 0x12], &[0x0a, 0x7f, b'm'], &[0x08, 1], &[]]
+        {
+            assert_eq!(model_of(other), None, "{other:x?}");
+        }
+    }
+
+    #[test]
     fn the_first_raw_tensor_is_found_wherever_it_begins() {
         for n in 0..70 {
             let raw = vec![Bytes::from(vec![0xaa; 500]), Bytes::from(vec![0xbb; 10])];

@@ -64,6 +64,7 @@ pub fn fuzz_grpc(data: &[u8]) {
             Err(Error::not_found(format!("Unable to find shared memory region: '{name}'")))
         }
     }
+    let _ = (model_of(data), raw_offset(data));
     if let Ok(head) = peek(&bytes::Bytes::copy_from_slice(data)) {
         let _ = head.wants_empty_final_response();
         let _ = head.into_request(&Signature::default(), &NoRegions);
