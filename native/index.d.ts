@@ -84,6 +84,12 @@ export interface ControlFile {
   contents: Buffer
 }
 
+export interface ControlOptions {
+  address: string
+  port: number
+  tls?: TlsOptions
+}
+
 export interface CoreOptions {
   serverId: string
   serverVersion: string
@@ -288,12 +294,15 @@ export declare function listDevices(): DeviceList
 export interface Listening {
   httpPort: number
   grpcPort: number
+  controlPort: number
 }
 
 export interface ListenOptions {
   http?: HttpOptions
   grpc?: GrpcOptions
+  control?: ControlOptions
   allowRemoteSettings: boolean
+  unixSocketMode: number
   reactorThreads: number
 }
 

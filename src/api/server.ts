@@ -10,7 +10,7 @@ import type { ExpositionFormat } from '../metrics/exposition.js'
 import { metricsText } from '../metrics/index.js'
 import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
-import type { DeviceMemoryOptions, RateLimit, RedisOptions } from '../native/contract.js'
+import type { ControlOptions, DeviceMemoryOptions, RateLimit, RedisOptions } from '../native/contract.js'
 import { asServerError, createCore, type Core, type GrpcOptions, type HttpOptions, type ServerError } from '../native/index.js'
 import { removeUnpacked, Repository, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
@@ -48,6 +48,9 @@ export interface ServerSettings {
   rateLimit: RateLimit | null
   reactorThreads: number
   allowRemoteSettings: boolean
+  /** null = operations that manage the server are answered with the others. */
+  control: ControlOptions | null
+  unixSocketMode: number
   http: HttpOptions | null
   grpc: GrpcOptions | null
   metrics: MetricsSettings | null
@@ -185,8 +188,8 @@ export async function startServer(
     unusable,
     metrics,
     async listen() {
-      const ports: Ports = { http: 0, grpc: 0, metrics: 0 }
-      const { http, grpc, allowRemoteSettings, reactorThreads } = settings
+      const ports: Ports = { http: 0, grpc: 0, control: 0, metrics: 0 }
+      const { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads } = settings
       // First, so that who finds the server live finds its metrics too.
       if (settings.metrics !== null && metricsModule !== null) {
         const { startMetricsServer } = await metricsModule
@@ -194,10 +197,11 @@ export async function startServer(
         metricsServer = await startMetricsServer(address, port, metrics, givenFd)
         ports.metrics = metricsServer.port
       }
-      if (http !== null || grpc !== null) {
-        const bound = await core.listen({ http, grpc, allowRemoteSettings, reactorThreads })
+      if (http !== null || grpc !== null || control !== null) {
+        const bound = await core.listen({ http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads })
         ports.http = bound.httpPort
         ports.grpc = bound.grpcPort
+        ports.control = bound.controlPort
       }
       return ports
     },

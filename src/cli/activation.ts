@@ -5,7 +5,7 @@
 
 import type { GivenSocket } from '../native/contract.js'
 import { OptionError } from './parse.js'
-import type { Resolved } from './settings.js'
+import { isUnix, type Resolved } from './settings.js'
 
 /** The number of the first one, by the protocol. */
 const FIRST_FD = 3
@@ -52,7 +52,8 @@ export function assignSockets(sockets: readonly NamedSocket[], describe: (fd: nu
     const where = socket.port === 0 ? socket.family : `port ${socket.port}`
     const what = `socket ${fd} that the service manager gave (${name === '' ? 'without a name' : `'${name}'`}, ${where})`
     const byName = SERVICES.find(([service]) => service === name)
-    const found = byName ?? SERVICES.find(([service]) => socket.port !== 0 && settings[service]?.port === socket.port)
+    const hasPort = (service: (typeof SERVICES)[number][0]): boolean => socket.port !== 0 && settings[service]?.port === socket.port && !isUnix(settings[service].address)
+    const found = byName ?? SERVICES.find(([service]) => hasPort(service))
     if (!socket.isStream || !socket.isListening || socket.port === 0) {
       throw new OptionError(`${what} can not be served: it has to be a TCP socket over IPv4 or IPv6 that listens (ListenStream=PORT)`)
     }
@@ -62,6 +63,7 @@ export function assignSockets(sockets: readonly NamedSocket[], describe: (fd: nu
     const [service, title] = found
     const endpoint = settings[service]
     if (endpoint === null) throw new OptionError(`${what} is for ${title}, which --allow-${service}=false turns off`)
+    if (isUnix(endpoint.address)) throw new OptionError(`${what} is for ${title}, which listens at ${endpoint.address} (--${service}-address)`)
     if (endpoint.givenFd !== null) throw new OptionError(`${what} is for ${title}, which has socket ${endpoint.givenFd} already`)
     endpoint.givenFd = fd
   }

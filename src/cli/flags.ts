@@ -95,6 +95,8 @@ export const FLAGS = [
   { name: 'strict-readiness', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'Report ready only while every known model is ready. When false, only the state of the server counts.' },
   { name: 'allow-client-shm', kind: 'boolean', default: false, group: 'Server', state: 'active', meaning: 'Let clients register regions of shared memory and use them in requests.' },
   { name: 'allow-remote-settings', kind: 'boolean', default: false, group: 'Server', state: 'active', meaning: 'Let log and trace settings be changed from anywhere, as in Triton. Otherwise that takes a connection of this machine (loopback or a Unix socket, and no proxy in between), or a secret for them. Not in Triton.' },
+  { name: 'control-address', kind: 'string', value: 'address', default: '', group: 'Server', state: 'active', meaning: 'HOST:PORT or unix:PATH: answer operations that manage the server (repository, shared memory, log and trace settings) there and nowhere else, over HTTP and, on the same address, gRPC. Health, metadata, configurations and statistics are answered at both, inferences at the others. Not in Triton.' },
+  { name: 'unix-socket-mode', kind: 'string', value: 'mode', default: '0660', group: 'Server', state: 'active', meaning: 'Mode of the files of Unix sockets, in octal: who may connect. Not in Triton.' },
   { name: 'reactor-threads', kind: 'integer', default: 0, min: 0, max: 1024, group: 'Server', state: 'active', meaning: 'Threads that own the network connections; 0 takes one per 4 cores, and at least one. Not in Triton.' },
   { name: 'enable-peer-access', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'Let GPUs that are used reach the memory of each other, where the machine can do that. Otherwise copies between them go through the host.' },
 
@@ -119,7 +121,7 @@ export const FLAGS = [
 
   // HTTP
   { name: 'allow-http', kind: 'boolean', default: true, group: 'HTTP', state: 'active', meaning: 'Serve HTTP.' },
-  { name: 'http-address', kind: 'string', value: 'address', default: '0.0.0.0', group: 'HTTP', state: 'active', meaning: 'Address to bind.' },
+  { name: 'http-address', kind: 'string', value: 'address', default: '0.0.0.0', group: 'HTTP', state: 'active', meaning: 'Address to bind, or unix:PATH for a Unix socket, which has no port.' },
   { name: 'http-port', kind: 'integer', default: 8000, min: 0, max: 65535, group: 'HTTP', state: 'active', meaning: 'Port to bind; 0 picks a free one.' },
   { name: 'reuse-http-port', kind: 'boolean', default: false, group: 'HTTP', state: 'active', meaning: 'Bind with SO_REUSEPORT.' },
   { name: 'http-header-forward-pattern', kind: 'string', value: 'regex', default: '', group: 'HTTP', state: 'active', meaning: 'Request headers whose name matches become request parameters. Any case.' },
@@ -133,7 +135,7 @@ export const FLAGS = [
 
   // GRPC
   { name: 'allow-grpc', kind: 'boolean', default: true, group: 'GRPC', state: 'active', meaning: 'Serve gRPC.' },
-  { name: 'grpc-address', kind: 'string', value: 'address', default: '0.0.0.0', group: 'GRPC', state: 'active', meaning: 'Address to bind.' },
+  { name: 'grpc-address', kind: 'string', value: 'address', default: '0.0.0.0', group: 'GRPC', state: 'active', meaning: 'Address to bind, or unix:PATH for a Unix socket, which has no port.' },
   { name: 'grpc-port', kind: 'integer', default: 8001, min: 0, max: 65535, group: 'GRPC', state: 'active', meaning: 'Port to bind; 0 picks a free one.' },
   { name: 'reuse-grpc-port', kind: 'boolean', default: false, group: 'GRPC', state: 'active', meaning: 'Bind with SO_REUSEPORT.' },
   { name: 'grpc-header-forward-pattern', kind: 'string', value: 'regex', default: '', group: 'GRPC', state: 'active', meaning: 'Request metadata whose key matches becomes request parameters. Any case.' },

@@ -18,7 +18,7 @@ import { OptionError, parseArguments, type Parsed } from './parse.js'
 import { Progress, liveTerminal } from './progress.js'
 import { reportStart } from './report.js'
 import { ServiceManager } from './service.js'
-import { resolveSettings, type Resolved } from './settings.js'
+import { isUnix, resolveSettings, type Resolved } from './settings.js'
 
 /** Never returns: the process is ended explicitly, since native threads may outlive the event loop. */
 export async function serve(program: string, args: readonly string[]): Promise<void> {
@@ -126,16 +126,17 @@ function loadAhead(settings: RepositorySettings): void {
 }
 
 function announce(logger: Logger, { settings }: Resolved, ports: Ports): void {
-  const { http, grpc, metrics } = settings
+  const { http, grpc, metrics, control } = settings
   const at = ({ address, givenFd }: { address: string; givenFd: number | null }, port: number): string =>
-    givenFd === null ? `${address}:${port}` : `port ${port} of socket ${givenFd}, which the service manager gave`
+    givenFd === null ? (isUnix(address) ? address : `${address}:${port}`) : `port ${port} of socket ${givenFd}, which the service manager gave`
   if (grpc !== null) logger.info(`Started GRPCInferenceService at ${at(grpc, ports.grpc)}`)
   if (http !== null) logger.info(`Started HTTPService at ${at(http, ports.http)}`)
+  if (control !== null) logger.info(`Started control service at ${at({ ...control, givenFd: null }, ports.control)}`)
   if (metrics !== null) logger.info(`Started Metrics Service at ${at(metrics, ports.metrics)}`)
 }
 
-function portsText({ http, grpc, metrics }: Ports): string {
-  const open = Object.entries({ HTTP: http, gRPC: grpc, metrics }).filter(([, port]) => port !== 0)
+function portsText({ http, grpc, control, metrics }: Ports): string {
+  const open = Object.entries({ HTTP: http, gRPC: grpc, control, metrics }).filter(([, port]) => port !== 0)
   return open.map(([name, port]) => `${name} ${port}`).join(', ')
 }
 

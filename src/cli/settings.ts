@@ -7,7 +7,7 @@
 import { TRACE_DEFAULTS, TRACE_LEVELS, type TraceDefaults } from '../api/trace_settings.js'
 import type { ServerSettings } from '../api/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
-import type { GrpcOptions, HttpOptions, Restriction, TlsOptions } from '../native/contract.js'
+import type { ControlOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions } from '../native/contract.js'
 import { type Environment, exporterAnswer, exporterOptions } from '../trace/exporter_options.js'
 import { readDeviceMemory } from './device_memory.js'
 import { FLAGS, type Flag, type Options } from './flags.js'
@@ -41,7 +41,8 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
   const http = httpOptions(options)
   const grpc = grpcOptions(options)
   const metrics = metricsSettings(options, environment)
-  checkCollisions(http, grpc, metrics)
+  const control = controlOptions(options)
+  checkCollisions(http, grpc, metrics, control)
   const trace = traceDefaults(options, warnings, environment)
   const settings: ServerSettings = {
     id: options.id,
@@ -58,6 +59,8 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
     rateLimit: readRateLimit(options),
     reactorThreads: options.reactorThreads,
     allowRemoteSettings: options.allowRemoteSettings,
+    control,
+    unixSocketMode: socketMode(options.unixSocketMode),
     http,
     grpc,
     metrics,
@@ -163,10 +166,31 @@ function grpcOptions(options: Options): GrpcOptions | null {
   }
 }
 
+/** Whether an address is a Unix socket: `unix:PATH`. */
+export const isUnix = (address: string): boolean => address.startsWith('unix:')
+
+/** The address of operations that manage the server. Over TCP it speaks TLS when the HTTP port does, with the same files. */
+function controlOptions(options: Options): ControlOptions | null {
+  const text = options.controlAddress
+  if (text === '') return null
+  if (isUnix(text)) return { address: text, port: 0, tls: null }
+  const [, six, four, digits = ''] = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(text) ?? []
+  const address = six ?? four
+  if (address === undefined || Number(digits) > 65535) {
+    throw badOption('control-address', `--control-address is HOST:PORT or unix:PATH. Got ${text}`)
+  }
+  return { address, port: Number(digits), tls: httpTls(options) }
+}
+
+function socketMode(text: string): number {
+  if (!/^0?[0-7]{3}$/.test(text)) throw badOption('unix-socket-mode', `--unix-socket-mode is the mode of a file in octal, as 0660. Got ${text}`)
+  return Number.parseInt(text, 8)
+}
+
 function metricsSettings(options: Options, environment: Environment): MetricsSettings | null {
   if (!options.allowMetrics) return null
   return {
-    address: options.metricsAddress === '' ? options.httpAddress : options.metricsAddress,
+    address: metricsAddress(options),
     port: options.metricsPort,
     givenFd: null,
     cpu: options.allowCpuMetrics,
@@ -177,17 +201,25 @@ function metricsSettings(options: Options, environment: Environment): MetricsSet
   }
 }
 
-function checkCollisions(http: HttpOptions | null, grpc: GrpcOptions | null, metrics: MetricsSettings | null): void {
+/** That of HTTP unless it is given. Metrics have a port in any case: scrapers know no Unix sockets. */
+function metricsAddress({ metricsAddress: given, httpAddress }: Options): string {
+  if (isUnix(given)) throw badOption('metrics-address', `Metrics are served at a port, not at a Unix socket. Got ${given}`)
+  if (given !== '') return given
+  return isUnix(httpAddress) ? '127.0.0.1' : httpAddress
+}
+
+function checkCollisions(http: HttpOptions | null, grpc: GrpcOptions | null, metrics: MetricsSettings | null, control: ControlOptions | null): void {
   const endpoints = [
     ['HTTP', http],
     ['GRPC', grpc],
     ['Metrics', metrics],
+    ['control', control],
   ] as const
   const taken = new Map<string, string>()
   for (const [name, at] of endpoints) {
     // Port 0 is a different free port each time.
-    if (at === null || at.port === 0) continue
-    const where = `${at.address}:${at.port}`
+    if (at === null || (at.port === 0 && !isUnix(at.address))) continue
+    const where = isUnix(at.address) ? at.address : `${at.address}:${at.port}`
     const other = taken.get(where)
     if (other !== undefined) {
       throw new OptionError(

@@ -18,6 +18,7 @@ import {
   type HttpOptions,
   type Device,
   type DeviceList,
+  type ControlOptions,
   type TlsOptions,
   type ListenOptions,
   type Listening,
@@ -125,9 +126,10 @@ export type RawRequest = Omit<NativeInferRequest, 'parameters'> & { parameters: 
 export type RawEndpoint<T> = Omit<T, 'givenFd' | 'tls'> & { givenFd: number | undefined; tls: TlsOptions | undefined }
 
 /** Front ends as they cross. */
-export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc'> {
+export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc' | 'control'> {
   http: RawEndpoint<HttpOptions> | undefined
   grpc: RawEndpoint<GrpcOptions> | undefined
+  control: (Omit<ControlOptions, 'tls'> & { tls: TlsOptions | undefined }) | undefined
 }
 
 type Raw = {
@@ -247,8 +249,8 @@ export function createBridge(
     askReady: async (name, version) => (await start((t) => raw.askReady(t, name, version))).count === 1,
     unready: () => raw.unready(),
     listen: async (o) => {
-      const s = await start((t) => raw.listen(t, { ...o, http: endpoint(o.http), grpc: endpoint(o.grpc) }))
-      return s.listening ?? { httpPort: 0, grpcPort: 0 }
+      const s = await start((t) => raw.listen(t, { ...o, http: endpoint(o.http), grpc: endpoint(o.grpc), control: optional(o.control && { ...o.control, tls: optional(o.control.tls) }) }))
+      return s.listening ?? { httpPort: 0, grpcPort: 0, controlPort: 0 }
     },
     handOver: () => raw.handOver(),
     connections: () => raw.connections(),

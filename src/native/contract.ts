@@ -215,6 +215,7 @@ export interface TlsOptions {
 }
 
 export interface HttpOptions {
+  /** A host, or `unix:` and a path. */
   address: string
   port: number
   reusePort: boolean
@@ -228,6 +229,7 @@ export interface HttpOptions {
 }
 
 export interface GrpcOptions {
+  /** A host, or `unix:` and a path. */
   address: string
   port: number
   reusePort: boolean
@@ -250,9 +252,22 @@ export interface GrpcOptions {
   maxConnectionAgeGraceMs: number
 }
 
+/** The listener of `--control-address`. */
+export interface ControlOptions {
+  /** A host, or `unix:` and a path. */
+  address: string
+  port: number
+  /** null = plain text. */
+  tls: TlsOptions | null
+}
+
 export interface ListenOptions {
   http: HttpOptions | null
   grpc: GrpcOptions | null
+  /** null = operations that manage the server are answered with the others. */
+  control: ControlOptions | null
+  /** Mode of the files of Unix sockets, 0 to 0o777. */
+  unixSocketMode: number
   /** Take changes of settings from anywhere; otherwise from this machine, and from those who show a secret for them. */
   allowRemoteSettings: boolean
   /** Reactor threads; 0 = one up to 4 cores, then one per 4 cores. */
@@ -273,6 +288,7 @@ export interface GivenSocket {
 export interface Listening {
   httpPort: number
   grpcPort: number
+  controlPort: number
 }
 
 /** Control operations that arrive at a Rust listener and are decided in TypeScript. */

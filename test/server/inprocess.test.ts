@@ -18,7 +18,7 @@ afterAll(async () => {
 const sixteen = (value: number) => ({ shape: [1, 16], data: new Int32Array(16).fill(value) })
 
 test('no port is open unless asked for', async () => {
-  expect(server.ports).toEqual({ http: 0, grpc: 0, metrics: 0 })
+  expect(server.ports).toEqual({ http: 0, grpc: 0, control: 0, metrics: 0 })
   expect([server.live(), server.ready(), await server.askReady()]).toEqual([true, true, true])
 })
 

@@ -42,6 +42,11 @@ impl Category {
         ("logging", Self::Logging),
     ];
 
+    /// Whether it manages the server: what goes to the control address.
+    pub fn is_of_control(self) -> bool {
+        matches!(self, Self::ModelRepository | Self::SharedMemory | Self::Trace | Self::Logging)
+    }
+
     /// Name of P 2.1.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, category)| *category == self).map_or("", |(name, _)| name)

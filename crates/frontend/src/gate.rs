@@ -1,6 +1,7 @@
 //! Who may ask for what. Both front ends ask here, once the head of a request is there and before its body is read.
 //!
-//! In this order: the restricted APIs of Triton, then where a change of the server comes from. Not here: what a key may do.
+//! In this order: the restricted APIs of Triton, the listener that a verb is answered by, where a change of the server comes from. Not
+//! here: what a key may do.
 //!
 //! Invariants:
 //! - Without a flag a request that only reads costs one branch.
@@ -8,7 +9,7 @@
 //!   it against what [`Gate::admit`] does.
 
 use crate::access::{Category, Restrictions};
-use crate::origin::{Caller, Origin};
+use crate::origin::{Caller, Face, Origin};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -313,6 +314,8 @@ pub const VERBS: [Verb; 13] = {
 pub struct GateOptions {
     /// Take changes of settings from anywhere, as Triton does.
     pub allow_remote_settings: bool,
+    /// The control address, where it is an address of its own.
+    pub control: Option<Arc<str>>,
 }
 
 /// What one front end asks of its callers.
@@ -333,7 +336,8 @@ struct Guards {
 impl Gate {
     /// Of a front end, which calls a category an `API` or a `protocol`.
     pub fn new(noun: &'static str, restrictions: Restrictions, options: GateOptions) -> Self {
-        let guards = (!restrictions.is_empty()).then(|| Box::new(Guards { noun, restrictions }));
+        let guards =
+            (!restrictions.is_empty() || options.control.is_some()).then(|| Box::new(Guards { noun, restrictions }));
         Self { guards, options }
     }
 
@@ -364,6 +368,17 @@ impl Gate {
                 return Err(Refusal::Restricted { noun: guards.noun, header: rule.header.clone() });
             }
             granted.has_shown = true;
+        }
+        if let Some(address) = &self.options.control {
+            match caller.face {
+                Face::Public if ask.category.is_of_control() => {
+                    return Err(Refusal::NotHere { address: address.clone() });
+                }
+                Face::Control if ask.category == Category::Inference => {
+                    return Err(Refusal::Forbidden("inferences are not answered at the control address".into()));
+                }
+                _ => {}
+            }
         }
         if ask.act == Act::Write {
             self.examine_change(caller, &granted, ask, header)?;
@@ -433,7 +448,7 @@ mod tests {
     #[test]
     fn each_verb_needs_from_each_origin_what_the_table_says() {
         let plain = gate(&[], GateOptions::default());
-        let remote = gate(&[], GateOptions { allow_remote_settings: true });
+        let remote = gate(&[], GateOptions { allow_remote_settings: true, ..GateOptions::default() });
         for verb in &VERBS {
             for origin in [Origin::Loopback, Origin::Unix, Origin::Network] {
                 let needs = if origin == Origin::Network { verb.far } else { verb.near };
@@ -463,6 +478,22 @@ mod tests {
         let open = gate(&[], GateOptions::default());
         let change = |origin, grant: &Grant| open.admit_change(&caller(origin), grant, &ask, &|_| None);
         assert!(change(Origin::Network, &Grant::default()).is_err() && change(Origin::Unix, &Grant::default()).is_ok());
+    }
+
+    #[test]
+    fn with_a_control_address_management_is_answered_there_and_inferences_are_not() {
+        let gate = gate(&[], GateOptions { control: Some("unix:/run/c".into()), ..GateOptions::default() });
+        for verb in &VERBS {
+            let at = |face| gate.admit(&Caller { face, ..caller(Origin::Unix) }, &ask(verb), |_| None).map(drop);
+            let is_moved = verb.asks.0.is_of_control();
+            assert_eq!(at(Face::Public).is_err(), is_moved, "{}", verb.what);
+            assert_eq!(at(Face::Control).is_err(), verb.asks.0 == Category::Inference, "{}", verb.what);
+            if is_moved {
+                let refused = at(Face::Public).unwrap_err();
+                assert_eq!((refused.http_status(), refused.grpc_status()), (403, 7));
+                assert!(refused.text().ends_with("unix:/run/c"), "{}", refused.text());
+            }
+        }
     }
 
     #[test]

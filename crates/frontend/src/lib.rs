@@ -16,7 +16,7 @@ mod control;
 mod descriptors;
 mod encoding;
 mod forward;
-// Keys, quotas and the control address fill what is empty in it.
+// Keys and quotas fill what is empty in it.
 #[allow(dead_code)]
 mod gate;
 #[cfg(target_os = "linux")]
@@ -34,8 +34,6 @@ pub mod limits;
 mod listen;
 mod offload;
 mod options;
-// Likewise.
-#[allow(dead_code)]
 mod origin;
 mod regions;
 mod rope;
@@ -45,6 +43,8 @@ mod socket;
 mod text;
 pub mod tls;
 mod traced;
+#[cfg(unix)]
+mod unix;
 mod verbose;
 mod watch;
 
@@ -52,5 +52,5 @@ pub use control::{Argument, Control, ControlReply, Operation};
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
 pub use http::route::{Described as DescribedRoute, described as described_routes};
 pub use offload::{OffloadStatus, status as offload_status};
-pub use options::{FrontendOptions, GateOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions};
+pub use options::{ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions};
 pub use server::{Running, serve};

@@ -86,6 +86,10 @@ pub const IDLE_TIME_MAX: Duration = Duration::from_secs(3600);
 pub const IDLE_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Depth of the kernel's accept queue.
 pub const ACCEPT_BACKLOG: i32 = 4096;
+/// Connections of one reactor to the control address. They are counted apart: clients that take all others leave these.
+pub const CONTROL_CONNECTIONS_MAX: usize = 64;
+/// Bytes of the path of a Unix socket, which the system has room for.
+pub const SOCKET_PATH_BYTES_MAX: usize = if cfg!(target_os = "macos") { 103 } else { 107 };
 /// Streams a client may have open on one HTTP/2 connection.
 pub const STREAMS_PER_CONNECTION_MAX: u32 = 4096;
 /// HTTP/2 flow-control window of one stream: large enough that one tensor of a usual size never waits for an update.

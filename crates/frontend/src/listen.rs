@@ -1,4 +1,4 @@
-//! Sockets that listen: one per reactor, all on one port, shared out by the kernel.
+//! Sockets that listen: one per reactor, all on one port, shared out by the kernel; or on one Unix socket, whose queue they share.
 
 use crate::limits::ACCEPT_BACKLOG;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -6,21 +6,88 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use tensor::{Error, Result};
 
+#[cfg(unix)]
+pub use crate::unix::SocketFile;
+
+/// There are none.
+#[cfg(not(unix))]
+#[derive(Debug)]
+pub enum SocketFile {}
+
+/// Who may connect to a Unix socket unless the operator says otherwise: its owner and its group.
+const SOCKET_MODE: u32 = 0o660;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub enum Listener {
+    /// At a port.
+    Tcp(TcpListener),
+    /// At a file.
+    #[cfg(unix)]
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// Where to listen.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// A socket to take over instead.
+    pub given_fd: Option<i32>,
+    /// A host, or `unix:` and a path.
+    pub address: &'a str,
+    /// Not of a Unix socket.
+    pub port: u16,
+    /// Share it with other processes.
+    pub reuse_port: bool,
+    /// Of a Unix socket; 0 = the usual.
+    pub mode: u32,
+}
+
+/// What listens there.
+#[derive(Debug)]
+pub struct Listening {
+    /// 0 for a Unix socket.
+    pub port: u16,
+    /// One for each reactor.
+    pub listeners: Vec<Listener>,
+    /// The file, which is removed with this.
+    pub file: Option<SocketFile>,
+}
+
+/// The path of an address that is a Unix socket: `unix:PATH`, or as a URI `unix:///PATH`.
+pub fn unix_path(address: &str) -> Option<&str> {
+    let path = address.strip_prefix("unix:")?;
+    Some(path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path))
+}
+
 /// Listeners of the socket that was given, or of the address.
 ///
 /// # Errors
-/// As [`bind`] and `given::take`.
-pub fn listeners(
-    given_fd: Option<i32>,
-    address: &str,
-    port: u16,
-    reuse_port: bool,
-    count: usize,
-) -> Result<(u16, Vec<TcpListener>)> {
-    match given_fd {
-        None => bind(address, port, reuse_port, count),
-        Some(fd) => crate::given::take(fd, count.max(1)),
+/// As [`bind`], `unix::bind` and `given::take`.
+pub fn listeners(wanted: Wanted<'_>, count: usize) -> Result<Listening> {
+    let count = count.max(1);
+    if wanted.given_fd.is_none()
+        && let Some(path) = unix_path(wanted.address)
+    {
+        let mode = if wanted.mode == 0 { SOCKET_MODE } else { wanted.mode };
+        return listen_at_file(path, mode, count);
     }
+    let (port, listeners) = match wanted.given_fd {
+        None => bind(wanted.address, wanted.port, wanted.reuse_port, count)?,
+        Some(fd) => crate::given::take(fd, count)?,
+    };
+    Ok(Listening { port, listeners: listeners.into_iter().map(Listener::Tcp).collect(), file: None })
+}
+
+#[cfg(unix)]
+fn listen_at_file(path: &str, mode: u32, count: usize) -> Result<Listening> {
+    let (file, listeners) = crate::unix::bind(path, mode, count)?;
+    let listeners = listeners.into_iter().map(Listener::Unix).collect();
+    Ok(Listening { port: 0, listeners, file: Some(file) })
+}
+
+#[cfg(not(unix))]
+fn listen_at_file(path: &str, _: u32, _: usize) -> Result<Listening> {
+    Err(Error::unsupported(format!("Unix sockets ('{path}') are not served on this system")))
 }
 
 /// Binds `count` listeners to one port and returns the port; 0 picks a free one.
@@ -71,6 +138,21 @@ fn listener(address: SocketAddr, share: bool) -> io::Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_unix_socket_is_named_as_grpc_names_them() {
+        for (address, path) in [
+            ("unix:/run/a", Some("/run/a")),
+            ("unix:///run/a", Some("/run/a")),
+            ("unix:a", Some("a")),
+            ("unix://a", Some("//a")),
+            ("unix:", Some("")),
+            ("unix", None),
+            ("0.0.0.0", None),
+        ] {
+            assert_eq!(unix_path(address), path, "{address}");
+        }
+    }
 
     #[test]
     fn a_taken_port_is_an_error_with_a_trailing_blank_for_one_listener_and_for_many() {

@@ -61,14 +61,29 @@ pub struct GrpcOptions {
     pub max_connection_age_grace_ms: u64,
 }
 
-/// Both listeners and the threads behind them.
+/// The listener of `--control-address`.
+#[derive(Debug, Clone, Default)]
+pub struct ControlOptions {
+    /// Address to bind, or `unix:` and a path.
+    pub address: String,
+    /// Port to bind; 0 picks a free one.
+    pub port: u16,
+    /// `None` = plain text.
+    pub tls: Option<TlsOptions>,
+}
+
+/// All listeners and the threads behind them.
 #[derive(Debug, Clone, Default)]
 pub struct FrontendOptions {
     /// `None` = off.
     pub http: Option<HttpOptions>,
     /// `None` = off.
     pub grpc: Option<GrpcOptions>,
-    /// Of both.
+    /// Where operations that manage the server are answered; `None` = on the other two.
+    pub control: Option<ControlOptions>,
+    /// Mode of the files of Unix sockets; 0 = 660.
+    pub unix_socket_mode: u32,
+    /// Of all.
     pub gate: GateOptions,
     /// 0 = one up to 4 cores, then one per 4 cores.
     pub reactor_threads: usize,

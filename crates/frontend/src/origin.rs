@@ -31,6 +31,7 @@ pub struct Caller {
     /// By which listener.
     pub face: Face,
     /// The address of the other end; a Unix socket has none.
+    #[allow(dead_code, reason = "for logs")]
     pub peer: Option<SocketAddr>,
 }
 

@@ -8,8 +8,8 @@ use crate::hold::{self, HoldTotals, Holds};
 use crate::http::connection as http;
 use crate::http::service::HttpContext;
 use crate::idle::{Idle, Place};
-use crate::limits::{CONNECTIONS_SHARE, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX};
-use crate::listen::listeners;
+use crate::limits::{CONNECTIONS_SHARE, CONTROL_CONNECTIONS_MAX, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX};
+use crate::listen::{Listener, Listening, SocketFile, Wanted, listeners, unix_path};
 use crate::options::FrontendOptions;
 use crate::origin::{Caller, Face, Origin};
 use crate::shared::{Phase, Shared};
@@ -18,7 +18,8 @@ use crate::watch;
 use engine::Engine;
 use std::cell::Cell;
 use std::future::Future;
-use std::net::TcpListener as StdListener;
+use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tensor::{Error, Result};
 use tokio::net::{TcpListener, TcpStream};
+#[cfg(unix)]
+use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle as JoinTask, LocalSet};
@@ -39,13 +42,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Numbers of the front ends.
 const HTTP: usize = 0;
 const GRPC: usize = 1;
+const CONTROL: usize = 2;
 
 /// A front end that serves.
 pub struct Running {
-    /// Port of the HTTP listener, 0 when it is off.
+    /// Port of the HTTP listener, 0 when it is off or a Unix socket.
     pub http_port: u16,
-    /// Port of the gRPC listener, 0 when it is off.
+    /// Port of the gRPC listener, 0 when it is off or a Unix socket.
     pub grpc_port: u16,
+    /// Port of the control address, 0 when there is none or it is a Unix socket.
+    pub control_port: u16,
+    /// Of Unix sockets; removed when nothing listens there any more.
+    files: Vec<SocketFile>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     /// Of each reactor.
@@ -74,6 +82,8 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
     let mut running = Running {
         http_port: 0,
         grpc_port: 0,
+        control_port: 0,
+        files: Vec::new(),
         shared: shared.clone(),
         threads: Vec::new(),
         holds: Vec::new(),
@@ -81,22 +91,48 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         watcher: None,
     };
     let mut watched = Vec::new();
-    let (mut http, mut grpc) = (None, None);
+    let (mut http, mut grpc, mut control_face) = (None, None, None);
+    let mut gate = options.gate.clone();
+    let mode = options.unix_socket_mode;
+    let open = |wanted: Wanted<'_>, running: &mut Running| -> Result<_> {
+        let Listening { port, listeners, file } = listeners(wanted, count)?;
+        running.files.extend(file);
+        Ok((port, listeners))
+    };
+    if let Some(o) = &options.control {
+        let refused = not_started("control");
+        let wanted = Wanted { given_fd: None, address: &o.address, port: o.port, reuse_port: false, mode };
+        let (port, listeners) = open(wanted, &mut running).map_err(&refused)?;
+        let tls = open_tls(o.tls.as_ref(), wanted, &[b"h2", b"http/1.1"], true, &mut watched).map_err(&refused)?;
+        let is_file = unix_path(&o.address).is_some();
+        gate.control = Some(if is_file { o.address.as_str().into() } else { format!("{}:{port}", o.address).into() });
+        // What it asks of callers is what the others ask, whether these serve or not.
+        let http = options.http.clone().unwrap_or_default();
+        let context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), &http, gate.clone());
+        let mut context = context.map_err(&refused)?;
+        let grpc = options.grpc.clone().unwrap_or_default();
+        let calls = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), &grpc, gate.clone());
+        context.grpc = Some(Arc::new(calls.map_err(&refused)?));
+        running.control_port = port;
+        control_face = Some((Arc::new(context), tls, listeners));
+    }
     // gRPC first, as Triton does: when both ports are taken, the text names the same service.
     if let Some(o) = &options.grpc {
         let refused = not_started("GRPC");
-        let context = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), o, options.gate.clone());
+        let context = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), o, gate.clone());
         let context = context.map_err(&refused)?;
-        let (port, listeners) = listeners(o.given_fd, &o.address, o.port, o.reuse_port, count).map_err(&refused)?;
-        let tls = open_tls(o.tls.as_ref(), &[b"h2"], false, &mut watched).map_err(&refused)?;
+        let wanted = Wanted { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
+        let (port, listeners) = open(wanted, &mut running).map_err(&refused)?;
+        let tls = open_tls(o.tls.as_ref(), wanted, &[b"h2"], false, &mut watched).map_err(&refused)?;
         running.grpc_port = port;
         grpc = Some((Arc::new(context), tls, listeners));
     }
     if let Some(o) = &options.http {
         let refused = not_started("HTTP");
-        let context = HttpContext::new(engine, control, shared.clone(), o, options.gate.clone()).map_err(&refused)?;
-        let (port, listeners) = listeners(o.given_fd, &o.address, o.port, o.reuse_port, count).map_err(&refused)?;
-        let tls = open_tls(o.tls.as_ref(), &[b"h2", b"http/1.1"], true, &mut watched).map_err(&refused)?;
+        let context = HttpContext::new(engine, control, shared.clone(), o, gate).map_err(&refused)?;
+        let wanted = Wanted { given_fd: o.given_fd, address: &o.address, port: o.port, reuse_port: o.reuse_port, mode };
+        let (port, listeners) = open(wanted, &mut running).map_err(&refused)?;
+        let tls = open_tls(o.tls.as_ref(), wanted, &[b"h2", b"http/1.1"], true, &mut watched).map_err(&refused)?;
         running.http_port = port;
         http = Some((Arc::new(context), tls, listeners));
     }
@@ -105,6 +141,7 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
     for i in 0..count {
         let http = http.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
         let grpc = grpc.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
+        let control = control_face.as_mut().and_then(|(c, tls, l)| Some((c.clone(), tls.clone(), l.pop()?)));
         let shared = shared.clone();
         let runtime =
             Builder::new_current_thread().enable_all().on_thread_unpark(hold::woke).build().map_err(failed)?;
@@ -115,7 +152,7 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         let body = move || {
             memory::thread::be_prompt();
             hold::begin(holds);
-            reactor(&runtime, http, grpc, &shared, pulse, connections_max.div_ceil(count));
+            reactor(&runtime, (http, grpc, control), &shared, pulse, connections_max.div_ceil(count));
         };
         let thread = std::thread::Builder::new().name(format!("reactor-{i}")).spawn(body);
         // Dropping `running` ends those that were started.
@@ -127,11 +164,18 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
 /// The TLS of a listener, whose files are then among those that are watched.
 fn open_tls(
     options: Option<&TlsOptions>,
+    wanted: Wanted<'_>,
     protocols: &[&[u8]],
     speaks_http: bool,
     watched: &mut Vec<(Arc<Tls>, TlsFiles)>,
 ) -> Result<Option<Arc<Tls>>> {
     let Some(options) = options else { return Ok(None) };
+    if wanted.given_fd.is_none() && unix_path(wanted.address).is_some() {
+        return Err(Error::invalid(format!(
+            "TLS is not spoken over a Unix socket ({}): what goes through it stays on this machine, and the mode of its file says who may connect",
+            wanted.address
+        )));
+    }
     let (tls, files) = Tls::open(options, protocols, speaks_http)?;
     watched.push((tls.clone(), files));
     Ok(Some(tls))
@@ -217,12 +261,13 @@ impl Drop for Running {
 }
 
 /// What serves, the TLS in front of it, and the listener.
-type Front<C> = (Arc<C>, Option<Arc<Tls>>, StdListener);
+type Front<C> = (Arc<C>, Option<Arc<Tls>>, Listener);
+/// HTTP, gRPC and the control address.
+type Fronts = (Option<Front<HttpContext>>, Option<Front<GrpcContext>>, Option<Front<HttpContext>>);
 
 fn reactor(
     runtime: &Runtime,
-    http: Option<Front<HttpContext>>,
-    grpc: Option<Front<GrpcContext>>,
+    (http, grpc, control): Fronts,
     shared: &Arc<Shared>,
     pulse: Arc<AtomicU64>,
     connections_max: usize,
@@ -248,26 +293,29 @@ fn reactor(
         });
         let grpc_open = Rc::new(Cell::new(0));
         let room = Room { open: Rc::default(), max: connections_max, idle: Idle::new(), shared: shared.clone() };
-        let (idle, swept) = (room.idle.clone(), shared.clone());
+        // Apart from the others: clients that take all connections, or have all idle ones closed, leave those of the operator.
+        let aside =
+            Room { open: Rc::default(), max: CONTROL_CONNECTIONS_MAX, idle: Idle::new(), shared: shared.clone() };
+        let (idle, idle_aside, swept) = (room.idle.clone(), aside.idle.clone(), shared.clone());
         hold::spawn(async move {
             loop {
                 sleep(IDLE_SWEEP_INTERVAL).await;
-                swept.count_closed_idle(idle.sweep(Instant::now(), IDLE_TIME_MAX));
+                let now = Instant::now();
+                swept.count_closed_idle(idle.sweep(now, IDLE_TIME_MAX) + idle_aside.sweep(now, IDLE_TIME_MAX));
             }
         });
         let mut accepting = Vec::new();
+        if let Some(front) = control {
+            let desk = Desk { room: aside, kind: CONTROL, open: Rc::default(), face: Face::Control };
+            accepting.push(listening(front, desk, http::run::<TcpStream>, http::run::<Encrypted>, http::run::<Local>));
+        }
         if let Some(front) = http {
-            let room = room.clone();
-            accepting.push(listening(
-                front,
-                (room, HTTP, Rc::default()),
-                http::run::<TcpStream>,
-                http::run::<Encrypted>,
-            ));
+            let desk = Desk { room: room.clone(), kind: HTTP, open: Rc::default(), face: Face::Public };
+            accepting.push(listening(front, desk, http::run::<TcpStream>, http::run::<Encrypted>, http::run::<Local>));
         }
         if let Some(front) = grpc {
-            let open = grpc_open.clone();
-            accepting.push(listening(front, (room, GRPC, open), grpc::run::<TcpStream>, grpc::run::<Encrypted>));
+            let desk = Desk { room, kind: GRPC, open: grpc_open.clone(), face: Face::Public };
+            accepting.push(listening(front, desk, grpc::run::<TcpStream>, grpc::run::<Encrypted>, grpc::run::<Local>));
         }
         let mut phase = shared.watch();
         // The sender lives in `shared`, which we hold: neither wait can fail.
@@ -286,21 +334,50 @@ fn reactor(
     // Dropping the set drops the connections that are left.
 }
 
-/// Accepts connections of a front end, of number `kind`, and serves them as they are or once their handshakes are over.
-fn listening<C: 'static, P, E>(
+/// Where connections of one listener are counted, and as what.
+struct Desk {
+    room: Room,
+    kind: usize,
+    /// Those of this listener that are open.
+    open: Rc<Cell<usize>>,
+    face: Face,
+}
+
+/// What a connection to a Unix socket is; where there are none, anything.
+#[cfg(unix)]
+type Local = UnixStream;
+#[cfg(not(unix))]
+type Local = TcpStream;
+
+/// Serves the connections that come to a socket.
+type Serve<S, C, F> = fn(S, Arc<C>, Caller, Place) -> F;
+
+/// Accepts connections of a front end, and serves them as they are or once their handshakes are over.
+fn listening<C: 'static, P, E, U>(
     (context, tls, listener): Front<C>,
-    (room, kind, open): (Room, usize, Rc<Cell<usize>>),
-    plain: fn(TcpStream, Arc<C>, Caller, Place) -> P,
-    encrypted: fn(Encrypted, Arc<C>, Caller, Place) -> E,
+    desk: Desk,
+    plain: Serve<TcpStream, C, P>,
+    encrypted: Serve<Encrypted, C, E>,
+    local: Serve<Local, C, U>,
 ) -> JoinTask<()>
 where
     P: Future<Output = ()> + 'static,
     E: Future<Output = ()> + 'static,
+    U: Future<Output = ()> + 'static,
 {
+    #[cfg(not(unix))]
+    let _ = local;
+    let listener = match listener {
+        Listener::Tcp(listener) => TcpListener::from_std(listener),
+        #[cfg(unix)]
+        Listener::Unix(listener) => {
+            let serve = move |io, caller, place| local(io, context.clone(), caller, place);
+            return hold::spawn(accept(UnixListener::from_std(listener), desk, serve));
+        }
+    };
     let Some(tls) = tls else {
-        return hold::spawn(accept(listener, room, kind, open, move |io, caller, place| {
-            plain(io, context.clone(), caller, place)
-        }));
+        let serve = move |io, caller, place| plain(io, context.clone(), caller, place);
+        return hold::spawn(accept(listener, desk, serve));
     };
     let serve = move |io, caller, place: Place| {
         let (context, tls) = (context.clone(), tls.clone());
@@ -313,7 +390,43 @@ where
             }
         }
     };
-    hold::spawn(accept(listener, room, kind, open, serve))
+    hold::spawn(accept(listener, desk, serve))
+}
+
+/// A socket that connections come to.
+trait Accept: 'static {
+    type Io: 'static;
+
+    /// The next one, where it comes from, and the address of its other end.
+    async fn accept(&self) -> io::Result<(Self::Io, Origin, Option<SocketAddr>)>;
+
+    /// Whether it can be served.
+    fn prepare(_: &Self::Io) -> bool {
+        true
+    }
+}
+
+impl Accept for TcpListener {
+    type Io = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, Origin, Option<SocketAddr>)> {
+        let (io, peer) = Self::accept(self).await?;
+        let origin = Origin::of(peer, || io.local_addr().ok());
+        Ok((io, origin, Some(peer)))
+    }
+
+    fn prepare(io: &TcpStream) -> bool {
+        io.set_nodelay(true).is_ok()
+    }
+}
+
+#[cfg(unix)]
+impl Accept for UnixListener {
+    type Io = UnixStream;
+
+    async fn accept(&self) -> io::Result<(UnixStream, Origin, Option<SocketAddr>)> {
+        Self::accept(self).await.map(|(io, _)| (io, Origin::Unix, None))
+    }
 }
 
 /// A task of this reactor that does `work` each time it was notified.
@@ -365,16 +478,14 @@ impl Room {
     }
 }
 
-async fn accept<F: Future<Output = ()> + 'static>(
-    listener: StdListener,
-    room: Room,
-    kind: usize,
-    of_kind: Rc<Cell<usize>>,
-    serve: impl Fn(TcpStream, Caller, Place) -> F,
+async fn accept<L: Accept, F: Future<Output = ()> + 'static>(
+    listener: io::Result<L>,
+    Desk { room, kind, open: of_kind, face }: Desk,
+    serve: impl Fn(L::Io, Caller, Place) -> F,
 ) {
-    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    let Ok(listener) = listener else { return };
     loop {
-        let Ok((io, peer)) = listener.accept().await else {
+        let Ok((io, origin, peer)) = listener.accept().await else {
             // Mostly for lack of descriptors, wherever they went.
             room.close_oldest(None);
             sleep(ACCEPT_PAUSE).await;
@@ -385,11 +496,10 @@ async fn accept<F: Future<Output = ()> + 'static>(
         let is_full = is_out_of_share || room.open.get() >= room.max;
         let of = is_out_of_share.then_some(kind);
         // No room: the client sees a closed connection, which is what it would see from an overloaded kernel.
-        if (is_full && !room.close_oldest(of)) || io.set_nodelay(true).is_err() {
+        if (is_full && !room.close_oldest(of)) || !L::prepare(&io) {
             continue;
         }
-        let origin = Origin::of(peer, || io.local_addr().ok());
-        let caller = Caller { origin, face: Face::Public, peer: Some(peer) };
+        let caller = Caller { origin, face, peer };
         let place = room.idle.place(kind);
         let closes_by = place.closes_by();
         let (served, counts) = (serve(io, caller, place), (Open::new(&room.open), Open::new(&of_kind)));

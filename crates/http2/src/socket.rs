@@ -11,6 +11,19 @@ pub trait Socket: AsyncRead + AsyncWrite + Unpin {
     fn poll_read_vectored(&mut self, cx: &mut Context<'_>, to: &mut [IoSliceMut<'_>]) -> Poll<Result<usize>>;
 }
 
+#[cfg(unix)]
+impl Socket for tokio::net::UnixStream {
+    fn poll_read_vectored(&mut self, cx: &mut Context<'_>, to: &mut [IoSliceMut<'_>]) -> Poll<Result<usize>> {
+        loop {
+            ready!(self.poll_read_ready(cx))?;
+            match self.try_read_vectored(to) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+}
+
 impl Socket for TcpStream {
     fn poll_read_vectored(&mut self, cx: &mut Context<'_>, to: &mut [IoSliceMut<'_>]) -> Poll<Result<usize>> {
         loop {

@@ -6,8 +6,8 @@ use backend::metrics::{
 };
 use engine::{PublishSpec, Snapshot, VersionStatistics};
 use frontend::{
-    FrontendOptions, GateOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, OffloadStatus, Restriction,
-    TlsOptions,
+    ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, OffloadStatus,
+    Restriction, TlsOptions,
 };
 use memory::{Budget, Kind, SlabPool};
 use napi::bindgen_prelude::BigInt;
@@ -156,7 +156,9 @@ pub fn frontend_options(o: js::ListenOptions) -> FrontendOptions {
             max_connection_age_ms: ms(g.max_connection_age_ms),
             max_connection_age_grace_ms: ms(g.max_connection_age_grace_ms),
         }),
-        gate: GateOptions { allow_remote_settings: o.allow_remote_settings },
+        control: o.control.map(|c| ControlOptions { address: c.address, port: c.port, tls: c.tls.map(tls) }),
+        unix_socket_mode: o.unix_socket_mode,
+        gate: GateOptions { allow_remote_settings: o.allow_remote_settings, ..GateOptions::default() },
         reactor_threads: o.reactor_threads as usize,
         connections_max: 0,
         budget: None,

@@ -192,7 +192,8 @@ impl NativeCore {
         let options = convert::frontend_options(options);
         self.settler()?.run(ticket, move || {
             let started = frontend::serve(engine, control, options)?;
-            let ports = js::Listening { http_port: started.http_port, grpc_port: started.grpc_port };
+            let (http_port, grpc_port, control_port) = (started.http_port, started.grpc_port, started.control_port);
+            let ports = js::Listening { http_port, grpc_port, control_port };
             *running.lock() = Some(started);
             Ok(Settled::Listening(ports))
         });

@@ -236,10 +236,19 @@ pub struct GrpcOptions {
 }
 
 #[napi(object)]
+pub struct ControlOptions {
+    pub address: String,
+    pub port: u16,
+    pub tls: Option<TlsOptions>,
+}
+
+#[napi(object)]
 pub struct ListenOptions {
     pub http: Option<HttpOptions>,
     pub grpc: Option<GrpcOptions>,
+    pub control: Option<ControlOptions>,
     pub allow_remote_settings: bool,
+    pub unix_socket_mode: u32,
     pub reactor_threads: u32,
 }
 
@@ -255,6 +264,7 @@ pub struct GivenSocket {
 pub struct Listening {
     pub http_port: u16,
     pub grpc_port: u16,
+    pub control_port: u16,
 }
 
 #[napi(object)]

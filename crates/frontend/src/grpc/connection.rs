@@ -97,7 +97,7 @@ impl GrpcContext {
                 grace: positive(options.max_connection_age_grace_ms),
             },
             http2: Options {
-                fixed: reply::FIXED,
+                fixed: &reply::FIXED,
                 pings: Pings {
                     interval_min: Duration::from_millis(options.http2_min_recv_ping_interval_without_data_ms),
                     strikes_max: options.http2_max_ping_strikes,

@@ -7,7 +7,7 @@ mod delays;
 mod message;
 mod method;
 mod reflection;
-mod reply;
+pub mod reply;
 mod status;
 mod stream;
 mod timeout;

@@ -10,7 +10,7 @@ use memory::{Account, Kind};
 use tensor::Error;
 
 /// Fields that repeat: one byte each from the second time on.
-pub const FIXED: &[(&str, &str)] = &[
+pub const FIXED: [(&str, &str); 5] = [
     ("content-type", "application/grpc"),
     ("grpc-accept-encoding", "identity,deflate,gzip"),
     ("grpc-status", "0"),

@@ -1,4 +1,5 @@
-//! HTTP/2 without TLS on the HTTP port, for clients that begin with it. Triton has none; requests mean the same as over HTTP/1.
+//! HTTP/2 on the HTTP port, for clients that begin with it or agree on it by ALPN. Triton has none; requests mean the same as over
+//! HTTP/1. On the control address, calls of gRPC come the same way.
 
 use super::events::{self, Events};
 use super::reply::{JSON, OCTETS, Reply};
@@ -6,7 +7,8 @@ use super::request::RequestHead;
 use super::route::Method;
 use super::service::{self, Admission, HttpContext};
 use crate::assemble::Assembler;
-use crate::grpc::connection::{dismiss, http2_options, rest, start};
+use crate::grpc::call;
+use crate::grpc::connection::{GrpcContext, dismiss, http2_options, rest, start};
 use crate::hold;
 use crate::idle::Place;
 use crate::limits::{
@@ -24,18 +26,25 @@ use memory::{Account, Kind, Short};
 use smallvec::SmallVec;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// Fields that repeat.
-const FIXED: &[(&str, &str)] =
-    &[("content-type", JSON), ("content-type", OCTETS), ("accept-encoding", "gzip, deflate")];
+///
+/// Those of gRPC first: a connection to the control address has both, and each of the two means its own numbers.
+const FIXED: [(&str, &str); 8] = {
+    let [a, b, c, d, e] = crate::grpc::reply::FIXED;
+    [a, b, c, d, e, ("content-type", JSON), ("content-type", OCTETS), ("accept-encoding", "gzip, deflate")]
+};
 
 /// Serves a connection that began with `read`.
 pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller: Caller, place: &Place) {
-    let mut connection = Connection::new(io, read, Options { fixed: FIXED, ..http2_options() });
+    let mut connection = Connection::new(io, read, Options { fixed: &FIXED, ..http2_options() });
     let mut phase = context.shared.watch();
     let account = context.shared.budget().account();
+    // What the calls of gRPC on it hold.
+    let shared_account = Rc::new(account.clone());
     let (mut leaving, mut called) = (false, false);
     loop {
         tokio::select! {
@@ -53,6 +62,12 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller
             }) => {
                 let Some((request, respond)) = call else { return };
                 called = true;
+                if let Some(grpc) = &context.grpc
+                    && is_grpc(&request.head)
+                {
+                    start(call_grpc(grpc.clone(), caller, shared_account.clone(), request, respond)).await;
+                    continue;
+                }
                 start(serve(context.clone(), caller, account.clone(), request, respond)).await;
             }
             // A client that connects during the grace is told so with its first answer, not before it could ask anything.
@@ -64,6 +79,24 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller
                 connection.leave();
             }
         }
+    }
+}
+
+fn is_grpc(head: &http2::RequestHead) -> bool {
+    head.get("content-type").is_some_and(|media| media.starts_with(b"application/grpc"))
+}
+
+async fn call_grpc(
+    context: Arc<GrpcContext>,
+    caller: Caller,
+    account: Rc<Account>,
+    request: Request,
+    respond: Responder,
+) {
+    let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+    let rest = call::begin(&context, &mut Context::from_waker(&waker), &caller, &account, request, respond);
+    if let Some(rest) = rest {
+        rest.await;
     }
 }
 
@@ -234,8 +267,8 @@ fn send(respond: &mut Responder, mut reply: Reply, is_head: bool) -> Option<Box<
     let (mut length, mut header_length, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new(), itoa::Buffer::new());
     let mut fields: SmallVec<[Field<'_>; 8]> = SmallVec::new();
     fields.push(match reply.content_type {
-        JSON => Field::Fixed(0),
-        OCTETS => Field::Fixed(1),
+        JSON => Field::Fixed(5),
+        OCTETS => Field::Fixed(6),
         other => Field::Literal("content-type", other.as_bytes()),
     });
     if !reply.chunked {
@@ -250,7 +283,7 @@ fn send(respond: &mut Responder, mut reply: Reply, is_head: bool) -> Option<Box<
         fields.push(Field::Literal("content-encoding", encoding.as_bytes()));
     }
     if reply.accept_encoding {
-        fields.push(Field::Fixed(2));
+        fields.push(Field::Fixed(7));
     }
     if reply.retry_after {
         fields.push(Field::Literal("retry-after", seconds.format(RETRY_AFTER.as_secs()).as_bytes()));

@@ -9,6 +9,7 @@ use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
 use crate::gate::{Gate, GateOptions, Grant};
+use crate::grpc::connection::GrpcContext;
 use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX, ENTRIES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::options::HttpOptions;
@@ -35,6 +36,8 @@ pub struct HttpContext {
     pub gate: Gate,
     /// Forwarded headers.
     pub forward: HeaderForward,
+    /// On the control address: who answers the calls of gRPC that come over HTTP/2.
+    pub grpc: Option<Arc<GrpcContext>>,
     /// Bounds of one request.
     pub limits: Limits,
 }
@@ -58,6 +61,7 @@ impl HttpContext {
             shared,
             gate: Gate::new("API", Restrictions::new("api", &options.restrictions)?, gate),
             forward: HeaderForward::new(&options.header_forward_pattern)?,
+            grpc: None,
             limits,
         })
     }

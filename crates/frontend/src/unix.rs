@@ -1,0 +1,175 @@
+//! Unix sockets: files that processes of this machine connect to, as far as the mode of the file lets them.
+//!
+//! A file that is there already is replaced only when it is a socket that no process listens on: one that a server left that was
+//! killed. The file of a server that ends is removed with it, unless it is another's by then.
+
+use crate::limits::{ACCEPT_BACKLOG, SOCKET_PATH_BYTES_MAX};
+use crate::socket::Io;
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use tensor::{Error, Result};
+use tokio::net::UnixStream;
+
+#[cfg(target_os = "linux")]
+use tokio::io::Interest;
+
+/// A file that is removed with its owner.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode: another server may have put its own in the same place.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<Self> {
+        let (path, found) = (std::path::absolute(path)?, std::fs::symlink_metadata(path)?);
+        Ok(Self { path, identity: (found.dev(), found.ino()) })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_ours = std::fs::symlink_metadata(&self.path).is_ok_and(|f| (f.dev(), f.ino()) == self.identity);
+        if is_ours && let Ok(address) = SockAddr::unix(&self.path) {
+            // Inodes are used again: it may still be another's, who listens then. What cannot be removed, the next server finds stale.
+            let _ = remove_stale(&self.path, &address);
+        }
+    }
+}
+
+/// Listens at `path`, with `count` listeners that share one queue. `mode` says who may connect.
+///
+/// # Errors
+/// UNAVAILABLE `Socket 'unix:<path>' already in use ` when a process listens there; INVALID_ARG for a path that is too long; UNAVAILABLE
+/// with the system's words for anything else.
+pub fn bind(path: &str, mode: u32, count: usize) -> Result<(SocketFile, Vec<UnixListener>)> {
+    let bytes = path.len();
+    if bytes == 0 || bytes > SOCKET_PATH_BYTES_MAX || path.contains('\0') {
+        return Err(Error::invalid(format!(
+            "the path of a Unix socket has 1 to {SOCKET_PATH_BYTES_MAX} bytes, '{path}' has {bytes}: a shorter one, or one that is relative to the directory the \
+             server is started in, will do"
+        )));
+    }
+    let failed = |e: io::Error| match e.kind() {
+        io::ErrorKind::AddrInUse => Error::unavailable(format!("Socket 'unix:{path}' already in use ")),
+        _ => Error::unavailable(format!("Socket 'unix:{path}' can not be listened to: {e}")),
+    };
+    let path = Path::new(path);
+    let address = SockAddr::unix(path).map_err(failed)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed)?;
+    let bound = match socket.bind(&address) {
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            remove_stale(path, &address).map_err(failed)?;
+            socket.bind(&address)
+        }
+        bound => bound,
+    };
+    bound.map_err(failed)?;
+    let file = SocketFile::of(path).map_err(failed)?;
+    let listening = || -> io::Result<Vec<UnixListener>> {
+        // Before it listens: until then nobody can connect, whatever the mode is.
+        std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+        socket.listen(ACCEPT_BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        let listener = UnixListener::from(socket);
+        let mut all = (1..count).map(|_| listener.try_clone()).collect::<io::Result<Vec<_>>>()?;
+        all.push(listener);
+        Ok(all)
+    };
+    Ok((file, listening().map_err(failed)?))
+}
+
+/// Removes a socket that no process listens on.
+fn remove_stale(path: &Path, address: &SockAddr) -> io::Result<()> {
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(io::Error::other("there is a file of this name that is no socket"));
+    }
+    let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // One whose queue is full is there, and would keep us waiting.
+    probe.set_nonblocking(true)?;
+    match probe.connect(address) {
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(e),
+        _ => Err(io::ErrorKind::AddrInUse.into()),
+    }
+}
+
+impl Io for UnixStream {
+    #[cfg(target_os = "linux")]
+    async fn left(&self) {
+        // As for TCP.
+        let _ = self.ready(Interest::PRIORITY).await;
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    async fn left(&self) {
+        std::future::pending().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("nereid_{name}_{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+        fn path(&self, name: &str) -> String {
+            self.0.join(name).to_str().unwrap().to_owned()
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_socket_has_its_mode_and_goes_with_its_server_and_one_that_is_served_is_never_replaced() {
+        let directory = Directory::new("unix");
+        let path = directory.path("s");
+        let (file, listeners) = bind(&path, 0o640, 2).unwrap();
+        assert_eq!(listeners.len(), 2);
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+        let refused = bind(&path, 0o660, 1).unwrap_err();
+        assert_eq!(refused.message(), format!("Socket 'unix:{path}' already in use "));
+        assert!(UnixStream::connect(&path).is_ok());
+        // The listeners are closed, and the file is still there: what a server leaves that was killed.
+        drop(listeners);
+        let (second, listeners) = bind(&path, 0o660, 1).unwrap();
+        // The first one finds a file that is not its own.
+        drop(file);
+        assert!(UnixStream::connect(&path).is_ok());
+        // As at the end of a server: its listeners are closed first.
+        drop(listeners);
+        drop(second);
+        assert!(!Path::new(&path).exists());
+    }
+
+    #[test]
+    fn other_files_stay_and_paths_have_a_limit() {
+        let directory = Directory::new("unix_files");
+        let path = directory.path("file");
+        std::fs::write(&path, "mine").unwrap();
+        let refused = bind(&path, 0o660, 1).unwrap_err();
+        assert!(refused.message().contains("no socket"), "{}", refused.message());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+        let long = bind(&"x".repeat(SOCKET_PATH_BYTES_MAX + 1), 0o660, 1).unwrap_err();
+        assert_eq!(long.code(), tensor::Code::InvalidArg);
+        assert!(long.message().contains(&format!("has {}", SOCKET_PATH_BYTES_MAX + 1)), "{}", long.message());
+        assert!(bind("", 0o660, 1).is_err() && bind("a\0b", 0o660, 1).is_err());
+        assert!(bind(&directory.path("no/such/directory"), 0o660, 1).unwrap_err().message().contains("No such file"));
+    }
+}
