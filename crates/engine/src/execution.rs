@@ -174,7 +174,7 @@ impl ModelVersion {
         }
         let answer = self.answer(entry);
         if let Some(trace) = &entry.request.trace {
-            traced::ran_and_answered(trace, &timings, &answer);
+            traced::ran_and_answered(trace, &timings, rows, &answer);
         }
         let inline = Some((inline, held));
         let ran = Ran { class, kind, rows, padded_bytes: 0, duration, inline, end: timings.end };
@@ -299,7 +299,7 @@ impl ModelVersion {
                 p.ticket.tell_spent(timings.phases());
                 let result = p.ticket.settle().map_or(result, Err);
                 if let Some(trace) = entry.request.trace.take() {
-                    traced::ran_and_answered(&trace, &timings, &result);
+                    traced::ran_and_answered(&trace, &timings, rows, &result);
                 }
                 if let Some(sink) = p.sink.take() {
                     self.deliver(p.place, Delivery { sink, answer: Answer::only(result) });

@@ -33,8 +33,10 @@ pub(crate) fn ran(trace: &Trace, timings: &Timings) {
 pub(crate) fn answered(trace: &Trace, result: &Result<Box<InferResponse>>, now: u64) {
     match result {
         Ok(response) => {
-            for output in &response.outputs {
-                trace.tensor(Kind::BackendOutput, &output.name, output.datatype, &output.shape, &output.data);
+            if trace.wants_tensors() {
+                for output in &response.outputs {
+                    trace.tensor(Kind::BackendOutput, &output.name, output.datatype, &output.shape, &output.data);
+                }
             }
             trace.ended(now, None);
         }
@@ -42,9 +44,10 @@ pub(crate) fn answered(trace: &Trace, result: &Result<Box<InferResponse>>, now: 
     }
 }
 
-/// Notes that a request ran, and its one answer.
+/// Notes that a request ran, in a batch of so many rows, and its one answer.
 #[cold]
-pub(crate) fn ran_and_answered(trace: &Trace, timings: &Timings, result: &Result<Box<InferResponse>>) {
+pub(crate) fn ran_and_answered(trace: &Trace, timings: &Timings, rows: u32, result: &Result<Box<InferResponse>>) {
+    trace.batched(rows);
     ran(trace, timings);
     answered(trace, result, timings.end);
 }

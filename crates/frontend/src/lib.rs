@@ -10,6 +10,7 @@
 //! - Every buffer a client can fill has a limit, and they all stand in [`limits`].
 
 mod access;
+mod access_log;
 pub mod answers;
 mod assemble;
 mod control;
@@ -48,9 +49,12 @@ mod unix;
 mod verbose;
 mod watch;
 
+pub use access_log::LogCounts;
 pub use control::{Argument, Control, ControlReply, Operation};
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
 pub use http::route::{Described as DescribedRoute, described as described_routes};
 pub use offload::{OffloadStatus, status as offload_status};
-pub use options::{ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions};
+pub use options::{
+    ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HttpOptions, LogOptions, Restriction, TlsOptions,
+};
 pub use server::{Running, serve};

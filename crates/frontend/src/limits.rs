@@ -143,3 +143,20 @@ pub const STALLED_BODY_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Answers up to this size are not charged: a socket takes them at once, or nearly so.
 pub const UNCHARGED_ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of lines of the access log that wait to be written, of each reactor. Further ones are dropped and counted.
+pub const ACCESS_LOG_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of lines of the audit log that wait to be written.
+pub const AUDIT_LOG_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Lines of the audit log whose files the thread of the log has still to hash; further ones are written without. What they hold is charged
+/// to the memory budget.
+pub const LINES_UNFINISHED_MAX: usize = 64;
+/// Bytes of a body whose parameters the reactor writes into the audit log itself.
+pub const AUDIT_BYTES_ON_REACTOR_MAX: usize = 4096;
+/// Files, or settings, that a line of the audit log lists.
+pub const AUDIT_ITEMS_MAX: usize = 64;
+/// Bytes of a path, and of the id of a request, in a line of either log. What is escaped takes up to six times as many.
+pub const LOG_PATH_BYTES_MAX: usize = 1024;
+/// Likewise of a name: of a model, a region, a key, a file.
+pub const LOG_NAME_BYTES_MAX: usize = 256;
+/// Likewise of an error's text.
+pub const LOG_ERROR_BYTES_MAX: usize = 1024;

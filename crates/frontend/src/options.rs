@@ -1,6 +1,7 @@
 //! What the front ends are told at start. Mirrors `ListenOptions` of the native contract, name by name.
 
 pub use crate::access::Restriction;
+pub use crate::access_log::LogOptions;
 pub use crate::gate::GateOptions;
 pub use crate::tls::TlsOptions;
 use memory::Budget;
@@ -91,6 +92,8 @@ pub struct FrontendOptions {
     pub connections_max: usize,
     /// What requests and answers in flight may hold; `None` = the budget of the process.
     pub budget: Option<Budget>,
+    /// Logs of requests and of control calls.
+    pub logs: LogOptions,
 }
 
 impl FrontendOptions {

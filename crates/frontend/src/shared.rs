@@ -1,7 +1,9 @@
 //! What every reactor of a server knows: how far the shutdown is, and how much is going on.
 
 use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX};
+use crate::access_log::Logs;
 use memory::Budget;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -44,6 +46,7 @@ pub struct Shared {
     /// When they were asked for watchers last, in ms since `started`.
     models_asked: AtomicU64,
     budget: Budget,
+    logs: Option<Arc<Logs>>,
 }
 
 impl Default for Shared {
@@ -71,7 +74,14 @@ impl Shared {
             models_ready: watch::Sender::new(true),
             models_asked: AtomicU64::new(0),
             budget,
+            logs: None,
         }
+    }
+
+    /// The same, with logs of its requests.
+    pub fn with_logs(mut self, logs: Option<Arc<Logs>>) -> Self {
+        self.logs = logs;
+        self
     }
 }
 
@@ -111,6 +121,12 @@ impl Shared {
     pub fn request(&self) -> Counted<'_> {
         self.requests.fetch_add(1, Ordering::AcqRel);
         Counted(&self.requests)
+    }
+
+    /// Where requests and control calls are logged.
+    #[inline]
+    pub fn logs(&self) -> Option<&Arc<Logs>> {
+        self.logs.as_ref()
     }
 
     /// What requests and answers may hold.

@@ -1,15 +1,25 @@
-//! What the front ends note of requests that are traced (O 3.4): when they came, when their answers were there, when those left.
+//! What the front ends note of requests that are traced (O 3.4) or have a line in a log: when they came, when their answers were there,
+//! when those left, and how they ended.
 //!
-//! Which model a request is for is known only after it was read. So where any model may be traced each request has a [`Slot`] as soon
-//! as its head was read; where none may, this costs one look at one counter.
+//! Which model a request is for is known only after it was read. So where any model may be traced, or there is an access log, each
+//! request has a [`Slot`] as soon as its head was read; where neither is, this costs one look at one counter.
 
+use crate::access_log::entry::{Asked, Entry};
+use crate::grpc::Rpc;
+use crate::grpc::status::Status;
+use crate::http::reply::Reply;
 use crate::http::request::RequestHead as HttpHead;
+use crate::origin::Caller;
+use crate::shared::Shared;
 use backend::now_ns;
+use bytes::Bytes;
 use engine::{Answer, ModelVersion};
 use protocol::json::Value;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
+use tensor::{Error, Name};
 use trace::{Activity, Context, Trace};
 
 /// Which activities a front end notes.
@@ -28,13 +38,17 @@ const GRPC: Names = Names {
     sent: [Activity::GrpcSendStart, Activity::GrpcSendEnd],
 };
 
-/// A request that may turn out to be traced.
+/// A request that may turn out to be traced, or will have a line. The line is written when the last of its owners drops it.
 pub struct Slot {
     names: &'static Names,
     begun: u64,
     read: Cell<u64>,
     trace: RefCell<Option<Trace>>,
+    entry: Option<Entry>,
 }
+
+/// That of a request, while there are traces or logs.
+pub type Noted = Option<Rc<Slot>>;
 
 impl fmt::Debug for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,36 +57,90 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    /// For an HTTP request that comes now, if any is traced.
+    /// For an HTTP request that comes now, if any is traced or has a line.
     #[inline]
-    pub fn http() -> Option<Rc<Self>> {
-        trace::is_any_on().then(|| Self::new(&HTTP))
+    pub fn http(shared: &Shared, caller: &Caller, protocol: &'static str, head: &HttpHead) -> Noted {
+        if !trace::is_any_on() {
+            return None;
+        }
+        Self::new(&HTTP, shared, caller, || Asked::Http(protocol, head.method, head.path_bytes()))
     }
 
     /// Likewise for a call of gRPC.
     #[inline]
-    pub fn grpc() -> Option<Rc<Self>> {
-        trace::is_any_on().then(|| Self::new(&GRPC))
+    pub fn grpc(shared: &Shared, caller: &Caller, rpc: Option<Rpc>, head: &Rc<http2::RequestHead>) -> Noted {
+        if !trace::is_any_on() {
+            return None;
+        }
+        Self::new(&GRPC, shared, caller, || Asked::Grpc(rpc, head.clone()))
     }
 
     #[cold]
-    fn new(names: &'static Names) -> Rc<Self> {
-        Rc::new(Self { names, begun: now_ns(), read: Cell::new(0), trace: RefCell::default() })
+    fn new(names: &'static Names, shared: &Shared, caller: &Caller, asked: impl FnOnce() -> Asked) -> Noted {
+        let begun = now_ns();
+        let entry = shared.logs().and_then(|logs| Entry::new(logs, caller, asked(), begun));
+        Some(Rc::new(Self { names, begun, read: Cell::new(0), trace: RefCell::default(), entry }))
     }
 
-    /// The request is read to its end.
+    /// For a request of a stream, that of whose call is `call`, and which was waited for and then read. One that was read before there
+    /// were any has none.
+    pub fn in_stream(call: Option<&Rc<Self>>, received: [u64; 2], message: &Bytes) -> Noted {
+        let [begun, read] = received;
+        if read == 0 {
+            return None;
+        }
+        let entry = call.and_then(|slot| slot.entry.as_ref()).and_then(|call| call.in_stream(read));
+        if let Some(entry) = &entry {
+            entry.received(message);
+        }
+        Some(Rc::new(Self { names: &GRPC, begun, read: Cell::new(read), trace: RefCell::default(), entry }))
+    }
+
+    /// The request is read to its end, and its model was found.
     pub fn was_read(&self) {
         self.read.set(now_ns());
+    }
+
+    /// Body or message is there.
+    pub fn received(&self, body: &Bytes) {
+        if let Some(entry) = &self.entry {
+            entry.received(body);
+        }
+    }
+
+    /// The key that was shown.
+    pub fn granted(&self, key: Option<&Arc<str>>) {
+        if let Some(entry) = &self.entry {
+            entry.granted(key);
+        }
+    }
+
+    /// The model and version that the request names, and its id.
+    pub fn named(&self, model: &Name, version: &Name, id: &Name) {
+        if let Some(entry) = &self.entry {
+            entry.named(model, version, id);
+        }
+    }
+
+    /// Its id.
+    pub fn identified(&self, id: &Name) {
+        if let Some(entry) = &self.entry {
+            entry.identified(id);
+        }
     }
 
     /// Samples the request, now that its model is known.
     fn begin(&self, version: &ModelVersion, context: impl FnOnce() -> Option<Context>) -> Option<Trace> {
         let mut trace = self.trace.borrow_mut();
         *trace = begin(self.names, version, [self.begun, self.read.get()], context);
+        if let Some(entry) = &self.entry {
+            let measured = trace.get_or_insert_with(Trace::measured);
+            entry.found(&version.signature, Some(measured));
+        }
         trace.clone()
     }
 
-    /// For the request, if it was sampled.
+    /// For the request, if it was sampled or is measured.
     pub fn trace(&self) -> Option<Trace> {
         self.trace.borrow().clone()
     }
@@ -84,7 +152,7 @@ impl Slot {
 
     /// Whether the request was sampled.
     pub fn is_sampled(&self) -> bool {
-        self.trace.borrow().is_some()
+        self.trace.borrow().as_ref().is_some_and(Trace::is_recorded)
     }
 
     /// The request was refused because of its body. One that [`is_no_json`] leaves a trace of its own.
@@ -101,20 +169,60 @@ impl Slot {
         completed(self.trace.borrow().as_ref());
     }
 
-    /// The answer begins to leave.
-    pub fn sending(&self) {
+    /// A reply begins to leave.
+    pub fn replying(&self, reply: &Reply) {
+        if let Some(entry) = &self.entry {
+            entry.replied(reply);
+        }
         self.note(self.names.sent[0]);
+    }
+
+    /// A message of so many bytes begins to leave, one of several.
+    pub fn sending(&self, bytes: usize) {
+        if let Some(entry) = &self.entry {
+            entry.sending(bytes);
+        }
+        self.note(self.names.sent[0]);
+    }
+
+    /// A further event of a reply begins to leave. Its trace is noted by whoever makes it.
+    pub fn event(&self, bytes: usize) {
+        if let Some(entry) = &self.entry {
+            entry.sending(bytes);
+        }
+    }
+
+    /// A call ends like this.
+    pub fn ending(&self, status: &Status) {
+        if let Some(entry) = &self.entry {
+            entry.ended(status);
+        }
+    }
+
+    /// It ended well.
+    pub fn succeeded(&self) {
+        if let Some(entry) = &self.entry {
+            entry.succeeded();
+        }
+    }
+
+    /// It failed, perhaps after some answers.
+    pub fn failed(&self, error: &Error) {
+        if let Some(entry) = &self.entry {
+            entry.failed(error);
+        }
     }
 
     /// It has left.
     pub fn sent(&self) {
+        if let Some(entry) = &self.entry {
+            entry.sent();
+        }
         self.note(self.names.sent[1]);
     }
 
     fn note(&self, activity: Activity) {
-        if let Some(trace) = &*self.trace.borrow() {
-            trace.front(activity, now_ns());
-        }
+        note(self.trace.borrow().as_ref(), activity);
     }
 }
 
@@ -157,14 +265,6 @@ pub fn begin_grpc(slot: Option<&Rc<Slot>>, head: &http2::RequestHead, version: &
     slot?.begin(version, || grpc_context(head))
 }
 
-/// Samples a request of a stream that was waited for and then read. One that was read before any model was traced is not.
-pub fn begin_in_stream(received: [u64; 2], head: &http2::RequestHead, version: &ModelVersion) -> Option<Trace> {
-    if received == [0; 2] {
-        return None;
-    }
-    begin(&GRPC, version, received, || grpc_context(head))
-}
-
 /// How many answers of one trace are there with this one of a stream: the end counts as one, as in Triton.
 pub fn completions(answer: &Answer) -> usize {
     usize::from(answer.response.is_some()) + usize::from(answer.is_final)
@@ -185,19 +285,9 @@ pub fn http_sent(trace: Option<&Trace>) {
     note(trace, HTTP.sent[1]);
 }
 
-/// A message of a stream begins to leave.
-pub fn grpc_sending(trace: Option<&Trace>) {
-    note(trace, GRPC.sent[0]);
-}
-
-/// It has left.
-pub fn grpc_sent(trace: Option<&Trace>) {
-    note(trace, GRPC.sent[1]);
-}
-
 #[inline]
 fn note(trace: Option<&Trace>, activity: Activity) {
-    if let Some(trace) = trace {
+    if let Some(trace) = trace.filter(|trace| trace.is_recorded()) {
         trace.front(activity, now_ns());
     }
 }

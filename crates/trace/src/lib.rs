@@ -11,6 +11,7 @@ mod activity;
 mod context;
 mod ids;
 pub mod limits;
+mod phases;
 mod queue;
 mod record;
 mod sampler;
@@ -19,7 +20,8 @@ mod tracer;
 
 pub use activity::Activity;
 pub use context::Context;
+pub use phases::{Measured, Phases};
 pub use queue::Taken;
 pub use record::{Call, Kind, Record, Stamp, Tensor, Trace};
 pub use sampler::{Mode, Setting, Watch};
-pub use tracer::{Tracer, is_any_on};
+pub use tracer::{Measuring, Tracer, is_any_on};

@@ -7,6 +7,7 @@ use crate::limits::{
     TRACE_ACTIVITIES_MAX, TRACE_CALLS_MAX, TRACE_RECORD_BYTES_MAX, TRACE_TENSOR_BYTES_MAX, TRACE_TEXT_BYTES_MAX,
 };
 use crate::sampler::{Mode, Sampler};
+use crate::phases::Phases;
 use crate::text::quoted;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -110,14 +111,16 @@ pub struct Tensor {
 }
 
 /// A request that is traced, or a call that is made for one. Clones note into the same call; the record is complete when the last
-/// handle of the request is gone.
+/// handle of the request is gone. One that is only [measured](Self::measured) makes no record.
 #[derive(Clone)]
 pub struct Trace(Arc<Handle>);
 
 struct Handle {
-    open: Arc<Open>,
+    /// None of a request that is only measured.
+    open: Option<Arc<Open>>,
     /// Which of its calls.
     at: usize,
+    phases: Phases,
 }
 
 /// A record that is being made.
@@ -146,23 +149,53 @@ impl Trace {
         let id = sampler.outlet.id();
         let calls = vec![Call { id, ..Call::default() }];
         let state = Mutex::new(State { calls, ..State::default() });
-        Self(Arc::new(Handle { open: Arc::new(Open { sampler, context, id, state }), at: 0 }))
+        Self::of(Some(Arc::new(Open { sampler, context, id, state })), 0)
     }
 
-    /// A trace of a call that is made for this one; `None` when there are too many.
+    fn of(open: Option<Arc<Open>>, at: usize) -> Self {
+        Self(Arc::new(Handle { open, at, phases: Phases::default() }))
+    }
+
+    /// For a request that is not traced, and of which only the [phases](Self::phases) are wanted.
+    pub fn measured() -> Self {
+        Self::of(None, 0)
+    }
+
+    /// Whether a record is made.
+    pub fn is_recorded(&self) -> bool {
+        self.0.open.is_some()
+    }
+
+    /// When what happened, as far as it has.
+    pub fn phases(&self) -> &Phases {
+        &self.0.phases
+    }
+
+    /// The id of the trace as far as it is known: the caller's, or the one that models were told, or the number of the request.
+    pub fn id(&self) -> Option<String> {
+        let open = self.0.open.as_ref()?;
+        if let Some(caller) = &open.context {
+            return Some(caller.trace_id().to_owned());
+        }
+        let told = open.state.lock().trace_id.clone();
+        Some(if told.is_empty() { open.id.to_string() } else { told })
+    }
+
+    /// A trace of a call that is made for this one; `None` when there are too many, or nothing is recorded.
     pub fn child(&self) -> Option<Self> {
-        let open = &self.0.open;
+        let open = self.0.open.as_ref()?;
         let mut state = open.state.lock();
         let at = state.calls.len();
         let parent = state.calls.get(self.0.at).filter(|_| at < TRACE_CALLS_MAX)?.id;
         state.calls.push(Call { id: open.sampler.outlet.id(), parent, ..Call::default() });
-        Some(Self(Arc::new(Handle { open: open.clone(), at })))
+        drop(state);
+        Some(Self::of(Some(open.clone()), at))
     }
 
     /// Notes what the front end does with the request.
     pub fn front(&self, activity: Activity, ns: u64) {
-        if self.0.open.sampler.setting.timestamps {
-            let mut state = self.0.open.state.lock();
+        if let Some(open) = self.0.open.as_ref().filter(|open| open.sampler.setting.timestamps) {
+            let mut state = open.state.lock();
             if state.activities.len() < TRACE_ACTIVITIES_MAX {
                 state.activities.push(Stamp { activity, ns });
             }
@@ -171,11 +204,17 @@ impl Trace {
 
     /// The request is no request at all, and traced as that.
     pub fn keep(&self) {
-        self.0.open.state.lock().is_kept = true;
+        if let Some(open) = &self.0.open {
+            open.state.lock().is_kept = true;
+        }
     }
 
     /// The call was accepted by its model. A call that never is, is not part of the record.
     pub fn accepted(&self, model: &str, version: i64, request_id: &str, ns: u64) {
+        self.0.phases.accepted(ns);
+        if !self.is_recorded() {
+            return;
+        }
         self.call(|call| {
             call.is_accepted = true;
             model.clone_into(&mut call.model);
@@ -187,15 +226,26 @@ impl Trace {
     }
 
     /// The call ran: when that began, when its inputs were ready, when inference ended, and when its outputs were ready.
-    pub fn computed(&self, [start, inputs_ready, inference_end, outputs_ready]: [u64; 4]) {
+    pub fn computed(&self, marks: [u64; 4]) {
+        self.0.phases.computed(marks);
+        if !self.is_recorded() {
+            return;
+        }
+        let [start, inputs_ready, inference_end, outputs_ready] = marks;
         self.mark(Activity::ComputeStart, start);
         self.mark(Activity::ComputeInputEnd, inputs_ready);
         self.mark(Activity::ComputeOutputStart, inference_end);
         self.mark(Activity::ComputeEnd, outputs_ready);
     }
 
+    /// The call ran in a batch with so many rows.
+    pub fn batched(&self, rows: u32) {
+        self.0.phases.batched(rows);
+    }
+
     /// The call is over.
     pub fn ended(&self, ns: u64, error: Option<&Error>) {
+        self.0.phases.ended(ns);
         self.mark(Activity::RequestEnd, ns);
         if let Some(error) = error {
             let error = (error.code(), cut(error.message()).to_owned());
@@ -206,7 +256,7 @@ impl Trace {
     /// The W3C context of this call as Triton gives it to backends, a JSON object: what a model does for it are children of its span.
     /// `None` in mode Triton, which has no spans (O-47).
     pub fn context(&self) -> Option<String> {
-        let open = &self.0.open;
+        let open = self.0.open.as_ref()?;
         if open.sampler.setting.mode != Mode::OpenTelemetry {
             return None;
         }
@@ -237,17 +287,15 @@ impl Trace {
 
     /// Whether tensors are noted.
     pub fn wants_tensors(&self) -> bool {
-        self.0.open.sampler.setting.tensors
+        self.0.open.as_ref().is_some_and(|open| open.sampler.setting.tensors)
     }
 
     /// Notes a tensor: copies its beginning.
     pub fn tensor(&self, kind: Kind, name: &str, datatype: DataType, shape: &[i64], data: &Data) {
-        if !self.wants_tensors() {
-            return;
-        }
-        let mut state = self.0.open.state.lock();
+        let Some(open) = self.0.open.as_ref().filter(|_| self.wants_tensors()) else { return };
+        let mut state = open.state.lock();
         let room = TRACE_RECORD_BYTES_MAX.saturating_sub(state.bytes).min(TRACE_TENSOR_BYTES_MAX);
-        let room = self.0.open.sampler.outlet.reserve(data.len().min(room));
+        let room = open.sampler.outlet.reserve(data.len().min(room));
         state.reserved += room;
         let mut begin = vec![0; room];
         // It is no longer than the tensor: what fails is a device, and zeros would be a lie.
@@ -264,13 +312,14 @@ impl Trace {
     }
 
     fn mark(&self, activity: Activity, ns: u64) {
-        if self.0.open.sampler.setting.timestamps {
+        if self.0.open.as_ref().is_some_and(|open| open.sampler.setting.timestamps) {
             self.call(|call| call.activities.push(Stamp { activity, ns }));
         }
     }
 
     fn call(&self, change: impl FnOnce(&mut Call)) {
-        let mut state = self.0.open.state.lock();
+        let Some(open) = &self.0.open else { return };
+        let mut state = open.state.lock();
         if let Some(call) = state.calls.get_mut(self.0.at) {
             change(call);
         }
@@ -279,7 +328,7 @@ impl Trace {
 
 impl std::fmt::Debug for Trace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Trace").field("id", &self.0.open.id).field("call", &self.0.at).finish()
+        f.debug_struct("Trace").field("id", &self.0.open.as_ref().map(|open| open.id)).field("call", &self.0.at).finish()
     }
 }
 

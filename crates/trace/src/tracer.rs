@@ -9,10 +9,28 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
-/// Tracers of this process with a setting that samples.
+/// Tracers of this process with a setting that samples, and front ends that measure requests.
 static ON: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any model of this process may be traced: what is noted before the model of a request is known, is noted only then.
+/// Requests are measured, traced or not, for as long as this lives.
+#[derive(Debug)]
+pub struct Measuring(());
+
+impl Measuring {
+    /// From now on.
+    pub fn begin() -> Self {
+        ON.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Measuring {
+    fn drop(&mut self) {
+        ON.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether any request of this process may be traced or measured: what is noted before the model of a request is known, is noted only then.
 #[inline]
 pub fn is_any_on() -> bool {
     ON.load(Ordering::Relaxed) > 0

@@ -89,7 +89,7 @@ impl ModelVersion {
                 p.ticket.tell_spent(timings.phases());
                 let result = p.ticket.settle().map_or(result, Err);
                 if let Some(trace) = f.entry.request.trace.take() {
-                    traced::ran_and_answered(&trace, &timings, &result);
+                    traced::ran_and_answered(&trace, &timings, rows, &result);
                 }
                 if let Some(sink) = p.sink.take() {
                     self.deliver(p.place, Delivery { sink, answer: Answer::only(result) });

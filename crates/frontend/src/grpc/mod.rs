@@ -8,9 +8,11 @@ mod message;
 mod method;
 mod reflection;
 pub mod reply;
-mod status;
+pub mod status;
 mod stream;
 mod timeout;
 mod unary;
 mod upkeep;
 mod watch;
+
+pub use method::Rpc;

@@ -117,7 +117,7 @@ fn without_files(parameters: Value<'_>, argument: &mut Text) -> Result<Vec<(Stri
 }
 
 /// Of either alphabet, padded or not.
-fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+pub fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     const LENIENT: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     let alphabets = [base64::alphabet::STANDARD, base64::alphabet::URL_SAFE];

@@ -3,7 +3,7 @@
 use super::generate::is_long_to_print;
 use crate::answers::Inbox;
 use crate::offload::{self, Offloaded};
-use crate::traced;
+use crate::traced::{self, Noted, Slot};
 use bytes::Bytes;
 use engine::ModelVersion;
 use memory::{Account, Charge, Kind};
@@ -11,6 +11,7 @@ use protocol::generate::encode_generate;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tensor::Result;
@@ -38,6 +39,8 @@ pub struct Events {
     /// The final answer was taken.
     is_last: bool,
     trace: Option<Trace>,
+    /// Of the request, for those behind the first event.
+    noted: Noted,
     /// The last event that was handed out may still be on its way.
     is_sending: bool,
 }
@@ -52,7 +55,12 @@ impl Events {
     /// The events of the one request of `inbox`, to a model of `version`. What is printed is charged to `account`.
     pub fn new(inbox: Inbox, version: Arc<ModelVersion>, account: &Account, trace: Option<Trace>) -> Self {
         let account = account.clone();
-        Self { inbox, version, account, printing: None, ahead: None, is_last: false, trace, is_sending: false }
+        Self { inbox, version, account, printing: None, ahead: None, is_last: false, trace, noted: None, is_sending: false }
+    }
+
+    /// From now on events are noted in a line of a log.
+    pub fn note_with(&mut self, slot: Option<&Rc<Slot>>) {
+        self.noted = slot.cloned();
     }
 
     /// The next response, printed; `None` behind the last.
@@ -64,6 +72,13 @@ impl Events {
         if self.trace.is_some() && next.is_some() {
             traced::http_sending(self.trace.as_ref());
             self.is_sending = true;
+        }
+        if let Some(slot) = &self.noted {
+            match &next {
+                Some(Ok(event)) => slot.event(event.len()),
+                Some(Err(error)) => slot.failed(error),
+                None => {}
+            }
         }
         Poll::Ready(next)
     }

@@ -92,6 +92,7 @@ async fn read(
     let mut request = parsed.inspect_err(|e| verbose::infer_failed(None, e))?;
     if let Some(slot) = &head.trace {
         request.trace = slot.trace();
+        slot.identified(&request.id);
     }
     Ok((version, request))
 }
@@ -112,7 +113,7 @@ async fn many(
     }
     if stream {
         let trace = head.trace.as_ref().and_then(|slot| slot.take());
-        return first_event(Events::new(inbox, version, account, trace)).await;
+        return first_event(Events::new(inbox, version, account, trace), head).await;
     }
     match only(&inbox, head).await {
         (1, Some(Ok(response))) => object(printed(account, version, response).await),
@@ -149,9 +150,10 @@ async fn only(inbox: &Inbox, head: &RequestHead) -> (u64, Option<Result<Box<Infe
 }
 
 /// Begins the stream with its first response, which decides about the status; it may be the only one, or there may be none.
-async fn first_event(mut events: Events) -> Reply {
+async fn first_event(mut events: Events, head: &RequestHead) -> Reply {
     let Some(first) = poll_fn(|cx| events.poll_next(cx)).await else { return Reply::empty(EVENTS).chunked() };
     let is_over = poll_fn(|cx| Poll::Ready(events.poll_over(cx))).await;
+    events.note_with(head.trace.as_ref());
     Reply::events(first, (!is_over).then(|| Box::new(events)))
 }
 
@@ -174,10 +176,10 @@ pub fn is_long_to_print(response: &InferResponse) -> bool {
 
 /// The reply of `generate`. Once a request was accepted every failure is a 400, whatever its class (P 1.13).
 fn object(printed: Result<Bytes>) -> Reply {
-    let (status, json) = match printed {
-        Ok(json) => (200, json),
-        Err(error) => (400, protocol::json::error_json(error.message())),
+    let (status, code, json) = match printed {
+        Ok(json) => (200, None, json),
+        Err(error) => (400, Some(error.code()), protocol::json::error_json(error.message())),
     };
     // Where it is long it was printed elsewhere, and charged there.
-    Reply { is_charged: true, ..Reply::new(status, JSON, json).chunked() }
+    Reply { is_charged: true, code, ..Reply::new(status, JSON, json).chunked() }
 }

@@ -287,6 +287,7 @@ fn parse(context: &HttpContext, version: &ModelVersion, head: &RequestHead, body
 fn forward(context: &HttpContext, head: &RequestHead, request: &mut InferRequest) -> Result<()> {
     if let Some(slot) = &head.trace {
         request.trace = slot.trace();
+        slot.identified(&request.id);
     }
     if context.forward.is_active() {
         for (name, value) in head.headers.iter() {

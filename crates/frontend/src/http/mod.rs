@@ -2,13 +2,13 @@
 
 mod chunked;
 pub mod connection;
-mod control;
+pub mod control;
 mod events;
 mod generate;
 mod h2c;
 mod inference;
 mod orca;
-mod reply;
+pub mod reply;
 pub mod request;
 pub mod route;
 pub mod service;

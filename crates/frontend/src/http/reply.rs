@@ -31,6 +31,8 @@ pub type Fields = Vec<(&'static str, Cow<'static, str>)>;
 pub struct Reply {
     /// HTTP status.
     pub status: u16,
+    /// The class of the error that it tells, where there is one.
+    pub code: Option<Code>,
     /// `Content-Type`.
     pub content_type: &'static str,
     /// `Inference-Header-Content-Length`.
@@ -67,6 +69,7 @@ impl Reply {
         }
         Self {
             status,
+            code: None,
             content_type,
             header_length: None,
             content_encoding: None,
@@ -85,11 +88,13 @@ impl Reply {
     /// A stream that begins with this event, and whose other events come later. How the first went decides about the status (P 1.13).
     pub fn events(first: Result<Bytes>, rest: Option<Box<Events>>) -> Self {
         let status = if first.is_ok() { 200 } else { 400 };
+        let code = first.as_ref().err().map(Error::code);
         let mut reply = Self::new(status, EVENTS, events::json(first)).chunked();
         reply.body.insert(0, Bytes::from_static(events::BEFORE));
         reply.body.push(Bytes::from_static(events::BEHIND));
         // Where it is long it was printed elsewhere, and charged there.
         reply.is_charged = true;
+        reply.code = code;
         reply.rest = rest;
         reply
     }
@@ -107,7 +112,8 @@ impl Reply {
     /// `{"error":…}` with the status of the error's class.
     pub fn error(content_type: &'static str, error: &Error) -> Self {
         let retry_after = error.code() == Code::ResourceExhausted;
-        Self { retry_after, ..Self::text_error(error.code().http_status(), content_type, &cut(error.message())) }
+        let code = Some(error.code());
+        Self { code, retry_after, ..Self::text_error(error.code().http_status(), content_type, &cut(error.message())) }
     }
 
     /// `{"error":…}` with a status of HTTP's own.

@@ -157,6 +157,11 @@ impl RequestHead {
         query.split(|&b| b == b'#').next().unwrap_or_default()
     }
 
+    /// The path, as a counted slice of the head.
+    pub fn path_bytes(&self) -> Bytes {
+        self.headers.bytes.slice_ref(self.path())
+    }
+
     /// A head that did not come as text (HTTP/2). `target` may have a query.
     pub fn from_parts<'a>(
         method: Method,

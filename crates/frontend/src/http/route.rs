@@ -83,11 +83,20 @@ impl Method {
             _ => Self::Other(OtherMethod::parse(name)),
         }
     }
+
+    /// Its name; that of one that nobody knows is `?`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Other(method) => method.name(),
+        }
+    }
 }
 
 impl OtherMethod {
     /// From 1 on; 0 is GET.
-    const NAMES: [&[u8]; 15] = [
+    const NAMES: [&'static [u8]; 15] = [
         b"HEAD",
         b"POST",
         b"PUT",
@@ -104,6 +113,11 @@ impl OtherMethod {
         b"CONNECT",
         b"PATCH",
     ];
+
+    fn name(self) -> &'static str {
+        let name = usize::from(self.0).checked_sub(1).and_then(|at| Self::NAMES.get(at));
+        name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or("?")
+    }
 
     fn parse(name: &[u8]) -> Self {
         let unknown = Self::NAMES.len();

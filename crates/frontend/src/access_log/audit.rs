@@ -1,0 +1,265 @@
+//! Lines of the audit log: who asked for which change of the server, with what, and what came of it. Contents of files and
+//! configurations stand there as their size and SHA-256, which `sha256sum` prints of the file that was meant.
+
+use super::entry::{Asked, Entry};
+use super::line::Line;
+use super::messages;
+use crate::grpc::Rpc;
+use crate::http::control::decode_base64;
+use crate::http::route::Route;
+use crate::limits::{AUDIT_BYTES_ON_REACTOR_MAX, AUDIT_ITEMS_MAX, LOG_NAME_BYTES_MAX};
+use crate::origin::Face;
+use bytes::Bytes;
+use prost::Message;
+use protocol::json::Value;
+use protocol::pb::inference as pb;
+use ring::digest::{SHA256, digest};
+use std::fmt::Write;
+
+impl Entry {
+    /// Writes the line of a control call that is over.
+    pub(super) fn audit(&self) {
+        let body = self.body.take();
+        let source = match (self.asked(), body) {
+            (Asked::Http(_, _, path), Some(body)) => Source::of_route(path).map(|what| (what, body)),
+            (Asked::Grpc(Some(rpc), _), Some(message)) => Some((Source::Message(*rpc), message)),
+            _ => None,
+        };
+        // Settings are read and written by one call.
+        if let Some((Source::Message(rpc), message)) = &source
+            && message.len() <= AUDIT_BYTES_ON_REACTOR_MAX
+            && is_only_read(*rpc, message)
+        {
+            return;
+        }
+        let facts = |line: &mut Line<'_>, body: Option<&Bytes>| {
+            line.time("time", self.begun());
+            self.who(line);
+            line.word("origin", self.origin());
+            if self.caller().face == Face::Control {
+                line.flag("control_address");
+            }
+            line.word("protocol", self.protocol()).word("verb", self.verb());
+            self.put_target(line, body);
+            self.result(line);
+            line.micros("duration_us", self.duration());
+        };
+        let Some((what, body)) = source else {
+            return self.logs().audit(|line| facts(line, None));
+        };
+        if body.len() <= AUDIT_BYTES_ON_REACTOR_MAX {
+            return self.logs().audit(|line| {
+                facts(line, Some(&body));
+                line.object("parameters", |line| what.parameters(&body, line));
+            });
+        }
+        // Many files take a while to be decoded and hashed.
+        let names = match what {
+            Source::Message(rpc) => messages::LazyNames::of(rpc),
+            _ => messages::LazyNames::none(),
+        };
+        self.logs().audit_later(|line| facts(line, None), move |line| {
+            names.put(&body, line);
+            line.object("parameters", |line| what.parameters(&body, line));
+        });
+    }
+}
+
+/// What tells parameters.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Load,
+    Unload,
+    Region,
+    Settings,
+    Message(Rpc),
+}
+
+impl Source {
+    fn of_route(path: &[u8]) -> Option<Self> {
+        Some(match Route::parse(std::str::from_utf8(path).ok()?)? {
+            Route::RepositoryModel { load: true, .. } => Self::Load,
+            Route::RepositoryModel { .. } => Self::Unload,
+            Route::SharedMemory { .. } => Self::Region,
+            Route::Logging | Route::Trace { .. } => Self::Settings,
+            _ => return None,
+        })
+    }
+
+    /// Writes the fields. Of what cannot be read, nothing: the error says so.
+    fn parameters(self, body: &[u8], line: &mut Line<'_>) {
+        match self {
+            Self::Message(rpc) => _ = of_message(rpc, body, line),
+            _ => {
+                let Ok(body) = Value::parse(body) else { return };
+                match self {
+                    Self::Load => of_load(body, line),
+                    Self::Unload => of_members(body.get("parameters"), line),
+                    _ => of_members(Some(body), line),
+                }
+            }
+        }
+    }
+}
+
+fn of_load(body: Value<'_>, line: &mut Line<'_>) {
+    let Some(members) = body.get("parameters").and_then(|p| p.members().ok()) else { return };
+    let (mut files, mut more) = (Vec::new(), 0u64);
+    for (name, value) in members {
+        let name = name.decode();
+        let contents = || value.as_text().map(|text| text.decode().into_owned()).unwrap_or_default();
+        if name.starts_with(b"file:") {
+            if files.len() < AUDIT_ITEMS_MAX {
+                files.push(File::of(&name, &decode_base64(&contents()).unwrap_or_default()));
+            } else {
+                more += 1;
+            }
+        } else if &*name == b"config" {
+            config(&contents(), line);
+        }
+    }
+    put_files(&files, more, line);
+}
+
+/// Small values as they are, in the order in which they came.
+fn of_members(object: Option<Value<'_>>, line: &mut Line<'_>) {
+    let Some(members) = object.and_then(|object| object.members().ok()) else { return };
+    for (name, value) in members.take(AUDIT_ITEMS_MAX) {
+        let name = name.decode();
+        // Handles of device memory open it.
+        if &*name != b"raw_handle" {
+            line.client_key(&name, LOG_NAME_BYTES_MAX);
+            put_value(value, line);
+        }
+    }
+}
+
+fn put_value(value: Value<'_>, line: &mut Line<'_>) {
+    match value.text() {
+        word @ (b"true" | b"false" | b"null") => line.value(word),
+        // JSON that Triton takes has `NaN`; JSON has not.
+        number if number.iter().all(|b| matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) => line.value_of_at_most(number, 64),
+        _ if value.is_string() => {
+            let text = value.as_text().map(|text| text.decode().into_owned()).unwrap_or_default();
+            line.text_value(&text, LOG_NAME_BYTES_MAX);
+        }
+        // What settings have is a list of words.
+        other => line.text_value(other, LOG_NAME_BYTES_MAX),
+    }
+}
+
+fn of_message(rpc: Rpc, message: &[u8], line: &mut Line<'_>) -> Result<(), prost::DecodeError> {
+    use pb::model_repository_parameter::ParameterChoice;
+    match rpc {
+        Rpc::RepositoryModelLoad => {
+            let request = pb::RepositoryModelLoadRequest::decode(message)?;
+            let mut parameters: Vec<_> = request.parameters.iter().collect();
+            parameters.sort_unstable_by_key(|(name, _)| *name);
+            let (mut files, mut more) = (Vec::new(), 0u64);
+            for (name, value) in parameters {
+                let contents: &[u8] = match &value.parameter_choice {
+                    Some(ParameterChoice::BytesParam(bytes)) => bytes,
+                    Some(ParameterChoice::StringParam(text)) => text.as_bytes(),
+                    _ => b"",
+                };
+                if name == "config" {
+                    config(contents, line);
+                } else if files.len() < AUDIT_ITEMS_MAX {
+                    files.push(File::of(name.as_bytes(), contents));
+                } else {
+                    more += 1;
+                }
+            }
+            put_files(&files, more, line);
+        }
+        Rpc::RepositoryModelUnload => {
+            let request = pb::RepositoryModelUnloadRequest::decode(message)?;
+            let dependents = request.parameters.get("unload_dependents").and_then(|p| p.parameter_choice.as_ref());
+            if let Some(ParameterChoice::BoolParam(value)) = dependents {
+                line.client_key(b"unload_dependents", LOG_NAME_BYTES_MAX);
+                line.value(if *value { b"true" } else { b"false" });
+            }
+        }
+        Rpc::SystemSharedMemoryRegister => {
+            let request = pb::SystemSharedMemoryRegisterRequest::decode(message)?;
+            line.text("key", request.key.as_bytes(), LOG_NAME_BYTES_MAX);
+            line.number("offset", request.offset).number("byte_size", request.byte_size);
+        }
+        Rpc::CudaSharedMemoryRegister => {
+            let request = pb::CudaSharedMemoryRegisterRequest::decode(message)?;
+            line.number("device_id", request.device_id).number("byte_size", request.byte_size);
+        }
+        Rpc::TraceSetting => {
+            let request = pb::TraceSettingRequest::decode(message)?;
+            let mut settings: Vec<_> = request.settings.iter().collect();
+            settings.sort_unstable_by_key(|(name, _)| *name);
+            for (name, setting) in settings.into_iter().take(AUDIT_ITEMS_MAX) {
+                line.client_key(name.as_bytes(), LOG_NAME_BYTES_MAX);
+                line.text_value(setting.value.join(",").as_bytes(), LOG_NAME_BYTES_MAX);
+            }
+        }
+        Rpc::LogSettings => {
+            use pb::log_settings_request::setting_value::ParameterChoice as In;
+            let request = pb::LogSettingsRequest::decode(message)?;
+            let mut settings: Vec<_> = request.settings.iter().collect();
+            settings.sort_unstable_by_key(|(name, _)| *name);
+            for (name, setting) in settings.into_iter().take(AUDIT_ITEMS_MAX) {
+                line.client_key(name.as_bytes(), LOG_NAME_BYTES_MAX);
+                match &setting.parameter_choice {
+                    Some(In::BoolParam(value)) => line.value(if *value { b"true" } else { b"false" }),
+                    Some(In::Uint32Param(value)) => line.value(value.to_string().as_bytes()),
+                    Some(In::StringParam(text)) => line.text_value(text.as_bytes(), LOG_NAME_BYTES_MAX),
+                    None => line.value(b"null"),
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A message that has no settings asks for them.
+fn is_only_read(rpc: Rpc, message: &[u8]) -> bool {
+    match rpc {
+        Rpc::TraceSetting => pb::TraceSettingRequest::decode(message).is_ok_and(|r| r.settings.is_empty()),
+        Rpc::LogSettings => pb::LogSettingsRequest::decode(message).is_ok_and(|r| r.settings.is_empty()),
+        _ => false,
+    }
+}
+
+/// What stands for the contents of a file.
+struct File {
+    name: Vec<u8>,
+    bytes: usize,
+    hash: String,
+}
+
+impl File {
+    fn of(name: &[u8], contents: &[u8]) -> Self {
+        let name = name.strip_prefix(b"file:").unwrap_or(name);
+        Self { name: name.get(..2 * LOG_NAME_BYTES_MAX).unwrap_or(name).to_vec(), bytes: contents.len(), hash: hash(contents) }
+    }
+}
+
+fn hash(contents: &[u8]) -> String {
+    digest(&SHA256, contents).as_ref().iter().fold(String::with_capacity(64), |mut hex, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+fn config(contents: &[u8], line: &mut Line<'_>) {
+    line.object("config", |line| _ = line.number("bytes", contents.len()).word("sha256", &hash(contents)));
+}
+
+fn put_files(files: &[File], more: u64, line: &mut Line<'_>) {
+    if !files.is_empty() {
+        line.list("files", files, |file, line| {
+            line.text("name", &file.name, LOG_NAME_BYTES_MAX).number("bytes", file.bytes).word("sha256", &file.hash);
+        });
+    }
+    if more > 0 {
+        line.number("files_not_listed", more);
+    }
+}

@@ -1,0 +1,561 @@
+//! What is known of one request when it is over, and the line that this makes. The line is written when the request's [`Entry`] is
+//! dropped, whatever became of it: answered, refused, given up.
+
+use super::Logs;
+use super::line::Line;
+use crate::grpc::Rpc;
+use crate::grpc::status::{Status, code};
+use crate::http::reply::Reply;
+use crate::http::route::{Method, ModelAction, RegionAction, Route};
+use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_PATH_BYTES_MAX};
+use crate::origin::{Caller, Origin};
+use backend::now_ns;
+use bytes::Bytes;
+use memory::RegionKind;
+use protocol::Signature;
+use protocol::json::Value;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use tensor::{Code, Error, Name};
+use trace::Trace;
+
+/// HTTP has no number for a client that left before its answer; this one is known from other servers.
+const HTTP_CLIENT_LEFT: u16 = 499;
+
+/// What was asked, as its protocol says it.
+pub enum Asked {
+    /// Over HTTP: version, method, and the path without its query.
+    Http(&'static str, Method, Bytes),
+    /// Over gRPC: which call, if it is one of ours, and its head.
+    Grpc(Option<Rpc>, Rc<http2::RequestHead>),
+    /// A request of a stream of gRPC.
+    InStream,
+}
+
+/// Who is meant, as far as it is known.
+#[derive(Default)]
+enum Target {
+    /// What the path says, or the message.
+    #[default]
+    Asked,
+    /// As the request named it.
+    Named(Name, Name),
+    /// The model that took it.
+    Found(Arc<Signature>),
+}
+
+/// How it ended.
+#[derive(Default)]
+enum Outcome {
+    /// It has no answer.
+    #[default]
+    None,
+    Http(u16),
+    Grpc(u8),
+}
+
+/// A request that will have a line.
+pub struct Entry {
+    logs: Arc<Logs>,
+    caller: Caller,
+    asked: Asked,
+    begun: u64,
+    /// It changes the server, if it is what it seems to be.
+    pub(super) is_write: bool,
+    read: Cell<u64>,
+    sending: Cell<u64>,
+    /// Answers that began to leave, and have not yet.
+    on_their_way: Cell<u64>,
+    sent: Cell<u64>,
+    bytes_in: Cell<u64>,
+    bytes_out: Cell<u64>,
+    responses: Cell<u64>,
+    first_response: Cell<u64>,
+    outcome: RefCell<Outcome>,
+    error: RefCell<Option<(Option<u8>, String)>>,
+    key: RefCell<Option<Arc<str>>>,
+    target: RefCell<Target>,
+    id: RefCell<Name>,
+    trace: RefCell<Option<Trace>>,
+    /// Body or message, where it says more.
+    pub(super) body: RefCell<Option<Bytes>>,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("begun", &self.begun).finish_non_exhaustive()
+    }
+}
+
+/// Messages of calls that are no inference are kept up to this size, for the names in them.
+const NAMES_BYTES_MAX: usize = 4096;
+
+impl Entry {
+    /// For a request that begins now; `None` where it will have no line.
+    pub fn new(logs: &Arc<Logs>, caller: &Caller, asked: Asked, begun: u64) -> Option<Self> {
+        let is_write = logs.has_audit() && is_write(&asked);
+        (logs.has_access() || is_write).then(|| Self {
+            logs: logs.clone(),
+            caller: *caller,
+            asked,
+            begun,
+            is_write,
+            read: Cell::new(0),
+            sending: Cell::new(0),
+            on_their_way: Cell::new(0),
+            sent: Cell::new(0),
+            bytes_in: Cell::new(0),
+            bytes_out: Cell::new(0),
+            responses: Cell::new(0),
+            first_response: Cell::new(0),
+            outcome: RefCell::default(),
+            error: RefCell::default(),
+            key: RefCell::default(),
+            target: RefCell::default(),
+            id: RefCell::default(),
+            trace: RefCell::default(),
+            body: RefCell::default(),
+        })
+    }
+
+    /// For a request of this call, which is a stream.
+    pub fn in_stream(&self, begun: u64) -> Option<Self> {
+        let entry = Self::new(&self.logs, &self.caller, Asked::InStream, begun)?;
+        entry.key.replace(self.key.borrow().clone());
+        Some(entry)
+    }
+
+    /// Body or message was read to its end.
+    pub fn received(&self, body: &Bytes) {
+        self.read.set(now_ns());
+        self.bytes_in.set(self.bytes_in.get() + body.len() as u64);
+        let says_more = match &self.asked {
+            Asked::Http(..) => self.is_write,
+            Asked::Grpc(Some(Rpc::ModelInfer | Rpc::ModelStreamInfer), _) | Asked::InStream => false,
+            Asked::Grpc(..) => self.is_write || body.len() <= NAMES_BYTES_MAX,
+        };
+        if says_more {
+            self.body.replace(Some(body.clone()));
+        }
+    }
+
+    /// The key that was shown.
+    pub fn granted(&self, key: Option<&Arc<str>>) {
+        if let Some(key) = key {
+            self.key.replace(Some(key.clone()));
+        }
+    }
+
+    /// The model that the request names, which may not be there.
+    pub fn named(&self, model: &Name, version: &Name, id: &Name) {
+        self.target.replace(Target::Named(model.clone(), version.clone()));
+        self.identified(id);
+    }
+
+    /// The model that takes it, and what measures it.
+    pub fn found(&self, signature: &Arc<Signature>, trace: Option<&Trace>) {
+        self.target.replace(Target::Found(signature.clone()));
+        self.trace.replace(trace.cloned());
+    }
+
+    /// The client's id.
+    pub fn identified(&self, id: &Name) {
+        if !id.is_empty() {
+            self.id.replace(id.clone());
+        }
+    }
+
+    /// An answer is on its way.
+    pub fn sending(&self, bytes: usize) {
+        let now = now_ns();
+        self.sending.set(now);
+        if self.first_response.get() == 0 {
+            self.first_response.set(now);
+        }
+        self.responses.set(self.responses.get() + 1);
+        self.on_their_way.set(self.on_their_way.get() + 1);
+        self.bytes_out.set(self.bytes_out.get() + bytes as u64);
+    }
+
+    /// The reply, before it is written.
+    pub fn replied(&self, reply: &Reply) {
+        self.sending(reply.body_length());
+        self.outcome.replace(Outcome::Http(reply.status));
+        if reply.status >= 400 {
+            self.error.replace(Some((reply.code.map(Code::grpc_status), error_text(reply))));
+        }
+    }
+
+    /// It ended well.
+    pub fn succeeded(&self) {
+        self.outcome.replace(Outcome::Grpc(code::OK));
+    }
+
+    /// It ended with this, well or not.
+    pub fn ended(&self, status: &Status) {
+        self.outcome.replace(Outcome::Grpc(status.code));
+        if !status.is_ok() {
+            self.error.replace(Some((Some(status.code), kept(&status.message))));
+        }
+    }
+
+    /// It failed in the middle of its answers.
+    pub fn failed(&self, error: &Error) {
+        let number = error.code().grpc_status();
+        self.error.replace(Some((Some(number), kept(error.message()))));
+        if matches!(self.asked, Asked::InStream) {
+            self.outcome.replace(Outcome::Grpc(number));
+        }
+    }
+
+    /// What was sent has left: of a stream one message, else all of it.
+    pub fn sent(&self) {
+        self.sent.set(now_ns());
+        let left = if matches!(self.asked, Asked::InStream) { self.on_their_way.get().saturating_sub(1) } else { 0 };
+        self.on_their_way.set(left);
+    }
+
+    /// The last moment that is known.
+    fn ended_at(&self) -> u64 {
+        let sent = self.sent.get();
+        if sent == 0 { now_ns() } else { sent }
+    }
+
+    /// Whether the client left before it had everything.
+    fn is_left(&self) -> bool {
+        matches!(&*self.outcome.borrow(), Outcome::None) || self.on_their_way.get() > 0
+    }
+
+    pub(super) fn fill(&self, line: &mut Line<'_>) {
+        line.time("time", self.begun);
+        self.who(line);
+        line.word("protocol", self.protocol());
+        match &self.asked {
+            Asked::Http(_, method, path) => {
+                line.word("method", method.name());
+                line.text("path", path, LOG_PATH_BYTES_MAX);
+            }
+            Asked::Grpc(_, head) => _ = line.text("path", head.path(), LOG_PATH_BYTES_MAX),
+            Asked::InStream => _ = line.flag("in_stream"),
+        }
+        line.word("verb", self.verb());
+        // A long one, which only the audit log wants, is read elsewhere.
+        self.put_target(line, self.body.borrow().as_ref().filter(|body| body.len() <= NAMES_BYTES_MAX));
+        let id = self.id.borrow();
+        if !id.is_empty() {
+            line.text("id", id.as_bytes(), LOG_NAME_BYTES_MAX);
+        }
+        self.result(line);
+        line.number("bytes_in", self.bytes_in.get()).number("bytes_out", self.bytes_out.get());
+        self.times(line);
+        if let Some(id) = self.trace.borrow().as_ref().and_then(Trace::id) {
+            line.word("trace", &id);
+        }
+    }
+
+    /// Who asks.
+    pub(super) fn who(&self, line: &mut Line<'_>) {
+        match self.caller.peer {
+            Some(peer) => line.word("peer", &peer.to_string()),
+            None => line.word("peer", "unix"),
+        };
+        if let Some(key) = &*self.key.borrow() {
+            line.text("key", key.as_bytes(), LOG_NAME_BYTES_MAX);
+        }
+    }
+
+    /// Where from, as far as the kernel knows.
+    pub(super) fn origin(&self) -> &'static str {
+        match self.caller.origin {
+            Origin::Loopback => "loopback",
+            Origin::Unix => "unix",
+            Origin::Network => "network",
+        }
+    }
+
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    pub(super) fn logs(&self) -> &Logs {
+        &self.logs
+    }
+
+    pub(super) fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    pub(super) fn duration(&self) -> u64 {
+        self.ended_at().saturating_sub(self.begun)
+    }
+
+    pub(super) fn protocol(&self) -> &'static str {
+        match &self.asked {
+            Asked::Http(protocol, ..) => protocol,
+            Asked::Grpc(..) | Asked::InStream => "grpc",
+        }
+    }
+
+    pub(super) fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    /// How it ended.
+    pub(super) fn result(&self, line: &mut Line<'_>) {
+        let is_http = matches!(self.asked, Asked::Http(..));
+        match (&*self.outcome.borrow(), is_http) {
+            (Outcome::Http(status), _) => _ = line.number("status", *status),
+            (Outcome::Grpc(status), _) => _ = line.number("grpc_status", *status),
+            (Outcome::None, true) => _ = line.number("status", HTTP_CLIENT_LEFT),
+            (Outcome::None, false) => _ = line.number("grpc_status", code::CANCELLED),
+        }
+        match &*self.error.borrow() {
+            Some((number, text)) => {
+                let name = match (number, &*self.outcome.borrow()) {
+                    (Some(number), _) => grpc_name(*number),
+                    (None, Outcome::Http(status)) => http_name(*status),
+                    (None, _) => "UNKNOWN",
+                };
+                line.word("code", name).text("error", text.as_bytes(), LOG_ERROR_BYTES_MAX);
+            }
+            None if self.is_left() => _ = line.word("code", "CANCELLED").word("error", "the client left"),
+            None => {}
+        }
+    }
+
+    fn is_failed(&self) -> bool {
+        self.error.borrow().is_some() || self.is_left()
+    }
+
+    /// The phases, each from the end of the one before it; those that did not happen are left out.
+    fn times(&self, line: &mut Line<'_>) {
+        let end = self.ended_at();
+        let measured = self.trace.borrow().as_ref().map(|trace| trace.phases().measured()).unwrap_or_default();
+        let (sending, sent) = (self.sending.get(), self.sent.get());
+        let [start, inputs, infer, outputs] = measured.marks;
+        let has_run = outputs > 0;
+        let first = self.first_response.get();
+        line.micros("total_us", end.saturating_sub(self.begun));
+        line.object("phases_us", |line| {
+            let mut at = self.begun;
+            let mut phase = |name: &str, until: u64| {
+                // Of a stream of answers some overlap: no time is told twice.
+                if until > 0 {
+                    line.micros(name, until.saturating_sub(at));
+                    at = at.max(until);
+                }
+            };
+            phase("read", self.read.get());
+            phase("parse", measured.accepted);
+            if has_run {
+                phase("queue", start);
+                phase("input", inputs);
+                phase("infer", infer);
+                phase("output", outputs);
+            } else {
+                // A hit of the response cache, an ensemble.
+                phase("model", measured.ended);
+            }
+            phase("encode", if self.responses.get() > 1 { 0 } else { sending });
+            phase("write", sent);
+        });
+        if measured.rows > 0 {
+            line.number("batch", measured.rows);
+        }
+        let may_have_many = matches!(self.asked, Asked::InStream | Asked::Grpc(Some(Rpc::ModelStreamInfer), _)) || self.responses.get() > 1;
+        if may_have_many {
+            line.number("responses", self.responses.get());
+            if first > 0 {
+                line.micros("first_response_us", first.saturating_sub(self.begun));
+            }
+        }
+    }
+
+    /// What is asked, by one name for both protocols.
+    pub(super) fn verb(&self) -> &'static str {
+        match &self.asked {
+            Asked::Http(_, method, path) => route(path).map_or("unknown", |route| http_verb(&route, *method)),
+            Asked::Grpc(rpc, _) => rpc.map_or("unknown", grpc_verb),
+            Asked::InStream => "infer",
+        }
+    }
+
+    pub(super) fn put_target(&self, line: &mut Line<'_>, body: Option<&Bytes>) {
+        let mut put = |model: &[u8], version: &[u8]| {
+            if !model.is_empty() {
+                line.text("model", model, LOG_NAME_BYTES_MAX);
+            }
+            if !version.is_empty() {
+                line.text("version", version, LOG_NAME_BYTES_MAX);
+            }
+        };
+        match (&*self.target.borrow(), &self.asked) {
+            (Target::Found(signature), _) => put(signature.model.as_bytes(), signature.version.as_bytes()),
+            (Target::Named(model, version), _) => put(model.as_bytes(), version.as_bytes()),
+            (Target::Asked, Asked::Http(_, _, path)) => match route(path) {
+                Some(Route::Model { name, version, .. }) => put(name.as_bytes(), version.as_bytes()),
+                Some(Route::Trace { model } | Route::RepositoryModel { model, .. }) => put(model.as_bytes(), b""),
+                Some(Route::SharedMemory { region, .. }) if !region.is_empty() => {
+                    line.text("region", region.as_bytes(), LOG_NAME_BYTES_MAX);
+                }
+                _ => {}
+            },
+            (Target::Asked, Asked::Grpc(Some(rpc), _)) => {
+                if let Some(message) = body {
+                    super::messages::names(*rpc, message).put(line);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.logs.access(self.is_failed(), |line| self.fill(line));
+        if self.is_write {
+            self.audit();
+        }
+    }
+}
+
+fn kept(text: &str) -> String {
+    let end = (0..=text.len().min(LOG_ERROR_BYTES_MAX + 4)).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    text.get(..end).unwrap_or_default().to_owned()
+}
+
+/// The text of a reply that says what failed.
+fn error_text(reply: &Reply) -> String {
+    let of = |part: &Bytes| Value::parse(part).ok()?.get("error")?.as_string().ok();
+    reply.body.iter().find_map(of).map_or_else(String::new, |text| kept(&text))
+}
+
+fn route(path: &[u8]) -> Option<Route<'_>> {
+    std::str::from_utf8(path).ok().and_then(Route::parse)
+}
+
+fn is_write(asked: &Asked) -> bool {
+    match asked {
+        Asked::Http(_, Method::Post, path) => route(path).is_some_and(|route| match route {
+            Route::Logging | Route::Trace { .. } | Route::RepositoryModel { .. } => true,
+            Route::SharedMemory { action, .. } => action != RegionAction::Status,
+            _ => false,
+        }),
+        Asked::Http(..) => false,
+        Asked::Grpc(rpc, _) => matches!(
+            rpc,
+            Some(
+                Rpc::RepositoryModelLoad
+                    | Rpc::RepositoryModelUnload
+                    | Rpc::SystemSharedMemoryRegister
+                    | Rpc::SystemSharedMemoryUnregister
+                    | Rpc::CudaSharedMemoryRegister
+                    | Rpc::CudaSharedMemoryUnregister
+                    // Where they are only read, the message says so.
+                    | Rpc::TraceSetting
+                    | Rpc::LogSettings
+            )
+        ),
+        Asked::InStream => false,
+    }
+}
+
+fn http_verb(route: &Route<'_>, method: Method) -> &'static str {
+    let is_post = method == Method::Post;
+    match route {
+        Route::AllStatistics => "statistics",
+        Route::Logging => if is_post { "log_update" } else { "log_settings" },
+        Route::Trace { .. } => if is_post { "trace_update" } else { "trace_settings" },
+        Route::ServerMetadata => "server_metadata",
+        Route::Live => "server_live",
+        Route::Ready => "server_ready",
+        Route::RepositoryIndex => "index",
+        Route::RepositoryModel { load, .. } => if *load { "load" } else { "unload" },
+        Route::Model { action, .. } => match action {
+            ModelAction::Metadata => "model_metadata",
+            ModelAction::Infer => "infer",
+            ModelAction::Generate => "generate",
+            ModelAction::GenerateStream => "generate_stream",
+            ModelAction::Ready => "model_ready",
+            ModelAction::Config => "model_config",
+            ModelAction::Statistics => "statistics",
+        },
+        Route::SharedMemory { kind, action, .. } => match (kind, action) {
+            (RegionKind::System, RegionAction::Status) => "system_region_status",
+            (RegionKind::System, RegionAction::Register) => "system_region_register",
+            (RegionKind::System, RegionAction::Unregister) => "system_region_unregister",
+            (RegionKind::Cuda, RegionAction::Status) => "cuda_region_status",
+            (RegionKind::Cuda, RegionAction::Register) => "cuda_region_register",
+            (RegionKind::Cuda, RegionAction::Unregister) => "cuda_region_unregister",
+        },
+    }
+}
+
+fn grpc_verb(rpc: Rpc) -> &'static str {
+    match rpc {
+        Rpc::ServerLive => "server_live",
+        Rpc::ServerReady => "server_ready",
+        Rpc::ModelReady => "model_ready",
+        Rpc::ServerMetadata => "server_metadata",
+        Rpc::ModelMetadata => "model_metadata",
+        Rpc::ModelInfer => "infer",
+        Rpc::ModelStreamInfer => "stream",
+        Rpc::ModelConfig => "model_config",
+        Rpc::ModelStatistics => "statistics",
+        Rpc::RepositoryIndex => "index",
+        Rpc::RepositoryModelLoad => "load",
+        Rpc::RepositoryModelUnload => "unload",
+        Rpc::SystemSharedMemoryStatus => "system_region_status",
+        Rpc::SystemSharedMemoryRegister => "system_region_register",
+        Rpc::SystemSharedMemoryUnregister => "system_region_unregister",
+        Rpc::CudaSharedMemoryStatus => "cuda_region_status",
+        Rpc::CudaSharedMemoryRegister => "cuda_region_register",
+        Rpc::CudaSharedMemoryUnregister => "cuda_region_unregister",
+        Rpc::TraceSetting => "trace_settings",
+        Rpc::LogSettings => "log_settings",
+        Rpc::HealthCheck => "health_check",
+        Rpc::HealthWatch => "health_watch",
+        Rpc::Reflection => "reflection",
+    }
+}
+
+/// gRPC's names, for both protocols.
+fn grpc_name(number: u8) -> &'static str {
+    const NAMES: [&str; 17] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+    NAMES.get(usize::from(number)).copied().unwrap_or("UNKNOWN")
+}
+
+/// Of a status that no error of ours stands behind.
+fn http_name(status: u16) -> &'static str {
+    grpc_name(match status {
+        401 => 16,
+        403 => 7,
+        404 => 5,
+        405 | 501 => 12,
+        408 => 4,
+        429 => 8,
+        500 => 13,
+        503 => 14,
+        _ => 3,
+    })
+}

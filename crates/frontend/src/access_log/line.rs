@@ -1,0 +1,152 @@
+//! One line: an object whose fields are written one after the other.
+
+use super::json::{put_text, put_time};
+
+/// An object that is being written. `{` is there, `}` and the line feed come at the end.
+#[derive(Debug)]
+pub struct Line<'a> {
+    out: &'a mut Vec<u8>,
+    /// Wall clock in µs at time 0 of the engine's clock.
+    epoch_us: u64,
+}
+
+impl<'a> Line<'a> {
+    /// Begins a line behind what `out` has.
+    pub(super) fn begin(out: &'a mut Vec<u8>, epoch_us: u64) -> Self {
+        out.push(b'{');
+        Self { out, epoch_us }
+    }
+
+    /// Goes on with a line that was begun.
+    pub(super) fn go_on(out: &'a mut Vec<u8>, epoch_us: u64) -> Self {
+        Self { out, epoch_us }
+    }
+
+    pub(super) fn end(self) {
+        self.out.extend_from_slice(b"}\n");
+    }
+
+    fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        if !matches!(self.out.last(), Some(b'{')) {
+            self.out.push(b',');
+        }
+        self.out.push(b'"');
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":");
+        self.out
+    }
+
+    /// A moment of the engine's clock, in ns.
+    pub fn time(&mut self, key: &str, ns: u64) -> &mut Self {
+        let at = self.epoch_us + ns / 1000;
+        put_time(self.key(key), at);
+        self
+    }
+
+    /// Text of anybody's, of which at most so many bytes are kept.
+    pub fn text(&mut self, key: &str, text: &[u8], most: usize) -> &mut Self {
+        put_text(self.key(key), text, most);
+        self
+    }
+
+    /// Text of our own, without anything to escape.
+    pub fn word(&mut self, key: &str, text: &str) -> &mut Self {
+        self.text(key, text.as_bytes(), text.len())
+    }
+
+    /// An integer.
+    pub fn number(&mut self, key: &str, number: impl itoa::Integer) -> &mut Self {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(number).as_bytes();
+        self.key(key).extend_from_slice(digits);
+        self
+    }
+
+    /// `true`; what is false is left out.
+    pub fn flag(&mut self, key: &str) -> &mut Self {
+        self.key(key).extend_from_slice(b"true");
+        self
+    }
+
+    /// A duration of so many ns, in µs with one digit behind the point.
+    pub fn micros(&mut self, key: &str, ns: u64) -> &mut Self {
+        let mut digits = itoa::Buffer::new();
+        let out = self.key(key);
+        let tenths = (ns + 50) / 100;
+        out.extend_from_slice(digits.format(tenths / 10).as_bytes());
+        out.extend_from_slice(&[b'.', b'0' + (tenths % 10) as u8]);
+        self
+    }
+
+    /// A key of anybody's, which a value follows.
+    pub fn client_key(&mut self, key: &[u8], most: usize) {
+        if !matches!(self.out.last(), Some(b'{')) {
+            self.out.push(b',');
+        }
+        put_text(self.out, key, most);
+        self.out.push(b':');
+    }
+
+    /// The value behind it: JSON as it is.
+    pub fn value(&mut self, json: &[u8]) {
+        self.out.extend_from_slice(json);
+    }
+
+    /// Likewise a number, or text if it is longer than any number that means something.
+    pub fn value_of_at_most(&mut self, number: &[u8], most: usize) {
+        if number.len() <= most { self.value(number) } else { self.text_value(number, most) }
+    }
+
+    /// Likewise text of anybody's.
+    pub fn text_value(&mut self, text: &[u8], most: usize) {
+        put_text(self.out, text, most);
+    }
+
+    /// A list of objects.
+    pub fn list<T>(&mut self, key: &str, items: &[T], mut fill: impl FnMut(&T, &mut Line<'_>)) -> &mut Self {
+        let epoch_us = self.epoch_us;
+        let out = self.key(key);
+        out.push(b'[');
+        for (at, item) in items.iter().enumerate() {
+            out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
+            fill(item, &mut Line { out, epoch_us });
+            out.push(b'}');
+        }
+        out.push(b']');
+        self
+    }
+
+    /// An object.
+    pub fn object(&mut self, key: &str, fill: impl FnOnce(&mut Line<'_>)) -> &mut Self {
+        let epoch_us = self.epoch_us;
+        let out = self.key(key);
+        out.push(b'{');
+        fill(&mut Line { out, epoch_us });
+        self.out.push(b'}');
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_an_object_and_a_line_feed() {
+        let mut out = b"{}\n".to_vec();
+        let mut line = Line::begin(&mut out, 1_735_689_599_000_000);
+        line.time("time", 123_456_999).word("verb", "infer").text("id", b"a\"\n", 9).number("status", 200).flag("tls");
+        line.object("phases_us", |p| {
+            p.micros("read", 1249).micros("write", 1250).micros("queue", 49);
+        });
+        line.object("none", |_| {}).micros("total_us", 12_345_678);
+        line.end();
+        let expected = concat!(
+            "{}\n",
+            r#"{"time":"2024-12-31T23:59:59.123456Z","verb":"infer","id":"a\"\n","status":200,"tls":true,"#,
+            r#""phases_us":{"read":1.2,"write":1.3,"queue":0.0},"none":{},"total_us":12345.7}"#,
+            "\n"
+        );
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+}

@@ -1,0 +1,310 @@
+//! A log with its thread, which writes what waits a few times a second. So a line costs a reactor no system call, but for one wake of
+//! that thread after a pause.
+
+use super::line::Line;
+use super::place::Place;
+use super::queue::{LogCounts, Put, Queue};
+use super::refused;
+use crate::limits::LINES_UNFINISHED_MAX;
+use backend::now_ns;
+use parking_lot::Mutex;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tensor::{Error, Result};
+
+/// How long lines gather before they are written, unless there are many.
+const GATHER_TIME: Duration = Duration::from_millis(100);
+/// How often it is looked whether the thread is done.
+const FINISH_POLL: Duration = Duration::from_millis(2);
+
+/// What the thread adds to a line.
+pub type Rest = Box<dyn FnOnce(&mut Line<'_>) + Send>;
+
+/// A line without its end, and what makes that.
+type Unfinished = (Vec<u8>, Rest);
+
+thread_local! {
+    /// Where this thread encodes a line; kept for its memory.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// The part of a queue that is this thread's.
+    static SHARD: Cell<usize> = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        Cell::new(NEXT.fetch_add(1, Ordering::Relaxed))
+    };
+}
+
+/// A log. Dropped, it writes what waits and ends.
+#[derive(Debug)]
+pub struct LineLog {
+    shared: Arc<Shared>,
+    thread: Thread,
+}
+
+struct Shared {
+    queue: Queue,
+    unfinished: Mutex<VecDeque<Unfinished>>,
+    flag: &'static str,
+    /// The thread waits for a line.
+    is_asleep: AtomicBool,
+    is_closing: AtomicBool,
+    is_done: AtomicBool,
+    /// Wall clock in µs at time 0 of the engine's clock. Looked up with each write, as the wall clock is set now and then.
+    epoch_us: AtomicU64,
+    written: AtomicU64,
+    lost_error: AtomicU64,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("flag", &self.flag).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.unfinished.lock().is_empty()
+    }
+}
+
+impl LineLog {
+    /// Opens the log of a flag, for so many reactors, with so many bytes that may wait of each.
+    ///
+    /// # Errors
+    /// INVALID_ARG where it cannot be opened; INTERNAL when the machine refuses a thread.
+    pub fn open(flag: &'static str, path: &str, reactors: usize, bytes_max: usize) -> Result<Self> {
+        let place = Place::open(path).map_err(|error| refused(flag, path, &error))?;
+        let shared = Arc::new(Shared {
+            queue: Queue::new(reactors, bytes_max),
+            unfinished: Mutex::default(),
+            flag,
+            is_asleep: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            is_done: AtomicBool::new(false),
+            epoch_us: AtomicU64::new(epoch_us()),
+            written: AtomicU64::new(0),
+            lost_error: AtomicU64::new(0),
+        });
+        let of_thread = shared.clone();
+        let thread = std::thread::Builder::new().name(flag.into()).spawn(move || Writer::new(of_thread, place).run());
+        let thread = thread.map_err(|e| Error::internal(format!("cannot start the thread of --{flag}: {e}")))?;
+        Ok(Self { shared, thread: thread.thread().clone() })
+    }
+
+    /// Puts a line, or drops it where there is no room. Never waits.
+    pub fn put(&self, fill: impl FnOnce(&mut Line<'_>)) {
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            let mut line = Line::begin(scratch, self.shared.epoch_us.load(Ordering::Relaxed));
+            fill(&mut line);
+            line.end();
+            match self.shared.queue.put(SHARD.get(), scratch) {
+                Put::Urgent => self.thread.unpark(),
+                // Behind the lock of the queue, as is the thread's look at it: one of the two sees the other.
+                Put::Waits if self.shared.is_asleep.load(Ordering::SeqCst) => self.thread.unpark(),
+                Put::Waits | Put::Lost => {}
+            }
+        });
+    }
+
+    /// Puts a line whose last part takes a while, and is made by the thread of the log. Where `LINES_UNFINISHED_MAX` wait, it is left out.
+    pub fn put_later(&self, fill: impl Fn(&mut Line<'_>), rest: Rest) {
+        let mut begun = Vec::new();
+        fill(&mut Line::begin(&mut begun, self.shared.epoch_us.load(Ordering::Relaxed)));
+        let mut unfinished = self.shared.unfinished.lock();
+        if unfinished.len() < LINES_UNFINISHED_MAX {
+            unfinished.push_back((begun, rest));
+            drop(unfinished);
+            return self.thread.unpark();
+        }
+        drop(unfinished);
+        self.put(|line| {
+            fill(line);
+            line.flag("parameters_left_out");
+        });
+    }
+
+    /// What became of the lines.
+    pub fn counts(&self) -> LogCounts {
+        LogCounts {
+            written: self.shared.written.load(Ordering::Relaxed),
+            lost_error: self.shared.lost_error.load(Ordering::Relaxed),
+            ..self.shared.queue.counts()
+        }
+    }
+
+    /// Ends the log. Waits until what is there is written, up to `end`: a pipe may have a reader that does not read.
+    pub fn finish(&self, end: Instant) {
+        self.shared.is_closing.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+        while !self.shared.is_done.load(Ordering::SeqCst) && Instant::now() < end {
+            std::thread::sleep(FINISH_POLL);
+        }
+    }
+}
+
+impl Drop for LineLog {
+    fn drop(&mut self) {
+        // The thread goes on with what is there.
+        self.shared.is_closing.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
+/// Wall clock in µs at time 0 of the engine's clock.
+fn epoch_us() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
+    now.saturating_sub(now_ns() / 1000)
+}
+
+/// The thread's part.
+struct Writer {
+    shared: Arc<Shared>,
+    place: Place,
+    spare: Vec<u8>,
+    /// Lines lost since the last that was written; 0 = none.
+    missing: u64,
+    /// It was told that the file could not be opened again.
+    is_stuck: bool,
+}
+
+impl Writer {
+    fn new(shared: Arc<Shared>, place: Place) -> Self {
+        Self { shared, place, spare: Vec::new(), missing: 0, is_stuck: false }
+    }
+
+    fn run(mut self) {
+        let shared = self.shared.clone();
+        loop {
+            let closing = shared.is_closing.load(Ordering::SeqCst);
+            if !closing {
+                shared.is_asleep.store(true, Ordering::SeqCst);
+                while shared.is_idle() && !shared.is_closing.load(Ordering::SeqCst) {
+                    std::thread::park();
+                }
+                shared.is_asleep.store(false, Ordering::SeqCst);
+                // A line that makes it urgent ends this.
+                std::thread::park_timeout(GATHER_TIME);
+                shared.epoch_us.store(epoch_us(), Ordering::Relaxed);
+            }
+            self.write();
+            if closing {
+                break;
+            }
+        }
+        shared.is_done.store(true, Ordering::SeqCst);
+    }
+
+    fn write(&mut self) {
+        let looked = self.place.look(Instant::now());
+        match looked {
+            Ok(()) => self.is_stuck = false,
+            Err(error) if !self.is_stuck => {
+                self.is_stuck = true;
+                log::warn!("the file of --{} is gone, and cannot be made again: {error}; it is tried each second", self.shared.flag);
+            }
+            Err(_) => {}
+        }
+        // One at a time: what it holds is given back before the next is looked at.
+        loop {
+            let next = self.shared.unfinished.lock().pop_front();
+            let Some((begun, rest)) = next else { break };
+            let mut whole = begun;
+            let mut line = Line::go_on(&mut whole, self.shared.epoch_us.load(Ordering::Relaxed));
+            rest(&mut line);
+            line.end();
+            self.write_lines(&whole);
+        }
+        let mut spare = std::mem::take(&mut self.spare);
+        let shared = self.shared.clone();
+        shared.queue.take(&mut spare, |lines| self.write_lines(lines));
+        self.spare = spare;
+    }
+
+    fn write_lines(&mut self, lines: &[u8]) {
+        let shared = self.shared.clone();
+        let count = |bytes: &[u8]| memchr::memchr_iter(b'\n', bytes).count() as u64;
+        match self.place.write(lines, || shared.is_closing.load(Ordering::SeqCst)) {
+            Ok(()) => {
+                shared.written.fetch_add(count(lines), Ordering::Relaxed);
+                if self.missing > 0 {
+                    let missing = std::mem::take(&mut self.missing);
+                    log::warn!("lines of --{} are written again; {missing} before could not be", shared.flag);
+                }
+            }
+            Err((written, error)) => {
+                let (done, left) = lines.split_at(written.min(lines.len()));
+                shared.written.fetch_add(count(done), Ordering::Relaxed);
+                let lost = count(left);
+                shared.lost_error.fetch_add(lost, Ordering::Relaxed);
+                // One line in the log, however long it lasts.
+                if self.missing == 0 {
+                    log::error!("lines of --{} are lost, as they cannot be written: {error}", shared.flag);
+                }
+                self.missing += lost;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn file(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("nereid-writer-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        path
+    }
+
+    fn end() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    #[test]
+    fn every_line_is_written_and_what_waits_at_the_end_too() {
+        let path = file("all");
+        let log = LineLog::open("access-log", path.to_str().unwrap(), 2, 1 << 20).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let log = &log;
+                scope.spawn(move || (0..1000).for_each(|n| log.put(|line| _ = line.number("thread", thread).number("n", n))));
+            }
+        });
+        log.finish(end());
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 4000);
+        assert!(text.lines().all(|line| protocol::json::Value::parse(line.as_bytes()).is_ok()));
+        assert_eq!((log.counts().written, log.counts().waiting_bytes), (4000, 0));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_line_is_written_soon_without_another_one() {
+        let path = file("one");
+        let log = LineLog::open("access-log", path.to_str().unwrap(), 1, 1 << 20).unwrap();
+        for n in 1..4 {
+            log.put(|line| _ = line.number("n", n));
+            let end = end();
+            while log.counts().written < n {
+                assert!(Instant::now() < end, "never written");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_a_full_disk_does_not_take_is_counted() {
+        let log = LineLog::open("audit-log", "/dev/full", 1, 1 << 20).unwrap();
+        (0..10).for_each(|n| log.put(|line| _ = line.number("n", n)));
+        log.finish(end());
+        assert_eq!((log.counts().written, log.counts().lost_error), (0, 10));
+    }
+}
