@@ -304,6 +304,9 @@ export interface ListenOptions {
   allowRemoteSettings: boolean
   unixSocketMode: number
   reactorThreads: number
+  accessLog: string
+  accessLogRate: number
+  auditLog: string
 }
 
 /** The devices of the machine, and what in `visible`, the value of CUDA_VISIBLE_DEVICES, chooses none of them. May wait for a device. */

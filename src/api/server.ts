@@ -51,6 +51,10 @@ export interface ServerSettings {
   /** null = operations that manage the server are answered with the others. */
   control: ControlOptions | null
   unixSocketMode: number
+  /** Logs of requests and of control calls; '' is none, `-` standard output. */
+  accessLog: string
+  accessLogRate: number
+  auditLog: string
   http: HttpOptions | null
   grpc: GrpcOptions | null
   metrics: MetricsSettings | null
@@ -189,7 +193,7 @@ export async function startServer(
     metrics,
     async listen() {
       const ports: Ports = { http: 0, grpc: 0, control: 0, metrics: 0 }
-      const { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads } = settings
+      const { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads, accessLog, accessLogRate, auditLog } = settings
       // First, so that who finds the server live finds its metrics too.
       if (settings.metrics !== null && metricsModule !== null) {
         const { startMetricsServer } = await metricsModule
@@ -198,7 +202,7 @@ export async function startServer(
         ports.metrics = metricsServer.port
       }
       if (http !== null || grpc !== null || control !== null) {
-        const bound = await core.listen({ http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads })
+        const bound = await core.listen({ http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads, accessLog, accessLogRate, auditLog })
         ports.http = bound.httpPort
         ports.grpc = bound.grpcPort
         ports.control = bound.controlPort

@@ -107,6 +107,9 @@ export const FLAGS = [
   { name: 'log-error', kind: 'boolean', default: true, group: 'Logging', state: 'active', meaning: 'Log errors.' },
   { name: 'log-format', kind: 'choice', choices: ['default', 'ISO8601', 'json'], anyCase: false, default: 'default', invalid: 'invalid argument for --log-format', group: 'Logging', state: 'active', meaning: 'Form of a log line. json, one object per line, is not in Triton.' },
   { name: 'log-file', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active', meaning: 'Append log lines to this file instead of writing to the console.' },
+  { name: 'access-log', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active', meaning: 'Append a line of JSON for each HTTP and gRPC request to this file, with its phases, its size and how it ended; - is standard output. Opened again after it was moved away. Lines that cannot be written are lost and counted; no request waits for them. Not in Triton.' },
+  { name: 'access-log-rate', kind: 'number', default: 1, min: 0, max: 1, group: 'Logging', state: 'active', meaning: 'Share of the requests that succeed which have a line in --access-log, from 0 to 1. Those that fail always have one. Not in Triton.' },
+  { name: 'audit-log', kind: 'string', value: 'path', default: '', group: 'Logging', state: 'active', meaning: 'Likewise a line for each call that changes the server, also one that is refused: loads, unloads, registered and unregistered memory, settings; - is standard output. Not in Triton.' },
 
   // Model Repository
   { name: 'model-repository', aliases: ['model-store'], kind: 'string', value: 'path', default: null, list: true, group: 'Model Repository', state: 'active', meaning: 'Directory whose subdirectories are models.' },

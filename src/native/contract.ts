@@ -272,6 +272,12 @@ export interface ListenOptions {
   allowRemoteSettings: boolean
   /** Reactor threads; 0 = one up to 4 cores, then one per 4 cores. */
   reactorThreads: number
+  /** A file, or `-` for standard output; empty = no access log. */
+  accessLog: string
+  /** Share of the requests that succeed, from 0 to 1. */
+  accessLogRate: number
+  /** As `accessLog`. */
+  auditLog: string
 }
 
 /** What a descriptor is that a service manager gave. */

@@ -60,6 +60,8 @@ async function scraped(): Promise<Map<string, Family>> {
     '--metrics-config=histogram_latencies=true',
     '--rate-limit=execution_count',
     `--backend-config=python,python-executable=${PYTHON}`,
+    `--access-log=${join(directory, 'access.log')}`,
+    `--audit-log=${join(directory, 'audit.log')}`,
     '--grpc-use-ssl=true',
     ...['cert', 'key'].map((what) => `--grpc-server-${what}=${join(ROOT, 'test/attacks/lib/tls', what === 'key' ? 'key.pem' : 'certificate.pem')}`),
   ]

@@ -4,7 +4,7 @@
 //! Which model a request is for is known only after it was read. So where any model may be traced, or there is an access log, each
 //! request has a [`Slot`] as soon as its head was read; where neither is, this costs one look at one counter.
 
-use crate::access_log::entry::{Asked, Entry};
+use crate::access_log::entry::{Asked, Entry, EventNotes};
 use crate::grpc::Rpc;
 use crate::grpc::status::Status;
 use crate::http::reply::Reply;
@@ -185,11 +185,9 @@ impl Slot {
         self.note(self.names.sent[0]);
     }
 
-    /// A further event of a reply begins to leave. Its trace is noted by whoever makes it.
-    pub fn event(&self, bytes: usize) {
-        if let Some(entry) = &self.entry {
-            entry.sending(bytes);
-        }
+    /// Where the events of a reply are noted, which follow its beginning. Their trace is noted where they are made.
+    pub fn events(&self) -> Option<Arc<EventNotes>> {
+        self.entry.as_ref().map(Entry::events)
     }
 
     /// A call ends like this.
@@ -197,6 +195,14 @@ impl Slot {
         if let Some(entry) = &self.entry {
             entry.ended(status);
         }
+    }
+
+    /// A call ends without a message.
+    pub fn refusing(&self, status: &Status) {
+        self.ending(status);
+        // What is in one frame with its end is sent as soon as it begins to be.
+        self.note(self.names.sent[0]);
+        self.note(self.names.sent[1]);
     }
 
     /// It ended well.

@@ -6,8 +6,8 @@ use backend::metrics::{
 };
 use engine::{PublishSpec, Snapshot, VersionStatistics};
 use frontend::{
-    ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, OffloadStatus,
-    Restriction, TlsOptions,
+    ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, LogCounts,
+    LogOptions, OffloadStatus, Restriction, TlsOptions,
 };
 use memory::{Budget, Kind, SlabPool};
 use napi::bindgen_prelude::BigInt;
@@ -162,6 +162,7 @@ pub fn frontend_options(o: js::ListenOptions) -> FrontendOptions {
         reactor_threads: o.reactor_threads as usize,
         connections_max: 0,
         budget: None,
+        logs: LogOptions { access: o.access_log, access_rate: o.access_log_rate, audit: o.audit_log },
     }
 }
 
@@ -245,6 +246,37 @@ pub fn add_handshakes(snapshot: &mut js::Snapshot, failed: impl Iterator<Item = 
         kind: "counter".into(),
         series: series.collect(),
     });
+}
+
+/// Adds what became of the lines of a log, which is the `access` or the `audit` log.
+pub fn add_log(snapshot: &mut js::Snapshot, name: &str, counts: LogCounts) {
+    let series = |value: u64, labels: &[(&str, &str)]| js::CustomSeries {
+        labels: labels.iter().map(|&(key, value)| (key.into(), value.into())).collect(),
+        value: value as f64,
+        histogram: None,
+    };
+    snapshot.custom.push(js::CustomFamily {
+        name: format!("nereid_{name}_log_lines_total"),
+        help: format!("Lines of the {name} log that were written"),
+        kind: "counter".into(),
+        series: vec![series(counts.written, &[])],
+    });
+    snapshot.custom.push(js::CustomFamily {
+        name: format!("nereid_{name}_log_lines_lost_total"),
+        help: format!("Lines of the {name} log that were not, by reason: too many waited (queue_full), or the system refused (error)"),
+        kind: "counter".into(),
+        series: vec![
+            series(counts.lost_full, &[("reason", "queue_full")]),
+            series(counts.lost_error, &[("reason", "error")]),
+        ],
+    });
+    let gauge = |suffix: &str, help: String, value: u64| js::Gauge {
+        name: format!("nereid_{name}_log_waiting_bytes{suffix}"),
+        help,
+        value: value as f64,
+    };
+    snapshot.gauges.push(gauge("", format!("Bytes of lines of the {name} log that wait to be written"), counts.waiting_bytes));
+    snapshot.gauges.push(gauge("_max", "The most there may be".into(), counts.waiting_bytes_max));
 }
 
 fn resource_use(r: engine::ResourceUse) -> js::ResourceUse {

@@ -280,6 +280,9 @@ impl NativeCore {
         if let Some(running) = &*self.running.lock() {
             convert::add_holds(&mut snapshot, &running.holds());
             convert::add_offload(&mut snapshot, frontend::offload_status());
+            for (name, counts) in running.logs() {
+                convert::add_log(&mut snapshot, name, counts);
+            }
             if running.speaks_tls() {
                 convert::add_handshakes(&mut snapshot, frontend::tls::failed_handshakes());
             }

@@ -17,8 +17,9 @@ use protocol::json::Value;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
-use std::sync::Arc;
-use tensor::{Code, Error, Name};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use tensor::{Code, Error, Name, Result};
 use trace::Trace;
 
 /// HTTP has no number for a client that left before its answer; this one is known from other servers.
@@ -56,6 +57,26 @@ enum Outcome {
     Grpc(u8),
 }
 
+/// Events of a reply, noted by the thread that makes them.
+#[derive(Debug, Default)]
+pub struct EventNotes {
+    count: AtomicU64,
+    bytes: AtomicU64,
+    error: OnceLock<(u8, String)>,
+}
+
+impl EventNotes {
+    /// An event begins to leave.
+    pub fn note(&self, event: &Result<Bytes>) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        match event {
+            Ok(json) => _ = self.bytes.fetch_add(json.len() as u64, Ordering::Relaxed),
+            // The first says why.
+            Err(error) => _ = self.error.set((error.code().grpc_status(), kept(error.message()))),
+        }
+    }
+}
+
 /// A request that will have a line.
 pub struct Entry {
     logs: Arc<Logs>,
@@ -72,12 +93,15 @@ pub struct Entry {
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
     responses: Cell<u64>,
+    /// Of a stream.
+    requests: Cell<u64>,
     first_response: Cell<u64>,
     outcome: RefCell<Outcome>,
     error: RefCell<Option<(Option<u8>, String)>>,
     key: RefCell<Option<Arc<str>>>,
     target: RefCell<Target>,
     id: RefCell<Name>,
+    events: RefCell<Option<Arc<EventNotes>>>,
     trace: RefCell<Option<Trace>>,
     /// Body or message, where it says more.
     pub(super) body: RefCell<Option<Bytes>>,
@@ -109,12 +133,14 @@ impl Entry {
             bytes_in: Cell::new(0),
             bytes_out: Cell::new(0),
             responses: Cell::new(0),
+            requests: Cell::new(0),
             first_response: Cell::new(0),
             outcome: RefCell::default(),
             error: RefCell::default(),
             key: RefCell::default(),
             target: RefCell::default(),
             id: RefCell::default(),
+            events: RefCell::default(),
             trace: RefCell::default(),
             body: RefCell::default(),
         })
@@ -122,6 +148,7 @@ impl Entry {
 
     /// For a request of this call, which is a stream.
     pub fn in_stream(&self, begun: u64) -> Option<Self> {
+        self.requests.set(self.requests.get() + 1);
         let entry = Self::new(&self.logs, &self.caller, Asked::InStream, begun)?;
         entry.key.replace(self.key.borrow().clone());
         Some(entry)
@@ -188,8 +215,11 @@ impl Entry {
         }
     }
 
-    /// It ended well.
+    /// It ended well, unless one of its answers was a failure.
     pub fn succeeded(&self) {
+        if self.error.borrow().is_some() {
+            return;
+        }
         self.outcome.replace(Outcome::Grpc(code::OK));
     }
 
@@ -207,6 +237,22 @@ impl Entry {
         self.error.replace(Some((Some(number), kept(error.message()))));
         if matches!(self.asked, Asked::InStream) {
             self.outcome.replace(Outcome::Grpc(number));
+        }
+    }
+
+    /// Where events are noted that follow the beginning of a reply.
+    pub fn events(&self) -> Arc<EventNotes> {
+        self.events.borrow_mut().get_or_insert_default().clone()
+    }
+
+    /// Adds what was noted there.
+    fn add_events(&self) {
+        if let Some(events) = self.events.take() {
+            self.responses.set(self.responses.get() + events.count.load(Ordering::Relaxed));
+            self.bytes_out.set(self.bytes_out.get() + events.bytes.load(Ordering::Relaxed));
+            if let Some((number, text)) = events.error.get() {
+                self.error.replace(Some((Some(*number), text.clone())));
+            }
         }
     }
 
@@ -320,7 +366,9 @@ impl Entry {
                 };
                 line.word("code", name).text("error", text.as_bytes(), LOG_ERROR_BYTES_MAX);
             }
-            None if self.is_left() => _ = line.word("code", "CANCELLED").word("error", "the client left"),
+            None if self.is_left() => {
+                line.word("code", "CANCELLED").word("error", "the client or its stream was gone before the answer had left");
+            }
             None => {}
         }
     }
@@ -364,8 +412,9 @@ impl Entry {
         if measured.rows > 0 {
             line.number("batch", measured.rows);
         }
-        let may_have_many = matches!(self.asked, Asked::InStream | Asked::Grpc(Some(Rpc::ModelStreamInfer), _)) || self.responses.get() > 1;
-        if may_have_many {
+        if matches!(self.asked, Asked::Grpc(Some(Rpc::ModelStreamInfer), _)) {
+            line.number("requests", self.requests.get());
+        } else if matches!(self.asked, Asked::InStream) || self.responses.get() > 1 {
             line.number("responses", self.responses.get());
             if first > 0 {
                 line.micros("first_response_us", first.saturating_sub(self.begun));
@@ -414,6 +463,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
+        self.add_events();
         self.logs.access(self.is_failed(), |line| self.fill(line));
         if self.is_write {
             self.audit();
@@ -469,6 +519,7 @@ fn http_verb(route: &Route<'_>, method: Method) -> &'static str {
         Route::Logging => if is_post { "log_update" } else { "log_settings" },
         Route::Trace { .. } => if is_post { "trace_update" } else { "trace_settings" },
         Route::ServerMetadata => "server_metadata",
+        Route::OpenApi => "openapi",
         Route::Live => "server_live",
         Route::Ready => "server_ready",
         Route::RepositoryIndex => "index",

@@ -10,8 +10,10 @@ use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
 use crate::gate::{Ask, Grant, Refusal};
 use crate::origin::Caller;
-use crate::traced::Slot;
+use crate::rope::Rope;
+use crate::traced::{Noted, Slot};
 use crate::verbose;
+use bytes::Buf;
 use http2::{Field, Request, RequestHead, Responder};
 use memory::Account;
 use std::future::{Future, poll_fn};
@@ -38,8 +40,8 @@ pub struct Call {
     pub response_encoding: Encoding,
     /// What the connection makes us hold.
     pub account: Rc<Account>,
-    /// Of an inference, while requests are traced.
-    pub trace: Option<Rc<Slot>>,
+    /// While requests are traced or logged.
+    pub trace: Noted,
 }
 
 /// What the head of a call says. It stays the same for as long as the server has the same options, so it is kept with the head:
@@ -126,7 +128,11 @@ pub fn begin(
             &unkept
         }
     };
+    let trace = Slot::grpc(&context.shared, caller, plan.rpc.map(|(rpc, _)| rpc), &head);
     if !plan.is_grpc {
+        if let Some(slot) = trace {
+            slot.ending(&Status::new(code::UNIMPLEMENTED, "this is no call of gRPC"));
+        }
         let ends = head.method() == b"HEAD";
         if respond.send_head(415, &[Field::Literal("content-type", b"text/plain")], ends).is_ok() && !ends {
             let _ = respond.send_data(NOT_GRPC, true);
@@ -136,10 +142,14 @@ pub fn begin(
     let (rpc, encoding, grant) = match plan.admit(context, caller, &head) {
         Ok(admitted) => admitted,
         Err(status) => {
+            note_refused(trace.as_ref(), &status);
             refuse(&mut respond, &status);
             return None;
         }
     };
+    if let Some(slot) = &trace {
+        slot.granted(grant.key());
+    }
     let is_logged = verbose::is_on();
     if is_logged {
         verbose::grpc_started(head.path());
@@ -150,7 +160,6 @@ pub fn begin(
     let is_inference = || matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer);
     let near = (memory::has_devices() && is_inference()).then(|| context.engine.clone());
     let messages = Messages::new(body, encoding, account.clone(), bytes_max, rpc.is_stream(), near);
-    let trace = if rpc == Rpc::ModelInfer { Slot::grpc() } else { None };
     let mut call = Call { head, caller: *caller, grant, messages, response_encoding, account: account.clone(), trace };
     // Held until the task that goes on with it, if there is one, counts for itself.
     let _request = (!rpc.is_stream()).then(|| context.shared.request());
@@ -160,9 +169,9 @@ pub fn begin(
     {
         match unary::required(message).and_then(|message| unary::send(context, &call, message)) {
             Ok(Sent::Answered(message)) => {
-                note_sending(call.trace.as_ref());
-                finish(&mut respond, message.granted(&call.grant), response_encoding, account);
-                note_sent(call.trace.as_ref());
+                note_sending(call.trace.as_ref(), &message);
+                let ended = finish(&mut respond, message.granted(&call.grant), response_encoding, account);
+                note_sent(call.trace.as_ref(), ended);
                 if is_logged {
                     verbose::grpc_done(call.head.path());
                 }
@@ -171,9 +180,8 @@ pub fn begin(
             Ok(Sent::Waits(waits)) => sent = Some(Started::Waits(waits)),
             Ok(Sent::Later(answer)) => sent = Some(Started::Later(answer)),
             Err(status) => {
-                note_sending(call.trace.as_ref());
+                note_refused(call.trace.as_ref(), &status);
                 refuse(&mut respond, &status);
-                note_sent(call.trace.as_ref());
                 if is_logged {
                     verbose::grpc_done(call.head.path());
                 }
@@ -207,8 +215,16 @@ async fn go_on(
             Box::pin(stream::serve(&context, call, respond, deadline)).await;
             verbose::grpc_done(head.path());
         }
-        Rpc::HealthWatch => Box::pin(watch::serve(&context, call, respond, deadline)).await,
-        Rpc::Reflection => Box::pin(reflection::serve(call, respond)).await,
+        Rpc::HealthWatch | Rpc::Reflection => {
+            // The client ends them, when it has what it wants.
+            if let Some(slot) = &call.trace {
+                slot.succeeded();
+            }
+            match rpc {
+                Rpc::HealthWatch => Box::pin(watch::serve(&context, call, respond, deadline)).await,
+                _ => Box::pin(reflection::serve(call, respond)).await,
+            }
+        }
         _ => {
             let _request = context.shared.request();
             let (encoding, account, trace) = (call.response_encoding, call.account.clone(), call.trace.clone());
@@ -235,15 +251,14 @@ async fn go_on(
                 // The client is gone; dropping the answer's future cancelled what it was waiting for.
                 None => verbose::grpc_cancelled(head.path()),
                 Some(Ok(message)) => {
-                    note_sending(trace.as_ref());
-                    finish(&mut respond, message.granted(&grant), encoding, &account);
-                    note_sent(trace.as_ref());
+                    note_sending(trace.as_ref(), &message);
+                    let ended = finish(&mut respond, message.granted(&grant), encoding, &account);
+                    note_sent(trace.as_ref(), ended);
                     verbose::grpc_done(head.path());
                 }
                 Some(Err(status)) => {
-                    note_sending(trace.as_ref());
+                    note_refused(trace.as_ref(), &status);
                     refuse(&mut respond, &status);
-                    note_sent(trace.as_ref());
                     verbose::grpc_done(head.path());
                 }
             }
@@ -252,16 +267,25 @@ async fn go_on(
 }
 
 #[inline]
-fn note_sending(trace: Option<&Rc<Slot>>) {
+fn note_sending(trace: Option<&Rc<Slot>>, message: &Rope) {
     if let Some(slot) = trace {
-        slot.sending();
+        slot.sending(message.remaining());
     }
 }
 
 #[inline]
-fn note_sent(trace: Option<&Rc<Slot>>) {
+fn note_sent(trace: Option<&Rc<Slot>>, ended: Result<(), Status>) {
     if let Some(slot) = trace {
+        slot.ending(&ended.err().unwrap_or_else(Status::ok));
         slot.sent();
+    }
+}
+
+/// Before it is told so.
+#[inline]
+fn note_refused(trace: Option<&Rc<Slot>>, status: &Status) {
+    if let Some(slot) = trace {
+        slot.refusing(status);
     }
 }
 

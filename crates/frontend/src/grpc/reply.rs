@@ -70,13 +70,18 @@ pub fn charge(message: Rope, account: &Account) -> Result<Rope, Error> {
     }
 }
 
-/// Ends a call with its one message.
-pub fn finish(respond: &mut Responder, message: Rope, encoding: Encoding, account: &Account) {
+/// Ends a call with its one message, or without: how it ended.
+pub fn finish(respond: &mut Responder, message: Rope, encoding: Encoding, account: &Account) -> Result<(), Status> {
     let message = match charge(message, account) {
         Ok(message) => message,
-        Err(error) => return refuse(respond, &error.into()),
+        Err(error) => {
+            let status = error.into();
+            refuse(respond, &status);
+            return Err(status);
+        }
     };
     if begin(respond, encoding).is_ok() && respond.send_data(message, false).is_ok() {
         let _ = respond.send_trailers(&[OK]);
     }
+    Ok(())
 }

@@ -24,7 +24,7 @@ use crate::limits::{
 use crate::offload::{self, Abandoned, Offloaded};
 use crate::rope::Rope;
 use crate::shared::Counted;
-use crate::traced;
+use crate::traced::{self, Noted, Slot as NotedSlot};
 use crate::verbose;
 use backend::now_ns;
 use bytes::{Buf, Bytes};
@@ -41,7 +41,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tensor::{Error, Name, Result};
-use trace::Trace;
 
 /// A request whose one answer is not here yet.
 struct Waiting<'a> {
@@ -74,7 +73,7 @@ impl Waiting<'_> {
         } else {
             Err(Error::internal("a request was answered twice"))
         };
-        traced::completed(self.names.trace.as_ref());
+        completed(&self.names.noted);
         let response = match result {
             Ok(response) => response,
             Err(error) => return Poll::Ready(Err(error)),
@@ -158,12 +157,12 @@ struct Names {
     model: Name,
     /// Possibly empty.
     version: Name,
-    trace: Option<Trace>,
+    noted: Noted,
 }
 
 impl Names {
-    fn of(head: &InferHead, trace: Option<Trace>) -> Self {
-        Self { id: head.id.clone(), model: head.model_name.clone(), version: head.model_version.clone(), trace }
+    fn of(head: &InferHead, noted: Noted) -> Self {
+        Self { id: head.id.clone(), model: head.model_name.clone(), version: head.model_version.clone(), noted }
     }
 
     fn failed(&self, error: &Error, is_final: bool) -> Encoded {
@@ -194,7 +193,7 @@ struct Framing {
 enum Slot<'a> {
     Waiting(Box<Waiting<'a>>),
     /// Refused before it was queued; its place in the order remains.
-    Refused(Encoded, Option<Trace>),
+    Refused(Encoded, Noted),
 }
 
 /// A request that is read or checked elsewhere. None that came behind it is started before it: of a sequence, order counts.
@@ -207,8 +206,8 @@ type Started<'a> = Result<Result<Read<'a>, Refusal>>;
 struct Refusal {
     error: Error,
     id: Name,
-    /// Of one that its model accepted before its queue was found full.
-    trace: Option<Trace>,
+    /// Also of one that its model accepted before its queue was found full.
+    noted: Noted,
 }
 
 /// A message that was read elsewhere.
@@ -236,18 +235,46 @@ struct Session<'a> {
     open_count: usize,
     inbox: Inbox,
     framing: Option<Framing>,
-    /// Encoded and not yet handed to HTTP/2, and what traces the request it answers.
-    out: VecDeque<(Rope, Option<Trace>)>,
+    /// Encoded and not yet handed to HTTP/2, and what is noted of the request it answers.
+    out: VecDeque<(Rope, Noted)>,
     out_bytes: usize,
     /// A part of the first of them was.
     is_mid_message: bool,
     errors_end_stream: bool,
     /// Messages since the poll began, for a look at the clock now and then.
     read_in_poll: u32,
-    /// Since when the next request is waited for, and when this one was read; 0 unless some were traced then.
+    /// Since when the next request is waited for, and when this one was read; 0 unless some were traced or logged then.
     received: [u64; 2],
     /// Set once no more requests are read: how the stream ends when everything is out.
     ending: Option<Status>,
+}
+
+/// What a request asks for is known.
+fn name(noted: &Noted, head: &InferHead) {
+    if let Some(slot) = noted {
+        slot.named(&head.model_name, &head.model_version, &head.id);
+    }
+}
+
+/// An answer is there.
+fn completed(noted: &Noted) {
+    if let Some(slot) = noted {
+        slot.completed();
+    }
+}
+
+/// The request ends well, with its next message or without one.
+fn succeeded(noted: &Noted) {
+    if let Some(slot) = noted {
+        slot.succeeded();
+    }
+}
+
+/// One of its messages is a failure.
+fn failed(noted: &Noted, error: &Error) {
+    if let Some(slot) = noted {
+        slot.failed(error);
+    }
 }
 
 /// The client is gone.
@@ -266,15 +293,15 @@ fn waiting<'a>(
     inference: Inference,
     version: Arc<ModelVersion>,
     head: &InferHead,
-    trace: Option<Trace>,
+    noted: Noted,
     counted: Counted<'a>,
 ) -> Waiting<'a> {
-    Waiting { state: Answering::Inference(Some(inference)), version, names: Names::of(head, trace), _counted: counted }
+    Waiting { state: Answering::Inference(Some(inference)), version, names: Names::of(head, noted), _counted: counted }
 }
 
-fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, trace: Option<Trace>, counted: Counted<'a>) -> Open<'a> {
+fn open<'a>(version: Arc<ModelVersion>, head: &InferHead, noted: Noted, counted: Counted<'a>) -> Open<'a> {
     let wants_empty_final = head.wants_empty_final_response();
-    Open { version, names: Names::of(head, trace), wants_empty_final, _counted: counted }
+    Open { version, names: Names::of(head, noted), wants_empty_final, _counted: counted }
 }
 
 /// Starts a request that takes long to check.
@@ -282,12 +309,12 @@ async fn start_large<'a>(
     version: Arc<ModelVersion>,
     request: Box<InferRequest>,
     head: &InferHead,
+    noted: Noted,
     counted: Counted<'a>,
 ) -> Result<Waiting<'a>, Refusal> {
-    let trace = request.trace.clone();
     match inference::start_large(&version, request).await {
-        Ok(inference) => Ok(waiting(inference, version, head, trace, counted)),
-        Err(error) => Err(Refusal { error, id: head.id.clone(), trace }),
+        Ok(inference) => Ok(waiting(inference, version, head, noted, counted)),
+        Err(error) => Err(Refusal { error, id: head.id.clone(), noted }),
     }
 }
 
@@ -298,7 +325,7 @@ async fn read_large<'a>(
     account: Rc<Account>,
     metadata: Rc<RequestHead>,
     message: Bytes,
-    received: [u64; 2],
+    noted: Noted,
 ) -> Started<'a> {
     let counted = context.shared.request();
     let engine = context.engine.clone();
@@ -316,26 +343,26 @@ async fn read_large<'a>(
     // Refused for lack of room, it is still a request.
     let (read, charge) = match offload::run_charged(&account, Kind::Unpacked, usize::MAX, read).await {
         Ok(read) => read,
-        Err(error) => return Ok(Err(Refusal { error, id: Name::new(), trace: None })),
+        Err(error) => return Ok(Err(Refusal { error, id: Name::new(), noted })),
     };
     let (head, request) = read?;
+    name(&noted, &head);
     let request = refuse_draining(context).and(request).and_then(|(version, mut request)| {
         inference::charge(&mut request, charge);
-        if version.trace().is_on() {
-            request.trace = traced::begin_in_stream(received, &metadata, &version);
+        if noted.is_some() {
+            request.trace = traced::begin_grpc(noted.as_ref(), &metadata, &version);
         }
         forward(&context.forward, &metadata, &mut request)?;
         Ok((version, request))
     });
     Ok(match request {
         Ok((version, request)) if version.signature.decoupled => {
-            let trace = request.trace.clone();
-            Ok(Read::Decoupled(request, open(version, &head, trace, counted)))
+            Ok(Read::Decoupled(request, open(version, &head, noted, counted)))
         }
-        Ok((version, request)) => start_large(version, request, &head, counted).await.map(Read::Waiting),
+        Ok((version, request)) => start_large(version, request, &head, noted, counted).await.map(Read::Waiting),
         Err(error) => {
             verbose::infer_failed(Some(&head.id), &error);
-            Err(Refusal { error, id: head.id.clone(), trace: None })
+            Err(Refusal { error, id: head.id.clone(), noted })
         }
     })
 }
@@ -379,6 +406,9 @@ pub async fn serve(context: &GrpcContext, call: Call, mut respond: Responder, de
     if let Ok(status) = ended
         && !session.is_mid_message
     {
+        if let Some(slot) = &session.call.trace {
+            slot.ending(&status);
+        }
         reply::end(&mut session.respond, &status);
     }
 }
@@ -463,6 +493,7 @@ impl<'a> Session<'a> {
             // When the next wait begins is not known then: without traces no clock is read.
             self.received = [0; 2];
         }
+        let noted = NotedSlot::in_stream(self.call.trace.as_ref(), self.received, message);
         if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX
             && protocol::grpc::is_long(message, MESSAGE_BYTES_ON_REACTOR_MAX)
         {
@@ -472,7 +503,7 @@ impl<'a> Session<'a> {
                 self.call.account.clone(),
                 self.call.head.clone(),
                 message.clone(),
-                self.received,
+                noted,
             )));
             return;
         }
@@ -483,36 +514,35 @@ impl<'a> Session<'a> {
         };
         let counted = self.context.shared.request();
         let id = head.id.clone();
-        match self.read_one(&head) {
+        name(&noted, &head);
+        match self.read_one(&head, &noted) {
             Ok((version, request)) if version.signature.decoupled => {
-                let trace = request.trace.clone();
-                self.start_decoupled(request, open(version, &head, trace, counted));
+                self.start_decoupled(request, open(version, &head, noted, counted));
             }
             Ok((version, request)) if inference::is_long_to_check(&request) => {
                 self.starting = Some(Box::pin(async move {
-                    Ok(start_large(version, request, &head, counted).await.map(Read::Waiting))
+                    Ok(start_large(version, request, &head, noted, counted).await.map(Read::Waiting))
                 }));
             }
             Ok((version, request)) => {
-                let trace = request.trace.clone();
                 let started = match inference::start(&version, request) {
-                    Ok(inference) => Ok(Read::Waiting(waiting(inference, version, &head, trace, counted))),
-                    Err(error) => Err(Refusal { error, id, trace }),
+                    Ok(inference) => Ok(Read::Waiting(waiting(inference, version, &head, noted, counted))),
+                    Err(error) => Err(Refusal { error, id, noted }),
                 };
                 self.started(Ok(started));
             }
-            Err(error) => self.started(Ok(Err(Refusal { error, id, trace: None }))),
+            Err(error) => self.started(Ok(Err(Refusal { error, id, noted }))),
         }
     }
 
-    fn read_one(&self, head: &InferHead) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
+    fn read_one(&self, head: &InferHead, noted: &Noted) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
         refuse_draining(self.context)?;
         let read = || {
             self.call.grant.admit_model(&head.model_name)?;
             let version = self.context.engine.model(&head.model_name, &head.model_version)?;
             let mut request = head.into_request(&version.signature, &*self.context.engine)?;
-            if version.trace().is_on() {
-                request.trace = traced::begin_in_stream(self.received, &self.call.head, &version);
+            if noted.is_some() {
+                request.trace = traced::begin_grpc(noted.as_ref(), &self.call.head, &version);
             }
             forward(&self.context.forward, &self.call.head, &mut request)?;
             Ok((version, request))
@@ -526,15 +556,16 @@ impl<'a> Session<'a> {
             Ok(Ok(Read::Decoupled(request, open))) => self.start_decoupled(request, open),
             Ok(Ok(Read::Checked(_, Ok(())))) => {}
             Ok(Ok(Read::Checked(key, Err(error)))) => self.refused(key, &error),
-            Ok(Err(Refusal { error, id, trace })) => self.refuse(&error, &id, trace),
+            Ok(Err(Refusal { error, id, noted })) => self.refuse(&error, &id, noted),
             // Without its fields there is no request to answer, and no telling what follows.
             Err(error) => self.end(error.into()),
         }
     }
 
-    fn refuse(&mut self, error: &Error, id: &Name, trace: Option<Trace>) {
+    fn refuse(&mut self, error: &Error, id: &Name, noted: Noted) {
         let refusal = encode_stream_error(error, id, StreamFailure::BeforeEnqueue);
-        self.ordered.push_back(Slot::Refused(refusal, trace));
+        failed(&noted, error);
+        self.ordered.push_back(Slot::Refused(refusal, noted));
     }
 
     /// Starts a request whose answers go to the inbox. It has its place there before its first answer can come.
@@ -563,7 +594,7 @@ impl<'a> Session<'a> {
     fn refused(&mut self, key: u32, error: &Error) {
         self.inbox.release(key);
         if let Some(open) = self.over(key) {
-            self.refuse(error, &open.names.id, open.names.trace);
+            self.refuse(error, &open.names.id, open.names.noted);
         }
     }
 
@@ -625,15 +656,20 @@ impl<'a> Session<'a> {
             };
         }
         let names = matches!(told, Told::Later(_)).then(|| open.names.clone());
-        let trace = open.names.trace.clone();
+        let noted = open.names.noted.clone();
         if is_final {
-            traced::completed(trace.as_ref());
+            completed(&noted);
             self.over(key);
         }
+        match &told {
+            Told::Failed(error, _) => failed(&noted, error),
+            Told::Frame(_) | Told::Nothing if is_final => succeeded(&noted),
+            Told::Frame(_) | Told::Nothing | Told::Later(_) => {}
+        }
         match (told, names) {
-            (Told::Frame(frame), _) => self.queue(frame, trace),
+            (Told::Frame(frame), _) => self.queue(frame, noted),
             (Told::Failed(error, _), _) if self.errors_end_stream => self.end(error.into()),
-            (Told::Failed(_, message), _) => self.put_encoded(message, trace),
+            (Told::Failed(_, message), _) => self.put_encoded(message, noted),
             (Told::Later(work), Some(names)) => self.framing = Some(Framing { work, key, names, is_final }),
             (Told::Nothing | Told::Later(_), _) => {}
         }
@@ -654,7 +690,7 @@ impl<'a> Session<'a> {
                     let charged = result.and_then(|frame| reply::charge(frame, &self.call.account));
                     self.answer(&waiting.names, charged, true);
                 }
-                (Some(Slot::Refused(refusal, trace)), _) => self.put_encoded(refusal, trace),
+                (Some(Slot::Refused(refusal, noted)), _) => self.put_encoded(refusal, noted),
                 _ => {}
             }
         }
@@ -662,10 +698,15 @@ impl<'a> Session<'a> {
 
     /// Takes an answer that is charged, or its failure: that is this request's alone.
     fn answer(&mut self, names: &Names, result: Result<Rope>, is_final: bool) {
+        match &result {
+            Ok(_) if is_final => succeeded(&names.noted),
+            Ok(_) => {}
+            Err(error) => failed(&names.noted, error),
+        }
         match result {
-            Ok(frame) => self.queue(frame, names.trace.clone()),
+            Ok(frame) => self.queue(frame, names.noted.clone()),
             Err(error) if self.errors_end_stream => self.end(error.into()),
-            Err(error) => self.put_encoded(names.failed(&error, is_final), names.trace.clone()),
+            Err(error) => self.put_encoded(names.failed(&error, is_final), names.noted.clone()),
         }
     }
 
@@ -680,18 +721,20 @@ impl<'a> Session<'a> {
         self.ending = Some(status);
     }
 
-    fn put_encoded(&mut self, encoded: Encoded, trace: Option<Trace>) {
+    fn put_encoded(&mut self, encoded: Encoded, noted: Noted) {
         // What is not even room for a failure ends the stream.
         match frame_encoded(encoded, self.packing).and_then(|frame| reply::charge(frame, &self.call.account)) {
-            Ok(frame) => self.queue(frame, trace),
+            Ok(frame) => self.queue(frame, noted),
             Err(error) => self.end(error.into()),
         }
     }
 
-    fn queue(&mut self, frame: Rope, trace: Option<Trace>) {
-        traced::grpc_sending(trace.as_ref());
+    fn queue(&mut self, frame: Rope, noted: Noted) {
+        if let Some(slot) = &noted {
+            slot.sending(frame.remaining());
+        }
         self.out_bytes += frame.remaining();
-        self.out.push_back((frame, trace));
+        self.out.push_back((frame, noted));
     }
 
     /// Hands HTTP/2 as much as the client's windows allow.
@@ -707,8 +750,8 @@ impl<'a> Session<'a> {
             self.is_mid_message = frame.has_remaining();
             let sent = if self.is_mid_message { None } else { self.out.pop_front() };
             self.respond.send_data(piece, false).map_err(|_| Gone)?;
-            if let Some((_, trace)) = sent {
-                traced::grpc_sent(trace.as_ref());
+            if let Some((_, Some(slot))) = sent {
+                slot.sent();
             }
         }
         Ok(())

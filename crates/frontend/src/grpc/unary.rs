@@ -33,6 +33,9 @@ use tensor::{DataType, Error, Name, Result};
 /// Reads the request, does what it asks, frames the response.
 pub async fn answer(context: &Arc<GrpcContext>, rpc: Rpc, call: &mut Call) -> Result<Rope, Status> {
     let message = required(poll_fn(|cx| call.messages.poll_next(cx)).await)?;
+    if let Some(slot) = call.trace.as_ref().filter(|_| rpc != Rpc::ModelInfer) {
+        slot.received(&message);
+    }
     match rpc {
         Rpc::ModelInfer => Box::pin(send(context, call, message)?.finish()).await,
         // Rare, and its future is large: not part of every inference's.
@@ -231,6 +234,7 @@ pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<S
     let packing = Packing::new(context, call.response_encoding);
     if let Some(slot) = &call.trace {
         slot.was_read();
+        slot.received(&message);
     }
     if message.len() > MESSAGE_BYTES_ON_REACTOR_MAX && protocol::grpc::is_long(&message, MESSAGE_BYTES_ON_REACTOR_MAX) {
         return Ok(Sent::Later(Box::pin(infer_large(
@@ -265,6 +269,9 @@ fn read(context: &GrpcContext, call: &Call, message: Bytes) -> Result<(Arc<Model
     let head = protocol::grpc::peek(&message).inspect_err(log)?;
     // Neither is kept: the request's buffer is reused as soon as its last tensor is gone.
     drop(message);
+    if let Some(slot) = &call.trace {
+        slot.named(&head.model_name, &head.model_version, &head.id);
+    }
     call.grant.admit_model(&head.model_name)?;
     let read = move || -> Result<_> {
         let version = context.engine.model(&head.model_name, &head.model_version)?;
@@ -308,6 +315,9 @@ async fn infer_large(
             Err(refusal) => return Ok(Err(refusal)),
         };
         inference::charge(&mut request, charge);
+        if let Some(slot) = &trace {
+            slot.identified(&request.id);
+        }
         request.trace = traced::begin_grpc(trace.as_ref(), &head, &version);
         forward(&context.forward, &head, &mut request)?;
         Ok(Ok((version, request)))

@@ -161,7 +161,14 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
                 return super::h2c::run(io, buffer, context, caller, &place).await;
             }
             Err(Stop::Refuse(reply)) => {
+                let slot = Slot::http(&context.shared, &caller, "http/1.1", &RequestHead::default());
+                if let Some(slot) = &slot {
+                    slot.replying(&reply);
+                }
                 if connection.write(*reply, true, false, false).await.is_ok() {
+                    if let Some(slot) = slot {
+                        slot.sent();
+                    }
                     place.wait();
                     connection.linger().await;
                 }
@@ -169,7 +176,8 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
             }
         }
         first = false;
-        head.trace = Slot::http();
+        let protocol = if head.http11 { "http/1.1" } else { "http/1.0" };
+        head.trace = Slot::http(&context.shared, &caller, protocol, &head);
         if connection.buffer.len() <= READ_BYTES {
             connection.ahead = None;
         }
@@ -192,12 +200,18 @@ impl<S: Io> Connection<S> {
         // Counted until the last byte is written: a drain waits for that.
         let _inflight = context.shared.request();
         // The grant, too, is held until then.
-        let (_grant, admission) = service::admit(context, caller, head);
+        let (grant, admission) = service::admit(context, caller, head);
+        if let Some(slot) = &head.trace {
+            slot.granted(grant.key());
+        }
         let (reply, reusable) = match admission {
             // A body nobody wants still stands between this request and the next.
             Admission::Reply(reply) => (reply, self.discard_body(head).await),
             Admission::Read { route, bytes_max } => match self.read_body(context, &route, head, bytes_max).await {
                 Ok(body) => {
+                    if let Some(slot) = &head.trace {
+                        slot.received(&body);
+                    }
                     let Self { io, buffer, account, ahead, .. } = self;
                     let mut answer = pin!(service::respond(context, account, route, head, body));
                     let reply = poll_fn(|cx| match answer.as_mut().poll(cx) {
@@ -232,7 +246,7 @@ impl<S: Io> Connection<S> {
         let has_end = head.http11 || reply.rest.is_none();
         let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_parting();
         if let Some(slot) = &head.trace {
-            slot.sending();
+            slot.replying(&reply);
         }
         self.write(reply, head.http11, keep, head.is_head).await?;
         if let Some(slot) = &head.trace {

@@ -3,7 +3,8 @@
 use super::generate::is_long_to_print;
 use crate::answers::Inbox;
 use crate::offload::{self, Offloaded};
-use crate::traced::{self, Noted, Slot};
+use crate::access_log::entry::EventNotes;
+use crate::traced;
 use bytes::Bytes;
 use engine::ModelVersion;
 use memory::{Account, Charge, Kind};
@@ -11,7 +12,6 @@ use protocol::generate::encode_generate;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tensor::Result;
@@ -40,7 +40,7 @@ pub struct Events {
     is_last: bool,
     trace: Option<Trace>,
     /// Of the request, for those behind the first event.
-    noted: Noted,
+    notes: Option<Arc<EventNotes>>,
     /// The last event that was handed out may still be on its way.
     is_sending: bool,
 }
@@ -55,12 +55,12 @@ impl Events {
     /// The events of the one request of `inbox`, to a model of `version`. What is printed is charged to `account`.
     pub fn new(inbox: Inbox, version: Arc<ModelVersion>, account: &Account, trace: Option<Trace>) -> Self {
         let account = account.clone();
-        Self { inbox, version, account, printing: None, ahead: None, is_last: false, trace, noted: None, is_sending: false }
+        Self { inbox, version, account, printing: None, ahead: None, is_last: false, trace, notes: None, is_sending: false }
     }
 
     /// From now on events are noted in a line of a log.
-    pub fn note_with(&mut self, slot: Option<&Rc<Slot>>) {
-        self.noted = slot.cloned();
+    pub fn note_in(&mut self, notes: Option<Arc<EventNotes>>) {
+        self.notes = notes;
     }
 
     /// The next response, printed; `None` behind the last.
@@ -73,12 +73,8 @@ impl Events {
             traced::http_sending(self.trace.as_ref());
             self.is_sending = true;
         }
-        if let Some(slot) = &self.noted {
-            match &next {
-                Some(Ok(event)) => slot.event(event.len()),
-                Some(Err(error)) => slot.failed(error),
-                None => {}
-            }
+        if let (Some(notes), Some(event)) = (&self.notes, &next) {
+            notes.note(event);
         }
         Poll::Ready(next)
     }

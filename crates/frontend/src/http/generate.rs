@@ -153,7 +153,7 @@ async fn only(inbox: &Inbox, head: &RequestHead) -> (u64, Option<Result<Box<Infe
 async fn first_event(mut events: Events, head: &RequestHead) -> Reply {
     let Some(first) = poll_fn(|cx| events.poll_next(cx)).await else { return Reply::empty(EVENTS).chunked() };
     let is_over = poll_fn(|cx| Poll::Ready(events.poll_over(cx))).await;
-    events.note_with(head.trace.as_ref());
+    events.note_in(head.trace.as_ref().and_then(|slot| slot.events()));
     Reply::events(first, (!is_over).then(|| Box::new(events)))
 }
 

@@ -108,8 +108,11 @@ async fn serve(context: Arc<HttpContext>, caller: Caller, account: Account, requ
     let length = head.content_length().unwrap_or_default();
     let fields = head.fields().map(|(name, value)| (name.as_bytes(), value));
     let mut head = RequestHead::from_parts(method, is_head, head.path(), fields);
-    head.trace = Slot::http();
+    head.trace = Slot::http(&context.shared, &caller, "h2", &head);
     let (grant, admission) = service::admit(&context, &caller, &head);
+    if let Some(slot) = &head.trace {
+        slot.granted(grant.key());
+    }
     let work = async {
         match admission {
             Admission::Reply(reply) => Some(reply),
@@ -117,7 +120,12 @@ async fn serve(context: Arc<HttpContext>, caller: Caller, account: Account, requ
                 let near_device =
                     length > INLINE_BODY_BYTES_MAX as u64 && service::is_near_device(&context, &route, &head);
                 match read(&mut body, &account, length, bytes_max.min(BODY_BYTES_MAX), near_device).await? {
-                    Ok(body) => Some(service::respond(&context, &account, route, &head, body).await),
+                    Ok(body) => {
+                        if let Some(slot) = &head.trace {
+                            slot.received(&body);
+                        }
+                        Some(service::respond(&context, &account, route, &head, body).await)
+                    }
                     Err(Refused::TooLarge(bytes)) => Some(service::too_large(&context, route, bytes)),
                     Err(Refused::Short(short)) => {
                         account.count_refusal();
@@ -139,28 +147,32 @@ async fn serve(context: Arc<HttpContext>, caller: Caller, account: Account, requ
     {
         *last = grant.hold(std::mem::take(last));
     }
+    let reply = charged(reply, &account);
     if let Some(slot) = &head.trace {
-        slot.sending();
+        slot.replying(&reply);
     }
-    let events = send(&mut respond, charged(reply, &account), is_head);
+    let events = send(&mut respond, reply, is_head);
     if let Some(slot) = &head.trace {
         slot.sent();
     }
     if let Some(mut events) = events {
-        poll_fn(|cx| poll_events(&mut respond, &mut events, cx)).await;
+        let is_whole = poll_fn(|cx| poll_events(&mut respond, &mut events, cx)).await;
+        if let Some(slot) = head.trace.as_ref().filter(|_| is_whole) {
+            slot.sent();
+        }
     }
 }
 
-/// Sends each event as soon as it is there; ready when there will be none, or nobody to have it. What the client does not take keeps
+/// Sends each event as soon as it is there; ready when there will be none (true), or nobody to have it. What the client does not take keeps
 /// its answers where they are counted.
-fn poll_events(respond: &mut Responder, events: &mut Events, cx: &mut Context<'_>) -> Poll<()> {
+fn poll_events(respond: &mut Responder, events: &mut Events, cx: &mut Context<'_>) -> Poll<bool> {
     let mut taken = 0u32;
     loop {
         if respond.poll_reset(cx).is_ready() {
-            return Poll::Ready(());
+            return Poll::Ready(false);
         }
         if ready!(respond.poll_queued(ANSWERS_SENT_AHEAD_BYTES_MAX, cx)).is_none() {
-            return Poll::Ready(());
+            return Poll::Ready(false);
         }
         taken += 1;
         if taken.is_multiple_of(ANSWERS_PER_LOOK) && hold::is_due() {
@@ -174,12 +186,11 @@ fn poll_events(respond: &mut Responder, events: &mut Events, cx: &mut Context<'_
                 respond.send_data(Rope::new(parts.into_iter()), false)
             }
             None => {
-                let _ = respond.send_data(Bytes::new(), true);
-                return Poll::Ready(());
+                return Poll::Ready(respond.send_data(Bytes::new(), true).is_ok());
             }
         };
         if sent.is_err() {
-            return Poll::Ready(());
+            return Poll::Ready(false);
         }
     }
 }

@@ -1,0 +1,96 @@
+/** What clients write into the access log and the audit log, and how much of it. */
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { server } from './lib/servers.mjs'
+
+const at = mkdtempSync(join(tmpdir(), 'nereid-logs-'))
+process.once('exit', () => rmSync(at, { recursive: true, force: true }))
+// Nobody reads it.
+execFileSync('mkfifo', [join(at, 'fifo')])
+const unread = server('an access log that nobody reads', { flags: [`--access-log=${join(at, 'fifo')}`, `--audit-log=${join(at, 'audit.log')}`] })
+const logged = server('both logs in files', { flags: [`--access-log=${join(at, 'access.log')}`, `--audit-log=${join(at, 'audit2.log')}`] })
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
+
+/** Sends requests on one connection, and waits for as many answers. */
+function send(t, requests) {
+  return new Promise((resolve, reject) => {
+    let seen = 0
+    const socket = connect(t.httpPort, '127.0.0.1', () => socket.write(Buffer.concat(requests)))
+    socket.on('data', (data) => {
+      seen += data.toString('latin1').split('HTTP/1.1 ').length - 1
+      if (seen >= requests.length) socket.destroy()
+    })
+    socket.on('error', reject)
+    socket.on('close', () => resolve(seen))
+  })
+}
+
+const get = (path, more = '') => Buffer.from(`GET ${path} HTTP/1.1\r\nHost: x\r\n${more}\r\n`, 'latin1')
+const post = (path, body) => Buffer.concat([Buffer.from(`POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`, 'latin1'), body])
+
+export const rows = [
+  {
+    attack: 'paths, names and ids with quotes, line feeds, escape sequences and bytes that are no UTF-8, made to look like lines of the log',
+    limit: 'text of clients is escaped, to ASCII where it could end a line or drive a terminal, and cut: `LOG_PATH_BYTES_MAX`, `LOG_NAME_BYTES_MAX`, `LOG_ERROR_BYTES_MAX` (`frontend::access_log::json`)',
+    server: logged,
+    async run(t) {
+      const forged = '"}\\n{"time":"1970-01-01T00:00:00.000000Z","verb":"forged"}'
+      const raw = '"},{"verb":"forged"}'
+      const bytes = Array.from({ length: 126 }, (_, i) => String.fromCharCode(i + 130)).join('')
+      const body = Buffer.from(`{"id":"${forged.replaceAll('"', '\\"')}\\u001b[2J\\u2028","inputs":[]}`)
+      const requests = [
+        get(`/v2/models/${raw}/infer`),
+        get(`/v2/models/${bytes}/ready`),
+        get(`/${'\x7f'.repeat(60_000)}`),
+        post('/v2/models/simple/infer', body),
+        post(`/v2/repository/models/${raw}/load`, Buffer.from(`{"parameters":{"config":"${'\\n'.repeat(1000)}","file:${raw.replaceAll('"', '\\"')}\\n":"AAAA"}}`)),
+        post('/v2/logging', Buffer.from('{"log_verbose_level\\n\\"":"\\u001b\\n","a":[1,"\\n"],"b":1e999}')),
+      ]
+      const seen = await send(t, requests)
+      t.check(seen === requests.length, `${seen} of ${requests.length} were answered`)
+      const lines = (name) => readFileSync(join(at, name), 'utf8').split('\n').slice(0, -1)
+      for (let i = 0; i < 200 && (lines('access.log').length < requests.length || lines('audit2.log').length < 2); i += 1) await pause(50)
+      for (const name of ['access.log', 'audit2.log']) {
+        const all = lines(name)
+        for (const line of all) {
+          // oxlint-disable-next-line no-control-regex
+          t.check(!/[\u0000-\u001f\u007f-\u009f\u2028\u2029]/.test(line), `control characters in ${name}`)
+          t.check(line.length < 32 * 1024, `a line of ${line.length} in ${name}`)
+          const read = JSON.parse(line)
+          t.check(typeof read.peer === 'string' && read.verb !== 'forged', `a forged line in ${name}`)
+        }
+      }
+      t.check(lines('audit2.log').length === 2, `${lines('audit2.log').length} lines of audit`)
+      return `${lines('access.log').length} lines, each an object of its own`
+    },
+  },
+  {
+    attack: '40,000 requests whose lines are as long as lines get, to an access log that is a FIFO without a reader, and 50 control calls',
+    limit: 'lines that wait are bounded by `ACCESS_LOG_BYTES_MAX` of each reactor and `AUDIT_LOG_BYTES_MAX`; further ones are dropped and counted (`nereid_access_log_lines_lost_total`), the logs have a thread and a buffer each, and no request waits',
+    server: unread,
+    async run(t) {
+      const before = t.rssMiB()
+      const one = get(`/${'\x7f'.repeat(1024)}`)
+      const { worstMs } = await t.health(async () => {
+        for (let i = 0; i < 40; i += 1) {
+          const seen = await send(t, Array(1000).fill(one))
+          t.check(seen === 1000, `${seen} of 1000 were answered`)
+        }
+        for (let i = 0; i < 50; i += 1) await t.post('/v2/repository/models/none/unload', '{}')
+      })
+      const lost = await t.metric('nereid_access_log_lines_lost_total', 'reason="queue_full"')
+      t.check(lost > 30_000, `${lost} are counted as lost`)
+      for (let i = 0; i < 100 && (await t.metric('nereid_audit_log_lines_total')) < 50; i += 1) await pause(50)
+      const audited = await t.metric('nereid_audit_log_lines_total')
+      t.check(audited === 50, `${audited} lines of audit`)
+      const grown = t.rssMiB() - before
+      t.check(grown < 48, `resident memory grew by ${grown.toFixed(0)} MiB`)
+      t.check(worstMs < 1000, `health took ${worstMs} ms`)
+      return `${lost} lines lost, +${grown.toFixed(0)} MiB, health ≤ ${worstMs.toFixed(1)} ms`
+    },
+  },
+]
