@@ -1,7 +1,7 @@
 //! What every reactor of a server knows: how far the shutdown is, and how much is going on.
 
-use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX};
 use crate::access_log::Logs;
+use crate::limits::{HEALTH_WATCH_ASK, HEALTH_WATCHERS_MAX};
 use memory::Budget;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

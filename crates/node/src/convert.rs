@@ -275,7 +275,11 @@ pub fn add_log(snapshot: &mut js::Snapshot, name: &str, counts: LogCounts) {
         help,
         value: value as f64,
     };
-    snapshot.gauges.push(gauge("", format!("Bytes of lines of the {name} log that wait to be written"), counts.waiting_bytes));
+    snapshot.gauges.push(gauge(
+        "",
+        format!("Bytes of lines of the {name} log that wait to be written"),
+        counts.waiting_bytes,
+    ));
     snapshot.gauges.push(gauge("_max", "The most there may be".into(), counts.waiting_bytes_max));
 }
 

@@ -6,8 +6,8 @@ use crate::ids::random_hex;
 use crate::limits::{
     TRACE_ACTIVITIES_MAX, TRACE_CALLS_MAX, TRACE_RECORD_BYTES_MAX, TRACE_TENSOR_BYTES_MAX, TRACE_TEXT_BYTES_MAX,
 };
-use crate::sampler::{Mode, Sampler};
 use crate::phases::Phases;
+use crate::sampler::{Mode, Sampler};
 use crate::text::quoted;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -328,7 +328,10 @@ impl Trace {
 
 impl std::fmt::Debug for Trace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Trace").field("id", &self.0.open.as_ref().map(|open| open.id)).field("call", &self.0.at).finish()
+        f.debug_struct("Trace")
+            .field("id", &self.0.open.as_ref().map(|open| open.id))
+            .field("call", &self.0.at)
+            .finish()
     }
 }
 

@@ -58,10 +58,13 @@ impl Entry {
             Source::Message(rpc) => messages::LazyNames::of(rpc),
             _ => messages::LazyNames::none(),
         };
-        self.logs().audit_later(|line| facts(line, None), move |line| {
-            names.put(&body, line);
-            line.object("parameters", |line| what.parameters(&body, line));
-        });
+        self.logs().audit_later(
+            |line| facts(line, None),
+            move |line| {
+                names.put(&body, line);
+                line.object("parameters", |line| what.parameters(&body, line));
+            },
+        );
     }
 }
 
@@ -138,7 +141,9 @@ fn put_value(value: Value<'_>, line: &mut Line<'_>) {
     match value.text() {
         word @ (b"true" | b"false" | b"null") => line.value(word),
         // JSON that Triton takes has `NaN`; JSON has not.
-        number if number.iter().all(|b| matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) => line.value_of_at_most(number, 64),
+        number if number.iter().all(|b| matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) => {
+            line.value_of_at_most(number, 64)
+        }
         _ if value.is_string() => {
             let text = value.as_text().map(|text| text.decode().into_owned()).unwrap_or_default();
             line.text_value(&text, LOG_NAME_BYTES_MAX);
@@ -237,7 +242,11 @@ struct File {
 impl File {
     fn of(name: &[u8], contents: &[u8]) -> Self {
         let name = name.strip_prefix(b"file:").unwrap_or(name);
-        Self { name: name.get(..2 * LOG_NAME_BYTES_MAX).unwrap_or(name).to_vec(), bytes: contents.len(), hash: hash(contents) }
+        Self {
+            name: name.get(..2 * LOG_NAME_BYTES_MAX).unwrap_or(name).to_vec(),
+            bytes: contents.len(),
+            hash: hash(contents),
+        }
     }
 }
 

@@ -367,7 +367,8 @@ impl Entry {
                 line.word("code", name).text("error", text.as_bytes(), LOG_ERROR_BYTES_MAX);
             }
             None if self.is_left() => {
-                line.word("code", "CANCELLED").word("error", "the client or its stream was gone before the answer had left");
+                line.word("code", "CANCELLED")
+                    .word("error", "the client or its stream was gone before the answer had left");
             }
             None => {}
         }
@@ -516,14 +517,32 @@ fn http_verb(route: &Route<'_>, method: Method) -> &'static str {
     let is_post = method == Method::Post;
     match route {
         Route::AllStatistics => "statistics",
-        Route::Logging => if is_post { "log_update" } else { "log_settings" },
-        Route::Trace { .. } => if is_post { "trace_update" } else { "trace_settings" },
+        Route::Logging => {
+            if is_post {
+                "log_update"
+            } else {
+                "log_settings"
+            }
+        }
+        Route::Trace { .. } => {
+            if is_post {
+                "trace_update"
+            } else {
+                "trace_settings"
+            }
+        }
         Route::ServerMetadata => "server_metadata",
         Route::OpenApi => "openapi",
         Route::Live => "server_live",
         Route::Ready => "server_ready",
         Route::RepositoryIndex => "index",
-        Route::RepositoryModel { load, .. } => if *load { "load" } else { "unload" },
+        Route::RepositoryModel { load, .. } => {
+            if *load {
+                "load"
+            } else {
+                "unload"
+            }
+        }
         Route::Model { action, .. } => match action {
             ModelAction::Metadata => "model_metadata",
             ModelAction::Infer => "infer",

@@ -65,7 +65,9 @@ pub fn put_time(out: &mut Vec<u8>, epoch_us: u64) {
     let second = seconds % 86_400;
     out.push(b'"');
     put_digits(out, year, 4);
-    for (before, number) in [(b'-', month), (b'-', day), (b'T', second / 3600), (b':', second / 60 % 60), (b':', second % 60)] {
+    for (before, number) in
+        [(b'-', month), (b'-', day), (b'T', second / 3600), (b':', second / 60 % 60), (b':', second % 60)]
+    {
         out.push(before);
         put_digits(out, number, 2);
     }
@@ -138,7 +140,9 @@ mod tests {
         };
         for _ in 0..20_000 {
             let length = (next() % 40) as usize;
-            let bytes: Vec<u8> = (0..length).map(|_| [next() as u8, b'"', b'\\', b'\n', 0xe2, 0x80, 0xa8][(next() % 7) as usize]).collect();
+            let bytes: Vec<u8> = (0..length)
+                .map(|_| [next() as u8, b'"', b'\\', b'\n', 0xe2, 0x80, 0xa8][(next() % 7) as usize])
+                .collect();
             let most = (next() % 50) as usize;
             let written = text(&bytes, most);
             assert!(!written.chars().any(|c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')), "{written:?}");

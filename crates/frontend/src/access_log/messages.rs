@@ -71,13 +71,19 @@ fn read(rpc: Rpc, message: &[u8]) -> Result<Names, prost::DecodeError> {
             pb::RepositoryModelUnloadRequest::decode(message).map(|r| model(r.model_name, String::new()))?
         }
         Rpc::TraceSetting => pb::TraceSettingRequest::decode(message).map(|r| model(r.model_name, String::new()))?,
-        Rpc::SystemSharedMemoryStatus => pb::SystemSharedMemoryStatusRequest::decode(message).map(|r| region(r.name))?,
-        Rpc::SystemSharedMemoryRegister => pb::SystemSharedMemoryRegisterRequest::decode(message).map(|r| region(r.name))?,
+        Rpc::SystemSharedMemoryStatus => {
+            pb::SystemSharedMemoryStatusRequest::decode(message).map(|r| region(r.name))?
+        }
+        Rpc::SystemSharedMemoryRegister => {
+            pb::SystemSharedMemoryRegisterRequest::decode(message).map(|r| region(r.name))?
+        }
         Rpc::SystemSharedMemoryUnregister => {
             pb::SystemSharedMemoryUnregisterRequest::decode(message).map(|r| region(r.name))?
         }
         Rpc::CudaSharedMemoryStatus => pb::CudaSharedMemoryStatusRequest::decode(message).map(|r| region(r.name))?,
-        Rpc::CudaSharedMemoryRegister => pb::CudaSharedMemoryRegisterRequest::decode(message).map(|r| region(r.name))?,
+        Rpc::CudaSharedMemoryRegister => {
+            pb::CudaSharedMemoryRegisterRequest::decode(message).map(|r| region(r.name))?
+        }
         Rpc::CudaSharedMemoryUnregister => {
             pb::CudaSharedMemoryUnregisterRequest::decode(message).map(|r| region(r.name))?
         }

@@ -107,7 +107,10 @@ impl Logs {
 
     /// What became of lines: of the access log, and of the audit log, where there is one.
     pub fn counts(&self) -> [(&'static str, Option<LogCounts>); 2] {
-        [("access", self.access.as_ref().map(|(log, _)| log.counts())), ("audit", self.audit.as_ref().map(LineLog::counts))]
+        [
+            ("access", self.access.as_ref().map(|(log, _)| log.counts())),
+            ("audit", self.audit.as_ref().map(LineLog::counts)),
+        ]
     }
 
     /// Writes what waits. Blocks for as long as that takes, and at most so long.

@@ -137,7 +137,8 @@ mod tests {
         });
         queue.take(&mut spare, |lines| got.extend_from_slice(lines));
         let text = String::from_utf8(got).unwrap();
-        let whole = text.lines().filter(|l| l.split_once(' ').is_some_and(|(t, n)| t.len() == 1 && n.parse::<u32>().is_ok()));
+        let whole =
+            text.lines().filter(|l| l.split_once(' ').is_some_and(|(t, n)| t.len() == 1 && n.parse::<u32>().is_ok()));
         assert_eq!(whole.count() as u64 + queue.counts().lost_full, 20_000);
     }
 }

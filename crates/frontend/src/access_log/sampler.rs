@@ -38,7 +38,9 @@ mod tests {
 
     #[test]
     fn a_share_is_taken_evenly() {
-        for (rate, of, expected) in [(1.0, 10, 10), (0.0, 10, 0), (0.25, 100, 25), (0.5, 7, 3), (f64::NAN, 9, 0), (7.0, 3, 3)] {
+        for (rate, of, expected) in
+            [(1.0, 10, 10), (0.0, 10, 0), (0.25, 100, 25), (0.5, 7, 3), (f64::NAN, 9, 0), (7.0, 3, 3)]
+        {
             let sampler = Sampler::new(rate);
             assert_eq!((0..of).filter(|_| sampler.takes()).count(), expected, "{rate}");
         }

@@ -205,7 +205,10 @@ impl Writer {
             Ok(()) => self.is_stuck = false,
             Err(error) if !self.is_stuck => {
                 self.is_stuck = true;
-                log::warn!("the file of --{} is gone, and cannot be made again: {error}; it is tried each second", self.shared.flag);
+                log::warn!(
+                    "the file of --{} is gone, and cannot be made again: {error}; it is tried each second",
+                    self.shared.flag
+                );
             }
             Err(_) => {}
         }
@@ -273,7 +276,9 @@ mod tests {
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let log = &log;
-                scope.spawn(move || (0..1000).for_each(|n| log.put(|line| _ = line.number("thread", thread).number("n", n))));
+                scope.spawn(move || {
+                    (0..1000).for_each(|n| log.put(|line| _ = line.number("thread", thread).number("n", n)))
+                });
             }
         });
         log.finish(end());

@@ -1,9 +1,9 @@
 //! Responses of one request as server-sent events, as they come: what is sent behind the head of a streamed reply.
 
 use super::generate::is_long_to_print;
+use crate::access_log::entry::EventNotes;
 use crate::answers::Inbox;
 use crate::offload::{self, Offloaded};
-use crate::access_log::entry::EventNotes;
 use crate::traced;
 use bytes::Bytes;
 use engine::ModelVersion;
@@ -55,7 +55,17 @@ impl Events {
     /// The events of the one request of `inbox`, to a model of `version`. What is printed is charged to `account`.
     pub fn new(inbox: Inbox, version: Arc<ModelVersion>, account: &Account, trace: Option<Trace>) -> Self {
         let account = account.clone();
-        Self { inbox, version, account, printing: None, ahead: None, is_last: false, trace, notes: None, is_sending: false }
+        Self {
+            inbox,
+            version,
+            account,
+            printing: None,
+            ahead: None,
+            is_last: false,
+            trace,
+            notes: None,
+            is_sending: false,
+        }
     }
 
     /// From now on events are noted in a line of a log.
