@@ -28,7 +28,14 @@ def pair():
     return inputs
 
 
-def stream(client, headers):
+def other():
+    """The input of `identity_fp32`."""
+    one = triton.InferInput("INPUT0", [2], "FP32")
+    one.set_data_from_numpy(np.ones(2, np.float32))
+    return [one]
+
+
+def stream(client, headers, model, inputs):
     answers, over = [], threading.Event()
 
     def take(result, error):
@@ -37,7 +44,7 @@ def stream(client, headers):
 
     client.start_stream(take, headers=headers)
     try:
-        client.async_stream_infer("simple", pair())
+        client.async_stream_infer(model, inputs)
     except InferenceServerException:
         # The stream was refused before there was a request; the callback is told why.
         pass
@@ -97,11 +104,14 @@ def calls(client, channel, ask):
         "reflection": lambda: reflection(channel, metadata),
         "metadata": lambda: client.get_server_metadata(headers=headers),
         "model": lambda: client.get_model_metadata("simple", headers=headers),
+        "other_model": lambda: client.get_model_metadata("identity_fp32", headers=headers),
+        "other_infer": lambda: client.infer("identity_fp32", other(), headers=headers),
         "model_ready": lambda: client.is_model_ready("simple", headers=headers),
         "config": lambda: client.get_model_config("simple", headers=headers),
         "statistics": lambda: client.get_inference_statistics("simple", headers=headers),
         "infer": lambda: client.infer("simple", pair(), headers=headers),
-        "stream_infer": lambda: stream(client, headers),
+        "stream_infer": lambda: stream(client, headers, "simple", pair()),
+        "other_stream": lambda: stream(client, headers, "identity_fp32", other()),
         "index": lambda: client.get_model_repository_index(headers=headers),
         "load": lambda: client.load_model("spare", headers=headers),
         "unload": lambda: client.unload_model("spare", headers=headers),
@@ -128,7 +138,8 @@ def answer(call):
         return "OK", ""
     except InferenceServerException as error:
         status = (error.status() or "").removeprefix("StatusCode.")
-        return (status or "ERROR"), error.message()
+        # An error of one request of a stream has a text and no status.
+        return (status or "error in the stream"), error.message()
     except grpc.RpcError as error:
         return error.code().name, error.details()
 
