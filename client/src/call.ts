@@ -1,6 +1,7 @@
 /** One call while it runs: what it is about, and what ends it early. */
 
 import { ClientError, type ErrorContext } from './errors.js'
+import { checkHeaders } from './headers.js'
 import type { CallOptions } from './types.js'
 
 /** Timers of the platform take no longer ones; calls with later deadlines have none. */
@@ -18,7 +19,7 @@ export class Call {
 
   constructor(options: CallOptions, { deadlineMs, requestId = '' }: { deadlineMs?: number | undefined; requestId?: string } = {}) {
     this.signal = options.signal ?? null
-    this.headers = options.headers ?? {}
+    this.headers = options.headers === undefined ? {} : checkHeaders(options.headers)
     this.requestId = requestId
     this.#deadlineMs = options.deadlineMs ?? deadlineMs
     this.#deadline = this.#deadlineMs === undefined ? Infinity : performance.now() + this.#deadlineMs

@@ -2,6 +2,7 @@
 
 import { Client } from './client.js'
 import { invalid } from './errors.js'
+import { checkHeaders } from './headers.js'
 import type { Transport } from './http/transport.js'
 import { HttpWire } from './http/wire.js'
 import type { ConnectOptions } from './types.js'
@@ -31,14 +32,11 @@ function parse(address: string): URL {
   return new URL(address)
 }
 
-function headersOf(url: URL, { key, keyHeader = 'authorization', headers = {} }: ConnectOptions): Record<string, string> {
-  const all: Record<string, string> = {}
-  for (const [name, value] of Object.entries(headers)) all[name.toLowerCase()] = value
+function headersOf(url: URL, { key, keyHeader = 'authorization', headers = {} }: ConnectOptions): Readonly<Record<string, string>> {
+  const all: Record<string, string> = { ...headers }
   if (url.username !== '' || url.password !== '') {
     all['authorization'] = `Basic ${btoa(`${decodeURIComponent(url.username)}:${decodeURIComponent(url.password)}`)}`
   }
   if (key !== undefined) all[keyHeader] = keyHeader === 'authorization' ? `Bearer ${key}` : key
-  // Platforms repeat a value that they refuse in their error.
-  for (const [name, value] of Object.entries(all)) if (/[^\t\x20-\x7e\x80-\xff]/.test(value)) throw invalid(`header ${name} has a character that no header may have`)
-  return all
+  return checkHeaders(all)
 }

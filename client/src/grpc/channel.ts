@@ -139,8 +139,11 @@ export class Channel {
 
   #start(call: Call, method: string, compress: Compression | null): Started {
     if (this.#isClosed) throw call.error('CANCELLED', 'the client is closed', { mayHaveRun: false })
+    // While a message was compressed, perhaps.
+    const gone = call.ended(false)
+    if (gone !== null) throw gone
     const session = this.#open()
-    const headers: Record<string, string> = { ':method': 'POST', ':path': SERVICE + method, ...this.#headers, ...lowerCase(call.headers) }
+    const headers: Record<string, string> = { ':method': 'POST', ':path': SERVICE + method, ...this.#headers, ...call.headers }
     if (compress !== null) headers['grpc-encoding'] = compress
     const { remainingMs } = call
     if (remainingMs !== Infinity) headers['grpc-timeout'] = timeoutOf(remainingMs)
@@ -251,8 +254,6 @@ function timeoutOf(ms: number): string {
   if (us < 1e8) return `${us}u`
   return ms < 1e8 ? `${Math.ceil(ms)}m` : `${Math.min(99_999_999, Math.ceil(ms / 1000))}S`
 }
-
-const lowerCase = (headers: Readonly<Record<string, string>>) => Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]))
 
 function decoded(text: string): string {
   try {

@@ -167,6 +167,9 @@ export class HttpWire implements Wire {
 
   #request(call: Call, method: 'GET' | 'POST', path: string, body: readonly Uint8Array[] | null, headers: Record<string, string>): HttpRequest {
     call.asked = `${method} ${this.url}${path}`
+    // While a body was compressed, perhaps.
+    const ended = call.ended(false)
+    if (ended !== null) throw ended
     return { method, path: `${this.#base}${path}`, headers: { ...this.#options.headers, ...headers, ...call.headers }, body }
   }
 

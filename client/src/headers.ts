@@ -1,0 +1,21 @@
+/** Headers that a user gives: what no header may have would begin another header, or another request. */
+
+import { invalid } from './errors.js'
+
+const NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
+const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
+/** Those of the protocol itself. */
+const OURS = new Set(['host', 'connection', 'content-length', 'content-type', 'content-encoding', 'transfer-encoding', 'te', 'upgrade', 'expect', 'inference-header-content-length'])
+
+/** With lower-case names. @throws {ClientError} `INVALID_ARG`, without the value */
+export function checkHeaders(headers: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    Object.entries(headers).map(([given, value]) => {
+      const name = given.toLowerCase()
+      if (!NAME.test(name)) throw invalid(`a header has a name that no header may have: ${JSON.stringify(given)}`)
+      if (OURS.has(name) || name.startsWith('grpc-')) throw invalid(`header ${name} is set by the client`)
+      if (!VALUE.test(value)) throw invalid(`header ${name} has a character that no header may have`)
+      return [name, value]
+    }),
+  )
+}

@@ -1,0 +1,165 @@
+/** Connections to one server, kept and used again: one request at a time on each. */
+
+import { connect as connectPlain, isIP, type Socket } from 'node:net'
+import { connect as connectTls } from 'node:tls'
+import type { Call } from '../call.js'
+import { textOf, type ClientError } from '../errors.js'
+import type { ConnectOptions } from '../types.js'
+import { Parser, type Answer } from './parser.js'
+
+const CONNECTIONS_MAX = 64
+/** Servers and proxies keep idle connections for a minute or more; ours are gone before they close them under a request. */
+const IDLE_MS_MAX = 30_000
+const KEEP_ALIVE_MS = 15_000
+
+/** What happens to a request: its answer, or why there is none. */
+export interface Exchange extends Answer {
+  fail(error: ClientError): void
+}
+
+export class Connection {
+  readonly socket: Socket
+  readonly #pool: Pool
+  readonly #parser = new Parser()
+  #isConnected = false
+  #exchange: { call: Call; exchange: Exchange } | null = null
+
+  constructor(pool: Pool, socket: Socket, connected: 'connect' | 'secureConnect') {
+    this.#pool = pool
+    this.socket = socket
+    socket.setNoDelay(true)
+    socket.setKeepAlive(true, KEEP_ALIVE_MS)
+    socket.once(connected, () => (this.#isConnected = true))
+    socket.on('data', (chunk: Buffer) => this.#read(chunk))
+    socket.on('end', () => this.#ended(new Error('the server has closed it')))
+    socket.on('error', (error) => this.#ended(error))
+    socket.once('close', () => {
+      this.#ended(new Error('it was closed'))
+      pool.lost(this)
+    })
+    socket.setTimeout(IDLE_MS_MAX, () => {
+      if (this.#exchange === null) socket.destroy()
+    })
+  }
+
+  /** The answer goes to `exchange`; what is written is the caller's. */
+  begin(call: Call, exchange: Exchange): void {
+    this.#exchange = { call, exchange }
+  }
+
+  /** The answer is complete. */
+  done(isKept: boolean): void {
+    this.#exchange = null
+    // Whoever took its parts may have stopped the reading.
+    if (this.socket.isPaused()) this.socket.resume()
+    // An answer that came before its request was written leaves the rest of it behind.
+    if (isKept && this.socket.writableLength === 0 && !this.socket.destroyed) this.#pool.release(this)
+    else this.socket.destroy()
+  }
+
+  #read(chunk: Buffer): void {
+    try {
+      this.#parser.push(chunk, this.#exchange?.exchange ?? null)
+    } catch (error) {
+      const current = this.#exchange
+      this.#exchange = null
+      this.socket.destroy()
+      current?.exchange.fail(current.call.error('PROTOCOL', textOf(error)))
+    }
+  }
+
+  #ended(error: Error & { errors?: Error[] }): void {
+    const current = this.#exchange
+    if (current === null) {
+      this.socket.destroy()
+      return
+    }
+    this.#exchange = null
+    if (this.#isConnected && this.#parser.finish(current.exchange)) return
+    // Of several addresses that were tried Node tells nothing but their errors.
+    const text = error.message === '' ? (error.errors ?? []).map(textOf).join('; ') : error.message
+    const [code, what] = this.#isConnected ? (['DISCONNECTED', 'the connection was lost'] as const) : (['UNREACHABLE', 'there is no connection'] as const)
+    this.socket.destroy()
+    current.exchange.fail(current.call.error(code, `${what}: ${text}`, { cause: error }))
+  }
+}
+
+export class Pool {
+  /** Used last, used first: the others get old and are closed. */
+  readonly #idle: Connection[] = []
+  readonly #open = new Set<Connection>()
+  readonly #waiting = new Set<(connection: Connection) => void>()
+  readonly #connect: () => Connection
+  readonly #max: number
+  #isClosed = false
+
+  constructor(url: URL, { tls = {}, socketPath, connectionsMax = CONNECTIONS_MAX }: ConnectOptions) {
+    this.#max = connectionsMax
+    const isSecure = url.protocol === 'https:'
+    const host = url.hostname.replace(/^\[|\]$/g, '')
+    const port = url.port === '' ? (isSecure ? 443 : 80) : Number(url.port)
+    const where = socketPath === undefined ? { host, port } : { path: socketPath }
+    const pem = (name: string, text: string | Uint8Array | undefined) => (text === undefined ? {} : { [name]: typeof text === 'string' ? text : Buffer.from(text) })
+    const name = tls.serverName ?? (isIP(host) === 0 ? host : undefined)
+    const secrets = { ...pem('ca', tls.ca), ...pem('cert', tls.cert), ...pem('key', tls.key), ...(name === undefined ? {} : { servername: name }), ALPNProtocols: ['http/1.1'] }
+    this.#connect = () => (isSecure ? new Connection(this, connectTls({ ...where, ...secrets }), 'secureConnect') : new Connection(this, connectPlain(where), 'connect'))
+  }
+
+  /** One that nobody uses, as soon as there is one. */
+  take(call: Call): Connection | Promise<Connection> {
+    if (this.#isClosed) throw call.error('CANCELLED', 'the client is closed', { mayHaveRun: false })
+    const idle = this.#idle.pop()
+    if (idle !== undefined) {
+      idle.socket.ref()
+      return idle
+    }
+    return this.#open.size < this.#max ? this.#opened() : this.#wait(call)
+  }
+
+  release(connection: Connection): void {
+    const [next] = this.#waiting
+    if (next !== undefined) {
+      this.#waiting.delete(next)
+      next(connection)
+      return
+    }
+    // What nobody waits for must not keep the process.
+    connection.socket.unref()
+    this.#idle.push(connection)
+  }
+
+  lost(connection: Connection): void {
+    this.#open.delete(connection)
+    const at = this.#idle.indexOf(connection)
+    if (at >= 0) this.#idle.splice(at, 1)
+    const [next] = this.#waiting
+    if (next === undefined || this.#isClosed) return
+    this.#waiting.delete(next)
+    next(this.#opened())
+  }
+
+  close(): void {
+    this.#isClosed = true
+    for (const connection of this.#open) connection.socket.destroy()
+  }
+
+  #opened(): Connection {
+    const connection = this.#connect()
+    this.#open.add(connection)
+    return connection
+  }
+
+  #wait(call: Call): Promise<Connection> {
+    return new Promise((resolve, reject) => {
+      const take = (connection: Connection): void => {
+        stop()
+        resolve(connection)
+      }
+      const stop = call.onEnd(() => {
+        this.#waiting.delete(take)
+        reject(call.ended(false) ?? call.expired({ mayHaveRun: false }))
+      })
+      this.#waiting.add(take)
+    })
+  }
+}
