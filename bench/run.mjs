@@ -25,6 +25,7 @@ import { startNereid } from './subjects/nereid.mjs'
 import { startPeers } from './subjects/python.mjs'
 import { startGivenTriton, startPytriton } from './subjects/triton.mjs'
 import { cache } from './suites/cache.mjs'
+import { client } from './suites/client.mjs'
 import { counts } from './suites/counts.mjs'
 import { crosscheck } from './suites/crosscheck.mjs'
 import { isolation, memory, startUp } from './suites/isolation.mjs'
@@ -94,7 +95,7 @@ function mergeInto(result, file) {
     ...older.map((m) => ({ ...m, suites: m.suites.filter((suite) => !isNew(suite)) })).filter((m) => m.suites.length > 0),
   ]
   result.cells = [...result.cells, ...earlier.cells.filter((c) => !isNew(c.suite))]
-  for (const part of ['counts', 'isolation', 'memory', 'stream', 'python', 'scale']) result[part] ??= isNew(part) ? null : earlier[part]
+  for (const part of ['counts', 'isolation', 'memory', 'stream', 'python', 'scale', 'client']) result[part] ??= isNew(part) ? null : earlier[part]
   result.tritonReference ??= earlier.tritonReference
   const names = new Set(result.subjects.map((s) => s.name))
   result.subjects.push(...earlier.subjects.filter((s) => !names.has(s.name)))
@@ -188,6 +189,7 @@ async function main(options) {
   cells.push(...((await attempt('cache', () => cache(ctx))) ?? []))
   cells.push(...((await attempt('tls', () => tls(ctx))) ?? []))
   cells.push(...((await attempt('text', () => texts(ctx))) ?? []))
+  const asked = ctx.filtered ? null : await attempt('client', () => client(ctx))
   const counted = await attempt('counts', () => counts(ctx))
   const isolated = ctx.filtered ? null : await attempt('isolation', () => isolation(ctx))
   const remembered = ctx.filtered ? null : await attempt('memory', () => memory(ctx))
@@ -217,6 +219,7 @@ async function main(options) {
     stream: streamed?.more ?? null,
     python: inPython?.more ?? null,
     scale: scaled?.more ?? null,
+    client: asked,
     counts: counted,
     isolation: isolated,
     memory: remembered,

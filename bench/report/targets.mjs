@@ -5,6 +5,7 @@
  */
 import { median, pairedDifference, pairedRatio } from '../lib/stats.mjs'
 import { burst, paced } from '../workloads.mjs'
+import { clientTargets } from './client.mjs'
 import { pythonRows } from './python.mjs'
 import { short, withRange } from './format.mjs'
 
@@ -160,6 +161,8 @@ export function judge(result) {
   row('p99 of a client beside readers that do not read ÷ beside readers of the same that do', 1.2, 'most', slow?.ratio, {
     note: slow ? `${slow.p99Read.median.toFixed(0)} → ${slow.p99Slow.median.toFixed(0)} µs; alone: ${slow.p99Quiet.median.toFixed(0)} µs` : '',
   })
+
+  clientTargets(result, row, single)
 
   const counted = (key) => result.counts?.rows.find((r) => r.key === key)
   const shm = counted('shm')

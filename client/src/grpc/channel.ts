@@ -76,14 +76,17 @@ export class Channel {
           reject(wrap(error))
         }
       })
-      stream.once('error', (error) => reject(wrap(error)))
-      stream.once('close', () => {
+      const settle = (): void => {
         const said = status()
         if (said === 'ok' && answer !== null) resolve(answer)
-        else reject(said instanceof ClientError ? said : wrap(new Error(said === 'ok' ? 'the answer has no message' : 'there is no status')))
-      })
-      write(stream, message)
-      stream.end()
+        else if (said instanceof ClientError) reject(said)
+        else if (stream.destroyed) reject(wrap(new Error(said === 'ok' ? 'the answer has no message' : 'there is no status')))
+      }
+      stream.once('error', (error) => reject(wrap(error)))
+      // The status is there by then, and the stream is closed a turn of the loop later.
+      stream.once('end', settle)
+      stream.once('close', settle)
+      finish(stream, message)
     })
     return decode(await plain(call, frame, started.encoding(), this.#max))
   }
@@ -225,6 +228,14 @@ function write(stream: ClientHttp2Stream, parts: readonly Uint8Array[]): boolean
   for (const part of parts) isRoom = stream.write(part)
   stream.uncork()
   return isRoom
+}
+
+/** The last of all messages: its last frame ends the stream, without one of its own for that. */
+function finish(stream: ClientHttp2Stream, parts: readonly Uint8Array[]): void {
+  stream.cork()
+  for (const part of parts.slice(0, -1)) stream.write(part)
+  stream.end(parts.at(-1))
+  stream.uncork()
 }
 
 function statusOf(call: Call, head: IncomingHttpHeaders, tail: IncomingHttpHeaders | null): ClientError | 'ok' | null {
