@@ -91,13 +91,17 @@ export async function bundleClient(root) {
     },
   })
   try {
-    await bundled.write({
+    const { output } = await bundled.write({
       dir: join(root, 'client/dist'),
       format: 'esm',
       comments: { legal: true, annotation: true, jsdoc: false },
       chunkFileNames: '[name].js',
-      codeSplitting: { groups: [{ name: 'grpc', test: /\/client\/src\/grpc\//, priority: 1 }, { name: 'client', test: /\/client\/src\/(?!index\.ts|node\.ts|grpc\/|http\/node\.ts|http\/fetch\.ts)/, priority: 2 }] },
+      codeSplitting: { groups: [{ name: 'grpc', test: /\/client\/src\/grpc\//, priority: 1 }, { name: 'client', test: /\/client\/src\/(?!index\.ts|node\.ts|grpc\/|http\/(?:node|pool|parser|fetch)\.ts)/, priority: 2 }] },
     })
+    const chunks = new Map(output.map((part) => [part.fileName, part.imports ?? []]))
+    const reached = (name) => [name, ...(chunks.get(name) ?? []).flatMap(reached)]
+    const foreign = reached('index.js').filter((name) => name.startsWith('node:'))
+    if (foreign.length > 0) throw new Error(`what browsers take leads to ${foreign.join(', ')}`)
   } finally {
     await bundled.close()
   }

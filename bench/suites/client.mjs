@@ -31,7 +31,9 @@ function worker(command, args) {
   return {
     async ask(line) {
       child.stdin.write(`${line}\n`)
-      return JSON.parse((await Promise.race([lines.next(), ended])).value)
+      const { value } = await Promise.race([lines.next(), ended])
+      // Its output ends before its exit is told.
+      return JSON.parse(value ?? (await ended))
     },
     end: () => child.kill('SIGKILL'),
   }

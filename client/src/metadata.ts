@@ -30,8 +30,11 @@ export class Metadata {
 
   /** `isOptional`: inputs say all by themselves, so a server that does not tell is no error. */
   async ask(call: Call, model: string, version: string, isOptional: boolean): Promise<{ metadata: ModelMetadata | null; isFresh: boolean }> {
+    const { asked } = call
     try {
       const metadata = await this.#ask(call, model, version)
+      // The call is about something else.
+      call.asked = asked
       this.#keep(model, version, { metadata, until: Infinity })
       return { metadata, isFresh: true }
     } catch (error) {

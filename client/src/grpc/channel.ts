@@ -82,10 +82,10 @@ export class Channel {
         else if (said instanceof ClientError) reject(said)
         else if (stream.destroyed) reject(wrap(new Error(said === 'ok' ? 'the answer has no message' : 'there is no status')))
       }
-      stream.once('error', (error) => reject(wrap(error)))
+      stream.on('error', (error) => reject(wrap(error)))
       // The status is there by then, and the stream is closed a turn of the loop later.
-      stream.once('end', settle)
-      stream.once('close', settle)
+      stream.on('end', settle)
+      stream.on('close', settle)
       finish(stream, message)
     })
     return decode(await plain(call, frame, started.encoding(), this.#max))
@@ -156,7 +156,8 @@ export class Channel {
     } catch (error) {
       throw call.error('UNREACHABLE', `there is no connection: ${textOf(error)}`, { cause: error })
     }
-    this.#hold(session, stream)
+    session.calls += 1
+    if (session.calls === 1) session.http2.ref()
     let ended: ClientError | null = null
     const stop = call.onEnd((error) => {
       ended = error
@@ -164,25 +165,20 @@ export class Channel {
     })
     let head: IncomingHttpHeaders = {}
     let tail: IncomingHttpHeaders | null = null
-    stream.once('response', (fields) => (head = fields))
-    stream.once('trailers', (fields) => (tail = fields))
-    stream.once('close', stop)
+    stream.on('response', (fields) => (head = fields))
+    stream.on('trailers', (fields) => (tail = fields))
+    stream.on('close', () => {
+      stop()
+      session.calls -= 1
+      // The process may end as soon as no call is under way.
+      if (session.calls === 0 && !session.http2.destroyed) session.http2.unref()
+    })
     return {
       stream,
       wrap: (error) => ended ?? (error instanceof ClientError ? error : failureOf(call, session, stream, error)),
       encoding: () => head['grpc-encoding'] as string | undefined,
       status: () => ended ?? statusOf(call, head, tail),
     }
-  }
-
-  /** The process may end as soon as no call is under way. */
-  #hold(session: Session, stream: ClientHttp2Stream): void {
-    session.calls += 1
-    if (session.calls === 1) session.http2.ref()
-    stream.once('close', () => {
-      session.calls -= 1
-      if (session.calls === 0 && !session.http2.destroyed) session.http2.unref()
-    })
   }
 
   #open(): Session {
@@ -232,10 +228,10 @@ function write(stream: ClientHttp2Stream, parts: readonly Uint8Array[]): boolean
 
 /** The last of all messages: its last frame ends the stream, without one of its own for that. */
 function finish(stream: ClientHttp2Stream, parts: readonly Uint8Array[]): void {
-  stream.cork()
+  if (parts.length > 1) stream.cork()
   for (const part of parts.slice(0, -1)) stream.write(part)
   stream.end(parts.at(-1))
-  stream.uncork()
+  if (parts.length > 1) stream.uncork()
 }
 
 function statusOf(call: Call, head: IncomingHttpHeaders, tail: IncomingHttpHeaders | null): ClientError | 'ok' | null {
