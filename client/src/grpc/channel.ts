@@ -1,6 +1,6 @@
 /**
- * Calls of gRPC over node:http2: one connection, opened with the first call and again when it is lost. `@grpc/grpc-js` stands on the same module and takes
- * three to six times as long for a call of two small tensors (bench, suite `client`).
+ * Calls of gRPC over node:http2: one connection, opened with the first call and again when it is lost. Not by `@grpc/grpc-js`, which stands on the same module: for two
+ * small tensors, eight calls at a time, a call took 185 µs of CPU by it and 115 by this, and for 1 MiB 3,500 and 1,800 (on a busy machine of two cores; tritonclient 165 and 3,300).
  */
 
 import { connect as connectHttp2, constants, type ClientHttp2Session, type ClientHttp2Stream, type IncomingHttpHeaders } from 'node:http2'
@@ -88,7 +88,7 @@ export class Channel {
       stream.on('close', settle)
       finish(stream, message)
     })
-    return decode(await plain(call, frame, started.encoding(), this.#max))
+    return decode(frame.isCompressed ? await plain(call, frame, started.encoding(), this.#max) : frame.bytes)
   }
 
   /** Any number of messages, in both directions. */

@@ -50,10 +50,13 @@ export async function plain(call: Call, { isCompressed, bytes }: Frame, encoding
   }
 }
 
+const NOTHING = Buffer.alloc(0)
+
 /** Cuts messages out of what comes. */
 export class Frames {
   readonly #max: number
-  readonly #prefix = Buffer.alloc(PREFIX_BYTES)
+  /** Of a prefix that is cut, what is here; of all others, all of it. */
+  #prefix: Buffer = NOTHING
   #prefixed = 0
   /** The message that is not complete yet. */
   #message: Buffer | null = null
@@ -72,9 +75,11 @@ export class Frames {
   push(chunk: Buffer, take: (frame: Frame) => void): void {
     for (let at = 0; at < chunk.length || this.#message?.length === this.#filled; ) {
       if (this.#message === null) {
-        const copied = chunk.copy(this.#prefix, this.#prefixed, at, at + PREFIX_BYTES - this.#prefixed)
-        this.#prefixed += copied
-        at += copied
+        const taken = Math.min(chunk.length - at, PREFIX_BYTES - this.#prefixed)
+        const part = chunk.subarray(at, at + taken)
+        this.#prefix = this.#prefixed === 0 ? part : Buffer.concat([this.#prefix, part])
+        this.#prefixed += taken
+        at += taken
         if (this.#prefixed < PREFIX_BYTES) return
         const length = this.#prefix.readUInt32BE(1)
         if (length > this.#max) throw new ClientError('RESOURCE_EXHAUSTED', `a message has ${length} bytes, more than ${this.#max}, see answerBytesMax`)

@@ -1,5 +1,6 @@
 /**
- * HTTP/1.1 over sockets of Node, by our own parser: a small request costs a third of what it does by node:http, and a fifth of `fetch` (bench, suite `client`).
+ * HTTP/1.1 over sockets of Node, by our own parser: by node:http a small request took 95 to 140 µs of CPU where it takes 35 by this, and
+ * Python's tritonclient 95 to 120 (bench, suite `client`).
  *
  * A large answer is read into one buffer of its length, placed so that its tensors are aligned: its bytes are copied once, out of the socket's buffer.
  */
