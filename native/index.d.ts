@@ -16,6 +16,16 @@ export declare class NativeCore {
   askReady(ticket: number, name: string, version: string): void
   unready(): Array<Unready>
   listen(ticket: number, options: ListenOptions): void
+  /** Takes requests that another server of this process received. The options are those of the listeners; nothing is bound. */
+  openEmbedded(options: ListenOptions): void
+  /** Begins a request; `ticket` is its number as well as that of its first call. */
+  embed(ticket: number, request: EmbeddedRequest): void
+  /** The body that was wanted of `request`; without one, `bytes` says how many it has. */
+  embedBody(ticket: number, request: number, body: Buffer | undefined | null, bytes: number): void
+  /** The next events of `request`. */
+  embedNext(ticket: number, request: number): void
+  /** Nobody waits for `request` any more. */
+  embedGiveUp(request: number): void
   handOver(): void
   /** Connections that are open. */
   connections(): number
@@ -183,6 +193,23 @@ export interface DevicePool {
 export interface Duration {
   count: bigint
   ns: bigint
+}
+
+export interface EmbeddedAnswer {
+  wanted?: number
+  status?: number
+  fields?: Array<string>
+  body?: Buffer
+  more?: boolean
+}
+
+export interface EmbeddedRequest {
+  method: string
+  target: string
+  fields: Array<string>
+  peer?: string
+  local?: string
+  body?: Buffer
 }
 
 export interface Executions {
@@ -524,6 +551,7 @@ export interface Settlement {
   response?: NativeInferResponse
   responses?: Array<NativeInferResponse>
   done?: boolean
+  embedded?: EmbeddedAnswer
 }
 
 export interface Snapshot {

@@ -41,7 +41,7 @@ const CHUNKS = SHARED.concat('cli_version', 'yaml', 'commands', 'metrics_process
 export async function bundle(root) {
   const bundled = await rolldown({
     cwd: root,
-    input: { index: 'src/index.ts', 'shm/index': 'src/shm/index.ts', 'cli/main': 'src/cli/main.ts' },
+    input: { index: 'src/index.ts', 'shm/index': 'src/shm/index.ts', 'embed/index': 'src/embed/index.ts', 'cli/main': 'src/cli/main.ts' },
     platform: 'node',
     external: (id) => id.startsWith('node:'),
     // The ES modules of a package, where it has both: of CommonJS nothing could be left out.

@@ -16,7 +16,7 @@ import type { Options } from './cli/flags.js'
 import { OptionError, parseObject } from './cli/parse.js'
 import { resolveSettings } from './cli/settings.js'
 import { createLogger, openSink } from './log/index.js'
-import { ServerError, type ErrorCode } from './native/index.js'
+import { ServerError, type Core, type ErrorCode } from './native/index.js'
 import type { IndexRow, LoadFailure } from './repository/rows.js'
 
 export { InferResult, Model, type InferOptions, type InferRequest, type ParameterValue } from './api/model.js'
@@ -52,6 +52,9 @@ export interface LoadOptions {
   files?: Readonly<Record<string, Uint8Array>>
 }
 
+/** Not part of the API: what `nereid/embed` needs of a server. */
+export const CORE: unique symbol = Symbol('core')
+
 export class Server {
   readonly #running: RunningServer
   readonly #exitTimeoutMs: number
@@ -60,6 +63,7 @@ export class Server {
   /** Set when `stop` was called. */
   #stopping: Promise<number> | null = null
   #stopped = false
+  #isEmbedded = false
 
   private constructor(running: RunningServer, ports: Ports, exitTimeoutMs: number) {
     this.#running = running
@@ -103,6 +107,14 @@ export class Server {
   get #serving(): RunningServer {
     if (this.#stopping !== null) throw new ServerError('UNAVAILABLE', 'Server exiting')
     return this.#running
+  }
+
+  /** For `nereid/embed`: the core, ready to take requests of another server. */
+  [CORE](): Core {
+    const { core, embedded } = this.#serving
+    if (!this.#isEmbedded) core.openEmbedded(embedded)
+    this.#isEmbedded = true
+    return core
   }
 
   /** False from `stop` on, and for a server whose repository can not be read (`exitOnError: false`). */

@@ -16,6 +16,7 @@ export const GROUPS = [
       ['docs/typescript.md', 'typescript.html'],
       ['docs/client.md', 'client.html'],
       ['docs/descriptions.md', 'descriptions.html', 'Descriptions'],
+      ['docs/embed.md', 'embed.html'],
     ],
   },
   {

@@ -11,7 +11,7 @@ import { metricsText } from '../metrics/index.js'
 import type { MetricsServer } from '../metrics/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
 import type { ControlOptions, DeviceMemoryOptions, RateLimit, RedisOptions } from '../native/contract.js'
-import { asServerError, createCore, type Core, type GrpcOptions, type HttpOptions, type ServerError } from '../native/index.js'
+import { asServerError, createCore, type Core, type GrpcOptions, type HttpOptions, type ListenOptions, type ServerError } from '../native/index.js'
 import { removeUnpacked, Repository, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
@@ -56,6 +56,8 @@ export interface ServerSettings {
   accessLogRate: number
   auditLog: string
   http: HttpOptions | null
+  /** Of requests that another server receives: what does not concern sockets is as in `http`. */
+  embeddedHttp: HttpOptions
   grpc: GrpcOptions | null
   metrics: MetricsSettings | null
   metricsConfig: MetricsConfig
@@ -82,6 +84,8 @@ export interface RunningServer {
   deviceFailure: Promise<string>
   /** Why the repository can not be used at all; only with `exitOnError: false`. Such a server is neither live nor ready. */
   unusable: ServerError | null
+  /** What a listener would be told: for requests that another server of this process receives. */
+  embedded: ListenOptions
   /** Binds what the settings ask for. */
   listen(): Promise<Ports>
   /** The exposition a scrape would get now. */
@@ -98,6 +102,12 @@ export interface RunningServer {
 function isHandedOver({ http, grpc }: ServerSettings): boolean {
   const open = [http, grpc].filter((one) => one !== null)
   return open.length > 0 && open.every((one) => one.givenFd !== null)
+}
+
+/** What listeners are told. */
+function listenOptions(settings: ServerSettings): ListenOptions {
+  const { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads, accessLog, accessLogRate, auditLog } = settings
+  return { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads, accessLog, accessLogRate, auditLog }
 }
 
 /**
@@ -191,9 +201,11 @@ export async function startServer(
     deviceFailure,
     unusable,
     metrics,
+    // Not logged: the outer server has its own log of requests.
+    embedded: { ...listenOptions(settings), http: settings.embeddedHttp, grpc: null, control: null, accessLog: '', auditLog: '' },
     async listen() {
       const ports: Ports = { http: 0, grpc: 0, control: 0, metrics: 0 }
-      const { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads, accessLog, accessLogRate, auditLog } = settings
+      const { http, grpc, control } = settings
       // First, so that who finds the server live finds its metrics too.
       if (settings.metrics !== null && metricsModule !== null) {
         const { startMetricsServer } = await metricsModule
@@ -202,7 +214,7 @@ export async function startServer(
         ports.metrics = metricsServer.port
       }
       if (http !== null || grpc !== null || control !== null) {
-        const bound = await core.listen({ http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads, accessLog, accessLogRate, auditLog })
+        const bound = await core.listen(listenOptions(settings))
         ports.http = bound.httpPort
         ports.grpc = bound.grpcPort
         ports.control = bound.controlPort

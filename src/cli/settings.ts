@@ -38,7 +38,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
     throw new OptionError("Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
   }
   checkForms(options)
-  const http = httpOptions(options)
+  const http = options.allowHttp ? httpOptions(options) : null
   const grpc = grpcOptions(options)
   const metrics = metricsSettings(options, environment)
   const control = controlOptions(options)
@@ -65,6 +65,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
     accessLogRate: options.accessLogRate,
     auditLog: options.auditLog,
     http,
+    embeddedHttp: httpOptions({ ...options, httpUseSsl: false }),
     grpc,
     metrics,
     metricsConfig: readMetricsConfig(options.metricsConfig, warnings),
@@ -114,8 +115,7 @@ function autoComplete(options: Options, warnings: string[]): boolean {
   return !(options.disableAutoCompleteConfig || strict === true)
 }
 
-function httpOptions(options: Options): HttpOptions | null {
-  if (!options.allowHttp) return null
+function httpOptions(options: Options): HttpOptions {
   return {
     address: options.httpAddress,
     port: options.httpPort,

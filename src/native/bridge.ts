@@ -11,6 +11,8 @@ import {
   type Core,
   type CoreOptions,
   ERROR_CODES,
+  type EmbeddedAnswer,
+  type EmbeddedRequest,
   type ErrorCode,
   type GivenSocket,
   type GpuStatus,
@@ -70,7 +72,11 @@ export interface Settlement {
   response?: RawResponse
   responses?: RawResponse[]
   done?: boolean
+  embedded?: RawEmbeddedAnswer
 }
+
+/** An answer as it crosses. */
+export type RawEmbeddedAnswer = { [K in keyof EmbeddedAnswer]?: NonNullable<EmbeddedAnswer[K]> }
 
 /** A record of a trace as it crosses. */
 export interface RawTraceRecord extends Omit<TraceRecord, 'mode' | 'context' | 'calls'> {
@@ -133,7 +139,7 @@ export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc' | 
 }
 
 type Raw = {
-  [K in 'openModel' | 'publishModel' | 'retireModel' | 'askReady' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses' | 'setTraceSetting' | 'takeTraces']: never
+  [K in 'openModel' | 'publishModel' | 'retireModel' | 'askReady' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses' | 'openEmbedded' | 'embed' | 'setTraceSetting' | 'takeTraces']: never
 }
 /** A version to open as it crosses. */
 export interface RawOpenSpec extends Omit<OpenSpec, 'codeDirectory'> {
@@ -153,6 +159,11 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
   inferStream(ticket: number, request: RawRequest): void
   nextResponses(ticket: number, stream: number): void
   cancel(ticket: number): void
+  openEmbedded(options: RawListenOptions): void
+  embed(ticket: number, request: Missing<EmbeddedRequest> & Pick<EmbeddedRequest, 'method' | 'target' | 'fields'>): void
+  embedBody(ticket: number, request: number, body: Buffer | undefined, bytes: number): void
+  embedNext(ticket: number, request: number): void
+  embedGiveUp(request: number): void
   setTraceSetting(model: string, setting?: TraceSetting): void
   takeTraces(max: number, clockNs: bigint): RawTakenTraces
   controlReply(id: number, json: string | undefined, errorCode: number, message: string): void
@@ -162,6 +173,25 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
 const optional = <T>(value: T | null): T | undefined => (value === null ? undefined : value)
 const endpoint = <T extends { givenFd: number | null; tls: TlsOptions | null }>(o: T | null): RawEndpoint<T> | undefined =>
   o === null ? undefined : { ...o, givenFd: optional(o.givenFd), tls: optional(o.tls) }
+
+const listenOptions = (o: ListenOptions): RawListenOptions => ({
+  ...o,
+  http: endpoint(o.http),
+  grpc: endpoint(o.grpc),
+  control: optional(o.control && { ...o.control, tls: optional(o.control.tls) }),
+})
+
+/** Properties that are there; those that are null are left out. */
+const given = <T extends object>(of: T): { [K in keyof T]?: NonNullable<T[K]> } =>
+  Object.fromEntries(Object.entries(of).filter(([, value]) => value !== null)) as { [K in keyof T]?: NonNullable<T[K]> }
+
+const embedded = ({ embedded: a }: Settlement): EmbeddedAnswer => ({
+  wanted: a?.wanted ?? null,
+  status: a?.status ?? null,
+  fields: a?.fields ?? null,
+  body: a?.body ?? null,
+  more: a?.more ?? null,
+})
 
 export function createBridge(
   module: RawModule,
@@ -249,7 +279,7 @@ export function createBridge(
     askReady: async (name, version) => (await start((t) => raw.askReady(t, name, version))).count === 1,
     unready: () => raw.unready(),
     listen: async (o) => {
-      const s = await start((t) => raw.listen(t, { ...o, http: endpoint(o.http), grpc: endpoint(o.grpc), control: optional(o.control && { ...o.control, tls: optional(o.control.tls) }) }))
+      const s = await start((t) => raw.listen(t, listenOptions(o)))
       return s.listening ?? { httpPort: 0, grpcPort: 0, controlPort: 0 }
     },
     handOver: () => raw.handOver(),
@@ -316,6 +346,20 @@ export function createBridge(
       }
       const mine = inferences.get(ticket)
       if (mine !== undefined) raw.cancel(mine)
+    },
+    openEmbedded: (o) => now(() => raw.openEmbedded(listenOptions(o))),
+    embed: ({ peer, local, body, ...request }) => {
+      let mine = 0
+      const answered = async (call: (ticket: number) => void): Promise<EmbeddedAnswer> => embedded(await start(call))
+      return {
+        answer: answered((t) => {
+          mine = t
+          raw.embed(t, { ...request, ...given({ peer, local, body }) })
+        }),
+        body: (body) => answered((t) => (typeof body === 'number' ? raw.embedBody(t, mine, undefined, body) : raw.embedBody(t, mine, body, body.length))),
+        next: () => answered((t) => raw.embedNext(t, mine)),
+        giveUp: () => raw.embedGiveUp(mine),
+      }
     },
     serverMetadata: () => raw.serverMetadata(),
     modelMetadata: (name, version) => now(() => raw.modelMetadata(name, version)),

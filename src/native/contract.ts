@@ -748,6 +748,46 @@ export interface NativeInferResponse {
   outputs: NativeTensor[]
 }
 
+/** A request that another server of this process received. */
+export interface EmbeddedRequest {
+  method: string
+  /** Path and query, as sent. */
+  target: string
+  /** Names and values by turns, as sent. */
+  fields: string[]
+  /** `address:port` of the other end of the connection; null where it is not known, which counts as a network. */
+  peer: string | null
+  /** This end. */
+  local: string | null
+  /** null = not read yet. */
+  body: Buffer | null
+}
+
+/** What a call about such a request is told: the bytes of body that are wanted at most, a reply, or events. */
+export interface EmbeddedAnswer {
+  /** Give at most so many bytes to `body`; null in the other cases. */
+  wanted: number | null
+  status: number | null
+  /** Names and values by turns; length and connection are the other server's. */
+  fields: string[] | null
+  /** Whole, owned by the caller. */
+  body: Buffer | null
+  /** Events follow: `next`. */
+  more: boolean | null
+}
+
+/** A request that is open. One call at a time; all are told `CANCELLED` once it is over. */
+export interface Embedding {
+  /** The reply, or what is wanted of the body. */
+  readonly answer: Promise<EmbeddedAnswer>
+  /** The body that was wanted, or the number of its bytes where it has more. Copied. */
+  body(body: Buffer | number): Promise<EmbeddedAnswer>
+  /** The events that are there, at least one unless they are over. */
+  next(): Promise<EmbeddedAnswer>
+  /** Ends it on the server, too. */
+  giveUp(): void
+}
+
 /** The core. One per process and server; every promise rejects with an `Error` whose `code` is an `ErrorCode`. */
 export interface Core {
   openModel(spec: OpenSpec): Promise<Opened>
@@ -794,6 +834,9 @@ export interface Core {
   drain(timeoutMs: number): Promise<number>
   /** Ends connections and threads, unmaps regions, waits for processes of models that finalize. The core is unusable afterwards. */
   close(graceMs: number): Promise<void>
+  /** Takes requests of other servers. The options are those of the listeners; nothing is bound. */
+  openEmbedded(options: ListenOptions): void
+  embed(request: EmbeddedRequest): Embedding
   snapshot(): Snapshot
   controlReply(id: number, json: string | null, errorCode: ErrorCode | null, message: string): void
   /** Verbose level the core may log at; 0 = none. */

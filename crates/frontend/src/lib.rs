@@ -15,6 +15,7 @@ pub mod answers;
 mod assemble;
 mod control;
 mod descriptors;
+pub mod embed;
 mod encoding;
 mod forward;
 // Keys and quotas fill what is empty in it.

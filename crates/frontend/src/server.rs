@@ -288,17 +288,7 @@ fn reactor(
 ) {
     let local = LocalSet::new();
     local.block_on(runtime, async {
-        // Woken by the first request of a turn, this task runs after all that were ready before it: at the end of the turn.
-        let turn = Arc::new(Notify::new());
-        let wake = turn.clone();
-        engine::begin_turns(move || wake.notify_one());
-        whenever(turn, engine::end_turn);
-        // Answers of other threads: all that lie there wake their tasks before any of these runs, and then write together.
-        let mail = Arc::new(Notify::new());
-        let wake = mail.clone();
-        let mailbox = engine::begin_mail(move || wake.notify_one());
-        whenever(mail, move || mailbox.open());
-        let _watches = watch::begin();
+        let _turns = begin_reactor();
         let mut beats = shared.pulses();
         hold::spawn(async move {
             while beats.changed().await.is_ok() {
@@ -441,6 +431,22 @@ impl Accept for UnixListener {
     async fn accept(&self) -> io::Result<(UnixStream, Origin, Option<SocketAddr>)> {
         Self::accept(self).await.map(|(io, _)| (io, Origin::Unix, None))
     }
+}
+
+/// Begins what a thread needs to run inferences by itself and to be woken by others: turns, mail and the sockets of backends. They end with
+/// what comes back. To be called inside the thread's `LocalSet`.
+pub(crate) fn begin_reactor() -> Arc<dyn backend::poll::Poller> {
+    // Woken by the first request of a turn, this task runs after all that were ready before it: at the end of the turn.
+    let turn = Arc::new(Notify::new());
+    let wake = turn.clone();
+    engine::begin_turns(move || wake.notify_one());
+    whenever(turn, engine::end_turn);
+    // Answers of other threads: all that lie there wake their tasks before any of these runs, and then write together.
+    let mail = Arc::new(Notify::new());
+    let wake = mail.clone();
+    let mailbox = engine::begin_mail(move || wake.notify_one());
+    whenever(mail, move || mailbox.open());
+    watch::begin()
 }
 
 /// A task of this reactor that does `work` each time it was notified.

@@ -4,7 +4,7 @@ use crate::control::Bridge;
 use crate::services::Services;
 use crate::settle::{Settled, Settler};
 use crate::stream::Pull;
-use crate::{convert, device_memory, gpu, infer, logging, objects as js, traces};
+use crate::{convert, device_memory, embed, gpu, infer, logging, objects as js, traces};
 use backend::Host;
 use backend_onnx::{OnnxBackend, PlanBackend};
 use backend_python::PythonBackend;
@@ -14,6 +14,7 @@ use device::Monitor;
 use device::failure::Listening;
 use engine::{Engine, ServerState, Started, Ticket, VersionState};
 use frontend::Running;
+use frontend::embed::Embedded;
 use napi::bindgen_prelude::{BigInt, Buffer, FnArgs, Function};
 use napi_derive::napi;
 use parking_lot::Mutex;
@@ -38,6 +39,8 @@ pub struct NativeCore {
     running: Arc<Mutex<Option<Running>>>,
     tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
     streams: Mutex<HashMap<u32, Arc<Pull>>>,
+    /// Requests that other servers of this process received; ends with `close`.
+    embedded: Arc<Mutex<Option<Embedded>>>,
     /// Ends with `close`.
     gpus: Mutex<Option<(Monitor, Listening)>>,
 }
@@ -89,6 +92,7 @@ impl NativeCore {
             running: Arc::default(),
             tickets: Arc::default(),
             streams: Mutex::default(),
+            embedded: Arc::default(),
             gpus: Mutex::new(Some((gpu::monitor(&options), gpu::tell_failures(&on_device_failure)?))),
         })
     }
@@ -200,6 +204,47 @@ impl NativeCore {
         Ok(())
     }
 
+    /// Takes requests that another server of this process received. The options are those of the listeners; nothing is bound.
+    #[napi]
+    pub fn open_embedded(&self, options: js::ListenOptions) -> napi::Result<()> {
+        let settle = embed::settle(self.settler()?);
+        let options = convert::frontend_options(options);
+        let started = Embedded::start(self.engine.clone(), self.control.clone(), options, settle);
+        *self.embedded.lock() = Some(started.map_err(|e| thrown(&e))?);
+        Ok(())
+    }
+
+    fn with_embedded(&self, work: impl FnOnce(&Embedded)) -> napi::Result<()> {
+        let embedded = self.embedded.lock();
+        embedded.as_ref().map(work).ok_or_else(|| thrown(&Error::unavailable("Server exiting")))
+    }
+
+    /// Begins a request; `ticket` is its number as well as that of its first call.
+    #[napi]
+    pub fn embed(&self, ticket: u32, request: js::EmbeddedRequest) -> napi::Result<()> {
+        self.with_embedded(|embedded| embedded.begin(ticket, embed::request(request)))
+    }
+
+    /// The body that was wanted of `request`; without one, `bytes` says how many it has.
+    #[napi]
+    pub fn embed_body(&self, ticket: u32, request: u32, body: Option<Buffer>, bytes: f64) -> napi::Result<()> {
+        self.with_embedded(|embedded| embed::body(embedded, request, ticket, body, bytes))
+    }
+
+    /// The next events of `request`.
+    #[napi]
+    pub fn embed_next(&self, ticket: u32, request: u32) -> napi::Result<()> {
+        self.with_embedded(|embedded| embedded.next(request, ticket))
+    }
+
+    /// Nobody waits for `request` any more.
+    #[napi]
+    pub fn embed_give_up(&self, request: u32) {
+        if let Some(embedded) = &*self.embedded.lock() {
+            embedded.give_up(request);
+        }
+    }
+
     #[napi]
     pub fn hand_over(&self) {
         if let Some(running) = &*self.running.lock() {
@@ -248,10 +293,12 @@ impl NativeCore {
     pub fn close(&self, ticket: u32, grace_ms: i64) -> napi::Result<()> {
         let settler = self.settler.lock().take().ok_or_else(|| thrown(&Error::unavailable("Server exiting")))?;
         let (engine, running, gpus) = (self.engine.clone(), self.running.lock().take(), self.gpus.lock().take());
+        let embedded = self.embedded.lock().take();
         let streams = std::mem::take(&mut *self.streams.lock());
         streams.values().for_each(|pull| pull.cancel());
         settler.clone().run(ticket, move || {
             drop(gpus);
+            drop(embedded);
             if let Some(running) = running {
                 running.close(CLOSE_GRACE);
             }

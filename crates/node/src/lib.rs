@@ -15,6 +15,7 @@ mod control;
 mod convert;
 mod core;
 mod device_memory;
+mod embed;
 mod gpu;
 mod infer;
 mod logging;

@@ -570,6 +570,26 @@ pub struct Settlement {
     pub response: Option<NativeInferResponse>,
     pub responses: Option<Vec<NativeInferResponse>>,
     pub done: Option<bool>,
+    pub embedded: Option<EmbeddedAnswer>,
+}
+
+#[napi(object)]
+pub struct EmbeddedRequest {
+    pub method: String,
+    pub target: String,
+    pub fields: Vec<String>,
+    pub peer: Option<String>,
+    pub local: Option<String>,
+    pub body: Option<Buffer>,
+}
+
+#[napi(object)]
+pub struct EmbeddedAnswer {
+    pub wanted: Option<f64>,
+    pub status: Option<u32>,
+    pub fields: Option<Vec<String>>,
+    pub body: Option<Buffer>,
+    pub more: Option<bool>,
 }
 
 #[napi(object)]

@@ -1,6 +1,6 @@
 //! Reports how calls ended. Calls are started from JavaScript only, so the queue is never longer than what JavaScript asked for.
 
-use crate::objects::{Listening, NativeInferResponse, Opened, Settlement};
+use crate::objects::{EmbeddedAnswer, Listening, NativeInferResponse, Opened, Settlement};
 use napi::bindgen_prelude::{FnArgs, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +22,8 @@ pub enum Settled {
     Response(Box<NativeInferResponse>),
     /// Responses of one request, and whether they are the last.
     Responses(Vec<NativeInferResponse>, bool),
+    /// Of a request that another server received.
+    Embedded(Box<EmbeddedAnswer>),
 }
 
 impl Settler {
@@ -42,6 +44,7 @@ impl Settler {
             response: None,
             responses: None,
             done: None,
+            embedded: None,
         };
         match result {
             Ok(Settled::Nothing) => {}
@@ -50,6 +53,7 @@ impl Settler {
             Ok(Settled::Count(v)) => s.count = Some(v),
             Ok(Settled::Response(v)) => s.response = Some(*v),
             Ok(Settled::Responses(v, done)) => (s.responses, s.done) = (Some(v), Some(done)),
+            Ok(Settled::Embedded(v)) => s.embedded = Some(*v),
             Err(e) => {
                 s.error_code = e.code() as i32;
                 s.message = e.message().to_owned();

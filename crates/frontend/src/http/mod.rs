@@ -3,7 +3,7 @@
 mod chunked;
 pub mod connection;
 pub mod control;
-mod events;
+pub mod events;
 mod generate;
 mod h2c;
 mod inference;

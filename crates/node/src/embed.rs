@@ -1,0 +1,50 @@
+//! Requests that a server in JavaScript received: the HTTP API without a socket of its own.
+
+use crate::objects as js;
+use crate::settle::{Settled, Settler};
+use bytes::Bytes;
+use frontend::embed::{Embedded, EmbeddedRequest, Settle, Told};
+use napi::bindgen_prelude::Buffer;
+use std::sync::Arc;
+
+pub fn request(r: js::EmbeddedRequest) -> EmbeddedRequest {
+    EmbeddedRequest {
+        method: r.method,
+        target: r.target,
+        fields: r.fields,
+        // What is no address is not known.
+        peer: r.peer.and_then(|at| at.parse().ok()),
+        local: r.local.and_then(|at| at.parse().ok()),
+        // Copied: JavaScript may write into its buffer as soon as the call returns.
+        body: r.body.map(|body| Bytes::copy_from_slice(&body)),
+    }
+}
+
+/// Reports calls to JavaScript.
+pub fn settle(settler: Settler) -> Settle {
+    Arc::new(move |call, told| settler.settle(call, told.map(|told| Settled::Embedded(Box::new(answer(told))))))
+}
+
+fn answer(told: Told) -> js::EmbeddedAnswer {
+    let mut answer = js::EmbeddedAnswer { wanted: None, status: None, fields: None, body: None, more: None };
+    match told {
+        Told::Wanted { bytes_max } => answer.wanted = Some(bytes_max as f64),
+        Told::Reply { status, fields, body, more } => {
+            answer.status = Some(u32::from(status));
+            answer.fields = Some(fields.into_iter().flat_map(|(name, value)| [name, value]).collect());
+            // Copied: external buffers are freed only when the event loop turns, and would pin slabs meanwhile.
+            answer.body = Some(Buffer::from(body.to_vec()));
+            answer.more = Some(more);
+        }
+        Told::Events { body, done } => {
+            answer.body = Some(Buffer::from(body.to_vec()));
+            answer.more = Some(!done);
+        }
+    }
+    answer
+}
+
+/// The body that was wanted: its bytes, or how many it has where it is longer.
+pub fn body(embedded: &Embedded, ticket: u32, call: u32, body: Option<Buffer>, bytes: f64) {
+    embedded.body(ticket, call, body.map(|body| Bytes::copy_from_slice(&body)).ok_or(bytes as u64));
+}

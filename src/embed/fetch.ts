@@ -1,0 +1,55 @@
+/** The handler for servers that speak in `Request` and `Response`: Hono, Bun, Deno's, and tests without a socket. */
+
+import { exchange } from './exchange.js'
+import type { Core } from '../native/index.js'
+
+export interface FetchOptions {
+  /** `address:port` of the client, for those who know it: whoever may change settings is decided by it. Unknown counts as a network. */
+  peer?: string
+  local?: string
+}
+
+export type FetchHandler = (request: Request, options?: FetchOptions) => Promise<Response>
+
+export function fetchHandler(core: () => Core): FetchHandler {
+  return async (request, { peer, local } = {}) => {
+    const url = new URL(request.url)
+    const length = request.headers.get('content-length')
+    const reply = await exchange(
+      core(),
+      {
+        method: request.method,
+        target: url.pathname + url.search,
+        fields: [...request.headers].flat(),
+        peer: peer ?? null,
+        local: local ?? null,
+        length: request.body === null ? 0 : length === null ? null : Number(length),
+        read: (bytesMax) => read(request, bytesMax),
+      },
+      request.signal,
+    )
+    const { status, fields, body, events } = reply
+    if (events === null) return new Response(request.method === 'HEAD' ? null : new Uint8Array(body), { status, headers: [...fields, ['content-length', String(body.length)]] })
+    const stream = new ReadableStream<Uint8Array>({
+      start: (sink) => sink.enqueue(body),
+      async pull(sink) {
+        const { done, value } = await events.next()
+        if (done === true) sink.close()
+        else sink.enqueue(value)
+      },
+      cancel: () => void events.return(),
+    })
+    return new Response(stream, { status, headers: fields })
+  }
+}
+
+async function read(request: Request, bytesMax: number): Promise<Buffer | number> {
+  const chunks: Uint8Array[] = []
+  let bytes = 0
+  for await (const chunk of request.body ?? []) {
+    bytes += chunk.length
+    if (bytes > bytesMax) return bytes
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks, bytes)
+}

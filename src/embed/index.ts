@@ -1,0 +1,28 @@
+/**
+ * `nereid/embed`: the v2 API of an in-process server inside somebody else's HTTP server. Routing, checks, texts and limits are those of the server's
+ * own ports; connections are the outer server's.
+ *
+ * ```ts
+ * const server = await Server.start({ modelRepository: './models' })
+ * createServer(httpHandler(server)).listen(8000)
+ * ```
+ */
+
+import type { Server } from '../index.js'
+import { CORE } from '../index.js'
+import { fastifyPlugin, type FastifyPlugin } from './fastify.js'
+import { fetchHandler, type FetchHandler } from './fetch.js'
+import { nodeHandler, type NodeHandler } from './node.js'
+
+export type { FastifyLike, FastifyPlugin } from './fastify.js'
+export type { FetchHandler, FetchOptions } from './fetch.js'
+export type { NodeHandler } from './node.js'
+
+/** For `node:http`, and as middleware for Express and Connect, in front of body parsers. */
+export const httpHandler = (server: Server): NodeHandler => nodeHandler(() => server[CORE]())
+
+/** For `fastify.register`. */
+export const fastify = (server: Server): FastifyPlugin => fastifyPlugin(httpHandler(server))
+
+/** For servers that speak in `Request` and `Response`, such as Hono and Bun. */
+export const fetch = (server: Server): FetchHandler => fetchHandler(() => server[CORE]())

@@ -1,0 +1,84 @@
+/** The handler for `node:http` and what is built on it: Express, Connect, Fastify's raw requests. */
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { exchange, type OuterReply } from './exchange.js'
+import type { Core } from '../native/index.js'
+
+/** Calls `next` for paths that are not the API's, where there is one; else these are answered 404, as by the server itself. */
+export type NodeHandler = (request: IncomingMessage, response: ServerResponse, next?: (error?: unknown) => void) => void
+
+export function nodeHandler(core: () => Core): NodeHandler {
+  return (request, response, next) => {
+    // Express takes the path it is mounted on off `url`.
+    const target = (request as { originalUrl?: string }).originalUrl ?? request.url ?? '/'
+    if (next !== undefined && !isOfApi(target)) return next()
+    handle(core, target, request, response).catch((error: unknown) => {
+      // Nobody is there any more, or the server ends: what can still be said is that it went wrong.
+      if (!response.headersSent && !response.destroyed) response.writeHead(503, { 'content-type': 'application/json' }).end('{"error":"Server exiting"}')
+      else response.destroy(error instanceof Error ? error : undefined)
+    })
+  }
+}
+
+/** `/v2`, and what is below it. */
+export const isOfApi = (target: string): boolean => /^\/v2(?:[/?#]|$)/.test(target)
+
+async function handle(core: () => Core, target: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const gone = new AbortController()
+  response.once('close', () => gone.abort())
+  const { socket, method = 'GET', rawHeaders } = request
+  const length = request.headers['content-length']
+  const isChunked = request.headers['transfer-encoding'] !== undefined
+  const reply = await exchange(
+    core(),
+    {
+      method,
+      target,
+      fields: rawHeaders,
+      peer: address(socket.remoteAddress, socket.remotePort),
+      local: address(socket.localAddress, socket.localPort),
+      length: isChunked ? null : Number(length ?? 0),
+      read: (bytesMax) => read(request, bytesMax),
+    },
+    gone.signal,
+  )
+  await write(reply, response)
+}
+
+export function address(host: string | undefined, port: number | undefined): string | null {
+  if (host === undefined || port === undefined) return null
+  return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
+}
+
+/** Also of a body that something else of the outer server has read and parsed: then it has to be bytes still. */
+async function read(request: IncomingMessage, bytesMax: number): Promise<Buffer | number> {
+  const parsed = (request as { body?: unknown }).body
+  if (Buffer.isBuffer(parsed)) return parsed.length > bytesMax ? parsed.length : parsed
+  if (request.readableEnded && parsed !== undefined) {
+    throw new TypeError('the body was parsed before the handler saw it: put the handler in front of body parsers')
+  }
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    bytes += chunk.length
+    if (bytes > bytesMax) return bytes
+    chunks.push(chunk)
+  }
+  return chunks.length === 1 ? (chunks[0] ?? Buffer.alloc(0)) : Buffer.concat(chunks, bytes)
+}
+
+async function write({ status, fields, body, events }: OuterReply, response: ServerResponse): Promise<void> {
+  const flat = fields.flat()
+  if (events === null) {
+    response.writeHead(status, [...flat, 'Content-Length', String(body.length)]).end(body)
+    return
+  }
+  response.writeHead(status, flat)
+  response.write(body)
+  for await (const event of events) {
+    if (response.destroyed) return
+    // What the client does not take waits in the core, where it is counted.
+    if (!response.write(event)) await new Promise<void>((resolve) => void response.once('drain', resolve).once('close', resolve))
+  }
+  response.end()
+}
