@@ -82,6 +82,9 @@ export interface CacheUse {
   utilisation: number
 }
 
+/** Reads a keys file as a server does; throws what is wrong with it, and where. */
+export declare function checkKeys(text: string): void
+
 export interface ControlCall {
   id: number
   operation: string

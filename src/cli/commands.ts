@@ -101,6 +101,23 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('../commands/gen/index.js'),
   },
   {
+    name: 'key',
+    usage: '[KEYS_FILE] --name=NAME --scope=SCOPE ... [options]',
+    meaning: 'Make a random key, print it once, and add its hash to a keys file, which is made when missing; without a file, print the entry. Servers with --keys-file take it within a second.',
+    options: [
+      { name: 'name', value: 'name', meaning: 'Name of the key in logs, metrics and errors.' },
+      { name: 'scope', value: 'verbs[:models]', meaning: 'What the key may do, such as inference,metadata:resnet* or all; may be given several times.' },
+      { name: 'expires', value: 'time', meaning: 'When the key ends: 2027-01-31, 2027-01-31T12:00:00Z, or 90d from now.' },
+      { name: 'concurrency', value: 'count', meaning: 'Requests of the key in flight at once.' },
+      { name: 'requests-per-second', value: 'count', meaning: 'Requests of the key in a second.' },
+      { name: 'burst', value: 'count', meaning: 'Requests that may come at once; as many as in a second when not given.' },
+      { name: 'bytes-per-second', value: 'count', meaning: 'Bytes of requests of the key in a second.' },
+      { name: 'hash', meaning: 'Read the key from stdin instead of making one.' },
+    ],
+    files: ['.json'],
+    load: () => import('../commands/key/index.js'),
+  },
+  {
     name: 'completion',
     usage: '(bash | zsh | fish)',
     meaning: 'Print a script that completes commands, options and their values in a shell; as comments it says where the shell looks for it.',

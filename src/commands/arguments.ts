@@ -12,6 +12,8 @@ export interface CommandArguments {
   rest: string[]
   /** Values of the options that were given; '' for one that stands without a value. */
   options: Map<string, string>
+  /** The same in their order, those that were given several times as often. */
+  all: [string, string][]
 }
 
 /**
@@ -21,7 +23,7 @@ export interface CommandArguments {
  */
 export function readArguments(command: Pick<Command, 'name' | 'options'>, args: readonly string[]): CommandArguments {
   const known = command.options ?? []
-  const read: CommandArguments = { rest: [], options: new Map() }
+  const read: CommandArguments = { rest: [], options: new Map(), all: [] }
   for (let i = 0; i < args.length; i += 1) {
     const arg = args[i] ?? ''
     if (!arg.startsWith('--')) {
@@ -41,6 +43,7 @@ export function readArguments(command: Pick<Command, 'name' | 'options'>, args: 
     if (value === null && takes(option) === 'required') throw new CommandError(`--${name} needs a value: --${name}=<${option.value}>`)
     if (value !== null && takes(option) === 'none') throw new CommandError(`--${name} takes no value`)
     read.options.set(name, value ?? '')
+    read.all.push([name, value ?? ''])
   }
   return read
 }

@@ -104,6 +104,7 @@ export interface RawModule {
   notify(socket: string, message: string): void
   describeSocket(fd: number): GivenSocket
   describeRoutes(): Route[]
+  checkKeys(text: string): void
   listDevices(): RawDeviceList
   listMachineDevices(visible?: string): RawMachineDevices
   NativeCore: new (

@@ -134,6 +134,19 @@ export function describeRoutes(): Route[] {
   return loadNative().describeRoutes()
 }
 
+/**
+ * Reads the text of a keys file as a server does.
+ *
+ * @throws {ServerError} `INVALID_ARG` with the line, the field and what is wrong.
+ */
+export function checkKeys(text: string): void {
+  try {
+    loadNative().checkKeys(text)
+  } catch (error) {
+    throw new ServerError('INVALID_ARG', error instanceof Error ? error.message : String(error))
+  }
+}
+
 /** The devices of this process. The first call opens the driver, which takes up to a second where there is one. */
 export function listDevices(): DeviceList {
   return deviceList(loadNative().listDevices())

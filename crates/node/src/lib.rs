@@ -11,6 +11,7 @@
 // A test build leaves out the registration of free functions, which are then used by nobody.
 #![cfg_attr(test, allow(dead_code))]
 
+mod access;
 mod control;
 mod convert;
 mod core;

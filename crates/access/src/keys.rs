@@ -1,0 +1,429 @@
+//! Who asks, and whether that is allowed.
+
+use crate::file::{ANONYMOUS, File, FileError, Object};
+use crate::meter::{Hold, Meter, Outcome, Part, Quota, RESULTS};
+use crate::scope::{Act, Of, Scopes, Verb};
+use crate::token::{Hash, presented};
+use arc_swap::ArcSwap;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What time it is. Asked for only where something depends on it.
+pub trait Clock {
+    /// Nanoseconds since a moment that stays the same; never goes back.
+    fn ns(&self) -> u64;
+    /// Seconds since 1970.
+    fn unix_secs(&self) -> u64;
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// What of the server.
+    pub verb: Verb,
+    /// Whether it changes something.
+    pub act: Act,
+    /// Of what.
+    pub of: Of<'a>,
+}
+
+/// A caller as the keys file knows it: a key, who shows none, or the tokens of a rule.
+#[derive(Debug)]
+pub struct Principal {
+    /// For logs, metrics and errors.
+    pub name: Arc<str>,
+    scopes: Scopes,
+    quota: Quota,
+    /// Seconds since 1970.
+    expires: Option<u64>,
+    is_enabled: bool,
+    meter: Arc<Meter>,
+}
+
+impl Principal {
+    /// What it has used.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+}
+
+/// All keys of a file.
+#[derive(Debug)]
+pub struct Keys {
+    /// By [`Hash::place`].
+    by_hash: HashMap<u64, (Hash, Arc<Principal>)>,
+    anonymous: Arc<Principal>,
+    /// Everyone by name, for metrics.
+    all: Vec<Arc<Principal>>,
+    /// Which reading of the file this is.
+    reading: u64,
+}
+
+impl Keys {
+    /// Reads the text of a keys file. Keys of the same name go on with what they have used since `before`.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn parse(text: &[u8], before: Option<&Self>) -> Result<Self, FileError> {
+        let file = File::parse(text)?;
+        let used: HashMap<&str, &Arc<Meter>> =
+            before.iter().flat_map(|keys| &keys.all).map(|one| (&*one.name, &one.meter)).collect();
+        let meter = |name: &str| used.get(name).map_or_else(Arc::default, |meter| Arc::clone(meter));
+        let (scopes, quota) = match file.anonymous {
+            Some(Object(anonymous)) => (anonymous.scopes, anonymous.quota),
+            None => (Scopes::health(), Quota::default()),
+        };
+        let name = Arc::from(ANONYMOUS);
+        let meter_of = meter(ANONYMOUS);
+        let anonymous = Arc::new(Principal { name, scopes, quota, expires: None, is_enabled: true, meter: meter_of });
+        let mut all = vec![anonymous.clone()];
+        let mut by_hash = HashMap::new();
+        for key in file.keys.0 {
+            let principal = Arc::new(Principal {
+                meter: meter(&key.name.0),
+                name: key.name.0,
+                scopes: key.scopes,
+                quota: key.quota,
+                expires: key.expires.map(|time| time.0),
+                is_enabled: key.enabled,
+            });
+            by_hash.extend(key.sha256.0.into_iter().map(|hash| (hash.place(), (hash, principal.clone()))));
+            all.push(principal);
+        }
+        Ok(Self { by_hash, anonymous, all, reading: before.map_or(0, |keys| keys.reading + 1) })
+    }
+
+    /// The key with this hash.
+    fn find(&self, hash: &Hash) -> Option<&Arc<Principal>> {
+        let (known, principal) = self.by_hash.get(&hash.place())?;
+        known.equals(hash).then_some(principal)
+    }
+
+    /// Everyone the file names, and who shows no key.
+    pub fn all(&self) -> &[Arc<Principal>] {
+        &self.all
+    }
+}
+
+/// Why a request is not let in. The texts say what was asked and what to do, and never what was shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// No key, or none that is known or still good.
+    Unauthenticated(String),
+    /// The key is not for this.
+    Forbidden(String),
+    /// A quota is used up.
+    Exhausted {
+        /// Which.
+        text: String,
+        /// Seconds until it is worth to ask again, at least 1.
+        retry_after: u64,
+    },
+}
+
+impl Refusal {
+    /// For clients and logs.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Unauthenticated(text) | Self::Forbidden(text) | Self::Exhausted { text, .. } => text,
+        }
+    }
+}
+
+/// A request that was let in. Dropping it gives its place in the quota back.
+#[derive(Debug)]
+pub struct Admitted {
+    who: Arc<Principal>,
+    /// Its place.
+    pub hold: Hold,
+    /// What was shown; `None` = nothing.
+    shown: Option<Hash>,
+    reading: u64,
+}
+
+impl Admitted {
+    /// The name of the key; `None` for who showed none.
+    pub fn key(&self) -> Option<&Arc<str>> {
+        self.shown.is_some().then_some(&self.who.name)
+    }
+}
+
+/// The keys of a server, which may change while it serves.
+pub struct Access {
+    keys: ArcSwap<Keys>,
+    /// Requests with a key that is not known.
+    unknown: AtomicU64,
+}
+
+impl Access {
+    /// With the keys of a file.
+    pub fn new(keys: Keys) -> Self {
+        Self { keys: ArcSwap::from_pointee(keys), unknown: AtomicU64::new(0) }
+    }
+
+    /// The keys as they are now.
+    pub fn keys(&self) -> Arc<Keys> {
+        self.keys.load_full()
+    }
+
+    /// Takes the keys of a new text. Requests that were let in go on.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where. The keys stay as they are.
+    pub fn replace(&self, text: &[u8]) -> Result<(), FileError> {
+        let keys = Keys::parse(text, Some(&self.keys.load()))?;
+        self.keys.store(Arc::new(keys));
+        Ok(())
+    }
+
+    /// Requests since the start that showed what is no key of this server.
+    pub fn unknown(&self) -> u64 {
+        self.unknown.load(Ordering::Relaxed)
+    }
+
+    /// Lets a request in, or says why not. `header`: the first header or metadata of a name in lower case.
+    ///
+    /// # Errors
+    /// What to answer.
+    pub fn admit<'a>(
+        &self,
+        ask: &Ask<'_>,
+        header: impl Fn(&str) -> Option<&'a [u8]>,
+        clock: &impl Clock,
+    ) -> Result<Admitted, Refusal> {
+        let keys = self.keys.load();
+        let (who, shown) = match presented(header) {
+            None => (&keys.anonymous, None),
+            Some(token) => {
+                let Some((who, hash)) = Hash::of(token).and_then(|hash| Some((keys.find(&hash)?, hash))) else {
+                    self.unknown.fetch_add(1, Ordering::Relaxed);
+                    return Err(Refusal::Unauthenticated("The key that was sent is none of this server's".into()));
+                };
+                (who, Some(hash))
+            }
+        };
+        check(who, shown.is_some(), ask, clock)?;
+        let hold = who.meter.hold(&who.quota, || clock.ns()).map_err(|(part, wait)| {
+            who.meter.count(Outcome::Exhausted);
+            exhausted(who, part, wait)
+        })?;
+        who.meter.count(Outcome::Admitted);
+        Ok(Admitted { who: who.clone(), hold, shown, reading: keys.reading })
+    }
+
+    /// Whether a request that was let in may ask for this too: for the model that its message names, or with the next message of its stream.
+    /// Keys that were taken away since then may no more.
+    ///
+    /// # Errors
+    /// What to answer.
+    pub fn check(&self, admitted: &Admitted, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), Refusal> {
+        let keys = self.keys.load();
+        if keys.reading == admitted.reading {
+            return check(&admitted.who, admitted.shown.is_some(), ask, clock);
+        }
+        let who = match &admitted.shown {
+            None => &keys.anonymous,
+            Some(hash) => keys.find(hash).ok_or_else(|| {
+                let name = &admitted.who.name;
+                Refusal::Unauthenticated(format!("The key '{name}' was taken from the keys file"))
+            })?,
+        };
+        check(who, admitted.shown.is_some(), ask, clock)
+    }
+
+    /// Numbers of everyone: the name, and how many requests ended how.
+    pub fn counts(&self) -> Vec<(Arc<str>, [u64; RESULTS.len()], u64, u32)> {
+        let of = |one: &Arc<Principal>| {
+            let meter = one.meter();
+            (one.name.clone(), meter.counts(), meter.bytes_total(), meter.in_flight())
+        };
+        self.keys.load().all().iter().map(of).collect()
+    }
+}
+
+fn check(who: &Principal, has_key: bool, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), Refusal> {
+    let name = &who.name;
+    let gone = if !who.is_enabled {
+        Some("is disabled")
+    } else if who.expires.is_some_and(|time| clock.unix_secs() >= time) {
+        Some("has expired")
+    } else {
+        None
+    };
+    if let Some(why) = gone {
+        who.meter.count(Outcome::Expired);
+        return Err(Refusal::Unauthenticated(format!("The key '{name}' {why}")));
+    }
+    if who.scopes.cover(ask.verb, ask.act, ask.of) {
+        return Ok(());
+    }
+    who.meter.count(Outcome::Forbidden);
+    let what = what(ask);
+    if has_key {
+        return Err(Refusal::Forbidden(format!("The key '{name}' has no scope for {what}")));
+    }
+    let how = "send one as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'";
+    Err(Refusal::Unauthenticated(format!("This needs a key with a scope for {what}: {how}")))
+}
+
+/// As it is said in errors: `inference of model 'm'`.
+fn what(ask: &Ask<'_>) -> String {
+    let verb = match ask.act {
+        Act::Write => format!("{} (changes)", ask.verb),
+        Act::Read => ask.verb.to_string(),
+    };
+    match ask.of {
+        Of::Server => verb,
+        Of::Message => format!("{verb} of any model"),
+        Of::Model(name) => {
+            // A client chose its length.
+            let short: String = name.chars().take(128).collect();
+            format!("{verb} of model '{short}'")
+        }
+    }
+}
+
+fn exhausted(who: &Principal, part: Part, wait: u64) -> Refusal {
+    let retry_after = wait.div_ceil(1_000_000_000).clamp(1, 86_400);
+    let caller = match &*who.name {
+        ANONYMOUS => "Requests without a key have".to_owned(),
+        name => format!("The key '{name}' has"),
+    };
+    let text = format!("{caller} used up the quota '{}'; ask again in {retry_after} s", part.name());
+    Refusal::Exhausted { text, retry_after }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    struct At(Cell<u64>);
+
+    impl Clock for At {
+        fn ns(&self) -> u64 {
+            self.0.get() * 1_000_000_000
+        }
+        fn unix_secs(&self) -> u64 {
+            self.0.get()
+        }
+    }
+
+    fn entry(name: &str, key: &str, rest: &str) -> String {
+        let hash = Hash::of(key.as_bytes()).unwrap().to_hex();
+        format!("{{\"name\": \"{name}\", \"sha256\": \"{hash}\"{rest}}}")
+    }
+
+    fn access(keys: &[String]) -> Access {
+        Access::new(Keys::parse(file(keys).as_bytes(), None).unwrap())
+    }
+
+    fn file(keys: &[String]) -> String {
+        format!("{{\"keys\": [{}]}}", keys.join(","))
+    }
+
+    const INFER_A: Ask<'static> = Ask { verb: Verb::Inference, act: Act::Read, of: Of::Model("a") };
+    const HEALTH: Ask<'static> = Ask { verb: Verb::Health, act: Act::Read, of: Of::Server };
+    const ALL: &str = ", \"scopes\": [{\"verbs\": [\"all\"]}]";
+
+    fn ask(access: &Access, key: Option<&'static str>, ask: &Ask<'_>, now: u64) -> Result<Admitted, Refusal> {
+        let header = |name: &str| (name == "x-api-key").then_some(key?.as_bytes());
+        access.admit(ask, header, &At(Cell::new(now)))
+    }
+
+    #[test]
+    fn a_key_opens_what_its_scopes_say_and_nothing_else() {
+        let access = access(&[entry("ci", "secret", ", \"scopes\": [{\"models\": [\"a\"], \"verbs\": [\"inference\"]}]")]);
+        let admitted = ask(&access, Some("secret"), &INFER_A, 0).unwrap();
+        assert_eq!(admitted.key().map(|name| &**name), Some("ci"));
+        let other = Ask { of: Of::Model("b"), ..INFER_A };
+        assert_eq!(
+            ask(&access, Some("secret"), &other, 0).unwrap_err(),
+            Refusal::Forbidden("The key 'ci' has no scope for inference of model 'b'".into())
+        );
+        assert_eq!(
+            ask(&access, Some("Secret"), &INFER_A, 0).unwrap_err(),
+            Refusal::Unauthenticated("The key that was sent is none of this server's".into())
+        );
+        assert_eq!(access.unknown(), 1);
+        assert_eq!(access.counts()[1].1, [1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn without_a_key_there_is_health_unless_the_file_says_more() {
+        let access = access(&[]);
+        assert!(ask(&access, None, &HEALTH, 0).unwrap().key().is_none());
+        let Err(Refusal::Unauthenticated(text)) = ask(&access, None, &INFER_A, 0) else { panic!() };
+        assert!(text.contains("inference of model 'a'") && text.contains("Authorization: Bearer"), "{text}");
+        // A key that is wrong is told, also where none is needed.
+        assert!(ask(&access, Some("wrong"), &HEALTH, 0).is_err());
+        access.replace(b"{\"anonymous\": {\"scopes\": [{\"verbs\": [\"inference\"], \"models\": [\"a\"]}]}}").unwrap();
+        assert!(ask(&access, None, &INFER_A, 0).is_ok());
+        assert!(ask(&access, None, &Ask { of: Of::Model("b"), ..INFER_A }, 0).is_err());
+        access.replace(b"{\"anonymous\": {\"scopes\": []}}").unwrap();
+        assert!(ask(&access, None, &HEALTH, 0).is_err());
+    }
+
+    #[test]
+    fn keys_end_when_they_expire_or_are_disabled() {
+        let expiring = format!("{ALL}, \"expires\": \"1970-01-02\"");
+        let access = access(&[entry("old", "1", &expiring), entry("off", "2", &format!("{ALL}, \"enabled\": false"))]);
+        assert!(ask(&access, Some("1"), &INFER_A, 86_399).is_ok());
+        assert_eq!(ask(&access, Some("1"), &INFER_A, 86_400).unwrap_err().text(), "The key 'old' has expired");
+        assert_eq!(ask(&access, Some("2"), &INFER_A, 0).unwrap_err().text(), "The key 'off' is disabled");
+    }
+
+    #[test]
+    fn quotas_are_of_a_key_and_stay_when_the_file_is_read_again() {
+        let limited = format!("{ALL}, \"quota\": {{\"concurrency\": 1, \"requests_per_second\": 0.5, \"burst\": 2}}");
+        let keys = [entry("a", "1", &limited), entry("b", "2", ALL)];
+        let access = access(&keys);
+        let held = ask(&access, Some("1"), &INFER_A, 0).unwrap();
+        let full = Refusal::Exhausted { text: "The key 'a' has used up the quota 'concurrency'; ask again in 1 s".into(), retry_after: 1 };
+        assert_eq!(ask(&access, Some("1"), &INFER_A, 0).unwrap_err(), full);
+        access.replace(file(&keys).as_bytes()).unwrap();
+        assert_eq!(ask(&access, Some("1"), &INFER_A, 0).unwrap_err(), full);
+        assert!(ask(&access, Some("2"), &INFER_A, 0).is_ok());
+        drop(held);
+        assert!(ask(&access, Some("1"), &INFER_A, 0).is_ok());
+        let Err(Refusal::Exhausted { text, retry_after: 2 }) = ask(&access, Some("1"), &INFER_A, 0) else { panic!() };
+        assert_eq!(text, "The key 'a' has used up the quota 'requests_per_second'; ask again in 2 s");
+        assert!(ask(&access, Some("1"), &INFER_A, 2).is_ok());
+    }
+
+    #[test]
+    fn a_text_that_is_wrong_changes_nothing() {
+        let access = access(&[entry("a", "1", ALL)]);
+        assert!(access.replace(b"{").is_err());
+        assert!(ask(&access, Some("1"), &INFER_A, 0).is_ok());
+    }
+
+    #[test]
+    fn the_next_message_of_a_stream_needs_a_key_that_is_still_there() {
+        let access = access(&[entry("a", "1", ALL)]);
+        let admitted = ask(&access, Some("1"), &Ask { of: Of::Message, ..INFER_A }, 0).unwrap();
+        let clock = At(Cell::new(0));
+        assert_eq!(access.check(&admitted, &INFER_A, &clock), Ok(()));
+        // Another order and another hash beside it: the same key.
+        access.replace(file(&[entry("b", "2", ALL), entry("a", "1", ALL)]).as_bytes()).unwrap();
+        assert_eq!(access.check(&admitted, &INFER_A, &clock), Ok(()));
+        access.replace(file(&[entry("a", "1", ", \"scopes\": [{\"models\": [\"b\"], \"verbs\": [\"all\"]}]")]).as_bytes()).unwrap();
+        assert!(matches!(access.check(&admitted, &INFER_A, &clock), Err(Refusal::Forbidden(_))));
+        access.replace(file(&[]).as_bytes()).unwrap();
+        assert_eq!(
+            access.check(&admitted, &INFER_A, &clock),
+            Err(Refusal::Unauthenticated("The key 'a' was taken from the keys file".into()))
+        );
+    }
+
+    #[test]
+    fn while_keys_change_over_both_are_good() {
+        let hashes = ["old", "new"].map(|key| Hash::of(key.as_bytes()).unwrap().to_hex()).join("\", \"");
+        let text = format!("{{\"keys\": [{{\"name\": \"a\", \"sha256\": [\"{hashes}\"]{ALL}}}]}}");
+        let access = Access::new(Keys::parse(text.as_bytes(), None).unwrap());
+        for key in ["old", "new"] {
+            assert_eq!(ask(&access, Some(key), &INFER_A, 0).unwrap().key().map(|name| &**name), Some("a"));
+        }
+    }
+}

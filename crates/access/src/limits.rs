@@ -1,0 +1,28 @@
+//! What a keys file, a token and a key set may hold.
+
+/// Bytes of a keys file.
+pub const FILE_BYTES_MAX: usize = 4 << 20;
+/// Keys of a file.
+pub const KEYS_MAX: usize = 4096;
+/// Scopes of a key, of the anonymous caller or of a rule.
+pub const SCOPES_MAX: usize = 64;
+/// Patterns of a scope.
+pub const MODELS_MAX: usize = 64;
+/// Characters of a pattern.
+pub const PATTERN_CHARS_MAX: usize = 256;
+/// Characters of the name of a key or of a rule.
+pub const NAME_CHARS_MAX: usize = 64;
+/// Hashes of a key: the old one and the new one while clients change over.
+pub const HASHES_MAX: usize = 4;
+/// Bytes of a key that a client sends. What is longer is no key, and is not hashed.
+pub const KEY_BYTES_MAX: usize = 512;
+/// Characters of a key that `nereid key --hash` takes: shorter ones can be guessed.
+pub const KEY_CHARS_MIN: usize = 20;
+/// Bytes of a model's name that patterns are compared with. Longer names fit only a scope that has no models.
+pub const MODEL_BYTES_MAX: usize = 1024;
+/// The most of `concurrency`.
+pub const CONCURRENCY_MAX: u32 = 1_000_000;
+/// The most of `requests_per_second` and of `burst`.
+pub const REQUESTS_MAX: f64 = 1_000_000.0;
+/// The most of `bytes_per_second`.
+pub const BYTES_MAX: u64 = 1_000_000_000_000;

@@ -1,0 +1,201 @@
+//! What a key has used: requests in flight, its buckets, and its counts. Shared by everything that knows the key, over reloads too.
+
+use crate::bucket::{Bucket, Rate};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// How much a key may use; `None` = any amount.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Quota {
+    /// Requests in flight at once.
+    pub concurrency: Option<u32>,
+    /// Bytes of requests and answers.
+    pub bytes: Option<Rate>,
+    /// Requests.
+    pub requests: Option<Rate>,
+}
+
+impl Quota {
+    /// Whether it needs to know what time it is.
+    fn has_rate(&self) -> bool {
+        self.bytes.is_some() || self.requests.is_some()
+    }
+}
+
+/// Which part of a quota is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Part {
+    Concurrency,
+    Bytes,
+    Requests,
+}
+
+impl Part {
+    /// As it is written in a keys file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Concurrency => "concurrency",
+            Self::Bytes => "bytes_per_second",
+            Self::Requests => "requests_per_second",
+        }
+    }
+}
+
+/// How a request of a key ended at the door. In the order of [`RESULTS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Outcome {
+    Admitted,
+    Forbidden,
+    Exhausted,
+    Expired,
+}
+
+/// Names of outcomes in metrics.
+pub const RESULTS: [&str; 4] = ["admitted", "forbidden", "exhausted", "expired"];
+
+/// What a key has used since the start of the process.
+#[derive(Debug, Default)]
+pub struct Meter {
+    in_flight: AtomicU32,
+    requests: Bucket,
+    bytes: Bucket,
+    bytes_total: AtomicU64,
+    outcomes: [AtomicU64; RESULTS.len()],
+}
+
+impl Meter {
+    /// Counts a request that ended so.
+    pub(crate) fn count(&self, outcome: Outcome) {
+        if let Some(counter) = self.outcomes.get(outcome as usize) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Requests since the start, by [`RESULTS`].
+    pub fn counts(&self) -> [u64; RESULTS.len()] {
+        std::array::from_fn(|i| self.outcomes.get(i).map_or(0, |counter| counter.load(Ordering::Relaxed)))
+    }
+
+    /// Requests in flight.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of requests and answers since the start.
+    pub fn bytes_total(&self) -> u64 {
+        self.bytes_total.load(Ordering::Relaxed)
+    }
+
+    /// A place for one request.
+    ///
+    /// # Errors
+    /// What is used up, and in how many nanoseconds it may not be. A place is free when a request ends, whenever that is: 0.
+    pub(crate) fn hold(self: &Arc<Self>, quota: &Quota, now: impl FnOnce() -> u64) -> Result<Hold, (Part, u64)> {
+        let max = quota.concurrency.unwrap_or(u32::MAX);
+        let taken = self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < max).then_some(n + 1));
+        if taken.is_err() {
+            return Err((Part::Concurrency, 0));
+        }
+        // From here on dropping it gives the place back.
+        let hold = Hold { meter: self.clone(), bytes: quota.bytes };
+        if quota.has_rate() {
+            let now = now();
+            if let Some(rate) = quota.bytes {
+                self.bytes.look(rate, now).map_err(|wait| (Part::Bytes, wait))?;
+            }
+            // Last: what is taken from it is not given back.
+            if let Some(rate) = quota.requests {
+                self.requests.take(rate, 1, now).map_err(|wait| (Part::Requests, wait))?;
+            }
+        }
+        Ok(hold)
+    }
+}
+
+/// The place of a request in the quota of its key, given back on drop: when its answer was written, or its connection is gone.
+#[derive(Debug)]
+pub struct Hold {
+    meter: Arc<Meter>,
+    bytes: Option<Rate>,
+}
+
+impl Hold {
+    /// Counts bytes that were received or are to be sent. What goes beyond the quota has to be earned before the next request.
+    /// `now`: nanoseconds, asked for only where there is a quota.
+    pub fn charge(&self, bytes: u64, now: impl FnOnce() -> u64) {
+        self.meter.bytes_total.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(rate) = self.bytes {
+            self.meter.bytes.charge(rate, bytes, now());
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.meter.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_place_is_given_back_on_drop_and_by_those_who_are_refused() {
+        let meter = Arc::new(Meter::default());
+        let requests = Some(Rate::new(1.0, 1.0));
+        let quota = Quota { concurrency: Some(2), requests, ..Quota::default() };
+        let first = meter.hold(&quota, || 0).unwrap();
+        assert_eq!(meter.hold(&quota, || 0).unwrap_err(), (Part::Requests, SECOND));
+        assert_eq!(meter.in_flight(), 1);
+        let second = meter.hold(&quota, || SECOND).unwrap();
+        assert_eq!(meter.hold(&quota, || 9 * SECOND).unwrap_err(), (Part::Concurrency, 0));
+        drop((first, second));
+        assert_eq!(meter.in_flight(), 0);
+    }
+
+    #[test]
+    fn bytes_are_paid_for_by_the_next_request() {
+        let meter = Arc::new(Meter::default());
+        let quota = Quota { bytes: Some(Rate::new(1000.0, 1000.0)), ..Quota::default() };
+        let hold = meter.hold(&quota, || 0).unwrap();
+        hold.charge(10_000, || 0);
+        assert_eq!(meter.hold(&quota, || 0).unwrap_err(), (Part::Bytes, 9 * SECOND + 1));
+        assert!(meter.hold(&quota, || 9 * SECOND + 1).is_ok());
+        assert_eq!(meter.bytes_total(), 10_000);
+    }
+
+    #[test]
+    fn without_a_quota_the_clock_is_not_asked() {
+        let meter = Arc::new(Meter::default());
+        let hold = meter.hold(&Quota::default(), || unreachable!()).unwrap();
+        hold.charge(1, || unreachable!());
+    }
+
+    proptest! {
+        /// Whatever is taken and dropped, in whatever order: as many are in flight as are held, never more than allowed.
+        #[test]
+        fn places_are_neither_lost_nor_made(max in 1u32..8, steps in prop::collection::vec(any::<Option<u8>>(), 1..100)) {
+            let meter = Arc::new(Meter::default());
+            let quota = Quota { concurrency: Some(max), ..Quota::default() };
+            let mut held = Vec::new();
+            for step in steps {
+                match step {
+                    None => match meter.hold(&quota, || 0) {
+                        Ok(hold) => held.push(hold),
+                        Err(_) => prop_assert_eq!(held.len() as u32, max),
+                    },
+                    Some(at) if !held.is_empty() => drop(held.swap_remove(usize::from(at) % held.len())),
+                    Some(_) => {}
+                }
+                prop_assert_eq!(meter.in_flight() as usize, held.len());
+                prop_assert!(meter.in_flight() <= max);
+            }
+        }
+    }
+}

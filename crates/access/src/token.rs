@@ -1,0 +1,134 @@
+//! What a client shows: where it stands in a request, and its hash.
+
+use crate::limits::KEY_BYTES_MAX;
+use ring::digest::{SHA256, digest};
+use std::fmt;
+use subtle::ConstantTimeEq;
+
+/// Names of the headers, and of the metadata of gRPC, that a key or a token may stand in.
+pub const HEADERS: [&str; 2] = ["authorization", "x-api-key"];
+
+/// The key or the token among the headers of a request: the one behind `Bearer`, else that of `x-api-key`. Other schemes of
+/// `authorization` are for a proxy, and not looked at.
+pub fn presented<'a>(header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<&'a [u8]> {
+    let [authorization, api_key] = HEADERS;
+    header(authorization).and_then(bearer).or_else(|| header(api_key)).map(<[u8]>::trim_ascii)
+}
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let value = value.trim_ascii_start();
+    let (scheme, token) = value.split_at_checked(6)?;
+    let is_bearer = scheme.eq_ignore_ascii_case(b"bearer") && token.first().is_none_or(|b| *b == b' ' || *b == b'\t');
+    is_bearer.then_some(token)
+}
+
+/// SHA-256 of a key.
+///
+/// A fast hash without salt is right here, and would be wrong for passwords: keys are random, 256 bits of `nereid key`, so there is
+/// nothing to guess, neither with a table nor with a fast machine, and no two are equal.
+#[derive(Clone, Copy)]
+pub struct Hash([u8; 32]);
+
+impl Hash {
+    /// The hash of what a client shows; `None` when that can be no key, which is known without hashing it.
+    pub fn of(token: &[u8]) -> Option<Self> {
+        if token.is_empty() || token.len() > KEY_BYTES_MAX {
+            return None;
+        }
+        Some(Self::of_any(token))
+    }
+
+    /// The hash of bytes of any length.
+    pub(crate) fn of_any(bytes: &[u8]) -> Self {
+        let mut hash = [0; 32];
+        // Both have 32 bytes.
+        hash.iter_mut().zip(digest(&SHA256, bytes).as_ref()).for_each(|(to, from)| *to = *from);
+        Self(hash)
+    }
+
+    /// From 64 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let digits = text.as_bytes();
+        if digits.len() != 64 {
+            return None;
+        }
+        let mut hash = [0; 32];
+        for (to, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+            let mut value = 0;
+            for &digit in pair {
+                value = value << 4 | char::from(digit).to_digit(16)?;
+            }
+            *to = u8::try_from(value).ok()?;
+        }
+        Some(Self(hash))
+    }
+
+    /// 64 hexadecimal digits.
+    pub fn to_hex(self) -> String {
+        self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(|n| char::from_digit(u32::from(n), 16)).collect()
+    }
+
+    /// Where it stands in a table. Not secret: to aim at a place one needs a key with a certain hash, and to make one is to break SHA-256;
+    /// what the time of a look-up tells of the hash of a wrong key tells nothing of a right one.
+    pub(crate) fn place(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+
+    /// Whether both are equal. All 32 bytes are looked at, wherever they differ: `subtle` joins the differences with or, without a branch,
+    /// and hides from the compiler that it could stop early.
+    pub(crate) fn equals(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+/// Not the hash: a debug line is no place for it.
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hash(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_of_sha256sum() {
+        let hash = Hash::of(b"abc").unwrap();
+        let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(hash.to_hex(), hex);
+        assert!(Hash::from_hex(hex).unwrap().equals(&hash) && Hash::from_hex(&hex.to_uppercase()).unwrap().equals(&hash));
+        assert!(!Hash::of(b"abd").unwrap().equals(&hash));
+        for wrong in ["", "zz", &hex[1..], &format!("{hex}0"), &hex.replace('b', "g"), &hex.replace("ba", "é")] {
+            assert!(Hash::from_hex(wrong).is_none(), "{wrong}");
+        }
+        assert_eq!(format!("{hash:?}"), "Hash(..)");
+    }
+
+    #[test]
+    fn what_can_be_no_key_is_not_hashed() {
+        assert!(Hash::of(b"").is_none() && Hash::of(&[b'a'; KEY_BYTES_MAX + 1]).is_none());
+        assert!(Hash::of(&[0; KEY_BYTES_MAX]).is_some());
+    }
+
+    #[test]
+    fn a_bearer_token_goes_before_an_api_key_and_other_schemes_are_not_for_us() {
+        let of = |authorization: Option<&'static str>, api_key: Option<&'static str>| {
+            presented(|name| match name {
+                "authorization" => authorization.map(str::as_bytes),
+                "x-api-key" => api_key.map(str::as_bytes),
+                _ => None,
+            })
+            .map(|token| std::str::from_utf8(token).unwrap())
+        };
+        assert_eq!(of(None, None), None);
+        assert_eq!(of(Some("Bearer abc"), None), Some("abc"));
+        assert_eq!(of(Some(" bEARER\t abc "), Some("k")), Some("abc"));
+        assert_eq!(of(Some("Bearer"), None), Some(""));
+        assert_eq!(of(Some("Bearerabc"), Some("k")), Some("k"));
+        assert_eq!(of(Some("Basic eDp5"), Some(" k ")), Some("k"));
+        assert_eq!(of(Some("Basic eDp5"), None), None);
+        assert_eq!(of(Some(""), Some("")), Some(""));
+    }
+}

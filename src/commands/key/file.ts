@@ -1,0 +1,59 @@
+/** Puts an entry into a keys file, in one step: a server that reads it meanwhile sees the old file or the new one. */
+
+import { closeSync, existsSync, fsyncSync, lstatSync, openSync, readFileSync, realpathSync, renameSync, rmSync, writeSync } from 'node:fs'
+import { CommandError } from '../arguments.js'
+import type { Entry } from './entry.js'
+
+/** `access::limits::FILE_BYTES_MAX`. */
+const FILE_BYTES_MAX = 4 << 20
+
+/**
+ * @param check throws what is wrong with the text of a keys file
+ * @throws {CommandError} when the file is no keys file, or would be none. It stays as it is then.
+ */
+export function addEntry(given: string, entry: Entry, check: (text: string) => void): void {
+  // What a link leads to: the link stays.
+  const path = existsSync(given) ? realpathSync(given) : given
+  const before = existsSync(path) ? readKeys(path, check) : null
+  const file = (before === null ? {} : JSON.parse(before.text)) as { keys?: Entry[] }
+  const text = `${JSON.stringify({ ...file, keys: [...(file.keys ?? []), entry] }, null, 2)}\n`
+  try {
+    check(text)
+  } catch (error) {
+    throw new CommandError(`with this key ${given} could not be used: ${(error as Error).message}`)
+  }
+  replace(path, text, before?.mode ?? 0o600)
+}
+
+function readKeys(path: string, check: (text: string) => void): { text: string; mode: number } {
+  const stat = lstatSync(path)
+  if (!stat.isFile() || stat.size > FILE_BYTES_MAX) throw new CommandError(`${path} is no file of at most ${FILE_BYTES_MAX} bytes`)
+  const text = readFileSync(path, 'utf8')
+  try {
+    check(text)
+  } catch (error) {
+    throw new CommandError(`${path}: ${(error as Error).message}`)
+  }
+  return { text, mode: stat.mode & 0o777 }
+}
+
+function replace(path: string, text: string, mode: number): void {
+  const fresh = `${path}.new`
+  let fd: number
+  try {
+    // Whoever makes it has the file for themselves: two commands at once would lose a key.
+    fd = openSync(fresh, 'wx', mode)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    throw new CommandError(`${fresh} is there: another nereid key is at work, or was interrupted; remove it then`)
+  }
+  try {
+    writeSync(fd, text)
+    fsyncSync(fd)
+    closeSync(fd)
+    renameSync(fresh, path)
+  } catch (error) {
+    rmSync(fresh, { force: true })
+    throw error
+  }
+}
