@@ -2,7 +2,8 @@
 
 use crate::bucket::Rate;
 use crate::limits::{
-    BYTES_MAX, CONCURRENCY_MAX, FILE_BYTES_MAX, HASHES_MAX, KEYS_MAX, MODELS_MAX, NAME_CHARS_MAX, REQUESTS_MAX, SCOPES_MAX,
+    BYTES_MAX, CONCURRENCY_MAX, FILE_BYTES_MAX, HASHES_MAX, KEYS_MAX, MODELS_MAX, NAME_CHARS_MAX, REQUESTS_MAX,
+    SCOPES_MAX,
 };
 use crate::meter::Quota;
 use crate::scope::{Pattern, Scope, Scopes, Verbs};
@@ -92,6 +93,7 @@ pub(crate) struct Oidc {
 /// Tokens that have a claim with a value are allowed what the first such rule says.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+// Rules are checked with the file.
 #[allow(dead_code)]
 pub(crate) struct Rule {
     pub name: Name,
@@ -286,7 +288,9 @@ impl TryFrom<OneOrMore> for Hashes {
             return Err(format!("a key has 1 to {HASHES_MAX} hashes"));
         }
         // Without the text: it may be a key that was put in the place of its hash.
-        let read = |text: &String| Hash::from_hex(text).ok_or("a hash is 64 hexadecimal digits, as sha256sum and nereid key print them");
+        let read = |text: &String| {
+            Hash::from_hex(text).ok_or("a hash is 64 hexadecimal digits, as sha256sum and nereid key print them")
+        };
         Ok(Self(texts.iter().map(read).collect::<Result<_, _>>()?))
     }
 }
@@ -329,7 +333,9 @@ impl TryFrom<String> for OneVerb {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         let names = crate::scope::Verb::ALL.map(crate::scope::Verb::name).join(", ");
-        Verbs::parse(&text).map(Self).ok_or_else(|| format!("a verb is one of all, {names}, or one of these with ':read' behind it"))
+        Verbs::parse(&text)
+            .map(Self)
+            .ok_or_else(|| format!("a verb is one of all, {names}, or one of these with ':read' behind it"))
     }
 }
 
@@ -351,7 +357,9 @@ impl<'de> Deserialize<'de> for Scope {
         let Object(raw) = Object::<RawScope>::deserialize(deserializer)?;
         let verbs = raw.verbs.iter().fold(Verbs::default(), |all, verb| all.and(verb.0));
         if raw.models.as_ref().is_some_and(|models| models.is_empty() || models.len() > MODELS_MAX) {
-            return Err(D::Error::custom(format!("a scope has 1 to {MODELS_MAX} models; without the field it is for all")));
+            return Err(D::Error::custom(format!(
+                "a scope has 1 to {MODELS_MAX} models; without the field it is for all"
+            )));
         }
         if let (Some(_), Some(verb)) = (&raw.models, verbs.of_server()) {
             return Err(D::Error::custom(format!("{verb} is of no single model: give it in a scope without models")));
@@ -377,7 +385,8 @@ impl<'de> Deserialize<'de> for Quota {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Object(raw) = Object::<RawQuota>::deserialize(deserializer)?;
         let RawQuota { concurrency, bytes_per_second, requests_per_second, burst } = raw;
-        let outside = |field: &str, least: &str, most: String| D::Error::custom(format!("{field} is {least} to {most}"));
+        let outside =
+            |field: &str, least: &str, most: String| D::Error::custom(format!("{field} is {least} to {most}"));
         if concurrency.is_some_and(|n| n == 0 || n > CONCURRENCY_MAX) {
             return Err(outside("concurrency", "1", CONCURRENCY_MAX.to_string()));
         }
@@ -410,7 +419,8 @@ mod tests {
 
     /// The error without its column, which tells where the reader was, a character more or less.
     fn refused(text: &str) -> String {
-        let error = File::parse(text.replace("HASH", HASH).as_bytes()).err().unwrap_or_else(|| panic!("{text} is taken"));
+        let error =
+            File::parse(text.replace("HASH", HASH).as_bytes()).err().unwrap_or_else(|| panic!("{text} is taken"));
         error.to_string().replace(&format!(", column {}", error.column), "")
     }
 
@@ -421,19 +431,52 @@ mod tests {
             ("[]", "line 1: invalid type: sequence, expected an object"),
             ("{}\n{}", "line 2: trailing characters"),
             ("{\n \"kes\": []\n}", "line 2: kes: unknown field `kes`, expected one of `anonymous`, `keys`, `oidc`"),
-            ("{\"keys\": [\n{\"name\": \"a b\"}]}", "line 2: keys[0].name: a name has 1 to 64 letters, digits, dots, dashes and underscores"),
-            ("{\"keys\": [{\"name\": \"anonymous\"}]}", "line 1: keys[0].name: 'anonymous' is the name of who shows no key"),
-            ("{\"keys\": [{\"name\": \"a\",\n\"sha256\": \"secret\"}]}", "line 2: keys[0].sha256: a hash is 64 hexadecimal digits, as sha256sum and nereid key print them"),
+            (
+                "{\"keys\": [\n{\"name\": \"a b\"}]}",
+                "line 2: keys[0].name: a name has 1 to 64 letters, digits, dots, dashes and underscores",
+            ),
+            (
+                "{\"keys\": [{\"name\": \"anonymous\"}]}",
+                "line 1: keys[0].name: 'anonymous' is the name of who shows no key",
+            ),
+            (
+                "{\"keys\": [{\"name\": \"a\",\n\"sha256\": \"secret\"}]}",
+                "line 2: keys[0].sha256: a hash is 64 hexadecimal digits, as sha256sum and nereid key print them",
+            ),
             ("{\"keys\": [{\"name\": \"a\",\n\"sha256\": []}]}", "line 2: keys[0].sha256: a key has 1 to 4 hashes"),
             ("{\"keys\": [{\"name\": \"a\",\n\"sha256\": \"HASH\"}]}", "line 2: keys[0]: missing field `scopes`"),
-            ("{\"anonymous\": {\"scopes\": [{\"verbs\": [\"infer\"]}]}}", "line 1: anonymous.scopes[0].verbs[0]: a verb is one of all, health, metadata, inference, shared-memory, model-config, model-repository, statistics, trace, logging, or one of these with ':read' behind it"),
-            ("{\"anonymous\": {\"scopes\": [{\"verbs\": [\"logging\"], \"models\": [\"a\"]}]}}", "line 1: anonymous.scopes[0]: logging is of no single model: give it in a scope without models"),
-            ("{\"anonymous\": {\"scopes\": [{\"verbs\": [\"all\"], \"models\": []}]}}", "line 1: anonymous.scopes[0]: a scope has 1 to 64 models; without the field it is for all"),
-            ("{\"anonymous\": {\"scopes\": [], \"quota\": {\"concurrency\": \"8\"}}}", "line 1: anonymous.quota.concurrency: invalid type: string \"8\", expected u32"),
-            ("{\"anonymous\": {\"scopes\": [], \"quota\": {\"concurrency\": 0}}}", "line 1: anonymous.quota: concurrency is 1 to 1000000"),
-            ("{\"anonymous\": {\"scopes\": [], \"quota\": {\"burst\": 3}}}", "line 1: anonymous.quota: burst needs requests_per_second"),
-            ("{\"keys\": [\n{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []},\n{\"name\": \"b\", \"sha256\": \"HASH\", \"scopes\": []}]}", "line 3: keys: the hash of 'b' stands twice"),
-            ("{\"keys\": [{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": [], \"expires\": \"tomorrow\"}]}", "line 1: keys[0].expires: a time is written as 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"),
+            (
+                "{\"anonymous\": {\"scopes\": [{\"verbs\": [\"infer\"]}]}}",
+                "line 1: anonymous.scopes[0].verbs[0]: a verb is one of all, health, metadata, inference, shared-memory, model-config, model-repository, statistics, trace, logging, or one of these with ':read' behind it",
+            ),
+            (
+                "{\"anonymous\": {\"scopes\": [{\"verbs\": [\"logging\"], \"models\": [\"a\"]}]}}",
+                "line 1: anonymous.scopes[0]: logging is of no single model: give it in a scope without models",
+            ),
+            (
+                "{\"anonymous\": {\"scopes\": [{\"verbs\": [\"all\"], \"models\": []}]}}",
+                "line 1: anonymous.scopes[0]: a scope has 1 to 64 models; without the field it is for all",
+            ),
+            (
+                "{\"anonymous\": {\"scopes\": [], \"quota\": {\"concurrency\": \"8\"}}}",
+                "line 1: anonymous.quota.concurrency: invalid type: string \"8\", expected u32",
+            ),
+            (
+                "{\"anonymous\": {\"scopes\": [], \"quota\": {\"concurrency\": 0}}}",
+                "line 1: anonymous.quota: concurrency is 1 to 1000000",
+            ),
+            (
+                "{\"anonymous\": {\"scopes\": [], \"quota\": {\"burst\": 3}}}",
+                "line 1: anonymous.quota: burst needs requests_per_second",
+            ),
+            (
+                "{\"keys\": [\n{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": []},\n{\"name\": \"b\", \"sha256\": \"HASH\", \"scopes\": []}]}",
+                "line 3: keys: the hash of 'b' stands twice",
+            ),
+            (
+                "{\"keys\": [{\"name\": \"a\", \"sha256\": \"HASH\", \"scopes\": [], \"expires\": \"tomorrow\"}]}",
+                "line 1: keys[0].expires: a time is written as 2027-01-31 or 2027-01-31T12:00:00Z, in UTC",
+            ),
         ] {
             assert_eq!(refused(text), error, "{text}");
         }
@@ -450,23 +493,36 @@ mod tests {
     #[test]
     fn there_are_limits_for_what_a_file_holds() {
         let keys = |count: usize| {
-            let list: Vec<_> = (0..count).map(|i| format!("{{\"name\": \"k{i}\", \"sha256\": \"{i:064x}\", \"scopes\": []}}")).collect();
+            let list: Vec<_> = (0..count)
+                .map(|i| format!("{{\"name\": \"k{i}\", \"sha256\": \"{i:064x}\", \"scopes\": []}}"))
+                .collect();
             format!("{{\"keys\": [{}]}}", list.join(","))
         };
         // Places are the first bytes.
         assert!(refused(&keys(2)).contains("stands twice"));
         let keys = |count: usize| {
-            let list: Vec<_> = (0..count).map(|i| format!("{{\"name\": \"k{i}\", \"sha256\": \"{i:016x}{0:048x}\", \"scopes\": []}}", 0)).collect();
+            let list: Vec<_> = (0..count)
+                .map(|i| format!("{{\"name\": \"k{i}\", \"sha256\": \"{i:016x}{0:048x}\", \"scopes\": []}}", 0))
+                .collect();
             format!("{{\"keys\": [{}]}}", list.join(","))
         };
         assert!(File::parse(keys(KEYS_MAX).as_bytes()).is_ok());
         assert!(refused(&keys(KEYS_MAX + 1)).ends_with("there are more than 4096"));
         let scopes = vec!["{\"verbs\": []}"; SCOPES_MAX + 1].join(",");
-        assert!(refused(&format!("{{\"anonymous\": {{\"scopes\": [{scopes}]}}}}")).ends_with("there are more than 64 scopes"));
+        assert!(
+            refused(&format!("{{\"anonymous\": {{\"scopes\": [{scopes}]}}}}"))
+                .ends_with("there are more than 64 scopes")
+        );
         let long = " ".repeat(FILE_BYTES_MAX + 1);
         assert_eq!(refused(&long), "a keys file has at most 4194304 bytes");
         let deep = format!("{}1", "[".repeat(100_000));
         assert!(refused(&format!("{{\"keys\": {deep}")).contains("expected an object"));
-        assert!(refused(&format!("{{\"anonymous\": {{\"scopes\": [{{\"verbs\": [], \"models\": [\"{}\"]}}]}}}}", "a".repeat(257))).contains("1 to 256"));
+        assert!(
+            refused(&format!(
+                "{{\"anonymous\": {{\"scopes\": [{{\"verbs\": [], \"models\": [\"{}\"]}}]}}}}",
+                "a".repeat(257)
+            ))
+            .contains("1 to 256")
+        );
     }
 }

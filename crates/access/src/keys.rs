@@ -334,7 +334,8 @@ mod tests {
 
     #[test]
     fn a_key_opens_what_its_scopes_say_and_nothing_else() {
-        let access = access(&[entry("ci", "secret", ", \"scopes\": [{\"models\": [\"a\"], \"verbs\": [\"inference\"]}]")]);
+        let access =
+            access(&[entry("ci", "secret", ", \"scopes\": [{\"models\": [\"a\"], \"verbs\": [\"inference\"]}]")]);
         let admitted = ask(&access, Some("secret"), &INFER_A, 0).unwrap();
         assert_eq!(admitted.key().map(|name| &**name), Some("ci"));
         let other = Ask { of: Of::Model("b"), ..INFER_A };
@@ -380,7 +381,10 @@ mod tests {
         let keys = [entry("a", "1", &limited), entry("b", "2", ALL)];
         let access = access(&keys);
         let held = ask(&access, Some("1"), &INFER_A, 0).unwrap();
-        let full = Refusal::Exhausted { text: "The key 'a' has used up the quota 'concurrency'; ask again in 1 s".into(), retry_after: 1 };
+        let full = Refusal::Exhausted {
+            text: "The key 'a' has used up the quota 'concurrency'; ask again in 1 s".into(),
+            retry_after: 1,
+        };
         assert_eq!(ask(&access, Some("1"), &INFER_A, 0).unwrap_err(), full);
         access.replace(file(&keys).as_bytes()).unwrap();
         assert_eq!(ask(&access, Some("1"), &INFER_A, 0).unwrap_err(), full);
@@ -408,7 +412,9 @@ mod tests {
         // Another order and another hash beside it: the same key.
         access.replace(file(&[entry("b", "2", ALL), entry("a", "1", ALL)]).as_bytes()).unwrap();
         assert_eq!(access.check(&admitted, &INFER_A, &clock), Ok(()));
-        access.replace(file(&[entry("a", "1", ", \"scopes\": [{\"models\": [\"b\"], \"verbs\": [\"all\"]}]")]).as_bytes()).unwrap();
+        access
+            .replace(file(&[entry("a", "1", ", \"scopes\": [{\"models\": [\"b\"], \"verbs\": [\"all\"]}]")]).as_bytes())
+            .unwrap();
         assert!(matches!(access.check(&admitted, &INFER_A, &clock), Err(Refusal::Forbidden(_))));
         access.replace(file(&[]).as_bytes()).unwrap();
         assert_eq!(

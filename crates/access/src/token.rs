@@ -65,7 +65,11 @@ impl Hash {
 
     /// 64 hexadecimal digits.
     pub fn to_hex(self) -> String {
-        self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(|n| char::from_digit(u32::from(n), 16)).collect()
+        self.0
+            .iter()
+            .flat_map(|byte| [byte >> 4, byte & 15])
+            .filter_map(|n| char::from_digit(u32::from(n), 16))
+            .collect()
     }
 
     /// Where it stands in a table. Not secret: to aim at a place one needs a key with a certain hash, and to make one is to break SHA-256;
@@ -98,7 +102,9 @@ mod tests {
         let hash = Hash::of(b"abc").unwrap();
         let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(hash.to_hex(), hex);
-        assert!(Hash::from_hex(hex).unwrap().equals(&hash) && Hash::from_hex(&hex.to_uppercase()).unwrap().equals(&hash));
+        assert!(
+            Hash::from_hex(hex).unwrap().equals(&hash) && Hash::from_hex(&hex.to_uppercase()).unwrap().equals(&hash)
+        );
         assert!(!Hash::of(b"abd").unwrap().equals(&hash));
         for wrong in ["", "zz", &hex[1..], &format!("{hex}0"), &hex.replace('b', "g"), &hex.replace("ba", "é")] {
             assert!(Hash::from_hex(wrong).is_none(), "{wrong}");

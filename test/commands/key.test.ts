@@ -1,0 +1,120 @@
+// `nereid key`: keys that are made, the hashes that are kept of them, and files that stay as they are when something is wrong.
+import { createHash } from 'node:crypto'
+import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import { describe, expect, test, vi } from 'vitest'
+import * as key from '../../src/commands/key/index.js'
+import { files, runs } from './harness.js'
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex')
+
+interface File {
+  anonymous?: unknown
+  keys: { name: string; sha256: string; scopes: unknown; quota?: unknown; expires?: string }[]
+}
+const read = (path: string): File => JSON.parse(readFileSync(path, 'utf8')) as File
+
+describe('a key that is made', () => {
+  test('is printed alone, and the file, which only its owner reads, has its hash and not the key', async () => {
+    const directory = files({})
+    const path = join(directory, 'keys.json')
+    const { code, out, err } = await runs(key, [path, '--name=ci', '--scope=inference,metadata:read:resnet*,bert', '--scope', 'health'], directory)
+    expect({ code, err }).toEqual({ code: 0, err: "./keys.json has the hash of the key 'ci'; the key itself is shown only here\n" })
+    expect(out).toMatch(/^nk_[\w-]{43}\n$/)
+    expect(read(path)).toEqual({
+      keys: [{ name: 'ci', sha256: sha256(out.trim()), scopes: [{ verbs: ['inference', 'metadata:read'], models: ['resnet*', 'bert'] }, { verbs: ['health'] }] }],
+    })
+    expect(readFileSync(path, 'utf8')).not.toContain(out.trim())
+    expect(statSync(path).mode & 0o777).toBe(0o600)
+  })
+
+  test('stands behind those that are there, and all else of the file stays', async () => {
+    const anonymous = { scopes: [{ verbs: ['all'] }] }
+    const directory = files({ 'keys.json': JSON.stringify({ anonymous, keys: [] }) })
+    const path = join(directory, 'keys.json')
+    for (const name of ['a', 'b']) expect((await runs(key, [path, `--name=${name}`, '--scope=all', '--concurrency=8', '--expires=2027-01-31'])).code).toBe(0)
+    const { keys, anonymous: kept } = read(path)
+    expect(kept).toEqual(anonymous)
+    expect(keys.map(({ name }) => name)).toEqual(['a', 'b'])
+    expect(keys[1]).toMatchObject({ quota: { concurrency: 8 }, expires: '2027-01-31' })
+    expect(keys[0]?.sha256).not.toBe(keys[1]?.sha256)
+  })
+
+  test('is in no file without one: the entry is printed, and the key apart from it', async () => {
+    const { code, out, err } = await runs(key, ['--name=ci', '--scope=all', '--expires=30d'])
+    expect(code).toBe(0)
+    const entry = JSON.parse(out) as File['keys'][0]
+    expect(entry.sha256).toBe(sha256(err.trim()))
+    expect(Date.parse(entry.expires ?? '') - Date.now()).toBeGreaterThan(29 * 86_400_000)
+  })
+})
+
+describe('what is wrong', () => {
+  test.each([
+    [['--scope=all'], 'a key needs a name'],
+    [['--name=ci'], 'a key needs a scope'],
+    [['--name=ci', '--scope=Infer'], 'a scope is written as VERBS or VERBS:MODELS'],
+    [['--name=ci', '--scope=infer'], 'keys[0].scopes[0].verbs[0]: a verb is one of all, health'],
+    [['--name=a b', '--scope=all'], 'keys[0].name: a name has 1 to 64 letters'],
+    [['--name=ci', '--scope=all', '--concurrency=0'], 'keys[0].quota: concurrency is 1 to 1000000'],
+    [['--name=ci', '--scope=all', '--burst=lots'], '--burst takes a number'],
+    [['--name=ci', '--scope=all', '--expires=soon'], 'keys[0].expires: a time is written as'],
+    [['--name=old', '--scope=all'], "the name 'old' stands twice"],
+  ])('%j is told, and the file stays', async (args, text) => {
+    const before = JSON.stringify({ keys: [{ name: 'old', sha256: sha256('x'), scopes: [] }] })
+    const directory = files({ 'keys.json': before })
+    const path = join(directory, 'keys.json')
+    // The place in a list depends on what stands before.
+    const { code, out, err } = await runs(key, [path, ...args])
+    expect(code).toBe(1)
+    expect(out).toBe('')
+    expect(err.replace('keys[1]', 'keys[0]')).toContain(text)
+    expect(readFileSync(path, 'utf8')).toBe(before)
+  })
+
+  test('a file that is none, and one that another command writes, are left alone', async () => {
+    const directory = files({ 'keys.json': '{\n"keyz": []}', 'busy.json.new': '' })
+    const wrong = await runs(key, [join(directory, 'keys.json'), '--name=a', '--scope=all'], directory)
+    expect(wrong).toMatchObject({ code: 1, out: '' })
+    expect(wrong.err).toMatch(/\.\/keys\.json: line 2, column \d+: keyz: unknown field `keyz`/)
+    const busy = await runs(key, [join(directory, 'busy.json'), '--name=a', '--scope=all'], directory)
+    expect(busy).toMatchObject({ code: 1, out: '' })
+    expect(busy.err).toContain('another nereid key is at work')
+  })
+})
+
+describe('a key of one’s own', () => {
+  const given = async (text: string): Promise<{ code: number; out: string; err: string; path: string }> => {
+    const directory = files({})
+    const path = join(directory, 'keys.json')
+    const stdin = vi.spyOn(process, 'stdin', 'get').mockReturnValue(Readable.from([Buffer.from(text)]) as unknown as typeof process.stdin)
+    try {
+      return { ...(await runs(key, [path, '--name=own', '--scope=all', '--hash'], directory)), path }
+    } finally {
+      stdin.mockRestore()
+    }
+  }
+
+  test('is read from stdin, and not printed', async () => {
+    const { code, out, err, path } = await given('0123456789abcdefghij\n')
+    expect({ code, out, err }).toEqual({ code: 0, out: '', err: "./keys.json has the hash of the key 'own'\n" })
+    expect(read(path).keys[0]?.sha256).toBe(sha256('0123456789abcdefghij'))
+  })
+
+  test.each(['', 'password\n', 'a'.repeat(513), 'correct horse battery staple', 'äöü0123456789abcdefghij'])('%j is refused', async (text) => {
+    const { code, out, path } = await given(text)
+    expect({ code, out }).toEqual({ code: 1, out: '' })
+    expect(() => statSync(path)).toThrow()
+  })
+})
+
+test('a link to a keys file stays a link', async () => {
+  const directory = files({ 'real.json': '{}' })
+  writeFileSync(join(directory, 'note'), '')
+  const { symlinkSync, lstatSync } = await import('node:fs')
+  symlinkSync('real.json', join(directory, 'keys.json'))
+  expect((await runs(key, [join(directory, 'keys.json'), '--name=a', '--scope=all'])).code).toBe(0)
+  expect(lstatSync(join(directory, 'keys.json')).isSymbolicLink()).toBe(true)
+  expect(read(join(directory, 'real.json')).keys).toHaveLength(1)
+})
