@@ -4,7 +4,9 @@
 Requests are for the model of src/model.rs: an optional input and an output of each datatype, I1 (BOOL) to I14 (BF16).
 Run again after adding an example; the files are committed.
 """
+import base64
 import gzip
+import hashlib
 import json
 import shutil
 import struct
@@ -339,6 +341,73 @@ TLS_FRONT = {
     "before_hello": tls_steps(0xE3, (8, 6 << 8, b"\x14\x03\x03\0\x01\x01"), *SHAKEN),
 }
 
+# --- keys_file: a key and a model, then the file
+
+def keys_file(key, model, file):
+    return f"{key} {model}\n{json.dumps(file)}".encode()
+
+
+HASH = hashlib.sha256(b"secret").hexdigest()
+QUOTA = {"concurrency": 1, "bytes_per_second": 1000000, "requests_per_second": 0.5, "burst": 2}
+KEYS_FILE = {
+    "empty": b"\n{}",
+    "anonymous": keys_file("", "m", {"anonymous": {"scopes": [{"verbs": ["inference", "trace:read"], "models": ["m*", "a?c"]}], "quota": QUOTA}}),
+    "key": keys_file("secret", "resnet50", {"keys": [{"name": "ci", "sha256": HASH, "scopes": [{"verbs": ["all"]}, {"verbs": ["metadata"], "models": ["*"]}], "quota": QUOTA, "expires": "2099-01-31T12:00:00Z", "enabled": True}]}),
+    "hashes": keys_file("secret", "a/b", {"keys": [{"name": "ci", "sha256": [HASH[::-1], HASH], "scopes": [{"verbs": ["all:read"], "models": ["a/*b*"]}]}]}),
+    "oidc": keys_file("", "", {"oidc": {"rules": [{"name": "people", "claim": "realm.roles", "value": "ml", "scopes": []}]}}),
+}
+
+# --- token: a JWK set or nothing, then the token
+
+def base64url(data):
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def ed25519(secret, message):
+    """RFC 8032, 5.1.6."""
+    p, order = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+    d = -121665 * pow(121666, -1, p) % p
+    sha = lambda data: int.from_bytes(hashlib.sha512(data).digest(), "little")
+
+    def add(a, b):
+        x = (a[0] * b[1] + b[0] * a[1]) * pow(1 + d * a[0] * b[0] * a[1] * b[1], -1, p)
+        y = (a[1] * b[1] + a[0] * b[0]) * pow(1 - d * a[0] * b[0] * a[1] * b[1], -1, p)
+        return x % p, y % p
+
+    def times(n, point):
+        sum = (0, 1)
+        while n:
+            sum, point, n = add(sum, point) if n & 1 else sum, add(point, point), n >> 1
+        return sum
+
+    encode = lambda point: (point[1] | (point[0] & 1) << 255).to_bytes(32, "little")
+    base = (15112221349535400772501151409588531511454012693041857206046113283949847762202, 4 * pow(5, -1, p) % p)
+    digest = hashlib.sha512(secret).digest()
+    scalar = int.from_bytes(digest[:32], "little") & (2**254 - 8) | 2**254
+    nonce = sha(digest[32:] + message) % order
+    commitment = encode(times(nonce, base))
+    proof = (nonce + sha(commitment + encode(times(scalar, base)) + message) * scalar) % order
+    return commitment + proof.to_bytes(32, "little")
+
+
+def token(header, claims, keys=""):
+    message = ".".join(base64url(json.dumps(part).encode()) for part in (header, claims))
+    # The private key of RFC 8037, A.1.
+    secret = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+    return f"{keys}\n{message}.{base64url(ed25519(secret, message.encode()))}".encode()
+
+
+CLAIMS = {"iss": "https://issuer", "aud": "nereid", "sub": "ann", "exp": 1900000000, "nbf": 1700000000}
+EDDSA = {"alg": "EdDSA", "kid": "rfc"}
+OKP = {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
+TOKEN = {
+    "good": token(EDDSA, CLAIMS),
+    "audiences": token({"alg": "EdDSA"}, {**CLAIMS, "aud": ["a", "nereid"], "exp": 1.9e9}),
+    "set": token({"alg": "EdDSA"}, CLAIMS, json.dumps({"keys": [OKP, {"kty": "oct", "k": "AAAA"}]})),
+    "expired": token(EDDSA, {**CLAIMS, "exp": 1}),
+    "none": token({"alg": "none"}, CLAIMS),
+}
+
 # --- archive: entries as the target reads them, or a whole archive behind an r
 
 def entries(*items):
@@ -353,7 +422,7 @@ ARCHIVE = {
     "raw": b"r" + b"a".ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + b"00000000000\0" * 2 + b"006005\0 0" + bytes(355),
 }
 
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "tls_front": TLS_FRONT, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE}.items():
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

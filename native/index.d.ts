@@ -26,6 +26,12 @@ export declare class NativeCore {
   embedNext(ticket: number, request: number): void
   /** Nobody waits for `request` any more. */
   embedGiveUp(request: number): void
+  /** Reads the keys file, and the keys of an issuer of tokens; both are read again when they change. */
+  openKeys(file: string, issuer?: IssuerOptions | undefined | null): void
+  /** Takes the keys of the issuer; returns how many of them tokens can be signed with. */
+  setIssuerKeys(text: string): number
+  /** Whether a token named a key of the issuer that is not here, since this was asked last. */
+  missesIssuerKey(): boolean
   handOver(): void
   /** Connections that are open. */
   connections(): number
@@ -311,6 +317,13 @@ export interface HttpOptions {
 export interface IgnoredEntry {
   entry: string
   why: string
+}
+
+export interface IssuerOptions {
+  issuer: string
+  audience: string
+  claim: string
+  keysFile?: string
 }
 
 export interface KindUse {

@@ -16,11 +16,13 @@ mod http2_direct;
 mod http_body;
 mod http_head;
 mod json;
+mod keys_file;
 mod model;
 mod onnx;
 mod padding;
 mod runner_frames;
 mod tls_front;
+mod token;
 mod trace_context;
 mod visible;
 
@@ -33,10 +35,12 @@ pub use http_head::http_head;
 pub use http2::http2;
 pub use http2_direct::http2_direct;
 pub use json::json;
+pub use keys_file::keys_file;
 pub use onnx::onnx;
 pub use padding::padding;
 pub use runner_frames::runner_frames;
 pub use tls_front::tls_front;
+pub use token::token;
 pub use trace_context::trace_context;
 pub use visible::visible;
 
@@ -68,6 +72,21 @@ mod limits;
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/tls/machine.rs"]
 mod machine;
+// What a route asks of the gate, which stands behind it: here nothing does.
+#[allow(dead_code)]
+mod gate {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Act {
+        Read,
+        Write,
+    }
+    #[derive(Debug, Clone, Copy)]
+    pub struct Ask<'a> {
+        pub category: crate::access::Category,
+        pub act: Act,
+        pub model: Option<&'a str>,
+    }
+}
 // What a head carries while requests are traced: here none is.
 #[allow(dead_code)]
 mod traced {
@@ -107,7 +126,7 @@ mod generated;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -120,6 +139,8 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("onnx", onnx),
     ("padding", padding),
     ("cache_entry", cache_entry),
+    ("keys_file", keys_file),
+    ("token", token),
     ("trace_context", trace_context),
     ("runner_frames", runner_frames),
     ("archive", archive),

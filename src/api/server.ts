@@ -15,6 +15,7 @@ import { asServerError, createCore, type Core, type GrpcOptions, type HttpOption
 import { removeUnpacked, Repository, unpackPrefix, type LoadEvent, type LoadFailure, type RepositorySettings } from '../repository/index.js'
 import { answerControl } from './control.js'
 import { EXTENSIONS, SERVER_VERSION } from './identity.js'
+import { followIssuerKeys, type KeysSettings } from './issuer_keys.js'
 import { findOnnxRuntime } from '../native/onnxruntime.js'
 import type { Ports } from './ports.js'
 import { pythonRuntime } from './python.js'
@@ -55,6 +56,8 @@ export interface ServerSettings {
   accessLog: string
   accessLogRate: number
   auditLog: string
+  /** Whose keys both ports ask for; null = everyone is let in. */
+  keys: KeysSettings | null
   http: HttpOptions | null
   /** Of requests that another server receives: what does not concern sockets is as in `http`. */
   embeddedHttp: HttpOptions
@@ -160,6 +163,14 @@ export async function startServer(
     (failure) => deviceFailed(failure),
   )
   core.setVerboseLevel(logger.settings.verbose)
+  if (settings.keys !== null) {
+    try {
+      core.openKeys(settings.keys.file, settings.keys.issuer)
+    } catch (error) {
+      await core.close(0)
+      throw error
+    }
+  }
   core.setServerState('initializing')
   const repository = new Repository(core, settings.repository, logger.log, observe)
   // Read while models load, so that the ports open together.
@@ -193,6 +204,7 @@ export async function startServer(
   }
   const metrics = metricsText(settings, core, repository, logger, drain)
   let metricsServer: MetricsServer | null = null
+  let issuerKeys: { stop(): void } | null = null
 
   return {
     core,
@@ -213,6 +225,8 @@ export async function startServer(
         metricsServer = await startMetricsServer(address, port, metrics, givenFd)
         ports.metrics = metricsServer.port
       }
+      const keysUrl = settings.keys?.keysUrl ?? null
+      if (keysUrl !== null) issuerKeys = await followIssuerKeys(core, keysUrl, logger)
       if (http !== null || grpc !== null || control !== null) {
         const bound = await core.listen(listenOptions(settings))
         ports.http = bound.httpPort
@@ -252,6 +266,7 @@ export async function startServer(
         if (inFlight === 0 || left <= 1000) break
         progress(Math.ceil((deadline - performance.now()) / 1000), inFlight)
       }
+      issuerKeys?.stop()
       // Last: operators watch the drain through it.
       await metricsServer?.close()
       await core.close(Math.max(FINALIZE_MS_MIN, deadline - performance.now()))

@@ -98,6 +98,11 @@ export const FLAGS = [
   { name: 'control-address', kind: 'string', value: 'address', default: '', group: 'Server', state: 'active', meaning: 'HOST:PORT or unix:PATH: answer operations that manage the server (repository, shared memory, log and trace settings) there and nowhere else, over HTTP and, on the same address, gRPC. Health, metadata, configurations and statistics are answered at both, inferences at the others. Not in Triton.' },
   { name: 'unix-socket-mode', kind: 'string', value: 'mode', default: '0660', group: 'Server', state: 'active', meaning: 'Mode of the files of Unix sockets, in octal: who may connect. Not in Triton.' },
   { name: 'reactor-threads', kind: 'integer', default: 0, min: 0, max: 1024, group: 'Server', state: 'active', meaning: 'Threads that own the network connections; 0 takes one per 4 cores, and at least one. Not in Triton.' },
+  { name: 'keys-file', kind: 'string', value: 'path', default: '', group: 'Server', state: 'active', meaning: 'Answer requests on both ports only as the keys of this file allow; without a key, health alone. JSON, made by nereid key; read again when it changes. Not in Triton.' },
+  { name: 'oidc-issuer', kind: 'string', value: 'url', default: '', group: 'Server', state: 'active', meaning: 'Take tokens (JWT) of this issuer beside keys: what stands in iss. The keys file says what they may. Not in Triton.' },
+  { name: 'oidc-audience', kind: 'string', value: 'name', default: '', group: 'Server', state: 'active', meaning: 'What aud of its tokens must have. Not in Triton.' },
+  { name: 'oidc-keys', kind: 'string', value: 'path or url', default: '', group: 'Server', state: 'active', meaning: 'Its keys, a JWK set: a file, which is read again when it changes, or an https URL. Not in Triton.' },
+  { name: 'oidc-scopes', kind: 'string', value: 'claim', default: 'scope', group: 'Server', state: 'active', meaning: 'Claim of its tokens that rules of the keys file look at which name none. Not in Triton.' },
   { name: 'enable-peer-access', kind: 'boolean', default: true, group: 'Server', state: 'active', meaning: 'Let GPUs that are used reach the memory of each other, where the machine can do that. Otherwise copies between them go through the host.' },
 
   // Logging

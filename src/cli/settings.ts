@@ -7,6 +7,7 @@
 import { TRACE_DEFAULTS, TRACE_LEVELS, type TraceDefaults } from '../api/trace_settings.js'
 import type { ServerSettings } from '../api/server.js'
 import type { MetricsConfig, MetricsSettings } from '../metrics/settings.js'
+import { isSafeUrl, type KeysSettings } from '../api/issuer_keys.js'
 import type { ControlOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions } from '../native/contract.js'
 import { type Environment, exporterAnswer, exporterOptions } from '../trace/exporter_options.js'
 import { readDeviceMemory } from './device_memory.js'
@@ -64,6 +65,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
     accessLog: options.accessLog,
     accessLogRate: options.accessLogRate,
     auditLog: options.auditLog,
+    keys: keysSettings(options),
     http,
     embeddedHttp: httpOptions({ ...options, httpUseSsl: false }),
     grpc,
@@ -188,6 +190,24 @@ function controlOptions(options: Options): ControlOptions | null {
 function socketMode(text: string): number {
   if (!/^0?[0-7]{3}$/.test(text)) throw badOption('unix-socket-mode', `--unix-socket-mode is the mode of a file in octal, as 0660. Got ${text}`)
   return Number.parseInt(text, 8)
+}
+
+function keysSettings(options: Options): KeysSettings | null {
+  const { keysFile: file, oidcIssuer: issuer, oidcAudience: audience, oidcKeys: keys, oidcScopes: claim } = options
+  const oidc = { 'oidc-issuer': issuer, 'oidc-audience': audience, 'oidc-keys': keys }
+  const given = Object.values(oidc).some((value) => value !== '')
+  if (given) {
+    for (const [flag, value] of Object.entries(oidc)) {
+      if (value === '') throw badOption(flag, 'Tokens of an issuer need --oidc-issuer, --oidc-audience and --oidc-keys.')
+    }
+    if (file === '') throw badOption('keys-file', 'What tokens of an issuer may stands in a keys file, under "oidc".')
+    if (claim === '') throw badOption('oidc-scopes', 'The name of a claim is needed.')
+  }
+  if (file === '') return null
+  if (!given) return { file, issuer: null, keysUrl: null }
+  const keysUrl = /^https?:\/\//i.test(keys) ? keys : null
+  if (keysUrl !== null && !isSafeUrl(keysUrl)) throw badOption('oidc-keys', 'Keys are fetched by https only, unless from this machine (http://localhost). Got ' + keys)
+  return { file, issuer: { issuer, audience, claim, keysFile: keysUrl === null ? keys : null }, keysUrl }
 }
 
 function metricsSettings(options: Options, environment: Environment): MetricsSettings | null {

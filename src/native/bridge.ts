@@ -18,6 +18,7 @@ import {
   type GpuStatus,
   type GrpcOptions,
   type HttpOptions,
+  type IssuerOptions,
   type Device,
   type DeviceList,
   type ControlOptions,
@@ -148,13 +149,16 @@ export interface RawOpenSpec extends Omit<OpenSpec, 'codeDirectory'> {
 }
 
 /** The class the native module exports. test/native/contract.test.ts compares it with the generated declarations. */
-export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel'> {
+export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel' | 'openKeys'> {
   openModel(ticket: number, spec: RawOpenSpec): void
   publishModel(ticket: number, handle: number, spec: PublishSpec): void
   retireModel(ticket: number, name: string, version: number, reason: string): void
   askReady(ticket: number, name: string, version: string): void
   listen(ticket: number, options: RawListenOptions): void
   drain(ticket: number, timeoutMs: number): void
+  openKeys(file: string, issuer: (Omit<IssuerOptions, 'keysFile'> & { keysFile: string | undefined }) | undefined): void
+  setIssuerKeys(text: string): number
+  missesIssuerKey(): boolean
   close(ticket: number, graceMs: number): void
   infer(ticket: number, request: RawRequest): void
   inferStream(ticket: number, request: RawRequest): void
@@ -284,6 +288,9 @@ export function createBridge(
       return s.listening ?? { httpPort: 0, grpcPort: 0, controlPort: 0 }
     },
     handOver: () => raw.handOver(),
+    openKeys: (file, issuer) => now(() => raw.openKeys(file, issuer === null ? undefined : { ...issuer, keysFile: optional(issuer.keysFile) })),
+    setIssuerKeys: (text) => now(() => raw.setIssuerKeys(text)),
+    missesIssuerKey: () => raw.missesIssuerKey(),
     connections: () => raw.connections(),
     pulse: () => raw.pulse(),
     leave: () => raw.leave(),

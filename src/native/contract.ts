@@ -203,6 +203,18 @@ export interface Restriction {
   value: string
 }
 
+/** Whose tokens are taken beside keys. */
+export interface IssuerOptions {
+  /** `iss` of its tokens. */
+  issuer: string
+  /** What `aud` of its tokens must have. */
+  audience: string
+  /** The claim that rules without one look at. */
+  claim: string
+  /** Its keys, a JWK set, read again when it changes; null: they are brought by `setIssuerKeys`. */
+  keysFile: string | null
+}
+
 /** Files in PEM of a listener that speaks TLS; read again when they change. */
 export interface TlsOptions {
   /** The certificate of the server, and those that lead from it to a root. */
@@ -824,6 +836,20 @@ export interface Core {
    * connections end with their answers.
    */
   handOver(): void
+  /**
+   * Asks requests on both ports for a key of this file from now on. It is read again when it changes. To be called before `listen`.
+   *
+   * @throws {ServerError} `INVALID_ARG` with the file, the line, the field, and what is wrong.
+   */
+  openKeys(file: string, issuer: IssuerOptions | null): void
+  /**
+   * Takes the keys of the issuer, a JWK set; returns how many of them tokens can be signed with.
+   *
+   * @throws {ServerError} `INVALID_ARG` when it is none; the keys stay as they are.
+   */
+  setIssuerKeys(text: string): number
+  /** Whether a token named a key of the issuer that is not here, since this was asked last. */
+  missesIssuerKey(): boolean
   /** Connections that are open. */
   connections(): number
   /** Whether all reactors gave a sign of life since the last call; true before they are started. */

@@ -17,6 +17,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+/// Characters of an error that are from the file, or tell of it.
+const TEXT_CHARS_MAX: usize = 400;
+
 /// The name of who shows no key.
 pub(crate) const ANONYMOUS: &str = "anonymous";
 
@@ -93,8 +96,6 @@ pub(crate) struct Oidc {
 /// Tokens that have a claim with a value are allowed what the first such rule says.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-// Rules are checked with the file.
-#[allow(dead_code)]
 pub(crate) struct Rule {
     pub name: Name,
     /// `None`: that of `--oidc-scopes`.
@@ -145,8 +146,10 @@ impl FileError {
         let (line, column) = (error.line(), error.column());
         let text = error.to_string();
         let at = format!(" at line {line} column {column}");
-        let reason = text.strip_suffix(&at).unwrap_or(&text).to_owned();
-        Self { line, column, field, reason }
+        let reason = text.strip_suffix(&at).unwrap_or(&text);
+        // Both repeat names of the file, which may be as long as the file.
+        let short = |text: &str| text.chars().take(TEXT_CHARS_MAX).collect();
+        Self { line, column, field: short(&field), reason: short(reason) }
     }
 }
 

@@ -1,13 +1,15 @@
 //! Who asks, and whether that is allowed.
 
 use crate::file::{ANONYMOUS, File, FileError, Object};
+use crate::jwt::{self, Issuer, Oidc, Verified};
+use crate::limits::TOKEN_BYTES_MAX;
 use crate::meter::{Hold, Meter, Outcome, Part, Quota, RESULTS};
 use crate::scope::{Act, Of, Scopes, Verb};
 use crate::token::{Hash, presented};
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What time it is. Asked for only where something depends on it.
 pub trait Clock {
@@ -48,12 +50,23 @@ impl Principal {
     }
 }
 
+/// Tokens with a claim of a value are this caller's.
+#[derive(Debug)]
+struct Rule {
+    /// `None`: the claim of the issuer.
+    claim: Option<Box<str>>,
+    value: Box<str>,
+    who: Arc<Principal>,
+}
+
 /// All keys of a file.
 #[derive(Debug)]
 pub struct Keys {
     /// By [`Hash::place`].
     by_hash: HashMap<u64, (Hash, Arc<Principal>)>,
     anonymous: Arc<Principal>,
+    /// For tokens, in the order in which they are tried.
+    rules: Vec<Rule>,
     /// Everyone by name, for metrics.
     all: Vec<Arc<Principal>>,
     /// Which reading of the file this is.
@@ -91,7 +104,26 @@ impl Keys {
             by_hash.extend(key.sha256.0.into_iter().map(|hash| (hash.place(), (hash, principal.clone()))));
             all.push(principal);
         }
-        Ok(Self { by_hash, anonymous, all, reading: before.map_or(0, |keys| keys.reading + 1) })
+        let mut rules = Vec::new();
+        for rule in file.oidc.into_iter().flat_map(|Object(oidc)| oidc.rules.0) {
+            let who = Arc::new(Principal {
+                meter: meter(&rule.name.0),
+                name: rule.name.0,
+                scopes: rule.scopes,
+                quota: rule.quota,
+                expires: None,
+                is_enabled: true,
+            });
+            all.push(who.clone());
+            rules.push(Rule { claim: rule.claim.map(|text| text.0), value: rule.value.0, who });
+        }
+        Ok(Self { by_hash, anonymous, rules, all, reading: before.map_or(0, |keys| keys.reading + 1) })
+    }
+
+    /// Whose a token is: that of the first rule which it fits.
+    fn rule(&self, issuer: &Issuer, claims: &jwt::Claims) -> Option<&Arc<Principal>> {
+        let fits = |rule: &&Rule| jwt::has(claims, rule.claim.as_deref().unwrap_or(&issuer.claim), &rule.value);
+        self.rules.iter().find(fits).map(|rule| &rule.who)
     }
 
     /// The key with this hash.
@@ -131,35 +163,55 @@ impl Refusal {
     }
 }
 
+/// What a client showed.
+#[derive(Clone)]
+enum Shown {
+    Nothing,
+    Key(Hash),
+    Token(Verified),
+}
+
 /// A request that was let in. Dropping it gives its place in the quota back.
-#[derive(Debug)]
 pub struct Admitted {
     who: Arc<Principal>,
     /// Its place.
     pub hold: Hold,
-    /// What was shown; `None` = nothing.
-    shown: Option<Hash>,
+    shown: Shown,
     reading: u64,
+    /// Its first message came. Those that follow are requests of their own to the quota.
+    has_begun: AtomicBool,
+}
+
+impl std::fmt::Debug for Admitted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Admitted").field(&self.who.name).finish()
+    }
 }
 
 impl Admitted {
-    /// The name of the key; `None` for who showed none.
-    pub fn key(&self) -> Option<&Arc<str>> {
-        self.shown.is_some().then_some(&self.who.name)
+    /// The name of the key, for logs; of a token that of its rule, and whom it is of: `RULE:SUBJECT`. `None` for who showed none.
+    pub fn key(&self) -> Option<Arc<str>> {
+        match &self.shown {
+            Shown::Nothing => None,
+            Shown::Key(_) => Some(self.who.name.clone()),
+            Shown::Token(verified) => Some(format!("{}:{}", self.who.name, jwt::subject(&verified.claims)).into()),
+        }
     }
 }
 
 /// The keys of a server, which may change while it serves.
 pub struct Access {
     keys: ArcSwap<Keys>,
-    /// Requests with a key that is not known.
+    /// Whose tokens are taken as well.
+    oidc: Option<Oidc>,
+    /// Requests with a key that is not known, or a token that is not good.
     unknown: AtomicU64,
 }
 
 impl Access {
-    /// With the keys of a file.
-    pub fn new(keys: Keys) -> Self {
-        Self { keys: ArcSwap::from_pointee(keys), unknown: AtomicU64::new(0) }
+    /// With the keys of a file, and the tokens of an issuer, whose keys are not there yet.
+    pub fn new(keys: Keys, issuer: Option<Issuer>) -> Self {
+        Self { keys: ArcSwap::from_pointee(keys), oidc: issuer.map(Oidc::new), unknown: AtomicU64::new(0) }
     }
 
     /// The keys as they are now.
@@ -177,7 +229,20 @@ impl Access {
         Ok(())
     }
 
-    /// Requests since the start that showed what is no key of this server.
+    /// Takes the keys of the issuer, a JWK set; returns how many. What was verified with others is forgotten.
+    ///
+    /// # Errors
+    /// What is wrong with it. The keys stay as they are.
+    pub fn replace_issuer_keys(&self, text: &[u8]) -> Result<usize, String> {
+        self.oidc.as_ref().map_or(Ok(0), |oidc| oidc.replace(text))
+    }
+
+    /// Whether a token named a key of the issuer that is not here, since this was asked last: the issuer may have a new one.
+    pub fn take_misses_key(&self) -> bool {
+        self.oidc.as_ref().is_some_and(Oidc::take_misses_key)
+    }
+
+    /// Requests since the start that showed what is no key of this server, and no good token.
     pub fn unknown(&self) -> u64 {
         self.unknown.load(Ordering::Relaxed)
     }
@@ -194,42 +259,85 @@ impl Access {
     ) -> Result<Admitted, Refusal> {
         let keys = self.keys.load();
         let (who, shown) = match presented(header) {
-            None => (&keys.anonymous, None),
-            Some(token) => {
-                let Some((who, hash)) = Hash::of(token).and_then(|hash| Some((keys.find(&hash)?, hash))) else {
+            None => (&keys.anonymous, Shown::Nothing),
+            Some(token) => match self.identify(&keys, token, clock) {
+                Ok(found) => found,
+                Err(text) => {
                     self.unknown.fetch_add(1, Ordering::Relaxed);
-                    return Err(Refusal::Unauthenticated("The key that was sent is none of this server's".into()));
-                };
-                (who, Some(hash))
-            }
+                    return Err(Refusal::Unauthenticated(text));
+                }
+            },
         };
-        check(who, shown.is_some(), ask, clock)?;
-        let hold = who.meter.hold(&who.quota, || clock.ns()).map_err(|(part, wait)| {
-            who.meter.count(Outcome::Exhausted);
-            exhausted(who, part, wait)
-        })?;
+        check(who, &shown, ask, clock)?;
+        let hold = who.meter.hold(&who.quota, || clock.ns()).map_err(|(part, wait)| exhausted(who, part, wait))?;
         who.meter.count(Outcome::Admitted);
-        Ok(Admitted { who: who.clone(), hold, shown, reading: keys.reading })
+        Ok(Admitted { who: who.clone(), hold, shown, reading: keys.reading, has_begun: AtomicBool::new(false) })
     }
 
-    /// Whether a request that was let in may ask for this too: for the model that its message names, or with the next message of its stream.
-    /// Keys that were taken away since then may no more.
+    /// Whose a key or a token is.
+    fn identify<'k>(
+        &self,
+        keys: &'k Keys,
+        token: &[u8],
+        clock: &impl Clock,
+    ) -> Result<(&'k Arc<Principal>, Shown), String> {
+        if let Some(hash) = Hash::of(token)
+            && let Some(who) = keys.find(&hash)
+        {
+            return Ok((who, Shown::Key(hash)));
+        }
+        let Some(oidc) = self.oidc.as_ref().filter(|_| token.len() <= TOKEN_BYTES_MAX && jwt::is_token(token)) else {
+            return Err("The key that was sent is none of this server's".into());
+        };
+        let verified = oidc.verify(token, &Hash::of_any(token), clock.unix_secs());
+        let verified = verified.map_err(|why| format!("The token that was sent {why}"))?;
+        match keys.rule(&oidc.issuer, &verified.claims) {
+            Some(who) => Ok((who, Shown::Token(verified))),
+            None => Err("The token that was sent fits no rule of the keys file".into()),
+        }
+    }
+
+    /// Whether a request that was let in may ask for this too: something that its message says. Keys that were taken away since then may no
+    /// more.
     ///
     /// # Errors
     /// What to answer.
     pub fn check(&self, admitted: &Admitted, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), Refusal> {
+        self.now(admitted, |who| check(who, &admitted.shown, ask, clock))
+    }
+
+    /// The same for the next message of a request. Behind the first, each is one more request to its quota.
+    ///
+    /// # Errors
+    /// What to answer.
+    pub fn next(&self, admitted: &Admitted, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), Refusal> {
+        self.now(admitted, |who| {
+            check(who, &admitted.shown, ask, clock)?;
+            if !admitted.has_begun.swap(true, Ordering::Relaxed) {
+                return Ok(());
+            }
+            who.meter.spend(&who.quota, || clock.ns()).map_err(|(part, wait)| exhausted(who, part, wait))?;
+            who.meter.count(Outcome::Admitted);
+            Ok(())
+        })
+    }
+
+    /// Calls `then` with the caller as the keys say now who that is.
+    fn now(&self, admitted: &Admitted, then: impl FnOnce(&Principal) -> Result<(), Refusal>) -> Result<(), Refusal> {
         let keys = self.keys.load();
         if keys.reading == admitted.reading {
-            return check(&admitted.who, admitted.shown.is_some(), ask, clock);
+            return then(&admitted.who);
         }
-        let who = match &admitted.shown {
-            None => &keys.anonymous,
-            Some(hash) => keys.find(hash).ok_or_else(|| {
-                let name = &admitted.who.name;
-                Refusal::Unauthenticated(format!("The key '{name}' was taken from the keys file"))
-            })?,
+        let found = match (&admitted.shown, &self.oidc) {
+            (Shown::Nothing, _) => Some(&keys.anonymous),
+            (Shown::Key(hash), _) => keys.find(hash),
+            (Shown::Token(verified), Some(oidc)) => keys.rule(&oidc.issuer, &verified.claims),
+            (Shown::Token(_), None) => None,
         };
-        check(who, admitted.shown.is_some(), ask, clock)
+        then(found.ok_or_else(|| {
+            let name = &admitted.who.name;
+            Refusal::Unauthenticated(format!("The key '{name}' was taken from the keys file"))
+        })?)
     }
 
     /// Numbers of everyone: the name, and how many requests ended how.
@@ -242,11 +350,15 @@ impl Access {
     }
 }
 
-fn check(who: &Principal, has_key: bool, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), Refusal> {
+fn check(who: &Principal, shown: &Shown, ask: &Ask<'_>, clock: &impl Clock) -> Result<(), Refusal> {
     let name = &who.name;
+    let expires = match shown {
+        Shown::Token(verified) => Some(verified.expires.saturating_add(jwt::LEEWAY_SECS)),
+        _ => who.expires,
+    };
     let gone = if !who.is_enabled {
         Some("is disabled")
-    } else if who.expires.is_some_and(|time| clock.unix_secs() >= time) {
+    } else if expires.is_some_and(|time| clock.unix_secs() >= time) {
         Some("has expired")
     } else {
         None
@@ -260,7 +372,7 @@ fn check(who: &Principal, has_key: bool, ask: &Ask<'_>, clock: &impl Clock) -> R
     }
     who.meter.count(Outcome::Forbidden);
     let what = what(ask);
-    if has_key {
+    if !matches!(shown, Shown::Nothing) {
         return Err(Refusal::Forbidden(format!("The key '{name}' has no scope for {what}")));
     }
     let how = "send one as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'";
@@ -285,6 +397,7 @@ fn what(ask: &Ask<'_>) -> String {
 }
 
 fn exhausted(who: &Principal, part: Part, wait: u64) -> Refusal {
+    who.meter.count(Outcome::Exhausted);
     let retry_after = wait.div_ceil(1_000_000_000).clamp(1, 86_400);
     let caller = match &*who.name {
         ANONYMOUS => "Requests without a key have".to_owned(),
@@ -316,7 +429,7 @@ mod tests {
     }
 
     fn access(keys: &[String]) -> Access {
-        Access::new(Keys::parse(file(keys).as_bytes(), None).unwrap())
+        Access::new(Keys::parse(file(keys).as_bytes(), None).unwrap(), None)
     }
 
     fn file(keys: &[String]) -> String {
@@ -337,7 +450,7 @@ mod tests {
         let access =
             access(&[entry("ci", "secret", ", \"scopes\": [{\"models\": [\"a\"], \"verbs\": [\"inference\"]}]")]);
         let admitted = ask(&access, Some("secret"), &INFER_A, 0).unwrap();
-        assert_eq!(admitted.key().map(|name| &**name), Some("ci"));
+        assert_eq!(admitted.key().as_deref(), Some("ci"));
         let other = Ask { of: Of::Model("b"), ..INFER_A };
         assert_eq!(
             ask(&access, Some("secret"), &other, 0).unwrap_err(),
@@ -424,12 +537,24 @@ mod tests {
     }
 
     #[test]
+    fn messages_behind_the_first_are_requests_to_the_quota() {
+        let access =
+            access(&[entry("a", "1", &format!("{ALL}, \"quota\": {{\"requests_per_second\": 1, \"burst\": 2}}"))]);
+        let admitted = ask(&access, Some("1"), &Ask { of: Of::Message, ..INFER_A }, 0).unwrap();
+        let clock = At(Cell::new(0));
+        assert_eq!(access.next(&admitted, &INFER_A, &clock), Ok(()));
+        assert_eq!(access.next(&admitted, &INFER_A, &clock), Ok(()));
+        assert!(matches!(access.next(&admitted, &INFER_A, &clock), Err(Refusal::Exhausted { retry_after: 1, .. })));
+        assert_eq!(access.counts()[1].1, [2, 0, 1, 0]);
+    }
+
+    #[test]
     fn while_keys_change_over_both_are_good() {
         let hashes = ["old", "new"].map(|key| Hash::of(key.as_bytes()).unwrap().to_hex()).join("\", \"");
         let text = format!("{{\"keys\": [{{\"name\": \"a\", \"sha256\": [\"{hashes}\"]{ALL}}}]}}");
-        let access = Access::new(Keys::parse(text.as_bytes(), None).unwrap());
+        let access = Access::new(Keys::parse(text.as_bytes(), None).unwrap(), None);
         for key in ["old", "new"] {
-            assert_eq!(ask(&access, Some(key), &INFER_A, 0).unwrap().key().map(|name| &**name), Some("a"));
+            assert_eq!(ask(&access, Some(key), &INFER_A, 0).unwrap().key().as_deref(), Some("a"));
         }
     }
 }

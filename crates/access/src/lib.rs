@@ -8,6 +8,7 @@
 
 mod bucket;
 mod file;
+mod jwt;
 mod keys;
 pub mod limits;
 mod meter;
@@ -17,6 +18,7 @@ mod token;
 
 pub use bucket::{Bucket, Rate};
 pub use file::FileError;
+pub use jwt::Issuer;
 pub use keys::{Access, Admitted, Ask, Clock, Keys, Principal, Refusal};
 pub use meter::{Hold, Meter, Outcome, Part, Quota, RESULTS};
 pub use scope::{Act, Of, Scopes, Verb};

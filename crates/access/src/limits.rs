@@ -26,3 +26,13 @@ pub const CONCURRENCY_MAX: u32 = 1_000_000;
 pub const REQUESTS_MAX: f64 = 1_000_000.0;
 /// The most of `bytes_per_second`.
 pub const BYTES_MAX: u64 = 1_000_000_000_000;
+/// Bytes of a token of an issuer. What is longer is not looked at.
+pub const TOKEN_BYTES_MAX: usize = 8192;
+/// Verified tokens that are remembered.
+pub const TOKENS_KEPT_MAX: usize = 4096;
+/// Bytes of the set of an issuer's keys.
+pub const TOKEN_KEYS_BYTES_MAX: usize = 256 << 10;
+/// Keys of an issuer.
+pub const TOKEN_KEYS_MAX: usize = 64;
+/// Characters of a token's `sub` that logs show.
+pub const SUBJECT_CHARS_MAX: usize = 64;

@@ -100,17 +100,27 @@ impl Meter {
         }
         // From here on dropping it gives the place back.
         let hold = Hold { meter: self.clone(), bytes: quota.bytes };
-        if quota.has_rate() {
-            let now = now();
-            if let Some(rate) = quota.bytes {
-                self.bytes.look(rate, now).map_err(|wait| (Part::Bytes, wait))?;
-            }
-            // Last: what is taken from it is not given back.
-            if let Some(rate) = quota.requests {
-                self.requests.take(rate, 1, now).map_err(|wait| (Part::Requests, wait))?;
-            }
-        }
+        self.spend(quota, now)?;
         Ok(hold)
+    }
+
+    /// What one request takes of the rates.
+    ///
+    /// # Errors
+    /// As `hold`.
+    pub(crate) fn spend(&self, quota: &Quota, now: impl FnOnce() -> u64) -> Result<(), (Part, u64)> {
+        if !quota.has_rate() {
+            return Ok(());
+        }
+        let now = now();
+        if let Some(rate) = quota.bytes {
+            self.bytes.look(rate, now).map_err(|wait| (Part::Bytes, wait))?;
+        }
+        // Last: what is taken from it is not given back.
+        match quota.requests {
+            Some(rate) => self.requests.take(rate, 1, now).map_err(|wait| (Part::Requests, wait)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -47,6 +47,11 @@ impl Category {
         matches!(self, Self::ModelRepository | Self::SharedMemory | Self::Trace | Self::Logging)
     }
 
+    /// The one of this name.
+    pub fn of_name(wanted: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(name, _)| *name == wanted).map(|(_, category)| *category)
+    }
+
     /// Name of P 2.1.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, category)| *category == self).map_or("", |(name, _)| name)
@@ -84,8 +89,7 @@ impl Restrictions {
         let mut rules = Self::default();
         for group in groups {
             for api in &group.apis {
-                let category = Category::NAMES.iter().find(|(name, _)| name == api).map(|(_, category)| *category);
-                let slot = category.and_then(|c| rules.0.get_mut(c as usize));
+                let slot = Category::of_name(api).and_then(|c| rules.0.get_mut(c as usize));
                 let Some(slot) = slot else {
                     return Err(Error::invalid(format!("unknown restricted {noun} '{api}' ")));
                 };

@@ -1,7 +1,7 @@
 //! Who may ask for what. Both front ends ask here, once the head of a request is there and before its body is read.
 //!
-//! In this order: the restricted APIs of Triton, the listener that a verb is answered by, where a change of the server comes from. Not
-//! here: what a key may do.
+//! In this order: the restricted APIs of Triton, the listener that a verb is answered by, the keys, where a change of the server comes
+//! from. Not here: what a key may do, which `access` decides.
 //!
 //! Invariants:
 //! - Without a flag a request that only reads costs one branch.
@@ -9,7 +9,9 @@
 //!   it against what [`Gate::admit`] does.
 
 use crate::access::{Category, Restrictions};
+use crate::keys::Keyring;
 use crate::origin::{Caller, Face, Origin};
+use ::access::Admitted;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -45,8 +47,20 @@ pub struct Grant(Option<Arc<Granted>>);
 struct Granted {
     /// It showed the header that its category asks for.
     has_shown: bool,
-    /// The key's name.
+    /// The name of the key, or whom the token is of.
     key: Option<Arc<str>>,
+    /// Where keys are asked for.
+    keyed: Option<Keyed>,
+}
+
+/// A request that a key, or the lack of one, let in.
+#[derive(Debug)]
+struct Keyed {
+    ring: Arc<Keyring>,
+    /// Its place in the quota, too.
+    admitted: Admitted,
+    category: Category,
+    act: Act,
 }
 
 impl Grant {
@@ -80,12 +94,28 @@ impl Grant {
     pub fn is_some(&self) -> bool {
         self.0.is_some()
     }
+
+    /// Counts bytes of the request or of its answer against the quota of its key.
+    #[inline]
+    pub fn charge(&self, bytes: usize) {
+        if let Some(granted) = &self.0 {
+            granted.charge(bytes);
+        }
+    }
 }
 
 impl Granted {
     #[cold]
-    fn admit_model(&self, _model: &str) -> Result<(), Refusal> {
-        Ok(())
+    fn admit_model(&self, model: &str) -> Result<(), Refusal> {
+        let Some(Keyed { ring, admitted, category, act }) = &self.keyed else { return Ok(()) };
+        ring.next(admitted, &Ask { category: *category, act: *act, model: Some(model) })
+    }
+
+    #[cold]
+    fn charge(&self, bytes: usize) {
+        if let Some(Keyed { ring, admitted, .. }) = &self.keyed {
+            ring.charge(admitted, bytes);
+        }
     }
 }
 
@@ -111,8 +141,8 @@ pub enum Refusal {
         /// The header, as it was configured.
         header: Arc<str>,
     },
-    /// A key is asked for, and none that is known was shown.
-    Unauthenticated,
+    /// A key is asked for, and none that is good was shown: the reason.
+    Unauthenticated(Cow<'static, str>),
     /// The caller is known, or is where it is, and may not do this: the reason.
     Forbidden(Cow<'static, str>),
     /// The verb is answered at another address.
@@ -136,8 +166,9 @@ impl Refusal {
             Self::Restricted { noun, header } => {
                 format!("This {noun} is restricted, expecting header '{header}'").into()
             }
-            Self::Unauthenticated => "this server asks for a key: 'Authorization: Bearer <key>'".into(),
-            Self::Forbidden(reason) | Self::Exhausted { reason, .. } => Cow::Borrowed(reason),
+            Self::Unauthenticated(reason) | Self::Forbidden(reason) | Self::Exhausted { reason, .. } => {
+                Cow::Borrowed(reason)
+            }
             Self::NotHere { address } => {
                 format!("operations that manage this server are answered at its control address, {address}").into()
             }
@@ -148,7 +179,7 @@ impl Refusal {
     pub fn http_status(&self) -> u16 {
         match self {
             Self::Restricted { .. } | Self::Forbidden(_) | Self::NotHere { .. } => 403,
-            Self::Unauthenticated => 401,
+            Self::Unauthenticated(_) => 401,
             Self::Exhausted { .. } => 429,
         }
     }
@@ -159,7 +190,7 @@ impl Refusal {
             // As Triton.
             Self::Restricted { .. } => 14,
             Self::Forbidden(_) | Self::NotHere { .. } => 7,
-            Self::Unauthenticated => 16,
+            Self::Unauthenticated(_) => 16,
             Self::Exhausted { .. } => 8,
         }
     }
@@ -316,7 +347,12 @@ pub struct GateOptions {
     pub allow_remote_settings: bool,
     /// The control address, where it is an address of its own.
     pub control: Option<Arc<str>>,
+    /// Whose keys are asked for; `None` = nobody's.
+    pub keys: Option<Arc<Keyring>>,
 }
+
+/// What gRPC calls a category where it is refused. Its models are named in messages.
+pub const PROTOCOL: &str = "protocol";
 
 /// What one front end asks of its callers.
 #[derive(Debug)]
@@ -336,8 +372,8 @@ struct Guards {
 impl Gate {
     /// Of a front end, which calls a category an `API` or a `protocol`.
     pub fn new(noun: &'static str, restrictions: Restrictions, options: GateOptions) -> Self {
-        let guards =
-            (!restrictions.is_empty() || options.control.is_some()).then(|| Box::new(Guards { noun, restrictions }));
+        let guards = !restrictions.is_empty() || options.control.is_some() || options.keys.is_some();
+        let guards = guards.then(|| Box::new(Guards { noun, restrictions }));
         Self { guards, options }
     }
 
@@ -380,10 +416,15 @@ impl Gate {
                 _ => {}
             }
         }
+        if let (Some(ring), Some(guards)) = (&self.options.keys, &self.guards) {
+            let admitted = ring.admit(ask, guards.noun == PROTOCOL, header)?;
+            granted.key = admitted.key();
+            granted.keyed = Some(Keyed { ring: ring.clone(), admitted, category: ask.category, act: ask.act });
+        }
         if ask.act == Act::Write {
             self.examine_change(caller, &granted, ask, header)?;
         }
-        let has_any = granted.has_shown || granted.key.is_some();
+        let has_any = granted.has_shown || granted.keyed.is_some();
         Ok(Grant(has_any.then(|| Arc::new(granted))))
     }
 
@@ -398,7 +439,13 @@ impl Gate {
         ask: &Ask<'_>,
         header: Headers<'_, '_>,
     ) -> Result<(), Refusal> {
-        self.examine_change(caller, grant.0.as_deref().unwrap_or(&Granted::default()), ask, header)
+        let Some(granted) = grant.0.as_deref() else {
+            return self.examine_change(caller, &Granted::default(), ask, header);
+        };
+        if let Some(keyed) = &granted.keyed {
+            keyed.ring.check(&keyed.admitted, ask)?;
+        }
+        self.examine_change(caller, granted, ask, header)
     }
 
     fn examine_change(
@@ -413,6 +460,8 @@ impl Gate {
         let may = !is_near_only
             || self.options.allow_remote_settings
             || granted.has_shown
+            // A key with a scope for it, since otherwise the request did not come as far as here.
+            || granted.key.is_some()
             || caller.origin_of(header) != Origin::Network;
         if may { Ok(()) } else { Err(Refusal::Forbidden(FAR.into())) }
     }
@@ -501,12 +550,13 @@ mod tests {
         let exhausted = Refusal::Exhausted { reason: "busy".into(), retry_after: Duration::from_millis(1500) };
         assert_eq!((exhausted.http_status(), exhausted.grpc_status()), (429, 8));
         assert_eq!(exhausted.retry_after(), Some(Duration::from_millis(1500)));
-        assert_eq!((Refusal::Unauthenticated.http_status(), Refusal::Unauthenticated.grpc_status()), (401, 16));
+        let unknown = Refusal::Unauthenticated("no key".into());
+        assert_eq!((unknown.http_status(), unknown.grpc_status()), (401, 16));
     }
 
     #[test]
     fn an_answer_that_is_being_written_holds_what_was_granted() {
-        let granted = Arc::new(Granted { has_shown: true, key: None });
+        let granted = Arc::new(Granted { has_shown: true, ..Granted::default() });
         let grant = Grant(Some(granted.clone()));
         let part = grant.hold(Bytes::from_static(b"answer"));
         drop(grant);

@@ -32,6 +32,7 @@ mod hold;
 mod http;
 mod idle;
 mod inference;
+mod keys;
 pub mod limits;
 mod listen;
 mod offload;
@@ -54,6 +55,7 @@ pub use access_log::LogCounts;
 pub use control::{Argument, Control, ControlReply, Operation};
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
 pub use http::route::{Described as DescribedRoute, described as described_routes};
+pub use keys::{IssuerOptions, Keyring, check_keys_file};
 pub use offload::{OffloadStatus, status as offload_status};
 pub use options::{
     ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HttpOptions, LogOptions, Restriction, TlsOptions,

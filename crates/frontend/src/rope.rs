@@ -63,10 +63,11 @@ impl Rope {
     /// The same, with a grant that is held until the last part is sent, or thrown away.
     #[inline]
     pub fn granted(mut self, grant: &Grant) -> Self {
-        if grant.is_some()
-            && let Some(last) = self.parts.first_mut()
-        {
-            *last = grant.hold(std::mem::take(last));
+        if grant.is_some() {
+            grant.charge(self.parts.iter().map(Bytes::len).sum());
+            if let Some(last) = self.parts.first_mut() {
+                *last = grant.hold(std::mem::take(last));
+            }
         }
         self
     }

@@ -6,12 +6,13 @@ use backend::metrics::{
 };
 use engine::{PublishSpec, Snapshot, VersionStatistics};
 use frontend::{
-    ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, LogCounts,
+    ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, IssuerOptions, Keyring, LogCounts,
     LogOptions, OffloadStatus, Restriction, TlsOptions,
 };
 use memory::{Budget, Kind, SlabPool};
 use napi::bindgen_prelude::BigInt;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub fn engine_options(o: &js::CoreOptions) -> engine::EngineOptions {
@@ -116,7 +117,7 @@ pub fn publish_spec(s: js::PublishSpec) -> PublishSpec {
     }
 }
 
-pub fn frontend_options(o: js::ListenOptions) -> FrontendOptions {
+pub fn frontend_options(o: js::ListenOptions, keys: Option<Arc<Keyring>>) -> FrontendOptions {
     let restrictions = |list: Vec<js::Restriction>| {
         list.into_iter().map(|r| Restriction { apis: r.apis, key: r.key, value: r.value }).collect()
     };
@@ -158,7 +159,7 @@ pub fn frontend_options(o: js::ListenOptions) -> FrontendOptions {
         }),
         control: o.control.map(|c| ControlOptions { address: c.address, port: c.port, tls: c.tls.map(tls) }),
         unix_socket_mode: o.unix_socket_mode,
-        gate: GateOptions { allow_remote_settings: o.allow_remote_settings, ..GateOptions::default() },
+        gate: GateOptions { allow_remote_settings: o.allow_remote_settings, keys, ..GateOptions::default() },
         reactor_threads: o.reactor_threads as usize,
         connections_max: 0,
         budget: None,
@@ -231,6 +232,47 @@ pub fn add_offload(snapshot: &mut js::Snapshot, status: OffloadStatus) {
         ("nereid_offload_waiting", "Long requests that wait for one of them", status.waiting as f64),
         ("nereid_offload_waiting_max", "The most that may wait", status.waiting_max as f64),
     ]));
+}
+
+pub fn issuer_options(o: js::IssuerOptions) -> IssuerOptions {
+    let issuer = access::Issuer { issuer: o.issuer, audience: o.audience, claim: o.claim };
+    IssuerOptions { issuer, keys: o.keys_file.map(Into::into) }
+}
+
+/// Adds what keys have used.
+pub fn add_keys(snapshot: &mut js::Snapshot, access: &access::Access) {
+    let series = |labels: &[(&str, &str)], value: u64| js::CustomSeries {
+        labels: labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        value: value as f64,
+        histogram: None,
+    };
+    let counts = access.counts();
+    // Who showed what is no key has no name.
+    let mut requests = vec![series(&[("key", ""), ("result", "unknown")], access.unknown())];
+    let (mut bytes, mut in_flight) = (Vec::new(), Vec::new());
+    for (key, outcomes, used, held) in &counts {
+        for (result, count) in access::RESULTS.iter().zip(outcomes) {
+            requests.push(series(&[("key", key), ("result", result)], *count));
+        }
+        bytes.push(series(&[("key", key)], *used));
+        in_flight.push(series(&[("key", key)], u64::from(*held)));
+    }
+    let family = |name: &str, help: &str, kind: &str, series| js::CustomFamily {
+        name: name.into(),
+        help: help.into(),
+        kind: kind.into(),
+        series,
+    };
+    snapshot.custom.extend([
+        family(
+            "nereid_key_requests_total",
+            "Requests by the name of their key, and by what became of them at the door: admitted, forbidden, exhausted, expired, or unknown without a name",
+            "counter",
+            requests,
+        ),
+        family("nereid_key_bytes_total", "Bytes of requests and answers, by the name of the key", "counter", bytes),
+        family("nereid_key_requests_in_flight", "Requests in flight, by the name of their key", "gauge", in_flight),
+    ]);
 }
 
 /// Adds TLS handshakes that came to nothing, where TLS is spoken.

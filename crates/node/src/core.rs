@@ -35,6 +35,8 @@ pub struct NativeCore {
     engine: Arc<Engine>,
     control: Arc<Bridge>,
     services: Arc<Services>,
+    /// Whom the front ends let in; `None` = everyone.
+    keys: Mutex<Option<Arc<frontend::Keyring>>>,
     settler: Mutex<Option<Settler>>,
     running: Arc<Mutex<Option<Running>>>,
     tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
@@ -88,6 +90,7 @@ impl NativeCore {
             engine,
             control,
             services,
+            keys: Mutex::default(),
             settler: Mutex::new(Some(Settler::new(&on_settled)?)),
             running: Arc::default(),
             tickets: Arc::default(),
@@ -193,7 +196,7 @@ impl NativeCore {
     #[napi]
     pub fn listen(&self, ticket: u32, options: js::ListenOptions) -> napi::Result<()> {
         let (engine, control, running) = (self.engine.clone(), self.control.clone(), self.running.clone());
-        let options = convert::frontend_options(options);
+        let options = convert::frontend_options(options, self.keys.lock().clone());
         self.settler()?.run(ticket, move || {
             let started = frontend::serve(engine, control, options)?;
             let (http_port, grpc_port, control_port) = (started.http_port, started.grpc_port, started.control_port);
@@ -208,7 +211,7 @@ impl NativeCore {
     #[napi]
     pub fn open_embedded(&self, options: js::ListenOptions) -> napi::Result<()> {
         let settle = embed::settle(self.settler()?);
-        let options = convert::frontend_options(options);
+        let options = convert::frontend_options(options, self.keys.lock().clone());
         let started = Embedded::start(self.engine.clone(), self.control.clone(), options, settle);
         *self.embedded.lock() = Some(started.map_err(|e| thrown(&e))?);
         Ok(())
@@ -243,6 +246,28 @@ impl NativeCore {
         if let Some(embedded) = &*self.embedded.lock() {
             embedded.give_up(request);
         }
+    }
+
+    /// Reads the keys file, and the keys of an issuer of tokens; both are read again when they change.
+    #[napi]
+    pub fn open_keys(&self, file: String, issuer: Option<js::IssuerOptions>) -> napi::Result<()> {
+        let ring = frontend::Keyring::open(file.as_ref(), issuer.map(convert::issuer_options));
+        *self.keys.lock() = Some(ring.map_err(|e| thrown(&e))?);
+        Ok(())
+    }
+
+    /// Takes the keys of the issuer; returns how many of them tokens can be signed with.
+    #[napi]
+    pub fn set_issuer_keys(&self, text: String) -> napi::Result<u32> {
+        let Some(ring) = self.keys.lock().clone() else { return Ok(0) };
+        let count = ring.replace_issuer_keys(text.as_bytes()).map_err(|why| thrown(&Error::invalid(why)))?;
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// Whether a token named a key of the issuer that is not here, since this was asked last.
+    #[napi]
+    pub fn misses_issuer_key(&self) -> bool {
+        self.keys.lock().as_ref().is_some_and(|ring| ring.access().take_misses_key())
     }
 
     #[napi]
@@ -324,6 +349,9 @@ impl NativeCore {
         snapshot.log_records_dropped = logging::DROPPED.load(std::sync::atomic::Ordering::Relaxed) as f64;
         snapshot.trace_records_dropped = self.engine.tracer().lost() as f64;
         snapshot.gpu = self.gpus.lock().as_ref().map(|(monitor, _)| gpu::status(monitor));
+        if let Some(ring) = &*self.keys.lock() {
+            convert::add_keys(&mut snapshot, ring.access());
+        }
         if let Some(running) = &*self.running.lock() {
             convert::add_holds(&mut snapshot, &running.holds());
             convert::add_offload(&mut snapshot, frontend::offload_status());

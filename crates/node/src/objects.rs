@@ -243,6 +243,14 @@ pub struct ControlOptions {
 }
 
 #[napi(object)]
+pub struct IssuerOptions {
+    pub issuer: String,
+    pub audience: String,
+    pub claim: String,
+    pub keys_file: Option<String>,
+}
+
+#[napi(object)]
 pub struct ListenOptions {
     pub http: Option<HttpOptions>,
     pub grpc: Option<GrpcOptions>,

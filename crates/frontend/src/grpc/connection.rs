@@ -11,7 +11,7 @@ use super::{call, reply};
 use crate::access::Restrictions;
 use crate::control::Control;
 use crate::forward::HeaderForward;
-use crate::gate::{Gate, GateOptions};
+use crate::gate::{Gate, GateOptions, PROTOCOL};
 use crate::hold;
 use crate::idle::Place;
 use crate::limits::{
@@ -78,7 +78,7 @@ impl GrpcContext {
             engine,
             control,
             shared,
-            gate: Gate::new("protocol", Restrictions::new("protocol", &options.restrictions)?, gate),
+            gate: Gate::new(PROTOCOL, Restrictions::new("protocol", &options.restrictions)?, gate),
             forward: HeaderForward::new(&options.header_forward_pattern)?,
             compression_level: match options.infer_response_compression_level.as_str() {
                 "low" => Some(1),

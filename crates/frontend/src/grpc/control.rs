@@ -142,9 +142,8 @@ fn admit_settings(
     model: &str,
     changes: bool,
 ) -> Result<(), Refusal> {
-    if !model.is_empty() {
-        asked.grant.admit_model(model)?;
-    }
+    // Without a name it is all of them.
+    asked.grant.admit_model(model)?;
     if !changes {
         return Ok(());
     }

@@ -484,6 +484,7 @@ impl<'a> Session<'a> {
 
     fn accept(&mut self, message: &Bytes) {
         verbose::stream_read();
+        self.call.grant.charge(message.len());
         if trace::is_any_on() {
             // The wait for a request begins when the one before it was read.
             let [_, before] = self.received;

@@ -51,6 +51,7 @@ pub fn required(message: Result<Option<Bytes>, Status>) -> Result<Bytes, Status>
 async fn other(context: &Arc<GrpcContext>, rpc: Rpc, call: &Call, message: Bytes) -> Result<Rope, Status> {
     let engine = &*context.engine;
     let grant = &call.grant;
+    grant.charge(message.len());
     Ok(match rpc {
         Rpc::ServerLive => {
             refuse_exiting(context)?;
@@ -231,6 +232,7 @@ fn completed(trace: Option<&Rc<Slot>>) {
 
 /// Everything that needs no waiting; a function, so that nothing of it is kept across the wait.
 pub fn send(context: &Arc<GrpcContext>, call: &Call, message: Bytes) -> Result<Sent, Status> {
+    call.grant.charge(message.len());
     let packing = Packing::new(context, call.response_encoding);
     if let Some(slot) = &call.trace {
         slot.was_read();

@@ -212,6 +212,7 @@ impl<S: Io> Connection<S> {
                     if let Some(slot) = &head.trace {
                         slot.received(&body);
                     }
+                    grant.charge(body.len());
                     let Self { io, buffer, account, ahead, .. } = self;
                     let mut answer = pin!(service::respond(context, account, route, head, body));
                     let reply = poll_fn(|cx| match answer.as_mut().poll(cx) {
@@ -248,6 +249,7 @@ impl<S: Io> Connection<S> {
         if let Some(slot) = &head.trace {
             slot.replying(&reply);
         }
+        grant.charge(reply.body_length());
         self.write(reply, head.http11, keep, head.is_head).await?;
         if let Some(slot) = &head.trace {
             slot.sent();

@@ -124,6 +124,7 @@ async fn serve(context: Arc<HttpContext>, caller: Caller, account: Account, requ
                         if let Some(slot) = &head.trace {
                             slot.received(&body);
                         }
+                        grant.charge(body.len());
                         Some(service::respond(&context, &account, route, &head, body).await)
                     }
                     Err(Refused::TooLarge(bytes)) => Some(service::too_large(&context, route, bytes)),
@@ -142,6 +143,7 @@ async fn serve(context: Arc<HttpContext>, caller: Caller, account: Account, requ
     });
     let Some(mut reply) = reply.await else { return };
     // The connection writes it when it can; what this task holds ends before that.
+    grant.charge(reply.body_length());
     if grant.is_some()
         && let Some(last) = reply.body.last_mut()
     {

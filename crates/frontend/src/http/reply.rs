@@ -124,7 +124,7 @@ impl Reply {
     /// What a caller is told that may not ask.
     pub fn refused(refusal: &Refusal) -> Self {
         let mut reply = Self::text_error(refusal.http_status(), JSON, &refusal.text());
-        if *refusal == Refusal::Unauthenticated {
+        if matches!(refusal, Refusal::Unauthenticated(_)) {
             reply.add("www-authenticate", "Bearer");
         }
         if let Some(after) = refusal.retry_after() {

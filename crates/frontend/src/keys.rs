@@ -1,0 +1,265 @@
+//! The keys of a server: the file they stand in, which is read again when it changes, and the clock they are measured by.
+//!
+//! What a key may do is decided by `access`, which has no file and no clock; [`crate::gate`] asks here.
+
+use crate::access::Category;
+use crate::gate::{Act, Ask, Refusal};
+use ::access::limits::FILE_BYTES_MAX;
+use ::access::{Access, Admitted, Clock, Issuer, Keys, Of, Verb};
+use std::fmt;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::thread::Thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tensor::{Error, Result};
+
+/// How often the file is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// When a file was written, its length, and its number on its device: a new one may have the time of the old one.
+type Stamp = Option<(SystemTime, u64, u64)>;
+
+/// Whose tokens are taken beside keys.
+#[derive(Debug, Clone)]
+pub struct IssuerOptions {
+    /// What its tokens say.
+    pub issuer: Issuer,
+    /// The file of its keys, a JWK set; `None` = they are brought by [`Keyring::replace_issuer_keys`].
+    pub keys: Option<PathBuf>,
+}
+
+/// The keys of a file, as they are now.
+pub struct Keyring {
+    access: Access,
+    started: Instant,
+    /// Looks at the file until the keyring is dropped.
+    watcher: parking_lot::Mutex<Option<Thread>>,
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keyring")
+    }
+}
+
+impl Keyring {
+    /// Reads the keys of a file, and reads them again when it changes. What cannot be used then is logged once, and the keys stay.
+    ///
+    /// # Errors
+    /// INVALID_ARG, with the file, the line, the field, and what is wrong; INTERNAL when the machine refuses a thread.
+    pub fn open(path: &Path, issuer: Option<IssuerOptions>) -> Result<Arc<Self>> {
+        let (issuer, issuer_keys) = issuer.map_or((None, None), |one| (Some(one.issuer), one.keys));
+        let mut files = vec![Watched { path: path.to_owned(), seen: stamp(path), is_of_issuer: false }];
+        let ring = Arc::new(Self {
+            access: Access::new(check_keys_file(path)?, issuer),
+            started: Instant::now(),
+            watcher: parking_lot::Mutex::default(),
+        });
+        if let Some(path) = issuer_keys {
+            let seen = stamp(&path);
+            ring.replace_issuer_keys(&read(&path)?)
+                .map_err(|why| Error::invalid(format!("{}: {why}", path.display())))?;
+            files.push(Watched { path, seen, is_of_issuer: true });
+        }
+        let watched = Arc::downgrade(&ring);
+        let thread = std::thread::Builder::new().name("keys-file".into()).spawn(move || watch(&watched, files));
+        let thread = thread.map_err(|e| Error::internal(format!("cannot start a thread: {e}")))?;
+        *ring.watcher.lock() = Some(thread.thread().clone());
+        Ok(ring)
+    }
+
+    /// What the keys have used.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Takes the keys of the issuer, a JWK set; returns how many can be used.
+    ///
+    /// # Errors
+    /// What is wrong with it. The keys stay as they are.
+    pub fn replace_issuer_keys(&self, text: &[u8]) -> Result<usize, String> {
+        self.access.replace_issuer_keys(text)
+    }
+
+    /// Counts bytes against the quota of a key.
+    pub(crate) fn charge(&self, admitted: &Admitted, bytes: usize) {
+        admitted.hold.charge(bytes as u64, || self.ns());
+    }
+
+    /// Lets a request in, or says why not. `is_message`: the model is named in a message, which was not read yet.
+    pub(crate) fn admit<'a>(
+        &self,
+        ask: &Ask<'_>,
+        is_message: bool,
+        header: impl Fn(&str) -> Option<&'a [u8]>,
+    ) -> Result<Admitted, Refusal> {
+        self.access.admit(&asked(ask, is_message), header, self).map_err(Refusal::from)
+    }
+
+    /// Whether a request that was let in may ask for this too.
+    pub(crate) fn check(&self, admitted: &Admitted, ask: &Ask<'_>) -> Result<(), Refusal> {
+        self.access.check(admitted, &asked(ask, false), self).map_err(Refusal::from)
+    }
+
+    /// The same for a message of a call: those behind the first are requests of their own to the quota.
+    pub(crate) fn next(&self, admitted: &Admitted, ask: &Ask<'_>) -> Result<(), Refusal> {
+        self.access.next(admitted, &asked(ask, false), self).map_err(Refusal::from)
+    }
+}
+
+impl Clock for Keyring {
+    fn ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn unix_secs(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
+}
+
+impl Drop for Keyring {
+    fn drop(&mut self) {
+        if let Some(thread) = self.watcher.lock().take() {
+            thread.unpark();
+        }
+    }
+}
+
+/// A file, and the state in which it was read last.
+struct Watched {
+    path: PathBuf,
+    seen: Stamp,
+    /// It has the keys of the issuer, and not ours.
+    is_of_issuer: bool,
+}
+
+fn watch(ring: &Weak<Keyring>, mut files: Vec<Watched>) {
+    loop {
+        std::thread::park_timeout(LOOK_INTERVAL);
+        let Some(ring) = ring.upgrade() else { return };
+        for Watched { path, seen, is_of_issuer } in &mut files {
+            let now = stamp(path);
+            if now == *seen {
+                continue;
+            }
+            // Written while it is read: the next look finds the rest.
+            *seen = now;
+            let taken = read(path).and_then(|text| {
+                let wrong = |why: String| Error::invalid(format!("{}: {why}", path.display()));
+                match is_of_issuer {
+                    true => ring.replace_issuer_keys(&text).map(drop).map_err(wrong),
+                    false => ring.access.replace(&text).map_err(|error| wrong(error.to_string())),
+                }
+            });
+            match taken {
+                Ok(()) => log::info!("{} was read again", path.display()),
+                Err(error) => log::error!("{}; the keys stay as they are", error.message()),
+            }
+        }
+    }
+}
+
+/// Reads a keys file as a server does at start.
+///
+/// # Errors
+/// INVALID_ARG, with the file, the line, the field, and what is wrong.
+pub fn check_keys_file(path: &Path) -> Result<Keys> {
+    Keys::parse(&read(path)?, None).map_err(|e| Error::invalid(format!("{}: {e}", path.display())))
+}
+
+fn stamp(path: &Path) -> Stamp {
+    // What a link leads to: that is how a cluster replaces files.
+    let found = fs::metadata(path).ok()?;
+    Some((found.modified().ok()?, found.len(), number_of(&found)))
+}
+
+#[cfg(unix)]
+fn number_of(found: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(found)
+}
+
+#[cfg(not(unix))]
+fn number_of(_: &fs::Metadata) -> u64 {
+    0
+}
+
+/// What is no file, a pipe say, is not read: it could keep the start waiting.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let failed = |e: std::io::Error| Error::invalid(format!("{} can not be read: {e}", path.display()));
+    let found = fs::metadata(path).map_err(failed)?;
+    if !found.is_file() || found.len() > FILE_BYTES_MAX as u64 {
+        let path = path.display();
+        return Err(Error::invalid(format!("{path} is no file of at most {FILE_BYTES_MAX} bytes")));
+    }
+    let mut text = Vec::new();
+    // It may grow meanwhile.
+    let limit = FILE_BYTES_MAX as u64 + 1;
+    fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut text)).map_err(failed)?;
+    Ok(text)
+}
+
+/// In the words of `access`.
+fn asked<'a>(ask: &Ask<'a>, is_message: bool) -> ::access::Ask<'a> {
+    let (verb, act) = (verb_of(ask.category), ask.act);
+    let names_a_model = match verb {
+        Verb::ModelRepository => act == Act::Write,
+        Verb::SharedMemory | Verb::Logging => false,
+        _ => true,
+    };
+    let of = match ask.model {
+        Some(name) if !name.is_empty() => Of::Model(name),
+        _ if is_message && names_a_model => Of::Message,
+        _ => Of::Server,
+    };
+    let act = if act == Act::Write { ::access::Act::Write } else { ::access::Act::Read };
+    ::access::Ask { verb, act, of }
+}
+
+fn verb_of(category: Category) -> Verb {
+    match category {
+        Category::Health => Verb::Health,
+        Category::Metadata => Verb::Metadata,
+        Category::Inference => Verb::Inference,
+        Category::SharedMemory => Verb::SharedMemory,
+        Category::ModelConfig => Verb::ModelConfig,
+        Category::ModelRepository => Verb::ModelRepository,
+        Category::Statistics => Verb::Statistics,
+        Category::Trace => Verb::Trace,
+        Category::Logging => Verb::Logging,
+    }
+}
+
+impl From<::access::Refusal> for Refusal {
+    fn from(refusal: ::access::Refusal) -> Self {
+        match refusal {
+            ::access::Refusal::Unauthenticated(text) => Self::Unauthenticated(text.into()),
+            ::access::Refusal::Forbidden(text) => Self::Forbidden(text.into()),
+            ::access::Refusal::Exhausted { text, retry_after } => {
+                Self::Exhausted { reason: text.into(), retry_after: Duration::from_secs(retry_after) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_category_and_its_verb_have_one_name() {
+        for verb in Verb::ALL {
+            let category = Category::of_name(verb.name()).unwrap();
+            assert_eq!((verb_of(category), category.name()), (verb, verb.name()));
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        for path in ["/dev/zero", "/", "/nowhere/keys.json"] {
+            let error = check_keys_file(Path::new(path)).err().unwrap();
+            assert!(error.message().starts_with(path), "{}", error.message());
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Keys files, and what a key of one may: the first line is a key that a client shows, a model's name behind a blank; the rest is the file.
+
+use ::access::{Access, Act, Ask, Clock, Keys, Of, Verb};
+
+struct Still;
+
+impl Clock for Still {
+    fn ns(&self) -> u64 {
+        0
+    }
+    fn unix_secs(&self) -> u64 {
+        1_800_000_000
+    }
+}
+
+/// Reads the file, and asks.
+///
+/// # Panics
+/// A text that is read is refused when it is read again; or who may do something may not read it; or a place of a quota is lost.
+pub fn keys_file(data: &[u8]) -> bool {
+    let (line, text) = data.split_at(data.iter().position(|&b| b == b'\n').map_or(0, |at| at + 1));
+    let line = line.trim_ascii_end();
+    let (key, model) = line.split_at(line.iter().position(|&b| b == b' ').unwrap_or(line.len()));
+    let keys = match Keys::parse(text, None) {
+        Ok(keys) => keys,
+        Err(error) => {
+            // What a file says is not repeated at length, and there is always something to say.
+            assert!(!error.reason.is_empty() && error.to_string().chars().count() < 1024);
+            return false;
+        }
+    };
+    let access = Access::new(keys, None);
+    access.replace(text).expect("what was read is read again");
+    let model = String::from_utf8_lossy(model.trim_ascii_start()).into_owned();
+    let header = |name: &str| (name == "x-api-key" && !key.is_empty()).then_some(key);
+    for verb in Verb::ALL {
+        for of in [Of::Server, Of::Model(&model), Of::Message] {
+            let ask = |act| access.admit(&Ask { verb, act, of }, header, &Still);
+            let changes = ask(Act::Write).is_ok();
+            let reads = ask(Act::Read);
+            // A quota of rates may be used up in between; one of concurrency has its place back.
+            let is_used_up = matches!(reads, Err(::access::Refusal::Exhausted { .. }));
+            assert!(!changes || reads.is_ok() || is_used_up, "{verb} may be changed and not read");
+            if let Ok(admitted) = &reads {
+                let _ = access.check(admitted, &Ask { verb, act: Act::Read, of: Of::Model(&model) }, &Still);
+            }
+        }
+    }
+    assert!(access.counts().iter().all(|(.., in_flight)| *in_flight == 0));
+    true
+}

@@ -1,0 +1,48 @@
+//! Tokens of an issuer, as they stand behind `Bearer`. The first line is a JWK set, or nothing for one that is good.
+
+use ::access::{Access, Act, Ask, Clock, Issuer, Keys, Of, Refusal, Verb};
+
+struct Still;
+
+impl Clock for Still {
+    fn ns(&self) -> u64 {
+        0
+    }
+    fn unix_secs(&self) -> u64 {
+        1_800_000_000
+    }
+}
+
+const KEYS: &[u8] = br#"{"oidc": {"rules": [{"name": "all", "claim": "iss", "value": "https://issuer", "scopes": [{"verbs": ["all"]}]}]}}"#;
+
+/// The key of RFC 8037, A.2: its private half is in `make_seeds.py`.
+const SET: &[u8] = br#"{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "rfc", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+
+/// Reads the keys and the token.
+///
+/// # Panics
+/// A token is taken once and refused the next time, or the other way round; or an error repeats it.
+pub fn token(data: &[u8]) -> bool {
+    let (set, token) = data.split_at(data.iter().position(|&b| b == b'\n').map_or(0, |at| at + 1));
+    let issuer = Issuer { issuer: "https://issuer".into(), audience: "nereid".into(), claim: "scope".into() };
+    let access = Access::new(Keys::parse(KEYS, None).expect("a good file"), Some(issuer));
+    let set = if set.trim_ascii().is_empty() { SET } else { set };
+    let has_keys = access.replace_issuer_keys(set).is_ok();
+    let value = [b"Bearer ", token].concat();
+    let ask = Ask { verb: Verb::Inference, act: Act::Read, of: Of::Model("m") };
+    let admit = || access.admit(&ask, |name| (name == "authorization").then_some(&value[..]), &Still);
+    let first = admit();
+    assert_eq!(first.is_ok(), admit().is_ok());
+    match first {
+        Ok(admitted) => {
+            assert!(has_keys && token.len() <= ::access::limits::TOKEN_BYTES_MAX + 64);
+            let name = admitted.key().expect("a token has a name");
+            assert!(name.len() < 256 && name.bytes().all(|b| b.is_ascii_graphic()), "{name}");
+            true
+        }
+        Err(refusal) => {
+            assert!(matches!(refusal, Refusal::Unauthenticated(_)) && refusal.text().len() < 128);
+            false
+        }
+    }
+}

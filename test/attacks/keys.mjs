@@ -1,0 +1,190 @@
+/** Clients that guess keys, or show what is none, where the server asks for keys and takes tokens. */
+import { createHash, createHmac, generateKeyPairSync, sign } from 'node:crypto'
+import { mkdtempSync, writeFileSync } from 'node:fs'
+import { request, Agent } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { gzipSync } from 'node:zlib'
+import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
+import { server } from './lib/servers.mjs'
+
+const { publicKey, privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
+const part = (value) => Buffer.from(typeof value === 'string' ? value : JSON.stringify(value)).toString('base64url')
+const directory = mkdtempSync(join(tmpdir(), 'nereid-keys-'))
+const file = (name, value) => {
+  const path = join(directory, name)
+  writeFileSync(path, JSON.stringify(value))
+  return path
+}
+const hash = (key) => createHash('sha256').update(key).digest('hex')
+const everything = [{ verbs: ['all'] }]
+/** Rows ask without a key too, as those of other areas do: what is tried here is what a wrong one costs. */
+const keyed = server('keys and tokens', {
+  flags: [
+    `--keys-file=${file('keys.json', {
+      anonymous: { scopes: everything },
+      keys: [
+        { name: 'right', sha256: hash('right'), scopes: everything },
+        { name: 'narrow', sha256: hash('narrow'), scopes: [{ verbs: ['all'] }], quota: { concurrency: 1 } },
+      ],
+      oidc: { rules: [{ name: 'people', claim: 'sub', value: 'ann', scopes: everything }] },
+    })}`,
+    '--oidc-issuer=https://issuer',
+    '--oidc-audience=nereid',
+    `--oidc-keys=${file('jwks.json', { keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'k', alg: 'RS256' }] })}`,
+  ],
+})
+
+const WRONG = 50_000
+const CLIENTS = 16
+const FORGED = 10_000
+
+const token = (header, claims, key = privateKey) => {
+  const message = `${part(header)}.${part(claims)}`
+  return `${message}.${key === null ? '' : sign('sha256', Buffer.from(message), key).toString('base64url')}`
+}
+const claims = (more = {}) => ({ iss: 'https://issuer', aud: 'nereid', sub: 'ann', exp: Math.floor(Date.now() / 1000) + 3600, ...more })
+
+/** Status of a request with this key. */
+function ask(t, agent, key, header = 'authorization') {
+  return new Promise((resolve, reject) => {
+    const sent = request({ host: '127.0.0.1', port: t.httpPort, path: '/v2', agent, headers: { [header]: header === 'authorization' ? `Bearer ${key}` : key } }, (response) => {
+      response.resume()
+      response.on('end', () => resolve(response.statusCode))
+    })
+    sent.on('error', reject)
+    sent.end()
+  })
+}
+
+/** Asks with `count` keys from several connections; how many had each status. */
+async function flood(t, count, key) {
+  const agent = new Agent({ keepAlive: true, maxSockets: CLIENTS })
+  const statuses = new Map()
+  let next = 0
+  await Promise.all(
+    Array.from({ length: CLIENTS }, async () => {
+      while (next < count) {
+        const status = await ask(t, agent, key(next++))
+        statuses.set(status, (statuses.get(status) ?? 0) + 1)
+      }
+    }),
+  )
+  agent.destroy()
+  return statuses
+}
+
+export const rows = [
+  {
+    attack: `${WRONG} wrong keys from ${CLIENTS} clients`,
+    limit: 'a key is looked up by its SHA-256 and compared in constant time (`access::Hash`); wrong ones are counted and not kept, `nereid_key_requests_total{result="unknown"}`',
+    server: keyed,
+    async run(t) {
+      const before = t.rssMiB()
+      const counted = await t.metric('nereid_key_requests_total', 'key="",result="unknown"')
+      const { result: statuses, worstMs } = await t.health(() => flood(t, WRONG, (i) => hash(String(i))))
+      t.check(statuses.get(401) === WRONG, `answered ${JSON.stringify([...statuses])}`)
+      const grown = t.rssMiB() - before
+      t.check(grown < 32, `resident memory grew by ${grown.toFixed(0)} MiB`)
+      t.check((await t.metric('nereid_key_requests_total', 'key="",result="unknown"')) === counted + WRONG, 'they are not counted')
+      t.check((await ask(t, undefined, 'right')) === 200, 'the right key afterwards')
+      return `+${grown.toFixed(0)} MiB, health at worst ${worstMs.toFixed(1)} ms`
+    },
+  },
+  {
+    attack: 'keys of 1 MiB, of 16 KiB, of nothing, with NUL, beyond ASCII, and twice in one request',
+    limit: 'a head has `frontend::limits::HEAD_BYTES_MAX`; `access::limits::KEY_BYTES_MAX` and `TOKEN_BYTES_MAX`: what is longer is not hashed',
+    server: keyed,
+    async run(t) {
+      const statuses = []
+      for (const value of ['a'.repeat(1 << 20), 'a'.repeat(16 << 10), 'a'.repeat(513), '', '\0', 'right\0', 'ri\0ght', '\xff\xfe', 'right, right', 'right right']) {
+        for (const field of [`Authorization: Bearer ${value}`, `X-API-Key: ${value}`]) {
+          const connection = await t.socket(t.httpPort)
+          connection.send(Buffer.from(`GET /v2 HTTP/1.1\r\nHost: a\r\n${field}\r\nConnection: close\r\n\r\n`, 'latin1'))
+          await connection.endsWithin(15_000)
+          connection.destroy()
+          const status = Number(/^HTTP\/1\.1 (\d+)/.exec(String(connection.received))?.[1] ?? 0)
+          statuses.push(status)
+          t.check([0, 400, 401, 431].includes(status), `${JSON.stringify(field.slice(0, 40))} is answered ${status}`)
+        }
+      }
+      return `answered ${[...new Set(statuses)].join(', ')}`
+    },
+  },
+  {
+    attack: `${FORGED} tokens that are forged, with a signature that has to be computed for each`,
+    limit: 'a verification is some 30 µs of a reactor, and an answer comes between two; good ones are kept, `access::limits::TOKENS_KEPT_MAX`, and cost a hash',
+    server: keyed,
+    async run(t) {
+      const good = token({ alg: 'RS256', kid: 'k' }, claims())
+      t.check((await ask(t, undefined, good)) === 200, 'a good token')
+      const forged = (i) => `${part({ alg: 'RS256', kid: 'k' })}.${part(claims({ jti: i }))}.${good.split('.')[2]}`
+      const before = t.rssMiB()
+      const { ms, result: statuses, unknown } = await judgedHold(t, HOLD_MS_MAX, () => flood(t, FORGED, forged))
+      const answered = statuses.result ?? statuses
+      t.check(answered.get(401) === FORGED, `answered ${JSON.stringify([...answered])}`)
+      const grown = t.rssMiB() - before
+      t.check(grown < 32, `resident memory grew by ${grown.toFixed(0)} MiB`)
+      return `held ≤ ${ms} ms${unknown}, +${grown.toFixed(0)} MiB`
+    },
+  },
+  {
+    attack: 'tokens without a signature, signed with the public key as a secret, packed, of 100,000 brackets, of many claims, with times that are no numbers, and of keys that the token brings along',
+    limit: 'RS256, PS256, ES256 and EdDSA by a key of the set (`access::Issuer`); `access::limits::TOKEN_BYTES_MAX`, whatever is inside; nothing is unpacked or fetched',
+    server: keyed,
+    async run(t) {
+      const jwk = publicKey.export({ format: 'jwk' })
+      const own = generateKeyPairSync('rsa', { modulusLength: 2048 })
+      const secret = `${part({ alg: 'HS256', kid: 'k' })}.${part(claims())}`
+      const pem = publicKey.export({ format: 'pem', type: 'spki' })
+      const inputs = [
+        token({ alg: 'none' }, claims(), null),
+        token({ alg: 'None', kid: 'k' }, claims(), null),
+        `${secret}.${createHmac('sha256', pem).update(secret).digest('base64url')}`,
+        token({ alg: 'RS256', kid: 'k', jwk: own.publicKey.export({ format: 'jwk' }) }, claims(), own.privateKey),
+        token({ alg: 'RS256', kid: 'other', jku: `http://127.0.0.1:${t.httpPort}/jwks` }, claims(), own.privateKey),
+        token({ alg: 'RS256', kid: 'k', zip: 'DEF' }, gzipSync(JSON.stringify(claims())).toString('latin1')),
+        token({ alg: 'RS256', kid: 'k', crit: ['b64'], b64: false }, claims()),
+        token({ alg: 'RS256', kid: 'k' }, '['.repeat(100_000)),
+        token({ alg: 'RS256', kid: 'k' }, '['.repeat(3000)),
+        token('{'.repeat(3000), claims()),
+        token({ alg: 'RS256', kid: 'k' }, claims(Object.fromEntries(Array.from({ length: 5000 }, (_, i) => [`c${i}`, i])))),
+        ...[{ exp: '99999999999' }, { exp: null }, { exp: undefined }, { exp: -1 }, { nbf: '0' }, { nbf: 1e18 }, { iss: ['a'] }, { aud: [] }].map((more) => token({ alg: 'RS256', kid: 'k' }, claims(more))),
+        `${JSON.stringify(jwk)}..`,
+        'ey..',
+        'ey.ey.ey',
+      ]
+      for (const [i, input] of inputs.entries()) {
+        const status = await ask(t, undefined, input)
+        t.check(status === 401 || status === 431 || status === 400, `input ${i} is answered ${status}`)
+      }
+      t.check((await ask(t, undefined, token({ alg: 'RS256', kid: 'k' }, claims()))) === 200, 'a good token afterwards')
+      return `${inputs.length} tokens refused`
+    },
+  },
+  {
+    attack: '2,000 clients of a key with one place that leave before their answers',
+    limit: '`access::Hold` is given back when its answer was written or its connection is gone',
+    server: keyed,
+    async run(t) {
+      for (let i = 0; i < 2000; i += 50) {
+        await Promise.all(
+          Array.from({ length: 50 }, async () => {
+            const connection = await t.socket(t.httpPort)
+            await connection.send('POST /v2/models/simple/infer HTTP/1.1\r\nHost: a\r\nX-API-Key: narrow\r\nContent-Length: 1000\r\n\r\n{')
+            connection.destroy()
+          }),
+        )
+      }
+      let status = 0
+      for (let i = 0; i < 100 && status !== 200; i += 1) {
+        status = await ask(t, undefined, 'narrow')
+        if (status !== 200) await new Promise((resolve) => setTimeout(resolve, 100))
+      }
+      t.check(status === 200, `the key is answered ${status} afterwards`)
+      const held = await t.metric('nereid_key_requests_in_flight', 'key="narrow"')
+      t.check(held === 0, `${held} requests are held`)
+      return 'its place was free again'
+    },
+  },
+]
