@@ -56,6 +56,9 @@ mod encoding;
 #[path = "../../crates/frontend/src/gate.rs"]
 mod gate;
 #[allow(dead_code)]
+#[path = "../../crates/frontend/src/keys.rs"]
+mod keys;
+#[allow(dead_code)]
 #[path = "../../crates/frontend/src/origin.rs"]
 mod origin;
 #[allow(dead_code)]
@@ -72,21 +75,6 @@ mod limits;
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/tls/machine.rs"]
 mod machine;
-// What a route asks of the gate, which stands behind it: here nothing does.
-#[allow(dead_code)]
-mod gate {
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Act {
-        Read,
-        Write,
-    }
-    #[derive(Debug, Clone, Copy)]
-    pub struct Ask<'a> {
-        pub category: crate::access::Category,
-        pub act: Act,
-        pub model: Option<&'a str>,
-    }
-}
 // What a head carries while requests are traced: here none is.
 #[allow(dead_code)]
 mod traced {

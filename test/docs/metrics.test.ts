@@ -53,6 +53,7 @@ async function scraped(): Promise<Map<string, Family>> {
   await pythonEnvironment()
   const directory = mkdtempSync(join(tmpdir(), 'nereid-metrics-'))
   write(directory)
+  writeFileSync(join(directory, 'keys.json'), JSON.stringify({ anonymous: { scopes: [{ verbs: ['all'] }] } }))
   // A machine with GPUs.
   const mocks = new Mocks()
   const flags = [
@@ -62,6 +63,7 @@ async function scraped(): Promise<Map<string, Family>> {
     `--backend-config=python,python-executable=${PYTHON}`,
     `--access-log=${join(directory, 'access.log')}`,
     `--audit-log=${join(directory, 'audit.log')}`,
+    `--keys-file=${join(directory, 'keys.json')}`,
     '--grpc-use-ssl=true',
     ...['cert', 'key'].map((what) => `--grpc-server-${what}=${join(ROOT, 'test/attacks/lib/tls', what === 'key' ? 'key.pem' : 'certificate.pem')}`),
   ]
