@@ -6,8 +6,8 @@ use backend::metrics::{
 };
 use engine::{PublishSpec, Snapshot, VersionStatistics};
 use frontend::{
-    ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, IssuerOptions, Keyring, LogCounts,
-    LogOptions, OffloadStatus, Restriction, TlsOptions,
+    ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, IssuerOptions,
+    Keyring, LogCounts, LogOptions, OffloadStatus, Restriction, TlsOptions,
 };
 use memory::{Budget, Kind, SlabPool};
 use napi::bindgen_prelude::BigInt;
