@@ -312,6 +312,7 @@ export interface HttpOptions {
   tls?: TlsOptions
   headerForwardPattern: string
   restrictions: Array<Restriction>
+  corsOrigins: Array<string>
 }
 
 export interface IgnoredEntry {

@@ -126,6 +126,7 @@ function httpOptions(options: Options): HttpOptions {
     tls: httpTls(options),
     headerForwardPattern: options.httpHeaderForwardPattern,
     restrictions: readRestrictions('http-restricted-api', options.httpRestrictedApi, ''),
+    corsOrigins: options.httpCorsOrigin.flatMap((list) => list.split(',')),
   }
 }
 

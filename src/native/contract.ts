@@ -238,6 +238,8 @@ export interface HttpOptions {
   /** Regular expression searched in header names, case-insensitive; empty = none. */
   headerForwardPattern: string
   restrictions: Restriction[]
+  /** Origins of web pages that may ask, or `*`; empty = none. */
+  corsOrigins: string[]
 }
 
 export interface GrpcOptions {

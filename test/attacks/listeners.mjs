@@ -10,6 +10,8 @@ const file = join(tmpdir(), `nereid-attack-control-${process.pid}`)
 process.once('exit', () => rmSync(file, { force: true }))
 const apart = server('1,024 descriptors and a control address', { descriptors: 1024, flags: [`--control-address=unix:${file}`, '--model-control-mode=explicit', '--load-model=*'] })
 
+const pages = server('answers for a web page', { flags: ['--http-cors-origin=https://app.example'] })
+
 const SILENT = 1200
 const AT_CONTROL = 300
 
@@ -26,6 +28,35 @@ const ask = (method, path, headers = {}) =>
   })
 
 export const rows = [
+  {
+    attack: 'origins of 60 KB, of bytes that are no text, two of them, and preflights that ask for 60 KB of header names',
+    limit: 'an origin is compared, and never part of an answer unless it is listed; names of headers are repeated up to `CORS_HEADERS_BYTES_MAX` (`frontend::cors`)',
+    server: pages,
+    async run(t) {
+      const long = 'x'.repeat(60_000)
+      const fields = [
+        `Origin: https://${long}\r\n`,
+        'Origin: \xff\xfe\x01\r\n',
+        'Origin: https://evil.example\r\nOrigin: https://app.example\r\n',
+        `Origin: https://app.example\r\nAccess-Control-Request-Headers: ${long}\r\n`,
+        'Origin: https://app.example\r\nAccess-Control-Request-Headers: a;b<script>\r\n',
+      ]
+      let longest = 0
+      for (const line of fields) {
+        for (const method of ['OPTIONS', 'GET']) {
+          const socket = await t.socket()
+          void socket.send(Buffer.from(`${method} /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccess-Control-Request-Method: POST\r\n${line}\r\n`, 'latin1'))
+          await socket.endsWithin(8000)
+          const text = socket.received.toString('latin1')
+          t.check(/^HTTP\/1\.1 (?:200|40[05]|431) /.test(text), `${method} with ${line.slice(0, 60)}: ${text.slice(0, 120)}`)
+          t.check(!/allow-origin: (?!https:\/\/app\.example\r)|allow-headers: .*script/i.test(text), `${line.slice(0, 60)} came back: ${text.slice(0, 300)}`)
+          longest = Math.max(longest, text.length)
+        }
+      }
+      t.check(longest < 2000, `an answer has ${longest} bytes`)
+      return `${fields.length * 2} requests; the longest answer has ${longest} bytes`
+    },
+  },
   {
     attack: '1,200 connections to the HTTP port that say nothing, and 300 to the control address, with 1,024 descriptors',
     limit: 'connections to the control address are counted apart, `CONTROL_CONNECTIONS_MAX` for each reactor; the oldest idle one goes for a new one',

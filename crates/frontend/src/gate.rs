@@ -10,6 +10,7 @@
 
 use crate::access::{Category, Restrictions};
 use crate::keys::Keyring;
+use crate::cors::Cors;
 use crate::origin::{Caller, Face, Origin};
 use ::access::Admitted;
 use bytes::Bytes;
@@ -232,6 +233,9 @@ pub enum Needs {
 const FAR: &str = "settings are changed from the server's own machine (loopback, and not through a proxy): from elsewhere it takes a \
      secret for this API, or a server that was started with --allow-remote-settings";
 
+/// Why web pages change nothing.
+const PAGE: &str = "the request comes from a web page of an origin that is not in --http-cors-origin";
+
 /// A row of the table of verbs.
 #[derive(Debug, Clone, Copy)]
 pub struct Verb {
@@ -345,6 +349,8 @@ pub const VERBS: [Verb; 13] = {
 pub struct GateOptions {
     /// Take changes of settings from anywhere, as Triton does.
     pub allow_remote_settings: bool,
+    /// Which web pages may ask.
+    pub cors: Option<Arc<Cors>>,
     /// The control address, where it is an address of its own.
     pub control: Option<Arc<str>>,
     /// Whose keys are asked for; `None` = nobody's.
@@ -455,6 +461,11 @@ impl Gate {
         ask: &Ask<'_>,
         header: Headers<'_, '_>,
     ) -> Result<(), Refusal> {
+        // A page of another site can have a browser on this machine ask, and does not need to read the answer.
+        let is_of_page = |origin: &[u8]| !self.options.cors.as_ref().is_some_and(|cors| cors.allows(origin));
+        if header("origin").is_some_and(is_of_page) {
+            return Err(Refusal::Forbidden(PAGE.into()));
+        }
         let is_near_only =
             VERBS.iter().any(|v| v.asks == (ask.category, ask.act) && matches!(v.far, Needs::SecretOr(_)));
         let may = !is_near_only
@@ -542,6 +553,19 @@ mod tests {
                 assert_eq!((refused.http_status(), refused.grpc_status()), (403, 7));
                 assert!(refused.text().ends_with("unix:/run/c"), "{}", refused.text());
             }
+        }
+    }
+
+    #[test]
+    fn a_web_page_changes_nothing_unless_its_origin_is_listed() {
+        let listed = Cors::new(&["https://a.example".to_owned()]).unwrap().map(Arc::new);
+        let listed = gate(&[], GateOptions { cors: listed, ..GateOptions::default() });
+        for verb in VERBS.iter().filter(|verb| verb.asks.1 == Act::Write) {
+            let from = |gate: &Gate, page: &'static [u8]| {
+                gate.admit(&caller(Origin::Loopback), &ask(verb), |name| (name == "origin").then_some(page)).is_ok()
+            };
+            assert!(!from(&gate(&[], GateOptions::default()), b"https://a.example"), "{}", verb.what);
+            assert!(from(&listed, b"https://a.example") && !from(&listed, b"null"), "{}", verb.what);
         }
     }
 

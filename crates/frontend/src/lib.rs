@@ -14,6 +14,7 @@ mod access_log;
 pub mod answers;
 mod assemble;
 mod control;
+mod cors;
 mod descriptors;
 pub mod embed;
 mod encoding;

@@ -88,6 +88,8 @@ pub const IDLE_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 pub const ACCEPT_BACKLOG: i32 = 4096;
 /// Connections of one reactor to the control address. They are counted apart: clients that take all others leave these.
 pub const CONTROL_CONNECTIONS_MAX: usize = 64;
+/// Bytes of the list of headers that a preflight of CORS asks for; a longer one is answered without them.
+pub const CORS_HEADERS_BYTES_MAX: usize = 1024;
 /// Bytes of the path of a Unix socket, which the system has room for.
 pub const SOCKET_PATH_BYTES_MAX: usize = if cfg!(target_os = "macos") { 103 } else { 107 };
 /// Streams a client may have open on one HTTP/2 connection.

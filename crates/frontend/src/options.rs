@@ -23,6 +23,8 @@ pub struct HttpOptions {
     pub header_forward_pattern: String,
     /// Restricted APIs.
     pub restrictions: Vec<Restriction>,
+    /// Origins of web pages that may ask, or `*`; empty = none.
+    pub cors_origins: Vec<String>,
 }
 
 /// The gRPC listener.

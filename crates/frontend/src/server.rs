@@ -11,7 +11,7 @@ use crate::http::service::HttpContext;
 use crate::idle::{Idle, Place};
 use crate::limits::{CONNECTIONS_SHARE, CONTROL_CONNECTIONS_MAX, DESERTED_TIME, IDLE_SWEEP_INTERVAL, IDLE_TIME_MAX};
 use crate::listen::{Listener, Listening, SocketFile, Wanted, listeners, unix_path};
-use crate::options::FrontendOptions;
+use crate::options::{FrontendOptions, HttpOptions};
 use crate::origin::{Caller, Face, Origin};
 use crate::shared::{Phase, Shared};
 use crate::tls::{Encrypted, Tls, TlsFiles, TlsOptions, Watcher};
@@ -112,7 +112,7 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         let is_file = unix_path(&o.address).is_some();
         gate.control = Some(if is_file { o.address.as_str().into() } else { format!("{}:{port}", o.address).into() });
         // What it asks of callers is what the others ask, whether these serve or not.
-        let http = options.http.clone().unwrap_or_default();
+        let http = HttpOptions { cors_origins: Vec::new(), ..options.http.clone().unwrap_or_default() };
         let context = HttpContext::new(engine.clone(), control.clone(), shared.clone(), &http, gate.clone());
         let mut context = context.map_err(&refused)?;
         let grpc = options.grpc.clone().unwrap_or_default();

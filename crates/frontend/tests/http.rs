@@ -369,6 +369,38 @@ fn p1_15_restricted_apis_come_before_methods() {
 }
 
 #[test]
+fn web_pages_of_listed_origins_may_ask_and_pages_of_others_change_nothing() {
+    let server = Server::with(|_, http, _| http.cors_origins = vec!["https://a.example".into()]);
+    let ask = |line: &str, headers: &str| server.ask(&format!("{line} HTTP/1.1\r\nHost: x\r\n{headers}\r\n"));
+    let (listed, other) = ("Origin: https://a.example\r\n", "Origin: https://b.example\r\n");
+    let preflight = "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization\r\n";
+    for (line, headers, status, origin) in [
+        ("OPTIONS /v2/models/id/infer", format!("{listed}{preflight}"), 200, Some("https://a.example")),
+        ("OPTIONS /v2/models/id/infer", format!("{other}{preflight}"), 405, None),
+        ("OPTIONS /v2/nowhere", format!("{listed}{preflight}"), 404, Some("https://a.example")),
+        ("GET /v2/models/nope", listed.to_owned(), 404, Some("https://a.example")),
+        ("GET /v2", listed.to_owned(), 200, Some("https://a.example")),
+        ("GET /v2", other.to_owned(), 200, None),
+        ("GET /v2", String::new(), 200, None),
+        ("POST /v2/logging", format!("{other}Content-Length: 0\r\n"), 403, None),
+    ] {
+        let response = ask(line, &headers);
+        assert_eq!(response.status, status, "{line} {headers}");
+        assert_eq!(response.header("access-control-allow-origin"), origin, "{line} {headers}");
+        assert_eq!(response.header("vary"), Some("Origin"), "{line} {headers}");
+    }
+    let response = ask("OPTIONS /v2", &format!("{listed}{preflight}"));
+    assert_eq!(response.header("access-control-allow-headers"), Some("authorization"));
+    assert_eq!(response.header("access-control-allow-credentials"), Some("true"));
+    // Off, nothing is said of it, and pages still change nothing.
+    let off = Server::start();
+    let response = off.ask(&format!("OPTIONS /v2 HTTP/1.1\r\nHost: x\r\n{listed}{preflight}\r\n"));
+    assert_eq!((response.status, response.header("vary")), (405, None));
+    let change = format!("POST /v2/logging HTTP/1.1\r\nHost: x\r\n{listed}Content-Length: 2\r\n\r\n{{}}");
+    assert_eq!(off.ask(&change).status, 403);
+}
+
+#[test]
 fn p1_15_headers_are_forwarded_with_their_capitals() {
     let server = Server::with(|_, http, _| http.header_forward_pattern = "^x-|timeout".into());
     let body = infer_json(&[1]);

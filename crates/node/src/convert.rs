@@ -138,6 +138,7 @@ pub fn frontend_options(o: js::ListenOptions, keys: Option<Arc<Keyring>>) -> Fro
             tls: h.tls.map(tls),
             header_forward_pattern: h.header_forward_pattern,
             restrictions: restrictions(h.restrictions),
+            cors_origins: h.cors_origins,
         }),
         grpc: o.grpc.map(|g| GrpcOptions {
             address: g.address,

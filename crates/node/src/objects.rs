@@ -213,6 +213,7 @@ pub struct HttpOptions {
     pub tls: Option<TlsOptions>,
     pub header_forward_pattern: String,
     pub restrictions: Vec<Restriction>,
+    pub cors_origins: Vec<String>,
 }
 
 #[napi(object)]

@@ -239,10 +239,11 @@ impl<S: Io> Connection<S> {
             },
         };
         // Taken while the request's own charge may still live: an output that is the input costs nothing more.
-        let (reply, _charge) = match self.charge_answer(&reply) {
+        let (mut reply, _charge) = match self.charge_answer(&reply) {
             Ok(charge) => (reply, charge),
             Err(short) => (Reply::short(&short), None),
         };
+        service::complete(context, head, &mut reply);
         // Without chunks a body that goes on ends with its connection.
         let has_end = head.http11 || reply.rest.is_none();
         let keep = head.keep_alive && reusable && has_end && !reply.close && !context.shared.is_parting();

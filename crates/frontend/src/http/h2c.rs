@@ -149,7 +149,8 @@ async fn serve(context: Arc<HttpContext>, caller: Caller, account: Account, requ
     {
         *last = grant.hold(std::mem::take(last));
     }
-    let reply = charged(reply, &account);
+    let mut reply = charged(reply, &account);
+    service::complete(&context, &head, &mut reply);
     if let Some(slot) = &head.trace {
         slot.replying(&reply);
     }

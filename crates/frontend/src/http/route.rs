@@ -75,6 +75,9 @@ impl Default for Method {
 }
 
 impl Method {
+    /// OPTIONS, which only the preflights of browsers send.
+    pub const OPTIONS: Self = Self::Other(OtherMethod(8));
+
     /// As it stands in the request line.
     pub fn parse(name: &[u8]) -> Self {
         match name {
@@ -486,6 +489,7 @@ mod tests {
             assert_eq!(route.allows(Method::Get), allowed.contains('G'), "GET {path}");
             assert_eq!(route.allows(Method::Post), allowed.contains('P'), "POST {path}");
             assert!(!route.allows(Method::parse(b"PUT")), "PUT {path}");
+            assert_eq!(Method::parse(b"OPTIONS"), Method::OPTIONS);
         }
     }
 }

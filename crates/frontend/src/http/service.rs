@@ -7,6 +7,7 @@ use super::route::{Method, ModelAction, Route};
 use super::{control, generate, inference, orca};
 use crate::access::Restrictions;
 use crate::control::Control;
+use crate::cors::Cors;
 use crate::forward::HeaderForward;
 use crate::gate::{Gate, GateOptions, Grant};
 use crate::grpc::connection::GrpcContext;
@@ -34,6 +35,8 @@ pub struct HttpContext {
     pub shared: Arc<Shared>,
     /// Who may ask for what.
     pub gate: Gate,
+    /// Which web pages may read answers; `None` = none.
+    pub cors: Option<Arc<Cors>>,
     /// Forwarded headers.
     pub forward: HeaderForward,
     /// On the control address: who answers the calls of gRPC that come over HTTP/2.
@@ -54,12 +57,18 @@ impl HttpContext {
         options: &HttpOptions,
         gate: GateOptions,
     ) -> Result<Self> {
+        let cors = Cors::new(&options.cors_origins)?.map(Arc::new);
         let limits = Limits { input_bytes_max: engine.options().http_input_bytes_max, ..Limits::default() };
         Ok(Self {
             engine,
             control,
             shared,
-            gate: Gate::new("API", Restrictions::new("api", &options.restrictions)?, gate),
+            gate: Gate::new(
+                "API",
+                Restrictions::new("api", &options.restrictions)?,
+                GateOptions { cors: cors.clone(), ..gate },
+            ),
+            cors,
             forward: HeaderForward::new(&options.header_forward_pattern)?,
             grpc: None,
             limits,
@@ -82,6 +91,12 @@ pub fn admit<'a>(context: &HttpContext, caller: &Caller, head: &'a RequestHead) 
         verbose::http_not_found(head.method, head.path());
         return (Grant::default(), Admission::Reply(Reply::text_error(404, JSON, "Not Found")));
     };
+    if let Some(cors) = &context.cors
+        && head.method == Method::OPTIONS
+        && let Some(reply) = cors.preflight(|name| head.headers.get(name))
+    {
+        return (Grant::default(), Admission::Reply(reply));
+    }
     let grant = match context.gate.admit(caller, &route.ask(head.method), |name| head.headers.get(name)) {
         Ok(grant) => grant,
         Err(refusal) => return (Grant::default(), Admission::Reply(Reply::refused(&refusal))),
@@ -104,6 +119,14 @@ pub fn is_near_device(context: &HttpContext, route: &Route<'_>, head: &RequestHe
             if context.engine.model(name, version).is_ok_and(|model| model.reads_on_device()))
         && head.headers.get("inference-header-content-length").is_some()
         && head.headers.get("content-encoding").is_none()
+}
+
+/// What every answer says beside what it is.
+#[inline]
+pub fn complete(context: &HttpContext, head: &RequestHead, reply: &mut Reply) {
+    if let Some(cors) = &context.cors {
+        cors.add(head.headers.get("origin"), reply);
+    }
 }
 
 /// The reply to a body of `bytes`, more than the operation takes. The body was not read to its end.
