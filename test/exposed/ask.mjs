@@ -12,7 +12,7 @@ const quoted = (text) => `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"'
 /**
  * Asks for verbs over HTTP.
  *
- * @param to `{ host, ports, tls, headers, socket }`; `tls` has paths of PEM files, `socket` that of a Unix socket
+ * @param to `{ host, ports, tls, headers, sockets }`; `tls` has paths of PEM files, `sockets` those of Unix sockets
  * @returns {Promise<Map<string, [string, string]>>} verb → status and text of the answer
  */
 export async function askCurl(to, verbs, directory) {
@@ -32,7 +32,7 @@ export async function askCurl(to, verbs, directory) {
     ]
     if (verb.http.body !== undefined) lines.push(`data-binary = ${quoted(verb.http.body)}`)
     if (verb.http.port === undefined) for (const [name, value] of Object.entries(to.headers ?? {})) lines.push(`header = ${quoted(`${name}: ${value}`)}`)
-    if (verb.http.port === undefined && to.socket !== undefined) lines.push(`unix-socket = ${quoted(to.socket)}`)
+    if (verb.http.port === undefined && to.sockets !== undefined) lines.push(`unix-socket = ${quoted(to.sockets.http)}`)
     if (isSecure) lines.push(`cacert = ${quoted(to.tls.root)}`)
     if (isSecure && to.tls.cert !== undefined) lines.push(`cert = ${quoted(to.tls.cert)}`, `key = ${quoted(to.tls.key)}`)
     writeFileSync(file(verb), '')
@@ -69,7 +69,7 @@ export class GrpcClient {
 
   /** As `askCurl`. */
   async ask(to, verbs, { key, file }) {
-    const target = to.socket === undefined ? `${to.host}:${to.ports.grpc}` : `unix:${to.socket}`
+    const target = to.sockets === undefined ? `${to.host}:${to.ports.grpc}` : `unix:${to.sockets.grpc}`
     const ids = verbs.filter(({ grpc }) => grpc !== null).map(({ id }) => id)
     const answer = new Promise((resolve, reject) => this.waiting.push({ resolve, reject }))
     this.child.stdin.write(`${JSON.stringify({ target, metadata: to.headers ?? {}, tls: to.tls ?? null, verbs: ids, key, file })}\n`)

@@ -7,7 +7,7 @@
  * else can reach them. Where the machine allows none, columns of the network are not run, and say so.
  */
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -28,6 +28,7 @@ import { verbs as allVerbs } from './verbs.mjs'
 const HERE = fileURLToPath(new URL('.', import.meta.url))
 /** Ports of a server without flags; a namespace has them free. */
 const DEFAULT_PORTS = { http: 8000, grpc: 8001, metrics: 8002 }
+const CONTROL_PORT = 8003
 const START_MS_MAX = 60_000
 
 const network = process.env.NEREID_TEST_NETWORK ?? null
@@ -81,7 +82,7 @@ async function runSection(section, context) {
         results.push(null)
         continue
       }
-      const to = { host: column.where === 'network' ? network : '127.0.0.1', ports: server.ports, tls: column.tls }
+      const to = { host: column.where === 'network' ? network : '127.0.0.1', ...placeOf(column, server, context), tls: column.tls }
       const state = () => stateOf(server, section.unchanged, context)
       const before = section.unchanged !== undefined && column.where === 'network' ? await state() : null
       const http = await askCurl({ ...to, headers: column.headers?.http }, verbs, directory)
@@ -109,6 +110,15 @@ async function runSection(section, context) {
     else passed += 1
   }
   return { passed, failures }
+}
+
+/** Where a column asks: at the ports, or at sockets. */
+function placeOf({ at }, { ports }, { places }) {
+  const socket = (name) => join(places.sockets, name)
+  if (at === 'control') return { ports: { ...ports, http: places.control, grpc: places.control } }
+  if (at === 'socket') return { ports, sockets: { http: socket('http'), grpc: socket('grpc') } }
+  if (at === 'control socket') return { ports, sockets: { http: socket('control'), grpc: socket('control') } }
+  return { ports }
 }
 
 /** Sentences about answers of one column that are not those of the table. */
@@ -142,8 +152,10 @@ async function table({ only }) {
   }
   try {
     const pki = makePki(directory, ['127.0.0.1', ...(network === null ? [] : [network])])
-    const context = { directory, models: repository(directory), grpc, verbs: allVerbs({ key, file: written }), key, file: written, pki, network }
-    for (const section of sections(pki)) {
+    const places = { control: network === null ? (await freePorts(1))[0] : CONTROL_PORT, sockets: join(directory, 'sockets') }
+    mkdirSync(places.sockets)
+    const context = { directory, models: repository(directory), grpc, verbs: allVerbs({ key, file: written }), key, file: written, pki, places, network }
+    for (const section of sections(pki, places)) {
       if (only !== null && section.id !== only) continue
       add(await runSection(section, context))
     }

@@ -38,8 +38,14 @@ const EVERYTHING = ['--model-control-mode=explicit', '--load-model=*', '--allow-
 
 const headers = (name, value) => ({ http: { [name]: value }, grpc: { [`triton-grpc-protocol-${name}`]: value } })
 
+/** What manages the server is answered at the control address alone, and inferences are not. */
+const MANAGES = ['model-repository', 'shared-memory', 'logging', 'trace']
+const PLACE = either('403', 'PERMISSION_DENIED')
+const apart = (verb, transport) => (MANAGES.includes(verb.category) ? PLACE(transport) : open(verb, transport))
+const control = (verb, transport) => (verb.category === 'inference' ? PLACE(transport) : open(verb, transport))
+
 /** `pki` has the paths of certificates; see pki.mjs. */
-export const sections = (pki) => {
+export const sections = (pki, places) => {
   const tls = (service) => [`--${service}-use-ssl=true`, `--${service}-server-cert=${pki.server.cert}`, `--${service}-server-key=${pki.server.key}`]
   const trusted = { root: pki.root.cert }
   return [
@@ -86,6 +92,27 @@ export const sections = (pki) => {
       ],
     },
     {
+      id: 'control',
+      title: 'A control address',
+      flags: [...EVERYTHING, `--control-address=127.0.0.1:${places.control}`],
+      columns: [
+        { where: 'network', brings: 'nothing', expect: apart },
+        { where: 'loopback', brings: 'nothing', expect: apart },
+        { where: 'loopback', brings: 'at the control address', at: 'control', expect: control },
+        { where: 'network', brings: 'at the control address', at: 'control', expect: closed },
+      ],
+    },
+    {
+      id: 'unix',
+      title: 'Unix sockets',
+      flags: [...EVERYTHING, ...['http', 'grpc'].map((service) => `--${service}-address=unix:${places.sockets}/${service}`), `--control-address=unix:${places.sockets}/control`, '--metrics-address=127.0.0.1'],
+      columns: [
+        { where: 'Unix socket', brings: 'nothing', at: 'socket', expect: apart },
+        { where: 'Unix socket', brings: 'at the control address', at: 'control socket', expect: control },
+        { where: 'loopback', brings: 'nothing', expect: closed },
+      ],
+    },
+    {
       id: 'tls',
       title: 'TLS',
       flags: [...EVERYTHING, ...tls('http'), ...tls('grpc')],
@@ -109,4 +136,4 @@ export const sections = (pki) => {
 
 /** Paths as they stand in SECURITY.md, which names no file of this run. */
 const named = (name) => ({ cert: `${name}.crt`, key: `${name}.key` })
-export const shownSections = () => sections({ root: named('ca'), server: named('tls'), client: named('client'), foreign: named('foreign') })
+export const shownSections = () => sections({ root: named('ca'), server: named('tls'), client: named('client'), foreign: named('foreign') }, { control: 8003, sockets: '/run/nereid' })

@@ -42,12 +42,12 @@ const ROWS = (pki) => [
 
 /** @param serve starts the server of a section */
 export async function tlsRows(context, serve) {
-  const { pki, network } = context
+  const { pki, places, network } = context
   const failures = []
   let passed = 0
   process.stdout.write('\n### TLS, asked by openssl\n\n')
   for (const id of ['tls', 'mutual']) {
-    const server = await serve(sections(pki).find((section) => section.id === id), context)
+    const server = await serve(sections(pki, places).find((section) => section.id === id), context)
     try {
       for (const [of, title, args, holds] of ROWS(pki)) {
         if (of !== id) continue
