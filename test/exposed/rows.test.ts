@@ -11,6 +11,7 @@ import { verbs as allVerbs } from './verbs.mjs'
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const source = (name: string): string => readFileSync(join(ROOT, 'crates/frontend/src', name), 'utf8')
 const files = { cert: 'a.crt', key: 'a.key' }
+const KEYS = { file: 'keys.json', operator: '', app: '', ended: '' }
 const PLACES = { control: 8003, sockets: '/run/nereid' }
 const verbs = allVerbs({ key: '/key', file: '/file' })
 
@@ -50,7 +51,7 @@ test('the rows are those of the gate, which says what each needs', () => {
   const table = JSON.parse(readFileSync(join(ROOT, 'crates/frontend/verbs.json'), 'utf8')) as { category: string; act: string; near: string; far: string }[]
   const kinds = (rows: { category: string | null; act: string }[]) => [...new Set(rows.filter((row) => row.category !== null).map(({ category, act }) => `${category} ${act}`))].sort()
   expect(kinds(verbs)).toEqual(kinds(table))
-  const [network, , loopback] = sections({ root: files, server: files, client: files, foreign: files }, PLACES)[0]?.columns ?? []
+  const [network, , loopback] = sections({ root: files, server: files, client: files, foreign: files }, KEYS, PLACES)[0]?.columns ?? []
   for (const verb of verbs) {
     const row = table.find(({ category, act }) => category === verb.category && act === verb.act)
     for (const transport of ['http', 'grpc'] as const) {
@@ -63,7 +64,7 @@ test('the rows are those of the gate, which says what each needs', () => {
 })
 
 test('each column has an answer for each verb', () => {
-  for (const { columns } of sections({ root: files, server: files, client: files, foreign: files }, PLACES)) {
+  for (const { columns } of sections({ root: files, server: files, client: files, foreign: files }, KEYS, PLACES)) {
     for (const { expect: rule } of columns) {
       for (const verb of verbs) {
         if (verb.http !== null) expect(rule(verb, 'http')).toMatch(/^(\d{3}|no connection)$/)

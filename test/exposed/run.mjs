@@ -19,6 +19,7 @@ import { ROOT } from '../../scripts/setup.mjs'
 import { standardModels } from '../attacks/lib/servers.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { GrpcClient, askCurl } from './ask.mjs'
+import { makeKeys } from './keys.mjs'
 import { makePki } from './pki.mjs'
 import { sections, shownSections } from './sections.mjs'
 import { cell, heading } from './table.mjs'
@@ -154,8 +155,9 @@ async function table({ only }) {
     const pki = makePki(directory, ['127.0.0.1', ...(network === null ? [] : [network])])
     const places = { control: network === null ? (await freePorts(1))[0] : CONTROL_PORT, sockets: join(directory, 'sockets') }
     mkdirSync(places.sockets)
-    const context = { directory, models: repository(directory), grpc, verbs: allVerbs({ key, file: written }), key, file: written, pki, places, network }
-    for (const section of sections(pki, places)) {
+    const keys = makeKeys(directory)
+    const context = { directory, models: repository(directory), grpc, verbs: allVerbs({ key, file: written }), key, file: written, pki, keys, places, network }
+    for (const section of sections(pki, keys, places)) {
       if (only !== null && section.id !== only) continue
       add(await runSection(section, context))
     }

@@ -44,8 +44,17 @@ const PLACE = either('403', 'PERMISSION_DENIED')
 const apart = (verb, transport) => (MANAGES.includes(verb.category) ? PLACE(transport) : open(verb, transport))
 const control = (verb, transport) => (verb.category === 'inference' ? PLACE(transport) : open(verb, transport))
 
-/** `pki` has the paths of certificates; see pki.mjs. */
-export const sections = (pki, places) => {
+const bearer = (key) => ({ http: { Authorization: `Bearer ${key}` }, grpc: { authorization: `Bearer ${key}` } })
+/** A key is asked for by what has a category. */
+const unknown = (verb, transport) => (verb.category === null ? open(verb, transport) : either('401', 'UNAUTHENTICATED')(transport))
+/** Without one there is health. */
+const keyless = (verb, transport) => (verb.category === 'health' ? open(verb, transport) : unknown(verb, transport))
+/** What a key for inferences and metadata of `simple` opens. */
+const OF_APP = ['model', 'infer', 'version_infer', 'stream_infer']
+const ofApp = (verb, transport) => (verb.category === null || OF_APP.includes(verb.id) ? open(verb, transport) : either('403', 'PERMISSION_DENIED')(transport))
+
+/** `pki` has the paths of certificates, `keys` the path of a keys file, and keys; see pki.mjs and keys.mjs. */
+export const sections = (pki, keys, places) => {
   const tls = (service) => [`--${service}-use-ssl=true`, `--${service}-server-cert=${pki.server.cert}`, `--${service}-server-key=${pki.server.key}`]
   const trusted = { root: pki.root.cert }
   return [
@@ -113,6 +122,19 @@ export const sections = (pki, places) => {
       ],
     },
     {
+      id: 'keys',
+      title: 'Keys',
+      flags: [...EVERYTHING, `--keys-file=${keys.file}`],
+      columns: [
+        { where: 'network', brings: 'no key', expect: keyless, says: /This needs a key with a scope for/ },
+        { where: 'loopback', brings: 'no key', expect: keyless, says: /This needs a key with a scope for/ },
+        { where: 'network', brings: 'a key that is none', headers: bearer('nk_this-is-no-key-of-this-server-but-long'), expect: unknown, says: /is none of this server's/ },
+        { where: 'network', brings: 'one that has ended', headers: bearer(keys.ended), expect: unknown, says: /'ended' has expired/ },
+        { where: 'network', brings: 'one for `inference,metadata:simple`', headers: bearer(keys.app), expect: ofApp, says: /'app' has no scope for/ },
+        { where: 'network', brings: 'one for `all`', headers: bearer(keys.operator), expect: open },
+      ],
+    },
+    {
       id: 'tls',
       title: 'TLS',
       flags: [...EVERYTHING, ...tls('http'), ...tls('grpc')],
@@ -136,4 +158,4 @@ export const sections = (pki, places) => {
 
 /** Paths as they stand in SECURITY.md, which names no file of this run. */
 const named = (name) => ({ cert: `${name}.crt`, key: `${name}.key` })
-export const shownSections = () => sections({ root: named('ca'), server: named('tls'), client: named('client'), foreign: named('foreign') }, { control: 8003, sockets: '/run/nereid' })
+export const shownSections = () => sections({ root: named('ca'), server: named('tls'), client: named('client'), foreign: named('foreign') }, { file: 'keys.json', app: '', operator: '', ended: '' }, { control: 8003, sockets: '/run/nereid' })

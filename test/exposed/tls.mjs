@@ -42,7 +42,7 @@ const ROWS = (pki) => [
 
 /** @param serve starts the server of a section */
 export async function tlsRows(context, serve) {
-  const { pki, places, network } = context
+  const { pki, keys, places, network } = context
   const failures = []
   let passed = 0
   process.stdout.write('\n### TLS, asked by openssl\n\n')

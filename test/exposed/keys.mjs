@@ -1,0 +1,15 @@
+/** A keys file as `nereid key` makes it, and the keys whose hashes are in it. */
+import { execFileSync } from 'node:child_process'
+import { join } from 'node:path'
+import { ROOT } from '../../scripts/setup.mjs'
+
+export function makeKeys(directory) {
+  const file = join(directory, 'keys.json')
+  const make = (...args) => execFileSync(process.execPath, [join(ROOT, 'dist/cli/main.js'), 'key', file, ...args], { encoding: 'utf8', timeout: 60_000, stdio: ['ignore', 'pipe', 'pipe'] }).trim()
+  return {
+    file,
+    operator: make('--name=operator', '--scope=all'),
+    app: make('--name=app', '--scope=inference,metadata:simple'),
+    ended: make('--name=ended', '--scope=all', '--expires=2020-01-01'),
+  }
+}
