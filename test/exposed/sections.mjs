@@ -49,9 +49,13 @@ const bearer = (key) => ({ http: { Authorization: `Bearer ${key}` }, grpc: { aut
 const unknown = (verb, transport) => (verb.category === null ? open(verb, transport) : either('401', 'UNAUTHENTICATED')(transport))
 /** Without one there is health. */
 const keyless = (verb, transport) => (verb.category === 'health' ? open(verb, transport) : unknown(verb, transport))
-/** What a key for inferences and metadata of `simple` opens. */
-const OF_APP = ['model', 'infer', 'version_infer', 'stream_infer']
-const ofApp = (verb, transport) => (verb.category === null || OF_APP.includes(verb.id) ? open(verb, transport) : either('403', 'PERMISSION_DENIED')(transport))
+/** What a key for inferences and metadata of `simple` opens; what the server is, says nothing of other models. */
+const OF_APP = ['metadata', 'openapi', 'model', 'infer', 'version_infer', 'stream_infer']
+const ofApp = (verb, transport) => {
+  // The stream goes on: it may have requests for the model that is allowed.
+  if (verb.id === 'other_stream') return 'error in the stream'
+  return verb.category === null || OF_APP.includes(verb.id) ? open(verb, transport) : either('403', 'PERMISSION_DENIED')(transport)
+}
 
 /** `pki` has the paths of certificates, `keys` the path of a keys file, and keys; see pki.mjs and keys.mjs. */
 export const sections = (pki, keys, places) => {

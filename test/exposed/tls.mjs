@@ -47,7 +47,7 @@ export async function tlsRows(context, serve) {
   let passed = 0
   process.stdout.write('\n### TLS, asked by openssl\n\n')
   for (const id of ['tls', 'mutual']) {
-    const server = await serve(sections(pki, places).find((section) => section.id === id), context)
+    const server = await serve(sections(pki, keys, places).find((section) => section.id === id), context)
     try {
       for (const [of, title, args, holds] of ROWS(pki)) {
         if (of !== id) continue
