@@ -5,6 +5,7 @@ use super::reply::{JSON, Reply};
 use super::route::{Method, RegionAction};
 use super::service::{HttpContext, percent_decode};
 use crate::control::{Argument, Operation, check, check_files};
+use crate::gate::{Grant, Refusal};
 use crate::limits::JSON_BYTES_ON_REACTOR_MAX;
 use crate::offload;
 use crate::regions;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use engine::Engine;
 use memory::{RegionKind, Source};
 use protocol::json::Value;
+use std::borrow::Cow;
 use tensor::{Error, Result};
 
 fn reply(result: Result<impl Into<Bytes>>) -> Reply {
@@ -124,14 +126,27 @@ pub fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     alphabets.iter().find_map(|alphabet| GeneralPurpose::new(alphabet, LENIENT).decode(text).ok())
 }
 
-/// `/v2/openapi.json`, with `?model=` and `&version=` of one model. Names are percent-decoded, as everywhere in a query.
+/// A value of a query; the first of several, empty when there is none. Names are percent-decoded, as everywhere in a query.
+fn given<'q>(query: &'q [u8], name: &str) -> Cow<'q, str> {
+    let pairs = query.split(|&b| b == b'&').filter_map(|pair| std::str::from_utf8(pair).ok()?.split_once('='));
+    pairs.filter(|(key, _)| *key == name).map(|(_, value)| percent_decode(value)).next().unwrap_or_default()
+}
+
+/// Whether a caller may have the model described that the query of `/v2/openapi.json` names.
+///
+/// # Errors
+/// Why not.
+pub fn admit_described(grant: &Grant, query: &[u8]) -> std::result::Result<(), Refusal> {
+    match given(query, "model") {
+        model if model.is_empty() => Ok(()),
+        model => grant.admit_model(&model),
+    }
+}
+
+/// `/v2/openapi.json`, with `?model=` and `&version=` of one model.
 pub async fn openapi(context: &HttpContext, query: &[u8]) -> Reply {
-    let given = |name: &str| {
-        let pairs = query.split(|&b| b == b'&').filter_map(|pair| std::str::from_utf8(pair).ok()?.split_once('='));
-        pairs.filter(|(key, _)| *key == name).map(|(_, value)| percent_decode(value)).next().unwrap_or_default()
-    };
     let mut argument = Text::begin(b'{');
-    argument.key("model").string(&given("model")).key("version").string(&given("version")).close(b'}');
+    argument.key("model").string(&given(query, "model")).key("version").string(&given(query, "version")).close(b'}');
     call(context, Operation::OpenApi, argument).await
 }
 

@@ -106,6 +106,11 @@ pub fn admit<'a>(context: &HttpContext, caller: &Caller, head: &'a RequestHead) 
     }
     let bytes_max = match route {
         Route::Model { action: ModelAction::Infer, .. } => BODY_BYTES_MAX,
+        // Its query may name a model, which the path does not.
+        Route::OpenApi => match control::admit_described(&grant, head.query()) {
+            Ok(()) => DISCARD_BYTES_MAX,
+            Err(refusal) => return (Grant::default(), Admission::Reply(Reply::refused(&refusal))),
+        },
         _ if head.method == Method::Get => DISCARD_BYTES_MAX,
         _ => context.limits.input_bytes_max as u64,
     };
