@@ -1,6 +1,7 @@
 /** The heavy suites: those that want another machine's emulator, a container tool or an hour. One file each; a new one is a line here. */
 import { arm64 } from './arm64.mjs'
 import { bundle } from './bundle.mjs'
+import { fuzz } from './fuzz.mjs'
 import { image } from './image.mjs'
 
 /**
@@ -8,4 +9,4 @@ import { image } from './image.mjs'
  * `about` is a line for people; `missing()` resolves with what is not here, each with the command that gets it;
  * `steps` are the steps of set-up that it wants, all without it; `run(checks)` does the work, and resolves with what was measured, in a line for test/heavy/RESULTS.md.
  */
-export const SUITES = { arm64, bundle, image }
+export const SUITES = { arm64, bundle, fuzz, image }
