@@ -6,7 +6,7 @@
 use crate::options::{boolean, integer, library_of_repository};
 use crate::provider::Kind;
 use protocol::pb::inference::{ModelConfig, model_optimization_policy::execution_accelerators::Accelerator};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tensor::{Code, Error, Result};
 
 /// A provider to append to a session, in the order of their priority.
@@ -15,6 +15,21 @@ pub(crate) struct Appended {
     pub(crate) kind: Kind,
     /// As the library wants them.
     pub(crate) options: Vec<(String, String)>,
+    /// What takes the place of the library's own provider.
+    pub(crate) plugin: Option<Plugin>,
+}
+
+/// A provider that is a library by itself, and the device it is to run on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plugin {
+    pub(crate) library: PathBuf,
+    pub(crate) device: u32,
+}
+
+impl Appended {
+    pub(crate) fn new(kind: Kind, options: Vec<(String, String)>) -> Self {
+        Self { kind, options, plugin: None }
+    }
 }
 
 /// Options of the CUDA provider that are addresses in this process: streams, and functions that it would call.
@@ -100,15 +115,14 @@ pub(crate) fn providers(config: &ModelConfig, model_directory: &Path, device: u3
         }
         match accelerator.name.as_str() {
             "tensorrt" => {
-                providers
-                    .push(Appended { kind: Kind::Tensorrt, options: tensorrt(accelerator, model_directory, device)? });
+                providers.push(Appended::new(Kind::Tensorrt, tensorrt(accelerator, model_directory, device)?));
             }
             "cuda" => of_cuda(accelerator, &mut cuda)?,
             name => return Err(Error::invalid(format!("unknown Execution Accelerator '{name}' is requested"))),
         }
     }
     deprecated(config, &mut cuda)?;
-    providers.push(Appended { kind: Kind::Cuda, options: cuda });
+    providers.push(Appended::new(Kind::Cuda, cuda));
     Ok(providers)
 }
 

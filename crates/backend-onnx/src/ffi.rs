@@ -6,9 +6,12 @@
 
 #![allow(unsafe_code)] // every call into the library
 
+mod bound;
 pub(crate) mod devices;
 mod park;
+mod plugin;
 mod probe;
+pub(crate) use bound::{Binding, DEVICE_ALIGNMENT};
 pub(crate) use park::{Gate, Park};
 
 use crate::accelerators::Appended;
@@ -37,6 +40,8 @@ pub(crate) struct Runtime {
     allocator: NonNull<sys::OrtAllocator>,
     /// Threads of the shared pool beside the one that calls it.
     workers: u32,
+    /// Its release: `1.<minor>`.
+    minor: u32,
 }
 
 // SAFETY: environment, memory info and default allocator are documented as thread-safe; none is ever released.
@@ -65,7 +70,7 @@ impl Runtime {
             Error::unavailable(format!("unable to use ONNX Runtime at '{}': {e}", library.display()))
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        probe::probe(library).map_err(|e| unusable(&e))?;
+        let minor = probe::probe(library).map_err(|e| unusable(&e))?;
         // Before the first model: what is freed goes by where it was allocated.
         memory::heap::map_large_blocks();
         let builder = ort::init_from(library).map_err(|e| unusable(&e))?;
@@ -95,8 +100,14 @@ impl Runtime {
             check(api, (api.GetAllocatorWithDefaultOptions)(&raw mut allocator))?;
         }
         let workers = u32::try_from(intra - 1).unwrap_or(u32::MAX);
-        let runtime: &'static Self =
-            Box::leak(Box::new(Self { api, env, cpu: non_null(cpu)?, allocator: non_null(allocator)?, workers }));
+        let runtime: &'static Self = Box::leak(Box::new(Self {
+            api,
+            env,
+            cpu: non_null(cpu)?,
+            allocator: non_null(allocator)?,
+            workers,
+            minor,
+        }));
         *slot = Some(runtime);
         Ok(runtime)
     }
@@ -205,6 +216,8 @@ handle!(TypeInfo, OrtTypeInfo, ReleaseTypeInfo);
 handle!(ShapeInfo, OrtTensorTypeAndShapeInfo, ReleaseTensorTypeAndShapeInfo);
 handle!(RawSession, OrtSession, ReleaseSession);
 handle!(RawRunOptions, OrtRunOptions, ReleaseRunOptions);
+handle!(RawBinding, OrtIoBinding, ReleaseIoBinding);
+handle!(RawMemoryInfo, OrtMemoryInfo, ReleaseMemoryInfo);
 
 // SAFETY: OrtSession may be released by any thread, once no other thread uses it.
 unsafe impl Send for RawSession {}
@@ -215,7 +228,7 @@ pub(crate) struct Session {
     raw: ManuallyDrop<RawSession>,
     runtime: &'static Runtime,
     /// `None`: it runs on the CPU.
-    device: Option<u32>,
+    place: Option<bound::Place>,
 }
 
 // SAFETY: OrtSession is documented as safe to use from several threads at once, Run included.
@@ -262,13 +275,14 @@ impl Session {
     ) -> Result<Self> {
         let api = runtime.api;
         let path = c_string(&path.to_string_lossy())?;
+        let place = device.map(|device| bound::Place::new(runtime, device)).transpose()?;
         let raw_options = options.build(runtime)?;
         let mut session = null_mut();
         // SAFETY: environment and options are live handles, the path is NUL-terminated.
         unsafe {
             check(api, (api.CreateSession)(runtime.env.ptr(), path.as_ptr(), raw_options.0.as_ptr(), &raw mut session))?
         };
-        Ok(Self { raw: ManuallyDrop::new(RawSession(non_null(session)?, api)), runtime, device })
+        Ok(Self { raw: ManuallyDrop::new(RawSession(non_null(session)?, api)), runtime, place })
     }
 
     /// Every tensor of one side of the graph, in graph order.
@@ -371,8 +385,8 @@ impl Session {
 
     #[cold]
     fn noticed(&self, error: Error) -> Error {
-        match self.device {
-            Some(device) => failed::noticed(device, error),
+        match &self.place {
+            Some(place) => failed::noticed(place.device, error),
             None => error,
         }
     }
@@ -401,7 +415,7 @@ impl Session {
 
     /// Where it runs; `None` is the CPU.
     pub(crate) fn device(&self) -> Option<u32> {
-        self.device
+        self.place.as_ref().map(|place| place.device)
     }
 }
 

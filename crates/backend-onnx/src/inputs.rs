@@ -4,14 +4,14 @@
 //! the runtime, at its address, and by nothing of ours.
 
 use crate::batch_input::BatchInput;
-use crate::ffi::{CName, Runtime, StringCount, Value};
-use backend::gather::{batch_slab, frozen, gather, input_of, rows_of};
-use backend::{BatchEntry, shape};
+use crate::ffi::{CName, DEVICE_ALIGNMENT, Runtime, StringCount, Value};
+use backend::gather::{batch_slab, frozen, gather, gather_on, input_of, rows_of};
+use backend::{BatchEntry, carry, shape};
 use protocol::{InputSpec, Signature};
 use smallvec::SmallVec;
 use std::ops::Deref;
 use tensor::strings::Strings;
-use tensor::{Data, DataType, Error, Result, Shape, element_count};
+use tensor::{Base, Data, DataType, Error, Result, Shape, element_count};
 
 /// One configured input, prepared.
 pub(crate) struct InputPlan {
@@ -44,12 +44,14 @@ impl Deref for Held<'_> {
     }
 }
 
-/// The inputs of a run over every entry that has no result yet. Optional inputs that no request gave are left out.
+/// The inputs of a run over every entry that has no result yet. Optional inputs that no request gave are left out. Those of which a part lies on
+/// a device are brought together on `device`, that of the run.
 pub(crate) fn feed<'a>(
     plans: &[InputPlan],
     batch_inputs: &[(BatchInput, Vec<CName>)],
     signature: &Signature,
     entries: &'a [BatchEntry],
+    device: Option<u32>,
 ) -> Result<SmallVec<[Tensor<'a>; 4]>> {
     let batching = signature.max_batch_size > 0;
     let mut tensors = SmallVec::new();
@@ -57,7 +59,11 @@ pub(crate) fn feed<'a>(
         let mut live = entries.iter().filter(|e| e.result.is_none());
         let Some((first, input)) = live.find_map(|e| Some((e, input_of(e, index)?))) else { continue };
         let alone = live.next().is_none();
-        let data = if alone { Held::Lent(&input.data) } else { Held::Own(gather(entries, index)?.unwrap_or_default()) };
+        let data = match device.map(|device| on_device(entries, index, spec, device)).transpose()?.flatten() {
+            Some(there) => Held::Own(there),
+            None if alone => Held::Lent(&input.data),
+            None => Held::Own(gather(entries, index)?.unwrap_or_default()),
+        };
         let shape = if spec.allow_ragged_batch {
             let parts =
                 entries.iter().filter(|e| e.result.is_none()).filter_map(|e| element_count(&input_of(e, index)?.shape));
@@ -80,6 +86,29 @@ pub(crate) fn feed<'a>(
         }
     }
     Ok(tensors)
+}
+
+/// An input in a row on the device of the run, in place where that is safe and aligned; `None` where all of it lies in the host's memory.
+fn on_device(entries: &[BatchEntry], index: u16, spec: &InputSpec, device: u32) -> Result<Option<Data>> {
+    let mut parts = entries.iter().filter(|e| e.result.is_none()).filter_map(|e| Some(&input_of(e, index)?.data));
+    if !parts.any(is_on_device) {
+        return Ok(None);
+    }
+    let Some(row) = gather_on(entries, index, device, may_stay(spec.datatype))? else { return Ok(Some(Data::empty())) };
+    let Base::Device(memory) = row.base() else {
+        return Err(Error::internal("an input was not brought to its device"));
+    };
+    let row = if memory.address().is_multiple_of(DEVICE_ALIGNMENT) {
+        row
+    } else {
+        carry::copied_on(&Data::Region(row), device)?
+    };
+    Ok(Some(Data::Region(row)))
+}
+
+/// Whether bytes lie where only a device reaches them.
+pub(crate) fn is_on_device(data: &Data) -> bool {
+    matches!(data, Data::Region(region) if region.host().is_none())
 }
 
 fn total_rows(entries: &[BatchEntry], default: u64) -> i64 {

@@ -19,6 +19,7 @@ mod ffi;
 mod governor;
 mod inputs;
 mod model;
+mod on_device;
 mod open;
 mod options;
 mod outputs;

@@ -4,6 +4,7 @@ use crate::batch_input::BatchInput;
 use crate::ffi::{CName, Outputs, RunOptions, Session, Value};
 use crate::governor::Weight;
 use crate::inputs::{self, InputPlan};
+use crate::on_device;
 use crate::open::Graph;
 use crate::outputs::{self, Hints, OutputPlan, Produced, RunOutputs, Target};
 use crate::recipe::{Recipe, Recipes};
@@ -19,13 +20,13 @@ use tensor::{Error, Result};
 const RUN_OPTIONS_MAX: usize = 64;
 
 pub(crate) struct OnnxModel {
-    session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
     weight: Weight,
-    signature: Arc<Signature>,
-    inputs: Vec<InputPlan>,
-    batch_inputs: Vec<(BatchInput, Vec<CName>)>,
-    outputs: Vec<OutputPlan>,
-    hints: Hints,
+    pub(crate) signature: Arc<Signature>,
+    pub(crate) inputs: Vec<InputPlan>,
+    pub(crate) batch_inputs: Vec<(BatchInput, Vec<CName>)>,
+    pub(crate) outputs: Vec<OutputPlan>,
+    pub(crate) hints: Hints,
     run_entries: Vec<(String, String)>,
     run_options: Mutex<Vec<Arc<RunOptions>>>,
     recipes: Recipes,
@@ -115,7 +116,45 @@ impl OnnxModel {
         idle.map_or_else(|| self.session.run_options(&self.run_entries).map(Arc::new), Ok)
     }
 
+    /// Options for a run that ends when all its requests are cancelled.
+    ///
+    /// # Errors
+    /// CANCELLED when they are already.
+    pub(crate) fn begin(&self, control: &RunControl) -> Result<Arc<RunOptions>> {
+        let options = self.take_options()?;
+        if control.arm(|| stopper(&options)) { Ok(options) } else { Err(cancelled()) }
+    }
+
+    /// Shapes of outputs follow from more than was thought.
+    pub(crate) fn without_hints(&self) {
+        self.hints.give_up();
+        self.recipes.clear();
+    }
+
+    /// After the run, whatever became of it.
+    ///
+    /// # Errors
+    /// CANCELLED when it was told to end.
+    pub(crate) fn end(&self, options: Arc<RunOptions>, control: &RunControl, marks: &mut Marks) -> Result<()> {
+        control.disarm();
+        marks.inference_end = now_ns();
+        if control.is_stopped() {
+            // The flag cannot be trusted to be unset; these options are not used again.
+            return Err(cancelled());
+        }
+        let mut idle = self.run_options.lock();
+        if idle.len() < RUN_OPTIONS_MAX {
+            idle.push(options);
+        }
+        Ok(())
+    }
+
     fn run(&self, entries: &mut [BatchEntry], control: &RunControl, marks: &mut Marks) -> Result<()> {
+        if let Some(device) = self.session.device()
+            && on_device::concerns(entries)
+        {
+            return self.run_on(device, entries, control, marks);
+        }
         if let Some(recipe) = self.recipes.take(entries)
             && self.repeat(recipe, entries, control, marks)?
         {
@@ -126,17 +165,15 @@ impl OnnxModel {
             return Ok(());
         }
         let (wanted, mut produced) = {
-            let tensors = inputs::feed(&self.inputs, &self.batch_inputs, &self.signature, entries)?;
+            let tensors = inputs::feed(&self.inputs, &self.batch_inputs, &self.signature, entries, None)?;
             let runtime = self.session.runtime();
             let names: SmallVec<[CName; 4]> = tensors.iter().map(|t| t.name).collect();
-            let mut plan = RunOutputs::new(&self.outputs, &self.hints, &self.signature, entries, &tensors)?;
+            let mut plan =
+                RunOutputs::new(&self.outputs, &self.hints, &self.signature, entries, &tensors, outputs::target)?;
             let output_names: SmallVec<[CName; 4]> =
                 plan.wanted.iter().filter_map(|&i| self.outputs.get(usize::from(i))).map(|o| o.name).collect();
             marks.inputs_ready = now_ns();
-            let options = self.take_options()?;
-            if !control.arm(|| stopper(&options)) {
-                return Err(cancelled());
-            }
+            let options = self.begin(control)?;
             let feeds: SmallVec<[Value<'_>; 4]> =
                 tensors.iter().map(|t| t.value(runtime, &self.signature)).collect::<Result<_>>()?;
             let mut outcome = self.run_once(&mut plan, &options, &names, &feeds, &output_names);
@@ -146,21 +183,10 @@ impl OnnxModel {
                 plan.without_hints();
                 outcome = self.run_once(&mut plan, &options, &names, &feeds, &output_names);
                 if outcome.is_ok() {
-                    self.hints.give_up();
-                    self.recipes.clear();
+                    self.without_hints();
                 }
             }
-            control.disarm();
-            marks.inference_end = now_ns();
-            if control.is_stopped() {
-                // The flag cannot be trusted to be unset; these options are not used again.
-                return Err(cancelled());
-            }
-            let mut idle = self.run_options.lock();
-            if idle.len() < RUN_OPTIONS_MAX {
-                idle.push(options);
-            }
-            drop(idle);
+            self.end(options, control, marks)?;
             let allocated = outcome?;
             let mut produced: SmallVec<[Produced; 2]> = SmallVec::new();
             for ((value, target), &index) in
@@ -174,6 +200,9 @@ impl OnnxModel {
                 produced.push(match (target, value) {
                     (Target::Slab { shape, slab }, _) => Produced::Bytes { shape, bytes: slab.freeze() },
                     (Target::Region { shape, region, .. }, _) => Produced::Region { shape, region },
+                    (Target::Device { .. } | Target::RuntimeOnDevice, _) => {
+                        return Err(Error::internal("an output of a run in the host's memory lies on a device"));
+                    }
                     (Target::Runtime, Some(value)) => {
                         Produced::from_runtime(value, spec, &self.session, tensors.iter().map(|t| &*t.data))?
                     }

@@ -1,6 +1,6 @@
 //! From a version directory to a session, and from a session and a final configuration to a model.
 
-use crate::accelerators::Appended;
+use crate::accelerators::{Appended, Plugin};
 use crate::ffi::{GraphLevel, GraphTensor, Runtime, Session, SessionOptions, Side, devices};
 use crate::governor::{Governor, Weight};
 use crate::model::OnnxModel;
@@ -67,6 +67,7 @@ pub(crate) fn open(library: Option<&Path>, spec: &OpenSpec) -> Result<OpenedOnnx
         options: options.session,
         model_directory: spec.model_directory.clone(),
         caches: Caches::of(spec, providers.as_ref()),
+        plugin: options::setting(&spec.settings, "provider-library").map(PathBuf::from),
         plan: None,
     };
     devices.prepare(&config, providers.as_ref())?;
@@ -112,6 +113,7 @@ pub(crate) fn open_plan(library: Option<&Path>, spec: &OpenSpec) -> Result<Opene
         options: options.session,
         model_directory: spec.model_directory.clone(),
         caches: Caches::of(spec, providers.as_ref()),
+        plugin: options::setting(&spec.settings, "provider-library").map(PathBuf::from),
         plan: Some(wrapped),
     };
     devices.prepare(&config, providers.as_ref())?;
@@ -174,6 +176,8 @@ struct Devices {
     options: SessionOptions,
     model_directory: PathBuf,
     caches: Caches,
+    /// Runs in the place of the CUDA provider (`--backend-config=onnxruntime,provider-library=…`).
+    plugin: Option<PathBuf>,
     /// Of a plan: what its generated model lies in.
     plan: Option<devices::Wrapped>,
 }
@@ -206,7 +210,15 @@ impl Devices {
                 return Err(devices::unusable(Kind::Cuda, &why.unwrap_or_default()));
             };
             for provider in self.providers(config, device)? {
-                devices::open_libraries(found.of(provider.kind)).map_err(|e| self.with_other_ways(e))?;
+                let opened = match &provider.plugin {
+                    None => devices::open_libraries(found.of(provider.kind)),
+                    Some(plugin) if plugin.library.is_file() => Ok(()),
+                    Some(plugin) => {
+                        let why = format!("there is no file '{}'", plugin.library.display());
+                        Err(devices::unusable(provider.kind, &why))
+                    }
+                };
+                opened.map_err(|e| self.with_other_ways(e))?;
             }
         }
         Ok(())
@@ -236,7 +248,13 @@ impl Devices {
         let mut providers = accelerators::providers(config, &self.model_directory, device)?;
         if self.plan.is_some() && providers.iter().all(|p| p.kind != Kind::Tensorrt) {
             let options = vec![("device_id".to_owned(), device.to_string())];
-            providers.insert(0, Appended { kind: Kind::Tensorrt, options });
+            providers.insert(0, Appended::new(Kind::Tensorrt, options));
+        }
+        if let Some(library) = &self.plugin {
+            for cuda in providers.iter_mut().filter(|p| p.kind == Kind::Cuda) {
+                cuda.options.retain(|(key, _)| key != "device_id");
+                cuda.plugin = Some(Plugin { library: library.clone(), device });
+            }
         }
         Ok(providers)
     }

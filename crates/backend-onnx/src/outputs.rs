@@ -4,7 +4,7 @@
 //!
 //! A known shape is only a hint. When it proves wrong the run is repeated without, and the model gets no hints any more.
 
-use crate::ffi::{CName, Outputs, Runtime, Session, Value};
+use crate::ffi::{CName, DEVICE_ALIGNMENT, Outputs, Runtime, Session, Value};
 use crate::inputs::{Tensor, steers_memory};
 use backend::gather::{check_regions, input_of, rows_of};
 use backend::{BatchEntry, Outcome, scatter, shape};
@@ -17,7 +17,8 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tensor::{Data, DataType, Error, RegionRef, Result, Shape, ShapeDisplay, element_count};
+use tensor::part::part;
+use tensor::{Base, Data, DataType, Error, RegionRef, Result, Shape, ShapeDisplay, element_count};
 
 /// One configured output, prepared.
 pub(crate) struct OutputPlan {
@@ -86,6 +87,14 @@ pub(crate) enum Target {
         region: RegionRef,
         len: usize,
     },
+    /// Memory of the device that the run is on: the only request's own region, or the server's.
+    Device {
+        shape: Shape,
+        region: RegionRef,
+        len: usize,
+    },
+    /// The runtime allocates it there.
+    RuntimeOnDevice,
 }
 
 /// One output of a run, finished.
@@ -111,6 +120,7 @@ impl RunOutputs {
         signature: &Signature,
         entries: &[BatchEntry],
         inputs: &[Tensor<'_>],
+        target: impl Fn(Option<Shape>, &OutputSpec, u16, Option<&BatchEntry>) -> Result<Target>,
     ) -> Result<Self> {
         let live = || entries.iter().filter(|e| e.result.is_none());
         let mut wanted: SmallVec<[u16; 4]> = SmallVec::new();
@@ -167,7 +177,7 @@ impl RunOutputs {
 
     /// Whether some output has a target that may be wrong.
     pub(crate) fn has_hints(&self) -> bool {
-        self.targets.iter().any(|p| !matches!(p, Target::Runtime))
+        self.targets.iter().any(|p| !matches!(p, Target::Runtime | Target::RuntimeOnDevice))
     }
 
     /// The outputs as the runtime wants them; `None` = it allocates.
@@ -183,7 +193,7 @@ impl RunOutputs {
             .map(|(target, &index)| {
                 let datatype = signature.outputs.get(usize::from(index)).map_or(DataType::Bytes, |s| s.datatype);
                 match target {
-                    Target::Runtime => Ok(None),
+                    Target::Runtime | Target::RuntimeOnDevice | Target::Device { .. } => Ok(None),
                     Target::Slab { shape, slab } => Value::output(runtime, datatype, shape, slab).map(Some),
                     Target::Region { shape, region, len } => {
                         Value::region_output(runtime, datatype, shape, region, *len).map(Some)
@@ -220,11 +230,17 @@ fn from_graph(graph: &Shape, batching: bool, rows: u64) -> Option<Shape> {
     if shape.iter().any(|&d| d < 0) { None } else { Some(shape) }
 }
 
-fn byte_len(datatype: DataType, shape: &[i64]) -> Option<usize> {
+pub(crate) fn byte_len(datatype: DataType, shape: &[i64]) -> Option<usize> {
     usize::try_from(element_count(shape)?).ok()?.checked_mul(datatype.byte_size()?)
 }
 
-fn target(known: Option<Shape>, spec: &OutputSpec, index: u16, alone: Option<&BatchEntry>) -> Result<Target> {
+/// Where the host has an output of a shape that is known, or not.
+pub(crate) fn target(
+    known: Option<Shape>,
+    spec: &OutputSpec,
+    index: u16,
+    alone: Option<&BatchEntry>,
+) -> Result<Target> {
     let Some(shape) = known else { return Ok(Target::Runtime) };
     let Some(len) = byte_len(spec.datatype, &shape) else { return Ok(Target::Runtime) };
     let region = alone.and_then(|entry| {
@@ -243,10 +259,41 @@ fn target(known: Option<Shape>, spec: &OutputSpec, index: u16, alone: Option<&Ba
 /// operator behind this output will trust what a client could have changed.
 fn may_run_in(region: &RegionRef, datatype: DataType, len: usize, entry: &BatchEntry, slot: Option<u16>) -> bool {
     let aligned = region.host().is_some_and(|first| (first as usize).is_multiple_of(datatype.byte_size().unwrap_or(1)));
+    aligned && is_apart(region, datatype, len, entry, slot)
+}
+
+/// Where an output is had that is wanted on `device`, on which the run is.
+pub(crate) fn target_on(
+    device: u32,
+    known: Option<Shape>,
+    spec: &OutputSpec,
+    index: u16,
+    alone: Option<&BatchEntry>,
+) -> Target {
+    let Some(shape) = known else { return Target::RuntimeOnDevice };
+    let Some(len) = byte_len(spec.datatype, &shape).filter(|&len| len > 0 && len <= PREPARED_BYTES_MAX) else {
+        return Target::RuntimeOnDevice;
+    };
+    let own = alone.and_then(|entry| {
+        let slot = entry.checked.outputs.iter().find(|(i, _)| *i == index)?.1;
+        let region = scatter::region_of(entry, slot)?;
+        let Base::Device(memory) = region.base() else { return None };
+        let is_aligned = memory.device() == device && memory.address().is_multiple_of(DEVICE_ALIGNMENT);
+        (is_aligned && is_apart(region, spec.datatype, len, entry, slot)).then(|| region.clone())
+    });
+    // Without room in the server's pool there may be some in the runtime's.
+    match own.map_or_else(|| device::allocate(device, len), Ok) {
+        Ok(region) => Target::Device { shape, region, len },
+        Err(_) => Target::RuntimeOnDevice,
+    }
+}
+
+/// Whether an output fits a client's region in which nothing else of its request lies, and nothing will trust what is read back from there.
+fn is_apart(region: &RegionRef, datatype: DataType, len: usize, entry: &BatchEntry, slot: Option<u16>) -> bool {
     let reads_it = entry.request.inputs.iter().any(|i| matches!(&i.data, Data::Region(r) if r.overlaps(&**region)));
     let others = entry.request.outputs.iter().enumerate().filter(|(i, _)| slot.map(usize::from) != Some(*i));
     let writes_it = others.filter_map(|(_, o)| o.region.as_ref()).any(|r| r.overlaps(&**region));
-    region.len() >= len && aligned && !steers_memory(datatype) && !reads_it && !writes_it
+    region.len() >= len && !steers_memory(datatype) && !reads_it && !writes_it
 }
 
 impl Produced {
@@ -256,13 +303,8 @@ impl Produced {
         }
     }
 
-    /// An output the runtime allocated.
-    pub(crate) fn from_runtime<'d>(
-        value: Value<'_>,
-        spec: &OutputSpec,
-        session: &Arc<Session>,
-        inputs: impl Iterator<Item = &'d Data>,
-    ) -> Result<Self> {
+    /// The shape of a value, which is of the output's datatype.
+    pub(crate) fn checked_shape(value: &Value<'_>, spec: &OutputSpec, session: &Session) -> Result<Shape> {
         let (datatype, shape) = value.describe(session.runtime())?;
         if datatype != Some(spec.datatype) {
             let got = datatype.map_or("TYPE_INVALID", DataType::config_name);
@@ -272,6 +314,17 @@ impl Produced {
                 spec.datatype.config_name()
             )));
         }
+        Ok(shape)
+    }
+
+    /// An output the runtime allocated.
+    pub(crate) fn from_runtime<'d>(
+        value: Value<'_>,
+        spec: &OutputSpec,
+        session: &Arc<Session>,
+        inputs: impl Iterator<Item = &'d Data>,
+    ) -> Result<Self> {
+        let shape = Self::checked_shape(&value, spec, session)?;
         match byte_len(spec.datatype, &shape) {
             Some(len) => Ok(Self::Bytes { bytes: value.into_bytes(session, len, inputs)?, shape }),
             None => {
@@ -291,7 +344,13 @@ impl Produced {
                 let end = (to * size).min(bytes.len());
                 Data::Bytes(bytes.slice((from * size).min(end)..end))
             }
-            Self::Region { region, .. } => Data::Region(region.clone()),
+            Self::Region { region, .. } if all => Data::Region(region.clone()),
+            Self::Region { region, .. } => {
+                let size = datatype.byte_size().unwrap_or(1);
+                let end = (to * size).min(region.len());
+                let from = (from * size).min(end);
+                part(region, from, end - from).map_or_else(|_| Data::empty(), Data::Region)
+            }
             Self::Strings { text, starts, .. } => {
                 let mut raw = Vec::new();
                 for i in from..to.min(starts.len()) {
@@ -403,7 +462,10 @@ fn outcome(
         })?;
         let data = match data {
             // Written in place by the run itself.
-            Data::Region(region) => {
+            Data::Region(region)
+                if scatter::region_of(entry, slot)
+                    .is_some_and(|own| std::ptr::addr_eq(&raw const **own, &raw const *region)) =>
+            {
                 let data = scatter::written(&region)?;
                 outcome.outputs.push(protocol::OutputTensor {
                     name: spec.name.clone(),

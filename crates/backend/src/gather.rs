@@ -100,6 +100,20 @@ pub fn frozen(slab: SlabMut, charge: Option<Charge>) -> Bytes {
 /// request alone, data stay in their region when `in_place` says that the backend may read that type there, and they are aligned
 /// for it; those of several are copied by `gather` anyway.
 pub fn stage(entries: &mut [BatchEntry], signature: &Signature, in_place: impl Fn(DataType) -> bool) {
+    stage_but(entries, signature, |_| false, in_place);
+}
+
+/// As `stage`, for a backend that runs on a device: tensors that lie on one stay there, but for strings, and are for `gather_on`.
+pub fn stage_on(entries: &mut [BatchEntry], signature: &Signature, in_place: impl Fn(DataType) -> bool) {
+    stage_but(entries, signature, |region| region.host().is_none(), in_place);
+}
+
+fn stage_but(
+    entries: &mut [BatchEntry],
+    signature: &Signature,
+    stays_there: impl Fn(&RegionRef) -> bool,
+    in_place: impl Fn(DataType) -> bool,
+) {
     let alone = entries.iter().filter(|e| e.result.is_none()).nth(1).is_none();
     for entry in entries.iter_mut().filter(|e| e.result.is_none()) {
         for (input, &index) in entry.request.inputs.iter_mut().zip(&entry.checked.inputs) {
@@ -111,6 +125,7 @@ pub fn stage(entries: &mut [BatchEntry], signature: &Signature, in_place: impl F
             let stays = alone && is_aligned && in_place(spec.datatype);
             let staged = match spec.datatype.byte_size() {
                 _ if stays => continue,
+                Some(_) if stays_there(region) => continue,
                 Some(_) if !alone => may_copy(&**region).map(|()| None),
                 Some(_) => copied(region).map(Some),
                 None => copied(region).and_then(|data| strings(data, input, signature)).map(Some),

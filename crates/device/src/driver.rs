@@ -372,6 +372,8 @@ impl Driver {
     /// # Errors
     /// Whatever else it said, and where it has no such function.
     pub(crate) fn lost(&self, device: u32) -> Result<Option<String>> {
+        // Without a context of ours so far, it is making one that fails.
+        ENTERED.set(Some(device));
         let context = self.context(device)?;
         // SAFETY: a context that was retained and is never released; the second has no arguments.
         let asked = unsafe {

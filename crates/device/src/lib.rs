@@ -15,6 +15,7 @@ mod closing;
 mod devices;
 mod driver;
 pub mod failure;
+mod foreign;
 mod library;
 mod locked;
 mod nvml;
@@ -28,6 +29,7 @@ mod visible;
 pub use closing::{Closing, watch_closing};
 pub use devices::{Device, PciAddress, Uuid, devices};
 pub use driver::{Driver, HANDLE_BYTES, Handle, Unavailable, allow_peers, driver, has_devices};
+pub use foreign::Adopted;
 pub use locked::{LOCKED_BYTES_DEFAULT, Locked, lock_at_most, locked_bytes};
 pub use nvml::{Nvml, NvmlDevice, Unanswered, nvml};
 pub use pool::{

@@ -199,6 +199,10 @@ impl Runtime {
         }
         let keys: Vec<*const c_char> = texts.iter().step_by(2).map(|t| t.as_ptr()).collect();
         let values: Vec<*const c_char> = texts.iter().skip(1).step_by(2).map(|t| t.as_ptr()).collect();
+        if let Some(plugin) = &provider.plugin {
+            let appended = self.append_plugin(options, &plugin.library, plugin.device, (&keys, &values));
+            return appended.map_err(|e| unusable(provider.kind, e.message()));
+        }
         let raw = options.0.as_ptr();
         // SAFETY: valid out pointers; as many keys as values, NUL-terminated and copied; the options of the provider are released once,
         // on every way out, and the session's keep a copy of them.

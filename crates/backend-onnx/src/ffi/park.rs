@@ -61,7 +61,7 @@ impl Park {
             let env = runtime.env.ptr();
             check(api, (api.CreateSessionFromArray)(env, model.0, model.1, options.0.as_ptr(), &raw mut session))?;
         }
-        let session = Session { raw: ManuallyDrop::new(RawSession(non_null(session)?, api)), runtime, device: None };
+        let session = Session { raw: ManuallyDrop::new(RawSession(non_null(session)?, api)), runtime, place: None };
         let options = session.run_options(&[])?;
         Ok(Self { session, options, input: CName::new("I")?, output: CName::new("O")? })
     }

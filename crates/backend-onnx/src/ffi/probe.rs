@@ -10,9 +10,11 @@ use std::path::Path;
 /// Oldest release whose functions we call: `1.<minor>`.
 const MINOR_MIN: u32 = ort::MINOR_VERSION;
 
+/// Its release: `1.<minor>`.
+///
 /// # Errors
 /// The loader's words, or what is missing in the library.
-pub(super) fn probe(path: &Path) -> Result<(), String> {
+pub(super) fn probe(path: &Path) -> Result<u32, String> {
     // SAFETY: opening runs the library's constructors, as it does for `ort` right afterwards. The operator chose the file.
     let library = unsafe { libloading::Library::new(path) }
         .map_err(|e| std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string))?;
@@ -24,7 +26,7 @@ pub(super) fn probe(path: &Path) -> Result<(), String> {
     usable
 }
 
-fn check(library: &libloading::Library) -> Result<(), String> {
+fn check(library: &libloading::Library) -> Result<u32, String> {
     // SAFETY: the function's name and type are ONNX Runtime's contract. What it returns is checked before it is used, lives as
     // long as the library, which is borrowed here, and its functions are called as the contract says.
     unsafe {
@@ -40,6 +42,6 @@ fn check(library: &libloading::Library) -> Result<(), String> {
         if minor < MINOR_MIN || ((*base).GetApi)(sys::ORT_API_VERSION).is_null() {
             return Err(format!("it is version {version}: at least 1.{MINOR_MIN} is needed"));
         }
+        Ok(minor)
     }
-    Ok(())
 }

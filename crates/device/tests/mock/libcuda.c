@@ -50,9 +50,10 @@ static Seen seen_at(int ordinal) {
 /* The same device has the same number in every process, whatever that sees. */
 static int of_machine(int ordinal) { Seen seen = seen_at(ordinal); return seen.device < 0 ? -1 : seen.device * 8 + seen.instance + 1; }
 
+static int lost[64]; /* by device: what every call says since mockLose */
 static int fails(const char *function) {
   const char *rules = getenv("NEREID_MOCK_CUDA_FAIL");
-  int i = 0, calls, code = 0;
+  int i = 0, calls, code = current >= 0 && current < 64 ? lost[current] : 0;
   pthread_mutex_lock(&lock);
   while (i < 127 && counts[i].function[0] && strcmp(counts[i].function, function)) i++;
   strncpy(counts[i].function, function, sizeof counts[i].function - 1);
@@ -484,6 +485,18 @@ int mockImported(void) {
   for (int at = 0; at < BLOCKS; at++) n += blocks[at].memory && blocks[at].imported;
   pthread_mutex_unlock(&lock);
   return n;
+}
+
+/* For tests: as if a kernel had failed for good: whatever is asked of the device from now on fails so. */
+void mockLose(int device, int code) { if (device >= 0 && device < 64) lost[device] = code; }
+
+/* For tests, for what runs on the device: where its memory is for the host; null where there is none. */
+void *mockAt(uint64_t address, uint64_t size) {
+  pthread_mutex_lock(&lock);
+  int at = block_of(address, size);
+  void *place = at < 0 ? NULL : blocks[at].memory + (address - BASE) % SPACING;
+  pthread_mutex_unlock(&lock);
+  return place;
 }
 
 /* For tests: bytes copied so far; what: 0 to devices, 1 from them, 2 inside one, 3 from one to another. */
