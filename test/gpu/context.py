@@ -42,6 +42,7 @@ class Context:
         where = self.models(*models)
         chosen = ["--model-control-mode=explicit", *[f"--load-model={name}" for name in models]]
         provider = [f"--backend-config=onnxruntime,provider-directory={self.provider}"] if self.provider else []
+        provider += [f"--backend-config=onnxruntime,provider-library={library}" for library in [os.environ.get("NEREID_TEST_PROVIDER_LIBRARY")] if library]
         log = os.path.join(self.directory, f"server-{self.servers}.log")
         one = Server(where, *chosen, "--allow-client-shm=true", *provider, *flags, log=log, env=env)
         self.stack.callback(one.stop)

@@ -3,6 +3,7 @@
  * copy are here; all others are found in libcuda.so.1, which this is linked to, as dlsym also looks there.
  *
  * NEREID_COUNT  a file of two numbers of 64 bits, calls and bytes, which are added to.
+ * NEREID_FAIL   a file; once it is there, copies fail with CUDA_ERROR_ILLEGAL_ADDRESS, as they do on a device that failed.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,6 +24,12 @@ __attribute__((constructor)) static void begin(void) {
   if (memory != MAP_FAILED) counts = memory;
 }
 
+static int fails(void) {
+  static const char *path;
+  if (!path) path = getenv("NEREID_FAIL") ? getenv("NEREID_FAIL") : "";
+  return *path && !access(path, F_OK);
+}
+
 static void *real(const char *name) {
   void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   return driver ? dlsym(driver, name) : NULL;
@@ -38,6 +45,7 @@ static void count(uint64_t bytes) {
     static int(*next) parameters; \
     if (!next) next = (int(*) parameters)real(#name); \
     if (!next) return 500; \
+    if (fails()) return 700; \
     count(size); \
     return next arguments; \
   }

@@ -93,6 +93,10 @@ def mocked():
     for name, source in (("libcuda.so.1", "libcuda.c"), ("libnvidia-ml.so.1", "libnvidia-ml.c")):
         subprocess.run(["cc", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", os.path.join(directory, name), os.path.join(sources, source), "-lpthread"], check=True)
     at = functools.partial(os.path.join, directory)
+    # What runs on it: a plug-in of ONNX Runtime for the x64 library, with three operators.
+    plugin = os.path.join(place.ROOT, "crates/backend-onnx/tests/mock/provider.c")
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", at("libprovider.so"), plugin, "-ldl"], check=True)
+    os.environ["NEREID_TEST_PROVIDER_LIBRARY"] = at("libprovider.so")
     os.environ.update(NEREID_LIBCUDA=at("libcuda.so.1"), NEREID_LIBNVML=at("libnvidia-ml.so.1"), NEREID_MOCK_CUDA_DIR=directory, LD_LIBRARY_PATH=directory)
     return directory
 

@@ -39,9 +39,16 @@ test('each row of the table has code, and nothing else has', () => {
 })
 
 test('rows that want memory of two processes pass over the stand-in, which is told', { timeout: 120_000 }, () => {
-  const only = ['shm-http', 'shm-grpc', 'shm-refused', 'shm-staged', 'device-steps', 'python-device']
+  const only = ['shm-http', 'shm-grpc', 'shm-refused', 'shm-staged', 'device-steps', 'python-device', 'device-fails']
   const { code, lines } = run(['--mock', ...only.map((id) => `--only=${id}`)])
   expect(lines.filter((line) => line.startsWith('passed (mock)')).length, lines.join('\n')).toBe(only.length)
-  expect(lines).toContain('6 passed, 0 failed, 0 not run (mock: no GPU was used)')
+  expect(lines).toContain('7 passed, 0 failed, 0 not run (mock: no GPU was used)')
+  expect(code).toBe(0)
+})
+
+test.runIf(process.arch === 'x64')('rows of ONNX Runtime on a device pass over a provider without a GPU: nothing is copied', { timeout: 120_000 }, () => {
+  const only = ['shm-in-place', 'shm-no-copies', 'ort-auto', 'ort-instances', 'ort-offsets']
+  const { code, lines } = run(['--mock', ...only.map((id) => `--only=${id}`)])
+  expect(lines.filter((line) => line.startsWith('passed (mock)')).length, lines.join('\n')).toBe(only.length)
   expect(code).toBe(0)
 })

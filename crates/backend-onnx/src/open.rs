@@ -210,15 +210,7 @@ impl Devices {
                 return Err(devices::unusable(Kind::Cuda, &why.unwrap_or_default()));
             };
             for provider in self.providers(config, device)? {
-                let opened = match &provider.plugin {
-                    None => devices::open_libraries(found.of(provider.kind)),
-                    Some(plugin) if plugin.library.is_file() => Ok(()),
-                    Some(plugin) => {
-                        let why = format!("there is no file '{}'", plugin.library.display());
-                        Err(devices::unusable(provider.kind, &why))
-                    }
-                };
-                opened.map_err(|e| self.with_other_ways(e))?;
+                devices::open_libraries(found.of(provider.kind)).map_err(|e| self.with_other_ways(e))?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ import place
 from context import NotRun
 
 from . import row
-from .memory import add_and_subtract
+from .memory import add_and_subtract, counted
 
 FAMILIES = ("nv_gpu_utilization", "nv_gpu_memory_total_bytes", "nv_gpu_memory_used_bytes", "nv_gpu_power_usage", "nv_gpu_power_limit", "nv_energy_consumption")
 
@@ -38,6 +38,31 @@ def shown(server, wanted, family="nv_gpu_memory_total_bytes"):
     while list(uuids(server, family)) != list(wanted) and time.monotonic() < end:
         time.sleep(0.1)
     return uuids(server, family)
+
+
+@row("device-fails")
+def device_fails(t):
+    """The driver's own functions say that the device is lost, once a file is there; nothing is done to the device."""
+    import numpy as np
+    from clients import failure
+
+    switch = os.path.join(t.directory, "lost")
+    server, _ = counted(t, "simple_cpu", "device_one", NEREID_FAIL=switch)
+    client = add_and_subtract(t, "http", server, "simple_cpu")
+    assert server.request("GET", "/v2/health/ready")[0] == 200
+    open(switch, "w").close()
+    values = np.arange(1000, dtype=np.float32)
+    said = failure(lambda: client.infer("device_one", {"INPUT0": values}))[0]
+    assert "ILLEGAL_ADDRESS" in said, said
+    end = time.monotonic() + 30
+    while server.request("GET", "/v2/health/ready")[0] == 200 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert server.request("GET", "/v2/health/ready")[0] == 400 and server.request("GET", "/v2/health/live")[0] == 200
+    assert server.request("GET", "/v2/models/device_one/ready")[0] == 400 and server.request("GET", "/v2/models/simple_cpu/ready")[0] == 200
+    again = failure(lambda: client.infer("device_one", {"INPUT0": values}))[0]
+    ones = np.ones((1, 16), dtype=np.int32)
+    assert np.array_equal(client.infer("simple_cpu", {"INPUT0": ones, "INPUT1": ones}).as_numpy("OUTPUT0"), 2 * ones)
+    return again
 
 
 @row("metrics")

@@ -14,10 +14,10 @@ from . import row
 LARGE = 16 << 20
 
 
-def counted(t, *models):
+def counted(t, *models, **env):
     """A server behind the library that counts copies, and a function that says how many bytes it has copied so far."""
     path = os.path.join(t.directory, f"count-{t.servers}")
-    one = t.server(*models, env={"NEREID_LIBCUDA": os.path.join(place.COUNTER, "libcount.so"), "NEREID_COUNT": path})
+    one = t.server(*models, env={"NEREID_LIBCUDA": os.path.join(place.COUNTER, "libcount.so"), "NEREID_COUNT": path, **env})
 
     def copied():
         with open(path, "rb") as file:
@@ -150,6 +150,27 @@ def uncopied(t, model, *others):
 @row("shm-no-copies")
 def shm_no_copies(t):
     return uncopied(t, "same_gpu")
+
+
+@row("ort-offsets")
+def ort_offsets(t):
+    """Numbers that steer memory, and floats 4 bytes behind where a kernel could begin: each tensor is copied once, and the answers are right."""
+    import numpy as np
+    from tritonclient.utils import cuda_shared_memory as cuda
+
+    server, copied = counted(t, "simple_gpu", "same_gpu")
+    client = add_and_subtract(t, "http", server, "simple_gpu")
+    steering = copied()
+    values = np.arange(1000, dtype=np.float32)
+    given, made = (t.region(client, name, 4 + values.nbytes) for name in ("from", "into"))
+    cuda.set_shared_memory_region(given, [np.zeros(1, dtype=np.float32), values])
+    for _ in range(2):
+        # The first time nobody knows the output's shape.
+        before = copied()
+        inputs = [placed(client, "in", "INPUT0", [1000], "FP32", "from", values.nbytes, 4)]
+        client.call("infer", "same_gpu", inputs, outputs=[placed(client, "out", "OUTPUT0", None, None, "into", values.nbytes, 4)])
+        assert np.array_equal(cuda.get_contents_as_numpy(made, np.float32, [1001])[1:], values)
+    return (steering + copied() - before) / (4 * 64 + 2 * values.nbytes)
 
 
 @row("ensemble-device")

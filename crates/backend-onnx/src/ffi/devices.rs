@@ -24,7 +24,7 @@ pub(crate) fn choose(
     settings: &[(String, String)],
 ) -> Result<(Option<PathBuf>, Option<Report>)> {
     let has = |key: &str| settings.iter().any(|(k, _)| k == key);
-    if !has("library") && !has("provider-directory") && device::driver().is_err() {
+    if !["library", "provider-directory", "provider-library"].into_iter().any(has) && device::driver().is_err() {
         return Ok((library.map(Path::to_path_buf), None));
     }
     let places = Places::of(library.map(Path::to_path_buf), settings, |name| std::env::var_os(name));

@@ -16,6 +16,8 @@ pub struct Places {
     pub is_named: bool,
     /// `--backend-config=onnxruntime,provider-directory=…`: providers are looked for there and nowhere else.
     pub provider_directory: Option<PathBuf>,
+    /// `--backend-config=onnxruntime,provider-library=…`: a plug-in of ONNX Runtime that takes the place of its CUDA provider.
+    pub plugin: Option<PathBuf>,
     /// Where pip puts packages.
     pub site_packages: Vec<PathBuf>,
     /// Others that may have libraries of CUDA and TensorRT.
@@ -63,6 +65,7 @@ impl Places {
             is_named: named.is_some(),
             library: named.or(library),
             provider_directory: setting("provider-directory"),
+            plugin: setting("provider-library"),
             site_packages,
             libraries,
         }

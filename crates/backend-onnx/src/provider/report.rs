@@ -126,7 +126,8 @@ pub fn report(places: &Places) -> Report {
         format!("it is of ONNX Runtime {of_provider}, and the library that is used is {used}: both have to be of one release")
     });
     let of = |kind| provider(kind, directory.as_deref(), &candidates, places, release.as_deref(), misfit.clone());
-    Report { cuda: of(Kind::Cuda), tensorrt: of(Kind::Tensorrt), library, release, directory }
+    let cuda = places.plugin.as_deref().map_or_else(|| of(Kind::Cuda), plugged);
+    Report { cuda, tensorrt: of(Kind::Tensorrt), library, release, directory }
 }
 
 /// `libonnxruntime.so`, with whatever numbers.
@@ -135,6 +136,19 @@ fn runtime_in(directory: &Path) -> Option<PathBuf> {
     let found =
         names.filter(|n| n.strip_prefix("libonnxruntime.so").is_some_and(|n| n.is_empty() || n.starts_with('.')));
     Some(directory.join(found.min()?))
+}
+
+/// A plug-in in the place of the CUDA provider. What it needs is its own affair.
+fn plugged(library: &Path) -> Provider {
+    let is_there = library.is_file();
+    let problem = (!is_there).then(|| format!("there is no file '{}'", library.display()));
+    Provider {
+        kind: Kind::Cuda,
+        file: is_there.then(|| library.to_path_buf()),
+        libraries: Vec::new(),
+        problems: problem.into_iter().collect(),
+        command: None,
+    }
 }
 
 fn provider(
