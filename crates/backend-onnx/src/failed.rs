@@ -1,7 +1,7 @@
 //! Errors of the CUDA and TensorRT providers after which a device may be of no use to this process any more (`device::failure`).
 //!
-//! The providers say what CUDA said in the text of a status, and in nothing else. The text only has the driver asked: it quotes names of nodes,
-//! which are a model author's words, and cuDNN and cuBLAS hide CUDA's error behind one of their own.
+//! The providers say what CUDA said in the text of a status, and in nothing else. The text is only the reason that is told: it quotes names of
+//! nodes, which are a model author's words, and cuDNN and cuBLAS hide CUDA's error behind one of their own. The driver says what is true.
 
 use tensor::Error;
 
@@ -51,11 +51,12 @@ fn suspicion(text: &str) -> Option<&str> {
     reason.get(..end.unwrap_or(0))
 }
 
-/// Has the driver asked about a device on which something of the runtime failed, if its text says that CUDA did. The error as it is to go on:
-/// UNAVAILABLE where the device is lost.
+/// Has the driver asked about a device on which something of the runtime failed, whatever it said: that also waits for what a run that was given
+/// up left under way, which may still read and write memory that is about to be given back. The error as it is to go on: UNAVAILABLE where
+/// the device is lost.
 #[cold]
 pub(crate) fn noticed(device: u32, error: Error) -> Error {
-    let Some(reason) = suspicion(error.message()) else { return error };
+    let reason = suspicion(error.message()).unwrap_or("a run failed");
     if device::failure::suspect(device, &format!("ONNX Runtime: {reason}")) {
         return device::failure::check(device).err().unwrap_or(error);
     }
