@@ -41,6 +41,8 @@ test('M-27 M-28 pools have the sizes of their flags, and models at most their pa
     expect(await lines(server)).toEqual([
       'nv_pinned_memory_pool_total_bytes 1024',
       'nv_pinned_memory_pool_used_bytes 0',
+      'nereid_pinned_body_bytes 0',
+      'nereid_pinned_body_bytes_max 512',
       'nereid_pinned_pool_exhausted_total 0',
       'nereid_pinned_region_bytes 0',
       'nereid_pinned_region_bytes_max 8192',
