@@ -213,6 +213,8 @@ impl Conversation {
     }
 
     fn text(&mut self, n: usize) -> Vec<u8> {
+        // A record in single bytes is put together anew for each of them: much of that only takes time.
+        let n = n.min(self.pieces.saturating_mul(2000));
         self.said = self.said.wrapping_add(1);
         (0..n).map(|i| (i as u8) ^ self.said).collect()
     }
@@ -231,10 +233,10 @@ impl Conversation {
             return self.pump();
         }
         let text = self.text(n);
-        let all: Vec<_> = text.chunks(n / slices.max(1) + 1).map(IoSlice::new).collect();
+        let all: Vec<_> = text.chunks(text.len() / slices.max(1) + 1).map(IoSlice::new).collect();
         match self.server.encrypt(&all) {
             Ok(taken) => {
-                assert!(taken > 0 || n == 0);
+                assert!(taken > 0 || text.is_empty());
                 self.from_server.extend_from_slice(&text[..taken]);
             }
             Err(_) => self.end(),
