@@ -49,7 +49,8 @@ test('every row that is cited exists in docs/spec', () => {
   const missing: string[] = []
   for (const path of [...sources, ...documents]) {
     const text = readFileSync(join(ROOT, path), 'utf8')
-    for (const [id] of text.matchAll(ROW)) if (!known.has(normal(id))) missing.push(`${path}: ${id}`)
+    // Elliptic curves are called like rows of the protocol.
+    for (const [id] of text.replace(/"crv": "P-\d+"/g, '').matchAll(ROW)) if (!known.has(normal(id))) missing.push(`${path}: ${id}`)
   }
   expect(missing).toEqual([])
 })
