@@ -9,8 +9,8 @@
 //!   it against what [`Gate::admit`] does.
 
 use crate::access::{Category, Restrictions};
-use crate::keys::Keyring;
 use crate::cors::Cors;
+use crate::keys::Keyring;
 use crate::origin::{Caller, Face, Origin};
 use ::access::Admitted;
 use bytes::Bytes;
