@@ -156,7 +156,7 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
   askReady(ticket: number, name: string, version: string): void
   listen(ticket: number, options: RawListenOptions): void
   drain(ticket: number, timeoutMs: number): void
-  openKeys(file: string, issuer: (Omit<IssuerOptions, 'keysFile'> & { keysFile: string | undefined }) | undefined): void
+  openKeys(file: string, issuer?: Omit<IssuerOptions, 'keysFile'> & { keysFile: string | undefined }): void
   setIssuerKeys(text: string): number
   missesIssuerKey(): boolean
   close(ticket: number, graceMs: number): void
