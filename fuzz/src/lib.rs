@@ -50,6 +50,9 @@ pub use visible::visible;
 #[path = "../../crates/frontend/src/access.rs"]
 mod access;
 #[allow(dead_code)]
+#[path = "../../crates/frontend/src/cors.rs"]
+mod cors;
+#[allow(dead_code)]
 #[path = "../../crates/frontend/src/encoding.rs"]
 mod encoding;
 #[allow(dead_code)]

@@ -45,8 +45,8 @@ export async function exchange(core: Core, request: OuterRequest, signal: AbortS
   try {
     let answer = await embedding.answer
     if (answer.wanted !== null) {
-      const body = await request.read(answer.wanted)
-      answer = await embedding.body(body)
+      const isTooLong = length !== null && length > answer.wanted
+      answer = await embedding.body(isTooLong ? length : await request.read(answer.wanted))
     }
     return replyOf(embedding, answer)
   } catch (error) {

@@ -59,7 +59,8 @@ async function read(request: IncomingMessage, bytesMax: number): Promise<Buffer 
   }
   const chunks: Buffer[] = []
   let bytes = 0
-  for await (const chunk of request as AsyncIterable<Buffer>) {
+  // Not to be destroyed with the loop: its connection still has to carry the refusal.
+  for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     bytes += chunk.length
     if (bytes > bytesMax) return bytes
     chunks.push(chunk)

@@ -126,6 +126,19 @@ test('settings are not changed for a client whose address is not known', async (
   expect(response.status).toBe(403)
 })
 
+test('a body that is longer than allowed is refused with the words of the port, over a connection that is still there', async () => {
+  const small = await Server.start({ modelRepository: models.path('small'), httpMaxInputSize: 100_000, http: { address: '127.0.0.1' } })
+  const [http, at] = await listening(httpHandler(small))
+  const body = `{"parameters":{"config":"${'x'.repeat(200_000)}"}}`
+  const path = '/v2/repository/models/simple/load'
+  const [mine, theirs] = [await answer(at, 'POST', path, { body }), await answer(`http://127.0.0.1:${small.ports.http}`, 'POST', path, { body })]
+  expect([mine.status, mine.body.toString()]).toEqual([theirs.status, theirs.body.toString()])
+  expect(mine.body.toString()).toContain('--http-max-input-size')
+  http.closeAllConnections()
+  http.close()
+  await small.stop()
+})
+
 test('a client that leaves ends its request on the server', async () => {
   const body = '{"IN":[1,2],"DELAY":[0,60000],"WAIT":0}'
   await new Promise<void>((resolve, reject) => {

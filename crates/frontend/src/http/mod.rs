@@ -3,6 +3,7 @@
 mod chunked;
 pub mod connection;
 pub mod control;
+mod cors;
 pub mod events;
 mod generate;
 mod h2c;
