@@ -38,6 +38,7 @@ import { sequence } from './suites/sequence.mjs'
 import { stream } from './suites/stream.mjs'
 import { text as texts } from './suites/text.mjs'
 import { tls } from './suites/tls.mjs'
+import { unix } from './suites/unix.mjs'
 
 const began = performance.now()
 const say = (text) => console.log(`[${((performance.now() - began) / 1000).toFixed(0).padStart(4)} s] ${text}`)
@@ -188,6 +189,7 @@ async function main(options) {
   cells.push(...(scaled?.cells ?? []))
   cells.push(...((await attempt('cache', () => cache(ctx))) ?? []))
   cells.push(...((await attempt('tls', () => tls(ctx))) ?? []))
+  cells.push(...((await attempt('unix', () => unix(ctx))) ?? []))
   cells.push(...((await attempt('text', () => texts(ctx))) ?? []))
   const asked = ctx.filtered ? null : await attempt('client', () => client(ctx))
   const counted = await attempt('counts', () => counts(ctx))

@@ -14,6 +14,9 @@ const RING_BYTES_MAX = 32 << 20
 const headerText = (headers) => Object.entries(headers).map(([k, v]) => `${k}:${v}`).join(';')
 
 /** For subjects that speak TLS on all their ports. */
+/** A port of loopback, or a Unix socket as `unix:PATH`. */
+const addressOf = (port) => (typeof port === 'string' ? port : `127.0.0.1:${port}`)
+
 const overTls = (subject) => (subject.tls ? { tls: 'yes' } : {})
 
 /** What tracing and deadlines add to a request; a deadline on every other one, far away. */
@@ -121,11 +124,11 @@ export class Generator {
   /** Where a workload goes, as arguments: the same request again and again. */
   target(subject, workload, transport, form, regions) {
     if (workload.path !== undefined) {
-      return { protocol: 'http', address: `127.0.0.1:${subject.http}`, method: 'GET', path: workload.path, body: this.file(Buffer.alloc(0)), ...overTls(subject) }
+      return { protocol: 'http', address: addressOf(subject.http), method: 'GET', path: workload.path, body: this.file(Buffer.alloc(0)), ...overTls(subject) }
     }
     const { protocol, path, body, headers } = this.#request(subject, workload, transport, form, regions)
     const port = protocol === 'grpc' ? subject.grpc : subject.http
-    return { protocol, address: `127.0.0.1:${port}`, path, headers: headerText(headers), body: this.file(body), ...overTls(subject) }
+    return { protocol, address: addressOf(port), path, headers: headerText(headers), body: this.file(body), ...overTls(subject) }
   }
 
   /** The same for varied traffic: requests that differ in id, data, rows, headers and deadline. */
@@ -142,7 +145,7 @@ export class Generator {
       parts.push(Buffer.from(line), body, tail)
     }
     const port = one.protocol === 'grpc' ? subject.grpc : subject.http
-    return { protocol: one.protocol, address: `127.0.0.1:${port}`, path: one.path, ring: this.file(Buffer.concat(parts)), ...overTls(subject) }
+    return { protocol: one.protocol, address: addressOf(port), path: one.path, ring: this.file(Buffer.concat(parts)), ...overTls(subject) }
   }
 
   async once(target) {

@@ -8,6 +8,7 @@ const MINUTES = {
   stream: [2.5, 0.5],
   cache: [1.5, 0.15],
   tls: [1.5, 0.3],
+  unix: [1, 0.2],
   sequence: [3, 0.4],
   pipeline: [5, 0.5],
   python: [6, 1],

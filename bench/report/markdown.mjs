@@ -30,6 +30,7 @@ const TITLES = {
   sequence: 'Sequences: `simple` without, and in the middle of 64 sequences',
   cache: 'Response cache',
   tls: 'TLS: `simple` beside the same over plain TCP; 16 MiB beside an echo',
+  unix: 'Unix sockets: `simple` beside the same over TCP on loopback',
   stream: 'Many answers: `repeat`, figures of one response',
 }
 

@@ -1,4 +1,4 @@
-//! Connections of the load generator and listeners of the floors: plain TCP, or TLS over it with rustls.
+//! Connections of the load generator and listeners of the floors: plain TCP, TLS over it with rustls, or a Unix socket.
 //!
 //! The client takes any certificate: it measures servers that the bench started itself on loopback, and the time for a check of a
 //! chain would fall on the first request only.
@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -21,6 +21,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 /// A connection of a client.
 pub enum Stream {
     Plain(TcpStream),
+    Unix(UnixStream),
     /// In a box: its state is a kilobyte.
     Encrypted(Box<TlsStream<TcpStream>>),
 }
@@ -81,6 +82,9 @@ pub fn connector(a: &Arguments) -> std::result::Result<Option<TlsConnector>, Fai
 
 impl Stream {
     pub async fn connect(address: &str, tls: Option<&TlsConnector>) -> std::result::Result<Self, Failure> {
+        if let Some(path) = address.strip_prefix("unix:") {
+            return Ok(Self::Unix(UnixStream::connect(path).await?));
+        }
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let Some(tls) = tls else { return Ok(Self::Plain(stream)) };
@@ -108,6 +112,7 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         match self.get_mut() {
             Self::Plain(io) => Pin::new(io).poll_read(cx, to),
+            Self::Unix(io) => Pin::new(io).poll_read(cx, to),
             Self::Encrypted(io) => Pin::new(io).poll_read(cx, to),
         }
     }
@@ -117,6 +122,7 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<Result<usize>> {
         match self.get_mut() {
             Self::Plain(io) => Pin::new(io).poll_write(cx, from),
+            Self::Unix(io) => Pin::new(io).poll_write(cx, from),
             Self::Encrypted(io) => Pin::new(io).poll_write(cx, from),
         }
     }
@@ -124,6 +130,7 @@ impl AsyncWrite for Stream {
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<Result<usize>> {
         match self.get_mut() {
             Self::Plain(io) => Pin::new(io).poll_write_vectored(cx, from),
+            Self::Unix(io) => Pin::new(io).poll_write_vectored(cx, from),
             Self::Encrypted(io) => Pin::new(io).poll_write_vectored(cx, from),
         }
     }
@@ -131,6 +138,7 @@ impl AsyncWrite for Stream {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         match self.get_mut() {
             Self::Plain(io) => Pin::new(io).poll_flush(cx),
+            Self::Unix(io) => Pin::new(io).poll_flush(cx),
             Self::Encrypted(io) => Pin::new(io).poll_flush(cx),
         }
     }
@@ -138,6 +146,7 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         match self.get_mut() {
             Self::Plain(io) => Pin::new(io).poll_shutdown(cx),
+            Self::Unix(io) => Pin::new(io).poll_shutdown(cx),
             Self::Encrypted(io) => Pin::new(io).poll_shutdown(cx),
         }
     }
