@@ -85,7 +85,8 @@ describe.skipIf(CHROMIUM === undefined)('Chromium', () => {
       }
       ;(front as Server | null)?.closeAllConnections()
       ;(front as Server | null)?.close()
-      rmSync(profile, { recursive: true, force: true, maxRetries: 5 })
+      // Its other processes end a moment later, and write until then.
+      rmSync(profile, { recursive: true, force: true, maxRetries: 50, retryDelay: 100 })
     }
   })
 })

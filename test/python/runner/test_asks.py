@@ -24,7 +24,7 @@ def test_b_py_10_a_call_in_execute_goes_over_the_work_socket(host):
     (answer,) = one.run(code(Q + "r = q().exec()\na = r.output_tensors()[0].as_numpy()\na += 1\nreturn [out([type(r).__name__, r.has_error(), r.error(), a.tolist(), r.parameters()])]"))
     assert seen(answer) == ["InferenceResponse", False, None, [1, 2, 3], "{}"]
     told = one.calls.get()
-    assert (told["on"], told["model"], told["version"], told["names"], told["flags"]) == ("work", "other", -1, ["Y"], 0)
+    assert (told["on"], told["model"], told["version"], told["names"], told["flags"]) == ("work", "other", -1, ["Y"], P.CALL_FLAG_DEVICES)
     assert told["parent"] == (0, 1)
 
 
@@ -35,7 +35,7 @@ def test_b_py_13_what_a_request_was_given_is_passed_on(host):
     one.run((code(text), {"trace": '{"traceparent": "x"}'}))
     told = one.calls.get()
     assert (told["id"], told["correlation"], told["request_flags"], told["timeout"], told["version"], told["parameters"], told["names"]) == ("\u00e9", "c", 3, 7, 2, '{"a": "b"}', None)
-    assert (told["trace"], told["flags"]) == ('{"traceparent": "x"}', P.CALL_FLAG_TRACED)
+    assert (told["trace"], told["flags"]) == ('{"traceparent": "x"}', P.CALL_FLAG_TRACED | P.CALL_FLAG_DEVICES)
     assert one.calls.get()["correlation"] == 5
 
 
@@ -141,7 +141,7 @@ def test_b_py_12_responses_are_iterated_and_kept(host, model, end, ask):
     want = [[[[0]], [[1]], []], [[[[0]], "{}"], [[[1]], "{}"], [[], ""]], "StopIteration: Iteration is done for the responses.", "ResponseIterator"]
     assert seen(one.run(code(text))[0]) == want
     told = one.calls.get()
-    assert (told["on"], told["flags"]) == ("side", P.CALL_FLAG_DECOUPLED)
+    assert (told["on"], told["flags"]) == ("side", P.CALL_FLAG_DECOUPLED | P.CALL_FLAG_DEVICES)
 
 
 def test_b_py_12_an_iterator_is_cancelled_and_dropped(host):
