@@ -62,7 +62,7 @@ pub const ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX: usize = 256 << 10;
 pub const QUEUE_SEARCHED_AT_ONCE_MAX: usize = 64;
 /// Requests that leave a queue together and are answered by the thread that finds them; of more, the thread of the timer answers so many
 /// at a time.
-pub const REMOVED_AT_ONCE_MAX: usize = 64;
+pub const REMOVED_AT_ONCE_MAX: usize = 128;
 /// Errors of a failed warm-up sample that are repeated in its text.
 pub(crate) const WARMUP_ERRORS_MAX: usize = 16;
 
