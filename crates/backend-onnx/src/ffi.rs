@@ -36,7 +36,7 @@ use tensor::{Code, Data, DataType, Error, RegionRef, Result, Shape};
 pub(crate) struct Runtime {
     api: &'static sys::OrtApi,
     env: Arc<Environment>,
-    cpu: NonNull<sys::OrtMemoryInfo>,
+    cpu: RawMemoryInfo,
     allocator: NonNull<sys::OrtAllocator>,
     /// Threads of the shared pool beside the one that calls it.
     workers: u32,
@@ -103,7 +103,7 @@ impl Runtime {
         let runtime: &'static Self = Box::leak(Box::new(Self {
             api,
             env,
-            cpu: non_null(cpu)?,
+            cpu: RawMemoryInfo(non_null(cpu)?, api),
             allocator: non_null(allocator)?,
             workers,
             minor,
@@ -617,13 +617,13 @@ impl<'a> Value<'a> {
         let base = address(data)?;
         // SAFETY: that many readable bytes, borrowed for `'a`. The runtime takes a mutable pointer for inputs and outputs alike, but
         // never writes to what it is given as an input.
-        unsafe { Self::over(runtime, datatype, shape, base, data.len()) }
+        unsafe { Self::over(&runtime.cpu, datatype, shape, base, data.len()) }
     }
 
     /// An output over memory of ours. Not for BYTES.
     pub(crate) fn output(runtime: &Runtime, datatype: DataType, shape: &[i64], memory: &'a mut [u8]) -> Result<Self> {
         // SAFETY: exclusively borrowed for `'a`.
-        unsafe { Self::over(runtime, datatype, shape, memory.as_mut_ptr(), memory.len()) }
+        unsafe { Self::over(&runtime.cpu, datatype, shape, memory.as_mut_ptr(), memory.len()) }
     }
 
     /// An output over the first `len` bytes of a client's region, which are there and aligned. Not for BYTES.
@@ -639,13 +639,21 @@ impl<'a> Value<'a> {
         }
         let base = mapped(region)?;
         // SAFETY: `RegionMemory` promises writable bytes for as long as the borrowed reference lives.
-        unsafe { Self::over(runtime, datatype, shape, base, len) }
+        unsafe { Self::over(&runtime.cpu, datatype, shape, base, len) }
     }
 
+    /// A tensor over memory of the kind that `memory` describes.
+    ///
     /// # Safety
-    /// `len` bytes at `base` stay valid for `'a`, for writing too if the value is used as an output.
-    unsafe fn over(runtime: &Runtime, datatype: DataType, shape: &[i64], base: *mut u8, len: usize) -> Result<Self> {
-        let api = runtime.api;
+    /// `len` bytes at `base`, an address in that kind of memory, stay valid for `'a`, for writing too if the value is used as an output.
+    unsafe fn over(
+        memory: &RawMemoryInfo,
+        datatype: DataType,
+        shape: &[i64],
+        base: *mut u8,
+        len: usize,
+    ) -> Result<Self> {
+        let api = memory.1;
         let base = if len == 0 { NOTHING.as_ptr().cast_mut().cast() } else { base };
         let mut value = null_mut();
         // SAFETY: `base` and `len` by contract; the library checks that the shape needs no more than `len` bytes, and copies it.
@@ -653,7 +661,7 @@ impl<'a> Value<'a> {
             check(
                 api,
                 (api.CreateTensorWithDataAsOrtValue)(
-                    runtime.cpu.as_ptr(),
+                    memory.0.as_ptr(),
                     base.cast(),
                     len,
                     shape.as_ptr(),
@@ -841,13 +849,13 @@ impl Frame {
         for (datatype, shape, len) in inputs {
             let cells = Cells::new(len);
             // SAFETY: the cells' heap memory stays where it is and is freed after the value.
-            frame.input_values.push(unsafe { Value::over(runtime, datatype, shape, cells.base(), len)? });
+            frame.input_values.push(unsafe { Value::over(&runtime.cpu, datatype, shape, cells.base(), len)? });
             frame.inputs.push(cells);
         }
         for (datatype, shape, len) in outputs {
             let cells = Cells::new(len);
             // SAFETY: as above.
-            frame.output_values.push(Some(unsafe { Value::over(runtime, datatype, shape, cells.base(), len)? }));
+            frame.output_values.push(Some(unsafe { Value::over(&runtime.cpu, datatype, shape, cells.base(), len)? }));
             frame.outputs.push(cells);
         }
         Ok(frame)

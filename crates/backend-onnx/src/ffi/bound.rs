@@ -4,7 +4,7 @@
 //! A binding holds the runtime's counted references to values, not their memory: that is borrowed until the binding is dropped. The runtime ends a
 //! run by waiting for its stream, so outputs are there when `run` returns, and inputs are no longer read.
 
-use super::{CName, OutputOwner, RawBinding, RawMemoryInfo, RunOptions, Session, Value, check, element, non_null};
+use super::{CName, OutputOwner, RawBinding, RawMemoryInfo, RunOptions, Session, Value, check, non_null};
 use device::Adopted;
 use smallvec::SmallVec;
 use std::marker::PhantomData;
@@ -89,10 +89,10 @@ impl<'i, 'o> Binding<'i, 'o> {
     pub(crate) fn allocated(&mut self, name: CName, on_device: bool) -> Result<()> {
         let runtime = self.session.runtime;
         let place = self.session.place.as_ref().filter(|_| on_device);
-        let memory = place.map_or(runtime.cpu, |place| place.memory.0);
+        let memory = place.map_or(&runtime.cpu, |place| &place.memory);
         self.allocated.push(true);
         // SAFETY: live handles, whose contents are copied.
-        unsafe { check(runtime.api, (runtime.api.BindOutputToDevice)(self.raw.0.as_ptr(), name.0, memory.as_ptr())) }
+        unsafe { check(runtime.api, (runtime.api.BindOutputToDevice)(self.raw.0.as_ptr(), name.0, memory.0.as_ptr())) }
     }
 
     /// Runs the model; afterwards `outputs` are written.
@@ -149,25 +149,9 @@ impl Session {
         if memory.device() != place.device || len > region.len() {
             return Err(elsewhere());
         }
-        let (api, mut value) = (self.runtime.api, null_mut());
         let address = std::ptr::with_exposed_provenance_mut::<u8>(memory.address() as usize);
-        // SAFETY: `len` bytes of that device, borrowed for `'a`, which only the device reads and writes; the library checks that the shape
-        // needs no more, and copies it.
-        unsafe {
-            check(
-                api,
-                (api.CreateTensorWithDataAsOrtValue)(
-                    place.memory.0.as_ptr(),
-                    address.cast(),
-                    len,
-                    shape.as_ptr(),
-                    shape.len(),
-                    element(datatype),
-                    &raw mut value,
-                ),
-            )?;
-        }
-        Ok(Value(non_null(value)?, PhantomData))
+        // SAFETY: `len` bytes of that device, borrowed for `'a`, which only the device reads and writes.
+        unsafe { Value::over(&place.memory, datatype, shape, address, len) }
     }
 }
 

@@ -73,7 +73,7 @@ impl Park {
         // SAFETY: two integers that outlive the value.
         let input = unsafe {
             Value::over(
-                self.session.runtime,
+                &self.session.runtime.cpu,
                 DataType::Int64,
                 &[2],
                 numbers.as_mut_ptr().cast(),
