@@ -32,6 +32,11 @@ impl Verb {
         Self::Logging,
     ];
 
+    /// The one of this name.
+    pub fn of_name(wanted: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verb| verb.name() == wanted)
+    }
+
     /// As it is written in a keys file.
     pub fn name(self) -> &'static str {
         match self {
@@ -45,6 +50,11 @@ impl Verb {
             Self::Trace => "trace",
             Self::Logging => "logging",
         }
+    }
+
+    /// Whether it manages the server: what goes to the control address.
+    pub fn is_of_control(self) -> bool {
+        matches!(self, Self::ModelRepository | Self::SharedMemory | Self::Trace | Self::Logging)
     }
 
     /// Whether it is never asked of one model.
@@ -224,7 +234,8 @@ mod tests {
 
     #[test]
     fn verbs_have_the_names_of_restricted_apis_and_a_form_that_only_reads() {
-        for verb in Verb::ALL {
+        for (number, verb) in Verb::ALL.into_iter().enumerate() {
+            assert_eq!((Verb::of_name(verb.name()), verb as usize), (Some(verb), number));
             let scopes = scope(&[verb.name()], None);
             assert!(scopes.cover(verb, Act::Write, Of::Server));
             let reads = scope(&[&format!("{verb}:read")], None);

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use tensor::{Error, Result};
 
+/// What may be restricted: the verbs that keys are for.
+pub use ::access::Verb as Category;
+
 /// One `--http-restricted-api` or `--grpc-restricted-protocol` group.
 #[derive(Debug, Clone, Default)]
 pub struct Restriction {
@@ -12,50 +15,6 @@ pub struct Restriction {
     pub key: String,
     /// What it must equal.
     pub value: String,
-}
-
-/// What may be restricted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Category {
-    Health,
-    Metadata,
-    Inference,
-    SharedMemory,
-    ModelConfig,
-    ModelRepository,
-    Statistics,
-    Trace,
-    Logging,
-}
-
-impl Category {
-    const NAMES: [(&'static str, Self); 9] = [
-        ("health", Self::Health),
-        ("metadata", Self::Metadata),
-        ("inference", Self::Inference),
-        ("shared-memory", Self::SharedMemory),
-        ("model-config", Self::ModelConfig),
-        ("model-repository", Self::ModelRepository),
-        ("statistics", Self::Statistics),
-        ("trace", Self::Trace),
-        ("logging", Self::Logging),
-    ];
-
-    /// Whether it manages the server: what goes to the control address.
-    pub fn is_of_control(self) -> bool {
-        matches!(self, Self::ModelRepository | Self::SharedMemory | Self::Trace | Self::Logging)
-    }
-
-    /// The one of this name.
-    pub fn of_name(wanted: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(name, _)| *name == wanted).map(|(_, category)| *category)
-    }
-
-    /// Name of P 2.1.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, category)| *category == self).map_or("", |(name, _)| name)
-    }
 }
 
 /// A header that must be there.
@@ -78,7 +37,7 @@ impl Rule {
 
 /// The rules of one front end.
 #[derive(Debug, Default)]
-pub struct Restrictions([Option<Rule>; 9]);
+pub struct Restrictions([Option<Rule>; Category::ALL.len()]);
 
 impl Restrictions {
     /// Compiles the groups of a front end, which calls a category an `api` (HTTP) or a `protocol` (gRPC).

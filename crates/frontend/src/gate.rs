@@ -19,14 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::Error;
 
-/// What is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Act {
-    /// Nothing of the server changes. An inference is one of these.
-    Read,
-    /// The server changes: load, unload, register, unregister, settings.
-    Write,
-}
+pub use ::access::Act;
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy)]

@@ -2,10 +2,9 @@
 //!
 //! What a key may do is decided by `access`, which has no file and no clock; [`crate::gate`] asks here.
 
-use crate::access::Category;
-use crate::gate::{Act, Ask, Refusal};
+use crate::gate::{Ask, Refusal};
 use ::access::limits::FILE_BYTES_MAX;
-use ::access::{Access, Admitted, Clock, Issuer, Keys, Of, Verb};
+use ::access::{Access, Act, Admitted, Clock, Issuer, Keys, Of, Verb};
 use std::fmt;
 use std::fs;
 use std::io::Read;
@@ -202,7 +201,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 /// In the words of `access`.
 fn asked<'a>(ask: &Ask<'a>, is_message: bool) -> ::access::Ask<'a> {
-    let (verb, act) = (verb_of(ask.category), ask.act);
+    let (verb, act) = (ask.category, ask.act);
     let names_a_model = match verb {
         Verb::ModelRepository => act == Act::Write,
         Verb::SharedMemory | Verb::Logging => false,
@@ -213,22 +212,7 @@ fn asked<'a>(ask: &Ask<'a>, is_message: bool) -> ::access::Ask<'a> {
         _ if is_message && names_a_model => Of::Message,
         _ => Of::Server,
     };
-    let act = if act == Act::Write { ::access::Act::Write } else { ::access::Act::Read };
     ::access::Ask { verb, act, of }
-}
-
-fn verb_of(category: Category) -> Verb {
-    match category {
-        Category::Health => Verb::Health,
-        Category::Metadata => Verb::Metadata,
-        Category::Inference => Verb::Inference,
-        Category::SharedMemory => Verb::SharedMemory,
-        Category::ModelConfig => Verb::ModelConfig,
-        Category::ModelRepository => Verb::ModelRepository,
-        Category::Statistics => Verb::Statistics,
-        Category::Trace => Verb::Trace,
-        Category::Logging => Verb::Logging,
-    }
 }
 
 impl From<::access::Refusal> for Refusal {
@@ -246,14 +230,6 @@ impl From<::access::Refusal> for Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_category_and_its_verb_have_one_name() {
-        for verb in Verb::ALL {
-            let category = Category::of_name(verb.name()).unwrap();
-            assert_eq!((verb_of(category), category.name()), (verb, verb.name()));
-        }
-    }
 
     #[test]
     fn what_is_no_file_is_not_waited_for() {
