@@ -1,7 +1,6 @@
-//! The sockets that connections are served over: plain TCP, or TLS over it.
+//! The sockets that connections are served over: TCP, Unix sockets, or TLS over either.
 
 use std::future::Future;
-use tokio::net::TcpStream;
 
 #[cfg(target_os = "linux")]
 use tokio::io::Interest;
@@ -12,17 +11,26 @@ pub trait Io: http2::Socket + 'static {
     fn left(&self) -> impl Future<Output = ()>;
 }
 
-impl Io for TcpStream {
-    #[cfg(target_os = "linux")]
-    async fn left(&self) {
-        // Ready for priority data, which is not listened for, or when the other side is closed. Interest in reading would be ready at
-        // once, for what was sent before.
-        let _ = self.ready(Interest::PRIORITY).await;
-    }
+/// For each socket of tokio, which have these methods without a trait in common.
+macro_rules! io {
+    ($socket:ty) => {
+        impl Io for $socket {
+            #[cfg(target_os = "linux")]
+            async fn left(&self) {
+                // Ready for priority data, which is not listened for, or when the other side is closed. Interest in reading would be ready at
+                // once, for what was sent before.
+                let _ = self.ready(Interest::PRIORITY).await;
+            }
 
-    /// Elsewhere there is no such event: whatever waits beside it ends with its time.
-    #[cfg(not(target_os = "linux"))]
-    async fn left(&self) {
-        std::future::pending().await
-    }
+            /// Elsewhere there is no such event: whatever waits beside it ends with its time.
+            #[cfg(not(target_os = "linux"))]
+            async fn left(&self) {
+                std::future::pending().await
+            }
+        }
+    };
 }
+
+io!(tokio::net::TcpStream);
+#[cfg(unix)]
+io!(tokio::net::UnixStream);

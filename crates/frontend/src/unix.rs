@@ -4,7 +4,6 @@
 //! killed. The file of a server that ends is removed with it, unless it is another's by then.
 
 use crate::limits::{ACCEPT_BACKLOG, SOCKET_PATH_BYTES_MAX};
-use crate::socket::Io;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::Permissions;
 use std::io;
@@ -12,10 +11,6 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use tensor::{Error, Result};
-use tokio::net::UnixStream;
-
-#[cfg(target_os = "linux")]
-use tokio::io::Interest;
 
 /// A file that is removed with its owner.
 #[derive(Debug)]
@@ -96,19 +91,6 @@ fn remove_stale(path: &Path, address: &SockAddr) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(e),
         _ => Err(io::ErrorKind::AddrInUse.into()),
-    }
-}
-
-impl Io for UnixStream {
-    #[cfg(target_os = "linux")]
-    async fn left(&self) {
-        // As for TCP.
-        let _ = self.ready(Interest::PRIORITY).await;
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    async fn left(&self) {
-        std::future::pending().await
     }
 }
 
