@@ -13,6 +13,7 @@ import { DEFAULT_MAX_BATCH_SIZE } from '../../config/index.js'
 import { ServerError } from '../../native/index.js'
 import { requireSafeName } from '../../repository/index.js'
 import { CommandError, readArguments, type CommandArguments } from '../arguments.js'
+import { printFailure } from '../failure.js'
 import { onnxConfigText, pythonConfigText } from './config_text.js'
 import { exampleRequest, quoted, type Example } from './example.js'
 import { externalData } from './external_data.js'
@@ -48,11 +49,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
     process.stdout.write(await make(program, plan, read.options))
     return 0
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    // What the system, the model or the arguments made impossible; anything else is our own mistake.
-    if (!(error instanceof CommandError) && !(error instanceof ServerError) && code === undefined) throw error
-    process.stderr.write(`error: ${(error as Error).message.trimEnd()}\n`)
-    return 1
+    return printFailure(error)
   }
 }
 

@@ -6,8 +6,9 @@
 
 import { randomBytes } from 'node:crypto'
 import { COMMANDS } from '../../cli/commands.js'
-import { checkKeys, ServerError } from '../../native/index.js'
+import { checkKeys } from '../../native/index.js'
 import { CommandError, readArguments } from '../arguments.js'
+import { printFailure } from '../failure.js'
 import { entryOf, givenKey } from './entry.js'
 import { addEntry } from './file.js'
 
@@ -39,10 +40,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
     process.stderr.write(`${file} has the hash of the key '${entry.name}'${isGiven ? '' : '; the key itself is shown only here'}\n`)
     return 0
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    if (!(error instanceof CommandError) && !(error instanceof ServerError) && code === undefined) throw error
-    process.stderr.write(`error: ${(error as Error).message.trimEnd()}\n`)
-    return 1
+    return printFailure(error)
   }
 }
 
