@@ -53,9 +53,6 @@ async function leave(t, model) {
   return performance.now() - from
 }
 
-/** More than the promise: three polls take 1 to 2.5 ms when all streams of one connection end at once. A defect that is known, to be mended. */
-const LINE_HOLD_MS_MAX = 2.5
-
 const held = (t, limit, work) => judgedHold(t, limit, work)
 const told = ({ ms, unknown, result }) => `held ≤ ${ms} ms${unknown}, health at worst ${result.worstMs.toFixed(1)} ms`
 
@@ -83,7 +80,7 @@ export const rows = [
     limit: '`max_inflight_requests` of the configuration; a call in line holds no thread, and leaves it with its client (`engine::limits::REMOVED_AT_ONCE_MAX`)',
     server: many,
     async run(t) {
-      const beside = await held(t, LINE_HOLD_MS_MAX, () => leave(t, 'line'))
+      const beside = await held(t, HOLD_MS_MAX, () => leave(t, 'line'))
       return `${told(beside)}, gone after ${beside.result.result.toFixed(0)} ms`
     },
   },

@@ -38,7 +38,7 @@ use tensor::Result;
 use tokio::time::{Instant, sleep_until};
 
 /// How many calls one read brought are begun between looks at how long that took. A usual call takes 5 µs.
-const CALLS_PER_LOOK: u32 = 8;
+pub const CALLS_PER_LOOK: u32 = 8;
 
 /// What every gRPC connection knows.
 pub struct GrpcContext {

@@ -8,7 +8,7 @@ use super::route::Method;
 use super::service::{self, Admission, HttpContext};
 use crate::assemble::Assembler;
 use crate::grpc::call;
-use crate::grpc::connection::{GrpcContext, dismiss, http2_options, rest, start};
+use crate::grpc::connection::{CALLS_PER_LOOK, GrpcContext, dismiss, http2_options, rest, start};
 use crate::hold;
 use crate::idle::Place;
 use crate::limits::{
@@ -45,7 +45,7 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller
     let account = context.shared.budget().account();
     // What the calls of gRPC on it hold.
     let shared_account = Rc::new(account.clone());
-    let (mut leaving, mut called) = (false, false);
+    let (mut leaving, mut called, mut taken) = (false, false, 0u32);
     loop {
         tokio::select! {
             biased;
@@ -66,9 +66,14 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller
                     && is_grpc(&request.head)
                 {
                     start(call_grpc(grpc.clone(), caller, shared_account.clone(), request, respond)).await;
-                    continue;
+                } else {
+                    start(serve(context.clone(), caller, account.clone(), request, respond)).await;
                 }
-                start(serve(context.clone(), caller, account.clone(), request, respond)).await;
+                taken = taken.wrapping_add(1);
+                if taken.is_multiple_of(CALLS_PER_LOOK) {
+                    // What was answered goes out with the rest, in the next turn.
+                    hold::pause().await;
+                }
             }
             // A client that connects during the grace is told so with its first answer, not before it could ask anything.
             closing = phase.wait_for(|p| matches!(p, Phase::Closing(_)) || (called && *p != Phase::Serving)), if !leaving => {
