@@ -210,6 +210,7 @@ export interface EmbeddedAnswer {
   fields?: Array<string>
   body?: Buffer
   more?: boolean
+  sized?: boolean
 }
 
 export interface EmbeddedRequest {

@@ -5,8 +5,8 @@
  * `--help` says how it is called. Fails on a mismatch that is not listed, and on a listed case that passes: a list that outlives its
  * reasons hides things.
  */
-import { existsSync, readFileSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { freePorts, listenFlags } from './lib/ports.mjs'
 import { capture } from './lib/run.mjs'
@@ -26,16 +26,16 @@ nine minutes. With --all it is some thirteen.
 
 Suites: `
 
-const REPORT = join(ROOT, 'golden-report.json')
-
 /** A directory of recordings: its answers, its replay tool and the list of known differences. */
-function recording(name) {
+export function recording(name) {
   const directory = join(ROOT, 'test', name)
   const suites = JSON.parse(readFileSync(join(directory, 'suites.json'), 'utf8')).suites.map((suite) => suite.name)
   return { name, directory, suites }
 }
 
 const RECORDINGS = ['golden', 'golden-steps', 'golden-python'].map(recording)
+/** What a replay writes, whole: both answers of each mismatch. */
+const reportOf = (title, i) => join(ROOT, 'target', 'reports', `${title.replaceAll(/\W/g, '-')}-${i}.json`)
 /** Suites that are replayed only when they are asked for. */
 const isLong = (suite) => /^(?:crash|fatal|opt)_|^hang$/.test(suite)
 
@@ -52,19 +52,19 @@ const EXTRA_FLAGS = {
 
 /**
  * `{ "<suite>": { "<category>": { "reason": "…", "cases": ["id", "prefix.*"] } } }` → a function from suite and id to the
- * reason. A case that ends in `*` stands for every id with that beginning.
+ * reasons. A case that ends in `*` stands for every id with that beginning.
  */
-function knownDifferences({ directory }) {
+function knownDifferences({ directory }, more = {}) {
   const file = join(directory, 'known-differences.json')
   const list = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : {}
   const entries = []
-  for (const [suite, categories] of Object.entries(list)) {
+  for (const [suite, categories] of [more, list].flatMap(Object.entries)) {
     for (const [category, { reason, cases }] of Object.entries(categories)) {
       for (const pattern of cases) entries.push({ suite, category, reason, pattern, hits: 0 })
     }
   }
   const fits = (pattern, id) => (pattern.endsWith('*') ? id.startsWith(pattern.slice(0, -1)) : id === pattern)
-  return { entries, find: (suite, id) => entries.find((e) => e.suite === suite && fits(e.pattern, id)) }
+  return { entries, find: (suite, id) => entries.filter((e) => e.suite === suite && fits(e.pattern, id)) }
 }
 
 /** Says which suite is replayed: some take a minute, all together ten and more. Made when the first begins, and told each line of the replay. */
@@ -85,70 +85,77 @@ function progress(name, suites) {
 }
 
 /** One run of the replay, of suites that need the same flags. Resolves with its report, or null when it had no result. */
-async function replay({ name, directory }, suites, { only, server }) {
+async function replay({ name, directory }, suites, { only, server, report, title = name }) {
   const ports = await freePorts(3)
   const flags = [...listenFlags(ports), '--exit-on-error=false', '--exit-grace-secs=0']
   const extra = EXTRA_FLAGS[suites[0]]
   if (extra !== undefined) flags.push(extra)
   const command = [server, '--model-repository={repo}', ...flags, '{flags}']
-  const args = [join(directory, 'replay.py'), '--start', `exec ${command.join(' ')}`, '--report', REPORT]
+  const args = [join(directory, 'replay.py'), '--start', `exec ${command.join(' ')}`, '--report', report]
   for (const [i, port] of ['http', 'grpc', 'metrics'].entries()) args.push(`--${port}`, `127.0.0.1:${ports[i]}`)
   for (const suite of suites) args.push('--suite', suite)
   if (server !== OWN_SERVER) args.push('--start-timeout', String(OTHER_START_SECONDS_MAX))
   if (only !== null) args.push('--only', only)
-  rmSync(REPORT, { force: true })
+  mkdirSync(dirname(report), { recursive: true })
+  rmSync(report, { force: true })
   // Mismatches are printed by `golden`, once it is known which of them were expected.
   const env = { ...process.env, ...pythonModels(), PYTHONDONTWRITEBYTECODE: '1', PYTHONUNBUFFERED: '1' }
-  const { code, text } = await capture(PYTHON, args, { env, quiet: true, onLine: progress(name, suites) })
+  const { code, text } = await capture(PYTHON, args, { env, quiet: true, onLine: progress(title, suites) })
   // Python prints NaN where an answer holds one.
-  if (existsSync(REPORT)) return JSON.parse(readFileSync(REPORT, 'utf8').replaceAll(/\bNaN\b/g, 'null'))
+  if (existsSync(report)) return JSON.parse(readFileSync(report, 'utf8').replaceAll(/\bNaN\b/g, 'null'))
   process.stderr.write(`golden: the replay ended with ${code} and no result\n${text.slice(-4000)}\n`)
   return null
 }
 
-/** Replays the suites of one recording. Resolves with `{ passed, failed, known, failures }`; a listed difference is neither of the first two. */
-async function replayed(from, suites, { only, write, server }) {
+/**
+ * Replays the suites of one recording. Resolves with `{ passed, failed, known, failures }`; a listed difference is neither of the first two. A server that is not this clone's
+ * has a `title`, and may have `differences` of its own; `together` replays suites that need different flags at the same time.
+ */
+export async function replayed(from, suites, { only = null, write = false, server = OWN_SERVER, title = from.name, differences: own = {}, together = false }) {
   const report = { passed: 0, failed: 0, suites: {} }
   const groups = new Map()
   for (const name of suites) groups.set(EXTRA_FLAGS[name], [...(groups.get(EXTRA_FLAGS[name]) ?? []), name])
-  for (const group of groups.values()) {
-    const one = await replay(from, group, { only, server })
-    if (one === null) return { passed: 0, failed: 1, known: 0, failures: [`${from.name}: the replay of ${group.join(', ')} had no result`] }
+  const work = [...groups.values()].map((group, i) => ({ group, run: () => replay(from, group, { only, server, title, report: reportOf(title, i) }) }))
+  const begun = together ? work.map(({ run }) => run()) : []
+  for (const [i, { group, run }] of work.entries()) {
+    const one = await (begun[i] ?? run())
+    if (one === null) {
+      await Promise.all(begun)
+      return { passed: 0, failed: 1, known: 0, failures: [`${title}: the replay of ${group.join(', ')} had no result`] }
+    }
     report.passed += one.passed
     report.failed += one.failed
     Object.assign(report.suites, one.suites)
   }
-  const known = knownDifferences(from)
+  const known = knownDifferences(from, own)
   let unexpected = 0
   const failures = []
   const unlisted = {}
   for (const [suite, result] of Object.entries(report.suites)) {
     if (result.error !== undefined) {
-      process.stdout.write(`${from.name}: ${suite}: ${result.error}\n`)
+      process.stdout.write(`${title}: ${suite}: ${result.error}\n`)
       unexpected += result.failed
-      failures.push(`${from.name}: ${suite}: ${result.error}`)
+      failures.push(`${title}: ${suite}: ${result.error}`)
       continue
     }
     for (const [id, { differences }] of Object.entries(result.mismatches)) {
-      const entry = known.find(suite, id)
-      if (entry !== undefined) {
-        entry.hits += 1
-        continue
-      }
+      const entries = known.find(suite, id)
+      for (const entry of entries) entry.hits += 1
+      if (entries.length > 0) continue
       unexpected += 1
-      failures.push(`${from.name}: ${suite}/${id}`)
+      failures.push(`${title}: ${suite}/${id}`)
       ;(unlisted[suite] ??= []).push(id)
-      process.stdout.write(`${from.name}: ${suite}/${id}: ${differences.join('; ').slice(0, 600)}\n`)
+      process.stdout.write(`${title}: ${suite}/${id}: ${differences.join('; ').slice(0, 600)}\n`)
     }
   }
   // Only a full run of a suite can tell that a listed case passes now.
   const stale = only !== null ? [] : known.entries.filter((e) => suites.includes(e.suite) && e.hits === 0)
-  failures.push(...stale.map(({ suite, pattern }) => `${from.name}: ${suite}/${pattern} passes now: take it off the list`))
+  failures.push(...stale.map(({ suite, pattern }) => `${title}: ${suite}/${pattern} passes now: take it off the list`))
   for (const line of failures.slice(failures.length - stale.length)) process.stdout.write(`${line}\n`)
   if (write) process.stdout.write(`${JSON.stringify(unlisted, null, 1)}\n`)
   const failed = unexpected + stale.length
   const expected = report.failed - unexpected
-  process.stdout.write(`${from.name}: ${report.passed} as recorded, ${expected} known differences, ${failed} to look at\n`)
+  process.stdout.write(`${title}: ${report.passed} as recorded, ${expected} known differences, ${failed} to look at\n`)
   return { passed: report.passed, failed, known: expected, failures }
 }
 

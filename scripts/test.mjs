@@ -14,6 +14,7 @@ import { cargoCounts, junitCounts, lastLineCounts, sumOf, vitestCounts } from '.
 import { failureLines } from './lib/failures.mjs'
 import { ask, capture, show } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
+import { embedded } from '../test/embed/run.mjs'
 import { attacks } from '../test/attacks/run.mjs'
 import { exposed } from '../test/exposed/run.mjs'
 import { h2spec as runH2spec } from '../test/h2spec/run.mjs'
@@ -159,6 +160,8 @@ const SUITES = {
   interpreters,
   /** Recorded answers of Triton. */
   golden: () => golden({ all: process.argv.includes('--all') }),
+  /** The same answers out of servers of others that have the API inside. */
+  embed: embedded,
   /** HTTP/2 as others read its documents; needs Go. */
   h2spec: () => runH2spec(),
   /** Every row of docs/limits.md over real sockets. */

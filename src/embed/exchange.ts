@@ -30,6 +30,8 @@ export interface OuterReply {
   /** Names and values; length and connection are not among them. */
   fields: [string, string][]
   body: Buffer
+  /** The length of the body is told; false where it is sent in chunks, as Triton sends what `generate` answers. */
+  sized: boolean
   /** What follows the body, as it comes; null when nothing does. Leaving the loop ends the request. */
   events: AsyncGenerator<Buffer, void, undefined> | null
 }
@@ -57,10 +59,10 @@ export async function exchange(core: Core, request: OuterRequest, signal: AbortS
   }
 }
 
-function replyOf(embedding: Embedding, { status, fields, body, more }: EmbeddedAnswer): OuterReply {
+function replyOf(embedding: Embedding, { status, fields, body, more, sized }: EmbeddedAnswer): OuterReply {
   const flat = fields ?? []
   const pairs = flat.flatMap((name, at): [string, string][] => (at % 2 === 0 ? [[name, flat[at + 1] ?? '']] : []))
-  return { status: status ?? 500, fields: pairs, body: body ?? Buffer.alloc(0), events: more === true ? eventsOf(embedding) : null }
+  return { status: status ?? 500, fields: pairs, body: body ?? Buffer.alloc(0), sized: sized ?? true, events: more === true ? eventsOf(embedding) : null }
 }
 
 async function* eventsOf(embedding: Embedding): AsyncGenerator<Buffer, void, undefined> {

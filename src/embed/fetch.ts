@@ -28,8 +28,11 @@ export function fetchHandler(core: () => Core): FetchHandler {
       },
       request.signal,
     )
-    const { status, fields, body, events } = reply
-    if (events === null) return new Response(request.method === 'HEAD' ? null : new Uint8Array(body), { status, headers: [...fields, ['content-length', String(body.length)]] })
+    const { status, fields, body, sized, events } = reply
+    if (events === null) {
+      const headers = sized ? [...fields, ['content-length', String(body.length)] as [string, string]] : fields
+      return new Response(request.method === 'HEAD' ? null : new Uint8Array(body), { status, headers })
+    }
     const stream = new ReadableStream<Uint8Array>({
       start: (sink) => sink.enqueue(body),
       async pull(sink) {

@@ -20,8 +20,8 @@ export function nodeHandler(core: () => Core): NodeHandler {
   }
 }
 
-/** `/v2`, and what is below it. */
-export const isOfApi = (target: string): boolean => /^\/v2(?:[/?#]|$)/.test(target)
+/** `/v2`, and what is below it; also of a target that names scheme and host, as clients of proxies send it. */
+export const isOfApi = (target: string): boolean => /^(?:[hH][tT][tT][pP]:\/\/[^/?#]*)?\/v2(?:[/?]|$)/.test(target)
 
 async function handle(core: () => Core, target: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
   const gone = new AbortController()
@@ -68,10 +68,10 @@ async function read(request: IncomingMessage, bytesMax: number): Promise<Buffer 
   return chunks.length === 1 ? (chunks[0] ?? Buffer.alloc(0)) : Buffer.concat(chunks, bytes)
 }
 
-async function write({ status, fields, body, events }: OuterReply, response: ServerResponse): Promise<void> {
+async function write({ status, fields, body, sized, events }: OuterReply, response: ServerResponse): Promise<void> {
   const flat = fields.flat()
   if (events === null) {
-    response.writeHead(status, [...flat, 'Content-Length', String(body.length)]).end(body)
+    response.writeHead(status, sized ? [...flat, 'Content-Length', String(body.length)] : flat).end(body)
     return
   }
   response.writeHead(status, flat)

@@ -196,6 +196,7 @@ const embedded = ({ embedded: a }: Settlement): EmbeddedAnswer => ({
   fields: a?.fields ?? null,
   body: a?.body ?? null,
   more: a?.more ?? null,
+  sized: a?.sized ?? null,
 })
 
 export function createBridge(

@@ -788,6 +788,8 @@ export interface EmbeddedAnswer {
   body: Buffer | null
   /** Events follow: `next`. */
   more: boolean | null
+  /** The length of the body is told; else, and where events follow, it is sent in chunks. */
+  sized: boolean | null
 }
 
 /** A request that is open. One call at a time; all are told `CANCELLED` once it is over. */

@@ -11,8 +11,8 @@ use crate::control::Control;
 use crate::gate::Grant;
 use crate::hold::{self, Holds};
 use crate::http::events::{self, Events};
-use crate::http::reply::Reply;
-use crate::http::request::RequestHead;
+use crate::http::reply::{JSON, Reply};
+use crate::http::request::{self, RequestHead};
 use crate::http::route::Method;
 use crate::http::service::{self, Admission, HttpContext};
 use crate::limits::{RETRY_AFTER, UNCHARGED_ANSWER_BYTES_MAX};
@@ -78,6 +78,8 @@ pub enum Told {
         body: Bytes,
         /// Events follow.
         more: bool,
+        /// The length of the body is told. Else, and where events follow, it is sent in chunks.
+        sized: bool,
     },
     /// Events, and whether they are the last.
     Events {
@@ -242,7 +244,14 @@ impl Exchange {
         let is_head = method == "HEAD";
         let pairs = fields.chunks_exact(2).filter_map(|pair| Some((pair.first()?.as_bytes(), pair.get(1)?.as_bytes())));
         // Names come in any case over HTTP/1, and lookups do not care.
-        let mut head = RequestHead::from_parts(Method::parse(method.as_bytes()), is_head, target.as_bytes(), pairs);
+        let target = match request::origin_form(target.as_bytes()) {
+            Ok(target) => target,
+            Err(bad) => {
+                self.reply(&mut unanswered, Reply::text_error(400, JSON, &bad.0), is_head, &Grant::default());
+                return;
+            }
+        };
+        let mut head = RequestHead::from_parts(Method::parse(method.as_bytes()), is_head, target, pairs);
         let origin = peer.map_or(Origin::Network, |peer| Origin::of(peer, || local));
         let caller = Caller { origin, face: Face::Public, peer };
         head.trace = Slot::http(&context.shared, &caller, "embedded", &head);
@@ -332,7 +341,7 @@ impl Exchange {
             self.account.count_refusal();
             reply = Reply::short(&short);
         }
-        let (status, fields) = (reply.status, fields(&reply));
+        let (status, fields, sized) = (reply.status, fields(&reply), !reply.chunked);
         // JavaScript gets one piece: what it makes of several costs more than a copy. Also the one that a HEAD has the length of.
         let body = match reply.body.len() {
             1 => reply.body.pop().unwrap_or_default(),
@@ -346,7 +355,7 @@ impl Exchange {
                 .into(),
         };
         let body = if grant.is_some() { grant.hold(body) } else { body };
-        unanswered.answer(Ok(Told::Reply { status, fields, body, more: rest.is_some() }));
+        unanswered.answer(Ok(Told::Reply { status, fields, body, more: rest.is_some(), sized }));
         rest
     }
 

@@ -26,15 +26,17 @@ pub fn settle(settler: Settler) -> Settle {
 }
 
 fn answer(told: Told) -> js::EmbeddedAnswer {
-    let mut answer = js::EmbeddedAnswer { wanted: None, status: None, fields: None, body: None, more: None };
+    let mut answer =
+        js::EmbeddedAnswer { wanted: None, status: None, fields: None, body: None, more: None, sized: None };
     match told {
         Told::Wanted { bytes_max } => answer.wanted = Some(bytes_max as f64),
-        Told::Reply { status, fields, body, more } => {
+        Told::Reply { status, fields, body, more, sized } => {
             answer.status = Some(u32::from(status));
             answer.fields = Some(fields.into_iter().flat_map(|(name, value)| [name, value]).collect());
             // Copied: external buffers are freed only when the event loop turns, and would pin slabs meanwhile.
             answer.body = Some(Buffer::from(body.to_vec()));
             answer.more = Some(more);
+            answer.sized = Some(sized);
         }
         Told::Events { body, done } => {
             answer.body = Some(Buffer::from(body.to_vec()));

@@ -599,6 +599,7 @@ pub struct EmbeddedAnswer {
     pub fields: Option<Vec<String>>,
     pub body: Option<Buffer>,
     pub more: Option<bool>,
+    pub sized: Option<bool>,
 }
 
 #[napi(object)]

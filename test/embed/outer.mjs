@@ -1,0 +1,50 @@
+#!/usr/bin/env node
+/**
+ * A server of somebody else with the API inside, made of the built package: `outer.mjs node:http|fastify FLAG …`. Takes the flags of `nereid`, so that what starts one can start
+ * the other; the port of HTTP is the outer server's, all others are Nereid's own.
+ */
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import createFastify from 'fastify'
+import { fastify, httpHandler } from '../../dist/embed/index.js'
+import { Server } from '../../dist/index.js'
+
+/** How each outer server is made and listens. What resolves ends it. */
+const OUTER = {
+  async 'node:http'(server, port, host) {
+    const http = createServer(httpHandler(server)).listen(port, host)
+    await once(http, 'listening')
+    return async () => {
+      http.closeAllConnections()
+      http.close()
+    }
+  },
+  async fastify(server, port, host) {
+    const app = createFastify({ forceCloseConnections: true })
+    app.register(fastify(server))
+    await app.listen({ port, host })
+    return () => app.close()
+  },
+}
+
+/** `--some-flag=value` as an option of `Server.start`; of a flag that is given again, all values. */
+function optionsOf(flags) {
+  const options = {}
+  for (const flag of flags) {
+    const [, name, value = 'true'] = /^--([\w-]+)(?:=(.*))?$/s.exec(flag)
+    const key = name.replaceAll(/-(\w)/g, (_, letter) => letter.toUpperCase())
+    ;(options[key] ??= []).push(value)
+  }
+  return options
+}
+
+const [outer, ...flags] = process.argv.slice(2)
+const { httpPort, httpAddress, grpcPort, grpcAddress, metricsPort, metricsAddress, ...options } = optionsOf(flags)
+const at = (port, address) => ({ port: Number(port[0]), address: address[0] })
+// A library is quiet about what goes well, and says so in its log settings; the command line is not.
+const server = await Server.start({ logInfo: true, ...options, grpc: at(grpcPort, grpcAddress), metrics: at(metricsPort, metricsAddress) })
+const close = await OUTER[outer](server, Number(httpPort[0]), httpAddress[0])
+process.once('SIGTERM', async () => {
+  await close()
+  await server.stop()
+})
