@@ -1,6 +1,6 @@
 /**
  * The client under test, in a process that lives as long as a cell: `node.mjs URL MODEL BYTES C`. Reads commands line by line: `run SECONDS` asks as fast as it
- * can and prints `{ rate, cpuUs }`; `stream COUNT` reads so many answers of `repeat` and prints how its memory grew.
+ * can and prints `{ rate, cpuUs }`; `stream COUNT` reads so many answers of one request to `repeat` and prints how its memory grew.
  */
 import { createInterface } from 'node:readline'
 import { connect } from '../../client/dist/node.js'
@@ -31,23 +31,31 @@ async function run(seconds) {
   return { rate: (done * 1000) / (performance.now() - from), cpuUs: (user + system) / done }
 }
 
-/** Requests of so many answers each as a server keeps for a reader that is behind; memory after each of them. */
+/** The model rests after so many answers, or a reader that it shares two cores with falls behind, and the server ends the request. */
+const BURST = 1000
+const REST_MS = 30
+const SAMPLES = 100
+
+/** The values that one request is answered with, one at a time. */
+async function* answersOf(count) {
+  const wanted = { IN: Int32Array.from({ length: count }, (_, i) => i), DELAY: Uint32Array.from({ length: count }, (_, i) => (i % BURST === 0 ? REST_MS : 0)), WAIT: Uint32Array.of(0) }
+  if (url.startsWith('grpc')) for await (const answer of client.inferStream('repeat', wanted)) yield answer.output('OUT').as('INT32')[0]
+  else for await (const answer of client.generateStream('repeat', { IN: [...wanted.IN], DELAY: [...wanted.DELAY], WAIT: 0 })) yield answer.OUT
+}
+
+/** One request of so many answers; memory after each hundredth of them. */
 async function stream(count) {
-  const each = 10_000
   const rss = []
   const from = performance.now()
-  for (let at = 0; at < count; at += each) {
-    const wanted = { IN: Int32Array.from({ length: each }, (_, i) => i), DELAY: new Uint32Array(each), WAIT: new Uint32Array(1) }
-    let next = 0
-    for await (const answer of client.inferStream('repeat', wanted)) {
-      if (answer.output('OUT').as('INT32')[0] !== next) throw new Error(`answer ${next} is another one`)
-      next += 1
-    }
-    if (next !== each) throw new Error(`${next} answers of ${each}`)
-    rss.push(process.memoryUsage().rss)
+  let next = 0
+  for await (const value of answersOf(count)) {
+    if (value !== next) throw new Error(`answer ${next} is ${value}`)
+    next += 1
+    if (next % (count / SAMPLES) === 0) rss.push(process.memoryUsage().rss)
   }
+  if (next !== count) throw new Error(`${next} answers of ${count}`)
   // The first fifth is code that is compiled and pools that fill.
-  const settled = rss.slice(Math.ceil(rss.length / 5))
+  const settled = rss.slice(SAMPLES / 5)
   return { answers: count, rate: (count * 1000) / (performance.now() - from), grewMiB: (settled.at(-1) - settled[0]) / 2 ** 20, peakMiB: Math.max(...rss) / 2 ** 20 }
 }
 

@@ -12,7 +12,7 @@ const MINUTES = {
   sequence: [3, 0.4],
   pipeline: [5, 0.5],
   python: [6, 1],
-  client: [3, 1],
+  client: [4, 1],
   scale: [3.5, 0.5],
   text: [8, 0.6],
   batching: [7, 0.15],

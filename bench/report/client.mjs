@@ -6,12 +6,17 @@ export const CLIENT_HEAD = ['', 'requests/s', "tritonclient's", 'ratio', 'CPU µ
 
 export const clientRows = ({ rows }) => rows.map(({ what, rate, cpuUs }) => [what, ...[rate, cpuUs].flatMap(({ ours, theirs, ratio }) => [withRange(ours), withRange(theirs), withRange(ratio)])])
 
-export const clientNote = ({ stream }) => `${stream.answers.toLocaleString('en')} answers of a stream, ${whole(stream.rate)} a second: memory grew by ${stream.grewMiB.toFixed(1)} MiB behind the first fifth, ${whole(stream.peakMiB)} MiB at most`
+export const clientNotes = ({ streams }) =>
+  streams.map(
+    ({ transport, answers, rate, grewMiB, peakMiB }) => `${answers.toLocaleString('en')} answers of one request over ${transport}, ${whole(rate)} a second: memory grew by ${grewMiB.toFixed(1)} MiB behind the first fifth, ${whole(peakMiB)} MiB at most`,
+  )
 
 export function clientTargets(result, row, single) {
   for (const { what, rate, cpuUs } of result.client?.rows ?? []) {
     row(`client, ${what}: rate ÷ tritonclient's`, 1, 'least', rate.ratio)
     row(`client, ${what}: CPU per request ÷ tritonclient's`, 1, 'most', cpuUs.ratio)
   }
-  if (result.client) row('client: growth of memory over a million answers', 32, 'most', single(result.client.stream.grewMiB), { unit: 'MiB' })
+  for (const { transport, answers, grewMiB } of result.client?.streams ?? []) {
+    row(`client: growth of memory over ${answers.toLocaleString('en')} answers over ${transport}`, 32, 'most', single(grewMiB), { unit: 'MiB' })
+  }
 }

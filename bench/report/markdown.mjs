@@ -3,7 +3,7 @@ import { pairedRatio } from '../lib/stats.mjs'
 import { COUNTS_HEAD, COUNTS_TEXT, SITES_HEAD, countRows, siteRows } from './counts.mjs'
 import { CROSSCHECK_HEAD, CROSSCHECK_TEXT, crosscheckRows } from './crosscheck.mjs'
 import { SCALE_HEAD, SCALE_TEXT, scaleRows } from './scale.mjs'
-import { CLIENT_HEAD, CLIENT_TEXT, clientNote, clientRows } from './client.mjs'
+import { CLIENT_HEAD, CLIENT_TEXT, clientNotes, clientRows } from './client.mjs'
 import { STREAM_NOTES } from './stream.mjs'
 import { conditionsText, figure, short, whole, withRange } from './format.mjs'
 
@@ -62,7 +62,7 @@ export function markdown(result) {
   if (result.stream) {
     lines.push(...STREAM_NOTES(result.stream).map((text) => `- ${text}`), '')
   }
-  if (result.client) lines.push('### The client in TypeScript', '', CLIENT_TEXT, '', ...table(CLIENT_HEAD, clientRows(result.client)), `- ${clientNote(result.client)}`, '')
+  if (result.client) lines.push('### The client in TypeScript', '', CLIENT_TEXT, '', ...table(CLIENT_HEAD, clientRows(result.client)), ...clientNotes(result.client).map((note) => `- ${note}`), '')
   if (result.counts) {
     lines.push('### Counts per request', '', COUNTS_TEXT, '', ...table(COUNTS_HEAD, countRows(result.counts)))
     const sites = siteRows(result.counts).filter((r) => r[1].startsWith('allocation'))

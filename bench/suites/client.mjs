@@ -1,6 +1,6 @@
 /**
  * One process of `nereid-client` beside one of Python's tritonclient, each with the same requests for the same server, in turn: what a user of either pays on his own side. And
- * a million answers of one model, for the client's memory.
+ * a million answers of one request, for the client's memory.
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
@@ -18,6 +18,8 @@ const WORKLOADS = [
 const CONCURRENCY = [1, 8]
 /** Both compile what is hot; a cell begins when they have. */
 const WARM_SECONDS = 2
+/** They take turns of this length: what else the machine does for a second or two falls on both sides of a pair. */
+const TURN_SECONDS = 0.5
 const ANSWERS = 1_000_000
 
 /** A process that runs commands and answers each with a line of JSON. */
@@ -46,10 +48,11 @@ async function compare(ctx, python, url, transport, workload, c) {
   try {
     for (const one of [ours, theirs]) await one.ask(`run ${WARM_SECONDS}`)
     const runs = []
-    for (let i = 0; i < ctx.repetitions; i += 1) {
+    const pairs = ctx.repetitions * Math.max(1, Math.round(ctx.seconds / TURN_SECONDS))
+    for (let i = 0; i < pairs; i += 1) {
       const run = {}
       // Whoever is first finds another machine than whoever is second.
-      for (const [name, one] of i % 2 === 0 ? [['ours', ours], ['theirs', theirs]] : [['theirs', theirs], ['ours', ours]]) run[name] = await one.ask(`run ${ctx.seconds}`)
+      for (const [name, one] of i % 2 === 0 ? [['ours', ours], ['theirs', theirs]] : [['theirs', theirs], ['ours', ours]]) run[name] = await one.ask(`run ${TURN_SECONDS}`)
       runs.push(run)
     }
     const of = (pick) => spread(runs.map(pick))
@@ -69,7 +72,8 @@ export async function client(ctx) {
   const server = await startNereid(ctx.root, { models: ['simple', 'identity', 'repeat'] })
   try {
     const rows = []
-    for (const [transport, url] of [['HTTP', `http://127.0.0.1:${server.http}`], ['gRPC', `grpc://127.0.0.1:${server.grpc}`]]) {
+    const transports = [['HTTP', `http://127.0.0.1:${server.http}`], ['gRPC', `grpc://127.0.0.1:${server.grpc}`]]
+    for (const [transport, url] of transports) {
       for (const workload of WORKLOADS) {
         for (const c of CONCURRENCY) {
           ctx.say(`client: ${workload.name} over ${transport}, c=${c} …`)
@@ -78,13 +82,17 @@ export async function client(ctx) {
       }
     }
     const answers = ctx.quick ? ANSWERS / 10 : ANSWERS
-    ctx.say(`client: ${answers} answers of one stream …`)
-    const reader = worker(process.execPath, [join(ctx.root, 'bench/clients/node.mjs'), `grpc://127.0.0.1:${server.grpc}`, 'simple', '64', '1'])
-    try {
-      return { rows, stream: await reader.ask(`stream ${answers}`) }
-    } finally {
-      reader.end()
+    const streams = []
+    for (const [transport, url] of transports) {
+      ctx.say(`client: ${answers} answers of one request over ${transport} …`)
+      const reader = worker(process.execPath, [join(ctx.root, 'bench/clients/node.mjs'), url, 'simple', '64', '1'])
+      try {
+        streams.push({ transport, ...(await reader.ask(`stream ${answers}`)) })
+      } finally {
+        reader.end()
+      }
     }
+    return { rows, streams }
   } finally {
     await end(server.child)
   }

@@ -134,6 +134,16 @@ describe.each(WAYS)('$name', (way) => {
     expect(answers.every(Boolean)).toBe(true)
   })
 
+  test('an answer stays what it was while others come', async () => {
+    const asked = client(way)
+    for (const length of [4, 200, 100_000]) {
+      const rounds = Array.from({ length: 20 }, (_, i) => i)
+      const kept: ArrayLike<number>[] = []
+      for (const i of rounds) kept.push((await asked.infer('echo', { INPUT0: new Float32Array(length).fill(i) })).output('OUTPUT0').as('FP32'))
+      expect(kept.map((data, i) => Array.from(data).every((x) => x === i))).toEqual(rounds.map(() => true))
+    }
+  })
+
   test('raw bytes stand for any datatype that is said', async () => {
     const raw = new Uint8Array(Int32Array.of(5, 6, 7, 8).buffer)
     const result = await client(way).infer('versions', { INPUT0: { data: raw, datatype: 'INT32' } }, { version: 1 })

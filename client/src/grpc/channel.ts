@@ -15,6 +15,8 @@ const MESSAGE_BYTES_MAX = 2 ** 31 - 1
 /** What may come before it is read. With HTTP/2's own 64 KiB a large answer waits for the network again and again. */
 const STREAM_WINDOW_BYTES = 4 << 20
 const SESSION_WINDOW_BYTES = 16 << 20
+/** With HTTP/2's own 16 KiB a large answer comes in many pieces, each with a turn through Node's streams. */
+const FRAME_BYTES_MAX = 1 << 20
 /** Node's own limit, in MB, refuses streams while a few large messages are under way. */
 const SESSION_MEMORY_MB_MAX = 4096
 const KEEP_ALIVE_MS = 30_000
@@ -186,7 +188,7 @@ export class Channel {
     const { tls = {}, socketPath } = this.#options
     const pem = (name: string, text: string | Uint8Array | undefined) => (text === undefined ? {} : { [name]: typeof text === 'string' ? text : Buffer.from(text) })
     const http2 = connectHttp2(this.#authority, {
-      settings: { enablePush: false, initialWindowSize: STREAM_WINDOW_BYTES },
+      settings: { enablePush: false, initialWindowSize: STREAM_WINDOW_BYTES, maxFrameSize: FRAME_BYTES_MAX },
       maxSessionMemory: SESSION_MEMORY_MB_MAX,
       ...pem('ca', tls.ca),
       ...pem('cert', tls.cert),

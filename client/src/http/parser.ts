@@ -1,7 +1,7 @@
 /**
  * Answers of HTTP/1.1, cut out of what a socket reads. Pure: bytes in, calls out. One parser reads the answers of one connection, one after the other.
  *
- * Bodies are handed on as they come, as views of what was read.
+ * Bodies are handed on as they come, as views of what was read: they are the reader's again when the call returns.
  */
 
 /** What an answer may have in front of its body. */
@@ -48,7 +48,8 @@ export class Parser {
       if (answer === null || this.#isOver) throw new Error('there are bytes behind the end of an answer')
       const taken = this.#step(bytes, answer)
       if (taken === null) {
-        this.#rest = bytes
+        // Another place is read into next.
+        this.#rest = Buffer.from(bytes)
         return
       }
       bytes = bytes.subarray(taken)
