@@ -82,3 +82,9 @@ def mock(tmp_path_factory):
     """A CUDA driver without a GPU: the environment of a server and of this client, the client's module, and the directory of the devices' memory."""
     with two_devices(tmp_path_factory.mktemp("cuda")) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def driver(mock):
+    """What a server over that driver has in its environment."""
+    return mock[0]

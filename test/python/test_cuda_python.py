@@ -9,6 +9,7 @@ import tritonclient.grpc
 
 from clients import connect, failure
 from cuda_mock import Region
+from device_server import caller, server  # noqa: F401 - fixtures
 from interpreter import python_server
 
 HERE = os.path.dirname(__file__)
@@ -106,21 +107,6 @@ def repository(tmp_path_factory):
         (root / name / "config.pbtxt").write_text(CONFIG.format(type=datatype, more=more))
         (root / name / "1/model.py").write_text(HEAD + code)
     return root
-
-
-@pytest.fixture(scope="module")
-def server(mock, repository, tmp_path_factory):
-    one = python_server(repository, "--allow-client-shm=true", log=tmp_path_factory.mktemp("log") / "server.log", env=mock[0])
-    yield one
-    assert one.stop() == 0, one.tail()
-
-
-@pytest.fixture
-def caller(server):
-    one = connect("grpc", server)
-    yield one
-    one.call("unregister_cuda_shared_memory")
-    one.close()
 
 
 def parameter(answer, name):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from clients import connect
+from device_server import caller, server  # noqa: F401 - fixtures
 from interpreter import python_server
 from test_cuda_python import CONFIG, HEAD, NO, gauge, parameter, waits_for
 
@@ -134,18 +135,8 @@ def counter(mock, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(mock, counter, repository, tmp_path_factory):
-    environment = {**mock[0], "NEREID_LIBCUDA": counter.library, "NEREID_COUNT": str(counter.file)}
-    one = python_server(repository, log=tmp_path_factory.mktemp("log") / "server.log", env=environment)
-    yield one
-    assert one.stop() == 0, one.tail()
-
-
-@pytest.fixture
-def caller(server):
-    one = connect("grpc", server)
-    yield one
-    one.close()
+def driver(mock, counter):
+    return {**mock[0], "NEREID_LIBCUDA": counter.library, "NEREID_COUNT": str(counter.file)}
 
 
 def used(server):

@@ -190,11 +190,7 @@ def test_curl_sees_401_403_and_429_with_what_to_do(keyed, version):
 def test_a_quota_of_concurrency_is_given_back_when_a_stream_ends_or_its_client_leaves(keyed):
     metadata = [("authorization", f"Bearer {keyed.one}")]
     with grpc.insecure_channel(keyed.server.grpc) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        request = service_pb2.ModelInferRequest(model_name="simple")
-        for name, data in (("INPUT0", A), ("INPUT1", B)):
-            request.inputs.add(name=name, datatype="INT32", shape=[1, 16])
-            request.raw_input_contents.append(data.tobytes())
+        stub, request = simple(channel)
         for ending in ("ends", "leaves"):
             go = threading.Event()
 
@@ -212,6 +208,15 @@ def test_a_quota_of_concurrency_is_given_back_when_a_stream_ends_or_its_client_l
                 stream.cancel()
             go.set()
             wait(lambda: free(stub, request, metadata), f"a stream that {ending} gives its place back")
+
+
+def simple(channel):
+    """The calls of a channel, and a request to the model `simple`."""
+    request = service_pb2.ModelInferRequest(model_name="simple")
+    for name, data in (("INPUT0", A), ("INPUT1", B)):
+        request.inputs.add(name=name, datatype="INT32", shape=[1, 16])
+        request.raw_input_contents.append(data.tobytes())
+    return service_pb2_grpc.GRPCInferenceServiceStub(channel), request
 
 
 def free(stub, request, metadata):
@@ -268,11 +273,7 @@ def test_a_stream_whose_key_is_taken_away_ends_its_requests(keyed):
     key = make(keyed.path, "stream", "--scope=inference:simple")
     metadata = [("x-api-key", key)]
     with grpc.insecure_channel(keyed.server.grpc) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        request = service_pb2.ModelInferRequest(model_name="simple")
-        for name, data in (("INPUT0", A), ("INPUT1", B)):
-            request.inputs.add(name=name, datatype="INT32", shape=[1, 16])
-            request.raw_input_contents.append(data.tobytes())
+        stub, request = simple(channel)
         wait(lambda: free(stub, request, metadata), "the key is taken")
         more = threading.Semaphore(1)
 
