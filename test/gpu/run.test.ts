@@ -47,7 +47,7 @@ test('rows that want memory of two processes pass over the stand-in, which is to
 })
 
 test.runIf(process.arch === 'x64')('rows of ONNX Runtime on a device pass over a provider without a GPU: nothing is copied', { timeout: 120_000 }, () => {
-  const only = ['shm-in-place', 'shm-no-copies', 'ort-auto', 'ort-instances', 'ort-offsets']
+  const only = ['shm-in-place', 'shm-no-copies', 'ort-auto', 'ort-instances', 'ort-offsets', 'ensemble-device']
   const { code, lines } = run(['--mock', ...only.map((id) => `--only=${id}`)])
   expect(lines.filter((line) => line.startsWith('passed (mock)')).length, lines.join('\n')).toBe(only.length)
   expect(code).toBe(0)

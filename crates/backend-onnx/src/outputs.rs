@@ -460,25 +460,6 @@ fn outcome(
                 ShapeDisplay(spec.reshape.as_deref().unwrap_or(&[]))
             ))
         })?;
-        let data = match data {
-            // Written in place by the run itself.
-            Data::Region(region)
-                if scatter::region_of(entry, slot)
-                    .is_some_and(|own| std::ptr::addr_eq(&raw const **own, &raw const *region)) =>
-            {
-                let data = scatter::written(&region)?;
-                outcome.outputs.push(protocol::OutputTensor {
-                    name: spec.name.clone(),
-                    index,
-                    datatype: spec.datatype,
-                    shape,
-                    data,
-                    form: scatter::form_of(entry, slot),
-                });
-                continue;
-            }
-            data => data,
-        };
         outcome.outputs.push(scatter::output(entry, spec, (index, slot), shape, data)?);
     }
     Ok(outcome)

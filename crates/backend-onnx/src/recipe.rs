@@ -156,7 +156,8 @@ impl Recipe {
                     && entry.checked.inputs.len() == self.inputs.len()
                     && wanted.len() == self.outputs.len()
                     && wanted.iter().zip(&self.outputs).all(|((index, _), o)| *index == o.index)
-                    && entry.request.outputs.iter().all(|o| o.region.is_none())
+                    // An offer needs not be taken.
+                    && entry.request.outputs.iter().all(|o| o.region.is_none() || o.form.anywhere)
                     && self.inputs.iter().all(|column| {
                         input_of(entry, column.index).is_some_and(|input| match &column.shape {
                             None => true,

@@ -366,7 +366,8 @@ impl Runner {
 
     /// One output, where the client wants it.
     fn bring(&self, tensor: &TensorRef<'_>, entry: &BatchEntry, slot: Option<u16>) -> Result<Data, Refused> {
-        let Some(region) = scatter::region_of(entry, slot) else {
+        let bytes = usize::try_from(tensor.contents.count()).unwrap_or(usize::MAX);
+        let Some(region) = scatter::region_for(entry, slot, bytes) else {
             let Contents::Device(lent) = tensor.contents else { return self.link.take(tensor) };
             if !scatter::form_of(entry, slot).anywhere {
                 return self.link.take(tensor);

@@ -6,9 +6,14 @@ use crate::{BatchEntry, Outcome};
 use protocol::{OutputForm, OutputSpec, OutputTensor};
 use tensor::{Base, Data, Error, RegionRef, Result, Shape};
 
-/// The region the client named for a wanted output; `slot` is the second half of an entry of `Checked::outputs`.
+/// The region the client named for a wanted output, or that an ensemble offers for one that may be anywhere; `slot` is the second half of an entry of `Checked::outputs`.
 pub fn region_of(entry: &BatchEntry, slot: Option<u16>) -> Option<&RegionRef> {
     entry.request.outputs.get(usize::from(slot?))?.region.as_ref()
+}
+
+/// The region for an output of so many bytes. An offer that is too small is none: who made it has the words for that.
+pub fn region_for(entry: &BatchEntry, slot: Option<u16>, len: usize) -> Option<&RegionRef> {
+    region_of(entry, slot).filter(|region| region.len() >= len || !form_of(entry, slot).anywhere)
 }
 
 /// How the client wants that output returned.
@@ -22,7 +27,12 @@ pub fn form_of(entry: &BatchEntry, slot: Option<u16>) -> OutputForm {
 /// The slot of an output that the server itself wants, and nobody else: a state of a sequence.
 pub const KEPT: u16 = u16::MAX;
 
-/// Puts `data` where it has to be: unchanged without a region, else written into it.
+/// Whether data are the region itself: written in place.
+pub fn is_in(data: &Data, region: &RegionRef) -> bool {
+    matches!(data, Data::Region(own) if std::ptr::addr_eq(&raw const **own, &raw const **region))
+}
+
+/// Puts `data` where it has to be: unchanged without a region, else written into it, unless it is there already.
 ///
 /// # Errors
 /// INTERNAL with Triton's text when the region is too small (memory.md 1.11), INVALID_ARG when it is no longer whole, or when more
@@ -30,6 +40,7 @@ pub const KEPT: u16 = u16::MAX;
 pub fn place(output: &str, data: Data, region: Option<&RegionRef>) -> Result<Data> {
     match (data, region) {
         (host @ Data::Bytes(_), None) => Ok(host),
+        (data, Some(region)) if is_in(&data, region) => written(region),
         // The client may change its region while the response is being sent.
         (Data::Region(source), None) => copied(&source),
         (Data::Bytes(bytes), Some(region)) if region.host().is_some() => {
@@ -103,15 +114,18 @@ pub fn output(
     data: Data,
 ) -> Result<OutputTensor> {
     let form = form_of(entry, wanted.1);
+    let region = region_for(entry, wanted.1, data.len());
     Ok(OutputTensor {
         name: spec.name.clone(),
         index: wanted.0,
         datatype: spec.datatype,
         shape,
-        data: match (data, region_of(entry, wanted.1)) {
+        data: match (data, region) {
             // The usual case, in which the name's text is not asked for.
             (host @ Data::Bytes(_), None) => host,
             (Data::Region(source), None) if form.anywhere => left(source)?,
+            // Who offered it looks whether it is whole.
+            (data, Some(region)) if form.anywhere && is_in(&data, region) => data,
             (data, region) => place(&spec.name, data, region)?,
         },
         form,
@@ -153,6 +167,36 @@ mod tests {
         let region: RegionRef = Arc::new(Heap::new(b"abc"));
         let placed = place("O", Data::Region(Arc::clone(&region)), Some(&region)).unwrap_or_default();
         assert_eq!(placed.to_vec().expect("in memory"), b"abc");
+    }
+
+    #[test]
+    fn what_is_in_its_region_is_not_copied() {
+        // No memory: to copy one byte would be to read beyond its end.
+        let region: RegionRef = Arc::new(Heap::endless(1 << 20));
+        let placed = place("O", Data::Region(Arc::clone(&region)), Some(&region)).expect("placed");
+        assert!(is_in(&placed, &region));
+    }
+
+    #[test]
+    fn an_offer_that_is_too_small_is_left_to_who_made_it() {
+        let spec = OutputSpec {
+            name: "O".into(),
+            datatype: tensor::DataType::Uint8,
+            dims: Shape::from_slice(&[-1]),
+            reshape: None,
+            labels: Default::default(),
+        };
+        let put = |form, room| {
+            let mut asking = entry(1, &[]);
+            let region: RegionRef = Arc::new(Heap::new(&vec![0; room]));
+            let wanted = protocol::RequestedOutput { name: "O".into(), form, region: Some(region) };
+            asking.request.outputs.push(wanted);
+            let data = Data::Bytes(Bytes::from_static(b"abcd"));
+            output(&asking, &spec, (0, Some(0)), Shape::from_slice(&[4]), data).map(|o| o.data)
+        };
+        assert!(matches!(put(OutputForm::ANYWHERE, 4), Ok(Data::Region(_))));
+        assert!(matches!(put(OutputForm::ANYWHERE, 3), Ok(Data::Bytes(_))));
+        assert!(put(OutputForm::default(), 3).is_err());
     }
 
     #[test]

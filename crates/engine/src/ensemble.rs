@@ -215,7 +215,12 @@ fn compile(signature: &Arc<Signature>, config: &ModelEnsembling, models: &[Arc<M
     let composing: Vec<_> = models
         .iter()
         .zip(&plans)
-        .map(|(m, plan)| Composing { signature: &m.signature, in_order: m.in_order(), plan: plan.as_deref() })
+        .map(|(m, plan)| Composing {
+            signature: &m.signature,
+            in_order: m.in_order(),
+            takes_regions: m.cached.is_none(),
+            plan: plan.as_deref(),
+        })
         .collect();
     let plan = Arc::new(Plan::compile(signature.clone(), config, &composing)?);
     let made_from = composing.iter().zip(models).map(|(c, m)| (m.signature.clone(), c.in_order)).collect();

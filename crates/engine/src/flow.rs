@@ -30,7 +30,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
-use tensor::{Base, Code, Data, Error, Result};
+use tensor::{Base, Code, Data, Error, RegionRef, Result};
 use trace::Trace;
 
 /// Executions of an ensemble are of none.
@@ -498,6 +498,8 @@ impl Driver {
     fn bytes_to_copy(&self, response: &InferResponse) -> usize {
         let has_regions = self.has_regions();
         let copied = |output: &OutputTensor| match &output.data {
+            // A step took the client's region.
+            data if self.region_of(output).is_some_and(|region| scatter::is_in(data, region)) => 0,
             Data::Region(region) if matches!(region.base(), Base::Device(_)) => {
                 // What may stay there is not copied.
                 if output.form.anywhere && !region.is_shared() { 0 } else { usize::MAX }
@@ -525,14 +527,22 @@ impl Driver {
         is_late(inline_until) || self.todo.front().is_some_and(|next| !self.may_do(next, inline_until))
     }
 
+    /// The region that the client named for an output.
+    fn region_of(&self, output: &OutputTensor) -> Option<&RegionRef> {
+        let wanted = &self.execution.request().outputs;
+        let mut named = wanted.iter().filter(|wanted| wanted.region.is_some());
+        named.find(|wanted| wanted.name == output.name)?.region.as_ref()
+    }
+
     /// Brings the outputs to where the client wants them.
     fn place(&self, response: &mut InferResponse) -> Result<()> {
-        let wanted = self.has_regions().then_some(&self.execution.request().outputs);
         for output in &mut response.outputs {
-            let region = wanted.and_then(|all| all.iter().find(|w| w.name == output.name)?.region.as_ref());
+            let is_offer = output.form.anywhere;
+            let len = output.data.len();
+            let region = self.region_of(output).filter(|region| !is_offer || region.len() >= len);
             output.data = match std::mem::take(&mut output.data) {
                 // Of an ensemble in an ensemble.
-                Data::Region(source) if region.is_none() && output.form.anywhere => scatter::left(source)?,
+                Data::Region(source) if region.is_none() && is_offer => scatter::left(source)?,
                 data => scatter::place(&output.name, data, region)?,
             };
         }

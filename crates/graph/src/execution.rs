@@ -15,12 +15,13 @@ use crate::order::Order;
 use crate::plan::{Plan, Step};
 use crate::sequence;
 use protocol::{
-    Checked, InferRequest, InferResponse, InputTensor, OutputForm, OutputTensor, Sequence, check::IdPrefix,
+    Checked, InferRequest, InferResponse, InputTensor, OutputForm, OutputTensor, RequestedOutput, Sequence,
+    check::IdPrefix,
 };
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use tensor::{Error, Result, reshape};
+use tensor::{Data, Error, RegionRef, Result, reshape};
 
 /// A call of one step's model, for one iteration. Never used again within its execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +86,8 @@ struct State {
     /// As `Checked::outputs`.
     wanted: SmallVec<[(u16, Option<u16>); 4]>,
     pruned: Option<Pruned>,
+    /// For each output of the request, whether a step may write to its region before all have ended. Empty without regions.
+    apart: SmallVec<[bool; 4]>,
     frames: BTreeMap<FrameId, Frame>,
     runs: BTreeMap<RunId, Run>,
     /// By `Step::order`; the last one is that of the answers.
@@ -177,6 +180,7 @@ impl State {
         });
         Self {
             limits,
+            apart: apart(&head),
             head,
             wanted: checked.outputs.clone(),
             pruned,
@@ -463,7 +467,7 @@ impl State {
         let request = InferRequest {
             id: self.head.id.clone(),
             inputs,
-            outputs: step.requested.iter().cloned().collect(),
+            outputs: self.asked_of(plan, step),
             default_form: OutputForm::ANYWHERE,
             parameters: self.head.parameters.clone(),
             sequence,
@@ -474,6 +478,35 @@ impl State {
         };
         self.actions.push(Action::Start { run, step: index, request });
         self.touched.push_back(id);
+    }
+
+    /// What a step is asked for. With an output that only the client gets comes the region that the client wants it in: an offer
+    /// (`OutputForm::anywhere`), which a step takes where that saves a copy. Steps behind decoupled ones get none, whose answers would
+    /// overwrite each other's before they are sent.
+    fn asked_of(&self, plan: &Plan, step: &Step) -> SmallVec<[RequestedOutput; 2]> {
+        let mut asked: SmallVec<[RequestedOutput; 2]> = SmallVec::new();
+        let mut offers = false;
+        if step.takes_regions && step.into == 0 && !self.apart.is_empty() {
+            for (output, &tensor) in step.requested.iter().zip(step.outputs.iter().flatten()) {
+                let region = self.offer(plan, tensor).cloned();
+                offers |= region.is_some();
+                asked.push(RequestedOutput { region, ..output.clone() });
+            }
+        }
+        match (offers, step.wants_all) {
+            (true, _) => asked,
+            (false, true) => SmallVec::new(),
+            (false, false) => step.requested.iter().cloned().collect(),
+        }
+    }
+
+    /// The region that the client wants a tensor in which nobody else takes.
+    fn offer(&self, plan: &Plan, tensor: usize) -> Option<&RegionRef> {
+        let is_taken = plan.tensors.get(tensor)?.consumers.iter().any(|&step| self.needs(plan, step));
+        let mut outputs = self.wanted.iter().filter(|(o, _)| plan.outputs.get(usize::from(*o)) == Some(&tensor));
+        let (Some((_, Some(at))), None, false) = (outputs.next(), outputs.next(), is_taken) else { return None };
+        let is_apart = *self.apart.get(usize::from(*at))?;
+        self.head.outputs.get(usize::from(*at))?.region.as_ref().filter(|_| is_apart)
     }
 
     /// Answers an iteration whose outputs are all there, and ends one that is over.
@@ -535,6 +568,22 @@ impl State {
     }
 }
 
+/// For each output of a request whether nothing else of the request lies in its region: what a step writes there early, no other step
+/// reads, and no other output overwrites. Empty without regions.
+fn apart(request: &InferRequest) -> SmallVec<[bool; 4]> {
+    let regions = || request.outputs.iter().map(|output| output.region.as_ref());
+    if regions().all(|region| region.is_none()) {
+        return SmallVec::new();
+    }
+    let is_apart = |(at, region): (usize, Option<&RegionRef>)| {
+        let Some(region) = region else { return false };
+        let is_read = request.inputs.iter().any(|i| matches!(&i.data, Data::Region(r) if r.overlaps(&**region)));
+        let mut others = regions().enumerate().filter(|(other, _)| *other != at).filter_map(|(_, other)| other);
+        !is_read && !others.any(|other| other.overlaps(&**region))
+    };
+    regions().enumerate().map(is_apart).collect()
+}
+
 /// The answer of a frame that has all outputs; those that are absent are left out.
 fn respond(
     plan: &Plan,
@@ -559,7 +608,8 @@ fn respond(
             sequence = (**changed).clone();
         }
         if let SlotState::Present(value) = &slot.state {
-            has_data |= !value.data.is_empty();
+            // A region that a step wrote to is as long as the client made it.
+            has_data |= !value.data.is_empty() && !value.shape.contains(&0);
             let dims = spec.reshape.as_ref().unwrap_or(&spec.dims);
             let shape = convert(dims, batches, value.rows, &value.shape);
             outputs.push(OutputTensor {

@@ -22,6 +22,8 @@ pub struct Composing<'a> {
     /// Whether its requests must reach it in the order of the iterations they come from: sequences, one instance without a dynamic
     /// batcher, `preserve_ordering`, decoupled models.
     pub in_order: bool,
+    /// Whether it loses nothing by being told where its outputs are wanted. A response cache does: such a request is not looked up.
+    pub takes_regions: bool,
     /// Its own plan, when it is an ensemble too.
     pub plan: Option<&'a Plan>,
 }
@@ -63,8 +65,12 @@ pub struct Step {
     pub(crate) needs: Vec<usize>,
     /// For each output of the model its tensor.
     pub(crate) outputs: Vec<Option<usize>>,
-    /// What is asked of the model; empty when every output is mapped.
+    /// The outputs that are mapped, as they are asked for.
     pub(crate) requested: Vec<RequestedOutput>,
+    /// Every output is mapped, so that none needs to be named.
+    pub(crate) wants_all: bool,
+    /// As of `Composing`.
+    pub(crate) takes_regions: bool,
     /// Scope of what it takes, and of what it gives.
     pub(crate) from: usize,
     pub(crate) into: usize,
@@ -360,9 +366,6 @@ impl<'a> Names<'a> {
                 requested.push(RequestedOutput { name: output.name.clone(), form: OutputForm::ANYWHERE, region: None });
             }
         }
-        if requested.len() == signature.outputs.len() {
-            requested.clear();
-        }
         self.at += 1;
         Ok(Step {
             model: Name::from(step.model_name.as_str()),
@@ -373,7 +376,9 @@ impl<'a> Names<'a> {
             inputs,
             needs,
             outputs,
+            wants_all: requested.len() == signature.outputs.len(),
             requested,
+            takes_regions: model.takes_regions,
             from: 0,
             into: 0,
             place: 0,

@@ -70,7 +70,8 @@ pub struct OutputForm {
     pub binary: bool,
     /// Top-k classes instead of the tensor; 0 = the tensor.
     pub classification: u32,
-    /// Whoever asked takes it where the model left it, in memory of a device, too. Never what a client asks for.
+    /// Whoever asked takes it where the model left it, in memory of a device, too. Never what a client asks for. A region beside it is an
+    /// offer: where the bytes go in the end, if they fit, and may be written to already.
     pub anywhere: bool,
 }
 

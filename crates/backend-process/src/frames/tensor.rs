@@ -70,6 +70,17 @@ pub enum Contents<'a> {
     Device(Lent<'a>),
 }
 
+impl Contents<'_> {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Block(block) => block.bytes,
+            Self::Device(lent) => lent.bytes,
+        }
+    }
+}
+
 /// A tensor as a runner described it. Its shape and its length agree; strings are checked if they came inline, else in the copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorRef<'a> {

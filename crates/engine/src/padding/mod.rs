@@ -193,7 +193,8 @@ impl Padding {
             let slot =
                 entry.checked.outputs.iter().find(|(index, _)| *index == output.index).and_then(|(_, slot)| *slot);
             let region = before.regions.iter().find(|(of, s, _)| *of == at && slot.map(usize::from) == Some(*s));
-            if let Some((_, _, region)) = region {
+            let is_refused = |region: &RegionRef| output.form.anywhere && region.len() < output.data.len();
+            if let Some((_, _, region)) = region.filter(|(_, _, region)| !is_refused(region)) {
                 output.data = scatter::place(&output.name, std::mem::take(&mut output.data), Some(region))?;
             }
         }

@@ -15,6 +15,7 @@ use tensor::{Data, DataType, Error, Result, Shape};
 pub struct Model {
     pub signature: Signature,
     pub in_order: bool,
+    pub takes_regions: bool,
     pub plan: Option<Arc<Plan>>,
 }
 
@@ -111,7 +112,7 @@ impl Models {
 
     pub fn add(&mut self, name: &str, max_batch_size: u32, inputs: &str, outputs: &str) -> &mut Model {
         let signature = signature(name, max_batch_size, inputs, outputs);
-        let model = Model { signature, in_order: false, plan: None };
+        let model = Model { signature, in_order: false, takes_regions: true, plan: None };
         self.0.insert(name.to_owned(), model);
         self.0.get_mut(name).unwrap()
     }
@@ -122,7 +123,12 @@ impl Models {
         let composing: Vec<Composing<'_>> = steps
             .iter()
             .map(|step| &self.0[&step.model_name])
-            .map(|m| Composing { signature: &m.signature, in_order: m.in_order, plan: m.plan.as_deref() })
+            .map(|m| Composing {
+                signature: &m.signature,
+                in_order: m.in_order,
+                takes_regions: m.takes_regions,
+                plan: m.plan.as_deref(),
+            })
             .collect();
         Plan::compile(Arc::new(signature.clone()), &config, &composing)
     }
