@@ -7,7 +7,7 @@ use crate::options::{boolean, integer, library_of_repository};
 use crate::provider::Kind;
 use protocol::pb::inference::{ModelConfig, model_optimization_policy::execution_accelerators::Accelerator};
 use std::path::{Path, PathBuf};
-use tensor::{Code, Error, Result};
+use tensor::{Error, Result};
 
 /// A provider to append to a session, in the order of their priority.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +41,20 @@ const ADDRESSES: [&str; 6] = [
     "gpu_external_empty_cache",
     "default_memory_arena_cfg",
 ];
+
+/// Options that have a provider capture CUDA graphs.
+const GRAPHS_OF_CUDA: &str = "enable_cuda_graph";
+const GRAPHS_OF_TENSORRT: &str = "trt_cuda_graph_enable";
+
+/// Which provider is to run by CUDA graphs, if one is; TensorRT's before CUDA's.
+pub(crate) fn captures(providers: &[Appended]) -> Option<Kind> {
+    let asks = |p: &&Appended| {
+        p.options
+            .iter()
+            .any(|(key, value)| [GRAPHS_OF_CUDA, GRAPHS_OF_TENSORRT].contains(&key.as_str()) && value == "1")
+    };
+    providers.iter().find(asks).map(|p| p.kind)
+}
 
 /// How a value of the TensorRT accelerator is read.
 #[derive(Clone, Copy)]
@@ -85,7 +99,7 @@ const TENSORRT: [(&str, &str, Form); 29] = [
     ("trt_profile_min_shapes", "trt_profile_min_shapes", Form::Text),
     ("trt_profile_max_shapes", "trt_profile_max_shapes", Form::Text),
     ("trt_profile_opt_shapes", "trt_profile_opt_shapes", Form::Text),
-    ("trt_cuda_graph_enable", "trt_cuda_graph_enable", Form::Boolean),
+    (GRAPHS_OF_TENSORRT, GRAPHS_OF_TENSORRT, Form::Boolean),
     ("trt_ep_context_embed_mode", "trt_ep_context_embed_mode", Form::Integer),
 ];
 
@@ -181,14 +195,9 @@ fn of_cuda(accelerator: &Accelerator, options: &mut Vec<(String, String)>) -> Re
         let value = match key.as_str() {
             // An instance runs where its group says.
             "device_id" => continue,
-            // A graph that was captured reads and writes the addresses of the run in which it was: others would get the answers of that one.
-            "enable_cuda_graph" if boolean(value)? => {
-                return Err(Error::new(
-                    Code::Unsupported,
-                    "parameter 'enable_cuda_graph' of the CUDA Execution Accelerator is not in this release",
-                ));
+            GRAPHS_OF_CUDA | "do_copy_in_default_stream" | "use_ep_level_unified_stream" => {
+                u8::from(boolean(value)?).to_string()
             }
-            "do_copy_in_default_stream" | "use_ep_level_unified_stream" => u8::from(boolean(value)?).to_string(),
             _ => value.clone(),
         };
         options.push((key.clone(), value));
@@ -294,6 +303,19 @@ mod tests {
     }
 
     #[test]
+    fn device_providers_that_capture_are_known() {
+        let check = |accelerators: &[&str], expected: Option<Kind>| {
+            let providers = providers(&config(accelerators, &[]), Path::new("/usr/lib"), 1).expect("reads");
+            assert_eq!(captures(&providers), expected, "{accelerators:?}");
+        };
+        check(&["cuda", "tensorrt"], None);
+        check(&["cuda enable_cuda_graph=false", "tensorrt trt_cuda_graph_enable=0"], None);
+        check(&["cuda enable_cuda_graph=true"], Some(Kind::Cuda));
+        check(&["tensorrt trt_cuda_graph_enable=ON"], Some(Kind::Tensorrt));
+        check(&["cuda enable_cuda_graph=1", "tensorrt trt_cuda_graph_enable=1"], Some(Kind::Tensorrt));
+    }
+
+    #[test]
     fn device_options_of_tensorrt_are_triton_s_parameters_c_17() {
         let check = |parameters: &str, expected: &str| {
             let expected = format!("tensorrt device_id=1{expected} | cuda device_id=1");
@@ -344,8 +366,7 @@ mod tests {
             "tensorrt trt_engine_cache_prefix=../x",
             "trt_engine_cache_prefix '../x' has to be the name of a file, without a directory",
         );
-        let graphs = printed(&["cuda enable_cuda_graph=1"], &[]).expect_err("refused");
-        assert_eq!(graphs.code(), Code::Unsupported);
+        check("cuda enable_cuda_graph=maybe", "failed to convert 'maybe' to boolean");
         check("cuda do_copy_in_default_stream=2", "failed to convert '2' to boolean");
         for key in ADDRESSES {
             let refused = printed(&[&format!("cuda {key}=4096")], &[]).expect_err("refused");

@@ -12,6 +12,7 @@
 mod accelerators;
 mod batch_input;
 mod cache;
+mod captured;
 mod check;
 mod cost;
 mod failed;

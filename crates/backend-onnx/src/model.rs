@@ -1,6 +1,7 @@
 //! Runs batches. One value per version, called by every instance at once.
 
 use crate::batch_input::BatchInput;
+use crate::captured::Captured;
 use crate::ffi::{CName, Outputs, RunOptions, Session, Value};
 use crate::governor::Weight;
 use crate::inputs::{self, InputPlan};
@@ -33,6 +34,8 @@ pub(crate) struct OnnxModel {
     /// Every output is cut by rows and written by the run, and every input comes from the requests.
     may_repeat: bool,
     cost_may_depend_on_data: bool,
+    /// It runs by CUDA graphs.
+    pub(crate) captured: Option<Captured>,
 }
 
 impl OnnxModel {
@@ -103,7 +106,18 @@ impl OnnxModel {
             recipes: Recipes::default(),
             may_repeat,
             cost_may_depend_on_data,
+            captured: None,
         })
+    }
+
+    /// Has it run by CUDA graphs, which the provider of its session was told to capture; one at most with `has_one_graph`.
+    ///
+    /// # Errors
+    /// UNSUPPORTED where shapes are not fixed.
+    pub(crate) fn by_graphs(mut self, config: &ModelConfig, has_one_graph: bool) -> Result<Self> {
+        let of = (&self.session, &*self.signature, &self.outputs, &self.run_entries);
+        self.captured = Some(Captured::new(of.0, config, of.1, of.2, of.3, has_one_graph)?);
+        Ok(self)
     }
 
     /// Where it runs; `None` is the CPU.
@@ -150,10 +164,11 @@ impl OnnxModel {
     }
 
     fn run(&self, entries: &mut [BatchEntry], control: &RunControl, marks: &mut Marks) -> Result<()> {
-        if let Some(device) = self.session.device()
-            && on_device::concerns(entries)
-        {
-            return self.run_on(device, entries, control, marks);
+        if let Some(device) = self.session.device() {
+            device::stand_apart();
+            if self.captured.is_some() || on_device::concerns(entries) {
+                return self.run_on(device, entries, control, marks);
+            }
         }
         if let Some(recipe) = self.recipes.take(entries)
             && self.repeat(recipe, entries, control, marks)?
@@ -281,7 +296,7 @@ fn stopper(options: &Arc<RunOptions>) -> impl FnOnce() + Send + 'static {
     move || options.terminate()
 }
 
-fn cancelled() -> Error {
+pub(crate) fn cancelled() -> Error {
     Error::cancelled("the request was cancelled while its model ran")
 }
 

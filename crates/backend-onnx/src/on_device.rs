@@ -9,8 +9,9 @@
 
 use crate::ffi::{Binding, CName, RunOptions, Value};
 use crate::inputs::{self, Tensor, is_on_device};
-use crate::model::OnnxModel;
+use crate::model::{OnnxModel, cancelled};
 use crate::outputs::{self, Produced, RunOutputs, Target, byte_len};
+use backend::gather::rows_of;
 use backend::{BatchEntry, Marks, RunControl, gather, now_ns, scatter};
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -62,23 +63,41 @@ impl OnnxModel {
             if self.hints.are_wrong() {
                 self.allocated_there(&mut plan, is_wanted);
             }
-            let feeds: SmallVec<[Value<'_>; 4]> = tensors.iter().map(|t| self.value_of(t)).collect::<Result<_>>()?;
-            marks.inputs_ready = now_ns();
-            let options = self.begin(control)?;
-            let mut outcome = self.run_bound(&mut plan, &options, &tensors, &feeds);
-            if outcome.is_err() && plan.has_hints() && !control.is_stopped() && device::failure::check(device).is_ok() {
-                // As in a run in the host's memory: perhaps an output did not have the shape we guessed.
-                plan.without_hints();
-                self.allocated_there(&mut plan, is_wanted);
-                outcome = self.run_bound(&mut plan, &options, &tensors, &feeds);
-                if outcome.is_ok() {
-                    self.without_hints();
+            if let Some(captured) = &self.captured {
+                // A run that is ended half-way could not be captured, and one that is replayed has no half-way.
+                if control.is_stopped() {
+                    return Err(cancelled());
                 }
+                marks.inputs_ready = now_ns();
+                let rows = entries.iter().filter(|e| e.result.is_none()).map(rows_of).sum();
+                let rows = if self.signature.max_batch_size > 0 { rows } else { 0 };
+                let ran = captured.run(&self.session, &self.outputs, &self.signature, &mut plan, &tensors, rows);
+                marks.inference_end = now_ns();
+                (plan.wanted, ran?)
+            } else {
+                let feeds: SmallVec<[Value<'_>; 4]> =
+                    tensors.iter().map(|t| self.value_of(t)).collect::<Result<_>>()?;
+                marks.inputs_ready = now_ns();
+                let options = self.begin(control)?;
+                let mut outcome = self.run_bound(&mut plan, &options, &tensors, &feeds);
+                if outcome.is_err()
+                    && plan.has_hints()
+                    && !control.is_stopped()
+                    && device::failure::check(device).is_ok()
+                {
+                    // As in a run in the host's memory: perhaps an output did not have the shape we guessed.
+                    plan.without_hints();
+                    self.allocated_there(&mut plan, is_wanted);
+                    outcome = self.run_bound(&mut plan, &options, &tensors, &feeds);
+                    if outcome.is_ok() {
+                        self.without_hints();
+                    }
+                }
+                self.end(options, control, marks)?;
+                let produced = outcome?;
+                plan.learn(&self.hints, &produced);
+                (plan.wanted, produced)
             }
-            self.end(options, control, marks)?;
-            let produced = outcome?;
-            plan.learn(&self.hints, &produced);
-            (plan.wanted, produced)
         };
         outputs::distribute(&self.outputs, &self.signature, entries, &wanted, &mut produced);
         Ok(())

@@ -223,6 +223,7 @@ impl Devices {
     }
 
     fn load(&self, config: &ModelConfig, device: u32) -> Result<Session> {
+        device::stand_apart();
         let mut providers = self.providers(config, device)?;
         for tensorrt in providers.iter_mut().filter(|p| p.kind == Kind::Tensorrt) {
             self.give_cache(tensorrt, device)?;
@@ -378,7 +379,16 @@ impl Opened for OpenedOnnx {
         for session in self.sessions {
             let weight = Weight::new(self.governor.filter(|_| session.device().is_none()));
             let signature = signature.clone();
-            models.push(OnnxModel::new(session, &config, signature, &self.graph, &self.run_entries, weight, depends)?);
+            let captures = match session.device() {
+                Some(device) => accelerators::captures(&self.devices.providers(&config, device)?),
+                None => None,
+            };
+            let model = OnnxModel::new(session, &config, signature, &self.graph, &self.run_entries, weight, depends)?;
+            models.push(match captures {
+                // TensorRT's provider knows one graph, whatever a run says.
+                Some(kind) => model.by_graphs(&config, kind == Kind::Tensorrt)?,
+                None => model,
+            });
         }
         // Instance groups are those that the sessions were made for: completing a configuration does not change them.
         let of = |device: Option<u32>| models.iter().position(|m| m.device() == device);

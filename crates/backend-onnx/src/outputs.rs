@@ -222,7 +222,7 @@ fn class(inputs: &[Tensor<'_>], wanted: &[u16]) -> Class {
 }
 
 /// The output's shape when the graph leaves nothing open but the batch dimension.
-fn from_graph(graph: &Shape, batching: bool, rows: u64) -> Option<Shape> {
+pub(crate) fn from_graph(graph: &Shape, batching: bool, rows: u64) -> Option<Shape> {
     let mut shape = Shape::from_slice(graph);
     if batching {
         *shape.first_mut()? = i64::try_from(rows).ok()?;

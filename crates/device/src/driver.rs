@@ -53,6 +53,7 @@ functions! {
     can_access_peer as b"cuDeviceCanAccessPeer\0": fn(*mut c_int, c_int, c_int);
     retain_context as b"cuDevicePrimaryCtxRetain\0": fn(*mut *mut c_void, c_int);
     set_context as b"cuCtxSetCurrent\0": fn(*mut c_void);
+    capture_mode as b"cuThreadExchangeStreamCaptureMode\0": fn(*mut c_int);
     synchronize as b"cuCtxSynchronize\0": fn();
     open_handle as b"cuIpcOpenMemHandle_v2\0": fn(*mut Address, Handle, c_uint);
     close_handle as b"cuIpcCloseMemHandle\0": fn(Address);
@@ -88,6 +89,18 @@ functions! {
 thread_local! {
     /// The device that this thread's calls are about: an error of one of them may be the end of it.
     static ENTERED: Cell<Option<u32>> = const { Cell::new(None) };
+    /// Whether this thread said that captures of others are none of its own.
+    static IS_APART: Cell<bool> = const { Cell::new(false) };
+}
+
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`.
+const CAPTURES_OF_THIS_THREAD: c_int = 1;
+
+/// Has captures of other threads be none of this one's, which runs something on a device and does not [`Driver::enter`] it.
+pub fn stand_apart() {
+    if let Ok(driver) = driver() {
+        driver.stand_apart();
+    }
 }
 
 /// A driver that works and has at least one device. Never unloaded.
@@ -311,12 +324,26 @@ impl Driver {
         Ok(String::from_utf8_lossy(text.get(..end).unwrap_or(&text)).into_owned())
     }
 
+    /// Has the driver go on serving this thread while another captures a graph: allocations, which it refuses otherwise, and which
+    /// would spoil that capture. Older drivers do not know it; then they refuse.
+    pub(crate) fn stand_apart(&self) {
+        if !IS_APART.replace(true)
+            && let Some(exchange) = self.functions.capture_mode
+        {
+            let mut mode = CAPTURES_OF_THIS_THREAD;
+            // SAFETY: exchanges one number for another, of this thread alone.
+            unsafe { exchange(&raw mut mode) };
+        }
+    }
+
     /// Makes the device's primary context the current one of this thread.
     pub(crate) fn enter(&self, device: u32) -> Result<()> {
         let context = self.context(device)?;
         ENTERED.set(Some(device));
         // SAFETY: a context that was retained and is never released.
-        self.check("cuCtxSetCurrent", self.functions.set_context.map(|f| unsafe { f(context.0) }))
+        self.check("cuCtxSetCurrent", self.functions.set_context.map(|f| unsafe { f(context.0) }))?;
+        self.stand_apart();
+        Ok(())
     }
 
     /// The device's primary context, retained when it is first asked for. Another context may be the current one afterwards.

@@ -181,6 +181,10 @@ int cuDevicePrimaryCtxRelease_v2(int device) { ENTER(); (void)device; return OK;
 int cuCtxSetCurrent(void *context) { ENTER(); current = (int)(uintptr_t)context - 1; return OK; }
 int cuCtxPushCurrent_v2(void *context) { ENTER(); if (depth >= 16) return OUT_OF_MEMORY; below[depth++] = current; current = (int)(uintptr_t)context - 1; return OK; }
 int cuCtxPopCurrent_v2(void **context) { ENTER(); if (!depth) return INVALID_CONTEXT; if (context) *context = (void *)(uintptr_t)(current + 1); current = below[--depth]; return OK; }
+/* How a thread takes captures of others: 0 as its own, 1 not. */
+static __thread int capture_mode;
+int cuThreadExchangeStreamCaptureMode(int *mode) { ENTER(); int before = capture_mode; if (*mode < 0 || *mode > 2) return INVALID_VALUE; capture_mode = *mode; *mode = before; return OK; }
+int mockCaptureMode(void) { return capture_mode; }
 int cuCtxSynchronize(void) { ENTER(); return current < 0 ? INVALID_CONTEXT : OK; }
 
 int cuMemAlloc_v2(uint64_t *address, size_t size) {
