@@ -1,6 +1,6 @@
 //! Keys files, and what a key of one may: the first line is a key that a client shows, a model's name behind a blank; the rest is the file.
 
-use ::access::{Access, Act, Ask, Clock, Keys, Of, Verb};
+use ::access::{Access, Act, Ask, Clock, Keys, LastShown, Of, Verb};
 
 struct Still;
 
@@ -33,9 +33,10 @@ pub fn keys_file(data: &[u8]) -> bool {
     access.replace(text).expect("what was read is read again");
     let model = String::from_utf8_lossy(model.trim_ascii_start()).into_owned();
     let header = |name: &str| (name == "x-api-key" && !key.is_empty()).then_some(key);
+    let last = LastShown::default();
     for verb in Verb::ALL {
         for of in [Of::Server, Of::Model(&model), Of::Message] {
-            let ask = |act| access.admit(&Ask { verb, act, of }, header, &Still);
+            let ask = |act| access.admit(&Ask { verb, act, of }, header, &last, &Still);
             let changes = ask(Act::Write).is_ok();
             let reads = ask(Act::Read);
             // A quota of rates may be used up in between; one of concurrency has its place back.

@@ -1,6 +1,6 @@
 //! Tokens of an issuer, as they stand behind `Bearer`. The first line is a JWK set, or nothing for one that is good.
 
-use ::access::{Access, Act, Ask, Clock, Issuer, Keys, Of, Refusal, Verb};
+use ::access::{Access, Act, Ask, Clock, Issuer, Keys, LastShown, Of, Refusal, Verb};
 
 struct Still;
 
@@ -30,9 +30,12 @@ pub fn token(data: &[u8]) -> bool {
     let has_keys = access.replace_issuer_keys(set).is_ok();
     let value = [b"Bearer ", token].concat();
     let ask = Ask { verb: Verb::Inference, act: Act::Read, of: Of::Model("m") };
-    let admit = || access.admit(&ask, |name| (name == "authorization").then_some(&value[..]), &Still);
-    let first = admit();
-    assert_eq!(first.is_ok(), admit().is_ok());
+    // Over one connection, which has its hash the second time; then over another.
+    let last = LastShown::default();
+    let admit = |last| access.admit(&ask, |name| (name == "authorization").then_some(&value[..]), last, &Still);
+    let first = admit(&last);
+    assert_eq!(first.is_ok(), admit(&last).is_ok());
+    assert_eq!(first.is_ok(), admit(&LastShown::default()).is_ok());
     match first {
         Ok(admitted) => {
             assert!(has_keys && token.len() <= ::access::limits::TOKEN_BYTES_MAX + 64);

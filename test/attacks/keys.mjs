@@ -112,6 +112,34 @@ export const rows = [
     },
   },
   {
+    attack: 'over one connection the right key, then each key that differs in one byte, shorter and longer ones, and tokens of 1 to 8 KiB in turn',
+    limit: 'what a connection showed last is known by all its bytes (`access::LastShown`), up to `access::limits::SHOWN_KEPT_BYTES_MAX`, and only its hash is kept: who it is, is asked each time',
+    server: keyed,
+    async run(t) {
+      const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+      const right = 'right'
+      const others = [...right].map((_, i) => `${right.slice(0, i)}${String.fromCharCode(right.charCodeAt(i) ^ 1)}${right.slice(i + 1)}`)
+      const tokens = [0, 900, 1400, 5500].map((bytes) => token({ alg: 'RS256', kid: 'k' }, claims({ pad: 'a'.repeat(bytes) })))
+      const asked = [right, ...others, right.slice(1), right.slice(0, -1), `${right}${right}`, ...tokens, ...tokens.map((one) => `${one.slice(0, -20)}${'A'.repeat(20)}`)]
+      const before = t.rssMiB()
+      for (let round = 0; round < 50; round += 1) {
+        for (const key of asked) {
+          // Twice: the second time it is what was shown last.
+          for (const again of [false, true]) {
+            const expected = key === right || tokens.includes(key) ? 200 : 401
+            const status = await ask(t, agent, key)
+            t.check(status === expected, `${key.slice(0, 20)} of ${key.length} bytes${again ? ', again,' : ''} is answered ${status}`)
+          }
+          t.check((await ask(t, agent, right)) === 200, 'the right key behind it')
+        }
+      }
+      agent.destroy()
+      const grown = t.rssMiB() - before
+      t.check(grown < 32, `resident memory grew by ${grown.toFixed(0)} MiB`)
+      return `${50 * 3 * asked.length} requests, +${grown.toFixed(0)} MiB`
+    },
+  },
+  {
     attack: `${FORGED} tokens that are forged, with a signature that has to be computed for each`,
     limit: 'a verification is some 30 µs of a reactor, and an answer comes between two; good ones are kept, `access::limits::TOKENS_KEPT_MAX`, and cost a hash',
     server: keyed,

@@ -5,7 +5,7 @@ use crate::jwt::{self, Issuer, Oidc, Verified};
 use crate::limits::TOKEN_BYTES_MAX;
 use crate::meter::{Hold, Meter, Outcome, Part, Quota, RESULTS};
 use crate::scope::{Act, Of, Scopes, Verb};
-use crate::token::{Hash, presented};
+use crate::token::{Hash, LastShown, presented};
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -247,7 +247,7 @@ impl Access {
         self.unknown.load(Ordering::Relaxed)
     }
 
-    /// Lets a request in, or says why not. `header`: the first header or metadata of a name in lower case.
+    /// Lets a request in, or says why not. `header`: the first header or metadata of a name in lower case; `last`: of its connection.
     ///
     /// # Errors
     /// What to answer.
@@ -255,12 +255,13 @@ impl Access {
         &self,
         ask: &Ask<'_>,
         header: impl Fn(&str) -> Option<&'a [u8]>,
+        last: &LastShown,
         clock: &impl Clock,
     ) -> Result<Admitted, Refusal> {
         let keys = self.keys.load();
         let (who, shown) = match presented(header) {
             None => (&keys.anonymous, Shown::Nothing),
-            Some(token) => match self.identify(&keys, token, clock) {
+            Some(token) => match self.identify(&keys, token, last, clock) {
                 Ok(found) => found,
                 Err(text) => {
                     self.unknown.fetch_add(1, Ordering::Relaxed);
@@ -279,20 +280,32 @@ impl Access {
         &self,
         keys: &'k Keys,
         token: &[u8],
+        last: &LastShown,
         clock: &impl Clock,
     ) -> Result<(&'k Arc<Principal>, Shown), String> {
-        if let Some(hash) = Hash::of(token)
+        let known = last.hash_of(token);
+        let keep = |hash: &Hash| {
+            if known.is_none() {
+                last.keep(token, *hash);
+            }
+        };
+        if let Some(hash) = known.or_else(|| Hash::of(token))
             && let Some(who) = keys.find(&hash)
         {
+            keep(&hash);
             return Ok((who, Shown::Key(hash)));
         }
         let Some(oidc) = self.oidc.as_ref().filter(|_| token.len() <= TOKEN_BYTES_MAX && jwt::is_token(token)) else {
             return Err("The key that was sent is none of this server's".into());
         };
-        let verified = oidc.verify(token, &Hash::of_any(token), clock.unix_secs());
+        let hash = known.unwrap_or_else(|| Hash::of_any(token));
+        let verified = oidc.verify(token, &hash, clock.unix_secs());
         let verified = verified.map_err(|why| format!("The token that was sent {why}"))?;
         match keys.rule(&oidc.issuer, &verified.claims) {
-            Some(who) => Ok((who, Shown::Token(verified))),
+            Some(who) => {
+                keep(&hash);
+                Ok((who, Shown::Token(verified)))
+            }
             None => Err("The token that was sent fits no rule of the keys file".into()),
         }
     }
@@ -440,9 +453,20 @@ mod tests {
     const HEALTH: Ask<'static> = Ask { verb: Verb::Health, act: Act::Read, of: Of::Server };
     const ALL: &str = ", \"scopes\": [{\"verbs\": [\"all\"]}]";
 
-    fn ask(access: &Access, key: Option<&'static str>, ask: &Ask<'_>, now: u64) -> Result<Admitted, Refusal> {
+    /// Over a connection that has shown this.
+    fn ask_over(
+        last: &LastShown,
+        access: &Access,
+        key: Option<&'static str>,
+        ask: &Ask<'_>,
+        now: u64,
+    ) -> Result<Admitted, Refusal> {
         let header = |name: &str| (name == "x-api-key").then_some(key?.as_bytes());
-        access.admit(ask, header, &At(Cell::new(now)))
+        access.admit(ask, header, last, &At(Cell::new(now)))
+    }
+
+    fn ask(access: &Access, key: Option<&'static str>, ask: &Ask<'_>, now: u64) -> Result<Admitted, Refusal> {
+        ask_over(&LastShown::default(), access, key, ask, now)
     }
 
     #[test]
@@ -507,6 +531,31 @@ mod tests {
         let Err(Refusal::Exhausted { text, retry_after: 2 }) = ask(&access, Some("1"), &INFER_A, 0) else { panic!() };
         assert_eq!(text, "The key 'a' has used up the quota 'requests_per_second'; ask again in 2 s");
         assert!(ask(&access, Some("1"), &INFER_A, 2).is_ok());
+    }
+
+    #[test]
+    fn a_connection_that_shows_its_key_again_is_asked_as_strictly_as_before() {
+        let expiring = format!("{ALL}, \"expires\": \"1970-01-02\"");
+        let access = access(&[entry("a", "1", ALL), entry("b", "2", &expiring)]);
+        let last = LastShown::default();
+        let over = |key, now| ask_over(&last, &access, Some(key), &INFER_A, now).map(|admitted| admitted.key());
+        for _ in 0..2 {
+            assert_eq!(over("1", 0).unwrap().as_deref(), Some("a"));
+        }
+        assert!(last.hash_of(b"1").is_some());
+        // One that is refused takes nobody's place.
+        assert!(over("wrong", 0).is_err() && last.hash_of(b"wrong").is_none() && last.hash_of(b"1").is_some());
+        // Another key, and one that expires while it is known.
+        assert_eq!(over("2", 86_399).unwrap().as_deref(), Some("b"));
+        assert!(last.hash_of(b"1").is_none() && last.hash_of(b"2").is_some());
+        assert_eq!(over("2", 86_400).unwrap_err().text(), "The key 'b' has expired");
+        // A file that changes counts from the next request on.
+        assert!(over("1", 0).is_ok());
+        access.replace(file(&[entry("c", "1", ALL)]).as_bytes()).unwrap();
+        assert_eq!(over("1", 0).unwrap().as_deref(), Some("c"));
+        access.replace(file(&[]).as_bytes()).unwrap();
+        let gone = Refusal::Unauthenticated("The key that was sent is none of this server's".into());
+        assert_eq!(over("1", 0).unwrap_err(), gone);
     }
 
     #[test]

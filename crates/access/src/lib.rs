@@ -22,4 +22,4 @@ pub use jwt::Issuer;
 pub use keys::{Access, Admitted, Ask, Clock, Keys, Principal, Refusal};
 pub use meter::{Hold, Meter, Outcome, Part, Quota, RESULTS};
 pub use scope::{Act, Of, Scopes, Verb};
-pub use token::{HEADERS, Hash, presented};
+pub use token::{HEADERS, Hash, LastShown, presented};

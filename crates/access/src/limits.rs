@@ -16,6 +16,8 @@ pub const NAME_CHARS_MAX: usize = 64;
 pub const HASHES_MAX: usize = 4;
 /// Bytes of a key that a client sends. What is longer is no key, and is not hashed.
 pub const KEY_BYTES_MAX: usize = 512;
+/// Bytes of a key or a token that a connection remembers to have shown. What is longer is hashed with each request.
+pub const SHOWN_KEPT_BYTES_MAX: usize = 2048;
 /// Characters of a key that `nereid key --hash` takes: shorter ones can be guessed.
 pub const KEY_CHARS_MIN: usize = 20;
 /// Bytes of a model's name that patterns are compared with. Longer names fit only a scope that has no models.

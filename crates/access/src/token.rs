@@ -1,7 +1,8 @@
 //! What a client shows: where it stands in a request, and its hash.
 
-use crate::limits::KEY_BYTES_MAX;
+use crate::limits::{KEY_BYTES_MAX, SHOWN_KEPT_BYTES_MAX};
 use ring::digest::{SHA256, digest};
+use std::cell::RefCell;
 use std::fmt;
 use subtle::ConstantTimeEq;
 
@@ -86,6 +87,49 @@ impl Hash {
     }
 }
 
+/// The good key or token that was shown last over a connection, with its hash: clients show the same with each request, and to compare costs
+/// less than to hash again.
+///
+/// Nothing that was decided is kept. Whose the hash is and what that caller may is asked anew each time, so a keys file that changes, a
+/// key that expires and a quota count from the next request on. What was refused is not kept either: strangers cost no memory.
+#[derive(Default)]
+pub struct LastShown(RefCell<Option<(Box<[u8]>, Hash)>>);
+
+impl LastShown {
+    /// The hash of `shown`, if that is what was kept.
+    pub(crate) fn hash_of(&self, shown: &[u8]) -> Option<Hash> {
+        let last = self.0.borrow();
+        last.as_ref().filter(|(kept, _)| are_equal(kept, shown)).map(|(_, hash)| *hash)
+    }
+
+    /// Keeps what was found to be good, unless it is very long.
+    pub(crate) fn keep(&self, shown: &[u8], hash: Hash) {
+        let kept = (shown.len() <= SHOWN_KEPT_BYTES_MAX).then(|| (shown.into(), hash));
+        self.0.replace(kept);
+    }
+}
+
+/// Not the key.
+impl fmt::Debug for LastShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LastShown(..)")
+    }
+}
+
+/// Whether both are equal, in a time that only depends on their lengths. A proxy may send requests of several clients over one
+/// connection: then one of them could otherwise learn the key of another, byte by byte. Words at a time: `subtle` takes each byte of
+/// slices by itself, which is slower than to hash them.
+fn are_equal(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let (words, others) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    let pairs = words.0.iter().zip(others.0);
+    let words_differ = pairs.fold(0, |all, (a, b)| all | (u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b)));
+    let rest_differs = words.1.iter().zip(others.1).fold(0, |all, (a, b)| all | (a ^ b));
+    (words_differ | u64::from(rest_differs)).ct_eq(&0).into()
+}
+
 /// Not the hash: a debug line is no place for it.
 impl fmt::Debug for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -110,6 +154,29 @@ mod tests {
             assert!(Hash::from_hex(wrong).is_none(), "{wrong}");
         }
         assert_eq!(format!("{hash:?}"), "Hash(..)");
+    }
+
+    #[test]
+    fn what_was_shown_last_is_known_by_all_its_bytes() {
+        let last = LastShown::default();
+        assert!(last.hash_of(b"").is_none() && last.hash_of(b"abc").is_none());
+        for length in [1, 7, 8, 9, 46, SHOWN_KEPT_BYTES_MAX] {
+            let shown = vec![b'a'; length];
+            let hash = Hash::of_any(&shown);
+            last.keep(&shown, hash);
+            assert!(last.hash_of(&shown).is_some_and(|found| found.equals(&hash)), "{length}");
+            for at in 0..length {
+                let mut other = shown.clone();
+                other[at] ^= 0x80;
+                assert!(last.hash_of(&other).is_none(), "byte {at} of {length}");
+            }
+            assert!(last.hash_of(&shown[1..]).is_none() && last.hash_of(&[&shown[..], b"a"].concat()).is_none());
+        }
+        // What is too long takes the place of what was kept: it was shown later.
+        let long = [b'a'; SHOWN_KEPT_BYTES_MAX + 1];
+        last.keep(&long, Hash::of_any(&long));
+        assert!(last.hash_of(&long).is_none() && last.hash_of(b"a").is_none());
+        assert_eq!(format!("{last:?}"), "LastShown(..)");
     }
 
     #[test]

@@ -255,7 +255,7 @@ impl Exchange {
         let origin = peer.map_or(Origin::Network, |peer| Origin::of(peer, || local));
         let caller = Caller { origin, face: Face::Public, peer };
         head.trace = Slot::http(&context.shared, &caller, "embedded", &head);
-        let (grant, admission) = service::admit(context, &caller, &head);
+        let (grant, admission) = service::admit(context, &caller.into(), &head);
         let reply = match admission {
             Admission::Reply(reply) => reply,
             Admission::Read { route, bytes_max } => {

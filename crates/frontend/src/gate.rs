@@ -11,7 +11,7 @@
 use crate::access::{Category, Restrictions};
 use crate::cors::Cors;
 use crate::keys::Keyring;
-use crate::origin::{Caller, Face, Origin};
+use crate::origin::{Caller, Client, Face, Origin};
 use ::access::Admitted;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -383,18 +383,18 @@ impl Gate {
     #[inline]
     pub fn admit<'a>(
         &self,
-        caller: &Caller,
+        client: &Client,
         ask: &Ask<'_>,
         header: impl Fn(&str) -> Option<&'a [u8]>,
     ) -> Result<Grant, Refusal> {
         match (&self.guards, ask.act) {
             (None, Act::Read) => Ok(Grant::default()),
-            _ => self.examine(caller, ask, &header),
+            _ => self.examine(client, ask, &header),
         }
     }
 
     #[cold]
-    fn examine(&self, caller: &Caller, ask: &Ask<'_>, header: Headers<'_, '_>) -> Result<Grant, Refusal> {
+    fn examine(&self, client: &Client, ask: &Ask<'_>, header: Headers<'_, '_>) -> Result<Grant, Refusal> {
         let mut granted = Granted::default();
         if let Some(guards) = &self.guards
             && let Some(rule) = guards.restrictions.rule(ask.category)
@@ -405,7 +405,7 @@ impl Gate {
             granted.has_shown = true;
         }
         if let Some(address) = &self.options.control {
-            match caller.face {
+            match client.caller.face {
                 Face::Public if ask.category.is_of_control() => {
                     return Err(Refusal::NotHere { address: address.clone() });
                 }
@@ -416,12 +416,12 @@ impl Gate {
             }
         }
         if let (Some(ring), Some(guards)) = (&self.options.keys, &self.guards) {
-            let admitted = ring.admit(ask, guards.noun == PROTOCOL, header)?;
+            let admitted = ring.admit(ask, guards.noun == PROTOCOL, header, &client.last)?;
             granted.key = admitted.key();
             granted.keyed = Some(Keyed { ring: ring.clone(), admitted, category: ask.category, act: ask.act });
         }
         if ask.act == Act::Write {
-            self.examine_change(caller, &granted, ask, header)?;
+            self.examine_change(&client.caller, &granted, ask, header)?;
         }
         let has_any = granted.has_shown || granted.keyed.is_some();
         Ok(Grant(has_any.then(|| Arc::new(granted))))
@@ -505,7 +505,7 @@ mod tests {
         for verb in &VERBS {
             for origin in [Origin::Loopback, Origin::Unix, Origin::Network] {
                 let needs = if origin == Origin::Network { verb.far } else { verb.near };
-                let admitted = |gate: &Gate| gate.admit(&caller(origin), &ask(verb), |_| None).is_ok();
+                let admitted = |gate: &Gate| gate.admit(&caller(origin).into(), &ask(verb), |_| None).is_ok();
                 assert_eq!(admitted(&plain), !matches!(needs, Needs::SecretOr(_)), "{} from {origin:?}", verb.what);
                 assert!(admitted(&remote), "{} from {origin:?} with {REMOTE}", verb.what);
             }
@@ -519,12 +519,13 @@ mod tests {
         let restricted = gate(&["logging"], GateOptions::default());
         let ask = Ask { category: Category::Logging, act: Act::Write, model: None };
         let with = |value: &'static [u8]| move |name: &str| (name == "admin-key").then_some(value);
-        assert!(restricted.admit(&caller(Origin::Network), &ask, with(b"s3cret")).unwrap().is_some());
-        let refused = restricted.admit(&caller(Origin::Loopback), &ask, with(b"s3creT")).unwrap_err();
+        assert!(restricted.admit(&caller(Origin::Network).into(), &ask, with(b"s3cret")).unwrap().is_some());
+        let refused = restricted.admit(&caller(Origin::Loopback).into(), &ask, with(b"s3creT")).unwrap_err();
         assert_eq!((refused.http_status(), refused.grpc_status()), (403, 14));
         assert_eq!(refused.text(), "This API is restricted, expecting header 'Admin-Key'");
         let passed_on = |name: &str| (name == "x-forwarded-for").then_some(&b"127.0.0.1"[..]);
-        let refused = gate(&[], GateOptions::default()).admit(&caller(Origin::Loopback), &ask, passed_on).unwrap_err();
+        let refused =
+            gate(&[], GateOptions::default()).admit(&caller(Origin::Loopback).into(), &ask, passed_on).unwrap_err();
         assert_eq!((refused.http_status(), refused.grpc_status()), (403, 7));
         assert!(refused.text().contains(REMOTE), "{}", refused.text());
         // A call whose message says so, in its second step.
@@ -537,7 +538,7 @@ mod tests {
     fn with_a_control_address_management_is_answered_there_and_inferences_are_not() {
         let gate = gate(&[], GateOptions { control: Some("unix:/run/c".into()), ..GateOptions::default() });
         for verb in &VERBS {
-            let at = |face| gate.admit(&Caller { face, ..caller(Origin::Unix) }, &ask(verb), |_| None).map(drop);
+            let at = |face| gate.admit(&Caller { face, ..caller(Origin::Unix) }.into(), &ask(verb), |_| None).map(drop);
             let is_moved = verb.asks.0.is_of_control();
             assert_eq!(at(Face::Public).is_err(), is_moved, "{}", verb.what);
             assert_eq!(at(Face::Control).is_err(), verb.asks.0 == Category::Inference, "{}", verb.what);
@@ -555,7 +556,8 @@ mod tests {
         let listed = gate(&[], GateOptions { cors: listed, ..GateOptions::default() });
         for verb in VERBS.iter().filter(|verb| verb.asks.1 == Act::Write) {
             let from = |gate: &Gate, page: &'static [u8]| {
-                gate.admit(&caller(Origin::Loopback), &ask(verb), |name| (name == "origin").then_some(page)).is_ok()
+                gate.admit(&caller(Origin::Loopback).into(), &ask(verb), |name| (name == "origin").then_some(page))
+                    .is_ok()
             };
             assert!(!from(&gate(&[], GateOptions::default()), b"https://a.example"), "{}", verb.what);
             assert!(from(&listed, b"https://a.example") && !from(&listed, b"null"), "{}", verb.what);

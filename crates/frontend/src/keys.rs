@@ -4,7 +4,7 @@
 
 use crate::gate::{Ask, Refusal};
 use ::access::limits::FILE_BYTES_MAX;
-use ::access::{Access, Act, Admitted, Clock, Issuer, Keys, Of, Verb};
+use ::access::{Access, Act, Admitted, Clock, Issuer, Keys, LastShown, Of, Verb};
 use std::fmt;
 use std::fs;
 use std::io::Read;
@@ -93,8 +93,9 @@ impl Keyring {
         ask: &Ask<'_>,
         is_message: bool,
         header: impl Fn(&str) -> Option<&'a [u8]>,
+        last: &LastShown,
     ) -> Result<Admitted, Refusal> {
-        self.access.admit(&asked(ask, is_message), header, self).map_err(Refusal::from)
+        self.access.admit(&asked(ask, is_message), header, last, self).map_err(Refusal::from)
     }
 
     /// Whether a request that was let in may ask for this too.

@@ -1,6 +1,7 @@
 //! Where a connection comes from, as far as the kernel knows it. What a request says of itself (`X-Forwarded-For`) can only take
 //! trust away: see [`Caller::origin_of`].
 
+use ::access::LastShown;
 use std::net::{IpAddr, SocketAddr};
 
 /// Where a connection comes from.
@@ -33,6 +34,21 @@ pub struct Caller {
     /// The address of the other end; a Unix socket has none.
     #[allow(dead_code, reason = "for logs")]
     pub peer: Option<SocketAddr>,
+}
+
+/// A connection: who is at its other end, and the key that was shown over it last.
+#[derive(Debug)]
+pub struct Client {
+    /// Who is connected.
+    pub caller: Caller,
+    /// What need not be hashed again.
+    pub last: LastShown,
+}
+
+impl From<Caller> for Client {
+    fn from(caller: Caller) -> Self {
+        Self { caller, last: LastShown::default() }
+    }
 }
 
 /// What a proxy adds to the requests that it passes on.

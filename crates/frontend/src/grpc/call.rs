@@ -9,7 +9,7 @@ use super::unary::{LaterAnswer, Sent, Waits};
 use super::{reflection, stream, timeout, unary, watch};
 use crate::encoding::Encoding;
 use crate::gate::{Ask, Grant, Refusal};
-use crate::origin::Caller;
+use crate::origin::{Caller, Client};
 use crate::rope::Rope;
 use crate::traced::{Noted, Slot};
 use crate::verbose;
@@ -83,12 +83,12 @@ impl CallRules {
     fn admit(
         &self,
         context: &GrpcContext,
-        caller: &Caller,
+        client: &Client,
         head: &RequestHead,
     ) -> Result<(Rpc, Encoding, Grant), Status> {
         let Some((rpc, ask)) = self.rpc else { return Err(Status::new(code::UNIMPLEMENTED, "")) };
         let grant = match &ask {
-            Some(ask) => context.gate.admit(caller, ask, |name| head.get(name))?,
+            Some(ask) => context.gate.admit(client, ask, |name| head.get(name))?,
             None => Grant::default(),
         };
         let is_health = matches!(rpc, Rpc::ServerLive | Rpc::ServerReady | Rpc::HealthCheck | Rpc::HealthWatch);
@@ -114,7 +114,7 @@ impl From<Refusal> for Status {
 pub fn begin(
     context: &Arc<GrpcContext>,
     cx: &mut Context<'_>,
-    caller: &Caller,
+    client: &Client,
     account: &Rc<Account>,
     request: Request,
     mut respond: Responder,
@@ -128,7 +128,7 @@ pub fn begin(
             &unkept
         }
     };
-    let trace = Slot::grpc(&context.shared, caller, plan.rpc.map(|(rpc, _)| rpc), &head);
+    let trace = Slot::grpc(&context.shared, &client.caller, plan.rpc.map(|(rpc, _)| rpc), &head);
     if !plan.is_grpc {
         if let Some(slot) = trace {
             slot.ending(&Status::new(code::UNIMPLEMENTED, "this is no call of gRPC"));
@@ -139,7 +139,7 @@ pub fn begin(
         }
         return None;
     }
-    let (rpc, encoding, grant) = match plan.admit(context, caller, &head) {
+    let (rpc, encoding, grant) = match plan.admit(context, client, &head) {
         Ok(admitted) => admitted,
         Err(status) => {
             note_refused(trace.as_ref(), &status);
@@ -160,7 +160,8 @@ pub fn begin(
     let is_inference = || matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer);
     let near = (memory::has_devices() && is_inference()).then(|| context.engine.clone());
     let messages = Messages::new(body, encoding, account.clone(), bytes_max, rpc.is_stream(), near);
-    let mut call = Call { head, caller: *caller, grant, messages, response_encoding, account: account.clone(), trace };
+    let mut call =
+        Call { head, caller: client.caller, grant, messages, response_encoding, account: account.clone(), trace };
     // Held until the task that goes on with it, if there is one, counts for itself.
     let _request = (!rpc.is_stream()).then(|| context.shared.request());
     let mut sent = None;

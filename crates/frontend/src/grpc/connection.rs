@@ -19,7 +19,7 @@ use crate::limits::{
     STREAMS_PER_CONNECTION_MAX,
 };
 use crate::options::GrpcOptions;
-use crate::origin::Caller;
+use crate::origin::{Caller, Client};
 use crate::shared::{Phase, Shared};
 use crate::socket::Io;
 use bytes::BytesMut;
@@ -168,7 +168,7 @@ pub async fn run<S: Io>(io: S, context: Arc<GrpcContext>, caller: Caller, place:
     let mut connection = Connection::new(io, BytesMut::new(), context.http2);
     let now = Instant::now();
     let account = Rc::new(context.shared.budget().account());
-    let mut calls = Calls { open: Rc::default(), heard_at: now, any: Rc::default(), account, caller };
+    let mut calls = Calls { open: Rc::default(), heard_at: now, any: Rc::default(), account, client: caller.into() };
     let mut upkeep = Upkeep::new(context.keepalive, context.age, now);
     // Made once, not for each read: both register with their owners, under a lock.
     let mut timer = pin!(sleep_until(upkeep.due()));
@@ -255,7 +255,7 @@ struct Calls {
     /// What they make us hold.
     account: Rc<Account>,
     /// Who makes them.
-    caller: Caller,
+    client: Client,
 }
 
 impl Calls {
@@ -290,7 +290,7 @@ impl Calls {
     }
 
     fn begin(&self, cx: &mut Context<'_>, context: &Arc<GrpcContext>, request: Request, respond: Responder) {
-        let Some(rest) = call::begin(context, cx, &self.caller, &self.account, request, respond) else { return };
+        let Some(rest) = call::begin(context, cx, &self.client, &self.account, request, respond) else { return };
         self.open.set(self.open.get() + 1);
         let open = OpenCall(self.open.clone());
         hold::spawn(async move {

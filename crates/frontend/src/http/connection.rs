@@ -18,7 +18,7 @@ use crate::limits::{
     LINGER_BYTES_MAX, LINGER_TIME_MAX, READ_AHEAD_BYTES_MAX, STALLED_BODY_GIVES_WAY_TIME, STALLED_BODY_LOOK_INTERVAL,
     UNCHARGED_ANSWER_BYTES_MAX,
 };
-use crate::origin::Caller;
+use crate::origin::{Caller, Client};
 use crate::rope::Rope;
 use crate::socket::Io;
 use crate::traced::Slot;
@@ -143,6 +143,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
         charge: None,
         ahead: None,
     };
+    let client = Client::from(caller);
     let mut first = true;
     let mut head = RequestHead::default();
     loop {
@@ -181,7 +182,7 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
         if connection.buffer.len() <= READ_BYTES {
             connection.ahead = None;
         }
-        let exchanged = connection.exchange(&head, &context, &caller).await;
+        let exchanged = connection.exchange(&head, &context, &client).await;
         head.clear();
         match exchanged {
             Ok(true) => {}
@@ -196,11 +197,11 @@ pub async fn run<S: Io>(io: S, context: Arc<HttpContext>, caller: Caller, place:
 
 impl<S: Io> Connection<S> {
     /// Answers one request; `Ok(false)` when the connection is to be closed after it.
-    async fn exchange(&mut self, head: &RequestHead, context: &Arc<HttpContext>, caller: &Caller) -> io::Result<bool> {
+    async fn exchange(&mut self, head: &RequestHead, context: &Arc<HttpContext>, client: &Client) -> io::Result<bool> {
         // Counted until the last byte is written: a drain waits for that.
         let _inflight = context.shared.request();
         // The grant, too, is held until then.
-        let (grant, admission) = service::admit(context, caller, head);
+        let (grant, admission) = service::admit(context, client, head);
         if let Some(slot) = &head.trace {
             slot.granted(grant.key());
         }

@@ -15,7 +15,7 @@ use crate::limits::{
     ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, INLINE_BODY_BYTES_MAX, RETRY_AFTER,
     UNCHARGED_ANSWER_BYTES_MAX,
 };
-use crate::origin::Caller;
+use crate::origin::{Caller, Client};
 use crate::rope::Rope;
 use crate::shared::Phase;
 use crate::socket::Io;
@@ -41,6 +41,7 @@ const FIXED: [(&str, &str); 8] = {
 /// Serves a connection that began with `read`.
 pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller: Caller, place: &Place) {
     let mut connection = Connection::new(io, read, Options { fixed: &FIXED, ..http2_options() });
+    let client = Rc::new(Client::from(caller));
     let mut phase = context.shared.watch();
     let account = context.shared.budget().account();
     // What the calls of gRPC on it hold.
@@ -65,9 +66,9 @@ pub async fn run<S: Io>(io: S, read: BytesMut, context: Arc<HttpContext>, caller
                 if let Some(grpc) = &context.grpc
                     && is_grpc(&request.head)
                 {
-                    start(call_grpc(grpc.clone(), caller, shared_account.clone(), request, respond)).await;
+                    start(call_grpc(grpc.clone(), client.clone(), shared_account.clone(), request, respond)).await;
                 } else {
-                    start(serve(context.clone(), caller, account.clone(), request, respond)).await;
+                    start(serve(context.clone(), client.clone(), account.clone(), request, respond)).await;
                 }
                 taken = taken.wrapping_add(1);
                 if taken.is_multiple_of(CALLS_PER_LOOK) {
@@ -93,19 +94,25 @@ fn is_grpc(head: &http2::RequestHead) -> bool {
 
 async fn call_grpc(
     context: Arc<GrpcContext>,
-    caller: Caller,
+    client: Rc<Client>,
     account: Rc<Account>,
     request: Request,
     respond: Responder,
 ) {
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
-    let rest = call::begin(&context, &mut Context::from_waker(&waker), &caller, &account, request, respond);
+    let rest = call::begin(&context, &mut Context::from_waker(&waker), &client, &account, request, respond);
     if let Some(rest) = rest {
         rest.await;
     }
 }
 
-async fn serve(context: Arc<HttpContext>, caller: Caller, account: Account, request: Request, mut respond: Responder) {
+async fn serve(
+    context: Arc<HttpContext>,
+    client: Rc<Client>,
+    account: Account,
+    request: Request,
+    mut respond: Responder,
+) {
     let _inflight = context.shared.request();
     let Request { head, mut body, .. } = request;
     let method = Method::parse(head.method());
@@ -113,8 +120,8 @@ async fn serve(context: Arc<HttpContext>, caller: Caller, account: Account, requ
     let length = head.content_length().unwrap_or_default();
     let fields = head.fields().map(|(name, value)| (name.as_bytes(), value));
     let mut head = RequestHead::from_parts(method, is_head, head.path(), fields);
-    head.trace = Slot::http(&context.shared, &caller, "h2", &head);
-    let (grant, admission) = service::admit(&context, &caller, &head);
+    head.trace = Slot::http(&context.shared, &client.caller, "h2", &head);
+    let (grant, admission) = service::admit(&context, &client, &head);
     if let Some(slot) = &head.trace {
         slot.granted(grant.key());
     }

@@ -14,7 +14,7 @@ use crate::grpc::connection::GrpcContext;
 use crate::limits::{BODY_BYTES_MAX, DISCARD_BYTES_MAX, ENTRIES_ON_REACTOR_MAX, MODELS_ON_REACTOR_MAX};
 use crate::offload::{self, Abandoned};
 use crate::options::HttpOptions;
-use crate::origin::Caller;
+use crate::origin::Client;
 use crate::shared::Shared;
 use crate::verbose;
 use bytes::Bytes;
@@ -85,7 +85,7 @@ pub enum Admission<'a> {
 }
 
 /// Route, gate, method: in this order (P 1.2, P 1.12.2). The grant is to live until the answer was written.
-pub fn admit<'a>(context: &HttpContext, caller: &Caller, head: &'a RequestHead) -> (Grant, Admission<'a>) {
+pub fn admit<'a>(context: &HttpContext, client: &Client, head: &'a RequestHead) -> (Grant, Admission<'a>) {
     verbose::http_request(head.method, head.path());
     let Some(route) = std::str::from_utf8(head.path()).ok().and_then(Route::parse) else {
         verbose::http_not_found(head.method, head.path());
@@ -97,7 +97,7 @@ pub fn admit<'a>(context: &HttpContext, caller: &Caller, head: &'a RequestHead) 
     {
         return (Grant::default(), Admission::Reply(reply));
     }
-    let grant = match context.gate.admit(caller, &route.ask(head.method), |name| head.headers.get(name)) {
+    let grant = match context.gate.admit(client, &route.ask(head.method), |name| head.headers.get(name)) {
         Ok(grant) => grant,
         Err(refusal) => return (Grant::default(), Admission::Reply(Reply::refused(&refusal))),
     };
