@@ -120,7 +120,10 @@ export class Pool {
     const name = tls.serverName ?? (isIP(host) === 0 ? host : undefined)
     const secrets = { ...pem('ca', tls.ca), ...pem('cert', tls.cert), ...pem('key', tls.key), ...(name === undefined ? {} : { servername: name }), ALPNProtocols: ['http/1.1'] }
     // The declarations of Node's TLS do not know `onread`; its documentation does.
-    const secure = (onread: OnReadOpts): Socket => connectTls({ ...where, ...secrets, ...{ onread } })
+    const secure = (onread: OnReadOpts): Socket => {
+      const options = { ...where, ...secrets, onread }
+      return connectTls(options)
+    }
     this.#connect = () => (isSecure ? new Connection(this, secure, 'secureConnect') : new Connection(this, (onread) => connectPlain({ ...where, onread }), 'connect'))
   }
 
