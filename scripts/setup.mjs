@@ -160,12 +160,12 @@ export async function setup(names = STEPS.map((step) => step.name)) {
   return ran
 }
 
-/** Runs `main`, and prints a `SetupError` as a user should see it. */
+/** Runs `main`, and prints a `SetupError`, or what is wrong with the arguments, as a user should see it. */
 export async function orExplain(main) {
   try {
     return await main()
   } catch (error) {
-    if (!(error instanceof SetupError)) throw error
+    if (!(error instanceof SetupError) && !String(error?.code).startsWith('ERR_PARSE_ARGS')) throw error
     say(error.message)
     process.exit(1)
   }

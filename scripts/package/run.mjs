@@ -76,15 +76,23 @@ function chosen(names) {
 
 async function main() {
   const { values } = parseArgs({
-    options: { out: { type: 'string' }, target: { type: 'string', multiple: true }, module: { type: 'string' } },
+    options: {
+      out: { type: 'string' },
+      target: { type: 'string', multiple: true },
+      module: { type: 'string' },
+      help: { type: 'boolean' },
+    },
   })
-  if (values.out === undefined) throw new SetupError('npm run package -- --out DIR [--target=NAME …] [--module=built]')
+  const targets = TARGETS.map((one) => one.name).join('|')
+  const usage = `npm run package -- --out DIR [--target=${targets} …] [--module=built]`
+  if (values.help === true) return say(usage)
+  if (values.out === undefined) throw new SetupError(usage)
   if (values.module !== undefined && values.module !== 'built') throw new SetupError('--module takes built only')
   const built = values.module === 'built'
   await setup(built ? undefined : ['npm packages', 'TypeScript'])
-  const targets = built ? [ownTarget()].filter((one) => one !== undefined) : chosen(values.target)
+  const chosenTargets = built ? [ownTarget()].filter((one) => one !== undefined) : chosen(values.target)
   const from = Date.now()
-  const packed = await writePackages(resolve(values.out), targets, { built })
+  const packed = await writePackages(resolve(values.out), chosenTargets, { built })
   say(`${packed.length} packages in ${relative(process.cwd(), resolve(values.out)) || '.'} after ${((Date.now() - from) / 1000).toFixed(0)} s`)
 }
 
