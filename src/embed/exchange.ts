@@ -6,7 +6,7 @@
 import type { Core, EmbeddedAnswer, Embedding } from '../native/index.js'
 
 /** Bodies up to this size are read before the core is asked, which then needs no second question. */
-const READ_AHEAD_BYTES_MAX = 64 * 1024
+export const READ_AHEAD_BYTES_MAX = 64 * 1024
 
 /** A request as its server has it. */
 export interface OuterRequest {
@@ -24,6 +24,11 @@ export interface OuterRequest {
   read(bytesMax: number): Promise<Buffer | number>
 }
 
+/** Leaving the loop ends the request. */
+export interface Events extends AsyncIterableIterator<Buffer, undefined, undefined> {
+  return(): Promise<IteratorReturnResult<undefined>>
+}
+
 /** A reply that is complete but for its events. */
 export interface OuterReply {
   status: number
@@ -32,47 +37,64 @@ export interface OuterReply {
   body: Buffer
   /** The length of the body is told; false where it is sent in chunks, as Triton sends what `generate` answers. */
   sized: boolean
-  /** What follows the body, as it comes; null when nothing does. Leaving the loop ends the request. */
-  events: AsyncGenerator<Buffer, void, undefined> | null
+  /** What follows the body, as it comes; null when nothing does. */
+  events: Events | null
 }
 
-/** Asks the core. `signal` aborted ends the request there, too; the promise then rejects with `CANCELLED`. */
+/** Asks the core. `signal` aborted ends the request there, too, until its last event; the promise, or the next event, then rejects with `CANCELLED`. */
 export async function exchange(core: Core, request: OuterRequest, signal: AbortSignal): Promise<OuterReply> {
   const { method, target, fields, peer, local, length } = request
   const isBodyless = length === 0 || method === 'GET' || method === 'HEAD'
   const ahead = isBodyless ? Buffer.alloc(0) : length !== null && length <= READ_AHEAD_BYTES_MAX ? await request.read(length) : null
   const embedding = core.embed({ method, target, fields, peer, local, body: typeof ahead === 'number' ? null : ahead })
   const giveUp = (): void => embedding.giveUp()
+  const settled = (): void => signal.removeEventListener('abort', giveUp)
   signal.addEventListener('abort', giveUp, { once: true })
+  if (signal.aborted) giveUp()
   try {
     let answer = await embedding.answer
     if (answer.wanted !== null) {
       const isTooLong = length !== null && length > answer.wanted
       answer = await embedding.body(isTooLong ? length : await request.read(answer.wanted))
     }
-    return replyOf(embedding, answer)
+    const reply = replyOf(embedding, answer, settled)
+    if (reply.events === null) settled()
+    return reply
   } catch (error) {
+    settled()
     embedding.giveUp()
     throw error
-  } finally {
-    signal.removeEventListener('abort', giveUp)
   }
 }
 
-function replyOf(embedding: Embedding, { status, fields, body, more, sized }: EmbeddedAnswer): OuterReply {
+function replyOf(embedding: Embedding, { status, fields, body, more, sized }: EmbeddedAnswer, settled: () => void): OuterReply {
   const flat = fields ?? []
   const pairs = flat.flatMap((name, at): [string, string][] => (at % 2 === 0 ? [[name, flat[at + 1] ?? '']] : []))
-  return { status: status ?? 500, fields: pairs, body: body ?? Buffer.alloc(0), sized: sized ?? true, events: more === true ? eventsOf(embedding) : null }
+  return { status: status ?? 500, fields: pairs, body: body ?? Buffer.alloc(0), sized: sized ?? true, events: more === true ? eventsOf(embedding, settled) : null }
 }
 
-async function* eventsOf(embedding: Embedding): AsyncGenerator<Buffer, void, undefined> {
-  try {
-    for (;;) {
-      const { body, more } = await embedding.next()
-      if (body !== null && body.length > 0) yield body
-      if (more !== true) return
-    }
-  } finally {
-    embedding.giveUp()
+/** Not a generator: one that has not begun does nothing when it is left. */
+function eventsOf(embedding: Embedding, settled: () => void): Events {
+  let isOver = false
+  const over = (): IteratorReturnResult<undefined> => {
+    isOver = true
+    settled()
+    return { done: true, value: undefined }
   }
+  const events: Events = {
+    [Symbol.asyncIterator]: () => events,
+    async next() {
+      for (;;) {
+        if (isOver) return over()
+        const { body, more } = await embedding.next()
+        if (more !== true) over()
+        if (body !== null && body.length > 0) return { done: false, value: body }
+      }
+    },
+    async return() {
+      embedding.giveUp()
+      return over()
+    },
+  }
+  return events
 }

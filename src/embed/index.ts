@@ -13,10 +13,12 @@ import { CORE } from '../index.js'
 import { fastifyPlugin, type FastifyPlugin } from './fastify.js'
 import { fetchHandler, type FetchHandler } from './fetch.js'
 import { nodeHandler, type NodeHandler } from './node.js'
+import { uwsRoutes, type UwsApp, type UwsOptions } from './uws.js'
 
 export type { FastifyLike, FastifyPlugin } from './fastify.js'
 export type { FetchHandler, FetchOptions } from './fetch.js'
 export type { NodeHandler } from './node.js'
+export type { UwsApp, UwsOptions, UwsRequest, UwsResponse } from './uws.js'
 
 /** For `node:http`, and as middleware for Express and Connect, in front of body parsers. */
 export const httpHandler = (server: Server): NodeHandler => nodeHandler(() => server[CORE]())
@@ -26,3 +28,6 @@ export const fastify = (server: Server): FastifyPlugin => fastifyPlugin(httpHand
 
 /** For servers that speak in `Request` and `Response`, such as Hono and Bun. */
 export const fetch = (server: Server): FetchHandler => fetchHandler(() => server[CORE]())
+
+/** For uWebSockets.js: adds the routes `/v2` and `/v2/*` to an `App` or `SSLApp`, and gives it back. */
+export const uws = <A extends UwsApp>(server: Server, app: A, options: UwsOptions = {}): A => uwsRoutes(() => server[CORE](), app, options)

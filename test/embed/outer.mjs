@@ -1,13 +1,14 @@
 #!/usr/bin/env node
 /**
- * A server of somebody else with the API inside, made of the built package: `outer.mjs node:http|fastify FLAG …`. Takes the flags of `nereid`, so that what starts one can start
+ * A server of somebody else with the API inside, made of the built package: `outer.mjs node:http|fastify|uws FLAG …`. Takes the flags of `nereid`, so that what starts one can start
  * the other; the port of HTTP is the outer server's, all others are Nereid's own.
  */
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import createFastify from 'fastify'
-import { fastify, httpHandler } from '../../dist/embed/index.js'
+import { fastify, httpHandler, uws } from '../../dist/embed/index.js'
 import { Server } from '../../dist/index.js'
+import { uwsModule } from './uws_module.mjs'
 
 /** How each outer server is made and listens. What resolves ends it. */
 const OUTER = {
@@ -24,6 +25,14 @@ const OUTER = {
     app.register(fastify(server))
     await app.listen({ port, host })
     return () => app.close()
+  },
+  async uws(server, port, host) {
+    const { App } = await uwsModule()
+    // As an app has it that answers what has no other route.
+    const app = App().any('/*', (response) => response.writeStatus('404 Not Found').end())
+    uws(server, app, { local: `${host}:${port}` })
+    await new Promise((resolve, reject) => app.listen(host, port, (socket) => (socket ? resolve() : reject(new Error(`cannot listen at ${host}:${port}`)))))
+    return async () => app.close()
   },
 }
 

@@ -8,13 +8,17 @@ import { RESULTS, parseResults, withResult } from './lib/results.mjs'
 const HERE = fileURLToPath(new URL('.', import.meta.url))
 const SUITES = [...readFileSync(join(HERE, 'suites.mjs'), 'utf8').matchAll(/^import \{ (\w+) \} from '\.\/(\w+)\.mjs'$/gm)].map(([, name = '']) => name)
 
+/** What it runs is to be had from no registry: it has a row once somebody ran it. */
+const GIVEN = ['uws']
+
 const row = (suite: string, passed = 1, measured = 'ready') => ({ suite, passed, failed: 0, date: '2026-01-02', commit: 'abc', seconds: 3, measured })
 
 test('every heavy suite has its last result in test/heavy/RESULTS.md, and no row outlives its suite', () => {
   const files = readdirSync(HERE).filter((name) => name.endsWith('.mjs') && name !== 'run.mjs' && name !== 'suites.mjs')
   expect(files.map((name) => name.replace('.mjs', '')).toSorted()).toEqual(SUITES.toSorted())
   const rows = parseResults(readFileSync(RESULTS, 'utf8'))
-  expect(rows.map(({ suite }) => suite).toSorted()).toEqual(SUITES.toSorted())
+  const run = rows.map(({ suite }) => suite)
+  expect(run.toSorted()).toEqual(SUITES.filter((name) => !GIVEN.includes(name) || run.includes(name)).toSorted())
   for (const { suite, passed, date, commit } of rows) {
     expect(passed, suite).toBeGreaterThan(0)
     expect(date, suite).toMatch(/^20\d\d-\d\d-\d\d$/)

@@ -2,13 +2,18 @@
 /**
  * `npm run test:heavy [-- NAME …]`: suites that `npm test` does not run, because they want an emulator, a container tool or much time. Each writes
  * its result to test/heavy/RESULTS.md. One that cannot run here says what is missing, with the command that gets it, and leaves its row as it is.
- * Without a name it lists them. The last line is `N passed, N failed`.
+ * `--uws PATH` is the module of uWebSockets.js for the suite `uws`. Without a name it lists them. The last line is `N passed, N failed`.
  */
+import { parseArgs } from 'node:util'
 import { ask } from '../../scripts/lib/run.mjs'
 import { ROOT, SetupError, orExplain, setup } from '../../scripts/setup.mjs'
 import { Checks } from './lib/checks.mjs'
 import { parseResults, readResults, writeResult } from './lib/results.mjs'
-import { SUITES } from './suites.mjs'
+
+const { values, positionals } = parseArgs({ allowPositionals: true, options: { uws: { type: 'string' } } })
+// Before the suites are read: tests and servers that one starts find it there, too.
+if (values.uws !== undefined) process.env.NEREID_UWS = values.uws
+const { SUITES } = await import('./suites.mjs')
 
 /** The commit that is checked out, with a plus when files differ from it; this page does not count. */
 function commit() {
@@ -29,8 +34,13 @@ function list() {
 
 /** True when everything passed; a suite that could not run did not pass. */
 async function run(name) {
-  const { missing, steps, run: work } = SUITES[name]
+  const { missing, notRun, steps, run: work } = SUITES[name]
   process.stdout.write(`\n== ${name}\n`)
+  const reason = notRun?.() ?? null
+  if (reason !== null) {
+    process.stdout.write(`not run: ${reason}\n`)
+    return { passed: 0, failed: 0 }
+  }
   const lacking = await missing()
   if (lacking.length > 0) {
     process.stdout.write(`${name} cannot run here:\n${lacking.map((line) => `  ${line}\n`).join('')}`)
@@ -49,7 +59,7 @@ async function run(name) {
 }
 
 async function main() {
-  const names = process.argv.slice(2)
+  const names = positionals
   const unknown = names.filter((name) => !(name in SUITES))
   if (unknown.length > 0) throw new SetupError(`no heavy suite ${unknown.join(', ')}: there are ${Object.keys(SUITES).join(', ')}`)
   if (names.length === 0) return list()

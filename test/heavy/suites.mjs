@@ -3,10 +3,12 @@ import { arm64 } from './arm64.mjs'
 import { bundle } from './bundle.mjs'
 import { fuzz } from './fuzz.mjs'
 import { image } from './image.mjs'
+import { uws } from './uws.mjs'
 
 /**
- * name → `{ about, missing, steps, run }`:
+ * name → `{ about, missing, notRun, steps, run }`:
+ * `notRun()`, where there is one, says why nobody can expect it to run as it was called, null when it can;
  * `about` is a line for people; `missing()` resolves with what is not here, each with the command that gets it;
  * `steps` are the steps of set-up that it wants, all without it; `run(checks)` does the work, and resolves with what was measured, in a line for test/heavy/RESULTS.md.
  */
-export const SUITES = { arm64, bundle, fuzz, image }
+export const SUITES = { arm64, bundle, fuzz, image, uws }
