@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { ROOT } from '../../scripts/setup.mjs'
 import { shownSections } from './sections.mjs'
 import { cveText } from './cves.mjs'
+import { quotaText } from './quotas.mjs'
 import { sectionText, verbText } from './table.mjs'
 import { verbs } from './verbs.mjs'
 
@@ -19,7 +20,7 @@ export function written(page) {
   const tail = rest?.split(END)[1]
   if (tail === undefined) throw new Error(`SECURITY.md has no ${BEGIN} … ${END}`)
   const all = verbs({ key: '/object', file: '/any/file' })
-  const tables = [verbText(all), ...shownSections().map((section) => sectionText(section, all)), cveText()]
+  const tables = [verbText(all), ...shownSections().map((section) => sectionText(section, all)), quotaText(), cveText()]
   return `${head}${BEGIN}\n\n${tables.join('\n')}\n${END}${tail}`
 }
 

@@ -102,6 +102,8 @@ def calls(client, channel, ask):
         "health": lambda: raw(channel, metadata, health + "Check", b""),
         "watch": lambda: raw(channel, metadata, health + "Watch", b"", streams=True),
         "reflection": lambda: reflection(channel, metadata),
+        # As the call comes, with its trailers, which tritonclient does not show.
+        "metadata_call": lambda: stub.ServerMetadata(service_pb2.ServerMetadataRequest(), metadata=metadata, timeout=SECONDS),
         "metadata": lambda: client.get_server_metadata(headers=headers),
         "model": lambda: client.get_model_metadata("simple", headers=headers),
         "other_model": lambda: client.get_model_metadata("identity_fp32", headers=headers),
@@ -141,7 +143,8 @@ def answer(call):
         # An error of one request of a stream has a text and no status.
         return (status or "error in the stream"), error.message()
     except grpc.RpcError as error:
-        return error.code().name, error.details()
+        pushback = dict(error.trailing_metadata() or ()).get("grpc-retry-pushback-ms")
+        return error.code().name, error.details() if pushback is None else f"{error.details()} (retry after {pushback} ms)"
 
 
 def read(path):

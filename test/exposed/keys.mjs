@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { ROOT } from '../../scripts/setup.mjs'
+import { QUOTAS } from './quotas.mjs'
 
 export function makeKeys(directory) {
   const file = join(directory, 'keys.json')
@@ -10,6 +11,7 @@ export function makeKeys(directory) {
     file,
     operator: make('--name=operator', '--scope=all'),
     app: make('--name=app', '--scope=inference,metadata:simple'),
+    ...Object.fromEntries(Object.entries(QUOTAS).map(([name, flags]) => [name, make(`--name=${name}`, '--scope=all', ...flags)])),
     ended: make('--name=ended', '--scope=all', '--expires=2020-01-01'),
   }
 }

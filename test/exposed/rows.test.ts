@@ -11,7 +11,7 @@ import { verbs as allVerbs } from './verbs.mjs'
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const source = (name: string): string => readFileSync(join(ROOT, 'crates/frontend/src', name), 'utf8')
 const files = { cert: 'a.crt', key: 'a.key' }
-const KEYS = { file: 'keys.json', operator: '', app: '', ended: '' }
+const KEYS = { file: 'keys.json', operator: '', app: '', ended: '', tokens: { file: 'keys.json', set: 'jwks.json' } }
 const PLACES = { control: 8003, sockets: '/run/nereid' }
 const verbs = allVerbs({ key: '/key', file: '/file' })
 

@@ -23,7 +23,9 @@ import { makeKeys } from './keys.mjs'
 import { makePki } from './pki.mjs'
 import { sections, shownSections } from './sections.mjs'
 import { cell, heading } from './table.mjs'
+import { quotaRows } from './quotas.mjs'
 import { tlsRows } from './tls.mjs'
+import { makeTokens } from './tokens.mjs'
 import { verbs as allVerbs } from './verbs.mjs'
 
 const HERE = fileURLToPath(new URL('.', import.meta.url))
@@ -155,12 +157,13 @@ async function table({ only }) {
     const pki = makePki(directory, ['127.0.0.1', ...(network === null ? [] : [network])])
     const places = { control: network === null ? (await freePorts(1))[0] : CONTROL_PORT, sockets: join(directory, 'sockets') }
     mkdirSync(places.sockets)
-    const keys = makeKeys(directory)
+    const keys = { ...makeKeys(directory), tokens: makeTokens(directory) }
     const context = { directory, models: repository(directory), grpc, verbs: allVerbs({ key, file: written }), key, file: written, pki, keys, places, network }
     for (const section of sections(pki, keys, places)) {
       if (only !== null && section.id !== only) continue
       add(await runSection(section, context))
     }
+    if (only === null || only === 'quotas') add(await quotaRows(context, serve))
     if (only === null || only === 'tls') add(await tlsRows(context, serve))
     const name = 'no client had a file written'
     say(`\n${existsSync(written) ? 'FAILED' : 'ok    '} | ${name} |`)

@@ -6,6 +6,8 @@
  * Rules take a verb (verbs.mjs) and a transport, and return the status: of HTTP as three digits, of gRPC by its name.
  */
 
+import { AUDIENCE, ISSUER, NO_TOKENS } from './tokens.mjs'
+
 /** What the verb answers when nothing is in its way. */
 const open = (verb, transport) => verb.allowed[transport]
 const either = (http, grpc) => (transport) => (transport === 'http' ? http : grpc)
@@ -44,7 +46,7 @@ const PLACE = either('403', 'PERMISSION_DENIED')
 const apart = (verb, transport) => (MANAGES.includes(verb.category) ? PLACE(transport) : open(verb, transport))
 const control = (verb, transport) => (verb.category === 'inference' ? PLACE(transport) : open(verb, transport))
 
-const bearer = (key) => ({ http: { Authorization: `Bearer ${key}` }, grpc: { authorization: `Bearer ${key}` } })
+export const bearer = (key) => ({ http: { Authorization: `Bearer ${key}` }, grpc: { authorization: `Bearer ${key}` } })
 /** A key is asked for by what has a category. */
 const unknown = (verb, transport) => (verb.category === null ? open(verb, transport) : either('401', 'UNAUTHENTICATED')(transport))
 /** Without one there is health. */
@@ -57,7 +59,7 @@ const ofApp = (verb, transport) => {
   return verb.category === null || OF_APP.includes(verb.id) ? open(verb, transport) : either('403', 'PERMISSION_DENIED')(transport)
 }
 
-/** `pki` has the paths of certificates, `keys` the path of a keys file, and keys; see pki.mjs and keys.mjs. */
+/** `pki` has the paths of certificates, `keys` that of a keys file, and keys and tokens; see pki.mjs, keys.mjs and tokens.mjs. */
 export const sections = (pki, keys, places) => {
   const tls = (service) => [`--${service}-use-ssl=true`, `--${service}-server-cert=${pki.server.cert}`, `--${service}-server-key=${pki.server.key}`]
   const trusted = { root: pki.root.cert }
@@ -139,6 +141,22 @@ export const sections = (pki, keys, places) => {
       ],
     },
     {
+      id: 'tokens',
+      title: 'Tokens of an OpenID Connect issuer',
+      flags: [...EVERYTHING, `--keys-file=${keys.tokens.file}`, `--oidc-issuer=${ISSUER}`, `--oidc-audience=${AUDIENCE}`, `--oidc-keys=${keys.tokens.set}`],
+      columns: [
+        { where: 'network', brings: 'one for `all`', headers: bearer(keys.tokens.all), expect: open },
+        { where: 'network', brings: 'one for `inference,metadata:simple`', headers: bearer(keys.tokens.some), expect: ofApp, says: /'people' has no scope for/ },
+        { where: 'network', brings: 'one that has ended', headers: bearer(keys.tokens.expired), expect: unknown, says: /^(\{"error":")?The token that was sent has expired/ },
+        { where: 'network', brings: 'one for another audience', headers: bearer(keys.tokens.audience), expect: unknown, says: /is for another server/ },
+        { where: 'network', brings: 'one of another issuer', headers: bearer(keys.tokens.issuer), expect: unknown, says: /is of another issuer/ },
+        { where: 'network', brings: 'one without a signature', headers: bearer(keys.tokens.unsigned), expect: unknown, says: /is no token that can be read|algorithm that is not taken/ },
+        { where: 'network', brings: 'one with the public key as a secret (HS256)', headers: bearer(keys.tokens.confused), expect: unknown, says: /is signed with an algorithm that is not taken/ },
+        { where: 'network', brings: "one signed by a stranger under the issuer's `kid`", headers: bearer(keys.tokens.forged), expect: unknown, says: /is not signed by its issuer/ },
+        { where: 'network', brings: 'one with a `kid` that is not known', headers: bearer(keys.tokens.unknown), expect: unknown, says: /is signed with a key that is not known/ },
+      ],
+    },
+    {
       id: 'tls',
       title: 'TLS',
       flags: [...EVERYTHING, ...tls('http'), ...tls('grpc')],
@@ -162,4 +180,4 @@ export const sections = (pki, keys, places) => {
 
 /** Paths as they stand in SECURITY.md, which names no file of this run. */
 const named = (name) => ({ cert: `${name}.crt`, key: `${name}.key` })
-export const shownSections = () => sections({ root: named('ca'), server: named('tls'), client: named('client'), foreign: named('foreign') }, { file: 'keys.json', app: '', operator: '', ended: '' }, { control: 8003, sockets: '/run/nereid' })
+export const shownSections = () => sections({ root: named('ca'), server: named('tls'), client: named('client'), foreign: named('foreign') }, { file: 'keys.json', app: '', operator: '', ended: '', tokens: NO_TOKENS }, { control: 8003, sockets: '/run/nereid' })
