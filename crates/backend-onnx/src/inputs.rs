@@ -5,7 +5,7 @@
 
 use crate::batch_input::BatchInput;
 use crate::ffi::{CName, DEVICE_ALIGNMENT, Runtime, StringCount, Value};
-use backend::gather::{batch_slab, frozen, gather, gather_on, input_of, rows_of};
+use backend::gather::{batch_slab, frozen, gather, gather_on, gather_pinned, input_of, pinned_slab, rows_of};
 use backend::{BatchEntry, carry, shape};
 use protocol::{InputSpec, Signature};
 use smallvec::SmallVec;
@@ -45,7 +45,7 @@ impl Deref for Held<'_> {
 }
 
 /// The inputs of a run over every entry that has no result yet. Optional inputs that no request gave are left out. Those of which a part lies on
-/// a device are brought together on `device`, that of the run.
+/// a device are brought together on `device`, that of the run; others of several requests in memory of the host that it reads by itself.
 pub(crate) fn feed<'a>(
     plans: &[InputPlan],
     batch_inputs: &[(BatchInput, Vec<CName>)],
@@ -62,6 +62,7 @@ pub(crate) fn feed<'a>(
         let data = match device.map(|device| on_device(entries, index, spec, device)).transpose()?.flatten() {
             Some(there) => Held::Own(there),
             None if alone => Held::Lent(&input.data),
+            None if device.is_some() => Held::Own(gather_pinned(entries, index)?.unwrap_or_default()),
             None => Held::Own(gather(entries, index)?.unwrap_or_default()),
         };
         let shape = if spec.allow_ragged_batch {
@@ -77,7 +78,12 @@ pub(crate) fn feed<'a>(
             }
             shape
         };
-        tensors.push(Tensor { name: plan.name, datatype: spec.datatype, shape, data: aligned(data, spec)? });
+        tensors.push(Tensor {
+            name: plan.name,
+            datatype: spec.datatype,
+            shape,
+            data: aligned(data, spec, device.is_some())?,
+        });
     }
     for (input, names) in batch_inputs {
         let (datatype, shape, data) = input.make(entries, batching);
@@ -117,12 +123,13 @@ fn total_rows(entries: &[BatchEntry], default: u64) -> i64 {
 }
 
 /// Copies data of a body that do not lie as the runtime wants them: they stand wherever the head before them ended.
-fn aligned<'a>(data: Held<'a>, spec: &InputSpec) -> Result<Held<'a>> {
+fn aligned<'a>(data: Held<'a>, spec: &InputSpec, for_device: bool) -> Result<Held<'a>> {
     let (Some(align), Some(bytes)) = (spec.datatype.byte_size(), data.host()) else { return Ok(data) };
     if (bytes.as_ptr() as usize).is_multiple_of(align) {
         return Ok(data);
     }
-    let (mut slab, charge) = batch_slab(bytes.len())?;
+    let room = if for_device { pinned_slab } else { batch_slab };
+    let (mut slab, charge) = room(bytes.len())?;
     slab.copy_from_slice(bytes);
     Ok(Held::Own(Data::Bytes(frozen(slab, charge))))
 }

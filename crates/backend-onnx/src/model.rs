@@ -180,7 +180,8 @@ impl OnnxModel {
             return Ok(());
         }
         let (wanted, mut produced) = {
-            let tensors = inputs::feed(&self.inputs, &self.batch_inputs, &self.signature, entries, None)?;
+            let tensors =
+                inputs::feed(&self.inputs, &self.batch_inputs, &self.signature, entries, self.session.device())?;
             let runtime = self.session.runtime();
             let names: SmallVec<[CName; 4]> = tensors.iter().map(|t| t.name).collect();
             let mut plan =

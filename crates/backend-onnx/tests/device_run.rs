@@ -87,6 +87,16 @@ fn graphs() -> ModelOptimizationPolicy {
 
 /// Bytes copied so far: to devices, from them, inside one, between two.
 fn copied() -> [u64; 4] {
+    let [up, down, within, peer, ..] = counters();
+    [up, down, within, peer]
+}
+
+/// Of those to devices, the bytes that the driver had to stage: they lay in memory of the host that was not page-locked.
+fn pageable() -> u64 {
+    counters()[4]
+}
+
+fn counters() -> [u64; 6] {
     let path = std::env::var_os("NEREID_LIBCUDA").expect("given by the parent");
     #[allow(unsafe_code)]
     // SAFETY: the mock, which the driver opened too, and a function of it with one integer.
@@ -242,6 +252,32 @@ fn inner_copied() {
     let outputs = |n: usize| &r[n].as_ref().expect("runs").outputs;
     assert_eq!(contents(&outputs(0)[0].data), contents(&f32s((0..64).map(|i| (2 * i) as f32))));
     assert_eq!((outputs(1)[0].data.len(), outputs(1)[1].data.len()), (256, 256));
+}
+
+#[test]
+fn m_29_requests_of_the_host_are_put_in_a_row_where_the_device_reads_them() {
+    child("inner_pinned", &[("PINNED", "1")]);
+    // Without page-locked memory they are ordinary bytes, and arrive all the same.
+    child("inner_pinned", &[("NEREID_MOCK_CUDA_FAIL", "cuMemHostAlloc:0:2")]);
+}
+
+#[test]
+#[ignore = "run by m_29_requests_of_the_host_…"]
+fn inner_pinned() {
+    let s = addsub_signature(8, DataType::Fp32, &[1024]);
+    let model = load(&addsub(F32, &[D::S("N"), D::N(1024)]), &s);
+    let asked = |from: i32| request(&s, 1, &[(0, &[1, 1024], ramp(from, 1024)), (1, &[1, 1024], ramp(0, 1024))]);
+    let staged = (backend::carry::staged_bytes(), pageable());
+    let (r, copies) = counted(|| run(&*model, vec![asked(1), asked(2)]));
+    assert_eq!(copies, [4 * 4096, 4 * 4096, 0, 0], "each tensor once");
+    for (n, from) in [(0, 1), (1, 2)] {
+        same(&r[n], 0, &[1, 1024], f32s((0..1024).map(|i| (from + 2 * i) as f32)));
+    }
+    let by_driver = if std::env::var_os("PINNED").is_some() { 0 } else { 4 * 4096 };
+    assert_eq!((backend::carry::staged_bytes() - staged.0, pageable() - staged.1), (0, by_driver));
+    drop(r);
+    let used: usize = device::pool_uses().iter().map(|pool| pool.used_bytes).sum();
+    assert_eq!(used, 0, "all of it came back");
 }
 
 #[test]

@@ -37,12 +37,28 @@ pub fn rows_of(entry: &BatchEntry) -> u64 {
 /// # Errors
 /// RESOURCE_EXHAUSTED when there is no memory for a copy.
 pub fn gather(entries: &[BatchEntry], index: u16) -> Result<Option<Data>> {
+    gather_into(entries, index, batch_slab)
+}
+
+/// As `gather`, in memory of the host that a device reads by itself (`pinned_slab`).
+///
+/// # Errors
+/// As `gather`.
+pub fn gather_pinned(entries: &[BatchEntry], index: u16) -> Result<Option<Data>> {
+    gather_into(entries, index, pinned_slab)
+}
+
+fn gather_into(
+    entries: &[BatchEntry],
+    index: u16,
+    room: impl FnOnce(usize) -> Result<(SlabMut, Option<Charge>)>,
+) -> Result<Option<Data>> {
     let parts = || entries.iter().filter(|e| e.result.is_none()).filter_map(|e| Some(&input_of(e, index)?.data));
     let Some(first) = parts().next() else { return Ok(None) };
     if parts().nth(1).is_none() {
         return Ok(Some(first.clone()));
     }
-    let (mut slab, charge) = batch_slab(parts().map(Data::len).sum())?;
+    let (mut slab, charge) = room(parts().map(Data::len).sum())?;
     let mut rest = &mut slab[..];
     for part in parts() {
         // Lengths were taken from the same values a moment ago; a region changes its contents, never its length.
@@ -75,14 +91,28 @@ pub fn gather_on(entries: &[BatchEntry], index: u16, device: u32, shared: bool) 
 /// # Errors
 /// RESOURCE_EXHAUSTED when there is no memory for it now. The threads of the engine cannot wait for some.
 pub fn batch_slab(len: usize) -> Result<(SlabMut, Option<Charge>)> {
-    static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
-    let charge = if len > SMALL_BYTES_MAX {
-        let charged = ACCOUNT.charge(Kind::Batch, false, len);
-        Some(charged.inspect_err(|_| ACCOUNT.count_refusal())?)
-    } else {
-        None
-    };
+    let charge = charged(len)?;
     Ok((SlabPool::global().get(len)?, charge))
+}
+
+/// As `batch_slab`, for bytes that a device reads or writes: page-locked where the pinned pool has room, which bounds it in the place of the
+/// charge; ordinary memory is staged by the driver.
+///
+/// # Errors
+/// As `batch_slab`.
+pub fn pinned_slab(len: usize) -> Result<(SlabMut, Option<Charge>)> {
+    let slab = SlabPool::global().pinned(len)?;
+    let charge = if slab.is_pinned() { None } else { charged(len)? };
+    Ok((slab, charge))
+}
+
+fn charged(len: usize) -> Result<Option<Charge>> {
+    static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
+    if len <= SMALL_BYTES_MAX {
+        return Ok(None);
+    }
+    let charged = ACCOUNT.charge(Kind::Batch, false, len);
+    Ok(Some(charged.inspect_err(|_| ACCOUNT.count_refusal())?))
 }
 
 /// Such a place once it is written.
@@ -188,13 +218,8 @@ pub(crate) fn copied(region: &RegionRef) -> Result<Data> {
 
 /// The bytes of a region of a device: into page-locked memory, where that is left, it writes them itself.
 fn downloaded(region: &RegionRef) -> Result<Data> {
-    let source = [Data::Region(region.clone())];
-    if let Ok(mut pinned) = device::pinned(region.len()) {
-        carry::gather(&source, Target::Host(&mut pinned))?;
-        return Ok(Data::Bytes(pinned.freeze()));
-    }
-    let (mut slab, charge) = batch_slab(region.len())?;
-    carry::gather(&source, Target::Host(&mut slab))?;
+    let (mut slab, charge) = pinned_slab(region.len())?;
+    carry::gather(&[Data::Region(region.clone())], Target::Host(&mut slab))?;
     Ok(Data::Bytes(frozen(slab, charge)))
 }
 

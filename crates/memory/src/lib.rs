@@ -32,4 +32,4 @@ pub use ledger::{Admitted, Ledger, Need, Where};
 #[cfg(target_os = "linux")]
 pub use memfd::Memfd;
 pub use region::{RegionKind, RegionLimits, RegionRegistry, RegionStatus, Source};
-pub use slab::{Near, PoolCounters, SLAB_BYTES_MIN, SlabMut, SlabPool, near};
+pub use slab::{PoolCounters, SLAB_BYTES_MIN, SlabMut, SlabPool};

@@ -20,7 +20,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use tensor::allowance::{self, Lent};
-use tensor::{Error, RegionRef, Result};
+use tensor::{Error, Result};
 
 /// Below this malloc is faster than the pool and fragments nothing.
 pub const SLAB_BYTES_MIN: usize = 4 << 10;
@@ -230,26 +230,6 @@ fn warn_of_pageable(why: NoRoom) {
         NoRoom::Exhausted => "",
     };
     log::warn!("failed to allocate pinned system memory{why}, falling back to non-pinned system memory");
-}
-
-/// Memory for what a device makes or reads.
-pub enum Near {
-    /// Of the device, as a region.
-    Device(RegionRef),
-    /// Of the host, pinned where there was room: the device's pool had none.
-    Host(SlabMut),
-}
-
-/// `len` bytes of a device's pool; else pinned ones, else ordinary ones. Their contents are unspecified.
-///
-/// # Errors
-/// As [`SlabPool::get`].
-pub fn near(device: u32, len: usize) -> Result<Near> {
-    // What the pool said is in its counters and, the first time, in the log.
-    match device::allocate(device, len) {
-        Ok(region) => Ok(Near::Device(region)),
-        Err(_) => SlabPool::global().pinned(len).map(Near::Host),
-    }
 }
 
 /// Class index and rounded size; no class when the slab would be too large to keep.

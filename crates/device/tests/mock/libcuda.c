@@ -256,9 +256,16 @@ int cuMemGetAddressRange_v2(uint64_t *base, size_t *size, uint64_t address) {
   return at < 0 ? INVALID_VALUE : OK;
 }
 
-/* Bytes copied to devices, from them, inside one, and from one to another; under the lock. */
-enum { COPIED_UP, COPIED_DOWN, COPIED_WITHIN, COPIED_PEER };
-static uint64_t copied[4];
+/* Bytes copied to devices, from them, inside one, and from one to another; and those of the first two that lay in pages which are not locked, so
+   that a driver has to stage them. Under the lock. */
+enum { COPIED_UP, COPIED_DOWN, COPIED_WITHIN, COPIED_PEER, UP_PAGEABLE, DOWN_PAGEABLE, COUNTERS };
+static uint64_t copied[COUNTERS];
+static int is_locked(const void *start, size_t size);
+
+static void count_host(const void *host, size_t size, int to_host) {
+  copied[to_host ? COPIED_DOWN : COPIED_UP] += size;
+  if (!is_locked(host, size)) copied[to_host ? DOWN_PAGEABLE : UP_PAGEABLE] += size;
+}
 
 static int copy(uint64_t device, void *host, size_t size, int to_host) {
   if (current < 0) return INVALID_CONTEXT;
@@ -267,7 +274,7 @@ static int copy(uint64_t device, void *host, size_t size, int to_host) {
   if (at >= 0) {
     unsigned char *place = blocks[at].memory + (device - BASE) % SPACING;
     to_host ? memcpy(host, place, size) : memcpy(place, host, size);
-    copied[to_host ? COPIED_DOWN : COPIED_UP] += size;
+    count_host(host, size, to_host);
   }
   pthread_mutex_unlock(&lock);
   return at < 0 ? INVALID_VALUE : OK;
@@ -305,6 +312,11 @@ static int add_range(void *start, size_t size, int made) {
   for (int i = 0; i < RANGES; i++)
     if (!ranges[i].start) { ranges[i].start = start, ranges[i].size = size, ranges[i].made = made; return OK; }
   return OUT_OF_MEMORY;
+}
+static int is_locked(const void *start, size_t size) {
+  for (int i = 0; i < RANGES; i++)
+    if (ranges[i].start && (char *)ranges[i].start <= (char *)start && (char *)start + size <= (char *)ranges[i].start + ranges[i].size) return 1;
+  return 0;
 }
 int cuMemHostAlloc(void **out, size_t size, unsigned flags) {
   ENTER();
@@ -365,8 +377,8 @@ static int make_copies(int stream, uint64_t until, int most) {
     made++;
     int at = block_of(c->what == OUT ? c->from : c->to, c->size);
     if (at < 0) code = 700;
-    else if (c->what == IN) memcpy(blocks[at].memory + (c->to - BASE) % SPACING, (void *)c->from, c->size), copied[COPIED_UP] += c->size;
-    else if (c->what == OUT) memcpy((void *)c->to, blocks[at].memory + (c->from - BASE) % SPACING, c->size), copied[COPIED_DOWN] += c->size;
+    else if (c->what == IN) memcpy(blocks[at].memory + (c->to - BASE) % SPACING, (void *)c->from, c->size), count_host((void *)c->from, c->size, 0);
+    else if (c->what == OUT) memcpy((void *)c->to, blocks[at].memory + (c->from - BASE) % SPACING, c->size), count_host((void *)c->to, c->size, 1);
     else if (copy_blocks(c->to, c->from, c->size)) code = 700;
   }
   waiting_count = kept;
@@ -503,10 +515,11 @@ void *mockAt(uint64_t address, uint64_t size) {
   return place;
 }
 
-/* For tests: bytes copied so far; what: 0 to devices, 1 from them, 2 inside one, 3 from one to another. */
+/* For tests: bytes copied so far; what: 0 to devices, 1 from them, 2 inside one, 3 from one to another; of 0 and 1 out of (4) and into (5) memory of
+   the host that is not page-locked. */
 uint64_t mockCopied(int what) {
   pthread_mutex_lock(&lock);
-  uint64_t bytes = what >= 0 && what < 4 ? copied[what] : 0;
+  uint64_t bytes = what >= 0 && what < COUNTERS ? copied[what] : 0;
   pthread_mutex_unlock(&lock);
   return bytes;
 }
