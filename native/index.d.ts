@@ -28,6 +28,8 @@ export declare class NativeCore {
   embedGiveUp(request: number): void
   /** Reads the keys file, and the keys of an issuer of tokens; both are read again when they change. */
   openKeys(file: string, issuer?: IssuerOptions | undefined | null): void
+  /** Whether requests with this method and path need a key. */
+  needsKey(method: string, path: string): boolean
   /** Takes the keys of the issuer; returns how many of them tokens can be signed with. */
   setIssuerKeys(text: string): number
   /** Whether a token named a key of the issuer that is not here, since this was asked last. */

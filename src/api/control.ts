@@ -6,7 +6,7 @@
  */
 
 import type { Logger } from '../log/index.js'
-import { ServerError, asServerError, type ControlCall, type ControlFile, type Core } from '../native/index.js'
+import { ServerError, asServerError, type ControlCall, type ControlFile, type Core, type Restriction } from '../native/index.js'
 import type { LoadParameters, Repository } from '../repository/index.js'
 import { isString, members, type JsonObject } from './json.js'
 import { logSettingsAnswer, updateLogSettings, type Protocol } from './log_settings.js'
@@ -18,6 +18,8 @@ export interface ControlContext {
   repository: Repository
   trace: TraceSettings
   logger: Logger
+  /** What requests have to show, for descriptions of the API. */
+  guards: { hasKeys: boolean; restrictions: readonly Restriction[] }
   /** The repository could not be read at start, and the server stays up all the same. */
   unusable: () => boolean
 }
@@ -52,7 +54,7 @@ async function runControl(context: ControlContext, call: ControlCall): Promise<u
       await repository.unload(model, argument['unload_dependents'] === true, within)
       return {}
     case 'openapi':
-      return openApi(core, model, typeof argument['version'] === 'string' ? argument['version'] : '')
+      return openApi(core, context.guards, model, typeof argument['version'] === 'string' ? argument['version'] : '')
     case 'trace_get':
       return trace.answer(model)
     case 'trace_update':

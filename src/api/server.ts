@@ -129,6 +129,7 @@ export async function startServer(
     deviceFailed = resolve
   })
   const pythonUnpackPrefix = unpackPrefix()
+  const guards = { hasKeys: settings.keys !== null, restrictions: settings.embeddedHttp.restrictions }
   // The core calls back when models load, at the earliest: by then everything exists that an answer needs.
   const core = createCore(
     {
@@ -157,7 +158,7 @@ export async function startServer(
       // Only there can clients have a configuration read that names a place.
       pythonEnvironmentRoots: settings.repository.mode === 'explicit' ? [...settings.repository.paths, settings.repository.backendDirectory] : null,
     },
-    (call) => void answerControl({ core, repository, trace, logger, unusable: () => unusable !== null }, call),
+    (call) => void answerControl({ core, repository, trace, logger, guards, unusable: () => unusable !== null }, call),
     (record) => logger.record(record),
     () => drain.wake(),
     (failure) => deviceFailed(failure),

@@ -158,6 +158,7 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
   drain(ticket: number, timeoutMs: number): void
   openKeys(file: string, issuer?: Omit<IssuerOptions, 'keysFile'> & { keysFile: string | undefined }): void
   setIssuerKeys(text: string): number
+  needsKey(method: string, path: string): boolean
   missesIssuerKey(): boolean
   close(ticket: number, graceMs: number): void
   infer(ticket: number, request: RawRequest): void
@@ -291,6 +292,7 @@ export function createBridge(
     handOver: () => raw.handOver(),
     openKeys: (file, issuer) => now(() => raw.openKeys(file, issuer === null ? undefined : { ...issuer, keysFile: optional(issuer.keysFile) })),
     setIssuerKeys: (text) => now(() => raw.setIssuerKeys(text)),
+    needsKey: (method, path) => raw.needsKey(method, path),
     missesIssuerKey: () => raw.missesIssuerKey(),
     connections: () => raw.connections(),
     pulse: () => raw.pulse(),

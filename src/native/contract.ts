@@ -852,6 +852,8 @@ export interface Core {
    * @throws {ServerError} `INVALID_ARG` when it is none; the keys stay as they are.
    */
   setIssuerKeys(text: string): number
+  /** Whether requests over HTTP with this method and path need a key, as the keys are now. A name in braces is a model that only scopes for any model have. */
+  needsKey(method: string, path: string): boolean
   /** Whether a token named a key of the issuer that is not here, since this was asked last. */
   missesIssuerKey(): boolean
   /** Connections that are open. */

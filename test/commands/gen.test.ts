@@ -1,6 +1,8 @@
 // `nereid gen ts`: the file it writes, what the compiler makes of it, and what it says when server and file differ.
 import { execFile } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -146,6 +148,11 @@ test.each([
   [['ts', '--url=http://127.0.0.1:9', '--header=x'], 2, "--header is 'name: value', not 'x'"],
   [['ts', '--url=http://127.0.0.1:9'], 1, 'POST http://127.0.0.1:9/v2/repository/index: no answer: '],
   [['ts', '--model-repository=/nowhere'], 1, '/nowhere'],
+  [['js', '--url=http://127.0.0.1:9'], 2, "not 'js'"],
+  [['ts', 'more', '--url=http://127.0.0.1:9'], 2, "not 'ts more'"],
+  [['ts', '--url=http://127.0.0.1:9', '--model-repository=/nowhere'], 2, 'needs either'],
+  [['ts', '--url=http://127.0.0.1:9', '--header=: x'], 2, "--header is 'name: value', not ': x'"],
+  [['ts', '--url=http://127.0.0.1:9', '--nope=1'], 2, '--nope'],
 ])('%j is refused with %i', async (args, code, text) => {
   const result = await runs(gen, args)
   expect(result.code).toBe(code)
@@ -155,4 +162,46 @@ test.each([
 test('what the server refuses is said with its words', async () => {
   const { code, err } = await runs(gen, ['ts', `--url=${server.url}`, '--models=nope'])
   expect([code, err]).toEqual([1, `GET ${server.url}/v2/models/nope: 404 Request for unknown model: 'nope' is not found\n`])
+})
+
+test('files that cannot be written or read are named', async () => {
+  const from = [`--url=${server.url}`, '--models=simple']
+  expect(await runs(gen, ['ts', ...from, '--out=/nowhere/models.ts'])).toMatchObject({ code: 1, err: expect.stringContaining("'/nowhere/models.ts'") })
+  expect(await runs(gen, ['ts', ...from, '--check=/nowhere/models.ts'])).toMatchObject({ code: 1, err: expect.stringContaining("'/nowhere/models.ts'") })
+})
+
+test('what a server answers is looked at before it is written', async () => {
+  const tensor = { name: 'X', datatype: 'FP32', shape: [1] }
+  let answers: Record<string, string> = {}
+  const other = createServer((asked, answer) => {
+    const text = answers[asked.url ?? '']
+    answer.writeHead(text === undefined ? 404 : 200).end(text ?? '{"error":["no text"]}')
+  })
+  await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve))
+  const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}`
+  const said = async (given: Record<string, unknown>, ...args: string[]): Promise<string> => {
+    answers = Object.fromEntries(Object.entries(given).map(([path, value]) => [path, typeof value === 'string' ? value : JSON.stringify(value)]))
+    const { code, out, err } = await runs(gen, ['ts', `--url=${url}`, ...args])
+    expect([code, out]).toEqual([1, ''])
+    return err.replaceAll(url, 'URL')
+  }
+  const index = '/v2/repository/index'
+  const [metadata, config] = ['/v2/models/a%2Fb', '/v2/models/a%2Fb/config']
+  const good = { name: 'a/b', inputs: [tensor] }
+  try {
+    expect(await said({})).toBe('POST URL/v2/repository/index: 404 {"error":["no text"]}; --models=A,B asks for these without an index\n')
+    expect(await said({ [index]: '<html>' })).toBe('POST URL/v2/repository/index: the answer is no JSON\n')
+    for (const rows of [{}, 'null', [null], [{ name: 1 }]]) expect(await said({ [index]: rows })).toBe('URL is no inference server: its index is no list of models\n')
+    expect(await said({ [index]: ' '.repeat(17 << 20) })).toBe('POST URL/v2/repository/index: the answer has more than 16777216 bytes\n')
+    for (const wrong of [[], 'null', { name: 1 }, { name: 'a', inputs: {} }, { name: 'a', inputs: [{ ...tensor, datatype: 4 }] }, { name: 'a', outputs: [{ ...tensor, shape: ['x */ y'] }] }]) {
+      expect(await said({ [metadata]: wrong, [config]: {} }, '--models=a/b')).toBe(`GET URL${metadata}: the answer describes no model\n`)
+    }
+    for (const wrong of ['null', { max_batch_size: '8 */' }, { input: [null] }]) {
+      expect(await said({ [metadata]: good, [config]: wrong }, '--models=a/b')).toBe(`GET URL${config}: the answer is no configuration\n`)
+    }
+    answers = { [metadata]: JSON.stringify(good), [config]: '{}' }
+    expect(await written(`--url=${url}`, '--models=a/b')).toContain("  'a/b': {\n    inputs: {\n      X: ModelInput<'FP32', [1]>")
+  } finally {
+    other.close()
+  }
 })

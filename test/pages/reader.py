@@ -33,10 +33,13 @@ class Reader:
             os.symlink(os.path.join(ROOT, link), os.path.join(self.directory, link))
         tools = os.path.join(self.directory, ".tools")
         os.mkdir(tools)
-        for name in ("nereid", "tritonserver"):
+        for name, script in (("nereid", "dist/cli/main.js"), ("tritonserver", "dist/cli/main.js"), ("tsc", "node_modules/typescript/bin/tsc")):
             with open(os.path.join(tools, name), "w") as f:
-                f.write(f'#!/bin/sh\nexec "{NODE}" "{ROOT}/dist/cli/main.js" "$@"\n')
+                f.write(f'#!/bin/sh\nexec "{NODE}" "{ROOT}/{script}" "$@"\n')
             os.chmod(os.path.join(tools, name), 0o755)
+        # As `npm install nereid-client` leaves it.
+        os.mkdir(os.path.join(self.directory, "node_modules"))
+        os.symlink(os.path.join(ROOT, "client"), os.path.join(self.directory, "node_modules/nereid-client"))
         path = [tools, os.path.dirname(sys.executable), os.path.dirname(NODE), os.environ["PATH"]]
         python_path = [os.path.join(ROOT, "shm/python"), os.path.join(ROOT, "crates/backend-python/runtime")]
         self.env = {**os.environ, "NEREID_PYTHON": sys.executable, "PATH": ":".join(path), "PYTHONPATH": ":".join(python_path), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -110,7 +113,7 @@ class Reader:
         if lines:
             # curl without a meter, and with its errors.
             text = re.sub(r"^(\s*)curl ", r"\1curl -sS ", self.here("\n".join(lines)), flags=re.M)
-            self.run(["bash", "-euo", "pipefail", "-c", text.replace("npx nereid", "nereid")], exit_code)
+            self.run(["bash", "-euo", "pipefail", "-c", re.sub(r"\bnpx (?=nereid|tsc\b)", "", text)], exit_code)
 
     def python(self, example):
         code = self.here(example.text)
@@ -140,7 +143,7 @@ class Reader:
     def read(self, example: Example):
         markers = example.markers
         if "file" in markers:
-            self.save(markers["file"], example.text)
+            self.save(markers["file"], self.here(example.text))
         elif example.language == "sh":
             self.shell(example)
         elif example.language == "python":

@@ -1,4 +1,5 @@
 """GET /v2/openapi.json: what a well-kept validator says of it, and whether the server does what it says."""
+import hashlib
 import json
 import re
 import subprocess
@@ -10,6 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from tritonclient.grpc import InferenceServerClient
+
+from server import Server
 
 SIXTEEN = list(range(16))
 
@@ -32,9 +35,9 @@ REFUSED = {
 """What this server refuses: it has no such region, no GPU, no explicit mode. The refusal has the form that the document gives errors."""
 
 
-def ask(server, method, path, body=None):
+def ask(server, method, path, body=None, headers=None):
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"http://{server.http}{path}", data=data if method == "GET" or data else b"", method=method)
+    request = urllib.request.Request(f"http://{server.http}{path}", data=data if method == "GET" or data else b"", method=method, headers=headers or {})
     if method == "GET":
         request.data = None
     try:
@@ -159,3 +162,48 @@ def test_queries_are_read_over_http2_as_well(server):
         return json.loads(subprocess.run(["curl", "-sS", *more, url], check=True, capture_output=True, timeout=20).stdout)
 
     assert curl("--http2-prior-knowledge") == curl() == document(server, "?model=simple")
+
+
+KEY = "k" * 43
+SECRET = {"X-Secret": "s3cret"}
+
+
+@pytest.fixture(scope="module", params=[["health"], ["health", "metadata"]], ids=" ".join)
+def guarded(request, tmp_path_factory, repositories):
+    """A server with a key, who shows none may ask for some verbs, and a header for two groups of calls."""
+    directory = tmp_path_factory.mktemp("guarded")
+    keys = {"anonymous": {"scopes": [{"verbs": request.param}]}, "keys": [{"name": "all", "sha256": [hashlib.sha256(KEY.encode()).hexdigest()], "scopes": [{"verbs": ["all"]}]}]}
+    (directory / "keys.json").write_text(json.dumps(keys))
+    flags = [f"--keys-file={directory / 'keys.json'}", "--http-restricted-api=inference,model-config:X-Secret=s3cret", "--allow-client-shm=true"]
+    one = Server(repositories / "main", *flags, log=directory / "server.log")
+    yield one
+    assert one.stop() == 0, one.tail()
+
+
+def test_a_server_with_keys_and_restricted_apis_says_what_each_request_has_to_show(guarded):
+    """With each combination of what the document knows: refused where it says so, and nowhere else."""
+    status, _, body = ask(guarded, "GET", "/v2/openapi.json", headers={"X-API-Key": KEY})
+    assert status == 200, body
+    assert b"s3cret" not in body
+    whole = json.loads(body)
+    OpenAPIV31SpecValidator(whole).validate()
+    schemes = {name: (scheme["type"], scheme.get("scheme") or scheme["name"]) for name, scheme in whole["components"]["securitySchemes"].items()}
+    assert schemes == {"Bearer": ("http", "bearer"), "ApiKey": ("apiKey", "X-API-Key"), "Restricted1": ("apiKey", "X-Secret")}
+    shown = {"Bearer": {"Authorization": f"Bearer {KEY}"}, "ApiKey": {"X-API-Key": KEY}, "Restricted1": SECRET}
+    seen = set()
+    for method, path, operation in operations(whole):
+        name = operation["operationId"].removesuffix("OfVersion")
+        filled = path.replace("{model}", "simple").replace("{version}", "1").replace("{region}", "r")
+        for names in [(), ("Bearer",), ("ApiKey",), ("Restricted1",), ("Bearer", "Restricted1"), ("ApiKey", "Restricted1")]:
+            enough = any(set(all_of) <= set(names) for all_of in operation["security"])
+            status, _, answer = ask(guarded, method, filled, BODIES.get(name), {k: v for one in names for k, v in shown[one].items()})
+            assert (status not in (401, 403)) == enough, f"{method} {filled} with {names}: {status} {answer[:200]}"
+            seen.add((names, enough))
+    # Each was refused somewhere, and taken somewhere.
+    assert len(seen) == 10
+
+
+def test_a_server_without_keys_and_restrictions_says_nothing_of_security(server):
+    whole = document(server)
+    assert "securitySchemes" not in whole["components"]
+    assert not any("security" in operation for _, _, operation in operations(whole))

@@ -275,6 +275,12 @@ impl Access {
         Ok(Admitted { who: who.clone(), hold, shown, reading: keys.reading, has_begun: AtomicBool::new(false) })
     }
 
+    /// Whether who shows no key may ask for this, as the keys are now. Nothing is counted.
+    pub fn is_open(&self, ask: &Ask<'_>) -> bool {
+        let keys = self.keys.load();
+        keys.anonymous.is_enabled && keys.anonymous.scopes.cover(ask.verb, ask.act, ask.of)
+    }
+
     /// Whose a key or a token is.
     fn identify<'k>(
         &self,

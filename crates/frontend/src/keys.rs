@@ -3,6 +3,7 @@
 //! What a key may do is decided by `access`, which has no file and no clock; [`crate::gate`] asks here.
 
 use crate::gate::{Ask, Refusal};
+use crate::http::route::{Method, Route};
 use ::access::limits::FILE_BYTES_MAX;
 use ::access::{Access, Act, Admitted, Clock, Issuer, Keys, LastShown, Of, Verb};
 use std::fmt;
@@ -67,6 +68,12 @@ impl Keyring {
         let thread = thread.map_err(|e| Error::internal(format!("cannot start a thread: {e}")))?;
         *ring.watcher.lock() = Some(thread.thread().clone());
         Ok(ring)
+    }
+
+    /// Whether requests with this method and path need no key, as the keys are now; false for a path that is none.
+    pub fn is_open(&self, method: &str, path: &str) -> bool {
+        let method = if method == "POST" { Method::Post } else { Method::Get };
+        Route::parse(path).is_some_and(|route| self.access.is_open(&asked(&route.ask(method), false)))
     }
 
     /// What the keys have used.

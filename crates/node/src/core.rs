@@ -256,6 +256,12 @@ impl NativeCore {
         Ok(())
     }
 
+    /// Whether requests with this method and path need a key.
+    #[napi]
+    pub fn needs_key(&self, method: String, path: String) -> bool {
+        self.keys.lock().as_ref().is_some_and(|ring| !ring.is_open(&method, &path))
+    }
+
     /// Takes the keys of the issuer; returns how many of them tokens can be signed with.
     #[napi]
     pub fn set_issuer_keys(&self, text: String) -> napi::Result<u32> {

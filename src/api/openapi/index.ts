@@ -9,6 +9,7 @@ import { describeModel, type ModelDescription } from '../description.js'
 import { modelSchemas } from './model.js'
 import { OPERATIONS, type Operation } from './operations.js'
 import { object, ref, SCHEMAS, type Json, type Schema } from './schemas.js'
+import { securityOf, securitySchemes, type Guards } from './security.js'
 
 /** Names in a path that are digits only; the others are anything without a slash. */
 const PLACES: Readonly<Record<string, Schema>> = {
@@ -17,16 +18,19 @@ const PLACES: Readonly<Record<string, Schema>> = {
   region: { type: 'string', minLength: 1 },
 }
 
+type Described = Pick<Core, 'serverMetadata' | 'modelMetadata' | 'modelConfig' | 'needsKey'>
+
 /**
  * The document of the server, or with a model's name that of this model.
  *
  * @throws {ServerError} as `GET /v2/models/{model}` answers, for a model that is not there.
  */
-export function openApi(core: Pick<Core, 'serverMetadata' | 'modelMetadata' | 'modelConfig'>, model: string, version: string): Schema {
+export function openApi(core: Described, { restrictions, hasKeys }: Omit<Guards, 'core'>, model: string, version: string): Schema {
+  const guards = { core, restrictions, hasKeys }
   const server = JSON.parse(core.serverMetadata()) as { name: string; version: string }
   if (model === '') {
     if (version !== '') throw new ServerError('INVALID_ARG', `a version ('${version}') is that of a model: /v2/openapi.json?model=NAME&version=${version}`)
-    return document(`${server.name}: inference over HTTP`, server.version, describeRoutes(), null)
+    return document(`${server.name}: inference over HTTP`, server.version, describeRoutes(), guards, null)
   }
   const metadata = JSON.parse(core.modelMetadata(model, version)) as Parameters<typeof describeModel>[0]
   const config = JSON.parse(core.modelConfig(model, version)) as Parameters<typeof describeModel>[1]
@@ -35,7 +39,7 @@ export function openApi(core: Pick<Core, 'serverMetadata' | 'modelMetadata' | 'm
   const isOfModel = ({ template }: Route) =>
     template === prefix || (template.startsWith(`${prefix}/`) && (version !== '' || !template.includes('{version}')))
   const routes = describeRoutes().filter(isOfModel)
-  return document(`${model}: inference over HTTP`, of.versions.at(-1) ?? '0', routes, { of, version })
+  return document(`${model}: inference over HTTP`, of.versions.at(-1) ?? '0', routes, guards, { of, version })
 }
 
 interface OneModel {
@@ -43,16 +47,21 @@ interface OneModel {
   version: string
 }
 
-function document(title: string, version: string, routes: readonly Route[], model: OneModel | null): Schema {
+function document(title: string, version: string, routes: readonly Route[], guards: Guards, model: OneModel | null): Schema {
   const paths: Schema = {}
-  for (const { template, methods } of routes) {
+  for (const route of routes) {
+    const { template, methods } = route
+    const path = filled(template, model)
     const operations: Schema = {}
-    for (const method of methods) operations[method.toLowerCase()] = operation(method, template, model)
-    paths[filled(template, model)] = { ...parameters(template, model), ...operations }
+    for (const method of methods) {
+      // A version is a number in paths that are asked for.
+      operations[method.toLowerCase()] = { ...operation(method, template, model), ...securityOf(guards, method, path.replace('{version}', '1'), route) }
+    }
+    paths[path] = { ...parameters(template, model), ...operations }
   }
   const schemas = { ...SCHEMAS, Description: object({ openapi: { type: 'string' } }, ['openapi']), ...(model === null ? {} : modelSchemas(model.of)) }
   const responses = { Error: { description: 'It was not done, and why.', content: json('Error') } }
-  return { openapi: '3.1.0', info: { title, version }, servers: [{ url: '/' }], paths, components: { schemas: { ...schemas }, responses } }
+  return { openapi: '3.1.0', info: { title, version }, servers: [{ url: '/' }], paths, components: { schemas: { ...schemas }, responses, ...securitySchemes(guards) } }
 }
 
 /** The path of one model has its name in it. */

@@ -7,6 +7,8 @@ import { CommandError } from '../arguments.js'
 
 /** No answer of a server is waited for longer. */
 const ANSWER_MS_MAX = 30_000
+/** Nor are longer answers read. */
+const ANSWER_BYTES_MAX = 16 << 20
 
 export interface Remote {
   /** Without a slash at the end. */
@@ -24,18 +26,41 @@ export async function modelsOfServer(remote: Remote, names: readonly string[] | 
   const models: ModelDescription[] = []
   // One after the other: a server may have thousands, and limits for one client.
   for (const name of wanted) {
-    const path = `/v2/models/${name}`
-    const metadata = (await ask(remote, 'GET', path)) as Parameters<typeof describeModel>[0]
-    const config = (await ask(remote, 'GET', `${path}/config`)) as Parameters<typeof describeModel>[1]
+    const path = `/v2/models/${encodeURIComponent(name)}`
+    const metadata = await ask(remote, 'GET', path)
+    if (!isMetadata(metadata)) throw new CommandError(`GET ${remote.url}${path}: the answer describes no model`)
+    const config = await ask(remote, 'GET', `${path}/config`)
+    if (!isConfig(config)) throw new CommandError(`GET ${remote.url}${path}/config: the answer is no configuration`)
     models.push(describeModel(metadata, config))
   }
   return models
 }
 
+type Metadata = Parameters<typeof describeModel>[0]
+type Config = Parameters<typeof describeModel>[1]
+
+/** Only objects have members; any other value has none. */
+const membersOf = (value: unknown): Record<string, unknown> => (typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {})
+
+function isMetadata(answer: unknown): answer is Metadata {
+  const { name, inputs = [], outputs = [] } = membersOf(answer)
+  const isTensor = (tensor: unknown): boolean => {
+    const { name, datatype, shape } = membersOf(tensor)
+    return typeof name === 'string' && typeof datatype === 'string' && Array.isArray(shape) && shape.every((size) => Number.isInteger(Number(size)))
+  }
+  return typeof name === 'string' && [inputs, outputs].every((tensors) => Array.isArray(tensors) && tensors.every(isTensor))
+}
+
+function isConfig(answer: unknown): answer is Config {
+  const { max_batch_size = 0, input = [] } = membersOf(answer)
+  return typeof answer === 'object' && answer !== null && Number.isInteger(max_batch_size) && Array.isArray(input) && input.every((one) => typeof one === 'object' && one !== null)
+}
+
 async function readyModels(remote: Remote): Promise<string[]> {
   const rows = await ask(remote, 'POST', '/v2/repository/index', '{"ready":true}')
-  if (!Array.isArray(rows)) throw new CommandError(`${remote.url} is no inference server: its index is no list`)
-  return [...new Set(rows.map((row: { name: string }) => row.name))]
+  const names = Array.isArray(rows) ? rows.map((row) => membersOf(row)['name']) : [null]
+  if (!names.every((name) => typeof name === 'string')) throw new CommandError(`${remote.url} is no inference server: its index is no list of models`)
+  return [...new Set(names)]
 }
 
 async function ask({ url, headers }: Remote, method: string, path: string, body?: string): Promise<unknown> {
@@ -45,8 +70,9 @@ async function ask({ url, headers }: Remote, method: string, path: string, body?
   try {
     const answer = await fetch(`${url}${path}`, { method, headers, ...(body === undefined ? {} : { body }), signal: AbortSignal.timeout(ANSWER_MS_MAX) })
     status = answer.status
-    text = await answer.text()
+    text = await read(answer)
   } catch (error) {
+    if (error instanceof CommandError) throw new CommandError(`${where}: ${error.message}`)
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
     throw new CommandError(`${where}: no answer: ${cause instanceof Error ? cause.message : String(cause)}`)
   }
@@ -58,12 +84,25 @@ async function ask({ url, headers }: Remote, method: string, path: string, body?
   }
 }
 
+async function read(answer: Response): Promise<string> {
+  const parts: Uint8Array[] = []
+  let length = 0
+  for await (const part of answer.body ?? []) {
+    length += part.length
+    if (length > ANSWER_BYTES_MAX) throw new CommandError(`the answer has more than ${ANSWER_BYTES_MAX} bytes`)
+    parts.push(part)
+  }
+  return Buffer.concat(parts).toString()
+}
+
 function errorOf(text: string): string {
   try {
-    return (JSON.parse(text) as { error?: string }).error ?? ''
+    const { error } = membersOf(JSON.parse(text))
+    if (typeof error === 'string') return error
   } catch {
-    return text.slice(0, 200)
+    // As it came, then.
   }
+  return text.slice(0, 200)
 }
 
 /**
