@@ -27,6 +27,7 @@ import { startGivenTriton, startPytriton } from './subjects/triton.mjs'
 import { cache } from './suites/cache.mjs'
 import { client } from './suites/client.mjs'
 import { counts } from './suites/counts.mjs'
+import { embed } from './suites/embed.mjs'
 import { crosscheck } from './suites/crosscheck.mjs'
 import { isolation, memory, startUp } from './suites/isolation.mjs'
 import { batching, compute, threads } from './suites/models.mjs'
@@ -190,6 +191,7 @@ async function main(options) {
   cells.push(...((await attempt('cache', () => cache(ctx))) ?? []))
   cells.push(...((await attempt('tls', () => tls(ctx))) ?? []))
   cells.push(...((await attempt('unix', () => unix(ctx))) ?? []))
+  cells.push(...((await attempt('embed', () => embed(ctx))) ?? []))
   cells.push(...((await attempt('text', () => texts(ctx))) ?? []))
   const asked = ctx.filtered ? null : await attempt('client', () => client(ctx))
   const counted = await attempt('counts', () => counts(ctx))

@@ -9,6 +9,7 @@ const MINUTES = {
   cache: [1.5, 0.15],
   tls: [1.5, 0.3],
   unix: [1, 0.2],
+  embed: [1.5, 0.4],
   sequence: [3, 0.4],
   pipeline: [5, 0.5],
   python: [6, 1],

@@ -9,19 +9,20 @@ import { MODELS } from '../models/generate.mjs'
 /** A certificate of prime256v1 for localhost, and its key: those that the attacks use. */
 export const [CERTIFICATE, KEY] = ['certificate', 'key'].map((name) => fileURLToPath(new URL(`../../test/attacks/lib/tls/${name}.pem`, import.meta.url)))
 
-/** The command that starts Nereid on free ports of loopback, and the ports. */
-export async function nereidCommand(root, repositories, flags) {
+/** The command that starts Nereid, or what takes its flags, on free ports of loopback, and the ports. */
+export async function nereidCommand(root, repositories, flags, program = ['dist/cli/main.js']) {
   const ports = await freePorts(3)
   const [http, grpc, metrics] = ports
   const models = repositories.map((directory) => `--model-repository=${directory}`)
-  const command = [process.execPath, join(root, 'dist/cli/main.js'), ...models, ...listenFlags(ports), ...flags]
+  const [file, ...words] = program
+  const command = [process.execPath, join(root, file), ...words, ...models, ...listenFlags(ports), ...flags]
   return { command, ports: { http, grpc, metrics } }
 }
 
-export async function startNereid(root, { models, repository = MODELS, flags = [], name = 'Nereid', env = {} }) {
+export async function startNereid(root, { models, repository = MODELS, flags = [], name = 'Nereid', env = {}, program, ready = /Started HTTPService at/ }) {
   const chosen = models === undefined ? [] : ['--model-control-mode=explicit', ...models.map((m) => `--load-model=${m}`)]
-  const { command, ports } = await nereidCommand(root, [repository].flat(), [...chosen, ...flags])
-  const options = { ready: /Started HTTPService at/, cwd: root, timeoutMs: 120_000, env }
+  const { command, ports } = await nereidCommand(root, [repository].flat(), [...chosen, ...flags], program)
+  const options = { ready, cwd: root, timeoutMs: 120_000, env }
   const started = await start(name, command[0], command.slice(1), options)
   return { ...subject(name, started.child, ports), readyMs: started.readyMs }
 }

@@ -1,12 +1,13 @@
 #!/usr/bin/env node
 /**
- * A server of somebody else with the API inside, made of the built package: `outer.mjs node:http|fastify|uws FLAG …`. Takes the flags of `nereid`, so that what starts one can start
+ * A server of somebody else with the API inside, made of the built package: `outer.mjs node:http|fastify|uws|fetch FLAG …`. Takes the flags of `nereid`, so that what starts one can start
  * the other; the port of HTTP is the outer server's, all others are Nereid's own.
  */
 import { once } from 'node:events'
 import { createServer } from 'node:http'
+import { Readable } from 'node:stream'
 import createFastify from 'fastify'
-import { fastify, httpHandler, uws } from '../../dist/embed/index.js'
+import { fastify, fetch, httpHandler, uws } from '../../dist/embed/index.js'
 import { Server } from '../../dist/index.js'
 import { uwsModule } from './uws_module.mjs'
 
@@ -19,6 +20,11 @@ const OUTER = {
       http.closeAllConnections()
       http.close()
     }
+  },
+  async fetch(server, port, host) {
+    const http = createServer(translated(fetch(server))).listen(port, host)
+    await once(http, 'listening')
+    return async () => http.close()
   },
   async fastify(server, port, host) {
     const app = createFastify({ forceCloseConnections: true })
@@ -34,6 +40,24 @@ const OUTER = {
     await new Promise((resolve, reject) => app.listen(host, port, (socket) => (socket ? resolve() : reject(new Error(`cannot listen at ${host}:${port}`)))))
     return async () => app.close()
   },
+}
+
+/** A `Request` out of a request of node:http, and its `Response` back: what servers that speak in these do, and no more. */
+function translated(handle) {
+  return async (request, response) => {
+    const { method, url, socket, headersDistinct } = request
+    const headers = Object.entries(headersDistinct).flatMap(([name, values]) => values.map((value) => [name, value]))
+    const body = method === 'GET' || method === 'HEAD' ? undefined : Readable.toWeb(request)
+    const at = (address, port) => `${address}:${port}`
+    const answer = await handle(new Request(`http://outer${url}`, { method, headers, body, duplex: 'half' }), {
+      peer: at(socket.remoteAddress, socket.remotePort),
+      local: at(socket.localAddress, socket.localPort),
+    })
+    response.writeHead(answer.status, [...answer.headers].flat())
+    if (answer.body === null) return response.end()
+    for await (const chunk of answer.body) response.write(chunk)
+    response.end()
+  }
 }
 
 /** `--some-flag=value` as an option of `Server.start`; of a flag that is given again, all values. */
@@ -53,7 +77,9 @@ const at = (port, address) => ({ port: Number(port[0]), address: address[0] })
 // A library is quiet about what goes well, and says so in its log settings; the command line is not.
 const server = await Server.start({ logInfo: true, ...options, grpc: at(grpcPort, grpcAddress), metrics: at(metricsPort, metricsAddress) })
 const close = await OUTER[outer](server, Number(httpPort[0]), httpAddress[0])
-process.once('SIGTERM', async () => {
+process.stdout.write('listening\n')
+const end = async () => {
   await close()
   await server.stop()
-})
+}
+for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, end)
