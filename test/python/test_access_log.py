@@ -17,7 +17,8 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from server import ROOT
+from server import OTHER, ROOT
+from test_keys import make
 
 CURL = shutil.which("curl")
 A, B = np.arange(16, dtype=np.int32).reshape(1, 16), np.ones((1, 16), np.int32)
@@ -357,6 +358,52 @@ def test_what_the_gate_refuses_is_audited(start, repositories, tmp_path):
     http, grpc = audit.take(2)
     assert (http["status"], http["code"], http["model"]) == (403, "PERMISSION_DENIED", "simple")
     assert (grpc["grpc_status"], grpc["code"], grpc["verb"]) == (14, "UNAVAILABLE", "unload")
+
+
+@pytest.mark.skipif(bool(OTHER) or not CURL, reason="keys are this server's own; curl is asked: apt-get install curl")
+def test_both_logs_have_the_name_of_the_key_and_nothing_else_of_it(start, repositories, tmp_path):
+    path = tmp_path / "keys.json"
+    ann, ops = (make(path, name, "--scope=all") for name in ("ann", "ops"))
+    names = {ann: "ann", ops: "ops"}
+    flags = [f"--keys-file={path}", "--model-control-mode=explicit", "--load-model=simple", f"--access-log={tmp_path}/access.log", f"--audit-log={tmp_path}/audit.log"]
+    one = start(repositories / "small", *flags)
+    access, audit = Log(tmp_path / "access.log"), Log(tmp_path / "audit.log")
+    of_model = lambda line: line.get("model") == "simple"
+    audit.taken = len(audit.lines())
+    # One connection each, over which keys change.
+    for module, url, protocol in ((tritonclient.http, one.http, "http/1.1"), (tritonclient.grpc, one.grpc, "grpc")):
+        with module.InferenceServerClient(url) as client:
+            for key in (ann, ops, ops, ann):
+                client.infer("simple", inputs(module), headers={"authorization": f"Bearer {key}"})
+                line = access.until(of_model)
+                assert (line["key"], line["protocol"]) == (names[key], protocol)
+            for wrong in ({}, {"x-api-key": ann[:-1]}, {"x-api-key": f"{ann}a"}):
+                with pytest.raises(InferenceServerException):
+                    client.infer("simple", inputs(module), headers=wrong)
+            # Calls of gRPC name their model in a message, which is not read then.
+            refused = [access.until(lambda line: line.get("code") == "UNAUTHENTICATED") for _ in range(3)]
+            assert all("key" not in line for line in refused), refused
+            for key in (ops, ann):
+                client.load_model("simple", headers={"x-api-key": key})
+                line = audit.take()
+                assert (line["verb"], line["key"], line["protocol"]) == ("load", names[key], protocol)
+                assert access.until(lambda line: line.get("key") == names[key])["protocol"] == protocol
+            with pytest.raises(InferenceServerException):
+                client.load_model("simple", headers={"x-api-key": "nk_this-is-no-key-of-this-server-but-long"})
+            line = audit.take()
+            assert line["code"] == "UNAUTHENTICATED" and "key" not in line
+            assert "key" not in access.until(lambda line: line.get("code") == "UNAUTHENTICATED")
+    body = json.dumps({"inputs": [{"name": n, "shape": [1, 16], "datatype": "INT32", "data": [1] * 16} for n in ("INPUT0", "INPUT1")]})
+    url = f"http://{one.http}/v2/models/simple/infer"
+    for key in (ann, ops):
+        # Of a connection each: curl 7.88 fails at the second request of one that began with HTTP/2.
+        command = [CURL, "-sS", "--http2-prior-knowledge", "-H", f"X-API-Key: {key}", "-d", body, url]
+        assert b"OUTPUT0" in subprocess.run(command, capture_output=True, check=True, timeout=30).stdout
+        line = access.until(lambda line: line["protocol"] == "h2")
+        assert (line["key"], line["model"], line["status"]) == (names[key], "simple", 200)
+    for text in (open(log.path).read() for log in (access, audit)):
+        # Not even a part, also of those that were wrong.
+        assert ann[3:20] not in text and ops[3:20] not in text and "this-is-no-key" not in text
 
 
 def test_rotation_by_renaming(start, repositories, tmp_path):

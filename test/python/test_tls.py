@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import time
+from types import SimpleNamespace
 
 import gevent.ssl
 import numpy as np
@@ -13,6 +14,9 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
+
+from server import free_ports
+from test_access_log import Log
 
 OPENSSL, CURL = shutil.which("openssl"), shutil.which("curl")
 pytestmark = pytest.mark.skipif(not (OPENSSL and CURL), reason="openssl and curl are not here: apt-get install openssl curl")
@@ -351,3 +355,60 @@ def test_handshakes_that_come_to_nothing_are_counted_and_nobody_waits_for_them(t
     for one in silent:
         one.close()
     half.close()
+
+
+@pytest.mark.parametrize("who", ["anybody", "clients"])
+def test_the_control_address_speaks_the_tls_of_the_http_port(start, pki, repositories, who):
+    """Over HTTP/1, HTTP/2 and gRPC; with --http-root-cert it asks for certificates of clients."""
+    port = free_ports(1)[0]
+    control = SimpleNamespace(http_port=port, http=f"localhost:{port}", grpc=f"localhost:{port}")
+    more = [f"--http-root-cert={pki.root.certificate}"] if who == "clients" else []
+    # gRPC's own port stays plain: what counts is that of HTTP.
+    server = start(repositories / "small", *flags("http", pki.server, *more), f"--control-address=127.0.0.1:{port}", "--model-control-mode=explicit", "--load-model=simple")
+    client = pki.client if who == "clients" else None
+    shown = ["--cert", pki.client[0], "--key", pki.client[1]] if client else []
+    for version, number in (("--http1.1", "1.1"), ("--http2", "2")):
+        status, spoken, body = curl(control, pki, "/v2/repository/index", version, *shown, "-X", "POST")
+        assert (status, spoken) == (200, number) and "simple" in {one["name"] for one in json.loads(body)}
+        assert curl(control, pki, "/v2/logging", version, *shown, data=None)[0] == 200
+        assert curl(control, pki, "/v2/models/simple/infer", version, *shown, "-X", "POST")[0] == 403, "inferences are answered elsewhere"
+        assert curl(server, pki, "/v2/repository/index", version, *shown, "-X", "POST")[0] == 403, "management is not"
+    with grpc_client(control, pki, client) as rpc, http_client(control, pki, client) as http:
+        assert "simple" in {one.name for one in rpc.get_model_repository_index().models}
+        rpc.load_model("simple")
+        assert rpc.update_log_settings({"log_verbose_level": 0}) is not None
+        assert "simple" in {one["name"] for one in http.get_model_repository_index()}
+        with pytest.raises(InferenceServerException) as told:
+            sums(rpc, tritonclient.grpc)
+        assert told.value.status() == "StatusCode.PERMISSION_DENIED"
+    # Without TLS nothing is answered but that.
+    plain = subprocess.run([CURL, "-s", "-m", "10", f"http://127.0.0.1:{port}/v2/health/live"], capture_output=True, text=True, timeout=20)
+    assert "this port speaks TLS" in plain.stdout
+    with tritonclient.grpc.InferenceServerClient(control.grpc) as rpc, pytest.raises(InferenceServerException):
+        rpc.is_server_live(client_timeout=10)
+    if client is None:
+        return
+    for wrong in (None, pki.foreign):
+        given = ["--cert", wrong[0], "--key", wrong[1]] if wrong else []
+        for version in ("--http1.1", "--http2"):
+            with pytest.raises(ConnectionError):
+                curl(control, pki, "/v2/repository/index", version, *given, "-X", "POST")
+        with grpc_client(control, pki, wrong) as rpc, pytest.raises(InferenceServerException):
+            rpc.get_model_repository_index(client_timeout=10)
+
+
+def test_requests_over_tls_have_lines_in_the_access_log(start, pki, repositories, tmp_path):
+    server = start(repositories / "small", *flags("http", pki.server), *flags("grpc", pki.server), f"--access-log={tmp_path}/access.log")
+    log = Log(tmp_path / "access.log")
+    body = json.dumps({"inputs": [{"name": n, "shape": [1, 16], "datatype": "INT32", "data": [1] * 16} for n in ("INPUT0", "INPUT1")]}).encode()
+    for version, protocol in (("--http2", "h2"), ("--http1.1", "http/1.1")):
+        for _ in range(2):
+            status, _, answer = curl(server, pki, "/v2/models/simple/infer", version, "--data-binary", "@-", data=body)
+            line = log.until(lambda line: line.get("model") == "simple")
+            assert (status, line["status"], line["protocol"]) == (200, 200, protocol)
+            assert (line["bytes_in"], line["bytes_out"]) == (len(body), len(answer)), "those of bodies, as without TLS"
+            assert line["peer"].startswith("127.0.0.1:"), line
+    with grpc_client(server, pki) as client:
+        assert (sums(client, tritonclient.grpc) == A + B).all()
+    line = log.until(lambda line: line.get("model") == "simple")
+    assert (line["protocol"], line["grpc_status"]) == ("grpc", 0)
