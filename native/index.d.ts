@@ -20,6 +20,10 @@ export declare class NativeCore {
   openEmbedded(options: ListenOptions): void
   /** Begins a request; `ticket` is its number as well as that of its first call. */
   embed(ticket: number, request: EmbeddedRequest): void
+  /** Likewise for a call of gRPC. */
+  embedCall(ticket: number, request: EmbeddedCall): void
+  /** What follows of the messages of call `request`; `length` is that of the message which the piece begins. */
+  embedPiece(ticket: number, request: number, piece: Buffer | undefined | null, length: number | undefined | null, ends: boolean): void
   /** The body that was wanted of `request`; without one, `bytes` says how many it has. */
   embedBody(ticket: number, request: number, body: Buffer | undefined | null, bytes: number): void
   /** The next events of `request`. */
@@ -213,6 +217,26 @@ export interface EmbeddedAnswer {
   body?: Buffer
   more?: boolean
   sized?: boolean
+}
+
+export interface EmbeddedCall {
+  path: string
+  fields: Array<string>
+  peer?: string
+  local?: string
+  message?: Buffer
+}
+
+export interface EmbeddedCallAnswer {
+  begun: boolean
+  messages: Array<Buffer>
+  end?: EmbeddedCallEnd
+}
+
+export interface EmbeddedCallEnd {
+  code: number
+  text: string
+  trailers: Array<string>
 }
 
 export interface EmbeddedRequest {
@@ -572,6 +596,7 @@ export interface Settlement {
   responses?: Array<NativeInferResponse>
   done?: boolean
   embedded?: EmbeddedAnswer
+  embeddedCall?: EmbeddedCallAnswer
 }
 
 export interface Snapshot {

@@ -62,6 +62,8 @@ export interface ServerSettings {
   /** Of requests that another server receives: what does not concern sockets is as in `http`. */
   embeddedHttp: HttpOptions
   grpc: GrpcOptions | null
+  /** Likewise, of calls that another server receives. */
+  embeddedGrpc: GrpcOptions
   metrics: MetricsSettings | null
   metricsConfig: MetricsConfig
   trace: TraceDefaults
@@ -215,7 +217,7 @@ export async function startServer(
     unusable,
     metrics,
     // Not logged: the outer server has its own log of requests.
-    embedded: { ...listenOptions(settings), http: settings.embeddedHttp, grpc: null, control: null, accessLog: '', auditLog: '' },
+    embedded: { ...listenOptions(settings), http: settings.embeddedHttp, grpc: settings.embeddedGrpc, control: null, accessLog: '', auditLog: '' },
     async listen() {
       const ports: Ports = { http: 0, grpc: 0, control: 0, metrics: 0 }
       const { http, grpc, control } = settings

@@ -40,7 +40,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
   }
   checkForms(options)
   const http = options.allowHttp ? httpOptions(options) : null
-  const grpc = grpcOptions(options)
+  const grpc = options.allowGrpc ? grpcOptions(options) : null
   const metrics = metricsSettings(options, environment)
   const control = controlOptions(options)
   checkCollisions(http, grpc, metrics, control)
@@ -69,6 +69,7 @@ export function resolveSettings({ options, given }: Parsed, environment: Environ
     http,
     embeddedHttp: httpOptions({ ...options, httpUseSsl: false }),
     grpc,
+    embeddedGrpc: grpcOptions({ ...options, grpcUseSsl: false, grpcUseSslMutual: false }),
     metrics,
     metricsConfig: readMetricsConfig(options.metricsConfig, warnings),
     trace,
@@ -150,8 +151,7 @@ function files(service: 'http' | 'grpc', tls: TlsOptions): TlsOptions {
   throw badOption(`${service}-${missing}`, `A server that speaks TLS needs ${what}, in PEM.`)
 }
 
-function grpcOptions(options: Options): GrpcOptions | null {
-  if (!options.allowGrpc) return null
+function grpcOptions(options: Options): GrpcOptions {
   return {
     address: options.grpcAddress,
     port: options.grpcPort,

@@ -1,5 +1,5 @@
 /**
- * `nereid/embed`: the v2 API of an in-process server inside somebody else's HTTP server. Routing, checks, texts and limits are those of the server's
+ * `nereid/embed`: the v2 API of an in-process server inside somebody else's HTTP or gRPC server. Routing, checks, texts and limits are those of the server's
  * own ports; connections are the outer server's.
  *
  * ```ts
@@ -12,11 +12,13 @@ import type { Server } from '../index.js'
 import { CORE } from '../index.js'
 import { fastifyPlugin, type FastifyPlugin } from './fastify.js'
 import { fetchHandler, type FetchHandler } from './fetch.js'
+import { grpcServiceOf, type GrpcOptions, type GrpcService } from './grpc.js'
 import { nodeHandler, type NodeHandler } from './node.js'
 import { uwsRoutes, type UwsApp, type UwsOptions } from './uws.js'
 
 export type { FastifyLike, FastifyPlugin } from './fastify.js'
 export type { FetchHandler, FetchOptions } from './fetch.js'
+export type { GrpcOptions, GrpcService, MethodDefinition } from './grpc.js'
 export type { NodeHandler } from './node.js'
 export type { UwsApp, UwsOptions, UwsRequest, UwsResponse } from './uws.js'
 
@@ -31,3 +33,13 @@ export const fetch = (server: Server): FetchHandler => fetchHandler(() => server
 
 /** For uWebSockets.js: adds the routes `/v2` and `/v2/*` to an `App` or `SSLApp`, and gives it back. */
 export const uws = <A extends UwsApp>(server: Server, app: A, options: UwsOptions = {}): A => uwsRoutes(() => server[CORE](), app, options)
+
+/**
+ * For `addService` of a grpc-js server: `inference.GRPCInferenceService`, and `grpc.health.v1.Health` unless `health` is false.
+ *
+ * ```ts
+ * const { definition, implementation } = grpcService(server)
+ * outer.addService(definition, implementation)
+ * ```
+ */
+export const grpcService = (server: Server, options: GrpcOptions = {}): GrpcService => grpcServiceOf(() => server[CORE](), options)

@@ -12,6 +12,8 @@ import {
   type CoreOptions,
   ERROR_CODES,
   type EmbeddedAnswer,
+  type EmbeddedCall,
+  type EmbeddedCallAnswer,
   type EmbeddedRequest,
   type ErrorCode,
   type GivenSocket,
@@ -74,6 +76,7 @@ export interface Settlement {
   responses?: RawResponse[]
   done?: boolean
   embedded?: RawEmbeddedAnswer
+  embeddedCall?: Missing<EmbeddedCallAnswer> & Pick<EmbeddedCallAnswer, 'begun' | 'messages'>
 }
 
 /** An answer as it crosses. */
@@ -141,7 +144,7 @@ export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc' | 
 }
 
 type Raw = {
-  [K in 'openModel' | 'publishModel' | 'retireModel' | 'askReady' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses' | 'openEmbedded' | 'embed' | 'setTraceSetting' | 'takeTraces']: never
+  [K in 'openModel' | 'publishModel' | 'retireModel' | 'askReady' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses' | 'openEmbedded' | 'embed' | 'embedCall' | 'setTraceSetting' | 'takeTraces']: never
 }
 /** A version to open as it crosses. */
 export interface RawOpenSpec extends Omit<OpenSpec, 'codeDirectory'> {
@@ -167,6 +170,8 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
   cancel(ticket: number): void
   openEmbedded(options: RawListenOptions): void
   embed(ticket: number, request: Missing<EmbeddedRequest> & Pick<EmbeddedRequest, 'method' | 'target' | 'fields'>): void
+  embedCall(ticket: number, call: Missing<EmbeddedCall> & Pick<EmbeddedCall, 'path' | 'fields'>): void
+  embedPiece(ticket: number, request: number, piece: Buffer | undefined, length: number | undefined, ends: boolean): void
   embedBody(ticket: number, request: number, body: Buffer | undefined, bytes: number): void
   embedNext(ticket: number, request: number): void
   embedGiveUp(request: number): void
@@ -368,6 +373,22 @@ export function createBridge(
           raw.embed(t, { ...request, ...given({ peer, local, body }) })
         }),
         body: (body) => answered((t) => (typeof body === 'number' ? raw.embedBody(t, mine, undefined, body) : raw.embedBody(t, mine, body, body.length))),
+        next: () => answered((t) => raw.embedNext(t, mine)),
+        giveUp: () => raw.embedGiveUp(mine),
+      }
+    },
+    embedCall: ({ peer, local, message, ...call }) => {
+      let mine = 0
+      const answered = async (ask: (ticket: number) => void): Promise<EmbeddedCallAnswer> => {
+        const { embeddedCall: answer } = await start(ask)
+        return { begun: answer?.begun ?? false, messages: answer?.messages ?? [], end: answer?.end ?? null }
+      }
+      return {
+        answer: answered((t) => {
+          mine = t
+          raw.embedCall(t, { ...call, ...given({ peer, local, message }) })
+        }),
+        piece: async (piece, length, ends) => void (await start((t) => raw.embedPiece(t, mine, optional(piece), optional(length), ends))),
         next: () => answered((t) => raw.embedNext(t, mine)),
         giveUp: () => raw.embedGiveUp(mine),
       }

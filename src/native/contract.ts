@@ -804,6 +804,47 @@ export interface Embedding {
   giveUp(): void
 }
 
+/** A gRPC call that another server of this process received. */
+export interface EmbeddedCall {
+  path: string
+  /** Metadata, names and values by turns; binary values in base64. */
+  fields: string[]
+  /** As in `EmbeddedRequest`. */
+  peer: string | null
+  local: string | null
+  /** The only message, of at most 64 KiB. Copied. null = messages follow, as `piece`. */
+  message: Buffer | null
+}
+
+/** How a gRPC call ended. */
+export interface EmbeddedCallEnd {
+  code: number
+  text: string
+  /** Names and values by turns. */
+  trailers: string[]
+}
+
+/** What there is of the answer of a gRPC call. */
+export interface EmbeddedCallAnswer {
+  /** The response begins: initial metadata may leave. */
+  begun: boolean
+  /** Whole, owned by the caller. */
+  messages: Buffer[]
+  end: EmbeddedCallEnd | null
+}
+
+/** A gRPC call that is open. Of `next` and of `piece` one at a time each; all are told `CANCELLED` once it is over. */
+export interface EmbeddedCalling {
+  /** As of `next`. */
+  readonly answer: Promise<EmbeddedCallAnswer>
+  /** A part of a message, of at most 256 KiB; `length` is that of the message which it begins, else null. Copied. Resolves when there is room for more. */
+  piece(piece: Buffer | null, length: number | null, ends: boolean): Promise<void>
+  /** What there is, at least something, unless the call ended. */
+  next(): Promise<EmbeddedCallAnswer>
+  /** Ends it on the server, too. */
+  giveUp(): void
+}
+
 /** The core. One per process and server; every promise rejects with an `Error` whose `code` is an `ErrorCode`. */
 export interface Core {
   openModel(spec: OpenSpec): Promise<Opened>
@@ -869,6 +910,7 @@ export interface Core {
   /** Takes requests of other servers. The options are those of the listeners; nothing is bound. */
   openEmbedded(options: ListenOptions): void
   embed(request: EmbeddedRequest): Embedding
+  embedCall(call: EmbeddedCall): EmbeddedCalling
   snapshot(): Snapshot
   controlReply(id: number, json: string | null, errorCode: ErrorCode | null, message: string): void
   /** Verbose level the core may log at; 0 = none. */

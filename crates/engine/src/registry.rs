@@ -46,7 +46,7 @@ pub struct Engine {
     state: AtomicU8,
     regions: RegionRegistry,
     shared: Arc<Shared>,
-    on_change: Mutex<Option<OnChange>>,
+    on_change: Mutex<Vec<OnChange>>,
     deadlines: OnceLock<Arc<Deadlines>>,
     /// Told of devices that fail.
     listening: OnceLock<device::failure::Listening>,
@@ -347,14 +347,14 @@ impl Engine {
         self.changed();
     }
 
-    /// Has `f` called now and after each change of what `is_ready` looks at, on the thread that made it. Replaces the one before.
+    /// Has `f` called, beside those before it, now and after each change of what `is_ready` looks at, on the thread that made it.
     pub fn on_change(&self, f: impl Fn(&Self) + Send + 'static) {
-        *self.on_change.lock() = Some(Box::new(f));
+        self.on_change.lock().push(Box::new(f));
         self.changed();
     }
 
     pub(crate) fn changed(&self) {
-        if let Some(f) = &*self.on_change.lock() {
+        for f in &*self.on_change.lock() {
             f(self);
         }
     }

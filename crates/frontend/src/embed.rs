@@ -7,19 +7,24 @@
 //!
 //! Invariant: every call is answered exactly once, also of a request that is given up, and of one whose server ends.
 
+mod grpc;
+
+pub use grpc::{CallEnd, EmbeddedCall, Piece};
+
 use crate::control::Control;
 use crate::gate::Grant;
+use crate::grpc::connection::GrpcContext;
 use crate::hold::{self, Holds};
 use crate::http::events::{self, Events};
 use crate::http::reply::{JSON, Reply};
 use crate::http::request::{self, RequestHead};
 use crate::http::route::Method;
 use crate::http::service::{self, Admission, HttpContext};
-use crate::limits::{RETRY_AFTER, UNCHARGED_ANSWER_BYTES_MAX};
+use crate::limits::{EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, RETRY_AFTER, UNCHARGED_ANSWER_BYTES_MAX};
 use crate::options::FrontendOptions;
 use crate::origin::{Caller, Face, Origin};
 use crate::server::begin_reactor;
-use crate::shared::Shared;
+use crate::shared::{Phase, Shared};
 use crate::traced::Slot;
 use bytes::Bytes;
 use engine::Engine;
@@ -28,6 +33,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread::JoinHandle;
@@ -36,10 +42,6 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
-/// Events that are handed over at once, at most.
-const EVENTS_PER_CALL_MAX: usize = 64;
-/// No further event is added to them beyond so many bytes.
-const EVENT_BYTES_PER_CALL: usize = 256 * 1024;
 /// Requests at a time. The other server decides how many connections it has; this is what its requests may hold here.
 pub const EMBEDDED_REQUESTS_MAX: usize = 65_536;
 
@@ -88,6 +90,17 @@ pub enum Told {
         /// None follow.
         done: bool,
     },
+    /// What there is of the answer of a gRPC call; [`Embedded::next`] goes on unless it ended.
+    Call {
+        /// The call was accepted: its response begins.
+        begun: bool,
+        /// Whole ones.
+        messages: Vec<Vec<u8>>,
+        /// Nothing follows.
+        end: Option<CallEnd>,
+    },
+    /// A piece of a message was taken; there is room for another.
+    Taken,
 }
 
 /// Hears how a call ended: its number, and what it is told.
@@ -98,11 +111,18 @@ enum Say {
     /// The body, or how long it would have been.
     Body(u32, Result<Bytes, u64>),
     Next(u32),
+    /// Of a message; with `ends` none follows.
+    Piece {
+        call: u32,
+        piece: Option<Piece>,
+        ends: bool,
+    },
     GivenUp,
 }
 
 enum Job {
     Begin { ticket: u32, request: Box<EmbeddedRequest>, said: UnboundedReceiver<Say> },
+    Call { ticket: u32, request: Box<EmbeddedCall>, said: UnboundedReceiver<Say> },
     End,
 }
 
@@ -111,6 +131,7 @@ pub struct Embedded {
     jobs: UnboundedSender<Job>,
     open: Arc<Mutex<HashMap<u32, UnboundedSender<Say>>>>,
     settle: Settle,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -127,6 +148,15 @@ impl Embedded {
     ) -> Result<Self> {
         let shared = Arc::new(Shared::new(0, memory::Budget::global().clone()));
         let http = options.http.unwrap_or_default();
+        let watched = Arc::downgrade(&shared);
+        engine.on_change(move |engine| {
+            if let Some(watched) = watched.upgrade() {
+                watched.set_ready(|| engine.is_ready());
+            }
+        });
+        let calls = options.grpc.unwrap_or_default();
+        let calls = GrpcContext::new(engine.clone(), control.clone(), shared.clone(), &calls, options.gate.clone())?;
+        let calls = Arc::new(calls);
         let context = Arc::new(HttpContext::new(engine, control, shared.clone(), &http, options.gate)?);
         let failed = |e: std::io::Error| Error::internal(format!("cannot start a reactor: {e}"));
         let runtime =
@@ -142,22 +172,44 @@ impl Embedded {
                 let _turns = begin_reactor();
                 // The outer server's connections are not known here: the budget alone bounds what they hold together.
                 let account = memory::Budget::global().common();
-                while let Some(Job::Begin { ticket, request, said }) = asked.recv().await {
-                    let (context, account, settle) = (context.clone(), account.clone(), settled.clone());
-                    let open = still_open.clone();
-                    hold::spawn(async move {
-                        Exchange { ticket, said, settle, account }.run(&context, *request).await;
-                        open.lock().remove(&ticket);
-                    });
+                let shared_account = Rc::new(account.clone());
+                while let Some(job) = asked.recv().await {
+                    let (open, settle) = (still_open.clone(), settled.clone());
+                    match job {
+                        Job::Begin { ticket, request, said } => {
+                            let (context, account) = (context.clone(), account.clone());
+                            hold::spawn(async move {
+                                Exchange { ticket, said, settle, account }.run(&context, *request).await;
+                                open.lock().remove(&ticket);
+                            });
+                        }
+                        Job::Call { ticket, request, said } => {
+                            let (context, account) = (calls.clone(), shared_account.clone());
+                            hold::spawn(async move {
+                                grpc::run(&context, account, ticket, *request, said, settle).await;
+                                open.lock().remove(&ticket);
+                            });
+                        }
+                        Job::End => break,
+                    }
                 }
             });
         };
         let thread = std::thread::Builder::new().name("embedded".into()).spawn(body).map_err(failed)?;
-        Ok(Self { jobs, open, settle, thread: Some(thread) })
+        Ok(Self { jobs, open, settle, shared, thread: Some(thread) })
     }
 
     /// Begins a request. `ticket` is its number, and that of its first call, as long as it is open.
     pub fn begin(&self, ticket: u32, request: EmbeddedRequest) {
+        self.open(ticket, |said| Job::Begin { ticket, request: Box::new(request), said });
+    }
+
+    /// Begins a call of gRPC. `ticket` is its number, and that of its first [`next`](Self::next), as long as it is open.
+    pub fn call(&self, ticket: u32, request: EmbeddedCall) {
+        self.open(ticket, |said| Job::Call { ticket, request: Box::new(request), said });
+    }
+
+    fn open(&self, ticket: u32, job: impl FnOnce(UnboundedReceiver<Say>) -> Job) {
         let (say, said) = unbounded_channel();
         {
             let mut open = self.open.lock();
@@ -168,9 +220,20 @@ impl Embedded {
             }
             open.insert(ticket, say);
         }
-        if self.jobs.send(Job::Begin { ticket, request: Box::new(request), said }).is_err() {
+        if self.jobs.send(job(said)).is_err() {
             self.over(ticket);
         }
+    }
+
+    /// The next piece of what the client of call `ticket` sends, if any, and whether nothing follows it. Answers `call` when there is room for
+    /// another.
+    pub fn piece(&self, ticket: u32, call: u32, piece: Option<Piece>, ends: bool) {
+        self.say(ticket, call, Say::Piece { call, piece, ends });
+    }
+
+    /// The server leaves: those who watch its health are told.
+    pub fn leave(&self) {
+        self.shared.advance(Phase::Leaving);
     }
 
     /// The body that was wanted of request `ticket`, or how long it would have been if it is longer than wanted. Answers `call`.
@@ -225,7 +288,7 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         // Calls that came after the last answer, or that the end of the thread cut off.
         self.said.close();
-        while let Ok(Say::Body(call, _) | Say::Next(call)) = self.said.try_recv() {
+        while let Ok(Say::Body(call, _) | Say::Next(call) | Say::Piece { call, .. }) = self.said.try_recv() {
             self.tell(call, Err(Error::cancelled("the request is over")));
         }
     }
@@ -269,7 +332,7 @@ impl Exchange {
                                 unanswered.call = Some(call);
                                 body
                             }
-                            Some(Say::Next(call)) => {
+                            Some(Say::Next(call) | Say::Piece { call, .. }) => {
                                 return self.tell(call, Err(Error::internal("events were asked for before a body")));
                             }
                             _ => return,
@@ -312,7 +375,7 @@ impl Exchange {
             Poll::Ready(out) => Poll::Ready(Some(out)),
             Poll::Pending => match self.said.poll_recv(cx) {
                 Poll::Ready(Some(Say::GivenUp) | None) => Poll::Ready(None),
-                Poll::Ready(Some(Say::Body(call, _) | Say::Next(call))) => {
+                Poll::Ready(Some(Say::Body(call, _) | Say::Next(call) | Say::Piece { call, .. })) => {
                     self.tell(call, Err(Error::internal("a request was asked for twice at once")));
                     // Something else may be there already.
                     cx.waker().wake_by_ref();
@@ -363,14 +426,16 @@ impl Exchange {
         loop {
             let call = match self.said.recv().await {
                 Some(Say::Next(call)) => call,
-                Some(Say::Body(call, _)) => return self.tell(call, Err(Error::internal("a body came twice"))),
+                Some(Say::Body(call, _) | Say::Piece { call, .. }) => {
+                    return self.tell(call, Err(Error::internal("a body came twice")));
+                }
                 _ => return,
             };
             let mut unanswered = Unanswered { settle: self.settle.clone(), call: Some(call) };
             let gathered = poll_fn(|cx| {
                 let (mut body, mut count) = (Vec::new(), 0);
                 let done = loop {
-                    if count == EVENTS_PER_CALL_MAX || body.len() >= EVENT_BYTES_PER_CALL {
+                    if count == EMBEDDED_EVENTS_PER_CALL_MAX || body.len() >= EMBEDDED_BYTES_PER_CALL {
                         break false;
                     }
                     match rest.poll_next(cx) {

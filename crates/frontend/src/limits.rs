@@ -162,3 +162,11 @@ pub const LOG_PATH_BYTES_MAX: usize = 1024;
 pub const LOG_NAME_BYTES_MAX: usize = 256;
 /// Likewise of an error's text.
 pub const LOG_ERROR_BYTES_MAX: usize = 1024;
+
+/// Events or messages of an embedded request that are handed over at once, at most.
+pub const EMBEDDED_EVENTS_PER_CALL_MAX: usize = 64;
+/// No further one is added to them beyond so many bytes.
+pub const EMBEDDED_BYTES_PER_CALL: usize = 256 * 1024;
+/// Part of a message that an embedded call is given at once; another is taken once no more than this waits to be read. So much of each call,
+/// twice, is not charged.
+pub const EMBEDDED_PIECE_BYTES_MAX: usize = 256 * 1024;

@@ -5,7 +5,8 @@
 //! was decoded before and means the same is not decoded again (`heads`), and what its reader made of it is kept with it.
 //!
 //! [`Machine`] has no I/O and no clock: bytes in, calls out; answers in, bytes out. [`Connection`] drives one over a socket.
-//! Handles ([`Body`], [`Responder`]) belong to the thread of their connection and stay harmless when it is gone.
+//! Handles ([`Body`], [`Responder`]) belong to the thread of their connection and stay harmless when it is gone. A [`Peer`] stands in for a
+//! connection where calls come from the same process.
 //!
 //! What it does not do: the client's side, server push, priorities (frames are checked and ignored), `CONNECT`, upgrades.
 //!
@@ -21,6 +22,7 @@ mod hpack;
 mod later;
 mod ledger;
 pub mod limits;
+mod local;
 mod options;
 mod output;
 mod socket;
@@ -34,6 +36,7 @@ pub use head::RequestHead;
 pub use hpack::Field;
 pub use later::go_on_later;
 pub use ledger::Room;
+pub use local::{BadFields, Fields, Peer, Sent};
 pub use options::{Options, Pings, Times};
 pub use socket::Socket;
 

@@ -26,7 +26,7 @@ mod slab;
 mod testing;
 pub mod thread;
 
-pub use budget::{Account, Budget, BudgetCounters, Charge, Kind, Short};
+pub use budget::{Account, Budget, BudgetCounters, Charge, Kind, SMALL_BYTES_MAX, Short};
 pub use device::{HANDLE_BYTES, Handle, driver as gpu_driver, has_devices};
 pub use ledger::{Admitted, Ledger, Need, Where};
 #[cfg(target_os = "linux")]

@@ -228,6 +228,25 @@ impl NativeCore {
         self.with_embedded(|embedded| embedded.begin(ticket, embed::request(request)))
     }
 
+    /// Likewise for a call of gRPC.
+    #[napi]
+    pub fn embed_call(&self, ticket: u32, request: js::EmbeddedCall) -> napi::Result<()> {
+        self.with_embedded(|embedded| embedded.call(ticket, embed::call(request)))
+    }
+
+    /// What follows of the messages of call `request`; `length` is that of the message which the piece begins.
+    #[napi]
+    pub fn embed_piece(
+        &self,
+        ticket: u32,
+        request: u32,
+        piece: Option<Buffer>,
+        length: Option<f64>,
+        ends: bool,
+    ) -> napi::Result<()> {
+        self.with_embedded(|embedded| embedded.piece(request, ticket, embed::piece(piece, length), ends))
+    }
+
     /// The body that was wanted of `request`; without one, `bytes` says how many it has.
     #[napi]
     pub fn embed_body(&self, ticket: u32, request: u32, body: Option<Buffer>, bytes: f64) -> napi::Result<()> {
@@ -298,6 +317,9 @@ impl NativeCore {
     #[napi]
     pub fn leave(&self) -> bool {
         self.engine.set_server_state(ServerState::Exiting);
+        if let Some(embedded) = &*self.embedded.lock() {
+            embedded.leave();
+        }
         self.running.lock().as_ref().is_some_and(Running::leave)
     }
 
@@ -310,6 +332,9 @@ impl NativeCore {
     pub fn drain(&self, ticket: u32, timeout_ms: i64) -> napi::Result<()> {
         let settler = self.settler()?;
         self.engine.set_server_state(ServerState::Exiting);
+        if let Some(embedded) = &*self.embedded.lock() {
+            embedded.leave();
+        }
         if let Some(running) = &*self.running.lock() {
             running.stop_accepting();
         }

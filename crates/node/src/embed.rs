@@ -1,9 +1,9 @@
-//! Requests that a server in JavaScript received: the HTTP API without a socket of its own.
+//! Requests that a server in JavaScript received: the HTTP and the gRPC API without a socket of its own.
 
 use crate::objects as js;
 use crate::settle::{Settled, Settler};
 use bytes::Bytes;
-use frontend::embed::{Embedded, EmbeddedRequest, Settle, Told};
+use frontend::embed::{CallEnd, Embedded, EmbeddedCall, EmbeddedRequest, Piece, Settle, Told};
 use napi::bindgen_prelude::Buffer;
 use std::sync::Arc;
 
@@ -20,9 +20,43 @@ pub fn request(r: js::EmbeddedRequest) -> EmbeddedRequest {
     }
 }
 
+pub fn call(r: js::EmbeddedCall) -> EmbeddedCall {
+    EmbeddedCall {
+        path: r.path,
+        fields: r.fields,
+        peer: r.peer.and_then(|at| at.parse().ok()),
+        local: r.local.and_then(|at| at.parse().ok()),
+        message: r.message.map(|message| Piece::first(message.len(), &message)),
+    }
+}
+
+/// A part of what is sent in a call; `length` is that of the message which it begins. Copied, as all that JavaScript may write into.
+pub fn piece(bytes: Option<Buffer>, length: Option<f64>) -> Option<Piece> {
+    bytes.map(|bytes| match length {
+        Some(length) => Piece::first(length as usize, &bytes),
+        None => Piece::further(&bytes),
+    })
+}
+
 /// Reports calls to JavaScript.
 pub fn settle(settler: Settler) -> Settle {
-    Arc::new(move |call, told| settler.settle(call, told.map(|told| Settled::Embedded(Box::new(answer(told))))))
+    Arc::new(move |call, told| settler.settle(call, told.map(settled)))
+}
+
+fn settled(told: Told) -> Settled {
+    match told {
+        Told::Taken => Settled::Nothing,
+        Told::Call { begun, messages, end } => {
+            let messages = messages.into_iter().map(Buffer::from).collect();
+            let end = end.map(|CallEnd { code, text, trailers }| js::EmbeddedCallEnd {
+                code,
+                text,
+                trailers: trailers.into_iter().flat_map(|(name, value)| [name, value]).collect(),
+            });
+            Settled::EmbeddedCall(Box::new(js::EmbeddedCallAnswer { begun, messages, end }))
+        }
+        told => Settled::Embedded(Box::new(answer(told))),
+    }
 }
 
 fn answer(told: Told) -> js::EmbeddedAnswer {
@@ -42,6 +76,8 @@ fn answer(told: Told) -> js::EmbeddedAnswer {
             answer.body = Some(Buffer::from(body.to_vec()));
             answer.more = Some(!done);
         }
+        // They have objects of their own.
+        Told::Call { .. } | Told::Taken => {}
     }
     answer
 }

@@ -580,6 +580,7 @@ pub struct Settlement {
     pub responses: Option<Vec<NativeInferResponse>>,
     pub done: Option<bool>,
     pub embedded: Option<EmbeddedAnswer>,
+    pub embedded_call: Option<EmbeddedCallAnswer>,
 }
 
 #[napi(object)]
@@ -600,6 +601,29 @@ pub struct EmbeddedAnswer {
     pub body: Option<Buffer>,
     pub more: Option<bool>,
     pub sized: Option<bool>,
+}
+
+#[napi(object)]
+pub struct EmbeddedCall {
+    pub path: String,
+    pub fields: Vec<String>,
+    pub peer: Option<String>,
+    pub local: Option<String>,
+    pub message: Option<Buffer>,
+}
+
+#[napi(object)]
+pub struct EmbeddedCallEnd {
+    pub code: u32,
+    pub text: String,
+    pub trailers: Vec<String>,
+}
+
+#[napi(object)]
+pub struct EmbeddedCallAnswer {
+    pub begun: bool,
+    pub messages: Vec<Buffer>,
+    pub end: Option<EmbeddedCallEnd>,
 }
 
 #[napi(object)]

@@ -1,6 +1,6 @@
 //! Reports how calls ended. Calls are started from JavaScript only, so the queue is never longer than what JavaScript asked for.
 
-use crate::objects::{EmbeddedAnswer, Listening, NativeInferResponse, Opened, Settlement};
+use crate::objects::{EmbeddedAnswer, EmbeddedCallAnswer, Listening, NativeInferResponse, Opened, Settlement};
 use napi::bindgen_prelude::{FnArgs, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +24,8 @@ pub enum Settled {
     Responses(Vec<NativeInferResponse>, bool),
     /// Of a request that another server received.
     Embedded(Box<EmbeddedAnswer>),
+    /// Of a gRPC call that another server received.
+    EmbeddedCall(Box<EmbeddedCallAnswer>),
 }
 
 impl Settler {
@@ -45,6 +47,7 @@ impl Settler {
             responses: None,
             done: None,
             embedded: None,
+            embedded_call: None,
         };
         match result {
             Ok(Settled::Nothing) => {}
@@ -54,6 +57,7 @@ impl Settler {
             Ok(Settled::Response(v)) => s.response = Some(*v),
             Ok(Settled::Responses(v, done)) => (s.responses, s.done) = (Some(v), Some(done)),
             Ok(Settled::Embedded(v)) => s.embedded = Some(*v),
+            Ok(Settled::EmbeddedCall(v)) => s.embedded_call = Some(*v),
             Err(e) => {
                 s.error_code = e.code() as i32;
                 s.message = e.message().to_owned();

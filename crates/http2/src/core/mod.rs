@@ -35,6 +35,7 @@ use std::io::IoSliceMut;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
+pub(crate) use stream::Pieces;
 use stream::{Sending, Streams};
 use trouble::{Strikes, Trouble};
 

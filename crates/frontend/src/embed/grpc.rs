@@ -1,0 +1,421 @@
+//! gRPC without a socket: calls that another server has received, in the same process. Messages come and go as bytes; the calls themselves are
+//! served by the code that serves connections (`grpc::call`), on a stream whose other end is here ([`Peer`]).
+//!
+//! A call begins with its metadata and, if it has one small message, with that; others follow in pieces, each told to be taken when there is
+//! room for the next. Answers are pulled: what is not asked for waits in the stream, where it is counted.
+
+use super::{Say, Settle, Told};
+use crate::grpc::call;
+use crate::grpc::connection::GrpcContext;
+use crate::grpc::reply::FIXED;
+use crate::grpc::status::{Status, code};
+use crate::limits::{
+    EMBEDDED_BYTES_PER_CALL, EMBEDDED_EVENTS_PER_CALL_MAX, EMBEDDED_PIECE_BYTES_MAX, HEADER_LIST_BYTES_MAX,
+    SEND_BUFFER_BYTES_MAX,
+};
+use crate::origin::{Caller, Client, Face, Origin};
+use bytes::{BufMut, Bytes, BytesMut};
+use http2::{Fields, Peer, Reason, Sent};
+use memory::{Account, Kind, SMALL_BYTES_MAX};
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tensor::{Error, Result};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// Flag and length in front of each message.
+const PREFIX_BYTES: usize = 5;
+/// Where the data of a tensor should begin, as for a message of a connection.
+const TENSOR_ALIGN: usize = 64;
+
+/// A call as another server read it. All bytes are the caller's no more.
+#[derive(Debug, Default)]
+pub struct EmbeddedCall {
+    /// `/inference.GRPCInferenceService/ModelInfer`.
+    pub path: String,
+    /// Metadata: names and values by turns, those of `-bin` in base64, without what says how messages are packed: they are not.
+    pub fields: Vec<String>,
+    /// Of the connection; where it is not known the call comes from the network.
+    pub peer: Option<SocketAddr>,
+    /// This end of the connection.
+    pub local: Option<SocketAddr>,
+    /// The only message; `None` = messages follow.
+    pub message: Option<Piece>,
+}
+
+/// How a call ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CallEnd {
+    /// gRPC's number.
+    pub code: u32,
+    /// As it is meant, not as it is sent.
+    pub text: String,
+    /// Of the trailers the rest.
+    pub trailers: Vec<(String, String)>,
+}
+
+/// A part of what a client sends.
+#[derive(Debug, Default)]
+pub struct Piece {
+    bytes: Bytes,
+    /// It is all of a message, which is used where it is.
+    is_whole: bool,
+}
+
+impl Piece {
+    /// The beginning of a message of `length` bytes, or all of it. Copied, so that the first tensor of a whole one is aligned.
+    pub fn first(length: usize, bytes: &[u8]) -> Self {
+        let at = protocol::grpc::raw_offset(bytes).unwrap_or(0);
+        let mut framed = BytesMut::with_capacity(TENSOR_ALIGN + PREFIX_BYTES + bytes.len());
+        let pad = framed.as_ptr().addr().wrapping_add(PREFIX_BYTES + at).wrapping_neg() % TENSOR_ALIGN;
+        framed.put_bytes(0, pad);
+        framed.put_u8(0);
+        // One that is longer than that is longer than any may be, and refused as such.
+        framed.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+        framed.put_slice(bytes);
+        Self { bytes: framed.freeze().slice(pad..), is_whole: bytes.len() == length }
+    }
+
+    /// A further part of a message. Copied.
+    pub fn further(bytes: &[u8]) -> Self {
+        Self { bytes: Bytes::copy_from_slice(bytes), is_whole: false }
+    }
+}
+
+/// Serves one call to its end, on the thread.
+pub(super) async fn run(
+    context: &Arc<GrpcContext>,
+    account: Rc<Account>,
+    ticket: u32,
+    request: EmbeddedCall,
+    said: UnboundedReceiver<Say>,
+    settle: Settle,
+) {
+    let EmbeddedCall { path, fields, peer, local, message } = request;
+    let mut calls = Calls { settle, said, next: Some(ticket), pushing: None };
+    let pairs = fields.chunks_exact(2).filter_map(|pair| Some((pair.first()?.as_str(), pair.get(1)?.as_bytes())));
+    let fields = std::iter::once(("content-type", &b"application/grpc"[..])).chain(pairs);
+    let begun = Peer::begin(&path, fields, HEADER_LIST_BYTES_MAX as usize, &FIXED, SEND_BUFFER_BYTES_MAX);
+    let Ok((stream, request, respond)) = begun else {
+        let text = format!(
+            "the path or the metadata of a call is against HTTP/2, or longer than {HEADER_LIST_BYTES_MAX} bytes together"
+        );
+        return calls.end(Status::new(code::INTERNAL, text));
+    };
+    let origin = peer.map_or(Origin::Network, |peer| Origin::of(peer, || local));
+    let client = Client::from(Caller { origin, face: Face::Public, peer });
+    if let Some(piece) = message {
+        if let Err(status) = push(&stream, &account, piece) {
+            return calls.end(status);
+        }
+        stream.end();
+    }
+    let mut start = Some((request, respond));
+    let mut exchange = Exchange { calls, stream, account, service: None, answer: Answer::default() };
+    let over = poll_fn(|cx| {
+        if let Some((request, respond)) = start.take() {
+            let service = call::begin(context, cx, &client, &exchange.account, request, respond);
+            exchange.service = service.map(|rest| -> Service { rest });
+        }
+        exchange.poll(cx)
+    });
+    if let Over::GivenUp = over.await {
+        exchange.calls.cancel();
+        exchange.stream.reset(Reason::CANCEL);
+        // It hears of that as of a client that left, and ends.
+        if let Some(service) = exchange.service {
+            service.await;
+        }
+    }
+}
+
+/// How an exchange ended.
+enum Over {
+    /// JavaScript was told how the call did.
+    Told,
+    GivenUp,
+}
+
+type Service = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Hands a piece to the service. A whole message is charged here; longer ones are where their parts are put together, which may wait.
+fn push(stream: &Peer, account: &Account, piece: Piece) -> Result<(), Status> {
+    let Piece { mut bytes, is_whole } = piece;
+    if is_whole {
+        let charge = account
+            .charge(Kind::Body, bytes.len() <= SMALL_BYTES_MAX, bytes.len())
+            .inspect_err(|_| account.count_refusal())?;
+        bytes = charge.hold(bytes);
+    }
+    stream.push(bytes);
+    Ok(())
+}
+
+/// What JavaScript waits for.
+struct Calls {
+    settle: Settle,
+    said: UnboundedReceiver<Say>,
+    next: Option<u32>,
+    pushing: Option<u32>,
+}
+
+impl Calls {
+    fn tell(&self, call: u32, told: Result<Told>) {
+        (self.settle)(call, told);
+    }
+
+    /// Tells how the call ended, and nothing before that.
+    fn end(&mut self, status: Status) {
+        if let Some(call) = self.next.take() {
+            self.tell(call, Ok(Told::Call { begun: false, messages: Vec::new(), end: Some(CallEnd::of(status)) }));
+        }
+    }
+
+    fn cancel(&mut self) {
+        for call in [self.next.take(), self.pushing.take()].into_iter().flatten() {
+            self.tell(call, Err(Error::cancelled("the call is over")));
+        }
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        self.cancel();
+        // Calls that came after the last answer, or that the end of the thread cut off.
+        self.said.close();
+        while let Ok(Say::Body(call, _) | Say::Next(call) | Say::Piece { call, .. }) = self.said.try_recv() {
+            self.tell(call, Err(Error::cancelled("the call is over")));
+        }
+    }
+}
+
+struct Exchange {
+    calls: Calls,
+    stream: Peer,
+    account: Rc<Account>,
+    service: Option<Service>,
+    answer: Answer,
+}
+
+impl Exchange {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
+        while let Poll::Ready(said) = self.calls.said.poll_recv(cx) {
+            match said {
+                Some(Say::Next(call)) if self.calls.next.is_none() => self.calls.next = Some(call),
+                Some(Say::Piece { call, piece, ends }) if self.calls.pushing.is_none() => {
+                    self.calls.pushing = Some(call);
+                    match piece.map_or(Ok(()), |piece| push(&self.stream, &self.account, piece)) {
+                        Ok(()) if ends => self.stream.end(),
+                        Ok(()) => {}
+                        Err(status) => {
+                            self.stream.reset(Reason::CANCEL);
+                            self.answer.end.get_or_insert(CallEnd::of(status));
+                        }
+                    }
+                }
+                Some(Say::Next(call) | Say::Body(call, _) | Say::Piece { call, .. }) => {
+                    self.calls.tell(call, Err(Error::internal("an embedded call was asked for two things at once")));
+                }
+                Some(Say::GivenUp) | None => return Poll::Ready(Over::GivenUp),
+            }
+        }
+        if let Some(service) = &mut self.service
+            && service.as_mut().poll(cx).is_ready()
+        {
+            self.service = None;
+        }
+        if self.stream.poll_read(EMBEDDED_PIECE_BYTES_MAX, cx).is_ready()
+            && let Some(call) = self.calls.pushing.take()
+        {
+            self.calls.tell(call, Ok(Told::Taken));
+        }
+        // What is not asked for stays in the stream, where it is charged, and holds up the service.
+        let Some(call) = self.calls.next else { return Poll::Pending };
+        while self.answer.end.is_none() && !self.answer.is_full() {
+            match self.stream.poll_sent(cx) {
+                Poll::Ready(sent) => self.answer.take(sent),
+                Poll::Pending => break,
+            }
+        }
+        if self.answer.is_empty() {
+            return Poll::Pending;
+        }
+        let is_over = self.answer.end.is_some();
+        self.calls.next = None;
+        self.calls.tell(call, Ok(self.answer.told()));
+        if is_over { Poll::Ready(Over::Told) } else { Poll::Pending }
+    }
+}
+
+/// What of the answer was taken and not told.
+#[derive(Default)]
+struct Answer {
+    begun: bool,
+    messages: Vec<Vec<u8>>,
+    /// Bytes of `messages`.
+    bytes: usize,
+    /// As much as came of what stands in front of the next message.
+    prefix: Vec<u8>,
+    /// The message that comes, and how many of its bytes are missing.
+    message: Option<(Vec<u8>, usize)>,
+    end: Option<CallEnd>,
+}
+
+impl Answer {
+    fn is_full(&self) -> bool {
+        self.messages.len() >= EMBEDDED_EVENTS_PER_CALL_MAX || self.bytes >= EMBEDDED_BYTES_PER_CALL
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.begun && self.messages.is_empty() && self.end.is_none()
+    }
+
+    fn told(&mut self) -> Told {
+        self.bytes = 0;
+        Told::Call {
+            begun: std::mem::take(&mut self.begun),
+            messages: std::mem::take(&mut self.messages),
+            end: self.end.take(),
+        }
+    }
+
+    fn take(&mut self, sent: Option<Sent>) {
+        match sent {
+            Some(Sent::Data(data)) => self.take_data(&data),
+            // That of a refusal is its end, too.
+            Some(Sent::Head(_, fields)) if fields.iter().any(|(name, _)| name == STATUS) => {
+                self.end = Some(CallEnd::read(fields));
+            }
+            Some(Sent::Head(..)) => self.begun = true,
+            Some(Sent::End(fields)) => self.end = Some(CallEnd::read(fields)),
+            Some(Sent::Reset(_)) | None => {
+                self.end =
+                    Some(CallEnd::of(Status::new(code::CANCELLED, "the call was ended before its answer was whole")));
+            }
+        }
+    }
+
+    /// Copied here, once: what JavaScript gets is one piece of its own.
+    fn take_data(&mut self, mut data: &[u8]) {
+        loop {
+            if let Some((message, missing)) = &mut self.message {
+                let (now, later) = data.split_at(data.len().min(*missing));
+                message.extend_from_slice(now);
+                *missing -= now.len();
+                data = later;
+                if *missing > 0 {
+                    return;
+                }
+                if let Some((message, _)) = self.message.take() {
+                    self.bytes += message.len();
+                    self.messages.push(message);
+                }
+            }
+            let (now, later) = data.split_at(data.len().min(PREFIX_BYTES - self.prefix.len()));
+            self.prefix.extend_from_slice(now);
+            data = later;
+            // The flag says that a message is packed; none is, as no call here says that it may be.
+            let [_, length @ ..] = &self.prefix[..] else { return };
+            let Ok(length) = <[u8; 4]>::try_from(length) else { return };
+            let length = u32::from_be_bytes(length) as usize;
+            self.prefix.clear();
+            self.message = Some((Vec::with_capacity(length), length));
+        }
+    }
+}
+
+const STATUS: &str = "grpc-status";
+
+impl CallEnd {
+    fn of(status: Status) -> Self {
+        let after = status.retry_after.map(|after| (PUSHBACK.to_owned(), after.as_millis().to_string()));
+        Self { code: status.code.into(), text: status.message, trailers: after.into_iter().collect() }
+    }
+
+    fn read(fields: Fields) -> Self {
+        let mut end = Self { code: 2, text: String::new(), trailers: Vec::new() };
+        for (name, value) in fields {
+            let value = String::from_utf8_lossy(&value).into_owned();
+            match name.as_str() {
+                STATUS => end.code = value.parse().unwrap_or(end.code),
+                "grpc-message" => end.text = percent_decode(&value),
+                // The outer server writes its own.
+                "content-type" | "grpc-accept-encoding" | "grpc-encoding" => {}
+                _ => end.trailers.push((name, value)),
+            }
+        }
+        end
+    }
+}
+
+/// The opposite of what a status does to its text.
+fn percent_decode(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let byte = match (first, behind) {
+            (b'%', [a, b, ..]) => std::str::from_utf8(&[*a, *b]).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok()),
+            _ => None,
+        };
+        out.push(byte.unwrap_or(*first));
+        rest = behind.get(if byte.is_some() { 2 } else { 0 }..).unwrap_or_default();
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_whole_however_their_bytes_come() {
+        let framed = b"\0\0\0\0\x03abc\0\0\0\0\0\0\0\0\0\x02de";
+        for size in 1..=framed.len() {
+            let mut answer = Answer::default();
+            framed.chunks(size).for_each(|part| answer.take(Some(Sent::Data(Bytes::copy_from_slice(part)))));
+            assert_eq!(answer.messages, [&b"abc"[..], b"", b"de"], "in parts of {size}");
+            assert_eq!(answer.bytes, 5);
+        }
+    }
+
+    #[test]
+    fn an_end_has_the_text_as_it_is_meant_and_the_other_trailers() {
+        for text in ["plain", "100% of 'a'\n", "größer: 中", "%", "%zz", "a%2"] {
+            let status = Status { retry_after: Some(std::time::Duration::from_millis(1500)), ..Status::new(8, text) };
+            let fields = status.with_fields(|fields| {
+                let of = |field: &http2::Field<'_>| match field {
+                    http2::Field::Literal(name, value) => ((*name).to_owned(), value.to_vec()),
+                    http2::Field::Fixed(_) => (String::new(), Vec::new()),
+                };
+                fields.iter().map(of).collect::<Fields>()
+            });
+            let end = CallEnd::read(fields);
+            assert_eq!(end, CallEnd::of(status));
+            assert_eq!((end.code, &*end.text, end.trailers.len()), (8, text, 1));
+        }
+        assert_eq!(percent_decode("a%2"), "a%2", "no escape, as some write it");
+    }
+
+    #[test]
+    fn the_first_tensor_of_a_whole_message_is_aligned() {
+        use prost::Message;
+        for n in 0..70 {
+            let message = protocol::pb::inference::ModelInferRequest {
+                model_name: "m".repeat(n),
+                raw_input_contents: vec![Bytes::from(vec![0xaa; 64])],
+                ..Default::default()
+            };
+            let message = message.encode_to_vec();
+            let Piece { bytes, is_whole } = Piece::first(message.len(), &message);
+            let at = PREFIX_BYTES + protocol::grpc::raw_offset(&message).unwrap();
+            assert!(is_whole && bytes[at..].as_ptr().addr().is_multiple_of(TENSOR_ALIGN), "{n}");
+            assert_eq!(bytes[PREFIX_BYTES..], message);
+        }
+        assert_eq!(Piece::first(usize::MAX, b"").bytes[..], [0, 255, 255, 255, 255]);
+    }
+}

@@ -1,0 +1,513 @@
+//! A stream without a connection: in the place of the wire stands a caller in the same thread, the [`Peer`].
+//!
+//! [`Body`](crate::Body) and [`Responder`](crate::Responder) of such a stream do what those of a connection do, so that what serves a call does not
+//! know the difference. There are no frames and no header compression. Flow control is the peer's: it asks how much was not read yet
+//! before it pushes more, and what it does not take is what the responder has no capacity for.
+//!
+//! Not here: times. A peer that takes nothing, or sends nothing, is given up by whoever drives it.
+
+use crate::core::{Collected, Pieces, register};
+use crate::frame::Reason;
+use crate::handle::{Collect, Gone, NotCollected, Request};
+use crate::head::{Builder, RequestHead};
+use crate::hpack::Field;
+use crate::limits::TURN_BYTES;
+use bytes::{Buf, Bytes};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Names in lower case, and values.
+pub type Fields = Vec<(String, Vec<u8>)>;
+
+/// What the service sent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The head of its response.
+    Head(u16, Fields),
+    /// A part of its body, of any size.
+    Data(Bytes),
+    /// All of it was sent. Trailers, if there are any.
+    End(Fields),
+    /// The service gave the stream up.
+    Reset(Reason),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    Nothing,
+    Body,
+    Done,
+}
+
+/// Both directions of a stream.
+pub(crate) struct Ends {
+    fixed: &'static [(&'static str, &'static str)],
+
+    received: Pieces,
+    /// Bytes of `received`.
+    unread: usize,
+    received_all: bool,
+    /// False once nothing reads it any more: what is pushed then is thrown away.
+    has_body: bool,
+    target: Option<Box<dyn Collect>>,
+    body_waker: Option<Waker>,
+
+    sending: Sending,
+    sent: VecDeque<Sent>,
+    /// Bytes of `sent`, and how many there may be before the responder has no more capacity.
+    queued: usize,
+    room: usize,
+    send_waker: Option<Waker>,
+
+    /// By the peer.
+    reset: Option<Reason>,
+    handles: u8,
+    peer_waker: Option<Waker>,
+}
+
+/// A stream's other end. Dropped, it resets the stream, if that is not over.
+pub struct Peer(Rc<RefCell<Ends>>);
+
+/// Why there is no stream: its fields are not those of a request, or are longer than allowed together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadFields;
+
+impl Peer {
+    /// Begins a stream with a POST of `path`. Its fields may take `head_bytes_max` as HTTP/2 counts them, and the answer `room` bytes that are not
+    /// taken. Of the answer, `fixed` is what [`Field::Fixed`] means.
+    ///
+    /// # Errors
+    /// [`BadFields`].
+    pub fn begin<'a>(
+        path: &str,
+        fields: impl Iterator<Item = (&'a str, &'a [u8])>,
+        head_bytes_max: usize,
+        fixed: &'static [(&'static str, &'static str)],
+        room: usize,
+    ) -> Result<(Self, Request, crate::Responder), BadFields> {
+        let mut builder = Builder::new(head_bytes_max);
+        let pseudo = [(":method", "POST"), (":scheme", "http"), (":path", path)];
+        pseudo.iter().for_each(|(name, value)| builder.field(name.as_bytes(), value.as_bytes()));
+        fields.for_each(|(name, value)| builder.field(name.as_bytes(), value));
+        builder.check().map_err(|_| BadFields)?;
+        let head: Rc<RequestHead> = Rc::new(builder.into_head());
+        let ends = Rc::new(RefCell::new(Ends {
+            fixed,
+            received: Pieces::default(),
+            unread: 0,
+            received_all: false,
+            has_body: true,
+            target: None,
+            body_waker: None,
+            sending: Sending::Nothing,
+            sent: VecDeque::new(),
+            queued: 0,
+            room,
+            send_waker: None,
+            reset: None,
+            handles: 2,
+            peer_waker: None,
+        }));
+        let (request, respond) = Request::local(head, &ends);
+        Ok((Self(ends), request, respond))
+    }
+
+    /// Sends bytes of the body. Without effect once the service does not read it any more.
+    pub fn push(&self, piece: Bytes) {
+        let mut ends = self.0.borrow_mut();
+        if ends.has_body && ends.reset.is_none() && !ends.received_all && !piece.is_empty() {
+            ends.unread += piece.len();
+            ends.received.push(piece);
+            wake(&mut ends.body_waker);
+        }
+    }
+
+    /// The body has no more bytes.
+    pub fn end(&self) {
+        let mut ends = self.0.borrow_mut();
+        ends.received_all = true;
+        wake(&mut ends.body_waker);
+    }
+
+    /// Ends the stream before its time.
+    pub fn reset(&self, reason: Reason) {
+        let mut ends = self.0.borrow_mut();
+        if ends.sending != Sending::Done {
+            ends.reset.get_or_insert(reason);
+            ends.clear_body();
+            ends.clear_sent();
+            wake(&mut ends.body_waker);
+            wake(&mut ends.send_waker);
+        }
+    }
+
+    /// Ready when no more than `most` bytes that were pushed wait to be read.
+    pub fn poll_read(&self, most: usize, cx: &Context<'_>) -> Poll<()> {
+        let mut ends = self.0.borrow_mut();
+        if ends.unread <= most {
+            return Poll::Ready(());
+        }
+        register(&mut ends.peer_waker, cx);
+        Poll::Pending
+    }
+
+    /// What was sent next; `None` behind `End` and `Reset`, and once the stream was reset from here.
+    pub fn poll_sent(&self, cx: &Context<'_>) -> Poll<Option<Sent>> {
+        let mut ends = self.0.borrow_mut();
+        if let Some(sent) = ends.sent.pop_front() {
+            if let Sent::Data(data) = &sent {
+                ends.queued -= data.len();
+                wake(&mut ends.send_waker);
+            }
+            return Poll::Ready(Some(sent));
+        }
+        if ends.sending == Sending::Done || ends.reset.is_some() {
+            return Poll::Ready(None);
+        }
+        register(&mut ends.peer_waker, cx);
+        Poll::Pending
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.reset(Reason::CANCEL);
+        self.0.borrow_mut().clear_sent();
+    }
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+impl Ends {
+    fn clear_body(&mut self) {
+        while self.received.pop().is_some() {}
+        self.unread = 0;
+    }
+
+    fn clear_sent(&mut self) {
+        self.sent.clear();
+        self.queued = 0;
+    }
+
+    fn pop(&mut self) -> Option<Bytes> {
+        let piece = self.received.pop()?;
+        self.unread -= piece.len();
+        wake(&mut self.peer_waker);
+        Some(piece)
+    }
+
+    pub fn poll_data(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Bytes, Reason>>> {
+        if let Some(reason) = self.reset {
+            return Poll::Ready(Some(Err(reason)));
+        }
+        if let Some(piece) = self.pop() {
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        if self.received_all {
+            return Poll::Ready(None);
+        }
+        register(&mut self.body_waker, cx);
+        Poll::Pending
+    }
+
+    pub fn collect(&mut self, target: Box<dyn Collect>) {
+        self.target = Some(target);
+    }
+
+    /// Moves what is there to where it is wanted, a bounded part of it; whether there is more for another turn.
+    fn feed(&mut self) -> bool {
+        let Some(mut target) = self.target.take() else { return false };
+        let (mut taken, mut is_full) = (0, false);
+        while !is_full
+            && target.missing() > 0
+            && taken < TURN_BYTES
+            && let Some(mut piece) = self.pop()
+        {
+            let spare = target.spare();
+            let n = spare.len().min(piece.len()).min(TURN_BYTES - taken);
+            if let (Some(to), Some(from)) = (spare.get_mut(..n), piece.get(..n)) {
+                to.copy_from_slice(from);
+            }
+            target.filled(n);
+            taken += n;
+            piece.advance(n);
+            if !piece.is_empty() {
+                self.unread += piece.len();
+                self.received.unpop(piece);
+            }
+            is_full = n == 0;
+        }
+        let has_more = taken > 0 && target.missing() > 0 && !self.received.is_empty();
+        self.target = Some(target);
+        has_more
+    }
+
+    pub fn poll_collected(&mut self, cx: &mut Context<'_>) -> Collected {
+        if let Some(reason) = self.reset {
+            self.target = None;
+            return Collected::Over(Some(Err(NotCollected::Ended(reason))));
+        }
+        if let Some(target) = &mut self.target
+            && target.missing() > 0
+            && target.spare().is_empty()
+            && target.poll_room(cx) == Poll::Ready(false)
+        {
+            let missing = target.missing();
+            self.target = None;
+            return Collected::Over(Some(Err(NotCollected::NoRoom { missing })));
+        }
+        let has_more = self.feed();
+        let is_end = self.received_all && self.received.is_empty();
+        match self.target.take() {
+            Some(target) if target.missing() > 0 && !is_end => {
+                self.target = Some(target);
+                register(&mut self.body_waker, cx);
+                if has_more { Collected::HasMore } else { Collected::Waits }
+            }
+            Some(target) if target.missing() > 0 => Collected::Over(None),
+            target => Collected::Over(target.map(|target| Ok(target.into_bytes()))),
+        }
+    }
+
+    fn owned(&self, fields: &[Field<'_>]) -> Fields {
+        let of = |field: &Field<'_>| match *field {
+            Field::Literal(name, value) => (name.to_owned(), value.to_vec()),
+            Field::Fixed(n) => {
+                let (name, value) = self.fixed.get(usize::from(n)).copied().unwrap_or_default();
+                (name.to_owned(), value.as_bytes().to_vec())
+            }
+        };
+        fields.iter().map(of).collect()
+    }
+
+    fn put(&mut self, sent: Sent) {
+        self.sent.push_back(sent);
+        wake(&mut self.peer_waker);
+    }
+
+    fn may_send(&self, sending: Sending) -> Result<(), Gone> {
+        if self.reset.is_none() && self.sending == sending { Ok(()) } else { Err(Gone) }
+    }
+
+    fn end(&mut self, fields: Fields) {
+        self.sending = Sending::Done;
+        self.put(Sent::End(fields));
+    }
+
+    pub fn send_head(&mut self, status: u16, fields: &[Field<'_>], ends: bool) -> Result<(), Gone> {
+        self.may_send(Sending::Nothing)?;
+        self.sending = Sending::Body;
+        let fields = self.owned(fields);
+        self.put(Sent::Head(status, fields));
+        if ends {
+            self.end(Fields::new());
+        }
+        Ok(())
+    }
+
+    pub fn send_data(&mut self, mut data: impl Buf, ends: bool) -> Result<(), Gone> {
+        self.may_send(Sending::Body)?;
+        while data.has_remaining() {
+            let part = data.chunk().len();
+            self.queued += part;
+            let part = data.copy_to_bytes(part);
+            self.put(Sent::Data(part));
+        }
+        if ends {
+            self.end(Fields::new());
+        }
+        Ok(())
+    }
+
+    pub fn send_trailers(&mut self, fields: &[Field<'_>]) -> Result<(), Gone> {
+        self.may_send(Sending::Body)?;
+        let fields = self.owned(fields);
+        self.end(fields);
+        Ok(())
+    }
+
+    pub fn capacity(&self) -> usize {
+        if self.reset.is_some() { 0 } else { self.room.saturating_sub(self.queued) }
+    }
+
+    pub fn poll_capacity(&mut self, cx: &Context<'_>) -> Poll<Option<usize>> {
+        match self.capacity() {
+            _ if self.reset.is_some() || self.sending == Sending::Done => Poll::Ready(None),
+            0 => {
+                register(&mut self.send_waker, cx);
+                Poll::Pending
+            }
+            room => Poll::Ready(Some(room)),
+        }
+    }
+
+    pub fn poll_queued(&mut self, most: usize, cx: &Context<'_>) -> Poll<Option<usize>> {
+        if self.reset.is_some() {
+            return Poll::Ready(None);
+        }
+        if self.queued <= most {
+            return Poll::Ready(Some(self.queued));
+        }
+        register(&mut self.send_waker, cx);
+        Poll::Pending
+    }
+
+    pub fn poll_reset(&mut self, cx: &Context<'_>) -> Poll<Reason> {
+        if let Some(reason) = self.reset {
+            return Poll::Ready(reason);
+        }
+        register(&mut self.send_waker, cx);
+        Poll::Pending
+    }
+
+    pub fn drop_body(&mut self) {
+        self.has_body = false;
+        self.target = None;
+        self.clear_body();
+        wake(&mut self.peer_waker);
+        self.drop_handle();
+    }
+
+    pub fn drop_handle(&mut self) {
+        self.handles = self.handles.saturating_sub(1);
+        if self.handles == 0 && self.sending != Sending::Done {
+            self.sending = Sending::Done;
+            self.put(Sent::Reset(Reason::CANCEL));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::BytesMut;
+    use std::task::Waker;
+
+    const FIXED: &[(&str, &str)] = &[("content-type", "application/grpc")];
+
+    fn begin() -> (Peer, Request, crate::Responder) {
+        let fields = [("x-a", &b"1"[..])];
+        Peer::begin("/s/M", fields.into_iter(), 1024, FIXED, 10).ok().unwrap()
+    }
+
+    fn cx() -> Context<'static> {
+        Context::from_waker(Waker::noop())
+    }
+
+    #[test]
+    fn what_each_end_sends_the_other_gets_in_order() {
+        let (peer, request, mut respond) = begin();
+        assert_eq!(
+            (request.head.method(), request.head.path(), request.head.get("x-a")),
+            (&b"POST"[..], &b"/s/M"[..], Some(&b"1"[..]))
+        );
+        let mut body = request.body;
+        assert!(body.poll_data(&mut cx()).is_pending());
+        peer.push("ab".into());
+        peer.push("c".into());
+        peer.end();
+        peer.push("behind the end".into());
+        assert!(peer.poll_read(2, &cx()).is_pending(), "three bytes are not read");
+        assert_eq!(body.poll_data(&mut cx()), Poll::Ready(Some(Ok("ab".into()))));
+        assert!(peer.poll_read(2, &cx()).is_ready());
+        assert_eq!(body.poll_data(&mut cx()), Poll::Ready(Some(Ok("c".into()))));
+        assert_eq!(body.poll_data(&mut cx()), Poll::Ready(None));
+        assert!(peer.poll_sent(&cx()).is_pending());
+        respond.send_head(200, &[Field::Fixed(0)], false).unwrap();
+        respond.send_data(&b"data"[..], false).unwrap();
+        respond.send_trailers(&[Field::Literal("grpc-status", b"0")]).unwrap();
+        assert_eq!(respond.send_data(&b"late"[..], false), Err(Gone));
+        let fixed = vec![("content-type".to_owned(), b"application/grpc".to_vec())];
+        let end = vec![("grpc-status".to_owned(), b"0".to_vec())];
+        for sent in [Sent::Head(200, fixed), Sent::Data("data".into()), Sent::End(end)] {
+            assert_eq!(peer.poll_sent(&cx()), Poll::Ready(Some(sent)));
+        }
+        assert_eq!(peer.poll_sent(&cx()), Poll::Ready(None));
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_leaves_no_capacity() {
+        let (peer, _request, mut respond) = begin();
+        respond.send_head(200, &[], false).unwrap();
+        respond.send_data(&b"0123456789"[..], false).unwrap();
+        assert_eq!(respond.capacity(), 0);
+        assert!(respond.poll_capacity(&mut cx()).is_pending());
+        assert!(respond.poll_queued(9, &mut cx()).is_pending());
+        assert!(matches!(peer.poll_sent(&cx()), Poll::Ready(Some(Sent::Head(..)))));
+        assert!(matches!(peer.poll_sent(&cx()), Poll::Ready(Some(Sent::Data(_)))));
+        assert_eq!(respond.poll_capacity(&mut cx()), Poll::Ready(Some(10)));
+    }
+
+    #[test]
+    fn whichever_end_goes_the_other_is_told() {
+        let (peer, mut request, mut respond) = begin();
+        respond.send_head(200, &[], false).unwrap();
+        peer.push("unread".into());
+        drop(peer);
+        assert_eq!(respond.poll_reset(&mut cx()), Poll::Ready(Reason::CANCEL));
+        assert_eq!(respond.poll_capacity(&mut cx()), Poll::Ready(None));
+        assert_eq!(respond.send_data(&b"x"[..], false), Err(Gone));
+        assert_eq!(request.body.poll_data(&mut cx()), Poll::Ready(Some(Err(Reason::CANCEL))));
+
+        let (peer, request, respond) = begin();
+        drop(request);
+        peer.push("for no reader".into());
+        assert!(peer.poll_read(0, &cx()).is_ready());
+        drop(respond);
+        assert_eq!(peer.poll_sent(&cx()), Poll::Ready(Some(Sent::Reset(Reason::CANCEL))));
+        assert_eq!(peer.poll_sent(&cx()), Poll::Ready(None));
+    }
+
+    #[test]
+    fn fields_that_a_connection_would_refuse_begin_no_stream() {
+        let long = [b'v'; 1024];
+        for (name, value) in
+            [("X-Upper", &b"1"[..]), ("connection", b"close"), ("", b""), ("a", b"\n"), (":path", b"/"), ("a", &long)]
+        {
+            assert!(Peer::begin("/s/M", [(name, value)].into_iter(), 1024, FIXED, 1).is_err(), "{name}");
+        }
+        assert!(Peer::begin("no path", [].into_iter(), 1024, FIXED, 1).is_err());
+    }
+
+    struct Place(BytesMut, usize);
+
+    impl Collect for Place {
+        fn spare(&mut self) -> &mut [u8] {
+            let end = self.0.len();
+            &mut self.0[self.1..end]
+        }
+        fn filled(&mut self, n: usize) {
+            self.1 += n;
+        }
+        fn missing(&self) -> usize {
+            self.0.len() - self.1
+        }
+        fn into_bytes(self: Box<Self>) -> Bytes {
+            self.0.freeze()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_part_of_the_body_is_collected_over_as_many_turns_as_it_needs() {
+        let (peer, request, _respond) = begin();
+        let mut body = request.body;
+        let all: Vec<u8> = (0..3 * TURN_BYTES).map(|n| (n % 251) as u8).collect();
+        all.chunks(100_000).for_each(|part| peer.push(Bytes::copy_from_slice(part)));
+        peer.push("next".into());
+        body.collect(Box::new(Place(BytesMut::zeroed(all.len()), 0)));
+        let collected = std::future::poll_fn(|cx| body.poll_collected(cx)).await;
+        assert_eq!(collected.unwrap().unwrap(), all);
+        assert_eq!(body.poll_data(&mut cx()), Poll::Ready(Some(Ok("next".into()))));
+        body.collect(Box::new(Place(BytesMut::zeroed(4), 0)));
+        peer.push("abc".into());
+        assert!(body.poll_collected(&mut cx()).is_pending());
+        peer.end();
+        assert_eq!(body.poll_collected(&mut cx()), Poll::Ready(None), "it ended before");
+    }
+}
