@@ -15,6 +15,8 @@ export declare class NativeCore {
   isReady(): boolean
   askReady(ticket: number, name: string, version: string): void
   unready(): Array<Unready>
+  /** Opens the logs of requests and of control calls, before there are any. */
+  openLogs(options: RequestLogOptions): void
   listen(ticket: number, options: ListenOptions): void
   /** Takes requests that another server of this process received. The options are those of the listeners; nothing is bound. */
   openEmbedded(options: ListenOptions): void
@@ -375,9 +377,6 @@ export interface ListenOptions {
   allowRemoteSettings: boolean
   unixSocketMode: number
   reactorThreads: number
-  accessLog: string
-  accessLogRate: number
-  auditLog: string
 }
 
 /** The devices of the machine, and what in `visible`, the value of CUDA_VISIBLE_DEVICES, chooses none of them. May wait for a device. */
@@ -558,6 +557,13 @@ export interface RedisOptions {
 export interface RequestedOutput {
   name: string
   classification: number
+}
+
+export interface RequestLogOptions {
+  accessLog: string
+  accessLogRate: number
+  auditLog: string
+  reactorThreads: number
 }
 
 export interface ResourceUse {

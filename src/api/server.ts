@@ -91,7 +91,7 @@ export interface RunningServer {
   unusable: ServerError | null
   /** What a listener would be told: for requests that another server of this process receives. */
   embedded: ListenOptions
-  /** Binds what the settings ask for. */
+  /** Opens the logs of requests, and binds what the settings ask for. */
   listen(): Promise<Ports>
   /** The exposition a scrape would get now. */
   metrics(format?: ExpositionFormat): Promise<string>
@@ -111,8 +111,8 @@ function isHandedOver({ http, grpc }: ServerSettings): boolean {
 
 /** What listeners are told. */
 function listenOptions(settings: ServerSettings): ListenOptions {
-  const { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads, accessLog, accessLogRate, auditLog } = settings
-  return { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads, accessLog, accessLogRate, auditLog }
+  const { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads } = settings
+  return { http, grpc, control, unixSocketMode, allowRemoteSettings, reactorThreads }
 }
 
 /**
@@ -216,8 +216,7 @@ export async function startServer(
     deviceFailure,
     unusable,
     metrics,
-    // Not logged: the outer server has its own log of requests.
-    embedded: { ...listenOptions(settings), http: settings.embeddedHttp, grpc: settings.embeddedGrpc, control: null, accessLog: '', auditLog: '' },
+    embedded: { ...listenOptions(settings), http: settings.embeddedHttp, grpc: settings.embeddedGrpc, control: null },
     async listen() {
       const ports: Ports = { http: 0, grpc: 0, control: 0, metrics: 0 }
       const { http, grpc, control } = settings
@@ -230,6 +229,9 @@ export async function startServer(
       }
       const keysUrl = settings.keys?.keysUrl ?? null
       if (keysUrl !== null) issuerKeys = await followIssuerKeys(core, keysUrl, logger)
+      const { accessLog, accessLogRate, auditLog, reactorThreads } = settings
+      // Also without listeners: requests of other servers of this process have lines.
+      core.openLogs({ accessLog, accessLogRate, auditLog, reactorThreads })
       if (http !== null || grpc !== null || control !== null) {
         const bound = await core.listen(listenOptions(settings))
         ports.http = bound.httpPort

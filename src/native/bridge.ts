@@ -290,6 +290,7 @@ export function createBridge(
     isReady: () => raw.isReady(),
     askReady: async (name, version) => (await start((t) => raw.askReady(t, name, version))).count === 1,
     unready: () => raw.unready(),
+    openLogs: (o) => now(() => raw.openLogs(o)),
     listen: async (o) => {
       const s = await start((t) => raw.listen(t, listenOptions(o)))
       return s.listening ?? { httpPort: 0, grpcPort: 0, controlPort: 0 }

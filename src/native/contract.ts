@@ -286,12 +286,18 @@ export interface ListenOptions {
   allowRemoteSettings: boolean
   /** Reactor threads; 0 = one up to 4 cores, then one per 4 cores. */
   reactorThreads: number
+}
+
+/** Logs of requests and of control calls. */
+export interface RequestLogOptions {
   /** A file, or `-` for standard output; empty = no access log. */
   accessLog: string
   /** Share of the requests that succeed, from 0 to 1. */
   accessLogRate: number
   /** As `accessLog`. */
   auditLog: string
+  /** As in `ListenOptions`: lines may wait of each. */
+  reactorThreads: number
 }
 
 /** What a descriptor is that a service manager gave. */
@@ -869,6 +875,12 @@ export interface Core {
   askReady(name: string, version: string): Promise<boolean>
   /** READY versions that can not be used right now, and why. */
   unready(): Unready[]
+  /**
+   * Logs requests and control calls from now on, of listeners and of other servers. To be called before `listen` and `openEmbedded`; `close` ends it.
+   *
+   * @throws {ServerError} `INVALID_ARG` for a file that can not be opened.
+   */
+  openLogs(options: RequestLogOptions): void
   /** Binds and serves. Rejects with UNAVAILABLE `failed to start HTTP service: Unavailable - Socket '<addr>:<port>' already in use `. */
   listen(options: ListenOptions): Promise<Listening>
   /**

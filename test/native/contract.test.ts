@@ -41,6 +41,7 @@ test('objects are the same on both sides', () => {
   same<Same<contract.GrpcOptions, generated.GrpcOptions>>()
   same<Same<contract.ListenOptions, generated.ListenOptions>>()
   same<Same<RawListenOptions, generated.ListenOptions>>()
+  same<Same<contract.RequestLogOptions, generated.RequestLogOptions>>()
   same<Same<contract.Listening, generated.Listening>>()
   same<Same<contract.ControlCall, generated.ControlCall>>()
   same<Same<contract.LogRecord, generated.LogRecord>>()

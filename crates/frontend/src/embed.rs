@@ -42,6 +42,9 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
+/// What logs call it: its version is known to the other server.
+const PROTOCOL: &str = "http";
+
 /// Requests at a time. The other server decides how many connections it has; this is what its requests may hold here.
 pub const EMBEDDED_REQUESTS_MAX: usize = 65_536;
 
@@ -146,7 +149,7 @@ impl Embedded {
         options: FrontendOptions,
         settle: Settle,
     ) -> Result<Self> {
-        let shared = Arc::new(Shared::new(0, memory::Budget::global().clone()));
+        let shared = Arc::new(Shared::new(0, memory::Budget::global().clone()).with_logs(options.logs));
         let http = options.http.unwrap_or_default();
         let watched = Arc::downgrade(&shared);
         engine.on_change(move |engine| {
@@ -307,18 +310,27 @@ impl Exchange {
         let is_head = method == "HEAD";
         let pairs = fields.chunks_exact(2).filter_map(|pair| Some((pair.first()?.as_bytes(), pair.get(1)?.as_bytes())));
         // Names come in any case over HTTP/1, and lookups do not care.
+        let origin = peer.map_or(Origin::Network, |peer| Origin::of(peer, || local));
+        let caller = Caller { origin, face: Face::Embedded, peer };
         let target = match request::origin_form(target.as_bytes()) {
             Ok(target) => target,
             Err(bad) => {
-                self.reply(&mut unanswered, Reply::text_error(400, JSON, &bad.0), is_head, &Grant::default());
+                let mut head = RequestHead::default();
+                head.trace = Slot::http(&context.shared, &caller, PROTOCOL, &head);
+                let reply = Reply::text_error(400, JSON, &bad.0);
+                self.reply(&mut unanswered, reply, is_head, &Grant::default(), &head);
+                if let Some(slot) = &head.trace {
+                    slot.sent();
+                }
                 return;
             }
         };
         let mut head = RequestHead::from_parts(Method::parse(method.as_bytes()), is_head, target, pairs);
-        let origin = peer.map_or(Origin::Network, |peer| Origin::of(peer, || local));
-        let caller = Caller { origin, face: Face::Public, peer };
-        head.trace = Slot::http(&context.shared, &caller, "embedded", &head);
+        head.trace = Slot::http(&context.shared, &caller, PROTOCOL, &head);
         let (grant, admission) = service::admit(context, &caller.into(), &head);
+        if let Some(slot) = &head.trace {
+            slot.granted(grant.key());
+        }
         let reply = match admission {
             Admission::Reply(reply) => reply,
             Admission::Read { route, bytes_max } => {
@@ -347,6 +359,9 @@ impl Exchange {
                             Reply::short(&short)
                         }
                         Ok(_charge) => {
+                            if let Some(slot) = &head.trace {
+                                slot.received(&body);
+                            }
                             let account = self.account.clone();
                             let work = service::respond(context, &account, route, &head, body);
                             let Some(reply) = self.unless_given_up(work).await else { return };
@@ -356,15 +371,13 @@ impl Exchange {
                 }
             }
         };
-        if let Some(slot) = &head.trace {
-            slot.replying(&reply);
-        }
-        let rest = self.reply(&mut unanswered, reply, is_head, &grant);
-        if let Some(slot) = &head.trace {
+        let rest = self.reply(&mut unanswered, reply, is_head, &grant, &head);
+        let is_whole = match rest {
+            Some(rest) => self.events(*rest).await,
+            None => true,
+        };
+        if let Some(slot) = head.trace.as_ref().filter(|_| is_whole) {
             slot.sent();
-        }
-        if let Some(rest) = rest {
-            self.events(*rest).await;
         }
     }
 
@@ -394,6 +407,7 @@ impl Exchange {
         mut reply: Reply,
         is_head: bool,
         grant: &Grant,
+        head: &RequestHead,
     ) -> Option<Box<Events>> {
         let rest = reply.rest.take().filter(|_| !is_head);
         let length = reply.body_length();
@@ -403,6 +417,9 @@ impl Exchange {
         {
             self.account.count_refusal();
             reply = Reply::short(&short);
+        }
+        if let Some(slot) = &head.trace {
+            slot.replying(&reply);
         }
         let (status, fields, sized) = (reply.status, fields(&reply), !reply.chunked);
         // JavaScript gets one piece: what it makes of several costs more than a copy. Also the one that a HEAD has the length of.
@@ -422,14 +439,16 @@ impl Exchange {
         rest
     }
 
-    async fn events(&mut self, mut rest: Events) {
+    /// Whether all of them were asked for.
+    async fn events(&mut self, mut rest: Events) -> bool {
         loop {
             let call = match self.said.recv().await {
                 Some(Say::Next(call)) => call,
                 Some(Say::Body(call, _) | Say::Piece { call, .. }) => {
-                    return self.tell(call, Err(Error::internal("a body came twice")));
+                    self.tell(call, Err(Error::internal("a body came twice")));
+                    return false;
                 }
-                _ => return,
+                _ => return false,
             };
             let mut unanswered = Unanswered { settle: self.settle.clone(), call: Some(call) };
             let gathered = poll_fn(|cx| {
@@ -452,10 +471,10 @@ impl Exchange {
                 };
                 Poll::Ready((body, done))
             });
-            let Some((body, done)) = self.unless_given_up(gathered).await else { return };
+            let Some((body, done)) = self.unless_given_up(gathered).await else { return false };
             unanswered.answer(Ok(Told::Events { body: body.into(), done }));
             if done {
-                return;
+                return true;
             }
         }
     }

@@ -406,7 +406,7 @@ impl Gate {
         }
         if let Some(address) = &self.options.control {
             match client.caller.face {
-                Face::Public if ask.category.is_of_control() => {
+                Face::Public | Face::Embedded if ask.category.is_of_control() => {
                     return Err(Refusal::NotHere { address: address.clone() });
                 }
                 Face::Control if ask.category == Category::Inference => {

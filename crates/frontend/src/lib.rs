@@ -52,13 +52,13 @@ mod unix;
 mod verbose;
 mod watch;
 
-pub use access_log::LogCounts;
+pub use access_log::{LogCounts, LogOptions, Logs};
 pub use control::{Argument, Control, ControlReply, Operation};
 pub use hold::{BOUNDS_NS as HOLD_BOUNDS_NS, HoldTotals};
 pub use http::route::{Described as DescribedRoute, described as described_routes};
 pub use keys::{IssuerOptions, Keyring, check_keys_file};
 pub use offload::{OffloadStatus, status as offload_status};
 pub use options::{
-    ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HttpOptions, LogOptions, Restriction, TlsOptions,
+    ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HttpOptions, Restriction, TlsOptions, reactors,
 };
 pub use server::{Running, serve};

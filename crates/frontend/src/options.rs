@@ -1,10 +1,11 @@
 //! What the front ends are told at start. Mirrors `ListenOptions` of the native contract, name by name.
 
 pub use crate::access::Restriction;
-pub use crate::access_log::LogOptions;
+use crate::access_log::Logs;
 pub use crate::gate::GateOptions;
 pub use crate::tls::TlsOptions;
 use memory::Budget;
+use std::sync::Arc;
 
 /// The HTTP listener.
 #[derive(Debug, Clone, Default)]
@@ -94,16 +95,21 @@ pub struct FrontendOptions {
     pub connections_max: usize,
     /// What requests and answers in flight may hold; `None` = the budget of the process.
     pub budget: Option<Budget>,
-    /// Logs of requests and of control calls.
-    pub logs: LogOptions,
+    /// Logs of requests and of control calls, which who opened them ends.
+    pub logs: Option<Arc<Logs>>,
 }
 
 impl FrontendOptions {
     /// The number of reactor threads to run.
     pub fn reactors(&self) -> usize {
-        match self.reactor_threads {
-            0 => std::thread::available_parallelism().map_or(1, |n| n.get() / 4).max(1),
-            n => n,
-        }
+        reactors(self.reactor_threads)
+    }
+}
+
+/// The number of reactor threads to run where so many are asked for; 0 = as many as suit the machine.
+pub fn reactors(asked: usize) -> usize {
+    match asked {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get() / 4).max(1),
+        n => n,
     }
 }

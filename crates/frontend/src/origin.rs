@@ -22,6 +22,8 @@ pub enum Face {
     Public,
     /// That of `--control-address`.
     Control,
+    /// None of ours: another server of this process received it.
+    Embedded,
 }
 
 /// Who is connected. Made once, when the connection is accepted.
@@ -31,8 +33,7 @@ pub struct Caller {
     pub origin: Origin,
     /// By which listener.
     pub face: Face,
-    /// The address of the other end; a Unix socket has none.
-    #[allow(dead_code, reason = "for logs")]
+    /// The address of the other end; a Unix socket has none, and another server may not say it.
     pub peer: Option<SocketAddr>,
 }
 

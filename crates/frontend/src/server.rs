@@ -1,7 +1,6 @@
 //! Reactors: threads that accept, read, answer and write. Each has its own listeners and its own connections; they share nothing
 //! that is written per request but two counters.
 
-use crate::access_log::{LogCounts, Logs};
 use crate::control::Control;
 use crate::descriptors;
 use crate::grpc::connection::{self as grpc, GrpcContext};
@@ -40,9 +39,6 @@ const CLOSE_POLL: Duration = Duration::from_millis(2);
 /// Pause after an accept that failed for lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long the end waits for lines of logs to be written: a pipe may have a reader that does not read.
-const LOGS_TIME_MAX: Duration = Duration::from_secs(1);
-
 /// Numbers of the front ends.
 const HTTP: usize = 0;
 const GRPC: usize = 1;
@@ -80,8 +76,7 @@ pub fn serve(engine: Arc<Engine>, control: Arc<dyn Control>, options: FrontendOp
         n => n,
     };
     let budget = options.budget.clone().unwrap_or_else(|| memory::Budget::global().clone());
-    let logs = Logs::open(&options.logs, count)?.map(Arc::new);
-    let shared = Arc::new(Shared::new(connections_max, budget).with_logs(logs));
+    let shared = Arc::new(Shared::new(connections_max, budget).with_logs(options.logs.clone()));
     let watched = shared.clone();
     engine.on_change(move |engine| watched.set_ready(|| engine.is_ready()));
     let mut running = Running {
@@ -238,12 +233,6 @@ impl Running {
         self.shared.connections()
     }
 
-    /// What became of the lines of the logs of requests and of control calls, by their names; none of one that is off.
-    pub fn logs(&self) -> impl Iterator<Item = (&'static str, LogCounts)> {
-        let counts = self.shared.logs().map(|logs| logs.counts());
-        counts.into_iter().flatten().filter_map(|(name, counts)| Some((name, counts?)))
-    }
-
     /// How long reactors worked for one client at a stretch.
     pub fn holds(&self) -> HoldTotals {
         let mut totals = HoldTotals::default();
@@ -261,9 +250,6 @@ impl Running {
         for thread in self.threads.drain(..) {
             // A reactor that panicked is gone too, which is what is wanted.
             let _ = thread.join();
-        }
-        if let Some(logs) = self.shared.logs() {
-            logs.finish(LOGS_TIME_MAX);
         }
     }
 }

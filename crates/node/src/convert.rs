@@ -7,7 +7,7 @@ use backend::metrics::{
 use engine::{PublishSpec, Snapshot, VersionStatistics};
 use frontend::{
     ControlOptions, FrontendOptions, GateOptions, GrpcOptions, HOLD_BOUNDS_NS, HoldTotals, HttpOptions, IssuerOptions,
-    Keyring, LogCounts, LogOptions, OffloadStatus, Restriction, TlsOptions,
+    Keyring, LogCounts, LogOptions, Logs, OffloadStatus, Restriction, TlsOptions,
 };
 use memory::{Budget, Kind, SlabPool};
 use napi::bindgen_prelude::BigInt;
@@ -117,7 +117,11 @@ pub fn publish_spec(s: js::PublishSpec) -> PublishSpec {
     }
 }
 
-pub fn frontend_options(o: js::ListenOptions, keys: Option<Arc<Keyring>>) -> FrontendOptions {
+pub fn log_options(o: js::RequestLogOptions) -> LogOptions {
+    LogOptions { access: o.access_log, access_rate: o.access_log_rate, audit: o.audit_log }
+}
+
+pub fn frontend_options(o: js::ListenOptions, keys: Option<Arc<Keyring>>, logs: Option<Arc<Logs>>) -> FrontendOptions {
     let restrictions = |list: Vec<js::Restriction>| {
         list.into_iter().map(|r| Restriction { apis: r.apis, key: r.key, value: r.value }).collect()
     };
@@ -164,7 +168,7 @@ pub fn frontend_options(o: js::ListenOptions, keys: Option<Arc<Keyring>>) -> Fro
         reactor_threads: o.reactor_threads as usize,
         connections_max: 0,
         budget: None,
-        logs: LogOptions { access: o.access_log, access_rate: o.access_log_rate, audit: o.audit_log },
+        logs,
     }
 }
 

@@ -37,6 +37,8 @@ pub struct NativeCore {
     services: Arc<Services>,
     /// Whom the front ends let in; `None` = everyone.
     keys: Mutex<Option<Arc<frontend::Keyring>>>,
+    /// Of requests and control calls, wherever they come from; ends with `close`.
+    logs: Mutex<Option<Arc<frontend::Logs>>>,
     settler: Mutex<Option<Settler>>,
     running: Arc<Mutex<Option<Running>>>,
     tickets: Arc<Mutex<HashMap<u32, Ticket>>>,
@@ -91,6 +93,7 @@ impl NativeCore {
             control,
             services,
             keys: Mutex::default(),
+            logs: Mutex::default(),
             settler: Mutex::new(Some(Settler::new(&on_settled)?)),
             running: Arc::default(),
             tickets: Arc::default(),
@@ -193,10 +196,19 @@ impl NativeCore {
         self.engine.unready().into_iter().map(of).collect()
     }
 
+    /// Opens the logs of requests and of control calls, before there are any.
+    #[napi]
+    pub fn open_logs(&self, options: js::RequestLogOptions) -> napi::Result<()> {
+        let reactors = frontend::reactors(options.reactor_threads as usize);
+        let logs = frontend::Logs::open(&convert::log_options(options), reactors).map_err(|e| thrown(&e))?;
+        *self.logs.lock() = logs.map(Arc::new);
+        Ok(())
+    }
+
     #[napi]
     pub fn listen(&self, ticket: u32, options: js::ListenOptions) -> napi::Result<()> {
         let (engine, control, running) = (self.engine.clone(), self.control.clone(), self.running.clone());
-        let options = convert::frontend_options(options, self.keys.lock().clone());
+        let options = convert::frontend_options(options, self.keys.lock().clone(), self.logs.lock().clone());
         self.settler()?.run(ticket, move || {
             let started = frontend::serve(engine, control, options)?;
             let (http_port, grpc_port, control_port) = (started.http_port, started.grpc_port, started.control_port);
@@ -211,7 +223,7 @@ impl NativeCore {
     #[napi]
     pub fn open_embedded(&self, options: js::ListenOptions) -> napi::Result<()> {
         let settle = embed::settle(self.settler()?);
-        let options = convert::frontend_options(options, self.keys.lock().clone());
+        let options = convert::frontend_options(options, self.keys.lock().clone(), self.logs.lock().clone());
         let started = Embedded::start(self.engine.clone(), self.control.clone(), options, settle);
         *self.embedded.lock() = Some(started.map_err(|e| thrown(&e))?);
         Ok(())
@@ -350,6 +362,7 @@ impl NativeCore {
         let settler = self.settler.lock().take().ok_or_else(|| thrown(&Error::unavailable("Server exiting")))?;
         let (engine, running, gpus) = (self.engine.clone(), self.running.lock().take(), self.gpus.lock().take());
         let embedded = self.embedded.lock().take();
+        let logs = self.logs.lock().clone();
         let streams = std::mem::take(&mut *self.streams.lock());
         streams.values().for_each(|pull| pull.cancel());
         settler.clone().run(ticket, move || {
@@ -357,6 +370,10 @@ impl NativeCore {
             drop(embedded);
             if let Some(running) = running {
                 running.close(CLOSE_GRACE);
+            }
+            // After whatever writes there.
+            if let Some(logs) = logs {
+                logs.finish();
             }
             engine.close();
             engine.regions().forget_all();
@@ -383,12 +400,14 @@ impl NativeCore {
         if let Some(ring) = &*self.keys.lock() {
             convert::add_keys(&mut snapshot, ring.access());
         }
+        if let Some(logs) = &*self.logs.lock() {
+            for (name, counts) in logs.counts() {
+                convert::add_log(&mut snapshot, name, counts);
+            }
+        }
         if let Some(running) = &*self.running.lock() {
             convert::add_holds(&mut snapshot, &running.holds());
             convert::add_offload(&mut snapshot, frontend::offload_status());
-            for (name, counts) in running.logs() {
-                convert::add_log(&mut snapshot, name, counts);
-            }
             if running.speaks_tls() {
                 convert::add_handshakes(&mut snapshot, frontend::tls::failed_handshakes());
             }

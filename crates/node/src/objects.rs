@@ -259,9 +259,14 @@ pub struct ListenOptions {
     pub allow_remote_settings: bool,
     pub unix_socket_mode: u32,
     pub reactor_threads: u32,
+}
+
+#[napi(object)]
+pub struct RequestLogOptions {
     pub access_log: String,
     pub access_log_rate: f64,
     pub audit_log: String,
+    pub reactor_threads: u32,
 }
 
 #[napi(object)]

@@ -8,7 +8,7 @@ use crate::grpc::status::{Status, code};
 use crate::http::reply::Reply;
 use crate::http::route::{Method, ModelAction, RegionAction, Route};
 use crate::limits::{LOG_ERROR_BYTES_MAX, LOG_NAME_BYTES_MAX, LOG_PATH_BYTES_MAX};
-use crate::origin::{Caller, Origin};
+use crate::origin::{Caller, Face, Origin};
 use backend::now_ns;
 use bytes::Bytes;
 use memory::RegionKind;
@@ -277,6 +277,9 @@ impl Entry {
     pub(super) fn fill(&self, line: &mut Line<'_>) {
         line.time("time", self.begun);
         self.who(line);
+        if self.caller.face == Face::Embedded {
+            line.word("origin", self.origin());
+        }
         line.word("protocol", self.protocol());
         match &self.asked {
             Asked::Http(_, method, path) => {
@@ -303,21 +306,24 @@ impl Entry {
 
     /// Who asks.
     pub(super) fn who(&self, line: &mut Line<'_>) {
-        match self.caller.peer {
-            Some(peer) => line.word("peer", &peer.to_string()),
-            None => line.word("peer", "unix"),
+        match (self.caller.peer, self.caller.origin) {
+            (Some(peer), _) => line.word("peer", &peer.to_string()),
+            (None, Origin::Unix) => line.word("peer", "unix"),
+            // Another server of this process did not say it.
+            (None, _) => line.word("peer", "unknown"),
         };
         if let Some(key) = &*self.key.borrow() {
             line.text("key", key.as_bytes(), LOG_NAME_BYTES_MAX);
         }
     }
 
-    /// Where from, as far as the kernel knows.
+    /// Where from: of our own sockets as far as the kernel knows.
     pub(super) fn origin(&self) -> &'static str {
-        match self.caller.origin {
-            Origin::Loopback => "loopback",
-            Origin::Unix => "unix",
-            Origin::Network => "network",
+        match (self.caller.face, self.caller.origin) {
+            (Face::Embedded, _) => "embed",
+            (_, Origin::Loopback) => "loopback",
+            (_, Origin::Unix) => "unix",
+            (_, Origin::Network) => "network",
         }
     }
 

@@ -22,10 +22,13 @@ pub use queue::LogCounts;
 use crate::limits::{ACCESS_LOG_BYTES_MAX, AUDIT_LOG_BYTES_MAX};
 use line::Line;
 use sampler::Sampler;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensor::{Error, Result};
 use trace::Measuring;
 use writer::LineLog;
+
+/// How long the end waits for lines to be written: a pipe may have a reader that does not read.
+const FINISH_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// What is logged, and where.
 #[derive(Debug, Clone)]
@@ -44,7 +47,7 @@ impl Default for LogOptions {
     }
 }
 
-/// The logs of a server.
+/// The logs of a server: one of each, for its listeners and for what other servers of this process receive.
 #[derive(Debug)]
 pub struct Logs {
     access: Option<(LineLog, Sampler)>,
@@ -105,18 +108,19 @@ impl Logs {
         }
     }
 
-    /// What became of lines: of the access log, and of the audit log, where there is one.
-    pub fn counts(&self) -> [(&'static str, Option<LogCounts>); 2] {
-        [
+    /// What became of the lines of the logs of requests and of control calls, by their names; none of one that is off.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, LogCounts)> {
+        let counts = [
             ("access", self.access.as_ref().map(|(log, _)| log.counts())),
             ("audit", self.audit.as_ref().map(LineLog::counts)),
-        ]
+        ];
+        counts.into_iter().filter_map(|(name, counts)| Some((name, counts?)))
     }
 
-    /// Writes what waits. Blocks for as long as that takes, and at most so long.
-    pub(crate) fn finish(&self, patience: Duration) {
+    /// Writes what waits, once nothing comes any more: later lines are lost. Blocks for as long as that takes, and at most a second.
+    pub fn finish(&self) {
         let logs = self.access.iter().map(|(log, _)| log).chain(&self.audit);
-        let end = std::time::Instant::now() + patience;
+        let end = Instant::now() + FINISH_TIME_MAX;
         logs.for_each(|log| log.finish(end));
     }
 }

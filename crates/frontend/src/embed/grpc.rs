@@ -108,7 +108,7 @@ pub(super) async fn run(
         return calls.end(Status::new(code::INTERNAL, text));
     };
     let origin = peer.map_or(Origin::Network, |peer| Origin::of(peer, || local));
-    let client = Client::from(Caller { origin, face: Face::Public, peer });
+    let client = Client::from(Caller { origin, face: Face::Embedded, peer });
     if let Some(piece) = message {
         if let Err(status) = push(&stream, &account, piece) {
             return calls.end(status);
