@@ -28,8 +28,6 @@ const HERE = fileURLToPath(new URL('.', import.meta.url))
 const CLIENT_BYTES_MAX = 200e3
 const DOWNLOAD_BYTES_MAX = 25e6
 const DISK_BYTES_MAX = 60e6
-/** The module that set-up builds is some 2 MB larger than that of a release. */
-const BUILT_DISK_BYTES_MAX = 63e6
 /** From an empty cache to ready. */
 const NPX_MS_MAX = 20_000
 
@@ -146,7 +144,7 @@ const FACTS = [
         const { scripts } = JSON.parse(readFileSync(join(t.app, path, 'package.json'), 'utf8'))
         check(scripts === undefined, `${path} has scripts: ${JSON.stringify(scripts)}`)
       }
-      within('base install, on disk', bytesBelow(join(t.app, 'node_modules')), t.given === null ? BUILT_DISK_BYTES_MAX : DISK_BYTES_MAX, mb)
+      within('base install, on disk', bytesBelow(join(t.app, 'node_modules')), DISK_BYTES_MAX, mb)
     },
   ],
   [
