@@ -26,8 +26,10 @@ export declare class NativeCore {
   embedCall(ticket: number, request: EmbeddedCall): void
   /** What follows of the messages of call `request`; `length` is that of the message which the piece begins. */
   embedPiece(ticket: number, request: number, piece: Buffer | undefined | null, length: number | undefined | null, ends: boolean): void
-  /** The body that was wanted of `request`; without one, `bytes` says how many it has. */
-  embedBody(ticket: number, request: number, body: Buffer | undefined | null, bytes: number): void
+  /** The body that was wanted of `request`, in pieces; without one, `bytes` says how many it has. */
+  embedBody(ticket: number, request: number, body: Array<Buffer> | undefined | null, bytes: number): void
+  /** Writes the large body that call `ticket` was told of into `to`, which is exactly as long. Without `to` it is dropped. */
+  embedTake(ticket: number, to?: Buffer | undefined | null): void
   /** The next events of `request`. */
   embedNext(ticket: number, request: number): void
   /** Nobody waits for `request` any more. */
@@ -217,6 +219,7 @@ export interface EmbeddedAnswer {
   status?: number
   fields?: Array<string>
   body?: Buffer
+  large?: number
   more?: boolean
   sized?: boolean
 }

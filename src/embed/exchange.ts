@@ -20,8 +20,8 @@ export interface OuterRequest {
   local: string | null
   /** What the head says of the body's length; null where it does not. */
   length: number | null
-  /** Reads the body: all of it, or, where it has more than `bytesMax`, how much there was when that showed. */
-  read(bytesMax: number): Promise<Buffer | number>
+  /** Reads the body: all of it, as it came, or, where it has more than `bytesMax`, how much there was when that showed. */
+  read(bytesMax: number): Promise<Buffer[] | number>
 }
 
 /** Leaving the loop ends the request. */
@@ -34,6 +34,7 @@ export interface OuterReply {
   status: number
   /** Names and values; length and connection are not among them. */
   fields: [string, string][]
+  /** May be given back to `replies` by whoever knows that nobody reads it any more. */
   body: Buffer
   /** The length of the body is told; false where it is sent in chunks, as Triton sends what `generate` answers. */
   sized: boolean
@@ -45,8 +46,8 @@ export interface OuterReply {
 export async function exchange(core: Core, request: OuterRequest, signal: AbortSignal): Promise<OuterReply> {
   const { method, target, fields, peer, local, length } = request
   const isBodyless = length === 0 || method === 'GET' || method === 'HEAD'
-  const ahead = isBodyless ? Buffer.alloc(0) : length !== null && length <= READ_AHEAD_BYTES_MAX ? await request.read(length) : null
-  const embedding = core.embed({ method, target, fields, peer, local, body: typeof ahead === 'number' ? null : ahead })
+  const ahead = isBodyless ? [] : length !== null && length <= READ_AHEAD_BYTES_MAX ? await request.read(length) : null
+  const embedding = core.embed({ method, target, fields, peer, local, body: ahead === null || typeof ahead === 'number' ? null : whole(ahead) })
   const giveUp = (): void => embedding.giveUp()
   const settled = (): void => signal.removeEventListener('abort', giveUp)
   signal.addEventListener('abort', giveUp, { once: true })
@@ -66,6 +67,8 @@ export async function exchange(core: Core, request: OuterRequest, signal: AbortS
     throw error
   }
 }
+
+const whole = (pieces: Buffer[]): Buffer => (pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces))
 
 function replyOf(embedding: Embedding, { status, fields, body, more, sized }: EmbeddedAnswer, settled: () => void): OuterReply {
   const flat = fields ?? []

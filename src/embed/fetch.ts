@@ -31,7 +31,7 @@ export function fetchHandler(core: () => Core): FetchHandler {
     const { status, fields, body, sized, events } = reply
     if (events === null) {
       const headers = sized ? [...fields, ['content-length', String(body.length)] as [string, string]] : fields
-      return new Response(request.method === 'HEAD' ? null : new Uint8Array(body), { status, headers })
+      return new Response(request.method === 'HEAD' ? null : (body as Uint8Array<ArrayBuffer>), { status, headers })
     }
     const stream = new ReadableStream<Uint8Array>({
       start: (sink) => sink.enqueue(body),
@@ -46,13 +46,13 @@ export function fetchHandler(core: () => Core): FetchHandler {
   }
 }
 
-async function read(request: Request, bytesMax: number): Promise<Buffer | number> {
-  const chunks: Uint8Array[] = []
+async function read(request: Request, bytesMax: number): Promise<Buffer[] | number> {
+  const chunks: Buffer[] = []
   let bytes = 0
   for await (const chunk of request.body ?? []) {
     bytes += chunk.length
     if (bytes > bytesMax) return bytes
-    chunks.push(chunk)
+    chunks.push(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.length))
   }
-  return Buffer.concat(chunks, bytes)
+  return chunks
 }

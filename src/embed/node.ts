@@ -1,8 +1,12 @@
 /** The handler for `node:http` and what is built on it: Express, Connect, Fastify's raw requests. */
 
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import { ServerResponse, type IncomingMessage } from 'node:http'
 import { exchange, type OuterReply } from './exchange.js'
 import type { Core } from '../native/index.js'
+import { replies } from '../native/buffers.js'
+
+/** As node:http has them: what stands in their place may keep what it is given. */
+const { write: WRITE, end: END } = ServerResponse.prototype
 
 /** Calls `next` for paths that are not the API's, where there is one; else these are answered 404, as by the server itself. */
 export type NodeHandler = (request: IncomingMessage, response: ServerResponse, next?: (error?: unknown) => void) => void
@@ -51,9 +55,9 @@ export function address(host: string | undefined, port: number | undefined): str
 }
 
 /** Also of a body that something else of the outer server has read and parsed: then it has to be bytes still. */
-async function read(request: IncomingMessage, bytesMax: number): Promise<Buffer | number> {
+async function read(request: IncomingMessage, bytesMax: number): Promise<Buffer[] | number> {
   const parsed = (request as { body?: unknown }).body
-  if (Buffer.isBuffer(parsed)) return parsed.length > bytesMax ? parsed.length : parsed
+  if (Buffer.isBuffer(parsed)) return parsed.length > bytesMax ? parsed.length : [parsed]
   if (request.readableEnded && parsed !== undefined) {
     throw new TypeError('the body was parsed before the handler saw it: put the handler in front of body parsers')
   }
@@ -65,12 +69,19 @@ async function read(request: IncomingMessage, bytesMax: number): Promise<Buffer 
     if (bytes > bytesMax) return bytes
     chunks.push(chunk)
   }
-  return chunks.length === 1 ? (chunks[0] ?? Buffer.alloc(0)) : Buffer.concat(chunks, bytes)
+  return chunks
 }
 
 async function write({ status, fields, body, sized, events }: OuterReply, response: ServerResponse): Promise<void> {
   const flat = fields.flat()
   if (events === null) {
+    const { socket } = response
+    if (response.write === WRITE && response.end === END) {
+      // Of a connection that broke off nobody says when its writes are over.
+      response.once('finish', () => {
+        if (socket?.destroyed === false) replies.give(body)
+      })
+    }
     response.writeHead(status, sized ? [...flat, 'Content-Length', String(body.length)] : flat).end(body)
     return
   }

@@ -87,7 +87,7 @@ class Exchange {
       peer: this.#peer(),
       local,
       length: isChunked ? null : Number(length === '' ? 0 : length),
-      read: async (bytesMax: number): Promise<Buffer | number> => await this.#body.read(bytesMax),
+      read: async (bytesMax: number): Promise<Buffer[] | number> => await this.#body.read(bytesMax),
     }
     this.#answer(core, outer).catch(() => this.#fail())
   }
@@ -186,7 +186,7 @@ class Body {
   #isComplete = false
   #isPaused = false
   #isSkipped = false
-  #settle: ((end: Buffer | number | Error) => void) | null = null
+  #settle: ((end: Buffer[] | number | Error) => void) | null = null
   #isAborted = false
 
   constructor(response: UwsResponse) {
@@ -211,8 +211,8 @@ class Body {
   }
 
   /** All of it, or how much there was when it had more than `bytesMax`. */
-  async read(bytesMax: number): Promise<Buffer | number> {
-    const end = await new Promise<Buffer | number | Error>((resolve) => {
+  async read(bytesMax: number): Promise<Buffer[] | number> {
+    const end = await new Promise<Buffer[] | number | Error>((resolve) => {
       this.#settle = resolve
       this.#bytesMax = bytesMax
       if (this.#isAborted) resolve(new Error('the connection is gone'))
@@ -224,8 +224,7 @@ class Body {
   }
 
   #end(): void {
-    const { length } = this.#chunks
-    this.#settle?.(this.#bytes > this.#bytesMax ? this.#bytes : length === 1 ? (this.#chunks[0] as Buffer) : Buffer.concat(this.#chunks, this.#bytes))
+    this.#settle?.(this.#bytes > this.#bytesMax ? this.#bytes : this.#chunks)
     this.#isSkipped = true
     this.#chunks = []
   }

@@ -45,6 +45,7 @@ import {
   type TraceSetting,
   type TraceTensor,
 } from './contract.js'
+import { replies } from './buffers.js'
 import { ServerError } from './errors.js'
 
 /** A parameter as it crosses: exactly one value is set. */
@@ -80,7 +81,10 @@ export interface Settlement {
 }
 
 /** An answer as it crosses. */
-export type RawEmbeddedAnswer = { [K in keyof EmbeddedAnswer]?: NonNullable<EmbeddedAnswer[K]> }
+export type RawEmbeddedAnswer = { [K in keyof EmbeddedAnswer]?: NonNullable<EmbeddedAnswer[K]> } & {
+  /** Instead of `body`, how long it is: `embedTake` has it. */
+  large?: number
+}
 
 /** A record of a trace as it crosses. */
 export interface RawTraceRecord extends Omit<TraceRecord, 'mode' | 'context' | 'calls'> {
@@ -172,7 +176,8 @@ export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel
   embed(ticket: number, request: Missing<EmbeddedRequest> & Pick<EmbeddedRequest, 'method' | 'target' | 'fields'>): void
   embedCall(ticket: number, call: Missing<EmbeddedCall> & Pick<EmbeddedCall, 'path' | 'fields'>): void
   embedPiece(ticket: number, request: number, piece: Buffer | undefined, length: number | undefined, ends: boolean): void
-  embedBody(ticket: number, request: number, body: Buffer | undefined, bytes: number): void
+  embedBody(ticket: number, request: number, body: Buffer[] | undefined, bytes: number): void
+  embedTake(ticket: number, to?: Buffer): void
   embedNext(ticket: number, request: number): void
   embedGiveUp(request: number): void
   setTraceSetting(model: string, setting?: TraceSetting): void
@@ -196,11 +201,11 @@ const listenOptions = (o: ListenOptions): RawListenOptions => ({
 const given = <T extends object>(of: T): { [K in keyof T]?: NonNullable<T[K]> } =>
   Object.fromEntries(Object.entries(of).filter(([, value]) => value !== null)) as { [K in keyof T]?: NonNullable<T[K]> }
 
-const embedded = ({ embedded: a }: Settlement): EmbeddedAnswer => ({
+const embedded = ({ embedded: a }: Settlement, large: Buffer | null): EmbeddedAnswer => ({
   wanted: a?.wanted ?? null,
   status: a?.status ?? null,
   fields: a?.fields ?? null,
-  body: a?.body ?? null,
+  body: large ?? a?.body ?? null,
   more: a?.more ?? null,
   sized: a?.sized ?? null,
 })
@@ -266,6 +271,18 @@ export function createBridge(
         reject(unwrap(error))
       }
     })
+  /** The large body that a call was told of. */
+  const taken = (ticket: number, bytes: number): Buffer => {
+    try {
+      const to = replies.take(bytes)
+      raw.embedTake(ticket, to)
+      return to
+    } catch (error) {
+      // There is no memory for it here: it is not to stay there.
+      raw.embedTake(ticket)
+      throw error
+    }
+  }
   const now = <T>(call: () => T): T => {
     try {
       return call()
@@ -367,13 +384,17 @@ export function createBridge(
     openEmbedded: (o) => now(() => raw.openEmbedded(listenOptions(o))),
     embed: ({ peer, local, body, ...request }) => {
       let mine = 0
-      const answered = async (call: (ticket: number) => void): Promise<EmbeddedAnswer> => embedded(await start(call))
+      const answered = async (call: (ticket: number) => void): Promise<EmbeddedAnswer> => {
+        const settlement = await start(call)
+        const bytes = settlement.embedded?.large
+        return embedded(settlement, bytes === undefined ? null : taken(settlement.ticket, bytes))
+      }
       return {
         answer: answered((t) => {
           mine = t
           raw.embed(t, { ...request, ...given({ peer, local, body }) })
         }),
-        body: (body) => answered((t) => (typeof body === 'number' ? raw.embedBody(t, mine, undefined, body) : raw.embedBody(t, mine, body, body.length))),
+        body: (body) => answered((t) => (typeof body === 'number' ? raw.embedBody(t, mine, undefined, body) : raw.embedBody(t, mine, body, 0))),
         next: () => answered((t) => raw.embedNext(t, mine)),
         giveUp: () => raw.embedGiveUp(mine),
       }

@@ -790,7 +790,7 @@ export interface EmbeddedAnswer {
   status: number | null
   /** Names and values by turns; length and connection are the other server's. */
   fields: string[] | null
-  /** Whole, owned by the caller. */
+  /** Whole, owned by the caller, who may give it back to `replies` when it is written. */
   body: Buffer | null
   /** Events follow: `next`. */
   more: boolean | null
@@ -802,8 +802,8 @@ export interface EmbeddedAnswer {
 export interface Embedding {
   /** The reply, or what is wanted of the body. */
   readonly answer: Promise<EmbeddedAnswer>
-  /** The body that was wanted, or the number of its bytes where it has more. Copied. */
-  body(body: Buffer | number): Promise<EmbeddedAnswer>
+  /** The body that was wanted, in pieces, or the number of its bytes where it has more. Copied. */
+  body(body: Buffer[] | number): Promise<EmbeddedAnswer>
   /** The events that are there, at least one unless they are over. */
   next(): Promise<EmbeddedAnswer>
   /** Ends it on the server, too. */

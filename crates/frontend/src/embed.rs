@@ -79,8 +79,8 @@ pub enum Told {
         status: u16,
         /// Without those of the connection, and without the length.
         fields: Vec<(String, String)>,
-        /// Of a HEAD that of the GET.
-        body: Bytes,
+        /// In parts. Of a HEAD that of the GET.
+        body: Vec<Bytes>,
         /// Events follow.
         more: bool,
         /// The length of the body is told. Else, and where events follow, it is sent in chunks.
@@ -422,19 +422,7 @@ impl Exchange {
             slot.replying(&reply);
         }
         let (status, fields, sized) = (reply.status, fields(&reply), !reply.chunked);
-        // JavaScript gets one piece: what it makes of several costs more than a copy. Also the one that a HEAD has the length of.
-        let body = match reply.body.len() {
-            1 => reply.body.pop().unwrap_or_default(),
-            _ => reply
-                .body
-                .iter()
-                .fold(Vec::with_capacity(length), |mut all, part| {
-                    all.extend_from_slice(part);
-                    all
-                })
-                .into(),
-        };
-        let body = if grant.is_some() { grant.hold(body) } else { body };
+        let body = reply.body.drain(..).map(|part| grant.hold(part)).collect();
         unanswered.answer(Ok(Told::Reply { status, fields, body, more: rest.is_some(), sized }));
         rest
     }

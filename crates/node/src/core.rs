@@ -45,6 +45,7 @@ pub struct NativeCore {
     streams: Mutex<HashMap<u32, Arc<Pull>>>,
     /// Requests that other servers of this process received; ends with `close`.
     embedded: Arc<Mutex<Option<Embedded>>>,
+    embedded_bodies: embed::Bodies,
     /// Ends with `close`.
     gpus: Mutex<Option<(Monitor, Listening)>>,
 }
@@ -99,6 +100,7 @@ impl NativeCore {
             tickets: Arc::default(),
             streams: Mutex::default(),
             embedded: Arc::default(),
+            embedded_bodies: embed::Bodies::default(),
             gpus: Mutex::new(Some((gpu::monitor(&options), gpu::tell_failures(&on_device_failure)?))),
         })
     }
@@ -222,7 +224,7 @@ impl NativeCore {
     /// Takes requests that another server of this process received. The options are those of the listeners; nothing is bound.
     #[napi]
     pub fn open_embedded(&self, options: js::ListenOptions) -> napi::Result<()> {
-        let settle = embed::settle(self.settler()?);
+        let settle = embed::settle(self.settler()?, self.embedded_bodies.clone());
         let options = convert::frontend_options(options, self.keys.lock().clone(), self.logs.lock().clone());
         let started = Embedded::start(self.engine.clone(), self.control.clone(), options, settle);
         *self.embedded.lock() = Some(started.map_err(|e| thrown(&e))?);
@@ -259,10 +261,19 @@ impl NativeCore {
         self.with_embedded(|embedded| embedded.piece(request, ticket, embed::piece(piece, length), ends))
     }
 
-    /// The body that was wanted of `request`; without one, `bytes` says how many it has.
+    /// The body that was wanted of `request`, in pieces; without one, `bytes` says how many it has.
     #[napi]
-    pub fn embed_body(&self, ticket: u32, request: u32, body: Option<Buffer>, bytes: f64) -> napi::Result<()> {
-        self.with_embedded(|embedded| embed::body(embedded, request, ticket, body, bytes))
+    pub fn embed_body(&self, ticket: u32, request: u32, body: Option<Vec<Buffer>>, bytes: f64) -> napi::Result<()> {
+        // Copied: JavaScript may write into its buffers as soon as the call returns.
+        let gathered = body.map(|pieces| embed::gathered(&pieces)).transpose().map_err(|e| thrown(&e))?;
+        self.with_embedded(|embedded| embedded.body(request, ticket, gathered.ok_or(bytes as u64)))
+    }
+
+    /// Writes the large body that call `ticket` was told of into `to`, which is exactly as long. Without `to` it is dropped.
+    #[napi]
+    pub fn embed_take(&self, ticket: u32, to: Option<Buffer>) -> napi::Result<()> {
+        let parts = self.embedded_bodies.lock().remove(&ticket).unwrap_or_default();
+        embed::take(&parts, to).map_err(|e| thrown(&e))
     }
 
     /// The next events of `request`.

@@ -3,9 +3,20 @@
 use crate::objects as js;
 use crate::settle::{Settled, Settler};
 use bytes::Bytes;
-use frontend::embed::{CallEnd, Embedded, EmbeddedCall, EmbeddedRequest, Piece, Settle, Told};
+use frontend::embed::{CallEnd, EmbeddedCall, EmbeddedRequest, Piece, Settle, Told};
+use memory::SlabPool;
 use napi::bindgen_prelude::Buffer;
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
+use tensor::{Error, Result};
+
+/// Bodies from this size on are copied by JavaScript's thread, into memory that it uses again: fresh memory of this size is a mapping of its own
+/// (`memory::heap`), whose pages cost more than the bytes.
+const LARGE_BYTES_MIN: usize = 256 << 10;
+
+/// Large bodies of replies that were told, by the call that was, until JavaScript takes them. No more than there are open requests.
+pub type Bodies = Arc<Mutex<HashMap<u32, Vec<Bytes>>>>;
 
 pub fn request(r: js::EmbeddedRequest) -> EmbeddedRequest {
     EmbeddedRequest {
@@ -39,11 +50,11 @@ pub fn piece(bytes: Option<Buffer>, length: Option<f64>) -> Option<Piece> {
 }
 
 /// Reports calls to JavaScript.
-pub fn settle(settler: Settler) -> Settle {
-    Arc::new(move |call, told| settler.settle(call, told.map(settled)))
+pub fn settle(settler: Settler, bodies: Bodies) -> Settle {
+    Arc::new(move |call, told| settler.settle(call, told.map(|told| settled(call, told, &bodies))))
 }
 
-fn settled(told: Told) -> Settled {
+fn settled(call: u32, told: Told, bodies: &Bodies) -> Settled {
     match told {
         Told::Taken => Settled::Nothing,
         Told::Call { begun, messages, end } => {
@@ -55,20 +66,33 @@ fn settled(told: Told) -> Settled {
             });
             Settled::EmbeddedCall(Box::new(js::EmbeddedCallAnswer { begun, messages, end }))
         }
-        told => Settled::Embedded(Box::new(answer(told))),
+        told => Settled::Embedded(Box::new(answer(call, told, bodies))),
     }
 }
 
-fn answer(told: Told) -> js::EmbeddedAnswer {
-    let mut answer =
-        js::EmbeddedAnswer { wanted: None, status: None, fields: None, body: None, more: None, sized: None };
+fn answer(call: u32, told: Told, bodies: &Bodies) -> js::EmbeddedAnswer {
+    let mut answer = js::EmbeddedAnswer {
+        wanted: None,
+        status: None,
+        fields: None,
+        body: None,
+        large: None,
+        more: None,
+        sized: None,
+    };
     match told {
         Told::Wanted { bytes_max } => answer.wanted = Some(bytes_max as f64),
         Told::Reply { status, fields, body, more, sized } => {
             answer.status = Some(u32::from(status));
             answer.fields = Some(fields.into_iter().flat_map(|(name, value)| [name, value]).collect());
-            // Copied: external buffers are freed only when the event loop turns, and would pin slabs meanwhile.
-            answer.body = Some(Buffer::from(body.to_vec()));
+            // Copied, in either case: external buffers are freed only when JavaScript collects garbage, and would pin slabs meanwhile.
+            let bytes = body.iter().map(Bytes::len).sum::<usize>();
+            if bytes < LARGE_BYTES_MIN {
+                answer.body = Some(Buffer::from(body.concat()));
+            } else {
+                answer.large = Some(bytes as f64);
+                bodies.lock().insert(call, body);
+            }
             answer.more = Some(more);
             answer.sized = Some(sized);
         }
@@ -82,7 +106,36 @@ fn answer(told: Told) -> js::EmbeddedAnswer {
     answer
 }
 
-/// The body that was wanted: its bytes, or how many it has where it is longer.
-pub fn body(embedded: &Embedded, ticket: u32, call: u32, body: Option<Buffer>, bytes: f64) {
-    embedded.body(ticket, call, body.map(|body| Bytes::copy_from_slice(&body)).ok_or(bytes as u64));
+/// The body that was wanted, in one piece.
+///
+/// # Errors
+/// RESOURCE_EXHAUSTED when there is no memory for it.
+pub fn gathered(pieces: &[Buffer]) -> Result<Bytes> {
+    let mut slab = SlabPool::global().get(pieces.iter().map(|piece| piece.len()).sum())?;
+    let mut rest = &mut slab[..];
+    for piece in pieces {
+        let (to, behind) = rest.split_at_mut(piece.len());
+        to.copy_from_slice(piece);
+        rest = behind;
+    }
+    Ok(slab.freeze())
+}
+
+/// Writes the parts of a body into `to`, or into nothing.
+///
+/// # Errors
+/// INVALID_ARG when `to` is not as long as the parts are.
+pub fn take(parts: &[Bytes], to: Option<Buffer>) -> Result<()> {
+    let Some(mut to) = to else { return Ok(()) };
+    let bytes = parts.iter().map(Bytes::len).sum::<usize>();
+    if to.len() != bytes {
+        return Err(Error::invalid(format!("a buffer of {} bytes is no place for a body of {bytes}", to.len())));
+    }
+    let mut rest = &mut to[..];
+    for part in parts {
+        let (to, behind) = rest.split_at_mut(part.len());
+        to.copy_from_slice(part);
+        rest = behind;
+    }
+    Ok(())
 }

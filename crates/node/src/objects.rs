@@ -604,6 +604,7 @@ pub struct EmbeddedAnswer {
     pub status: Option<u32>,
     pub fields: Option<Vec<String>>,
     pub body: Option<Buffer>,
+    pub large: Option<f64>,
     pub more: Option<bool>,
     pub sized: Option<bool>,
 }
