@@ -31,7 +31,7 @@ const TITLES = {
   cache: 'Response cache',
   tls: 'TLS: `simple` beside the same over plain TCP; 16 MiB beside an echo',
   unix: 'Unix sockets: `simple` beside the same over TCP on loopback',
-  embed: 'Inside other servers: the API in one process with `node:http`, Fastify or `fetch`, beside the port',
+  embed: 'Inside other servers: the API in one process with `node:http`, Fastify, `fetch` or grpc-js, beside the ports',
   stream: 'Many answers: `repeat`, figures of one response',
 }
 
