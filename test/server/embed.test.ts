@@ -1,6 +1,10 @@
 // `nereid/embed`: the v2 API behind node:http, and behind servers that speak in Request and Response. What it answers is what the server's own port answers.
+import { createHash } from 'node:crypto'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, request as ask, type RequestListener, type Server as HttpServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Server } from '../../src/index.js'
 import { fastify, fetch as fetchHandler, httpHandler } from '../../src/embed/index.js'
@@ -113,6 +117,22 @@ test('the plugin of Fastify registers what the API has, and leaves bodies as the
   }
   fastify(server)(like, {}, () => said.push('done'))
   expect([said, [...handlers.keys()]]).toEqual([['no parsers', 'parser *', 'done'], ['/v2', '/v2/*']])
+})
+
+test('the bytes of a key are counted as on the port: of bodies and of answers', async () => {
+  const at = mkdtempSync(join(tmpdir(), 'nereid-embed-keys-'))
+  const key = 'the-key-of-a-test-with-few-bytes'
+  const sha256 = createHash('sha256').update(key).digest('hex')
+  writeFileSync(join(at, 'keys.json'), JSON.stringify({ keys: [{ name: 'few', sha256, scopes: [{ verbs: ['all'] }], quota: { bytes_per_second: 1 } }] }), { mode: 0o600 })
+  const behind = await Server.start({ modelRepository: models.path('main'), strictReadiness: false, keysFile: join(at, 'keys.json'), http: false })
+  const [http, place] = await listening(httpHandler(behind))
+  const options = { headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' }, body: simpleBody() }
+  const [first, second] = [await answer(place, 'POST', INFER, options), await answer(place, 'POST', INFER, options)]
+  expect([first.status, second.status, second.body.toString()]).toEqual([200, 429, expect.stringContaining('bytes_per_second')])
+  http.closeAllConnections()
+  http.close()
+  await behind.stop()
+  rmSync(at, { recursive: true })
 })
 
 test('after the server stopped requests are refused, and none hangs', async () => {

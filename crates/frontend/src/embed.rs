@@ -362,6 +362,7 @@ impl Exchange {
                             if let Some(slot) = &head.trace {
                                 slot.received(&body);
                             }
+                            grant.charge(body.len());
                             let account = self.account.clone();
                             let work = service::respond(context, &account, route, &head, body);
                             let Some(reply) = self.unless_given_up(work).await else { return };
@@ -418,6 +419,7 @@ impl Exchange {
             self.account.count_refusal();
             reply = Reply::short(&short);
         }
+        grant.charge(reply.body_length());
         if let Some(slot) = &head.trace {
             slot.replying(&reply);
         }
