@@ -85,6 +85,18 @@ pub trait Collect {
     fn into_bytes(self: Box<Self>) -> Bytes;
 }
 
+/// Moves the beginning of a piece to where it is collected, at most so many bytes; how many that were.
+pub(crate) fn fill(target: &mut dyn Collect, piece: &mut Bytes, most: usize) -> usize {
+    let spare = target.spare();
+    let n = spare.len().min(piece.len()).min(most);
+    if let (Some(to), Some(from)) = (spare.get_mut(..n), piece.get(..n)) {
+        to.copy_from_slice(from);
+    }
+    target.filled(n);
+    piece.advance(n);
+    n
+}
+
 /// The body of a request.
 pub struct Body(Shared);
 

@@ -8,7 +8,7 @@
 
 use crate::core::{Collected, Pieces, register};
 use crate::frame::Reason;
-use crate::handle::{Collect, Gone, NotCollected, Request};
+use crate::handle::{Collect, Gone, NotCollected, Request, fill};
 use crate::head::{Builder, RequestHead};
 use crate::hpack::Field;
 use crate::limits::TURN_BYTES;
@@ -229,14 +229,8 @@ impl Ends {
             && taken < TURN_BYTES
             && let Some(mut piece) = self.pop()
         {
-            let spare = target.spare();
-            let n = spare.len().min(piece.len()).min(TURN_BYTES - taken);
-            if let (Some(to), Some(from)) = (spare.get_mut(..n), piece.get(..n)) {
-                to.copy_from_slice(from);
-            }
-            target.filled(n);
+            let n = fill(&mut *target, &mut piece, TURN_BYTES - taken);
             taken += n;
-            piece.advance(n);
             if !piece.is_empty() {
                 self.unread += piece.len();
                 self.received.unpop(piece);

@@ -6,6 +6,7 @@ use super::{ALIVE, Closing, Core, Fatal, LEAVING};
 use crate::frame::{
     FRAME_BYTES_MAX, FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, PREFACE, Reason, WINDOW_MAX, flag, kind, number31, setting,
 };
+use crate::handle::fill;
 use crate::head::{BadHead, Builder, RequestHead};
 use crate::limits::{CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX, TURN_BYTES};
 use bytes::{Buf, Bytes, BytesMut};
@@ -317,14 +318,8 @@ impl Core {
             && taken < TURN_BYTES
             && let Some(mut piece) = stream.received.pop()
         {
-            let spare = target.spare();
-            let n = spare.len().min(piece.len()).min(TURN_BYTES - taken);
-            if let (Some(to), Some(from)) = (spare.get_mut(..n), piece.get(..n)) {
-                to.copy_from_slice(from);
-            }
-            target.filled(n);
+            let n = fill(&mut **target, &mut piece, TURN_BYTES - taken);
             taken += n;
-            piece.advance(n);
             if !piece.is_empty() {
                 stream.received.unpop(piece);
             }
