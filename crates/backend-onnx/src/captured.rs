@@ -9,7 +9,7 @@
 
 use crate::ffi::{Binding, CName, RunOptions, Session};
 use crate::inputs::Tensor;
-use crate::outputs::{OutputPlan, Produced, RunOutputs, Target, from_graph};
+use crate::outputs::{OutputPlan, Produced, RunOutputs, Target, byte_len, from_graph};
 use backend::carry;
 use parking_lot::Mutex;
 use protocol::Signature;
@@ -17,7 +17,7 @@ use protocol::pb::inference::ModelConfig;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use tensor::{Code, Data, DataType, Error, RegionRef, Result, Shape, ShapeDisplay, element_count};
+use tensor::{Code, Data, DataType, Error, RegionRef, Result, Shape, ShapeDisplay};
 
 /// Numbers of rows that may have a graph each: a graph, and its buffers, are memory of the device for as long as the model is loaded.
 const GRAPHS_MAX: u32 = 64;
@@ -34,8 +34,7 @@ struct Buffer {
 
 impl Buffer {
     fn new(name: CName, datatype: DataType, shape: Shape, device: u32) -> Result<Self> {
-        let len = element_count(&shape).zip(datatype.byte_size());
-        let len = len.and_then(|(n, size)| usize::try_from(n).ok()?.checked_mul(size));
+        let len = byte_len(datatype, &shape);
         let len = len.ok_or_else(|| Error::internal("a tensor of a CUDA graph is too large"))?;
         Ok(Self { name, datatype, shape, region: device::allocate(device, len)? })
     }
@@ -175,7 +174,7 @@ fn copied_out(from: &Buffer, target: Target, device: u32) -> Result<Produced> {
             carry::whole(&data, &region)?;
             Produced::Region { shape, region }
         }
-        Target::Runtime => Produced::Bytes { shape, bytes: data.to_vec()?.into() },
+        Target::Runtime => Produced::Bytes { shape, bytes: data.to_bytes()? },
         Target::RuntimeOnDevice => Produced::Region { shape, region: carry::copied_on(&data, device)? },
     })
 }

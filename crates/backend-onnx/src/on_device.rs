@@ -7,6 +7,7 @@
 //! - an output that its region cannot have in place (`outputs::target_on`), once;
 //! - all others not at all.
 
+use crate::captured::Captured;
 use crate::ffi::{Binding, CName, RunOptions, Value};
 use crate::inputs::{self, Tensor, is_on_device};
 use crate::model::{OnnxModel, cancelled};
@@ -64,16 +65,8 @@ impl OnnxModel {
                 self.allocated_there(&mut plan, is_wanted);
             }
             if let Some(captured) = &self.captured {
-                // A run that is ended half-way could not be captured, and one that is replayed has no half-way.
-                if control.is_stopped() {
-                    return Err(cancelled());
-                }
-                marks.inputs_ready = now_ns();
-                let rows = entries.iter().filter(|e| e.result.is_none()).map(rows_of).sum();
-                let rows = if self.signature.max_batch_size > 0 { rows } else { 0 };
-                let ran = captured.run(&self.session, &self.outputs, &self.signature, &mut plan, &tensors, rows);
-                marks.inference_end = now_ns();
-                (plan.wanted, ran?)
+                let produced = self.by_graph(captured, entries, &mut plan, &tensors, control, marks)?;
+                (plan.wanted, produced)
             } else {
                 let feeds: SmallVec<[Value<'_>; 4]> =
                     tensors.iter().map(|t| self.value_of(t)).collect::<Result<_>>()?;
@@ -101,6 +94,28 @@ impl OnnxModel {
         };
         outputs::distribute(&self.outputs, &self.signature, entries, &wanted, &mut produced);
         Ok(())
+    }
+
+    /// One run by a CUDA graph; gives back its outputs.
+    fn by_graph(
+        &self,
+        captured: &Captured,
+        entries: &[BatchEntry],
+        plan: &mut RunOutputs,
+        tensors: &[Tensor<'_>],
+        control: &RunControl,
+        marks: &mut Marks,
+    ) -> Result<SmallVec<[Produced; 2]>> {
+        // A run that is ended half-way could not be captured, and one that is replayed has no half-way.
+        if control.is_stopped() {
+            return Err(cancelled());
+        }
+        marks.inputs_ready = now_ns();
+        let rows = entries.iter().filter(|e| e.result.is_none()).map(rows_of).sum();
+        let rows = if self.signature.max_batch_size > 0 { rows } else { 0 };
+        let ran = captured.run(&self.session, &self.outputs, &self.signature, plan, tensors, rows);
+        marks.inference_end = now_ns();
+        ran
     }
 
     /// Has the runtime allocate outputs on the device that are wanted there, where it allocates them at all. Strings are the host's, and what hands
