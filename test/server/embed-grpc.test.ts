@@ -7,8 +7,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { grpcService } from '../../src/embed/index.js'
 import { Server } from '../../src/index.js'
-import { ANY_SIZE, type Answer, BytesClient, INFERENCE, inferMessage, int32, message, outerServer, repeat, simple } from './embed-grpc.js'
+import { ANY_SIZE, type Answer, BytesClient, INFERENCE, int32, outerServer, repeat, simple } from './embed-grpc.js'
 import { ROOT, repositories } from './harness.js'
+import { inferMessage, message } from './protobuf.js'
 
 const models = repositories()
 let server: Server

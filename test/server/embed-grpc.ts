@@ -14,6 +14,7 @@ import {
 } from '@grpc/grpc-js'
 import { grpcService, type GrpcOptions } from '../../src/embed/index.js'
 import type { Server } from '../../src/index.js'
+import { inferMessage } from './protobuf.js'
 
 export const INFERENCE = '/inference.GRPCInferenceService/'
 export const ANY_SIZE = { 'grpc.max_receive_message_length': -1, 'grpc.max_send_message_length': -1 }
@@ -91,35 +92,6 @@ export class BytesClient {
   close(): void {
     this.#client.close()
   }
-}
-
-function varint(value: number): Buffer {
-  const out: number[] = []
-  let rest = value
-  while (rest >= 0x80) {
-    out.push((rest & 0x7f) | 0x80)
-    rest = Math.floor(rest / 128)
-  }
-  out.push(rest)
-  return Buffer.from(out)
-}
-
-/** Fields of a message: numbers, texts, bytes, or messages. */
-export function message(...fields: [number, Buffer | string | number][]): Buffer {
-  const one = ([number, value]: [number, Buffer | string | number]): Buffer[] => {
-    if (typeof value === 'number') return [varint(number << 3), varint(value)]
-    const bytes = Buffer.from(value as Buffer)
-    return [varint((number << 3) | 2), varint(bytes.length), bytes]
-  }
-  return Buffer.concat(fields.flatMap(one))
-}
-
-/** Names, types and shapes of inputs, and their bytes. */
-export type Inputs = [string, string, number[], Buffer][]
-
-export function inferMessage(model: string, inputs: Inputs, id = ''): Buffer {
-  const tensors = inputs.map(([name, datatype, shape]): [number, Buffer] => [5, message([1, name], [2, datatype], [3, Buffer.concat(shape.map(varint))])])
-  return message([1, model], [3, id], ...tensors, ...inputs.map(([, , , raw]): [number, Buffer] => [7, raw]))
 }
 
 export const int32 = (...values: number[]): Buffer => Buffer.from(Int32Array.from(values).buffer)

@@ -10,8 +10,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { fetch as fetchHandler, httpHandler } from '../../src/embed/index.js'
 import { Server } from '../../src/index.js'
 import { INFER, answer } from '../embed/cases.js'
-import { BytesClient, INFERENCE, message, outerServer, simple } from './embed-grpc.js'
+import { BytesClient, INFERENCE, outerServer, simple } from './embed-grpc.js'
 import { repositories, simpleBody } from './harness.js'
+import { message } from './protobuf.js'
 
 type Line = Record<string, unknown>
 

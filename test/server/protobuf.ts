@@ -1,4 +1,4 @@
-/** Just enough protobuf to write a ModelInferRequest and read a ModelInferResponse, without a library's cost per message. */
+/** Just enough protobuf to write a message, such as a ModelInferRequest, and to read a ModelInferResponse, without a library's cost per message. */
 
 function varint(value: number): Buffer {
   const out: number[] = []
@@ -11,18 +11,30 @@ function varint(value: number): Buffer {
   return Buffer.from(out)
 }
 
-function field(number: number, data: Buffer | string): Buffer {
-  const bytes = typeof data === 'string' ? Buffer.from(data) : data
-  return Buffer.concat([varint((number << 3) | 2), varint(bytes.length), bytes])
+/** Fields of a message: numbers, texts, bytes, or messages. */
+export function message(...fields: [number, Buffer | string | number][]): Buffer {
+  const one = ([number, value]: [number, Buffer | string | number]): Buffer[] => {
+    if (typeof value === 'number') return [varint(number << 3), varint(value)]
+    const bytes = Buffer.from(value as Buffer)
+    return [varint((number << 3) | 2), varint(bytes.length), bytes]
+  }
+  return Buffer.concat(fields.flatMap(one))
+}
+
+/** Names, types and shapes of inputs, and their bytes. */
+export type Inputs = [string, string, number[], Buffer][]
+
+export function inferMessage(model: string, inputs: Inputs, id = ''): Buffer {
+  const tensors = inputs.map(([name, datatype, shape]): [number, Buffer] => [5, message([1, name], [2, datatype], [3, Buffer.concat(shape.map(varint))])])
+  return message([1, model], [3, id], ...tensors, ...inputs.map(([, , , raw]): [number, Buffer] => [7, raw]))
 }
 
 /** One input, sent raw. Framed as gRPC wants it: a flag byte and a length in front. */
 export function inferRequest(model: string, id: string, datatype: string, shape: number[], raw: Buffer): Buffer {
-  const tensor = Buffer.concat([field(1, 'INPUT0'), field(2, datatype), field(3, Buffer.concat(shape.map(varint)))])
-  const message = Buffer.concat([field(1, model), field(3, id), field(5, tensor), field(7, raw)])
+  const request = inferMessage(model, [['INPUT0', datatype, shape, raw]], id)
   const frame = Buffer.alloc(5)
-  frame.writeUInt32BE(message.length, 1)
-  return Buffer.concat([frame, message])
+  frame.writeUInt32BE(request.length, 1)
+  return Buffer.concat([frame, request])
 }
 
 /** `id` and the first raw output of a framed ModelInferResponse. */
