@@ -251,7 +251,8 @@ try {
   if (options.help) {
     console.log(help())
   } else {
-    if (options.setup) await orExplain(setup)
+    // Figures are those of the module as it is shipped.
+    if (options.setup) await orExplain(() => setup(undefined, { profile: 'release' }))
     if (options.micro) await (await import('./micro/run.mjs')).micro(options)
     else if (options.guard) process.exitCode = await (await import('./guard.mjs')).guard(options)
     else await main(options)

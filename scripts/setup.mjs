@@ -1,18 +1,24 @@
 #!/usr/bin/env node
 /**
  * Brings a clone to the point where the server can start: npm packages, the native module, the compiled TypeScript and
- * the example repository. Each step is skipped while its inputs are unchanged; with nothing to do it takes some 50 ms.
+ * the example repository. Steps that do not need each other run at the same time; each is skipped while its inputs are
+ * unchanged. With nothing to do it takes some 50 ms.
  *
  * Imports nothing from npm, because it runs before npm has installed anything.
  */
-import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { ask, show } from './lib/run.mjs'
+import { buildModule, moduleIn } from './lib/module.mjs'
+import { Progress } from './lib/progress.mjs'
+import { ask, capture } from './lib/run.mjs'
 import { Stamps, filesBelow } from './lib/stamp.mjs'
 import { ownTarget, packageName } from './package/targets.mjs'
 
 export const ROOT = fileURLToPath(new URL('..', import.meta.url))
+
+/** Steps that are up to date, and the inputs they had then; below `target`, because `npm ci` removes `node_modules`. */
+export const STAMPS = 'target/setup.json'
 
 const NODE_MAJOR_MIN = 20
 
@@ -27,47 +33,46 @@ function atLeast(version, wanted) {
   return true
 }
 
-function checkNode() {
-  if (atLeast(process.versions.node, String(NODE_MAJOR_MIN))) return
-  throw new SetupError(`Node ${process.versions.node} is too old, ${NODE_MAJOR_MIN} or newer is needed.
-  Get it with: curl -fsSL https://fnm.vercel.app/install | bash && fnm install ${NODE_MAJOR_MIN}`)
+/** What is wrong with this Node, with the command that changes it; null where nothing is. */
+function nodeMissing() {
+  if (atLeast(process.versions.node, String(NODE_MAJOR_MIN))) return null
+  return `Node ${process.versions.node} is too old, ${NODE_MAJOR_MIN} or newer is needed.
+  Get it with: curl -fsSL https://fnm.vercel.app/install | bash && fnm install ${NODE_MAJOR_MIN}`
 }
 
-function checkRust() {
+/** What the native build lacks on this machine, each with the command that gets it. */
+function compilersMissing() {
+  const missing = []
   const wanted = /rust-version = "([\d.]+)"/.exec(readFileSync(join(ROOT, 'Cargo.toml'), 'utf8'))?.[1] ?? '0'
   const found = ask('cargo', ['--version'])
+  const version = /\d+(\.\d+)*/.exec(found ?? '')?.[0] ?? '0'
   if (found === null) {
-    throw new SetupError(`Rust is needed to build the native module, and cargo is not on the PATH.
+    missing.push(`Rust is needed to build the native module, and cargo is not on the PATH.
   Get it with: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y`)
-  }
-  const version = /\d+(\.\d+)*/.exec(found)?.[0] ?? '0'
-  if (!atLeast(version, wanted)) {
-    throw new SetupError(`Rust ${version} is too old, ${wanted} or newer is needed.
+  } else if (!atLeast(version, wanted)) {
+    missing.push(`Rust ${version} is too old, ${wanted} or newer is needed.
   Get it with: rustup update stable`)
   }
   if (ask('cc', ['--version']) === null) {
-    throw new SetupError(`Rust needs a C compiler to link with, and cc is not on the PATH.
+    missing.push(`Rust needs a C compiler to link with, and cc is not on the PATH.
   Get it with: apt-get install -y gcc libc6-dev     (macOS: xcode-select --install)`)
   }
+  return missing
 }
 
-/** Runs a command for a step; a failure names the step and what to do next. */
+/** Runs a command for a step, and prints its output only if it fails; the error names the step and what to do next. */
 async function must(what, command, args, options = {}) {
-  const code = await show(command, args, { cwd: ROOT, ...options })
-  if (code !== 0) throw new SetupError(`${what} failed (exit code ${code}); the output above says why.`)
+  const { code, text } = await capture(command, args, { cwd: ROOT, quiet: true, ...options })
+  if (code === 0) return
+  process.stderr.write(text)
+  throw new SetupError(`${what} failed (exit code ${code}); the output above says why.`)
 }
 
 const bin = (name) => join(ROOT, 'node_modules', '.bin', name)
 
 const isRust = (path) => /\.(rs|toml|lock|proto)$/.test(path)
 
-/** The native module that an earlier build left, if any. */
-function nativeModule() {
-  const directory = join(ROOT, 'native')
-  return existsSync(directory) ? readdirSync(directory).find((name) => name.endsWith('.node')) : undefined
-}
-
-/** The package of this platform and of this version, if somebody installed it here: its module is used (src/native/locate.ts). */
+/** The package of this platform and of this version, if it is installed here: its module is used (src/native/locate.ts). */
 function platformPackage() {
   const target = ownTarget()
   const manifest = target && join(ROOT, 'node_modules', packageName(target), 'package.json')
@@ -76,6 +81,10 @@ function platformPackage() {
   return found.version === own.version ? `${found.name} ${found.version}` : null
 }
 
+/**
+ * Steps in the order in which they are reported. `after` names steps whose output a step needs; `variant` says which of
+ * several outputs it makes.
+ */
 const STEPS = [
   {
     name: 'npm packages',
@@ -92,23 +101,25 @@ const STEPS = [
   {
     name: 'native module',
     inputs: () => filesBelow(ROOT, ['Cargo.toml', 'Cargo.lock', 'crates', 'proto', '.cargo'], isRust),
-    outputs: () => [join('native', nativeModule() ?? 'nereid.node')],
-    expect: 'some minutes the first time',
+    outputs: () => [moduleIn('native')],
+    expect: 'a minute and a half the first time',
+    variant: ({ profile }) => profile,
+    // A module that is built as it is shipped serves for everything.
+    accepted: ({ profile }) => [profile, 'release'],
+    missing: compilersMissing,
     /** What is used instead of this step, said at every start: it is not what the sources here say. */
     instead() {
       const installed = platformPackage()
       return installed === null ? null : `that of ${installed} in node_modules is used, nothing is built; to build it here, remove that package`
     },
-    async run() {
-      checkRust()
-      mkdirSync(join(ROOT, 'native'), { recursive: true })
-      const output = ['--platform', '--no-js', '--output-dir', 'native', '--dts', 'index.d.ts']
-      const crate = ['--manifest-path', 'crates/node/Cargo.toml', '--package', 'nereid-node']
-      await must('the native build', bin('napi'), ['build', '--release', ...crate, ...output])
+    async run({ profile }, progress) {
+      const failure = await buildModule(ROOT, profile, (done) => progress.tell('native module', done))
+      if (failure !== null) throw new SetupError(`the native build failed; the output above says why.`)
     },
   },
   {
     name: 'TypeScript',
+    after: ['npm packages'],
     inputs: () => filesBelow(ROOT, ['src', 'client/src', 'client/tsconfig.json', 'tsconfig.json', 'package-lock.json', 'scripts/bundle.mjs']),
     outputs: () => ['dist/cli/main.js', 'dist/index.js', 'dist/index.d.ts', 'dist/shm/index.js', 'client/dist/node.js', 'client/dist/index.d.ts'],
     expect: 'seconds',
@@ -137,27 +148,53 @@ const STEPS = [
   },
 ]
 
-/** Does what is missing, of all steps or of those named. Resolves with the names of the steps that ran. */
-export async function setup(names = STEPS.map((step) => step.name)) {
-  checkNode()
-  const stamps = new Stamps(ROOT, 'node_modules/.nereid-setup.json')
-  const ran = []
-  for (const step of STEPS.filter(({ name }) => names.includes(name))) {
+/**
+ * Does what is missing, of all steps or of those named. Resolves with the names of the steps that ran.
+ *
+ * @param profile Cargo profile of the native module: `quick`, or `release` as it is shipped, which takes three times as long
+ * @throws {SetupError} naming everything that this machine lacks, before anything is installed; or the step that failed
+ */
+export async function setup(names = STEPS.map((step) => step.name), { profile = 'quick' } = {}) {
+  const stamps = new Stamps(ROOT, STAMPS)
+  const options = { profile }
+  const due = STEPS.filter((step) => names.includes(step.name)).filter((step) => {
     const instead = step.instead?.() ?? null
-    if (instead !== null) {
-      say(`${step.name}: ${instead}`)
-      continue
-    }
-    if (stamps.isFresh(step.name, step.inputs(), step.outputs())) continue
-    say(`${step.name} (${step.expect}) …`)
-    const from = Date.now()
-    await step.run()
-    // Listed again: a step may write one of its own inputs.
-    stamps.record(step.name, step.inputs())
-    say(`${step.name} done in ${((Date.now() - from) / 1000).toFixed(1)} s`)
-    ran.push(step.name)
+    if (instead !== null) say(`${step.name}: ${instead}`)
+    return instead === null && !stamps.isFresh(step.name, step.inputs(), step.outputs(), step.accepted?.(options))
+  })
+  const missing = [nodeMissing(), ...due.flatMap((step) => step.missing?.() ?? [])].filter((text) => text !== null)
+  if (missing.length > 0) throw new SetupError(missing.join('\nsetup: '))
+  if (due.length === 0) return []
+  say(`${due.map((step) => `${step.name} (${step.expect})`).join(', ')} …`)
+  const progress = new Progress('setup')
+  const running = new Map()
+  for (const step of due) {
+    const before = (step.after ?? []).map((name) => running.get(name))
+    running.set(step.name, Promise.all(before).then(() => one(step, options, stamps, progress)))
   }
-  return ran
+  try {
+    // Every step comes to its end: a process that outlives set-up would write into the next one.
+    const results = await Promise.allSettled(running.values())
+    const failed = results.find(({ status }) => status === 'rejected')
+    if (failed !== undefined) throw failed.reason
+  } finally {
+    progress.end()
+  }
+  return due.map((step) => step.name)
+}
+
+async function one(step, options, stamps, progress) {
+  const from = Date.now()
+  progress.begin(step.name)
+  try {
+    await step.run(options, progress)
+    // Listed again: a step may write one of its own inputs.
+    stamps.record(step.name, step.inputs(), step.variant?.(options))
+  } catch (error) {
+    progress.over(step.name, 'failed')
+    throw error
+  }
+  progress.over(step.name, `done in ${((Date.now() - from) / 1000).toFixed(1)} s`)
 }
 
 /** Runs `main`, and prints a `SetupError`, or what is wrong with the arguments, as a user should see it. */

@@ -19,13 +19,18 @@ export function show(command, args, options = {}) {
   })
 }
 
-/** Resolves with the exit code and everything that was printed; prints it too unless `quiet`. `onLine` gets each line of its output when it comes. */
+/**
+ * Resolves with the exit code, everything that was printed (`text`) and what was printed to the error stream (`errors`); prints it too
+ * unless `quiet`. `onLine` gets each line of the output as soon as it is complete.
+ */
 export function capture(command, args, { quiet = false, onLine = () => {}, ...options } = {}) {
   return new Promise((resolve) => {
     const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options })
     let text = ''
+    let errors = ''
     const take = (stream) => (chunk) => {
       text += chunk
+      if (stream === process.stderr) errors += chunk
       if (!quiet) stream.write(chunk)
     }
     let line = ''
@@ -36,7 +41,7 @@ export function capture(command, args, { quiet = false, onLine = () => {}, ...op
     })
     child.stdout.on('data', take(process.stdout))
     child.stderr.on('data', take(process.stderr))
-    child.on('error', (error) => resolve({ code: 127, text: `${text}${command}: ${error.message}\n` }))
-    child.on('close', (code) => resolve({ code: code ?? 1, text }))
+    child.on('error', (error) => resolve({ code: 127, text: `${text}${command}: ${error.message}\n`, errors: `${errors}${command}: ${error.message}\n` }))
+    child.on('close', (code) => resolve({ code: code ?? 1, text, errors }))
   })
 }

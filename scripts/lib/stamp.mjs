@@ -39,26 +39,32 @@ export class Stamps {
   constructor(root, file) {
     this.root = root
     this.file = join(root, file)
+    this.known = this.#read()
+  }
+
+  #read() {
     try {
-      this.known = JSON.parse(readFileSync(this.file, 'utf8'))
+      return JSON.parse(readFileSync(this.file, 'utf8'))
     } catch {
       // No stamp, or one that a crash cut short: everything is out of date, which is only slower.
-      this.known = {}
+      return {}
     }
   }
 
-  /** True when `files` are what they were at the last `record` and every output is still there. */
-  isFresh(step, files, outputs) {
+  /** True if `files` are what they were at the last `record`, every output still exists, and the recorded variant is one of `variants`. */
+  isFresh(step, files, outputs, variants = [undefined]) {
     const last = this.known[step]
-    if (last === undefined || !outputs.every((path) => existsSync(join(this.root, path)))) return false
+    if (last === undefined || !variants.includes(last.variant) || !outputs.every((path) => existsSync(join(this.root, path)))) return false
     if (last.fingerprint === fingerprint(files)) return true
     if (last.contents !== contents(this.root, files)) return false
-    this.record(step, files)
+    this.record(step, files, last.variant)
     return true
   }
 
-  record(step, files) {
-    this.known[step] = { fingerprint: fingerprint(files), contents: contents(this.root, files) }
+  /** Remembers `files` as the inputs of the output that exists now; `variant` tells outputs of the same inputs apart. */
+  record(step, files, variant) {
+    // Read again: another process may have recorded a step of its own.
+    this.known = { ...this.#read(), [step]: { fingerprint: fingerprint(files), contents: contents(this.root, files), variant } }
     mkdirSync(dirname(this.file), { recursive: true })
     // Renamed into place: two set-ups at once must not leave half a file.
     const temporary = `${this.file}.${process.pid}`

@@ -1,8 +1,8 @@
 /** The Python environment of the tests, `.venv`: made when it is missing, refreshed when the requirements change. */
-import { existsSync, mkdirSync, rmSync, statSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { ROOT, SetupError } from '../setup.mjs'
+import { ROOT, STAMPS, SetupError } from '../setup.mjs'
 import { ask, show } from './run.mjs'
 import { Stamps, filesBelow } from './stamp.mjs'
 
@@ -14,38 +14,66 @@ export const PYTHON = join(DIRECTORY, 'bin', 'python')
 /** The variable by which a server finds this environment for its Python models. */
 export const pythonModels = () => ({ VIRTUAL_ENV: DIRECTORY })
 
-/** Whoever makes the environment holds this; files of tests run in processes of their own, and several want it. */
-const LOCK = join(ROOT, 'node_modules/.nereid-python.lock')
-/** One that is older was left by a process that was killed. */
-const LOCK_MS_MAX = 600_000
+/** Held by the process that makes the environment, with its id: test files run in processes of their own, and several want it. */
+const LOCK = join(ROOT, 'target/python.lock')
 
+/** Runs `run` while this process holds the lock. A lock whose process has ended is taken over. */
 async function locked(run) {
-  for (;;) {
-    try {
-      mkdirSync(LOCK)
-      break
-    } catch (error) {
-      if (error.code !== 'EEXIST') throw error
-      const made = statSync(LOCK, { throwIfNoEntry: false })?.mtimeMs ?? Date.now()
-      if (Date.now() - made > LOCK_MS_MAX) rmSync(LOCK, { recursive: true, force: true })
-      await sleep(200)
-    }
+  mkdirSync(dirname(LOCK), { recursive: true })
+  for (let told = false; !taken(); told = true) {
+    if (!told) process.stderr.write(`setup: process ${owner()} makes the Python test environment: waiting for it …\n`)
+    await sleep(200)
   }
   try {
     await run()
   } finally {
-    rmSync(LOCK, { recursive: true, force: true })
+    rmSync(LOCK, { force: true })
+  }
+}
+
+function taken() {
+  // Linked into place with its content: a lock is never seen without its owner.
+  const own = `${LOCK}.${process.pid}`
+  writeFileSync(own, String(process.pid))
+  try {
+    linkSync(own, LOCK)
+    return true
+  } catch (error) {
+    if (error.code !== 'EEXIST') throw error
+    const pid = owner()
+    if (pid !== null && !isAlive(pid)) rmSync(LOCK, { force: true })
+    return false
+  } finally {
+    rmSync(own, { force: true })
+  }
+}
+
+/** Id of the process that holds the lock; null when it has just been given back. */
+function owner() {
+  try {
+    return Number(readFileSync(LOCK, 'utf8'))
+  } catch {
+    return null
+  }
+}
+
+function isAlive(pid) {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (error) {
+    return error.code === 'EPERM'
   }
 }
 
 /** @throws {SetupError} when Python 3.10 or newer, or its venv module, is not there. */
 export async function pythonEnvironment() {
-  const stamps = new Stamps(ROOT, 'node_modules/.nereid-setup.json')
+  const stamps = new Stamps(ROOT, STAMPS)
   if (!stamps.isFresh('python', filesBelow(ROOT, [REQUIREMENTS]), ['.venv/bin/pytest'])) await locked(make)
 }
 
 async function make() {
-  const stamps = new Stamps(ROOT, 'node_modules/.nereid-setup.json')
+  const stamps = new Stamps(ROOT, STAMPS)
   const inputs = filesBelow(ROOT, [REQUIREMENTS])
   // Another may have made it while this one waited.
   if (stamps.isFresh('python', inputs, ['.venv/bin/pytest'])) return
