@@ -254,7 +254,11 @@ try {
     // Figures are those of the module as it is shipped.
     if (options.setup) await orExplain(() => setup(undefined, { profile: 'release' }))
     if (options.micro) await (await import('./micro/run.mjs')).micro(options)
-    else if (options.guard) process.exitCode = await (await import('./guard.mjs')).guard(options)
+    else if (options.guard) {
+      const { passed, failed } = await (await import('./guard.mjs')).guard({ record: options.record })
+      say(`${passed} passed, ${failed} failed`)
+      process.exitCode = failed === 0 ? 0 : 1
+    }
     else await main(options)
   }
 } catch (error) {

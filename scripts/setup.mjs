@@ -6,7 +6,7 @@
  *
  * Imports nothing from npm, because it runs before npm has installed anything.
  */
-import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { buildModule, moduleIn } from './lib/module.mjs'

@@ -14,6 +14,8 @@ import { ROOT } from '../../scripts/setup.mjs'
 import { must } from './lib/checks.mjs'
 
 const FUZZ = join(ROOT, 'fuzz')
+/** A directory of its own: the flags of the sanitizer would rebuild everything else. */
+const TARGET = join(ROOT, 'target', 'libfuzzer')
 const TRIPLE = `${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}-unknown-linux-gnu`
 const KEPT_BYTES_MAX = 48 << 10
 /** Longer inputs teach little and take long. */
@@ -78,7 +80,7 @@ async function hunt(name, seconds) {
   const kept = join(FUZZ, 'kept', `${name}.bin`)
   for (const input of readKept(kept)) writeFileSync(join(corpus, createHash('sha1').update(input).digest('hex')), input)
   const before = new Set(readdirSync(artifacts))
-  const binary = join(FUZZ, 'target', TRIPLE, 'release', name)
+  const binary = join(TARGET, TRIPLE, 'fuzz', name)
   const common = [`-max_len=${INPUT_BYTES_MAX}`, '-timeout=20', '-rss_limit_mb=4096', `-artifact_prefix=${artifacts}/`]
   const env = { ...process.env, ASAN_OPTIONS: 'detect_leaks=0' }
   const { code, text } = await ran(binary, [...common, `-max_total_time=${seconds}`, '-print_final_stats=1', corpus, seeds], { cwd: FUZZ, env })
@@ -98,7 +100,7 @@ async function run(checks) {
   // The sanitizer and its coverage are unstable options of the compiler; nothing of what it builds leaves this machine.
   const env = { ...process.env, RUSTC_BOOTSTRAP: '1', RUSTFLAGS: FLAGS }
   const built = await checks.step('the targets are built', async () => {
-    const { code, text } = await ran('cargo', ['build', '--release', '--locked', '--features', 'libfuzzer', '--target', TRIPLE], { cwd: FUZZ, env })
+    const { code, text } = await ran('cargo', ['build', '--profile=fuzz', '--locked', '--package=nereid-fuzz', '--features=libfuzzer', `--target=${TRIPLE}`, `--target-dir=${TARGET}`], { cwd: ROOT, env })
     must(code === 0, text.slice(-4000))
     return true
   })

@@ -1,23 +1,24 @@
-//! The synchronisation that cancellation, the thread pool and the hand-over of answers are built on: parking_lot and std, or loom's versions when every interleaving is
-//! tried (`RUSTFLAGS="--cfg nereid_loom"`, see crates/engine/tests/loom.rs). A cfg of our own, because other crates react to `loom`.
+//! The synchronisation that cancellation, the thread pool and the hand-over of answers are built on: parking_lot and std. With the feature
+//! `loom` it is loom's, and a test tries every interleaving (crates/engine/tests/loom.rs). A feature and not loom's own cfg, because other
+//! crates react to that.
 
 use std::time::Duration;
 
-#[cfg(not(nereid_loom))]
+#[cfg(not(feature = "loom"))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard};
-#[cfg(not(nereid_loom))]
+#[cfg(not(feature = "loom"))]
 pub use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-#[cfg(nereid_loom)]
+#[cfg(feature = "loom")]
 pub use loom::sync::MutexGuard;
-#[cfg(nereid_loom)]
+#[cfg(feature = "loom")]
 pub use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Starts a thread that nothing joins.
 ///
 /// # Errors
 /// The machine refuses.
-#[cfg(not(nereid_loom))]
+#[cfg(not(feature = "loom"))]
 pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     std::thread::Builder::new().name(name.into()).spawn(work).map(drop)
 }
@@ -26,14 +27,14 @@ pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Resul
 ///
 /// # Errors
 /// None.
-#[cfg(nereid_loom)]
+#[cfg(feature = "loom")]
 pub fn spawn(_name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     drop(loom::thread::spawn(work));
     Ok(())
 }
 
 /// Waits to be notified. True when that took too long.
-#[cfg(not(nereid_loom))]
+#[cfg(not(feature = "loom"))]
 pub fn wait_for<'m, T>(
     condvar: &Condvar,
     mut guard: MutexGuard<'m, T>,
@@ -44,21 +45,21 @@ pub fn wait_for<'m, T>(
 }
 
 /// Waits to be notified. True when time has passed, be it that of another who was waiting: more than a real clock may do.
-#[cfg(nereid_loom)]
+#[cfg(feature = "loom")]
 pub fn wait_for<'m, T>(condvar: &Condvar, guard: MutexGuard<'m, T>, _: Duration) -> (MutexGuard<'m, T>, bool) {
     let guard = condvar.waiters.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner);
     (guard, condvar.expired.load(Ordering::Relaxed))
 }
 
 /// loom's condition variable, whose time is passed by the model.
-#[cfg(nereid_loom)]
+#[cfg(feature = "loom")]
 #[derive(Default)]
 pub struct Condvar {
     waiters: loom::sync::Condvar,
     expired: AtomicBool,
 }
 
-#[cfg(nereid_loom)]
+#[cfg(feature = "loom")]
 impl Condvar {
     /// One that nothing waits for.
     pub fn new() -> Self {
@@ -83,11 +84,11 @@ impl Condvar {
 }
 
 /// loom's mutex with parking_lot's `lock`, which has no poisoning.
-#[cfg(nereid_loom)]
+#[cfg(feature = "loom")]
 #[derive(Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
-#[cfg(nereid_loom)]
+#[cfg(feature = "loom")]
 impl<T> Mutex<T> {
     /// A mutex around `value`.
     pub fn new(value: T) -> Self {

@@ -55,13 +55,13 @@ pub use answer::{Answer, Sink};
 pub use backend::KeyValueCache;
 pub use cache::Counters as CacheCounters;
 pub use handover::HandOver;
-#[cfg(nereid_loom)]
+#[cfg(feature = "loom")]
 pub use mail::together;
 pub use mail::{Mailbox, begin_mail};
 pub use model_call::MODEL_CALLS_DEPTH_MAX;
 pub use on_devices::Executions;
 pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
-#[cfg(nereid_loom)]
+#[cfg(feature = "loom")]
 pub use pool::{Pool, Task};
 pub use rate_limit::Available;
 pub use readiness::{Asking, Ready};

@@ -21,12 +21,12 @@ pub struct Mailbox {
 /// Posted by a thread that is answering a batch.
 type Posted = Vec<(Arc<Mailbox>, Waker)>;
 
-#[cfg(not(nereid_loom))]
+#[cfg(not(feature = "loom"))]
 thread_local! {
     static MINE: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
     static HELD: RefCell<Option<Posted>> = const { RefCell::new(None) };
 }
-#[cfg(nereid_loom)]
+#[cfg(feature = "loom")]
 loom::thread_local! {
     static MINE: RefCell<Option<Arc<Mailbox>>> = RefCell::new(None);
     static HELD: RefCell<Option<Posted>> = RefCell::new(None);
@@ -100,7 +100,7 @@ pub fn together<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-#[cfg(all(test, not(nereid_loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -126,7 +126,7 @@ impl<W: Task> Pool<W> {
     }
 
     /// Lets threads that wait find that they waited for too long.
-    #[cfg(nereid_loom)]
+    #[cfg(feature = "loom")]
     pub fn expire(&self) {
         self.work.expire();
     }

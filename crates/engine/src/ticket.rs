@@ -320,7 +320,7 @@ impl Ticket {
     }
 }
 
-#[cfg(all(test, not(nereid_loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
 

@@ -1,7 +1,6 @@
 //! Every interleaving of a client that gives up with a worker that takes, runs and answers its request, and with calls made for it; of
 //! threads that answer with the task that waits; of jobs with the threads of the pool that come and go.
-//! Run with `RUSTFLAGS="--cfg nereid_loom" cargo test -p nereid-engine --test loom --release`.
-#![cfg(nereid_loom)]
+//! Run with `cargo test -p nereid-engine --features loom --test loom`.
 
 use backend::RunControl;
 use engine::{HandOver, Mailbox, Pool, Task, TicketState, Was, begin_mail, together};

@@ -1,0 +1,92 @@
+/**
+ * The Rust tests: all of them are compiled by one call of Cargo, and each test binary is run by itself. One call, because Cargo
+ * compiles a dependency once for each set of features, and `-p CRATE` asks for another set than the workspace.
+ */
+import { dirname } from 'node:path'
+import { cargoCounts, sumOf } from './counts.mjs'
+import { capture } from './run.mjs'
+
+/** The binding is a library for Node and cannot be linked into a test of its own; vitest and pytest go through it. */
+export const WORKSPACE = ['--workspace', '--exclude=nereid-node']
+
+/** Prints what the compiler said, without the lines of crates that compiled. */
+const complain = (errors) => process.stdout.write(errors.split('\n').filter((line) => !/^\s+(?:Compiling|Finished|Running|Download|Locking|Blocking)/.test(line)).join('\n'))
+
+/**
+ * Compiles with `cargo COMMAND --message-format=json` and resolves with the executables, or with null after printing the errors.
+ *
+ * @returns {Promise<{crate: string, target: string, executable: string, directory: string}[] | null>}
+ */
+export async function compiled(root, command, args) {
+  const found = []
+  const onLine = (line) => {
+    const message = line.startsWith('{') ? JSON.parse(line) : {}
+    if (message.reason !== 'compiler-artifact' || message.executable === null) return
+    const { manifest_path: manifest, executable, target } = message
+    const kind = target.kind[0] === 'test' ? `--test ${target.name}` : target.kind[0] === 'bin' ? `--bin ${target.name}` : '--lib'
+    const crate = /([^/#]+)(?:#|@)[\d.]+$/.exec(message.package_id)?.[1] ?? target.name
+    found.push({ crate, target: kind, name: target.name, executable, directory: dirname(manifest) })
+  }
+  const { code, errors } = await capture('cargo', [command, '--message-format=json-render-diagnostics', ...args], { cwd: root, quiet: true, onLine })
+  if (code === 0) return found
+  complain(errors)
+  return null
+}
+
+const BROKEN = (what) => ({ passed: 0, failed: 1, skipped: '', failures: [`${what} could not be compiled: see the lines above`] })
+
+/** Runs one test binary as `cargo test` would; `filters` are arguments of the test harness. Names of failures begin with the binary's. */
+async function runOne({ crate, target, executable, directory }, filters = []) {
+  const env = { ...process.env, CARGO_MANIFEST_DIR: directory, CARGO_PKG_NAME: crate }
+  const from = Date.now()
+  const { code, text } = await capture(executable, filters, { cwd: directory, env, quiet: true })
+  const counts = cargoCounts(code, text)
+  if (code !== 0) process.stdout.write(`${crate} ${target}:\n${text.split('\n').filter((line) => !line.endsWith('... ok')).slice(-400).join('\n')}\n`)
+  return { ...counts, failures: counts.failures.map((test) => `${crate} ${target}: ${test}`), seconds: (Date.now() - from) / 1000 }
+}
+
+/** All tests of the workspace, those of documentation included; going on after failures. */
+export async function rustTests(root) {
+  const binaries = await compiled(root, 'test', [...WORKSPACE, '--no-run'])
+  if (binaries === null) return BROKEN('the Rust tests')
+  const all = []
+  for (const one of binaries) all.push({ one, counts: await runOne(one) })
+  const slow = all.filter(({ counts }) => counts.seconds > 3).map(({ one, counts }) => `${one.crate} ${one.target} ${counts.seconds.toFixed(0)} s`)
+  if (slow.length > 0) process.stdout.write(`slow: ${slow.join(', ')}\n`)
+  const { code, text } = await capture('cargo', ['test', '--doc', ...WORKSPACE], { cwd: root, quiet: true })
+  if (code !== 0) process.stdout.write(text)
+  const docs = cargoCounts(code, text)
+  const total = sumOf([...all.map(({ counts }) => counts), docs])
+  /** Each failed test once more, alone; a binary that ended without naming a test, whole. */
+  const again = async (failures) => {
+    const counts = []
+    for (const failure of failures) {
+      const found = all.find(({ one }) => failure.startsWith(`${one.crate} ${one.target}: `))
+      if (found === undefined) return { passed: 0, failed: failures.length, failures }
+      const name = failure.slice(`${found.one.crate} ${found.one.target}: `.length)
+      counts.push(await runOne(found.one, found.counts.passed > 0 && !name.includes(' ') ? ['--exact', name] : []))
+    }
+    return sumOf(counts)
+  }
+  return { ...total, again }
+}
+
+/** Every interleaving of the lock-free parts: the same crates with loom's locks and atomics. */
+export async function loomTests(root) {
+  const binaries = await compiled(root, 'test', [...WORKSPACE, '--features=nereid-engine/loom', '--test=loom', '--no-run'])
+  if (binaries === null) return BROKEN('the loom tests')
+  return sumOf(await Promise.all(binaries.map((one) => runOne(one))))
+}
+
+/** A program of the workspace, compiled as the tests are; null after printing why it does not compile. */
+export async function program(root, name) {
+  const found = await compiled(root, 'build', [...WORKSPACE, `--bin=${name}`])
+  return found?.find((one) => one.name === name)?.executable ?? null
+}
+
+/** Tests of some crates, by arguments of `cargo test`. */
+export async function cargoTests(root, args) {
+  const { code, text } = await capture('cargo', ['test', '--no-fail-fast', ...args], { cwd: root, quiet: true })
+  if (code !== 0) process.stdout.write(`${text.split('\n').filter((line) => !line.endsWith('... ok')).slice(-400).join('\n')}\n`)
+  return cargoCounts(code, text)
+}

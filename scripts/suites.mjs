@@ -1,0 +1,198 @@
+/**
+ * The suites of `npm test`, each with where it may run, and what it runs.
+ *
+ * - `lane`: `compile` (Cargo, one after the other), `serve` (waits on servers: several at once), `alone` (measures time or memory, so
+ *   nothing else runs).
+ * - `clocks`: looks at clocks, on a machine that may be shared, so a few failed tests are tried once more (lib/twice.mjs).
+ * - `python`: needs the environment of the Python tests.
+ * - `nightly`: runs only with `--nightly`; `asked`: runs only when it is named.
+ */
+import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { guard } from '../bench/guard.mjs'
+import { peerEnvironment } from '../bench/lib/venv.mjs'
+import { PYTRITON } from '../bench/subjects/triton.mjs'
+import { attacks } from '../test/attacks/run.mjs'
+import { embedded } from '../test/embed/run.mjs'
+import { exposed } from '../test/exposed/run.mjs'
+import { h2spec } from '../test/h2spec/run.mjs'
+import { packages } from '../test/package/run.mjs'
+import { advisories } from './advisories.mjs'
+import { golden } from './golden.mjs'
+import { ids } from './ids.mjs'
+import { cargoTests, loomTests, program, rustTests } from './lib/cargo.mjs'
+import { cargoCounts, junitCounts, lastLineCounts, sumOf, vitestCounts } from './lib/counts.mjs'
+import { deviceTests } from './lib/devices.mjs'
+import { interpreters } from './lib/interpreters.mjs'
+import { ask, capture, show } from './lib/run.mjs'
+import { twice } from './lib/twice.mjs'
+import { PYTHON, pythonEnvironment } from './lib/venv.mjs'
+import { lint } from './lint.mjs'
+import { ROOT } from './setup.mjs'
+
+export const REPORTS = join(ROOT, 'target', 'reports')
+
+/** The path of a report, which is removed first: one of an earlier run must not be taken for this one's. */
+function report(name) {
+  mkdirSync(REPORTS, { recursive: true })
+  const file = join(REPORTS, name)
+  rmSync(file, { force: true })
+  return file
+}
+
+/** The tests of files or directories, in the Python environment of the tests. */
+async function pytest(name, ...places) {
+  await pythonEnvironment()
+  const file = report(name)
+  // Which tests failed is remembered, for `again`.
+  const cache = join(REPORTS, `${name}.cache`)
+  rmSync(cache, { recursive: true, force: true })
+  const settings = ['-o', 'addopts=-q --timeout=120 --tb=short', '-o', `cache_dir=${cache}`]
+  const args = ['-m', 'pytest', '-c', 'test/python/pytest.ini', ...settings, ...places, '-rs', `--junitxml=${file}`]
+  const env = { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }
+  const run = async (...more) => junitCounts(await show(PYTHON, [...args, ...more], { cwd: ROOT, env }), file)
+  return { ...(await run()), again: () => run('--last-failed', '--last-failed-no-failures=none') }
+}
+
+/** The tests of vitest below these places. */
+async function vitest(name, ...places) {
+  const run = async (at) => {
+    const file = report(name)
+    const args = ['run', ...at, '--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
+    return vitestCounts(await show(join(ROOT, 'node_modules/.bin/vitest'), args, { cwd: ROOT }), file)
+  }
+  return { ...(await run(places)), again: (failures) => run([...new Set(failures.map((one) => one.split(': ')[0]))]) }
+}
+
+/** A row of the suite attacks that failed, once more and alone. */
+const attacksAgain = (options) => async (failures) => {
+  const runs = []
+  for (const row of failures) runs.push(await attacks({ ...options, phase: null, only: row }))
+  return sumOf(runs)
+}
+
+const SECONDS_FUZZ = { usual: 2, nightly: 60 }
+
+/**
+ * Each gets `{ nightly, all, strict, triton, only, tarballs, together }`, where `together` says that other suites run at the same time, and
+ * resolves with `{ passed, failed, failures, known?, skipped?, again? }`.
+ */
+export const SUITES = {
+  rust: { lane: 'compile', clocks: true, run: () => rustTests(ROOT) },
+  /** Every interleaving of the lock-free parts. */
+  loom: { lane: 'compile', run: () => loomTests(ROOT) },
+  /** A few seconds of damaged input for every parser; fuzz/README.md says how to run them for longer. */
+  fuzz: {
+    lane: 'compile',
+    async run({ nightly }) {
+      const smoke = await program(ROOT, 'smoke')
+      if (smoke === null) return { passed: 0, failed: 1, failures: ['the fuzz targets could not be compiled: see the lines above'] }
+      const { code, text } = await capture(smoke, ['--seconds', String(nightly ? SECONDS_FUZZ.nightly : SECONDS_FUZZ.usual)], { cwd: ROOT })
+      return lastLineCounts(code, text)
+    },
+  },
+  /** Committed generated files are what the generators write. */
+  generated: {
+    lane: 'compile',
+    async run() {
+      const code = await show('bash', ['scripts/generate.sh', '--check'], { cwd: ROOT })
+      return code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1, failures: ['a generated file is not what scripts/generate.sh writes'] }
+    },
+  },
+  lint: { lane: 'compile', asked: 'lint', run: () => lint() },
+  /** Instructions per request against the record; a count does not depend on what else the machine does. Where CI is set it must be had. */
+  guard: {
+    lane: 'compile',
+    async run({ nightly }) {
+      if (ask('valgrind', ['--version']) === null && !process.env.CI) {
+        return { passed: 0, failed: 0, skipped: 'valgrind is not installed: apt-get install valgrind' }
+      }
+      return guard({ profiles: nightly ? ['quick', 'release'] : ['quick'] })
+    },
+  },
+  /**
+   * The unsafe code below everything, in an interpreter that knows what is undefined. It maps no files, raises no signals and schedules no
+   * threads as the kernel does: tests of those are left out where they stand (`not(miri)`).
+   */
+  miri: {
+    lane: 'compile',
+    async run() {
+      if (ask('cargo', ['+nightly', 'miri', '--version']) === null) {
+        return { passed: 0, failed: 0, skipped: 'there is no Miri: rustup toolchain install nightly --component miri,rust-src' }
+      }
+      // The thread that unmaps memory lives as long as the process, which Miri calls a leak.
+      const env = { ...process.env, CARGO_TARGET_DIR: join(ROOT, 'target', 'miri'), MIRIFLAGS: '-Zmiri-ignore-leaks' }
+      const args = ['+nightly', 'miri', 'test', '--no-fail-fast', '--lib', '-p', 'nereid-tensor', '-p', 'nereid-memory']
+      const { code, text } = await capture('cargo', args, { cwd: ROOT, env, quiet: true })
+      if (code !== 0) process.stdout.write(text)
+      return cargoCounts(code, text)
+    },
+  },
+  python: { lane: 'serve', clocks: true, python: true, run: () => pytest('pytest.xml', 'test/python') },
+  vitest: { lane: 'serve', clocks: true, python: true, run: () => vitest('vitest.json', '--exclude=test/docs/**', '--exclude=test/client/**') },
+  /** Recorded answers of Triton. */
+  golden: { lane: 'serve', python: true, run: ({ all, nightly }) => golden({ all: all || nightly }) },
+  /** Pages, README.md and ARCHITECTURE.md: what they name exists, their links lead somewhere, their examples do what they say. */
+  docs: {
+    lane: 'serve',
+    python: true,
+    async run() {
+      return sumOf([await vitest('docs.json', 'test/docs'), await pytest('pages.xml', 'test/pages')])
+    },
+  },
+  /** The tables of SECURITY.md: every verb, from where, with what, and what is answered. */
+  exposed: { lane: 'serve', python: true, run: () => exposed() },
+  /** What npm installs, packed, published to a registry on loopback, installed and used. `--tarballs` takes those of a release. */
+  package: { lane: 'serve', python: true, run: ({ tarballs, nightly }) => packages({ given: tarballs === null ? null : resolve(tarballs), shipped: nightly }) },
+  /** Recorded answers out of other servers that have the API inside: a sample of them, or all. */
+  embed: { lane: 'serve', python: true, run: ({ nightly }) => embedded(undefined, { all: nightly }) },
+  /** HTTP/2 as others read its documents, on the gRPC port or on both; needs Go. */
+  h2spec: { lane: 'serve', run: ({ nightly }) => h2spec({ all: nightly }) },
+  /** The TypeScript client against this server, Triton and in a browser; names the targets that are not here. */
+  client: {
+    lane: 'serve',
+    async run({ triton, nightly }) {
+      // Without a network it is one of the targets that are absent.
+      const say = (text) => process.stdout.write(`${text}\n`)
+      if (triton || nightly) await peerEnvironment(ROOT, 'pytriton', [PYTRITON], say).catch((error) => say(error.message))
+      const absent = report('client-absent.txt')
+      const counts = await vitest('client.json', 'test/client')
+      const reasons = existsSync(absent) ? readFileSync(absent, 'utf8').trim().split('\n') : []
+      return { ...counts, skipped: reasons.map((line) => `absent: ${line}`).join('; ') }
+    },
+  },
+  /** Everything about devices, against stand-ins of the drivers: what `rust`, `vitest` and `python` run of it among others. */
+  devices: {
+    lane: 'serve',
+    asked: 'devices',
+    python: true,
+    async run() {
+      const { rust, vitest: places, python } = deviceTests(ROOT)
+      const counts = []
+      for (const args of rust) counts.push(await cargoTests(ROOT, args))
+      counts.push(await twice('devices', await vitest('devices.json', ...places)))
+      counts.push(await twice('devices', await pytest('devices.xml', ...python)))
+      return sumOf(counts)
+    },
+  },
+  /** The runtime of Python models under every other interpreter. */
+  interpreters: { lane: 'serve', nightly: true, python: true, run: () => interpreters() },
+  /** Known vulnerabilities of what is linked and packed; needs the network. */
+  advisories: { lane: 'serve', run: () => advisories() },
+  /** Rows of docs/spec, each with the tests that cite it. */
+  ids: { lane: 'serve', run: ({ all, strict }) => ids(ROOT, { all, strict }) },
+  /** Rows of docs/limits.md over real sockets: first those that measure nothing, several at once. */
+  attacks: {
+    lane: 'serve',
+    clocks: true,
+    async run({ nightly, only, together }) {
+      return { ...(await attacks({ only, nightly, phase: together ? 'beside' : null })), again: attacksAgain({ nightly }) }
+    },
+  },
+  /** Then those that measure memory, latency, or how long a reactor is held. */
+  measured: {
+    lane: 'alone',
+    clocks: true,
+    run: async ({ nightly, only }) => ({ ...(await attacks({ only, nightly, phase: 'alone' })), again: attacksAgain({ nightly }) }),
+  },
+}
