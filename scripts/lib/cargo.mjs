@@ -3,7 +3,7 @@
  * compiles a dependency once for each set of features, and `-p CRATE` asks for another set than the workspace.
  */
 import { dirname } from 'node:path'
-import { cargoCounts, sumOf } from './counts.mjs'
+import { cargoCounts, ignored, sumOf } from './counts.mjs'
 import { capture } from './run.mjs'
 
 /** The binding is a library for Node and cannot be linked into a test of its own; vitest and pytest go through it. */
@@ -22,6 +22,8 @@ export async function compiled(root, command, args) {
   const onLine = (line) => {
     const message = line.startsWith('{') ? JSON.parse(line) : {}
     if (message.reason !== 'compiler-artifact' || message.executable === null) return
+    // `cargo test` also builds the programs and examples that tests may start.
+    if (command === 'test' && !message.profile.test) return
     const { manifest_path: manifest, executable, target } = message
     const kind = target.kind[0] === 'test' ? `--test ${target.name}` : target.kind[0] === 'bin' ? `--bin ${target.name}` : '--lib'
     const crate = /([^/#]+)(?:#|@)[\d.]+$/.exec(message.package_id)?.[1] ?? target.name
@@ -56,7 +58,8 @@ export async function rustTests(root) {
   const { code, text } = await capture('cargo', ['test', '--doc', ...WORKSPACE], { cwd: root, quiet: true })
   if (code !== 0) process.stdout.write(text)
   const docs = cargoCounts(code, text)
-  const total = sumOf([...all.map(({ counts }) => counts), docs])
+  const every = [...all.map(({ counts }) => counts), docs]
+  const total = { ...sumOf(every), skipped: ignored(every.reduce((n, { unran }) => n + unran, 0)) }
   /** Each failed test once more, alone; a binary that ended without naming a test, whole. */
   const again = async (failures) => {
     const counts = []

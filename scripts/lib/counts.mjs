@@ -36,9 +36,11 @@ export function cargoCounts(code, text) {
   // A binary that a signal ended names no test, and a crate that does not compile has none.
   const targets = [...text.matchAll(/^ {4}`(-p [^`]+)`$/gm)].map(([, target]) => target)
   const broken = [...text.matchAll(/^error: could not compile (.*)$/gm)].map(([, what]) => `could not compile ${what}`)
-  const skipped = unran === 0 ? '' : `${unran} of its tests; #[ignore] beside each says why`
-  return { ...orOne(code, { passed, failed, failures: [...tests, ...targets, ...new Set(broken)] }), skipped }
+  return { ...orOne(code, { passed, failed, failures: [...tests, ...targets, ...new Set(broken)] }), unran, skipped: ignored(unran) }
 }
+
+/** What the table says of tests with `#[ignore]`. */
+export const ignored = (count) => (count === 0 ? '' : `${count} of its tests; #[ignore] beside each says why`)
 
 /** A runner of ours, whose last line is `N passed, N failed`, and which begins the line of what failed with FAILED. */
 export function lastLineCounts(code, text) {
