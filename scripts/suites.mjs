@@ -56,12 +56,12 @@ async function pytest(name, ...places) {
 
 /** The tests of vitest below these places. */
 async function vitest(name, ...places) {
-  const run = async (at) => {
-    const file = report(name)
+  const run = async (at, to = name) => {
+    const file = report(to)
     const args = ['run', ...at, '--reporter=default', '--reporter=json', `--outputFile.json=${file}`]
     return vitestCounts(await show(join(ROOT, 'node_modules/.bin/vitest'), args, { cwd: ROOT }), file)
   }
-  return { ...(await run(places)), again: (failures) => run([...new Set(failures.map((one) => one.split(': ')[0]))]) }
+  return { ...(await run(places)), again: (failures) => run([...new Set(failures.map((one) => one.split(': ')[0]))], `again-${name}`) }
 }
 
 /** A row of the suite attacks that failed, once more and alone. */
