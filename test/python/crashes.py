@@ -130,16 +130,6 @@ class Asker:
         return next(row for row in rows if row["name"] == model).get("reason", "")
 
 
-def until(check, seconds=30):
-    """Waits for a condition, and returns what it last said."""
-    end = time.monotonic() + seconds
-    while True:
-        found = check()
-        if found or time.monotonic() > end:
-            return found
-        time.sleep(0.01)
-
-
 class Bystanders:
     """Requests to models that have nothing to do with what happens: each must be answered, and answered right."""
 

@@ -30,6 +30,23 @@ def free_ports(count):
             s.close()
 
 
+def until(check, seconds=30):
+    """Waits for a condition, and returns what it last said."""
+    end = time.monotonic() + seconds
+    while True:
+        found = check()
+        if found or time.monotonic() > end:
+            return found
+        time.sleep(0.01)
+
+
+def waits_for(check, what, seconds=60):
+    """Waits for a condition that must come; `what` is the text of the failure."""
+    found = until(check, seconds)
+    assert found, f"not within {seconds} s: {what}"
+    return found
+
+
 class Server:
     """Starts on construction and returns when `/v2/health/live` answers. `stop` sends SIGINT to the process started here: after SIGTERM a server waits for load balancers."""
 
@@ -84,6 +101,12 @@ class Server:
     def output(self):
         with open(self.log, errors="replace") as f:
             return f.read()
+
+    def logged(self, *texts, seconds=30):
+        """The output, once these are in it: a server answers before the lines of its log are written."""
+        for text in texts:
+            assert until(lambda: text in self.output(), seconds), f"not in the log within {seconds} s: {text}\n{self.tail()}"
+        return self.output()
 
     def request(self, method, path, body=None, headers=(), port=None):
         """(status, headers, body) over plain urllib: for what tritonclient does not send."""

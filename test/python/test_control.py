@@ -54,7 +54,7 @@ def test_http_and_grpc_on_unix_sockets(repositories, start, tmp_path):
     server = start(repositories / "small", *flags, wait=False)
     wait_at(http, server)
     assert stat.S_IMODE(os.stat(http).st_mode) == stat.S_IMODE(os.stat(grpc).st_mode) == 0o640
-    assert f"Started HTTPService at unix:{http}" in server.output()
+    server.logged(f"Started HTTPService at unix:{http}")
     for version in ("--http1.1", "--http2-prior-knowledge"):
         for _ in range(8):
             status, body = curl("/v2/models/simple/infer", version, "-d", BODY, socket=http)
@@ -112,7 +112,7 @@ def test_management_lives_at_the_control_address(repositories, start, tmp_path, 
         at = {"socket": tmp_path / "c"}
     server = start(repositories / "small", f"--control-address={address}", "--model-control-mode=explicit", "--load-model=simple")
     public = {"base": f"http://{server.http}"}
-    assert f"Started control service at {address}" in server.output()
+    server.logged(f"Started control service at {address}")
     management = [
         ("/v2/repository/index", "-X", "POST"),
         ("/v2/repository/models/simple/load", "-X", "POST"),

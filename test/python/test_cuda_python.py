@@ -1,7 +1,6 @@
 """Python models and memory of devices (backends-python.md 14.6), over a libcuda.so.1 without a GPU in the client, the server and the models' processes."""
 import os
 import queue
-import time
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from clients import connect, failure
 from cuda_mock import Region
 from device_server import caller, server  # noqa: F401 - fixtures
 from interpreter import python_server
+from server import waits_for
 
 HERE = os.path.dirname(__file__)
 COUNT = 400_000  # 1.6 MB of FP32
@@ -132,13 +132,6 @@ def streamed(server, model, inputs):
 
 def gauge(server, name, model):
     return sum(value for series, value in server.metrics().items() if series.startswith(name + "{") and f'model="{model}"' in series)
-
-
-def waits_for(condition, what, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("device", [0, 1])

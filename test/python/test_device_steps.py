@@ -8,8 +8,8 @@ import pytest
 
 from clients import connect, failure
 from cuda_mock import Region
-from server import Server
-from test_cuda_python import streamed, waits_for
+from server import Server, waits_for
+from test_cuda_python import streamed
 
 COUNT = 5000
 TENSORS = 'input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\noutput [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'

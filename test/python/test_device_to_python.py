@@ -13,7 +13,8 @@ import pytest
 from clients import connect
 from device_server import caller, server  # noqa: F401 - fixtures
 from interpreter import python_server
-from test_cuda_python import CONFIG, HEAD, NO, gauge, parameter, waits_for
+from server import waits_for
+from test_cuda_python import CONFIG, HEAD, NO, gauge, parameter
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COUNT = 1 << 19

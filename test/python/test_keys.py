@@ -14,7 +14,7 @@ import tritonclient.http
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from server import COMMAND, OTHER, Server
+from server import COMMAND, OTHER, Server, waits_for
 
 CURL = shutil.which("curl")
 pytestmark = pytest.mark.skipif(bool(OTHER), reason="keys are this server's own")
@@ -207,7 +207,7 @@ def test_a_quota_of_concurrency_is_given_back_when_a_stream_ends_or_its_client_l
             if ending == "leaves":
                 stream.cancel()
             go.set()
-            wait(lambda: free(stub, request, metadata), f"a stream that {ending} gives its place back")
+            waits_for(lambda: free(stub, request, metadata), f"a stream that {ending} gives its place back")
 
 
 def simple(channel):
@@ -225,13 +225,6 @@ def free(stub, request, metadata):
     except grpc.RpcError:
         return False
     return True
-
-
-def wait(condition, what, seconds=15):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def replace(path, change):
@@ -255,16 +248,16 @@ def test_keys_come_and_go_on_connections_that_stay(keyed, transport):
             return False
         return True
 
-    wait(works, "a key that was added is taken")
+    waits_for(works, "a key that was added is taken")
     assert time.monotonic() - begun < 3
     # What cannot be used is logged, with its place, and the keys stay.
     good = keyed.path.read_text()
     keyed.path.write_text("{\n  \"keys\": 7\n}")
-    wait(lambda: "line 2, column" in keyed.server.output(), "a file that is wrong is logged")
+    keyed.server.logged("line 2, column")
     assert works()
     keyed.path.write_text(good)
     replace(keyed.path, lambda file: file["keys"].pop())
-    wait(lambda: not works(), "a key that was taken away is refused")
+    waits_for(lambda: not works(), "a key that was taken away is refused")
     refused(lambda: client.infer("simple", inputs(module), headers=bearer(key)), codes(module)[16], "none of this server's")
     assert client.infer("simple", inputs(module), headers=bearer(keyed.infer))
 
@@ -274,7 +267,7 @@ def test_a_stream_whose_key_is_taken_away_ends_its_requests(keyed):
     metadata = [("x-api-key", key)]
     with grpc.insecure_channel(keyed.server.grpc) as channel:
         stub, request = simple(channel)
-        wait(lambda: free(stub, request, metadata), "the key is taken")
+        waits_for(lambda: free(stub, request, metadata), "the key is taken")
         more = threading.Semaphore(1)
 
         def messages():
@@ -288,7 +281,7 @@ def test_a_stream_whose_key_is_taken_away_ends_its_requests(keyed):
         more.release()
         assert not next(answers).error_message
         replace(keyed.path, lambda file: file["keys"].pop())
-        wait(lambda: not free(stub, request, metadata), "the key is taken away")
+        waits_for(lambda: not free(stub, request, metadata), "the key is taken away")
         more.release()
         assert "The key 'stream' was taken from the keys file" in next(answers).error_message
         # The stream itself stays: what it asked before is answered.

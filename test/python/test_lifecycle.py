@@ -12,6 +12,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from clients import SIXTEEN, connect
+from server import until
 
 PAIR = {"INPUT0": SIXTEEN, "INPUT1": SIXTEEN}
 
@@ -22,15 +23,6 @@ def cancelled(server, model):
         value for key, value in server.metrics().items()
         if key.startswith(name + "{") and f'model="{model}"' in key and 'reason="CANCELED"' in key
     )
-
-
-def eventually(check, seconds=5):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if check():
-            return True
-        time.sleep(0.02)
-    return check()
 
 
 def test_a_cancelled_grpc_call_leaves_the_queue(server):
@@ -48,12 +40,12 @@ def test_a_cancelled_grpc_call_leaves_the_queue(server):
     from_here = time.monotonic()
     for context in contexts:
         context.cancel()
-    assert eventually(lambda: len(errors) == 5)
+    assert until(lambda: len(errors) == 5)
     assert all("ancel" in str(error) for error in errors)
     assert first.wait(5)
     # Five requests of 300 ms would keep the only instance busy for 1.5 s more.
     assert time.monotonic() - from_here < 1.0
-    assert eventually(lambda: cancelled(server, "slow") - before >= 5)
+    assert until(lambda: cancelled(server, "slow") - before >= 5)
     client.close()
 
 
@@ -69,7 +61,7 @@ def test_a_dropped_http_connection_cancels_its_request(server):
     for one in sockets:
         one.close()
     # The first may already be running: the identity backend sleeps, and sleeps through.
-    assert eventually(lambda: cancelled(server, "slow") - before >= 3)
+    assert until(lambda: cancelled(server, "slow") - before >= 3)
 
 
 def test_a_grpc_deadline_cancels_a_running_model(server):
@@ -174,8 +166,7 @@ def test_the_rest_is_served_when_the_operator_says_so(repositories, start):
     assert rows["not_onnx"]["state"] == "UNAVAILABLE" and rows["not_onnx"]["reason"]
     client.close()
     # The summary names each failure and its reason.
-    for name in ("not_onnx", "no_file", "bad_syntax"):
-        assert name in server.output()
+    server.logged("not_onnx", "no_file", "bad_syntax")
 
 
 def test_readiness_can_be_lenient(repositories, start):
@@ -202,9 +193,7 @@ def test_a_port_that_is_taken_is_an_error(repositories, start):
 def test_the_log_says_what_was_started(repositories, start):
     """O-53 R-52"""
     server = start(repositories / "small")
-    # The port answers a moment before its line is written.
-    eventually(lambda: "Started Metrics Service" in server.output())
-    said = server.output()
+    said = server.logged("Started Metrics Service")
     for text in (
         f"Started GRPCInferenceService at 127.0.0.1:{server.grpc_port}",
         f"Started HTTPService at 127.0.0.1:{server.http_port}",
@@ -225,7 +214,7 @@ def test_channels_survive_a_restart(repositories, start):
         assert first.stop() == 0
         again = start(repositories / "small", f"--grpc-port={first.grpc_port}")
         assert again.grpc_port != first.grpc_port
-        assert eventually(lambda: stub.ServerLive(service_pb2.ServerLiveRequest(), wait_for_ready=True, timeout=5).live)
+        assert until(lambda: stub.ServerLive(service_pb2.ServerLiveRequest(), wait_for_ready=True, timeout=5).live)
 
 
 def test_nothing_is_left_in_dev_shm(repositories, start):

@@ -6,8 +6,9 @@ import re
 import grpc
 import pytest
 
-from crashes import Asker, descendants, until
+from crashes import Asker, descendants
 from interpreter import python_server
+from server import until
 
 MODEL = '''import sys
 import triton_python_backend_utils as pb_utils
@@ -72,7 +73,7 @@ def test_b_pyr_10_output_raw_passes_it_on_as_it_is(serve):
 def test_b_core_08_b_core_09_unknown_options_are_named_and_the_table_shows_the_backend(serve):
     server = serve("--backend-config=python,no-such-option=1", "--backend-config=python,thread-pool-size=8")
     assert ask(server)[0] == 200
-    assert re.search(r"^W\d.*no-such-option", server.output(), re.M), server.tail()
+    assert re.search(r"^W\d.*no-such-option", server.logged("no-such-option", "| python "), re.M), server.tail()
     row = next(line for line in server.output().splitlines() if line.startswith("| python "))
     assert '"no-such-option":"1"' in row and '"thread-pool-size":"8"' in row, row
 

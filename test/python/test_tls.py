@@ -15,7 +15,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from server import free_ports
+from server import free_ports, waits_for
 from test_access_log import Log
 
 OPENSSL, CURL = shutil.which("openssl"), shutil.which("curl")
@@ -243,13 +243,6 @@ def replace(pair, at):
         os.replace(at / f".{name}", at / name)
 
 
-def wait_for(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.05)
-
-
 def test_a_new_certificate_is_served_and_connections_go_on(start, pki, repositories, tmp_path):
     replace(pki.root.issue("first"), tmp_path)
     files = tmp_path / "tls.crt", tmp_path / "tls.key"
@@ -258,11 +251,11 @@ def test_a_new_certificate_is_served_and_connections_go_on(start, pki, repositor
     with grpc_client(server, pki) as client:
         assert client.is_server_live()
         replace(pki.root.issue("second"), tmp_path)
-        wait_for(lambda: served(server) != first)
+        waits_for(lambda: served(server) != first, "the new certificate")
         second = served(server)
         # One that cannot be used changes nothing, and is told.
         (tmp_path / "tls.crt").write_text("nothing")
-        wait_for(lambda: "the certificate that is served stays" in server.output())
+        server.logged("the certificate that is served stays")
         assert served(server) == second
         np.testing.assert_array_equal(sums(client, tritonclient.grpc), A + B)
     assert server.stop() == 0
@@ -341,7 +334,7 @@ def test_handshakes_that_come_to_nothing_are_counted_and_nobody_waits_for_them(t
         one.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         one.settimeout(10)
         read_to_the_end(one)
-    wait_for(lambda: failed("not_tls") > before[0])
+    waits_for(lambda: failed("not_tls") > before[0], "it is counted")
     silent = [socket.create_connection(("127.0.0.1", tls.http_port)) for _ in range(200)]
     half = socket.create_connection(("127.0.0.1", tls.http_port))
     half.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
@@ -349,7 +342,7 @@ def test_handshakes_that_come_to_nothing_are_counted_and_nobody_waits_for_them(t
         began = time.monotonic()
         assert client.is_server_live()
         assert time.monotonic() - began < 5
-    wait_for(lambda: failed("timeout") >= before[1] + 201, 30)
+    waits_for(lambda: failed("timeout") >= before[1] + 201, "all of them are counted", 30)
     half.settimeout(5)
     read_to_the_end(half)
     for one in silent:

@@ -19,14 +19,6 @@ def tensors(module, names):
     return inputs
 
 
-def settled(server, text):
-    """Lines of the core come through a queue."""
-    end = time.monotonic() + 5
-    while text not in server.output() and time.monotonic() < end:
-        time.sleep(0.02)
-    return server.output()
-
-
 def test_requests_and_failed_inferences_are_logged(start, repositories):
     server = start(repositories / "small", "--log-verbose=1")
     web, rpc = httpclient.InferenceServerClient(server.http), grpcclient.InferenceServerClient(server.grpc)
@@ -38,7 +30,7 @@ def test_requests_and_failed_inferences_are_logged(start, repositories):
             client.infer("nope", tensors(module, ["INPUT0"]))
     assert rpc.is_server_live()
     unknown = "[request id: <id_unknown>] Infer failed: Request for unknown model: 'nope' is not found"
-    text = settled(server, "Process for ServerLive, rpc_ok=1, ")
+    text = server.logged("Process for ServerLive, rpc_ok=1, ")
     for line in (
         "HTTP request: 0 /v2/health/live",
         "HTTP request: 2 /v2/models/simple/infer",
@@ -58,7 +50,7 @@ def test_requests_and_failed_inferences_are_logged(start, repositories):
     assert text.count(" prepared: ") == 2, "what is refused was not prepared"
     assert text.count("[request id: mine] Infer failed: ") == 2, "each failure once"
     web.update_log_settings({"log_verbose_level": 0})
-    before = settled(server, "/v2/logging").count("HTTP request: 0 /v2/health/ready")
+    before = server.logged("/v2/logging").count("HTTP request: 0 /v2/health/ready")
     assert web.is_server_ready()
     time.sleep(0.1)
     assert server.output().count("HTTP request: 0 /v2/health/ready") == before
@@ -73,7 +65,7 @@ def test_requests_that_no_route_takes_are_logged(start, repositories):
         connection.request(method, path)
         assert connection.getresponse().status in (404, 405)
         connection.close()
-    text = settled(server, "HTTP error: ")
+    text = server.logged("HTTP error: ")
     for line in ("HTTP request: 4 /v2/health/live", "HTTP request: 3 /v2/health/live", "HTTP request: 0 /v2/nope", "HTTP error: 0 /v2/nope - 404"):
         assert line in text, line
 
@@ -106,5 +98,5 @@ def test_the_notice_of_a_cancellation_can_be_delayed(start, repositories):
         before = time.monotonic()
         call.cancel()
         notice = "Cancellation notification received for ModelInferHandler, rpc_ok=1"
-        assert notice in settled(server, notice)
+        server.logged(notice)
         assert 0.4 < time.monotonic() - before < 0.9
