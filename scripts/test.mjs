@@ -140,6 +140,8 @@ function readRecord() {
 
 async function main() {
   const names = chosen()
+  // Read by tests that do more of the same then.
+  if (options.nightly) process.env.NEREID_NIGHTLY = '1'
   const report = valueOf('suite-report')
   if (report !== null) {
     writeFileSync(report, JSON.stringify(await run(names[0])))
