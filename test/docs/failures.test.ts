@@ -25,7 +25,7 @@ test('tests of cargo are named, and so are binaries that named none', () => {
     'error: 1 target failed:',
     '    `-p nereid-engine --test flow`',
   ]
-  expect(cargoCounts(101, text.join('\n'))).toEqual({ passed: 1, failed: 2, skipped: '', failures: ['tests::bad', 'tests::panics', '-p nereid-engine --test flow'] })
+  expect(cargoCounts(101, text.join('\n'))).toEqual({ passed: 1, failed: 2, unran: 0, skipped: '', failures: ['tests::bad', 'tests::panics', '-p nereid-engine --test flow'] })
   const broken = 'error: could not compile `nereid-http2` (lib) due to 1 previous error'
   expect(cargoCounts(101, broken)).toMatchObject({ failed: 1, failures: ['could not compile `nereid-http2` (lib) due to 1 previous error'] })
   expect(cargoCounts(0, 'test result: ok. 3 passed; 0 failed; 0 ignored')).toMatchObject({ passed: 3, failed: 0, failures: [] })

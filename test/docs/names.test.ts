@@ -15,7 +15,7 @@ const known = new Set([
   ...COMMANDS.flatMap((command) => [...(command.options ?? []).map(({ name }) => name), ...[...command.usage.matchAll(/--([a-z-]+)/g)].map(([, name = '']) => name)]),
 ])
 /** Options of `npm test`, `npm run bench`, `npm run docs` and `npm run package`, which README.md and the bench's page describe. */
-const OF_SCRIPTS = new Set(['triton', 'all', 'strict', 'lint', 'out', 'quick', 'check', 'name', 'only', 'tarballs'])
+const OF_SCRIPTS = new Set(['triton', 'all', 'strict', 'lint', 'nightly', 'record', 'out', 'quick', 'check', 'name', 'only', 'tarballs'])
 
 test('every flag that a page names is one of the server or of its commands', () => {
   const named = ALL.filter((page) => page !== 'bench/README.md').flatMap((page) =>
