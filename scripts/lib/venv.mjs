@@ -1,5 +1,5 @@
 /** The Python environment of the tests, `.venv`: made when it is missing, refreshed when the requirements change. */
-import { existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ROOT, STAMPS, SetupError } from '../setup.mjs'
@@ -41,17 +41,30 @@ function taken() {
   } catch (error) {
     if (error.code !== 'EEXIST') throw error
     const pid = owner()
-    if (pid !== null && !isAlive(pid)) rmSync(LOCK, { force: true })
+    if (pid !== null && !isAlive(pid)) removeLockOf(pid)
     return false
   } finally {
     rmSync(own, { force: true })
   }
 }
 
-/** Id of the process that holds the lock; null when it has just been given back. */
-function owner() {
+/** Removes the lock of a process that has ended, unless another waiter did so first and holds it now. */
+function removeLockOf(pid) {
+  const old = `${LOCK}.${process.pid}.old`
   try {
-    return Number(readFileSync(LOCK, 'utf8'))
+    renameSync(LOCK, old)
+    if (owner(old) !== pid) linkSync(old, LOCK)
+  } catch (error) {
+    if (!['ENOENT', 'EEXIST'].includes(error.code)) throw error
+  } finally {
+    rmSync(old, { force: true })
+  }
+}
+
+/** Id of the process that holds the lock; null when it has just been given back. */
+function owner(file = LOCK) {
+  try {
+    return Number(readFileSync(file, 'utf8'))
   } catch {
     return null
   }
