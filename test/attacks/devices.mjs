@@ -3,6 +3,7 @@ import { chained, config, ensemble, writeModel } from '../../scripts/models/repo
 import { pythonModels } from '../../scripts/lib/venv.mjs'
 import { buildCuda, cudaEnvironment } from './lib/cuda.mjs'
 import { server } from './lib/servers.mjs'
+import { until } from './lib/wait.mjs'
 
 const MIB = 1 << 20
 const PINNED_BYTES = 16 * MIB
@@ -58,14 +59,6 @@ async function infer(t, model, values) {
 }
 
 const pinned = (t) => t.metric('nv_pinned_memory_pool_used_bytes')
-
-async function until(condition, seconds = 10) {
-  for (const end = Date.now() + seconds * 1000; Date.now() < end; ) {
-    if (await condition()) return true
-    await new Promise((resolve) => setTimeout(resolve, 25))
-  }
-  return false
-}
 
 export const rows = [
   {

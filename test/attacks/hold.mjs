@@ -13,6 +13,7 @@ import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
 import { besideHealth } from './lib/health.mjs'
 import { keyOf, place, shared, withRegion } from './lib/regions.mjs'
 import { server } from './lib/servers.mjs'
+import { until } from './lib/wait.mjs'
 
 const MIB = 2 ** 20
 const CLIENTS = 8
@@ -91,14 +92,15 @@ function binary(datatype, shape, data, outputs = [{ name: 'OUTPUT0', parameters:
 
 /** Data that hardly compress. */
 function noise(bytes) {
-  const out = Buffer.alloc(bytes)
+  // Nothing that packs looks back as far as this repeats.
+  const block = new Uint32Array(MIB / 4)
   let x = 1
-  for (let i = 0; i + 4 <= bytes; i += 4) {
+  for (let i = 0; i < block.length; i += 1) {
     x = (Math.imul(x, 1664525) + 1013904223) >>> 0
     // A float between 1 and 2, so that it is printed in full.
-    out.writeUInt32LE((x >>> 9) | 0x3f800000, i)
+    block[i] = (x >>> 9) | 0x3f800000
   }
-  return out
+  return Buffer.alloc(bytes, Buffer.from(block.buffer))
 }
 
 /** Members of a ModelInferRequest for `model`, whose data are `contents` or follow raw. */
@@ -111,7 +113,7 @@ function message(model, datatype, shape, raw, contents = Buffer.alloc(0)) {
 /** Does `work` and judges how long reactors were held; `more` adds what is to be said of its result. */
 async function held(t, work, more = () => '') {
   // Code that never ran is read from the disk: that is not what these rows are about.
-  await t.post(infer('identity_fp32'), gzipSync(inputJson('FP32', 100_000, '1.25')), gzip)
+  await t.post(infer('identity_fp32'), warm(), gzip)
   const { ms, result: beside, unknown } = await judgedHold(t, HOLD_MS_MAX, work)
   return `held ≤ ${ms} ms${unknown}, health at worst ${beside.worstMs.toFixed(1)} ms${more(beside.result)}`
 }
@@ -119,12 +121,13 @@ async function held(t, work, more = () => '') {
 const status = (answer) => `, status ${answer.status}`
 const statuses = (answers) => `, status ${[...new Set(answers.map((a) => a.status))].join(' and ')}`
 
+const warm = once(() => gzipSync(inputJson('FP32', 100_000, '1.25')))
 const bomb = once(() => gzipSync(inputJson('FP32', 15_000_000, '0'), { level: 9 }))
 const plain = once(() => inputJson('FP32', 7_500_000, '0.5'))
 const strings = once(() => binary('BYTES', [4_000_000], Buffer.alloc(16_000_000), [{ name: 'OUTPUT0', parameters: { binary_data: true } }]))
 const floats = once(() => binary('FP32', [4 * MIB], noise(16 * MIB), [{ name: 'OUTPUT0', parameters: { binary_data: false } }]))
 
-const row = (attack, limit, run, more = {}) => ({ attack, limit, run, ...more })
+const row = (attack, limit, run, more = {}) => ({ attack, limit, measures: true, run, ...more })
 export const rows = [
   row('30 KB of gzip that are 30 MB of JSON', 'inflating leaves the reactor; a body may inflate to 256 times its size beyond 16 MiB', (t) =>
     held(t, () => t.post(infer('identity_fp32'), bomb(), gzip), status),
@@ -256,14 +259,17 @@ export const rows = [
       t,
       async () => {
         const sockets = await Promise.all(Array.from({ length: CLIENTS }, () => t.socket()))
+        const answered = () => t.metric('nv_inference_exec_count', 'model="range"')
+        const before = await answered()
         const head = `POST ${infer('range')} HTTP/1.1\r\nHost: x\r\nContent-Length: ${rangeOf(16e6).length}\r\n\r\n`
         for (const s of sockets) {
           s.socket.pause()
           await s.send(Buffer.concat([Buffer.from(head), rangeOf(16e6)]))
         }
-        await new Promise((resolve) => setTimeout(resolve, 1500))
+        const made = async () => (await answered()) - before >= CLIENTS
+        t.check(await until(made), 'the answers were not made')
         for (const s of sockets) s.destroy()
-        await new Promise((resolve) => setTimeout(resolve, 500))
+        t.check(await until(async () => (await t.metric('nereid_memory_used_bytes')) === 0), 'the answers were not dropped')
       },
       () => '',
     ), { server: ranges },
@@ -275,8 +281,7 @@ export const rows = [
       const socket = await t.socket()
       await socket.send(one.repeat(10_000))
       const has = () => socket.received.toString('latin1').split('HTTP/1.1 200').length - 1
-      for (let i = 0; i < 100 && has() < 10_000; i += 1) await new Promise((r) => setTimeout(r, 100))
-      t.check(has() === 10_000, `${has()} answers`)
+      t.check((await until(() => has() >= 10_000, { everyMs: 50 })) && has() === 10_000, `${has()} answers`)
       socket.destroy()
     }),
   ),
@@ -431,7 +436,7 @@ async function registerMany(t, key) {
       const socket = await t.socket()
       await socket.send(Array.from({ length: part }, (_, i) => one(client * part + i)).join(''))
       const answers = () => socket.received.toString('latin1').split('HTTP/1.1 ').slice(1)
-      for (let i = 0; i < 300 && answers().length < part; i += 1) await new Promise((r) => setTimeout(r, 100))
+      await until(() => answers().length >= part, { seconds: 30 })
       socket.destroy()
       return answers().filter((a) => a.startsWith('200') || a.includes('already in manager')).length
     }),

@@ -1,5 +1,6 @@
 /** Clients that speak HTTP/1.1 so that two servers could disagree about it, and clients that only hold connections. */
 import { server } from './lib/servers.mjs'
+import { until } from './lib/wait.mjs'
 
 const small = server('1,024 descriptors', { descriptors: 1024 })
 
@@ -101,6 +102,7 @@ export const rows = [
     attack: `${SILENT} silent connections and ${SILENT_SCRAPERS} to the metrics, with 1,024 descriptors`,
     limit: 'the oldest idle connections make room (`frontend::idle`, `DESCRIPTORS_RESERVED`; `CONNECTIONS_MAX` of src/metrics/server.ts)',
     server: small,
+    measures: true,
     async run(t) {
       const held = []
       const hold = async (count, port) => {
@@ -120,6 +122,7 @@ export const rows = [
     attack: '800 idle connections of gRPC and 800 of h2c, with 1,024 descriptors',
     limit: 'the oldest without an open stream are told GOAWAY and closed (`frontend::idle`); either front end leaves a part to the other (`CONNECTIONS_SHARE`)',
     server: small,
+    measures: true,
     async run(t) {
       const held = []
       const hold = async (count, port) => {
@@ -133,11 +136,10 @@ export const rows = [
         await hold(800, t.grpcPort)
         await hold(800, t.httpPort)
         const { open, max, ms } = await askedForHealth(t)
-        await new Promise((resolve) => setTimeout(resolve, 200))
         // GOAWAY: kind 7, no flags, stream 0.
-        const told = held.filter((s) => s.received.includes(Buffer.from([7, 0, 0, 0, 0, 0]))).length
-        t.check(told >= 900, `only ${told} of 1600 clients were told GOAWAY`)
-        return `${open} of ${max} connections, ${told} told GOAWAY; 5 × health and metrics ${ms} ms`
+        const told = () => held.filter((s) => s.received.includes(Buffer.from([7, 0, 0, 0, 0, 0]))).length
+        t.check(await until(() => told() >= 900), `only ${told()} of 1600 clients were told GOAWAY`)
+        return `${open} of ${max} connections, ${told()} told GOAWAY; 5 × health and metrics ${ms} ms`
       } finally {
         for (const socket of held) socket.destroy()
       }

@@ -2,6 +2,7 @@
 import { connect } from 'node:http2'
 import { grpcBody } from '../../bench/messages.mjs'
 import { fresh, standard } from './lib/servers.mjs'
+import { until } from './lib/wait.mjs'
 
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 const DATA = 0
@@ -87,8 +88,6 @@ export function dataFrames(stream, body, ends) {
   }
   return Buffer.concat(out)
 }
-
-const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
 export const rows = [
   {
@@ -192,15 +191,17 @@ export const rows = [
       for (const [name, late, expected] of cases) {
         const socket = await t.socket(t.grpcPort)
         await socket.send(Buffer.concat(answered))
-        await wait(100)
+        const isAnswered = () => frames(socket.received).some((f) => f.stream === 5 && f.kind !== DATA && (f.flags & END_STREAM) !== 0)
+        t.check(await until(isAnswered, { everyMs: 2 }), `${name}: no answer before it`)
         await socket.send(late)
         t.check(await socket.endsWithin(5000), `${name}: still open`)
         t.check(lastWord(socket) === expected, `${name}: ${lastWord(socket)}`)
       }
       const socket = await t.socket(t.grpcPort)
       await socket.send(Buffer.concat([hello(), frame(HEADERS, END_HEADERS, 1, call('v2')), frame(HEADERS, END_HEADERS, 3, call('*'))]))
-      await wait(200)
-      const resets = frames(socket.received).filter((f) => f.kind === RST_STREAM)
+      const refused = () => frames(socket.received).filter((f) => f.kind === RST_STREAM)
+      await until(() => refused().length >= 2, { seconds: 5, everyMs: 2 })
+      const resets = refused()
       t.check(resets.length === 2 && resets.every((f) => f.payload.readUInt32BE(0) === 1), `${resets.length} of 2 paths refused`)
       socket.destroy()
       return `${cases.length} connections ended, ${resets.length} streams reset`
@@ -230,27 +231,35 @@ export const rows = [
       const before = t.rssMiB()
       let peak = before
       const look = setInterval(() => (peak = Math.max(peak, t.rssMiB())), 20)
+      // Their connections are ended: what is refused is counted.
       const one = await attack()
-      await wait(1000)
+      t.check(await one.socket.endsWithin(10_000), 'the connection goes on')
       const ofOne = peak - before
       const eight = await Promise.all(Array.from({ length: 8 }, () => attack()))
-      await wait(1000)
+      await Promise.all(eight.map(({ socket }) => socket.endsWithin(10_000)))
       clearInterval(look)
       const ofNine = peak - before
       // As many as a connection may hold, so that none is ended for what it was refused.
       const holding = await Promise.all(Array.from({ length: 8 }, () => attack(100)))
-      await wait(500)
-      const charged = (await t.metric('nereid_memory_used_bytes')) >> 20
+      const used = () => t.metric('nereid_memory_used_bytes')
+      // All that comes has come when it is more no longer.
+      let most = 0
+      await until(async () => {
+        const was = most
+        most = await used()
+        return most >= 40 << 20 && most === was
+      }, { seconds: 10, everyMs: 100 })
+      const charged = most >> 20
       for (const { socket } of [one, ...eight, ...holding]) socket.destroy()
-      await wait(6000)
-      const stillCharged = await t.metric('nereid_memory_used_bytes')
+      await until(async () => (await used()) === 0 && t.rssMiB() - before < 24, { seconds: 10, everyMs: 100 })
+      const stillCharged = await used()
       const left = t.rssMiB() - before
       t.check(ofOne < 24, `one connection took ${ofOne.toFixed(0)} MiB`)
       t.check(ofNine < 120, `nine connections took ${ofNine.toFixed(0)} MiB`)
       t.check(left < 24, `${left.toFixed(0)} MiB were not given back`)
       t.check(charged >= 40 && charged <= 64 && stillCharged === 0, `${charged} MiB were charged for heads, ${stillCharged} bytes still are`)
       const kib = Math.round(one.sent / 1024)
-      return `${kib} KiB sent: +${ofOne.toFixed(0)} MiB, nine times: +${ofNine.toFixed(0)} MiB, 6 s later +${left.toFixed(0)} MiB; ${charged} MiB charged for 800 of them; ${lastWord(one.socket)}`
+      return `${kib} KiB sent: +${ofOne.toFixed(0)} MiB, nine times: +${ofNine.toFixed(0)} MiB, afterwards +${left.toFixed(0)} MiB; ${charged} MiB charged for 800 of them; ${lastWord(one.socket)}`
     },
   },
 ]

@@ -3,6 +3,7 @@ import { TYPE, initializer, model, node, raw, subgraph, value } from '../../scri
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
 import { server } from './lib/servers.mjs'
+import { pause } from './lib/wait.mjs'
 
 /** Y = X, negated as often as N says. */
 function rounds() {
@@ -51,7 +52,6 @@ const bodyOf = (count, withX) =>
   })
 
 const request = (path, body) => `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`
-const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
 async function teach(t, name, withX) {
   for (let i = 0; i < 64; i++) {
@@ -65,12 +65,14 @@ export const rows = [
     attack: 'a Loop learned as cheap, then asked for 2^40 rounds, and given up',
     limit: 'graphs whose cost may depend on data never run on a reactor (`Model::cost_may_depend_on_data`); a cancelled run is stopped',
     server: dear,
+    measures: true,
     async run(t) {
       await teach(t, 'rounds', true)
       const { ms, result, unknown } = await judgedHold(t, HOLD_MS_MAX, async () => {
         const socket = await t.socket()
         await socket.send(request('/v2/models/rounds/infer', bodyOf(2 ** 40, true)))
-        await wait(1500)
+        // So long it runs.
+        await pause(500)
         t.check(socket.received.length === 0 && !socket.isClosed, `an answer came: ${socket.received}`)
         socket.destroy()
         // The only instance is free again once the run was stopped.
@@ -87,6 +89,7 @@ export const rows = [
     attack: 'a Range learned as cheap, then asked for 16 million numbers',
     limit: 'operands that say how large a result is must not be computed from data, or the model never runs on a reactor',
     server: dear,
+    measures: true,
     async run(t) {
       await teach(t, 'range', false)
       const { ms, result, unknown } = await judgedHold(t, HOLD_MS_MAX, () => t.post('/v2/models/range/infer', bodyOf(16e6, false)))

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
 import { server } from './lib/servers.mjs'
+import { until } from './lib/wait.mjs'
 
 const { publicKey, privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
 const part = (value) => Buffer.from(typeof value === 'string' ? value : JSON.stringify(value)).toString('base64url')
@@ -36,8 +37,10 @@ const keyed = server('keys and tokens', {
 })
 
 const WRONG = 50_000
+const WRONG_USUAL = 2000
 const CLIENTS = 16
 const FORGED = 10_000
+const FORGED_USUAL = 3000
 
 const token = (header, claims, key = privateKey) => {
   const message = `${part(header)}.${part(claims)}`
@@ -80,15 +83,16 @@ export const rows = [
     limit: 'a key is looked up by its SHA-256 and compared in constant time (`access::Hash`); wrong ones are counted and not kept, `nereid_key_requests_total{result="unknown"}`',
     server: keyed,
     async run(t) {
+      const wrong = t.volume(WRONG_USUAL, WRONG)
       const before = t.rssMiB()
       const counted = await t.metric('nereid_key_requests_total', 'key="",result="unknown"')
-      const { result: statuses, worstMs } = await t.health(() => flood(t, WRONG, (i) => hash(String(i))))
-      t.check(statuses.get(401) === WRONG, `answered ${JSON.stringify([...statuses])}`)
+      const { result: statuses, worstMs } = await t.health(() => flood(t, wrong, (i) => hash(String(i))))
+      t.check(statuses.get(401) === wrong, `answered ${JSON.stringify([...statuses])}`)
       const grown = t.rssMiB() - before
       t.check(grown < 32, `resident memory grew by ${grown.toFixed(0)} MiB`)
-      t.check((await t.metric('nereid_key_requests_total', 'key="",result="unknown"')) === counted + WRONG, 'they are not counted')
+      t.check((await t.metric('nereid_key_requests_total', 'key="",result="unknown"')) === counted + wrong, 'they are not counted')
       t.check((await ask(t, undefined, 'right')) === 200, 'the right key afterwards')
-      return `+${grown.toFixed(0)} MiB, health at worst ${worstMs.toFixed(1)} ms`
+      return `${wrong} keys, +${grown.toFixed(0)} MiB, health at worst ${worstMs.toFixed(1)} ms`
     },
   },
   {
@@ -143,17 +147,19 @@ export const rows = [
     attack: `${FORGED} tokens that are forged, with a signature that has to be computed for each`,
     limit: 'a verification is some 30 µs of a reactor, and an answer comes between two; good ones are kept, `access::limits::TOKENS_KEPT_MAX`, and cost a hash',
     server: keyed,
+    measures: true,
     async run(t) {
+      const count = t.volume(FORGED_USUAL, FORGED)
       const good = token({ alg: 'RS256', kid: 'k' }, claims())
       t.check((await ask(t, undefined, good)) === 200, 'a good token')
       const forged = (i) => `${part({ alg: 'RS256', kid: 'k' })}.${part(claims({ jti: i }))}.${good.split('.')[2]}`
       const before = t.rssMiB()
-      const { ms, result: statuses, unknown } = await judgedHold(t, HOLD_MS_MAX, () => flood(t, FORGED, forged))
+      const { ms, result: statuses, unknown } = await judgedHold(t, HOLD_MS_MAX, () => flood(t, count, forged))
       const answered = statuses.result ?? statuses
-      t.check(answered.get(401) === FORGED, `answered ${JSON.stringify([...answered])}`)
+      t.check(answered.get(401) === count, `answered ${JSON.stringify([...answered])}`)
       const grown = t.rssMiB() - before
       t.check(grown < 32, `resident memory grew by ${grown.toFixed(0)} MiB`)
-      return `held ≤ ${ms} ms${unknown}, +${grown.toFixed(0)} MiB`
+      return `${count} tokens, held ≤ ${ms} ms${unknown}, +${grown.toFixed(0)} MiB`
     },
   },
   {
@@ -205,10 +211,7 @@ export const rows = [
         )
       }
       let status = 0
-      for (let i = 0; i < 100 && status !== 200; i += 1) {
-        status = await ask(t, undefined, 'narrow')
-        if (status !== 200) await new Promise((resolve) => setTimeout(resolve, 100))
-      }
+      await until(async () => (status = await ask(t, undefined, 'narrow')) === 200)
       t.check(status === 200, `the key is answered ${status} afterwards`)
       const held = await t.metric('nereid_key_requests_in_flight', 'key="narrow"')
       t.check(held === 0, `${held} requests are held`)

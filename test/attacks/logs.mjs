@@ -5,6 +5,7 @@ import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { server } from './lib/servers.mjs'
+import { until } from './lib/wait.mjs'
 
 const at = mkdtempSync(join(tmpdir(), 'nereid-logs-'))
 process.once('exit', () => rmSync(at, { recursive: true, force: true }))
@@ -12,8 +13,6 @@ process.once('exit', () => rmSync(at, { recursive: true, force: true }))
 execFileSync('mkfifo', [join(at, 'fifo')])
 const unread = server('an access log that nobody reads', { flags: [`--access-log=${join(at, 'fifo')}`, `--audit-log=${join(at, 'audit.log')}`] })
 const logged = server('both logs in files', { flags: [`--access-log=${join(at, 'access.log')}`, `--audit-log=${join(at, 'audit2.log')}`] })
-
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
 /** Sends requests on one connection, and waits for as many answers. */
 function send(t, requests) {
@@ -53,7 +52,7 @@ export const rows = [
       const seen = await send(t, requests)
       t.check(seen === requests.length, `${seen} of ${requests.length} were answered`)
       const lines = (name) => readFileSync(join(at, name), 'utf8').split('\n').slice(0, -1)
-      for (let i = 0; i < 200 && (lines('access.log').length < requests.length || lines('audit2.log').length < 2); i += 1) await pause(50)
+      await until(() => lines('access.log').length >= requests.length && lines('audit2.log').length >= 2)
       for (const name of ['access.log', 'audit2.log']) {
         const all = lines(name)
         for (const line of all) {
@@ -72,6 +71,7 @@ export const rows = [
     attack: '40,000 requests whose lines are as long as lines get, to an access log that is a FIFO without a reader, and 50 control calls',
     limit: 'lines that wait are bounded by `ACCESS_LOG_BYTES_MAX` of each reactor and `AUDIT_LOG_BYTES_MAX`; further ones are dropped and counted (`nereid_access_log_lines_lost_total`), the logs have a thread and a buffer each, and no request waits',
     server: unread,
+    measures: true,
     async run(t) {
       const before = t.rssMiB()
       const one = get(`/${'p'.repeat(1024)}`)
@@ -84,7 +84,7 @@ export const rows = [
       })
       const lost = await t.metric('nereid_access_log_lines_lost_total', 'reason="queue_full"')
       t.check(lost > 30_000, `${lost} are counted as lost`)
-      for (let i = 0; i < 100 && (await t.metric('nereid_audit_log_lines_total')) < 50; i += 1) await pause(50)
+      await until(async () => (await t.metric('nereid_audit_log_lines_total')) >= 50)
       const audited = await t.metric('nereid_audit_log_lines_total')
       t.check(audited === 50, `${audited} lines of audit`)
       const grown = t.rssMiB() - before

@@ -4,6 +4,7 @@ import { field, framed, varint } from './lib/call.mjs'
 import { frame } from './http2.mjs'
 import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
 import { server } from './lib/servers.mjs'
+import { until } from './lib/wait.mjs'
 
 const MIB = 1 << 20
 const LIMIT_MIB = 256
@@ -20,14 +21,8 @@ const decoupled = server('models that answer any number of times, on 256 MiB', {
   },
 })
 
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 const used = (t) => t.metric('nereid_memory_used_bytes')
 const cancelled = (t) => t.metric('nereid_requests_cancelled_total', 'model="square"')
-
-async function waitFor(seconds, done) {
-  for (let i = 0; i < seconds * 10 && !(await done()); i += 1) await pause(100)
-  return done()
-}
 
 const events = (count) => {
   const body = JSON.stringify({ IN: count })
@@ -90,17 +85,17 @@ export const rows = [
       }
       let charged = 0
       const { worstMs } = await t.health(() =>
-        waitFor(30, async () => {
+        until(async () => {
           charged = Math.max(charged, await used(t))
           return (await cancelled(t)) - begun >= INSTANCES
-        }),
+        }, { seconds: 30 }),
       )
       const peak = t.rssMiB() - before
       const given = (await cancelled(t)) - begun
       // All instances are free again, though nobody left.
       const answer = await t.post('/v2/models/square/generate', '{"IN":1}')
       for (const socket of sockets) socket.destroy()
-      const isFree = await waitFor(10, async () => (await used(t)) === 0)
+      const isFree = await until(async () => (await used(t)) === 0)
       t.check(given >= INSTANCES, `${given} of ${INSTANCES} requests were cancelled`)
       t.check(answer.status === 200, `status ${answer.status} ${answer.text}`)
       t.check(charged <= LIMIT_MIB * MIB, `${(charged / MIB).toFixed(0)} MiB were charged`)
@@ -117,14 +112,14 @@ export const rows = [
       for (let i = 0; i < 100; i += INSTANCES) {
         const sockets = await Promise.all(Array.from({ length: INSTANCES }, () => t.socket()))
         for (const socket of sockets) await socket.send(events(ENDLESS))
-        await waitFor(10, () => sockets.every((s) => s.received.includes('data: ')))
+        await until(() => sockets.every((s) => s.received.includes('data: ')), { everyMs: 5 })
         for (const socket of sockets) socket.destroy()
       }
       const from = performance.now()
       const answer = await t.post('/v2/models/square/generate', '{"IN":1}')
       const ms = performance.now() - from
       t.check(answer.status === 200, `status ${answer.status} ${answer.text}`)
-      t.check(await waitFor(10, async () => (await used(t)) === 0), 'charges are left when all clients are gone')
+      t.check(await until(async () => (await used(t)) === 0), 'charges are left when all clients are gone')
       return `the next is answered after ${ms.toFixed(0)} ms`
     },
   },
@@ -132,6 +127,7 @@ export const rows = [
     attack: '20,000 responses at once, to a client that reads',
     limit: 'responses that are there together leave together, and others have their turn between them (`frontend::limits::ANSWERS_PER_LOOK`)',
     server: decoupled,
+    measures: true,
     async run(t) {
       const count = 20_000
       const { ms, result: beside, unknown } = await judgedHold(t, HOLD_MS_MAX, async () => {

@@ -1,68 +1,97 @@
 #!/usr/bin/env node
 /**
- * Runs the attacks: `node test/attacks/run.mjs [--only=TEXT] [-v]`. One line per row with its worst figure; the last line is
- * `N passed, N failed`. README.md says what a row is.
+ * Runs the attacks: `node test/attacks/run.mjs [--only=TEXT] [-v] [--nightly] [--phase=beside|alone]`. One line per row with its worst
+ * figure; the last line is `N passed, N failed`. README.md says what a row is, and what the phases are.
  */
 import { fileURLToPath } from 'node:url'
 import { endAll, killAll } from '../../bench/lib/process.mjs'
-import { fresh } from './lib/servers.mjs'
 import { Target } from './lib/target.mjs'
 import { allRows } from './rows.mjs'
 
 const ROW_MS_MAX = 60_000
+/** Rows that run at once. They share two cores with their servers, and often wait. */
+const LANES = 4
 
-/** @returns {Promise<{passed: number, failed: number, failures: string[]}>} names of the rows that failed */
-export async function attacks({ only = null, verbose = false } = {}) {
-  const rows = (await allRows()).filter((row) => only === null || `${row.area} ${row.attack}`.includes(only))
-  const inTurn = rows.filter((row) => !row.waits)
-  const servers = new Map()
+/**
+ * Runs rows: those that measure nothing in lanes, then those that measure, one after the other with nothing beside.
+ *
+ * @param only text that is in the area and the attack of a row; null = all
+ * @param nightly whole volumes, and the rows that run only nightly
+ * @param phase `beside` or `alone`; null = one after the other
+ * @returns {Promise<{passed: number, failed: number, failures: string[]}>} names of the rows that failed
+ */
+export async function attacks({ only = null, verbose = false, nightly = false, phase = null } = {}) {
+  // A row that somebody names is run.
+  const rows = (await allRows()).filter((row) => (only === null ? nightly || !row.nightly : `${row.area} ${row.attack}`.includes(only)))
   process.once('exit', killAll)
-  // Rows that mostly wait for a time of the server's run beside the others, each with a server of its own.
-  const beside = rows.filter((row) => row.waits).map(async (row) => {
-    const { verdict, target } = await attack({ ...row, server: fresh(row.server) }, null, verbose)
-    await target?.stop()
-    return { row, verdict }
-  })
-  const verdicts = []
-  for (const [i, row] of inTurn.entries()) {
-    const running = row.server.fresh ? null : (servers.get(row.server) ?? null)
-    const { verdict, target } = await attack(row, running, verbose)
-    verdicts.push({ row, verdict })
-    if (target === null) continue
-    // The next row gets a server that nobody has broken; and one that nobody needs any more ends.
-    const isWanted = inTurn.slice(i + 1).some((later) => later.server === row.server)
-    if (row.server.fresh || !target.isAlive || !isWanted) {
-      servers.delete(row.server)
-      await target.stop()
-    } else servers.set(row.server, target)
+  const options = { verbose, nightly, verdicts: [] }
+  if (phase !== 'alone') {
+    const groups = groupsOf(rows.filter((row) => !row.measures))
+    // Those that only wait for a time of the server's need no lane.
+    const waiting = groups.filter(([row]) => row.waits)
+    const others = groups.filter(([row]) => !row.waits)
+    await Promise.all([...waiting.map((group) => lane([group], options)), ...Array.from({ length: LANES }, () => lane(others, options))])
   }
-  verdicts.push(...(await Promise.all(beside)))
+  if (phase !== 'beside') await lane(groupsOf(rows.filter((row) => row.measures)), options)
   await endAll()
+  const { verdicts } = options
   const failures = verdicts.filter(({ verdict }) => !verdict).map(({ row }) => `${row.area} ${row.attack}`)
   return { passed: verdicts.length - failures.length, failed: failures.length, failures }
 }
 
-/** Runs one row, on a server that runs already or on one that it starts, and prints its line. */
-async function attack(row, running, verbose) {
+/** Rows that share a server, and each of the others for itself. A row that has the server to itself is in no group with others. */
+function groupsOf(rows) {
+  const groups = new Map()
+  for (const row of rows) {
+    const key = row.server.fresh || row.waits ? row : row.server
+    groups.set(key, [...(groups.get(key) ?? []), row])
+  }
+  return [...groups.values()]
+}
+
+/** Takes one group after the other until none is left. Rows of a group never run at once: many look at what the whole server did. */
+async function lane(groups, options) {
+  let ending = Promise.resolve()
+  for (let group = groups.shift(); group !== undefined; group = groups.shift()) {
+    let target = null
+    for (const row of group) {
+      target = await attack(row, target, ending, options)
+      // The next row gets a server that nobody has broken.
+      if (target?.isAlive === false) {
+        await target.stop()
+        target = null
+      }
+    }
+    // While the next one starts.
+    ending = target?.stop()
+  }
+  await ending
+}
+
+/** Runs one row, on a server that runs already or on one that it starts, and prints its line. Returns the server. */
+async function attack(row, running, ending, { verbose, nightly, verdicts }) {
   const from = Date.now()
   const line = (verdict, text) => {
     const seconds = ((Date.now() - from) / 1000).toFixed(1)
-    process.stdout.write(`${verdict.padEnd(6)} ${row.area.padEnd(13)} ${row.attack}: ${text} (${seconds} s)\n`)
-    return verdict === 'ok'
+    process.stdout.write(`${verdict.padEnd(6)} ${row.area.padEnd(14)} ${row.attack}: ${text} (${seconds} s)\n`)
+    verdicts.push({ row, verdict: verdict === 'ok' })
   }
-  let target = running?.isAlive ? running : null
+  let target = running
   try {
     target ??= await Target.start(row.server)
-    target.failures = []
+    await ending
+    Object.assign(target, { failures: [], isNightly: nightly })
     const worst = await within(row.msMax ?? ROW_MS_MAX, row.run(target))
     await target.checkServes()
-    if (target.failures.length === 0) return { target, verdict: line('ok', worst) }
-    line('FAILED', `${worst}; ${target.failures.join('; ')}`)
-    if (verbose) process.stdout.write(`${target.output().slice(-4000)}\n`)
+    if (target.failures.length === 0) line('ok', worst)
+    else {
+      line('FAILED', `${worst}; ${target.failures.join('; ')}`)
+      if (verbose) process.stdout.write(`${target.output().slice(-4000)}\n`)
+    }
   } catch (error) {
     line('FAILED', verbose ? error.stack : error.message)
   }
-  return { target, verdict: false }
+  return target
 }
 
 function within(ms, work) {
@@ -71,9 +100,13 @@ function within(ms, work) {
   return Promise.race([work, late]).finally(() => clearTimeout(timer))
 }
 
+/** The value of `--name=`, null where it is not there. */
+const option = (name) => process.argv.find((a) => a.startsWith(`--${name}=`))?.slice(name.length + 3) ?? null
+
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const only = process.argv.find((a) => a.startsWith('--only='))?.slice('--only='.length) ?? null
-  const { passed, failed } = await attacks({ only, verbose: process.argv.includes('-v') })
+  const [only, phase] = [option('only'), option('phase')]
+  if (![null, 'beside', 'alone'].includes(phase)) throw new Error(`no phase ${phase}: there are beside and alone`)
+  const { passed, failed } = await attacks({ only, phase, verbose: process.argv.includes('-v'), nightly: process.argv.includes('--nightly') })
   process.stdout.write(`${passed} passed, ${failed} failed\n`)
   process.exit(failed === 0 && passed > 0 ? 0 : 1)
 }

@@ -2,15 +2,19 @@
 import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { server } from './lib/servers.mjs'
+import { until } from './lib/wait.mjs'
 
 const LIMIT = 65_536
 const STARTS = 200_000
+/** The same with less. */
+const LIMIT_LOW = 1000
+const STARTS_LOW = 3000
 const SOCKETS = 8
 const ID_BYTES = 1 << 20
 const MIB = 1 << 20
 const MEMORY_MIB = 64
 
-const sequences = server('a model with sequences that stay for an hour', {
+const staying = {
   models: (root) => {
     const tensors = [[['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]]]
     const control = (name, kind, more) => `{ name: "${name}" control [ { kind: CONTROL_SEQUENCE_${kind} ${more} } ] }`
@@ -19,7 +23,9 @@ const sequences = server('a model with sequences that stay for an hour', {
     const more = `sequence_batching { max_sequence_idle_microseconds: 3600000000 control_input [ ${controls} ] oldest { max_candidate_sequences: 1000000 } }\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n`
     writeModel(root, 'sums', { config: config('dyna_sequence', 1, ...tensors, more) })
   },
-})
+}
+const sequences = server('a model with sequences that stay for an hour', staying)
+const fewSequences = server('the same, with 1,000 sequences', { ...staying, flags: [`--sequence-limit=${LIMIT_LOW}`] })
 
 /** Each request makes the state of its sequence twice as long, and one longer. */
 const growing = server('a model whose states grow, on 64 MiB', {
@@ -69,8 +75,7 @@ async function grow(t, sequences, requests) {
   const refusedBefore = refused
   await all(requests, requests + 1)
   t.check(refused === refusedBefore, `${refused - refusedBefore} ends were refused`)
-  for (let i = 0; i < 40 && (await t.metric('nereid_memory_used_bytes')) > 0; i += 1) await new Promise((resolve) => setTimeout(resolve, 250))
-  t.check((await t.metric('nereid_memory_used_bytes')) === 0, 'charges are left when all sequences have ended')
+  t.check(await until(async () => (await t.metric('nereid_memory_used_bytes')) === 0), 'charges are left when all sequences have ended')
   return `+${grown.toFixed(0)} MiB, ${charged.toFixed(0)} MiB charged, ${refused} refused, health at worst ${worstMs.toFixed(1)} ms`
 }
 
@@ -82,41 +87,51 @@ const post = (id, flags) => {
 }
 const START = '"sequence_start":true'
 
+/** Starts so many sequences, of which so many are taken. */
+async function started(t, starts, limit) {
+  const before = t.rssMiB()
+  let refused = 0
+  const { worstMs } = await t.health(() =>
+    Promise.all(
+      Array.from({ length: SOCKETS }, async (_, part) => {
+        const raw = await t.raw()
+        for (let i = part; i < starts; i += SOCKETS) {
+          raw.send(post(`s${i}`, START))
+          const answer = await raw.answer()
+          if (answer.status === 503) refused += 1
+        }
+        raw.destroy()
+      }),
+    ),
+  )
+  const grown = t.rssMiB() - before
+  t.check(refused === starts - limit, `${refused} of ${starts} were refused`)
+  t.check(grown < 128, `resident memory grew by ${grown.toFixed(0)} MiB`)
+  const goesOn = await t.post('/v2/models/sums/infer', body('s1', '"sequence_end":true'))
+  t.check(goesOn.status === 200, `a sequence in progress: ${goesOn.status} ${goesOn.text}`)
+  const next = await t.post('/v2/models/sums/infer', body('next', `${START},"sequence_end":true`))
+  t.check(next.status === 200, `a place that is free again: ${next.status} ${next.text}`)
+  return `+${grown.toFixed(0)} MiB, health at worst ${worstMs.toFixed(1)} ms`
+}
+
 export const rows = [
   {
     attack: `${STARTS} sequences that are started over ${SOCKETS} connections and never ended, of a model that forgets them after an hour`,
     limit: '`--sequence-limit` = `scheduler::sequence::SEQUENCES_MAX_DEFAULT` for each model; then 503',
     server: sequences,
-    async run(t) {
-      const before = t.rssMiB()
-      let refused = 0
-      const { worstMs } = await t.health(() =>
-        Promise.all(
-          Array.from({ length: SOCKETS }, async (_, part) => {
-            const raw = await t.raw()
-            for (let i = part; i < STARTS; i += SOCKETS) {
-              raw.send(post(`s${i}`, START))
-              const answer = await raw.answer()
-              if (answer.status === 503) refused += 1
-            }
-            raw.destroy()
-          }),
-        ),
-      )
-      const grown = t.rssMiB() - before
-      t.check(refused === STARTS - LIMIT, `${refused} of ${STARTS} were refused`)
-      t.check(grown < 128, `resident memory grew by ${grown.toFixed(0)} MiB`)
-      const goesOn = await t.post('/v2/models/sums/infer', body('s1', '"sequence_end":true'))
-      t.check(goesOn.status === 200, `a sequence in progress: ${goesOn.status} ${goesOn.text}`)
-      const next = await t.post('/v2/models/sums/infer', body('next', `${START},"sequence_end":true`))
-      t.check(next.status === 200, `a place that is free again: ${next.status} ${next.text}`)
-      return `+${grown.toFixed(0)} MiB, health at worst ${worstMs.toFixed(1)} ms`
-    },
+    nightly: true,
+    run: (t) => started(t, STARTS, LIMIT),
+  },
+  {
+    attack: `${STARTS_LOW} sequences that are started and never ended, where ${LIMIT_LOW} are allowed`,
+    limit: '`--sequence-limit` for each model; then 503',
+    server: fewSequences,
+    run: (t) => started(t, STARTS_LOW, LIMIT_LOW),
   },
   {
     attack: 'correlation ids of 1 MiB',
     limit: 'ids of more than 128 characters are refused (`protocol`)',
-    server: sequences,
+    server: fewSequences,
     async run(t) {
       const before = t.rssMiB()
       for (let i = 0; i < 50; i += 1) {

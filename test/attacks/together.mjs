@@ -3,6 +3,7 @@ import { connect } from 'node:http2'
 import { config, ensemble, step, chained, writeModel } from '../../scripts/models/repository.mjs'
 import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
 import { server } from './lib/servers.mjs'
+import { until } from './lib/wait.mjs'
 
 const MIB = 1 << 20
 const INPUT = ['INPUT0', 'TYPE_INT32', [1]]
@@ -26,16 +27,9 @@ const many = server('queues, lines and a cache', {
   },
 })
 
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 const infer = (model) => `/v2/models/${model}/infer`
 const body = (shape, value) => JSON.stringify({ inputs: [{ name: 'INPUT0', shape, datatype: 'INT32', data: [value] }] })
 const inflight = (t) => t.metric('nereid_inflight_requests')
-
-/** Waits for something of the server, for half a minute at most. */
-async function until(done) {
-  for (let i = 0; i < 600 && !(await done()); i += 1) await pause(50)
-  return done()
-}
 
 /** So many requests wait over one connection, which then is closed. How long they took to be gone, in ms. */
 async function leave(t, model) {
@@ -70,6 +64,7 @@ export const rows = [
     attack: `${WAITING} requests of one connection that wait for a model, and a client that closes it`,
     limit: 'those that are given up together are found together and answered a few at a time (`engine::limits::QUEUE_SEARCHED_AT_ONCE_MAX`, `REMOVED_AT_ONCE_MAX`)',
     server: many,
+    measures: true,
     async run(t) {
       const beside = await held(t, HOLD_MS_MAX, () => leave(t, 'slow'))
       return `${told(beside)}, gone after ${beside.result.result.toFixed(0)} ms`
@@ -79,6 +74,7 @@ export const rows = [
     attack: `the same, in line for the one place of an ensemble's step`,
     limit: '`max_inflight_requests` of the configuration; a call in line holds no thread, and leaves it with its client (`engine::limits::REMOVED_AT_ONCE_MAX`)',
     server: many,
+    measures: true,
     async run(t) {
       const beside = await held(t, HOLD_MS_MAX, () => leave(t, 'line'))
       return `${told(beside)}, gone after ${beside.result.result.toFixed(0)} ms`
@@ -88,6 +84,7 @@ export const rows = [
     attack: `${CLIENTS} clients that ask an ensemble of 41 cheap steps all the time`,
     limit: 'steps that the end of a turn sets going have half a millisecond of a reactor together, then threads of the pool go on (`engine::limits::TURN_END_NS_MAX`, `ENSEMBLE_INLINE_NS_MAX`)',
     server: many,
+    measures: true,
     async run(t) {
       const text = body([1, 1], 7)
       const request = `POST ${infer('steps')} HTTP/1.1\r\nHost: x\r\nContent-Length: ${text.length}\r\n\r\n${text}`
@@ -115,8 +112,8 @@ export const rows = [
         const answer = await t.post(infer('cached'), ...distinct(bytes, n))
         t.check(answer.status === 200, `${bytes} bytes: ${answer.status} ${answer.text.slice(0, 200)}`)
       }
-      for (let n = 0; n < 2000; n += 20) await Promise.all(Array.from({ length: 20 }, (_, i) => ask(65_536, n + i)))
-      for (let n = 0; n < 20; n += 1) await ask(2 * MIB, n)
+      for (let n = 0; n < t.volume(500, 2000); n += 20) await Promise.all(Array.from({ length: 20 }, (_, i) => ask(65_536, n + i)))
+      for (let n = 0; n < t.volume(8, 20); n += 1) await ask(2 * MIB, n)
       const used = (await t.metric('nereid_response_cache_bytes')) / MIB
       t.check(used > CACHE_MIB / 2 && used <= CACHE_MIB, `the cache holds ${used.toFixed(1)} MiB`)
       const grown = t.rssMiB() - before

@@ -57,6 +57,10 @@ export class Socket {
 
 export class Target {
   failures = []
+  /** Whether rows have their whole volume. */
+  isNightly = false
+  /** What the server printed since it was ready. */
+  printedBytes = 0
 
   static async start(description) {
     const root = mkdtempSync(join(tmpdir(), 'nereid-attack-'))
@@ -79,6 +83,8 @@ export class Target {
     this.child = started.child
     this.pid = started.child.pid
     this.output = started.output
+    // `output` keeps the end only.
+    for (const stream of [this.child.stdout, this.child.stderr]) stream.on('data', (chunk) => (this.printedBytes += chunk.length))
     this.httpPort = ports.http
     this.grpcPort = ports.grpc
     this.metricsPort = ports.metrics
@@ -92,6 +98,17 @@ export class Target {
   /** Notes a failure of the row that runs; it goes on, so that one run tells everything. */
   check(ok, text) {
     if (!ok) this.failures.push(text)
+  }
+
+  /** What the server printed since `printedBytes` was this, of which the end is kept. */
+  printedSince(bytes) {
+    const count = this.printedBytes - bytes
+    return count === 0 ? '' : this.output().slice(-count)
+  }
+
+  /** How much of something a row sends: a part in the usual run, all of it nightly. */
+  volume(usual, nightly) {
+    return this.isNightly ? nightly : usual
   }
 
   raw(port = this.httpPort) {
