@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
-import { call, field, framed, varint } from './lib/call.mjs'
+import { call, field, framed, smallFields, varint } from './lib/call.mjs'
 import { keyOf } from './lib/regions.mjs'
 import { server } from './lib/servers.mjs'
 import { pause, until } from './lib/wait.mjs'
@@ -251,8 +251,10 @@ export const rows = [
         t.check(answer.status === 400 && answer.text.length < 8192, `HTTP ${i}: ${answer.status} ${answer.text.slice(0, 200)}`)
       }
       const given = Buffer.concat([field(1, 'INPUT0'), field(2, 'FP32'), field(3, varint(3))])
-      for (const outputs of [Array.from({ length: 1_000_000 }, (_, i) => field(6, field(1, `o${i}`))), Array.from({ length: 100_000 }, () => field(6, field(1, 'OUTPUT0')))]) {
-        const message = Buffer.concat([field(1, 'identity_fp32'), field(5, given), ...outputs, field(7, Buffer.alloc(12))])
+      const many = smallFields(1_000_000, (small, i) => small(6, small(1, `o${i}`)))
+      const same = smallFields(100_000, (small) => small(6, small(1, 'OUTPUT0')))
+      for (const outputs of [many, same]) {
+        const message = Buffer.concat([field(1, 'identity_fp32'), field(5, given), outputs, field(7, Buffer.alloc(12))])
         const answer = await call(t.grpcPort, 'ModelInfer', framed(message))
         t.check(answer.status !== 0 && answer.message.length < 8192, `gRPC: ${answer.status}`)
       }

@@ -6,16 +6,18 @@ import { join } from 'node:path'
 import { ROOT } from '../../scripts/setup.mjs'
 import { fresh, standard } from './lib/servers.mjs'
 
-/** What a command may take beside others. What is not bounded takes for ever, or all memory. */
-const MS_MAX = 20_000
+/** A limit of the kernel's, which does not count the time that others of the machine have. */
+const CPU_SECONDS_MAX = 10
+const MS_MAX = 60_000
 
-/** Runs a command of the built package; its exit code, output and time. */
+/** Runs a command of the built package; its exit code, output and time. One that takes too long is killed. */
 function run(args, cwd, env = {}) {
   const from = performance.now()
   return new Promise((done) => {
-    const limits = { cwd, timeout: 30_000, maxBuffer: 64 * 1024 * 1024, env: { ...process.env, ...env } }
-    execFile(process.execPath, ['--max-old-space-size=512', join(ROOT, 'dist/cli/main.js'), ...args], limits, (error, stdout, stderr) => {
-      const code = error === null ? 0 : error.killed ? 'did not end' : error.code
+    const limits = { cwd, timeout: MS_MAX, maxBuffer: 64 * 1024 * 1024, env: { ...process.env, ...env } }
+    const command = [process.execPath, '--max-old-space-size=512', join(ROOT, 'dist/cli/main.js'), ...args]
+    execFile('sh', ['-c', `ulimit -t ${CPU_SECONDS_MAX} && exec "$@"`, 'sh', ...command], limits, (error, stdout, stderr) => {
+      const code = error === null ? 0 : error.signal === null ? error.code : `did not end by itself (${error.signal})`
       done({ code, text: `${stdout}${stderr}`, ms: performance.now() - from })
     })
   })
@@ -107,7 +109,6 @@ export const rows = [
           t.check(code === 1 && /onnxruntime|ONNX Runtime/i.test(text), `ended with ${code}: ${text.slice(0, 300)}`)
           t.check(!text.includes('defect'), text.slice(0, 300))
         }
-        t.check(worst < MS_MAX, `took ${worst.toFixed(0)} ms`)
         return `worst ${worst.toFixed(0)} ms`
       })
     },
@@ -126,7 +127,6 @@ export const rows = [
           t.check(codes.includes(code), `${name}: ${code}: ${said.slice(0, 300)}`)
           t.check(!/\n {4}at /.test(said), `${name}: a defect of our own: ${said.slice(0, 500)}`)
         }
-        t.check(worst < MS_MAX, `the slowest took ${worst.toFixed(0)} ms`)
         return `${Object.keys(FILES).length} files, slowest ${worst.toFixed(0)} ms`
       })
     },
@@ -159,7 +159,6 @@ export const rows = [
         for (const name of ['fifo.sh', 'zero.yaml', 'loop.yaml', 'large.sh']) await expecting(['doctor', name], 2, /./)
         await expecting(['doctor', 'models'], 1, /model\.py: 8589934592 bytes, at most/)
         await expecting(['check', 'models'], 1, /config\.pbtxt: Not a regular file/)
-        t.check(worst < MS_MAX, `the slowest took ${worst.toFixed(0)} ms`)
         return `slowest ${worst.toFixed(0)} ms`
       })
     },
@@ -213,7 +212,6 @@ export const rows = [
           worst = Math.max(worst, ran.ms)
           t.check(ran.code === 1 && text.test(ran.text), `${name}: ${ran.code}: ${ran.text.slice(0, 300)}`)
         }
-        t.check(worst < MS_MAX, `the slowest took ${worst.toFixed(0)} ms`)
         return `slowest ${worst.toFixed(0)} ms`
       })
     },

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { addSub } from '../../scripts/models/graphs.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
-import { call, field, framed } from './lib/call.mjs'
+import { call, field, framed, smallFields } from './lib/call.mjs'
 import { fresh, server } from './lib/servers.mjs'
 import { pause } from './lib/wait.mjs'
 
@@ -248,7 +248,7 @@ export const rows = [
     async run(t) {
       const body = Buffer.concat([
         Buffer.from('{"parameters":{"config":"{}","file:1/model.onnx":"'),
-        Buffer.alloc(600 * MILLION, 'A'),
+        Buffer.alloc(t.volume(400, 600) * MILLION, 'A'),
         Buffer.from('"}}'),
       ])
       const answer = await t.post('/v2/repository/models/simple/load', body)
@@ -261,16 +261,16 @@ export const rows = [
     limit: 'files are counted before they become objects of JavaScript (`frontend::limits::LOAD_FILES_MAX`), and their names with their contents (`ARGUMENT_BYTES_MAX` in crates/node)',
     server: huge,
     async run(t) {
-      const empty = field(2, field(4, ''))
-      const file = (name) => field(3, Buffer.concat([field(1, name), empty]))
-      const load = (parameters) => call(t.grpcPort, 'RepositoryModelLoad', framed(Buffer.concat([field(2, 'simple'), ...parameters])))
-      const many = Array.from({ length: MILLION }, (_, i) => `file:${i}`)
+      const load = (parameters) => call(t.grpcPort, 'RepositoryModelLoad', framed(Buffer.concat([field(2, 'simple'), parameters])))
       const refused = /file parameters, at most 1024 are taken/
-      const overHttp = await t.post('/v2/repository/models/simple/load', `{"parameters":{"config":"{}",${many.map((name) => `"${name}":""`).join(',')}}}`)
+      let files = ''
+      for (let i = 0; i < MILLION; i += 1) files += `,"file:${i}":""`
+      const overHttp = await t.post('/v2/repository/models/simple/load', `{"parameters":{"config":"{}"${files}}}`)
       t.check(overHttp.status === 400 && refused.test(overHttp.text), `${overHttp.status} ${overHttp.text}`)
-      const overGrpc = await load(many.map(file))
+      const overGrpc = await load(smallFields(MILLION, (small, i) => small(3, small(1, `file:${i}`) + small(2, small(4, '')))))
       t.check(overGrpc.status === 3 && refused.test(overGrpc.message), `${overGrpc.status} ${overGrpc.message}`)
-      const long = await load([file(Buffer.concat([Buffer.from('file:'), Buffer.alloc(300 * MILLION, 'x')]))])
+      const name = field(1, Buffer.alloc(300 * MILLION, 'file:'))
+      const long = await load(field(3, Buffer.concat([name, field(2, field(4, ''))])))
       t.check(long.status === 3 && /at most 268435456 are taken/.test(long.message), `${long.status} ${long.message}`)
       return 'refused'
     },
