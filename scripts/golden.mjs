@@ -9,6 +9,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { freePorts, listenFlags } from './lib/ports.mjs'
+import { Progress } from './lib/progress.mjs'
 import { capture } from './lib/run.mjs'
 import { PYTHON, pythonEnvironment, pythonModels } from './lib/venv.mjs'
 import { ROOT, SetupError, orExplain } from './setup.mjs'
@@ -35,7 +36,7 @@ export function recording(name) {
 
 const RECORDINGS = ['golden', 'golden-steps', 'golden-python'].map(recording)
 /** What a replay writes, whole: both answers of each mismatch. */
-const reportOf = (title, i) => join(ROOT, 'target', 'reports', `${title.replaceAll(/\W/g, '-')}-${i}.json`)
+const reportOf = (title, suite) => join(ROOT, 'target', 'reports', `${title.replaceAll(/\W/g, '-')}-${suite}.json`)
 /** Suites that are replayed only when they are asked for. */
 const isLong = (suite) => /^(?:crash|fatal|opt)_|^hang$/.test(suite)
 
@@ -67,70 +68,113 @@ function knownDifferences({ directory }, more = {}) {
   return { entries, find: (suite, id) => entries.filter((e) => e.suite === suite && fits(e.pattern, id)) }
 }
 
-/** Says which suite is replayed: some take a minute, all together ten and more. Made when the first begins, and told each line of the replay. */
-function progress(name, suites) {
-  const begin = Date.now()
-  let done = 0
-  const say = () => {
-    const seconds = Math.round((Date.now() - begin) / 1000)
-    if (done < suites.length) process.stdout.write(`${name}: ${suites[done]} (${done + 1} of ${suites.length}, ${seconds} s so far)\n`)
+/** Servers at once: most of a replay is waiting, and two cores are kept busy by so many. */
+const SERVERS_MAX = 4
+
+/** Suites that take longest, in that order: what begins last should be short. Only the order depends on them. */
+const LONG = ['life', 'trace', 'main', 'sequence', 'ready', 'ragged', 'many', 'decoupled', 'ensemble', 'poll', 'infer', 'rate']
+
+/** Replays wait here until one of so many others has ended. */
+export class Lanes {
+  #free
+  #waiting = []
+  #progress
+
+  constructor(name, width = SERVERS_MAX) {
+    this.#free = width
+    this.#progress = new Progress(name)
   }
-  say()
-  return (line) => {
-    // It has the order of `suites.json`, as `suites` has.
-    if (!line.startsWith(`suite ${suites[done]}: `)) return
-    done += 1
-    say()
+
+  /** Runs `replay` when there is room; of those that wait, the one whose suite takes longest. What it resolves with says how it went, too. */
+  async run(title, suite, replay) {
+    const place = LONG.includes(suite) ? LONG.indexOf(suite) : LONG.length
+    // All that are asked for at once are in the line before the first begins.
+    await new Promise((resolve) => {
+      this.#waiting.push({ place, resolve })
+      queueMicrotask(() => this.#next())
+    })
+    const job = `${title} ${suite}`
+    this.#progress.begin(job)
+    const begin = Date.now()
+    let how = 'failed'
+    try {
+      const result = await replay()
+      how = result === null ? 'had no result' : `done, ${Math.round((Date.now() - begin) / 1000)} s`
+      return result
+    } finally {
+      this.#progress.over(job, how)
+      this.#free += 1
+      this.#next()
+    }
+  }
+
+  #next() {
+    if (this.#free === 0 || this.#waiting.length === 0) return
+    this.#free -= 1
+    this.#waiting.sort((a, b) => a.place - b.place)
+    this.#waiting.shift().resolve()
+  }
+
+  end() {
+    this.#progress.end()
   }
 }
 
-/** One run of the replay, of suites that need the same flags. Resolves with its report, or null when it had no result. */
-async function replay({ name, directory }, suites, { only, server, report, title = name }) {
+/** One run of the replay, of one suite. Resolves with its report, or null when it had no result. */
+async function replay({ name, directory }, suite, { only, cases, server, report }) {
   const ports = await freePorts(3)
-  const flags = [...listenFlags(ports), '--exit-on-error=false', '--exit-grace-secs=0']
-  const extra = EXTRA_FLAGS[suites[0]]
+  // A model that leaves a request unanswered must not hold the end of its server for half a minute.
+  const flags = [...listenFlags(ports), '--exit-on-error=false', '--exit-grace-secs=0', '--exit-timeout-secs=2']
+  const extra = EXTRA_FLAGS[suite]
   if (extra !== undefined) flags.push(extra)
   const command = [server, '--model-repository={repo}', ...flags, '{flags}']
-  const args = [join(directory, 'replay.py'), '--start', `exec ${command.join(' ')}`, '--report', report]
+  const args = [join(directory, 'replay.py'), '--start', `exec ${command.join(' ')}`, '--report', report, '--suite', suite]
   for (const [i, port] of ['http', 'grpc', 'metrics'].entries()) args.push(`--${port}`, `127.0.0.1:${ports[i]}`)
-  for (const suite of suites) args.push('--suite', suite)
   if (server !== OWN_SERVER) args.push('--start-timeout', String(OTHER_START_SECONDS_MAX))
   if (only !== null) args.push('--only', only)
+  if (cases !== null) args.push('--cases', cases)
   mkdirSync(dirname(report), { recursive: true })
   rmSync(report, { force: true })
-  // Mismatches are printed by `golden`, once it is known which of them were expected.
+  // Mismatches are printed by `replayed`, once it is known which of them were expected.
   const env = { ...process.env, ...pythonModels(), PYTHONDONTWRITEBYTECODE: '1', PYTHONUNBUFFERED: '1' }
-  const { code, text } = await capture(PYTHON, args, { env, quiet: true, onLine: progress(title, suites) })
+  const { code, text } = await capture(PYTHON, args, { env, quiet: true })
   // Python prints NaN where an answer holds one.
   if (existsSync(report)) return JSON.parse(readFileSync(report, 'utf8').replaceAll(/\bNaN\b/g, 'null'))
-  process.stderr.write(`golden: the replay ended with ${code} and no result\n${text.slice(-4000)}\n`)
+  process.stderr.write(`golden: the replay of ${name}/${suite} ended with ${code} and no result\n${text.slice(-4000)}\n`)
   return null
 }
 
+/** Ids in the file of a sample, by suite. */
+const idsOf = (file) => new Map(Object.entries(JSON.parse(readFileSync(file, 'utf8'))).map(([suite, ids]) => [suite, Object.keys(ids)]))
+
 /**
- * Replays the suites of one recording. Resolves with `{ passed, failed, known, failures }`; a listed difference is neither of the first two. A server that is not this clone's
- * has a `title`, and may have `differences` of its own; `together` replays suites that need different flags at the same time.
+ * Replays the suites of one recording, each against a server of its own, as `lanes` has room. Resolves with `{ passed, failed, known, failures }`; a listed difference is neither of the
+ * first two. A server that is not this clone's has a `title`, and may have `differences` of its own.
+ *
+ * @param cases a file with the ids to ask, `{ "<suite>": { "<id>": "why" } }`; without one, all
  */
-export async function replayed(from, suites, { only = null, write = false, server = OWN_SERVER, title = from.name, differences: own = {}, together = false }) {
+export async function replayed(from, suites, { lanes, only = null, cases = null, write = false, server = OWN_SERVER, title = from.name, differences: own = {} }) {
+  const asked = cases === null ? null : idsOf(cases)
+  const lost = asked === null ? [] : [...asked.keys()].filter((suite) => !from.suites.includes(suite))
+  if (lost.length > 0) throw new SetupError(`${cases} names suites that ${from.name} does not have: ${lost.join(', ')}`)
+  const chosen = suites.filter((suite) => asked === null || asked.has(suite))
+  const one = (suite) => lanes.run(title, suite, () => replay(from, suite, { only, cases, server, report: reportOf(title, suite) }))
+  const reports = await Promise.all(chosen.map(one))
   const report = { passed: 0, failed: 0, suites: {} }
-  const groups = new Map()
-  for (const name of suites) groups.set(EXTRA_FLAGS[name], [...(groups.get(EXTRA_FLAGS[name]) ?? []), name])
-  const work = [...groups.values()].map((group, i) => ({ group, run: () => replay(from, group, { only, server, title, report: reportOf(title, i) }) }))
-  const begun = together ? work.map(({ run }) => run()) : []
-  for (const [i, { group, run }] of work.entries()) {
-    const one = await (begun[i] ?? run())
-    if (one === null) {
-      await Promise.all(begun)
-      return { passed: 0, failed: 1, known: 0, failures: [`${title}: the replay of ${group.join(', ')} had no result`] }
+  const failures = []
+  for (const [i, result] of reports.entries()) {
+    if (result === null) {
+      failures.push(`${title}: the replay of ${chosen[i]} had no result`)
+      continue
     }
-    report.passed += one.passed
-    report.failed += one.failed
-    Object.assign(report.suites, one.suites)
+    report.passed += result.passed
+    report.failed += result.failed
+    Object.assign(report.suites, result.suites)
   }
   const known = knownDifferences(from, own)
-  let unexpected = 0
-  const failures = []
+  let unexpected = failures.length
   const unlisted = {}
+  let expected = 0
   for (const [suite, result] of Object.entries(report.suites)) {
     if (result.error !== undefined) {
       process.stdout.write(`${title}: ${suite}: ${result.error}\n`)
@@ -141,20 +185,23 @@ export async function replayed(from, suites, { only = null, write = false, serve
     for (const [id, { differences }] of Object.entries(result.mismatches)) {
       const entries = known.find(suite, id)
       for (const entry of entries) entry.hits += 1
-      if (entries.length > 0) continue
+      if (entries.length > 0) {
+        expected += 1
+        continue
+      }
       unexpected += 1
       failures.push(`${title}: ${suite}/${id}`)
       ;(unlisted[suite] ??= []).push(id)
       process.stdout.write(`${title}: ${suite}/${id}: ${differences.join('; ').slice(0, 600)}\n`)
     }
   }
-  // Only a full run of a suite can tell that a listed case passes now.
-  const stale = only !== null ? [] : known.entries.filter((e) => suites.includes(e.suite) && e.hits === 0)
+  // Only a full run of a suite, or a sample with the very case, can tell that a listed case passes now.
+  const wasAsked = ({ suite, pattern }) => report.suites[suite]?.error === undefined && suite in report.suites && (asked === null || asked.get(suite).includes(pattern))
+  const stale = only !== null ? [] : known.entries.filter((e) => e.hits === 0 && wasAsked(e))
   failures.push(...stale.map(({ suite, pattern }) => `${title}: ${suite}/${pattern} passes now: take it off the list`))
   for (const line of failures.slice(failures.length - stale.length)) process.stdout.write(`${line}\n`)
   if (write) process.stdout.write(`${JSON.stringify(unlisted, null, 1)}\n`)
   const failed = unexpected + stale.length
-  const expected = report.failed - unexpected
   process.stdout.write(`${title}: ${report.passed} as recorded, ${expected} known differences, ${failed} to look at\n`)
   return { passed: report.passed, failed, known: expected, failures }
 }
@@ -174,15 +221,18 @@ const OWN_SERVER = `${process.execPath} ${join(ROOT, 'dist/cli/main.js')}`
 export async function golden({ all = false, suites = [], only = null, write = false, server = OWN_SERVER } = {}) {
   await pythonEnvironment()
   const total = { passed: 0, failed: 0, known: 0, failures: [] }
-  for (const from of RECORDINGS) {
+  const lanes = new Lanes('golden')
+  const one = async (from) => {
     const chosen = from.suites.filter((name) => (suites.length > 0 ? suites.includes(name) : all || !isLong(name)))
-    if (chosen.length === 0) continue
-    const { passed, failed, known, failures } = await replayed(from, chosen, { only, write, server })
+    if (chosen.length === 0) return
+    const { passed, failed, known, failures } = await replayed(from, chosen, { lanes, only, write, server })
     total.passed += passed
     total.failed += failed
     total.known += known
     total.failures.push(...failures)
   }
+  await Promise.all(RECORDINGS.map(one))
+  lanes.end()
   return total
 }
 
