@@ -8,7 +8,7 @@ import { addSub } from '../../scripts/models/graphs.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { call, field, framed, smallFields } from './lib/call.mjs'
 import { fresh, server } from './lib/servers.mjs'
-import { pause } from './lib/wait.mjs'
+import { pause, until } from './lib/wait.mjs'
 
 const MODEL = config('identity', 0, [['INPUT0', 'TYPE_INT32', [16]]], [['OUTPUT0', 'TYPE_INT32', [16]]])
 const LABELLED = config('identity', 0, [['INPUT0', 'TYPE_INT32', [16]]], [['OUTPUT0', 'TYPE_INT32', [16], 'label_filename: "labels.txt"']])
@@ -159,8 +159,9 @@ export const rows = [
         const printed = t.printedBytes
         const answer = await t.post(`/v2/repository/models/sum_${name}/load`, '{}')
         t.check(answer.text.includes('failed to poll from model repository'), `${name}: ${answer.status} ${answer.text}`)
-        const said = t.printedSince(printed)
-        t.check(text.test(said), `${name}: ${said.slice(0, 500)}`)
+        // The log may come after the answer.
+        const isTold = await until(() => text.test(t.printedSince(printed)), { seconds: 5, everyMs: 2 })
+        t.check(isTold, `${name}: ${t.printedSince(printed).slice(0, 500)}`)
       }
       for (const [name, [, text]] of Object.entries(SUMMED)) if (name !== 'long') await refused(name, text)
       await refused('leaves', /it is outside the model's directory/)

@@ -6,7 +6,7 @@ import { connect as connectTls } from 'node:tls'
 import { fileURLToPath } from 'node:url'
 import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
 import { server } from './lib/servers.mjs'
-import { pause } from './lib/wait.mjs'
+import { pause, until } from './lib/wait.mjs'
 import { Target } from './lib/target.mjs'
 
 const file = (name) => fileURLToPath(new URL(`lib/tls/${name}.pem`, import.meta.url))
@@ -96,13 +96,15 @@ function openssl(t, flags, lines) {
     child.stdin.on('error', () => {})
     child.on('error', reject)
     child.on('exit', () => resolve(text))
-    // Each line by itself is a command; many at once are one text.
+    // Each line by itself is a command; many at once are one text. So each waits until the one before was read, which it says.
+    const said = () => text.match(/KEYUPDATE|RENEGOTIATING/g)?.length ?? 0
     const feed = async () => {
       while (!text.includes('Verify return code') && child.exitCode === null) await pause(20)
       for (const line of lines) {
         if (child.exitCode !== null) return
+        const before = said()
         child.stdin.write(`${line}\n`)
-        await pause(3)
+        await until(() => said() > before || child.exitCode !== null, { seconds: 1, everyMs: 2 })
       }
       await pause(200)
       child.stdin.end('Q\n')
