@@ -16,8 +16,8 @@ import { ROOT, SetupError, orExplain } from './setup.mjs'
 
 const HELP = `node scripts/golden.mjs [--all] [--suite=NAME …] [--only=TEXT] [--write]
 
-Without options every suite of test/golden and test/golden-steps is replayed, and those of test/golden-python that take seconds: some
-nine minutes. With --all it is some thirteen.
+Without options every suite of test/golden and test/golden-steps is replayed, and those of test/golden-python that take seconds. Each has
+a server of its own, and four run at once: some two minutes on two cores. With --all it is some three.
 
   --all         adds the suites of test/golden-python in which processes die, hang or get options: each starts a server of its own
   --suite=NAME  only this suite; may be given several times

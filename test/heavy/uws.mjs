@@ -24,7 +24,7 @@ async function run(checks) {
   const code = await show(join(ROOT, 'node_modules/.bin/vitest'), ['run', 'test/embed/uws.test.ts', '--reporter=default', '--reporter=json', `--outputFile.json=${file}`], { cwd: ROOT })
   checks.add('requests beside the port', vitestCounts(code, file))
   const { embedded } = await import('../embed/run.mjs')
-  const recorded = await embedded(['uws'])
+  const recorded = await embedded(['uws'], { all: true })
   checks.add('recorded answers', recorded)
   const manifest = join(dirname(UWS_PATH), 'package.json')
   const version = existsSync(manifest) ? JSON.parse(readFileSync(manifest, 'utf8')).version : 'of unknown version'
