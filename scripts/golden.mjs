@@ -76,16 +76,15 @@ const LONG = ['life', 'trace', 'main', 'sequence', 'ready', 'ragged', 'many', 'd
 
 /** Replays wait here until one of so many others has ended. */
 export class Lanes {
-  #free
+  #free = SERVERS_MAX
   #waiting = []
   #progress
 
-  constructor(name, width = SERVERS_MAX) {
-    this.#free = width
+  constructor(name) {
     this.#progress = new Progress(name)
   }
 
-  /** Runs `replay` when there is room; of those that wait, the one whose suite takes longest. What it resolves with says how it went, too. */
+  /** Runs `replay` when there is room; of those that wait, the one whose suite takes longest. */
   async run(title, suite, replay) {
     const place = LONG.includes(suite) ? LONG.indexOf(suite) : LONG.length
     // All that are asked for at once are in the line before the first begins.
@@ -96,13 +95,10 @@ export class Lanes {
     const job = `${title} ${suite}`
     this.#progress.begin(job)
     const begin = Date.now()
-    let how = 'failed'
     try {
-      const result = await replay()
-      how = result === null ? 'had no result' : `done, ${Math.round((Date.now() - begin) / 1000)} s`
-      return result
+      return await replay()
     } finally {
-      this.#progress.over(job, how)
+      this.#progress.over(job, `done, ${Math.round((Date.now() - begin) / 1000)} s`)
       this.#free += 1
       this.#next()
     }
@@ -120,7 +116,7 @@ export class Lanes {
   }
 }
 
-/** One run of the replay, of one suite. Resolves with its report, or null when it had no result. */
+/** One run of the replay, of one suite. Resolves with its report, or with what it said last when it had no result. */
 async function replay({ name, directory }, suite, { only, cases, server, report }) {
   const ports = await freePorts(3)
   // A model that leaves a request unanswered must not hold the end of its server for half a minute.
@@ -141,7 +137,7 @@ async function replay({ name, directory }, suite, { only, cases, server, report 
   // Python prints NaN where an answer holds one.
   if (existsSync(report)) return JSON.parse(readFileSync(report, 'utf8').replaceAll(/\bNaN\b/g, 'null'))
   process.stderr.write(`golden: the replay of ${name}/${suite} ended with ${code} and no result\n${text.slice(-4000)}\n`)
-  return null
+  return { said: text.trim().split('\n').at(-1) }
 }
 
 /** Ids in the file of a sample, by suite. */
@@ -163,8 +159,8 @@ export async function replayed(from, suites, { lanes, only = null, cases = null,
   const report = { passed: 0, failed: 0, suites: {} }
   const failures = []
   for (const [i, result] of reports.entries()) {
-    if (result === null) {
-      failures.push(`${title}: the replay of ${chosen[i]} had no result`)
+    if (result.suites === undefined) {
+      failures.push(`${title}: the replay of ${chosen[i]} had no result: ${result.said}`)
       continue
     }
     report.passed += result.passed
@@ -173,6 +169,7 @@ export async function replayed(from, suites, { lanes, only = null, cases = null,
   }
   const known = knownDifferences(from, own)
   let unexpected = failures.length
+  for (const line of failures) process.stdout.write(`${line}\n`)
   const unlisted = {}
   let expected = 0
   for (const [suite, result] of Object.entries(report.suites)) {
