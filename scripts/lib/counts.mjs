@@ -7,7 +7,7 @@ import { existsSync, readFileSync } from 'node:fs'
 /** A runner that ended badly without naming a failed test (it could not compile, say) counts as one failure. */
 function orOne(code, { passed, failed, failures }) {
   if (failed > 0 || code === 0) return { passed, failed, failures }
-  return { passed, failed: 1, failures: failures.length > 0 ? failures : [`the runner ended with ${code} and named no test`] }
+  return { passed, failed: 1, failures: failures.length > 0 ? failures : [`the runner ended with ${code} and named no test: what it said is above`] }
 }
 
 /** Several runs as one. */

@@ -33,7 +33,7 @@ test('tests of cargo are named, and so are binaries that named none', () => {
 
 test('a runner of our own says FAILED before what failed, and one that says nothing is a failure without a name', () => {
   expect(lastLineCounts(1, 'ok     http: 3\nFAILED grpc: 5 instructions\n1 passed, 1 failed\n')).toEqual({ passed: 1, failed: 1, failures: ['grpc: 5 instructions'] })
-  expect(lastLineCounts(139, '')).toEqual({ passed: 0, failed: 1, failures: ['the runner ended with 139 and named no test'] })
+  expect(lastLineCounts(139, '')).toEqual({ passed: 0, failed: 1, failures: ['the runner ended with 139 and named no test: what it said is above'] })
 })
 
 test('tests of vitest are named with their file, also a file that cannot be read', () => {

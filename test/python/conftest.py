@@ -7,6 +7,7 @@ import pytest
 import steps as step_models
 from clients import KINDS, connect
 from cuda_mock import two_devices
+from memory import named_memory
 from server import NODE, ROOT, Server
 
 
@@ -21,7 +22,7 @@ def repositories(tmp_path_factory):
 @pytest.fixture(scope="session")
 def server(repositories, tmp_path_factory):
     """The server that tests share. It must be as healthy after the last test as before the first."""
-    before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    before = named_memory()
     one = Server(
         repositories / "main",
         "--allow-client-shm=true",
@@ -32,7 +33,7 @@ def server(repositories, tmp_path_factory):
     # A server that a test killed would otherwise only show as errors in whatever ran next.
     assert one.process.poll() is None, f"the shared server ended by itself:\n{one.tail()}"
     assert one.stop() == 0, one.tail()
-    left = set(os.listdir("/dev/shm")) - before if os.path.isdir("/dev/shm") else set()
+    left = named_memory() - before
     assert not left, f"left behind in /dev/shm: {sorted(left)}"
 
 

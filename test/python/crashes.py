@@ -214,8 +214,3 @@ def segments(pid):
 def resident(pid):
     """KiB"""
     return next(int(line.split()[1]) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS:"))
-
-
-def named_memory():
-    """Names of shared memory. Semaphores of Python's own multiprocessing belong to other programs."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.mp-")} if os.path.isdir("/dev/shm") else set()

@@ -12,6 +12,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from clients import SIXTEEN, connect
+from memory import named_memory
 from server import until
 
 PAIR = {"INPUT0": SIXTEEN, "INPUT1": SIXTEEN}
@@ -220,7 +221,7 @@ def test_channels_survive_a_restart(repositories, start):
 def test_nothing_is_left_in_dev_shm(repositories, start):
     if not os.path.isdir("/dev/shm"):
         pytest.skip("no /dev/shm on this system")
-    before = set(os.listdir("/dev/shm"))
+    before = named_memory()
     server = start(repositories / "small", "--allow-client-shm=true")
     server.stop()
-    assert set(os.listdir("/dev/shm")) - before == set()
+    assert named_memory() - before == set()

@@ -19,8 +19,8 @@ def analyze(server, tmp_path_factory):
         table = tmp_path_factory.mktemp("perf") / "latency.csv"
         command = [
             path, "-m", model, "-i", protocol, "-u", at.http if protocol == "http" else at.grpc,
-            # Windows of a time: by count, each takes a second.
-            "--measurement-interval", "200", "--max-trials", "3", "--stability-percentage", "999", "-f", str(table), *options,
+            # Windows of a time: by count, each takes a second. It ends with the first three windows that are alike.
+            "--measurement-interval", "200", "--max-trials", "10", "--stability-percentage", "999", "-f", str(table), *options,
         ]
         done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=100)
         said = done.stdout + done.stderr

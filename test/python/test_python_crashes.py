@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from crashes import Asker, Bystanders, descendants, descriptors, is_running, named_memory, resident, segments, write
+from crashes import Asker, Bystanders, descendants, descriptors, is_running, resident, segments, write
 from interpreter import python_server
+from memory import named_memory
 from server import until
 
 EXECUTE_SECONDS = 2
