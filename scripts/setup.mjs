@@ -91,8 +91,11 @@ const STEPS = [
     inputs: () => filesBelow(ROOT, ['package-lock.json', '.npmrc']),
     outputs: () => ['node_modules/.package-lock.json'],
     expect: 'a minute',
-    async run() {
-      await must('npm', 'npm', ['ci', '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error'], {
+    variant: ({ tools }) => (tools ? 'all' : 'start'),
+    // Tools of the tests do not disturb a start.
+    accepted: ({ tools }) => (tools ? ['all'] : ['start', 'all']),
+    async run({ tools }) {
+      await must('npm', 'npm', ['ci', ...(tools ? [] : ['--omit=dev']), '--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error'], {
         // The CPU library is in the package; its install script would fetch GPU libraries.
         env: { ...process.env, ONNXRUNTIME_NODE_INSTALL: 'skip' },
       })
@@ -152,11 +155,12 @@ const STEPS = [
  * Does what is missing, of all steps or of those named. Resolves with the names of the steps that ran.
  *
  * @param profile Cargo profile of the native module: `quick`, or `release` as it is shipped, which takes three times as long
+ * @param tools installs `devDependencies`, too: what tests, linters and generators need, and a start does not
  * @throws {SetupError} naming everything that this machine lacks, before anything is installed; or the step that failed
  */
-export async function setup(names = STEPS.map((step) => step.name), { profile = 'quick' } = {}) {
+export async function setup(names = STEPS.map((step) => step.name), { profile = 'quick', tools = true } = {}) {
   const stamps = new Stamps(ROOT, STAMPS)
-  const options = { profile }
+  const options = { profile, tools }
   const due = STEPS.filter((step) => names.includes(step.name)).filter((step) => {
     const instead = step.instead?.() ?? null
     if (instead !== null) say(`${step.name}: ${instead}`)

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { ROOT, orExplain, setup } from './setup.mjs'
 
-await orExplain(() => setup())
+await orExplain(() => setup(undefined, { tools: false }))
 
 const flags = process.argv.slice(2)
 // These answer a question and need no repository.

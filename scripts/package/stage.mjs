@@ -29,7 +29,8 @@ const writeManifest = (directory, manifest) => write(directory, 'package.json', 
 
 /** The package `nereid`: JavaScript, declarations and what Python models need. The same for every platform. */
 export function stageMain() {
-  const { scripts: _s, devDependencies: _d, overrides: _o, napi: _n, ...manifest } = manifestOf(ROOT)
+  // Everything from npm is bundled or copied.
+  const { scripts: _s, dependencies: _l, devDependencies: _d, overrides: _o, napi: _n, ...manifest } = manifestOf(ROOT)
   const directory = fresh('nereid')
   const declarations = reachableDeclarations()
   // In a clone the module is built there; here the package of the platform brings it.
