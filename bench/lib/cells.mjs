@@ -13,6 +13,7 @@ function shape(transport, c) {
 /**
  * @param traffic `varied`: every request differs, as those of real clients do; `repeated`: the same bytes again and again. Shared memory is
  *   always repeated: the data are in the region.
+ * @param busy processes that compute meanwhile, on a core each where there are enough
  */
 export function cell(suite, subject, workload, transport, { form = 'binary', c, rate = null, traffic = 'varied', ...more }) {
   const ours = subject.models === undefined ? workload : { ...workload, model: subject.models[workload.model] ?? workload.model }
@@ -77,7 +78,7 @@ export class Runner {
       // Each repetition starts elsewhere: nobody is always measured after the same neighbour.
       const from = Math.floor((repetition * ready.length) / repetitions)
       for (const cell of [...ready.slice(from), ...ready.slice(0, from)]) {
-        const run = cell.run === undefined ? this.#generator.run(cell, length(cell), { seed: repetition + 1 }) : cell.run(length(cell))
+        const run = cell.run === undefined ? this.#run(cell, length(cell), { seed: repetition + 1 }) : cell.run(length(cell))
         try {
           cell.runs.push(await run)
         } catch (error) {
@@ -91,6 +92,15 @@ export class Runner {
       if (errors > 0) this.#say(`${cell.name}: ${errors} errors, first: ${cell.runs.find((r) => r.errors > 0).firstError}`)
     }
     return ready
+  }
+
+  async #run(cell, seconds, options) {
+    const ends = Array.from({ length: cell.busy ?? 0 }, () => this.#generator.beside('compute'))
+    try {
+      return await this.#generator.run(cell, seconds, options)
+    } finally {
+      await Promise.all(ends.map((end) => end()))
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 /** Targets and words of the suite `python`, for the table of targets and both reports. */
 import { pairedDifference } from '../lib/stats.mjs'
-import { BUILT_IN, CALLER, IDENTITY, PLAIN, STRINGS } from '../suites/python.mjs'
+import { BUILT_IN, BUSY, CALLER, IDENTITY, PLAIN, STRINGS } from '../suites/python.mjs'
 import { pythonBurst, pythonPaced } from '../workloads.mjs'
 import { short, withRange } from './format.mjs'
 
@@ -38,6 +38,8 @@ export function pythonRows(result, { row, ratio, single, python }) {
         note: pair[0] ? `${withRange(pair[0].cpuUs)} µs, ${withRange(pair[0].cpuMainUs)} of them the server's; Triton ${withRange(pair[1]?.cpuUs)} and ${withRange(pair[1]?.cpuMainUs)}` : '',
       })
     }
+    const busy = ['Nereid', peer].map((subject) => of(subject, transport, BUSY, 8))
+    row(`${transport}, c=8: rate of ${BUSY} ÷ Triton's`, 2, 'least', ratio(...busy, 'rate'), { ...missing, note: busy[0] ? `p50 ${p50(busy[0])} and ${p50(busy[1])}` : '' })
     const strings = ['Nereid', peer].map((subject) => of(subject, transport, STRINGS))
     row(`${transport}, c=1: p50 of ${STRINGS} through a Python model ÷ Triton's`, 1, 'most', ratio(...strings, 'p50'), { ...missing, note: strings[0] ? `${p50(strings[0])} and ${p50(strings[1])}` : '' })
     const call = (subject) => pairedDifference(of(subject, transport, CALLER), of(subject, transport, PLAIN), 'p50')

@@ -19,6 +19,7 @@ export const BUILT_IN = (size) => `identity ${size}, built in`
 export const IDENTITY = (size) => `Python identity ${size}`
 export const STRINGS = '1000 strings of 16 B'
 export const [PLAIN, CALLER] = ['Python add and subtract', 'Python calls simple']
+export const BUSY = 'Python add and subtract beside two busy processes'
 
 const PACED_STREAMS = 16
 const IDLE_SECONDS = 5
@@ -33,6 +34,8 @@ function loads(quick) {
     }
   }
   out.push({ workload: workloads.named(STRINGS, { ...workloads.strings(16, 1000), model: 'python_strings' }), c: 1 })
+  // In one cgroup with the server, as a neighbour on its machine may be: a process of a model may not stand behind them.
+  out.push({ workload: { ...workloads.simple, name: BUSY, model: 'python_simple' }, c: 8, busy: 2 })
   out.push({ workload: { ...workloads.simple, name: PLAIN, model: 'python_simple' }, c: 1 }, { workload: { ...workloads.simple, name: CALLER, model: 'python_caller' }, c: 1 })
   return out
 }
@@ -40,9 +43,9 @@ function loads(quick) {
 function cellsOf(ctx, subject) {
   const cells = []
   for (const transport of ['HTTP', 'gRPC']) {
-    for (const { workload, c, isOurs } of loads(ctx.quick)) {
+    for (const { workload, c, isOurs, busy } of loads(ctx.quick)) {
       if (isOurs && subject.kind !== 'nereid') continue
-      cells.push(cell('python', subject, workload, transport, { c }))
+      cells.push(cell('python', subject, workload, transport, { c, busy }))
     }
     cells.push(streamCell(ctx, subject, transport, workloads.pythonPaced, PACED_STREAMS, { suite: 'python', seconds: Math.max(ctx.seconds, 2) }))
     cells.push(streamCell(ctx, subject, transport, workloads.pythonBurst, 4, { suite: 'python' }))

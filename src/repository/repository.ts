@@ -512,7 +512,7 @@ export class Repository {
     }
   }
 
-  /** Whoever loads a model of which a version can not be used any more, say because its process ended too often, wants it to serve again. */
+  /** Whoever loads a model of which a version can not be used any more, say because its process ended, wants it to serve again. */
   #wantsReload(name: string): boolean {
     return this.#settings.mode === 'explicit' && this.#core.unready().some((unready) => unready.model === name)
   }

@@ -2,7 +2,7 @@
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { pythonModels } from '../../scripts/lib/venv.mjs'
 import { server } from './lib/servers.mjs'
-import { until } from './lib/wait.mjs'
+import { pause, until } from './lib/wait.mjs'
 
 const MIB = 1 << 20
 /** What the code of a model may make the server keep beside what it had. */
@@ -40,7 +40,7 @@ const python = server('Python models that run code', {
   env: pythonModels(),
   models: (root) => {
     const io = [[['CODE', 'TYPE_STRING', [1]]], [['OUT', 'TYPE_STRING', [1]]]]
-    for (const [name, count] of [['one', 1], ['some', 8]]) {
+    for (const [name, count] of [['one', 1], ['some', 8], ['poisoned', 1]]) {
       const more = `instance_group [ { count: ${count} kind: KIND_CPU } ]\n`
       writeModel(root, name, { config: config('python', 0, ...io, more), files: { '1/model.py': CODE } })
     }
@@ -67,10 +67,10 @@ async function bounded(t, model, code, expected) {
   return `${result.status}, +${grown.toFixed(0)} MiB, health within ${worstMs.toFixed(0)} ms`
 }
 
-/** A process that was ended is back soon. */
+/** A process that was ended is back, at the latest after the pause that follows many ends. */
 async function again(t, model) {
   let found
-  await until(async () => (found = await run(t, model, 'pass')).status === 200, { everyMs: 50 })
+  await until(async () => (found = await run(t, model, 'pass')).status === 200, { everyMs: 50, seconds: 60 })
   return found
 }
 
@@ -130,6 +130,28 @@ export const rows = [
       const most = (lines * (16_384 + 256)) / MIB + 2
       t.check(written < most, `${written.toFixed(0)} MiB of log for what it logged`)
       return `${lines / 16} MiB each: ${printed.toFixed(1)} MiB of log for what it printed, ${written.toFixed(0)} MiB for what it logged`
+    },
+  },
+  {
+    attack: 'requests that end the process of a Python model, sent again and again until each has ended one',
+    limit: 'pauses before a process is started again: at most 30 s, then the model serves without anybody doing anything (B-PYR-07)',
+    server: python,
+    async run(t) {
+      const deaths = t.volume(6, 9)
+      let refused = 0
+      for (let ended = 0; ended < deaths; ) {
+        const { status, said } = await run(t, 'poisoned', 'os._exit(3)')
+        t.check(/^500 .*is not healthy|^503 .*started again/s.test(`${status} ${said}`), `answered ${status} ${said.slice(0, 300)}`)
+        if (status === 500) ended++
+        else refused++
+        if (status === 503) await pause(20)
+      }
+      const from = performance.now()
+      const next = await again(t, 'poisoned')
+      t.check(next.status === 200, `then answered ${next.status} ${next.said.slice(0, 300)}`)
+      const ready = await t.get('/v2/health/ready')
+      t.check(ready.status === 200, `readiness is ${ready.status}`)
+      return `${deaths} deaths, ${refused} requests refused meanwhile; served again ${((performance.now() - from) / 1000).toFixed(1)} s after the last`
     },
   },
 ]

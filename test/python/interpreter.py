@@ -6,6 +6,6 @@ from server import Server
 FLAG = f"--backend-config=python,python-executable={sys.executable}"
 
 
-def python_server(repository, *flags, log, env=None):
+def python_server(repository, *flags, log, **options):
     """A server whose models are ready."""
-    return Server(repository, FLAG, *flags, log=log, env=env)
+    return Server(repository, FLAG, *flags, log=log, **options)

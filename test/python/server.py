@@ -50,7 +50,7 @@ def waits_for(check, what, seconds=60):
 class Server:
     """Starts on construction and returns when `/v2/health/live` answers. `stop` sends SIGINT to the process started here: after SIGTERM a server waits for load balancers."""
 
-    def __init__(self, repository, *flags, log, wait=True, env=None, cwd=None):
+    def __init__(self, repository, *flags, log, wait=True, env=None, cwd=None, prepare=None):
         self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
         self.log = str(log)
         command = COMMAND + [
@@ -67,7 +67,7 @@ class Server:
         self.started = time.monotonic()
         with open(self.log, "wb") as sink:
             self.process = subprocess.Popen(
-                command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}, cwd=cwd
+                command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}, cwd=cwd, preexec_fn=prepare
             )
         if wait:
             self.wait_live()
@@ -132,6 +132,10 @@ class Server:
         text = self.get("/metrics", port=self.metrics_port).decode()
         rows = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
         return {name: float(value) for name, value in rows}
+
+    def gauge(self, name, model):
+        """Of all versions and instances of a model."""
+        return sum(value for series, value in self.metrics().items() if series.startswith(name + "{") and f'model="{model}"' in series)
 
     def signal(self, number):
         self.process.send_signal(number)

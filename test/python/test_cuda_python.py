@@ -130,10 +130,6 @@ def streamed(server, model, inputs):
     return result
 
 
-def gauge(server, name, model):
-    return sum(value for series, value in server.metrics().items() if series.startswith(name + "{") and f'model="{model}"' in series)
-
-
 @pytest.mark.parametrize("device", [0, 1])
 @pytest.mark.parametrize("count, offset", [(16, 0), (COUNT, 4096)])
 def test_b_py_07_b_pyr_14_an_input_is_handed_over_where_it_lies(mock, caller, server, device, count, offset):
@@ -145,7 +141,7 @@ def test_b_py_07_b_pyr_14_an_input_is_handed_over_where_it_lies(mock, caller, se
     assert (parameter(answer, "where"), parameter(answer, "kind"), parameter(answer, "number")) == ("gpu", 2, device)
     assert parameter(answer, "refused") == "Tensor is stored in GPU and cannot be converted to NumPy."
     # The model is done with it, and says so without a further batch.
-    waits_for(lambda: gauge(server, "nereid_runner_leases", "where") == 0, "the lease is given back")
+    waits_for(lambda: server.gauge("nereid_runner_leases", "where") == 0, "the lease is given back")
     region.drop()
 
 
@@ -192,7 +188,7 @@ def test_b_py_07_memory_that_came_in_goes_out_again_without_an_export(mock, call
     assert np.array_equal(answer.as_numpy("OUT"), values + 15)
     caller.call("infer", "same", [given.input(count)], outputs=[given.output()])
     assert np.array_equal(given.get(count), values + 20)
-    waits_for(lambda: gauge(server, "nereid_runner_leases", "same") == 0, "the leases are given back")
+    waits_for(lambda: server.gauge("nereid_runner_leases", "same") == 0, "the leases are given back")
     given.drop(), made.drop()
 
 
@@ -298,7 +294,7 @@ def test_b_pyr_14_what_the_driver_refuses_fails_the_request_and_no_other(mock, f
         refused = e.message()
     assert refused is None or f"{function} failed with " in refused, refused
     assert np.array_equal(failing[1].infer("told", {"IN": values}).as_numpy("OUT"), values * 2)
-    assert gauge(failing[0], "nereid_runner_restarts", "told") == 0
+    assert failing[0].gauge("nereid_runner_restarts", "told") == 0
 
 
 def test_b_pyr_14_a_handle_that_cannot_be_opened_costs_a_request_then_inputs_are_copied(mock, failing):
@@ -308,7 +304,7 @@ def test_b_pyr_14_a_handle_that_cannot_be_opened_costs_a_request_then_inputs_are
     assert "an input lies on GPU 0 and cannot be opened: cuIpcOpenMemHandle_v2 failed with" in text
     # The process says so on its own socket.
     waits_for(lambda: parameter(failing[1].call("infer", "told", [region.input(COUNT)]), "where") == "cpu", "inputs are copied")
-    assert gauge(failing[0], "nereid_runner_restarts", "told") == 0
+    assert failing[0].gauge("nereid_runner_restarts", "told") == 0
     region.drop()
 
 
@@ -324,7 +320,7 @@ def test_b_pyr_14_a_process_whose_context_is_lost_is_started_again(mock, failing
             return False
 
     waits_for(serves, "another process serves")
-    assert gauge(failing[0], "nereid_runner_restarts", "told") == 1
+    assert failing[0].gauge("nereid_runner_restarts", "told") == 1
     region = Region(mock, failing[1], "given", 64).set(values)
     waits_for(lambda: parameter(failing[1].call("infer", "told", [region.input(16)]), "where") == "gpu", "its devices are used again")
     region.drop()

@@ -14,7 +14,7 @@ from clients import connect
 from device_server import caller, server  # noqa: F401 - fixtures
 from interpreter import python_server
 from server import waits_for
-from test_cuda_python import CONFIG, HEAD, NO, gauge, parameter
+from test_cuda_python import CONFIG, HEAD, NO, parameter
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COUNT = 1 << 19
@@ -154,7 +154,7 @@ def test_b_py_07_a_step_behind_a_model_on_a_device_gets_its_tensor_where_it_lies
     for n in range(3):
         assert np.array_equal(caller.infer("gpu_where", {"IN": values(count, n)}).as_numpy("OUT"), values(count, n) + 1)
     assert np.array_equal(caller.infer("gpu_forced", {"IN": values(count)}).as_numpy("OUT"), values(count) * 3)
-    waits_for(lambda: gauge(server, "nereid_runner_leases", "where") == 0 and used(server) == 0, "what was lent is given back")
+    waits_for(lambda: server.gauge("nereid_runner_leases", "where") == 0 and used(server) == 0, "what was lent is given back")
 
 
 def test_m_30_nothing_is_copied_between_a_model_on_a_device_and_one_in_python(server, caller, counter):
@@ -173,11 +173,11 @@ def test_b_py_07_memory_that_was_lent_goes_on_as_an_output(server, caller):
 def test_b_pyr_14_what_a_model_keeps_stays_until_it_lets_go(server, caller):
     for n in range(4):
         assert caller.infer("gpu_keeps", {"IN": values(1000, n)}).as_numpy("OUT").tolist() == list(range(n + 1))
-    assert gauge(server, "nereid_runner_leases", "keeps") == 4 and used(server) >= 4 * 4000
+    assert server.gauge("nereid_runner_leases", "keeps") == 4 and used(server) >= 4 * 4000
     # Others get other memory meanwhile.
     assert np.array_equal(caller.infer("gpu_where", {"IN": values()}).as_numpy("OUT"), values() + 1)
     assert caller.infer("gpu_keeps", {"IN": values(1, 9)}).as_numpy("OUT").tolist() == [0, 1, 2, 3, 9]
-    waits_for(lambda: gauge(server, "nereid_runner_leases", "keeps") == 0 and used(server) == 0, "it let go")
+    waits_for(lambda: server.gauge("nereid_runner_leases", "keeps") == 0 and used(server) == 0, "it let go")
 
 
 def test_b_py_13_outputs_of_a_called_model_lie_where_it_left_them_unless_the_caller_wants_the_host(server, caller):

@@ -101,8 +101,7 @@ impl Captured {
         })?;
         let (jobs, asked) = channel();
         let session = Arc::clone(session);
-        let thread = std::thread::Builder::new().name("nereid-graph".into());
-        let started = thread.spawn(move || serve(&session, &asked));
+        let started = memory::serving::spawn("nereid-graph", move || serve(&session, &asked));
         started.map_err(|e| Error::internal(format!("no thread for CUDA graphs: {e}")))?;
         let slots = (0..=signature.max_batch_size).map(|_| Mutex::default()).collect();
         Ok(Self { slots, jobs, run_entries: run_entries.to_vec() })

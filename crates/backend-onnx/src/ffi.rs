@@ -11,6 +11,7 @@ pub(crate) mod devices;
 mod park;
 mod plugin;
 mod probe;
+mod threads;
 pub(crate) use bound::{Binding, DEVICE_ALIGNMENT};
 pub(crate) use park::{Gate, Park};
 
@@ -60,7 +61,7 @@ pub(crate) struct PoolThreads {
 
 impl Runtime {
     /// The runtime, loaded by the first caller; later paths and thread counts have no effect.
-    pub(crate) fn get(library: &Path, threads: PoolThreads) -> Result<&'static Self> {
+    pub(crate) fn get(library: &Path, pool_threads: PoolThreads) -> Result<&'static Self> {
         static RUNTIME: Mutex<Option<&'static Runtime>> = Mutex::new(None);
         let mut slot = RUNTIME.lock();
         if let Some(runtime) = *slot {
@@ -74,12 +75,13 @@ impl Runtime {
         // Before the first model: what is freed goes by where it was allocated.
         memory::heap::map_large_blocks();
         let builder = ort::init_from(library).map_err(|e| unusable(&e))?;
-        let intra = if threads.intra == 0 { cores } else { threads.intra };
+        let intra = if pool_threads.intra == 0 { cores } else { pool_threads.intra };
         let pool = GlobalThreadPoolOptions::default()
             .with_intra_threads(intra)
-            .and_then(|p| p.with_inter_threads(threads.inter.max(1)))
+            .and_then(|p| p.with_inter_threads(pool_threads.inter.max(1)))
             // A spinning thread takes a core from the reactors.
             .and_then(|p| p.with_spin_control(false))
+            .and_then(|p| p.with_thread_manager(threads::Serving))
             .map_err(|e| unusable(&e))?;
         builder.with_name("nereid").with_telemetry(false).with_global_thread_pool(pool).commit();
         let env = Environment::current().map_err(|e| unusable(&e))?;
@@ -462,6 +464,7 @@ impl SessionOptions {
                 Some((intra, inter)) => {
                     check(api, (api.SetIntraOpNumThreads)(raw, intra))?;
                     check(api, (api.SetInterOpNumThreads)(raw, inter))?;
+                    threads::set_for_session(api, raw)?;
                 }
             }
             if self.parallel {

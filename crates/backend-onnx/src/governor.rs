@@ -214,8 +214,7 @@ impl Governor {
             return;
         }
         drop(state);
-        let thread = std::thread::Builder::new().name("nereid-governor".into());
-        if thread.spawn(|| self.govern()).is_err() {
+        if memory::serving::spawn("nereid-governor", || self.govern()).is_err() {
             // No thread to be had; the next run tries again.
             let mut state = self.state.lock();
             state.alive = false;

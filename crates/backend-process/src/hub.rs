@@ -279,10 +279,10 @@ fn worker(name: &str, prepared: fn()) -> io::Result<Sender<Job>> {
             }
         }
     };
-    std::thread::Builder::new().name(name.into()).spawn(work)?;
+    memory::serving::spawn(name, work)?;
     Ok(send)
 }
 
 fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> bool {
-    std::thread::Builder::new().name(name.into()).spawn(run).is_ok()
+    memory::serving::spawn(name, run).is_ok()
 }

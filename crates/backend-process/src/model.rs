@@ -6,7 +6,7 @@ use crate::guardian::{self, Guarded};
 use crate::hub::{Due, Hub};
 use crate::link::Link;
 use crate::output::Printed;
-use crate::restart::{Crashes, Then};
+use crate::restart::{Crashes, DELAY_MAX};
 use crate::runner::{COPY_BYTES_MAX, Parts, Runner, Started};
 use crate::spec::{Instance, Limits, Output, Spec};
 use crate::sys::{self, Program};
@@ -273,23 +273,31 @@ impl Model {
 
     fn crashed(&self, instance: u32) {
         let Some(place) = self.places.get(instance as usize) else { return };
-        let then = if self.spec.limits.restart { place.crashes.lock().crashed(now_ns()) } else { Then::StayDown };
+        let again = self.spec.limits.restart.then(|| place.crashes.lock().crashed(now_ns()));
         let (model, name) = (&self.signature.model, self.name_of(instance));
-        let why = match then {
-            Then::RestartIn(_) => Error::unavailable(format!(
+        let why = match again {
+            Some(again) if again.delay.is_zero() => Error::unavailable(format!(
                 "model '{model}' cannot be used at the moment: process '{name}' ended and is being started again"
             )),
-            Then::StayDown if self.spec.limits.restart => Error::unavailable(format!(
-                "model '{model}' cannot be used: process '{name}' ended too often, and is not started again until the model is loaded again"
+            Some(again) => Error::unavailable(format!(
+                "model '{model}' cannot be used at the moment: process '{name}' ended and is started again after a pause of {:.1} s",
+                again.delay.as_secs_f64()
             )),
-            Then::StayDown => Error::internal(format!("Stub process '{name}' is not healthy.")),
+            None => Error::internal(format!("Stub process '{name}' is not healthy.")),
         };
         *place.down.lock() = Some(why.clone());
         if let Some(listener) = self.listener.get() {
             listener.down(instance, why);
         }
-        match (then, Hub::get()) {
-            (Then::RestartIn(delay), Ok(hub)) => hub.after(delay, Due::Restart(self.me.clone(), instance)),
+        if let Some(times) = again.and_then(|again| again.told) {
+            log::error!(
+                "{name}: the process ended {times} times, each within a minute of the time before; it is started again after longer and longer \
+                 pauses, of {} s at most, until it runs for a minute or model '{model}' is loaded again",
+                DELAY_MAX.as_secs()
+            );
+        }
+        match (again, Hub::get()) {
+            (Some(again), Ok(hub)) => hub.after(again.delay, Due::Restart(self.me.clone(), instance)),
             _ => log::error!("{name}: the process is not started again until model '{model}' is loaded again"),
         }
     }

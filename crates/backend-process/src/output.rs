@@ -111,8 +111,7 @@ impl Printed {
             Some(Self { epoll, pipes: Mutex::default(), next: Mutex::new(0) })
         });
         let printed = made.as_ref().ok_or_else(|| io::Error::other("no thread for what processes print"))?;
-        let runs = THREAD
-            .get_or_init(|| std::thread::Builder::new().name("nereid-printed".into()).spawn(|| printed.run()).is_ok());
+        let runs = THREAD.get_or_init(|| memory::serving::spawn("nereid-printed", || printed.run()).is_ok());
         if *runs { Ok(printed) } else { Err(io::Error::other("no thread for what processes print")) }
     }
 

@@ -14,13 +14,13 @@ pub use loom::sync::MutexGuard;
 #[cfg(feature = "loom")]
 pub use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Starts a thread that nothing joins.
+/// Starts a thread that serves and that nothing joins.
 ///
 /// # Errors
 /// The machine refuses.
 #[cfg(not(feature = "loom"))]
 pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    std::thread::Builder::new().name(name.into()).spawn(work).map(drop)
+    memory::serving::spawn(name, work).map(drop)
 }
 
 /// Starts a thread that nothing joins. The model ends when it has.

@@ -45,6 +45,9 @@ pub(crate) struct Run {
     /// Where executions are limited: those that wait for their resources, and those that have them and no batch yet.
     pub(crate) asking: SmallVec<[u32; 8]>,
     pub(crate) granted: SmallVec<[u32; 8]>,
+    /// Those whose executions are over and whose resources the limiter still counts: it gets them back together with what this version
+    /// asks next, so that of all who want them the first in its order has them. Empty when nobody holds the lock.
+    pub(crate) finished: SmallVec<[u32; 2]>,
     pub(crate) turn_policy: TurnPolicy,
     /// What the model was told of its weight.
     heavy: bool,
@@ -62,6 +65,7 @@ impl Run {
             gone: Vec::new(),
             asking: SmallVec::new(),
             granted: SmallVec::new(),
+            finished: SmallVec::new(),
             turn_policy: TurnPolicy::default(),
             heavy: false,
             armed: 0,
@@ -161,10 +165,10 @@ impl ModelVersion {
         None
     }
 
-    /// An instance does nothing any more.
+    /// An instance does nothing any more. To be followed by `start_batches`, in the same hold of the lock.
     pub(crate) fn rests(&self, run: &mut Run, instance: u32) {
-        if let Some(limited) = &self.limited {
-            limited.release(instance);
+        if self.limited.is_some() {
+            run.finished.push(instance);
         }
         run.give_back(instance);
     }
@@ -255,8 +259,7 @@ impl ModelVersion {
     /// meanwhile: to look for thousands one by one would take seconds.
     pub(crate) fn sweep_cancelled(&self) {
         if let Some(ensemble) = &self.ensemble {
-            let waiting = ensemble.inflight.lock().waiting();
-            if waiting <= QUEUE_SEARCHED_AT_ONCE_MAX || !self.sweep_soon() {
+            if ensemble.waiting() <= QUEUE_SEARCHED_AT_ONCE_MAX || !self.sweep_soon() {
                 self.sweep_line(ensemble);
             }
             return;

@@ -15,7 +15,7 @@ use crate::turn::InStretch;
 use crate::version::ModelVersion;
 use arc_swap::ArcSwap;
 use backend::{Batch, Marks, Model, RunControl};
-use graph::{Composing, Inflight, Plan};
+use graph::{Composing, Inflight, Plan, Turns};
 use parking_lot::Mutex;
 use protocol::Signature;
 use protocol::pb::inference::{ModelEnsembling, model_ensembling};
@@ -33,11 +33,15 @@ pub(crate) struct Ensemble {
     compiled: ArcSwap<Compiled>,
     /// Calls in flight, over all requests.
     pub(crate) inflight: Mutex<Inflight<Waiting>>,
+    /// Calls of requests of sequences. Never locked together with `inflight`.
+    pub(crate) turns: Mutex<Turns<Waiting>>,
 }
 
 /// A plan, and what it was made from: of each model its signature, and whether it is called in order.
-struct Compiled {
-    plan: Arc<Plan>,
+pub(crate) struct Compiled {
+    pub(crate) plan: Arc<Plan>,
+    /// Steps that keep the state of sequences: requests of one sequence call them in turn.
+    pub(crate) in_turn: Vec<usize>,
     made_from: Vec<(Arc<Signature>, bool)>,
     /// A model that it calls reads its inputs on a device.
     reads_on_device: bool,
@@ -86,32 +90,30 @@ impl Ensemble {
         let signature = Arc::new(signature);
         let compiled = ArcSwap::from_pointee(compile(&signature, &config, &models)?);
         let inflight = Mutex::new(Inflight::new(config.max_inflight_requests, config.step.len()));
-        Ok((
-            Self { engine, namespace: namespace.to_owned(), config, signature: signature.clone(), compiled, inflight },
-            signature,
-        ))
+        let turns = Mutex::new(Turns::new(config.step.len()));
+        let namespace = namespace.to_owned();
+        Ok((Self { engine, namespace, config, signature: signature.clone(), compiled, inflight, turns }, signature))
     }
 
     /// The plan for a request that begins now, and the version that each step calls: they are held until it is over.
     ///
     /// # Errors
     /// As `new`.
-    pub(crate) fn begin(&self) -> Result<(Arc<Plan>, Vec<Arc<ModelVersion>>)> {
+    pub(crate) fn begin(&self) -> Result<(Arc<Compiled>, Vec<Arc<ModelVersion>>)> {
         let models = find(&self.engine, &self.namespace, &self.config)?;
         let compiled = self.compiled.load();
         if compiled.is_of(&models) {
-            return Ok((compiled.plan.clone(), models));
+            return Ok((compiled.clone(), models));
         }
-        let compiled = compile(&self.signature, &self.config, &models)?;
+        let compiled = Arc::new(compile(&self.signature, &self.config, &models)?);
         if compiled.plan.decoupled() != self.signature.decoupled {
             return Err(Error::unavailable(format!(
                 "ensemble '{}' has to be loaded again: its models changed how often they answer",
                 self.signature.model
             )));
         }
-        let plan = compiled.plan.clone();
-        self.compiled.store(Arc::new(compiled));
-        Ok((plan, models))
+        self.compiled.store(compiled.clone());
+        Ok((compiled, models))
     }
 
     /// The models that make its answers, those of composing ensembles included, in the order of the steps: their loads, since other
@@ -146,14 +148,27 @@ impl Ensemble {
         self.compiled.load().reads_on_device
     }
 
+    /// Whether a step keeps the state of sequences.
+    pub(crate) fn keeps_state(&self) -> bool {
+        !self.compiled.load().in_turn.is_empty()
+    }
+
+    /// Calls that wait, of all requests.
+    pub(crate) fn waiting(&self) -> usize {
+        let in_turn = self.turns.lock().waiting();
+        in_turn + self.inflight.lock().waiting()
+    }
+
     /// Takes waiting calls of requests that were given up out of their lines, so many at most. Whether that was too few.
     pub(crate) fn sweep_cancelled(&self, max: usize) -> bool {
         let mut left = max;
-        let waiting = self.inflight.lock().withdraw(|waiting| {
+        let mut goes = |waiting: &Waiting| {
             let goes = left > 0 && waiting.is_cancelled();
             left -= usize::from(goes);
             goes
-        });
+        };
+        let mut waiting = self.inflight.lock().withdraw(&mut goes);
+        waiting.extend(self.turns.lock().withdraw(&mut goes));
         let _stretch = InStretch::begin();
         waiting.into_iter().for_each(Waiting::refuse);
         left == 0
@@ -225,5 +240,6 @@ fn compile(signature: &Arc<Signature>, config: &ModelEnsembling, models: &[Arc<M
     let plan = Arc::new(Plan::compile(signature.clone(), config, &composing)?);
     let made_from = composing.iter().zip(models).map(|(c, m)| (m.signature.clone(), c.in_order)).collect();
     let reads_on_device = models.iter().any(|model| model.reads_on_device());
-    Ok(Compiled { plan, made_from, reads_on_device })
+    let in_turn = models.iter().enumerate().filter(|(_, model)| model.keeps_state()).map(|(step, _)| step).collect();
+    Ok(Compiled { plan, in_turn, made_from, reads_on_device })
 }

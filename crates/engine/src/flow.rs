@@ -13,7 +13,7 @@ use crate::inline::waits_for_device;
 use crate::limits::{
     ANSWERS_WAITING_MAX, ENSEMBLE_COPY_BYTES_ON_REACTOR_MAX, ENSEMBLE_INLINE_NS_MAX, FLOWS_TOGETHER_MAX,
 };
-use crate::places::{Calls, Place};
+use crate::places::{Calls, Place, Turn};
 use crate::pool::Work;
 use crate::statistics::{FailureReason, Timings};
 use crate::ticket::{Ticket, TicketState};
@@ -48,6 +48,8 @@ pub(crate) struct Flow {
     trace: Option<Trace>,
     /// Ensembles around this one.
     depth: u32,
+    /// Of a request of a sequence, where steps keep its state.
+    turn: Option<Turn>,
     inbox: Mutex<Inbox>,
 }
 
@@ -99,7 +101,7 @@ pub(crate) struct Driven {
     driver: Box<Driver>,
 }
 
-/// A call that waits for others of its step to end (`max_inflight_requests`).
+/// A call that waits for others of its step to end (`max_inflight_requests`), or for earlier requests of its sequence.
 pub(crate) struct Waiting {
     flow: Arc<Flow>,
     run: RunId,
@@ -148,8 +150,9 @@ pub(crate) fn start(
         return Err(Error::unavailable(format!("ensembles lie inside one another more than {DEPTH_MAX} deep")));
     }
     let Some(version) = version.me.upgrade() else { return Err(Error::unavailable("Server exiting")) };
-    let (plan, models) = ensemble.begin()?;
+    let (compiled, models) = ensemble.begin()?;
     let state = TicketState::new(version.me.clone(), parent.map(|p| &p.state))?;
+    let plan = compiled.plan.clone();
     let ticket = Ticket { state: state.clone() };
     let flow = Arc::new(Flow {
         version: version.clone(),
@@ -158,6 +161,7 @@ pub(crate) fn start(
         ticket: ticket.clone(),
         trace: request.trace.clone(),
         depth,
+        turn: Turn::new(&version, &request.sequence.id, &compiled.in_turn),
         inbox: Mutex::default(),
     });
     version.joined(1);
@@ -303,7 +307,7 @@ impl Flow {
             let mut others = self.turn(&mut driver, inline_until);
             while let Some(other) = others.next() {
                 let flow = other.flow.clone();
-                open.extend(other.call(inline_until).map(|driver| (flow, driver)));
+                open.extend(other.call(inline_until, &mut others).map(|driver| (flow, driver)));
             }
             match self.park(driver) {
                 Some(again) if again.leaves(inline_until) => return self.hand_over(again),
@@ -316,13 +320,24 @@ impl Flow {
     /// A call of a step. It is given back, with its place, if it may be made now; else it stands in line.
     fn enter(self: &Arc<Self>, run: RunId, step: usize, request: InferRequest) -> Option<Waiting> {
         let waiting = Waiting { flow: self.clone(), run, step, request: Box::new(request), place: None };
-        match self.ensemble().filter(|_| self.plan.max_inflight() > 0) {
-            None => Some(waiting),
-            Some(ensemble) => {
-                let mut waiting = ensemble.inflight.lock().enter(step, waiting)?;
-                waiting.place = Some(Place::new(self.version.clone(), step));
-                Some(waiting)
+        let waiting = match &self.turn {
+            None => waiting,
+            Some(turn) => {
+                let Some(waiting) = turn.enter(step, waiting) else {
+                    self.sweep_if_cancelled();
+                    return None;
+                };
+                waiting
             }
+        };
+        waiting.placed()
+    }
+
+    /// To be called when a call has been left in line: its request may have been given up before, and was not there when the line was
+    /// swept then.
+    fn sweep_if_cancelled(&self) {
+        if self.ticket.is_cancelled() {
+            self.version.sweep_cancelled();
         }
     }
 
@@ -355,7 +370,7 @@ impl Flow {
     fn turn(self: &Arc<Self>, driver: &mut Driver, inline_until: u64) -> Calls {
         let mut next = Calls::default();
         loop {
-            self.perform(driver, inline_until);
+            self.perform(driver, inline_until, &mut next);
             if !driver.todo.is_empty() {
                 return next;
             }
@@ -365,18 +380,17 @@ impl Flow {
         }
     }
 
-    fn perform(self: &Arc<Self>, driver: &mut Driver, inline_until: u64) {
+    fn perform(self: &Arc<Self>, driver: &mut Driver, inline_until: u64, others: &mut Calls) {
         while driver.todo.front().is_some_and(|next| driver.may_do(next, inline_until))
             && let Some(action) = driver.todo.pop_front()
         {
             match action {
-                Action::Start { run, step, request } => match self.enter(run, step, request) {
-                    // This thread has the driver, so none is given back.
-                    Some(waiting) => _ = waiting.call(inline_until),
-                    // It was given up before, while another step ran, and was not in the line that was swept then.
-                    None if self.ticket.is_cancelled() => self.version.sweep_cancelled(),
-                    None => {}
-                },
+                Action::Start { run, step, request } => {
+                    if let Some(waiting) = self.enter(run, step, request) {
+                        // This thread has the driver, so none is given back.
+                        _ = waiting.call(inline_until, others);
+                    }
+                }
                 Action::Respond(mut response) => {
                     let placed = driver.place(&mut response).map(|()| Box::new(response));
                     let is_last = matches!(driver.todo.front(), Some(Action::Finish(Ok(()))));
@@ -403,7 +417,8 @@ impl Flow {
         };
         streams.iter().for_each(|(_, ticket)| ticket.cancel());
         let Some(ensemble) = self.ensemble() else { return };
-        let mine = ensemble.inflight.lock().withdraw(|waiting| Arc::ptr_eq(&waiting.flow, self));
+        let mut mine = ensemble.inflight.lock().withdraw(|waiting| Arc::ptr_eq(&waiting.flow, self));
+        mine.extend(self.turn.iter().flat_map(Turn::withdraw));
         for Waiting { run, .. } in mine {
             let told = Told { run, answer: Ok(None), last: true, place: None };
             self.inbox.lock().told.push_back(told);
@@ -416,11 +431,31 @@ impl Waiting {
         self.flow.ticket.is_cancelled()
     }
 
-    /// Makes the call, and drives its flow if no other thread does.
+    /// Makes the call, and those that it lets go on, and drives their flows if no other thread does.
     pub(crate) fn make(self, inline_until: u64) {
+        let mut calls = Calls::default();
+        calls.add([self]);
+        while let Some(call) = calls.next() {
+            let flow = call.flow.clone();
+            if let Some(driver) = call.call(inline_until, &mut calls) {
+                drive(flow, driver);
+            }
+        }
+    }
+
+    /// Takes a place among the calls of its step that are in flight, where those are limited. It is given back with that; else it
+    /// stands in line.
+    pub(crate) fn placed(self) -> Option<Self> {
         let flow = self.flow.clone();
-        if let Some(driver) = self.call(inline_until) {
-            drive(flow, driver);
+        let Some(ensemble) = flow.ensemble().filter(|_| flow.plan.max_inflight() > 0) else { return Some(self) };
+        let step = self.step;
+        let entered = ensemble.inflight.lock().enter(step, self);
+        match entered {
+            Some(waiting) => Some(Self { place: Some(Place::new(flow.version.clone(), step)), ..waiting }),
+            None => {
+                flow.sweep_if_cancelled();
+                None
+            }
         }
     }
 
@@ -430,11 +465,23 @@ impl Waiting {
         pool.submit(Work::Call(self));
     }
 
-    /// Makes the call. The flow's driver, if it was answered at once and no thread has that.
-    fn call(self, inline_until: u64) -> Option<Box<Driver>> {
+    /// Makes the call. The flow's driver, if it was answered at once and no thread has that. Calls of later requests of its sequence
+    /// that may be made now are added to `others`.
+    fn call(self, inline_until: u64, others: &mut Calls) -> Option<Box<Driver>> {
+        let flow = self.flow.clone();
+        let step = self.step;
+        let driver = self.made(inline_until);
+        // The model has the request, or refused it: what comes behind it comes after it.
+        if let Some(turn) = flow.turn.as_ref().filter(|_| flow.plan.is_called_once(step)) {
+            others.add(turn.leave(step).into_iter().filter_map(Self::placed));
+        }
+        driver
+    }
+
+    fn made(self, inline_until: u64) -> Option<Box<Driver>> {
         let Self { flow, run, step, mut request, mut place } = self;
         // It stood in line when its request ended in a panic: no answer is wanted.
-        if place.is_some() && flow.ticket.is_settled() {
+        if (place.is_some() || flow.turn.is_some()) && flow.ticket.is_settled() {
             return None;
         }
         if let Some(trace) = &flow.trace {

@@ -129,14 +129,29 @@ impl Registered {
         state.grant(Some(id))
     }
 
-    /// Asks for an instance. False when it will be told later.
-    fn ask(&self, instance: u32) -> bool {
-        self.with(instance, RateLimiter::request)
+    /// Asks for an instance, once the resources of `finished` are back. False when it will be told later.
+    fn ask(&self, instance: u32, finished: &mut SmallVec<[u32; 2]>) -> bool {
+        self.with(instance, |limiter, id| {
+            self.return_of(limiter, finished);
+            limiter.request(id);
+        })
     }
 
-    /// The execution of an instance is over.
-    pub(crate) fn release(&self, instance: u32) {
-        self.with(instance, RateLimiter::release);
+    /// The executions of instances are over.
+    fn release(&self, finished: &mut SmallVec<[u32; 2]>) {
+        if !finished.is_empty() {
+            let mut state = self.resources.0.lock();
+            self.return_of(&mut state.limiter, finished);
+            state.grant(None);
+        }
+    }
+
+    fn return_of(&self, limiter: &mut RateLimiter, finished: &mut SmallVec<[u32; 2]>) {
+        for instance in finished.drain(..) {
+            if let Some(&id) = self.ids.get(instance as usize) {
+                limiter.release(id);
+            }
+        }
     }
 
     /// An instance that was granted does not execute.
@@ -190,9 +205,22 @@ impl ModelVersion {
         now: u64,
         mine: Option<u32>,
     ) -> (Option<Requests>, Removed) {
-        if self.sequencing.is_some() {
-            return self.start_limited_sequences(limited, run, now, mine);
-        }
+        let started = match self.sequencing {
+            Some(_) => self.start_limited_sequences(limited, run, now, mine),
+            None => self.start_limited_requests(limited, run, now, mine),
+        };
+        // Those that did not ask for anything.
+        limited.release(&mut run.finished);
+        started
+    }
+
+    fn start_limited_requests(
+        &self,
+        limited: &Registered,
+        run: &mut Run,
+        now: u64,
+        mine: Option<u32>,
+    ) -> (Option<Requests>, Removed) {
         let (mut kept, mut removed) = (None, Vec::new());
         loop {
             self.ask(limited, run);
@@ -251,7 +279,7 @@ impl ModelVersion {
                     let ready: SmallVec<[u32; 8]> = run.idle.iter().copied().filter(ready).collect();
                     let Some(instance) = limited.first(&ready) else { break };
                     run.idle.retain(|idle| *idle != instance);
-                    if !limited.ask(instance) {
+                    if !limited.ask(instance, &mut run.finished) {
                         run.asking.push(instance);
                         continue;
                     }
@@ -284,7 +312,7 @@ impl ModelVersion {
         while run.granted.is_empty() && run.asking.len() < run.schedule.len() {
             let Some(instance) = limited.first(&run.idle) else { return };
             run.idle.retain(|idle| *idle != instance);
-            if limited.ask(instance) {
+            if limited.ask(instance, &mut run.finished) {
                 run.granted.push(instance);
             } else {
                 run.asking.push(instance);

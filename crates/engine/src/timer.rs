@@ -68,7 +68,7 @@ impl Timer {
             state.running = true;
             let timer = self.clone();
             // Without a thread the queue is still stepped by arrivals and completions; only exact expiry suffers.
-            if std::thread::Builder::new().name("nereid-timer".into()).spawn(move || timer.run()).is_err() {
+            if memory::serving::spawn("nereid-timer", move || timer.run()).is_err() {
                 state.running = false;
             }
         } else if earliest {

@@ -483,6 +483,11 @@ impl ModelVersion {
         }
     }
 
+    /// Whether it keeps the state of sequences, or calls a model that does.
+    pub(crate) fn keeps_state(&self) -> bool {
+        self.sequencing.is_some() || self.ensemble.as_ref().is_some_and(Ensemble::keeps_state)
+    }
+
     /// Which of its requests are traced.
     pub fn trace(&self) -> &Watch {
         &self.trace

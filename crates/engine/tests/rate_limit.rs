@@ -97,6 +97,38 @@ fn s35_executions_of_all_models_never_take_more_than_there_is() {
 }
 
 #[test]
+fn s35_of_two_models_that_always_want_to_run_each_runs_as_often_as_its_priority_says() {
+    // Triton 2.51: 50 executions of a beside 25 of b.
+    for (priority, of_first, of_second) in [(2, 20, 10), (9, 27, 3)] {
+        let (ran, order) = channel();
+        let gate = Arc::new(Mutex::new(()));
+        let closed = gate.lock().expect("nobody panicked");
+        let opens = gate.clone();
+        let script = move |_: u32, batch: &mut Batch<'_>, _: &RunControl| {
+            drop(opens.lock());
+            ran.send(asked(&batch.requests[0])).expect("the test listens");
+            answer(batch);
+        };
+        let (engine, a) = try_model_of(limited(&[("R", 4)]), |config| taking(config, "m", 4, 1), script).expect("good");
+        let b = load(&engine, |config| {
+            taking(config, "b", 2, 1);
+            config.instance_group[0].rate_limiter.as_mut().expect("it is limited").priority = priority;
+        });
+        let b = b.expect("fits");
+        let calls: Vec<Call> = (0..40).flat_map(|_| [call(&a, 1), call(&b, 2)]).collect();
+        drop(closed);
+        calls.iter().for_each(|call| assert!(call.next_answer().is_final));
+        let order: Vec<u8> = order.try_iter().collect();
+        // As long as both had requests, with one more or less for who was first.
+        let both = &order[..of_first + of_second];
+        let (first, second) = (both.iter().filter(|n| **n == 1).count(), both.iter().filter(|n| **n == 2).count());
+        assert!(first.abs_diff(of_first) <= 1, "{first} and {second}, priority {priority}: {order:?}");
+        settles(&engine, &a);
+        settles(&engine, &b);
+    }
+}
+
+#[test]
 fn s35_a_model_whose_instances_could_never_execute_is_not_loaded() {
     let (engine, _version, _starts, _go) = held(limited(&[("R", 10)]), 6);
     let error = load_taking(&engine, "large", 11, 1).err().expect("refused");

@@ -99,8 +99,7 @@ impl Pool {
         } else if state.threads < self.threads_max {
             state.threads += 1;
             drop(state);
-            let thread = std::thread::Builder::new().name("nereid-offload".into());
-            if thread.spawn(|| self.run()).is_err() {
+            if memory::serving::spawn("nereid-offload", || self.run()).is_err() {
                 let mut state = self.state.lock();
                 state.threads -= 1;
                 if state.threads == 0 {

@@ -1,5 +1,6 @@
 //! Ensembles as data. A [`Plan`] is what an ensemble's configuration says, compiled and checked once at load; an [`Execution`] is
-//! one request on its way through it; an [`Inflight`] counts the calls of all requests together, where the ensemble limits them.
+//! one request on its way through it; an [`Inflight`] counts the calls of all requests together, where the ensemble limits them, and [`Turns`] keep
+//! the requests of one sequence in order.
 //!
 //! Pure: no clock, no threads, no I/O, no locks. An execution is told what its steps answered and says what to do next, so
 //! whoever drives it waits for nothing, and every order of answers can be replayed in a test. Tensors go from step to step as
@@ -25,6 +26,7 @@
 //! | `batch` | shapes between models that batch and models that do not |
 //! | `sequence` | the sequence a request belongs to, which a response may change for what follows |
 //! | `inflight` | `max_inflight_requests` |
+//! | `turns` | which request of a sequence may call a step next |
 //! | `limits` | every number that bounds an ensemble |
 
 mod batch;
@@ -36,8 +38,10 @@ mod limits;
 mod order;
 mod plan;
 mod sequence;
+mod turns;
 
 pub use execution::{Action, Execution, Pressure, RunId};
 pub use inflight::Inflight;
 pub use limits::{CALLS_MAX, DEPTH_MAX, Limits, MAPPINGS_MAX, STEPS_MAX};
 pub use plan::{Composing, Plan, Step};
+pub use turns::Turns;

@@ -181,6 +181,11 @@ impl Plan {
         tensor.and_then(|t| self.tensors.get(t)).is_some_and(|t| !t.consumers.is_empty())
     }
 
+    /// Whether a step is called once for a request at most: otherwise once for each answer of a decoupled step before it.
+    pub fn is_called_once(&self, step: usize) -> bool {
+        self.steps.get(step).is_some_and(|step| step.from == 0)
+    }
+
     /// Model and output that an output of the ensemble comes from, directly: labels are inherited from there (C-11). `None` for
     /// one that is an input.
     pub fn origin(&self, output: usize) -> Option<(&Step, usize)> {

@@ -20,6 +20,7 @@ mod memfd;
 pub mod reclaim;
 mod region;
 pub mod room;
+pub mod serving;
 mod sigbus;
 mod slab;
 #[cfg(test)]

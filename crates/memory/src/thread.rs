@@ -62,6 +62,12 @@ fn scheduling() -> Option<SchedulingAttributes> {
     (done == 0).then_some(attributes)
 }
 
+/// Niceness of the calling thread.
+#[cfg(all(test, target_os = "linux"))]
+pub(crate) fn niceness() -> i32 {
+    scheduling().map_or(0, |attributes| attributes.nice)
+}
+
 /// CPU time this thread has used, in nanoseconds; 0 where the system does not tell. A system call: a quarter of a microsecond.
 pub fn cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -88,6 +94,7 @@ fn be_nice(niceness: libc::c_int) {
     if cfg!(miri) {
         return;
     }
+    crate::serving::prepare();
     // SAFETY: no pointers; 0 means the calling thread. Failure leaves the priority as it was, which is only less polite.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, niceness);

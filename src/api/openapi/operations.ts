@@ -21,8 +21,8 @@ export interface Operation {
 /** By method and template; that of a version has the operation of the model. */
 export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'GET /v2': { id: 'serverMetadata', summary: 'Name, version and extensions of the server.', response: 'ServerMetadata' },
-  'GET /v2/health/live': { id: 'serverLive', summary: 'Whether the process is there.', response: 'Live' },
-  'GET /v2/health/ready': { id: 'serverReady', summary: 'Whether every model can be used.', response: 'Ready' },
+  'GET /v2/health/live': { id: 'serverLive', summary: 'Whether the process is there: the status says it. The body is for requests whose Accept names application/json.', response: 'Live' },
+  'GET /v2/health/ready': { id: 'serverReady', summary: 'Whether every model can be used: the status says it. The body is for requests whose Accept names application/json.', response: 'Ready' },
   'GET /v2/openapi.json': { id: 'openApi', summary: 'This description; with ?model= that of a model, with the names, types and shapes of its tensors.', response: 'Description' },
   'GET /v2/models/stats': { id: 'statistics', summary: 'Statistics of all models.', response: 'Statistics' },
   'GET /v2/models/{model}': { id: 'modelMetadata', summary: 'Versions and tensors of a model.', response: 'ModelMetadata' },

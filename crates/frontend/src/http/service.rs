@@ -194,8 +194,8 @@ pub async fn respond(
             let m = engine.server_metadata();
             Reply::json(server_metadata_json(&m.name, &m.version, &m.extensions))
         }
-        Route::Live => health(engine.is_live(), r#"{"live":true}"#, r#"{"live":false}"#),
-        Route::Ready => health(said(engine.readiness()).await, r#"{"ready":true}"#, r#"{"ready":false}"#),
+        Route::Live => health(head, "live", engine.is_live()),
+        Route::Ready => health(head, "ready", said(engine.readiness()).await),
         Route::OpenApi => Box::pin(control::openapi(context, head.query())).await,
         Route::Logging => Box::pin(control::logging(context, head.method, &body)).await,
         Route::Trace { model } => Box::pin(control::trace(context, model, head.method, &body)).await,
@@ -238,8 +238,19 @@ async fn said(ready: Ready) -> bool {
 }
 
 /// A body, unlike Triton: KServe's client reads it.
-fn health(is_good: bool, good: &'static str, bad: &'static str) -> Reply {
-    if is_good { Reply::json(good) } else { Reply::new(400, JSON, bad) }
+/// As Triton a status and no body: scripts print both behind one another. The body of the Open Inference Protocol is for those who name JSON.
+fn health(head: &RequestHead, what: &str, is_good: bool) -> Reply {
+    let status = if is_good { 200 } else { 400 };
+    match head.headers.get("accept").is_some_and(names_json) {
+        true => Reply::new(status, JSON, format!(r#"{{"{what}":{is_good}}}"#)),
+        false => Reply::new(status, PLAIN, ""),
+    }
+}
+
+/// Whether an `Accept` has application/json, by name: `*/*`, which most clients send, asks for nothing.
+fn names_json(accept: &[u8]) -> bool {
+    let range = |entry: &[u8]| entry.split(|b| *b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+    accept.split(|b| *b == b',').any(|entry| range(entry) == b"application/json")
 }
 
 /// Decodes `%XX`; what is no such escape, or does not decode to UTF-8, stays as it is.

@@ -1,0 +1,74 @@
+//! Threads of the library, which serve whatever thread made the session: see `memory::serving`.
+
+use super::check;
+use ort::environment::ThreadManager;
+use ort::sys;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{null, null_mut};
+use std::thread::JoinHandle;
+use tensor::Result;
+
+const NAME: &str = "nereid-onnx";
+
+/// Threads of the pool that sessions share.
+pub(super) struct Serving;
+
+impl ThreadManager for Serving {
+    type Thread = JoinHandle<()>;
+
+    fn create(&self, work: impl FnOnce() + Send + 'static) -> ort::Result<Self::Thread> {
+        memory::serving::spawn(NAME, work).map_err(|e| ort::Error::new(e.to_string()))
+    }
+
+    fn join(thread: Self::Thread) -> ort::Result<()> {
+        thread.join().map_err(|_| ort::Error::new("a thread panicked"))
+    }
+}
+
+/// The same for the threads of one session.
+///
+/// # Safety
+/// `options` are live session options.
+pub(super) unsafe fn set_for_session(api: &sys::OrtApi, options: *mut sys::OrtSessionOptions) -> Result<()> {
+    // SAFETY: the caller's promise. The functions below keep nothing of these options, and the library hands them its own pointers.
+    unsafe {
+        check(api, (api.SessionOptionsSetCustomThreadCreationOptions)(options, null_mut()))?;
+        check(api, (api.SessionOptionsSetCustomCreateThreadFn)(options, Some(create)))?;
+        check(api, (api.SessionOptionsSetCustomJoinThreadFn)(options, Some(join)))
+    }
+}
+
+/// What the library's loop is called with.
+struct Loop(sys::OrtThreadWorkerFn, *mut c_void);
+
+// SAFETY: the library hands both over to be used on the thread that is made, and nowhere else.
+unsafe impl Send for Loop {}
+
+impl Loop {
+    fn run(self) {
+        // SAFETY: once, on the thread that was made for it, with the argument that belongs to it.
+        unsafe { (self.0)(self.1) }
+    }
+}
+
+/// Null, which the library reports as a failure, when the machine refuses a thread.
+unsafe extern "system" fn create(
+    _: *mut c_void,
+    body: sys::OrtThreadWorkerFn,
+    argument: *mut c_void,
+) -> sys::OrtCustomThreadHandle {
+    let body = Loop(body, argument);
+    let thread = catch_unwind(AssertUnwindSafe(|| memory::serving::spawn(NAME, move || body.run()).ok()));
+    match thread.ok().flatten() {
+        Some(thread) => Box::into_raw(Box::new(thread)).cast_const().cast(),
+        None => null(),
+    }
+}
+
+unsafe extern "system" fn join(thread: sys::OrtCustomThreadHandle) {
+    // SAFETY: `create` made it from such a box, and the library joins each thread once.
+    let thread = unsafe { Box::from_raw(thread.cast_mut().cast::<JoinHandle<()>>()) };
+    // It ended either way.
+    let _ = thread.join();
+}

@@ -1,0 +1,190 @@
+//! Requests of one sequence call each step that keeps its state in the order in which they began, on whichever threads they are driven
+//!.
+
+use protocol::CorrelationId;
+use std::collections::{HashMap, VecDeque};
+
+/// The requests of each sequence, in the order in which they began, and their calls that have to wait. Shared by all requests of one
+/// ensemble: the engine keeps it under a lock. `T` is a call of a step.
+///
+/// No thread waits here, only entries do.
+///
+/// Invariant: a call waits only behind a request that began earlier and has not left the step; each request leaves all its steps once.
+#[derive(Debug)]
+pub struct Turns<T> {
+    steps: usize,
+    lines: HashMap<CorrelationId, Vec<VecDeque<Entry<T>>>>,
+    begun: u64,
+    waiting: usize,
+}
+
+/// A request that has not left a step.
+#[derive(Debug)]
+struct Entry<T> {
+    number: u64,
+    /// A step behind a decoupled one is called once for each of its answers.
+    calls: Vec<T>,
+}
+
+impl<T> Turns<T> {
+    /// Of an ensemble with so many steps.
+    pub fn new(steps: usize) -> Self {
+        Self { steps, lines: HashMap::new(), begun: 0, waiting: 0 }
+    }
+
+    /// A request of a sequence begins. It calls the steps with these indexes in its turn. The number under which it is known here.
+    pub fn join(&mut self, id: &CorrelationId, in_turn: &[usize]) -> u64 {
+        self.begun += 1;
+        let number = self.begun;
+        let steps = self.steps;
+        let lines = self.lines.entry(id.clone()).or_insert_with(|| (0..steps).map(|_| VecDeque::new()).collect());
+        for &step in in_turn {
+            if let Some(line) = lines.get_mut(step) {
+                line.push_back(Entry { number, calls: Vec::new() });
+            }
+        }
+        number
+    }
+
+    /// A request wants to call a step. The call is given back when it may be made now; else it waits.
+    pub fn enter(&mut self, id: &CorrelationId, number: u64, step: usize, call: T) -> Option<T> {
+        let Some(line) = self.lines.get_mut(id).and_then(|lines| lines.get_mut(step)) else { return Some(call) };
+        let Ok(at) = line.binary_search_by_key(&number, |entry| entry.number) else { return Some(call) };
+        match line.get_mut(at) {
+            Some(entry) if at > 0 => {
+                entry.calls.push(call);
+                self.waiting += 1;
+                None
+            }
+            _ => Some(call),
+        }
+    }
+
+    /// A request has called a step and will not do so again. The calls that may be made now: of the request behind it.
+    pub fn leave(&mut self, id: &CorrelationId, number: u64, step: usize) -> Vec<T> {
+        let Some(lines) = self.lines.get_mut(id) else { return Vec::new() };
+        let next = lines.get_mut(step).map(|line| leave(line, number)).unwrap_or_default();
+        self.waiting -= next.len();
+        if lines.iter().all(VecDeque::is_empty) {
+            self.lines.remove(id);
+        }
+        next
+    }
+
+    /// A request is over; none of its calls waits. Those that may be made now.
+    pub fn end(&mut self, id: &CorrelationId, number: u64) -> Vec<T> {
+        (0..self.steps).flat_map(|step| self.leave(id, number, step)).collect()
+    }
+
+    /// Takes the waiting calls of a request out, which keeps its turns.
+    pub fn withdraw_of(&mut self, id: &CorrelationId, number: u64) -> Vec<T> {
+        let mut out = Vec::new();
+        for line in self.lines.get_mut(id).into_iter().flatten() {
+            let at = line.binary_search_by_key(&number, |entry| entry.number);
+            if let Some(entry) = at.ok().and_then(|at| line.get_mut(at)) {
+                out.append(&mut entry.calls);
+            }
+        }
+        self.waiting -= out.len();
+        out
+    }
+
+    /// Takes waiting calls out, of all requests.
+    pub fn withdraw(&mut self, mut whose: impl FnMut(&T) -> bool) -> Vec<T> {
+        let mut out = Vec::new();
+        if self.waiting > 0 {
+            for entry in self.lines.values_mut().flatten().flatten() {
+                out.extend(entry.calls.extract_if(.., |call| whose(call)));
+            }
+            self.waiting -= out.len();
+        }
+        out
+    }
+
+    /// Calls that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether no request of any sequence is here.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
+/// The calls of the request whose turn it is now, if that changed.
+fn leave<T>(line: &mut VecDeque<Entry<T>>, number: u64) -> Vec<T> {
+    let Ok(at) = line.binary_search_by_key(&number, |entry| entry.number) else { return Vec::new() };
+    line.remove(at);
+    match line.front_mut() {
+        Some(next) if at == 0 => std::mem::take(&mut next.calls),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: CorrelationId = CorrelationId::Number(7);
+    const OTHER: CorrelationId = CorrelationId::Number(8);
+    const STEPS: [usize; 2] = [0, 1];
+
+    #[test]
+    fn a_call_waits_for_those_of_requests_that_began_earlier() {
+        let mut turns = Turns::new(2);
+        let [a, b, c] = [(); 3].map(|()| turns.join(&ID, &STEPS));
+        assert_eq!(turns.enter(&ID, c, 0, "c"), None);
+        assert_eq!(turns.enter(&ID, b, 0, "b"), None);
+        assert_eq!(turns.waiting(), 2);
+        assert_eq!(turns.enter(&ID, a, 0, "a"), Some("a"));
+        assert_eq!(turns.leave(&ID, a, 0), ["b"]);
+        assert_eq!(turns.enter(&ID, b, 1, "b1"), None, "a has not called step 1 yet");
+        assert_eq!(turns.leave(&ID, b, 0), ["c"]);
+        assert!(turns.leave(&ID, c, 0).is_empty());
+        assert_eq!(turns.end(&ID, a), ["b1"], "it will not call it any more");
+        assert!(turns.end(&ID, b).is_empty() && turns.end(&ID, c).is_empty());
+        assert!(turns.is_empty() && turns.waiting() == 0);
+    }
+
+    #[test]
+    fn a_step_that_keeps_no_state_is_called_at_once() {
+        let mut turns = Turns::new(2);
+        let (a, b) = (turns.join(&ID, &[1]), turns.join(&ID, &[1]));
+        assert_eq!(turns.enter(&ID, b, 0, "b0"), Some("b0"));
+        assert_eq!(turns.enter(&ID, b, 1, "b1"), None);
+        assert_eq!(turns.end(&ID, a), ["b1"]);
+    }
+
+    #[test]
+    fn sequences_do_not_wait_for_each_other() {
+        let mut turns = Turns::new(2);
+        let (a, b) = (turns.join(&ID, &STEPS), turns.join(&OTHER, &STEPS));
+        assert_eq!(turns.enter(&OTHER, b, 0, "b"), Some("b"));
+        assert_eq!(turns.enter(&ID, a, 0, "a"), Some("a"));
+    }
+
+    #[test]
+    fn a_step_that_is_called_for_each_answer_keeps_its_turn_until_the_request_ends() {
+        let mut turns = Turns::new(2);
+        let (a, b) = (turns.join(&ID, &STEPS), turns.join(&ID, &STEPS));
+        assert_eq!([turns.enter(&ID, b, 0, "b1"), turns.enter(&ID, b, 0, "b2")], [None, None]);
+        assert_eq!([turns.enter(&ID, a, 0, "a1"), turns.enter(&ID, a, 0, "a2")], [Some("a1"), Some("a2")]);
+        assert_eq!(turns.end(&ID, a), ["b1", "b2"]);
+        assert_eq!(turns.enter(&ID, b, 0, "b3"), Some("b3"));
+    }
+
+    #[test]
+    fn calls_that_are_withdrawn_are_not_made_and_their_requests_hold_up_those_behind_until_they_end() {
+        let mut turns = Turns::new(2);
+        let [a, b, c] = [(); 3].map(|()| turns.join(&ID, &STEPS));
+        for (number, call) in [(b, "b"), (c, "c")] {
+            turns.enter(&ID, number, 0, call);
+        }
+        assert_eq!(turns.withdraw_of(&ID, b), ["b"]);
+        assert!(turns.leave(&ID, a, 0).is_empty(), "b is not over");
+        assert_eq!(turns.withdraw(|call| *call == "other"), [""; 0]);
+        assert_eq!(turns.end(&ID, b), ["c"]);
+        assert!(turns.end(&ID, b).is_empty(), "it left before");
+    }
+}

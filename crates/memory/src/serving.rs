@@ -1,0 +1,94 @@
+//! Threads that serve requests, made by a thread that never stepped behind.
+//!
+//! On Linux a thread has the niceness of the one that made it, and so has a process; without privileges nobody can lower it again. What is
+//! made while a model is loaded would be served with the niceness of loads (`thread::step_behind`) for good. So before the first thread of
+//! the process steps behind, one is started that never does; it makes all that serve.
+
+use parking_lot::Mutex;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+
+struct Job {
+    name: String,
+    body: Box<dyn FnOnce() + Send>,
+    made: Sender<io::Result<JoinHandle<()>>>,
+}
+
+/// The thread that makes the others; `None` inside when the machine refused it.
+static MAKER: OnceLock<Option<Mutex<Sender<Job>>>> = OnceLock::new();
+
+/// Starts the thread that makes the others, unless it runs. For whoever is about to step behind.
+pub(crate) fn prepare() {
+    maker();
+}
+
+fn maker() -> Option<&'static Mutex<Sender<Job>>> {
+    let start = || {
+        let (send, jobs): (Sender<Job>, Receiver<Job>) = channel();
+        let make = move || {
+            for Job { name, body, made } in jobs {
+                let _ = made.send(Builder::new().name(name).spawn(body));
+            }
+        };
+        Builder::new().name("nereid-threads".into()).spawn(make).is_ok().then(|| Mutex::new(send))
+    };
+    MAKER.get_or_init(start).as_ref()
+}
+
+/// Starts a thread with the niceness that the process was started with, whichever thread asks.
+///
+/// # Errors
+/// The machine refuses.
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let (send, made) = channel();
+    let job = Job { name: name.into(), body: Box::new(body), made: send };
+    let refused = || io::Error::other("no thread that makes threads");
+    maker().and_then(|maker| maker.lock().send(job).ok()).ok_or_else(refused)?;
+    made.recv().unwrap_or_else(|_| Err(refused()))
+}
+
+/// Does `work` on such a thread and waits for it: for libraries that start threads of their own. A panic of `work` goes on here.
+///
+/// # Errors
+/// The machine refuses a thread.
+pub fn call<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let (send, done) = channel();
+    spawn(name, move || _ = send.send(catch_unwind(AssertUnwindSafe(work))))?;
+    match done.recv() {
+        Ok(Ok(result)) => Ok(result),
+        Ok(Err(panic)) => resume_unwind(panic),
+        Err(_) => Err(io::Error::other("a thread ended before its work")),
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests {
+    use super::*;
+    use crate::thread::{niceness, step_behind};
+
+    #[test]
+    fn what_a_thread_behind_starts_is_not_behind() {
+        let ours = niceness();
+        let behind = std::thread::spawn(|| {
+            step_behind();
+            let (send, told) = channel();
+            let inherited = send.clone();
+            std::thread::spawn(move || inherited.send(niceness())).join().expect("no panic").expect("we listen");
+            spawn("served", move || send.send(niceness()).expect("we listen")).expect("a thread").join().expect("no panic");
+            (told.recv().expect("told"), told.recv().expect("told"), call("called", niceness).expect("a thread"))
+        });
+        let (inherited, spawned, called) = behind.join().expect("no panic");
+        assert!(inherited > ours, "else this test says nothing");
+        assert_eq!((spawned, called), (ours, ours));
+    }
+
+    #[test]
+    fn a_panic_is_that_of_who_called() {
+        let call = std::thread::spawn(|| call("panics", || panic!("as it should")));
+        assert!(call.join().is_err());
+        assert_eq!(super::call("again", || 7).ok(), Some(7));
+    }
+}
