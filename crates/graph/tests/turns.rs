@@ -2,7 +2,6 @@
 //! everything else may happen.
 
 #[path = "common/interpreter.rs"]
-#[allow(dead_code)]
 mod interpreter;
 use graph::Turns;
 use interpreter::Random;
