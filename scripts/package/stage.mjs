@@ -27,10 +27,15 @@ function fresh(name) {
 const write = (directory, name, text) => writeFileSync(join(directory, name), text)
 const writeManifest = (directory, manifest) => write(directory, 'package.json', `${JSON.stringify(manifest, null, 2)}\n`)
 
+/** `package.json` as it is published: without what builds and tests. Libraries from npm are bundled or copied, so nothing else is installed. */
+export function publishedManifest() {
+  const { scripts: _s, dependencies: _l, devDependencies: _d, overrides: _o, napi: _n, ...manifest } = manifestOf(ROOT)
+  return manifest
+}
+
 /** The package `nereid`: JavaScript, declarations and what Python models need. The same for every platform. */
 export function stageMain() {
-  // Everything from npm is bundled or copied.
-  const { scripts: _s, dependencies: _l, devDependencies: _d, overrides: _o, napi: _n, ...manifest } = manifestOf(ROOT)
+  const manifest = publishedManifest()
   const directory = fresh('nereid')
   const declarations = reachableDeclarations()
   // In a clone the module is built there; here the package of the platform brings it.

@@ -227,7 +227,7 @@ test('B-PYR-10: what a model prints goes into the log behind the name of its ins
     for (const line of lines) expect(one.output()).toMatch(line)
   }
   await check([], [/^I.*"loud_0: to the output"$/m, /^I.*"loud_0: half a line"$/m])
-  await check(['--backend-config=python,output=raw'], [/^to the output$/m, /^half a line/m])
+  await check(['--backend-config=python,output=raw'], [/^to the output/m, /^half a line/m])
 })
 
 test('B-PYR-05: without any Python the server starts, and its other models serve', async () => {
