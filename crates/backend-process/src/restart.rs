@@ -58,7 +58,13 @@ mod tests {
         assert_eq!(check(&seconds(20.0), &delays), [5]);
         // It dies as soon as it is started again.
         let mut at = 0.0;
-        let dying: Vec<f64> = delays.iter().map(|d| { at += *d as f64 / 1000.0 + 0.1; at }).collect();
+        let dying: Vec<f64> = delays
+            .iter()
+            .map(|d| {
+                at += *d as f64 / 1000.0 + 0.1;
+                at
+            })
+            .collect();
         assert_eq!(check(&dying, &delays), [5]);
     }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use support::sequences::{direct, of, sum_state, with_state};
 use support::*;
 
-/// Models `before`, of which instances are uneven, and `sums`, a sequence model of four instances; then `m: before sums` and
-/// `outer: before m`.
+/// Models `before`, whose requests take different times, and `sums`, a sequence model; each has four instances. The ensemble `m` calls
+/// both in this order, or `before` and then the ensemble `inner`, which does that.
 struct Served {
     engine: Arc<Engine>,
     /// Sequence and number of what `sums` got, in its order.
@@ -44,6 +44,10 @@ fn chain(name: &str, steps: [&str; 2], limit: u32) -> pb::ModelConfig {
 }
 
 fn serve(before: Script, limit: u32) -> Served {
+    serve_chains(before, &[chain("m", ["before", "sums"], limit)])
+}
+
+fn serve_chains(before: Script, chains: &[pb::ModelConfig]) -> Served {
     let got = Arc::new(Mutex::new(vec![]));
     let seen = got.clone();
     let sums: Script = Arc::new(move |_, batch: &mut Batch<'_>, _| {
@@ -63,8 +67,8 @@ fn serve(before: Script, limit: u32) -> Served {
         }
         publish(&engine, &config).unwrap();
     }
-    for config in [chain("m", ["before", "sums"], limit), chain("outer", ["before", "m"], 0)] {
-        publish(&engine, &pb::ModelConfig { max_batch_size: 1, ..config }).unwrap();
+    for chain in chains {
+        publish(&engine, &pb::ModelConfig { max_batch_size: 1, ..chain.clone() }).unwrap();
     }
     Served { engine, got }
 }
@@ -86,16 +90,24 @@ fn send(version: &ModelVersion, id: u64, flags: &str, number: u8) -> Call {
 }
 
 /// Sequences of `LENGTH` requests, none of which waits for the one before, from threads of their own.
-fn ask(s: &Served, model: &str, sequences: u64) {
+fn ask(s: &Served, sequences: u64) {
     const LENGTH: u8 = 8;
-    let version = s.engine.model(model, "").unwrap();
+    let version = s.engine.model("m", "").unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let version = &version;
             scope.spawn(move || {
                 for i in 0..sequences {
                     let id = 1 + thread * sequences + i;
-                    let flags = |n: u8| if n == 1 { "<" } else if n == LENGTH { ">" } else { "" };
+                    let flags = |n: u8| {
+                        if n == 1 {
+                            "<"
+                        } else if n == LENGTH {
+                            ">"
+                        } else {
+                            ""
+                        }
+                    };
                     let calls: Vec<_> = (1..=LENGTH).map(|n| send(version, id, flags(n), n)).collect();
                     for (n, call) in (1..=LENGTH).zip(calls) {
                         assert_eq!(call.rest(), [Got::Number(n)], "sequence {id}");
@@ -117,13 +129,14 @@ fn ask(s: &Served, model: &str, sequences: u64) {
 #[test]
 fn requests_of_a_sequence_reach_its_model_in_order() {
     for limit in [0, 2] {
-        ask(&serve(uneven(), limit), "m", 60);
+        ask(&serve(uneven(), limit), 60);
     }
 }
 
 #[test]
 fn also_through_an_ensemble_of_ensembles() {
-    ask(&serve(uneven(), 0), "outer", 30);
+    let chains = [chain("inner", ["before", "sums"], 0), chain("m", ["before", "inner"], 0)];
+    ask(&serve_chains(uneven(), &chains), 30);
 }
 
 /// Lets `slow` numbers wait until the test says so.
@@ -136,7 +149,8 @@ fn held(slow: u8) -> (Script, std::sync::mpsc::Sender<()>) {
             if number == slow {
                 let _ = gone.lock().unwrap().recv_timeout(WITHIN);
             }
-            entry.result = Some(if number == 99 { Err(tensor::Error::internal("ninety-nine")) } else { Ok(outcome(number)) });
+            entry.result =
+                Some(if number == 99 { Err(tensor::Error::internal("ninety-nine")) } else { Ok(outcome(number)) });
         }
     });
     (script, go)

@@ -77,7 +77,10 @@ mod tests {
             let (send, told) = channel();
             let inherited = send.clone();
             std::thread::spawn(move || inherited.send(niceness())).join().expect("no panic").expect("we listen");
-            spawn("served", move || send.send(niceness()).expect("we listen")).expect("a thread").join().expect("no panic");
+            spawn("served", move || send.send(niceness()).expect("we listen"))
+                .expect("a thread")
+                .join()
+                .expect("no panic");
             (told.recv().expect("told"), told.recv().expect("told"), call("called", niceness).expect("a thread"))
         });
         let (inherited, spawned, called) = behind.join().expect("no panic");

@@ -237,8 +237,8 @@ async fn said(ready: Ready) -> bool {
     }
 }
 
-/// A body, unlike Triton: KServe's client reads it.
-/// As Triton a status and no body: scripts print both behind one another. The body of the Open Inference Protocol is for those who name JSON.
+/// A status without a body, as Triton: scripts print the body before the status and compare with `200`. A request whose `Accept` names
+/// JSON gets the body of the Open Inference Protocol.
 fn health(head: &RequestHead, what: &str, is_good: bool) -> Reply {
     let status = if is_good { 200 } else { 400 };
     match head.headers.get("accept").is_some_and(names_json) {
@@ -247,7 +247,7 @@ fn health(head: &RequestHead, what: &str, is_good: bool) -> Reply {
     }
 }
 
-/// Whether an `Accept` has application/json, by name: `*/*`, which most clients send, asks for nothing.
+/// Whether an `Accept` names application/json. `*/*`, which most clients send, does not.
 fn names_json(accept: &[u8]) -> bool {
     let range = |entry: &[u8]| entry.split(|b| *b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
     accept.split(|b| *b == b',').any(|entry| range(entry) == b"application/json")
