@@ -3,6 +3,7 @@ import { arm64 } from './arm64.mjs'
 import { bundle } from './bundle.mjs'
 import { fuzz } from './fuzz.mjs'
 import { image } from './image.mjs'
+import { sequences } from './sequences.mjs'
 import { uws } from './uws.mjs'
 
 /**
@@ -11,4 +12,4 @@ import { uws } from './uws.mjs'
  * `about` is a line for people; `missing()` resolves with what is not here, each with the command that gets it;
  * `steps` are the steps of set-up that it wants, all without it; `run(checks)` does the work, and resolves with what was measured, in a line for test/heavy/RESULTS.md.
  */
-export const SUITES = { arm64, bundle, fuzz, image, uws }
+export const SUITES = { arm64, bundle, fuzz, image, sequences, uws }

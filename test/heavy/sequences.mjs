@@ -1,0 +1,83 @@
+/**
+ * Requests of sequences over gRPC streams, through an ensemble whose last step keeps their state on four instances, beside three busy loops: the
+ * requests of a sequence reach that step in the order in which the stream sent them. Every answer is the sum so far, so it tells the order. The same
+ * is proved for every order of few threads by `crates/graph/tests/turns.rs`, which `npm test` runs.
+ */
+import { spawn } from 'node:child_process'
+import { mkdirSync, openSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { listenFlags, freePorts } from '../../scripts/lib/ports.mjs'
+import { config, ensemble, step, writeModel } from '../../scripts/models/repository.mjs'
+import { ROOT } from '../../scripts/setup.mjs'
+import { must } from './lib/checks.mjs'
+
+const HERE = join(ROOT, 'target', 'heavy', 'sequences')
+const REQUESTS = Number(process.env.NEREID_REQUESTS ?? 1_000_000)
+const STREAMS = 16
+const [LENGTH, SUMS] = [4, [1, 3, 6, 10]]
+const BUSY = 3
+
+function writeModels(root) {
+  const tensors = [[['INPUT0', 'TYPE_INT32', [1]]], [['OUTPUT0', 'TYPE_INT32', [1]]]]
+  const single = [[['INPUT', 'TYPE_INT32', [1]]], [['OUTPUT', 'TYPE_INT32', [1]]]]
+  const control = (kind) => `{ name: "${kind}" control [ { kind: CONTROL_SEQUENCE_${kind} int32_false_true: [ 0, 1 ] } ] }`
+  const four = 'instance_group [ { count: 4 kind: KIND_CPU } ]\n'
+  writeModel(root, 'identity', { config: config('identity', 8, ...tensors, four) })
+  writeModel(root, 'sums', { config: config('sequence', 8, ...single, `sequence_batching { control_input [ ${['START', 'READY'].map(control).join(', ')} ] }\n${four}`) })
+  const last = '{ model_name: "sums" model_version: -1 input_map { key: "INPUT" value: "between" } output_map { key: "OUTPUT" value: "OUTPUT0" } }'
+  writeModel(root, 'chain', { config: ensemble(8, ...tensors, [step('identity', -1, 'INPUT0', 'between'), last]) })
+}
+
+/** Sends sequences on one stream, each without waiting for its answers. Resolves with how many requests had another answer than expected. */
+async function ask(client, first, sequences, wrong) {
+  const stream = client.stream()
+  const answers = stream[Symbol.asyncIterator]()
+  for (let n = 0; n < sequences; n += 1) {
+    const id = first + n
+    for (let i = 0; i < LENGTH; i += 1) {
+      const sequence = { id, start: i === 0, end: i === LENGTH - 1 }
+      await stream.send('chain', { INPUT0: { data: Int32Array.of(i + 1), shape: [1, 1] } }, { id: String(i), sequence })
+    }
+    for (let i = 0; i < LENGTH; i += 1) {
+      const { value } = await answers.next()
+      const found = value.error?.message ?? value.result.output('OUTPUT0').as('INT32')[0]
+      const at = value.error?.requestId ?? value.result.id
+      if (found !== SUMS[Number(at)]) wrong.push(`sequence ${id}, request ${at}: ${found}`)
+    }
+  }
+  stream.end()
+  for (let next = await answers.next(); !next.done; next = await answers.next()) wrong.push('an answer that was not asked for')
+}
+
+async function run(checks) {
+  rmSync(HERE, { recursive: true, force: true })
+  mkdirSync(HERE, { recursive: true })
+  writeModels(join(HERE, 'models'))
+  const ports = await freePorts(3)
+  const log = openSync(join(HERE, 'server.log'), 'w')
+  const server = spawn(process.execPath, [join(ROOT, 'dist/cli/main.js'), `--model-repository=${join(HERE, 'models')}`, ...listenFlags(ports)], { stdio: ['ignore', log, log] })
+  const ended = new Promise((resolve) => server.once('exit', resolve))
+  const busy = Array.from({ length: BUSY }, () => spawn(process.execPath, ['-e', 'for (;;);'], { stdio: 'ignore' }))
+  const { connect } = await import(join(ROOT, 'client/dist/node.js'))
+  const client = connect(`grpc://127.0.0.1:${ports[1]}`)
+  try {
+    while (server.exitCode === null && !(await client.ready().catch(() => false))) await sleep(100)
+    const from = performance.now()
+    const wrong = []
+    const each = Math.ceil(REQUESTS / LENGTH / STREAMS)
+    await checks.step(`${each * LENGTH * STREAMS} requests of sequences are answered in order beside ${BUSY} busy loops`, async () => {
+      await Promise.all(Array.from({ length: STREAMS }, (_, i) => ask(client, 1 + i * each, each, wrong)))
+      must(wrong.length === 0, `${wrong.length} wrong answers: ${wrong.slice(0, 5).join('; ')}`)
+    })
+    const seconds = (performance.now() - from) / 1000
+    return `${each * LENGTH * STREAMS} requests in ${seconds.toFixed(0)} s, ${wrong.length} out of order`
+  } finally {
+    client.close()
+    for (const one of busy) one.kill('SIGKILL')
+    server.kill('SIGKILL')
+    await ended
+  }
+}
+
+export const sequences = { about: 'a million requests of sequences through an ensemble, in order beside busy loops', missing: async () => [], run }
