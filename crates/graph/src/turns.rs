@@ -1,5 +1,4 @@
-//! Requests of one sequence call each step that keeps its state in the order in which they began, on whichever threads they are driven
-//!.
+//! Requests of one sequence call each step that keeps its state in the order in which they began, whichever threads drive them.
 
 use protocol::CorrelationId;
 use std::collections::{HashMap, VecDeque};
