@@ -6,10 +6,13 @@ import { resolveSettings } from '../../cli/settings.js'
 import { backendMeant, absentBackend } from '../../config/index.js'
 import type { FactName } from './facts.js'
 import type { Findings, Located } from './findings.js'
+import { serverAt } from './programs.js'
 import { ShellError, shellCommands } from './shell.js'
 
 /** Words of one command line that are judged. */
 export const ARGUMENTS_MAX = 1000
+/** `sh -c` inside one another. */
+const SHELLS_MAX = 10
 
 /** What is left of a command line. */
 export interface Judged {
@@ -47,20 +50,29 @@ function backendConfig(value: string | null): FactName | null {
   return meant !== null && absentBackend(meant) !== null ? 'backends' : null
 }
 
-/** The server's arguments in a command: `tritonserver …`, perhaps behind other words or in `sh -c`; null when it starts none. */
-export function serverArguments(argv: readonly Located[]): Located[] | null {
+/** The command with a server in it that `sh -c '…'` runs; null of words that are no such call, or whose script starts none. */
+export function inShell(argv: readonly Located[], depth = 0): Located[] | null {
   const shell = argv.findIndex(({ text }) => /(?:^|\/)(?:ba|da|z|k)?sh$/.test(text))
   const option = shell < 0 ? -1 : argv.findIndex(({ text }, i) => i > shell && /^-[a-z]*c$/.test(text))
   const script = option < 0 ? undefined : argv[option + 1]
-  if (script !== undefined) {
-    for (const { words } of scriptOf(script)) {
-      const found = serverArguments(words)
-      if (found !== null) return found
-    }
-    return null
+  if (script === undefined || depth > SHELLS_MAX) return null
+  for (const { words } of scriptOf(script)) {
+    if (serverAt(words) >= 0) return words
+    const inner = inShell(words, depth + 1)
+    if (inner !== null) return inner
   }
-  const at = argv.findIndex(({ text }) => /(?:^|\/)(?:tritonserver|nereid)$/.test(text))
-  return at < 0 ? null : argv.slice(at + 1)
+  return null
+}
+
+/** The server's arguments in a command: `tritonserver …`, perhaps behind other words or in `sh -c`; null when it starts none. */
+export function serverArguments(argv: readonly Located[]): Located[] | null {
+  const words = inShell(argv) ?? argv
+  const at = serverAt(words)
+  if (at < 0) return null
+  const args = words.slice(at + 1)
+  // Behind a colon mpirun starts the next process.
+  const colon = args.findIndex(({ text }) => text === ':')
+  return colon < 0 ? args : args.slice(0, colon)
 }
 
 /** Programs of Triton's image that are not in Nereid's, or elsewhere. */
@@ -84,7 +96,7 @@ export function judgePrograms(argv: readonly Located[], findings: Findings, hasB
 function scriptOf(script: Located): { words: Located[] }[] {
   try {
     return shellCommands(script.text, new Map(), script.at.line).map(({ words }) => ({
-      words: words.map(({ text, line, isOpen }) => ({ text, isOpen: isOpen || script.isOpen, at: { path: script.at.path, line: script.at.line === 0 ? 0 : line } })),
+      words: words.map(({ text, line, isOpen }) => ({ text, isOpen, at: { path: script.at.path, line: script.at.line === 0 ? 0 : line } })),
     }))
   } catch (error) {
     if (error instanceof ShellError) return []

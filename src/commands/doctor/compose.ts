@@ -1,9 +1,10 @@
 /** The services of a compose file. */
 
 import type { Findings, Located } from './findings.js'
-import { judgePort, shortMount, hostPath } from './docker.js'
+import { judgePort, placed, shortMount } from './docker.js'
 import type { Launch } from './launch.js'
 import { isTriton } from './launch.js'
+import { serverAt } from './programs.js'
 import { ShellError, shellCommands } from './shell.js'
 import type { Yaml } from './yaml.js'
 
@@ -12,7 +13,7 @@ function expanded(node: Yaml | null): Located | null {
   const located = node?.located() ?? null
   if (located === null) return null
   const text = located.text.replaceAll(/\$\{([A-Za-z_]\w*):?-([^}]*)\}/g, (_, _name, fallback: string) => fallback).replaceAll('$$', '$')
-  return { ...located, text, isOpen: /\$[({A-Za-z]/.test(text), written: located.text }
+  return { ...located, text, isOpen: /\$[({A-Za-z]|\{\{/.test(text), written: located.text }
 }
 
 /** A command as a list, or as a line that is split as a shell does. */
@@ -22,7 +23,8 @@ function argv(node: Yaml | null): Located[] {
   const line = expanded(node)
   if (line === null) return []
   try {
-    return shellCommands(line.text.replaceAll(/\s*\n\s*/g, ' '), new Map(), line.at.line).flatMap(({ words }) => words.map(({ text, isOpen }) => ({ text, isOpen, at: line.at })))
+    const commands = shellCommands(line.text.replaceAll(/\s*\n\s*/g, ' '), new Map(), line.at.line).map(({ words }) => words.map(({ text, isOpen }) => ({ text, isOpen, at: line.at })))
+    return commands.find((words) => serverAt(words) >= 0) ?? commands.flat()
   } catch (error) {
     if (error instanceof ShellError) return []
     throw error
@@ -44,7 +46,7 @@ export function readCompose(root: Yaml, directory: string, findings: Findings): 
       if (volume.map() === null) launch.mounts.push(shortMount(text, volume.at, directory))
       else {
         const source = expanded(volume.get('source'))?.text ?? ''
-        launch.mounts.push({ source: volume.get('type')?.text() === 'bind' ? hostPath(source, directory) : null, target: expanded(volume.get('target'))?.text ?? '', at: volume.at })
+        launch.mounts.push({ ...(volume.get('type')?.text() === 'bind' ? placed(source, directory) : { source: null }), target: expanded(volume.get('target'))?.text ?? '', at: volume.at })
       }
     }
     found.push({ launch, judge: () => judgeService(service, findings) })

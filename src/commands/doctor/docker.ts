@@ -8,7 +8,7 @@ import type { Launch, Mount } from './launch.js'
 const SWITCHES = new Set(
   '-d --detach -i --interactive -t --tty --rm --init --privileged --read-only -P --publish-all --no-healthcheck --oom-kill-disable --sig-proxy --disable-content-trust -q --quiet'.split(' '),
 )
-const RUNNERS = new Set(['docker', 'podman', 'nerdctl'])
+const RUNNERS = new Set(['docker', 'nvidia-docker', 'podman', 'nerdctl'])
 
 /** Where the image stands; the arguments of the container follow. -1 when these words run no container. */
 export function dockerRunStart(words: readonly Located[]): number {
@@ -29,7 +29,12 @@ export function readDockerRun(words: readonly Located[], directory: string, find
   let i = start
   for (; i < words.length; i += 1) {
     const word = words[i]
-    if (word === undefined || !word.text.startsWith('-')) break
+    if (word === undefined) break
+    if (isOptions(words, i)) {
+      findings.add(word.at, word.written ?? word.text, 'same', 'options of docker run that are known when it runs; look at what they are then')
+      continue
+    }
+    if (!word.text.startsWith('-')) break
     const equals = word.text.startsWith('--') ? word.text.indexOf('=') : -1
     const name = equals < 0 ? word.text : word.text.slice(0, equals)
     // `-it`, `-p8000:8000`.
@@ -46,7 +51,9 @@ export function readDockerRun(words: readonly Located[], directory: string, find
   launch.image = words[i] ?? null
   const entrypoint = options.find(({ name }) => name === '--entrypoint')?.value
   launch.argv = [...(entrypoint === undefined || entrypoint === null ? [] : [entrypoint]), ...words.slice(i + 1)]
-  launch.gpus = options.some(({ name, value }) => givesGpus(name, value?.text ?? ''))
+  launch.gpus = words.some(({ text }, at) => at < start && text.endsWith('nvidia-docker')) || options.some(({ name, value }) => givesGpus(name, value?.text ?? ''))
+  // Options that are not known may give some.
+  if (!launch.gpus && words.slice(start, i).some((word) => isUnknown(word))) delete launch.gpus
   for (const { name, value, at } of options) {
     if (value === null) continue
     if (name === '-v' || name === '--volume') launch.mounts.push(shortMount(value.text, at, directory))
@@ -60,6 +67,22 @@ export function readDockerRun(words: readonly Located[], directory: string, find
     for (const { name, value, at, written } of options) judgeOption(name, value?.text ?? '', written, at, findings)
   }
   return { launch, judge }
+}
+
+/** A word of which nothing is known: `$ARGS`, `${ARGS[@]}`, `$(…)`. */
+const isUnknown = ({ text, isOpen }: Located): boolean => isOpen && /^(?:\$[\w@*]+|\$\{.*\}|\$\(.*\)|`.*`|\{\{.*\}\})$/s.test(text)
+
+/** Whether an unknown word in front of the image stands for options: the image comes later then, or another unknown word does. */
+function isOptions(words: readonly Located[], at: number): boolean {
+  const word = words[at]
+  if (word === undefined || !isUnknown(word)) return false
+  for (const next of words.slice(at + 1)) {
+    if (isUnknown(next)) return true
+    // `/opt/tritonserver/bin/tritonserver` is a program.
+    if (/^[\w.$-][^=]*triton/i.test(next.text) && /[/:]/.test(next.text)) return true
+    if (/(?:^|\/)(?:tritonserver|(?:ba|da|z)?sh|python3?)$/.test(next.text)) return false
+  }
+  return false
 }
 
 /** Whether an option of `docker run` gives the container GPUs. */
@@ -86,21 +109,44 @@ export function judgePort(text: string, subject: string, at: At, findings: Findi
 
 /** `HOST:CONTAINER[:ro]`, or the name of a volume in the place of a directory. */
 export function shortMount(text: string, at: At, directory: string): Mount {
-  const [source = '', target = ''] = text.split(':')
-  return target === '' ? { source: null, target: source, at } : { source: hostPath(source, directory), target, at }
+  const colon = colonOf(text, 0)
+  if (colon < 0) return { source: null, target: text, at }
+  const end = colonOf(text, colon + 1)
+  return { ...placed(text.slice(0, colon), directory), target: text.slice(colon + 1, end < 0 ? undefined : end), at }
+}
+
+/** The next colon that stands in no `$(…)`, `${…}`, `{{…}}` or backquotes. */
+function colonOf(text: string, from: number): number {
+  let depth = 0
+  let isQuoted = false
+  for (let at = from; at < text.length; at += 1) {
+    const c = text[at]
+    if (c === '(' || c === '{') depth += 1
+    else if (c === ')' || c === '}') depth -= 1
+    else if (c === '`') isQuoted = !isQuoted
+    else if (c === ':' && depth <= 0 && !isQuoted) return at
+  }
+  return -1
+}
+
+/** Where a mount comes from, as far as the text says. */
+export function placed(source: string, directory: string): Pick<Mount, 'source' | 'isOpen'> {
+  const path = hostPath(source, directory)
+  const isOpen = /\$[({A-Za-z0-9]|`|\{\{/.test(path ?? source)
+  return { source: isOpen ? null : path, isOpen }
 }
 
 function longMount(text: string, at: At, directory: string): Mount {
   const fields = new Map(text.split(',').map((field) => [field.split('=')[0] ?? '', field.slice(field.indexOf('=') + 1)]))
   const source = fields.get('source') ?? fields.get('src') ?? ''
   const target = fields.get('target') ?? fields.get('dst') ?? fields.get('destination') ?? ''
-  return { source: fields.get('type') === 'bind' ? hostPath(source, directory) : null, target, at }
+  return { ...(fields.get('type') === 'bind' ? placed(source, directory) : { source: null }), target, at }
 }
 
 /** A directory of the host; null of a volume with a name. `$(pwd)` is where the file lies. */
-export function hostPath(source: string, directory: string): string | null {
+function hostPath(source: string, directory: string): string | null {
   const path = source.replace(/^(?:\$\(pwd\)|`pwd`|\$\{?PWD\}?)/, directory).replace(/^(?:~|\$\{?HOME\}?)(?=\/|$)/, process.env['HOME'] ?? '~')
-  if (isAbsolute(path)) return path
+  if (isAbsolute(path)) return resolve(path)
   return /^\.{1,2}(?:\/|$)/.test(path) || path.includes('/') ? resolve(directory, path) : null
 }
 

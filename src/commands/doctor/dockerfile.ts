@@ -1,7 +1,9 @@
 /** A Dockerfile whose last stage is a Triton, or that takes one as its base. */
 
-import type { Findings, Located } from './findings.js'
-import type { Launch } from './launch.js'
+import { Findings, type Located } from './findings.js'
+import { isClientImage } from './image.js'
+import { isTriton, type Launch } from './launch.js'
+import { serverAt } from './programs.js'
 import { ShellError, shellCommands, shellWords } from './shell.js'
 
 interface Instruction {
@@ -12,6 +14,8 @@ interface Instruction {
 
 /** Instructions of one file. */
 const INSTRUCTIONS_MAX = 5000
+/** Stages of one file: one that begins with another repeats what is found in it. */
+const STAGES_MAX = 50
 
 export function looksLikeDockerfile(name: string, text: string): boolean {
   return /^(?:Docker|Container)file|\.(?:docker|container)file$/i.test(name) || /^(?:\s*(?:#[^\n]*)?\n)*\s*(?:ARG\s+\S+\s*\n\s*)*FROM\s+\S/i.test(text)
@@ -41,7 +45,6 @@ function instructions(text: string): Instruction[] {
 
 export function readDockerfile(text: string, path: string, directory: string, findings: Findings): Launch | null {
   const variables = new Map<string, string>()
-  const located = (instruction: Instruction, word: string): Located => ({ text: word, at: { path, line: instruction.line }, isOpen: /\$/.test(word) })
   const words = (rest: string): string[] => {
     try {
       return shellWords(rest, variables)
@@ -50,58 +53,100 @@ export function readDockerfile(text: string, path: string, directory: string, fi
       throw error
     }
   }
-  const launch: Launch = { at: { path, line: 1 }, name: 'Dockerfile', image: null, argv: [], env: [], mounts: [], directory, checksHealth: true }
-  let entrypoint: Located[] = []
-  let command: Located[] = []
-  let isRoot = false
-  const stages = new Map<string, Located>()
-  for (const instruction of instructions(text)) {
+  const found = stages(instructions(text), path, directory, words, variables)
+  const last = found.at(-1)
+  if (last === undefined) return null
+  // One that is not the last may be built by its name.
+  const chosen = isTriton(last.launch) ? last : found.findLast(({ launch }) => serverAt(launch.argv) >= 0)
+  if (chosen === undefined) {
+    findings.add(last.launch.at, `image ${last.launch.image?.text ?? ''}`, 'same', 'is not Triton: left alone')
+    return null
+  }
+  // Instructions of other stages make something else.
+  if (!isClientImage(chosen.launch.image?.text ?? '')) findings.take(chosen.findings)
+  return chosen.launch
+}
+
+interface Stage {
+  launch: Launch
+  findings: Findings
+  entrypoint: Located[]
+  command: Located[]
+  isRoot: boolean
+}
+
+/** The stages; one that begins with another has what that one has. */
+function stages(list: readonly Instruction[], path: string, directory: string, words: (rest: string) => string[], variables: Map<string, string>): Stage[] {
+  const found: Stage[] = []
+  const named = new Map<string, Stage>()
+  for (const instruction of list) {
     const at = { path, line: instruction.line }
     const { name, rest } = instruction
     if (name === 'ARG') {
       const [, key = '', value = ''] = /^([A-Za-z_]\w*)=(.*)$/s.exec(words(rest)[0] ?? rest.trim()) ?? /^([A-Za-z_]\w*)=(.*)$/s.exec(rest.trim()) ?? []
       if (key !== '') variables.set(key, value)
-    } else if (name === 'FROM') {
+      continue
+    }
+    if (name === 'FROM') {
+      if (found.length >= STAGES_MAX) break
       const [image = '', as = '', stage = ''] = words(rest).filter((word) => !word.startsWith('--'))
-      const base = stages.get(image) ?? { ...located(instruction, image), written: rest.split(/\s+/).find((word) => !word.startsWith('--')) ?? image }
-      if (as.toLowerCase() === 'as') stages.set(stage, base)
-      launch.image = base
-      launch.at = base.at
-      entrypoint = []
-      command = []
-    } else if (name === 'ENV') {
-      const pairs = words(rest)
-      const old = /^([A-Za-z_]\w*)\s+([^=\s].*)$/s.exec(rest)
-      const set = old !== null && !(pairs[0] ?? '').includes('=') ? [`${old[1]}=${old[2]}`] : [...rest.matchAll(/([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s\\]*)/g)].map(([, key = '', value = '']) => `${key}=${value.replace(/^(["'])(.*)\1$/s, '$2')}`)
-      for (const pair of set) {
-        const [key = ''] = pair.split('=')
-        const value = pair.slice(key.length + 1)
-        variables.set(key, value)
-        launch.env.push({ name: key, value, at })
-      }
-    } else if (name === 'ENTRYPOINT') entrypoint = argv(instruction, path, launch.env)
-    else if (name === 'CMD') command = argv(instruction, path, launch.env)
-    else if (name === 'COPY' || name === 'ADD') {
-      const parts = words(rest).filter((word) => !word.startsWith('--from') && !word.startsWith('--ch'))
-      const target = parts.at(-1) ?? ''
-      if (!/--from=/.test(rest)) for (const source of parts.slice(0, -1)) launch.mounts.push({ source: `${directory}/${source.replace(/^\/+/, '')}`, target, at })
-      if (/\/opt\/tritonserver\/backends\//.test(target)) findings.fact(at, `${name} ${shorten(rest)}`, 'backends')
-      else findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
-    } else if (name === 'RUN') {
-      launch.wantsPython ||= /\bpip|\bconda\b|\buv\b|\bapt/.test(rest)
-      judgeRun(rest, at, isRoot, findings)
-    } else if (name === 'HEALTHCHECK' && /curl/.test(rest)) {
-      findings.add(at, `${name} ${shorten(rest)}`, 'change', 'curl is not in the image: leave it out, the image asks /v2/health/ready itself')
-      findings.removeLines(at, at.line + rest.split('\n').length - 1)
-    } else if (name === 'USER') {
-      isRoot = /^(?:root|0)\b/.test(rest.trim())
-      findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
-    } else if (name === 'HEALTHCHECK') findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
-    else if (['EXPOSE', 'WORKDIR', 'VOLUME', 'SHELL'].includes(name)) findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+      const base = named.get(image)
+      const written = rest.split(/\s+/).find((word) => !word.startsWith('--')) ?? image
+      const next = stageOf(base, { text: image, at, isOpen: /\$/.test(image), written }, directory)
+      if (as.toLowerCase() === 'as') named.set(stage, next)
+      found.push(next)
+      continue
+    }
+    const stage = found.at(-1)
+    if (stage === undefined) continue
+    readInstruction(instruction, stage, path, directory, words, variables)
   }
-  if (launch.image === null) return null
-  launch.argv = [...entrypoint, ...command]
-  return launch
+  for (const { launch, entrypoint, command } of found) launch.argv = [...entrypoint, ...command]
+  return found
+}
+
+function stageOf(base: Stage | undefined, image: Located, directory: string): Stage {
+  const findings = new Findings()
+  if (base !== undefined) findings.take(base.findings)
+  const { image: first = image, env = [], mounts = [], wantsPython = false } = base?.launch ?? {}
+  const of = first ?? image
+  const launch: Launch = { at: of.at, name: 'Dockerfile', image: of, argv: [], env: [...env], mounts: [...mounts], directory, checksHealth: true, wantsPython }
+  return { launch, findings, entrypoint: base?.entrypoint ?? [], command: base?.command ?? [], isRoot: base?.isRoot ?? false }
+}
+
+function readInstruction(instruction: Instruction, stage: Stage, path: string, directory: string, words: (rest: string) => string[], variables: Map<string, string>): void {
+  const { launch, findings } = stage
+  const { name, rest } = instruction
+  const at = { path, line: instruction.line }
+  if (name === 'ENV') {
+    const pairs = words(rest)
+    const old = /^([A-Za-z_]\w*)\s+([^=\s].*)$/s.exec(rest)
+    const set = old !== null && !(pairs[0] ?? '').includes('=') ? [`${old[1]}=${old[2]}`] : [...rest.matchAll(/([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s\\]*)/g)].map(([, key = '', value = '']) => `${key}=${value.replace(/^(["'])(.*)\1$/s, '$2')}`)
+    for (const pair of set) {
+      const [key = ''] = pair.split('=')
+      const value = pair.slice(key.length + 1)
+      variables.set(key, value)
+      launch.env.push({ name: key, value, at })
+    }
+  } else if (name === 'ENTRYPOINT') stage.entrypoint = argv(instruction, path, launch.env)
+  else if (name === 'CMD') stage.command = argv(instruction, path, launch.env)
+  else if (name === 'COPY' || name === 'ADD') {
+    const parts = words(rest).filter((word) => !word.startsWith('--from') && !word.startsWith('--ch'))
+    const target = parts.at(-1) ?? ''
+    if (!/--from=/.test(rest)) for (const source of parts.slice(0, -1)) launch.mounts.push({ source: `${directory}/${source.replace(/^\/+/, '')}`, target, at })
+    if (/\/opt\/tritonserver\/backends\//.test(target)) findings.fact(at, `${name} ${shorten(rest)}`, 'backends')
+    else findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+  } else if (name === 'RUN') {
+    launch.wantsPython ||= /\bpip|\bconda\b|\buv\b|\bapt/.test(rest)
+    judgeRun(rest, at, stage.isRoot, findings)
+  } else if (name === 'HEALTHCHECK' && /curl/.test(rest)) {
+    findings.add(at, `${name} ${shorten(rest)}`, 'change', 'curl is not in the image: leave it out, the image asks /v2/health/ready itself')
+    findings.removeLines(at, at.line + rest.split('\n').length - 1)
+  } else if (name === 'USER') {
+    stage.isRoot = /^(?:root|0)\b/.test(rest.trim())
+    findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+  } else if (name === 'HEALTHCHECK') findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
+  else if (['EXPOSE', 'WORKDIR', 'VOLUME', 'SHELL'].includes(name)) findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
 }
 
 /** Exec form (JSON) or shell form. */
@@ -113,7 +158,8 @@ function argv({ rest, line }: Instruction, path: string, env: Launch['env']): Lo
     // Shell form.
   }
   try {
-    return shellCommands(rest, new Map(env.map(({ name, value }) => [name, value ?? ''])), line).flatMap(({ words }) => words.map((word) => ({ text: word.text, written: word.written, isOpen: word.isOpen, at: { path, line: word.line } })))
+    const commands = shellCommands(rest, new Map(env.map(({ name, value }) => [name, value ?? ''])), line).map(({ words }) => words.map((word) => ({ text: word.text, written: word.written, isOpen: word.isOpen, at: { path, line: word.line } })))
+    return commands.find((words) => serverAt(words) >= 0) ?? commands.flat()
   } catch (error) {
     if (error instanceof ShellError) return []
     throw error

@@ -58,6 +58,7 @@ export const FACTS = {
   shmSize: fact('same', null, 'no longer needed: tensors of Python models travel in memory without a name, not in /dev/shm; may stay'),
   ulimits: fact('same', null, 'no longer needed; may stay'),
   image: fact('change', null, ''),
+  imageBackend: fact('impossible', 'PyTorch, TensorRT, OpenVINO and tree models; loadable backends', 'left as it is'),
   preload: fact('change', null, 'libraries for other backends or allocators have no use here: leave it out'),
 } as const satisfies Record<string, Fact>
 

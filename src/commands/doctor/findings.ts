@@ -67,6 +67,12 @@ export class Findings {
     }
   }
 
+  /** What another one has collected, behind what is here. */
+  take(other: Findings): void {
+    for (const { at, subject, verdict, text, row } of other.list) this.add(at, subject, verdict, text, row)
+    for (const edit of other.edits) this.#edit(edit)
+  }
+
   replace(at: At, from: string, to: string): void {
     if (from !== '') this.#edit({ at, from, to })
   }

@@ -1,9 +1,9 @@
 /** Images of Triton: which version they are, and what a client of theirs may notice. */
 
+import { absentBackend } from '../../config/index.js'
 import type { Findings, Located } from './findings.js'
 
 const FLAVOURS: Readonly<Record<string, string>> = {
-  sdk: 'clients and perf_analyzer, no server',
   min: 'no backends',
   'py3-min': 'no backends',
   'pyt-python-py3': 'backends pytorch and python',
@@ -11,6 +11,16 @@ const FLAVOURS: Readonly<Record<string, string>> = {
   'vllm-python-py3': 'backends vllm and python',
   'trtllm-python-py3': 'backends tensorrtllm and python',
   py3: 'all backends of Triton',
+}
+
+/** Words in the name or the tag of an image that is made for one backend, which is not in this release. */
+const BACKENDS: Readonly<Record<string, string>> = { vllm: 'vllm', trtllm: 'tensorrtllm', tensorrtllm: 'tensorrtllm', pyt: 'pytorch', pytorch: 'pytorch', tf: 'tensorflow', tf1: 'tensorflow', tf2: 'tensorflow', tensorflow: 'tensorflow', dali: 'dali', fil: 'fil', openvino: 'openvino' }
+
+const wordsOf = (image: string): string[] => image.replace(/@.*$/, '').slice(image.lastIndexOf('/') + 1).toLowerCase().replaceAll(/tensorrt[-_]llm/g, 'tensorrtllm').split(/[^a-z0-9]+/)
+
+/** An image of Triton's clients and tools, without a server. */
+export function isClientImage(image: string): boolean {
+  return wordsOf(image).some((word) => word === 'sdk' || word === 'tritonclient' || word === 'client')
 }
 
 /** Version of Triton in an image `YY.MM`, where it is one more each month: from 21.02 (2.7) to 25.06 (2.59). */
@@ -26,20 +36,37 @@ function release(tag: string): number | null {
   return year === '' ? null : Number(year) * 100 + Number(month)
 }
 
-export function judgeImage(image: Located, findings: Findings, replacement: string): void {
+/** @returns whether an image of Nereid takes its place */
+export function judgeImage(image: Located, findings: Findings, replacement: string, { models, absent }: { models: number; absent: number }): boolean {
   const { text, at } = image
   const [, name = text, tag = ''] = /^(.*?)(?::([^/@:]*))?(?:@.*)?$/.exec(text) ?? []
   const subject = `image ${text}`
-  if (/(?:^|\/)nereid$/.test(name)) return findings.add(at, subject, 'same', 'is Nereid')
+  if (/(?:^|\/)nereid(?:-python|-gpu)?$/.test(name)) {
+    findings.add(at, subject, 'same', 'is Nereid')
+    return true
+  }
+  if (isClientImage(text)) {
+    findings.add(at, subject, 'same', 'clients and perf_analyzer: work with Nereid as they are')
+    return false
+  }
   const flavour = tag.replace(/^\d\d\.\d\d-?/, '').replace(/-(?:igpu|sbsa)$/, '')
-  if (flavour === 'sdk') return findings.add(at, subject, 'same', 'clients and perf_analyzer: work with Nereid as they are')
   const version = tritonVersion(tag)
-  const has = FLAVOURS[flavour] ?? (/tritonserver/.test(name) ? null : 'an image of your own: build it from Nereid’s')
+  const has = FLAVOURS[flavour] ?? (/tritonserver/.test(name) ? null : image.isOpen ? 'its name is known when it runs' : 'an image of your own: build it from Nereid’s')
   const found = [version === null ? '' : `Triton ${version}`, has ?? ''].filter((part) => part !== '').join(', ')
-  findings.fact(at, subject, 'image', `${found}${found === '' ? '' : '; '}take ${replacement}, which docs/containers.md makes`)
-  findings.replace(at, image.written ?? text, replacement)
+  const backend = wordsOf(text).flatMap((word) => BACKENDS[word] ?? [])[0]
+  const isServed = models > 0 && absent === 0
+  if (backend !== undefined && !isServed) {
+    const why = absentBackend(backend) ?? ''
+    findings.fact(at, subject, 'imageBackend', `${found === '' ? '' : `${found}; `}${why}${models === 0 ? '; where all its models are of ONNX or Python, ' : '; without such models, '}take ${replacement}`)
+    return false
+  }
+  const served = backend === undefined ? '' : ` (none of its models wants ${backend}; what their code imports has to be in the image)`
+  findings.fact(at, subject, 'image', `${found}${found === '' ? '' : '; '}take ${replacement}, which docs/containers.md makes${served}`)
+  // The value of a variable is changed where it is set, and not here.
+  if (!/^\{\{[^{}]*\}\}(?::\{\{[^{}]*\}\})?$/.test(text.replaceAll(' ', ''))) findings.replace(at, image.written ?? text, replacement)
   const month = release(tag)
-  if (month === null) return
+  if (month === null) return true
   if (month < 2605) findings.fact(at, `shared memory in ${tag}`, 'clientShm')
   if (month < 2401) findings.fact(at, `errors over HTTP in ${tag}`, 'httpStatus')
+  return true
 }

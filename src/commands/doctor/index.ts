@@ -20,6 +20,7 @@ import { judgeRepository, type Needs } from './models.js'
 import { report, type Outcome } from './report.js'
 import { readScript, readWords } from './script.js'
 import { ShellError } from './shell.js'
+import { withoutTemplates } from './template.js'
 import { readYaml, YamlError } from './yaml.js'
 
 type Found = { launch: Launch; judge: () => void }
@@ -82,8 +83,9 @@ async function examine(targets: readonly string[], command: readonly string[], i
   }
   if (command.length > 0) {
     const words: Located[] = command.map((text) => ({ text, isOpen: false, at: { path: 'command line', line: 0 } }))
+    const told = findings.list.length
     const found = readWords(words, process.cwd(), findings)
-    if (found.length === 0) throw new InputError(`behind -- stands no tritonserver and no docker run: ${command.join(' ')}`)
+    if (found.length === 0 && findings.list.length === told) throw new InputError(`behind -- stands no tritonserver and no docker run: ${command.join(' ')}`)
     for (const one of found) {
       const start = await judgeLaunch(one, findings, image, seen)
       if (start !== null) starts.push(start)
@@ -99,7 +101,8 @@ async function launches({ path, kind, text }: Input, findings: Findings): Promis
   try {
     if (kind === 'script') {
       const found = readScript(text, path, directory, findings)
-      if (found.length === 0) findings.add({ path, line: 0 }, 'script', 'same', 'starts no Triton that doctor can see')
+      // What is said of clients and other containers is more.
+      if (found.length === 0 && !findings.list.some(({ at }) => at.path === path)) findings.add({ path, line: 0 }, 'script', 'same', 'starts no Triton that doctor can see')
       return found
     }
     if (kind === 'dockerfile') {
@@ -107,6 +110,8 @@ async function launches({ path, kind, text }: Input, findings: Findings): Promis
       return launch === null ? [] : [{ launch, judge: () => {} }]
     }
     const documents = await readYaml(text, path)
+    const { line } = withoutTemplates(text)
+    if (line > 0) findings.add({ path, line }, 'template', 'same', 'values of {{ … }} are known when it is rendered, and all branches are read; to be exact, give doctor what `helm template` prints')
     const compose = documents.find((document) => document.get('services') !== null && document.get('apiVersion') === null)
     if (compose !== undefined) return readCompose(compose, directory, findings)
     if (documents.some((document) => document.get('apiVersion') !== null || document.get('kind') !== null)) return readKubernetes(documents, directory, findings)
@@ -117,5 +122,5 @@ async function launches({ path, kind, text }: Input, findings: Findings): Promis
     }
     throw error
   }
-  throw new InputError(`${path}: is YAML, and neither a compose file nor a Kubernetes manifest`)
+  throw new InputError(`${path}: is YAML, and neither a compose file nor a Kubernetes manifest${/^image:\s*$/m.test(text) ? '; of values of a Helm chart give doctor what `helm template` prints' : ''}`)
 }

@@ -8,12 +8,13 @@ import { OptionError } from '../../cli/parse.js'
 import type { RepositorySettings } from '../../repository/index.js'
 import { isModel } from '../check/targets.js'
 import { shown } from '../output.js'
-import { judgeArguments, judgePrograms, serverArguments } from './command_line.js'
+import { inShell, judgeArguments, judgePrograms, serverArguments } from './command_line.js'
 import { judgeEnvironment } from './environment.js'
 import type { At, Findings, Located } from './findings.js'
-import { judgeImage } from './image.js'
+import { isClientImage, judgeImage } from './image.js'
 import type { Launch } from './launch.js'
 import { judgeRepository, type Needs } from './models.js'
+import { judgeWrappers } from './programs.js'
 
 /** Names of the images as docs/containers.md builds them. */
 const IMAGE = 'nereid'
@@ -27,19 +28,25 @@ export interface Start {
 }
 
 export async function judgeLaunch({ launch, judge }: { launch: Launch; judge: () => void }, findings: Findings, image: string | null, seen: Map<string, Needs>): Promise<Start | null> {
+  if (launch.image !== null && isClientImage(launch.image.text)) {
+    judgeImage(launch.image, findings, '', { models: 0, absent: 0 })
+    return null
+  }
   const python = launch.wantsPython === true || launch.argv.some(({ text }) => /\bpip3?\b/.test(text))
   const start = await judgeServer(launch, judge, findings, seen)
   if (launch.image === null) return start.start
   const chosen = image ?? (launch.gpus === true ? GPU_IMAGE : python || start.needs.python ? PYTHON_IMAGE : IMAGE)
-  judgeImage(launch.image, findings, chosen)
+  // Words of an image that stays stay with it.
+  if (!judgeImage(launch.image, findings, chosen, start.needs)) return null
   judgePrograms(launch.argv, findings, chosen === IMAGE)
   return start.start
 }
 
 async function judgeServer(launch: Launch, judge: () => void, findings: Findings, seen: Map<string, Needs>): Promise<{ start: Start | null; needs: Needs }> {
-  const needs: Needs = { gpus: false, python: false }
+  const needs: Needs = { gpus: false, python: false, models: 0, absent: 0 }
   judge()
   judgeEnvironment(launch.env, findings)
+  judgeWrappers(inShell(launch.argv) ?? launch.argv, launch.image !== null, findings)
   const args = serverArguments(launch.argv) ?? (launch.argv[0]?.text.startsWith('--') === true ? launch.argv : null)
   if (args === null) {
     const [first] = launch.argv
@@ -61,6 +68,8 @@ async function judgeServer(launch: Launch, judge: () => void, findings: Findings
     seen.set(host, of)
     needs.gpus ||= of.gpus
     needs.python ||= of.python
+    needs.models += of.models
+    needs.absent += of.absent
   }
   const words = kept.map((word) => renamed(word, paths))
   if (needs.gpus && isWithoutGpus(launch) && !kept.some((word) => word.startsWith('--gpu-fallback'))) {
@@ -110,6 +119,10 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
     .sort((a, b) => b.target.length - a.target.length)[0]
   if (mount === undefined) {
     findings.add(at, `repository ${text}`, 'same', 'lies in the image or a volume: run doctor on it there')
+    return null
+  }
+  if (mount.isOpen === true) {
+    findings.add(mount.at, `mount ${mount.target}`, 'same', 'its directory is known when it runs: run doctor on it there')
     return null
   }
   if (mount.source === null) {

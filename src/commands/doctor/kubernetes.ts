@@ -1,6 +1,7 @@
 /** Kubernetes objects that start a Triton: whatever has a pod in it, and KServe's services and runtimes. */
 
 import type { Findings } from './findings.js'
+import { placed } from './docker.js'
 import { isTriton, type Launch } from './launch.js'
 import type { Yaml } from './yaml.js'
 
@@ -35,8 +36,9 @@ function readObject(object: Yaml, directory: string, findings: Findings): Found[
     findings.add(object.at, name === '' ? 'object' : name, 'same', 'is left alone')
     return []
   }
-  if (kind.endsWith('ServingRuntime')) judgeFormats(pod, findings)
-  return readContainers(pod, containers, name, directory, findings)
+  const found = readContainers(pod, containers, name, directory, findings)
+  if (kind.endsWith('ServingRuntime') && found.length > 0) judgeFormats(pod, findings)
+  return found
 }
 
 function readContainers(pod: Yaml, containers: Yaml, name: string, directory: string, findings: Findings): Found[] {
@@ -70,7 +72,7 @@ function launchOf(container: Yaml, name: string, directory: string): Launch {
   const known = new Map(launch.env.map(({ name: key, value }) => [key, value]))
   launch.argv = launch.argv.map((word) => {
     const text = word.text.replaceAll(/\$\(([A-Za-z_]\w*)\)/g, (all, key: string) => known.get(key) ?? all)
-    return { ...word, text, isOpen: /\$[({A-Za-z]/.test(text) }
+    return { ...word, text, isOpen: /\$[({A-Za-z]|\{\{/.test(text) }
   })
   return launch
 }
@@ -79,7 +81,8 @@ function readMounts(container: Yaml, pod: Yaml, launch: Launch): void {
   const volumes = new Map((pod.get('volumes')?.items() ?? []).map((volume) => [volume.get('name')?.text() ?? '', volume]))
   for (const mount of container.get('volumeMounts')?.items() ?? []) {
     const volume = volumes.get(mount.get('name')?.text() ?? '')
-    launch.mounts.push({ source: volume?.find('hostPath', 'path')?.text() ?? null, target: mount.get('mountPath')?.text() ?? '', at: mount.at })
+    const path = volume?.find('hostPath', 'path')?.text() ?? null
+    launch.mounts.push({ ...(path === null ? { source: null } : placed(path, launch.directory)), target: mount.get('mountPath')?.text() ?? '', at: mount.at })
   }
 }
 
@@ -150,7 +153,9 @@ function readPredictor(predictor: Yaml, name: string, directory: string, finding
   const triton = predictor.get('triton')
   const model = predictor.get('model')
   const runtime = model?.get('runtime')
-  if (triton === null && !/triton/i.test(runtime?.text() ?? '')) {
+  // Without a runtime KServe takes its own for the format.
+  const runs = runtime === null || runtime === undefined ? model?.find('modelFormat', 'name') : runtime
+  if (triton === null && !/triton/i.test(runs?.text() ?? '')) {
     findings.add(predictor.at, name, 'same', 'is not Triton: left alone')
     return []
   }

@@ -5,6 +5,8 @@ import type { At, Located } from './findings.js'
 export interface Mount {
   /** On the host; null of what is none of its directories, such as a claim or a volume with a name. */
   source: string | null
+  /** It is known when something runs. */
+  isOpen?: boolean
   target: string
   at: At
 }

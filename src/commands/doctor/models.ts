@@ -19,6 +19,9 @@ export interface Needs {
   gpus: boolean
   /** A model in Python is among them. */
   python: boolean
+  /** How many models there are, and how many of them want a backend that is not in this release. */
+  models: number
+  absent: number
 }
 
 /** Packages that do not come with Python, and that models of guides import. */
@@ -33,13 +36,16 @@ export async function judgeRepository(path: string, isModel: boolean, settings: 
     models = isModel ? [await inspectModel(path.replace(/\/+$/, '').split('/').at(-1) ?? '', [path], lenient)] : await inspectRepositories({ ...lenient, paths: [path] })
   } catch (error) {
     findings.add({ path, line: 0 }, 'repository', 'change', asServerError(error).message)
-    return { gpus: false, python: false }
+    return { gpus: false, python: false, models: 0, absent: 0 }
   }
   if (models.length === 0) findings.add({ path, line: 0 }, 'repository', 'differs', 'has no models')
   let gpus = false
   for (const model of models) gpus = judgeModel(model, findings) || gpus
-  return { gpus, python: models.some(({ config }) => config?.backend === 'python') }
+  const absent = models.filter(({ config }) => config === null || absentOf(config) !== null).length
+  return { gpus, python: models.some(({ config }) => config?.backend === 'python'), models: models.length, absent }
 }
+
+const absentOf = ({ backend }: ModelConfig): string | null => absentBackend(backendMeant(backend) ?? '')
 
 /** Where in the configuration of a model something stands; its first line with the word, or none. */
 type Where = (word: string) => At
@@ -56,7 +62,7 @@ function judgeModel(model: InspectedModel, findings: Findings): boolean {
     return bytes === null || span === null ? at : { ...at, line: placeOf(bytes, span).line }
   }
   const subject = `model ${key}`
-  const absent = config === null ? null : absentBackend(backendMeant(config.backend) ?? '')
+  const absent = config === null ? null : absentOf(config)
   if (absent !== null) {
     findings.fact(at, subject, 'absentBackend', absent)
     return false

@@ -1,8 +1,10 @@
 /** Shell scripts, and command lines given as arguments: every `tritonserver …` and `docker run …` in them. */
 
+import { inShell } from './command_line.js'
 import { readDockerRun } from './docker.js'
 import type { Findings, Located } from './findings.js'
-import type { Launch } from './launch.js'
+import { isTriton, type Launch } from './launch.js'
+import { onlyMentions, serverAt } from './programs.js'
 import { shellCommands } from './shell.js'
 
 type Found = { launch: Launch; judge: () => void }
@@ -22,8 +24,14 @@ export function readScript(text: string, path: string, directory: string, findin
 
 /** One command. */
 export function readWords(words: readonly Located[], directory: string, findings: Findings): Found[] {
+  if (onlyMentions(words) && !words.some(({ text }) => CLIENTS.test(text))) return []
   const run = readDockerRun(words, directory, findings)
-  if (run !== null) return [run]
+  if (run !== null) {
+    if (isTriton(run.launch)) return [run]
+    const { image, at } = run.launch
+    findings.add(at, `docker run ${image?.text ?? ''}`.trim(), 'same', image?.isOpen === true ? 'its image is known when it runs: left alone' : 'is not Triton: left alone')
+    return []
+  }
   const program = words.find(({ text }) => !/^[A-Za-z_]\w*=/.test(text))
   if (program === undefined) return []
   const launcher = words.find(({ text }) => /launch_triton_server/.test(text))
@@ -31,13 +39,14 @@ export function readWords(words: readonly Located[], directory: string, findings
     findings.add(launcher.at, words.map(({ text }) => text).join(' '), 'differs', 'starts servers by a program of its own: give doctor the command line that it makes')
     return []
   }
-  const starts = words.some(({ text }) => /(?:^|[/\s])tritonserver(?:$|\s)/.test(text))
-  if (!starts || CLIENTS.test(program.text)) {
+  const argv = inShell(words) ?? words
+  const server = serverAt(argv)
+  if (server < 0 || CLIENTS.test(program.text)) {
     if (CLIENTS.test(program.text) && words.some(({ text }) => /perf_analyzer|genai-perf|\/v2\/|tritonclient/.test(text))) {
       findings.add(program.at, program.text, 'same', 'a client: left alone')
     }
     return []
   }
-  const env = words.slice(0, words.indexOf(program)).map(({ text, at }) => ({ name: text.slice(0, text.indexOf('=')), value: text.slice(text.indexOf('=') + 1), at }))
-  return [{ launch: { at: program.at, name: 'tritonserver', image: null, argv: [...words], env, mounts: [], directory }, judge: () => {} }]
+  const env = argv.slice(0, server).filter(({ text }) => /^[A-Za-z_]\w*=/.test(text)).map(({ text, at }) => ({ name: text.slice(0, text.indexOf('=')), value: text.slice(text.indexOf('=') + 1), at }))
+  return [{ launch: { at: program.at, name: 'tritonserver', image: null, argv: [...argv], env, mounts: [], directory }, judge: () => {} }]
 }

@@ -1,9 +1,11 @@
 /**
- * Reads shell scripts as far as a start of a server needs: words, quotes, continued lines, comments, variables that the script itself sets,
- * `${X:-default}`. Nothing is run: what only a shell could know (`$(…)`, variables from outside) stays as it is written.
+ * Reads shell scripts as far as a start of a server needs: words, quotes, continued lines, comments, variables and arrays that the script itself
+ * sets, `${X:-default}`. Nothing is run: what only a shell could know (`$(…)`, variables from outside) stays as it is written.
  *
  * Time is linear in the text; nesting and the number of words are bounded.
  */
+
+import { printedPath } from './where.js'
 
 export interface Word {
   text: string
@@ -23,6 +25,8 @@ export interface ShellCommand {
 export const WORDS_MAX = 50_000
 /** Characters that a word may become by its variables: `A=$A$A` doubles. */
 export const WORD_CHARS_MAX = 64 * 1024
+/** Characters of a `{{ … }}` in it. */
+const TEMPLATE_CHARS_MAX = 500
 /** `$( )` and `${ }` inside one another. */
 const NESTING_MAX = 50
 
@@ -48,7 +52,13 @@ const SEPARATORS = new Set([';', '&', '|', '(', ')', '\n'])
 const BLANK = /[ \t\r]/
 const NAME = /[A-Za-z_][A-Za-z0-9_]*/y
 /** Words in front of a command that are not its name. */
-const PREFIXES = new Set(['if', 'then', 'else', 'elif', 'do', 'while', 'until', '!', '{', '}', 'export', 'exec', 'nohup', 'sudo', 'time', 'env', 'command', 'set', 'numactl'])
+const PREFIXES = new Set(['if', 'then', 'else', 'elif', 'do', 'while', 'until', '!', '{', '}', 'exec', 'nohup', 'sudo', 'time', 'env'])
+/** Words in front of assignments, which are no environment of a command. */
+const DECLARATIONS = new Set(['export', 'local', 'readonly', 'declare', 'typeset'])
+const ASSIGNMENT = /^([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)$/s
+const ASSIGNED = /[A-Za-z_][A-Za-z0-9_]*\+?=/y
+/** Parameters that only a run knows. */
+const PARAMETER = /[0-9@*#?!$-]/
 
 class Reader {
   private readonly text: string
@@ -58,6 +68,10 @@ class Reader {
   private count = 0
   /** Ends of here-documents that begin with the next line. */
   private readonly documents: string[] = []
+  /** Arrays that the script sets. */
+  private readonly arrays = new Map<string, Word[]>()
+  /** Variables whose value is not known before the script runs. */
+  private readonly open = new Set<string>()
 
   constructor(text: string, variables: Map<string, string>, firstLine: number) {
     this.text = text
@@ -82,10 +96,7 @@ class Reader {
         this.take()
         if (c === '\n') this.hereDocuments()
       } else if (c === '#') this.comment()
-      else if (!this.redirection()) {
-        words.push(this.word())
-        if (++this.count > WORDS_MAX) throw new ShellError(`more than ${WORDS_MAX} words`)
-      }
+      else if (!this.redirection()) words.push(...this.word())
     }
     finish()
     return commands
@@ -94,17 +105,24 @@ class Reader {
   /** Leading `X=value` set variables; a command behind them has them in front, as they are. */
   private assign(words: Word[]): Word[] {
     let start = 0
-    let exported = false
-    while (start < words.length) {
-      const { text = '' } = words[start] ?? {}
-      const [, name = '', value = ''] = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/s.exec(text) ?? []
-      if (name !== '') this.variables.set(name, value)
+    let declared = false
+    for (; start < words.length; start += 1) {
+      const { text = '', isOpen = false } = words[start] ?? {}
+      const [, name = '', plus = '', value = ''] = ASSIGNMENT.exec(text) ?? []
+      if (name !== '') {
+        this.variables.set(name, plus === '' ? value : this.bounded(`${this.variables.get(name) ?? ''}${value}`))
+        if (isOpen) this.open.add(name)
+        else if (plus === '') this.open.delete(name)
+      } else if (DECLARATIONS.has(text)) declared = true
       else if (!PREFIXES.has(text)) break
-      else if (text === 'export') exported = true
-      start += 1
     }
     // `KEY=1 tritonserver`: its environment belongs to the command.
-    return start === words.length || exported ? words.slice(start) : [...words.slice(0, start).filter((w) => /^[A-Za-z_][A-Za-z0-9_]*=/.test(w.text)), ...words.slice(start)]
+    return start === words.length || declared ? words.slice(start) : [...words.slice(0, start).filter((word) => ASSIGNMENT.test(word.text)), ...words.slice(start)]
+  }
+
+  private bounded(value: string): string {
+    if (value.length > WORD_CHARS_MAX) throw new ShellError(`line ${this.line}: a word of more than ${WORD_CHARS_MAX} characters`)
+    return value
   }
 
   private take(): string {
@@ -139,8 +157,8 @@ class Reader {
     this.blanks()
     const next = this.text[this.position]
     if (next === undefined || SEPARATORS.has(next)) return true
-    const target = this.word()
-    if (found.includes('<<') && this.documents.length < NESTING_MAX) this.documents.push(target.text)
+    const [target] = this.word()
+    if (target !== undefined && found.includes('<<') && this.documents.length < NESTING_MAX) this.documents.push(target.text)
     return true
   }
 
@@ -157,30 +175,52 @@ class Reader {
     }
   }
 
-  private word(): Word {
+  /** One word; several, or none, where a variable or an array without quotes is put in. */
+  private word(): Word[] {
     const from = this.position
-    const word: Word = { text: '', line: this.line, written: '', isOpen: false }
-    const parts: string[] = []
-    let length = 0
-    const add = (part: string): void => {
-      length += part.length
-      if (length > WORD_CHARS_MAX) throw new ShellError(`line ${word.line}: a word of more than ${WORD_CHARS_MAX} characters`)
-      parts.push(part)
-    }
+    const built = new Built(this.line)
+    // An assignment takes a value as it is.
+    ASSIGNED.lastIndex = from
+    const isAssignment = ASSIGNED.test(this.text)
     for (;;) {
       const c = this.text[this.position]
       if (c === undefined || BLANK.test(c) || SEPARATORS.has(c) || c === '<' || c === '>') break
       if (c === "'") {
         const end = this.text.indexOf("'", this.position + 1)
-        add(this.pass(this.position + 1, end))
-      } else if (c === '"') this.quoted(word, add)
-      else if (c === '\\') this.escaped(add)
-      else if (c === '$' || c === '`') this.variable(word, add)
-      else add(this.take())
+        built.add(this.pass(this.position + 1, end))
+      } else if (c === '"') this.quoted(built)
+      else if (c === '\\') this.escaped(built)
+      else if (c === '$' || c === '`') this.variable(built, !isAssignment)
+      else if (c === '{' && this.template(built)) continue
+      else built.add(this.take())
     }
-    word.text = parts.join('')
-    word.written = this.text.slice(from, this.position)
-    return word
+    const written = this.text.slice(from, this.position)
+    const name = /^([A-Za-z_][A-Za-z0-9_]*)(\+?)=$/.exec(written)
+    if (name !== null && this.text[this.position] === '(') return [this.array(name[1] ?? '', name[2] === '+', built.line)]
+    const words = built.words(written)
+    this.count += words.length
+    if (this.count > WORDS_MAX) throw new ShellError(`more than ${WORDS_MAX} words`)
+    return words
+  }
+
+  /** `NAME=( … )`, as an assignment of its first word. */
+  private array(name: string, isMore: boolean, line: number): Word {
+    this.position += 1
+    const items: Word[] = isMore ? [...(this.arrays.get(name) ?? [])] : []
+    this.count += items.length
+    for (;;) {
+      this.blanks()
+      const c = this.text[this.position]
+      if (c === undefined) break
+      if (c === '#') this.comment()
+      else if (SEPARATORS.has(c) || c === '<' || c === '>') {
+        this.take()
+        if (c === ')') break
+      } else items.push(...this.word())
+    }
+    this.arrays.set(name, items)
+    const [first] = items
+    return { text: `${name}=${first?.text ?? ''}`, line, written: '', isOpen: first?.isOpen ?? false }
   }
 
   /** The text up to a closing character, and past it. */
@@ -192,16 +232,18 @@ class Reader {
     return part
   }
 
-  private escaped(add: (part: string) => void): void {
+  private escaped(built: Built): void {
     this.position += 1
     const c = this.take()
     // A continued line.
     if (c === '\r') this.take()
-    else if (c !== '\n') add(c)
+    else if (c !== '\n') built.add(c)
   }
 
-  private quoted(word: Word, add: (part: string) => void): void {
+  private quoted(built: Built): void {
     this.position += 1
+    // Also two quotes with nothing between them are a word.
+    built.add('')
     for (;;) {
       const c = this.text[this.position]
       if (c === undefined) return
@@ -209,49 +251,82 @@ class Reader {
         this.position += 1
         return
       }
-      if (c === '$' || c === '`') this.variable(word, add)
-      else if (c === '\\' && /["\\$`\n]/.test(this.text[this.position + 1] ?? '')) this.escaped(add)
-      else add(this.take())
+      if (c === '$' || c === '`') this.variable(built, false)
+      else if (c === '{' && this.template(built)) continue
+      else if (c === '\\' && /["\\$`\n]/.test(this.text[this.position + 1] ?? '')) this.escaped(built)
+      else built.add(this.take())
     }
   }
 
-  private variable(word: Word, add: (part: string) => void): void {
+  /** @param isSplit whether blanks in its value end the word */
+  private variable(built: Built, isSplit: boolean): void {
     const opening = this.text.slice(this.position, this.position + 2)
     if (opening.startsWith('`')) {
-      word.isOpen = true
-      return add(`\`${this.pass(this.position + 1, this.text.indexOf('`', this.position + 1))}\``)
+      const inner = this.pass(this.position + 1, this.text.indexOf('`', this.position + 1))
+      return this.substitute(inner, `\`${inner}\``, built)
     }
     if (opening === '$(' || opening === '${') {
       const inner = this.balanced(opening === '$(' ? ')' : '}')
-      if (opening === '$(') {
-        word.isOpen = true
-        return add(`$(${inner})`)
-      }
-      return this.expand(inner, `\${${inner}}`, word, add)
+      if (opening === '$(') return this.substitute(inner, `$(${inner})`, built)
+      return this.expand(inner, `\${${inner}}`, built, isSplit)
+    }
+    if (opening.length > 1 && PARAMETER.test(opening[1] ?? '')) {
+      this.position += 2
+      return built.open(opening)
     }
     NAME.lastIndex = this.position + 1
     const name = NAME.exec(this.text)?.[0]
-    if (name === undefined) return add(this.take())
+    if (name === undefined) return built.add(this.take())
     this.position += 1 + name.length
-    this.expand(name, `$${name}`, word, add)
+    this.expand(name, `$${name}`, built, isSplit)
   }
 
-  /** What stands in `${ }`: a name, or a name with a default; all else stays as written. */
-  private expand(inner: string, written: string, word: Word, add: (part: string) => void): void {
+  /** Takes `{{ … }}` of Helm or Jinja, which is no syntax of a shell; false of any other bracket. */
+  private template(built: Built): boolean {
+    if (this.text[this.position + 1] !== '{') return false
+    const written = this.text.slice(this.position, this.position + TEMPLATE_CHARS_MAX)
+    const end = written.indexOf('}}')
+    if (end < 0 || written.lastIndexOf('\n', end) >= 0) return false
+    this.position += end + 2
+    built.open(written.slice(0, end + 2))
+    return true
+  }
+
+  /** `$(…)`: known where it prints the directory of the script. */
+  private substitute(inner: string, written: string, built: Built): void {
+    const here = this.variables.get('PWD')
+    const path = here === undefined ? null : printedPath(inner, here)
+    if (path === null) built.open(written)
+    else built.add(path)
+  }
+
+  /** What stands in `${ }`: a name, all of an array, or a name with a default; all else stays as written. */
+  private expand(inner: string, written: string, built: Built, isSplit: boolean): void {
+    const items = this.arrays.get(/^([A-Za-z_][A-Za-z0-9_]*)\[[@*]\]$/.exec(inner)?.[1] ?? '')
+    if (items !== undefined) {
+      this.count += items.length
+      if (this.count > WORDS_MAX) throw new ShellError(`more than ${WORDS_MAX} words`)
+      return built.insert(items)
+    }
     const [, name = '', operator = '', fallback = ''] = /^([A-Za-z_][A-Za-z0-9_]*|[0-9]+)(?:(:?[-=?+])(.*))?$/s.exec(inner) ?? []
     const value = this.variables.get(name)
     const isSet = value !== undefined && (value !== '' || !operator.startsWith(':'))
-    if (isSet && !operator.endsWith('+')) return add(value)
-    if (!isSet && /[-=]$/.test(operator)) return add(this.fallback(fallback.replace(/^(["'])(.*)\1$/s, '$2'), word))
-    word.isOpen = true
-    add(written)
+    if (isSet && !operator.endsWith('+')) {
+      if (this.open.has(name)) built.isOpen = true
+      return isSplit ? built.split(value) : built.add(value)
+    }
+    if (!isSet && /[-=]$/.test(operator)) {
+      const text = this.fallback(fallback.replace(/^(["'])(.*)\1$/s, '$2'), built)
+      return isSplit && !/^["']/.test(fallback) ? built.split(text) : built.add(text)
+    }
+    built.open(written)
   }
 
   /** A default with the variables that are known; one within another stays as it is written. */
-  private fallback(text: string, word: Word): string {
+  private fallback(text: string, built: Built): string {
     return text.replaceAll(/\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\}|[({])/g, (all, plain?: string, braced?: string) => {
       const value = this.variables.get(plain ?? braced ?? '')
-      if (value === undefined) word.isOpen = true
+      if (value === undefined) built.isOpen = true
       return value ?? all
     })
   }
@@ -268,5 +343,71 @@ class Reader {
       if (depth > NESTING_MAX) throw new ShellError(`line ${this.line}: brackets more than ${NESTING_MAX} deep`)
     }
     return this.pass(from, depth === 0 ? at - 1 : at)
+  }
+}
+
+/** Words that are being read: most often one. */
+class Built {
+  readonly line: number
+  /** Of the word at the end. */
+  isOpen = false
+  private readonly finished: Word[] = []
+  /** Null of a word that has no part yet, and is none without. */
+  private parts: string[] | null = null
+  private length = 0
+
+  constructor(line: number) {
+    this.line = line
+  }
+
+  add(part: string): void {
+    this.length += part.length
+    if (this.length > WORD_CHARS_MAX) throw new ShellError(`line ${this.line}: a word of more than ${WORD_CHARS_MAX} characters`)
+    this.parts ??= []
+    this.parts.push(part)
+  }
+
+  /** A part that is not known. */
+  open(part: string): void {
+    this.isOpen = true
+    this.add(part)
+  }
+
+  /** A value whose blanks end words. */
+  split(value: string): void {
+    const [first = '', ...rest] = value.split(/[ \t\r\n]+/)
+    if (first !== '') this.add(first)
+    for (const part of rest) {
+      const { isOpen } = this
+      this.finish()
+      this.isOpen = isOpen
+      if (part !== '') this.add(part)
+    }
+  }
+
+  /** Words of an array: what stood before is part of the first. */
+  insert(items: readonly Word[]): void {
+    for (const [i, item] of items.entries()) {
+      if (i > 0 || this.parts === null) {
+        this.finish()
+        this.finished.push(item)
+      } else {
+        if (item.isOpen) this.isOpen = true
+        this.add(item.text)
+      }
+    }
+  }
+
+  /** The words; one alone has been written as the text says. */
+  words(written: string): Word[] {
+    this.finish()
+    const [only] = this.finished
+    return this.finished.length === 1 && only !== undefined && only.written === '' ? [{ ...only, written }] : this.finished.map((word) => ({ ...word, written: word.written === '' ? word.text : word.written }))
+  }
+
+  private finish(): void {
+    if (this.parts !== null) this.finished.push({ text: this.parts.join(''), line: this.line, written: '', isOpen: this.isOpen })
+    this.parts = null
+    this.isOpen = false
   }
 }

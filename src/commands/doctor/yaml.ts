@@ -5,6 +5,7 @@
 
 import type { Alias, Document, LineCounter, Node, Pair, YAMLMap } from 'yaml'
 import type { Located } from './findings.js'
+import { withTemplates, withoutTemplates } from './template.js'
 
 /** Aliases and merges that are followed in one file. */
 export const FOLLOWED_MAX = 1000
@@ -12,6 +13,12 @@ export const FOLLOWED_MAX = 1000
 export const YAML_DEPTH_MAX = 500
 /** Items of a list, members of a map. */
 const ITEMS_MAX = 10_000
+
+/** What all nodes of a file share: how many aliases and merges may still be followed, and the templates that words stand for. */
+interface Shared {
+  left: number
+  templates: readonly string[]
+}
 
 /** A text that is no YAML, or none that is read. */
 export class YamlError extends Error {}
@@ -23,19 +30,18 @@ export class Yaml {
   readonly #node: Node
   readonly #document: Document
   readonly #lines: LineCounter
-  /** What is left of `FOLLOWED_MAX`, shared by all nodes of a file. */
-  readonly #budget: { left: number }
+  readonly #shared: Shared
   readonly path: string
   /** The member that it is the value of, and the map that has it. */
   readonly #pair: Pair | null
   readonly #parent: Yaml | null
 
-  constructor(library: Library, node: Node, document: Document, lines: LineCounter, budget: { left: number }, path: string, pair: Pair | null = null, parent: Yaml | null = null) {
+  constructor(library: Library, node: Node, document: Document, lines: LineCounter, shared: Shared, path: string, pair: Pair | null = null, parent: Yaml | null = null) {
     this.#library = library
     this.#node = node
     this.#document = document
     this.#lines = lines
-    this.#budget = budget
+    this.#shared = shared
     this.path = path
     this.#pair = pair
     this.#parent = parent
@@ -88,7 +94,7 @@ export class Yaml {
   entries(): [string, Yaml][] {
     return (this.map()?.items ?? []).slice(0, ITEMS_MAX).flatMap((pair): [string, Yaml][] => {
       const child = this.#child(pair.value, pair)
-      return child === null ? [] : [[keyOf(pair), child]]
+      return child === null ? [] : [[withTemplates(keyOf(pair), this.#shared.templates), child]]
     })
   }
 
@@ -106,7 +112,7 @@ export class Yaml {
   text(): string | null {
     if (!this.#library.isScalar(this.#node)) return null
     const { value, source } = this.#node
-    return value === null ? null : typeof value === 'string' ? value : (source ?? String(value))
+    return value === null ? null : withTemplates(typeof value === 'string' ? value : (source ?? String(value)), this.#shared.templates)
   }
 
   located(): Located {
@@ -114,7 +120,7 @@ export class Yaml {
     // The text of a block begins below its sign.
     const isBlock = this.#library.isScalar(this.#node) && this.#node.type?.startsWith('BLOCK') === true
     const { path, line } = this.at
-    return { text, at: { path, line: isBlock ? line + 1 : line }, isOpen: /\$[({A-Za-z]/.test(text) }
+    return { text, at: { path, line: isBlock ? line + 1 : line }, isOpen: /\$[({A-Za-z]|\{\{/.test(text) }
   }
 
   #child(value: Node | null, pair: Pair | null): Yaml | null {
@@ -123,11 +129,11 @@ export class Yaml {
       this.#follow()
       node = ((node as Alias).resolve(this.#document) as Node | undefined) ?? null
     }
-    return node === null ? null : new Yaml(this.#library, node, this.#document, this.#lines, this.#budget, this.path, pair, pair === null ? null : this)
+    return node === null ? null : new Yaml(this.#library, node, this.#document, this.#lines, this.#shared, this.path, pair, pair === null ? null : this)
   }
 
   #follow(): void {
-    if (--this.#budget.left < 0) throw new YamlError(`more than ${FOLLOWED_MAX} aliases and merges`)
+    if (--this.#shared.left < 0) throw new YamlError(`more than ${FOLLOWED_MAX} aliases and merges`)
   }
 
   #line(offset: number): number {
@@ -144,7 +150,8 @@ function keyOf(pair: Pair): string {
  *
  * @throws {YamlError} with line and reason of the first mistake
  */
-export async function readYaml(text: string, path: string): Promise<Yaml[]> {
+export async function readYaml(source: string, path: string): Promise<Yaml[]> {
+  const { text, values } = withoutTemplates(source)
   requireFlat(text)
   const library = await import('yaml')
   const lines = new library.LineCounter()
@@ -166,8 +173,8 @@ export async function readYaml(text: string, path: string): Promise<Yaml[]> {
       throw new YamlError(`line ${place?.line ?? 1}: ${why}`)
     }
   }
-  const budget = { left: FOLLOWED_MAX }
-  return documents.flatMap((document) => (document.contents === null ? [] : new Yaml(library, document.contents as Node, document, lines, budget, path)))
+  const shared = { left: FOLLOWED_MAX, templates: values }
+  return documents.flatMap((document) => (document.contents === null ? [] : new Yaml(library, document.contents as Node, document, lines, shared, path)))
 }
 
 /** Brackets are counted wherever they stand: no file of a person comes near. */

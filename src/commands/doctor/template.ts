@@ -1,0 +1,86 @@
+/**
+ * YAML with `{{ … }}` and `{% … %}` of Helm, Jinja and their like: each value becomes a word that YAML takes as text, and is put back where the text is
+ * read. Lines of control (`{{- if … }}`) are left out, so that all branches are seen. Lines keep their numbers. Pure.
+ */
+
+const OPENING = /\{\{|\{%|\{#/g
+const CLOSING: Readonly<Record<string, string>> = { '{{': '}}', '{%': '%}', '{#': '#}' }
+const CONTROL = /^-?\s*(?:if|else|elif|end|endif|range|for|endfor|with|endwith|define|block|template|set|macro|endmacro|\/\*|\$\w+\s*:?=)/
+const MARK = /TEMPLATED(\d+)VALUE/g
+
+export interface Plain {
+  text: string
+  /** The values, as the words say their numbers; empty of a text without any. */
+  values: string[]
+  /** The line of the first, from 1. */
+  line: number
+}
+
+interface Template {
+  from: number
+  through: number
+}
+
+export function withoutTemplates(text: string): Plain {
+  const templates = templatesOf(text)
+  const parts: string[] = []
+  const values: string[] = []
+  let line = 1
+  let first = 0
+  let done = 0
+  let lineStart = 0
+  for (let i = 0; i < templates.length; ) {
+    const { from } = templates[i] ?? { from: 0 }
+    for (let newline = text.indexOf('\n', lineStart); newline >= 0 && newline < from; newline = text.indexOf('\n', lineStart)) {
+      lineStart = newline + 1
+      line += 1
+    }
+    // All that begin on one line, with what stands around them.
+    const newline = text.indexOf('\n', from)
+    const lineEnd = newline < 0 ? text.length : newline
+    const together: Template[] = []
+    let around = ''
+    let end = lineStart
+    for (let next = templates[i]; next !== undefined && next.from < lineEnd; next = templates[++i]) {
+      around += text.slice(end, next.from)
+      together.push(next)
+      end = next.through
+    }
+    if (end < lineEnd) around += text.slice(end, lineEnd)
+    const before = text.slice(lineStart, from)
+    // Comments of YAML keep theirs out of the text as well.
+    const isNothing = around.trim() === '' || before.trimStart().startsWith('#')
+    const isBranch = before.trim() === '' && CONTROL.test(text.slice(from + 2, from + 20))
+    for (const template of together) {
+      const written = text.slice(template.from, template.through)
+      const isValue = written.startsWith('{{')
+      if (first === 0 && !written.startsWith('{#')) first = line
+      parts.push(text.slice(done, template.from))
+      if (!isNothing && isValue && !(isBranch && CONTROL.test(written.slice(2, 20)))) {
+        parts.push(`TEMPLATED${values.length}VALUE`)
+        values.push(written)
+      }
+      parts.push('\n'.repeat(written.split('\n').length - 1))
+      done = template.through
+    }
+  }
+  return { text: done === 0 ? text : parts.join('') + text.slice(done), values, line: first }
+}
+
+/** All that are closed, in order. */
+function templatesOf(text: string): Template[] {
+  const found: Template[] = []
+  OPENING.lastIndex = 0
+  for (let opening = OPENING.exec(text); opening !== null; opening = OPENING.exec(text)) {
+    const end = text.indexOf(CLOSING[opening[0]] ?? '', opening.index + 2)
+    if (end < 0) break
+    found.push({ from: opening.index, through: end + 2 })
+    OPENING.lastIndex = end + 2
+  }
+  return found
+}
+
+/** A text with its templates as they were written. */
+export function withTemplates(text: string, values: readonly string[]): string {
+  return values.length === 0 ? text : text.replaceAll(MARK, (all, number: string) => values[Number(number)] ?? all)
+}

@@ -1,0 +1,420 @@
+// `nereid doctor` over texts as they stand in repositories: images of other backends, client tools, templates, scripts that find their own directory.
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import * as doctor from '../../src/commands/doctor/index.js'
+import { files, runs } from './harness.js'
+
+const ONNX = `backend: "onnxruntime"
+max_batch_size: 8
+input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
+`
+const MODELS = { 'models/m/config.pbtxt': ONNX, 'models/m/1/model.onnx': '' }
+
+interface Said {
+  code: number
+  out: string
+  err: string
+  /** Lines of the form `verdict subject`. */
+  lines: string[]
+  commands: string[]
+  diff: string
+}
+
+async function says(name: string, text: string, more: Record<string, string> = {}): Promise<Said> {
+  const directory = files({ ...more, [name]: text })
+  const json = await runs(doctor, ['--format=json', join(directory, name)], directory)
+  if (json.code === 2) return { ...json, lines: [], commands: [], diff: '' }
+  const { findings, commands, diffs } = JSON.parse(json.out) as {
+    findings: { line: number | null; subject: string; verdict: string; text: string }[]
+    commands: { command: string[] }[]
+    diffs: string[]
+  }
+  const lines = findings.map(({ line, subject, verdict, text: found }) => `${line ?? ''} ${verdict} ${subject}: ${found}`)
+  return { ...json, lines, commands: commands.map(({ command }) => command.join(' ')), diff: diffs.join('') }
+}
+
+describe('an image that is made for another backend is not replaced', () => {
+  const cases: [string, string][] = [
+    ['nvcr.io/nvidia/tritonserver:24.05-vllm-python-py3', 'vLLM is not in this release'],
+    ['nvcr.io/nvidia/tritonserver:24.07-trtllm-python-py3', 'TensorRT-LLM engines are not in this release'],
+    ['nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3', 'PyTorch models are not in this release'],
+    ['nvcr.io/nvidia/tritonserver:22.12-tf2-python-py3', 'TensorFlow models are not in this release'],
+    ['registry.local:5000/ml/tritonserver-vllm:1.2', 'vLLM is not in this release'],
+  ]
+  test.each(cases)('%s', async (image, why) => {
+    const compose = `services:\n  llm:\n    image: ${image}\n    command: tritonserver --model-repository=/models\n    volumes: [ llm:/models ]\nvolumes: { llm: {} }\n`
+    const manifest = `apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: t\n      image: ${image}\n      args: [tritonserver, --model-repository=/models]\n`
+    for (const [name, text] of [
+      ['compose.yaml', compose],
+      ['pod.yaml', manifest],
+      ['run.sh', `docker run --gpus all --rm -p 8000:8000 ${image} tritonserver --model-repository=/models\n`],
+      ['Dockerfile', `FROM ${image}\nCMD ["tritonserver", "--model-repository=/models"]\n`],
+    ] as const) {
+      const { code, lines, commands, diff } = await says(name, text)
+      expect([code, commands, diff], name).toEqual([1, [], ''])
+      expect(lines.filter((line) => line.includes(' impossible ')), name).toEqual([expect.stringContaining(`impossible image ${image}: `)])
+      expect(lines.join('\n'), name).toContain(why)
+    }
+  })
+
+  test('unless its models are here and none of them wants that backend', async () => {
+    const script = 'docker run -v ./models:/models nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3 tritonserver --model-repository=/models\n'
+    const served = await says('run.sh', script, MODELS)
+    expect(served.lines.join('\n')).toContain('change image nvcr.io/nvidia/tritonserver:23.10-pyt-python-py3: Triton 2.39, backends pytorch and python; take nereid, which docs/containers.md makes (none of its models wants pytorch')
+    expect(served.commands).toEqual(['nereid --model-repository=./models'])
+    const torch = await says('run.sh', script, { ...MODELS, 'models/t/config.pbtxt': 'platform: "pytorch_libtorch"', 'models/t/1/model.pt': '' })
+    expect(torch.lines.join('\n')).toContain('impossible image')
+    expect(torch.lines.join('\n')).toContain('impossible model t')
+    expect(torch.diff).toBe('')
+  })
+})
+
+test('images of client tools are left alone, with what stands beside them', async () => {
+  const script = `docker run --gpus all --net=host -it --rm -v $(pwd):/work nvcr.io/nvidia/tritonserver:24.05-py3-sdk bash
+docker run --rm --net=host nvcr.io/nvidia/tritonserver:24.05-py3-sdk perf_analyzer -m m -u localhost:8000
+`
+  const sdk = await says('bench.sh', script)
+  expect([sdk.code, sdk.diff, sdk.lines]).toEqual([0, '', [1, 2].map((line) => expect.stringMatching(`^${line} same image nvcr.io/nvidia/tritonserver:24.05-py3-sdk: clients`))])
+
+  const dockerfile = `FROM nvcr.io/nvidia/tritonserver:23.12-py3-sdk
+RUN apt-get update && apt-get install -y jq
+COPY client.py /workspace
+CMD ["python3", "client.py"]
+`
+  const built = await says('Dockerfile', dockerfile)
+  expect([built.code, built.diff, built.lines]).toEqual([0, '', [expect.stringMatching('^1 same image')]])
+
+  const job = `apiVersion: batch/v1
+kind: Job
+metadata: { name: load-test }
+spec:
+  template:
+    spec:
+      containers:
+        - name: perf
+          image: nvcr.io/nvidia/tritonserver:24.05-py3-sdk
+          command: [perf_analyzer, -m, m, -u, triton:8001, -i, grpc]
+          resources: { limits: { nvidia.com/gpu: 1 } }
+`
+  expect((await says('job.yaml', job)).code).toBe(0)
+})
+
+describe('KServe', () => {
+  test('runtimes and services of other servers are left alone', async () => {
+    const manifest = `apiVersion: serving.kserve.io/v1alpha1
+kind: ClusterServingRuntime
+metadata: { name: kserve-mlserver }
+spec:
+  supportedModelFormats:
+    - { name: sklearn, version: "1" }
+    - { name: xgboost, version: "1" }
+  containers:
+    - name: kserve-container
+      image: docker.io/seldonio/mlserver:1.5.0
+      env: [ { name: MLSERVER_HTTP_PORT, value: "8080" } ]
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: ServingRuntime
+metadata: { name: torchserve }
+spec:
+  supportedModelFormats: [ { name: pytorch } ]
+  containers: [ { name: kserve-container, image: "pytorch/torchserve-kfs:0.9.0", args: [torchserve, --start] } ]
+---
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: { name: iris }
+spec: { predictor: { model: { modelFormat: { name: sklearn }, runtime: kserve-mlserver, storageUri: "gs://bucket/iris" } } }
+---
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: { name: llama }
+spec: { predictor: { model: { modelFormat: { name: huggingface }, args: [--model_name=llama] } } }
+`
+    const { code, lines, diff } = await says('runtimes.yaml', manifest)
+    expect([code, diff]).toEqual([0, ''])
+    expect(lines.every((line) => line.endsWith('is not Triton: left alone'))).toBe(true)
+    expect(lines).toHaveLength(4)
+  })
+
+  test('a service that names the format of Triton and no runtime runs on Triton', async () => {
+    const manifest = 'apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: { name: a }\nspec: { predictor: { model: { modelFormat: { name: triton }, storageUri: "pvc://models" } } }\n'
+    expect((await says('a.yaml', manifest)).lines.join('\n')).toContain('make a ServingRuntime with an image of Nereid')
+  })
+})
+
+describe('docker run in scripts', () => {
+  const TRITON = 'nvcr.io/nvidia/tritonserver:24.05-py3'
+
+  test('options in a variable, known or not, in front of the image', async () => {
+    const check = async (script: string, told: string | null): Promise<void> => {
+      const { lines, commands, diff } = await says('run.sh', script, MODELS)
+      const all = lines.join('\n')
+      expect(all, script).toContain(`change image ${TRITON}: Triton 2.46, all backends of Triton; take nereid`)
+      expect(commands, script).toEqual(['nereid --model-repository=./models'])
+      expect(diff, script).toContain(' nereid')
+      expect(diff, script).not.toContain(`+docker run nereid`)
+      if (told !== null) expect(all, script).toContain(told)
+    }
+    const tail = `-v $PWD/models:/models ${TRITON} tritonserver --model-repository=/models\n`
+    await check(`docker run $DOCKER_ARGS ${tail}`, 'same $DOCKER_ARGS: options of docker run that are known when it runs')
+    await check(`docker run --rm \${EXTRA_ARGS} ${tail}`, 'same ${EXTRA_ARGS}: options')
+    await check(`docker run "\${ARGS[@]}" -d ${tail}`, 'same "${ARGS[@]}": options')
+    await check(`docker run $(gpu_flags) ${tail}`, 'same $(gpu_flags): options')
+    await check(`ARGS="--gpus all --rm -p 8000:8000"\ndocker run $ARGS ${tail}`, 'differs --gpus all: stays')
+    await check(`ARGS=(--gpus all --rm)\nARGS+=(-p 8000:8000)\ndocker run "\${ARGS[@]}" ${tail}`, 'same -p 8000:8000: HTTP')
+    await check(`NONE=\ndocker run $NONE ${tail}`, null)
+    await check(`sudo docker run ${tail}`, null)
+    await check(`nvidia-docker run --rm ${tail}`, null)
+  })
+
+  test('an image in a variable is the image', async () => {
+    const open = await says('run.sh', 'docker run --rm -v $PWD/models:/models $TRITON_IMAGE tritonserver --model-repository=/models\n', MODELS)
+    expect(open.lines.join('\n')).toContain('change image $TRITON_IMAGE: its name is known when it runs; take nereid')
+    expect(open.commands).toEqual(['nereid --model-repository=./models'])
+    const both = await says('run.sh', 'docker run $ARGS "$IMAGE" tritonserver --model-repository=/m\n')
+    expect(both.lines.join('\n')).toContain('change image $IMAGE')
+    const known = await says('run.sh', `IMAGE=${TRITON}\ndocker run $IMAGE tritonserver --model-repository=/m\n`)
+    expect(known.lines.join('\n')).toContain(`change image ${TRITON}`)
+  })
+
+  test('containers that are not Triton are left alone', async () => {
+    const { code, lines, diff } = await says('up.sh', 'docker run -d --name redis -p 6379:6379 redis:7 redis-server --save 60 1\ndocker run --rm -v $PWD:/w -w /w python:3.11 bash -c "pip install tritonclient[http] && python client.py"\ndocker run $ANY\n')
+    expect([code, diff]).toEqual([0, ''])
+    expect(lines).toEqual(['1 same docker run redis:7: is not Triton: left alone', '2 same docker run python:3.11: is not Triton: left alone', '3 same docker run $ANY: its image is known when it runs: left alone'])
+  })
+
+  test('directories that a script finds by itself', async () => {
+    const of = (mount: string, before = ''): string => `#!/bin/bash\n${before}docker run -v ${mount}:/models:ro ${TRITON} tritonserver --model-repository=/models\n`
+    for (const script of [
+      of('$(pwd)/models'),
+      of('"$(pwd)"/models'),
+      of('`pwd`/models'),
+      of('"$(dirname "$0")/models"'),
+      of('$(dirname $(readlink -f $0))/models'),
+      of('$(realpath ./models)'),
+      of('"${SCRIPT_DIR}/models"', 'SCRIPT_DIR="$( cd "$( dirname "${BASH_SOURCE[0]}" )" >/dev/null 2>&1 && pwd )"\n'),
+      of('$ROOT/deploy/../models', 'ROOT=$(cd $(dirname $0)/.; pwd -P)\n'),
+      of('${MODELS:-$(pwd)/models}').replace('${MODELS:-$(pwd)/models}', '${MODELS:-$PWD/models}'),
+    ]) {
+      const { lines, commands } = await says('run.sh', script, MODELS)
+      expect(commands, script).toEqual(['nereid --model-repository=./models'])
+      expect(lines.join('\n'), script).toContain('same mount /models: ./models, looked into below')
+    }
+    const other = await says('run.sh', of('$(git rev-parse --show-toplevel)/models'))
+    expect(other.lines.join('\n')).toContain('same mount /models: its directory is known when it runs: run doctor on it there')
+    expect(other.commands).toEqual(['nereid --model-repository=/models'])
+    const colons = await says('run.sh', of('$(docker inspect x:1 | jq -r .path)/m'))
+    expect(colons.lines.join('\n')).toContain('same mount /models: its directory is known when it runs')
+  })
+})
+
+describe('lines of scripts', () => {
+  test('lines that only mention a server start none', async () => {
+    const script = `#!/usr/bin/env bash
+set -e
+if [ -z "$(pgrep tritonserver)" ]; then echo "tritonserver is not running"; fi
+[[ -x /opt/tritonserver/bin/tritonserver ]] || { echo "no tritonserver"; exit 1; }
+[ -z tritonserver ] && exit 1
+echo Starting tritonserver --model-repository=/models ...
+printf '%s\\n' tritonserver
+command -v tritonserver
+which tritonserver
+ps aux | grep tritonserver
+pkill -9 tritonserver || true
+docker stop tritonserver
+docker rm -f tritonserver
+docker logs -f tritonserver --since 1m
+docker pull nvcr.io/nvidia/tritonserver:24.05-py3
+kubectl rollout restart deployment tritonserver
+cp -r /opt/tritonserver /backup/tritonserver
+echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
+`
+    const { code, lines, commands, diff } = await says('status.sh', script)
+    expect([code, commands, diff]).toEqual([0, [], ''])
+    expect(lines).toEqual([' same script: starts no Triton that doctor can see'])
+  })
+
+  test('programs in front of the server', async () => {
+    const check = async (line: string, told: string, code = 0): Promise<void> => {
+      const said = await says('start.sh', `${line}\n`, MODELS)
+      expect(said.commands, line).toEqual(['nereid --model-repository=./models --http-port=8000'])
+      if (told !== '') expect(said.lines.join('\n'), line).toContain(told)
+      expect(said.code, line).toBe(code)
+    }
+    const server = 'tritonserver --model-repository=$PWD/models --http-port=8000'
+    await check(`numactl --cpunodebind=0 --membind=0 ${server}`, 'same numactl: stays in front of the server')
+    await check(`taskset -c 0-7 ${server} &`, 'same taskset')
+    await check(`sudo -E ${server}`, '')
+    await check(`exec ${server}`, '')
+    await check(`nohup nice -n 5 ${server} > triton.log 2>&1 &`, 'same nice')
+    await check(`/usr/bin/custom_launcher -- ${server}`, '')
+    await check(`docker exec -it triton ${server}`, '')
+    await check(`echo "Starting tritonserver" && ${server}`, '')
+    await check(`mpirun --allow-run-as-root -n 1 ${server}`, 'change mpirun: starts processes that share one model', 1)
+    await check(`mpirun -n 1 ${server} : -n 1 tritonserver --model-repository=/models --http-port=8001`, 'change mpirun', 1)
+    await check(`bash -c "echo tritonserver; numactl -m 0 ${server.replace('$PWD', '.')}"`, 'same numactl')
+  })
+
+  test('of those, the image has not all', async () => {
+    const compose = `services:
+  triton:
+    image: nvcr.io/nvidia/tritonserver:24.05-py3
+    command: numactl --interleave=all tritonserver --model-repository=/models
+    volumes: [ ./models:/models ]
+`
+    const { lines, commands } = await says('compose.yaml', compose, MODELS)
+    expect(lines.join('\n')).toContain('change numactl: is not in the image: leave it out; --cpuset-cpus and --cpuset-mems of docker run do the same')
+    expect(commands).toEqual(['nereid --model-repository=./models'])
+  })
+
+  test('arguments that come from outside are known when it runs', async () => {
+    const { code, lines, commands } = await says('entrypoint.sh', '#!/bin/sh\nset -- --log-verbose=1 "$@"\nexec tritonserver --model-repository=/models "$@" $1\n')
+    expect(code).toBe(0)
+    expect(lines.join('\n')).toContain('same $@: is known when it runs; look at what it says then')
+    expect(commands).toEqual(['nereid --model-repository=/models $@ $1'])
+  })
+})
+
+describe('templates', () => {
+  test('a template of Helm', async () => {
+    const template = `{{- if .Values.enabled }}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ include "triton.fullname" . }}
+  labels:
+    {{- include "triton.labels" . | nindent 4 }}
+spec:
+  replicas: {{ .Values.replicaCount }}
+  template:
+    spec:
+      {{- with .Values.imagePullSecrets }}
+      imagePullSecrets:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      containers:
+        - name: {{ .Chart.Name }}
+          image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+          imagePullPolicy: {{ .Values.image.pullPolicy }}
+          args: ["tritonserver", "--model-repository={{ .Values.image.modelRepositoryPath }}",
+                 "--model-control-mode=poll",
+                 "--repository-poll-secs=5", "--strict-model-confg=false"]
+          {{- if .Values.gpu }}
+          resources:
+            limits:
+              nvidia.com/gpu: {{ .Values.image.numGpus }}
+          {{- else }}
+          resources: {}
+          {{- end }}
+          readinessProbe:
+            httpGet: { path: /v2/health/ready, port: http }
+{{- end }}
+`
+    const { code, lines, commands, diff, err } = await says('deployment.yaml', template)
+    expect([code, err]).toEqual([1, ''])
+    const all = lines.join('\n')
+    expect(all).toContain('1 same template: values of {{ … }} are known when it is rendered')
+    expect(all).toContain('18 change image {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}: its name is known when it runs; take nereid')
+    expect(all).toContain('20 same --model-repository={{ .Values.image.modelRepositoryPath }}: its value is known when it runs')
+    expect(all).toContain('22 change --strict-model-confg=false')
+    expect(all).toContain('26 differs resources: limits: nvidia.com/gpu: {{ .Values.image.numGpus }}')
+    expect(commands).toEqual(['nereid --model-repository={{ .Values.image.modelRepositoryPath }} --model-control-mode=poll --repository-poll-secs=5 --strict-model-config=false'])
+    // The image is named in the values.
+    expect(diff).toContain('+                 "--repository-poll-secs=5", "--strict-model-config=false"]')
+    expect(diff).not.toContain('image:')
+  })
+
+  test('a tag or a directory of a template', async () => {
+    const template = `apiVersion: v1
+kind: Pod
+metadata: { name: t }
+spec:
+  containers:
+  - name: triton
+    image: nvcr.io/nvidia/tritonserver:{{ triton_version }}-py3
+    command: ["/bin/bash", "-c"]
+    args:
+    - >-
+      tritonserver --model-repository=/models
+      --log-verbose={{ log_level | default(0) }}
+    volumeMounts: [ { name: models, mountPath: /models } ]
+{% if pull_secret is defined %}
+  imagePullSecrets: [ { name: {{ pull_secret }} } ]
+{% endif %}
+  volumes:
+  - name: models
+    hostPath: { path: "{{ data_dir }}/models" }
+`
+    const { code, lines, commands, diff } = await says('pod.yaml', template)
+    expect(code).toBe(1)
+    const all = lines.join('\n')
+    expect(all).toContain('7 change image nvcr.io/nvidia/tritonserver:{{ triton_version }}-py3: ')
+    expect(all).toContain('same mount /models: its directory is known when it runs')
+    expect(commands).toEqual(['nereid --model-repository=/models --log-verbose={{ log_level | default(0) }}'])
+    expect(diff).toContain('+    image: nereid\n')
+  })
+
+  test('a compose file of Jinja or Ansible', async () => {
+    const compose = `services:
+  triton:
+    image: "{{ triton_image | default('nvcr.io/nvidia/tritonserver:24.05-py3') }}"
+    command: tritonserver --model-repository=/models --http-port={{ http_port }}
+    ports:
+      - "{{ http_port }}:8000"
+    volumes:
+      - "{{ models_dir }}:/models:ro"
+`
+    const { code, lines, commands } = await says('docker-compose.yml', compose)
+    expect(code).toBe(1)
+    expect(lines.join('\n')).toContain('same mount /models: its directory is known when it runs')
+    expect(lines.join('\n')).toContain('port {{ http_port }}:8000: HTTP')
+    expect(commands).toEqual(['nereid --model-repository=/models --http-port={{ http_port }}'])
+  })
+
+  test('values of a chart: what to give instead', async () => {
+    const { code, err } = await says('values.yaml', 'replicaCount: 1\nimage:\n  repository: nvcr.io/nvidia/tritonserver\n  tag: 24.05-py3\n')
+    expect([code, err]).toEqual([2, expect.stringContaining('of values of a Helm chart give doctor what `helm template` prints')])
+  })
+
+  test('templates without an end, and a hundred thousand of them', async () => {
+    for (const text of ['kind: Pod\nspec: {{ x\n', `kind: Pod\na: "${'{{ x }}'.repeat(100_000)}"\n`, `kind: Pod\n${'{{ if x }}\n'.repeat(50_000)}`, 'kind: Pod\na: {% raw %}{{ x }}{% endraw %}\n']) {
+      expect([0, 1, 2], text.slice(0, 30)).toContain((await says('t.yaml', text)).code)
+    }
+  }, 20_000)
+})
+
+describe('a Dockerfile', () => {
+  test('one that is not of Triton is left alone', async () => {
+    const { code, lines, diff } = await says('Dockerfile', 'FROM python:3.11-slim\nRUN apt-get update && apt-get install -y curl\nRUN pip install tritonclient[all]\nHEALTHCHECK CMD curl -f localhost/\nCMD ["python", "app.py"]\n')
+    expect([code, diff, lines]).toEqual([0, '', ['1 same image python:3.11-slim: is not Triton: left alone']])
+  })
+
+  test('stages that build something are not what runs', async () => {
+    const dockerfile = `FROM ubuntu:22.04 AS builder
+RUN apt-get update && apt-get install -y build-essential
+ENV LD_PRELOAD=/x.so
+FROM nvcr.io/nvidia/tritonserver:24.05-py3
+COPY --from=builder /out /opt/app
+CMD echo starting tritonserver && tritonserver --model-repository=/models
+`
+    const { lines, commands, diff } = await says('Dockerfile', dockerfile)
+    expect(lines.some((line) => /apt-get|LD_PRELOAD/.test(line))).toBe(false)
+    expect(commands).toEqual(['nereid --model-repository=/models'])
+    expect(diff).toContain('@@ -4,1 +4,1 @@')
+  })
+})
+
+test('a directory: clients, templates and servers beside one another', async () => {
+  const directory = files(MODELS)
+  mkdirSync(join(directory, 'deploy'))
+  const put = (name: string, text: string): void => writeFileSync(join(directory, 'deploy', name), text)
+  put('client.sh', 'docker run --rm nvcr.io/nvidia/tritonserver:24.05-py3-sdk perf_analyzer -m m\n')
+  put('server.sh', 'docker run --rm -v $(dirname $0)/../models:/models nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver --model-repository=/models\n')
+  put('pod.yaml', 'kind: Pod\napiVersion: v1\nspec: { containers: [ { name: t, image: "{{ .Values.triton }}", args: [tritonserver, --model-repository=/m] } ] }\n')
+  const { code, out } = await runs(doctor, [join(directory, 'deploy')], directory)
+  expect(code).toBe(1)
+  expect(out).toContain('nereid --model-repository=./models')
+  expect(out).toContain("as it is          image nvcr.io/nvidia/tritonserver:24.05-py3-sdk")
+})
