@@ -27,27 +27,53 @@ pub(crate) fn explain(text: &str, source: Option<&Source>, missing: Option<&str>
         if !told.ends_with('\n') {
             told.push('\n');
         }
-        let _ = writeln!(
-            told,
-            "The package '{package}' was looked for beside the model and in {program} (Python {version}). Get it with: {program} -m pip install {}",
-            distribution(package)
-        );
+        let _ = match distribution(package) {
+            Some(known) => writeln!(
+                told,
+                "The package '{package}' was looked for beside the model and in {program} (Python {version}). Get it with: {program} -m pip install {known}"
+            ),
+            None => writeln!(
+                told,
+                "The module '{package}' was looked for beside the model and in {program} (Python {version}). Put it beside the model, or install the package that has it for {program}"
+            ),
+        };
     }
     told
 }
 
-/// What a package is called where it is got from, if otherwise than where it is imported.
-fn distribution(package: &str) -> &str {
-    match package {
-        "bs4" => "beautifulsoup4",
-        "cv2" => "opencv-python-headless",
-        "dateutil" => "python-dateutil",
-        "PIL" => "pillow",
-        "skimage" => "scikit-image",
-        "sklearn" => "scikit-learn",
-        "yaml" => "pyyaml",
-        own => own,
+/// Modules whose package has another name, and what that is.
+const RENAMED: &[(&str, &str)] = &[
+    ("Crypto", "pycryptodome"),
+    ("PIL", "pillow"),
+    ("attr", "attrs"),
+    ("bs4", "beautifulsoup4"),
+    ("cv2", "opencv-python-headless"),
+    ("dateutil", "python-dateutil"),
+    ("dotenv", "python-dotenv"),
+    ("faiss", "faiss-cpu"),
+    ("fitz", "pymupdf"),
+    ("jwt", "pyjwt"),
+    ("onnxruntime_extensions", "onnxruntime-extensions"),
+    ("sentence_transformers", "sentence-transformers"),
+    ("skimage", "scikit-image"),
+    ("sklearn", "scikit-learn"),
+    ("yaml", "pyyaml"),
+];
+
+/// Modules that models of guides import, whose package has their name.
+const KNOWN: &str = " accelerate aiohttp albumentations boto3 catboost datasets diffusers einops fastapi flax gensim h5py httpx huggingface_hub imageio \
+    jax joblib keras librosa lightgbm matplotlib msgpack networkx nltk numba numpy onnx onnxruntime optimum orjson pandas peft polars prometheus_client \
+    psutil pyarrow pydantic redis regex requests safetensors scipy sentencepiece setuptools shapely soundfile spacy sympy tensorflow tiktoken \
+    timm tokenizers torch torchaudio torchvision tqdm transformers tritonclient ultralytics vllm xgboost";
+
+/// The package that has a module; `None` where it is not known: a module of the model's own is in no index, and a package of its name there may be
+/// anybody's.
+fn distribution(module: &str) -> Option<&str> {
+    let top = module.split('.').next().unwrap_or(module);
+    if let Some((_, package)) = RENAMED.iter().find(|(name, _)| *name == top) {
+        return Some(package);
     }
+    KNOWN.split_ascii_whitespace().find(|name| *name == top)
 }
 
 /// Whether a name can stand in a command: what a process says is not trusted to.
@@ -114,6 +140,18 @@ mod tests {
             )
         );
         assert!(explain(text, None, Some("cv2"), &python()).ends_with("-m pip install opencv-python-headless\n"));
+        assert!(explain(text, None, Some("PIL.Image"), &python()).ends_with("-m pip install pillow\n"));
+        for name in ["utils", "my_preprocessing", "Torch", "torch_of_nobody", "src.models"] {
+            let told = explain(text, None, Some(name), &python());
+            assert!(!told.contains("pip"), "{told}");
+            assert!(
+                told.ends_with(&format!(
+                    "The module '{name}' was looked for beside the model and in /usr/bin/python3 (Python 3.11.2). \
+                     Put it beside the model, or install the package that has it for /usr/bin/python3\n"
+                )),
+                "{told}"
+            );
+        }
         for name in ["1.my", ".", "", "a; rm -rf /", "a b", "--index-url"] {
             assert_eq!(explain(text, None, Some(name), &python()), text, "{name:?} is no package");
         }
