@@ -5,6 +5,7 @@
  * Not seen here: what only a backend knows of a file (its inputs and outputs, the code of a model).
  */
 
+import { basename, dirname, resolve } from 'node:path'
 import {
   ConfigSyntaxError,
   CONFIG_BYTES_MAX,
@@ -41,6 +42,7 @@ import { devicesOf } from './devices.js'
 import { warnOfIneffective } from './ineffective.js'
 import { requireModelFile } from './model_file.js'
 import { Places, bareName, notUnique } from './places.js'
+import { requirePlanDevices, requirePlanTensors } from './plans.js'
 import { withPythonBackend } from './python_backends.js'
 import { needsOf, requireSafeName } from './repository.js'
 import { checkRuntime } from './runtime.js'
@@ -205,9 +207,22 @@ function collector(findings: Finding[]) {
 function inspectAlone(model: InspectedModel, file: string, settings: RepositorySettings, note: Collector): void {
   const config = parseAll(file, note)
   if (config === null) return
-  model.key = config.name === '' ? 'model' : config.name
-  const completed = note.trying(() => normalise(inferBackend(nameOr(config, model.key), new Map(), model.key)))
+  const directory = dirname(resolve(file))
+  // A load takes the name of the directory.
+  model.key = config.name !== '' ? config.name : basename(file) === 'config.pbtxt' ? basename(directory) : 'model'
+  const whole = nameOr(config, model.key)
+  if (config.backend === '' && config.platform === '' && config.defaultModelFilename === '' && !model.key.includes('.')) {
+    note.log('warning', `names no backend: a load takes it from the file of the model, which is not beside ${basename(file)}`)
+    if (isComplete(whole)) note.trying(() => validateIo(normalise(whole)))
+    return
+  }
+  const completed = note.trying(() => normalise(inferBackend(whole, new Map(), model.key)))
   if (completed === undefined) return
+  note.trying(() => {
+    const { config: withBackend, codeDirectory } = withPythonBackend(completed, settings.backendDirectory)
+    if (codeDirectory === null) checkRuntime(withBackend, { modelDirectory: directory, versionDirectory: directory, backendDirectory: settings.backendDirectory })
+    requirePlanTensors(withBackend)
+  })
   const complete = isComplete(completed)
   if (note.trying(() => validate(completed, { io: !settings.autoComplete || complete }, note.log) ?? true) === undefined && complete) note.trying(() => validateIo(completed))
   model.config = completed
@@ -270,6 +285,8 @@ function inspectVersions(
       const prepared = prepareConfig(withBackend, flags, devices, note.log)
       refuseSpecialFiles(versionDirectory, config.name, version)
       if (codeDirectory === null) requireModelFile(prepared, versionDirectory)
+      requirePlanTensors(prepared)
+      requirePlanDevices(prepared)
       // What is left to be completed is known when the file is opened.
       if (flags.autoComplete && !isComplete(prepared)) return
       finishConfig(prepared, null, { flags, provided, settings: settingsOf(settings, prepared.backend), devices }, note.log)

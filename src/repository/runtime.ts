@@ -41,5 +41,7 @@ export function checkRuntime(
 /** A hint behind a full stop. */
 function sentence(hint: string): string {
   const text = hint.replace(/^; /, '')
-  return text === '' ? '' : ` ${text[0]?.toUpperCase() ?? ''}${text.slice(1)}${text.endsWith('?') ? '' : '.'}`
+  // A name such as vLLM keeps its spelling.
+  const begins = /^[a-z]+\b/.test(text) ? `${text[0]?.toUpperCase() ?? ''}${text.slice(1)}` : text
+  return text === '' ? '' : ` ${begins}${text.endsWith('?') ? '' : '.'}`
 }

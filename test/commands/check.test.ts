@@ -1,5 +1,6 @@
 // `nereid check`: the places and texts of mistakes in real directories, and that they are those of a load.
 import { describe, expect, test } from 'vitest'
+import { PYTHON } from '../../scripts/lib/venv.mjs'
 import { addSub } from '../../scripts/models/graphs.mjs'
 import { parseArguments } from '../../src/cli/parse.js'
 import { resolveSettings } from '../../src/cli/settings.js'
@@ -125,19 +126,79 @@ output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
   })
 
   test('a file outside of a model is checked by its content alone', async () => {
-    const directory = files({ 'some.pbtxt': `name: "m"\n${GOOD}`, 'config.pbtxt': 'platform: "onnxruntime"' })
+    const directory = files({ 'some.pbtxt': `name: "m"\n${GOOD}`, 'resnet/config.pbtxt': 'platform: "onnxruntime"' })
     expect((await runs(check, [join(directory, 'some.pbtxt')])).code).toBe(0)
-    const { code, out } = await runs(check, [join(directory, 'config.pbtxt')], directory)
+    const { code, out } = await runs(check, [join(directory, 'resnet/config.pbtxt')], directory)
     expect([code, out]).toMatchInlineSnapshot(`
       [
         1,
-        "./config.pbtxt:1:11: error: unexpected platform type 'onnxruntime' for model; did you mean backend: "onnxruntime"?
+        "./resnet/config.pbtxt:1:11: error: unexpected platform type 'onnxruntime' for resnet; did you mean backend: "onnxruntime"?
           1 | platform: "onnxruntime"
             |           ^^^^^^^^^^^^^
       1 model, 1 error, 0 warnings
       ",
       ]
     `)
+  })
+})
+
+describe('a file outside of a model', () => {
+  const IO = 'input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\noutput [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
+  const lone = async (text: string, args: string[] = []): Promise<{ code: number; out: string }> => {
+    const directory = files({ 'bert/config.pbtxt': text })
+    return runs(check, [join(directory, 'bert/config.pbtxt'), ...args], directory)
+  }
+
+  const absent: [string, string][] = [
+    ['backend: "vllm"', 'vLLM is not in this release'],
+    ['backend: "tensorrtllm" max_batch_size: 4', 'TensorRT-LLM engines are not in this release'],
+    ['backend: "dali"', 'DALI pipelines are not in this release'],
+    ['backend: "fil"', 'Models of trees are not in this release'],
+    ['backend: "openvino"', 'OpenVINO models are not in this release'],
+    [`platform: "pytorch_libtorch"\n${IO}`, 'PyTorch models are not in this release'],
+    [`platform: "tensorflow_savedmodel"\n${IO}`, 'TensorFlow models are not in this release'],
+    ['backend: "my_backend"', "unable to find backend library for backend 'my_backend'"],
+    ['backend: "pyhton"', 'Did you mean backend: "python"?'],
+    ['default_model_filename: "model.pt"', 'PyTorch models are not in this release'],
+  ]
+  test.each(absent)('a backend that is not there: %s', async (text, told) => {
+    const { code, out } = await lone(text)
+    expect([code, out]).toEqual([1, expect.stringContaining(told)])
+    expect(out).toMatch(/1 model, 1 error, 0 warnings\n$/)
+  })
+
+  test('a TensorRT plan without inputs or outputs, in a repository as well, with the text of a load', async () => {
+    const told = "model 'bert' must specify its inputs and outputs: they are not read from a TensorRT plan"
+    for (const text of ['platform: "tensorrt_plan"\nmax_batch_size: 8\n', 'backend: "tensorrt"\ninput [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]\n', 'default_model_filename: "model.plan"\n']) {
+      const { code, out } = await lone(text)
+      expect([code, out], text).toEqual([1, expect.stringContaining(told)])
+      const directory = files({ 'bert/1/model.plan': 'plan', 'bert/config.pbtxt': text })
+      const { out: inside } = await runs(check, [directory])
+      expect(inside, text).toContain(told)
+      const loaded = await loadProblems(resolveSettings(parseArguments([`--model-repository=${directory}`])).settings, [])
+      expect(loaded.map(({ reason }) => reason), text).toEqual([expect.stringContaining(told)])
+    }
+    expect((await lone(`platform: "tensorrt_plan"\n${IO}`)).code).toBe(0)
+    // Only a model on this machine says where it runs.
+    const onCpu = files({ 'bert/1/model.plan': 'plan', 'bert/config.pbtxt': `platform: "tensorrt_plan"\n${IO}instance_group [ { kind: KIND_CPU } ]` })
+    const [cpu] = await loadProblems(resolveSettings(parseArguments([`--model-repository=${onCpu}`])).settings, [])
+    expect(cpu?.reason).toContain('a TensorRT plan runs on GPUs only, and an instance is on the CPU. Other ways: ')
+    const { out } = await runs(check, ['--format=json', onCpu])
+    const [{ message } = { message: '?' }] = (JSON.parse(out) as { problems: { message: string }[] }).problems
+    expect(cpu?.reason).toContain(message)
+  })
+
+  test('without a name it has that of its directory, and without a backend what its files are', async () => {
+    expect(await lone(`backend: "onnxruntime"\n${IO}`)).toEqual({ code: 0, out: '1 model, 0 errors, 0 warnings\n', err: '' })
+    expect((await lone(`backend: "onnxruntime"\n${IO.replace('dims: [ 1 ]', 'dims: [ ]')}`)).out).toContain("model input 'A' must specify 'dims' for bert\n")
+    const { code, out } = await lone(`max_batch_size: 4\n${IO}`)
+    expect([code, out]).toEqual([0, expect.stringContaining('warning: names no backend: a load takes it from the file of the model, which is not beside config.pbtxt')])
+    expect((await lone(`${IO.replace('dims: [ 1 ]', 'dims: [ 0 ]')}`)).code).toBe(1)
+  })
+
+  test('--load says that there is nothing to load', async () => {
+    const { code, out } = await lone(`backend: "onnxruntime"\n${IO}`, ['--load'])
+    expect([code, out]).toEqual([0, expect.stringContaining('./bert/config.pbtxt: warning: is not loaded: beside it are no versions of a model')])
   })
 })
 
@@ -267,6 +328,44 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1 ${inputs} ${out
     expect(out).toContain("broken: error: load failed for model 'broken': version 1 is at UNAVAILABLE state:")
     expect(out).toContain('2 models, 1 error, 0 warnings\n')
     expect((await runs(check, ['--load', join(directory, 'm')])).code).toBe(0)
+  })
+})
+
+describe('--load', () => {
+  test('what is right is loaded beside what is wrong, and both are told', async () => {
+    const directory = files({ 'good/1/': '', 'broken/1/model.onnx': 'no model', 'wrong/1/model.onnx': '', 'wrong/config.pbtxt': 'max_batchsize: 8', 'torch/1/model.pt': '' })
+    writeFileSync(join(directory, 'good/1/model.onnx'), addSub())
+    const { code, out } = await runs(check, ['--load', directory], directory)
+    expect(code).toBe(1)
+    expect(out).toContain('./wrong/config.pbtxt:1:1: error: Message type "inference.ModelConfig" has no field named "max_batchsize".')
+    expect(out).toContain("./torch: error: unable to find backend library for backend 'pytorch'")
+    expect(out).toContain("broken: error: load failed for model 'broken': version 1 is at UNAVAILABLE state:")
+    expect(out).toContain('4 models, 3 errors, 0 warnings\n')
+  })
+
+  test('of models and files that are named, only those', async () => {
+    const directory = files({ 'one/1/model.onnx': 'no model', 'one/config.pbtxt': GOOD, 'two/1/model.onnx': 'no model', 'three/1/model.onnx': '', 'three/config.pbtxt': 'max_batchsize: 8' })
+    const { out } = await runs(check, ['--load', join(directory, 'one/config.pbtxt'), join(directory, 'three')], directory)
+    expect(out).toContain("load failed for model 'one'")
+    expect(out).not.toContain('two')
+    expect(out).toContain('2 models, 2 errors, 0 warnings\n')
+  })
+
+  test('errors of Python are printed in lines, with what they say of the terminal made visible', async () => {
+    const directory = files({ 'py/config.pbtxt': `backend: "python"\n${GOOD.replace('backend: "onnxruntime"\n', '')}`, 'py/1/model.py': 'def helper():\n    raise ValueError("no \\x1b[2J weights")\nclass TritonPythonModel:\n    def initialize(self, args):\n        helper()\n' })
+    const { code, out } = await runs(check, ['--load', directory, `--backend-config=python,python-executable=${PYTHON}`], directory)
+    expect(code).toBe(1)
+    expect(out).not.toContain('\u001b')
+    expect(out).toMatchInlineSnapshot(`
+      "py: error: load failed for model 'py': version 1 is at UNAVAILABLE state: Internal: ValueError: no \\u001B[2J weights
+
+          At:
+            ./py/1/model.py(2): helper
+            ./py/1/model.py(5): initialize
+              (2): raise ValueError('no \\x1b[2J weights')
+      1 model, 1 error, 0 warnings
+      "
+    `)
   })
 })
 

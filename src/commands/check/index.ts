@@ -9,12 +9,16 @@ import { OptionError, parseArguments } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
 import { ConfigSyntaxError, CONFIG_BYTES_MAX, readRegularFile } from '../../config/index.js'
 import { asServerError } from '../../native/errors.js'
+import type { ServerSettings } from '../../api/server.js'
 import { counted, printable, shown, takeOwn, type Format } from '../output.js'
 import type { Finding, InspectedModel } from '../../repository/index.js'
 import { excerpt, placeOf, type Place } from './excerpt.js'
 import { loadProblems } from './load.js'
 import { locate } from './locate.js'
-import { inspectTargets } from './targets.js'
+import { inspectTargets, isInModel } from './targets.js'
+
+/** Lines of one message behind its first that are shown. */
+const LINES_MAX = 100
 
 interface Problem {
   severity: 'error' | 'warning'
@@ -46,11 +50,7 @@ export async function run(program: string, args: readonly string[]): Promise<num
     const models = await inspectTargets(targets, repository)
     const problems: Problem[] = warnings.map((message) => ({ severity: 'warning', model: null, path: null, place: null, message, advice: '' }))
     for (const model of models) problems.push(...problemsOf(model))
-    if (own.on.has('--load') && problems.every((problem) => problem.severity === 'warning')) {
-      for (const { model, reason } of await loadProblems(settings, targets)) {
-        problems.push({ severity: 'error', model, path: null, place: null, message: reason, advice: '' })
-      }
-    }
+    if (own.on.has('--load')) problems.push(...(await problemsOfLoad({ ...settings, repository }, targets, models, problems)))
     return report(problems, models.length, own.format)
   } catch (error) {
     const isUsage = error instanceof OptionError
@@ -63,6 +63,22 @@ export async function run(program: string, args: readonly string[]): Promise<num
 }
 
 const USAGE = (program: string): string => `Usage: ${program} check [--load] [--format=json] [REPOSITORY | MODEL | config.pbtxt ...] [options of the server]\n`
+
+/** What only a load shows. Models that are wrong already are loaded too, which fails: they are told once. */
+async function problemsOfLoad(settings: ServerSettings, targets: readonly string[], models: readonly InspectedModel[], known: readonly Problem[]): Promise<Problem[]> {
+  const problem = { severity: 'error', path: null, place: null, advice: '' } as const
+  const isWrong = new Set(known.filter(({ severity }) => severity === 'error').map(({ model }) => model))
+  const lone = models.filter(({ file }) => file !== null && targets.includes(file) && !isInModel(file))
+  const told: Problem[] = lone.map(({ key, file }) => ({ ...problem, severity: 'warning', model: key, path: file, message: 'is not loaded: beside it are no versions of a model' }))
+  try {
+    for (const { model, reason } of await loadProblems(settings, targets)) {
+      if (!isWrong.has(model)) told.push({ ...problem, model, message: reason })
+    }
+  } catch (error) {
+    told.push({ ...problem, model: null, message: asServerError(error).message })
+  }
+  return told
+}
 
 function problemsOf(model: InspectedModel): Problem[] {
   const bytes = model.file === null ? null : read(model.file)
@@ -104,5 +120,8 @@ function report(problems: readonly Problem[], models: number, format: Format): n
 function textOf({ severity, path, model, place, message, advice }: Problem): string {
   const where = [path === null ? model : path.split(', ').map(shown).join(', '), place?.line, place?.column].filter((part) => part !== null && part !== undefined).join(':')
   const head = where === '' ? '' : `${printable(where)}: `
-  return `${head}${severity}: ${printable(message)}${advice === '' ? '' : `${/[.?]$/.test(message) ? '' : '.'} ${printable(advice)}`}\n${place === null ? '' : excerpt(place)}`
+  // Errors of Python have several lines: type and text, frames, and the line of source.
+  const [first = '', ...rest] = message.trimEnd().replace(/\s*\n;$/, '').split(/\r?\n/)
+  const shownLines = [first, ...rest.slice(0, LINES_MAX), ...(rest.length > LINES_MAX ? [`… ${rest.length - LINES_MAX} more lines`] : [])].map((line, i) => (i === 0 || line === '' ? printable(line) : `    ${printable(line)}`))
+  return `${head}${severity}: ${shownLines.join('\n')}${advice === '' ? '' : `${/[.?]$/.test(message) ? '' : '.'} ${printable(advice)}`}\n${place === null ? '' : excerpt(place)}`
 }

@@ -27,15 +27,20 @@ export async function inspectTargets(targets: readonly string[], settings: Repos
 
 /** A configuration file: as that of its model when it lies in one, else by its content alone. */
 async function inspectFile(path: string, settings: RepositorySettings): Promise<InspectedModel> {
-  const parent = dirname(resolve(path))
-  const isCustom = basename(parent) === 'configs' && extname(path) === '.pbtxt'
-  const directory = isCustom ? dirname(parent) : parent
-  const configName = isCustom ? basename(path, '.pbtxt') : settings.configName
-  const inPlace = (isCustom || basename(path) === 'config.pbtxt') && hasVersions(directory)
+  const isCustom = isCustomConfig(path)
   const shown = isCustom ? dirname(dirname(path)) : dirname(path)
-  if (inPlace) return inspectModel(basename(directory), [shown], { ...settings, configName })
-  return inspectModel(null, [shown], settings, path)
+  if (!isInModel(path)) return inspectModel(null, [shown], settings, path)
+  return inspectModel(basename(resolve(shown)), [shown], { ...settings, configName: isCustom ? basename(path, '.pbtxt') : settings.configName })
 }
+
+/** Whether a file is the configuration of a model, which has its versions beside it. */
+export function isInModel(path: string): boolean {
+  const parent = dirname(resolve(path))
+  const isCustom = isCustomConfig(path)
+  return (isCustom || basename(path) === 'config.pbtxt') && hasVersions(isCustom ? dirname(parent) : parent)
+}
+
+const isCustomConfig = (path: string): boolean => basename(dirname(resolve(path))) === 'configs' && extname(path) === '.pbtxt'
 
 /** A directory with a configuration or a version, and not one whose subdirectories have them. */
 export function isModel(directory: string): boolean {

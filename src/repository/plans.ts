@@ -1,0 +1,27 @@
+/** What a load says of the configuration of a TensorRT plan before it opens anything: the rules and texts of the core (`backend_onnx::plan`), which a test compares. */
+
+import type { ModelConfig } from '../config/index.js'
+import { ModelInstanceGroup_Kind as Kind } from '../config/generated/model_config_pb.js'
+import { ServerError } from '../native/index.js'
+
+const OTHER_WAYS =
+  'Other ways: serve the ONNX file that the plan was made from (backend "onnxruntime", with the accelerator "tensorrt" if it is wanted), or run the plan from a model.py with the package \'tensorrt\''
+
+const isPlan = ({ backend }: ModelConfig): boolean => backend === 'tensorrt'
+
+/** @throws {ServerError} `INVALID_ARG` when inputs or outputs are left out */
+export function requirePlanTensors(config: ModelConfig): void {
+  if (isPlan(config) && (config.input.length === 0 || config.output.length === 0)) {
+    throw new ServerError('INVALID_ARG', `model '${config.name}' must specify its inputs and outputs: they are not read from a TensorRT plan`)
+  }
+}
+
+/**
+ * @param config with its instance groups filled in
+ * @throws {ServerError} `UNAVAILABLE` when an instance is on the CPU
+ */
+export function requirePlanDevices(config: ModelConfig): void {
+  if (isPlan(config) && config.instanceGroup.some(({ kind }) => kind === Kind.CPU)) {
+    throw new ServerError('UNAVAILABLE', `a TensorRT plan runs on GPUs only, and an instance is on the CPU. ${OTHER_WAYS}`)
+  }
+}
