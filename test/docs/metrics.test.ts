@@ -93,7 +93,8 @@ const HEAD = `# Metrics
 <!-- Made from what servers show; run the tests of test/docs with \`-u\` after a change of metrics. -->
 
 \`GET :8002/metrics\`, in the text format of Prometheus; in OpenMetrics and compressed with gzip for scrapers that ask for it. Names that begin with \`nv_\` are Triton's,
-with its types and labels. [Operating](operating.md#metrics) says which to watch.
+with its types and labels. [Operating](operating.md#metrics) says which to watch. The port asks for no key and speaks no TLS, also where the others do, and whoever reaches it reads the names
+of models and keys: [keep it inside](security.md#what-it-does-not-do) with \`--metrics-address\`.
 
 Counters of latencies are cumulative: their rate divided by that of \`nv_inference_request_success\` is the mean. Histograms and summaries of latencies are there with
 \`--metrics-config=histogram_latencies=true\` and \`--metrics-config=summary_latencies=true\`, those of a cache with \`--cache-config\`, those of the rate

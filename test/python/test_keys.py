@@ -302,6 +302,16 @@ def test_metrics_count_requests_by_key(keyed):
     assert keyed.infer not in text
 
 
+def test_the_port_of_the_metrics_asks_for_no_key_and_shows_the_names_of_models(keyed):
+    """As docs/security.md says: who must not read them must not reach the port."""
+    code = "%{http_code}"
+    index = subprocess.run([CURL, "-s", "-w", code, "-X", "POST", f"{keyed.server.http}/v2/repository/index"], capture_output=True, text=True, timeout=60).stdout
+    assert index.endswith("401") and "simple" not in index
+    scraped = subprocess.run([CURL, "-s", "-w", code, f"127.0.0.1:{keyed.server.metrics_port}/metrics"], capture_output=True, text=True, timeout=60).stdout
+    assert scraped.endswith("200")
+    assert 'nv_inference_request_success{model="simple",version="1"}' in scraped
+
+
 def test_restricted_apis_ask_for_their_header_beside_the_key(tmp_path, repositories, start):
     path = tmp_path / "keys.json"
     key = make(path, "all", "--scope=all")
