@@ -48,6 +48,10 @@ const FILES = {
   'maps.yaml': [`services: ${'{a: '.repeat(200_000)}\n`, [2]],
   'many.yaml': [`${SERVICE}[tritonserver, ${'"--x=1", '.repeat(80_000)}] } }\n`, [1]],
   'doubling.sh': [`A=aaaaaaaa\n${'A="$A$A"\n'.repeat(64)}tritonserver --id=$A\n`, [2]],
+  'arrays.sh': [`A=(a a a a)\n${'A=("${A[@]}" "${A[@]}")\n'.repeat(64)}tritonserver "\${A[@]}"\n`, [2]],
+  'split.sh': [`A="${'a '.repeat(30_000)}"\ntritonserver ${'$A '.repeat(100_000)}\n`, [2]],
+  'templates.yaml': [`kind: Pod\na: "${'{{ x }}'.repeat(120_000)}"\n`, [0, 1, 2]],
+  'branches.yaml': [`kind: Pod\n${'{{ if x }}\n'.repeat(80_000)}`, [0, 1, 2]],
   'words.sh': [`tritonserver ${'a '.repeat(400_000)}\n`, [2]],
   'nested.sh': [`tritonserver ${'$('.repeat(400_000)}\n`, [2]],
   'quotes.sh': [`tritonserver ${`'"`.repeat(400_000)}\n`, [1, 2]],
@@ -114,7 +118,7 @@ export const rows = [
     },
   },
   {
-    attack: 'nereid doctor of YAML whose aliases are 10^40 items, go in rings or merge themselves, of 900,000 brackets, and of scripts that double a variable 64 times',
+    attack: 'nereid doctor of YAML whose aliases are 10^40 items, go in rings or merge themselves, of 900,000 brackets, with 120,000 templates, and of scripts that double a variable or an array 64 times',
     limit: 'files of `FILE_BYTES_MAX`; aliases are followed where they are met, `FOLLOWED_MAX` of a file; `YAML_DEPTH_MAX` brackets; `WORDS_MAX` words of `WORD_CHARS_MAX`; `ARGUMENTS_MAX` of a command line; `FINDINGS_MAX` lines and `EDITS_MAX` changes; 2 for what is too much',
     server: fresh(standard),
     async run(t) {
