@@ -144,6 +144,45 @@ spec: { predictor: { model: { modelFormat: { name: huggingface }, args: [--model
   })
 })
 
+test('Kubernetes objects that start a Triton and are no pods', async () => {
+  const manifest = `apiVersion: machinelearning.seldon.io/v1
+kind: SeldonDeployment
+metadata: { name: simple }
+spec: { predictors: [ { name: default, graph: { implementation: TRITON_SERVER, modelUri: "gs://models/simple", name: simple } } ] }
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: start }
+data:
+  run.sh: |
+    exec tritonserver --model-repository=/models
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: notes }
+data: { text: "tritonserver is run by the platform team" }
+---
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: { name: cnn }
+spec: { predictor: { model: { modelFormat: { name: pytorch }, runtime: kserve-tritonserver, storageUri: "gs://models/cnn" } } }
+---
+apiVersion: v1
+kind: Pod
+metadata: { name: t }
+spec: { containers: [ { name: t, image: "nereid:1", args: [tritonserver, --model-repository=/m], livenessProbe: { exec: { command: [curl, localhost:8000/v2/health/live] } } } ] }
+`
+  const { lines } = await says('all.yaml', manifest)
+  expect(lines.filter((line) => !/ same /.test(line))).toEqual([
+    '1 change SeldonDeployment simple: Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs',
+    '6 differs ConfigMap start: has a script that starts a Triton: give it to doctor as a file of its own',
+    '21 change runtime: kserve-tritonserver: name a ServingRuntime with an image of Nereid',
+    '21 impossible modelFormat: pytorch: models of this format do not load',
+    '26 change livenessProbe: curl localhost:8000/v2/health/live: curl may not be in the image: write httpGet with /v2/health/live',
+  ])
+  expect(lines).toContain('13 same ConfigMap notes: is left alone')
+})
+
 describe('docker run in scripts', () => {
   const TRITON = 'nvcr.io/nvidia/tritonserver:24.05-py3'
 
@@ -267,6 +306,14 @@ echo docker run nvcr.io/nvidia/tritonserver:24.05-py3 tritonserver
     const { lines, commands } = await says('compose.yaml', compose, MODELS)
     expect(lines.join('\n')).toContain('change numactl: is not in the image: leave it out; --cpuset-cpus and --cpuset-mems of docker run do the same')
     expect(commands).toEqual(['nereid --model-repository=./models'])
+  })
+
+  test('a command in one word: of ssh, eval and their like', async () => {
+    const remote = await says('deploy.sh', 'ssh gpu-host "docker run -d -v /nowhere/models:/models nvcr.io/nvidia/tritonserver:23.12-py3 tritonserver --model-repository=/models"\n')
+    expect(remote.commands).toEqual(['nereid --model-repository=/nowhere/models'])
+    expect(remote.diff).toContain('+ssh gpu-host "docker run -d -v /nowhere/models:/models nereid tritonserver')
+    expect((await says('eval.sh', 'ARGS="--http-port=9000 --model-repository=/nowhere"\neval "tritonserver $ARGS &"\n')).commands).toEqual(['nereid --http-port=9000 --model-repository=/nowhere'])
+    expect((await says('deep.sh', `${'eval "'.repeat(200)}tritonserver\n`)).code).toBe(0)
   })
 
   test('arguments that come from outside are known when it runs', async () => {
@@ -403,6 +450,32 @@ CMD echo starting tritonserver && tritonserver --model-repository=/models
     expect(lines.some((line) => /apt-get|LD_PRELOAD/.test(line))).toBe(false)
     expect(commands).toEqual(['nereid --model-repository=/models'])
     expect(diff).toContain('@@ -4,1 +4,1 @@')
+  })
+})
+
+describe('a Dockerfile as people write it', () => {
+  test('an image of Triton’s own files, a here-document, a file that is copied to the root', async () => {
+    const dockerfile = `FROM nvcr.io/nvidia/tritonserver:21.08-py3-min AS full
+FROM ubuntu:20.04
+COPY --from=full /opt/tritonserver /opt/tritonserver
+COPY run.sh /
+COPY <<EOF /etc/motd
+FROM nothing
+RUN apt-get install x
+EOF
+CMD ["tritonserver", "--model-repository=/models"]
+`
+    const { lines, commands } = await says('Dockerfile', dockerfile, { 'run.sh': '' })
+    expect(commands).toEqual(['nereid --model-repository=/models'])
+    expect(lines.filter((line) => !/ same /.test(line))).toEqual([
+      '2 change image ubuntu:20.04: an image of your own: build it from Nereid’s; take nereid, which docs/containers.md makes',
+      '3 change COPY --from=full /opt/tritonserver /opt/tritonserver: is Triton itself: leave it out',
+    ])
+  })
+
+  test('in an image that stays nothing has to be changed', async () => {
+    const { lines } = await says('Dockerfile', 'FROM nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3\nRUN apt-get update && apt-get install -y git-lfs\nCMD ["tritonserver", "--model-repository=/m"]\n')
+    expect(lines.some((line) => / change /.test(line))).toBe(false)
   })
 })
 

@@ -1,7 +1,8 @@
 /** A Dockerfile whose last stage is a Triton, or that takes one as its base. */
 
+import { statIfAny } from '../../config/index.js'
 import { Findings, type Located } from './findings.js'
-import { isClientImage } from './image.js'
+import { backendOf, isClientImage } from './image.js'
 import { isTriton, type Launch } from './launch.js'
 import { serverAt } from './programs.js'
 import { ShellError, shellCommands, shellWords } from './shell.js'
@@ -25,7 +26,15 @@ export function looksLikeDockerfile(name: string, text: string): boolean {
 function instructions(text: string): Instruction[] {
   const found: Instruction[] = []
   let open: Instruction | null = null
+  // The end of a here-document, which belongs to its instruction.
+  let end: string | null = null
   for (const [i, line] of text.split('\n').entries()) {
+    if (end !== null) {
+      const last = found.at(-1)
+      if (last !== undefined) last.rest += `\n${line}`
+      if (line.trim() === end) end = null
+      continue
+    }
     if (/^\s*#/.test(line)) {
       if (open !== null) open.rest += '\n'
       continue
@@ -38,7 +47,10 @@ function instructions(text: string): Instruction[] {
       found.push(open)
       if (found.length >= INSTRUCTIONS_MAX) break
     }
-    if (!/\\\s*$/.test(line)) open = null
+    if (!/\\\s*$/.test(line)) {
+      end = open !== null && /^(?:RUN|COPY|ADD)$/.test(open.name) ? (/<<-?["']?([A-Za-z_]\w*)["']?/.exec(line)?.[1] ?? null) : null
+      open = null
+    }
   }
   return found
 }
@@ -133,12 +145,16 @@ function readInstruction(instruction: Instruction, stage: Stage, path: string, d
   else if (name === 'COPY' || name === 'ADD') {
     const parts = words(rest).filter((word) => !word.startsWith('--from') && !word.startsWith('--ch'))
     const target = parts.at(-1) ?? ''
-    if (!/--from=/.test(rest)) for (const source of parts.slice(0, -1)) launch.mounts.push({ source: `${directory}/${source.replace(/^\/+/, '')}`, target, at })
+    if (!/--from=/.test(rest)) for (const source of parts.slice(0, -1)) {
+      const path = `${directory}/${source.replace(/^\/+/, '')}`
+      if (statIfAny(path)?.isFile() !== true) launch.mounts.push({ source: path, target, at })
+    }
     if (/\/opt\/tritonserver\/backends\//.test(target)) findings.fact(at, `${name} ${shorten(rest)}`, 'backends')
+    else if (/^\/opt\/tritonserver\/?$/.test(target)) findings.add(at, `${name} ${shorten(rest)}`, 'change', 'is Triton itself: leave it out')
     else findings.add(at, `${name} ${shorten(rest)}`, 'same', '')
   } else if (name === 'RUN') {
     launch.wantsPython ||= /\bpip|\bconda\b|\buv\b|\bapt/.test(rest)
-    judgeRun(rest, at, stage.isRoot, findings)
+    judgeRun(rest, at, stage.isRoot || backendOf(launch.image?.text ?? '') !== null, findings)
   } else if (name === 'HEALTHCHECK' && /curl/.test(rest)) {
     findings.add(at, `${name} ${shorten(rest)}`, 'change', 'curl is not in the image: leave it out, the image asks /v2/health/ready itself')
     findings.removeLines(at, at.line + rest.split('\n').length - 1)
@@ -171,6 +187,7 @@ function lineOf(rest: string, word: string, line: number): number {
   return at < 0 ? line : line + rest.slice(0, at).split('\n').length - 1
 }
 
+/** @param isRoot whether it runs as root, as in an image that stays */
 function judgeRun(rest: string, at: { path: string; line: number }, isRoot: boolean, findings: Findings): void {
   const subject = `RUN ${shorten(rest)}`
   if (/\bpip3?\b[^&|;]*\binstall\b|\bconda\b|\buv\b/.test(rest)) findings.add(at, subject, 'same', 'packages for Python models; numpy has to be among those of the interpreter')

@@ -23,6 +23,11 @@ export function isClientImage(image: string): boolean {
   return wordsOf(image).some((word) => word === 'sdk' || word === 'tritonclient' || word === 'client')
 }
 
+/** The backend that an image is made for, and that is not in this release; null of any other image. */
+export function backendOf(image: string): string | null {
+  return wordsOf(image).flatMap((word) => BACKENDS[word] ?? [])[0] ?? null
+}
+
 /** Version of Triton in an image `YY.MM`, where it is one more each month: from 21.02 (2.7) to 25.06 (2.59). */
 export function tritonVersion(tag: string): string | null {
   const [, year = '', month = ''] = /^(\d\d)\.(\d\d)(?:-|$)/.exec(tag) ?? []
@@ -50,21 +55,21 @@ export function judgeImage(image: Located, findings: Findings, replacement: stri
     return false
   }
   const flavour = tag.replace(/^\d\d\.\d\d-?/, '').replace(/-(?:igpu|sbsa)$/, '')
-  const version = tritonVersion(tag)
+  const version = /triton/i.test(name) ? tritonVersion(tag) : null
   const has = FLAVOURS[flavour] ?? (/tritonserver/.test(name) ? null : image.isOpen ? 'its name is known when it runs' : 'an image of your own: build it from Nereid’s')
   const found = [version === null ? '' : `Triton ${version}`, has ?? ''].filter((part) => part !== '').join(', ')
-  const backend = wordsOf(text).flatMap((word) => BACKENDS[word] ?? [])[0]
+  const backend = backendOf(text)
   const isServed = models > 0 && absent === 0
-  if (backend !== undefined && !isServed) {
+  if (backend !== null && !isServed) {
     const why = absentBackend(backend) ?? ''
     findings.fact(at, subject, 'imageBackend', `${found === '' ? '' : `${found}; `}${why}${models === 0 ? '; where all its models are of ONNX or Python, ' : '; without such models, '}take ${replacement}`)
     return false
   }
-  const served = backend === undefined ? '' : ` (none of its models wants ${backend}; what their code imports has to be in the image)`
+  const served = backend === null ? '' : ` (none of its models wants ${backend}; what their code imports has to be in the image)`
   findings.fact(at, subject, 'image', `${found}${found === '' ? '' : '; '}take ${replacement}, which docs/containers.md makes${served}`)
   // The value of a variable is changed where it is set, and not here.
   if (!/^\{\{[^{}]*\}\}(?::\{\{[^{}]*\}\})?$/.test(text.replaceAll(' ', ''))) findings.replace(at, image.written ?? text, replacement)
-  const month = release(tag)
+  const month = /triton/i.test(name) ? release(tag) : null
   if (month === null) return true
   if (month < 2605) findings.fact(at, `shared memory in ${tag}`, 'clientShm')
   if (month < 2401) findings.fact(at, `errors over HTTP in ${tag}`, 'httpStatus')

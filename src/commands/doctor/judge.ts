@@ -115,7 +115,8 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
   const path = normalize(text).replace(/\/+$/, '')
   const mount = launch.mounts
     .map((one) => ({ ...one, target: normalize(one.target).replace(/\/+$/, '') }))
-    .filter(({ target }) => path === target || path.startsWith(`${target}/`))
+    // Files are copied to / as well, and make no directory of models there.
+    .filter(({ target, source }) => (target === '' ? source !== null && statIfAny(resolve(source, relative('/', path)))?.isDirectory() === true : path === target || path.startsWith(`${target}/`)))
     .sort((a, b) => b.target.length - a.target.length)[0]
   if (mount === undefined) {
     findings.add(at, `repository ${text}`, 'same', 'lies in the image or a volume: run doctor on it there')
@@ -129,7 +130,7 @@ function onHost(repository: Located, launch: Launch, findings: Findings): string
     findings.add(mount.at, `mount ${mount.target}`, 'same', 'is a volume: run doctor on the models in it')
     return null
   }
-  const host = resolve(mount.source, relative(mount.target, path))
+  const host = resolve(mount.source, relative(mount.target === '' ? '/' : mount.target, path))
   tellMount(mount.at, mount.source, mount.target, host, findings)
   return host
 }

@@ -33,6 +33,8 @@ function readObject(object: Yaml, directory: string, findings: Findings): Found[
   const pod = PODS[kind]?.(object) ?? object.find('spec', 'template', 'spec')
   const containers = pod?.get('containers') ?? null
   if (pod === null || containers === null) {
+    if (kind === 'ConfigMap' && startsServer(object)) return tell(object, name, 'differs', 'has a script that starts a Triton: give it to doctor as a file of its own', findings)
+    if (kind === 'SeldonDeployment' && isSeldonTriton(object)) return tell(object, name, 'change', 'Seldon starts the image of Triton for it: name an image of Nereid in its componentSpecs', findings)
     findings.add(object.at, name === '' ? 'object' : name, 'same', 'is left alone')
     return []
   }
@@ -40,6 +42,15 @@ function readObject(object: Yaml, directory: string, findings: Findings): Found[
   if (kind.endsWith('ServingRuntime') && found.length > 0) judgeFormats(pod, findings)
   return found
 }
+
+function tell(object: Yaml, subject: string, verdict: 'differs' | 'change', text: string, findings: Findings): Found[] {
+  findings.add(object.at, subject, verdict, text)
+  return []
+}
+
+const startsServer = (object: Yaml): boolean => (object.get('data')?.entries() ?? []).some(([, value]) => /(?:^|[\s/])tritonserver\s+(?:\\\s*)?--/.test(value.text() ?? ''))
+
+const isSeldonTriton = (object: Yaml): boolean => (object.find('spec', 'predictors')?.items() ?? []).some((predictor) => predictor.find('graph', 'implementation')?.text() === 'TRITON_SERVER')
 
 function readContainers(pod: Yaml, containers: Yaml, name: string, directory: string, findings: Findings): Found[] {
   const found: Found[] = []
@@ -121,7 +132,7 @@ function judgeProbe(key: string, probe: Yaml, findings: Findings): void {
   const command = probe.find('exec', 'command')?.items().map((item) => item.text() ?? '').join(' ') ?? ''
   const asks = /\b(?:curl|wget|grpc_health_probe)\b/.exec(command)?.[0]
   if (asks === undefined) findings.add(probe.at, key, 'same', '')
-  else findings.add(probe.at, `${key}: ${command}`, 'change', `${asks} may not be in the image: write httpGet with /v2/health/ready`)
+  else findings.add(probe.at, `${key}: ${command}`, 'change', `${asks} may not be in the image: write httpGet with /v2/health/${key === 'livenessProbe' ? 'live' : 'ready'}`)
 }
 
 function judgePod(pod: Yaml, container: Yaml, findings: Findings): void {
@@ -175,6 +186,8 @@ function readPredictor(predictor: Yaml, name: string, directory: string, finding
         if (storage !== null) findings.add(storage.at, `storageUri: ${storage.text() ?? ''}`.trim(), 'same', 'KServe copies it to /mnt/models before the server starts')
         if (runtime !== null && runtime !== undefined) findings.add(runtime.at, `runtime: ${runtime.text() ?? ''}`, 'change', 'name a ServingRuntime with an image of Nereid')
         else findings.add(spec.at, triton === null ? 'model' : 'triton', 'change', 'KServe’s runtime for Triton starts its image: make a ServingRuntime with an image of Nereid, and name it as predictor.model.runtime')
+        const format = model?.find('modelFormat', 'name') ?? null
+        if (format !== null) judgeFormat(format, `modelFormat: ${format.text() ?? ''}`, findings)
         judgeContainer(spec, findings)
         judgePod(predictor, spec, findings)
       },
@@ -183,10 +196,11 @@ function readPredictor(predictor: Yaml, name: string, directory: string, finding
 }
 
 function judgeFormats(spec: Yaml, findings: Findings): void {
-  for (const format of spec.get('supportedModelFormats')?.items() ?? []) {
-    const name = format.get('name')?.text() ?? ''
-    const subject = `supportedModelFormats: ${name}`
-    if (name === 'onnx' || name === 'triton' || name === 'python') findings.add(format.at, subject, 'same', '')
-    else findings.fact(format.at, subject, 'absentBackend', 'models of this format do not load')
-  }
+  for (const format of spec.get('supportedModelFormats')?.items() ?? []) judgeFormat(format.get('name') ?? format, `supportedModelFormats: ${format.get('name')?.text() ?? ''}`, findings)
+}
+
+function judgeFormat(format: Yaml, subject: string, findings: Findings): void {
+  const name = format.text() ?? ''
+  if (name === 'onnx' || name === 'triton' || name === 'python' || name.includes('{{')) findings.add(format.at, subject, 'same', '')
+  else findings.fact(format.at, subject, 'absentBackend', 'models of this format do not load')
 }

@@ -2,7 +2,7 @@
 
 import { inShell } from './command_line.js'
 import { readDockerRun } from './docker.js'
-import type { Findings, Located } from './findings.js'
+import type { At, Findings, Located } from './findings.js'
 import { isTriton, type Launch } from './launch.js'
 import { onlyMentions, serverAt } from './programs.js'
 import { shellCommands } from './shell.js'
@@ -12,12 +12,23 @@ type Found = { launch: Launch; judge: () => void }
 /** Programs that ask a server, or measure one. */
 const CLIENTS = /(?:^|\/)(?:perf_analyzer|genai-perf|perf_client|model-analyzer|image_client|curl|wget|grpcurl|python3?|pytest)$/
 
+/** Programs that take a command as one word. */
+const CARRIERS = /(?:^|\/)(?:ssh|eval|su|tmux|screen|wsl)$/
+/** Commands in words of commands. */
+const CARRIED_MAX = 5
+
 /** @throws {ShellError} above a limit */
 export function readScript(text: string, path: string, directory: string, findings: Findings): Found[] {
-  const variables = new Map([['PWD', directory], ['HOME', process.env['HOME'] ?? '~']])
+  return readCommands(text, new Map([['PWD', directory], ['HOME', process.env['HOME'] ?? '~']]), { path, line: 1 }, directory, findings, 0)
+}
+
+function readCommands(text: string, variables: Map<string, string>, { path, line: from }: At, directory: string, findings: Findings, depth: number): Found[] {
   const found: Found[] = []
-  for (const { words } of shellCommands(text, variables)) {
-    found.push(...readWords(words.map(({ text: word, line, written, isOpen }) => ({ text: word, written, isOpen, at: { path, line } })), directory, findings))
+  for (const { words } of shellCommands(text, variables, from)) {
+    const [program] = words
+    const carried = program !== undefined && CARRIERS.test(program.text) && depth < CARRIED_MAX ? words.find((word) => /\s/.test(word.text) && /triton/i.test(word.text)) : undefined
+    if (carried !== undefined) found.push(...readCommands(carried.text, variables, { path, line: carried.line }, directory, findings, depth + 1))
+    else found.push(...readWords(words.map(({ text: word, line, written, isOpen }) => ({ text: word, written, isOpen, at: { path, line } })), directory, findings))
   }
   return found
 }
