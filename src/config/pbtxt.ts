@@ -417,6 +417,8 @@ class Parser {
   private failBlock(token: Token, opened: Token | null): never {
     const ends = token.kind === 'end' || (token.kind === 'symbol' && CLOSING.has(token.text))
     const unclosed = ends ? opened : null
+    // The first sign of a text without any fields before it.
+    if (token.text === '{' && opened === null && token.offset === 0) return this.fail('Expected identifier, got: {', 'It looks like JSON: fields stand without quotes and outside of brackets here.')
     const hint = unclosed === null ? '' : `The block opened at ${unclosed.line}:${unclosed.column} is not closed.`
     return this.fail(`Expected identifier, got: ${show(token)}`, hint, unclosed ?? token)
   }
@@ -426,7 +428,8 @@ class Parser {
     return this.failAt(this.current, reason, hint, wrong)
   }
 
-  private failAt(token: Token, reason: string, hint: string, wrong = token): never {
+  private failAt(token: Token, reason: string, told: string, wrong = token): never {
+    const hint = token.kind === 'symbol' && token.text === '$' ? 'It is a placeholder of a template: fill in the value first.' : told
     throw new ConfigSyntaxError(this.path, token.line, token.column, reason, hint, { start: wrong.offset, end: wrong.offset + Math.max(1, wrong.text.length) })
   }
 }

@@ -196,6 +196,18 @@ describe('a file outside of a model', () => {
     expect((await lone(`${IO.replace('dims: [ 1 ]', 'dims: [ 0 ]')}`)).code).toBe(1)
   })
 
+  test('the place is that of the field, not of the name that looks the same', async () => {
+    expect((await lone('name: "fil"\nbackend: "fil"\n')).out).toContain('./bert/config.pbtxt:2:10: error: unable to find backend library')
+    const effect = await lone(`name: "bert"\nbackend: "onnxruntime"\n${IO}optimization { cuda { graphs: true } }\n`)
+    expect(effect.out).toContain("./bert/config.pbtxt:5:1: warning: model 'bert' configures what has no effect in this release: optimization.cuda")
+  })
+
+  test('placeholders of templates, and JSON', async () => {
+    expect((await lone('backend: "onnxruntime"\nmax_batch_size: ${batch}\n')).out).toContain('Expected integer, got: $. It is a placeholder of a template: fill in the value first.')
+    expect((await lone('backend: "onnxruntime"\nmodel_transaction_policy { decoupled: ${decoupled_mode} }\n')).out).toContain('got: $. It is a placeholder of a template')
+    expect((await lone('{ "name": "m" }\n')).out).toContain('Expected identifier, got: {. It looks like JSON: fields stand without quotes and outside of brackets here.')
+  })
+
   test('--load says that there is nothing to load', async () => {
     const { code, out } = await lone(`backend: "onnxruntime"\n${IO}`, ['--load'])
     expect([code, out]).toEqual([0, expect.stringContaining('./bert/config.pbtxt: warning: is not loaded: beside it are no versions of a model')])

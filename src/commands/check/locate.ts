@@ -8,15 +8,22 @@ import type { Span } from '../../config/index.js'
 
 /** Tokens that are looked through. */
 const TOKENS_MAX = 100_000
+/** Places of one value whose fields are looked for. */
+const VALUES_MAX = 100
 
 /** @param model its name, which most texts repeat and which is no mistake */
 export function locate(bytes: Uint8Array, message: string, model: string): Span | null {
   const tokens = tokensOf(bytes)
   // Behind it stands what is to be done, with names that should be there.
   const text = message.split(/; (?:did you mean|with backend|[A-Z]|there is)/)[0] ?? ''
+  const said = new Set(text.split(/[^A-Za-z0-9_]+/))
   for (const [, single, double] of text.matchAll(/'([^']+)'|"([^"]+)"/g)) {
     const word = single ?? double ?? ''
-    const found = tokens.find((token) => token.kind === 'string' && token.content === word) ?? tokens.find((token) => token.kind === 'identifier' && token.text === word)
+    // The value of a field that the text speaks of, before one of any other: a backend may be called as its model is.
+    const values = indicesOf(tokens, word)
+    const named = values.find((at) => said.has(fieldOf(tokens, at)))
+    if (word === model && named === undefined) continue
+    const found = tokens[named ?? values[0] ?? -1] ?? tokens.find((token) => token.kind === 'identifier' && token.text === word)
     if (found !== undefined) return spanOf(found)
   }
   // `instance group` is the field instance_group, `dynamic batching preferred size` begins with one.
@@ -29,6 +36,25 @@ export function locate(bytes: Uint8Array, message: string, model: string): Span 
     if (found !== undefined) return spanOf(found)
   }
   return null
+}
+
+/** Where a value stands in quotes. */
+function indicesOf(tokens: readonly Token[], value: string): number[] {
+  const found: number[] = []
+  for (const [at, token] of tokens.entries()) {
+    if (token.kind === 'string' && token.content === value && found.push(at) >= VALUES_MAX) break
+  }
+  return found
+}
+
+/** The field that a value in quotes is given to; in a list, that of the list. */
+function fieldOf(tokens: readonly Token[], value: number): string {
+  for (let at = value - 1; at >= 0; at -= 1) {
+    const token = tokens[at]
+    if (token?.kind === 'identifier') return token.text
+    if (token?.kind === 'symbol' && !/[:[,]/.test(token.text)) break
+  }
+  return ''
 }
 
 function tokensOf(bytes: Uint8Array): Token[] {
