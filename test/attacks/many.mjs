@@ -3,7 +3,7 @@ import { DECOUPLED, config, writeModel } from '../../scripts/models/repository.m
 import { field, framed, varint } from './lib/call.mjs'
 import { frame } from './http2.mjs'
 import { HOLD_MS_MAX, judgedHold } from './lib/control.mjs'
-import { server } from './lib/servers.mjs'
+import { fresh, server } from './lib/servers.mjs'
 import { until } from './lib/wait.mjs'
 
 const MIB = 1 << 20
@@ -12,14 +12,17 @@ const INSTANCES = 16
 /** More responses than anybody waits for. */
 const ENDLESS = 2_000_000_000
 
-const decoupled = server('models that answer any number of times, on 256 MiB', {
-  flags: [`--memory-limit=${LIMIT_MIB * MIB}`],
-  models: (root) => {
-    const tensors = [[['IN', 'TYPE_INT32', [1]]], [['OUT', 'TYPE_INT32', [1]]]]
-    const more = `${DECOUPLED}instance_group [ { count: ${INSTANCES} kind: KIND_CPU } ]\n`
-    writeModel(root, 'square', { config: config('square', 0, ...tensors, more) })
-  },
-})
+const square = (root) => {
+  const tensors = [[['IN', 'TYPE_INT32', [1]]], [['OUT', 'TYPE_INT32', [1]]]]
+  const more = `${DECOUPLED}instance_group [ { count: ${INSTANCES} kind: KIND_CPU } ]\n`
+  writeModel(root, 'square', { config: config('square', 0, ...tensors, more) })
+}
+const decoupled = server('models that answer any number of times, on 256 MiB', { flags: [`--memory-limit=${LIMIT_MIB * MIB}`], models: square })
+/** Room for the answers of all clients at once, so that none is refused for lack of it. */
+const roomy = server('models that answer any number of times, on 4 GiB', { flags: [`--memory-limit=${4096 * MIB}`], models: square })
+
+/** What a process may hold beyond what is charged: its code, its threads, and what it keeps for the next request. */
+const BEYOND_CHARGES_MIB = 64
 
 const used = (t) => t.metric('nereid_memory_used_bytes')
 const cancelled = (t) => t.metric('nereid_requests_cancelled_total', 'model="square"')
@@ -121,6 +124,44 @@ export const rows = [
       t.check(answer.status === 200, `status ${answer.status} ${answer.text}`)
       t.check(await until(async () => (await used(t)) === 0), 'charges are left when all clients are gone')
       return `the next is answered after ${ms.toFixed(0)} ms`
+    },
+  },
+  {
+    attack: '100 clients that ask for two billion responses each, read none and leave, three times',
+    limit:
+      'small answers that wait lie in slabs (`frontend::packed`), which go back to the system: 10 s after the clients left, resident memory is at most 64 MiB above what it was before and what is charged',
+    server: fresh(roomy),
+    async run(t) {
+      // What a server makes once, for its first request and its first stream, is no part of it.
+      await t.post('/v2/models/square/generate_stream', '{"IN":1000}')
+      const before = t.rssMiB()
+      const clients = t.volume(INSTANCES, 100)
+      let [peak, charged] = [0, 0]
+      const round = async () => {
+        const begun = await cancelled(t)
+        const sockets = await Promise.all(Array.from({ length: clients }, () => t.socket()))
+        for (const socket of sockets) {
+          socket.socket.pause()
+          socket.socket.write(events(ENDLESS))
+        }
+        const all = await until(
+          async () => {
+            peak = Math.max(peak, t.rssMiB() - before)
+            charged = Math.max(charged, (await used(t)) / MIB)
+            return (await cancelled(t)) - begun >= clients
+          },
+          { seconds: 60 },
+        )
+        t.check(all, `${(await cancelled(t)) - begun} of ${clients} requests were cancelled`)
+        for (const socket of sockets) socket.destroy()
+      }
+      for (let i = 0; i < 3; i += 1) await round()
+      t.check(await until(async () => (await used(t)) === 0), 'charges are left when all clients are gone')
+      await until(() => t.rssMiB() - before <= BEYOND_CHARGES_MIB, { seconds: 10, everyMs: 100 })
+      const left = t.rssMiB() - before
+      t.check(peak < charged + BEYOND_CHARGES_MIB, `resident memory grew by ${peak.toFixed(0)} MiB, and ${charged.toFixed(0)} MiB were charged`)
+      t.check(left <= BEYOND_CHARGES_MIB, `${left.toFixed(0)} MiB are left 10 s after the clients left`)
+      return `+${peak.toFixed(0)} MiB, ${charged.toFixed(0)} MiB charged, +${left.toFixed(0)} MiB afterwards`
     },
   },
   {

@@ -5,7 +5,7 @@
 //! several requests are interleaved as they were made. The reader is woken through the mailbox of its reactor, and only when it
 //! waits: of a burst, all answers but the first cost a lock.
 //!
-//! No model waits for a reader. What lies here is bounded in bytes, number and age ([`limits`](crate::limits)) and charged to the
+//! No model waits for a reader. What lies here behind the first answers is [packed](crate::packed), if it is small; all of it is bounded in bytes, number and age ([`limits`](crate::limits)) and charged to the
 //! reader's account. The request whose answer finds no place is given up: its reader gets what lay here before, and then
 //! RESOURCE_EXHAUSTED as its last answer.
 //!
@@ -14,10 +14,11 @@
 
 use crate::inference;
 use crate::limits::{
-    ANSWER_OVERHEAD_BYTES, ANSWERS_AGE_MAX, ANSWERS_BYTES_MAX, ANSWERS_WAITING_MAX, CHARGE_BYTES_MIN,
-    UNCHARGED_ANSWER_BYTES_MAX,
+    ANSWER_OVERHEAD_BYTES, ANSWERS_AGE_MAX, ANSWERS_BYTES_MAX, ANSWERS_UNPACKED_MAX, ANSWERS_WAITING_MAX,
+    CHARGE_BYTES_MIN, UNCHARGED_ANSWER_BYTES_MAX,
 };
 use crate::offload;
+use crate::packed::{Outlines, Packed, Tag};
 use crate::verbose;
 use engine::{Answer, Mailbox, ModelVersion, Sink, Started, Ticket};
 use memory::budget::SMALL_BYTES_MAX;
@@ -28,7 +29,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tensor::{Code, Error, Name, Result};
 
 /// The reader's end.
@@ -45,7 +46,13 @@ struct Shared {
 }
 
 struct State {
+    /// Answers as they were made: the first ones, and those behind them that are not packed.
     answers: VecDeque<Entry>,
+    packed: Packed,
+    /// Number of the next answer. Between `answers` and `packed` the lower number comes first.
+    number: u64,
+    /// What times in `packed` count from.
+    begun: Instant,
     /// Of all of them.
     bytes: usize,
     /// For `bytes` or some more; none while they are few.
@@ -62,6 +69,7 @@ struct State {
 }
 
 struct Entry {
+    number: u64,
     key: u32,
     came: Instant,
     bytes: usize,
@@ -79,6 +87,8 @@ struct Slot {
     /// An answer found no place: all but the final one are dropped.
     given_up: AtomicBool,
     cancel: Mutex<Cancel>,
+    /// Of its packed answers.
+    outlines: Outlines,
 }
 
 /// How a request is cancelled that may already be answered before its ticket is here.
@@ -109,26 +119,52 @@ fn size_of(answer: &Answer) -> usize {
 }
 
 impl State {
-    /// Takes an answer of the request `key`. Returns the reader's waker, if it waits.
-    fn push(&mut self, key: u32, answer: Answer, came: Instant) -> Option<Waker> {
-        let bytes = size_of(&answer);
+    /// Takes an answer of a request. Returns the reader's waker, if it waits, and the answer if it was packed, to be dropped.
+    fn push(&mut self, slot: &Slot, answer: Answer, came: Instant) -> (Option<Waker>, Option<Answer>) {
+        let (bytes, number, key) = (size_of(&answer), self.number, slot.key);
         self.bytes += bytes;
-        self.answers.push_back(Entry { key, came, bytes, answer });
-        self.waker.take()
+        self.number += 1;
+        if self.packed.len() > 0 || self.answers.len() >= ANSWERS_UNPACKED_MAX {
+            let came_ns = came.saturating_duration_since(self.begun).as_nanos() as u64;
+            if self.packed.push(Tag { number, key, came_ns, bytes }, &answer, &slot.outlines) {
+                return (self.waker.take(), Some(answer));
+            }
+        }
+        self.answers.push_back(Entry { number, key, came, bytes, answer });
+        (self.waker.take(), None)
+    }
+
+    /// The answer that is taken next, if that is a packed one.
+    fn packed_front(&self) -> Option<Tag> {
+        let packed = self.packed.front()?;
+        self.answers.front().is_none_or(|entry| packed.number < entry.number).then_some(packed)
+    }
+
+    /// When the answer came that is taken next.
+    fn oldest_came(&self) -> Option<Instant> {
+        match self.packed_front() {
+            Some(tag) => Some(self.begun + Duration::from_nanos(tag.came_ns)),
+            None => self.answers.front().map(|entry| entry.came),
+        }
+    }
+
+    /// How many wait.
+    fn waiting(&self) -> usize {
+        self.answers.len() + self.packed.len()
     }
 
     /// Says whether an answer of `bytes` has a place, and charges it.
     fn admit(&mut self, bytes: usize, now: Instant) -> Result<()> {
         let total = self.bytes + bytes;
         // An answer alone has one however large it is, if there is memory for it.
-        if let Some(oldest) = self.answers.front() {
+        if self.waiting() > 0 {
             if total > ANSWERS_BYTES_MAX {
                 return Err(overrun(&format!("{total} bytes would wait, the maximum is {ANSWERS_BYTES_MAX}")));
             }
-            if self.answers.len() >= ANSWERS_WAITING_MAX {
+            if self.waiting() >= ANSWERS_WAITING_MAX {
                 return Err(overrun(&format!("{ANSWERS_WAITING_MAX} responses wait, which is the maximum")));
             }
-            if now.saturating_duration_since(oldest.came) > ANSWERS_AGE_MAX {
+            if self.oldest_came().is_some_and(|came| now.saturating_duration_since(came) > ANSWERS_AGE_MAX) {
                 let seconds = ANSWERS_AGE_MAX.as_secs();
                 return Err(overrun(&format!("one has waited for {seconds} s, which is the maximum")));
             }
@@ -158,9 +194,16 @@ impl State {
 
     /// Takes the oldest answer.
     fn take(&mut self) -> Option<(u32, Answer)> {
-        let Entry { key, bytes, answer, .. } = self.answers.pop_front()?;
+        let (key, bytes, answer) = match self.packed_front() {
+            Some(Tag { key, bytes, .. }) => {
+                // The request stays until its last answer was taken, and its outlines with it.
+                let request = self.requests.get(key as usize).and_then(Option::as_deref);
+                (key, bytes, self.packed.take(request.map(|slot| &slot.outlines))?)
+            }
+            None => self.answers.pop_front().map(|entry| (entry.key, entry.bytes, entry.answer))?,
+        };
         self.bytes -= bytes;
-        if self.answers.is_empty() {
+        if self.waiting() == 0 {
             self.charge = None;
         } else if bytes > UNCHARGED_ANSWER_BYTES_MAX
             && let Some(charge) = &mut self.charge
@@ -177,6 +220,9 @@ impl Inbox {
     pub fn new(account: &Account) -> Self {
         let state = State {
             answers: VecDeque::new(),
+            packed: Packed::default(),
+            number: 0,
+            begun: Instant::now(),
             bytes: 0,
             charge: None,
             account: account.clone(),
@@ -226,8 +272,10 @@ impl Inbox {
         state.closed = true;
         (state.bytes, state.charge, state.waker) = (0, None, None);
         let (answers, requests) = (std::mem::take(&mut state.answers), std::mem::take(&mut state.requests));
+        let packed = std::mem::take(&mut state.packed);
         state.free.clear();
         drop(state);
+        packed.discard();
         drop(answers);
         for request in requests.into_iter().flatten() {
             if let Cancel::By(ticket) = request.done() {
@@ -316,6 +364,7 @@ impl Starter {
             ended: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
             cancel: Mutex::default(),
+            outlines: Outlines::default(),
         });
         // Not there any more when the inbox is closed, which `hold` finds out.
         if let Some(place) = self.0.state.lock().requests.get_mut(key as usize) {
@@ -397,9 +446,9 @@ impl Sink for Slot {
             // Its end is told all the same, without what it brought.
             refused = answer.response.replace(Err(why));
         }
-        let waker = state.push(self.key, answer, now);
+        let (waker, packed) = state.push(self, answer, now);
         drop(state);
-        drop(refused);
+        drop((refused, packed));
         match (waker, &self.shared.mailbox) {
             (Some(waker), Some(mailbox)) => mailbox.post(waker),
             (Some(waker), None) => waker.wake(),
@@ -416,7 +465,6 @@ mod tests {
     use smallvec::smallvec;
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
-    use std::time::Duration;
     use tensor::DataType;
 
     #[derive(Default)]
@@ -481,6 +529,24 @@ mod tests {
         assert_eq!(all, ["0: 1", "1: 2", "0: 3", "0: end, final", "later"]);
         assert_eq!(inbox.reserve(), 0);
         assert_eq!(account.used(), 0);
+    }
+
+    #[test]
+    fn small_answers_far_behind_their_reader_are_packed_and_keep_their_order_among_large_ones() {
+        let (inbox, slots, account) = inbox(1 << 30, 2);
+        let sizes: Vec<usize> = (0..1000).map(|i| if i % 100 == 50 { 20_000 } else { i }).collect();
+        let expected: Vec<String> = (0..).zip(&sizes).map(|(i, bytes)| format!("{}: {bytes}", i % 2)).collect();
+        for (i, &bytes) in sizes.iter().enumerate() {
+            slots[i % 2].put(response(bytes));
+        }
+        let waits = |state: &State| (state.answers.len(), state.packed.len());
+        let (unpacked, packed) = waits(&inbox.state());
+        assert_eq!((unpacked, packed), (ANSWERS_UNPACKED_MAX + 9, sizes.len() - ANSWERS_UNPACKED_MAX - 9));
+        slots.iter().for_each(|slot| slot.put(end()));
+        let came: Vec<String> = sizes.iter().map(|_| next(&inbox)).collect();
+        assert_eq!(came, expected);
+        assert_eq!([next(&inbox), next(&inbox), next(&inbox)], ["0: end, final", "1: end, final", "later"]);
+        assert_eq!((account.used(), inbox.reserve()), (0, 1));
     }
 
     #[test]

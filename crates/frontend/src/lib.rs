@@ -39,6 +39,7 @@ mod listen;
 mod offload;
 mod options;
 mod origin;
+mod packed;
 mod regions;
 mod rope;
 mod server;

@@ -111,6 +111,8 @@ pub const STREAM_REQUESTS_PENDING_MAX: usize = 1024;
 pub const ANSWERS_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// What each of them counts beside its tensors: the answer itself, its names and shapes.
 pub const ANSWER_OVERHEAD_BYTES: usize = 512;
+/// Answers that wait for one reader as they are made. Small ones behind them are packed (`frontend::packed`), which takes 0.1 µs.
+pub const ANSWERS_UNPACKED_MAX: usize = 128;
 /// Answers that wait for one reader.
 pub const ANSWERS_WAITING_MAX: usize = 32_768;
 /// How long one of them may wait when another comes.
