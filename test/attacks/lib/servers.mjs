@@ -28,10 +28,11 @@ export function standardModels(root) {
  * @param models writes models of its own into a repository directory, beside the standard ones
  * @param env further environment
  * @param descriptors `ulimit -n` of the process, null = as it is
+ * @param program what takes the flags instead of `nereid`, and its words in front of them
  * @param standard false: the repository has only what `models` writes, and the runner does not ask `simple` after each row
  */
-export function server(name, { flags = [], models = () => {}, env = {}, descriptors = null, standard: hasStandard = true } = {}) {
-  return { name, flags, models, env, descriptors, standard: hasStandard, fresh: false }
+export function server(name, { flags = [], models = () => {}, env = {}, descriptors = null, program, standard: hasStandard = true } = {}) {
+  return { name, flags, models, env, descriptors, program, standard: hasStandard, fresh: false }
 }
 
 export const standard = server('standard')

@@ -66,12 +66,12 @@ export class Target {
     const root = mkdtempSync(join(tmpdir(), 'nereid-attack-'))
     if (description.standard) standardModels(root)
     await description.models(root)
-    const { command, ports } = await nereidCommand(ROOT, [root], description.flags)
+    const { command, ports } = await nereidCommand(ROOT, [root], description.flags, description.program)
     const limited = description.descriptors === null ? [] : ['-c', `ulimit -n ${description.descriptors} && exec "$@"`, 'sh']
     const [program, args] = limited.length === 0 ? [command[0], command.slice(1)] : ['sh', [...limited, ...command]]
     // A server whose log goes elsewhere says nothing.
     const silent = description.flags.some((flag) => flag.startsWith('--log-file='))
-    const ready = silent ? answers(`http://127.0.0.1:${ports.http}/v2/health/ready`) : /Started HTTPService at/
+    const ready = silent ? answers(`http://127.0.0.1:${ports.http}/v2/health/ready`) : description.program === undefined ? /Started HTTPService at/ : /^listening$/m
     const options = { ready, timeoutMs: START_MS_MAX, env: description.env }
     const started = await start(`server "${description.name}"`, program, args, options)
     return new Target(description, root, started, ports)
