@@ -135,6 +135,11 @@ pub enum Refusal {
         /// The header, as it was configured.
         header: Arc<str>,
     },
+    /// A header that lets a caller in stands twice in the request. A proxy in front may have looked at the other one.
+    Repeated {
+        /// Its name.
+        header: Arc<str>,
+    },
     /// A key is asked for, and none that is good was shown: the reason.
     Unauthenticated(Cow<'static, str>),
     /// The caller is known, or is where it is, and may not do this: the reason.
@@ -160,6 +165,7 @@ impl Refusal {
             Self::Restricted { noun, header } => {
                 format!("This {noun} is restricted, expecting header '{header}'").into()
             }
+            Self::Repeated { header } => format!("the request has more than one header '{header}': send one").into(),
             Self::Unauthenticated(reason) | Self::Forbidden(reason) | Self::Exhausted { reason, .. } => {
                 Cow::Borrowed(reason)
             }
@@ -172,6 +178,7 @@ impl Refusal {
     /// Status over HTTP.
     pub fn http_status(&self) -> u16 {
         match self {
+            Self::Repeated { .. } => 400,
             Self::Restricted { .. } | Self::Forbidden(_) | Self::NotHere { .. } => 403,
             Self::Unauthenticated(_) => 401,
             Self::Exhausted { .. } => 429,
@@ -183,6 +190,7 @@ impl Refusal {
         match self {
             // As Triton.
             Self::Restricted { .. } => 14,
+            Self::Repeated { .. } => 3,
             Self::Forbidden(_) | Self::NotHere { .. } => 7,
             Self::Unauthenticated(_) => 16,
             Self::Exhausted { .. } => 8,
@@ -203,13 +211,14 @@ impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         match &refusal {
             Refusal::Exhausted { .. } => Self::exhausted(refusal.text().into_owned()),
+            Refusal::Repeated { .. } => Self::invalid(refusal.text().into_owned()),
             _ => Self::unavailable(refusal.text().into_owned()),
         }
     }
 }
 
-/// A header of a request, by its name in lower case; the first of several.
-pub type Headers<'h, 'a> = &'h dyn Fn(&str) -> Option<&'a [u8]>;
+/// A header of a request, by its name in lower case and its place among those of that name: the first has 0.
+pub type Headers<'h, 'a> = &'h dyn Fn(&str, usize) -> Option<&'a [u8]>;
 
 /// What a verb needs beside the secrets that an operator asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -376,7 +385,7 @@ impl Gate {
         Self { guards, options }
     }
 
-    /// Whether a request may go on, before its body is read. `header` finds a header by its name in lower case.
+    /// Whether a request may go on, before its body is read. `header` finds a header as [`Headers`] says.
     ///
     /// # Errors
     /// Why it may not.
@@ -385,7 +394,7 @@ impl Gate {
         &self,
         client: &Client,
         ask: &Ask<'_>,
-        header: impl Fn(&str) -> Option<&'a [u8]>,
+        header: impl Fn(&str, usize) -> Option<&'a [u8]>,
     ) -> Result<Grant, Refusal> {
         match (&self.guards, ask.act) {
             (None, Act::Read) => Ok(Grant::default()),
@@ -399,7 +408,8 @@ impl Gate {
         if let Some(guards) = &self.guards
             && let Some(rule) = guards.restrictions.rule(ask.category)
         {
-            if !rule.admits(header(&rule.name)) {
+            check_single(header, &rule.name, &rule.header)?;
+            if !rule.admits(header(&rule.name, 0)) {
                 return Err(Refusal::Restricted { noun: guards.noun, header: rule.header.clone() });
             }
             granted.has_shown = true;
@@ -416,7 +426,9 @@ impl Gate {
             }
         }
         if let (Some(ring), Some(guards)) = (&self.options.keys, &self.guards) {
-            let admitted = ring.admit(ask, guards.noun == PROTOCOL, header, &client.last)?;
+            ::access::HEADERS.iter().try_for_each(|name| check_single(header, name, name))?;
+            let first = |name: &str| header(name, 0);
+            let admitted = ring.admit(ask, guards.noun == PROTOCOL, first, &client.last)?;
             granted.key = admitted.key();
             granted.keyed = Some(Keyed { ring: ring.clone(), admitted, category: ask.category, act: ask.act });
         }
@@ -456,7 +468,7 @@ impl Gate {
     ) -> Result<(), Refusal> {
         // A page of another site can have a browser on this machine ask, and does not need to read the answer.
         let is_of_page = |origin: &[u8]| !self.options.cors.as_ref().is_some_and(|cors| cors.allows(origin));
-        if header("origin").is_some_and(is_of_page) {
+        if (0..).map_while(|at| header("origin", at)).any(is_of_page) {
             return Err(Refusal::Forbidden(PAGE.into()));
         }
         let is_near_only =
@@ -466,8 +478,16 @@ impl Gate {
             || granted.has_shown
             // A key with a scope for it, since otherwise the request did not come as far as here.
             || granted.key.is_some()
-            || caller.origin_of(header) != Origin::Network;
+            || caller.origin_of(|name| header(name, 0)) != Origin::Network;
         if may { Ok(()) } else { Err(Refusal::Forbidden(FAR.into())) }
+    }
+}
+
+/// Refuses a request in which a header that lets a caller in stands twice.
+fn check_single(header: Headers<'_, '_>, name: &str, written: &str) -> Result<(), Refusal> {
+    match header(name, 1) {
+        None => Ok(()),
+        Some(_) => Err(Refusal::Repeated { header: written.into() }),
     }
 }
 
@@ -505,7 +525,7 @@ mod tests {
         for verb in &VERBS {
             for origin in [Origin::Loopback, Origin::Unix, Origin::Network] {
                 let needs = if origin == Origin::Network { verb.far } else { verb.near };
-                let admitted = |gate: &Gate| gate.admit(&caller(origin).into(), &ask(verb), |_| None).is_ok();
+                let admitted = |gate: &Gate| gate.admit(&caller(origin).into(), &ask(verb), |_, _| None).is_ok();
                 assert_eq!(admitted(&plain), !matches!(needs, Needs::SecretOr(_)), "{} from {origin:?}", verb.what);
                 assert!(admitted(&remote), "{} from {origin:?} with {REMOTE}", verb.what);
             }
@@ -518,27 +538,52 @@ mod tests {
     fn a_secret_opens_settings_to_the_network_and_a_proxy_closes_them_to_loopback() {
         let restricted = gate(&["logging"], GateOptions::default());
         let ask = Ask { category: Category::Logging, act: Act::Write, model: None };
-        let with = |value: &'static [u8]| move |name: &str| (name == "admin-key").then_some(value);
+        let with = |value: &'static [u8]| move |name: &str, at| (name == "admin-key" && at == 0).then_some(value);
         assert!(restricted.admit(&caller(Origin::Network).into(), &ask, with(b"s3cret")).unwrap().is_some());
         let refused = restricted.admit(&caller(Origin::Loopback).into(), &ask, with(b"s3creT")).unwrap_err();
         assert_eq!((refused.http_status(), refused.grpc_status()), (403, 14));
         assert_eq!(refused.text(), "This API is restricted, expecting header 'Admin-Key'");
-        let passed_on = |name: &str| (name == "x-forwarded-for").then_some(&b"127.0.0.1"[..]);
+        let passed_on = |name: &str, at| (name == "x-forwarded-for" && at == 0).then_some(&b"127.0.0.1"[..]);
         let refused =
             gate(&[], GateOptions::default()).admit(&caller(Origin::Loopback).into(), &ask, passed_on).unwrap_err();
         assert_eq!((refused.http_status(), refused.grpc_status()), (403, 7));
         assert!(refused.text().contains(REMOTE), "{}", refused.text());
         // A call whose message says so, in its second step.
         let open = gate(&[], GateOptions::default());
-        let change = |origin, grant: &Grant| open.admit_change(&caller(origin), grant, &ask, &|_| None);
+        let change = |origin, grant: &Grant| open.admit_change(&caller(origin), grant, &ask, &|_, _| None);
         assert!(change(Origin::Network, &Grant::default()).is_err() && change(Origin::Unix, &Grant::default()).is_ok());
+    }
+
+    #[test]
+    fn a_header_that_lets_a_caller_in_stands_once() {
+        let restricted = gate(&["logging"], GateOptions::default());
+        let ask = Ask { category: Category::Logging, act: Act::Read, model: None };
+        for both in [[&b"s3cret"[..], b"wrong"], [b"wrong", b"s3cret"], [b"s3cret", b"s3cret"]] {
+            let header = |name: &str, at: usize| both.get(at).copied().filter(|_| name == "admin-key");
+            let refused = restricted.admit(&caller(Origin::Loopback).into(), &ask, header).unwrap_err();
+            assert_eq!((refused.http_status(), refused.grpc_status()), (400, 3));
+            assert_eq!(refused.text(), "the request has more than one header 'Admin-Key': send one");
+        }
+        let file = std::env::temp_dir().join(format!("nereid-gate-keys-{}.json", std::process::id()));
+        std::fs::write(&file, r#"{ "anonymous": { "scopes": [{ "verbs": ["all"] }] }, "keys": [] }"#).unwrap();
+        let keys = Keyring::open(&file, None).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let keyed = gate(&[], GateOptions { keys: Some(keys), ..GateOptions::default() });
+        for name in ::access::HEADERS {
+            let times = |times: usize| move |asked: &str, at: usize| (asked == name && at < times).then_some(&b"Basic a"[..]);
+            let refused = keyed.admit(&caller(Origin::Loopback).into(), &ask, times(2)).unwrap_err();
+            assert_eq!(refused.text(), format!("the request has more than one header '{name}': send one"));
+            // One is looked at.
+            let one = keyed.admit(&caller(Origin::Loopback).into(), &ask, times(1));
+            assert!(!matches!(one, Err(Refusal::Repeated { .. })), "{name}");
+        }
     }
 
     #[test]
     fn with_a_control_address_management_is_answered_there_and_inferences_are_not() {
         let gate = gate(&[], GateOptions { control: Some("unix:/run/c".into()), ..GateOptions::default() });
         for verb in &VERBS {
-            let at = |face| gate.admit(&Caller { face, ..caller(Origin::Unix) }.into(), &ask(verb), |_| None).map(drop);
+            let at = |face| gate.admit(&Caller { face, ..caller(Origin::Unix) }.into(), &ask(verb), |_, _| None).map(drop);
             let is_moved = verb.asks.0.is_of_control();
             assert_eq!(at(Face::Public).is_err(), is_moved, "{}", verb.what);
             assert_eq!(at(Face::Control).is_err(), verb.asks.0 == Category::Inference, "{}", verb.what);
@@ -556,11 +601,14 @@ mod tests {
         let listed = gate(&[], GateOptions { cors: listed, ..GateOptions::default() });
         for verb in VERBS.iter().filter(|verb| verb.asks.1 == Act::Write) {
             let from = |gate: &Gate, page: &'static [u8]| {
-                gate.admit(&caller(Origin::Loopback).into(), &ask(verb), |name| (name == "origin").then_some(page))
-                    .is_ok()
+                let header = |name: &str, at| (name == "origin" && at == 0).then_some(page);
+                gate.admit(&caller(Origin::Loopback).into(), &ask(verb), header).is_ok()
             };
             assert!(!from(&gate(&[], GateOptions::default()), b"https://a.example"), "{}", verb.what);
             assert!(from(&listed, b"https://a.example") && !from(&listed, b"null"), "{}", verb.what);
+            let both = [&b"https://a.example"[..], b"https://b.example"];
+            let header = |name: &str, at: usize| both.get(at).copied().filter(|_| name == "origin");
+            assert!(listed.admit(&caller(Origin::Loopback).into(), &ask(verb), header).is_err(), "{}", verb.what);
         }
     }
 

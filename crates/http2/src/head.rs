@@ -89,7 +89,12 @@ impl RequestHead {
 
     /// The first field of that name.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.fields.iter().find(|f| self.name(f) == name.as_bytes()).map(|f| self.value(f))
+        self.all(name).next()
+    }
+
+    /// Fields of that name, in the order they came.
+    pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.fields.iter().filter(move |f| self.name(f) == name.as_bytes()).map(|f| self.value(f))
     }
 
     /// The announced length of the body.

@@ -88,7 +88,7 @@ impl CallRules {
     ) -> Result<(Rpc, Encoding, Grant), Status> {
         let Some((rpc, ask)) = self.rpc else { return Err(Status::new(code::UNIMPLEMENTED, "")) };
         let grant = match &ask {
-            Some(ask) => context.gate.admit(client, ask, |name| head.get(name))?,
+            Some(ask) => context.gate.admit(client, ask, |name, at| head.all(name).nth(at))?,
             None => Grant::default(),
         };
         let is_health = matches!(rpc, Rpc::ServerLive | Rpc::ServerReady | Rpc::HealthCheck | Rpc::HealthWatch);

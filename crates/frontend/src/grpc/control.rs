@@ -148,7 +148,7 @@ fn admit_settings(
         return Ok(());
     }
     let ask = Ask { category, act: Act::Write, model: (!model.is_empty()).then_some(model) };
-    context.gate.admit_change(&asked.caller, &asked.grant, &ask, &|name| asked.head.get(name))
+    context.gate.admit_change(&asked.caller, &asked.grant, &ask, &|name, at| asked.head.all(name).nth(at))
 }
 
 /// `TraceSetting`: reading and updating are one call.

@@ -97,7 +97,7 @@ pub fn admit<'a>(context: &HttpContext, client: &Client, head: &'a RequestHead) 
     {
         return (Grant::default(), Admission::Reply(reply));
     }
-    let grant = match context.gate.admit(client, &route.ask(head.method), |name| head.headers.get(name)) {
+    let grant = match context.gate.admit(client, &route.ask(head.method), |name, at| head.headers.all(name).nth(at)) {
         Ok(grant) => grant,
         Err(refusal) => return (Grant::default(), Admission::Reply(Reply::refused(&refusal))),
     };
