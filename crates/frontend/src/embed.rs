@@ -331,6 +331,14 @@ impl Exchange {
         if let Some(slot) = &head.trace {
             slot.granted(grant.key());
         }
+        let admission = match admission {
+            // A body that was not read yet need not be, if its request is refused anyway.
+            Admission::Read { route, bytes_max } if body.is_none() => {
+                let refused = service::refused_by_head(context, &route, &head).map(Admission::Reply);
+                refused.unwrap_or(Admission::Read { route, bytes_max })
+            }
+            other => other,
+        };
         let reply = match admission {
             Admission::Reply(reply) => reply,
             Admission::Read { route, bytes_max } => {

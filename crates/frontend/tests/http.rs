@@ -845,6 +845,73 @@ fn a_client_that_sends_a_refused_body_to_its_end_can_still_read_why() {
     assert!(client.is_closed());
 }
 
+/// Sends a head and nothing of its body: what comes back, and whether the connection then ends.
+fn answer_without_body(server: &Server, head: &str) -> (u16, Option<String>, String) {
+    let mut client = server.connect();
+    client.io.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.send(head.as_bytes());
+    let response = client.response();
+    (response.status, response.header("Connection").map(str::to_owned), response.text().to_owned())
+}
+
+#[test]
+fn a_request_that_its_head_refuses_is_answered_before_its_body_comes() {
+    let server = Server::start();
+    let unknown = "Request for unknown model: 'nope' is not found";
+    let close = Some("close".to_owned());
+    for (target, headers, status, closes, text) in [
+        // Two gigabytes for a model that does not exist.
+        ("/v2/models/nope/infer", "Content-Length: 2000000000", 404, true, unknown),
+        ("/v2/models/nope/infer", "Transfer-Encoding: chunked", 404, true, unknown),
+        ("/v2/models/nope/infer", "Expect: 100-continue\r\nContent-Length: 5", 404, true, unknown),
+        ("/v2/models/nope/generate", "Content-Length: 60000000", 404, true, unknown),
+        ("/v2/models/nope/generate_stream", "Content-Length: 60000000", 404, true, unknown),
+        (INFER, "Content-Length: 2000000000\r\nContent-Encoding: br", 501, true, "Unsupported compression type"),
+        ("/v2/models/id/generate", "Content-Length: 60000000\r\nContent-Encoding: gzip", 400, true, "only 'identity'"),
+        // A rest that is small is waited for behind the answer.
+        ("/nope", "Content-Length: 1000000", 404, false, "Not Found"),
+        ("/nope", "Content-Length: 2000000", 404, true, "Not Found"),
+        ("/nope", "Transfer-Encoding: chunked", 404, true, "Not Found"),
+    ] {
+        let head = format!("POST {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n\r\n");
+        let (found, connection, said) = answer_without_body(&server, &head);
+        assert_eq!((found, connection), (status, close.clone().filter(|_| closes)), "{head}");
+        assert!(said.contains(text), "{head}: {said}");
+    }
+    // The rest comes behind the answer, and a request behind that.
+    let mut client = server.connect();
+    client.send(b"POST /nope HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\nbegun");
+    assert_eq!(client.response().status, 404);
+    client.send(&vec![b' '; 299_995]);
+    client.send(b"GET /v2/models/id/ready HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    // What came in chunks altogether is over.
+    client.send(b"POST /v2/models/nope/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n");
+    assert_eq!(client.response().status, 404);
+    client.send(b"GET /v2/models/id/ready HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+}
+
+#[test]
+fn over_http2_too_a_request_that_its_head_refuses_is_answered_before_its_body_comes() {
+    let server = Server::start();
+    common::client(async {
+        let io = tokio::net::TcpStream::connect(("127.0.0.1", server.http)).await.unwrap();
+        let (mut client, connection) = h2::client::handshake(io).await.unwrap();
+        let driver = tokio::spawn(connection);
+        for length in [None, Some("2000000000")] {
+            let mut request = http::Request::post("http://x/v2/models/nope/infer");
+            if let Some(length) = length {
+                request = request.header("content-length", length);
+            }
+            let (response, _body) = client.send_request(request.body(()).unwrap(), false).unwrap();
+            let response = tokio::time::timeout(Duration::from_secs(10), response).await.expect("an answer").unwrap();
+            assert_eq!(response.status(), 404, "{length:?}");
+        }
+        driver.abort();
+    });
+}
+
 #[test]
 fn silent_connections_and_half_heads_make_room_for_new_ones_and_work_is_not_disturbed() {
     let server = Server::with_room(16);

@@ -199,15 +199,20 @@ impl<S: Io> Connection<S> {
     /// Answers one request; `Ok(false)` when the connection is to be closed after it.
     async fn exchange(&mut self, head: &RequestHead, context: &Arc<HttpContext>, client: &Client) -> io::Result<bool> {
         // Counted until the last byte is written: a drain waits for that.
-        let _inflight = context.shared.request();
+        let inflight = context.shared.request();
         // The grant, too, is held until then.
         let (grant, admission) = service::admit(context, client, head);
         if let Some(slot) = &head.trace {
             slot.granted(grant.key());
         }
+        // What is still to come of a body that nobody wants, and stands between this request and the next.
+        let mut unwanted = 0;
         let (reply, reusable) = match admission {
-            // A body nobody wants still stands between this request and the next.
-            Admission::Reply(reply) => (reply, self.discard_body(head).await),
+            Admission::Reply(reply) => {
+                let left = self.skip_body(head);
+                unwanted = left.unwrap_or_default();
+                (reply, left.is_some())
+            }
             Admission::Read { route, bytes_max } => match self.read_body(context, &route, head, bytes_max).await {
                 Ok(body) => {
                     if let Some(slot) = &head.trace {
@@ -224,6 +229,11 @@ impl<S: Io> Connection<S> {
                         Some(reply) => (reply, true),
                         None => return Ok(false),
                     }
+                }
+                Err(BodyError::Refused(reply)) => {
+                    let left = self.skip_body(head);
+                    unwanted = left.unwrap_or_default();
+                    (*reply, left.is_some())
                 }
                 // Where a refused body ends is unknown, or far away: whatever follows on this connection is no request.
                 Err(BodyError::TooLarge(n)) => (service::too_large(context, route, n), false),
@@ -257,7 +267,9 @@ impl<S: Io> Connection<S> {
             slot.sent();
         }
         self.charge = None;
-        Ok(keep)
+        drop((inflight, grant));
+        // Behind the answer, which no client has to wait for.
+        Ok(keep && self.discard(unwanted).await)
     }
 
     /// The charge for an answer that its client may be slow to read.
@@ -331,6 +343,11 @@ impl<S: Io> Connection<S> {
         head: &RequestHead,
         bytes_max: u64,
     ) -> Result<Bytes, BodyError> {
+        if may_be_spared(head)
+            && let Some(reply) = service::refused_by_head(context, route, head)
+        {
+            return Err(BodyError::Refused(Box::new(reply)));
+        }
         match head.framing {
             Framing::Length(0) => Ok(Bytes::new()),
             Framing::Length(length) if length > bytes_max => Err(BodyError::TooLarge(length)),
@@ -438,40 +455,44 @@ impl<S: Io> Connection<S> {
         }
     }
 
-    /// Throws away a body of which nothing was read; false when that is too much or it breaks the rules, and the connection has
-    /// to go.
-    async fn discard_body(&mut self, head: &RequestHead) -> bool {
+    /// Throws away what came of a body of which nothing was read. Returns how much is still to come; `None` when that is too much, is
+    /// not known, or breaks the rules, and the connection has to go.
+    fn skip_body(&mut self, head: &RequestHead) -> Option<usize> {
         match head.framing {
-            Framing::Length(0) => true,
+            Framing::Length(0) => Some(0),
             // The client may be waiting to be told to send it, and will not be.
-            _ if head.expect => false,
-            Framing::Length(length) if length > DISCARD_BYTES_MAX => false,
+            _ if head.expect => None,
+            Framing::Length(length) if length > DISCARD_BYTES_MAX => None,
             Framing::Length(length) => {
-                let mut left = usize::try_from(length).unwrap_or(usize::MAX);
-                loop {
-                    let taken = left.min(self.buffer.len());
-                    self.buffer.advance(taken);
-                    left -= taken;
-                    if left == 0 {
-                        return true;
-                    }
-                    if self.fill_body().await.is_err() {
-                        return false;
-                    }
-                }
+                let length = usize::try_from(length).ok()?;
+                let here = length.min(self.buffer.len());
+                self.buffer.advance(here);
+                Some(length - here)
             }
             Framing::Chunked => {
                 let mut chunks = Chunks::new(DISCARD_BYTES_MAX);
                 loop {
                     match chunks.next(&mut self.buffer) {
                         Ok(Progress::Data(_)) => {}
-                        Ok(Progress::Done) => return true,
-                        Ok(Progress::More) if self.fill_body().await.is_ok() => {}
-                        _ => return false,
+                        Ok(Progress::Done) => return Some(0),
+                        _ => return None,
                     }
                 }
             }
         }
+    }
+
+    /// Throws away so many bytes that are still to come; false when they do not.
+    async fn discard(&mut self, mut left: usize) -> bool {
+        while left > 0 {
+            if self.fill_body().await.is_err() {
+                return false;
+            }
+            let taken = left.min(self.buffer.len());
+            self.buffer.advance(taken);
+            left -= taken;
+        }
+        true
     }
 
     async fn write(&mut self, mut reply: Reply, http11: bool, keep_alive: bool, is_head: bool) -> io::Result<()> {
@@ -607,6 +628,11 @@ impl<S: Io> Connection<S> {
     }
 }
 
+/// Whether a body is long, may be, or is held back until it is asked for: then it is worth a look whether it is wanted.
+fn may_be_spared(head: &RequestHead) -> bool {
+    head.expect || !matches!(head.framing, Framing::Length(length) if length <= DISCARD_BYTES_MAX)
+}
+
 /// Writes all of it, and what a socket that encrypts may still have of it.
 async fn write_all(io: &mut impl Io, bytes: &[u8]) -> io::Result<()> {
     io.write_all(bytes).await?;
@@ -686,6 +712,8 @@ fn stalled(still: Duration) -> Reply {
 
 /// Why there is no body. The connection ends with the answer, if there is one.
 enum BodyError {
+    /// It is not wanted: the answer.
+    Refused(Box<Reply>),
     /// It is, or has become, longer than allowed: this long.
     TooLarge(u64),
     /// Its framing breaks the rules.

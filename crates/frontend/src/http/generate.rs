@@ -55,6 +55,24 @@ pub async fn generate(
     if stream { Reply::events(printed, None) } else { object(printed) }
 }
 
+/// See [`super::service::refused_by_head`].
+pub fn refused_by_head(context: &HttpContext, name: &str, version: &str, head: &RequestHead) -> Option<Reply> {
+    let refused = find(context, name, version).and_then(|_| check_encoding(head)).err()?;
+    Some(Reply::error(JSON, &refused))
+}
+
+fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVersion>> {
+    refuse_draining(context)?;
+    context.engine.model(name, version)
+}
+
+fn check_encoding(head: &RequestHead) -> Result<()> {
+    match head.headers.get("content-encoding") {
+        None | Some(b"identity") => Ok(()),
+        Some(_) => Err(Error::invalid("Unsupported content-encoding, only 'identity' is supported.")),
+    }
+}
+
 /// The request, and the version it is for.
 async fn read(
     context: &HttpContext,
@@ -64,15 +82,12 @@ async fn read(
     head: &RequestHead,
     body: &Bytes,
 ) -> Result<(Arc<ModelVersion>, Box<InferRequest>)> {
-    refuse_draining(context)?;
-    let version = context.engine.model(name, version)?;
+    let version = find(context, name, version)?;
     if let Some(slot) = &head.trace {
         slot.was_read();
         traced::begin_http(head, &version);
     }
-    if head.headers.get("content-encoding").is_some_and(|e| e != b"identity") {
-        return Err(Error::invalid("Unsupported content-encoding, only 'identity' is supported."));
-    }
+    check_encoding(head)?;
     let parsed = if body.len() > JSON_BYTES_ON_REACTOR_MAX {
         let (text, limits, model) = (body.clone(), context.limits, version.clone());
         let parse = move |_: &Abandoned<'_>| {

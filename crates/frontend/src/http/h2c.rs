@@ -12,8 +12,8 @@ use crate::grpc::connection::{CALLS_PER_LOOK, GrpcContext, dismiss, http2_option
 use crate::hold;
 use crate::idle::Place;
 use crate::limits::{
-    ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, INLINE_BODY_BYTES_MAX, RETRY_AFTER,
-    UNCHARGED_ANSWER_BYTES_MAX,
+    ANSWERS_PER_LOOK, ANSWERS_SENT_AHEAD_BYTES_MAX, BODY_BYTES_MAX, DISCARD_BYTES_MAX, INLINE_BODY_BYTES_MAX,
+    RETRY_AFTER, UNCHARGED_ANSWER_BYTES_MAX,
 };
 use crate::origin::{Caller, Client};
 use crate::rope::Rope;
@@ -117,7 +117,8 @@ async fn serve(
     let Request { head, mut body, .. } = request;
     let method = Method::parse(head.method());
     let is_head = head.method() == b"HEAD";
-    let length = head.content_length().unwrap_or_default();
+    let announced = head.content_length();
+    let length = announced.unwrap_or_default();
     let fields = head.fields().map(|(name, value)| (name.as_bytes(), value));
     let mut head = RequestHead::from_parts(method, is_head, head.path(), fields);
     head.trace = Slot::http(&context.shared, &client.caller, "h2", &head);
@@ -129,6 +130,11 @@ async fn serve(
         match admission {
             Admission::Reply(reply) => Some(reply),
             Admission::Read { route, bytes_max } => {
+                if announced.is_none_or(|length| length > DISCARD_BYTES_MAX)
+                    && let Some(reply) = service::refused_by_head(&context, &route, &head)
+                {
+                    return Some(reply);
+                }
                 let near_device =
                     length > INLINE_BODY_BYTES_MAX as u64 && service::is_near_device(&context, &route, &head);
                 match read(&mut body, &account, length, bytes_max.min(BODY_BYTES_MAX), near_device).await? {

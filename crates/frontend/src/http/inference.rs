@@ -246,6 +246,16 @@ fn find(context: &HttpContext, name: &str, version: &str) -> Result<Arc<ModelVer
     Ok(version)
 }
 
+/// See [`super::service::refused_by_head`].
+pub fn refused_by_head(context: &HttpContext, name: &str, version: &str, head: &RequestHead) -> Option<Reply> {
+    if let Err(error) = find(context, name, version) {
+        verbose::infer_failed(None, &error);
+        return Some(Reply::error(JSON, &error));
+    }
+    // Without a body only the encoding can be wrong.
+    unpack(context, head, Bytes::new()).err().map(|reply| *reply)
+}
+
 enum Unpacked {
     Here(Bytes),
     /// Still packed.

@@ -117,6 +117,18 @@ pub fn admit<'a>(context: &HttpContext, client: &Client, head: &'a RequestHead) 
     (grant, Admission::Read { route, bytes_max })
 }
 
+/// The answer to a request that is refused whatever its body says. Asked before a body is read that is long, or that the client waits to
+/// be asked for: one of 2 GB would else be read, and held, for a model that does not exist. `None`: its body decides.
+#[cold]
+pub fn refused_by_head(context: &HttpContext, route: &Route<'_>, head: &RequestHead) -> Option<Reply> {
+    let Route::Model { name, version, action } = *route else { return None };
+    match action {
+        ModelAction::Infer => inference::refused_by_head(context, name, version, head),
+        ModelAction::Generate | ModelAction::GenerateStream => generate::refused_by_head(context, name, version, head),
+        _ => None,
+    }
+}
+
 /// Whether a body is read where devices read it themselves: it has raw tensors, and its model runs on one. Without devices one branch.
 pub fn is_near_device(context: &HttpContext, route: &Route<'_>, head: &RequestHead) -> bool {
     memory::has_devices()
