@@ -284,6 +284,8 @@ export const rows = [
         const answer = await call(t.grpcPort, 'ServerLive', framed(Buffer.alloc(0)), headers)
         count += 1
         t.check(answer.status >= 0, `${JSON.stringify(headers).slice(0, 80)}: no status`)
+        const isNoTimeout = ['abc', '-1S'].includes(headers['grpc-timeout'])
+        t.check(!isNoTimeout || answer.status === 13, `${headers['grpc-timeout']} as a timeout: status ${answer.status}`)
       }
       return `${count} requests`
     },

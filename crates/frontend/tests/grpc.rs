@@ -411,6 +411,57 @@ fn p2_6_a_deadline_cancels_the_inference() {
     });
 }
 
+#[test]
+fn a_timeout_that_cannot_be_read_fails_its_call_as_in_grpc() {
+    let server = Server::start();
+    client(async {
+        let mut grpc = Grpc::connect(&server).await;
+        let message = encoded(&infer_request("id", "", &[1]));
+        for path in [INFER, STREAM, WATCH] {
+            for timeout in ["abc", "1s", "-1S", "5", ""] {
+                let outcome = grpc.call(path, &[("grpc-timeout", timeout)], std::slice::from_ref(&message)).await;
+                let expected = (13, "Error parsing 'grpc-timeout' metadata");
+                assert_eq!((outcome.status, outcome.message.as_str()), expected, "{path} {timeout:?}");
+            }
+        }
+        // More digits than the protocol has are fine, as there.
+        for timeout in ["123456789S", "99999999999999H"] {
+            let outcome = grpc.call(INFER, &[("grpc-timeout", timeout)], std::slice::from_ref(&message)).await;
+            assert_eq!(outcome.status, 0, "{timeout}: {}", outcome.message);
+        }
+    });
+}
+
+#[test]
+fn a_restricted_header_that_stands_twice_is_refused() {
+    let server = Server::with(|_, http, grpc| {
+        let group = frontend::Restriction { apis: vec!["inference".into()], key: "Admin-Key".into(), value: "s3cret".into() };
+        http.restrictions = vec![group.clone()];
+        grpc.restrictions = vec![group];
+    });
+    let text = "the request has more than one header 'Admin-Key': send one";
+    client(async {
+        let mut grpc = Grpc::connect(&server).await;
+        let message = encoded(&infer_request("id", "", &[1]));
+        let both = [("admin-key", "s3cret"), ("admin-key", "other")];
+        for (path, metadata, expected) in
+            [(INFER, &both[..1], (0, "")), (INFER, &both, (3, text)), (STREAM, &both, (3, text))]
+        {
+            let outcome = grpc.call(path, metadata, std::slice::from_ref(&message)).await;
+            assert_eq!((outcome.status, outcome.message.as_str()), expected, "{path} {metadata:?}");
+        }
+    });
+    let body = common::infer_json(&[1]);
+    for (headers, status) in [
+        ("Admin-Key: s3cret\r\n", 200),
+        ("Admin-Key: s3cret\r\nadmin-key: other\r\n", 400),
+        ("ADMIN-KEY: other\r\nAdmin-Key: s3cret\r\n", 400),
+    ] {
+        let response = server.post("/v2/models/id/infer", headers, body.as_bytes());
+        assert_eq!((response.status, response.text().contains(text)), (status, status == 400), "{headers}");
+    }
+}
+
 // P-154, S-41
 #[test]
 fn p2_5_p2_6_a_reset_or_a_lost_connection_cancels_the_inference() {

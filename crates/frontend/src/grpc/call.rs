@@ -52,7 +52,8 @@ struct CallRules {
     rpc: Option<(Rpc, Option<Ask<'static>>)>,
     encoding: Result<Encoding, Status>,
     response_encoding: Encoding,
-    deadline: Option<Duration>,
+    /// The time that the client has.
+    deadline: Result<Option<Duration>, timeout::Unreadable>,
 }
 
 impl CallRules {
@@ -74,7 +75,7 @@ impl CallRules {
                 }),
             },
             response_encoding,
-            deadline: head.get("grpc-timeout").and_then(timeout::parse),
+            deadline: head.get("grpc-timeout").map_or(Ok(None), timeout::parse),
         }
     }
 
@@ -86,6 +87,10 @@ impl CallRules {
         client: &Client,
         head: &RequestHead,
     ) -> Result<(Rpc, Encoding, Grant), Status> {
+        // As gRPC's own servers, and before anything else.
+        if self.deadline.is_err() {
+            return Err(Status::new(code::INTERNAL, "Error parsing 'grpc-timeout' metadata"));
+        }
         let Some((rpc, ask)) = self.rpc else { return Err(Status::new(code::UNIMPLEMENTED, "")) };
         let grant = match &ask {
             Some(ask) => context.gate.admit(client, ask, |name, at| head.all(name).nth(at))?,
@@ -154,7 +159,7 @@ pub fn begin(
     if is_logged {
         verbose::grpc_started(head.path());
     }
-    let (response_encoding, deadline) = (plan.response_encoding, plan.deadline);
+    let (response_encoding, deadline) = (plan.response_encoding, plan.deadline.unwrap_or_default());
     let bytes_max = context.engine.options().http_input_bytes_max;
     // Without devices one branch.
     let is_inference = || matches!(rpc, Rpc::ModelInfer | Rpc::ModelStreamInfer);

@@ -1,23 +1,38 @@
-//! The `grpc-timeout` header: at most eight digits and a unit.
+//! The `grpc-timeout` header: a number and a unit.
+//!
+//! Read as gRPC's own servers read it, which is more than the protocol allows (eight digits): blanks around either part, and nine digits.
 
 use std::time::Duration;
 
-/// Reads it; `None` for anything else, which then means no deadline.
-pub fn parse(value: &[u8]) -> Option<Duration> {
-    let (&unit, digits) = value.split_last()?;
-    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
+/// What is no timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unreadable;
+
+/// Beyond this a number means that there is no deadline.
+const NUMBER_MAX: u64 = 1_000_000_000;
+
+/// Reads it; `Ok(None)` for a number so large that there is no deadline.
+///
+/// # Errors
+/// It is no timeout: a client that set one must not wait without.
+pub fn parse(value: &[u8]) -> Result<Option<Duration>, Unreadable> {
+    let value = value.trim_ascii();
+    let length = value.iter().take_while(|b| b.is_ascii_digit()).count();
+    let (digits, unit) = value.split_at(length);
+    if digits.is_empty() {
+        return Err(Unreadable);
     }
-    let n: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
-    Some(match unit {
-        b'H' => Duration::from_secs(n * 3600),
-        b'M' => Duration::from_secs(n * 60),
-        b'S' => Duration::from_secs(n),
-        b'm' => Duration::from_millis(n),
-        b'u' => Duration::from_micros(n),
-        b'n' => Duration::from_nanos(n),
-        _ => return None,
-    })
+    let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+    let Some(number) = number.filter(|number: &u64| *number <= NUMBER_MAX) else { return Ok(None) };
+    Ok(Some(match unit.trim_ascii_start() {
+        b"H" => Duration::from_secs(number * 3600),
+        b"M" => Duration::from_secs(number * 60),
+        b"S" => Duration::from_secs(number),
+        b"m" => Duration::from_millis(number),
+        b"u" => Duration::from_micros(number),
+        b"n" => Duration::from_nanos(number),
+        _ => return Err(Unreadable),
+    }))
 }
 
 #[cfg(test)]
@@ -25,22 +40,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_and_a_unit() {
+    fn digits_and_a_unit_as_grpc_reads_them() {
         for (text, expected) in [
-            ("1H", Some(Duration::from_secs(3600))),
-            ("2M", Some(Duration::from_secs(120))),
-            ("15S", Some(Duration::from_secs(15))),
-            ("250m", Some(Duration::from_millis(250))),
-            ("7u", Some(Duration::from_micros(7))),
-            ("99999999n", Some(Duration::from_nanos(99_999_999))),
-            ("999999999n", None),
-            ("5", None),
-            ("S", None),
-            ("-1S", None),
-            ("1s", None),
-            ("", None),
+            ("1H", Duration::from_secs(3600)),
+            ("2M", Duration::from_secs(120)),
+            ("15S", Duration::from_secs(15)),
+            ("250m", Duration::from_millis(250)),
+            ("7u", Duration::from_micros(7)),
+            ("99999999n", Duration::from_nanos(99_999_999)),
+            ("99999999H", Duration::from_secs(99_999_999 * 3600)),
+            ("0S", Duration::ZERO),
+            ("123456789S", Duration::from_secs(123_456_789)),
+            ("1 S", Duration::from_secs(1)),
+            (" 1S ", Duration::from_secs(1)),
         ] {
-            assert_eq!(parse(text.as_bytes()), expected, "{text:?}");
+            assert_eq!(parse(text.as_bytes()), Ok(Some(expected)), "{text:?}");
+        }
+        for endless in ["1000000001S", "99999999999999H", "99999999999999999999999999999999H"] {
+            assert_eq!(parse(endless.as_bytes()), Ok(None), "{endless:?}");
+        }
+        for wrong in ["", " ", "5", "S", "-1S", "+1S", "1s", "1.5S", "1SS", "1S 2S", "abc", "0x1S", "\u{661}S"] {
+            assert_eq!(parse(wrong.as_bytes()), Err(Unreadable), "{wrong:?}");
         }
     }
 }
