@@ -261,4 +261,83 @@ export const rows = [
       return `${kib} KiB sent: +${ofOne.toFixed(0)} MiB, nine times: +${ofNine.toFixed(0)} MiB, afterwards +${left.toFixed(0)} MiB; ${charged} MiB charged for 800 of them; ${lastWord(one.socket)}`
     },
   },
+  {
+    attack: '100,000 PINGs over h2c, and as many over gRPC',
+    limit:
+      'pings with nothing but their answers between them are trouble: `http2::limits::TROUBLE_MAX` = 1,000 at once and one more each `TROUBLE_FORGIVEN_EVERY`; ' +
+      'on the gRPC port, `--grpc-http2-max-ping-strikes` before that',
+    async run(t) {
+      const flood = Buffer.concat(Array(100_000).fill(frame(PING, 0, 0, Buffer.alloc(8, 7))))
+      const answered = []
+      for (const [port, most] of [
+        [t.httpPort, 1100],
+        [t.grpcPort, 3],
+      ]) {
+        const socket = await t.socket(port)
+        await socket.send(Buffer.concat([hello(), flood])).catch(() => {})
+        t.check(await socket.endsWithin(10_000), `port ${port}: the connection goes on`)
+        t.check(lastWord(socket).startsWith('11: '), `port ${port}: ${lastWord(socket)}`)
+        const pings = frames(socket.received).filter((f) => f.kind === PING && f.flags === ACK).length
+        t.check(pings <= most, `port ${port}: ${pings} pings were answered`)
+        answered.push(pings)
+        socket.destroy()
+      }
+      // A client that only wants to know whether we are there.
+      const polite = await t.socket(t.httpPort)
+      await polite.send(hello())
+      const acks = () => frames(polite.received).filter((f) => f.kind === PING && f.flags === ACK).length
+      for (let n = 1; n <= 50; n += 1) {
+        await polite.send(frame(PING, 0, 0, Buffer.alloc(8, n)))
+        t.check(await until(() => acks() === n, { everyMs: 2 }), `ping ${n} was not answered`)
+      }
+      polite.destroy()
+      return `${answered.join(' and ')} of 100,000 answered, then GOAWAY`
+    },
+  },
+  {
+    attack: 'header blocks that begin with 10,000 changes of the size of the table, or with three',
+    limit: '`http2::limits::TABLE_CHANGES_MAX` = 2 (RFC 7541, 4.2), else the connection ends with COMPRESSION_ERROR',
+    async run(t) {
+      for (const port of [t.httpPort, t.grpcPort]) {
+        for (const changes of [10_000, 3, 2]) {
+          const socket = await t.socket(port)
+          const block = Buffer.concat([Buffer.alloc(changes, 0x20), call()])
+          await socket.send(Buffer.concat([hello(), frame(HEADERS, END_HEADERS | END_STREAM, 1, block)]))
+          if (changes > 2) {
+            t.check(await socket.endsWithin(10_000), `port ${port}: ${changes} changes, and the connection goes on`)
+            t.check(lastWord(socket).startsWith('9: '), `port ${port}, ${changes} changes: ${lastWord(socket)}`)
+          } else {
+            const isAnswered = () => frames(socket.received).some((f) => f.stream === 1 && f.kind === HEADERS)
+            t.check(await until(isAnswered, { everyMs: 2 }), `port ${port}: two changes are not answered`)
+          }
+          socket.destroy()
+        }
+      }
+      return '4 connections ended, 2 answered'
+    },
+  },
+  {
+    attack: 'requests over h2c whose Host is not their :authority, or that have two',
+    limit: 'stream error PROTOCOL_ERROR (RFC 9113, 8.3.1; `http2::head`)',
+    async run(t) {
+      const path = '/v2/health/live'
+      const get = (...fields) => Buffer.concat([Buffer.from([0x82, 0x86, 0x04, path.length]), Buffer.from(path), ...fields.map(([name, value]) => field(name, value))])
+      const socket = await t.socket(t.httpPort)
+      const cases = [
+        [[':authority', 'a'], ['host', 'b']],
+        [[':authority', 'a:1'], ['host', 'a:2']],
+        [['host', 'a'], ['host', 'a']],
+        [[':authority', 'a'], ['host', 'A:80']],
+        [['host', 'a']],
+      ]
+      const parts = cases.map((fields, i) => frame(HEADERS, END_HEADERS | END_STREAM, 2 * i + 1, get(...fields)))
+      await socket.send(Buffer.concat([hello(), ...parts]))
+      const ends = () => frames(socket.received).filter((f) => f.stream > 0 && (f.kind === RST_STREAM || f.kind === HEADERS))
+      await until(() => new Set(ends().map((f) => f.stream)).size === cases.length, { seconds: 5, everyMs: 2 })
+      const kinds = cases.map((_, i) => ends().find((f) => f.stream === 2 * i + 1)?.kind)
+      t.check(kinds.join() === [RST_STREAM, RST_STREAM, RST_STREAM, HEADERS, HEADERS].join(), `frames of kinds ${kinds.join()}`)
+      socket.destroy()
+      return '3 streams reset, 2 answered'
+    },
+  },
 ]

@@ -116,6 +116,9 @@ pub struct Builder {
     has_path: bool,
     has_scheme: bool,
     has_authority: bool,
+    /// The value of `:authority`, and of `host`.
+    authority: Span,
+    host: Option<Span>,
     size: usize,
     size_max: usize,
     bad: Option<BadHead>,
@@ -130,6 +133,8 @@ impl Builder {
             has_path: false,
             has_scheme: false,
             has_authority: false,
+            authority: Span::default(),
+            host: None,
             size: 0,
             size_max,
             bad: None,
@@ -178,9 +183,10 @@ impl Builder {
             _ => {}
         }
         let Span { start, end: middle } = self.put(name);
-        let Span { end, .. } = self.put(value);
-        self.head.fields.push(Place { start, middle, end });
-        true
+        let place = self.put(value);
+        self.head.fields.push(Place { start, middle, end: place.end });
+        // One, as over HTTP/1.
+        name != b"host" || self.host.replace(place).is_none()
     }
 
     fn take_pseudo(&mut self, name: &[u8], value: &[u8]) -> bool {
@@ -200,6 +206,7 @@ impl Builder {
         match name {
             b":method" => self.head.method = self.put(value),
             b":path" => self.head.path = self.put(value),
+            b":authority" => self.authority = self.put(value),
             _ => {}
         }
         true
@@ -210,9 +217,17 @@ impl Builder {
         match self.bad {
             Some(bad) => Err(bad),
             // A path is one of this server, or `*` where it means the whole of it (RFC 9113, 8.3.1).
+            None if !self.has_one_host() => Err(BadHead::Malformed),
             None if self.has_method && self.has_path && self.has_scheme && self.head.has_good_path() => Ok(()),
             None => Err(BadHead::Malformed),
         }
+    }
+
+    /// Whether `host` names whom `:authority` names (RFC 9113, 8.3.1): what is in front of this server may have gone by the other.
+    fn has_one_host(&self) -> bool {
+        let (Some(host), true) = (self.host, self.has_authority) else { return true };
+        let (host, authority) = (self.head.at(host), self.head.at(self.authority));
+        is_same_host(host, authority)
     }
 
     /// The head as far as it was collected.
@@ -256,6 +271,16 @@ fn is_value(value: &[u8]) -> bool {
     let is_good = |&b: &u8| b >= 0x20 && b != 0x7f || b == b'\t';
     // A tab, or something that is refused.
     (found == 0 || words.as_flattened().iter().all(is_good)) && rest.iter().all(is_good)
+}
+
+/// Whether two names of a host say the same, in any case, and with or without the port that a scheme has anyway.
+fn is_same_host(one: &[u8], other: &[u8]) -> bool {
+    let has_port_more = |longer: &[u8], shorter: &[u8]| {
+        longer
+            .split_at_checked(shorter.len())
+            .is_some_and(|(host, port)| host.eq_ignore_ascii_case(shorter) && matches!(port, b":80" | b":443" | b":"))
+    };
+    one.eq_ignore_ascii_case(other) || has_port_more(one, other) || has_port_more(other, one)
 }
 
 fn number(text: &[u8]) -> Option<u64> {
@@ -304,6 +329,31 @@ mod tests {
             let mut fields = GOOD.to_vec();
             fields.remove(left_out);
             assert_eq!(head(&fields, 10_000).err(), Some(BadHead::Malformed));
+        }
+    }
+
+    #[test]
+    fn rfc9113_8_3_1_host_names_whom_the_authority_names() {
+        for (authority, hosts, is_good) in [
+            (Some("a:8001"), &["a:8001"][..], true),
+            (Some("A.example"), &["a.EXAMPLE:80"], true),
+            (Some("[::1]:443"), &["[::1]"], true),
+            (Some("a"), &[], true),
+            (None, &["a"], true),
+            (Some("a"), &["b"], false),
+            (Some("a:8001"), &["a:8002"], false),
+            (Some("a:8001"), &["a"], false),
+            (Some("a:80"), &["a:443"], false),
+            (Some(""), &["a"], false),
+            (Some("a"), &[""], false),
+            (Some("a"), &["a", "b"], false),
+            (Some("a"), &["a", "a"], false),
+            (None, &["a", "b"], false),
+        ] {
+            let authority = authority.map(|name| (":authority", name));
+            let fields: Vec<_> =
+                GOOD.iter().copied().chain(authority).chain(hosts.iter().map(|host| ("host", *host))).collect();
+            assert_eq!(head(&fields, 10_000).err(), (!is_good).then_some(BadHead::Malformed), "{fields:?}");
         }
     }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// CONTINUATION frames of one header block.
 pub const CONTINUATIONS_MAX: u32 = 64;
+/// Changes of the size of its table that a header block may begin with: the smallest, and the last (RFC 7541, 4.2).
+pub const TABLE_CHANGES_MAX: u32 = 2;
 /// Frames in a row that carry nothing: empty DATA without an end, empty parts of a header block.
 pub const EMPTY_FRAMES_MAX: u32 = 4096;
 /// Bytes of a SETTINGS frame; all settings there are, many times over.
@@ -20,7 +22,8 @@ pub const OUTPUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const DATA_FRAME_BYTES_MAX: usize = 256 * 1024;
 /// A piece of a body this small is copied beside its frame head; a larger one is written from where it is.
 pub const COPY_BYTES_MAX: usize = 4096;
-/// Trouble a client may cause at once: streams that are reset before they are answered, settings that change.
+/// Trouble a client may cause at once: streams that are reset before they are answered, settings that change, pings one behind the
+/// other.
 pub const TROUBLE_MAX: u32 = 1000;
 /// It is forgiven one such thing for each answered call, and one in this time.
 pub const TROUBLE_FORGIVEN_EVERY: Duration = Duration::from_millis(10);

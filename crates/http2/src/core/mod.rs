@@ -287,7 +287,7 @@ impl Core {
     /// Counts trouble; false when it was too much, and the connection ends.
     fn tolerate(&mut self, now: Instant) -> Result<(), Fatal> {
         match self.trouble.add(now) {
-            true => Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too many resets or settings")),
+            true => Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too many resets, settings or pings")),
             false => Ok(()),
         }
     }

@@ -639,8 +639,13 @@ impl Core {
             }
             return Ok(());
         }
+        let is_repeated = self.strikes.has_pinged();
         if self.strikes.ping(&self.options.pings, now, self.streams.len() > 0) {
             return Err(Fatal(Reason::ENHANCE_YOUR_CALM, "too_many_pings"));
+        }
+        if is_repeated {
+            // However often a client may ping: each has an answer to be made and written.
+            self.tolerate(now)?;
         }
         self.put_frame(kind::PING, flag::ACK, 0, payload);
         Ok(())

@@ -5,8 +5,8 @@ use crate::frame::{FRAME_BYTES_MAX, HEAD_BYTES, PREFACE, flag};
 use crate::handle::{Gone, NotCollected};
 use crate::hpack::Field;
 use crate::limits::{
-    CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, HELD_HEAD_BYTES_MAX, SETTINGS_BYTES_MAX, TROUBLE_MAX,
-    TURN_BYTES,
+    CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, HELD_HEAD_BYTES_MAX, SETTINGS_BYTES_MAX,
+    TROUBLE_FORGIVEN_EVERY, TROUBLE_MAX, TURN_BYTES,
 };
 use crate::options::Pings;
 use bytes::{BufMut, Bytes};
@@ -344,6 +344,8 @@ fn rfc9113_mistakes_of_a_stream_end_only_that() {
         // `:path: v2`, `:path: *`
         (&[0x83, 0x86, 0x04, 2, b'v', b'2'], 0),
         (&[0x83, 0x86, 0x04, 1, b'*'], 0),
+        // `:authority: a`, `host: b`
+        (&[0x83, 0x86, 0x84, 0x01, 1, b'a', 0x0f, 0x17, 1, b'b'], 0),
     ] {
         let mut wire = Wire::new();
         wire.send(&frame(kind::HEADERS, flag::END_HEADERS | flags, 1, block));
@@ -878,6 +880,18 @@ fn floods_are_ended() {
     assert_eq!(many, TROUBLE_MAX + 1 + options().streams_max);
     let changes = calm(5000, &mut |w, _| w.send(&settings(&[])));
     assert_eq!(changes, TROUBLE_MAX + 1);
+    // Pings, whether or not a policy has an interval for them; the first of them is none too many.
+    let ping = frame(kind::PING, 0, 0, &[7; 8]);
+    assert_eq!(calm(3000, &mut |w, _| w.send(&ping)), TROUBLE_MAX + 2);
+    // Those with something sent between them are as many as there are answers.
+    let mut wire = Wire::new();
+    for n in 0..3000 {
+        let (_request, mut respond) = wire.call(2 * n + 1, true);
+        respond.send_head(200, &[], true).unwrap();
+        wire.machine.transmit(&mut Vec::new());
+        wire.send(&ping);
+        assert!(!wire.machine.is_failed(), "after {n}");
+    }
     let mut wire = Wire::new();
     let _call = wire.call(1, false);
     assert_eq!(until_calm(&mut wire, 10_000, |w, _| w.data(1, 0, false)), EMPTY_FRAMES_MAX + 1);
@@ -907,6 +921,8 @@ fn a_client_that_does_not_take_its_answers_is_not_listened_to() {
         wire.send(&pings);
         sent += pings.len();
         assert!(sent <= OUTPUT_BYTES_MAX + pings.len());
+        // As many at once are too many.
+        wire.now += TROUBLE_FORGIVEN_EVERY * TROUBLE_MAX;
     }
     assert_eq!(wire.seen().len() * 17, sent);
     assert!(wire.machine.may_read());

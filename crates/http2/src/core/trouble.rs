@@ -4,8 +4,8 @@ use crate::limits::{TROUBLE_FORGIVEN_EVERY, TROUBLE_MAX};
 use crate::options::Pings;
 use std::time::{Duration, Instant};
 
-/// Counts what costs us more than it costs the client: streams it resets before they are answered, or makes us reset, and
-/// settings. Answers and time forgive.
+/// Counts what costs us more than it costs the client: streams it resets before they are answered, or makes us reset, settings, and
+/// pings with nothing between them. Answers and time forgive.
 #[derive(Debug, Default)]
 pub struct Trouble {
     count: u32,
@@ -42,6 +42,11 @@ pub struct Strikes {
 }
 
 impl Strikes {
+    /// Whether a ping came, and nothing was sent since but its answer.
+    pub fn has_pinged(&self) -> bool {
+        self.last.is_some()
+    }
+
     /// Something was sent: pings begin anew.
     pub fn clear(&mut self) {
         *self = Self::default();
@@ -49,12 +54,12 @@ impl Strikes {
 
     /// A ping came; true when it is one too many.
     pub fn ping(&mut self, policy: &Pings, now: Instant, has_streams: bool) -> bool {
+        let last = self.last.replace(now);
         if policy.interval_min.is_zero() {
             return false;
         }
         let interval = if has_streams || policy.without_streams { policy.interval_min } else { IDLE_INTERVAL };
-        let too_soon = self.last.is_some_and(|last| now.saturating_duration_since(last) < interval);
-        self.last = Some(now);
+        let too_soon = last.is_some_and(|last| now.saturating_duration_since(last) < interval);
         if too_soon {
             self.count = self.count.saturating_add(1);
         }

@@ -2,6 +2,7 @@
 
 use super::huffman;
 use super::table::Table;
+use crate::limits::TABLE_CHANGES_MAX;
 
 /// A block that cannot be read; the tables of both sides may differ from now on, so the connection has to end.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl Decoder {
 
     /// Calls `each` with every field of a whole block.
     pub fn decode(&mut self, mut block: &[u8], mut each: impl FnMut(&[u8], &[u8])) -> Result<(), Broken> {
-        let mut fields = false;
+        let (mut fields, mut changes) = (false, 0);
         while let Some(&first) = block.first() {
             if first & 0x80 != 0 {
                 let index = integer(&mut block, 7)?;
@@ -45,7 +46,8 @@ impl Decoder {
             } else if first & 0xe0 == 0x20 {
                 // Only where no field stands before it.
                 let size = integer(&mut block, 5)?;
-                if fields || !self.table.resize(size) {
+                changes += 1;
+                if fields || changes > TABLE_CHANGES_MAX || !self.table.resize(size) {
                     return Err(Broken);
                 }
                 continue;
@@ -286,6 +288,7 @@ mod tests {
             "4003 6162",         // a string that ends too early
             "4081 ff 00",        // bad padding
             "40",                // nothing
+            "2020 2082",         // a third change of the size
         ] {
             assert_eq!(read(&mut Decoder::new(), &hex(block)), Err(Broken), "{block}");
         }
