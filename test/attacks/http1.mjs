@@ -99,6 +99,21 @@ export const rows = [
       ),
   },
   {
+    attack: 'bodies of 2 GB that are announced, or begun in chunks, for models and paths that do not exist',
+    limit: 'what the head of a request refuses is answered before its body comes; of a rest up to `DISCARD_BYTES_MAX` = 1 MiB is read behind the answer, and else the connection ends (`http::connection`)',
+    run: (t) =>
+      oneAnswerEach(
+        t,
+        ['/v2/models/nope/infer', '/v2/models/nope/generate', '/v2/nope'].flatMap((path) =>
+          ['Content-Length: 2000000000', 'Transfer-Encoding: chunked', 'Expect: 100-continue\r\nContent-Length: 1000'].map((framing) => [
+            `${path}, ${framing}`,
+            framing.startsWith('Transfer') ? Buffer.from(`POST ${path} HTTP/1.1\r\nHost: x\r\n${framing}\r\n\r\n7fffffff\r\n${HIDDEN}`) : head(`POST ${path} HTTP/1.1`, 'Host: x', framing),
+          ]),
+        ),
+        404,
+      ),
+  },
+  {
     attack: `${SILENT} silent connections and ${SILENT_SCRAPERS} to the metrics, with 1,024 descriptors`,
     limit: 'the oldest idle connections make room (`frontend::idle`, `DESCRIPTORS_RESERVED`; `CONNECTIONS_MAX` of src/metrics/server.ts)',
     server: small,

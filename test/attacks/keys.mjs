@@ -96,6 +96,30 @@ export const rows = [
     },
   },
   {
+    attack: 'two keys in one request, one of them good, in headers of one name',
+    limit: '400 and INVALID_ARGUMENT, with the name of the header (`frontend::gate::Refusal::Repeated`)',
+    server: keyed,
+    async run(t) {
+      const pairs = [
+        ['Authorization: Bearer right', 'Authorization: Bearer wrong'],
+        ['Authorization: Bearer wrong', 'authorization: Bearer right'],
+        ['Authorization: Basic cHJveHk=', 'Authorization: Bearer right'],
+        ['X-API-Key: right', 'X-Api-Key: right'],
+      ]
+      for (const fields of pairs) {
+        const connection = await t.socket(t.httpPort)
+        await connection.send(Buffer.from(['GET /v2 HTTP/1.1', 'Host: a', ...fields, 'Connection: close', '\r\n'].join('\r\n')))
+        await connection.endsWithin(15_000)
+        connection.destroy()
+        const text = String(connection.received)
+        const name = fields[0].split(':')[0].toLowerCase()
+        t.check(text.startsWith('HTTP/1.1 400 ') && text.includes(`more than one header '${name}'`), `${fields.join(', ')}: ${text.slice(0, 40)} … ${text.slice(-90)}`)
+      }
+      t.check((await ask(t, undefined, 'right')) === 200, 'the right key afterwards')
+      return `${pairs.length} requests refused`
+    },
+  },
+  {
     attack: 'keys of 1 MiB, of 16 KiB, of nothing, with NUL, beyond ASCII, and twice in one request',
     limit: 'a head has `frontend::limits::HEAD_BYTES_MAX`; `access::limits::KEY_BYTES_MAX` and `TOKEN_BYTES_MAX`: what is longer is not hashed',
     server: keyed,

@@ -570,7 +570,8 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         let keyed = gate(&[], GateOptions { keys: Some(keys), ..GateOptions::default() });
         for name in ::access::HEADERS {
-            let times = |times: usize| move |asked: &str, at: usize| (asked == name && at < times).then_some(&b"Basic a"[..]);
+            let times =
+                |times: usize| move |asked: &str, at: usize| (asked == name && at < times).then_some(&b"Basic a"[..]);
             let refused = keyed.admit(&caller(Origin::Loopback).into(), &ask, times(2)).unwrap_err();
             assert_eq!(refused.text(), format!("the request has more than one header '{name}': send one"));
             // One is looked at.
@@ -583,7 +584,8 @@ mod tests {
     fn with_a_control_address_management_is_answered_there_and_inferences_are_not() {
         let gate = gate(&[], GateOptions { control: Some("unix:/run/c".into()), ..GateOptions::default() });
         for verb in &VERBS {
-            let at = |face| gate.admit(&Caller { face, ..caller(Origin::Unix) }.into(), &ask(verb), |_, _| None).map(drop);
+            let at =
+                |face| gate.admit(&Caller { face, ..caller(Origin::Unix) }.into(), &ask(verb), |_, _| None).map(drop);
             let is_moved = verb.asks.0.is_of_control();
             assert_eq!(at(Face::Public).is_err(), is_moved, "{}", verb.what);
             assert_eq!(at(Face::Control).is_err(), verb.asks.0 == Category::Inference, "{}", verb.what);

@@ -435,7 +435,8 @@ fn a_timeout_that_cannot_be_read_fails_its_call_as_in_grpc() {
 #[test]
 fn a_restricted_header_that_stands_twice_is_refused() {
     let server = Server::with(|_, http, grpc| {
-        let group = frontend::Restriction { apis: vec!["inference".into()], key: "Admin-Key".into(), value: "s3cret".into() };
+        let group =
+            frontend::Restriction { apis: vec!["inference".into()], key: "Admin-Key".into(), value: "s3cret".into() };
         http.restrictions = vec![group.clone()];
         grpc.restrictions = vec![group];
     });

@@ -886,7 +886,9 @@ fn a_request_that_its_head_refuses_is_answered_before_its_body_comes() {
     client.send(b"GET /v2/models/id/ready HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!(client.response().status, 200);
     // What came in chunks altogether is over.
-    client.send(b"POST /v2/models/nope/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n");
+    client.send(
+        b"POST /v2/models/nope/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    );
     assert_eq!(client.response().status, 404);
     client.send(b"GET /v2/models/id/ready HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!(client.response().status, 200);

@@ -45,8 +45,9 @@ impl Headers {
     /// Fields of that name, whatever its case, in the order they came.
     pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         // Most fields are told apart by their length, without a look at their bytes.
-        let is_it =
-            move |n: &Span| (n.end - n.start) as usize == name.len() && self.at(*n).eq_ignore_ascii_case(name.as_bytes());
+        let is_it = move |n: &Span| {
+            (n.end - n.start) as usize == name.len() && self.at(*n).eq_ignore_ascii_case(name.as_bytes())
+        };
         self.fields.iter().filter(move |(n, _)| is_it(n)).map(|(_, value)| self.at(*value))
     }
 
