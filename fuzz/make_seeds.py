@@ -422,7 +422,23 @@ ARCHIVE = {
     "raw": b"r" + b"a".ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + b"00000000000\0" * 2 + b"006005\0 0" + bytes(355),
 }
 
-for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE}.items():
+# --- certificate: chains of test/attacks/lib/tls/version1, each certificate behind its length
+
+def chain(*names):
+    der = [base64.b64decode("".join((TLS / f"{name}.pem").read_text().split("\n")[1:-2])) for name in names]
+    return b"".join(len(one).to_bytes(2, "big") + one for one in der)
+
+
+TLS = Path(__file__).parent.parent / "test/attacks/lib/tls/version1"
+CERTIFICATE = {
+    "client": chain("client"),
+    "below": chain("below", "middle"),
+    "authority": chain("below_old", "old"),
+    "foreign": chain("foreign", "root"),
+    "version_3": chain("new_below_old", "old", "root"),
+}
+
+for target, files in {"http_head": HTTP_HEAD, "http_body": HTTP_BODY, "json": JSON, "grpc": GRPC, "http2": HTTP2, "http2_direct": HTTP2_DIRECT, "onnx": ONNX, "elf": ELF, "visible": VISIBLE, "padding": PADDING, "cache_entry": CACHE_ENTRY, "tls_front": TLS_FRONT, "keys_file": KEYS_FILE, "token": TOKEN, "trace_context": TRACE_CONTEXT, "archive": ARCHIVE, "certificate": CERTIFICATE}.items():
     (SEEDS / target).mkdir(parents=True)
     for name, data in files.items():
         (SEEDS / target / name).write_bytes(data)

@@ -9,6 +9,7 @@
 
 mod archive;
 mod cache_entry;
+mod certificate;
 mod elf;
 mod grpc;
 mod http2;
@@ -28,6 +29,7 @@ mod visible;
 
 pub use archive::archive;
 pub use cache_entry::cache_entry;
+pub use certificate::certificate;
 pub use elf::elf;
 pub use grpc::grpc;
 pub use http_body::http_body;
@@ -78,6 +80,9 @@ mod limits;
 #[allow(dead_code)]
 #[path = "../../crates/frontend/src/tls/machine.rs"]
 mod machine;
+#[allow(dead_code)]
+#[path = "../../crates/frontend/src/tls/version1.rs"]
+mod version1;
 // What a head carries while requests are traced: here none is.
 #[allow(dead_code)]
 mod traced {
@@ -117,7 +122,7 @@ mod generated;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const TARGETS: [(&str, Target); 17] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("http_head", http_head),
     ("http_body", http_body),
     ("json", json),
@@ -130,6 +135,7 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("onnx", onnx),
     ("padding", padding),
     ("cache_entry", cache_entry),
+    ("certificate", certificate),
     ("keys_file", keys_file),
     ("token", token),
     ("trace_context", trace_context),

@@ -52,6 +52,60 @@ class Authority:
         return f"{at}.pem", f"{at}.key"
 
 
+    def issue_plain(self, name, **dates):
+        """`(certificate, key)` of X.509 version 1, as `openssl x509 -req` makes it without extensions, for the common name `localhost`."""
+        at = self.directory / f"{self.name}-plain-{name}"
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=localhost", "-keyout", f"{at}.key", "-out", f"{at}.csr")
+        signing = ["-in", f"{at}.csr", "-out", f"{at}.pem"]
+        if dates:
+            config, index = f"{at}.conf", f"{at}.index"
+            with open(config, "w") as f:
+                f.write(f"[ca]\ndefault_ca=d\n[d]\ndatabase={index}\nunique_subject=no\nserial={at}.serial\nnew_certs_dir={self.directory}\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n")
+            open(index, "w").close()
+            openssl("ca", "-batch", "-notext", "-rand_serial", "-config", config, "-cert", self.certificate, "-keyfile", self.key,
+                    "-startdate", dates["start"], "-enddate", dates["end"], *signing)  # fmt: skip
+        else:
+            self.serial += 1
+            openssl("x509", "-req", "-CA", self.certificate, "-CAkey", self.key, "-set_serial", self.serial, "-days", "2", *signing)
+        text = subprocess.run([OPENSSL, "x509", "-in", f"{at}.pem", "-noout", "-text"], capture_output=True, check=True, timeout=60).stdout
+        if b"Version: 1 " not in text:
+            pytest.skip("this openssl makes no certificates of version 1")
+        return f"{at}.pem", f"{at}.key"
+
+    def below(self, name, version):
+        """An authority of its own that this one signed, of X.509 version 1 or 3."""
+        made = Authority.__new__(Authority)
+        made.directory, made.name, made.serial = self.directory, f"{self.name}-{name}", 1
+        if version == 1:
+            made.certificate, made.key = self.issue_plain(name)
+            return made
+        at = self.directory / made.name
+        with open(f"{at}.ext", "w") as f:
+            f.write("basicConstraints=critical,CA:TRUE\nkeyUsage=keyCertSign\n")
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{at}.key", "-out", f"{at}.csr")
+        self.serial += 1
+        openssl("x509", "-req", "-in", f"{at}.csr", "-CA", self.certificate, "-CAkey", self.key, "-set_serial", self.serial, "-days", "2",
+                "-extfile", f"{at}.ext", "-out", f"{at}.pem")  # fmt: skip
+        made.certificate, made.key = f"{at}.pem", f"{at}.key"
+        return made
+
+
+def chain(pair, *authorities):
+    """The pair with the certificates of these authorities behind its own."""
+    with open(f"{pair[0]}.chain", "wb") as f:
+        f.writelines(read(one) for one in (pair[0], *(authority.certificate for authority in authorities)))
+    return f.name, pair[1]
+
+
+def tampered(pair):
+    """The pair with the last byte of the signature changed."""
+    der = bytearray(ssl.PEM_cert_to_DER_cert(read(pair[0]).decode()))
+    der[-1] ^= 1
+    with open(f"{pair[0]}.tampered", "w") as f:
+        f.write(ssl.DER_cert_to_PEM_cert(bytes(der)))
+    return f.name, pair[1]
+
+
 class Pki:
     def __init__(self, directory):
         self.root, self.stranger = Authority(directory, "root"), Authority(directory, "stranger")
@@ -229,6 +283,56 @@ def test_mutual_tls_refuses_others(mutual, pki, who):
         curl(mutual, pki, "/v2/health/ready", *more)
 
 
+def test_a_server_certificate_of_version_1_is_served(start, pki, repositories):
+    pair = pki.root.issue_plain("server")
+    server = start(repositories / "main", *flags("http", pair), *flags("grpc", pair))
+    assert curl(server, pki, "/v2/health/ready")[:2] == (200, "2")
+    with grpc_client(server, pki, channel_args=[("grpc.ssl_target_name_override", "localhost")]) as client:
+        np.testing.assert_array_equal(sums(client, tritonclient.grpc), A + B)
+    for version in ("-tls1_2", "-tls1_3"):
+        command = [OPENSSL, "s_client", "-connect", server.http, "-CAfile", pki.root.certificate, "-verify_return_error", version]
+        done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+        assert done.returncode == 0 and b"Verify return code: 0 (ok)" in done.stdout, done.stdout
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("version", ["1.2", "1.3"])
+@pytest.mark.parametrize("way", ["the root", "an authority of version 3"])
+def test_mutual_tls_lets_in_clients_of_version_1(mutual, pki, way, version):
+    if way == "the root":
+        one = pki.root.issue_plain("good")
+    else:
+        middle = pki.root.below("middle", 3)
+        one = chain(middle.issue_plain("good"), middle)
+    assert curl(mutual, pki, "/v2/health/ready", "--cert", one[0], "--key", one[1], f"--tlsv{version}", "--tls-max", version)[0] == 200
+    with grpc_client(mutual, pki, one) as client:
+        np.testing.assert_array_equal(sums(client, tritonclient.grpc), A + B)
+
+
+def with_old_authority(pki, plain):
+    old = pki.root.below("old", 1)
+    return chain(old.issue_plain("below") if plain else old.issue("below", "clientAuth"), old)
+
+
+@pytest.mark.parametrize("make", [
+    pytest.param(lambda pki: pki.stranger.issue_plain("client"), id="another root"),
+    pytest.param(lambda pki: pki.root.below("unsent", 3).issue_plain("client"), id="without its authority"),
+    pytest.param(lambda pki: with_old_authority(pki, True), id="below an authority of version 1"),
+    pytest.param(lambda pki: with_old_authority(pki, False), id="of version 3, below an authority of version 1"),
+    pytest.param(lambda pki: pki.root.issue_plain("expired", start="20200101000000Z", end="20210101000000Z"), id="expired"),
+    pytest.param(lambda pki: pki.root.issue_plain("early", start="20900101000000Z", end="20910101000000Z"), id="not yet valid"),
+    pytest.param(lambda pki: tampered(pki.root.issue_plain("tampered")), id="another signature"),
+    pytest.param(lambda pki: (pki.root.issue_plain("stolen")[0], pki.root.issue_plain("own")[1]), id="another key"),
+])  # fmt: skip
+def test_mutual_tls_refuses_clients_of_version_1_as_those_of_version_3(mutual, pki, make):
+    one = make(pki)
+    for version in ("1.2", "1.3"):
+        with pytest.raises(ConnectionError):
+            curl(mutual, pki, "/v2/health/ready", "--cert", one[0], "--key", one[1], f"--tlsv{version}", "--tls-max", version)
+    # The next client is served as ever.
+    assert curl(mutual, pki, "/v2/health/ready", "--cert", pki.client[0], "--key", pki.client[1])[0] == 200
+
+
 def served(server):
     """Serial number of the certificate that a new connection is shown."""
     shown = ssl.get_server_certificate(("127.0.0.1", server.http_port))
@@ -301,6 +405,12 @@ def test_keys_of_every_kind_are_served(start, pki, repositories, kind):
     assert server.stop() == 0
 
 
+def broken(at):
+    """A certificate that is none, in PEM."""
+    (at / "broken.pem").write_text(ssl.DER_cert_to_PEM_cert(b"no certificate"))
+    return at / "broken.pem"
+
+
 @pytest.mark.parametrize("make, text", [
     (lambda pki, at: flags("http", (f"{pki.server[0]},{pki.client[0]}", pki.server[1])), "TLS needs as many keys as certificates"),
     (lambda pki, at: ["--http-use-ssl=true"], "A server that speaks TLS needs the file of its certificate"),
@@ -309,6 +419,8 @@ def test_keys_of_every_kind_are_served(start, pki, repositories, kind):
     (lambda pki, at: flags("http", (at / "no.pem", pki.server[1])), "no.pem can not be read"),
     (lambda pki, at: flags("http", (pki.server[1], pki.server[1])), "there is no certificate in PEM in"),
     (lambda pki, at: flags("grpc", (pki.server[0], pki.client[1])), "cannot be used together"),
+    (lambda pki, at: flags("grpc", (pki.root.issue_plain("mismatched")[0], pki.client[1])), "cannot be used together"),
+    (lambda pki, at: flags("grpc", (broken(at), pki.server[1])), "broken.pem cannot be used: invalid peer certificate: BadEncoding"),
     (lambda pki, at: flags("http", ("/dev/zero", pki.server[1])), "/dev/zero is no file of at most"),
 ])  # fmt: skip
 def test_a_server_that_cannot_speak_tls_does_not_start(start, pki, repositories, tmp_path, make, text):

@@ -9,10 +9,11 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::sign::CertifiedKey;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::rustls::sign::{CertifiedKey, SigningKey};
+use tokio_rustls::rustls::{self, InconsistentKeys, RootCertStore, ServerConfig};
 
 use super::names::ByName;
+use super::version1::{Clients, Version1};
 use crate::limits::{TLS_CERTIFICATES_MAX, TLS_FILE_BYTES_MAX};
 
 /// Where the certificate of a listener is, and whom it lets in.
@@ -107,12 +108,18 @@ impl TlsFiles {
         let certified = |(certificate, key): &(PathBuf, PathBuf)| {
             let chain = certificates(certificate)?;
             let secret = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|e| wrong(key, "no private key", &e))?;
-            CertifiedKey::from_der(chain, secret, &provider).map(Arc::new).map_err(|e| {
-                let (certificate, key) = (certificate.display(), key.display());
-                Error::invalid(format!(
-                    "the certificate of {certificate} and the key of {key} cannot be used together: {e}"
-                ))
-            })
+            let secret = provider.key_provider.load_private_key(secret);
+            let secret = secret.map_err(|e| Error::invalid(format!("{} cannot be used: {e}", key.display())))?;
+            match matches(&chain, &secret) {
+                Ok(()) => Ok(Arc::new(CertifiedKey::new(chain, secret))),
+                Err(e @ rustls::Error::InconsistentKeys(_)) => {
+                    let (certificate, key) = (certificate.display(), key.display());
+                    Err(Error::invalid(format!(
+                        "the certificate of {certificate} and the key of {key} cannot be used together: {e}"
+                    )))
+                }
+                Err(e) => Err(Error::invalid(format!("{} cannot be used: {e}", certificate.display()))),
+            }
         };
         let keys: Vec<_> = self.pairs.iter().map(certified).collect::<Result<_>>()?;
         let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -123,9 +130,10 @@ impl TlsFiles {
             for root in certificates(roots)? {
                 store.add(root).map_err(|e| Error::invalid(format!("{}: {e}", roots.display())))?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider).build();
-            builder
-                .with_client_cert_verifier(verifier.map_err(|e| Error::invalid(format!("{}: {e}", roots.display())))?)
+            let (store, algorithms) = (Arc::new(store), provider.signature_verification_algorithms);
+            let verifier = WebPkiClientVerifier::builder_with_provider(store.clone(), provider).build();
+            let verifier = verifier.map_err(|e| Error::invalid(format!("{}: {e}", roots.display())))?;
+            builder.with_client_cert_verifier(Arc::new(Clients::new(verifier, store, algorithms)))
         } else {
             builder.with_no_client_auth()
         };
@@ -134,6 +142,17 @@ impl TlsFiles {
         // A client that comes again shows a ticket: no signature. Its keys change with the files and every six hours.
         config.ticketer = ring::Ticketer::new().map_err(|e| Error::internal(e.to_string()))?;
         Ok(Arc::new(config))
+    }
+}
+
+/// Whether the first certificate is that of the key.
+fn matches(chain: &[CertificateDer<'static>], key: &Arc<dyn SigningKey>) -> std::result::Result<(), rustls::Error> {
+    let old = chain.first().and_then(|certificate| Version1::read(certificate));
+    let shown = old.map_or_else(|| chain.to_vec(), |old| vec![old.version3().clone()]);
+    match CertifiedKey::new(shown, key.clone()).keys_match() {
+        // A key that does not tell its public half is believed.
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
+        result => result,
     }
 }
 

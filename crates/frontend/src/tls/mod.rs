@@ -6,6 +6,7 @@ mod files;
 mod machine;
 mod names;
 mod stream;
+mod version1;
 
 pub use files::{TlsFiles, TlsOptions};
 pub use stream::Encrypted;
