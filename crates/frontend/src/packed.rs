@@ -15,7 +15,7 @@ use memory::{SlabMut, SlabPool, reclaim};
 use parking_lot::Mutex;
 use protocol::{InferResponse, OutputForm, OutputTensor, Parameter};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tensor::{Code, Data, DataType, Error, Name, RegionRef, Shape};
 
 /// Bytes of the first slab, which a reader that is a little behind never fills.
@@ -61,28 +61,37 @@ struct OutputOutline {
     region: Option<RegionRef>,
 }
 
-/// The outlines of a request.
+/// The outlines of a request: the one that all its answers ordinarily have, and further ones.
 #[derive(Default)]
-pub(crate) struct Outlines(Mutex<Vec<Arc<Outline>>>);
+pub(crate) struct Outlines {
+    first: OnceLock<Outline>,
+    others: Mutex<Vec<Arc<Outline>>>,
+}
 
 impl Outlines {
     /// The place of the outline that fits this response; none when there are too many.
     fn find_or_add(&self, response: &InferResponse) -> Option<u8> {
-        let mut all = self.0.lock();
-        let known = all.iter().position(|outline| outline.fits(response));
+        if self.first.get_or_init(|| Outline::of(response)).fits(response) {
+            return Some(0);
+        }
+        let mut others = self.others.lock();
+        let known = others.iter().position(|outline| outline.fits(response));
         let at = match known {
             Some(at) => at,
-            None if all.len() < OUTLINES_MAX => {
-                all.push(Arc::new(Outline::of(response)));
-                all.len() - 1
+            None if others.len() + 1 < OUTLINES_MAX => {
+                others.push(Arc::new(Outline::of(response)));
+                others.len() - 1
             }
             None => return None,
         };
-        u8::try_from(at).ok()
+        u8::try_from(at + 1).ok()
     }
 
-    fn get(&self, at: u8) -> Option<Arc<Outline>> {
-        self.0.lock().get(usize::from(at)).cloned()
+    /// What `read` makes with the outline of this place.
+    fn with<T>(&self, at: u8, read: impl FnOnce(&Outline) -> Option<T>) -> Option<T> {
+        let Some(at) = usize::from(at).checked_sub(1) else { return read(self.first.get()?) };
+        let outline = self.others.lock().get(at).cloned()?;
+        read(&outline)
     }
 }
 
@@ -145,6 +154,8 @@ pub(crate) struct Packed {
     /// Of the first slab; those before it were taken.
     taken: usize,
     records: usize,
+    /// Tag of the record that comes next: it is asked for with each answer that comes.
+    front: Option<Tag>,
     /// The next record while it is made.
     scratch: Vec<u8>,
 }
@@ -186,12 +197,13 @@ impl Packed {
         record.copy_from_slice(&self.scratch);
         slab.filled = end;
         self.records += 1;
+        self.front.get_or_insert(tag);
         true
     }
 
     /// The record that comes next.
     pub(crate) fn front(&self) -> Option<Tag> {
-        self.front_record().and_then(|mut record| read_tag(&mut record))
+        self.front
     }
 
     fn front_record(&self) -> Option<&[u8]> {
@@ -212,10 +224,13 @@ impl Packed {
         if self.records == 0 {
             // A reader that has caught up holds nothing.
             *self = Self::default();
-        } else if self.slabs.front().is_some_and(|slab| self.taken >= slab.filled) {
+            return Some(answer);
+        }
+        if self.slabs.front().is_some_and(|slab| self.taken >= slab.filled) {
             self.slabs.pop_front();
             self.taken = 0;
         }
+        self.front = self.front_record().and_then(read_tag);
         Some(answer)
     }
 
@@ -226,6 +241,10 @@ impl Packed {
     }
 }
 
+/// A record of a small answer is not larger.
+const RECORD_BYTES_USUAL: usize = 256;
+/// A tag at the beginning of a record.
+const TAG_BYTES: usize = 4 * size_of::<u64>();
 /// In front of each record.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
@@ -245,10 +264,10 @@ mod parameter {
 }
 
 fn write(to: &mut Vec<u8>, tag: Tag, answer: &Answer, outlines: &Outlines) -> bool {
-    to.put_u64_ne(tag.number);
-    to.put_u32_ne(tag.key);
-    to.put_u64_ne(tag.came_ns);
-    to.put_u64_ne(tag.bytes as u64);
+    to.reserve(RECORD_BYTES_USUAL);
+    for word in [tag.number, tag.key.into(), tag.came_ns, tag.bytes as u64] {
+        to.extend_from_slice(&word.to_ne_bytes());
+    }
     to.put_u8(answer.is_final.into());
     let response = match &answer.response {
         None => {
@@ -306,16 +325,15 @@ fn write_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.put_slice(bytes);
 }
 
-fn read_tag(from: &mut &[u8]) -> Option<Tag> {
-    let number = from.try_get_u64_ne().ok()?;
-    let key = from.try_get_u32_ne().ok()?;
-    let came_ns = from.try_get_u64_ne().ok()?;
-    Some(Tag { number, key, came_ns, bytes: from.try_get_u64_ne().ok()? as usize })
+fn read_tag(record: &[u8]) -> Option<Tag> {
+    let (words, _) = record.first_chunk::<TAG_BYTES>()?.as_chunks();
+    let &[number, key, came_ns, bytes] = words else { return None };
+    let [number, key, came_ns, bytes] = [number, key, came_ns, bytes].map(u64::from_ne_bytes);
+    Some(Tag { number, key: u32::try_from(key).ok()?, came_ns, bytes: bytes as usize })
 }
 
-fn read(mut from: &[u8], outlines: Option<&Outlines>) -> Option<Answer> {
-    let from = &mut from;
-    read_tag(from)?;
+fn read(record: &[u8], outlines: Option<&Outlines>) -> Option<Answer> {
+    let from = &mut record.get(TAG_BYTES..)?;
     let is_final = from.try_get_u8().ok()? != 0;
     let response = match from.try_get_u8().ok()? {
         kind::NOTHING => None,
@@ -323,13 +341,15 @@ fn read(mut from: &[u8], outlines: Option<&Outlines>) -> Option<Answer> {
             let code = *Code::ALL.get(usize::from(from.try_get_u8().ok()?))?;
             Some(Err(Error::new(code, str::from_utf8(read_bytes(from)?).ok()?.to_owned())))
         }
-        _ => Some(Ok(Box::new(read_response(from, outlines?)?))),
+        _ => {
+            let outline = from.try_get_u8().ok()?;
+            Some(Ok(Box::new(outlines?.with(outline, |outline| read_response(from, outline))?)))
+        }
     };
     Some(Answer { response, is_final })
 }
 
-fn read_response(from: &mut &[u8], outlines: &Outlines) -> Option<InferResponse> {
-    let outline = outlines.get(from.try_get_u8().ok()?)?;
+fn read_response(from: &mut &[u8], outline: &Outline) -> Option<InferResponse> {
     let count = from.try_get_u32_ne().ok()?;
     let parameters = (0..count).map(|_| Some((read_name(from)?, read_parameter(from)?))).collect::<Option<_>>()?;
     let output = |known: &OutputOutline| {
