@@ -18,6 +18,18 @@ use tokio::time::{Sleep, sleep};
 /// Slices of one vectored write.
 const SLICES: usize = 32;
 
+/// Whether others have their turn now. Asked again when as much was moved again.
+fn is_over(moved: &mut usize, is_turn_over: fn() -> bool) -> bool {
+    if *moved < TURN_BYTES {
+        return false;
+    }
+    let is_over = is_turn_over();
+    if !is_over {
+        *moved = 0;
+    }
+    is_over
+}
+
 enum State {
     Open,
     /// The last word is written; the client gets a moment to read it, which it could not if we closed with something unread.
@@ -35,10 +47,11 @@ pub struct Connection<T> {
     buffer: BytesMut,
     /// How much to read at once.
     read_bytes: usize,
-    /// The last read filled its buffer: there is more.
+    /// The last read filled its buffer, or brought what a caller waits for: others go first.
     is_full: bool,
-    /// Bytes read and written in this turn.
+    /// Bytes read and written in this turn, or since it was found that it may go on.
     moved: usize,
+    is_turn_over: fn() -> bool,
     state: State,
     /// When the machine is to look at how long it has waited; set while it waits for something.
     timer: Option<Pin<Box<Sleep>>>,
@@ -60,6 +73,7 @@ impl<T: Socket> Connection<T> {
             read_bytes: READ_BYTES,
             is_full: false,
             moved: 0,
+            is_turn_over: options.is_turn_over,
             state: State::Open,
             timer: None,
             is_armed: false,
@@ -139,7 +153,7 @@ impl<T: Socket> Connection<T> {
                 return self.end();
             }
             // Those who wait for what came go first: it would pile up.
-            if std::mem::take(&mut self.is_full) || self.moved >= TURN_BYTES {
+            if std::mem::take(&mut self.is_full) || is_over(&mut self.moved, self.is_turn_over) {
                 go_on_later(cx);
                 return Poll::Pending;
             }
@@ -149,7 +163,7 @@ impl<T: Socket> Connection<T> {
             let Self { machine, buffer, io, .. } = self;
             match machine.read_direct(buffer, Instant::now(), |slices| io.poll_read_vectored(cx, slices)) {
                 Some(Poll::Ready(Ok(read))) if read.bytes > 0 => {
-                    self.is_full = read.is_full;
+                    self.is_full = read.is_awaited;
                     self.moved += read.bytes;
                     continue;
                 }
@@ -225,7 +239,7 @@ impl<T: Socket> Connection<T> {
                     Poll::Ready(result) => result.map(|()| true),
                 };
             }
-            if self.moved >= TURN_BYTES {
+            if is_over(&mut self.moved, self.is_turn_over) {
                 return Ok(false);
             }
             let io = Pin::new(&mut self.io);

@@ -12,8 +12,8 @@ pub const EMPTY_FRAMES_MAX: u32 = 4096;
 pub const SETTINGS_BYTES_MAX: usize = 1024;
 /// Output gathered before it is written, and written at once. Bodies beyond it wait in their streams.
 pub const WRITE_BYTES: usize = 256 * 1024;
-/// Bytes read and written in one turn of a connection; then others have theirs. The kernel copies them meanwhile: some 60 µs, on
-/// loopback several times that.
+/// Bytes read and written in one turn of a connection; then others have theirs, unless `Options::is_turn_over` says that it may go on.
+/// The kernel copies them meanwhile: some 60 µs, on loopback several times that.
 pub const TURN_BYTES: usize = 256 * 1024;
 /// Output that a peer does not take, beyond which it is not listened to either. Bodies alone never get there, so that a client
 /// that has stopped reading them can still cancel.

@@ -36,6 +36,8 @@ pub struct Options {
     pub head_room: Room,
     /// Whether others wait for memory that bodies may hold.
     pub is_short: fn() -> bool,
+    /// Whether a turn that has moved `limits::TURN_BYTES` ends there: on a thread that knows how long it has worked, one may go on.
+    pub is_turn_over: fn() -> bool,
 }
 
 /// How long a client may leave us waiting, each looked at a few times while it runs: a client may get a quarter more of the
@@ -107,6 +109,7 @@ impl Default for Options {
             freed: |_| {},
             head_room: Room::default(),
             is_short: || false,
+            is_turn_over: || true,
         }
     }
 }

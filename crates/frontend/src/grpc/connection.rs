@@ -122,6 +122,7 @@ pub fn http2_options() -> Options {
         freed: memory::reclaim::freed_small,
         head_room: Room { reserve: reserve_heads, release: release_heads },
         is_short: || Budget::global().is_short(),
+        is_turn_over: hold::is_due,
         ..Options::default()
     }
 }

@@ -33,8 +33,8 @@ struct Likely {
 pub struct Read {
     /// Bytes; 0 at the end of the connection.
     pub bytes: usize,
-    /// There may be more.
-    pub is_full: bool,
+    /// The caller waits for what came, or has to make room. What is in its place already needs nobody before more is read.
+    pub is_awaited: bool,
 }
 
 impl Core {
@@ -62,13 +62,13 @@ impl Core {
         // Taken out while its stream may change under it.
         let result = match polled {
             Some(Poll::Ready(Ok((bytes, planned, likely, heads, tail)))) => {
-                let is_full = bytes >= planned;
-                if is_full {
+                if bytes >= planned {
                     self.trust = (2 * self.trust + 1).min(DIRECT_FRAMES_MAX);
                 }
                 self.received_bytes += bytes as u64;
                 self.take_direct(id, &mut *target, bytes, left, &likely, &heads, &tail, rest, now);
-                Some(Poll::Ready(Ok(Read { bytes, is_full })))
+                let is_awaited = target.missing() == 0 || target.spare().is_empty();
+                Some(Poll::Ready(Ok(Read { bytes, is_awaited })))
             }
             Some(Poll::Ready(Err(error))) => Some(Poll::Ready(Err(error))),
             Some(Poll::Pending) => Some(Poll::Pending),
