@@ -127,7 +127,7 @@ class Host:
         self._batch = itertools.count(1)
         self.hello_json = {
             "protocol": P.VERSION, "mode": mode, "instance": self.instance if mode == "run" else "", "model": model, "version": "1",
-            "model_directory": os.path.dirname(version), "version_directory": version, "file": os.path.join(version, "model.py"), "package": package,
+            "model_directory": os.path.dirname(version), "version_directory": version, "file_directory": version, "file": os.path.join(version, "model.py"), "package": package,
             "module": module, "paths": [version, os.path.dirname(version), RUNTIME], "inputs": list(inputs), "outputs": list(outputs),
             "arguments": {"model_config": config or "{}", "model_name": model, "model_instance_name": self.instance, "model_version": "1", "model_repository": os.path.dirname(version), "model_instance_kind": "CPU", "model_instance_device_id": "0"},
             "decoupled": decoupled, "iterative": iterative, "segments": sizes, "config": config,

@@ -46,6 +46,40 @@ def test_b_py_13_a_batch_of_several_names_a_parent_only_by_its_trace(host):
     assert [one.calls.get()["parent"] for _ in range(2)] == [((1 << 32) - 1, 0), (1, 1)]
 
 
+FORKED = """import asyncio, json, os
+def said(ask):
+    try:
+        return str(ask())
+    except pb.TritonModelException as e:
+        return str(e)
+asks = [q().exec, lambda: q().exec(decoupled=True), lambda: pb.is_model_ready('other'), lambda: asyncio.run(later())]
+async def later():
+    return await q().async_exec()
+r, w = os.pipe()
+pid = os.fork()
+if not pid:
+    os.write(w, json.dumps([said(ask) for ask in asks]).encode())
+    os._exit(0)
+os.close(w)
+os.waitpid(pid, 0)
+return [out(json.loads(os.read(r, 9999)))]
+"""
+
+
+@pytest.mark.parametrize("thread", [False, True], ids=["by execute", "by a thread"])
+def test_b_py_10_a_process_that_a_model_forked_is_told_that_it_cannot_ask_the_server(host, thread):
+    one = host(SNIPPET)
+    one.on_call = echoes
+    text = Q + FORKED
+    if thread:
+        text = "got = []\ndef go():\n" + "".join(f"    {line}\n" for line in text.splitlines()) + "import threading\nt = threading.Thread(target=lambda: got.extend(go()))\nt.start()\nt.join()\nreturn got"
+    (answer,) = one.run(code(text))
+    texts = seen(answer)
+    assert len(texts) == 4 and all(said.startswith("A process that a model forked has no way to the server") for said in texts), texts
+    (answer,) = one.run(code(Q + "return [out(q().exec().has_error())]"))
+    assert seen(answer) is False, "the model itself calls on"
+
+
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_b_py_10_large_inputs_and_outputs_lie_in_memory(host, size):
     one = host(SNIPPET)

@@ -58,7 +58,7 @@ def is_model_ready(*args, **kwargs):
 
 
 def get_model_dir(*args):
-    """The directory of the running version."""
+    """The directory of the model's file: that of the version, or one below it."""
     if args:
         raise incompatible("get_model_dir", "() -> str", args)
     return link.current.model_directory

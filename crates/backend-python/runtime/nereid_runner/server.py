@@ -20,6 +20,9 @@ from .response import TritonError, received
 
 _RELEASES_MAX = 8192
 _AUTO_COMPLETE = "Model control, metrics and BLS are not available in the 'auto_complete_config' function."
+_FORKED = (
+    "A process that a model forked has no way to the server: models are called, loaded and asked for, and metrics made, in the process that the server started."
+)
 
 
 class Server(link.Unlinked):
@@ -27,7 +30,7 @@ class Server(link.Unlinked):
         """`segments`: mapped `(request, response, flags)`, or None."""
         super().__init__()
         self.instance = hello["instance"]
-        self.model_directory = hello["version_directory"]
+        self.model_directory = hello["file_directory"]
         self.outputs = hello["outputs"]
         self.decoupled = hello["decoupled"]
         self.completes = hello["mode"] == "complete"
@@ -52,6 +55,8 @@ class Server(link.Unlinked):
         #: Frames of responses that are not final, and their blocks, by slot and generation.
         self._held = {}
         self._calls = {}
+        #: This process was forked by the model: nothing answers it.
+        self.is_forked = False
         #: Where questions whether the model is ready go; set when there is a model.
         self.ready = None
 
@@ -63,6 +68,8 @@ class Server(link.Unlinked):
     def control(self, operation, **members):
         if self.completes:
             raise TritonModelException(_AUTO_COMPLETE)
+        if self.is_forked:
+            raise TritonModelException(_FORKED)
         number = next(self._numbers)
         frame = _control(number, operation, members)
         answer = self._waiting[number] = SimpleQueue()
@@ -108,6 +115,8 @@ class Server(link.Unlinked):
         self.side.send_later(_log(LOG_LEVEL_ERROR, "model.py", 0, text))
 
     def execute(self, request, decoupled):
+        if self.is_forked:
+            raise TritonModelException(_FORKED)
         if not self.may_call:
             raise TritonModelException(link.BLS_ONLY_IN_EXECUTE)
         if decoupled:
@@ -123,8 +132,8 @@ class Server(link.Unlinked):
 
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        if not self.may_call:
-            future.set_exception(TritonModelException(link.BLS_ONLY_IN_EXECUTE))
+        if self.is_forked or not self.may_call:
+            future.set_exception(TritonModelException(_FORKED if self.is_forked else link.BLS_ONLY_IN_EXECUTE))
             return future
         if decoupled:
             future.set_result(self._iterate(request))
@@ -147,6 +156,12 @@ class Server(link.Unlinked):
         if refused is not None:
             future.set_result(refused)
         return future
+
+    def forsake(self):
+        """In a process that the model forked: the sockets are those of this one's parent, and the thread that reads answers is not there."""
+        self.is_forked = True
+        self.work.forsake()
+        self.side.forsake()
 
     # Calls of other models.
 
@@ -326,7 +341,7 @@ def listening(work, side, hello, segments):
     """A server with its thread."""
     server = Server(work, side, hello, segments)
     threading.Thread(target=server.listen, name="nereid-side", daemon=True).start()
-    os.register_at_fork(after_in_child=lambda: (work.forsake(), side.forsake()))
+    os.register_at_fork(after_in_child=server.forsake)
     return server
 
 
