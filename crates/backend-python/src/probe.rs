@@ -1,6 +1,6 @@
 //! Asks an interpreter what it is, once per file and change of it.
 //!
-//! A process is started for that, without a shell, with ten seconds to answer. What it prints is untrusted: the program may be anything.
+//! A process is started for that, without a shell, with as long to answer as a runner has to start. What it prints is untrusted: the program may be anything.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -10,11 +10,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long an interpreter may take to say what it is. numpy from a cold disk takes two seconds.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const PROBE_POLL: Duration = Duration::from_millis(2);
 /// Of what it prints.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024;
@@ -63,21 +62,33 @@ pub type Unusable = String;
 /// Program and its real path with the time of its last change, and what is on the module path: the same file answers differently there.
 type Key = (PathBuf, PathBuf, SystemTime, Option<OsString>);
 
-/// The answer; its lock is held while the interpreter is asked.
-type Asked = Arc<Mutex<Option<Interpreter>>>;
+/// One interpreter.
+#[derive(Default)]
+struct Asked {
+    /// Times that it was asked and the answer was there, or the time for it was over.
+    times: AtomicU64,
+    /// What it said last. The lock is held while it is asked.
+    answer: Mutex<Option<Result<Interpreter, Unusable>>>,
+}
 
 /// Remembers what interpreters said.
 #[derive(Default)]
 pub struct Prober {
-    known: Mutex<HashMap<Key, Asked>>,
+    known: Mutex<HashMap<Key, Arc<Asked>>>,
 }
 
 impl Prober {
-    /// What `program` is, started in `environment`. Blocks for as long as asking takes; several callers ask one time together.
+    /// What `program` is, started in `environment`. Blocks for as long as asking takes, `timeout` at most; callers that come meanwhile wait for
+    /// that answer, and share it.
     ///
     /// # Errors
-    /// It cannot run models, or cannot be started.
-    pub fn probe(&self, program: &Path, environment: &[(OsString, OsString)]) -> Result<Interpreter, Unusable> {
+    /// It cannot run models, cannot be started, or did not answer in time.
+    pub fn probe(
+        &self,
+        program: &Path,
+        environment: &[(OsString, OsString)],
+        timeout: Duration,
+    ) -> Result<Interpreter, Unusable> {
         let real = fs::canonicalize(program).map_err(|e| format!("{} cannot be started: {e}", program.display()))?;
         let changed = fs::metadata(&real).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
         let modules = environment.iter().find(|(name, _)| name == "PYTHONPATH").map(|(_, value)| value.clone());
@@ -90,19 +101,24 @@ impl Prober {
             }
             known.entry(key).or_default().clone()
         };
-        let mut answer = asked.lock();
-        // A success is kept. A failure is not: packages are installed without a change of the program.
-        if let Some(interpreter) = &*answer {
-            return Ok(interpreter.clone());
+        let before = asked.times.load(Ordering::Acquire);
+        let mut answer = asked.answer.lock();
+        let came_meanwhile = asked.times.load(Ordering::Acquire) != before;
+        match &*answer {
+            // A success is kept. A failure is not: packages are installed without a change of the program, and a machine is not always busy.
+            Some(Ok(interpreter)) => return Ok(interpreter.clone()),
+            Some(Err(why)) if came_meanwhile => return Err(why.clone()),
+            _ => {}
         }
-        let found = ask(program, environment).and_then(|text| judge(program, &text));
-        *answer = found.as_ref().ok().cloned();
+        let found = ask(program, environment, timeout).and_then(|text| judge(program, &text));
+        *answer = Some(found.clone());
+        asked.times.fetch_add(1, Ordering::Release);
         found
     }
 }
 
 /// What it printed.
-fn ask(program: &Path, environment: &[(OsString, OsString)]) -> Result<String, Unusable> {
+fn ask(program: &Path, environment: &[(OsString, OsString)], timeout: Duration) -> Result<String, Unusable> {
     let cannot = |why: &dyn std::fmt::Display| format!("{} cannot be started: {why}", program.display());
     let mut child = Command::new(program)
         .args(["-c", SCRIPT])
@@ -125,7 +141,7 @@ fn ask(program: &Path, environment: &[(OsString, OsString)]) -> Result<String, U
             })
             .map_err(|e| cannot(&e))?;
     }
-    let end = Instant::now() + PROBE_TIMEOUT;
+    let end = Instant::now() + timeout;
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
@@ -134,9 +150,9 @@ fn ask(program: &Path, environment: &[(OsString, OsString)]) -> Result<String, U
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(format!(
-                    "{} did not say what it is within {} s",
+                    "{} did not say what it is within {} s (stub-timeout-seconds); it is asked again at the next load",
                     program.display(),
-                    PROBE_TIMEOUT.as_secs()
+                    timeout.as_secs()
                 ));
             }
             Err(e) => return Err(cannot(&e)),

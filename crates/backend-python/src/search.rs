@@ -7,6 +7,7 @@ use crate::probe::{Interpreter, Prober};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tensor::{Error, Result};
 
 /// Names an interpreter for all models.
@@ -32,11 +33,16 @@ enum Choice {
 ///
 /// # Errors
 /// INTERNAL: there is none that can be used; the text says what was tried and what to do.
-pub(crate) fn find(prober: &Prober, configured: Option<&Path>, environment: &Variables) -> Result<Interpreter> {
+pub(crate) fn find(
+    prober: &Prober,
+    configured: Option<&Path>,
+    environment: &Variables,
+    timeout: Duration,
+) -> Result<Interpreter> {
     let none = |why: String| Err(Error::internal(format!("Python backend: no usable interpreter: {why}")));
     match choose(configured, environment) {
         Choice::Chosen(program, by) => {
-            prober.probe(&program, environment).or_else(|why| none(format!("{why} (chosen by {by})")))
+            prober.probe(&program, environment, timeout).or_else(|why| none(format!("{why} (chosen by {by})")))
         }
         Choice::Found(programs) if programs.is_empty() => none(format!(
             "there is no python3 on PATH; install one, or name one with --backend-config=python,python-executable=PATH or {INTERPRETER_VARIABLE}"
@@ -44,7 +50,7 @@ pub(crate) fn find(prober: &Prober, configured: Option<&Path>, environment: &Var
         Choice::Found(programs) => {
             let mut reasons = Vec::new();
             for program in &programs {
-                match prober.probe(program, environment) {
+                match prober.probe(program, environment, timeout) {
                     // What is on PATH may be a script that looks for the interpreter each time, as pyenv has them.
                     Ok(Interpreter { executable, version, numpy, .. }) => {
                         return Ok(Interpreter { program: executable.clone(), executable, version, numpy });
@@ -137,7 +143,7 @@ mod tests {
 
     #[test]
     fn b_pyr_05_without_any_python_the_error_says_what_to_do() {
-        let error = find(&Prober::default(), None, &Vec::new()).unwrap_err();
+        let error = find(&Prober::default(), None, &Vec::new(), Duration::ZERO).unwrap_err();
         assert!(
             error.message().starts_with("Python backend: no usable interpreter: there is no python3 on PATH"),
             "{error:?}"

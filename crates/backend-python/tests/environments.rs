@@ -46,6 +46,17 @@ impl Drop for Temporary {
     }
 }
 
+/// Longer than any answer takes.
+const LONG: Duration = Duration::from_secs(60);
+
+fn until(holds: impl Fn() -> bool) {
+    let end = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < end, "never");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 fn anywhere(model_directory: &Path) -> Allowed<'_> {
     Allowed { model_directory, roots: None }
 }
@@ -85,7 +96,7 @@ fn b_pyr_05_every_interpreter_of_this_machine_is_judged_by_what_it_has() {
         let version = (numbers[0], numbers[1]);
         let numpy = text.lines().nth(1);
         println!("{}: Python {version:?}, numpy {numpy:?}", program.display());
-        match prober.probe(&program, &variables()) {
+        match prober.probe(&program, &variables(), LONG) {
             Ok(interpreter) => {
                 assert!(version >= PYTHON_MIN, "{}", program.display());
                 assert_eq!(Some(interpreter.numpy.as_str()), numpy);
@@ -113,13 +124,13 @@ fn b_pyr_05_an_interpreter_is_asked_once_until_it_changes() {
     let program = place.program("python", &script("3.11.2"));
     let prober = Prober::default();
     for _ in 0..3 {
-        assert_eq!(prober.probe(&program, &variables()).unwrap().version, "3.11.2");
+        assert_eq!(prober.probe(&program, &variables(), LONG).unwrap().version, "3.11.2");
     }
     assert_eq!(fs::read_to_string(&count).unwrap().lines().count(), 1);
     place.program("python", &script("3.12.0"));
     let later = fs::metadata(&program).unwrap().modified().unwrap() + Duration::from_secs(2);
     fs::File::open(&program).unwrap().set_modified(later).unwrap();
-    assert_eq!(prober.probe(&program, &variables()).unwrap().version, "3.12.0");
+    assert_eq!(prober.probe(&program, &variables(), LONG).unwrap().version, "3.12.0");
     assert_eq!(fs::read_to_string(&count).unwrap().lines().count(), 2);
 }
 
@@ -135,9 +146,9 @@ fn b_pyr_05_a_failure_is_not_remembered() {
         ),
     );
     let prober = Prober::default();
-    assert!(prober.probe(&program, &variables()).unwrap_err().contains("has no package numpy"));
+    assert!(prober.probe(&program, &variables(), LONG).unwrap_err().contains("has no package numpy"));
     fs::write(installed, "2.1.0\n").unwrap();
-    assert_eq!(prober.probe(&program, &variables()).unwrap().numpy, "2.1.0");
+    assert_eq!(prober.probe(&program, &variables(), LONG).unwrap().numpy, "2.1.0");
 }
 
 #[test]
@@ -145,13 +156,49 @@ fn b_pyr_05_a_program_that_never_answers_is_given_up() {
     let place = Temporary::new();
     let program = place.program("python", "#!/bin/sh\nexec sleep 60\n");
     let begin = Instant::now();
-    let why = Prober::default().probe(&program, &variables()).unwrap_err();
-    assert!(why.ends_with("did not say what it is within 10 s"), "{why}");
-    assert!(begin.elapsed() < Duration::from_secs(30));
+    let why = Prober::default().probe(&program, &variables(), Duration::from_secs(1)).unwrap_err();
+    let expected = "did not say what it is within 1 s (stub-timeout-seconds); it is asked again at the next load";
+    assert!(why.ends_with(expected), "{why}");
+    assert!(begin.elapsed() < Duration::from_secs(8));
     let silent = place.program("other", "#!/bin/sh\nexit 3\n");
-    assert!(Prober::default().probe(&silent, &variables()).unwrap_err().contains("is no Python that runs"));
-    let absent = Prober::default().probe(&place.at("nothing"), &variables()).unwrap_err();
+    assert!(Prober::default().probe(&silent, &variables(), LONG).unwrap_err().contains("is no Python that runs"));
+    let absent = Prober::default().probe(&place.at("nothing"), &variables(), LONG).unwrap_err();
     assert!(absent.contains("cannot be started"), "{absent}");
+}
+
+#[test]
+fn b_pyr_05_models_that_load_together_share_one_answer_and_the_next_load_asks_again() {
+    let place = Temporary::new();
+    let (count, go) = (place.at("count"), place.at("go"));
+    // The first time it says nothing before the others have come, and fails.
+    let script = format!(
+        "#!/bin/sh\necho x >> {count}\nwhile [ ! -e {go} ]; do sleep 0.01; done\n[ $(wc -l < {count}) -gt 1 ] || exit 3\nprintf 'cpython\\n3.11.2\\n2.0.0\\n%s\\n' \"$0\"\n",
+        count = count.display(),
+        go = go.display()
+    );
+    let program = place.program("python", &script);
+    let asked = || fs::read_to_string(&count).unwrap_or_default().lines().count();
+    let prober = Prober::default();
+    let (came, probe) = (AtomicU32::new(0), || prober.probe(&program, &variables(), LONG));
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let load = || {
+            came.fetch_add(1, Ordering::SeqCst);
+            probe()
+        };
+        let first = scope.spawn(load);
+        until(|| asked() == 1);
+        let others: Vec<_> = (0..7).map(|_| scope.spawn(load)).collect();
+        until(|| came.load(Ordering::SeqCst) == 8);
+        // They are a few instructions from where they wait.
+        std::thread::sleep(Duration::from_millis(200));
+        fs::write(&go, "").unwrap();
+        [first].into_iter().chain(others).map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(asked(), 1, "one process for all of them");
+    assert!(answers.iter().all(|a| a.as_ref().is_err_and(|why| why.contains("is no Python that runs"))), "{answers:?}");
+    assert_eq!(probe().unwrap().version, "3.11.2");
+    assert_eq!(probe().unwrap().version, "3.11.2");
+    assert_eq!(asked(), 2);
 }
 
 #[test]
