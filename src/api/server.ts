@@ -264,6 +264,8 @@ export async function startServer(
         second = performance.now()
         progress(Math.ceil((deadline - second) / 1000), core.sequences())
       }
+      const idle = core.sequences()
+      if (idle > 0) logger.warning(`${idle} sequences in progress are over: --exit-timeout-secs has passed`)
       let inFlight: number
       for (;;) {
         const left = Math.max(0, deadline - performance.now())

@@ -1,7 +1,10 @@
 /** Python models that ask, answer, print and log without end: what a model's code can do to the server that it runs in. */
+import { existsSync, readFileSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { pythonModels } from '../../scripts/lib/venv.mjs'
 import { server } from './lib/servers.mjs'
+import { Target } from './lib/target.mjs'
 import { pause, until } from './lib/wait.mjs'
 
 const MIB = 1 << 20
@@ -46,6 +49,41 @@ const python = server('Python models that run code', {
     }
   },
 })
+
+/** Processes that hang for nobody have a second. */
+const leaving = server('Python models that are loaded and unloaded', {
+  ...python,
+  flags: ['--model-control-mode=explicit', '--load-model=*', '--backend-config=python,exit-grace-seconds=1'],
+})
+/** The graces that are the default. */
+const exiting = server('Python models of a server that exits', python)
+
+/** Has a model run code that never ends, and leaves once it runs. */
+async function abandon(t, code) {
+  const mark = join(t.root, `.began${process.hrtime.bigint()}`)
+  const body = JSON.stringify({ inputs: [{ name: 'CODE', shape: [1], datatype: 'BYTES', data: [`open(${JSON.stringify(mark)}, "w").close()\n${code}`] }] })
+  const socket = await t.socket()
+  await socket.send(`POST /v2/models/one/infer HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+  await until(() => existsSync(mark), { seconds: 60 })
+  t.check(existsSync(mark), `never began: ${code}`)
+  socket.destroy()
+}
+
+const HANGS = ['while True: pass', 'time.sleep(86400)', 'import signal; os.kill(os.getpid(), signal.SIGSTOP)']
+
+/** How many processes a server has started that are there. */
+function children(pid) {
+  const tasks = readdirSync(`/proc/${pid}/task`)
+  return tasks.flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter(Boolean)).length
+}
+
+/** Has a server end by SIGTERM: its exit code, and after how many seconds. */
+async function terminated(t) {
+  const from = performance.now()
+  t.child.kill('SIGTERM')
+  await until(() => !t.isAlive, { seconds: 60 })
+  return { code: t.child.exitCode, seconds: (performance.now() - from) / 1000 }
+}
 
 /** Has a model run code: the status, and its output or the error. */
 async function run(t, model, code) {
@@ -130,6 +168,45 @@ export const rows = [
       const most = (lines * (16_384 + 256)) / MIB + 2
       t.check(written < most, `${written.toFixed(0)} MiB of log for what it logged`)
       return `${lines / 16} MiB each: ${printed.toFixed(1)} MiB of log for what it printed, ${written.toFixed(0)} MiB for what it logged`
+    },
+  },
+  {
+    attack: 'clients that leave requests behind which a Python model never ends, or which stop its process, with an unload and a load after each',
+    limit: '`exit-grace-seconds`: then the process of a model that left service is ended, if nobody waits for what it does, and the log names it (B-PYR-09)',
+    server: leaving,
+    async run(t) {
+      const before = children(t.pid)
+      let most = 0
+      for (const code of [...HANGS, ...HANGS]) {
+        await abandon(t, code)
+        for (const what of ['unload', 'load']) {
+          const answer = await t.post(`/v2/repository/models/one/${what}`, '{}')
+          t.check(answer.status === 200, `${what}: ${answer.status} ${answer.text}`)
+        }
+        most = Math.max(most, children(t.pid))
+      }
+      await until(() => children(t.pid) === before, { seconds: 60 })
+      const after = children(t.pid)
+      t.check(after === before, `${before} processes before, and ${after} after`)
+      const told = t.output().split('one_0_0: the process is killed: its model left service').length - 1
+      t.check(told === 2 * HANGS.length, `${told} lines of the log`)
+      return `${before} processes before, at most ${most} meanwhile, ${after} after`
+    },
+  },
+  {
+    attack: 'SIGTERM of a server with a request that its client left behind and a Python model never ends',
+    limit: '`engine::limits::EXIT_ABANDONED_MAX` 10 s, less with a shorter `exit-grace-seconds`; the exit code is 0 (B-PYR-09)',
+    waits: true,
+    async run(t) {
+      const other = await Target.start(exiting)
+      try {
+        await abandon(other, HANGS[0])
+        const { code, seconds } = await terminated(other)
+        t.check(code === 0 && seconds < 25, `it ended with ${code} after ${seconds.toFixed(1)} s`)
+        return `ended with ${code} after ${seconds.toFixed(1)} s`
+      } finally {
+        await other.stop()
+      }
     },
   },
   {

@@ -2,6 +2,7 @@
 import { TYPE, model, node, value } from '../../scripts/models/onnx.mjs'
 import { config, writeModel } from '../../scripts/models/repository.mjs'
 import { server } from './lib/servers.mjs'
+import { Target } from './lib/target.mjs'
 import { until } from './lib/wait.mjs'
 
 const LIMIT = 65_536
@@ -155,5 +156,25 @@ export const rows = [
     limit: 'states of more than `engine::limits::STATE_UNCHARGED_BYTES_MAX` are charged as large ones are',
     server: growing,
     run: (t) => grow(t, 1500, 13),
+  },
+  {
+    attack: 'SIGTERM of a server with a sequence that its client never ends, and its model would remember for an hour',
+    limit: '`engine::limits::EXIT_SEQUENCE_IDLE_US_MAX` 10 s without a request, less with a shorter `max_sequence_idle_microseconds` or `--exit-timeout-secs`; the exit code is 0',
+    waits: true,
+    async run(t) {
+      const other = await Target.start(sequences)
+      try {
+        const answer = await other.post('/v2/models/sums/infer', body('s1', START))
+        t.check(answer.status === 200, `${answer.status} ${answer.text}`)
+        const from = performance.now()
+        other.child.kill('SIGTERM')
+        await until(() => !other.isAlive, { seconds: 60 })
+        const [code, seconds] = [other.child.exitCode, (performance.now() - from) / 1000]
+        t.check(code === 0 && seconds < 20, `it ended with ${code} after ${seconds.toFixed(1)} s`)
+        return `ended with ${code} after ${seconds.toFixed(1)} s`
+      } finally {
+        await other.stop()
+      }
+    },
   },
 ]

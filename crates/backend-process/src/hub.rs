@@ -35,6 +35,8 @@ pub(crate) enum Due {
     Question(u64),
     /// An instance is started again.
     Restart(Weak<Model>, u32),
+    /// Processes of a model that left service may work for nobody.
+    Leaving(Weak<Model>),
 }
 
 struct Timer(u64, u64, Due);
@@ -258,6 +260,11 @@ impl Hub {
                 Due::Contact(id) => self.runner(id).into_iter().for_each(|r| r.check_contact()),
                 Due::Execute(id) => self.runner(id).into_iter().for_each(|r| r.check_batch()),
                 Due::Question(id) => self.runner(id).into_iter().for_each(|r| r.check_questions()),
+                Due::Leaving(model) => {
+                    if let Some(model) = model.upgrade() {
+                        model.look_at_leaving();
+                    }
+                }
                 Due::Restart(model, instance) => {
                     if let Some(model) = model.upgrade() {
                         self.start(move || model.launch(instance));

@@ -38,8 +38,18 @@ pub(crate) struct Model {
     listener: OnceLock<InstancesOf>,
     /// It is not served any more: what dies is not started again.
     is_ending: AtomicBool,
+    /// Nanoseconds that its processes may work for requests that nobody waits for; `NEVER` while new requests come.
+    leaving_ns: AtomicU64,
+    /// When it was told that no new ones come.
+    left: OnceLock<u64>,
     restarts: AtomicU64,
 }
+
+const NEVER: u64 = u64::MAX;
+/// How often a model that left service has its processes looked at, as a part of their grace, and at least and at most.
+const LOOKS_IN_GRACE: u32 = 10;
+const LOOK_MIN: Duration = Duration::from_millis(10);
+const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// Where an instance's process is.
 struct Place {
@@ -71,6 +81,8 @@ pub fn start(spec: Spec, signature: Arc<Signature>, host: Weak<dyn Host>) -> Res
         places,
         listener: OnceLock::new(),
         is_ending: AtomicBool::new(false),
+        leaving_ns: AtomicU64::new(NEVER),
+        left: OnceLock::new(),
         restarts: AtomicU64::new(0),
     });
     // Dropped, also when an instance fails, it ends its processes.
@@ -266,8 +278,35 @@ impl Model {
 
     /// A process of it is gone. `was_running`: it had been ready; else whoever started it hears of it.
     pub(crate) fn died(&self, runner: &Runner, was_running: bool) {
-        if was_running && !self.is_ending.load(SeqCst) {
-            self.crashed(runner.instance);
+        if !was_running || self.is_ending.load(SeqCst) {
+            return;
+        }
+        if runner.is_given_up() {
+            // What still waits goes to other instances, or is refused.
+            let model = &self.signature.model;
+            return self.is_down(runner.instance, Error::unavailable(format!("model '{model}' is being unloaded")));
+        }
+        self.crashed(runner.instance);
+    }
+
+    fn is_down(&self, instance: u32, why: Error) {
+        let Some(place) = self.places.get(instance as usize) else { return };
+        *place.down.lock() = Some(why.clone());
+        if let Some(listener) = self.listener.get() {
+            listener.down(instance, why);
+        }
+    }
+
+    /// It left service: processes that hang, or work for nobody, are ended after their grace.
+    pub(crate) fn look_at_leaving(&self) {
+        let (grace, now) = (Duration::from_nanos(self.leaving_ns.load(SeqCst)), now_ns());
+        let left = Duration::from_nanos(now.saturating_sub(*self.left.get_or_init(|| now)));
+        for runner in self.runners() {
+            runner.look_for_nobody(grace, left, now);
+        }
+        if let Ok(hub) = Hub::get() {
+            let pause = (grace / LOOKS_IN_GRACE).clamp(LOOK_MIN, LOOK_MAX);
+            hub.after(pause, Due::Leaving(self.me.clone()));
         }
     }
 
@@ -285,10 +324,7 @@ impl Model {
             )),
             None => Error::internal(format!("Stub process '{name}' is not healthy.")),
         };
-        *place.down.lock() = Some(why.clone());
-        if let Some(listener) = self.listener.get() {
-            listener.down(instance, why);
-        }
+        self.is_down(instance, why);
         if let Some(times) = again.and_then(|again| again.told) {
             log::error!(
                 "{name}: the process ended {times} times, each within a minute of the time before; it is started again after longer and longer \
@@ -327,6 +363,18 @@ impl backend::Model for ProcessModel {
 
     fn starts_at_once(&self, bytes: usize) -> bool {
         bytes <= AT_ONCE_BYTES_MAX
+    }
+
+    fn leave_service(&self, longest: Duration) {
+        let grace = self.0.spec.limits.exit_grace.min(longest);
+        let grace_ns = u64::try_from(grace.as_nanos()).unwrap_or(NEVER).min(NEVER - 1);
+        self.0.leaving_ns.fetch_min(grace_ns, SeqCst);
+        // One look follows another, until the model is dropped.
+        if self.0.left.set(now_ns()).is_ok()
+            && let Ok(hub) = Hub::get()
+        {
+            hub.after(Duration::ZERO, Due::Leaving(self.0.me.clone()));
+        }
     }
 
     fn serve(&self, instances: InstancesOf) {

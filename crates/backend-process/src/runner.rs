@@ -66,6 +66,8 @@ pub(crate) struct Runner {
     is_over: AtomicBool,
     /// It lied, hung or went deaf: what it says is not heard any more.
     is_condemned: AtomicBool,
+    /// It is killed because it worked for nobody, and is not started again.
+    is_given_up: AtomicBool,
     /// It answered its first question: its code runs, whatever the model's does.
     is_there: AtomicBool,
     hub: &'static Hub,
@@ -81,6 +83,10 @@ pub(crate) struct State {
     asked: u64,
     /// The hub will look how long the batch takes.
     is_watched: bool,
+    /// Since when it works for nobody, and which batch it was then.
+    for_nobody: Option<(u64, u64)>,
+    /// That its model left service and clients still wait was told.
+    told_of_clients: bool,
     /// The last frame's buffer, to be used again.
     pub(crate) buffer: Vec<u8>,
 }
@@ -194,12 +200,15 @@ impl Runner {
                 questions: Vec::new(),
                 asked: 0,
                 is_watched: false,
+                for_nobody: None,
+                told_of_clients: false,
                 buffer: Vec::new(),
             }),
             inbound: Mutex::default(),
             is_parked: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_condemned: AtomicBool::new(false),
+            is_given_up: AtomicBool::new(false),
             is_there: AtomicBool::new(false),
             hub: Hub::get()?,
         }))
@@ -498,7 +507,54 @@ impl Runner {
         let mut frame = Vec::new();
         frames::write::empty(&mut frame, Frame::Finalize);
         self.link.send(Way::Work, &frame);
+        // One that somebody stopped could not.
+        self.child.lock().signal(libc::SIGCONT);
         self.hub.after(grace, Due::Kill(self.id, "it did not end in time"));
+    }
+
+    /// Its model left service so long ago. A process that has worked for `grace` for requests that nobody waits for hangs, or is stopped: it would
+    /// stay for ever, and its memory with it. One that still has requests of clients goes on with them.
+    pub(crate) fn look_for_nobody(&self, grace: Duration, left: Duration, now: u64) {
+        let mut state = self.state.lock();
+        let works = state.batch.is_some() || state.slots.taken() > 0;
+        if !works || !matches!(state.phase, Phase::Running { .. }) {
+            state.for_nobody = None;
+            return;
+        }
+        let requests = state.slots.pendings().count();
+        let waiting = state.slots.pendings().filter(|pending| !pending.responder.is_cancelled()).count();
+        if waiting > 0 {
+            state.for_nobody = None;
+            if left >= grace && !std::mem::replace(&mut state.told_of_clients, true) {
+                drop(state);
+                let seconds = left.as_secs_f64();
+                log::warn!(
+                    "{}: its model left service {seconds:.1} s ago, and the process still has requests that clients wait for: {waiting}",
+                    self.label()
+                );
+            }
+            return;
+        }
+        let batch = state.batches;
+        let since = match state.for_nobody {
+            Some((since, of)) if of == batch => since,
+            _ => {
+                state.for_nobody = Some((now, batch));
+                now
+            }
+        };
+        drop(state);
+        if Duration::from_nanos(now.saturating_sub(since)) >= grace && !self.is_given_up.swap(true, SeqCst) {
+            let seconds = grace.as_secs_f64();
+            self.condemn(&format!(
+                "its model left service, and it worked for {seconds} s (exit-grace-seconds, less when the server exits) for requests that nobody waits for: {requests}"
+            ));
+        }
+    }
+
+    /// Whether it was killed for that.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(SeqCst)
     }
 
     pub(crate) fn is_over(&self) -> bool {

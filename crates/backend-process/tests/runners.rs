@@ -228,6 +228,33 @@ fn a_batch_that_takes_too_long_is_a_crash_b_pyr_08() {
 }
 
 #[test]
+fn a_process_that_hangs_for_nobody_is_ended_once_its_model_left_service_b_pyr_09() {
+    let model = start("echo", 2, Limits { exit_grace: Duration::from_millis(300), ..limits() }).expect("starts");
+    let told = Arc::new(Told::default());
+    model.serve(told.clone());
+    let ran = [run(&*model, 0, vec![bytes("hang", 10)]), run(&*model, 1, vec![bytes("hang", 10)])];
+    ran[0].answers[0].cancel();
+    std::thread::sleep(Duration::from_millis(600));
+    told.until(&[]);
+    let left = Instant::now();
+    model.leave_service(Duration::MAX);
+    assert_eq!(ran[0].answer().err(), Some(Error::internal("Stub process 'm_0' is not healthy.")));
+    assert!(left.elapsed() >= Duration::from_millis(300), "{:?}", left.elapsed());
+    // A client waits for the other one. It is ended soon after it does not.
+    assert!(ran[1].events.recv_timeout(Duration::from_millis(600)).is_err());
+    told.until(&["down 0"]);
+    ran[1].answers[0].cancel();
+    let cancelled = Instant::now();
+    // The server exits: told again, the shorter grace counts.
+    model.leave_service(Duration::ZERO);
+    assert!(ran[1].answer().is_err());
+    assert!(cancelled.elapsed() < Duration::from_secs(5));
+    told.until(&["down 0", "down 1"]);
+    let Readiness::NotReady(why) = model.readiness() else { panic!("ready") };
+    assert_eq!(why, "model 'm' is being unloaded");
+}
+
+#[test]
 fn a_start_that_fails_says_why_and_leaves_nothing_b_py_03() {
     let failure = start("fails", 2, limits()).err().expect("fails");
     assert_eq!(failure.error, Error::internal("ImportError: no"));

@@ -129,6 +129,12 @@ pub trait Model: Send + Sync {
         let _ = instances;
     }
 
+    /// No new requests come to it: it is unloaded or replaced, or its server exits. What it does for requests that nobody waits for any more it
+    /// gives up after a grace of its own, `longest` at most. Told again with less, the less counts.
+    fn leave_service(&self, longest: std::time::Duration) {
+        let _ = longest;
+    }
+
     /// Whether it can be used right now. Asked of models that answer later.
     fn readiness(&self) -> Readiness {
         Readiness::Ready

@@ -8,7 +8,7 @@
 //!
 //! Locks: that of a version, then the one in here. Never the other way round.
 
-use crate::limits::CONTINUING_VERSIONS_MAX;
+use crate::limits::{CONTINUING_VERSIONS_MAX, EXIT_ABANDONED_MAX, EXIT_SEQUENCE_IDLE_US_MAX};
 use crate::version::ModelVersion;
 use backend::now_ns;
 use parking_lot::Mutex;
@@ -99,10 +99,9 @@ impl Continuing {
         own
     }
 
-    /// Sequences in progress on them.
-    pub(crate) fn sequences(&self) -> u64 {
-        let all: Vec<_> = self.all.lock().values().flatten().cloned().collect();
-        all.iter().map(|version| version.sequences()).sum()
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<ModelVersion>> {
+        self.all.lock().values().flatten().cloned().collect()
     }
 }
 
@@ -156,7 +155,28 @@ impl ModelVersion {
         match self.me.upgrade().filter(|_| sequences > 0) {
             // A request that found it before it was replaced may have started one.
             Some(me) => self.shared.continuing.keep_again(me),
-            None => self.shared.continuing.leave(self),
+            None => {
+                self.shared.continuing.leave(self);
+                self.model.leave_service(std::time::Duration::MAX);
+            }
+        }
+    }
+
+    /// Nothing new comes to it, but to its sequences: without any its model need not work any longer for requests that nobody waits for.
+    pub(crate) fn leaves_service(&self) {
+        if !self.replaced.load(Ordering::Acquire) || self.sequences() == 0 {
+            self.model.leave_service(std::time::Duration::MAX);
+        }
+    }
+
+    /// The server exits: what would keep it for nobody is over soon.
+    pub(crate) fn server_exits(&self) {
+        self.model.leave_service(EXIT_ABANDONED_MAX);
+        if self.sequencing.is_some() {
+            let now = now_ns();
+            let mut run = self.run.lock();
+            run.schedule.limit_idle(now, EXIT_SEQUENCE_IDLE_US_MAX);
+            self.pump(run, now);
         }
     }
 

@@ -31,6 +31,10 @@ pub const STATE_BYTES_MAX: u64 = 256 << 20;
 pub const STATE_UNCHARGED_BYTES_MAX: usize = 1 << 10;
 /// Replaced versions of a model whose sequences go on. One more ends those of the oldest: reloads must not fill the memory.
 pub const CONTINUING_VERSIONS_MAX: usize = 4;
+/// Microseconds that a sequence may be idle once its server exits: its client has so long to go on, and does not keep the server.
+pub const EXIT_SEQUENCE_IDLE_US_MAX: u64 = 10_000_000;
+/// How long a model may work for requests that nobody waits for once its server exits. An unloaded one has the grace of its backend.
+pub const EXIT_ABANDONED_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 /// Answers that other threads may leave behind one of the same request that is being handed out.
 pub const ANSWERS_WAITING_MAX: usize = 1024;
 /// How long a thread that gave one more waits for them to leave, before the request is given up. Far longer than the thread that hands them out is without a

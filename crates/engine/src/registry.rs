@@ -338,13 +338,23 @@ impl Engine {
 
     /// Moves the server on; `Exiting` is final and refuses new inferences at once.
     pub fn set_server_state(&self, state: ServerState) {
-        if state == ServerState::Exiting {
-            self.shared.exiting.store(true, Ordering::Release);
-        }
+        let begins_to_exit = state == ServerState::Exiting && !self.shared.exiting.swap(true, Ordering::AcqRel);
         if self.server_state() != ServerState::Exiting {
             self.state.store(state as u8, Ordering::Release);
         }
+        if begins_to_exit {
+            for version in self.serving_all().iter().chain(&self.shared.continuing.all()) {
+                version.server_exits();
+            }
+        }
         self.changed();
+    }
+
+    /// Versions that serve.
+    fn serving_all(&self) -> Vec<Arc<ModelVersion>> {
+        let table = self.table.load();
+        let versions = table.models.values().flat_map(|entry| entry.versions.values());
+        versions.filter_map(|v| v.serving.clone()).collect()
     }
 
     /// Has `f` called, beside those before it, now and after each change of what `is_ready` looks at, on the thread that made it.
@@ -369,18 +379,17 @@ impl Engine {
 
     /// Sequences in progress, those of replaced versions included.
     pub fn sequences(&self) -> u64 {
-        let table = self.table.load();
-        let serving =
-            table.models.values().flat_map(|entry| entry.versions.values()).filter_map(|v| v.serving.as_ref());
-        serving.map(|version| version.sequences()).sum::<u64>() + self.shared.continuing.sequences()
+        let continuing = self.shared.continuing.all();
+        self.serving_all().iter().chain(&continuing).map(|version| version.sequences()).sum()
     }
 
-    /// Waits until nothing is in flight and no sequence in progress, at most `limit`. Returns what is left. Blocks: not for a reactor.
+    /// Waits until nothing is in flight and no sequence in progress, at most `limit`. Returns what is in flight then: a sequence of which
+    /// nothing is waits for its client, and nobody waits for it. Blocks: not for a reactor.
     pub fn drain(&self, limit: Duration) -> u64 {
         let end = Instant::now() + limit;
         loop {
-            let left = self.inflight() + self.sequences();
-            if left == 0 || Instant::now() >= end {
+            let left = self.inflight();
+            if left + self.sequences() == 0 || Instant::now() >= end {
                 return left;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -533,6 +542,7 @@ impl Engine {
         });
         if let Some(former) = former {
             former.is_replaced_now();
+            former.leaves_service();
         }
         // Now that it would be told: one may have failed meanwhile.
         version.look_at_devices();
@@ -646,6 +656,9 @@ impl Engine {
         } else if let Some(retiring) = &retiring {
             self.shared.continuing.retire(name, version);
             retiring.is_replaced_now();
+        }
+        if let Some(retiring) = &retiring {
+            retiring.leaves_service();
         }
         retiring
     }

@@ -246,6 +246,13 @@ impl Schedule {
         }
     }
 
+    /// From now on sequences may be idle for so long at most; see [`SequenceScheduler::limit_idle`].
+    pub(crate) fn limit_idle(&mut self, now: u64, most_us: u64) {
+        if let Self::Sequences(s) = self {
+            s.limit_idle(now, most_us);
+        }
+    }
+
     /// Slots whose sequences were forgotten; see [`SequenceScheduler::forgotten`].
     pub(crate) fn forgotten(&mut self) -> Vec<SlotId> {
         match self {

@@ -596,6 +596,34 @@ fn r51_a_stopped_model_finishes_its_sequences() {
 }
 
 #[test]
+fn r51_idle_sequences_of_a_server_that_exits_are_forgotten_soon() {
+    for config in [direct(3), oldest(3, 3)] {
+        let mut s = SequenceScheduler::new(Config { idle_us: 100_000, ..config });
+        let number = |n| SequenceId::Number(n);
+        for (at, n) in [(0, 1), (50_000_000, 2), (99_000_000, 3)] {
+            let head = Head { id: number(n), start: true, end: false, timeout_us: 0 };
+            assert!(s.push(at, head, common::request(n as usize, 1, 0)).is_ok());
+            let mut removed = Vec::new();
+            while let Step::Run(run) = s.step(at, &[0], &mut removed) {
+                for request in run.rows.into_iter().filter_map(|row| row.request) {
+                    s.released(at, request.origin);
+                }
+            }
+        }
+        s.limit_idle(99_000_000, 10_000);
+        // A limit that is longer than the time they have changes nothing.
+        s.limit_idle(99_500_000, 20_000);
+        let mut known = |now| (1..=3).filter(|&n| s.knows(now, &number(n))).collect::<Vec<u64>>();
+        assert_eq!(known(99_900_000), [1, 2, 3]);
+        assert_eq!(known(100_000_000), [2, 3], "its own time was over before");
+        assert_eq!(known(108_999_000), [2, 3]);
+        assert_eq!(known(109_000_000), [0; 0]);
+        s.step(109_000_000, &[0], &mut Vec::new());
+        assert_eq!(s.alive(), 0);
+    }
+}
+
+#[test]
 fn s47_nothing_happens_before_enough_is_queued() {
     let waits = Config { delay_scheduler: 3, ..direct(2) };
     check(&waits, "0:+1< 1:+2< 2:+1 3:!0", "2:run0[0<,1<] 3:run0[2]");

@@ -139,6 +139,7 @@ pub struct Listener {
     counted: Mutex<Counted>,
     hooks: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
     is_over: AtomicBool,
+    is_cancelled: AtomicBool,
 }
 
 impl Listener {
@@ -146,6 +147,7 @@ impl Listener {
         let _ = self.events.lock().expect("no panic").send(event);
     }
     pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::SeqCst);
         for hook in std::mem::take(&mut *self.hooks.lock().expect("no panic")) {
             hook();
         }
@@ -178,7 +180,7 @@ impl Answers for Listener {
         }
     }
     fn is_cancelled(&self) -> bool {
-        false
+        self.is_cancelled.load(Ordering::SeqCst)
     }
     fn on_cancel(&self, hook: Box<dyn FnOnce() + Send>) {
         self.hooks.lock().expect("no panic").push(hook);
@@ -221,6 +223,7 @@ pub fn run(model: &dyn Model, instance: u32, mut entries: Vec<BatchEntry>) -> Ra
             counted: Mutex::default(),
             hooks: Mutex::default(),
             is_over: AtomicBool::default(),
+            is_cancelled: AtomicBool::default(),
         });
         answers.push(Arc::clone(&listener));
         entry.responder = Some(Responder::new(listener));

@@ -377,6 +377,28 @@ impl<T: Waiting> SequenceScheduler<T> {
         self.stopping = true;
     }
 
+    /// From now on a sequence may be idle for `most_us` at most, counted from now where its last request came before; never longer than it
+    /// might have been. Call `step` next.
+    pub fn limit_idle(&mut self, now: u64, most_us: u64) {
+        let now = self.advance(now);
+        let (before, most) = (self.idle_ns, most_us.saturating_mul(1000));
+        if before <= most {
+            return;
+        }
+        self.idle_ns = most;
+        for instance in 0..self.instances.len() {
+            let slots = self.instances.get(instance).map_or(0, |instance| instance.slots.len());
+            for slot in 0..slots {
+                let place = Place::Slot(SlotId { instance: instance as u32, slot: slot as u32 });
+                let Some(sequence) = self.sequence(place).filter(|sequence| !sequence.closed) else { continue };
+                // Its idle time is over at the sum of both: when it would have been, or so long from now.
+                sequence.last_arrival = now.min(sequence.last_arrival.saturating_add(before - most));
+                let ends = sequence.last_arrival.saturating_add(most);
+                self.set_alarm(place, ends);
+            }
+        }
+    }
+
     /// Hands back every waiting request, cancelled ones included, and forgets all sequences.
     pub fn drain(&mut self, out: &mut Vec<T>) {
         out.extend(self.removed.drain(..).map(|(_, item)| item));

@@ -1,0 +1,142 @@
+"""What becomes of the processes of Python models that are unloaded, or whose server ends, while they hang. (B-PYR-09)"""
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+import steps as step_models
+import tritonclient.http as httpclient
+
+from crashes import Asker, descendants, is_running, write
+from interpreter import python_server
+from server import Server, until
+
+GRACE = "--backend-config=python,exit-grace-seconds=1"
+# How each process stays with a request that nobody waits for.
+HANGS = {
+    "asleep": "open({!r}, 'w').close()\ntime.sleep(600)",
+    "a loop without end": "open({!r}, 'w').close()\nwhile True: pass",
+    "stopped": "open({!r}, 'w').close()\nos.kill(os.getpid(), signal.SIGSTOP)",
+}
+
+
+@pytest.fixture
+def serving(tmp_path):
+    repository = write(tmp_path / "models")
+    running = []
+
+    def start(*flags):
+        one = python_server(repository, "--model-control-mode=explicit", "--load-model=victim", "--load-model=stream", *flags, log=tmp_path / "server.log")
+        running.append(one)
+        asker = Asker(one)
+        assert until(lambda: asker.ask("GET", "/v2/health/ready")[0] == 200), one.tail()
+        return one, asker
+
+    yield start
+    for one in running:
+        one.process.poll() is None and one.process.kill()
+        one.process.wait(10)
+
+
+def abandoned(server, code, model="victim"):
+    """A request whose client leaves once the model has it."""
+    mark = f"{server.log}.mark{time.monotonic_ns()}"
+    tensor = {"name": "CODE", "shape": [1], "datatype": "BYTES", "data": [code.format(mark)]}
+    path, body = f"/v2/models/{model}/infer", {"inputs": [tensor]}
+    if model == "stream":
+        path, body = f"/v2/models/{model}/generate_stream", {"CODE": code.format(mark)}
+    body = json.dumps(body)
+    client = socket.create_connection(("127.0.0.1", server.http_port))
+    client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+    assert until(lambda: os.path.exists(mark)), server.tail()
+    client.close()
+
+
+@pytest.mark.parametrize("model", ["victim", "stream"])
+@pytest.mark.parametrize("hang", HANGS)
+def test_b_pyr_09_a_process_that_hangs_ends_with_the_unload_of_its_model(serving, hang, model):
+    server, asker = serving(GRACE)
+    before = descendants(server.process.pid)
+    for _ in range(3):
+        pid = asker.pid(model)
+        abandoned(server, HANGS[hang], model)
+        asker.control("unload", model)
+        asker.control("load", model)
+        assert until(lambda: not is_running(pid), 20), server.tail()
+        assert asker.pid(model) != pid
+    assert until(lambda: len(descendants(server.process.pid)) == len(before), 20), server.tail()
+    said = f"{model}_0: the process is killed: its model left service, and it worked for 1 s (exit-grace-seconds, less when the server exits) for requests that nobody waits for: 1"
+    assert until(lambda: server.output().count(said) == 3), server.tail()
+    assert "started again" not in server.output()
+
+
+def test_b_pyr_09_a_request_whose_client_waits_is_answered_by_the_unloaded_model(serving):
+    """Longer than the grace: it is told in the log, and goes on."""
+    server, asker = serving(GRACE)
+    mark, go = f"{server.log}.began", f"{server.log}.go"
+    said = []
+    code = f"open({mark!r}, 'w').close()\nwhile not os.path.exists({go!r}): time.sleep(0.01)\nanswer = text('done')"
+    client = threading.Thread(target=lambda: said.append(Asker(server).run(code)))
+    client.start()
+    assert until(lambda: os.path.exists(mark)), server.tail()
+    asker.control("unload", "victim")
+    asker.control("load", "victim")
+    server.logged("and the process still has requests that clients wait for: 1")
+    assert asker.run("pass")[0] == 200
+    open(go, "w").close()
+    client.join(30)
+    assert said == [(200, "done")]
+
+
+def test_b_pyr_09_an_idle_process_that_was_stopped_ends_with_the_unload_of_its_model(serving):
+    server, asker = serving("--backend-config=python,exit-grace-seconds=20")
+    pid = asker.pid()
+    os.kill(pid, signal.SIGSTOP)
+    asker.control("unload", "victim")
+    assert until(lambda: not is_running(pid), 15), server.tail()
+
+
+@pytest.mark.parametrize("hang", HANGS)
+def test_b_pyr_09_a_process_that_hangs_for_nobody_does_not_keep_its_server(serving, hang):
+    """With the graces that are the default: it ends with 0, long before --exit-timeout-secs."""
+    server, asker = serving()
+    pid = asker.pid()
+    abandoned(server, HANGS[hang])
+    server.signal(signal.SIGTERM)
+    began = time.monotonic()
+    assert server.wait(25) == 0, server.tail()
+    assert 9 < time.monotonic() - began < 22
+    assert not is_running(pid)
+    assert "victim_0: the process is killed: its model left service, and it worked for 10 s" in server.output()
+
+
+@pytest.mark.parametrize("timeout", [30, 2])
+def test_r51_a_sequence_that_is_never_ended_does_not_keep_its_server(tmp_path, timeout):
+    """Its model would remember it for an hour: once the server exits it is over after ten seconds without a request, or --exit-timeout-secs."""
+    repository = step_models.write(tmp_path / "models")
+    config = tmp_path / "models" / "simple_sequence" / "config.pbtxt"
+    text = config.read_text().replace("max_sequence_idle_microseconds: 10000000", "max_sequence_idle_microseconds: 3600000000")
+    assert "3600000000" in text
+    config.write_text(text)
+    server = Server(repository, f"--exit-timeout-secs={timeout}", "--exit-grace-secs=0", log=tmp_path / "server.log")
+    try:
+        with httpclient.InferenceServerClient(server.http) as client:
+            tensor = httpclient.InferInput("INPUT", [1, 1], "INT32")
+            tensor.set_data_from_numpy(np.full((1, 1), 1, np.int32))
+            client.infer("simple_sequence", [tensor], sequence_id=1, sequence_start=True)
+            server.signal(signal.SIGTERM)
+            began = time.monotonic()
+            time.sleep(1)
+            # It goes on meanwhile.
+            answer = client.infer("simple_sequence", [tensor], sequence_id=1)
+            assert answer.as_numpy("OUTPUT").item() == 2
+        assert server.wait(25) == 0, server.tail()
+        took = time.monotonic() - began
+        assert (10 < took < 20) if timeout == 30 else (1.5 < took < 9), took
+        assert ("1 sequences in progress are over: --exit-timeout-secs has passed" in server.output()) == (timeout == 2)
+    finally:
+        server.stop()
