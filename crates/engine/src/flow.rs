@@ -494,6 +494,7 @@ impl Waiting {
         let sink =
             || Arc::new(StepSink { flow: flow.clone(), run, step, place: Mutex::new(place.take()) }) as Arc<dyn Sink>;
         // A call that panics is answered all the same; one that was answered before is told twice, and once is enough.
+        let is_cycle = request.callers.has(&model.signature.model);
         let started = catch_unwind(AssertUnwindSafe(|| {
             let depth = flow.depth.saturating_add(1);
             model.start(request, sink, Caller { parent: Some(&flow.ticket), inline_until, depth })
@@ -505,6 +506,9 @@ impl Waiting {
                 flow.tell(answered(answer, place))
             }
             Ok(Started::Queued(ticket)) => {
+                if is_cycle && let Some(engine) = flow.version.shared.engine.upgrade() {
+                    engine.bound_cycle(&model.signature.model, ticket.clone());
+                }
                 if model.signature.decoupled && !ticket.is_settled() {
                     let mut inbox = flow.inbox.lock();
                     if inbox.is_stopping {

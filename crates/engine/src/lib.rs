@@ -58,7 +58,7 @@ pub use handover::HandOver;
 #[cfg(feature = "loom")]
 pub use mail::together;
 pub use mail::{Mailbox, begin_mail};
-pub use model_call::MODEL_CALLS_DEPTH_MAX;
+pub use model_call::{MODEL_CALLS_DEPTH_MAX, MODEL_CYCLE_WAIT_NS_MAX};
 pub use on_devices::Executions;
 pub use options::{EngineOptions, MetricsOptions, ServerMetadata};
 #[cfg(feature = "loom")]

@@ -1,8 +1,8 @@
 //! Calls of models by models (BLS in Triton's words, B-PY-10 to B-PY-13): requests like those of clients, by the same door.
 //!
 //! A call is part of the request that it is made for: it is not refused because the server stops. What it waits for is its `timeout`: in a
-//! queue, however that is configured, it waits no longer. So a model that calls itself, while its only instance is busy with the caller,
-//! ends when the call has a timeout, and waits for ever when it has none, as in Triton.
+//! queue, however that is configured, it waits no longer. A model that is called by way of itself, while its only instance is busy with the
+//! caller, would wait for ever: such a call waits for [`MODEL_CYCLE_WAIT_NS_MAX`] at most, and then fails.
 
 use crate::answer::{Answer, Sink};
 use crate::registry::Engine;
@@ -17,6 +17,9 @@ use tensor::{Error, Result};
 
 /// Models that may call one another for one request.
 pub const MODEL_CALLS_DEPTH_MAX: u32 = 32;
+/// Nanoseconds that a call waits in the queue of a model that waits for its answer itself. All instances of that model may do so, and then none
+/// comes free.
+pub const MODEL_CYCLE_WAIT_NS_MAX: u64 = 10_000_000_000;
 
 impl Engine {
     /// Starts an inference of one model for another. `answers` may get all of them before this returns.
@@ -40,7 +43,12 @@ impl Engine {
             )));
         }
         request.trace = parent_trace.and_then(|parent| parent.child());
-        let timeout_us = request.timeout_us;
+        let timeout_ns = match request.timeout_us {
+            0 => u64::MAX,
+            timeout_us => timeout_us.saturating_mul(1000),
+        };
+        let is_cycle = request.callers.has(&target.signature.model);
+        let waits_ns = if is_cycle { timeout_ns.min(MODEL_CYCLE_WAIT_NS_MAX) } else { timeout_ns };
         let group = Ticket::group(None)?;
         let mut queued = None;
         let sink = || {
@@ -50,16 +58,34 @@ impl Engine {
         };
         match target.call(request, sink, Some(&group))? {
             Started::Answered(result) => answers.answer(Some(result), true),
-            Started::Queued(ticket) if timeout_us > 0 => {
-                let at = now_ns().saturating_add(timeout_us.saturating_mul(1000));
+            Started::Queued(ticket) if waits_ns < u64::MAX => {
+                let at = now_ns().saturating_add(waits_ns);
+                let error = match waits_ns < timeout_ns {
+                    true => waits_for_itself(&model),
+                    false => Error::unavailable("Request timeout expired"),
+                };
                 if let Some(sink) = queued {
-                    sink.waits_until(&self.deadlines(), at, ticket);
+                    sink.waits_until(&self.deadlines(), at, (ticket, error));
                 }
             }
             Started::Queued(_) => {}
         }
         Ok(Box::new(Made(group)))
     }
+
+    /// A step of an ensemble that was called by way of the step's own model: it waits no longer than another call of that kind.
+    pub(crate) fn bound_cycle(&self, model: &str, ticket: Ticket) {
+        let at = now_ns().saturating_add(MODEL_CYCLE_WAIT_NS_MAX);
+        self.deadlines().add(at, (ticket, waits_for_itself(model)));
+    }
+}
+
+#[cold]
+fn waits_for_itself(model: &str) -> Error {
+    let seconds = MODEL_CYCLE_WAIT_NS_MAX / 1_000_000_000;
+    Error::unavailable(format!(
+        "a call waited for {seconds} s for an instance of model '{model}', which waits for the answer of that call itself"
+    ))
 }
 
 /// A call that was not refused.
@@ -88,10 +114,10 @@ enum Deadline {
 }
 
 impl Forward {
-    fn waits_until(&self, deadlines: &Arc<Deadlines>, at: u64, ticket: Ticket) {
+    fn waits_until(&self, deadlines: &Arc<Deadlines>, at: u64, call: (Ticket, Error)) {
         let mut deadline = self.deadline.lock();
         if !matches!(*deadline, Deadline::Over) {
-            *deadline = Deadline::At(deadlines.clone(), deadlines.add(at, ticket));
+            *deadline = Deadline::At(deadlines.clone(), deadlines.add(at, call));
         }
     }
 }
@@ -110,7 +136,8 @@ impl Sink for Forward {
     }
 }
 
-/// Calls that wait no longer than their timeout. Holds those that are not over, so its size is bounded as they are.
+/// Calls that wait no longer than their timeout. Holds those that are not over, so its size is bounded as they are; and for ten seconds steps of
+/// ensembles that lie in a ring of calls.
 pub(crate) struct Deadlines {
     timer: Arc<Timer>,
     state: Mutex<Waiting>,
@@ -119,8 +146,8 @@ pub(crate) struct Deadlines {
 
 #[derive(Default)]
 struct Waiting {
-    /// By time, and a number that tells those of one time apart.
-    tickets: BTreeMap<(u64, u64), Ticket>,
+    /// By time, and a number that tells those of one time apart; with what their callers are told.
+    tickets: BTreeMap<(u64, u64), (Ticket, Error)>,
     numbers: u64,
     /// When the timer wakes next, 0 = not.
     armed: u64,
@@ -131,11 +158,11 @@ impl Deadlines {
         Arc::new_cyclic(|me| Self { timer, state: Mutex::default(), me: me.clone() })
     }
 
-    fn add(&self, at: u64, ticket: Ticket) -> (u64, u64) {
+    fn add(&self, at: u64, call: (Ticket, Error)) -> (u64, u64) {
         let mut state = self.state.lock();
         state.numbers += 1;
         let key = (at, state.numbers);
-        state.tickets.insert(key, ticket);
+        state.tickets.insert(key, call);
         self.arm(&mut state);
         key
     }
@@ -165,8 +192,8 @@ impl Timed for Deadlines {
         }
         self.arm(&mut state);
         drop(state);
-        for ticket in due {
-            ticket.expire(Error::unavailable("Request timeout expired"));
+        for (ticket, error) in due {
+            ticket.expire(error);
         }
     }
 }

@@ -91,7 +91,8 @@ impl Calls {
 
         let depth = caller.depth.saturating_add(1);
         let parent_trace = caller.trace.filter(|_| call.is_traced);
-        let request = Box::new(InferRequest { depth, ..request });
+        let callers = caller.callers.and(peer.model());
+        let request = Box::new(InferRequest { depth, callers, ..request });
         let model_call = ModelCall {
             model: call.model.to_owned(),
             version: call.version,

@@ -6,6 +6,7 @@ use crate::link::{Refused, Room, Way};
 use crate::runner::Runner;
 use crate::slots::Key;
 use backend::Host;
+use protocol::Callers;
 use std::sync::Arc;
 use tensor::{Data, DataType, Error, Name};
 use trace::Trace;
@@ -55,6 +56,8 @@ pub(crate) struct Parent {
     pub(crate) key: Option<Key>,
     /// Models that called one another for it.
     pub(crate) depth: u32,
+    /// Which those are.
+    pub(crate) callers: Callers,
     /// Where it is traced.
     pub(crate) trace: Option<Trace>,
 }
@@ -74,12 +77,15 @@ impl Peer for Runner {
         match key.and_then(|key| Some((key, state.slots.pending(key)?))) {
             Some((key, pending)) => {
                 let request = &pending.entry.request;
-                Parent { key: Some(key), depth: request.depth, trace: request.trace.clone() }
+                let (depth, callers) = (request.depth, request.callers.clone());
+                Parent { key: Some(key), depth, callers, trace: request.trace.clone() }
             }
             // So that no chain of calls is without end.
             None => {
-                let depth = state.slots.pendings().map(|pending| pending.entry.request.depth).max().unwrap_or(0);
-                Parent { depth, ..Parent::default() }
+                let requests = state.slots.pendings().map(|pending| &pending.entry.request);
+                let deepest = requests.max_by_key(|request| request.depth);
+                let (depth, callers) = deepest.map(|r| (r.depth, r.callers.clone())).unwrap_or_default();
+                Parent { depth, callers, ..Parent::default() }
             }
         }
     }

@@ -74,7 +74,7 @@ impl Peer for Link {
         "caller".into()
     }
     fn parent(&self, named: Key) -> Parent {
-        if named == (3, 9) { Parent { key: Some(named), depth: 4, trace: None } } else { Parent::default() }
+        if named == (3, 9) { Parent { key: Some(named), depth: 4, ..Parent::default() } } else { Parent::default() }
     }
     fn send(&self, way: Way, frames: &[u8]) {
         self.sent.lock().push((way, frames.to_vec()));
@@ -295,6 +295,7 @@ fn b_py_10_a_call_reaches_the_server_as_it_was_made_and_its_answer_the_socket_it
     let request = &asked.request;
     assert_eq!((&*asked.model, asked.version, asked.decoupled), ("other", -1, false));
     assert_eq!((&*request.id, request.timeout_us, request.depth), ("id", 5, 5));
+    assert!(request.callers.has("caller") && !request.callers.has("other"));
     assert_eq!(
         (&request.sequence.id, request.sequence.start, request.sequence.end),
         (&CorrelationId::Number(77), true, true)

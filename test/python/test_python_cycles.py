@@ -1,0 +1,125 @@
+"""Models in Python that call one another in a ring: each way ends by itself, while its client waits. (B-SEC-07)"""
+import json
+import time
+
+import pytest
+
+from crashes import Asker
+from interpreter import python_server
+
+# The next model of the ring is the model's parameter.
+RING = """import asyncio
+import json
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+def text(value):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([str(value)], dtype=object))])
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.next = json.loads(args["model_config"])["parameters"]["next"]["string_value"]
+
+    def call(self, request):
+        tensor = pb_utils.Tensor("CODE", request.inputs()[0].as_numpy())
+        return pb_utils.InferenceRequest(model_name=self.next, requested_output_names=["OUT"], inputs=[tensor])
+
+    def said(self, response):
+        if response.has_error():
+            return "failed: " + response.error().message()
+        return pb_utils.get_output_tensor_by_name(response, "OUT").as_numpy().reshape(-1)[0].decode()
+
+"""
+SYNC = RING + """    def execute(self, requests):
+        return [text(self.said(self.call(request).exec())) for request in requests]
+"""
+ASYNC = RING + """    async def execute(self, requests):
+        return [text(self.said(await self.call(request).async_exec())) for request in requests]
+"""
+# Both answer from a thread of their own: their instance is free for the next of the ring.
+STREAM = RING + """    def execute(self, requests):
+        import threading
+        for request in requests:
+            threading.Thread(target=self.go, args=(request, request.get_response_sender()), daemon=True).start()
+
+    def go(self, request, sender):
+        try:
+            answers = [self.said(r) for r in self.call(request).exec(decoupled=True) if r.has_error() or r.output_tensors()]
+            sender.send(text(answers[-1] if answers else "nothing"))
+        finally:
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+ASYNC_STREAM = "from concurrent.futures import ThreadPoolExecutor\nPOOL = ThreadPoolExecutor(64)\n" + RING + """    async def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            answers = await self.call(request).async_exec(decoupled=True)
+            # Elsewhere, one thread for each: the thread of all coroutines must not wait.
+            wait = lambda: [self.said(r) for r in answers if r.has_error() or r.output_tensors()]
+            last = (await asyncio.get_running_loop().run_in_executor(POOL, wait) or ["nothing"])[-1]
+            sender.send(text(last))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+IO = 'input [ { name: "CODE" data_type: TYPE_STRING dims: [ 1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
+DECOUPLED = "model_transaction_policy { decoupled: true }\n"
+DEEP = "more than 32 models call one another for one request"
+WAITS = "a call waited for 10 s for an instance of model"
+# Code, more of the configuration, and why it ends.
+RINGS = {
+    "sync": (SYNC, "", WAITS),
+    "async": (ASYNC, "", WAITS),
+    "stream": (STREAM, DECOUPLED, DEEP),
+    "async_stream": (ASYNC_STREAM, DECOUPLED, DEEP),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    root = tmp_path_factory.mktemp("rings") / "models"
+
+    def model(name, code, following, more):
+        (root / name / "1").mkdir(parents=True)
+        (root / name / "1" / "model.py").write_text(code)
+        parameter = f'parameters {{ key: "next" value {{ string_value: "{following}" }} }}\n'
+        (root / name / "config.pbtxt").write_text(f'backend: "python"\n{IO}{more}{parameter}')
+
+    for ring, (code, more, _) in RINGS.items():
+        for name, following in (("a", "b"), ("b", "c"), ("c", "a")):
+            model(f"{ring}_{name}", code, f"{ring}_{following}", more)
+    model("alone", SYNC, "alone", "")
+    # By way of an ensemble whose step it is.
+    model("inside", SYNC, "around", "")
+    (root / "around" / "1").mkdir(parents=True)
+    step = 'ensemble_scheduling { step [ { model_name: "inside" model_version: -1 input_map { key: "CODE" value: "CODE" } output_map { key: "OUT" value: "OUT" } } ] }\n'
+    (root / "around" / "config.pbtxt").write_text('platform: "ensemble"\n' + IO + step)
+    log = tmp_path_factory.mktemp("log") / "server.log"
+    one = python_server(root, log=log)
+    yield one
+    assert one.stop() == 0
+
+
+def ended(server, model, why):
+    began = time.monotonic()
+    asker = Asker(server)
+    if model.startswith(("stream", "async_stream")):
+        status, said = asker.stream("x", model)
+        said = said[-1]
+    else:
+        status, said = asker.run("x", model)
+    assert status == 200 and "failed: " in said and why in said, (status, said)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("ring", RINGS)
+def test_b_sec_07_a_ring_of_calls_ends_while_its_client_waits(server, ring):
+    _, _, why = RINGS[ring]
+    assert ended(server, f"{ring}_a", why) < 30
+    # And again: nothing of it stays.
+    assert ended(server, f"{ring}_b", why) < 30
+
+
+@pytest.mark.parametrize("model", ["alone", "inside", "around"])
+def test_b_sec_07_a_model_that_waits_for_itself_hears_of_it(server, model):
+    assert ended(server, model, WAITS) < 30
