@@ -9,7 +9,7 @@ use crate::link::{Refused, Room, Way};
 use crate::runner::{COPY_BYTES_MAX, Phase, Runner, Running};
 use crate::slots::{Key, Pending};
 use crate::window::Window;
-use backend::{BatchEntry, Counted, Marks, Occupied, Outcome, Responder, now_ns, scatter};
+use backend::{BatchEntry, Counted, Marks, Occupied, Outcome, Responder, now_ns, scatter, shape};
 use protocol::json::Value;
 use protocol::{CorrelationId, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
@@ -164,7 +164,8 @@ impl Runner {
         entry: &mut BatchEntry,
         keeps_inputs: bool,
     ) -> Result<(), Error> {
-        if let Some(model) = self.model.upgrade() {
+        let model = self.model.upgrade();
+        if let Some(model) = &model {
             // Strings that a client could change under us go over as they were checked.
             backend::gather::stage_strings(entry, &model.signature)?;
         }
@@ -190,9 +191,16 @@ impl Runner {
         };
         let names = request.outputs.iter().map(|o| o.name.as_str());
         write::request(to, &head, &request.parameters, (!request.outputs.is_empty()).then_some(names));
-        for input in &mut request.inputs {
+        let signature = model.as_ref().map(|model| &*model.signature);
+        for (at, input) in request.inputs.iter_mut().enumerate() {
             let datatype = input.datatype.unwrap_or(DataType::Uint8);
-            self.link.put(to, room, (&input.name, datatype, &input.shape), &input.data)?;
+            let reshaped = signature.and_then(|signature| {
+                let spec = signature.inputs.get(usize::from(*entry.checked.inputs.get(at)?))?;
+                let reshape = spec.reshape.as_ref()?;
+                Some(shape::to_model(&spec.dims, Some(reshape), &input.shape, signature.batches()))
+            });
+            let dims = reshaped.as_ref().unwrap_or(&input.shape);
+            self.link.put(to, room, (&input.name, datatype, dims), &input.data)?;
             if !keeps_inputs {
                 // It was copied: the body it came in need not wait for the model.
                 input.data = Data::empty();
@@ -348,12 +356,17 @@ impl Runner {
                 self.link.done_with(tensor);
                 continue;
             };
+            let spec = model.signature.outputs.get(usize::from(index));
+            // One that does not fit is shown to the client as it is.
+            let reshaped = spec.filter(|spec| spec.reshape.is_some()).and_then(|spec| {
+                shape::to_client(&spec.dims, spec.reshape.as_ref(), &tensor.shape, model.signature.batches())
+            });
             match self.bring(tensor, entry, slot) {
                 Ok(data) => outcome.outputs.push(OutputTensor {
                     name,
                     index,
                     datatype: tensor.datatype,
-                    shape: tensor.shape.clone(),
+                    shape: reshaped.unwrap_or_else(|| tensor.shape.clone()),
                     data,
                     form: scatter::form_of(entry, slot),
                 }),

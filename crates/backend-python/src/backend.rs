@@ -1,6 +1,6 @@
 //! The backend `python`: from a version's directory to running processes.
 
-use crate::code::{Code, check_name};
+use crate::code::{Code, check_name, directory_of};
 use crate::environment::{Allowed, Environments};
 use crate::hello::{Told, instances};
 use crate::launch;
@@ -109,6 +109,7 @@ impl Shared {
             version: spec.version,
             model_directory: spec.model_directory.clone(),
             version_directory: spec.version_directory.clone(),
+            file_directory: directory_of(&spec.version_directory, &config.default_model_filename),
             code,
             options,
             interpreter,
@@ -131,6 +132,7 @@ impl Shared {
         options: &Options,
     ) -> Result<(Interpreter, Variables)> {
         let server: Variables = std::env::vars_os().collect();
+        let timeout = options.limits.start_timeout;
         let allowed = Allowed {
             model_directory: &spec.model_directory,
             roots: self.options.environment_roots.as_ref().map(|roots| options.with_roots(roots).collect()),
@@ -146,10 +148,10 @@ impl Shared {
             }
         }
         let Some(environment) = environment else {
-            return Ok((search::find(&self.prober, options.interpreter.as_deref(), &server)?, server));
+            return Ok((search::find(&self.prober, options.interpreter.as_deref(), &server, timeout)?, server));
         };
         let variables = environment.variables(&server);
-        let interpreter = self.prober.probe(&environment.python(), &variables).map_err(|why| {
+        let interpreter = self.prober.probe(&environment.python(), &variables, timeout).map_err(|why| {
             Error::internal(format!("Python backend: no usable interpreter: {why} (chosen by EXECUTION_ENV_PATH)"))
         })?;
         Ok((interpreter, variables))
@@ -186,6 +188,7 @@ struct OpenedPython {
     version: i64,
     model_directory: PathBuf,
     version_directory: PathBuf,
+    file_directory: PathBuf,
     code: Code,
     options: Options,
     interpreter: Interpreter,
@@ -201,6 +204,7 @@ impl OpenedPython {
             version: self.version,
             model_directory: &self.model_directory,
             version_directory: &self.version_directory,
+            file_directory: &self.file_directory,
             code: &self.code,
             config: &self.config_json,
             inputs: signature.map_or(Vec::new(), |s| s.inputs.iter().map(|i| i.name.as_str()).collect()),

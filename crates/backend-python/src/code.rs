@@ -32,10 +32,7 @@ impl Code {
         let Some(stem) = file.strip_suffix(".py") else {
             return Err(Error::invalid(format!("Model name must end with '.py'. Model name is \"{file}\".")));
         };
-        // A configuration may come over the network; it must not name files outside its version (B-SEC-05).
-        if Path::new(file).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir))
-            || file.contains('\0')
-        {
+        if !is_inside(file) {
             return Err(Error::invalid(format!("model file name '{file}' must stay inside the version directory")));
         }
         let path = version.join(file);
@@ -66,6 +63,18 @@ impl Code {
     }
 }
 
+/// Whether a file of a version is meant. A configuration may come over the network; it must not name others (B-SEC-05).
+fn is_inside(file: &str) -> bool {
+    let mut parts = Path::new(file).components();
+    parts.all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) && !file.contains('\0')
+}
+
+/// The directory of a version's file, `file` as configured: what `get_model_dir` says, also to the code of a backend.
+pub(crate) fn directory_of(version: &Path, file: &str) -> PathBuf {
+    let above = Path::new(file).parent().filter(|above| is_inside(file) && !above.as_os_str().is_empty());
+    above.map_or_else(|| version.to_path_buf(), |above| version.join(above))
+}
+
 /// Refuses names of models that Triton does not start a process for.
 ///
 /// # Errors
@@ -84,6 +93,7 @@ mod tests {
     #[test]
     fn b_py_03_a_file_is_imported_from_its_directory() {
         let check = |file: &str, package: &str, module: &str, paths: [&str; 2]| {
+            assert_eq!(directory_of(Path::new("/r/m/1"), file), Path::new(paths[0]), "{file}");
             let code = Code::of_version(Path::new("/r/m/1"), file, Path::new("/rt")).unwrap();
             assert_eq!((code.package.as_str(), code.module.as_str()), (package, module), "{file}");
             assert_eq!(code.paths, [Path::new(paths[0]), Path::new(paths[1]), Path::new("/rt")], "{file}");

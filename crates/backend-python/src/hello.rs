@@ -39,6 +39,8 @@ pub(crate) struct Told<'a> {
     pub(crate) version: i64,
     pub(crate) model_directory: &'a Path,
     pub(crate) version_directory: &'a Path,
+    /// Where the model's file lies in it.
+    pub(crate) file_directory: &'a Path,
     pub(crate) code: &'a Code,
     /// In Triton's JSON form.
     pub(crate) config: &'a str,
@@ -97,6 +99,7 @@ impl Told<'_> {
         json.text("version", &self.version.to_string());
         json.text("model_directory", &self.model_directory.to_string_lossy());
         json.text("version_directory", &self.version_directory.to_string_lossy());
+        json.text("file_directory", &self.file_directory.to_string_lossy());
         json.text("file", &self.code.file.to_string_lossy());
         json.text("package", &self.code.package);
         json.text("module", &self.code.module);
@@ -181,6 +184,7 @@ mod tests {
             version: 1,
             model_directory: Path::new("/r/m"),
             version_directory: Path::new("/r/m/1"),
+            file_directory: Path::new("/r/m/1"),
             code: &code,
             config: "{\"name\":\"m\"}",
             inputs: vec!["A", "B\""],
