@@ -133,7 +133,8 @@ function checkShape(io: ModelInput | ModelOutput, tensor: TensorIo, config: Mode
       )
     }
   } else if (graph.length === 0) {
-    if (dims.length !== 1 || dims[0] !== 1) {
+    // However many of them: Triton compares each with 1.
+    if (dims.some((dim) => dim !== 1)) {
       throw invalid(
         `unable to load model '${config.name}', scalar tensor '${io.name}', should only provide 1 in the model configuration when the model ` +
           `doesn't support batching. Model configuration provided: ${shapeText(dims)}.`,

@@ -17,9 +17,12 @@ export interface KnownModel {
 
 export interface Need {
   model: string
-  /** As in the configuration; negative = the latest. */
+  /** As in the configuration; -1 = the latest. */
   version: bigint
 }
+
+/** The version of a step that means the latest one. Any other number is that version, which a negative one never is. */
+export const LATEST = -1n
 
 export type Models = ReadonlyMap<string, KnownModel>
 
@@ -126,7 +129,7 @@ export function complaint(
       const loading = failure === null ? '' : ` Model '${model}' loading failed with error: ${failure}`
       return `${depends} which has no loaded version.${loading}`
     }
-    if (version >= 0n && !versions.some((v) => BigInt(v) === version)) return `${depends} whose required version ${version} is not loaded.`
+    if (version !== LATEST && !versions.some((v) => BigInt(v) === version)) return `${depends} whose required version ${version} is not loaded.`
   }
   return null
 }

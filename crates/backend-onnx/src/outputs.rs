@@ -422,7 +422,7 @@ fn outcome(
         let batching = signature.max_batch_size > 0;
         let count = |s: &[i64]| element_count(s).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
         let whole = Shape::from_slice(made.shape());
-        let (mut model_shape, from) = match scattered(plans, signature, entry, index) {
+        let (model_shape, from) = match scattered(plans, signature, entry, index) {
             Some(shape) => {
                 let from = cursor.elements.get(at).copied().unwrap_or(0);
                 if from + count(&shape) > count(&whole) {
@@ -447,10 +447,7 @@ fn outcome(
         };
         let to = from + count(&model_shape);
         let data = made.cut(spec.datatype, from, to, alone && model_shape == whole);
-        if !batching && model_shape.is_empty() {
-            // A scalar of the graph is [1] for clients, or [1,1], as it is configured.
-            model_shape.extend(spec.reshape.as_ref().unwrap_or(&spec.dims).iter().map(|_| 1));
-        }
+        let model_shape = in_client_rank(spec, model_shape, batching);
         let shape = shape::to_client(&spec.dims, spec.reshape.as_ref(), &model_shape, batching).ok_or_else(|| {
             Error::internal(format!(
                 "unexpected shape {} for inference output '{}' of model '{}': it does not fit the configured reshape {}",
@@ -463,6 +460,14 @@ fn outcome(
         outcome.outputs.push(scatter::output(entry, spec, (index, slot), shape, data)?);
     }
     Ok(outcome)
+}
+
+/// The shape of an output as `shape::to_client` takes it: a scalar of the graph is [1] there, or [1,1], as it is configured.
+pub(crate) fn in_client_rank(spec: &OutputSpec, shape: Shape, batching: bool) -> Shape {
+    if batching || !shape.is_empty() {
+        return shape;
+    }
+    spec.reshape.as_ref().unwrap_or(&spec.dims).iter().map(|_| 1).collect()
 }
 
 /// S-14.

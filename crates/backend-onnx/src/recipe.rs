@@ -7,7 +7,7 @@
 
 use crate::ffi::{CName, Frame, RunOptions, Session};
 use crate::inputs::Tensor;
-use crate::outputs::Produced;
+use crate::outputs::{Produced, in_client_rank};
 use backend::gather::{check_regions, input_of, rows_of};
 use backend::{BatchEntry, Outcome, scatter, shape};
 use bytes::Bytes;
@@ -120,10 +120,8 @@ impl Recipe {
             if bytes.len() > limit || (batching && shape.first().copied() != i64::try_from(rows).ok()) {
                 return None;
             }
-            let mut client = shape::to_client(&spec.dims, spec.reshape.as_ref(), shape, batching)?;
-            if !batching && client.is_empty() {
-                client.push(1); // a scalar of the graph is [1] for clients
-            }
+            let whole = in_client_rank(spec, shape.clone(), batching);
+            let client = shape::to_client(&spec.dims, spec.reshape.as_ref(), &whole, batching)?;
             let row_bytes = if batching { bytes.len() / usize::try_from(rows).ok()?.max(1) } else { bytes.len() };
             outputs.push(Product { index, shape: client, row_bytes, bytes: bytes.len() });
         }

@@ -215,8 +215,11 @@ fn refuse_ring(engine: &Weak<Engine>, namespace: &str, name: &str, config: &Mode
     Ok(())
 }
 
+/// The version of a step that means the latest one; no version has another negative number.
+const LATEST: i64 = -1;
+
 fn version_of<'t>(table: &'t Table, namespace: &str, step: &model_ensembling::Step) -> Result<&'t Arc<ModelVersion>> {
-    table.find_from(namespace, &step.model_name, (step.model_version >= 0).then_some(step.model_version))
+    table.find_from(namespace, &step.model_name, (step.model_version != LATEST).then_some(step.model_version))
 }
 
 fn find(engine: &Weak<Engine>, namespace: &str, config: &ModelEnsembling) -> Result<Vec<Arc<ModelVersion>>> {

@@ -15,7 +15,7 @@ use crate::traced;
 use crate::version::ModelVersion;
 use backend::{Batch, BatchEntry, Marks, RunControl, now_ns};
 use parking_lot::{Condvar, Mutex};
-use protocol::{InferRequest, InferResponse};
+use protocol::{InferRequest, InferResponse, Signature};
 use scheduler::Waiting;
 use scheduler::profile::{Held, RunClass};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -189,13 +189,18 @@ impl ModelVersion {
     /// that failed did.
     ///
     /// # Errors
-    /// A request that does not fit the signature; nothing ran then.
-    pub(crate) fn execute_now(&self, instance: u32, requests: Vec<InferRequest>) -> Result<Vec<Error>> {
+    /// A request that does not fit `signature`, which is the model as warm-up samples see it; nothing ran then.
+    pub(crate) fn execute_now(
+        &self,
+        instance: u32,
+        signature: &Signature,
+        requests: Vec<InferRequest>,
+    ) -> Result<Vec<Error>> {
         let warm_up = Arc::new(WarmUp::default());
         let now = now_ns();
         let mut checked = Vec::with_capacity(requests.len());
         for mut request in requests {
-            let found = self.signature.check(&mut request)?;
+            let found = signature.check(&mut request)?;
             checked.push(BatchEntry::new(Box::new(request), found));
         }
         let mut batch = Requests::new();

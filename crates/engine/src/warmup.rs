@@ -11,8 +11,9 @@ use protocol::check::IdPrefix;
 use protocol::pb::inference::model_warmup::Input;
 use protocol::pb::inference::model_warmup::input::InputDataType;
 use protocol::pb::inference::{ModelConfig, ModelWarmup};
-use protocol::{InferRequest, InputTensor, Signature};
+use protocol::{InferRequest, InputSpec, InputTensor, Signature};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensor::{DataType, Error, Name, Result, Shape, ShapeDisplay, element_count};
 
@@ -26,6 +27,10 @@ pub(crate) fn run(
     model_directory: &Path,
     instances: &[String],
 ) -> Result<()> {
+    let signature = match &version.sequencing {
+        Some(sequencing) => &Arc::new(sequencing.seen_by_warmup(&version.signature)),
+        None => &version.signature,
+    };
     // The last instance first: it is the one Triton's loader names when all of them fail alike.
     for (instance, instance_name) in instances.iter().enumerate().rev() {
         let instance = instance as u32;
@@ -48,7 +53,7 @@ pub(crate) fn run(
             let inputs = sample
                 .inputs
                 .iter()
-                .map(|(name, input)| tensor(&version.signature, name, input, model_directory))
+                .map(|(name, input)| tensor(signature, name, input, model_directory))
                 .collect::<Result<Vec<_>>>()?;
             // Files of strings are as long as they are.
             let one: usize = inputs.iter().map(|(.., data)| data.len()).sum();
@@ -64,7 +69,7 @@ pub(crate) fn run(
                 }
                 // `batch_size` is the number of separate requests of one row, executed together.
                 let requests = (0..sample.batch_size).map(|_| request(&inputs)).collect();
-                let errors = version.execute_now(instance, requests)?;
+                let errors = version.execute_now(instance, signature, requests)?;
                 if !errors.is_empty() {
                     let texts = errors.iter().map(|e| format!("{}; ", e.message()));
                     return Err(failed(&joined(errors.len(), texts)));
@@ -107,8 +112,12 @@ fn tensor(
         }
     };
     let mut shape = Shape::from_slice(&input.dims);
-    if signature.max_batch_size > 0 && signature.inputs.iter().any(|i| i.name == *name) {
-        shape.insert(0, 1);
+    if signature.batches() {
+        // Triton adds the batch dimension to controls and states, too; a sample that gives it itself means the same.
+        let given = |spec: &InputSpec| spec.optional && shape.len() == spec.dims.len() + 1;
+        if signature.inputs.iter().find(|i| i.name == *name).is_some_and(|spec| !given(spec)) {
+            shape.insert(0, 1);
+        }
     }
     Ok((Name::from(name), datatype, shape, data.into()))
 }

@@ -14,7 +14,7 @@ use protocol::check::IdPrefix;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::pb::inference::model_sequence_batching::StrategyChoice;
 use protocol::pb::inference::{ModelConfig, ModelSequenceBatching};
-use protocol::{Checked, CorrelationId, InferRequest, InputTensor, Signature};
+use protocol::{Checked, CorrelationId, InferRequest, InputSpec, InputTensor, Signature};
 use scheduler::sequence::{Config, Head, Origin, SequenceId, SlotId, Strategy};
 use states::{Life, States};
 use std::path::Path;
@@ -112,6 +112,14 @@ impl Sequencing {
         seen
     }
 
+    /// The model as its warm-up samples may see it: they may name controls and states, and need not.
+    pub(crate) fn seen_by_warmup(&self, signature: &Signature) -> Signature {
+        let mut seen = signature.clone();
+        let added = self.controls.specs().chain(self.states.input_specs());
+        seen.inputs.extend(added.map(|spec| InputSpec { optional: true, ..spec }));
+        seen
+    }
+
     /// Whether the request's correlation id is of the kind the model has a control for (protocol.md 2.9, row 22).
     ///
     /// # Errors
@@ -131,9 +139,11 @@ impl Sequencing {
     /// # Errors
     /// The initial state does not fit.
     fn prepare(&self, entry: &mut BatchEntry, row: &Row) -> Result<()> {
+        let mut given = self.take_given(entry);
         let tensors = self.controls.tensors(row).chain(self.states.tensors(row)?);
         for (index, tensor) in (self.inputs..).zip(tensors) {
-            entry.request.inputs.push(tensor);
+            let own = given.iter().position(|(at, _)| *at == index);
+            entry.request.inputs.push(own.map_or(tensor, |own| given.swap_remove(own).1));
             entry.checked.inputs.push(index);
         }
         for index in self.states.outputs() {
@@ -150,6 +160,21 @@ impl Sequencing {
             }
         }
         Ok(())
+    }
+
+    /// Takes out the controls and states that a warm-up sample gives itself; no client can.
+    fn take_given(&self, entry: &mut BatchEntry) -> Vec<(u16, InputTensor)> {
+        let (inputs, indices) = (&mut entry.request.inputs, &mut entry.checked.inputs);
+        if indices.iter().all(|&index| index < self.inputs) {
+            return Vec::new();
+        }
+        let all = inputs.drain(..).zip(indices.drain(..)).collect::<Vec<_>>();
+        let (given, own): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, index)| *index >= self.inputs);
+        for (tensor, index) in own {
+            inputs.push(tensor);
+            indices.push(index);
+        }
+        given.into_iter().map(|(tensor, index)| (index, tensor)).collect()
     }
 
     /// Takes away what `prepare` added, for a request that runs again. `wanted` are the outputs its client asked for.

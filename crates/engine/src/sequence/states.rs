@@ -71,18 +71,21 @@ impl States {
         let mut hidden = 0;
         let mut outputs = HashSet::new();
         for given in &batching.state {
+            // Triton loads such a model, too: it may never use the state.
+            let Some(datatype) = DataType::from_number(given.data_type) else {
+                log::warn!(
+                    "state '{}' of model '{}' does not specify 'data_type' and is not kept: the model runs without it",
+                    given.input_name,
+                    signature.model
+                );
+                continue;
+            };
             let output = Name::from(given.output_name.as_str());
             // Triton warns, and ignores the second one.
             if specs.iter().any(|s| s.input == given.input_name.as_str()) || !outputs.insert(output.clone()) {
                 log::warn!("a second state '{}' of model '{}' is ignored", given.input_name, signature.model);
                 continue;
             }
-            let datatype = DataType::from_number(given.data_type).ok_or_else(|| {
-                Error::invalid(format!(
-                    "state '{}' of model '{}' must specify 'data_type'",
-                    given.input_name, signature.model
-                ))
-            })?;
             let index = signature.output_index(&output).unwrap_or_else(|| {
                 hidden += 1;
                 signature.outputs.len() + hidden - 1
@@ -488,7 +491,13 @@ mod tests {
         refused(state(INT32, &[1], file("../secret")), "must stay inside");
         refused(state(INT32, &[1 << 40], None), "at most 268435456 bytes are supported");
         refused(state(INT32, &[i64::MAX, i64::MAX], None), "at most 268435456 bytes are supported");
-        refused(state(0, &[1], None), "must specify 'data_type'");
+    }
+
+    #[test]
+    fn a_state_without_data_type_is_left_out() {
+        let root = Root::new("untyped");
+        let states = states(vec![state(0, &[1], None), state(INT32, &[1], None)], 0, &root.0).unwrap();
+        assert_eq!(states.input_specs().map(|s| s.datatype).collect::<Vec<_>>(), [DataType::Int32]);
     }
 
     #[test]
