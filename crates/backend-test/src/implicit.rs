@@ -8,7 +8,7 @@ use protocol::Signature;
 use protocol::pb::inference::model_config::SchedulingChoice;
 use protocol::pb::inference::{ModelConfig, ModelSequenceBatching};
 use std::sync::Arc;
-use tensor::{Code, Error, Result};
+use tensor::{Code, Error, Name, Result};
 
 /// Backend `implicit_state`.
 #[derive(Debug, Default)]
@@ -44,7 +44,8 @@ impl Opened for OpenedImplicit {
         let (start, ready) = (input("START"), input("READY"));
         let test_case = input("TEST_CASE").ok_or_else(|| Error::invalid("model must have an input 'TEST_CASE'"))?;
         let states = batching.state.iter().map(|s| (s.output_name.clone(), s.use_same_buffer_for_input_output));
-        Ok(Arc::new(Implicit { start, ready, test_case, states: states.collect() }))
+        let model = signature.model.clone();
+        Ok(Arc::new(Implicit { model, start, ready, test_case, states: states.collect() }))
     }
 }
 
@@ -61,6 +62,7 @@ fn check(config: &ModelConfig) -> Result<&ModelSequenceBatching> {
 }
 
 struct Implicit {
+    model: Name,
     /// Indices of inputs.
     start: Option<u16>,
     ready: Option<u16>,
@@ -73,7 +75,13 @@ impl Implicit {
     /// Whether a state has one buffer.
     fn state(&self, name: &str) -> Result<bool> {
         let found = self.states.iter().find(|(output, _)| output == name);
-        found.map(|(_, one)| *one).ok_or_else(|| Error::invalid(format!("state '{name}' is not a valid state name.")))
+        found.map(|(_, one)| *one).ok_or_else(|| match self.states.is_empty() {
+            true => Error::invalid(format!(
+                "unable to add state '{name}'. State configuration is missing for model '{}'.",
+                self.model
+            )),
+            false => Error::invalid(format!("state '{name}' is not a valid state name.")),
+        })
     }
 
     fn answer(&self, entry: &BatchEntry) -> Result<Outcome> {
@@ -176,6 +184,20 @@ mod tests {
         check_case("undefined_state", false, 1, [wrong, wrong]);
         check_case("undefined_state", true, 2, [wrong, wrong]);
         check_case("undefined_state", false, 4, [None, None]);
+    }
+
+    // B-BI-04
+    #[test]
+    fn s23_a_state_of_a_model_without_states_is_refused_with_triton_s_text() {
+        let mut config = configured(&["START", "END", "READY"], "OUTPUT_STATE", false);
+        let Some(SchedulingChoice::SequenceBatching(batching)) = &mut config.scheduling_choice else { unreachable!() };
+        batching.state.clear();
+        let model = load(&config).expect("loads");
+        let mut asked = entry(&[&[5], &[0], &[1], &[0], &[1]], 2);
+        model.execute(0, &mut Batch::new(std::slice::from_mut(&mut asked)), &RunControl::alone());
+        let error = asked.result.expect("a result").map(|o| o.outputs.len());
+        let text = "unable to add state 'undefined_state'. State configuration is missing for model 'm'.";
+        assert_eq!(error, Err(Error::invalid(text)));
     }
 
     // B-BI-04
