@@ -16,6 +16,14 @@ export function bareName(key: string): string {
   return key.slice(key.lastIndexOf('/') + 1)
 }
 
+/** What a look at the repositories sees. */
+export interface Look {
+  /** Every model that has a directory now. */
+  found: FoundModels
+  /** Repositories that cannot be read now: what is in them is not known. */
+  unreadable: ReadonlySet<string>
+}
+
 /** Of a model that several repositories have. */
 export function notUnique(name: string): ServerError {
   return new ServerError('INVALID_ARG', `failed to poll model '${name}': not unique across all model repositories`)
@@ -25,6 +33,10 @@ export class Places {
   readonly #hasNamespaces: boolean
   /** Repository → names that were given to directories in it when it was registered. */
   readonly #repositories = new Map<string, ReadonlyMap<string, string>>()
+  /** Repository → the file system that its models were last found on. */
+  readonly #devices = new Map<string, bigint>()
+  /** Repositories that the last look could not read. */
+  readonly #unreadable = new Set<string>()
 
   constructor(hasNamespaces: boolean) {
     this.#hasNamespaces = hasNamespaces
@@ -59,27 +71,62 @@ export class Places {
 
   /** @throws {ServerError} when it is not there. */
   unregister(path: string): void {
-    if (!this.#repositories.delete(resolve(path))) {
+    const repository = resolve(path)
+    this.#devices.delete(repository)
+    this.#unreadable.delete(repository)
+    if (!this.#repositories.delete(repository)) {
       throw new ServerError('INVALID_ARG', `failed to unregister '${path}', repository not found`)
     }
   }
 
   /** Every model that has a directory now: key → directories, more than one where they collide. */
   found(log: Log): FoundModels {
+    return this.look(log).found
+  }
+
+  /** As `found`, and which repositories it says nothing of. A repository that begins or ends to be readable is logged once. */
+  look(log: Log): Look {
     const all = new Map<string, string[]>()
     for (const repository of [...this.#repositories.keys()].sort(byteWise)) {
-      const here = findModels([repository], log)
+      const here = this.#modelsIn(repository, log)
+      if (here === null) continue
       for (const name of this.#repositories.get(repository)?.keys() ?? []) {
         const directory = this.#directory(repository, name)
         if (directory === null) here.delete(name)
-        else here.set(name, [directory])
+        else here.set(name, directory)
       }
-      for (const [name, directories] of here) {
+      for (const [name, directory] of here) {
         const key = this.#hasNamespaces ? `${repository}/${name}` : name
-        all.set(key, [...(all.get(key) ?? []), ...directories])
+        all.set(key, [...(all.get(key) ?? []), directory])
       }
     }
-    return new Map([...all].sort(([a], [b]) => byteWise(a, b)))
+    return { found: new Map([...all].sort(([a], [b]) => byteWise(a, b))), unreadable: new Set(this.#unreadable) }
+  }
+
+  /** Whether a directory lies in a repository that cannot be read now. */
+  isUnreadable(directory: string, log: Log): boolean {
+    const repository = [...this.#repositories.keys()].find((root) => directory.startsWith(`${root}/`))
+    return repository !== undefined && this.#modelsIn(repository, log) === null
+  }
+
+  /** The models of a repository; null when it cannot be read. */
+  #modelsIn(repository: string, log: Log): Map<string, string> | null {
+    try {
+      const here = findModels(repository, log)
+      const device = statIfAny(repository)?.dev ?? 0n
+      const before = this.#devices.get(repository) ?? device
+      // The directory below a file system that was unmounted is empty, too.
+      if (here.size === 0 && before !== device) throw new Error('the file system that the models were on is not mounted')
+      this.#devices.set(repository, device)
+      if (this.#unreadable.delete(repository)) log('info', `model repository '${repository}' can be read again`)
+      return here
+    } catch (error) {
+      if (!this.#unreadable.has(repository)) {
+        this.#unreadable.add(repository)
+        log('error', `failed to read model repository '${repository}': ${(error as Error).message}; the models that were loaded from it serve on`)
+      }
+      return null
+    }
   }
 
   /** Directories of a model. */
@@ -105,6 +152,12 @@ export class Places {
       throw new ServerError('INVALID_ARG', text)
     }
     return keys[0] ?? name
+  }
+
+  /** The keys of the models that a load by this name means: each of its name; the name itself where there is none. */
+  keysToLoad(name: string, known: ReadonlyMap<string, unknown>): string[] {
+    const keys = this.#keysOf(name, known)
+    return keys.length === 0 ? [name] : keys
   }
 
   /** The key of the model that a step of an ensemble means; the name itself where there is none, or are several. */

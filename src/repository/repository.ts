@@ -16,14 +16,14 @@
 import { completeConfig, lacksGpu, moveGpuGroupsToCpu, readConfig, selectVersions, type ConfigFlags, type Log, type ModelConfig } from '../config/index.js'
 import { ServerError, asServerError, quoted, statusText, type Core } from '../native/index.js'
 import { runAgents } from './agents.js'
-import { Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Need, type Outcome } from './dependencies.js'
+import { LATEST, Rings, complaint, dependentsOf, unloadedWith, waves, type KnownModel, type Models, type Need, type Outcome } from './dependencies.js'
 import { devicesOf } from './devices.js'
 import { warnOfIneffective } from './ineffective.js'
 import { servesOn, sourceOf, type Source } from './in_place.js'
 import { KeyedLock, Limit, SharedLock, Waits } from './limit.js'
 import { prepareVersion, updateInstances, type Prepared, type VersionSource } from './loader.js'
 import { removeOverride, sweepOverrides, writeOverride, type OverrideFiles } from './override.js'
-import { Places, bareName, notUnique } from './places.js'
+import { Places, bareName, notUnique, type Look } from './places.js'
 import { pythonBackends } from './python_backends.js'
 import { byteWise } from './scan.js'
 import type { IndexRow, LoadFailure } from './rows.js'
@@ -41,6 +41,10 @@ export interface LoadParameters {
 }
 
 export const NO_PARAMETERS: LoadParameters = { config: null, files: new Map() }
+
+function isOverride({ config, files }: LoadParameters): boolean {
+  return config !== null || files.size > 0
+}
 
 /** What is remembered of a model between polls. Absence means the next load reads everything anew. */
 interface Known {
@@ -67,6 +71,9 @@ interface Polled {
 
 /** An ensemble and its composing models do not go together. */
 class Misfit extends ServerError {}
+
+/** How long a poll waits before it looks again for a model that is gone. */
+const SECOND_LOOK_MS = 400
 
 const NOT_EXPLICIT = 'explicit model load / unload is not allowed if polling is enabled'
 
@@ -131,14 +138,53 @@ export class Repository {
     void this.poll().finally(again)
   }
 
-  /** One look at the repositories: loads what is new or changed, unloads what is gone or became ambiguous. */
+  /**
+   * Looks at the repositories: loads what is new or changed, unloads what is gone or became ambiguous. A model that is replaced by renaming
+   * its directory is gone for a moment, so that is looked at twice. What a repository that cannot be read now held is not gone.
+   */
   async poll(): Promise<void> {
+    const missing = await this.#missing()
+    if (this.#stopped) return
     await this.#ensembles.exclusive(async () => {
-      const found = this.#places.found(this.#log)
-      for (const name of this.#known.keys()) if ((found.get(name)?.length ?? 0) !== 1) this.#unload(name, false)
+      const look = this.#places.look(this.#log)
+      const before = this.#models()
+      for (const name of this.#missingIn(look)) if (missing.has(name)) this.#unload(name, false)
+      const kept = (name: string): boolean => this.#isKept(name, look)
       // What fails is logged where it happens; what served goes on serving.
-      await this.#applyAll([...found.keys()], NO_PARAMETERS)
+      await this.#applyAll(
+        [...look.found.keys()].filter((name) => !kept(name)),
+        NO_PARAMETERS,
+        this.#linkedAnew(before),
+      )
     })
+  }
+
+  /** Ensembles whose steps mean other models than before: those of their names in another repository. */
+  #linkedAnew(before: Models): string[] {
+    const links = (models: Models, name: string): string => (models.get(name)?.needs ?? []).map(({ model }) => model).join('\n')
+    const now = this.#models()
+    return [...now.keys()].filter((name) => links(now, name) !== links(before, name))
+  }
+
+  /** Models that a first look misses, a while after it. */
+  async #missing(): Promise<ReadonlySet<string>> {
+    const missing = this.#missingIn(this.#places.look(this.#log))
+    if (missing.length === 0) return new Set()
+    const names = missing.map((name) => `'${name}'`).join(', ')
+    this.#log('info', `gone from the model repository, or there twice: ${names}; looking again in ${SECOND_LOOK_MS} ms`)
+    await new Promise((done) => setTimeout(done, SECOND_LOOK_MS))
+    return new Set(missing)
+  }
+
+  /** Known models that have no directory now, or several. */
+  #missingIn(look: Look): string[] {
+    return [...this.#known.keys()].filter((name) => (look.found.get(name)?.length ?? 0) !== 1 && !this.#isKept(name, look))
+  }
+
+  /** Whether a model was loaded from a repository that cannot be read now: it stays as it is, whatever the others have. */
+  #isKept(name: string, { unreadable }: Look): boolean {
+    const directory = this.#known.get(name)?.polled.directory ?? ''
+    return [...unreadable].some((repository) => directory.startsWith(`${repository}/`))
   }
 
   /** Stops following changes and removes private directories. The core ends the models. */
@@ -149,16 +195,29 @@ export class Repository {
   }
 
   /**
-   * Loads one model on request, mode explicit. `within` is the model whose code asks for it, if any: it may be loading itself.
+   * Loads one model on request, mode explicit; by a name that several repositories have, each of them, as Triton does. `within` is the
+   * model whose code asks for it, if any: it may be loading itself.
    *
    * @throws {ServerError} with the texts of R-26; `UNAVAILABLE` for what would have to wait for the end of the load that asks.
    */
   async load(asked: string, parameters: LoadParameters = NO_PARAMETERS, within = ''): Promise<void> {
     this.#requireExplicit()
-    const name = this.#places.keyOf(asked, this.#known)
     const asks = this.#isStarting(within)
+    const names = this.#places.keysToLoad(asked, this.#known)
+    // Files and configurations are those of one model.
+    if (names.length > 1 && asks === null && !isOverride(parameters)) return this.#loadAll(names)
+    const name = this.#places.keyOf(asked, this.#known)
     const failed = asks === null ? await this.#apply(name, parameters) : await this.#within(asks, name, () => this.#applyOne(name, parameters))
     if (failed === null) throw withinError(name, asks ?? '')
+    this.#requireLoaded(name, failed)
+  }
+
+  async #loadAll(names: readonly string[]): Promise<void> {
+    const failed = await this.#ensembles.exclusive(() => this.#applyAll(names, NO_PARAMETERS))
+    for (const name of names) this.#requireLoaded(name, failed)
+  }
+
+  #requireLoaded(name: string, failed: ReadonlyMap<string, unknown>): void {
     if (failed.has(name)) throw failed.get(name)
     // Nothing changed since its composing models did not let it serve.
     if (!this.isServing(name)) throw new ServerError('INTERNAL', `failed to load '${name}', no version is available`)
@@ -183,7 +242,9 @@ export class Repository {
 
   /** The repository index (R-38). */
   index(readyOnly: boolean): IndexRow[] {
-    const found = this.#places.found(this.#log)
+    const look = this.#places.look(this.#log)
+    const found = new Map(look.found)
+    for (const [name, { polled }] of this.#known) if (this.#isKept(name, look)) found.set(name, [polled.directory])
     // An ensemble that waits for its composing models stands there as if it had not been tried.
     const attempted = [...this.#known].filter(([, known]) => known.invalid === null).map(([name]) => name)
     return this.#states.index(found, new Set(attempted), readyOnly, this.#core.unready())
@@ -265,7 +326,7 @@ export class Repository {
     const { mode, loadModels } = this.#settings
     const all = (): string[] => [...this.#places.found(this.#log).keys()]
     if (mode !== 'explicit') return all()
-    if (!loadModels.includes('*')) return [...new Set(loadModels.map((name) => this.#places.keyOf(name, this.#known)))]
+    if (!loadModels.includes('*')) return [...new Set(loadModels.flatMap((name) => this.#places.keysToLoad(name, this.#known)))]
     if (loadModels.length > 1) {
       throw new ServerError('INVALID_ARG', "Wildcard model name '*' must be the ONLY startup model if specified at all.")
     }
@@ -299,7 +360,7 @@ export class Repository {
       )
       if (failed !== null) return failed
     }
-    return this.#ensembles.exclusive(() => this.#applyAll([name], parameters, polled))
+    return this.#ensembles.exclusive(() => this.#applyAll([name], parameters, [], polled))
   }
 
   /** Loads a model that is no part of an ensemble; null when it is one. */
@@ -333,9 +394,14 @@ export class Repository {
 
   /**
    * Loads these models where they changed, in mode explicit also what their ensembles need, and then every ensemble that needs
-   * one of those. `polled` are those that were read already. What failed, by name.
+   * one of those, or is one of `again`. `polled` are those that were read already. What failed, by name.
    */
-  async #applyAll(names: readonly string[], parameters: LoadParameters, polled = new Map<string, Polled>()): Promise<Map<string, unknown>> {
+  async #applyAll(
+    names: readonly string[],
+    parameters: LoadParameters,
+    again: readonly string[] = [],
+    polled = new Map<string, Polled>(),
+  ): Promise<Map<string, unknown>> {
     const failed = new Map<string, unknown>()
     const asked = new Set(names)
     const before = new Set(this.#known.keys())
@@ -351,7 +417,7 @@ export class Repository {
       for (const name of open) seen.add(name)
     }
     const models = this.#models(polled)
-    for (const name of dependentsOf(models, polled.keys())) {
+    for (const name of [...again, ...dependentsOf(models, [...again, ...polled.keys()])]) {
       const known = this.#known.get(name)
       if (!polled.has(name) && known !== undefined) polled.set(name, known.polled)
     }
@@ -484,7 +550,7 @@ export class Repository {
   async #poll(name: string, parameters: LoadParameters): Promise<Polled | null> {
     let override: string | null = null
     try {
-      const overridden = parameters.config !== null || parameters.files.size > 0
+      const overridden = isOverride(parameters)
       if (parameters.files.size > 0) {
         if (parameters.config === null) {
           throw new ServerError('INVALID_ARG', "Load parameter 'config' must be specified for model file override")
@@ -522,8 +588,10 @@ export class Repository {
     const directories = this.#places.directories(name)
     const [directory] = directories
     if (directory === undefined) {
-      // What was loaded from files in a request never had a directory, and serves on.
-      if (this.#known.get(name)?.override === null) this.#unload(name, false)
+      const known = this.#known.get(name)
+      // What was loaded from files in a request never had a directory, and serves on. A poll looks again first.
+      const isGone = known?.override === null && this.#settings.mode !== 'poll' && !this.#places.isUnreadable(known.polled.directory, this.#log)
+      if (isGone) this.#unload(name, false)
       throw new ServerError('NOT_FOUND', 'model not found in any model repository')
     }
     if (directories.length > 1) throw notUnique(name)
@@ -600,7 +668,7 @@ export class Repository {
   /** Whether the version that a step calls may answer any number of times. */
   #isDecoupled({ model, version }: Need): boolean {
     const served = this.#served.get(model) ?? new Map<number, ServedVersion>()
-    const number = version < 0n ? Math.max(...served.keys()) : Number(version)
+    const number = version === LATEST ? Math.max(...served.keys()) : Number(version)
     return served.get(number)?.config.modelTransactionPolicy?.decoupled === true
   }
 

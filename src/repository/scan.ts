@@ -5,7 +5,7 @@
  * `.ipynb_checkpoints`) are left out: they are not meant as models.
  */
 
-import { readdirSync, type Dirent } from 'node:fs'
+import { accessSync, constants, readdirSync, type Dirent } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { ServerError } from '../native/index.js'
 import { statIfAny, type Log } from '../config/index.js'
@@ -48,30 +48,26 @@ function refuseCloud(path: string): void {
   throw new ServerError('INTERNAL', `model repository '${path}' can not be read: this release has no access to ${advice}`)
 }
 
-/** All models of all repositories, sorted by name. A repository that can not be read now counts as empty, loudly. */
-export function findModels(repositories: readonly string[], log: Log): FoundModels {
-  const found: FoundModels = new Map()
-  for (const repository of repositories) {
-    let entries: Dirent[]
-    try {
-      entries = readdirSync(repository, { withFileTypes: true })
-    } catch (error) {
-      log('error', `failed to read model repository '${repository}': ${(error as Error).message}`)
+/**
+ * The models of one repository: name → directory.
+ *
+ * @throws when the repository cannot be read.
+ */
+export function findModels(repository: string, log: Log): Map<string, string> {
+  const found = new Map<string, string>()
+  const entries = readdirSync(repository, { withFileTypes: true })
+  // Names may be readable where nothing behind them is.
+  accessSync(repository, constants.X_OK)
+  for (const entry of entries) {
+    const directory = join(repository, entry.name)
+    if (!isDirectory(entry, directory)) continue
+    if (entry.name.startsWith('.')) {
+      log('verbose', `ignore directory '${directory}': its name begins with a dot`)
       continue
     }
-    for (const entry of entries) {
-      const directory = join(repository, entry.name)
-      if (!isDirectory(entry, directory)) continue
-      if (entry.name.startsWith('.')) {
-        log('verbose', `ignore directory '${directory}': its name begins with a dot`)
-        continue
-      }
-      const directories = found.get(entry.name)
-      if (directories === undefined) found.set(entry.name, [directory])
-      else directories.push(directory)
-    }
+    found.set(entry.name, directory)
   }
-  return new Map([...found].sort(([a], [b]) => byteWise(a, b)))
+  return found
 }
 
 /** True for a directory and for a link to one. */

@@ -1,6 +1,6 @@
 /** The repository and the in-process API over the real core: loads, reloads, failures, cancellation, the end. */
 
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
@@ -17,8 +17,11 @@ beforeAll(() => {
 })
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }))
 
+/** One for all: servers of a process log to one place. */
+const noLog = (): void => {}
+
 async function withServer(options: Partial<ServerOptions>, run: (server: Server) => Promise<void>): Promise<void> {
-  const server = await Server.start({ modelRepository: REPO, log: () => {}, ...options })
+  const server = await Server.start({ modelRepository: REPO, log: noLog, ...options })
   try {
     await run(server)
   } finally {
@@ -159,7 +162,7 @@ test('R-29: a model in two repositories is served from neither', async () => {
 
 test('R-49: with faulty models a start fails and names each; with exitOnError false the good ones serve', async () => {
   const broken = join(ROOT, 'broken')
-  expect(await failure(Server.start({ modelRepository: broken, log: () => {} }))).toMatch(
+  expect(await failure(Server.start({ modelRepository: broken, log: noLog }))).toMatch(
     /^INTERNAL failed to load all models: .*bad_syntax: .*no_version: .*not_onnx: /s,
   )
   await withServer({ modelRepository: broken, exitOnError: false }, async (server) => {
@@ -304,6 +307,63 @@ test('mode poll follows the disk', async () => {
   })
 })
 
+test('R-22 mode poll: a model that is renamed away and back is not unloaded', async () => {
+  const repository = join(ROOT, 'swapped')
+  const [there, away] = [join(repository, 'simple'), join(ROOT, 'swapped-away')]
+  cpSync(join(REPO, 'simple'), there, { recursive: true })
+  const lines: string[] = []
+  const log = (line: string): void => {
+    lines.push(line)
+    if (line.includes("gone from the model repository, or there twice: 'simple'")) renameSync(away, there)
+  }
+  await withServer({ modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, logInfo: true, log }, async (server) => {
+    renameSync(there, away)
+    await server.poll()
+    expect(await sum(server)).toBe(3)
+    expect(lines.filter((line) => line.includes('gone from'))).toHaveLength(1)
+    expect(lines.filter((line) => line.includes('unloading'))).toEqual([])
+  })
+})
+
+test('R-22 mode poll: the models of a repository that cannot be read serve on, and that is logged once', async () => {
+  const [repository, away] = [join(ROOT, 'vanishing'), join(ROOT, 'vanished')]
+  cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
+  const lines: string[] = []
+  const log = (line: string): void => void lines.push(line)
+  const about = (): string[] => lines.filter((line) => line.includes('model repository') || line.includes('unloading'))
+  await withServer({ modelRepository: repository, modelControlMode: 'poll', repositoryPollSecs: 0, logInfo: true, log }, async (server) => {
+    renameSync(repository, away)
+    for (let i = 0; i < 3; i += 1) await server.poll()
+    expect(await sum(server)).toBe(3)
+    expect(server.index()).toEqual([{ name: 'simple', version: '1', state: 'READY' }])
+    expect(about()).toEqual([expect.stringMatching(/failed to read model repository '.*vanishing': ENOENT.*; the models that were loaded from it serve on"\n$/)])
+    renameSync(away, repository)
+    await server.poll()
+    expect(await sum(server)).toBe(3)
+    expect(about().slice(1)).toEqual([expect.stringContaining(`model repository '${repository}' can be read again`)])
+    // Readable and empty, it means what it says.
+    rmSync(join(repository, 'simple'), { recursive: true })
+    await server.poll()
+    expect(server.model('simple').ready()).toBe(false)
+  })
+})
+
+test('R-30 mode explicit: a load while the repository cannot be read fails, and what serves stays', async () => {
+  const [repository, away] = [join(ROOT, 'unreadable'), join(ROOT, 'unreadable-away')]
+  cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
+  await withServer({ modelRepository: repository, modelControlMode: 'explicit' }, async (server) => {
+    await server.load('simple')
+    renameSync(repository, away)
+    const refusal = "INTERNAL failed to load 'simple', failed to poll from model repository"
+    expect(await failure(server.load('simple'))).toBe(refusal)
+    expect(await sum(server)).toBe(3)
+    renameSync(away, repository)
+    rmSync(join(repository, 'simple'), { recursive: true })
+    expect(await failure(server.load('simple'))).toBe(refusal)
+    expect(server.model('simple').ready(), 'gone from a repository that can be read').toBe(false)
+  })
+})
+
 test('strings go in and come out; ids, versions and shapes are echoed', () =>
   withServer({}, async (server) => {
     const result = await server.model('id_string').infer({ id: 'r1', inputs: { INPUT0: { data: ['grüße', '', 'x'], shape: [1, 3] } } })
@@ -324,7 +384,7 @@ test('mistakes have the class and text of the network API', () =>
     const result = await model.infer({ inputs: { INPUT0: ones, INPUT1: twos }, outputs: ['OUTPUT1'] })
     expect(() => result.output('OUTPUT0')).toThrow("the response has no output 'OUTPUT0'; it has OUTPUT1")
     expect(await failure(Server.start({ modelRepository: REPO, httpPort: 'x' as never }))).toMatch(/^INVALID_ARG Bad option: "--http-port"/)
-    expect(await failure(Server.start({ modelRepository: '/nope' }))).toBe('INTERNAL failed to stat file /nope')
+    expect(await failure(Server.start({ modelRepository: '/nope', log: noLog }))).toBe('INTERNAL failed to stat file /nope')
   }))
 
 test('metrics count what was served, and ports open only on request', () =>

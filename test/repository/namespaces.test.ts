@@ -1,5 +1,5 @@
 /** R-40 over the real core: several repositories with models of one name, and repositories that come and go. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, onTestFinished, test } from 'vitest'
@@ -26,8 +26,11 @@ function repository(models: Record<string, string>): string {
   return root
 }
 
+/** One for all: servers of a process log to one place. */
+const noLog = (): void => {}
+
 async function serving(modelRepository: string[], options: Partial<ServerOptions> = {}): Promise<Server> {
-  const server = await Server.start({ modelRepository, modelNamespacing: true, log: () => {}, ...options })
+  const server = await Server.start({ modelRepository, modelNamespacing: true, log: noLog, ...options })
   onTestFinished(async () => void (await server.stop({ timeoutMs: 2000 })))
   return server
 }
@@ -96,10 +99,9 @@ test('R-40 an ensemble takes the models of its own repository first, and the onl
   expect(await ask(server, 'far')).toBe(7)
 })
 
-test('R-40 loads and unloads mean the only model of a name, and leave those of other repositories alone', async () => {
+test('R-40 unloads mean the only model of a name, and loads by a key leave those of other repositories alone', async () => {
   const [a, b] = [repository({ m: IDENTITY, only_a: IDENTITY }), repository({ m: IDENTITY })]
   const server = await serving([a, b], { modelControlMode: 'explicit' })
-  expect(await failure(() => server.load('m'))).toBe(ambiguous('m'))
   await server.load(`${b}/m`)
   // There is another one on disk, which may not be meant.
   expect(await failure(() => server.unload('m'))).toBe(ambiguous('m'))
@@ -113,6 +115,34 @@ test('R-40 loads and unloads mean the only model of a name, and leave those of o
   for (const name of [`${a}/../m`, '/etc/m', `${a}/m/1`, `${a}/..`]) {
     expect(await failure(() => server.load(name)), name).toMatch(/^(INVALID_ARG invalid model name|INTERNAL failed to load)/)
   }
+})
+
+test('R-40 a load by a name that several repositories have loads each of them', async () => {
+  const [a, b] = [repository({ m: IDENTITY, e: calling('m') }), repository({ m: IDENTITY, e: calling('m') })]
+  const server = await serving([a, b], { modelControlMode: 'explicit' })
+  expect(await failure(() => server.load('e', { config: '{}' })), 'a configuration is that of one model').toBe(ambiguous('e'))
+  await server.load('e')
+  expect(server.index().map(({ name, state }) => [name, state])).toEqual([['e', 'READY'], ['e', 'READY'], ['m', 'READY'], ['m', 'READY']])
+  for (const key of [`${a}/e`, `${b}/e`]) expect(await ask(server, key)).toBe(7)
+  expect(await executions(server, 'm')).toEqual({ [a]: 1, [b]: 1 })
+  const named = await serving([a, b], { modelControlMode: 'explicit', loadModel: ['m'] })
+  for (const key of [`${a}/m`, `${b}/m`]) expect(await ask(named, key)).toBe(7)
+})
+
+test('R-40 mode poll: an ensemble follows its composing model to the other repository, and back', async () => {
+  const [a, b] = [repository({ m: IDENTITY, in_a: calling('m') }), repository({ m: IDENTITY, in_b: calling('m') })]
+  const server = await serving([a, b], { modelControlMode: 'poll', repositoryPollSecs: 0 })
+  const counts = async (): Promise<Record<string, number>> => {
+    for (const name of ['in_a', 'in_b']) expect(await ask(server, name)).toBe(7)
+    return executions(server, 'm')
+  }
+  expect(await counts()).toEqual({ [a]: 1, [b]: 1 })
+  renameSync(join(a, 'm'), join(ROOT, 'm-away'))
+  await server.poll()
+  expect(await counts()).toMatchObject({ [b]: 3 })
+  renameSync(join(ROOT, 'm-away'), join(a, 'm'))
+  await server.poll()
+  expect(await counts()).toEqual({ [a]: 1, [b]: 4 })
 })
 
 test('R-40 repositories are registered and unregistered while the server runs, with names for their directories', async () => {

@@ -67,7 +67,7 @@ test('R-01: each subdirectory is one model, links included; files and dot names 
   symlinkSync(join(root, 'a'), join(root, 'linked'))
   symlinkSync(join(root, 'loose.txt'), join(root, 'linkedfile'))
   symlinkSync(join(root, 'nowhere'), join(root, 'dangling'))
-  expect([...findModels([root], lines().log).keys()]).toEqual(['a', 'b', 'linked'])
+  expect([...findModels(root, lines().log).keys()]).toEqual(['a', 'b', 'linked'])
 })
 
 test('R-02: a repository path that is missing or no directory is refused', () => {
@@ -86,8 +86,8 @@ test('R-02: a repository path that is missing or no directory is refused', () =>
 test('R-39: repositories are taken once each, in byte-wise order; a name in two of them is seen as two', () => {
   const [one, two] = [tree({ 'm/': '', 'x/': '' }), tree({ 'm/': '' })]
   expect(openRepositories([two, one, `${one}/`, two])).toEqual([one, two].sort())
-  expect(findModels([one, two], lines().log)).toEqual(new Map([['m', [join(one, 'm'), join(two, 'm')]], ['x', [join(one, 'x')]]]))
   const places = placesOf([one, two])
+  expect(places.found(lines().log)).toEqual(new Map([['m', [join(one, 'm'), join(two, 'm')]], ['x', [join(one, 'x')]]]))
   expect(places.directories('m')).toEqual([join(one, 'm'), join(two, 'm')])
   expect(places.directories('nope')).toEqual([])
 })
@@ -160,7 +160,7 @@ test('loops of links: every directory is looked at once, and a model behind one 
   symlinkSync('itself', join(root, 'itself'))
   symlinkSync('two', join(root, 'one'))
   symlinkSync('one', join(root, 'two'))
-  expect([...findModels([root], lines().log).keys()]).toEqual(['good'])
+  expect([...findModels(root, lines().log).keys()]).toEqual(['good'])
   expect(placesOf([root]).directories('itself')).toEqual([])
   symlinkSync('11', join(root, 'good/11'))
   expect([...findVersions(join(root, 'good'), lines().log)]).toEqual([])

@@ -76,12 +76,23 @@ pub(crate) struct VersionEntry {
     pub(crate) serving: Option<Arc<ModelVersion>>,
 }
 
+impl VersionEntry {
+    /// Gone on purpose.
+    fn is_unloaded(&self) -> bool {
+        self.state == VersionState::Unavailable && self.reason == "unloaded"
+    }
+}
+
 impl Entry {
+    /// All of its versions were unloaded, or are being unloaded.
+    fn is_gone(&self) -> bool {
+        let is_gone = |v: &VersionEntry| v.state == VersionState::Unloading || v.is_unloaded();
+        !self.versions.is_empty() && self.versions.values().all(is_gone)
+    }
+
     /// What of it keeps a strict server from being ready.
     fn unready(&self) -> usize {
-        let is_fine = |v: &VersionEntry| {
-            v.state == VersionState::Ready || (v.state == VersionState::Unavailable && v.reason == "unloaded")
-        };
+        let is_fine = |v: &VersionEntry| v.state == VersionState::Ready || v.is_unloaded();
         usize::from(self.versions.is_empty()) + self.versions.values().filter(|v| !is_fine(v)).count()
     }
 
@@ -133,8 +144,12 @@ impl Table {
         }
         if !namespace.is_empty() {
             let own = format!("{namespace}/{name}");
-            if self.models.contains_key(&own) {
-                return Ok(Cow::Owned(own));
+            if let Some(entry) = self.models.get(&own) {
+                let moved = if entry.is_gone() { self.only_left(name) } else { None };
+                return Ok(moved.map_or(Cow::Owned(own), Cow::Borrowed));
+            }
+            if let Some(left) = self.only_left(name) {
+                return Ok(Cow::Borrowed(left));
             }
         }
         if self.models.contains_key(name) {
@@ -148,6 +163,14 @@ impl Table {
                 "There are {n} identifiers of model '{name}' in global map, model namespace must be provided to resolve ambiguity."
             ))),
         }
+    }
+
+    /// The only model of this name in a namespace that was not unloaded: what a model of another namespace calls by it.
+    fn only_left(&self, name: &str) -> Option<&str> {
+        let is_left = |key: &&String| self.models.get(*key).is_some_and(|entry| !entry.is_gone());
+        let mut left = self.in_namespaces.get(name)?.iter().filter(is_left);
+        let first = left.next()?;
+        left.next().is_none().then_some(first.as_str())
     }
 
     /// Every version of every model is ready, or gone on purpose.
@@ -305,6 +328,21 @@ mod tests {
         assert_eq!(key(&table, "", "m"), none);
         table.change("/a/other", |_| false);
         assert_eq!(key(&table, "", "m"), "m");
+
+        // What was unloaded is not meant while there is another one.
+        let set = |table: &mut Table, key: &str, state: VersionState| {
+            let entry = VersionEntry { state, reason: "unloaded".into(), serving: None };
+            table.change(key, |model| {
+                model.versions.insert(1, entry);
+                true
+            });
+        };
+        set(&mut table, "/a/m", VersionState::Unloading);
+        set(&mut table, "/b/m", VersionState::Ready);
+        assert_eq!((key(&table, "/a", "m"), key(&table, "/c", "m")), ("/b/m".into(), "/b/m".into()));
+        assert_eq!(key(&table, "", "m"), two, "a client's name means either");
+        set(&mut table, "/b/m", VersionState::Unavailable);
+        assert_eq!((key(&table, "/a", "m"), key(&table, "/c", "m")), ("/a/m".into(), two.into()));
     }
 
     #[test]
