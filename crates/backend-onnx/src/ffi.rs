@@ -24,7 +24,6 @@ use ort::environment::{Environment, GlobalThreadPoolOptions};
 use ort::sys;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -141,36 +140,19 @@ fn failure(api: &sys::OrtApi, status: sys::OrtStatusPtr) -> Error {
     }
 }
 
-/// A name the runtime may keep: NUL-terminated and never freed.
+/// The name of a tensor in a session: its number among those that the session keeps, and that are freed with it.
 #[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(crate) struct CName(*const c_char);
-
-// SAFETY: points to immutable memory that is never freed.
-unsafe impl Send for CName {}
-// SAFETY: as above.
-unsafe impl Sync for CName {}
+pub(crate) struct CName(u32);
 
 impl CName {
-    /// Tells names apart: equal names are one copy.
+    /// Tells the names of a session apart.
     pub(crate) fn id(self) -> i64 {
-        self.0.addr() as i64
-    }
-
-    /// One copy per distinct name in the process, kept for ever: models share most of theirs, and come and go.
-    pub(crate) fn new(name: &str) -> Result<Self> {
-        static NAMES: Mutex<Option<HashSet<&'static CStr>>> = Mutex::new(None);
-        let name = c_string(name)?;
-        let mut names = NAMES.lock();
-        let names = names.get_or_insert_default();
-        if let Some(known) = names.get(name.as_c_str()) {
-            return Ok(Self(known.as_ptr()));
-        }
-        let kept: &'static CStr = Box::leak(name.into_boxed_c_str());
-        names.insert(kept);
-        Ok(Self(kept.as_ptr()))
+        i64::from(self.0)
     }
 }
+
+/// Names as the library takes them.
+type Names = SmallVec<[*const c_char; 8]>;
 
 fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::invalid(format!("'{}' contains a NUL character", text.escape_default())))
@@ -231,6 +213,8 @@ pub(crate) struct Session {
     runtime: &'static Runtime,
     /// `None`: it runs on the CPU.
     place: Option<bound::Place>,
+    /// What `CName`s stand for. The library copies a name that it keeps.
+    names: Vec<CString>,
 }
 
 // SAFETY: OrtSession is documented as safe to use from several threads at once, Run included.
@@ -284,7 +268,27 @@ impl Session {
         unsafe {
             check(api, (api.CreateSession)(runtime.env.ptr(), path.as_ptr(), raw_options.0.as_ptr(), &raw mut session))?
         };
-        Ok(Self { raw: ManuallyDrop::new(RawSession(non_null(session)?, api)), runtime, place })
+        Ok(Self { raw: ManuallyDrop::new(RawSession(non_null(session)?, api)), runtime, place, names: Vec::new() })
+    }
+
+    /// Keeps a name of a tensor, for runs of this session.
+    pub(crate) fn name(&mut self, name: &str) -> Result<CName> {
+        let number = u32::try_from(self.names.len()).map_err(|_| Error::invalid("a model has too many tensors"))?;
+        self.names.push(c_string(name)?);
+        Ok(CName(number))
+    }
+
+    fn c_name(&self, name: CName) -> Result<&CStr> {
+        let kept = self.names.get(name.0 as usize).ok_or_else(|| Error::internal("a name of another session"))?;
+        Ok(kept)
+    }
+
+    fn c_names(&self, names: &[CName]) -> Result<Names> {
+        let mut found = Names::with_capacity(names.len());
+        for name in names {
+            found.push(self.c_name(*name)?.as_ptr());
+        }
+        Ok(found)
     }
 
     /// Every tensor of one side of the graph, in graph order.
@@ -367,17 +371,18 @@ impl Session {
             return Err(Error::internal("a run has as many names as values"));
         }
         let api = self.runtime.api;
-        // SAFETY: names and values are as many as announced. `CName` and `Value` are transparent over the pointers the call
-        // wants, and `Option<Value>` has null in the place of `None`. The memory the values look at is borrowed for `'a`, so
-        // it outlives this call. New outputs are owned by the slots they are written to.
+        let (input_names, output_names) = (self.c_names(input_names)?, self.c_names(output_names)?);
+        // SAFETY: names and values are as many as announced. The names are NUL-terminated and owned by this session. `Value` is
+        // transparent over the pointer the call wants, and `Option<Value>` has null in the place of `None`. The memory the values
+        // look at is borrowed for `'a`, so it outlives this call. New outputs are owned by the slots they are written to.
         let status = unsafe {
             (api.Run)(
                 self.raw.0.as_ptr(),
                 options.0.0.as_ptr(),
-                input_names.as_ptr().cast(),
+                input_names.as_ptr(),
                 inputs.as_ptr().cast(),
                 inputs.len(),
-                output_names.as_ptr().cast(),
+                output_names.as_ptr(),
                 outputs.len(),
                 outputs.as_mut_ptr().cast(),
             )
@@ -950,12 +955,12 @@ pub fn bench_bare_run(
     rounds: u32,
 ) -> Result<f64> {
     let runtime = Runtime::get(library, PoolThreads::default())?;
-    let session = Session::load(runtime, model, &SessionOptions::default(), None)?;
+    let mut session = Session::load(runtime, model, &SessionOptions::default(), None)?;
     let options = session.run_options(&[])?;
     let size = tensor::element_count(shape).unwrap_or(0) as usize * datatype.byte_size().unwrap_or(0);
     let data: Vec<Data> = names.0.iter().map(|_| Data::Bytes(Bytes::from(vec![0u8; size]))).collect();
     let mut memory: Vec<Vec<u8>> = names.1.iter().map(|_| vec![0u8; size]).collect();
-    let c_names = |n: &[&str]| n.iter().map(|n| CName::new(n)).collect::<Result<Vec<_>>>();
+    let mut c_names = |n: &[&str]| n.iter().map(|n| session.name(n)).collect::<Result<Vec<_>>>();
     let (input_names, output_names) = (c_names(names.0)?, c_names(names.1)?);
     let inputs = data.iter().map(|d| Value::input(runtime, datatype, shape, d)).collect::<Result<Vec<_>>>()?;
     let mut outputs =

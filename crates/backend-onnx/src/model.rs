@@ -40,7 +40,7 @@ pub(crate) struct OnnxModel {
 
 impl OnnxModel {
     pub(crate) fn new(
-        session: Session,
+        mut session: Session,
         config: &ModelConfig,
         signature: Arc<Signature>,
         graph: &Graph,
@@ -55,7 +55,7 @@ impl OnnxModel {
             .iter()
             .map(|spec| {
                 let scalar = !batching && find(&spec.name).is_some_and(|t| t.shape.is_empty());
-                Ok(InputPlan { name: CName::new(&spec.name)?, scalar })
+                Ok(InputPlan { name: session.name(&spec.name)?, scalar })
             })
             .collect::<Result<_>>()?;
         let batch_inputs = config
@@ -63,7 +63,7 @@ impl OnnxModel {
             .iter()
             .map(|c| {
                 let input = BatchInput::read(c, &signature)?;
-                let names = input.targets.iter().map(|t| CName::new(t)).collect::<Result<_>>()?;
+                let names = input.targets.iter().map(|t| session.name(t)).collect::<Result<_>>()?;
                 Ok((input, names))
             })
             .collect::<Result<_>>()?;
@@ -78,7 +78,7 @@ impl OnnxModel {
                     .and_then(|b| b.source_input.first());
                 let source = scatter.and_then(|s| signature.inputs.iter().position(|i| *i.name == **s));
                 Ok(OutputPlan {
-                    name: CName::new(&spec.name)?,
+                    name: session.name(&spec.name)?,
                     graph: graph
                         .outputs
                         .iter()
@@ -170,10 +170,13 @@ impl OnnxModel {
                 return self.run_on(device, entries, control, marks);
             }
         }
-        if let Some(recipe) = self.recipes.take(entries)
-            && self.repeat(recipe, entries, control, marks)?
-        {
-            return Ok(());
+        let mut guesses = true;
+        if let Some(recipe) = self.recipes.take(entries) {
+            match self.repeat(recipe, entries, control, marks)? {
+                Repeated::Answered => return Ok(()),
+                Repeated::Unfit => {}
+                Repeated::Failed => guesses = false,
+            }
         }
         gather::stage(entries, &self.signature, inputs::may_stay);
         if entries.iter().all(|e| e.result.is_some()) {
@@ -188,19 +191,21 @@ impl OnnxModel {
                 RunOutputs::new(&self.outputs, &self.hints, &self.signature, entries, &tensors, outputs::target)?;
             let output_names: SmallVec<[CName; 4]> =
                 plan.wanted.iter().filter_map(|&i| self.outputs.get(usize::from(i))).map(|o| o.name).collect();
+            if !guesses {
+                plan.without_hints();
+            }
             marks.inputs_ready = now_ns();
             let options = self.begin(control)?;
             let feeds: SmallVec<[Value<'_>; 4]> =
                 tensors.iter().map(|t| t.value(runtime, &self.signature)).collect::<Result<_>>()?;
             let mut outcome = self.run_once(&mut plan, &options, &names, &feeds, &output_names);
-            if outcome.is_err() && plan.has_hints() && !control.is_stopped() {
-                // Perhaps an output did not have the shape we guessed. The library says so in words that change between its
-                // versions, so every failed run with guesses is tried without; it has no effects but its outputs.
+            if plan.has_hints() && !control.is_stopped() && outcome.as_ref().is_err_and(may_be_wrong_guess) {
+                guesses = false;
                 plan.without_hints();
                 outcome = self.run_once(&mut plan, &options, &names, &feeds, &output_names);
-                if outcome.is_ok() {
-                    self.without_hints();
-                }
+            }
+            if !guesses && outcome.is_ok() {
+                self.without_hints();
             }
             self.end(options, control, marks)?;
             let allocated = outcome?;
@@ -243,20 +248,19 @@ impl OnnxModel {
         Ok(())
     }
 
-    /// Runs a batch of a kind that was run before. False when it has to be worked out anew: nothing happened then that could be
-    /// seen.
+    /// Runs a batch of a kind that was run before.
     ///
     /// # Errors
-    /// CANCELLED when all its requests are cancelled.
+    /// CANCELLED when all its requests are cancelled, or why the run failed.
     fn repeat(
         &self,
         mut recipe: Box<Recipe>,
         entries: &mut [BatchEntry],
         control: &RunControl,
         marks: &mut Marks,
-    ) -> Result<bool> {
+    ) -> Result<Repeated> {
         if !recipe.fill(entries) {
-            return Ok(false);
+            return Ok(Repeated::Unfit);
         }
         marks.inputs_ready = now_ns();
         if !control.arm(|| stopper(recipe.options())) {
@@ -268,12 +272,17 @@ impl OnnxModel {
         if control.is_stopped() {
             return Err(cancelled());
         }
-        if ran.is_err() {
-            return Ok(false);
+        if let Err(error) = ran {
+            let failed = if may_be_wrong_guess(&error) { Ok(Repeated::Failed) } else { Err(error) };
+            // Nothing is wrong with it then: the next batch may run.
+            if failed.is_err() {
+                self.recipes.put(recipe);
+            }
+            return failed;
         }
         recipe.serve(&self.signature, entries);
         self.recipes.put(recipe);
-        Ok(true)
+        Ok(Repeated::Answered)
     }
 
     /// One `Run`; gives back the outputs the runtime allocated, `None` where they are in their targets.
@@ -289,6 +298,21 @@ impl OnnxModel {
         let values = RunOutputs::values(targets, wanted, &self.signature, self.session.runtime())?;
         self.session.run(options, names, feeds, output_names, values)
     }
+}
+
+/// What became of a run by a recipe.
+enum Repeated {
+    Answered,
+    /// Nothing ran.
+    Unfit,
+    /// Perhaps since an output has another shape this time: it is run without guesses, which has no effects but its outputs.
+    Failed,
+}
+
+/// Whether a run may have failed since an output did not have the shape we guessed. The library says so in words that change between its
+/// versions; all of them name a shape. Any other failure is final: to run again would take the time of a run once more.
+pub(crate) fn may_be_wrong_guess(error: &Error) -> bool {
+    error.message().as_bytes().windows(5).any(|word| word.eq_ignore_ascii_case(b"shape"))
 }
 
 /// Ends the run that uses `options` as soon as the runtime looks.

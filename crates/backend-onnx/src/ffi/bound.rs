@@ -72,17 +72,19 @@ impl<'i, 'o> Binding<'i, 'o> {
     /// Has the run read an input. One in the host's memory that is wanted on the device is copied there before this returns.
     pub(crate) fn input(&mut self, name: CName, value: &Value<'i>) -> Result<()> {
         let api = self.session.runtime.api;
-        // SAFETY: live handles; the name is never freed, and the memory behind the value is borrowed longer than the binding lives.
-        let done = unsafe { check(api, (api.BindInput)(self.raw.0.as_ptr(), name.0, value.0.as_ptr())) };
+        let name = self.session.c_name(name)?;
+        // SAFETY: live handles; the name is copied, and the memory behind the value is borrowed longer than the binding lives.
+        let done = unsafe { check(api, (api.BindInput)(self.raw.0.as_ptr(), name.as_ptr(), value.0.as_ptr())) };
         done.map_err(|e| self.session.noticed(e))
     }
 
     /// Has the run write an output to a value, wherever that lies.
     pub(crate) fn output(&mut self, name: CName, value: &Value<'o>) -> Result<()> {
         let api = self.session.runtime.api;
+        let name = self.session.c_name(name)?;
         self.allocated.push(false);
         // SAFETY: as in `input`.
-        unsafe { check(api, (api.BindOutput)(self.raw.0.as_ptr(), name.0, value.0.as_ptr())) }
+        unsafe { check(api, (api.BindOutput)(self.raw.0.as_ptr(), name.as_ptr(), value.0.as_ptr())) }
     }
 
     /// Has the runtime allocate an output, on the device of the session or in the host's memory.
@@ -90,9 +92,10 @@ impl<'i, 'o> Binding<'i, 'o> {
         let runtime = self.session.runtime;
         let place = self.session.place.as_ref().filter(|_| on_device);
         let memory = place.map_or(&runtime.cpu, |place| &place.memory);
+        let name = self.session.c_name(name)?.as_ptr();
         self.allocated.push(true);
         // SAFETY: live handles, whose contents are copied.
-        unsafe { check(runtime.api, (runtime.api.BindOutputToDevice)(self.raw.0.as_ptr(), name.0, memory.0.as_ptr())) }
+        unsafe { check(runtime.api, (runtime.api.BindOutputToDevice)(self.raw.0.as_ptr(), name, memory.0.as_ptr())) }
     }
 
     /// Runs the model; afterwards `outputs` are written.

@@ -61,9 +61,11 @@ impl Park {
             let env = runtime.env.ptr();
             check(api, (api.CreateSessionFromArray)(env, model.0, model.1, options.0.as_ptr(), &raw mut session))?;
         }
-        let session = Session { raw: ManuallyDrop::new(RawSession(non_null(session)?, api)), runtime, place: None };
+        let raw = ManuallyDrop::new(RawSession(non_null(session)?, api));
+        let mut session = Session { raw, runtime, place: None, names: Vec::new() };
         let options = session.run_options(&[])?;
-        Ok(Self { session, options, input: CName::new("I")?, output: CName::new("O")? })
+        let (input, output) = (session.name("I")?, session.name("O")?);
+        Ok(Self { session, options, input, output })
     }
 
     /// Calls `Gate::pass` on this thread and, as soon as they are free, on `workers` threads of the pool. Returns when all of
