@@ -7,7 +7,7 @@
  * so that the log goes on as soon as the disk has room; the first line that is written again is one that says how many are missing.
  */
 
-import { openSync, writeSync } from 'node:fs'
+import { closeSync, fstatSync, openSync, statSync, writeSync, type BigIntStats } from 'node:fs'
 import type { Log } from '../config/index.js'
 import { ServerError, type LogRecord } from '../native/index.js'
 import { formatLine, formatTable, type LogFormat, type LogSeverity } from './format.js'
@@ -117,17 +117,19 @@ export function createLogger(settings: LogSettings, sink: Sink = openSink(settin
 }
 
 /**
- * stdout for information, stderr for warnings and errors; or one file for everything.
+ * stdout for information, stderr for warnings and errors; or one file for everything, which is opened again when it was renamed or
+ * removed, as by a rotation of logs. `now` is in milliseconds.
  *
  * @throws {ServerError} `INTERNAL` when the file can not be opened for appending.
  */
-export function openSink(path: string): Sink {
+export function openSink(path: string, now: () => number = () => performance.now()): Sink {
   if (path === '') {
     const [out, err] = [openStream(1), openStream(2)]
     return (line, problem) => (problem ? err : out)(line, problem)
   }
   try {
-    return openStream(openSync(path, 'a'))
+    const file = new LogFile(path, now)
+    return (line) => file.write(line)
   } catch (error) {
     throw new ServerError('INTERNAL', `failed to open log file '${path}': ${(error as Error).message}`)
   }
@@ -142,6 +144,62 @@ const IMPATIENCE_MS = 1000
 export function openStream(descriptor: number): Sink {
   const stream = new Stream(descriptor)
   return (line) => stream.write(line)
+}
+
+/** How often it is looked whether the name of a log file means another file. The access log does the same: access_log/place.rs. */
+const LOOK_INTERVAL_MS = 1000
+
+/** A file that lines are written to, by its name. */
+class LogFile {
+  readonly #path: string
+  readonly #now: () => number
+  #open: OpenFile
+  #lookedMs: number
+
+  constructor(path: string, now: () => number) {
+    this.#path = path
+    this.#now = now
+    this.#open = openFile(path)
+    this.#lookedMs = now()
+  }
+
+  write(line: string): void {
+    this.#look()
+    this.#open.stream.write(line)
+  }
+
+  /** Opens the file again where its name means another one by now, or none. If that fails, lines go on to the old one. */
+  #look(): void {
+    const now = this.#now()
+    const { identity, descriptor } = this.#open
+    if (identity === null || now - this.#lookedMs < LOOK_INTERVAL_MS) return
+    this.#lookedMs = now
+    try {
+      const named = statSync(this.#path, { bigint: true, throwIfNoEntry: false })
+      // To open a FIFO would wait for its reader.
+      if (identityOf(named) === identity || named?.isFile() === false) return
+      this.#open = openFile(this.#path)
+      closeSync(descriptor)
+    } catch {
+      // Tried again after the interval.
+    }
+  }
+}
+
+interface OpenFile {
+  descriptor: number
+  stream: Stream
+  /** Which file it is; null where a name has no bearing on that: FIFOs and devices. */
+  identity: string | null
+}
+
+function openFile(path: string): OpenFile {
+  const descriptor = openSync(path, 'a')
+  return { descriptor, stream: new Stream(descriptor), identity: identityOf(fstatSync(descriptor, { bigint: true })) }
+}
+
+function identityOf(stat: BigIntStats | undefined): string | null {
+  return stat?.isFile() === true ? `${stat.dev}:${stat.ino}` : null
 }
 
 /** A descriptor that lines are written to. */
