@@ -14,8 +14,11 @@ import type { TraceExporter } from './exporter.js'
 
 /** Characters of traces that are kept, all settings together. */
 export const TRACES_KEPT_MAX = 32 * 1024 * 1024
-/** Indexed files of a process: whoever may change settings over the network could else fill a disk with files. */
-export const TRACE_FILES_MAX = 65_536
+/**
+ * Indexed files of a process: with a log frequency of 1 each request makes one, and clients could else fill a directory with files.
+ * Those that are there are kept; the traces of further ones are lost, counted, and told once.
+ */
+export const TRACE_FILES_MAX = 10_000
 
 /** Traces of one setting that are not written yet. */
 interface Kept {
