@@ -11,6 +11,7 @@
 import { asDimension, asObject, asString, wrong } from './api/check.js'
 import { Model } from './api/model.js'
 import type { Ports } from './api/ports.js'
+import { claimProcess } from './api/process_wide.js'
 import { startServer, type RunningServer } from './api/server.js'
 import type { Options } from './cli/flags.js'
 import { OptionError, parseObject } from './cli/parse.js'
@@ -58,6 +59,8 @@ export const CORE: unique symbol = Symbol('core')
 export class Server {
   readonly #running: RunningServer
   readonly #exitTimeoutMs: number
+  /** To be called once it has stopped. */
+  readonly #release: () => void
   /** Ports that are bound; 0 where nothing listens. */
   readonly ports: Readonly<Ports>
   /** Set when `stop` was called. */
@@ -65,8 +68,9 @@ export class Server {
   #stopped = false
   #isEmbedded = false
 
-  private constructor(running: RunningServer, ports: Ports, exitTimeoutMs: number) {
+  private constructor(running: RunningServer, ports: Ports, exitTimeoutMs: number, release: () => void) {
     this.#running = running
+    this.#release = release
     this.ports = ports
     this.#exitTimeoutMs = exitTimeoutMs
   }
@@ -74,11 +78,24 @@ export class Server {
   /**
    * Starts a server and loads its start-up models. Logs warnings and errors only, unless `logInfo` says otherwise.
    *
-   * @throws {ServerError} `INVALID_ARG` for bad options; `INTERNAL` when a start-up model fails and `exitOnError` is not false.
+   * @throws {ServerError} `INVALID_ARG` for bad options, and for another memory limit or log than that of a server of this process that still
+   * runs: both are the process's; `INTERNAL` when a start-up model fails and `exitOnError` is not false.
    */
   static async start(options: ServerOptions): Promise<Server> {
     const { log, ...rest } = options
     const resolved = resolveOptions(rest)
+    const { settings } = resolved
+    const { memoryLimitBytes, deviceMemory } = settings
+    const release = claimProcess({ memoryLimitBytes, deviceMemory, log: log ?? settings.log.file })
+    try {
+      return await Server.#started(resolved, log, release)
+    } catch (error) {
+      release()
+      throw error
+    }
+  }
+
+  static async #started(resolved: ReturnType<typeof resolveOptions>, log: ServerOptions['log'], release: () => void): Promise<Server> {
     const { settings } = resolved
     const logger = createLogger(settings.log, log === undefined ? openSink(settings.log.file) : log)
     for (const warning of resolved.warnings) logger.warning(warning)
@@ -91,7 +108,7 @@ export class Server {
         const reasons = running.failures.map(({ model, reason }) => `${model}: ${reason.trimEnd()}`).join('; ')
         throw new ServerError('INTERNAL', `failed to load all models: ${reasons}`)
       }
-      return new Server(running, await running.listen(), resolved.exitTimeoutSecs * 1000)
+      return new Server(running, await running.listen(), resolved.exitTimeoutSecs * 1000, release)
     } catch (error) {
       await running.stop(0)
       throw error
@@ -211,6 +228,7 @@ export class Server {
     if (typeof timeoutMs !== 'number' || !(timeoutMs >= 0)) throw wrong('timeoutMs', 'a number of at least 0', timeoutMs)
     this.#stopping ??= this.#running.stop(timeoutMs).finally(() => {
       this.#stopped = true
+      this.#release()
     })
     return await this.#stopping
   }

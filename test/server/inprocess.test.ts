@@ -1,6 +1,6 @@
 import { getEventListeners } from 'node:events'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { Server } from '../../src/index.js'
+import { Server, type ServerOptions } from '../../src/index.js'
 import { repositories } from './harness.js'
 
 const models = repositories()
@@ -81,9 +81,20 @@ test('a bad option is refused with the text of the command line', async () => {
 })
 
 test('a repository that can not be read leaves a server neither live nor ready, with exitOnError false', async () => {
-  const other = await Server.start({ modelRepository: '/nowhere/at/all', exitOnError: false, strictReadiness: false, log: () => {} })
+  const other = await Server.start({ modelRepository: '/nowhere/at/all', exitOnError: false, strictReadiness: false })
   expect([other.live(), other.ready(), other.failures]).toEqual([false, false, []])
   expect(await other.stop()).toBe(0)
+})
+
+test('a server beside another one is refused where it would change that: limits of memory, and the place of the log', async () => {
+  const share = 'which all servers of a process share: stop it first, or start this one with the same'
+  const check = (options: Partial<ServerOptions>, text: RegExp): Promise<void> =>
+    expect(Server.start({ modelRepository: models.path('small'), ...options })).rejects.toMatchObject({ code: 'INVALID_ARG', message: expect.stringMatching(text) })
+  await check({ memoryLimit: 1 << 30 }, new RegExp(`^another server of this process has a memory limit of \\d+ bytes, not 1073741824, ${share}$`))
+  await check({ pinnedMemoryPoolByteSize: 1 << 20 }, /^another server of this process has other limits for the memory of devices, which/)
+  await check({ log: () => {} }, /^another server of this process has its log lines in the console, not in its own function 'log', which/)
+  await check({ logFile: '/tmp/other.log' }, /in the console, not in '\/tmp\/other.log', which/)
+  expect(server.ready()).toBe(true)
 })
 
 test('several servers live side by side and stop apart', async () => {
