@@ -95,6 +95,10 @@ fn be_nice(niceness: libc::c_int) {
         return;
     }
     crate::serving::prepare();
+    // A process that was started nicer than this stays so.
+    if scheduling().is_some_and(|now| now.nice >= niceness) {
+        return;
+    }
     // SAFETY: no pointers; 0 means the calling thread. Failure leaves the priority as it was, which is only less polite.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, niceness);
