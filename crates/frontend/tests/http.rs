@@ -854,6 +854,22 @@ fn answer_without_body(server: &Server, head: &str) -> (u16, Option<String>, Str
     (response.status, response.header("Connection").map(str::to_owned), response.text().to_owned())
 }
 
+/// Its head is looked at before its body comes, and has nothing that is refused.
+#[test]
+fn a_packed_body_in_chunks_is_read_and_unpacked() {
+    use flate2::{Compression, write::GzEncoder};
+    let server = Server::start();
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    packer.write_all(infer_json(&[1]).as_bytes()).unwrap();
+    let packed = packer.finish().unwrap();
+    let mut client = server.connect();
+    let head = "Host: x\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked";
+    client.send(format!("POST {INFER} HTTP/1.1\r\n{head}\r\n\r\n{:x}\r\n", packed.len()).as_bytes());
+    client.send(&[&packed[..], b"\r\n0\r\n\r\n"].concat());
+    let response = client.response();
+    assert_eq!(response.status, 200, "{}", response.text());
+}
+
 #[test]
 fn a_request_that_its_head_refuses_is_answered_before_its_body_comes() {
     let server = Server::start();

@@ -252,8 +252,16 @@ pub fn refused_by_head(context: &HttpContext, name: &str, version: &str, head: &
         verbose::infer_failed(None, &error);
         return Some(Reply::error(JSON, &error));
     }
-    // Without a body only the encoding can be wrong.
-    unpack(context, head, Bytes::new()).err().map(|reply| *reply)
+    encoding_of(head).err().map(|reply| *reply)
+}
+
+/// How the body is packed.
+fn encoding_of(head: &RequestHead) -> Result<Encoding, Box<Reply>> {
+    head.headers.get("content-encoding").map_or(Some(Encoding::Identity), Encoding::parse).ok_or_else(|| {
+        let mut reply = Reply::error(JSON, &Error::unsupported("Unsupported compression type"));
+        reply.accept_encoding = true;
+        Box::new(reply)
+    })
 }
 
 enum Unpacked {
@@ -263,18 +271,13 @@ enum Unpacked {
 }
 
 fn unpack(context: &HttpContext, head: &RequestHead, body: Bytes) -> Result<Unpacked, Box<Reply>> {
-    match head.headers.get("content-encoding").map(Encoding::parse) {
-        None | Some(Some(Encoding::Identity)) => Ok(Unpacked::Here(body)),
-        Some(Some(_)) => match decompress_small(&body, context.limits.input_bytes_max) {
-            None => Ok(Unpacked::TooLong(body)),
-            Some(Ok(body)) => Ok(Unpacked::Here(body)),
-            Some(Err(why)) => Err(Box::new(Reply::error(JSON, &why.into()))),
-        },
-        Some(None) => {
-            let mut reply = Reply::error(JSON, &Error::unsupported("Unsupported compression type"));
-            reply.accept_encoding = true;
-            Err(Box::new(reply))
-        }
+    if encoding_of(head)? == Encoding::Identity {
+        return Ok(Unpacked::Here(body));
+    }
+    match decompress_small(&body, context.limits.input_bytes_max) {
+        None => Ok(Unpacked::TooLong(body)),
+        Some(Ok(body)) => Ok(Unpacked::Here(body)),
+        Some(Err(why)) => Err(Box::new(Reply::error(JSON, &why.into()))),
     }
 }
 
