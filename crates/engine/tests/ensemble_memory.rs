@@ -5,7 +5,6 @@ mod support;
 use backend::{Batch, Outcome};
 use memory::Budget;
 use protocol::OutputTensor;
-use protocol::pb::inference as pb;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use support::*;
@@ -51,17 +50,7 @@ fn large_tensors_that_wait_for_a_slow_step_are_charged_and_refused_beyond_the_li
     let mut slow = of_numbers("slow", "slow");
     slow.input[0].dims = vec![-1];
     publish(&engine, &slow).unwrap();
-    let step = |model: &str, from: &str, to: &str| pb::model_ensembling::Step {
-        model_name: model.into(),
-        model_version: -1,
-        input_map: [("I".to_owned(), from.to_owned())].into(),
-        output_map: [("O".to_owned(), to.to_owned())].into(),
-        ..Default::default()
-    };
-    let graph =
-        pb::ModelEnsembling { step: vec![step("widen", "I", "t"), step("slow", "t", "O")], max_inflight_requests: 0 };
-    let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
-    let m = publish(&engine, &pb::ModelConfig { scheduling_choice: Some(choice), ..of_numbers("m", "") }).unwrap();
+    let m = publish(&engine, &chain_of("m", &["widen", "slow"], 0)).unwrap();
 
     let calls: Vec<_> = (0..40).map(|n| call(&m, n)).collect();
     let refused = || m.statistics().fail.count;

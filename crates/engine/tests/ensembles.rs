@@ -29,21 +29,7 @@ const PAUSE: Duration = Duration::from_micros(500);
 fn chain(line: &str) -> pb::ModelConfig {
     let (name, steps) = line.split_once(": ").unwrap();
     let steps: Vec<_> = steps.split(' ').collect();
-    let tensor = |i: usize| match i {
-        0 => "I".to_owned(),
-        i if i == steps.len() => "O".to_owned(),
-        i => format!("t{i}"),
-    };
-    let step = |(i, model): (usize, &&str)| pb::model_ensembling::Step {
-        model_name: (*model).into(),
-        model_version: -1,
-        input_map: [("I".to_owned(), tensor(i))].into(),
-        output_map: [("O".to_owned(), tensor(i + 1))].into(),
-        ..Default::default()
-    };
-    let graph = pb::ModelEnsembling { step: steps.iter().enumerate().map(step).collect(), max_inflight_requests: 0 };
-    let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
-    pb::ModelConfig { scheduling_choice: Some(choice), ..of_numbers(name, "") }
+    chain_of(name, &steps, 0)
 }
 
 fn limited(mut config: pb::ModelConfig, limit: u32) -> pb::ModelConfig {

@@ -29,22 +29,8 @@ fn sequences(config: &mut pb::ModelConfig) {
     }));
 }
 
-fn chain(name: &str, steps: [&str; 2], limit: u32) -> pb::ModelConfig {
-    let step = |model: &str, from: &str, to: &str| pb::model_ensembling::Step {
-        model_name: model.into(),
-        model_version: -1,
-        input_map: [("I".to_owned(), from.to_owned())].into(),
-        output_map: [("O".to_owned(), to.to_owned())].into(),
-        ..Default::default()
-    };
-    let steps = vec![step(steps[0], "I", "between"), step(steps[1], "between", "O")];
-    let graph = pb::ModelEnsembling { step: steps, max_inflight_requests: limit };
-    let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
-    pb::ModelConfig { scheduling_choice: Some(choice), ..of_numbers(name, "") }
-}
-
 fn serve(before: Script, limit: u32) -> Served {
-    serve_chains(before, &[chain("m", ["before", "sums"], limit)])
+    serve_chains(before, &[chain_of("m", &["before", "sums"], limit)])
 }
 
 fn serve_chains(before: Script, chains: &[pb::ModelConfig]) -> Served {
@@ -135,7 +121,7 @@ fn requests_of_a_sequence_reach_its_model_in_order() {
 
 #[test]
 fn also_through_an_ensemble_of_ensembles() {
-    let chains = [chain("inner", ["before", "sums"], 0), chain("m", ["before", "inner"], 0)];
+    let chains = [chain_of("inner", &["before", "sums"], 0), chain_of("m", &["before", "inner"], 0)];
     ask(&serve_chains(uneven(), &chains), 30);
 }
 

@@ -398,21 +398,7 @@ fn ensembles_call_models_whose_batches_run_elsewhere() {
             config.name = "step".into();
             instances(config, 2);
         });
-        let tensor = |n: i32| match n {
-            0 => "I".to_owned(),
-            20 => "O".to_owned(),
-            n => format!("t{n}"),
-        };
-        let steps = (0..20).map(|n| pb::model_ensembling::Step {
-            model_name: "step".into(),
-            model_version: -1,
-            input_map: [("I".to_owned(), tensor(n))].into(),
-            output_map: [("O".to_owned(), tensor(n + 1))].into(),
-            ..Default::default()
-        });
-        let graph = pb::ModelEnsembling { step: steps.collect(), max_inflight_requests: 0 };
-        let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
-        let config = pb::ModelConfig { scheduling_choice: Some(choice), ..of_numbers("m", "") };
+        let config = chain_of("m", &["step"; 20], 0);
         let version = publish(&engine, &config).expect("an ensemble");
         let calls: Vec<_> = (0..100).map(|number| call(&version, number)).collect();
         for (number, call) in (0..).zip(&calls) {

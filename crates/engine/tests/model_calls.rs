@@ -3,7 +3,7 @@
 mod support;
 
 use backend::{CallAnswers, ModelCall};
-use engine::{Engine, MODEL_CALLS_DEPTH_MAX, ServerState};
+use engine::{Engine, MODEL_CALLS_DEPTH_MAX, ModelVersion, ServerState};
 use protocol::InferResponse;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -166,17 +166,7 @@ fn b_py_12_a_call_that_is_cancelled_ends_soon_wherever_it_is() {
 
 #[test]
 fn b_py_13_a_call_with_a_timeout_waits_no_longer_and_one_without_does() {
-    let (leave, wait) = channel::<()>();
-    let wait = parking(wait);
-    let (engine, version) = model(
-        |config| instances(config, 1),
-        move |_, batch, _| {
-            wait();
-            for entry in batch.requests.iter_mut() {
-                entry.result = Some(Ok(outcome(asked(entry))));
-            }
-        },
-    );
+    let (engine, version, leave) = parked();
     // As a model that calls itself: its only instance is busy with the caller.
     let caller = start(&engine, of("m", 1)).expect("accepted");
     soon("the caller runs", || version.inflight() == 1 && version.statistics().pending == 0);
@@ -204,17 +194,7 @@ fn b_py_13_a_call_with_a_timeout_waits_no_longer_and_one_without_does() {
 
 #[test]
 fn b_sec_07_a_call_that_waits_for_its_own_caller_ends() {
-    let (leave, wait) = channel::<()>();
-    let wait = parking(wait);
-    let (engine, version) = model(
-        |config| instances(config, 1),
-        move |_, batch, _| {
-            wait();
-            for entry in batch.requests.iter_mut() {
-                entry.result = Some(Ok(outcome(asked(entry))));
-            }
-        },
-    );
+    let (engine, version, leave) = parked();
     // The model calls another one, which calls it: its only instance waits for that answer.
     let caller = start(&engine, of("m", 1)).expect("accepted");
     soon("the caller runs", || version.inflight() == 1 && version.statistics().pending == 0);
@@ -274,6 +254,22 @@ fn b_py_13_a_timeout_does_not_end_what_runs() {
     });
     assert_eq!(in_time, Some((Got::Number(1), true)));
     settles(&engine, &version);
+}
+
+/// A model of one instance, each of whose executions waits for leave to end.
+fn parked() -> (Arc<Engine>, Arc<ModelVersion>, Sender<()>) {
+    let (leave, wait) = channel::<()>();
+    let wait = parking(wait);
+    let (engine, version) = model(
+        |config| instances(config, 1),
+        move |_, batch, _| {
+            wait();
+            for entry in batch.requests.iter_mut() {
+                entry.result = Some(Ok(outcome(asked(entry))));
+            }
+        },
+    );
+    (engine, version, leave)
 }
 
 /// Waits once for each message.

@@ -93,15 +93,25 @@ pub fn of_numbers(name: &str, backend: &str) -> pb::ModelConfig {
 
 /// An ensemble of numbers whose one step is a model.
 pub fn ensemble_of(name: &str, model: &str) -> pb::ModelConfig {
-    let same = |name: &str| [(name.to_owned(), name.to_owned())].into();
-    let step = pb::model_ensembling::Step {
-        model_name: model.into(),
+    chain_of(name, &[model], 0)
+}
+
+/// An ensemble of numbers that calls models one behind the other; `limit` calls of a step may be in flight, 0 = any number.
+pub fn chain_of(name: &str, models: &[&str], limit: u32) -> pb::ModelConfig {
+    let tensor = |i: usize| match i {
+        0 => "I".to_owned(),
+        i if i == models.len() => "O".to_owned(),
+        i => format!("t{i}"),
+    };
+    let step = |(i, model): (usize, &&str)| pb::model_ensembling::Step {
+        model_name: (*model).into(),
         model_version: -1,
-        input_map: same("I"),
-        output_map: same("O"),
+        input_map: [("I".to_owned(), tensor(i))].into(),
+        output_map: [("O".to_owned(), tensor(i + 1))].into(),
         ..Default::default()
     };
-    let graph = pb::ModelEnsembling { step: vec![step], max_inflight_requests: 0 };
+    let graph =
+        pb::ModelEnsembling { step: models.iter().enumerate().map(step).collect(), max_inflight_requests: limit };
     let choice = pb::model_config::SchedulingChoice::EnsembleScheduling(graph);
     pb::ModelConfig { scheduling_choice: Some(choice), ..of_numbers(name, "") }
 }
