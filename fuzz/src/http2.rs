@@ -39,6 +39,9 @@ fn feed(machine: &mut Machine, frames: &[u8], pieces: usize, mut after: impl FnM
     for piece in frames.chunks(pieces) {
         buffer.extend_from_slice(piece);
         machine.receive(&mut buffer, now);
+        while machine.has_rest() {
+            machine.receive(&mut buffer, now);
+        }
         after(machine);
     }
 }

@@ -52,8 +52,13 @@ fn cx() -> Context<'static> {
 
 fn begin() -> (Machine, BytesMut, Request, Responder) {
     // Windows beyond any input: what is read late must not differ for that.
-    let options =
-        Options { stream_window: 1 << 20, connection_window: 1 << 22, frame_bytes_max: 1 << 20, ..Options::default() };
+    let options = Options {
+        stream_window: 1 << 20,
+        connection_window: 1 << 22,
+        frame_bytes_max: 1 << 20,
+        is_turn_over: || false,
+        ..Options::default()
+    };
     let (mut machine, mut buffer) = (Machine::new(options), BytesMut::from(BEGINNING));
     machine.receive(&mut buffer, Instant::now());
     let (request, respond) = machine.accept().expect("a call");

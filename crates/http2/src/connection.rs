@@ -47,7 +47,7 @@ pub struct Connection<T> {
     buffer: BytesMut,
     /// How much to read at once.
     read_bytes: usize,
-    /// The last read filled its buffer, or brought what a caller waits for: others go first.
+    /// The last read filled its buffer, or brought what a caller waits for or more than a turn looks at: others go first.
     is_full: bool,
     /// Bytes read and written in this turn, or since it was found that it may go on.
     moved: usize,
@@ -157,13 +157,17 @@ impl<T: Socket> Connection<T> {
                 go_on_later(cx);
                 return Poll::Pending;
             }
+            if self.machine.has_rest() {
+                self.receive();
+                continue;
+            }
             if !self.machine.may_read() {
                 return Poll::Pending;
             }
             let Self { machine, buffer, io, .. } = self;
             match machine.read_direct(buffer, Instant::now(), |slices| io.poll_read_vectored(cx, slices)) {
                 Some(Poll::Ready(Ok(read))) if read.bytes > 0 => {
-                    self.is_full = read.is_awaited;
+                    self.is_full = read.is_awaited || machine.has_rest();
                     self.moved += read.bytes;
                     continue;
                 }
@@ -174,10 +178,11 @@ impl<T: Socket> Connection<T> {
             match ready!(self.poll_read(cx)) {
                 Ok(n) if n > 0 => {
                     self.moved += n;
-                    self.machine.receive(&mut self.buffer, Instant::now());
+                    let filled = self.is_full;
+                    self.receive();
                     // A body that fills one read after the other is read in larger ones. Calls are not: those of one read are
                     // all run before the first is answered.
-                    self.read_bytes = match self.is_full && !self.machine.has_calls() {
+                    self.read_bytes = match filled && !self.machine.has_calls() {
                         true => (2 * self.read_bytes).min(READ_BYTES_MAX),
                         false => READ_BYTES,
                     };
@@ -185,6 +190,12 @@ impl<T: Socket> Connection<T> {
                 _ => return self.end(),
             }
         }
+    }
+
+    /// Gives the machine what was read, and ends the turn when that was too much for one.
+    fn receive(&mut self) {
+        self.machine.receive(&mut self.buffer, Instant::now());
+        self.is_full |= self.machine.has_rest();
     }
 
     /// Ready when the machine has looked at how long it has waited; false when there is no point in going on.

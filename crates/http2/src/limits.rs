@@ -15,6 +15,8 @@ pub const WRITE_BYTES: usize = 256 * 1024;
 /// Bytes read and written in one turn of a connection; then others have theirs, unless `Options::is_turn_over` says that it may go on.
 /// The kernel copies them meanwhile: some 60 µs, on loopback several times that.
 pub const TURN_BYTES: usize = 256 * 1024;
+/// Frames of one read that are taken before `Options::is_turn_over` is asked: some 30 µs.
+pub const STEPS_PER_LOOK: u32 = 64;
 /// Output that a peer does not take, beyond which it is not listened to either. Bodies alone never get there, so that a client
 /// that has stopped reading them can still cancel.
 pub const OUTPUT_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -73,6 +73,8 @@ pub(crate) struct Core {
     acknowledged: bool,
     /// What was left over of the last read: bytes of the beginning of a frame.
     known_bytes: usize,
+    /// The turn was over before all of the last read was looked at.
+    has_rest: bool,
     /// Bytes that came, and frames, of which a header block is one: marks for `patience`.
     received_bytes: u64,
     frames: u64,
@@ -125,6 +127,7 @@ impl Core {
             settled: false,
             acknowledged: false,
             known_bytes: 0,
+            has_rest: false,
             received_bytes: 0,
             frames: 0,
             skip: 0,
@@ -344,7 +347,7 @@ impl Machine {
     }
 
     /// Takes whole frames, and of DATA frames what is there, from the front of `bytes`. What is left is the beginning of a frame, or
-    /// was not wanted: see `may_read`.
+    /// was not wanted (see `may_read`), or is for the next turn (see `has_rest`).
     pub fn receive(&mut self, bytes: &mut BytesMut, now: Instant) {
         self.core.borrow_mut().receive(bytes, now);
     }
@@ -363,6 +366,12 @@ impl Machine {
     /// How many bytes are missing until `receive` can do something, as far as is known: for the size of a read.
     pub fn wanted(&self) -> usize {
         self.core.borrow().data.as_ref().map_or(0, |d| d.left)
+    }
+
+    /// Whether `receive` is to be called again, in another turn, before more is read: it had many frames, and the turn was over.
+    pub fn has_rest(&self) -> bool {
+        let core = self.core.borrow();
+        core.has_rest && core.closing != Closing::Failed
     }
 
     /// Whether calls came that were not taken.

@@ -8,7 +8,7 @@ use crate::frame::{
 };
 use crate::handle::fill;
 use crate::head::{BadHead, Builder, RequestHead};
-use crate::limits::{CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX, TURN_BYTES};
+use crate::limits::{CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX, STEPS_PER_LOOK, TURN_BYTES};
 use bytes::{Buf, Bytes, BytesMut};
 use std::rc::Rc;
 use std::time::Instant;
@@ -42,15 +42,23 @@ const fn size(text: &'static str) -> Fatal {
 }
 
 impl Core {
-    /// Takes what it can of `bytes`.
+    /// Takes what it can of `bytes`, unless the turn is over before.
     pub fn receive(&mut self, bytes: &mut BytesMut, now: Instant) {
         let before = self.known_bytes;
         self.received_bytes += bytes.len().saturating_sub(before) as u64;
+        self.has_rest = false;
+        let mut steps = 0u32;
         while self.closing != Closing::Failed {
             match self.step(bytes, now) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(fatal) => self.fail(fatal),
+            }
+            steps += 1;
+            // One read of 256 KiB may bring thousands of frames: calls of 29 bytes each, or resets.
+            if steps.is_multiple_of(STEPS_PER_LOOK) && !bytes.is_empty() && (self.options.is_turn_over)() {
+                self.has_rest = true;
+                break;
             }
         }
         self.known_bytes = bytes.len();

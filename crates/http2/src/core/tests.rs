@@ -75,6 +75,9 @@ impl Wire {
     fn send(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
         self.machine.receive(&mut self.buffer, self.now);
+        while self.machine.has_rest() {
+            self.machine.receive(&mut self.buffer, self.now);
+        }
     }
 
     fn request(&mut self, id: u32, ends: bool) {
@@ -1273,4 +1276,30 @@ fn a_body_read_to_its_place_is_what_it_is_otherwise_wherever_reads_end() {
         }
     }
     assert!(direct > 1000, "{direct} reads went to their place");
+}
+
+#[test]
+fn many_frames_of_one_read_are_taken_in_several_turns_and_in_order() {
+    let mut wire = Wire::with(Options { streams_max: 4096, ..options() }, &[]);
+    let calls = 10 * crate::limits::STEPS_PER_LOOK;
+    let ids: Vec<u32> = (0..calls).map(|n| 2 * n + 1).collect();
+    for id in &ids {
+        wire.buffer.extend_from_slice(&frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, *id, POST));
+    }
+    let (mut turns, mut accepted) = (0, Vec::new());
+    loop {
+        wire.machine.receive(&mut wire.buffer, wire.now);
+        turns += 1;
+        let taken = std::iter::from_fn(|| wire.machine.accept()).collect::<Vec<_>>();
+        assert!(taken.len() <= crate::limits::STEPS_PER_LOOK as usize, "{} calls in one turn", taken.len());
+        accepted.extend(taken);
+        if !wire.machine.has_rest() {
+            break;
+        }
+    }
+    assert_eq!((turns, accepted.len()), (10, ids.len()));
+    assert!(wire.buffer.is_empty());
+    // Behind the last frame nothing is left for another turn, so that a driver reads again.
+    wire.send(&frame(kind::PING, 0, 0, &[7; 8]));
+    assert!(wire.seen().iter().any(|seen| seen.kind == kind::PING && seen.flags == flag::ACK));
 }
