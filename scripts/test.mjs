@@ -2,8 +2,8 @@
 /**
  * `npm test [-- suite …] [-- flags]`: set-up, then every suite, going on after failures. Suites that wait on servers run beside those that
  * compile (scripts/suites.mjs); what a suite prints is shown when it is over. A table tells what each did: tests that passed and failed,
- * differences from Triton that are listed as known, seconds beside those of the record, and what could not run here and why. Names of all
- * tests that failed follow; the last line is `N passed, N failed`, summed over all suites.
+ * differences from Triton that are listed as known, seconds beside those of the record, CPU seconds, which are the same on a busy machine,
+ * and what could not run here and why. Names of all tests that failed follow; the last line is `N passed, N failed`, summed over all suites.
  *
  *   --lint           adds the linters
  *   --nightly        adds what takes long: Triton and a browser as targets of the client, other Python interpreters, all of embed and h2spec,
@@ -20,6 +20,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { failureLines } from './lib/failures.mjs'
+import { cpuSeconds } from './lib/run.mjs'
 import { twice } from './lib/twice.mjs'
 import { pythonEnvironment } from './lib/venv.mjs'
 import { ROOT, SetupError, setup } from './setup.mjs'
@@ -54,7 +55,7 @@ function chosen() {
 
 /** Runs a suite in this process; a suite that throws counts as one failure. */
 async function run(name) {
-  const from = Date.now()
+  const [from, cpuFrom] = [Date.now(), cpuSeconds()]
   let counts
   try {
     const done = await SUITES[name].run(options)
@@ -63,7 +64,7 @@ async function run(name) {
     process.stdout.write(`${error instanceof SetupError ? error.message : error.stack}\n`)
     counts = { passed: 0, failed: 1, failures: [error.message] }
   }
-  return { name, counts, seconds: (Date.now() - from) / 1000 }
+  return { name, counts, seconds: (Date.now() - from) / 1000, cpu: cpuFrom === null ? null : cpuSeconds() - cpuFrom }
 }
 
 /** Runs a suite in a process of its own. Its output is printed, whole, when it is over. */
@@ -114,16 +115,16 @@ async function inLanes(names, results) {
 function printTable(results, record) {
   const total = { passed: 0, failed: 0 }
   const [rows, failures, second] = [[], [], []]
-  for (const { name, counts, seconds } of results) {
+  for (const { name, counts, seconds, cpu = null } of results) {
     const { passed, failed, known = 0, skipped = '', failures: named = [], unsteady = [] } = counts
     total.passed += passed
     total.failed += failed
     if (failed > 0) failures.push(...failureLines(name, failed, named))
     if (unsteady.length > 0) second.push(...failureLines(name, unsteady.length, unsteady))
-    const numbers = [passed, failed, known, seconds.toFixed(0), record[name]?.toFixed(0) ?? '-'].map((n) => String(n).padStart(7)).join(' ')
+    const numbers = [passed, failed, known, seconds.toFixed(0), record[name]?.toFixed(0) ?? '-', cpu?.toFixed(0) ?? '-'].map((n) => String(n).padStart(7)).join(' ')
     rows.push(`${name.padEnd(12)}${numbers}  ${skipped === '' ? '' : `skipped: ${skipped}`}`)
   }
-  const head = `${'suite'.padEnd(12)}${['passed', 'failed', 'known', 'seconds', 'record'].map((n) => n.padStart(7)).join(' ')}`
+  const head = `${'suite'.padEnd(12)}${['passed', 'failed', 'known', 'seconds', 'record', 'CPU s'].map((n) => n.padStart(7)).join(' ')}`
   process.stdout.write(`\n${head}\n${rows.join('\n')}\n\n`)
   // At the very end: of a long log, CI may show no more than that.
   if (failures.length > 0) process.stdout.write(`failed:\n${failures.join('\n')}\n\n`)
@@ -151,7 +152,7 @@ async function main() {
   const from = Date.now()
   // What suites need is made before they start: a test that waits for pip fails by its time limit.
   await Promise.all([setup(), names.some((name) => SUITES[name].python) ? pythonEnvironment() : null])
-  const results = [{ name: 'setup', counts: { passed: 0, failed: 0 }, seconds: (Date.now() - from) / 1000 }]
+  const results = [{ name: 'setup', counts: { passed: 0, failed: 0 }, seconds: (Date.now() - from) / 1000, cpu: cpuSeconds() }]
   if (names.length === 1) results.push(await run(names[0]))
   else await inLanes(names, results)
   results.push({ name: 'all', counts: { passed: 0, failed: 0 }, seconds: (Date.now() - from) / 1000 })
