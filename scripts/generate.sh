@@ -18,15 +18,11 @@ cargo build --quiet --locked --workspace --exclude nereid-node --bin nereid-prot
 "${CARGO_TARGET_DIR:-target}/debug/nereid-protocol-gen" proto "$work/rust" "$work/commented.bin"
 node scripts/generate-typescript.mjs "$work/commented.bin" "$work/$typescript" model_config.proto
 node scripts/generate-client.mjs "$work/commented.bin" "$work/$client/schema.ts"
-# The module itself stays where it is: only its declarations are wanted.
-node_modules/.bin/napi build --profile quick --platform --no-js --output-dir "$work/native" --dts index.d.ts --manifest-path crates/node/Cargo.toml --package nereid-node >"$work/napi.log" 2>&1 || {
-  cat "$work/napi.log" >&2
-  exit 1
-}
+node scripts/generate-declarations.mjs "$work/index.d.ts"
 
 if [[ "${1:-}" == --check ]]; then
   # mod.rs is written by hand and lives beside the generated files.
-  diff -r --exclude=mod.rs "$work/rust" "$rust" && diff -r "$work/$typescript" "$typescript" && diff -r "$work/$client" "$client" && diff "$work/native/index.d.ts" native/index.d.ts || {
+  diff -r --exclude=mod.rs "$work/rust" "$rust" && diff -r "$work/$typescript" "$typescript" && diff -r "$work/$client" "$client" && diff "$work/index.d.ts" native/index.d.ts || {
     echo "generated files differ from proto/ or crates/node: run scripts/generate.sh and commit the result" >&2
     exit 1
   }
@@ -36,7 +32,7 @@ else
   cp "$work/rust"/* "$rust/"
   cp "$work/$typescript"/*.ts "$typescript/"
   cp "$work/$client"/*.ts "$client/"
-  cp "$work/native/index.d.ts" native/
+  cp "$work/index.d.ts" native/
   node test/attacks/docs.mjs
   node scripts/generate-runner.mjs
 fi
