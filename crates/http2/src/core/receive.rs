@@ -8,7 +8,9 @@ use crate::frame::{
 };
 use crate::handle::fill;
 use crate::head::{BadHead, Builder, RequestHead};
-use crate::limits::{CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX, STEPS_PER_LOOK, TURN_BYTES};
+use crate::limits::{
+    CONTINUATIONS_MAX, DISCARD_BYTES_MAX, EMPTY_FRAMES_MAX, SETTINGS_BYTES_MAX, STEPS_PER_LOOK, TURN_BYTES,
+};
 use bytes::{Buf, Bytes, BytesMut};
 use std::rc::Rc;
 use std::time::Instant;
