@@ -8,7 +8,7 @@ mod support;
 
 use backend::{Batch, BatchEntry, Outcome, Responder};
 use engine::{Answer, Engine, ModelVersion};
-use interpreter::{Answers, Graph, Interpreter, Mood, NEVER, Node, Random, behaviour, hash, interpret};
+use interpreter::{Answers, Graph, Interpreter, Mood, NEVER, Node, Random, behaviour, graphs, hash, interpret};
 use memory::Budget;
 use protocol::pb::inference as pb;
 use protocol::{InferRequest, InputTensor, OutputForm, OutputTensor, RequestedOutput};
@@ -19,7 +19,6 @@ use std::sync::{Arc, Mutex, Weak};
 use support::*;
 use tensor::{Code, Data, DataType, Error, Shape};
 
-const GRAPHS: u64 = 10_000;
 /// Of clients, each with an ensemble of its own at a time.
 const CLIENTS: u64 = 4;
 /// At a time, of one client.
@@ -319,7 +318,7 @@ fn references(version: &Arc<ModelVersion>) -> (usize, usize) {
 /// One client with its graphs. How many requests failed; and all its ensembles, which should be gone soon.
 fn client(engine: &Engine, number: u64) -> (u64, Vec<Weak<ModelVersion>>) {
     let (mut failed, mut ensembles) = (0, vec![]);
-    for seed in (number..GRAPHS).step_by(CLIENTS as usize) {
+    for seed in (number..graphs()).step_by(CLIENTS as usize) {
         let play = || {
             let mut random = Random(hash(&[seed, 1]));
             let mut graph = Graph::new(&mut random);
@@ -382,6 +381,6 @@ fn s30_random_ensembles_answer_as_the_interpreter_says_and_leave_nothing() {
     answerers.into_iter().for_each(|thread| thread.join().unwrap());
     soon("no thread is left", || threads() <= threads_before);
     // So that a change of the generator does not empty the test.
-    assert!(calls > 10 * GRAPHS && failed > GRAPHS / 20, "{calls} calls, {failed} failed");
+    assert!(calls > 10 * graphs() && failed > graphs() / 20, "{calls} calls, {failed} failed");
     assert!(peak.load(SeqCst) > 0, "large tensors were charged");
 }

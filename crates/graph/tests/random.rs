@@ -8,13 +8,11 @@ mod common;
 mod interpreter;
 use common::{Models, step};
 use graph::{Action, Execution, Inflight, Limits, Plan, RunId};
-use interpreter::{Answers, Graph, Interpreter, Mood, NEVER, Random, hash, interpret};
+use interpreter::{Answers, Graph, Interpreter, Mood, NEVER, Random, graphs, hash, interpret};
 use protocol::{Checked, InferRequest, InferResponse, InputTensor, OutputTensor, Signature};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tensor::{Data, DataType, Error};
-
-const GRAPHS: u64 = 10_000;
 
 fn compile(graph: &Graph, limit: u32) -> Plan {
     let list = |n: usize, p: &str| (0..n).map(|i| format!("{p}{i}:INT64[2]")).collect::<Vec<_>>().join(" ");
@@ -301,12 +299,12 @@ fn judge(
 #[test]
 fn random_ensembles_answer_as_the_interpreter_says() {
     let (mut calls, mut failed) = (0, 0);
-    for seed in 0..GRAPHS {
+    for seed in 0..graphs() {
         let play = std::panic::catch_unwind(|| play(seed));
         let (made, bad) = play.unwrap_or_else(|_| panic!("graph {seed}"));
         calls += made;
         failed += u64::from(bad);
     }
     // So that a change of the generator does not empty the test.
-    assert!(calls > 20 * GRAPHS as usize / 3 && failed > GRAPHS / 20, "{calls} calls, {failed} failed");
+    assert!(calls > 20 * graphs() as usize / 3 && failed > graphs() / 20, "{calls} calls, {failed} failed");
 }

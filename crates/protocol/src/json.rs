@@ -31,6 +31,12 @@ pub use write::{error_json, escape_into, write_f64, write_string};
 /// `data` nested this deep or deeper is refused (P-073).
 pub const DATA_DEPTH_MAX: usize = 100;
 
+/// How often a test tries: more in the nightly run.
+#[cfg(test)]
+fn volume(usual: u32, nightly: u32) -> u32 {
+    if std::env::var_os("NEREID_NIGHTLY").is_some() { nightly } else { usual }
+}
+
 /// Random bits for tests, the same in each run.
 #[cfg(test)]
 pub(crate) fn random_bits(seed: u64) -> impl FnMut() -> u64 {

@@ -10,6 +10,11 @@ const STEPS_MAX: u64 = 30;
 /// Decoupled steps behind one another.
 const CHAIN_MAX: usize = 3;
 
+/// Random graphs that a test runs: five times as many in the nightly run.
+pub fn graphs() -> u64 {
+    if std::env::var_os("NEREID_NIGHTLY").is_some() { 10_000 } else { 2_000 }
+}
+
 pub struct Random(pub u64);
 
 impl Random {

@@ -80,7 +80,7 @@ mod tests {
     fn p105_floats_of_a_run_are_the_double_rounded_however_they_are_written() {
         let mut random = crate::json::random_bits(11);
         let (mut taken, mut usual) = (0, 0);
-        for i in 0..2_000_000 {
+        for i in 0..crate::json::volume(250_000, 2_000_000) {
             let bits = random();
             let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
             let float = f64::from(unit as f32);
