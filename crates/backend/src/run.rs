@@ -152,6 +152,24 @@ pub trait Model: Send + Sync {
         false
     }
 
+    /// Starts instances beside those that it has, for a configuration (`inference.ModelConfig`, protobuf-encoded, and Triton's JSON form) that differs
+    /// from the one it was made with in its instance groups only. Blocks until all of them can run batches; when one cannot, none of them is there.
+    /// `None`: only a reload can change the instances.
+    fn start_instances(&self, new: &[NewInstance], config: &bytes::Bytes, json: &str) -> Option<Result<()>> {
+        let _ = (new, config, json);
+        None
+    }
+
+    /// Instances that were started get batches from now on: if one failed meanwhile, [`serve`](Self::serve)'s listener is told now.
+    fn instances_serve(&self, instances: &[u32]) {
+        let _ = instances;
+    }
+
+    /// The instance gets no more batches, and its last one is over. Its number may be that of another instance later.
+    fn instance_left(&self, instance: u32) {
+        let _ = instance;
+    }
+
     /// Whether its executions mostly take many milliseconds; told when that changes, under the lock of the version: a flag to set, no more.
     /// As many of such runs as there are cores get in each other's way where they share worker threads.
     fn set_heavy(&self, heavy: bool) {
@@ -173,6 +191,15 @@ pub trait Model: Send + Sync {
     fn key_value_cache(&self) -> Option<KeyValueCache> {
         None
     }
+}
+
+/// An instance to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewInstance {
+    /// The number that batches for it come with.
+    pub number: u32,
+    /// Which of the [`placements`](crate::placements) of the configuration it is; 0 where there are none.
+    pub placement: usize,
 }
 
 /// The key-value cache of a model: memory for tokens, in blocks.

@@ -36,10 +36,12 @@ pub(crate) struct Run {
     pub(crate) schedule: Schedule,
     /// Numbers of the instances that do nothing, the one that stopped last on top: its caches are warm.
     pub(crate) idle: SmallVec<[u32; 8]>,
-    /// How many there are to be; see `resize`.
-    pub(crate) instances: u32,
-    /// Numbers of busy ones that are more than that.
+    /// Numbers of those that there are to be; see `resize`.
+    pub(crate) members: SmallVec<[u32; 8]>,
+    /// Numbers of busy ones that are not to become idle: they are no members, or gone.
     pub(crate) leaving: SmallVec<[u32; 2]>,
+    /// Numbers of those that are no members and have sequences in progress: they take no others, and leave once these are over.
+    pub(crate) draining: SmallVec<[u32; 2]>,
     /// Those that are gone, and why; the one that went last behind the others. Neither idle nor asking.
     pub(crate) gone: Vec<(u32, Error)>,
     /// Where executions are limited: those that wait for their resources, and those that have them and no batch yet.
@@ -60,8 +62,9 @@ impl Run {
         Self {
             schedule,
             idle: (0..instances.max(1)).rev().collect(),
-            instances: instances.max(1),
+            members: (0..instances.max(1)).collect(),
             leaving: SmallVec::new(),
+            draining: SmallVec::new(),
             gone: Vec::new(),
             asking: SmallVec::new(),
             granted: SmallVec::new(),
@@ -135,6 +138,9 @@ impl ModelVersion {
                 }
             }
         }
+        if !run.draining.is_empty() {
+            self.let_go(run);
+        }
         (kept, removed)
     }
 
@@ -170,7 +176,9 @@ impl ModelVersion {
         if self.limited.is_some() {
             run.finished.push(instance);
         }
-        run.give_back(instance);
+        if run.give_back(instance) {
+            self.instances_left(&[instance]);
+        }
     }
 
     /// Has the pool run a batch, with the permit of `instance`; of a model that answers later, the caller, in `unlocked`.

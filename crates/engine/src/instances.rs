@@ -43,7 +43,7 @@ impl Run {
     #[inline]
     pub(crate) fn refusal(&self) -> Option<Error> {
         match self.gone.last() {
-            Some((_, why)) if self.gone.len() >= self.instances as usize => Some(why.clone()),
+            Some((_, why)) if self.gone.len() >= self.members.len() => Some(why.clone()),
             _ => None,
         }
     }
@@ -54,7 +54,15 @@ impl ModelVersion {
         let mut removed = Vec::new();
         let now = now_ns();
         let mut run = self.run.lock();
-        if instance >= run.instances {
+        if run.draining.contains(&instance) {
+            // Its sequences are over, and nothing keeps it.
+            run.schedule.down(now, instance, false, &why, &mut removed);
+            run.schedule.remove(instance);
+            self.lets_go_of(&mut run, instance);
+            self.pump(run, now);
+            return self.unlocked(removed);
+        }
+        if !run.members.contains(&instance) {
             return;
         }
         if let Some((_, known)) = run.gone.iter_mut().find(|(gone, _)| *gone == instance) {
@@ -81,8 +89,7 @@ impl ModelVersion {
     }
 
     fn instance_is_back(&self, instance: u32) {
-        if self.statistics.on_devices().device(instance).is_some_and(|device| device::failure::failed(device).is_some())
-        {
+        if self.statistics.device_of(instance).is_some_and(|device| device::failure::failed(device).is_some()) {
             // Its process may be another one: what it is told of that device is refused.
             return;
         }
@@ -104,14 +111,14 @@ impl ModelVersion {
 
     /// A device failed for good: its instances are gone.
     pub(crate) fn device_failed(&self, failed: u32, why: &Error) {
-        for instance in self.statistics.on_devices().instances_on(failed) {
+        for instance in self.statistics.instances_on(failed) {
             self.instance_is_gone(instance, why.clone());
         }
     }
 
     /// Devices of its instances that failed, also before it was loaded.
     pub(crate) fn look_at_devices(&self) {
-        for &device in self.statistics.on_devices().ordinals() {
+        for device in self.statistics.devices() {
             if let Err(why) = device::failure::check(device) {
                 self.device_failed(device, &why);
             }
@@ -120,7 +127,7 @@ impl ModelVersion {
 
     /// Whether it may serve and not be ready.
     pub(crate) fn may_be_unready(&self) -> bool {
-        self.later.is_some() || !self.statistics.on_devices().is_empty()
+        self.later.is_some() || self.on_device
     }
 
     /// Whether an instance is gone.
@@ -137,7 +144,7 @@ impl ModelVersion {
         self.run.lock().gone.last().map(|(_, why)| why.message().to_owned())
     }
 
-    fn readiness_changed(&self) {
+    pub(crate) fn readiness_changed(&self) {
         if let Some(engine) = self.shared.engine.upgrade() {
             engine.changed();
         }

@@ -9,6 +9,8 @@
 //! lock, once that is free. A backend that frees an instance inside `execute` would have the next batch start inside, too, and so on:
 //! on one thread the starts stand in line instead.
 //!
+//! Instances that left (`resize`) are left there, too: the model is told without the lock.
+//!
 //! Invariant: an instance that was taken for a batch rests once, when `Rest` is dropped, whatever panics.
 
 use crate::execution::{Job, Permit, Ran, WarmUp};
@@ -31,18 +33,31 @@ use tensor::{Data, Place};
 /// What a version has whose model answers later.
 #[derive(Default)]
 pub(crate) struct Later {
-    /// Batches with their instances, to be started when the lock of the version is free.
-    starts: Mutex<VecDeque<(u32, Requests)>>,
+    /// What is to be done when the lock of the version is free.
+    starts: Mutex<Starts>,
     /// Instances that are not back yet.
     occupied: AtomicU64,
     /// The model is asked whether it is ready.
     pub(crate) asked: Mutex<Option<Arc<Asked>>>,
 }
 
+#[derive(Default)]
+struct Starts {
+    /// Batches with their instances.
+    batches: VecDeque<(u32, Requests)>,
+    /// Instances that left.
+    left: Vec<u32>,
+}
+
 impl Later {
     /// Leaves a batch to the thread that holds the lock of the version.
     pub(crate) fn leave(&self, instance: u32, requests: Requests) {
-        self.starts.lock().push_back((instance, requests));
+        self.starts.lock().batches.push_back((instance, requests));
+    }
+
+    /// Instances left: the model is told by the thread that holds the lock of the version.
+    pub(crate) fn left(&self, instances: &[u32]) {
+        self.starts.lock().left.extend_from_slice(instances);
     }
 
     /// Batches that are not over.
@@ -196,7 +211,15 @@ impl ModelVersion {
         // `me` upgrades: a caller holds an `Arc` to call anything on `self`.
         let Some(me) = self.me.upgrade() else { return };
         loop {
-            let Some((instance, requests)) = later.starts.lock().pop_front() else { return };
+            let mut starts = later.starts.lock();
+            if !starts.left.is_empty() {
+                let left = std::mem::take(&mut starts.left);
+                drop(starts);
+                left.into_iter().for_each(|instance| self.model.instance_left(instance));
+                continue;
+            }
+            let Some((instance, requests)) = starts.batches.pop_front() else { return };
+            drop(starts);
             Job { version: me.clone(), instance, requests }.start_anywhere();
         }
     }

@@ -56,18 +56,32 @@ impl OnDevices {
     pub(crate) fn of(places: impl Iterator<Item = Option<u32>>) -> Self {
         let mut all = Self::default();
         for place in places {
-            let at = place.map(|ordinal| {
-                all.ordinals.iter().position(|&known| known == ordinal).unwrap_or_else(|| {
-                    all.ordinals.push(ordinal);
-                    all.ordinals.len() - 1
-                })
-            });
+            let at = all.index_of(place);
             all.instances.push(at);
         }
         if all.ordinals.is_empty() {
             all.instances.clear();
         }
         all
+    }
+
+    fn index_of(&mut self, device: Option<u32>) -> Option<usize> {
+        let ordinal = device?;
+        Some(self.ordinals.iter().position(|&known| known == ordinal).unwrap_or_else(|| {
+            self.ordinals.push(ordinal);
+            self.ordinals.len() - 1
+        }))
+    }
+
+    /// An instance that is new, or has the number of one that left, is on this device. Devices keep their indices.
+    pub(crate) fn place(&mut self, instance: u32, device: Option<u32>) {
+        let (number, at) = (instance as usize, self.index_of(device));
+        if number >= self.instances.len() && at.is_some() {
+            self.instances.resize(number + 1, None);
+        }
+        if let Some(place) = self.instances.get_mut(number) {
+            *place = at;
+        }
     }
 
     /// Ordinals of the devices, each once.
@@ -111,5 +125,12 @@ mod tests {
         assert!(host.ordinals().is_empty() && host.instances.is_empty());
         assert_eq!(on.instances_on(3).collect::<Vec<_>>(), [0, 3]);
         assert_eq!([0, 1, 2, 4].map(|i| on.device(i)), [Some(3), None, Some(0), None]);
+        let mut on = on;
+        on.place(9, None);
+        on.place(5, Some(7));
+        on.place(0, Some(0));
+        assert_eq!((on.ordinals(), on.at(0), on.at(5)), (&[3, 0, 7][..], Some(1), Some(2)));
+        on.place(5, None);
+        assert_eq!([4, 5, 9].map(|i| on.device(i)), [None; 3]);
     }
 }

@@ -12,6 +12,7 @@ use crate::padding::Padding;
 use crate::pool::Pool;
 use crate::rate_limit::Resources;
 use crate::readiness::Ready;
+use crate::resize::Wanted;
 use crate::sequence::Sequencing;
 use crate::statistics::{Snapshot, VersionStatistics};
 use crate::table::{ServerState, Table, VersionEntry, VersionState, parse_version, split_key};
@@ -515,6 +516,8 @@ impl Engine {
                 config_json: Bytes::from(spec.config_json),
                 config_pb: spec.config,
                 model,
+                model_directory: open.model_directory.clone(),
+                wanted: Wanted::all(&config),
                 ensemble,
                 scheduling,
                 sequencing,
@@ -528,7 +531,8 @@ impl Engine {
             },
         );
         version.model.serve(Arc::new(Told::of(&version)));
-        warmup::run(&version, &config, &open.model_directory, &compile::instance_names(&config))?;
+        let names: Vec<_> = (0..).zip(compile::instance_names(&config)).collect();
+        warmup::run(&version, &config, &open.model_directory, &names)?;
         // Kept before the table changes: a request that finds the new version may continue a sequence of the old one.
         let former = self.serving(&open.model, open.version);
         self.keep(former.as_ref());
@@ -592,11 +596,11 @@ impl Engine {
         }
     }
 
-    /// Gives a version that serves another number of instances, and the configuration that asks for them, without a reload:
-    /// what runs goes on, and statistics are kept. False when only a reload can do that.
+    /// Gives a version that serves other instances, and the configuration that asks for them, without a reload: those that stay go on,
+    /// and statistics are kept. False when only a reload can do that. Blocks for as long as the backend takes to start those that are new.
     ///
     /// # Errors
-    /// INVALID_ARG for more instances than there may be; nothing has changed then.
+    /// INVALID_ARG for more instances than there may be, or what a new one fails with; nothing has changed then.
     pub fn update(&self, name: &str, version: i64, config_pb: Bytes, config_json: String) -> Result<bool> {
         let config = ModelConfig::decode(config_pb.clone()).map_err(|e| {
             Error::internal(format!("the changed configuration of model '{name}' cannot be decoded: {e}"))
@@ -604,12 +608,7 @@ impl Engine {
         limits::check(&config)?;
         let serving = self.table.load().find(name, Some(version)).cloned();
         let Ok(serving) = serving else { return Ok(false) };
-        // What runs on a device has to be put there first.
-        if placements(&config).any(|p| p.device.is_some()) {
-            return Ok(false);
-        }
-        let count = u32::try_from(compile::instance_names(&config).len()).unwrap_or(u32::MAX);
-        Ok(serving.set_instances(count, ConfigTexts { json: Bytes::from(config_json), pb: config_pb }))
+        serving.set_instances(&config, ConfigTexts { json: Bytes::from(config_json), pb: config_pb })
     }
 
     /// Changes the state of a version that does not serve, or makes it known. READY is reached through `publish` only; a

@@ -1,35 +1,240 @@
-//! More or fewer instances while a version serves.
+//! Other instances while a version serves: what stays goes on, what is new is added, what is not wanted leaves.
 //!
-//! Instances are permits here, known by their numbers. Those beyond a smaller count leave: idle ones at once, busy ones when they
-//! come back. One that is called for again before it came back stays, so no number is ever out twice.
+//! Instances are known by their numbers. Those of a model whose instances are permits are all alike, and only their count matters. Others are matched
+//! with what the new configuration asks for: by their name, then by their group and device, as in Triton, whose instances keep their names as well.
+//!
+//! One that leaves does so at once when it is idle, else when it comes back. If it has sequences it takes no others, and leaves once these are over.
+//! A permit that is called for again before it came back stays; of other instances the number is not used again before that. So no number is ever out twice.
 
 use crate::dispatch::Run;
+use crate::version::{ConfigTexts, ModelVersion};
+use crate::warmup;
+use backend::{NewInstance, Placement, now_ns, placements};
+use memory::Ledger;
+use prost::Message;
+use protocol::pb::inference::ModelConfig;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tensor::Result;
 
-impl Run {
-    /// Lets `count` instances, at least one, run from now on.
-    pub(crate) fn set_instances(&mut self, count: u32) {
-        let count = count.max(1);
-        for number in count..self.instances {
-            match self.idle.iter().position(|idle| *idle == number) {
-                Some(at) => drop(self.idle.remove(at)),
-                None => self.leaving.push(number),
-            }
+/// An instance as a configuration asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    name: String,
+    device: Option<u32>,
+    /// Its group without name, count and devices, encoded.
+    settings: Vec<u8>,
+}
+
+impl Wanted {
+    /// The instances that get requests, in the order of [`placements`].
+    pub(crate) fn all(config: &ModelConfig) -> Vec<Self> {
+        let of = |placed: Placement<'_>| {
+            let mut group = placed.group.clone();
+            group.name.clear();
+            group.count = 0;
+            group.gpus.clear();
+            Self { name: placed.name(), device: placed.device, settings: group.encode_to_vec() }
+        };
+        let all: Vec<_> = placements(config).map(of).collect();
+        if all.is_empty() {
+            return vec![Self { name: format!("{}_0", config.name), device: None, settings: Vec::new() }];
         }
-        for number in self.instances..count {
-            match self.leaving.iter().position(|leaving| *leaving == number) {
-                Some(at) => drop(self.leaving.remove(at)),
-                None => self.idle.insert(0, number),
-            }
-        }
-        self.instances = count;
+        all
     }
 
-    /// An instance has nothing to run any more.
-    pub(crate) fn give_back(&mut self, instance: u32) {
-        match self.leaving.iter().position(|leaving| *leaving == instance) {
-            Some(at) => drop(self.leaving.remove(at)),
-            None => self.idle.push(instance),
+    fn could_be(&self, other: &Self) -> bool {
+        (self.device, &self.settings) == (other.device, &other.settings)
+    }
+}
+
+/// What becomes of instances: for each that is wanted, in that order, the number of the one that stays for it.
+fn stay(before: &[(u32, Wanted)], wanted: &[Wanted]) -> Vec<Option<u32>> {
+    let mut left: Vec<&(u32, Wanted)> = before.iter().collect();
+    let mut take = |suits: &dyn Fn(&Wanted) -> bool| {
+        left.iter().position(|(_, instance)| suits(instance)).map(|at| left.remove(at).0)
+    };
+    let mut all: Vec<_> = wanted.iter().map(|wanted| take(&|instance| instance == wanted)).collect();
+    for (stays, wanted) in all.iter_mut().zip(wanted) {
+        *stays = stays.or_else(|| take(&|instance| instance.could_be(wanted)));
+    }
+    all
+}
+
+/// Instances that a change takes away.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// Those that left at once.
+    left: SmallVec<[u32; 4]>,
+}
+
+impl Run {
+    /// Lets these instances, at least one, run from now on.
+    pub(crate) fn set_members(&mut self, now: u64, members: &[u32]) -> Changed {
+        let mut changed = Changed::default();
+        let before = std::mem::replace(&mut self.members, members.into());
+        for &number in before.iter().filter(|number| !members.contains(number)) {
+            let gone = self.gone.iter().position(|(gone, _)| *gone == number);
+            let was_gone = gone.map(|at| drop(self.gone.remove(at))).is_some();
+            self.schedule.retire(number);
+            if self.schedule.is_used(number) && !was_gone {
+                self.draining.push(number);
+                continue;
+            }
+            self.schedule.remove(number);
+            if was_gone && !self.leaving.contains(&number) || self.take_from_idle(number) {
+                changed.left.push(number);
+            } else if !was_gone {
+                self.leaving.push(number);
+            }
         }
+        for &number in members.iter().filter(|number| !before.contains(number)) {
+            self.schedule.add(now, number);
+            let waits = [&mut self.leaving, &mut self.draining].into_iter().any(|list| {
+                let at = list.iter().position(|leaving| *leaving == number);
+                at.map(|at| list.remove(at)).is_some()
+            });
+            if !waits {
+                self.idle.insert(0, number);
+            }
+        }
+        changed
+    }
+
+    fn take_from_idle(&mut self, number: u32) -> bool {
+        let at = self.idle.iter().position(|idle| *idle == number);
+        at.map(|at| self.idle.remove(at)).is_some()
+    }
+
+    /// Whether an instance has this number, or has not come back yet.
+    fn is_in_use(&self, number: u32) -> bool {
+        [&self.members[..], &self.leaving, &self.draining].iter().any(|all| all.contains(&number))
+    }
+
+    /// An instance has nothing to run any more. Whether it left.
+    pub(crate) fn give_back(&mut self, instance: u32) -> bool {
+        let Some(at) = self.leaving.iter().position(|leaving| *leaving == instance) else {
+            self.idle.push(instance);
+            return false;
+        };
+        self.leaving.remove(at);
+        // Else it is gone, and may come back.
+        !self.members.contains(&instance)
+    }
+}
+
+impl ModelVersion {
+    /// Serves on with the instances and the configuration given, or returns false: then only a reload can change them. Blocks while new ones start.
+    /// Triton's timer takes a number of instances into account when it is made, and so does the rate limiter.
+    ///
+    /// # Errors
+    /// A new instance could not be started, or its warm-up failed; nothing has changed then.
+    pub(crate) fn set_instances(&self, config: &ModelConfig, texts: ConfigTexts) -> Result<bool> {
+        if self.shared.options.strict_batching_delay || self.limited.is_some() || self.ensemble.is_some() {
+            return Ok(false);
+        }
+        let wanted = Wanted::all(config);
+        // One change at a time.
+        let mut instances = self.instances.lock();
+        if self.model.instances_are_permits() {
+            // What runs on a device has to be put there first.
+            if self.on_device || wanted.iter().any(|wanted| wanted.device.is_some()) {
+                return Ok(false);
+            }
+            *instances = (0..).zip(wanted).collect();
+        } else {
+            let stay = stay(&instances, &wanted);
+            let Some(started) = self.start_instances(config, &texts, &wanted, &stay)? else { return Ok(false) };
+            let mut started = started.into_iter();
+            let number = |(wanted, stays): (Wanted, Option<u32>)| {
+                // One that stays has the name that its code was told.
+                let kept = stays.and_then(|number| instances.iter().find(|(known, _)| *known == number).cloned());
+                kept.or_else(|| Some((started.next()?.number, wanted)))
+            };
+            *instances = wanted.into_iter().zip(stay).filter_map(number).collect();
+        }
+        self.config.store(Arc::new(texts));
+        let members: Vec<u32> = instances.iter().map(|(number, _)| *number).collect();
+        self.change_members(&members);
+        Ok(true)
+    }
+
+    fn change_members(&self, members: &[u32]) {
+        let (now, mut removed) = (now_ns(), Vec::new());
+        let mut run = self.run.lock();
+        let new: SmallVec<[u32; 8]> = members.iter().copied().filter(|number| !run.members.contains(number)).collect();
+        let Changed { left } = run.set_members(now, members);
+        self.gone.store(run.gone.len() as u32, Ordering::Release);
+        if let Some((gone, why)) = run.gone.last().filter(|_| run.refusal().is_some()).cloned() {
+            run.schedule.down(now, gone, true, &why, &mut removed);
+        }
+        self.instances_left(&left);
+        self.pump(run, now);
+        self.unlocked(removed);
+        self.model.instances_serve(&new);
+        self.look_at_devices();
+        self.readiness_changed();
+    }
+
+    /// Starts and warms up an instance for each that is wanted and for which none stays. `None`: this model's instances are changed by reloads only.
+    fn start_instances(
+        &self,
+        config: &ModelConfig,
+        texts: &ConfigTexts,
+        wanted: &[Wanted],
+        stay: &[Option<u32>],
+    ) -> Result<Option<Vec<NewInstance>>> {
+        let missing = stay.iter().enumerate().filter(|(_, stays)| stays.is_none()).map(|(placement, _)| placement);
+        let run = self.run.lock();
+        let numbers = (0..).filter(|&number| !run.is_in_use(number));
+        let new: Vec<_> = missing.zip(numbers).map(|(placement, number)| NewInstance { number, placement }).collect();
+        drop(run);
+        let of = |new: &NewInstance| wanted.get(new.placement).map(|wanted| (new.number, wanted));
+        for (_, wanted) in new.iter().filter_map(of) {
+            wanted.device.map_or(Ok(()), device::failure::check)?;
+        }
+        let json = String::from_utf8_lossy(&texts.json);
+        match self.model.start_instances(&new, &texts.pb, &json) {
+            None => return Ok(None),
+            Some(started) => started?,
+        }
+        let warm_up = || {
+            let mut names = Vec::new();
+            for (number, wanted) in new.iter().filter_map(of) {
+                self.statistics.place(number, wanted.device);
+                wanted.device.map_or(Ok(()), |device| Ledger::global().check_limit(&wanted.name, device))?;
+                names.push((number, wanted.name.clone()));
+            }
+            warmup::run(self, config, &self.model_directory, &names)
+        };
+        warm_up().inspect_err(|_| new.iter().for_each(|new| self.model.instance_left(new.number)))?;
+        Ok(Some(new))
+    }
+
+    /// Instances left: the model is told once the lock, which is held now, is free.
+    pub(crate) fn instances_left(&self, instances: &[u32]) {
+        if let Some(later) = self.later.as_ref().filter(|_| !instances.is_empty()) {
+            later.left(instances);
+        }
+    }
+
+    /// Instances that were to leave do when their sequences are over.
+    pub(crate) fn let_go(&self, run: &mut Run) {
+        let all = std::mem::take(&mut run.draining);
+        let (used, free): (SmallVec<[u32; 2]>, SmallVec<[u32; 2]>) =
+            all.into_iter().partition(|&instance| run.schedule.is_used(instance));
+        run.draining = used;
+        for instance in free {
+            run.schedule.remove(instance);
+            self.lets_go_of(run, instance);
+        }
+    }
+
+    /// An instance that is no member leaves now, or when it comes back.
+    pub(crate) fn lets_go_of(&self, run: &mut Run, instance: u32) {
+        run.draining.retain(|draining| *draining != instance);
+        if run.take_from_idle(instance) { self.instances_left(&[instance]) } else { run.leaving.push(instance) }
     }
 }
 
@@ -55,9 +260,9 @@ mod tests {
         let mut run = run(instances);
         for (step, expected) in steps {
             match step.split_once(' ') {
-                Some((_, number)) => run.give_back(number.parse().unwrap()),
+                Some((_, number)) => drop(run.give_back(number.parse().unwrap())),
                 None if *step == "take" => drop(run.idle.pop()),
-                None => run.set_instances(step.parse().unwrap()),
+                None => drop(run.set_members(0, &(0..step.parse().unwrap()).collect::<Vec<_>>())),
             }
             assert_eq!(run.idle.as_slice(), *expected, "after {step}");
         }
@@ -65,7 +270,7 @@ mod tests {
 
     #[test]
     fn idle_instances_come_and_go_at_once() {
-        check(1, &[("3", &[2, 1, 0]), ("3", &[2, 1, 0]), ("2", &[1, 0]), ("0", &[0]), ("2", &[1, 0])]);
+        check(1, &[("3", &[2, 1, 0]), ("3", &[2, 1, 0]), ("2", &[1, 0]), ("1", &[0]), ("2", &[1, 0])]);
     }
 
     #[test]
@@ -89,17 +294,79 @@ mod tests {
             random ^= random >> 7;
             random ^= random << 17;
             match random % 5 {
-                0 => run.set_instances((random >> 8) as u32 % 9),
+                0 => drop(run.set_members(0, &(0..(random >> 8) as u32 % 9 + 1).collect::<Vec<_>>())),
                 1 | 2 => out.extend(run.idle.pop()),
                 _ if out.is_empty() => {}
-                _ => run.give_back(out.swap_remove((random >> 8) as usize % out.len())),
+                _ => drop(run.give_back(out.swap_remove((random >> 8) as usize % out.len()))),
             }
             let mut all: Vec<u32> = run.idle.iter().chain(&out).copied().collect();
             all.sort_unstable();
             all.dedup();
             assert_eq!(all.len(), run.idle.len() + out.len(), "a number is out twice");
             let staying = all.iter().filter(|n| !run.leaving.contains(n)).copied();
-            assert!(staying.eq(0..run.instances), "{all:?} without {:?}, of {}", run.leaving, run.instances);
+            assert!(staying.eq(run.members.iter().copied()), "{all:?} without {:?}, of {:?}", run.leaving, run.members);
         }
+    }
+
+    #[test]
+    fn an_instance_in_the_middle_leaves_and_the_others_stay() {
+        let mut run = run(4);
+        let left = |changed: Changed| changed.left.into_vec();
+        assert_eq!(run.idle.pop(), Some(0));
+        assert_eq!(left(run.set_members(0, &[2, 3])), [1]);
+        assert_eq!((run.idle.as_slice(), run.leaving.as_slice()), (&[3, 2][..], &[0][..]));
+        assert!(run.is_in_use(0) && !run.is_in_use(1));
+        assert!(run.give_back(0), "it left");
+        assert_eq!(run.idle.as_slice(), [3, 2]);
+        assert_eq!(run.idle.pop(), Some(2));
+        assert!(!run.give_back(2), "it stays");
+    }
+
+    #[test]
+    fn an_instance_that_is_gone_leaves_at_once_unless_it_is_busy() {
+        let mut run = run(3);
+        for number in [1, 2] {
+            run.gone.push((number, tensor::Error::unavailable("gone")));
+        }
+        (run.idle, run.leaving) = ([0].as_slice().into(), [2].as_slice().into());
+        let changed = run.set_members(0, &[0]);
+        assert_eq!(changed.left.as_slice(), [1]);
+        assert!(run.gone.is_empty() && run.give_back(2), "it left when it came back");
+    }
+
+    fn instances(groups: &str) -> Vec<Wanted> {
+        let kinds = [("gpu", 1), ("cpu", 2), ("model", 3)];
+        let group = |text: &str| {
+            let mut words = text.split(' ');
+            let mut next = || words.next().unwrap_or_default();
+            let (name, count, kind) = (next().to_owned(), next().parse().unwrap(), next().to_owned());
+            let kind = kinds.iter().find(|(known, _)| *known == kind).unwrap().1;
+            let gpus = words.map(|gpu| gpu.parse().unwrap()).collect();
+            protocol::pb::inference::ModelInstanceGroup { name, count, kind, gpus, ..Default::default() }
+        };
+        let groups = groups.split(", ").map(group).collect();
+        Wanted::all(&ModelConfig { name: "m".into(), instance_group: groups, ..Default::default() })
+    }
+
+    /// Numbers of those that stay, by what is wanted then; `-` = a new one.
+    fn check_stay(before: &str, after: &str, expected: &str) {
+        let before: Vec<_> = (0..).zip(instances(before)).collect();
+        let stay = stay(&before, &instances(after));
+        let all: Vec<_> = stay.iter().map(|stays| stays.map_or("-".to_owned(), |n| n.to_string())).collect();
+        assert_eq!(all.join(" "), expected, "{after}");
+    }
+
+    #[test]
+    fn instances_stay_by_name_then_by_group_and_device() {
+        check_stay("a 1 cpu", "a 3 cpu", "0 - -");
+        check_stay("a 3 cpu", "a 2 cpu", "0 1");
+        check_stay("a 2 cpu, b 2 cpu", "b 2 cpu", "2 3");
+        check_stay("a 2 cpu, b 1 cpu", "b 1 cpu, a 1 cpu", "2 0");
+        check_stay("a 2 cpu", "other 2 cpu", "0 1");
+        check_stay("a 2 cpu", "a 2 model", "- -");
+        check_stay("a 2 gpu 0", "a 2 gpu 0 1", "0 - 1 -");
+        check_stay("a 1 gpu 0 1", "a 1 gpu 1", "1");
+        check_stay("a 1 gpu 0", "a 1 gpu 1", "-");
+        check_stay("a 1 gpu 0, b 1 cpu", "b 1 cpu", "1");
     }
 }

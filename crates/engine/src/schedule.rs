@@ -237,6 +237,35 @@ impl Schedule {
         }
     }
 
+    /// There is an instance more.
+    pub(crate) fn add(&mut self, now: u64, instance: u32) {
+        if let Self::Sequences(s) = self {
+            s.add(now, instance);
+        }
+    }
+
+    /// The instance is to leave once it is not [used](Self::is_used): sequences that begin go to others.
+    pub(crate) fn retire(&mut self, instance: u32) {
+        if let Self::Sequences(s) = self {
+            s.retire(instance);
+        }
+    }
+
+    /// Whether sequences in progress need this instance.
+    pub(crate) fn is_used(&self, instance: u32) -> bool {
+        match self {
+            Self::Batcher(_) => false,
+            Self::Sequences(s) => s.is_used(instance),
+        }
+    }
+
+    /// A retired instance leaves.
+    pub(crate) fn remove(&mut self, instance: u32) {
+        if let Self::Sequences(s) = self {
+            s.remove(instance);
+        }
+    }
+
     /// Forgets all sequences, and takes out every request that waits.
     pub(crate) fn end_sequences(&mut self, removed: &mut Removed) {
         if let Self::Sequences(s) = self {

@@ -139,7 +139,9 @@ struct Counters {
     sketches: Option<Box<[Sketch; 7]>>,
     cache_hit: Duration,
     cache_miss: Duration,
-    /// By the indices of [`OnDevices`].
+    /// Where the instances are.
+    places: OnDevices,
+    /// By the indices of `places`.
     on_devices: Vec<Executions>,
 }
 
@@ -207,7 +209,6 @@ pub(crate) struct Statistics {
     cached: bool,
     /// Milliseconds since the epoch at time 0 of `backend::now_ns`: one clock per execution is enough.
     epoch_ms: u64,
-    on_devices: OnDevices,
 }
 
 /// One executed request, for [`Statistics::executed`].
@@ -236,10 +237,11 @@ impl Statistics {
         buckets_ms: Option<Vec<f64>>,
         batch_size: Option<u64>,
         cached: bool,
-        on_devices: OnDevices,
+        places: OnDevices,
     ) -> Self {
         let mut counters = Counters::default();
-        counters.on_devices.resize(on_devices.ordinals().len(), Executions::default());
+        counters.on_devices.resize(places.ordinals().len(), Executions::default());
+        counters.places = places;
         if options.histograms {
             counters.histogram = Some(Histogram::new(buckets_ms.unwrap_or_else(|| vec![100.0, 500.0, 2000.0, 5000.0])));
         }
@@ -254,7 +256,6 @@ impl Statistics {
             has_histogram,
             cached,
             epoch_ms: now.saturating_sub(backend::now_ns() / 1_000_000),
-            on_devices,
         }
     }
 
@@ -276,15 +277,33 @@ impl Statistics {
         self.counted_by(instance, |c| self.count(c, null_rows, t, requests));
     }
 
-    /// Where the instances are.
-    pub(crate) fn on_devices(&self) -> &OnDevices {
-        &self.on_devices
+    /// An instance is on this device from now on. What others counted for theirs stays.
+    pub(crate) fn place(&self, instance: u32, device: Option<u32>) {
+        let mut c = self.counters.lock();
+        c.places.place(instance, device);
+        let devices = c.places.ordinals().len();
+        c.on_devices.resize(devices, Executions::default());
+    }
+
+    /// The device of an instance.
+    pub(crate) fn device_of(&self, instance: u32) -> Option<u32> {
+        self.counters.lock().places.device(instance)
+    }
+
+    /// The instances on a device, also those that left.
+    pub(crate) fn instances_on(&self, device: u32) -> Vec<u32> {
+        self.counters.lock().places.instances_on(device).collect()
+    }
+
+    /// The devices that instances are or were on.
+    pub(crate) fn devices(&self) -> Vec<u32> {
+        self.counters.lock().places.ordinals().to_vec()
     }
 
     /// What `count` counts is that of the instance's device, too.
     fn counted_by(&self, instance: u32, count: impl FnOnce(&mut Counters)) {
         let mut c = self.counters.lock();
-        let Some(at) = self.on_devices.at(instance) else { return count(&mut c) };
+        let Some(at) = c.places.at(instance) else { return count(&mut c) };
         let before = c.executions();
         count(&mut c);
         let now = c.executions();
@@ -412,7 +431,7 @@ impl Statistics {
             cache_miss: c.cache_miss,
             cached: self.cached,
             failures: c.failures,
-            on_devices: self.on_devices.ordinals().iter().copied().zip(c.on_devices.iter().copied()).collect(),
+            on_devices: c.places.ordinals().iter().copied().zip(c.on_devices.iter().copied()).collect(),
             batches: c.batches.iter().map(|(&n, b)| (n, b.input, b.infer, b.output)).collect(),
             responses: c.responses.clone(),
             first_response: c.histogram.as_ref().map(|h| (h.bounds.clone(), h.counts.clone(), h.sum)),

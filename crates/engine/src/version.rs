@@ -11,7 +11,7 @@
 //! | `dispatch` | when they start, and where |
 //! | `instances` | instances that are gone, and come back |
 //! | `readiness` | whether a version can be used, where its model is to be asked |
-//! | `resize` | more or fewer instances while it serves |
+//! | `resize` | other instances while it serves |
 //! | `execution` | permits, runs, and the answers that come of them |
 //! | `streaming` | requests of decoupled models: any number of answers, and their end |
 //! | `later` | models whose batches run elsewhere: instances that stay busy until they are freed |
@@ -43,6 +43,7 @@ use crate::pending::{Pending, Queued};
 use crate::pool::{Pool, Work};
 use crate::rate_limit::{Registered, Resources};
 use crate::registry::Engine;
+use crate::resize::Wanted;
 use crate::schedule::{Removed, Schedule};
 use crate::sequence::Sequencing;
 use crate::statistics::{Statistics, VersionStatistics};
@@ -59,6 +60,7 @@ use protocol::check::IdPrefix;
 use protocol::{Checked, InferRequest, InferResponse, Signature};
 use scheduler::profile::RunClass;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tensor::{DataType, Error, Result};
@@ -100,6 +102,8 @@ pub struct ModelVersion {
     /// What it is configured as; changes with its instances.
     pub(crate) config: ArcSwap<ConfigTexts>,
     pub(crate) model: Arc<dyn Model>,
+    /// Where its files are.
+    pub(crate) model_directory: PathBuf,
     /// In the place of a model: nothing of what follows from `model` and `run` is used then.
     pub(crate) ensemble: Option<Ensemble>,
     pub(crate) shared: Arc<Shared>,
@@ -131,6 +135,10 @@ pub struct ModelVersion {
     pub(crate) answers_later: bool,
     /// Its model says that it answers later.
     pub(crate) later: Option<Later>,
+    /// Its instances by number, as its configurations asked for them. Held while they change, before any other lock.
+    pub(crate) instances: Mutex<Vec<(u32, Wanted)>>,
+    /// It was loaded with an instance on a device.
+    pub(crate) on_device: bool,
     /// How many instances are gone.
     pub(crate) gone: AtomicU32,
     /// Something is to be done whenever its lock was held: it is `limited`, or has `later`.
@@ -199,6 +207,9 @@ pub(crate) struct VersionParts {
     pub config_json: Bytes,
     pub config_pb: Bytes,
     pub model: Arc<dyn Model>,
+    pub model_directory: PathBuf,
+    /// What its instances are.
+    pub wanted: Vec<Wanted>,
     pub ensemble: Option<Ensemble>,
     pub scheduling: scheduler::Config,
     /// Of a model with sequences.
@@ -235,9 +246,9 @@ impl ModelVersion {
         let in_place = in_order || sequencing.is_some() || limited.is_some();
         let later = model.answers_later().then(Later::default);
         // A device is waited for, and what others do there makes that longer.
-        let on_host = parts.placed.is_empty();
+        let on_device = !parts.placed.is_empty();
         let may_inline =
-            on_host && !in_place && !signature.decoupled && later.is_none() && !model.cost_may_depend_on_data();
+            !on_device && !in_place && !signature.decoupled && later.is_none() && !model.cost_may_depend_on_data();
         let is_iterative = sequencing.as_ref().is_some_and(|s| s.schedule.iterative);
         let answers_later = signature.decoupled || is_iterative || later.is_some();
         let has_to_tell = limited.is_some() || later.is_some();
@@ -273,6 +284,9 @@ impl ModelVersion {
             platform,
             config: ArcSwap::from_pointee(ConfigTexts { json: config_json, pb: config_pb }),
             model,
+            model_directory: parts.model_directory,
+            instances: Mutex::new((0..).zip(parts.wanted).collect()),
+            on_device,
             order,
             ensemble,
             run: Mutex::new(Run::new(Schedule::new(scheduling, sequences, has_states), instances)),
@@ -311,7 +325,7 @@ impl ModelVersion {
     pub fn reads_on_device(&self) -> bool {
         match &self.ensemble {
             Some(ensemble) => ensemble.reads_on_device(),
-            None => self.later.is_none() && !self.statistics.on_devices().is_empty(),
+            None => self.later.is_none() && self.on_device,
         }
     }
 
@@ -479,7 +493,7 @@ impl ModelVersion {
         match self.order {
             CallOrder::Free => false,
             CallOrder::Kept => true,
-            CallOrder::OneByOne => self.run.lock().instances == 1,
+            CallOrder::OneByOne => self.run.lock().members.len() == 1,
         }
     }
 
@@ -501,23 +515,6 @@ impl ModelVersion {
     /// The same as an encoded `inference.ModelConfig`.
     pub fn config_pb(&self) -> Bytes {
         self.config.load().pb.clone()
-    }
-
-    /// Serves on with so many instances and this configuration, or returns false: then only a reload can change them. A timer of
-    /// Triton's kind takes a number of instances into account when it is made, and so do the slots of sequences and the rate limiter.
-    pub(crate) fn set_instances(&self, count: u32, config: ConfigTexts) -> bool {
-        let is_fixed = self.shared.options.strict_batching_delay
-            || self.sequencing.is_some()
-            || self.limited.is_some()
-            || !self.statistics.on_devices().is_empty();
-        if !self.model.instances_are_permits() || is_fixed {
-            return false;
-        }
-        self.config.store(Arc::new(config));
-        let mut run = self.run.lock();
-        run.set_instances(count);
-        self.pump(run, now_ns());
-        true
     }
 
     /// The server takes no new requests.

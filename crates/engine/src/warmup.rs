@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensor::{DataType, Error, Name, Result, Shape, ShapeDisplay, element_count};
 
-/// Runs every sample in the order of the configuration, `count` times on each instance.
+/// Runs every sample in the order of the configuration, `count` times on each of these instances.
 ///
 /// # Errors
 /// INVALID_ARG with the first sample that cannot be made or run; later ones are not tried.
@@ -25,15 +25,14 @@ pub(crate) fn run(
     version: &ModelVersion,
     config: &ModelConfig,
     model_directory: &Path,
-    instances: &[String],
+    instances: &[(u32, String)],
 ) -> Result<()> {
     let signature = match &version.sequencing {
         Some(sequencing) => &Arc::new(sequencing.seen_by_warmup(&version.signature)),
         None => &version.signature,
     };
     // The last instance first: it is the one Triton's loader names when all of them fail alike.
-    for (instance, instance_name) in instances.iter().enumerate().rev() {
-        let instance = instance as u32;
+    for &(instance, ref instance_name) in instances.iter().rev() {
         for sample in &config.model_warmup {
             if sample.batch_size == 0 {
                 log::debug!("skipping batch 0 warmup sample '{}'", sample.name);

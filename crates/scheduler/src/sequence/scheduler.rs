@@ -41,6 +41,12 @@ pub(super) struct Instance<T: Waiting> {
     pub batcher: Option<Batcher<Inside<T>>>,
 }
 
+impl<T: Waiting> Instance<T> {
+    fn new(config: &Config) -> Self {
+        Self { slots: Vec::new(), queued: 0, batcher: oldest::batcher(config) }
+    }
+}
+
 /// What an idle instance should do.
 pub(super) enum Choice<T> {
     Run(Run<T>),
@@ -55,6 +61,9 @@ pub struct SequenceScheduler<T: Waiting> {
     iterative: bool,
     idle_ns: u64,
     sequences_max: usize,
+    /// What further instances are made of.
+    config: Config,
+    /// By number; also of instances that left.
     pub(super) instances: Vec<Instance<T>>,
     free: FreeSlots,
     /// Sequences without a slot by serial: the order in which they came.
@@ -91,7 +100,6 @@ impl<T: Waiting> SequenceScheduler<T> {
     /// A scheduler without sequences.
     pub fn new(config: Config) -> Self {
         let instances = config.instances.max(1);
-        let instance = || Instance { slots: Vec::new(), queued: 0, batcher: oldest::batcher(&config) };
         let delay = match config.strategy {
             Strategy::Direct { max_queue_delay_us, minimum_slot_utilization } => {
                 Some(Delay::new(max_queue_delay_us, minimum_slot_utilization, config.max_batch_size))
@@ -105,8 +113,9 @@ impl<T: Waiting> SequenceScheduler<T> {
             iterative: config.iterative,
             idle_ns: config.idle_us.saturating_mul(1000),
             sequences_max: config.sequences_max as usize,
-            instances: (0..instances).map(|_| instance()).collect(),
+            instances: (0..instances).map(|_| Instance::new(&config)).collect(),
             free: FreeSlots::new(instances, config.slots_per_instance()),
+            config,
             backlog: BTreeMap::new(),
             backlog_len: 0,
             known: HashMap::new(),
@@ -344,8 +353,41 @@ impl<T: Waiting> SequenceScheduler<T> {
 
     /// The instance is back, without anything of the sequences that it had. Call `step` next.
     pub fn up(&mut self, now: u64, instance: u32) {
-        let now = self.advance(now);
         self.free.up(instance);
+        self.give_slots(now);
+    }
+
+    /// There is an instance more, or one that was [retired](Self::retire) stays. Call `step` next.
+    pub fn add(&mut self, now: u64, instance: u32) {
+        while self.instances.len() <= instance as usize {
+            self.instances.push(Instance::new(&self.config));
+        }
+        self.free.add(instance);
+        self.up(now, instance);
+    }
+
+    /// Sequences that begin get no slot of this instance any more. Those that it has go on there.
+    pub fn retire(&mut self, instance: u32) {
+        self.free.down(instance);
+    }
+
+    /// Whether the instance has sequences, or requests of theirs that are not over.
+    pub fn is_used(&self, instance: u32) -> bool {
+        let slots = self.instances.get(instance as usize).map_or(&[][..], |instance| &instance.slots);
+        slots.iter().any(|slot| slot.occupant.is_some() || slot.inside)
+    }
+
+    /// A retired instance that is not used leaves.
+    pub fn remove(&mut self, instance: u32) {
+        self.free.remove(instance);
+        if let Some(instance) = self.instances.get_mut(instance as usize) {
+            instance.slots = Vec::new();
+        }
+    }
+
+    /// Sequences that wait for a slot get those that are free.
+    fn give_slots(&mut self, now: u64) {
+        let now = self.advance(now);
         while !self.backlog.is_empty() {
             let Some(slot) = self.free.take() else { return };
             match self.next_of_backlog(now) {

@@ -16,57 +16,58 @@ pub struct SlotId {
 
 /// The free slots of all instances, in the order in which they are given out: slot 0 of every instance, then slot 1, …
 pub(super) struct FreeSlots {
-    instances: u64,
-    total: u64,
-    /// Slots before this one were given out at least once.
-    fresh: u64,
-    /// Those of them that came back.
-    freed: BinaryHeap<Reverse<u64>>,
+    per_instance: u32,
+    /// By instance: its first slot that was never given out. `None`: there is no such instance.
+    fresh: Vec<Option<u32>>,
+    /// How many instances there are.
+    instances: usize,
+    /// Slot and instance: those that came back, and the first fresh one of each instance.
+    free: BinaryHeap<Reverse<(u32, u32)>>,
     /// Instances whose slots are not given out now.
     down: BTreeSet<u32>,
     /// Slots of theirs that would have been.
-    aside: Vec<u64>,
+    aside: Vec<(u32, u32)>,
 }
 
 impl FreeSlots {
     pub fn new(instances: u32, per_instance: u32) -> Self {
-        let instances = u64::from(instances);
-        Self {
-            instances,
-            total: instances * u64::from(per_instance),
-            fresh: 0,
-            freed: BinaryHeap::new(),
+        let mut all = Self {
+            per_instance,
+            fresh: Vec::new(),
+            instances: 0,
+            free: BinaryHeap::with_capacity(instances as usize),
             down: BTreeSet::new(),
             aside: Vec::new(),
-        }
+        };
+        (0..instances).for_each(|instance| all.add(instance));
+        all
     }
 
     pub fn take(&mut self) -> Option<SlotId> {
-        // Without this, all slots there may be would be looked at.
-        if self.down.len() as u64 >= self.instances {
+        // Without this, all slots that came back would be looked at.
+        if self.down.len() >= self.instances {
             return None;
         }
         loop {
-            let place = match self.freed.pop() {
-                // Always before the fresh ones.
-                Some(Reverse(place)) => place,
-                None if self.fresh < self.total => {
-                    self.fresh += 1;
-                    self.fresh - 1
-                }
-                None => return None,
-            };
-            let slot = self.slot(place);
-            if !self.is_down(slot.instance) {
-                return Some(slot);
+            let Reverse((slot, instance)) = self.free.pop()?;
+            if self.is_down(instance) {
+                self.aside.push((slot, instance));
+                continue;
             }
-            self.aside.push(place);
+            if let Some(Some(fresh)) = self.fresh.get_mut(instance as usize)
+                && *fresh == slot
+            {
+                *fresh += 1;
+                if *fresh < self.per_instance {
+                    self.free.push(Reverse((*fresh, instance)));
+                }
+            }
+            return Some(SlotId { instance, slot });
         }
     }
 
-    pub fn give(&mut self, slot: SlotId) {
-        let place = u64::from(slot.slot) * self.instances + u64::from(slot.instance);
-        if self.is_down(slot.instance) { self.aside.push(place) } else { self.freed.push(Reverse(place)) }
+    pub fn give(&mut self, SlotId { instance, slot }: SlotId) {
+        if self.is_down(instance) { self.aside.push((slot, instance)) } else { self.free.push(Reverse((slot, instance))) }
     }
 
     pub fn is_down(&self, instance: u32) -> bool {
@@ -75,7 +76,7 @@ impl FreeSlots {
 
     /// Gives out no slot of this instance from now on. Those that are in use come back with [`give`](Self::give) as ever.
     pub fn down(&mut self, instance: u32) {
-        if u64::from(instance) < self.instances {
+        if self.has(instance) {
             self.down.insert(instance);
         }
     }
@@ -83,17 +84,44 @@ impl FreeSlots {
     /// Its slots are given out again.
     pub fn up(&mut self, instance: u32) {
         if self.down.remove(&instance) {
-            let (back, aside) =
-                std::mem::take(&mut self.aside).into_iter().partition(|&p| self.slot(p).instance == instance);
+            let (back, aside) = std::mem::take(&mut self.aside).into_iter().partition(|&(_, of)| of == instance);
             self.aside = aside;
-            let back: Vec<u64> = back;
-            self.freed.extend(back.into_iter().map(Reverse));
+            let back: Vec<_> = back;
+            self.free.extend(back.into_iter().map(Reverse));
         }
     }
 
-    /// Both numbers fit: `total` is a product of two 32-bit numbers.
-    fn slot(&self, place: u64) -> SlotId {
-        SlotId { instance: (place % self.instances) as u32, slot: (place / self.instances) as u32 }
+    /// Gives out the slots of one instance more.
+    pub fn add(&mut self, instance: u32) {
+        if self.has(instance) {
+            return;
+        }
+        let at = instance as usize;
+        if at >= self.fresh.len() {
+            self.fresh.resize(at + 1, None);
+        }
+        if let Some(fresh) = self.fresh.get_mut(at) {
+            *fresh = Some(0);
+            self.instances += 1;
+        }
+        if self.per_instance > 0 {
+            self.free.push(Reverse((0, instance)));
+        }
+    }
+
+    /// Forgets an instance of which no slot is in use.
+    pub fn remove(&mut self, instance: u32) {
+        if let Some(fresh @ Some(_)) = self.fresh.get_mut(instance as usize) {
+            *fresh = None;
+            self.instances -= 1;
+            self.down.remove(&instance);
+            self.free.retain(|Reverse((_, of))| *of != instance);
+            self.aside.retain(|(_, of)| *of != instance);
+        }
+    }
+
+    fn has(&self, instance: u32) -> bool {
+        self.fresh.get(instance as usize).is_some_and(Option::is_some)
     }
 }
 
@@ -140,6 +168,25 @@ mod tests {
     fn slots_nobody_used_take_no_memory() {
         let mut free = FreeSlots::new(4096, u32::MAX);
         assert_eq!(free.take(), Some(SlotId { instance: 0, slot: 0 }));
-        assert_eq!(free.freed.capacity(), 0);
+        assert_eq!(free.free.capacity(), 4096);
+    }
+
+    #[test]
+    fn an_instance_more_has_free_slots_and_one_less_has_none() {
+        let mut free = FreeSlots::new(1, 2);
+        let take = |free: &mut FreeSlots| free.take().map(|s| (s.instance, s.slot));
+        assert_eq!(take(&mut free), Some((0, 0)));
+        free.add(2);
+        free.add(2);
+        assert_eq!([(); 4].map(|()| take(&mut free)), [Some((2, 0)), Some((0, 1)), Some((2, 1)), None]);
+        free.down(0);
+        free.give(SlotId { instance: 0, slot: 1 });
+        free.give(SlotId { instance: 2, slot: 1 });
+        assert_eq!([(); 2].map(|()| take(&mut free)), [Some((2, 1)), None]);
+        free.give(SlotId { instance: 0, slot: 0 });
+        free.remove(0);
+        assert_eq!(take(&mut free), None);
+        free.add(0);
+        assert_eq!([(); 3].map(|()| take(&mut free)), [Some((0, 0)), Some((0, 1)), None]);
     }
 }
