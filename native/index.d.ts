@@ -7,7 +7,7 @@ export declare class NativeCore {
   openModel(ticket: number, spec: OpenSpec): void
   publishModel(ticket: number, handle: number, spec: PublishSpec): void
   discardModel(handle: number): void
-  updateModel(name: string, version: number, config: Buffer, configJson: string): boolean
+  updateModel(ticket: number, name: string, version: number, config: Buffer, configJson: string): void
   setVersionState(name: string, version: number, state: string, reason: string): void
   setModelKnown(name: string, known: boolean): void
   retireModel(ticket: number, name: string, version: number, reason: string): void

@@ -148,7 +148,7 @@ export interface RawListenOptions extends Omit<ListenOptions, 'http' | 'grpc' | 
 }
 
 type Raw = {
-  [K in 'openModel' | 'publishModel' | 'retireModel' | 'askReady' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses' | 'openEmbedded' | 'embed' | 'embedCall' | 'setTraceSetting' | 'takeTraces']: never
+  [K in 'openModel' | 'publishModel' | 'updateModel' | 'retireModel' | 'askReady' | 'listen' | 'drain' | 'close' | 'infer' | 'inferStream' | 'nextResponses' | 'openEmbedded' | 'embed' | 'embedCall' | 'setTraceSetting' | 'takeTraces']: never
 }
 /** A version to open as it crosses. */
 export interface RawOpenSpec extends Omit<OpenSpec, 'codeDirectory'> {
@@ -159,6 +159,7 @@ export interface RawOpenSpec extends Omit<OpenSpec, 'codeDirectory'> {
 export interface RawCore extends Omit<Core, keyof Raw | 'controlReply' | 'cancel' | 'openKeys'> {
   openModel(ticket: number, spec: RawOpenSpec): void
   publishModel(ticket: number, handle: number, spec: PublishSpec): void
+  updateModel(ticket: number, name: string, version: number, config: Buffer, configJson: string): void
   retireModel(ticket: number, name: string, version: number, reason: string): void
   askReady(ticket: number, name: string, version: string): void
   listen(ticket: number, options: RawListenOptions): void
@@ -298,7 +299,7 @@ export function createBridge(
       return { handle: opened.handle, io: opened.io ?? null, ...(opened.completed === undefined ? {} : { completed: opened.completed }) }
     },
     publishModel: async (handle, spec) => void (await start((t) => raw.publishModel(t, handle, spec))),
-    updateModel: (name, version, config, configJson) => now(() => raw.updateModel(name, version, config, configJson)),
+    updateModel: async (name, version, config, configJson) => (await start((t) => raw.updateModel(t, name, version, config, configJson))).count === 1,
     discardModel: (handle) => raw.discardModel(handle),
     setVersionState: (name, version, state, reason) => raw.setVersionState(name, version, state, reason),
     setModelKnown: (name, known) => raw.setModelKnown(name, known),

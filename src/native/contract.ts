@@ -858,10 +858,10 @@ export interface Core {
   publishModel(handle: number, spec: PublishSpec): Promise<void>
   discardModel(handle: number): void
   /**
-   * Gives a version that serves the number of instances that this configuration asks for, without a reload; `config` and `configJson` as
-   * in `PublishSpec`. False when only a reload can do that. Throws INVALID_ARG for too many.
+   * Gives a version that serves the instances that this configuration asks for, without a reload; `config` and `configJson` as in
+   * `PublishSpec`. False when only a reload can do that. Rejects with INVALID_ARG for too many, or with what a new instance failed with.
    */
-  updateModel(name: string, version: number, config: Buffer, configJson: string): boolean
+  updateModel(name: string, version: number, config: Buffer, configJson: string): Promise<boolean>
   /** Makes a model or a version known, or changes the state of one that does not serve. READY comes from `publishModel` only. */
   setVersionState(name: string, version: number, state: VersionState, reason: string): void
   /** Marks a model that has no version at all as known (or not); strict readiness fails while one is. */

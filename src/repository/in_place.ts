@@ -1,6 +1,6 @@
 /**
  * When a changed model needs no reload (R-28): a version that serves, whose files and whose configuration are as they were but for its
- * instance groups and its version policy, is only given another number of instances. It goes on, and its statistics are kept.
+ * instance groups and its version policy, is only given other instances. It goes on, and its statistics are kept.
  *
  * Whether the backend can do that is the core's to say; here it is only told what changed.
  */
@@ -56,8 +56,7 @@ function isSameButForInstances(before: ModelConfig, after: ModelConfig): boolean
 
 function withoutInstances(config: ModelConfig): Buffer {
   const rest = copy(config)
-  // A rate limiter counts what each group takes: such groups stay, and a change of them is a reload.
-  if (config.instanceGroup.every((group) => group.rateLimiter === undefined)) rest.instanceGroup = []
+  rest.instanceGroup = []
   delete rest.versionPolicy
   return toBinary(rest)
 }

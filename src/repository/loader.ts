@@ -98,9 +98,18 @@ export async function prepareVersion(
  * Gives a version that serves the instances and the version policy of another configuration. The configuration it has then; null when
  * only a reload can do that.
  *
- * @throws {ServerError} for instance groups that cannot be; nothing has changed then.
+ * @throws {ServerError} for instance groups that cannot be, and for a new instance that cannot start; nothing has changed then.
  */
-export function updateInstances(core: Core, source: VersionSource, completed: ModelConfig, settings: RepositorySettings, flags: ConfigFlags, log: Log): ModelConfig | null {
-  const config = withInstancesOf(completed, prepareConfig(source.config, flags, devicesOf(settings, source.config), log))
-  return core.updateModel(source.name, source.version, toBinary(config), toTritonJson(config)) ? config : null
+export async function updateInstances(
+  core: Core,
+  source: VersionSource,
+  completed: ModelConfig,
+  settings: RepositorySettings,
+  flags: ConfigFlags,
+  log: Log,
+): Promise<ModelConfig | null> {
+  const { config: polled, codeDirectory } = withPythonBackend(source.config, settings.backendDirectory)
+  const prepared = prepareConfig(polled, flags, devicesOf(settings, polled, codeDirectory !== null), log)
+  const config = withInstancesOf(completed, prepared)
+  return (await core.updateModel(source.name, source.version, toBinary(config), toTritonJson(config))) ? config : null
 }

@@ -624,7 +624,8 @@ export class Repository {
       }))
     const from = sourceOf(polled.directory, polled.config, this.#settings.configName)
     const failed = new Map<number, unknown>()
-    const changed = sources.filter((source) => !this.#update(source, from, failed))
+    const changed: VersionSource[] = []
+    for (const source of sources) if (!(await this.#update(source, from, failed))) changed.push(source)
     if (failed.size > 0) throw this.#report(name, failed)
     const outcomes = await Promise.all(changed.map((source) => this.#prepare(source)))
     const prepared: Prepared[] = []
@@ -650,17 +651,20 @@ export class Repository {
    * Lets a version that serves go on with other instances, where nothing else changed (R-28). False when it has to be loaded; a failure
    * goes into `failed` and leaves it as it is.
    */
-  #update(source: VersionSource, from: Source, failed: Map<number, unknown>): boolean {
+  async #update(source: VersionSource, from: Source, failed: Map<number, unknown>): Promise<boolean> {
     const { name, version } = source
     const serving = this.served(name, version)
     if (serving === null || this.#wantsReload(name) || !servesOn(this.#sources.get(name), from, source.versionDirectory, serving.config)) return false
+    this.#starting.add(name)
     try {
-      const config = updateInstances(this.#core, source, serving.config, this.#settings, this.#flags, this.#log)
+      const config = await updateInstances(this.#core, source, serving.config, this.#settings, this.#flags, this.#log)
       if (config === null) return false
       this.#served.get(name)?.set(version, { ...serving, config })
       this.#log('info', `updated instances without a reload: ${name}:${version}`)
     } catch (error) {
       failed.set(version, error)
+    } finally {
+      this.#starting.delete(name)
     }
     return true
   }

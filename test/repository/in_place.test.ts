@@ -36,7 +36,7 @@ test('what a change concerns decides whether a version serves on', () => {
   expect(goesOn('instance_group [ { count: 3 }, { kind: KIND_CPU } ] version_policy { all { } }')).toBe(true)
   expect(goesOn('max_batch_size: 9 instance_group { count: 5 }')).toBe(true)
   expect(goesOn('max_batch_size: 2')).toBe(false)
-  expect(goesOn('instance_group { rate_limiter { priority: 1 } }')).toBe(false)
+  expect(goesOn('instance_group { rate_limiter { priority: 1 } }')).toBe(true)
 
   change('config.pbtxt')
   expect(goesOn()).toBe(true)

@@ -4,7 +4,7 @@
 //! Level-triggered: what is not read now is reported again.
 
 use crate::link::Way;
-use crate::model::Model;
+use crate::model::{Model, Place};
 use crate::reader::pass_on;
 use crate::runner::{FAILED_OVER_IT, Runner};
 use crate::sys::{Alarm, Epoll, Event, Interest};
@@ -34,7 +34,9 @@ pub(crate) enum Due {
     /// A question may have waited too long.
     Question(u64),
     /// An instance is started again.
-    Restart(Weak<Model>, u32),
+    Restart(Weak<Model>, Arc<Place>),
+    /// Processes of instances that left are to end once their requests are over.
+    Left(Weak<Model>),
     /// Processes of a model that left service may work for nobody.
     Leaving(Weak<Model>),
 }
@@ -265,9 +267,14 @@ impl Hub {
                         model.look_at_leaving();
                     }
                 }
-                Due::Restart(model, instance) => {
+                Due::Left(model) => {
                     if let Some(model) = model.upgrade() {
-                        self.start(move || model.launch(instance));
+                        model.look_at_left();
+                    }
+                }
+                Due::Restart(model, place) => {
+                    if let Some(model) = model.upgrade() {
+                        self.start(move || model.launch(&place));
                     }
                 }
             }

@@ -55,4 +55,4 @@ pub use failure::{Failure, Source};
 pub use guardian::guard_with;
 #[cfg(target_os = "linux")]
 pub use model::{ask, start, wait_for_ends};
-pub use spec::{Command, Instance, Limits, Output, Spec};
+pub use spec::{Command, Further, Instance, Limits, Output, Spec};

@@ -1,4 +1,4 @@
-//! A model that is served by runners: one per instance, started again when it dies.
+//! A model that is served by runners: one per instance, started again when it dies. While it serves, instances may be added, and others leave.
 
 use crate::failure::Failure;
 use crate::generated::{LEASES_MAX, SLOTS_MAX, VERSION};
@@ -10,7 +10,8 @@ use crate::restart::{Crashes, DELAY_MAX};
 use crate::runner::{COPY_BYTES_MAX, Parts, Runner, Started};
 use crate::spec::{Instance, Limits, Output, Spec};
 use crate::sys::{self, Program};
-use backend::{Batch, Host, InstancesOf, Marks, Readiness, ReadyAnswer, RunControl, now_ns};
+use backend::{Batch, Host, InstancesOf, Marks, NewInstance, Readiness, ReadyAnswer, RunControl, now_ns};
+use bytes::Bytes;
 use memory::Memfd;
 use parking_lot::{Mutex, RwLock};
 use protocol::Signature;
@@ -34,7 +35,10 @@ pub(crate) struct Model {
     pub(crate) spec: Spec,
     pub(crate) signature: Arc<Signature>,
     pub(crate) host: Weak<dyn Host>,
-    places: Vec<Place>,
+    /// By the number of the instance.
+    places: RwLock<Vec<Option<Arc<Place>>>>,
+    /// Processes of instances that left, which still have requests, and since when.
+    left_behind: Mutex<Vec<(Arc<Runner>, u64)>>,
     listener: OnceLock<InstancesOf>,
     /// It is not served any more: what dies is not started again.
     is_ending: AtomicBool,
@@ -50,13 +54,40 @@ const NEVER: u64 = u64::MAX;
 const LOOKS_IN_GRACE: u32 = 10;
 const LOOK_MIN: Duration = Duration::from_millis(10);
 const LOOK_MAX: Duration = Duration::from_secs(1);
+/// How often the process of an instance that left is looked at while it has requests.
+const LEFT_LOOK: Duration = Duration::from_millis(20);
 
 /// Where an instance's process is.
-struct Place {
+pub(crate) struct Place {
+    /// The number of the instance.
+    number: u32,
+    instance: Instance,
     runner: RwLock<Option<Arc<Runner>>>,
     crashes: Mutex<Crashes>,
     /// Why it takes no batches.
     down: Mutex<Option<Error>>,
+    /// It gets batches: false while it is started for the first time.
+    serves: AtomicBool,
+    /// The instance left: its process is not started again, and what becomes of it is told to nobody.
+    is_left: AtomicBool,
+}
+
+impl Place {
+    fn new(number: u32, instance: Instance, serves: bool) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            instance,
+            runner: RwLock::default(),
+            crashes: Mutex::default(),
+            down: Mutex::default(),
+            serves: AtomicBool::new(serves),
+            is_left: AtomicBool::new(false),
+        })
+    }
+
+    fn name(&self) -> &str {
+        &self.instance.name
+    }
 }
 
 struct ProcessModel(Arc<Model>);
@@ -66,19 +97,15 @@ struct ProcessModel(Arc<Model>);
 /// # Errors
 /// What the first that failed said.
 pub fn start(spec: Spec, signature: Arc<Signature>, host: Weak<dyn Host>) -> Result<Arc<dyn backend::Model>, Failure> {
-    let hub = Hub::get().map_err(|e| cannot_start(&e))?;
-    let places = spec.instances.iter().map(|_| Place {
-        runner: RwLock::default(),
-        crashes: Mutex::default(),
-        down: Mutex::default(),
-    });
-    let places: Vec<Place> = places.collect();
+    let places: Vec<_> =
+        (0..).zip(&spec.instances).map(|(n, instance)| Place::new(n, instance.clone(), true)).collect();
     let model = Arc::new_cyclic(|me| Model {
         me: me.clone(),
         spec,
         signature,
         host,
-        places,
+        places: RwLock::new(places.iter().cloned().map(Some).collect()),
+        left_behind: Mutex::default(),
         listener: OnceLock::new(),
         is_ending: AtomicBool::new(false),
         leaving_ns: AtomicU64::new(NEVER),
@@ -87,19 +114,7 @@ pub fn start(spec: Spec, signature: Arc<Signature>, host: Weak<dyn Host>) -> Res
     });
     // Dropped, also when an instance fails, it ends its processes.
     let owner = ProcessModel(Arc::clone(&model));
-    let (send, started) = channel();
-    for instance in 0..model.places.len() as u32 {
-        let (model, send): (_, Sender<Result<(), Failure>>) = (Arc::clone(&model), send.clone());
-        hub.start(move || {
-            let told = send.clone();
-            let started: Started = Box::new(move |result| drop(told.send(result.map(drop))));
-            model.spawn(instance, started);
-        });
-    }
-    drop(send);
-    for _ in 0..owner.0.places.len() {
-        started.recv().unwrap_or_else(|_| Err(Error::internal("a process could not be started").into()))?;
-    }
+    model.start_all(&places)?;
     Ok(Arc::new(owner))
 }
 
@@ -211,15 +226,32 @@ fn hello(told: &str, mode: &str, limits: &Limits) -> String {
 }
 
 impl Model {
-    /// Starts an instance's process for the first time.
-    fn spawn(&self, instance: u32, started: Started) {
-        if self.is_ending.load(SeqCst) {
+    /// Starts processes, and waits until all have loaded the model's code, or one failed.
+    fn start_all(self: &Arc<Self>, places: &[Arc<Place>]) -> Result<(), Failure> {
+        let hub = Hub::get().map_err(|e| cannot_start(&e))?;
+        let (send, started) = channel();
+        for place in places {
+            let (model, place, send): (_, _, Sender<Result<(), Failure>>) =
+                (Arc::clone(self), Arc::clone(place), send.clone());
+            hub.start(move || {
+                let told = send.clone();
+                let started: Started = Box::new(move |result| drop(told.send(result.map(drop))));
+                model.spawn(&place, started);
+            });
+        }
+        drop(send);
+        for _ in places {
+            started.recv().unwrap_or_else(|_| Err(Error::internal("a process could not be started").into()))?;
+        }
+        Ok(())
+    }
+
+    /// Starts an instance's process.
+    fn spawn(&self, place: &Place, started: Started) {
+        let is_wanted = || !self.is_ending.load(SeqCst) && !place.is_left.load(SeqCst);
+        if !is_wanted() {
             return;
         }
-        let Some((spec, place)) = self.spec.instances.get(instance as usize).zip(self.places.get(instance as usize))
-        else {
-            return;
-        };
         let told: Arc<Mutex<Option<Started>>> = Arc::new(Mutex::new(Some(started)));
         let tell = {
             let told = Arc::clone(&told);
@@ -232,9 +264,10 @@ impl Model {
         let (limits, output) = (&self.spec.limits, self.spec.output);
         // Its place is taken before it can answer: an answer that finds none would be lost.
         let mut held = place.runner.write();
-        match launch(spec, instance, limits, output, self.me.clone(), "run", Box::new(tell.clone())) {
+        let told = Box::new(tell.clone());
+        match launch(&place.instance, place.number, limits, output, self.me.clone(), "run", told) {
             Ok(runner) => {
-                if self.is_ending.load(SeqCst) {
+                if !is_wanted() {
                     runner.end(Duration::ZERO);
                 }
                 *held = Some(runner);
@@ -247,32 +280,39 @@ impl Model {
     }
 
     /// Starts an instance's process again.
-    pub(crate) fn launch(self: &Arc<Self>, instance: u32) {
-        let me = Arc::downgrade(self);
+    pub(crate) fn launch(self: &Arc<Self>, place: &Arc<Place>) {
+        if place.is_left.load(SeqCst) {
+            return;
+        }
+        let (me, started) = (Arc::downgrade(self), Arc::clone(place));
         self.restarts.fetch_add(1, Relaxed);
         let started: Started = Box::new(move |result| {
-            let Some(model) = me.upgrade() else { return };
+            let Some(model) = me.upgrade().filter(|_| !started.is_left.load(SeqCst)) else { return };
             match result {
-                Ok(_) => model.is_up(instance),
+                Ok(_) => model.is_up(&started),
                 Err(failure) => {
-                    log::error!("{}: {}", model.name_of(instance), failure.error);
-                    model.crashed(instance);
+                    log::error!("{}: {}", started.name(), failure.error);
+                    model.crashed(&started);
                 }
             }
         });
-        self.spawn(instance, started);
+        self.spawn(place, started);
     }
 
-    fn name_of(&self, instance: u32) -> &str {
-        self.spec.instances.get(instance as usize).map_or("", |i| i.name.as_str())
+    fn place(&self, instance: u32) -> Option<Arc<Place>> {
+        self.places.read().get(instance as usize)?.clone()
     }
 
-    fn is_up(&self, instance: u32) {
-        let Some(place) = self.places.get(instance as usize) else { return };
+    /// All there are now.
+    fn all_places(&self) -> Vec<Arc<Place>> {
+        self.places.read().iter().flatten().cloned().collect()
+    }
+
+    fn is_up(&self, place: &Place) {
         *place.down.lock() = None;
-        log::info!("{}: the process was started again", self.name_of(instance));
+        log::info!("{}: the process was started again", place.name());
         if let Some(listener) = self.listener.get() {
-            listener.up(instance);
+            listener.up(place.number);
         }
     }
 
@@ -281,19 +321,21 @@ impl Model {
         if !was_running || self.is_ending.load(SeqCst) {
             return;
         }
+        // Another instance may have its number, if its own left.
+        let is_its = |place: &Arc<Place>| place.runner.read().as_ref().is_some_and(|its| its.id == runner.id);
+        let Some(place) = self.place(runner.instance).filter(is_its) else { return };
         if runner.is_given_up() {
             // What still waits goes to other instances, or is refused.
             let model = &self.signature.model;
-            return self.is_down(runner.instance, Error::unavailable(format!("model '{model}' is being unloaded")));
+            return self.is_down(&place, Error::unavailable(format!("model '{model}' is being unloaded")));
         }
-        self.crashed(runner.instance);
+        self.crashed(&place);
     }
 
-    fn is_down(&self, instance: u32, why: Error) {
-        let Some(place) = self.places.get(instance as usize) else { return };
+    fn is_down(&self, place: &Place, why: Error) {
         *place.down.lock() = Some(why.clone());
-        if let Some(listener) = self.listener.get() {
-            listener.down(instance, why);
+        if let Some(listener) = self.listener.get().filter(|_| place.serves.load(SeqCst)) {
+            listener.down(place.number, why);
         }
     }
 
@@ -310,10 +352,47 @@ impl Model {
         }
     }
 
-    fn crashed(&self, instance: u32) {
-        let Some(place) = self.places.get(instance as usize) else { return };
+    /// The instance takes no batches any more. Its process ends once the requests that it has are over, those of a decoupled model may last.
+    fn leave(&self, instance: u32) {
+        let place = self.places.write().get_mut(instance as usize).and_then(Option::take);
+        let Some(place) = place else { return };
+        place.is_left.store(true, SeqCst);
+        let Some(runner) = place.runner.read().clone() else { return };
+        log::debug!("{}: the instance leaves", place.name());
+        let mut left_behind = self.left_behind.lock();
+        left_behind.push((runner, now_ns()));
+        if left_behind.len() == 1
+            && let Ok(hub) = Hub::get()
+        {
+            hub.after(Duration::ZERO, Due::Left(self.me.clone()));
+        }
+    }
+
+    /// Has processes of instances that left end which have nothing to do. Others are looked at again; those that work for nobody end after their grace.
+    pub(crate) fn look_at_left(&self) {
+        let (grace, now) = (self.spec.limits.exit_grace, now_ns());
+        let mut left_behind = self.left_behind.lock();
+        left_behind.retain(|(runner, since)| {
+            if runner.is_over() {
+                return false;
+            }
+            if !runner.works() {
+                runner.end(grace);
+                return false;
+            }
+            runner.look_for_nobody(grace, Duration::from_nanos(now.saturating_sub(*since)), now);
+            true
+        });
+        if !left_behind.is_empty()
+            && let Ok(hub) = Hub::get()
+        {
+            hub.after(LEFT_LOOK, Due::Left(self.me.clone()));
+        }
+    }
+
+    fn crashed(&self, place: &Arc<Place>) {
         let again = self.spec.limits.restart.then(|| place.crashes.lock().crashed(now_ns()));
-        let (model, name) = (&self.signature.model, self.name_of(instance));
+        let (model, name) = (&self.signature.model, place.name());
         let why = match again {
             Some(again) if again.delay.is_zero() => Error::unavailable(format!(
                 "model '{model}' cannot be used at the moment: process '{name}' ended and is being started again"
@@ -324,7 +403,7 @@ impl Model {
             )),
             None => Error::internal(format!("Stub process '{name}' is not healthy.")),
         };
-        self.is_down(instance, why);
+        self.is_down(place, why);
         if let Some(times) = again.and_then(|again| again.told) {
             log::error!(
                 "{name}: the process ended {times} times, each within a minute of the time before; it is started again after longer and longer \
@@ -333,17 +412,20 @@ impl Model {
             );
         }
         match (again, Hub::get()) {
-            (Some(again), Ok(hub)) => hub.after(again.delay, Due::Restart(self.me.clone(), instance)),
+            (Some(again), Ok(hub)) => hub.after(again.delay, Due::Restart(self.me.clone(), Arc::clone(place))),
             _ => log::error!("{name}: the process is not started again until model '{model}' is loaded again"),
         }
     }
 
     fn runner(&self, instance: u32) -> Option<Arc<Runner>> {
-        self.places.get(instance as usize)?.runner.read().clone()
+        self.places.read().get(instance as usize)?.as_ref()?.runner.read().clone()
     }
 
-    fn runners(&self) -> impl Iterator<Item = Arc<Runner>> + '_ {
-        self.places.iter().filter_map(|place| place.runner.read().clone()).filter(|runner| !runner.is_over())
+    /// Of its instances, and of those that left.
+    fn runners(&self) -> impl Iterator<Item = Arc<Runner>> {
+        let mut all: Vec<_> = self.all_places().into_iter().filter_map(|place| place.runner.read().clone()).collect();
+        all.extend(self.left_behind.lock().iter().map(|(runner, _)| Arc::clone(runner)));
+        all.into_iter().filter(|runner| !runner.is_over())
     }
 }
 
@@ -377,20 +459,61 @@ impl backend::Model for ProcessModel {
         }
     }
 
+    fn start_instances(&self, new: &[NewInstance], config: &Bytes, json: &str) -> Option<tensor::Result<()>> {
+        let further = self.0.spec.further.as_ref()?;
+        let start = || {
+            let all = further.instances(config, json)?;
+            let place = |new: &NewInstance| Some(Place::new(new.number, all.get(new.placement)?.clone(), false));
+            let places: Vec<_> = new.iter().filter_map(place).collect();
+            let mut known = self.0.places.write();
+            for place in &places {
+                let at = place.number as usize;
+                if at >= known.len() {
+                    known.resize(at + 1, None);
+                }
+                if let Some(known) = known.get_mut(at) {
+                    *known = Some(Arc::clone(place));
+                }
+            }
+            drop(known);
+            self.0.start_all(&places).map_err(|failure| {
+                places.iter().for_each(|place| self.0.leave(place.number));
+                further.error(&failure)
+            })
+        };
+        Some(start())
+    }
+
+    fn instances_serve(&self, instances: &[u32]) {
+        for place in instances.iter().filter_map(|&instance| self.0.place(instance)) {
+            // Held until it is told: that the process is there again is told behind that.
+            let down = place.down.lock();
+            place.serves.store(true, SeqCst);
+            if let Some((why, listener)) = down.as_ref().zip(self.0.listener.get()) {
+                listener.down(place.number, why.clone());
+            }
+        }
+    }
+
+    fn instance_left(&self, instance: u32) {
+        self.0.leave(instance);
+    }
+
     fn serve(&self, instances: InstancesOf) {
         if self.0.listener.set(Arc::clone(&instances)).is_ok() {
             // What happened before anybody listened.
-            for (instance, place) in self.0.places.iter().enumerate() {
+            for place in self.0.all_places() {
                 let why = place.down.lock().clone();
                 if let Some(why) = why {
-                    instances.down(instance as u32, why);
+                    instances.down(place.number, why);
                 }
             }
         }
     }
 
     fn readiness(&self) -> Readiness {
-        let downs = self.0.places.iter().map(|place| place.down.lock().clone());
+        let places = self.0.all_places().into_iter().filter(|place| place.serves.load(SeqCst));
+        let downs = places.map(|place| place.down.lock().clone());
         let mut last = None;
         let mut is_up = false;
         for down in downs {
@@ -402,7 +525,9 @@ impl backend::Model for ProcessModel {
         if let (false, Some(why)) = (is_up, last) {
             return Readiness::NotReady(why.message().to_owned());
         }
-        let asked: Vec<_> = self.0.runners().filter(|runner| runner.asks_ready()).collect();
+        let runners = self.0.all_places().into_iter().filter(|place| place.serves.load(SeqCst));
+        let runners = runners.filter_map(|place| place.runner.read().clone());
+        let asked: Vec<_> = runners.filter(|runner| runner.asks_ready()).collect();
         if asked.is_empty() {
             return Readiness::Ready;
         }
@@ -422,7 +547,8 @@ impl backend::Model for ProcessModel {
         let used: u64 = self.0.runners().map(|r| r.link.request_bytes_used()).sum();
         let lent = self.0.runners().map(|r| r.link.leases.open());
         let (leases, lent) = lent.fold((0, 0), |sum: (usize, u64), one| (sum.0 + one.0, sum.1.saturating_add(one.1)));
-        let leases_max = self.0.places.len() as u64 * LEASES_MAX;
+        let places = self.0.places.read().iter().flatten().count();
+        let leases_max = places as u64 * LEASES_MAX;
         let calls: usize = self.0.runners().map(|r| r.asks.calls_open()).sum();
         vec![
             (
@@ -433,7 +559,7 @@ impl backend::Model for ProcessModel {
             (
                 "nereid_runner_calls_max",
                 "Most of them, all processes of the model together",
-                (self.0.places.len() * crate::asks::CALLS_MAX) as f64,
+                (places * crate::asks::CALLS_MAX) as f64,
             ),
             ("nereid_runner_restarts", "Processes of the model that were started again", restarts as f64),
             ("nereid_runner_resident_bytes", "Memory of the model's processes", resident as f64),

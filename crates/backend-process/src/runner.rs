@@ -552,6 +552,12 @@ impl Runner {
         }
     }
 
+    /// Whether it has requests.
+    pub(crate) fn works(&self) -> bool {
+        let state = self.state.lock();
+        matches!(state.phase, Phase::Running { .. }) && (state.batch.is_some() || state.slots.taken() > 0)
+    }
+
     /// Whether it was killed for that.
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_given_up.load(SeqCst)

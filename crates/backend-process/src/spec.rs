@@ -1,9 +1,12 @@
 //! What makes a model that is served by runners.
 
+use crate::failure::Failure;
+use bytes::Bytes;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
-use tensor::Name;
+use tensor::{Error, Name, Result};
 
 /// A program and how it is started: without a shell, with these arguments and this environment and nothing inherited but the
 /// descriptors of the protocol.
@@ -67,11 +70,26 @@ pub struct Limits {
     pub output_bytes_per_second: u32,
 }
 
+/// Makes further processes of a model that serves.
+pub trait Further: Send + Sync {
+    /// All instances of the model with this configuration (`inference.ModelConfig`, protobuf-encoded, and Triton's JSON form), which differs from the one
+    /// it was started with in its instance groups only. In the order of [`backend::placements`].
+    ///
+    /// # Errors
+    /// INVALID_ARG for more processes than there may be.
+    fn instances(&self, config: &Bytes, json: &str) -> Result<Vec<Instance>>;
+
+    /// What clients are told of a process that could not be started.
+    fn error(&self, failure: &Failure) -> Error;
+}
+
 /// A model served by runners.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Spec {
     /// One per instance, in the order of their numbers.
     pub instances: Vec<Instance>,
+    /// Makes those that are added while it serves; none: its instances never change.
+    pub further: Option<Arc<dyn Further>>,
     /// The model answers a request any number of times.
     pub decoupled: bool,
     /// Its requests may be rescheduled.

@@ -2,13 +2,13 @@
 
 use crate::code::{Code, check_name, directory_of};
 use crate::environment::{Allowed, Environments};
-use crate::hello::{Told, instances};
+use crate::hello::{Placed, Told, instances};
 use crate::launch;
 use crate::options::Options;
 use crate::probe::{Interpreter, Prober};
 use crate::search::{self, Variables};
 use backend::{Backend, Host, Model, ModelIo, OpenSpec, Opened};
-use backend_process::{Command, Instance, Limits, Spec};
+use backend_process::{Command, Failure, Further, Instance, Limits, Spec};
 use parking_lot::Mutex;
 use prost::Message;
 use protocol::Signature;
@@ -257,38 +257,56 @@ impl Opened for OpenedPython {
     }
 
     fn finish(self: Box<Self>, config: &bytes::Bytes, signature: Arc<Signature>) -> Result<Arc<dyn Model>> {
-        let config = decode(config)?;
-        let device_inputs = takes_device_inputs(&config)?;
+        let decoded = decode(config)?;
+        let device_inputs = takes_device_inputs(&decoded)?;
         let iterative =
-            matches!(&config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
-        let told = Told { iterative, ..self.told(Some(&signature)) };
-        let placed = instances(&config);
+            matches!(&decoded.scheduling_choice, Some(SchedulingChoice::SequenceBatching(s)) if s.iterative_sequence);
+        let host = self.shared.host.get().cloned();
+        let host = host.ok_or_else(|| Error::internal("the Python backend was told of no server"))?;
+        let instances = Arc::new(Instances { opened: *self, signature: signature.clone(), iterative });
+        let opened = &instances.opened;
+        let spec = Spec {
+            instances: instances.instances(config, &opened.config_json)?,
+            further: Some(instances.clone()),
+            decoupled: signature.decoupled,
+            iterative,
+            limits: Limits { device_inputs, ..opened.options.limits.clone() },
+            output: opened.options.output,
+        };
+        launch::start(spec, signature, host, &opened.interpreter)
+    }
+}
+
+/// Makes the instances of a model, also of one that serves and gets others.
+struct Instances {
+    opened: OpenedPython,
+    signature: Arc<Signature>,
+    iterative: bool,
+}
+
+impl Further for Instances {
+    fn instances(&self, config: &bytes::Bytes, json: &str) -> Result<Vec<Instance>> {
+        let Self { opened, signature, iterative } = self;
+        let told = Told { iterative: *iterative, config: json, ..opened.told(Some(signature)) };
+        let placed = instances(&decode(config)?);
         if placed.len() > INSTANCES_MAX {
             return Err(Error::invalid(format!(
                 "model '{}' has {} instances, each of which is a process: at most {INSTANCES_MAX} are started for a Python model",
-                self.model,
+                opened.model,
                 placed.len()
             )));
         }
-        let command = self.command();
-        let instances = placed
-            .iter()
-            .map(|placed| Instance {
-                name: Name::from(placed.name.as_str()),
-                command: command.clone(),
-                hello: told.to_run(placed),
-            })
-            .collect();
-        let spec = Spec {
-            instances,
-            decoupled: signature.decoupled,
-            iterative,
-            limits: Limits { device_inputs, ..self.options.limits.clone() },
-            output: self.options.output,
+        let command = opened.command();
+        let instance = |placed: &Placed| Instance {
+            name: Name::from(placed.name.as_str()),
+            command: command.clone(),
+            hello: told.to_run(placed),
         };
-        let host = self.shared.host.get().cloned();
-        let host = host.ok_or_else(|| Error::internal("the Python backend was told of no server"))?;
-        launch::start(spec, signature, host, &self.interpreter)
+        Ok(placed.iter().map(instance).collect())
+    }
+
+    fn error(&self, failure: &Failure) -> Error {
+        launch::explained(failure, &self.opened.interpreter)
     }
 }
 

@@ -28,7 +28,8 @@ pub(crate) fn ask(
     backend_process::ask(instance, limits, output).map_err(|failure| explained(&failure, interpreter))
 }
 
-fn explained(failure: &Failure, interpreter: &Interpreter) -> Error {
+/// The error with what helps.
+pub(crate) fn explained(failure: &Failure, interpreter: &Interpreter) -> Error {
     let Failure { error, source, missing } = failure;
     Error::new(error.code(), explain(error.message(), source.as_ref(), missing.as_deref(), interpreter))
 }

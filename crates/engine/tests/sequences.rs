@@ -205,14 +205,33 @@ fn a_panic_costs_its_requests_and_not_the_slot() {
 }
 
 #[test]
-fn r28_instances_of_sequences_change_with_a_reload_only() {
-    let (engine, version) =
-        model(|config| sequences(config, direct()), |_, batch, _| batch.requests.iter_mut().for_each(add));
-    let mut config = pb::ModelConfig { name: "m".into(), ..Default::default() };
-    instances(&mut config, 3);
-    let updated = engine.update("m", 1, prost::Message::encode_to_vec(&config).into(), "{}".into());
-    assert_eq!(updated, Ok(false), "sequences are bound to their slots");
-    assert_eq!(ask(&version, of(1, "<>", 1)), Ok(1));
+fn r28_sequences_go_on_with_their_states_while_instances_come_and_go() {
+    for strategy in [direct(), oldest()] {
+        let (engine, version) = model(
+            |config| {
+                sequences(config, strategy);
+                instances(config, 2);
+            },
+            |_, batch, _| batch.requests.iter_mut().for_each(add),
+        );
+        let update = |count| {
+            let mut config = pb::ModelConfig { name: "m".into(), ..Default::default() };
+            instances(&mut config, count);
+            let updated = engine.update("m", 1, prost::Message::encode_to_vec(&config).into(), "{}".into());
+            assert_eq!(updated, Ok(true));
+        };
+        let all = |flags, n, sum| (1..=2).for_each(|id| assert_eq!(ask(&version, of(id, flags, n)), Ok(sum)));
+        all("<", 1, 1);
+        update(1);
+        all("", 2, 3);
+        update(3);
+        all("", 3, 6);
+        update(1);
+        all(">", 4, 10);
+        assert_eq!(ask(&version, of(5, "<>", 9)), Ok(9));
+        update(2);
+        all("<>", 7, 7);
+    }
 }
 
 #[test]

@@ -130,9 +130,19 @@ impl NativeCore {
     }
 
     #[napi]
-    pub fn update_model(&self, name: String, version: i64, config: Buffer, config_json: String) -> napi::Result<bool> {
-        let config = Bytes::copy_from_slice(&config);
-        self.engine.update(&name, version, config, config_json).map_err(|e| thrown(&e))
+    pub fn update_model(
+        &self,
+        ticket: u32,
+        name: String,
+        version: i64,
+        config: Buffer,
+        config_json: String,
+    ) -> napi::Result<()> {
+        let (engine, config) = (self.engine.clone(), Bytes::copy_from_slice(&config));
+        self.settler()?.run_behind(ticket, move || {
+            engine.update(&name, version, config, config_json).map(|updated| Settled::Count(updated.into()))
+        });
+        Ok(())
     }
 
     #[napi]

@@ -89,6 +89,7 @@ pub fn signature() -> Arc<Signature> {
 pub fn start(mode: &str, instances: usize, limits: Limits) -> Result<Arc<dyn Model>, Failure> {
     let spec = Spec {
         instances: (0..instances).map(|n| instance(mode, n)).collect(),
+        further: None,
         decoupled: false,
         iterative: mode == "iterative",
         limits,

@@ -2,8 +2,8 @@
 
 use super::load;
 use backend::{
-    Backend, Batch, InstancesOf, Marks, Model, ModelIo, Occupied, OpenSpec, Opened, Readiness, Responder, RunControl,
-    now_ns,
+    Backend, Batch, InstancesOf, Marks, Model, ModelIo, NewInstance, Occupied, OpenSpec, Opened, Readiness, Responder,
+    RunControl, now_ns,
 };
 use bytes::Bytes;
 use engine::{Engine, EngineOptions, ModelVersion, ServerState};
@@ -16,6 +16,8 @@ use tensor::Result;
 type Execute = Arc<dyn Fn(u32, &mut Batch<'_>, &RunControl) + Send + Sync>;
 type Serve = Arc<dyn Fn(InstancesOf) + Send + Sync>;
 type Ready = Arc<dyn Fn() -> Readiness + Send + Sync>;
+type Start = Arc<dyn Fn(&[NewInstance]) -> Option<Result<()>> + Send + Sync>;
+type Left = Arc<dyn Fn(u32) + Send + Sync>;
 
 /// What the model does.
 #[derive(Clone)]
@@ -24,6 +26,8 @@ pub struct LaterModel {
     pub at_once: bool,
     pub serve: Serve,
     pub readiness: Ready,
+    pub start: Start,
+    pub left: Left,
 }
 
 impl LaterModel {
@@ -33,6 +37,8 @@ impl LaterModel {
             at_once: false,
             serve: Arc::new(|_| ()),
             readiness: Arc::new(|| Readiness::Ready),
+            start: Arc::new(|_| None),
+            left: Arc::new(|_| ()),
         }
     }
 
@@ -123,6 +129,12 @@ impl Model for LaterModel {
     }
     fn readiness(&self) -> Readiness {
         (self.readiness)()
+    }
+    fn start_instances(&self, new: &[NewInstance], _: &Bytes, _: &str) -> Option<Result<()>> {
+        (self.start)(new)
+    }
+    fn instance_left(&self, instance: u32) {
+        (self.left)(instance);
     }
     // What is said of cost does not make it run inline.
     fn cost_may_depend_on_data(&self) -> bool {

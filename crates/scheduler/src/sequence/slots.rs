@@ -67,7 +67,11 @@ impl FreeSlots {
     }
 
     pub fn give(&mut self, SlotId { instance, slot }: SlotId) {
-        if self.is_down(instance) { self.aside.push((slot, instance)) } else { self.free.push(Reverse((slot, instance))) }
+        if self.is_down(instance) {
+            self.aside.push((slot, instance))
+        } else {
+            self.free.push(Reverse((slot, instance)))
+        }
     }
 
     pub fn is_down(&self, instance: u32) -> bool {
