@@ -55,10 +55,8 @@ impl ModelVersion {
         let now = now_ns();
         let mut run = self.run.lock();
         if run.draining.contains(&instance) {
-            // Its sequences are over, and nothing keeps it.
+            // It leaves: its sequences are over.
             run.schedule.down(now, instance, false, &why, &mut removed);
-            run.schedule.remove(instance);
-            self.lets_go_of(&mut run, instance);
             self.pump(run, now);
             return self.unlocked(removed);
         }

@@ -75,17 +75,23 @@ impl Run {
         let mut changed = Changed::default();
         let before = std::mem::replace(&mut self.members, members.into());
         for &number in before.iter().filter(|number| !members.contains(number)) {
-            let gone = self.gone.iter().position(|(gone, _)| *gone == number);
-            let was_gone = gone.map(|at| drop(self.gone.remove(at))).is_some();
+            if let Some(at) = self.gone.iter().position(|(gone, _)| *gone == number) {
+                self.gone.remove(at);
+                // It has no sequences any more, and is idle or busy as any other.
+                match self.leaving.iter().position(|leaving| *leaving == number) {
+                    Some(at) => drop(self.leaving.remove(at)),
+                    None => self.idle.insert(0, number),
+                }
+            }
             self.schedule.retire(number);
-            if self.schedule.is_used(number) && !was_gone {
+            if self.schedule.is_used(number) {
                 self.draining.push(number);
                 continue;
             }
             self.schedule.remove(number);
-            if was_gone && !self.leaving.contains(&number) || self.take_from_idle(number) {
+            if self.take_from_idle(number) {
                 changed.left.push(number);
-            } else if !was_gone {
+            } else {
                 self.leaving.push(number);
             }
         }
@@ -227,14 +233,8 @@ impl ModelVersion {
         run.draining = used;
         for instance in free {
             run.schedule.remove(instance);
-            self.lets_go_of(run, instance);
+            if run.take_from_idle(instance) { self.instances_left(&[instance]) } else { run.leaving.push(instance) }
         }
-    }
-
-    /// An instance that is no member leaves now, or when it comes back.
-    pub(crate) fn lets_go_of(&self, run: &mut Run, instance: u32) {
-        run.draining.retain(|draining| *draining != instance);
-        if run.take_from_idle(instance) { self.instances_left(&[instance]) } else { run.leaving.push(instance) }
     }
 }
 
