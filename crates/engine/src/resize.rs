@@ -56,8 +56,12 @@ fn stay(before: &[(u32, Wanted)], wanted: &[Wanted]) -> Vec<Option<u32>> {
         left.iter().position(|(_, instance)| suits(instance)).map(|at| left.remove(at).0)
     };
     let mut all: Vec<_> = wanted.iter().map(|wanted| take(&|instance| instance == wanted)).collect();
+    // It keeps its name, which is better not that of a new one.
+    let is_given = |instance: &Wanted| wanted.iter().any(|wanted| wanted.name == instance.name);
     for (stays, wanted) in all.iter_mut().zip(wanted) {
-        *stays = stays.or_else(|| take(&|instance| instance.could_be(wanted)));
+        *stays = stays
+            .or_else(|| take(&|instance| instance.could_be(wanted) && !is_given(instance)))
+            .or_else(|| take(&|instance| instance.could_be(wanted)));
     }
     all
 }
@@ -368,5 +372,7 @@ mod tests {
         check_stay("a 1 gpu 0 1", "a 1 gpu 1", "1");
         check_stay("a 1 gpu 0", "a 1 gpu 1", "-");
         check_stay("a 1 gpu 0, b 1 cpu", "b 1 cpu", "1");
+        check_stay("a 2 model", "a 1 cpu, b 1 model", "- 1");
+        check_stay("a 1 model", "a 1 cpu, b 1 model", "- 0");
     }
 }
