@@ -4,7 +4,8 @@
 //! one sequence to another, or a request that is overtaken or left out, is seen by whoever runs next.
 //!
 //! The naive model knows the rules of acceptance, slots, idle time, timeouts and null rows, and predicts every step. It is told of
-//! each cancelled request at once. In half of the worlds cancellations come without notice; there is no prediction in them.
+//! each cancelled request at once. In half of the worlds cancellations come without notice, and instances come and go; there is no prediction
+//! in them.
 
 mod common;
 mod naive;
@@ -41,11 +42,20 @@ struct Known {
     stage: Stage,
 }
 
+/// Numbers that instances may have.
+const INSTANCES_MAX: u32 = 4;
+
 struct World {
     scheduler: SequenceScheduler<Request>,
     naive: Option<Naive>,
     config: Config,
     oldest: bool,
+    /// Instances that there are to be.
+    members: Vec<u32>,
+    /// Those that leave once they are not used.
+    draining: Vec<u32>,
+    /// Those that leave once they are not busy.
+    leaving: Vec<u32>,
     idle: Vec<u32>,
     now: u64,
     wake: Option<u64>,
@@ -79,6 +89,7 @@ struct Seen {
     cancelled: usize,
     expired: usize,
     again: usize,
+    drained: usize,
 }
 
 impl World {
@@ -89,8 +100,11 @@ impl World {
             scheduler,
             naive: exact.then(|| Naive::new(config.clone())),
             oldest: matches!(config.strategy, Strategy::Oldest { .. }),
+            members: (0..config.instances).collect(),
+            draining: vec![],
+            leaving: vec![],
             idle: (0..config.instances).collect(),
-            running: (0..config.instances).map(|_| vec![]).collect(),
+            running: (0..INSTANCES_MAX).map(|_| vec![]).collect(),
             config,
             now: 0,
             wake: None,
@@ -219,6 +233,7 @@ impl World {
                 }
             }
         }
+        self.let_go();
         assert_eq!(self.scheduler.len(), self.waiting.len(), "len");
         if let Some(naive) = &mut self.naive {
             naive.nothing_to_do(self.now, &self.idle);
@@ -294,7 +309,8 @@ impl World {
 
     /// The instance is free. Of its requests some are over, some come back, some are over later.
     fn finish(&mut self, instance: u32, random: &mut Random) {
-        if self.idle.contains(&instance) {
+        let is_there = [&self.members, &self.draining, &self.leaving].iter().any(|all| all.contains(&instance));
+        if self.idle.contains(&instance) || !is_there {
             return;
         }
         for (request, origin) in std::mem::take(&mut self.running[instance as usize]) {
@@ -304,9 +320,51 @@ impl World {
                 self.end(request, origin, random);
             }
         }
-        self.idle.push(instance);
-        self.idle.sort_unstable();
+        if self.leaving.contains(&instance) {
+            self.leaving.retain(|leaving| *leaving != instance);
+        } else {
+            self.idle.push(instance);
+            self.idle.sort_unstable();
+        }
         self.look();
+    }
+
+    /// An instance more, or one less.
+    fn resize(&mut self, instance: u32) {
+        if self.members.contains(&instance) {
+            if self.members.len() > 1 {
+                self.members.retain(|member| *member != instance);
+                self.scheduler.retire(instance);
+                self.draining.push(instance);
+            }
+        } else if !self.leaving.contains(&instance) {
+            self.scheduler.add(self.now, instance);
+            self.members.push(instance);
+            // One that was about to leave is where it was.
+            if self.draining.contains(&instance) {
+                self.draining.retain(|draining| *draining != instance);
+            } else {
+                self.idle.push(instance);
+                self.idle.sort_unstable();
+            }
+        }
+        self.look();
+    }
+
+    fn let_go(&mut self) {
+        for instance in std::mem::take(&mut self.draining) {
+            if self.scheduler.is_used(instance) {
+                self.seen.drained += 1;
+                self.draining.push(instance);
+                continue;
+            }
+            self.scheduler.remove(instance);
+            if self.idle.contains(&instance) {
+                self.idle.retain(|idle| *idle != instance);
+            } else {
+                self.leaving.push(instance);
+            }
+        }
     }
 
     fn end_late(&mut self, random: &mut Random) {
@@ -357,10 +415,12 @@ impl World {
     /// Everything comes to its end, and every slot is there again.
     fn close(mut self, random: &mut Random) -> Seen {
         let mut rounds = 0;
-        while self.scheduler.alive() > 0 || self.idle.len() < self.config.instances as usize || !self.late.is_empty() {
+        let is_busy =
+            |world: &Self| world.idle.len() != world.members.len() || world.draining.len() + world.leaving.len() > 0;
+        while self.scheduler.alive() > 0 || is_busy(&self) || !self.late.is_empty() {
             rounds += 1;
             assert!(rounds < 10_000, "{} sequences never end", self.scheduler.alive());
-            (0..self.config.instances).for_each(|i| self.finish(i, random));
+            (0..INSTANCES_MAX).for_each(|i| self.finish(i, random));
             self.end_late(random);
             self.advance(self.now + 1_000_000);
         }
@@ -368,7 +428,7 @@ impl World {
         assert!(self.known.iter().all(|k| k.stage == Stage::Over), "a request is lost");
         self.forget();
         assert_eq!(self.kept, BTreeSet::new(), "states are kept of sequences that are over");
-        let slots = (self.config.slots_per_instance() * self.config.instances).min(self.config.sequences_max);
+        let slots = (self.config.slots_per_instance() * self.members.len() as u32).min(self.config.sequences_max);
         (0..slots).for_each(|n| self.push(1000 + u64::from(n), true, false, 0, 0));
         assert_eq!((self.scheduler.alive(), self.scheduler.backlog()), (slots as usize, 0), "a slot is lost");
         let mut left = vec![];
@@ -409,6 +469,9 @@ fn simulate(seed: u64, operations: u32) -> Seen {
     for _ in 0..operations {
         let pause = if random.one_in(4) { 0 } else { random.below(gap) };
         world.advance(world.now + pause);
+        if !exact && random.one_in(20) {
+            world.resize(random.below(u64::from(INSTANCES_MAX)) as u32);
+        }
         match random.below(7 + busy) {
             0..=4 if world.waiting.len() < 60 => {
                 let id = if world.config.iterative && random.one_in(3) { 0 } else { 1 + random.below(ids) };
@@ -424,7 +487,8 @@ fn simulate(seed: u64, operations: u32) -> Seen {
             }
             5 => world.end_late(&mut random),
             _ => {
-                let instance = random.below(u64::from(world.config.instances)) as u32;
+                let numbers = if exact { world.config.instances } else { INSTANCES_MAX };
+                let instance = random.below(u64::from(numbers)) as u32;
                 world.finish(instance, &mut random);
             }
         }
@@ -448,6 +512,7 @@ fn a_million_operations_keep_every_state_to_its_sequence_and_lose_no_request_and
         all.cancelled += seen.cancelled;
         all.expired += seen.expired;
         all.again += seen.again;
+        all.drained += seen.drained;
     }
     let least = [
         all.runs,
@@ -460,6 +525,7 @@ fn a_million_operations_keep_every_state_to_its_sequence_and_lose_no_request_and
         all.cancelled,
         all.expired,
         all.again,
+        all.drained,
     ];
     assert!(least.iter().all(|&n| n > 1000), "the simulation does not exercise much: {all:?}");
 }
