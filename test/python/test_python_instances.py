@@ -10,6 +10,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from crashes import Asker, descendants, is_running
+from cuda_mock import two_devices
 from interpreter import python_server
 from server import until
 
@@ -21,7 +22,9 @@ import triton_python_backend_utils as pb_utils
 
 class Common:
     def initialize(self, args):
-        self.name = args["model_instance_name"]
+        # On each device of a group they are named alike.
+        device = "@" + args["model_instance_device_id"] if args["model_instance_kind"] == "GPU" else ""
+        self.name = args["model_instance_name"] + device
         self.beside = os.path.join(args["model_repository"], "..", "..")
         if os.path.exists(os.path.join(self.beside, "fails")) and os.path.exists(os.path.join(self.beside, self.name)):
             raise pb_utils.TritonModelException("there is no room for " + self.name)
@@ -91,14 +94,14 @@ WITHOUT_RELOAD = "updated instances without a reload: m:1"
 class Model:
     """A server with one model, `m`."""
 
-    def __init__(self, directory, code, more, groups, *flags):
+    def __init__(self, directory, code, more, groups, *flags, **options):
         self.directory, self.more = directory, more
         version = directory / "models" / "m" / "1"
         version.mkdir(parents=True)
         (version / "model.py").write_text(code)
         self.configure(groups)
         flags = flags or ("--model-control-mode=explicit", "--load-model=m")
-        self.server = python_server(directory / "models", *flags, log=directory / "server.log")
+        self.server = python_server(directory / "models", *flags, log=directory / "server.log", **options)
         assert until(lambda: self.asker.ask("GET", "/v2/health/ready")[0] == 200), self.server.tail()
 
     @property
@@ -148,8 +151,8 @@ class Model:
 def serve(tmp_path):
     running = []
 
-    def go(code=PLAIN, more="", groups="", flags=()):
-        running.append(Model(tmp_path, code, more, groups, *flags))
+    def go(code=PLAIN, more="", groups="", flags=(), **options):
+        running.append(Model(tmp_path, code, more, groups, *flags, **options))
         return running[-1]
 
     yield go
@@ -283,6 +286,27 @@ def test_r28_instances_stay_by_their_groups(serve):
     assert until(lambda: not is_running(int(first["b_0"]))), model.server.tail()
     assert model.running() == {"b_0": pid, "b_1": first["b_1"]}
     assert model.server.output().count(WITHOUT_RELOAD) == 2
+
+
+def test_r28_instances_stay_on_their_devices_and_those_of_another_device_are_started(serve, tmp_path):
+    on = lambda count, *gpus: f"instance_group [ {{ count: {count} kind: KIND_GPU gpus: {list(gpus)} }} ]\n"
+    (tmp_path / "mock").mkdir()
+    with two_devices(tmp_path / "mock") as (environment, _, _):
+        model = serve(groups=on(1, 0), env=environment)
+        assert list(model.running()) == ["m_0_0@0"]
+        first = model.running()
+        assert model.load(on(2, 0, 1)) == (200, "")
+        all_four = model.running()
+        assert sorted(all_four) == ["m_0_0@0", "m_0_0@1", "m_0_1@0", "m_0_1@1"] and all_four["m_0_0@0"] == first["m_0_0@0"]
+        threads, _ = model.busy(1, 1, 1, 1)
+        model.go(1)
+        for thread in threads:
+            thread.join()
+        assert model.load(on(1, 1)) == (200, "")
+        assert until(lambda: model.running() == {"m_0_0@1": all_four["m_0_0@1"]}), model.server.tail()
+        assert successes(model) == 4
+        assert model.ask() == [all_four["m_0_0@1"], "m_0_0@1"]
+        assert model.server.output().count(WITHOUT_RELOAD) == 2
 
 
 def test_r28_a_change_of_anything_else_is_a_reload(serve):

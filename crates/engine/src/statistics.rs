@@ -587,13 +587,18 @@ mod tests {
         }
         statistics.executed_by(2, 0, &t, [request(Some(FailureReason::Backend))].into_iter());
         statistics.ended(3, &t, 5, 7, Some(7));
+        // An instance that was added while it serves, on a device that had none; and one that has the number of another.
+        statistics.place(4, Some(7));
+        statistics.executed_by(4, 0, &t, std::iter::once(request(None)));
+        statistics.place(1, Some(7));
+        statistics.executed_by(1, 0, &t, std::iter::once(request(None)));
         statistics.failed(0, 5, FailureReason::Rejected);
         let read = statistics.read(0, &[]);
-        assert_eq!((read.inference_count, read.execution_count, read.success.count), (23, 5, 9));
+        assert_eq!((read.inference_count, read.execution_count, read.success.count), (27, 7, 11));
         let of =
             |e: &Executions| (e.inference_count, e.execution_count, e.success.count, e.compute_infer.ns, e.failures);
         let seen: Vec<_> = read.on_devices.iter().map(|(device, e)| (*device, of(e))).collect();
-        assert_eq!(seen, [(1, (15, 3, 5, 10, 0)), (0, (4, 1, 2, 4, 1))]);
+        assert_eq!(seen, [(1, (15, 3, 5, 10, 0)), (0, (4, 1, 2, 4, 1)), (7, (4, 2, 2, 4, 0))]);
     }
 
     #[test]
