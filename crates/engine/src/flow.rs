@@ -392,6 +392,7 @@ impl Flow {
                     }
                 }
                 Action::Respond(mut response) => {
+                    self.log_missing_outputs(driver.execution.request(), &response);
                     let placed = driver.place(&mut response).map(|()| Box::new(response));
                     let is_last = matches!(driver.todo.front(), Some(Action::Finish(Ok(()))));
                     if is_last || !self.version.signature.decoupled {
@@ -405,6 +406,20 @@ impl Flow {
         }
         if driver.execution.is_stopping() && !std::mem::replace(&mut driver.is_stopping, true) {
             self.stop();
+        }
+    }
+
+    /// Logs each output that the client asked for and no step gave, in Triton's words: its QA looks for them. The response leaves
+    /// without these outputs.
+    fn log_missing_outputs(&self, request: &InferRequest, response: &InferResponse) {
+        if !log::log_enabled!(log::Level::Debug) {
+            return;
+        }
+        for output in &self.version.signature.outputs {
+            let is_asked = request.outputs.is_empty() || request.outputs.iter().any(|asked| asked.name == output.name);
+            if is_asked && !response.outputs.iter().any(|given| given.name == output.name) {
+                log::debug!("Composing models did not output tensor {}", output.name);
+            }
         }
     }
 
