@@ -176,6 +176,15 @@ impl Key {
     }
 }
 
+/// The hash in hexadecimal digits, for the log.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Only keys of a shared store have the other half.
+        let len = if self.rest == 0 { 16 } else { 32 };
+        self.bytes().iter().take(len).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,6 +261,15 @@ mod tests {
         ];
         assert_eq!(others.iter().map(Key::bytes).collect::<HashSet<_>>().len(), others.len());
         assert_eq!(others.iter().map(|k| k.rest).collect::<HashSet<_>>().len(), others.len());
+    }
+
+    #[test]
+    fn the_log_names_a_key_of_a_shared_store_as_the_store_does() {
+        let own = key(&scope("m", 1, 1), &[]);
+        assert_eq!(own.to_string().len(), 32);
+        let shared = key(&Scope::shared("m", 1, &Fingerprint::of_texts(&[])), &[]);
+        let hex: String = shared.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(shared.to_string(), hex);
     }
 
     #[test]

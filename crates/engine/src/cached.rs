@@ -9,7 +9,7 @@
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::ensemble::Ensemble;
-use crate::limits::CACHE_KEY_BYTES_MAX;
+use crate::limits::{CACHE_FAILURE_LINES_NS_MIN, CACHE_KEY_BYTES_MAX};
 use crate::lookup::PendingLookup;
 use crate::pool::Work;
 use crate::ticket::{Ticket, TicketState};
@@ -20,9 +20,9 @@ use backend::now_ns;
 use cache::{Asked, Cache, Entry, Fingerprint, Insertion, Key, Lookup, Output, Scope, Secret};
 use protocol::{Checked, InferRequest, InferResponse, OutputTensor};
 use smallvec::SmallVec;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use tensor::{Data, Result};
+use tensor::{Data, Error, Result};
 
 /// The cache, and this load of the version in it.
 pub(crate) struct Cached {
@@ -32,6 +32,8 @@ pub(crate) struct Cached {
     scope: Scope,
     /// In the place of that for an ensemble.
     of_models: ArcSwapOption<Scoped>,
+    /// When the log may be told again that an answer was not kept.
+    failure_line_due: AtomicU64,
 }
 
 /// What keys of an ensemble are made under.
@@ -76,7 +78,14 @@ impl Cached {
             (true, Some(files)) => Scope::shared(model, number, files),
             (true, None) => return None,
         };
-        Some(Self { cache, secret: secret.clone(), fingerprint, scope, of_models: ArcSwapOption::empty() })
+        Some(Self {
+            cache,
+            secret: secret.clone(),
+            fingerprint,
+            scope,
+            of_models: ArcSwapOption::empty(),
+            failure_line_due: AtomicU64::new(0),
+        })
     }
 
     /// The scope of an ensemble whose answers these models make.
@@ -88,6 +97,17 @@ impl Cached {
         let all = all.collect::<Option<Vec<_>>>()?;
         let texts: Vec<&[u8]> = all.iter().map(|f| &f.bytes()[..]).collect();
         Some(Scope::shared(model, number, &Fingerprint::of_texts(&texts)))
+    }
+
+    /// Logs that an answer was not kept, in Triton's words: an error once in a while, else a line of `--log-verbose=1`.
+    fn log_failure(&self, key: &Key, why: &Error, model: &str) {
+        let now = now_ns();
+        let due = self.failure_line_due.load(Ordering::Relaxed);
+        let next = now.saturating_add(CACHE_FAILURE_LINES_NS_MIN);
+        let is_due = now >= due
+            && self.failure_line_due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let level = if is_due { log::Level::Error } else { log::Level::Debug };
+        log::log!(level, "Failed to insert key [{key}] into response cache: {} (model '{model}')", why.message());
     }
 
     /// Drops what was kept under a scope.
@@ -291,9 +311,7 @@ impl ModelVersion {
             match cached.cache.insert(&miss.key.digest, &miss.asked, &outputs) {
                 Insertion::Stored => (),
                 Insertion::Present => return,
-                Insertion::Refused(why) => {
-                    log::debug!("an answer of model '{}' is not cached: {why}", response.model_name)
-                }
+                Insertion::Refused(why) => cached.log_failure(&miss.key.digest, &why, &response.model_name),
             }
         }
         let end = now_ns();

@@ -12,6 +12,9 @@ use tensor::{Error, Result};
 pub const INSTANCES_MAX: u64 = 4096;
 /// Bytes of a request's inputs whose key is made on a reactor, which takes 0.4 ms. Those of larger ones are made on a worker thread.
 pub const CACHE_KEY_BYTES_MAX: usize = 1 << 20;
+/// Nanoseconds between two lines of the log, for one version, which say that the response cache did not keep an answer. Clients decide how
+/// large answers are, and must not fill the log with them.
+pub const CACHE_FAILURE_LINES_NS_MIN: u64 = 10_000_000_000;
 /// `preferred_batch_size` entries: each batch that is formed is compared with them.
 pub const PREFERRED_BATCH_SIZES_MAX: usize = 1024;
 /// Buckets of a histogram a model sets for itself: each response is compared with them.
