@@ -104,7 +104,9 @@ function readRedis(settings: ReadonlyMap<string, string>, warnings: string[]): R
     const text = settings.get(key)
     if (text === undefined) return otherwise
     if (/^\d{1,9}$/.test(text) && Number(text) >= min && Number(text) <= max) return Number(text)
-    throw badOption('cache-config', `Failed to initialize RedisCache: '${key}' has to be a number from ${min} to ${max}, got '${shown(text)}'`)
+    // Triton reads a port that is no number as 0, where nothing can listen: its users and its QA look for these words.
+    const refused = key === 'port' && (Number.parseInt(text, 10) || 0) === 0 ? `failed to connect to Redis (${host}:0): Connection refused; ` : ''
+    throw badOption('cache-config', `Failed to initialize RedisCache: ${refused}'${key}' has to be a number from ${min} to ${max}, got '${shown(text)}'`)
   }
   const timeout = (key: string, otherwise: number): number => number(key, otherwise, 0, TIMEOUT_MS_MAX) || TIMEOUT_MS
   for (const key of settings.keys()) {

@@ -82,8 +82,9 @@ const NO_TLS = 'is not in this release; put a TLS proxy such as stunnel beside t
 test.each([
   ['host=h', NO_ADDRESS],
   ['port=6379', NO_ADDRESS],
-  ['host=h,port=0', "'port' has to be a number from 1 to 65535, got '0'"],
-  ['host=h,port=redis', "'port' has to be a number from 1 to 65535, got 'redis'"],
+  ['host=h,port=0', "failed to connect to Redis (h:0): Connection refused; 'port' has to be a number from 1 to 65535, got '0'"],
+  ['host=h,port=70000', "RedisCache: 'port' has to be a number from 1 to 65535, got '70000'"],
+  ['host=localhost,port=nonexistent', "Failed to initialize RedisCache: failed to connect to Redis (localhost:0): Connection refused; 'port' has to be a number from 1 to 65535, got 'nonexistent'"],
   ['host=h,port=6379,pasword=hunter2', "'port' has to be a number from 1 to 65535, got '6379,…'"],
   ['host=h,pasword=hunter2,port=6379', "'host' has to be a name or an address, got 'h,…'"],
   ['host=h,port=1,pool_size=65', "'pool_size' has to be a number from 1 to 64, got '65'"],

@@ -205,10 +205,27 @@ describe.skipIf(!HAS_REDIS)('with a redis-server', () => {
     const environment = await serving(directory, store.port)
     await connected(environment)
     const wrong = await serving(directory, store.port, 'password=hunter2')
-    await vi.waitFor(() => expect(wrong.output()).toMatch(/is not used: .*authentication failed/), LONG)
+    await vi.waitFor(() => expect(wrong.output()).toContain('is not used: WRONGPASS invalid username-password pair'), LONG)
     await infer(wrong, 1)
     expect((await counts(wrong)).slice(1)).toEqual([0, 1, 1])
     expect(wrong.output()).not.toContain('hunter2')
+    delete process.env['TRITONCACHE_REDIS_PASSWORD']
+    delete process.env['TRITONCACHE_REDIS_USERNAME']
+    const none = await serving(directory, store.port)
+    await vi.waitFor(() => expect(none.output()).toContain('is not used: NOAUTH Authentication required.'), LONG)
+  })
+
+  test('S-39 entries are kept in the database that is named', async () => {
+    const store = await redis()
+    const server = await serving(repository(), store.port, 'db=5')
+    await connected(server)
+    await infer(server, 1)
+    await kept(server)
+    await infer(server, 1)
+    expect((await counts(server))[1]).toBe(1)
+    expect(await store.keys(), 'those of database 0').toEqual([])
+    const absent = await serving(repository(), store.port, 'db=999')
+    await vi.waitFor(() => expect(absent.output()).toContain('is not used: ERR DB index is out of range'), LONG)
   })
 
   test('S-39 a Redis that is full refuses insertions, and answers lookups', async () => {
@@ -296,8 +313,16 @@ test('S-39 a server whose Redis is not there starts, and serves', async () => {
   const server = await serving(repository(), port)
   await infer(server, 1)
   expect(await isReady(server)).toBe(true)
-  await vi.waitFor(() => expect(times(server.output(), `127.0.0.1:${port} is not used: `)).toBe(1), LONG)
+  const why = `127.0.0.1:${port} is not used: failed to connect to Redis (127.0.0.1:${port}): Connection refused; `
+  await vi.waitFor(() => expect(times(server.output(), why)).toBe(1), LONG)
   expect(await metric(server, 'nereid_redis_insertions_dropped_total')).toBe(1)
+})
+
+test('S-39 a Redis whose name cannot be resolved is told in the words of the resolver', async () => {
+  const server = await serving(repository(), 6379, 'host=nonexistent.invalid')
+  const why = /failed to connect to Redis \(nonexistent\.invalid:6379\): (Temporary failure in name resolution|Name or service not known); /
+  await vi.waitFor(() => expect(server.output()).toMatch(why), LONG)
+  await infer(server, 1)
 })
 
 if (!HAS_REDIS) console.warn('redis-server is not installed: the tests of S-39 against a real one did not run (apt-get install redis-server)')

@@ -5,7 +5,7 @@ use crate::bounded::{Bounded, Unanswered};
 use crate::limits::{LASTED, PAUSES, PIPELINE_MAX};
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, Value};
+use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisResult, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
@@ -23,7 +23,7 @@ pub(crate) enum Refusal {
 
 pub(crate) struct Links {
     settings: Settings,
-    /// How to sign in.
+    /// Says nothing: the library does not tell why Redis refuses a password, so [`greet`](Self::greet) signs in.
     info: RedisConnectionInfo,
     links: Vec<Link>,
     /// Commands that may be under way.
@@ -58,16 +58,9 @@ struct Failure {
 impl Links {
     pub(crate) fn new(settings: Settings) -> Self {
         let size = settings.pool_size;
-        let mut info = RedisConnectionInfo::default().set_skip_set_lib_name().set_db(i64::from(settings.database));
-        if let Some(password) = &settings.password {
-            info = info.set_password(password);
-            if let Some(user) = &settings.user {
-                info = info.set_username(user);
-            }
-        }
         Self {
             settings,
-            info,
+            info: RedisConnectionInfo::default().set_skip_set_lib_name(),
             links: (0..size).map(|_| Link::default()).collect(),
             room: Semaphore::new(size * PIPELINE_MAX),
             turn: AtomicUsize::new(0),
@@ -121,27 +114,53 @@ impl Links {
 
     async fn connect(&self) -> Result<(Open, impl Future<Output = ()>), String> {
         let Settings { host, port, .. } = &self.settings;
-        let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(|e| e.to_string())?;
+        let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(|e| self.cannot_connect(&e))?;
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
         let unanswered = Unanswered::default();
         let stream = Bounded { stream, unanswered: unanswered.clone() };
         let (mut connection, driver) =
             MultiplexedConnection::new_with_config(&self.info, stream, AsyncConnectionConfig::new())
                 .await
-                .map_err(|e| e.to_string())?;
+                .map_err(|e| said(&e))?;
         // Limits are ours: they end the connection, too.
         connection.set_response_timeout(self.settings.socket_timeout * 2);
         let mut driver = Box::pin(driver);
-        let mut pinged = connection.clone();
-        let ping = Cmd::new().arg("PING").to_owned();
+        let mut greeting = connection.clone();
         tokio::select! {
             () = &mut driver => return Err("the connection was closed".to_owned()),
-            answer = pinged.send_packed_command(&ping) => {
-                answer.and_then(Value::extract_error).map_err(|e| e.to_string())?;
-            }
+            greeted = self.greet(&mut greeting) => greeted.map_err(|e| said(&e))?,
         }
         unanswered.store(0, Relaxed);
         Ok((Open { connection, unanswered, failure: Arc::default() }, driver))
+    }
+
+    /// Signs in, chooses the database, and asks whether Redis answers.
+    async fn greet(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
+        let Settings { user, password, database, .. } = &self.settings;
+        match (user, password) {
+            (_, None) => {}
+            (None, Some(password)) => _ = say(connection, &["AUTH", password]).await?,
+            (Some(user), Some(password)) => match say(connection, &["AUTH", user, password]).await {
+                // A Redis before 6.0 has no users.
+                Err(e) if e.detail().is_some_and(|detail| detail.contains("wrong number of arguments")) => {
+                    _ = say(connection, &["AUTH", password]).await?;
+                }
+                answer => _ = answer?,
+            },
+        }
+        if *database != 0 {
+            say(connection, &["SELECT", &database.to_string()]).await?;
+        }
+        say(connection, &["PING"]).await?;
+        Ok(())
+    }
+
+    /// In the words of Triton's client of Redis: `Connection refused`, without the number of the error.
+    fn cannot_connect(&self, why: &std::io::Error) -> String {
+        let why = why.to_string();
+        let reason = why.strip_prefix("failed to lookup address information: ").unwrap_or(&why);
+        let reason = reason.split(" (os error").next().unwrap_or(reason);
+        format!("failed to connect to Redis ({}): {reason}", self.place())
     }
 
     fn came(&self) {
@@ -192,9 +211,23 @@ impl Links {
     /// Redis cannot do what it is asked: it is full, read-only, loading, or the user may not. The connection is good.
     fn refused(&self, why: &redis::RedisError) -> Refusal {
         if !self.is_refusing.swap(true, Relaxed) {
-            log::warn!("the Redis of the response cache at {} refuses a command: {why}", self.place());
+            log::warn!("the Redis of the response cache at {} refuses a command: {}", self.place(), said(why));
         }
         Refusal::Answered
+    }
+}
+
+async fn say(connection: &mut MultiplexedConnection, words: &[&str]) -> RedisResult<Value> {
+    let mut command = Cmd::new();
+    words.iter().for_each(|word| _ = command.arg(word));
+    connection.send_packed_command(&command).await.and_then(Value::extract_error)
+}
+
+/// What Redis answered, in its own words where it was an error of Redis: `NOAUTH Authentication required.`
+fn said(error: &redis::RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
     }
 }
 
