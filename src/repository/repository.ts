@@ -72,6 +72,13 @@ interface Polled {
 /** An ensemble and its composing models do not go together. */
 class Misfit extends ServerError {}
 
+/** A model could not be read. Clients get Triton's one text, whatever the reason: that is for the log. */
+class Unpolled extends ServerError {
+  constructor(name: string, cause?: unknown) {
+    super('INTERNAL', `failed to load '${name}', failed to poll from model repository`, { cause })
+  }
+}
+
 /** How long a poll waits before it looks again for a model that is gone. */
 const SECOND_LOOK_MS = 400
 
@@ -219,6 +226,9 @@ export class Repository {
 
   #requireLoaded(name: string, failed: ReadonlyMap<string, unknown>): void {
     if (failed.has(name)) throw failed.get(name)
+    // One of its composing models, however deep: Triton polls them all, and says only that.
+    const unpolled = [...failed.values()].find((error) => error instanceof Unpolled)
+    if (unpolled !== undefined) throw new Unpolled(name, unpolled)
     // Nothing changed since its composing models did not let it serve.
     if (!this.isServing(name)) throw new ServerError('INTERNAL', `failed to load '${name}', no version is available`)
   }
@@ -413,8 +423,16 @@ export class Repository {
         }),
       )
       const needed = this.#settings.mode === 'explicit' ? open.flatMap((name) => this.#needsOf(name, polled)) : []
-      open = [...new Set(needed)].filter((name) => !seen.has(name) && this.#mayExist(name))
-      for (const name of open) seen.add(name)
+      open = []
+      for (const name of new Set(needed)) {
+        if (seen.has(name)) continue
+        if (!this.#mayExist(name)) {
+          failed.set(name, new Unpolled(name))
+          continue
+        }
+        seen.add(name)
+        open.push(name)
+      }
     }
     const models = this.#models(polled)
     for (const name of [...again, ...dependentsOf(models, [...again, ...polled.keys()])]) {
@@ -572,9 +590,7 @@ export class Repository {
       const reason = asServerError(error).message
       this.#log('error', `Poll failed for model directory '${name}': ${reason}`)
       this.#observe({ model: name, version: null, phase: 'failed', detail: statusText(error) })
-      // The reason is for the log only: clients of the reference know this one text.
-      const message = `failed to load '${name}', failed to poll from model repository`
-      throw new ServerError('INTERNAL', message, { cause: error })
+      throw new Unpolled(name, error)
     }
   }
 

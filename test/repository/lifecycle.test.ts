@@ -293,6 +293,35 @@ test('R-37: an ensemble that can not be says why, and is loaded when it can', as
   })
 })
 
+test('R-26, R-37: an ensemble of which a composing model cannot be read any more is not loaded again, and serves on', async () => {
+  const repository = withTriple('unpolled')
+  ensemble(repository, 'nested', ['triple A=A B=t', 'triple A=t B=B'])
+  ensemble(repository, 'missing', ['nobody A=A B=B'])
+  ensemble(repository, 'deep', ['missing A=A B=B'])
+  ensemble(repository, 'mapped', ['simple NOPE=A OUTPUT0=B'])
+  const poll = (name: string): string => `INTERNAL failed to load '${name}', failed to poll from model repository`
+  await withServer({ modelRepository: repository, modelControlMode: 'explicit' }, async (server) => {
+    // The first load says what is wrong. With the second one nothing has changed, and the model is still missing.
+    expect(await failure(server.load('missing'))).toMatch(/not available or ambiguous: nobody\n$/)
+    expect(await failure(server.load('missing'))).toBe(poll('missing'))
+    expect(await failure(server.load('deep'))).toMatch(/depends on 'missing' which is not valid/)
+    expect(await failure(server.load('deep'))).toBe(poll('deep'))
+    expect(await failure(server.load('mapped'))).toMatch(/mapping to non-existing input NOPE/)
+    expect(await failure(server.load('mapped')), 'there is nothing that was not read').toBe("INTERNAL failed to load 'mapped', no version is available")
+
+    await server.load('nested')
+    const config = join(repository, 'simple', 'config.pbtxt')
+    const text = readFileSync(config, 'utf8')
+    writeFileSync(config, 'name: ')
+    for (const name of ['triple', 'nested', 'simple']) expect(await failure(server.load(name))).toBe(poll(name))
+    expect([await sum(server), await triple(server), await triple(server, 'nested')]).toEqual([3, 3, 9])
+    writeFileSync(config, text)
+    await server.load('nested')
+    rmSync(join(repository, 'simple'), { recursive: true })
+    for (const name of ['nested', 'triple']) expect(await failure(server.load(name))).toBe(poll(name))
+  })
+})
+
 test('mode poll follows the disk', async () => {
   const repository = join(ROOT, 'polled')
   cpSync(join(REPO, 'simple'), join(repository, 'simple'), { recursive: true })
