@@ -429,8 +429,8 @@ export interface TraceCall {
   /** 16 hex digits that its model was told as those of its span (`trace::Trace::context`); empty = none. */
   spanId: string
   /**
-   * In the order of time: REQUEST_START, QUEUE_START, COMPUTE_START, COMPUTE_INPUT_END, COMPUTE_OUTPUT_START, COMPUTE_END, REQUEST_END. The
-   * four of COMPUTE are missing for ensembles, cache hits and requests that left their queue without running; REQUEST_END for a request
+   * In the order of time: REQUEST_START, QUEUE_START, COMPUTE_START, COMPUTE_INPUT_END, COMPUTE_OUTPUT_START, COMPUTE_END, REQUEST_END. What
+   * a backend reported (CUSTOM_…) stands in its own order before the four of COMPUTE: compare times. The four of COMPUTE are missing for ensembles, cache hits and requests that left their queue without running; REQUEST_END for a request
    * refused by its queue. A call without level TIMESTAMPS has none.
    */
   activities: TraceActivity[]

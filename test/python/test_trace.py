@@ -30,6 +30,7 @@ def traced(tmp_path, start):
         "one": f'backend: "identity"\n{IO}',
         "two": f'platform: "ensemble"\n{IO}ensemble_scheduling {{ step [ {STEP % ("INPUT0", "mid")}, {STEP % ("mid", "OUTPUT0")} ] }}\n',
         "repeat": REPEAT,
+        "custom": f'backend: "identity"\n{IO}parameters {{ key: "enable_custom_tracing" value {{ string_value: "true" }} }}\n',
     }
     for name, config in models.items():
         (tmp_path / "models" / name / "1").mkdir(parents=True)
@@ -87,6 +88,17 @@ def test_o_40_a_request_is_a_trace_in_its_file(traced, kind):
              "grpc": ["GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "GRPC_SEND_START", "GRPC_SEND_END"]}[kind]
     core = ["REQUEST_START", "QUEUE_START", *COMPUTE, "REQUEST_END", "INFER_RESPONSE_COMPLETE"]
     assert trace["names"] == front[:2] + core + front[2:]
+
+
+def test_o_48_activities_that_a_backend_reports_stand_in_the_file(traced):
+    server, path = traced
+    update(server, trace_level=["TIMESTAMPS"], trace_rate="1", log_frequency="1")
+    ask(server, "custom")
+    (trace,) = read(path.with_name("trace.json.0")).values()
+    custom = ["CUSTOM_ACTIVITY_START", "CUSTOM_ACTIVITY_END", "CUSTOM_SINGLE_ACTIVITY"]
+    assert [name for name in trace["names"] if name.startswith("CUSTOM")] == custom
+    inside = trace["names"][trace["names"].index("COMPUTE_INPUT_END"):trace["names"].index("COMPUTE_OUTPUT_START")]
+    assert inside[1:] == custom, "while the model ran"
 
 
 def test_o_41_steps_of_an_ensemble_name_their_parent(traced):

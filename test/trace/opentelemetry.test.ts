@@ -38,6 +38,9 @@ beforeAll(async () => {
   writeModel(directory, 'echo', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0')) })
   const full = 'parameters { key: "execute_delay_ms" value { string_value: "500" } }\ndynamic_batching { default_queue_policy { max_queue_size: 1 } }\n'
   writeModel(directory, 'full', { config: config('identity', 1, int('INPUT0'), int('OUTPUT0'), full) })
+  const activities = Object.entries({ enable_custom_tracing: 'true', nested_span_count: '4', single_activity_frequency: '3' })
+  const custom = activities.map(([key, value]) => `parameters { key: "${key}" value { string_value: "${value}" } }\n`).join('')
+  writeModel(directory, 'custom', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0'), custom) })
   writeModel(directory, 'slow', { config: config('identity', 0, int('INPUT0'), int('OUTPUT0'), 'parameters { key: "execute_delay_ms" value { string_value: "60000" } }\n') })
   writeModel(directory, 'chain', { config: ensemble(0, int('INPUT0'), int('OUTPUT0'), chained(['echo', 'echo'])) })
   writeModel(directory, 'outer', { config: ensemble(0, int('INPUT0'), int('OUTPUT0'), chained(['chain', 'echo'])) })
@@ -166,6 +169,27 @@ test('O-44: the steps of ensembles hang below them, and ensembles have no execut
   const [chain] = named('chain')
   expect(chain?.attributes['triton.trace_parent_id']).toBe(outer?.attributes['triton.trace_id'])
   expect(new Set(collector.spans.map((span) => span.traceId)).size).toBe(1)
+})
+
+test('O-48: activities that a backend reports are spans, one inside the other, and events of the span around them', async () => {
+  expect(await post('custom/infer', echo())).toBe(200)
+  await collector.until(8)
+  expect(collector.tree()).toBe(
+    'InferRequest(custom(compute CUSTOM_ACTIVITY CUSTOM_ACTIVITY0(CUSTOM_ACTIVITY1(CUSTOM_ACTIVITY2(CUSTOM_ACTIVITY3)))))',
+  )
+  const [model] = named('custom')
+  expect(events(model)).toEqual(['REQUEST_START', 'QUEUE_START', 'CUSTOM_SINGLE_ACTIVITY', 'REQUEST_END'])
+  const found = ['CUSTOM_ACTIVITY', ...[0, 1, 2, 3].map((n) => `CUSTOM_ACTIVITY${n}`)].map((name) => events(named(name)[0]).map((event) => event.replace(name, '')))
+  expect(found).toEqual([
+    ['_START', '_END'],
+    ['_START', 'CUSTOM_SINGLE_ACTIVITY', '_END'],
+    ['_START', '_END'],
+    ['_START', '_END'],
+    ['_START', 'CUSTOM_SINGLE_ACTIVITY', '_END'],
+  ])
+  for (const { name, start, end } of collector.spans.filter((span) => span.name.startsWith('CUSTOM'))) {
+    expect([name, end - start >= 100_000_000n, start >= (model?.start ?? 0n), end <= (model?.end ?? 0n)]).toEqual([name, true, true, true])
+  }
 })
 
 test('O-44: requests of a sequence are traces of their own', async () => {

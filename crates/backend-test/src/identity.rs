@@ -1,7 +1,8 @@
 //! Answers every `OUTPUT<x>` with the bytes of `INPUT<x>` (backends-native.md 11.1).
 //!
-//! Custom tracing activities are not made. The delay of an execution ends early when all requests of its batch are cancelled.
+//! The delay of an execution ends early when all requests of its batch are cancelled.
 
+use crate::activities::Activities;
 use crate::config::{self, Delays, suffix};
 use crate::delay;
 use backend::gather::{check_regions, detach, input_of, rows_of, stage_strings};
@@ -41,6 +42,7 @@ impl Opened for OpenedIdentity {
         let config = config::decode(config)?;
         config::check(&config)?;
         let delays = config::delays(&config)?;
+        let activities = Activities::read(&config)?;
         // Loading runs on a thread of its own; this stands for a model that takes long to load.
         std::thread::sleep(delays.creation);
         let source = |name: &Name| {
@@ -52,13 +54,15 @@ impl Opened for OpenedIdentity {
                 .and_then(|i| u16::try_from(i).ok())
         };
         let sources = signature.outputs.iter().map(|o| source(&o.name)).collect();
-        Ok(Arc::new(Identity { signature, delays, sources, input_bytes: AtomicU64::new(0) }))
+        Ok(Arc::new(Identity { signature, delays, activities, sources, input_bytes: AtomicU64::new(0) }))
     }
 }
 
 struct Identity {
     signature: Arc<Signature>,
     delays: Delays,
+    /// Reported to traces.
+    activities: Option<Activities>,
     /// For each output the input it repeats.
     sources: Vec<Option<u16>>,
     input_bytes: AtomicU64,
@@ -137,7 +141,8 @@ fn parameters() -> Vec<(Name, Parameter)> {
 impl Model for Identity {
     fn execute(&self, instance: u32, batch: &mut Batch<'_>, control: &RunControl) -> Marks {
         let inputs_ready = now_ns();
-        let wanted = delay::wait(self.delays.of_instance(instance), control);
+        let wanted = delay::wait(self.delays.of_instance(instance), control)
+            && self.activities.is_none_or(|activities| activities.report(batch.requests, control));
         let inference_end = now_ns();
         if !wanted {
             scatter::fail_all(batch.requests, &Error::cancelled("the request was cancelled while its model ran"));
@@ -158,7 +163,7 @@ impl Model for Identity {
 
     fn cost_may_depend_on_data(&self) -> bool {
         // A delay is not computing, but it holds the thread.
-        !self.delays.execute.is_zero()
+        !self.delays.execute.is_zero() || self.activities.is_some()
     }
 
     fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {

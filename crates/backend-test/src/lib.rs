@@ -1,6 +1,7 @@
 //! Backends that need no framework, for trying a server out and testing it: `identity`, `repeat`, `square`, `sequence`,
 //! `dyna_sequence`, `implicit_state`, `iterative_sequence`, `device_identity`.
 
+mod activities;
 mod config;
 mod delay;
 mod identity;

@@ -80,7 +80,7 @@ fn call(c: Call, start: u64) -> js::TraceCall {
 
 fn activities(stamps: &[Stamp], start: u64) -> Vec<js::TraceActivity> {
     let activity = |s: &Stamp| js::TraceActivity {
-        name: s.activity.name().to_owned(),
+        name: s.activity.name().into_owned(),
         ns: BigInt::from(start.saturating_add(s.ns)),
     };
     stamps.iter().map(activity).collect()

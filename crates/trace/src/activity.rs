@@ -1,5 +1,7 @@
 //! What can happen to a request that is traced.
 
+use std::borrow::Cow;
+
 /// A moment in the life of a request (O 3.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -20,12 +22,22 @@ pub enum Activity {
     GrpcSendStart,
     GrpcSendEnd,
     InferResponseComplete,
+    /// Reported by a backend, as are the others that begin with `Custom`: an activity of its own begins (O-48).
+    CustomStart,
+    CustomEnd,
+    /// A moment without a duration.
+    CustomSingle,
+    /// The activity of this number begins, inside the one with the number before.
+    CustomNestedStart(u16),
+    CustomNestedEnd(u16),
 }
 
 impl Activity {
     /// As traces name it.
-    pub fn name(self) -> &'static str {
-        match self {
+    pub fn name(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::CustomNestedStart(number) => return Cow::Owned(format!("CUSTOM_ACTIVITY{number}_START")),
+            Self::CustomNestedEnd(number) => return Cow::Owned(format!("CUSTOM_ACTIVITY{number}_END")),
             Self::RequestStart => "REQUEST_START",
             Self::QueueStart => "QUEUE_START",
             Self::ComputeStart => "COMPUTE_START",
@@ -42,6 +54,9 @@ impl Activity {
             Self::GrpcSendStart => "GRPC_SEND_START",
             Self::GrpcSendEnd => "GRPC_SEND_END",
             Self::InferResponseComplete => "INFER_RESPONSE_COMPLETE",
-        }
+            Self::CustomStart => "CUSTOM_ACTIVITY_START",
+            Self::CustomEnd => "CUSTOM_ACTIVITY_END",
+            Self::CustomSingle => "CUSTOM_SINGLE_ACTIVITY",
+        })
     }
 }

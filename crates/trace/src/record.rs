@@ -63,7 +63,7 @@ pub struct Call {
     pub version: i64,
     /// The client's; empty = none.
     pub request_id: String,
-    /// In the order of time.
+    /// In the order in which they were noted: what a backend reports stands before the phases of its run.
     pub activities: Vec<Stamp>,
     /// Level TENSORS.
     pub tensors: Vec<Tensor>,
@@ -223,6 +223,11 @@ impl Trace {
         });
         self.mark(Activity::RequestStart, ns);
         self.mark(Activity::QueueStart, ns);
+    }
+
+    /// Notes an activity that the backend reports while it runs the call. The backend bounds how many those are.
+    pub fn custom(&self, activity: Activity, ns: u64) {
+        self.mark(activity, ns);
     }
 
     /// The call ran: when that began, when its inputs were ready, when inference ended, and when its outputs were ready.

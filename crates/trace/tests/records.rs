@@ -23,8 +23,8 @@ fn only(tracer: &Tracer) -> Record {
     taken.records.remove(0)
 }
 
-fn names(record: &Record) -> Vec<&'static str> {
-    record.calls.iter().flat_map(|c| &c.activities).map(|s| s.activity.name()).collect()
+fn names(record: &Record) -> Vec<String> {
+    record.calls.iter().flat_map(|c| &c.activities).map(|s| s.activity.name().into_owned()).collect()
 }
 
 #[test]

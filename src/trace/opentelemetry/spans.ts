@@ -4,6 +4,7 @@
  *     InferRequest                what the front end did
  *     └ <model>                   a call of a model or an ensemble
  *       ├ compute                 its execution; ensembles have none
+ *       ├ CUSTOM_ACTIVITY …       what its backend reported; these may be nested
  *       └ <model of a step> …
  */
 
@@ -22,6 +23,7 @@ export interface SpanSource {
 }
 
 const SCOPE = { name: 'triton-server' }
+const REQUEST = new Set(['REQUEST_START', 'QUEUE_START', 'REQUEST_END'])
 const COMPUTE = new Set(['COMPUTE_START', 'COMPUTE_INPUT_END', 'COMPUTE_OUTPUT_START', 'COMPUTE_END'])
 
 /** The spans of one request, parents first. */
@@ -47,11 +49,13 @@ export function spansOf(record: TraceRecord, source: SpanSource): ReadableSpan[]
   if (record.activities.length > 0) root = add('InferRequest', caller, record.activities)
   const calls = new Map<number, SpanContext>()
   for (const call of record.calls) {
-    const own = call.activities.filter(({ name }) => !COMPUTE.has(name))
-    const context = add(call.model, calls.get(call.parentId) ?? root, own, attributesOf(call), call.spanId)
+    const [own, ...custom] = nestedIn(call)
+    const context = add(call.model, calls.get(call.parentId) ?? root, own.events, attributesOf(call), call.spanId)
     calls.set(call.id, context)
     const compute = call.activities.filter(({ name }) => COMPUTE.has(name))
     if (compute.length > 0) add('compute', context, compute)
+    const contexts = [context]
+    for (const { name, parent, events } of custom) contexts.push(add(name, contexts[parent], events))
   }
   return spans
 }
@@ -59,7 +63,40 @@ export function spansOf(record: TraceRecord, source: SpanSource): ReadableSpan[]
 /** How many they would be. */
 export function spanCount({ activities, calls }: TraceRecord): number {
   const executed = calls.filter((call) => call.activities.some(({ name }) => COMPUTE.has(name))).length
-  return (activities.length > 0 ? 1 : 0) + calls.length + executed
+  const custom = calls.reduce((sum, call) => sum + call.activities.filter(opensSpan).length, 0)
+  return (activities.length > 0 ? 1 : 0) + calls.length + executed + custom
+}
+
+/** Whether this is the begin of an activity that a backend reported. */
+const opensSpan = ({ name }: TraceActivity): boolean => name.endsWith('_START') && !REQUEST.has(name) && !COMPUTE.has(name)
+const closesSpan = ({ name }: TraceActivity): boolean => name.endsWith('_END') && !REQUEST.has(name)
+
+interface Nested {
+  name: string
+  /** Index of the span around it. */
+  parent: number
+  events: TraceActivity[]
+}
+
+/**
+ * A call's own span, and the spans of what its backend reported: an activity that ends in `_START` opens a span inside the one that is
+ * open, one that ends in `_END` closes it, and any other is an event of the span that is open. Parents first.
+ */
+function nestedIn(call: TraceCall): [Nested, ...Nested[]] {
+  const own: Nested = { name: call.model, parent: 0, events: [] }
+  const spans: [Nested, ...Nested[]] = [own]
+  let open = 0
+  for (const activity of call.activities) {
+    if (COMPUTE.has(activity.name)) continue
+    if (opensSpan(activity)) {
+      spans.push({ name: activity.name.slice(0, -'_START'.length), parent: open, events: [] })
+      open = spans.length - 1
+    }
+    const span = REQUEST.has(activity.name) ? own : (spans[open] ?? own)
+    span.events.push(activity)
+    if (closesSpan(activity)) open = span.parent
+  }
+  return spans
 }
 
 function attributesOf(call: TraceCall): ReadableSpan['attributes'] {

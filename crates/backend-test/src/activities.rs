@@ -1,0 +1,159 @@
+//! Activities that an identity model reports of itself to the traces of its requests, as Triton's does (O-48): a pair with a pause in
+//! between, a single one, and as many nested pairs as the configuration asks for. They cost time only where a request is traced.
+
+use crate::delay;
+use backend::{BatchEntry, RunControl, now_ns};
+use protocol::pb::inference::ModelConfig;
+use std::time::Duration;
+use tensor::{Error, Result};
+use trace::{Activity, Trace};
+
+/// `nested_span_count`: each nested pair takes [`PAUSE`], and two activities of the record.
+const NESTED_MAX: u16 = 1000;
+
+/// How long a pair lasts that has no other one inside.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the parameters of a model ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Activities {
+    nested: u16,
+    /// Every so many nested pairs, from the first on, one has a single activity inside.
+    single_every: u16,
+}
+
+impl Activities {
+    /// `None` where the configuration asks for no activities.
+    ///
+    /// # Errors
+    /// INVALID_ARG for a number that is none, or out of range.
+    pub(crate) fn read(config: &ModelConfig) -> Result<Option<Self>> {
+        let text = |key: &str| config.parameters.get(key).map(|parameter| &*parameter.string_value);
+        if text("enable_custom_tracing") != Some("true") {
+            return Ok(None);
+        }
+        let number = |key: &str, otherwise: u16, min: u16, max: u16| match text(key) {
+            None => Ok(otherwise),
+            Some(text) => text.trim().parse().ok().filter(|n| (min..=max).contains(n)).ok_or_else(|| {
+                Error::invalid(format!("parameter '{key}' has to be a number from {min} to {max}, got '{text}'"))
+            }),
+        };
+        let nested = number("nested_span_count", 0, 0, NESTED_MAX)?;
+        let single_every = number("single_activity_frequency", 1, 1, u16::MAX)?;
+        Ok(Some(Self { nested, single_every }))
+    }
+
+    /// Reports them for each request of the batch that is traced, one request after the other. False when the batch was cancelled
+    /// meanwhile.
+    pub(crate) fn report(self, requests: &[BatchEntry], control: &RunControl) -> bool {
+        let mut traces = requests.iter().filter_map(|entry| entry.request.trace.as_ref());
+        traces.all(|trace| !trace.is_recorded() || self.report_to(trace, control))
+    }
+
+    fn report_to(self, trace: &Trace, control: &RunControl) -> bool {
+        let note = |activity| trace.custom(activity, now_ns());
+        note(Activity::CustomStart);
+        let mut is_wanted = delay::wait(PAUSE, control);
+        note(Activity::CustomEnd);
+        note(Activity::CustomSingle);
+        let mut open = 0;
+        while is_wanted && open < self.nested {
+            note(Activity::CustomNestedStart(open));
+            is_wanted = delay::wait(PAUSE, control);
+            if open % self.single_every == 0 {
+                note(Activity::CustomSingle);
+            }
+            open += 1;
+        }
+        // Also of a batch that was cancelled: what has begun ends.
+        (0..open).rev().for_each(|number| note(Activity::CustomNestedEnd(number)));
+        is_wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::pb::inference::ModelParameter;
+    use protocol::{Checked, InferRequest};
+    use trace::{Mode, Setting, Tracer};
+
+    fn read(parameters: &[(&str, &str)]) -> Result<Option<Activities>> {
+        let mut config = ModelConfig::default();
+        for &(key, value) in parameters {
+            config.parameters.insert(key.into(), ModelParameter { string_value: value.into() });
+        }
+        Activities::read(&config)
+    }
+
+    #[test]
+    fn o48_parameters_are_read_where_activities_are_enabled() {
+        let on = ("enable_custom_tracing", "true");
+        assert_eq!(read(&[("nested_span_count", "2")]), Ok(None));
+        assert_eq!(read(&[("enable_custom_tracing", "false"), ("nested_span_count", "x")]), Ok(None));
+        assert_eq!(read(&[on]), Ok(Some(Activities { nested: 0, single_every: 1 })));
+        let both = [on, ("nested_span_count", "6"), ("single_activity_frequency", "3")];
+        assert_eq!(read(&both), Ok(Some(Activities { nested: 6, single_every: 3 })));
+        for (key, value, range) in [
+            ("nested_span_count", "1001", "from 0 to 1000"),
+            ("nested_span_count", "-1", "from 0 to 1000"),
+            ("single_activity_frequency", "0", "from 1 to 65535"),
+        ] {
+            let error = read(&[on, (key, value)]).expect_err("out of range");
+            assert_eq!(error.message(), format!("parameter '{key}' has to be a number {range}, got '{value}'"));
+        }
+    }
+
+    #[test]
+    fn o48_activities_are_reported_in_tritons_order_to_requests_that_are_traced() {
+        let tracer = Tracer::default();
+        let setting = Setting { number: 1, mode: Mode::Triton, timestamps: true, tensors: false, rate: 1, count: -1 };
+        tracer.set("", Some(setting)).expect("few");
+        let trace = tracer.watch("m").begin(|| None).expect("sampled");
+        trace.accepted("m", 1, "", 1);
+        let traced = InferRequest { trace: Some(trace), ..InferRequest::default() };
+        let requests = [InferRequest::default(), traced].map(|r| BatchEntry::new(r.into(), Checked::default()));
+        let activities = Activities { nested: 3, single_every: 2 };
+        assert!(activities.report(&requests, &RunControl::new(2)));
+        drop(requests);
+        let taken = tracer.take(10);
+        let names: Vec<_> = taken.records[0].calls[0].activities.iter().map(|stamp| stamp.activity.name()).collect();
+        assert_eq!(
+            names,
+            [
+                "REQUEST_START",
+                "QUEUE_START",
+                "CUSTOM_ACTIVITY_START",
+                "CUSTOM_ACTIVITY_END",
+                "CUSTOM_SINGLE_ACTIVITY",
+                "CUSTOM_ACTIVITY0_START",
+                "CUSTOM_SINGLE_ACTIVITY",
+                "CUSTOM_ACTIVITY1_START",
+                "CUSTOM_ACTIVITY2_START",
+                "CUSTOM_SINGLE_ACTIVITY",
+                "CUSTOM_ACTIVITY2_END",
+                "CUSTOM_ACTIVITY1_END",
+                "CUSTOM_ACTIVITY0_END",
+            ]
+        );
+    }
+
+    #[test]
+    fn o48_a_batch_that_was_cancelled_ends_what_it_began_and_begins_no_more() {
+        let tracer = Tracer::default();
+        let setting = Setting { number: 1, mode: Mode::Triton, timestamps: true, tensors: false, rate: 1, count: -1 };
+        tracer.set("", Some(setting)).expect("few");
+        let trace = tracer.watch("m").begin(|| None).expect("sampled");
+        trace.accepted("m", 1, "", 1);
+        let traced = InferRequest { trace: Some(trace), ..InferRequest::default() };
+        let requests = [BatchEntry::new(traced.into(), Checked::default())];
+        let control = RunControl::new(1);
+        control.cancel_one();
+        assert!(!Activities { nested: 3, single_every: 2 }.report(&requests, &control));
+        drop(requests);
+        let taken = tracer.take(10);
+        let stamps = taken.records[0].calls[0].activities.iter().skip(2);
+        let names: Vec<_> = stamps.map(|stamp| stamp.activity.name()).collect();
+        assert_eq!(names, ["CUSTOM_ACTIVITY_START", "CUSTOM_ACTIVITY_END", "CUSTOM_SINGLE_ACTIVITY"]);
+    }
+}
