@@ -2,10 +2,11 @@
 //!
 //! No thread waits for a step. A thread that has an answer leaves it in the flow's inbox, and if no thread drives the flow, drives
 //! it: tells the execution, calls the next steps, hands out responses, until the inbox is empty. So all of it happens in one
-//! order, and never under a lock. A step is an ordinary call with the ensemble's ticket as its parent. To start many takes long, even
-//! if none runs at once: a reactor gives the driver to a thread of the pool after a while.
+//! order, and never under a lock. A step is an ordinary call with the ensemble's ticket as its parent. Starting many steps takes long,
+//! even if none of them runs at once: a reactor hands the driver to a thread of the pool when its share of time is over.
 //!
-//! Invariants: the thread that has the driver drives; a flow ends once, whatever panics, since a driver that is dropped unfinished answers.
+//! Invariants: only the thread that has the driver drives. A flow ends exactly once, whatever panics: a driver that is dropped before its
+//! request is over answers the request with an error.
 
 use crate::answer::{Answer, Delivery, Sink};
 use crate::ensemble::Ensemble;
@@ -33,34 +34,35 @@ use std::sync::{Arc, LazyLock};
 use tensor::{Base, Code, Data, Error, RegionRef, Result};
 use trace::Trace;
 
-/// Executions of an ensemble are of none.
+/// Under which an ensemble counts its executions: it has no instances.
 const NO_INSTANCE: u32 = u32::MAX;
 
 pub(crate) struct Flow {
-    /// Of the ensemble.
+    /// The version of the ensemble.
     version: Arc<ModelVersion>,
     plan: Arc<Plan>,
-    /// By step, held until the request is over.
+    /// The version that each step calls. Held until the request is over.
     models: Vec<Arc<ModelVersion>>,
-    /// Parent of every call.
+    /// The parent of the tickets of all calls.
     ticket: Ticket,
-    /// Likewise.
+    /// The parent of the traces of all calls.
     trace: Option<Trace>,
-    /// Ensembles around this one.
+    /// How many ensembles this one is nested in.
     depth: u32,
-    /// Of a request of a sequence, where steps keep its state.
+    /// Only for a request that belongs to a sequence, in an ensemble whose steps keep the state of sequences.
     turn: Option<Turn>,
     inbox: Mutex<Inbox>,
 }
 
 #[derive(Default)]
 struct Inbox {
+    /// Answers that the execution was not told yet.
     told: VecDeque<Told>,
-    /// With the thread that drives, else here.
+    /// The driver, while no thread drives the flow.
     driver: Option<Box<Driver>>,
-    /// Calls of decoupled steps, which may have no end of their own.
+    /// Calls of decoupled steps that are in progress. They may never end by themselves.
     streams: Vec<(RunId, Ticket)>,
-    /// The request failed: streams are told to end.
+    /// The request failed, and the calls in `streams` were cancelled. A call that would be added later is cancelled at once.
     is_stopping: bool,
 }
 
@@ -69,45 +71,46 @@ struct Told {
     run: RunId,
     answer: Result<Option<InferResponse>>,
     last: bool,
-    /// Of a call that counts as in flight, with its last answer.
+    /// Comes with the last answer of a call that has a place among those in flight.
     place: Option<Place>,
 }
 
-/// What only the driving thread has.
+/// State that only the driving thread may touch.
 struct Driver {
     version: Arc<ModelVersion>,
     ticket: Arc<TicketState>,
     execution: Execution,
-    /// What it said and is not done yet: empty unless a reactor had no more time.
+    /// Actions of the execution that are not done yet. Empty between turns, unless a reactor ran out of time.
     todo: VecDeque<Action>,
     trace: Option<Trace>,
     accepted: u64,
-    /// When it began to flow: what came before counts as its queue.
+    /// When the flow began. The time from `accepted` until then counts as time in a queue.
     begun: u64,
     rows: u32,
-    /// Asked for when the request was not over at once.
+    /// Where answers go. Requested only if the request was not over at once.
     sink: Option<Arc<dyn Sink>>,
-    /// Answers before there was a sink.
+    /// Answers that came before there was a sink.
     early: Vec<Answer>,
-    /// The response of an ensemble that gives one, until the end comes.
+    /// The response of an ensemble that gives exactly one. Kept until the request is over.
     held: Option<Result<Box<InferResponse>>>,
     is_stopping: bool,
     is_over: bool,
 }
 
-/// A flow for another thread to drive on.
+/// A flow and its driver, on their way to another thread.
 pub(crate) struct Driven {
     flow: Arc<Flow>,
     driver: Box<Driver>,
 }
 
-/// A call that waits for others of its step to end (`max_inflight_requests`), or for earlier requests of its sequence.
+/// A call of a step that is to be made. It may have to wait until other calls of the step end (`max_inflight_requests`), or until earlier
+/// requests of its sequence have called the step.
 pub(crate) struct Waiting {
     flow: Arc<Flow>,
     run: RunId,
     step: usize,
     request: Box<InferRequest>,
-    /// Once it may be made.
+    /// Set once the call counts as in flight, where the ensemble limits those.
     pub(crate) place: Option<Place>,
 }
 
@@ -115,7 +118,7 @@ struct StepSink {
     flow: Arc<Flow>,
     run: RunId,
     step: usize,
-    /// Until the last answer.
+    /// The place of the call among those in flight, until the last answer takes it along.
     place: Mutex<Option<Place>>,
 }
 
@@ -134,8 +137,8 @@ impl Sink for StepSink {
     }
 }
 
-/// Starts a request that passed its check, and is accepted. Over at once when all its steps were.
-// Apart from what is made for calls of models.
+/// Starts a request that passed its check and was accepted. Returns the answer itself if all steps answered at once.
+// Not inlined, so that it does not make the code that calls models larger.
 #[inline(never)]
 pub(crate) fn start(
     version: &ModelVersion,
@@ -145,7 +148,7 @@ pub(crate) fn start(
     sink: impl FnOnce() -> Arc<dyn Sink>,
     Caller { parent, inline_until, depth }: Caller<'_>,
 ) -> Result<Started> {
-    // Each plan was within the limit when it was made; what lies inside may have been loaded again since.
+    // Each plan was within the limit when it was made, but an ensemble inside may have been loaded again since, with more in it.
     if depth > DEPTH_MAX {
         return Err(Error::unavailable(format!("ensembles lie inside one another more than {DEPTH_MAX} deep")));
     }
@@ -214,8 +217,8 @@ pub(crate) fn start(
     Ok(Started::Queued(ticket))
 }
 
-/// Drives a flow until nothing is told, and then those that go on because of it. A list instead of recursion: one call that ends
-/// may let the next of another request begin, and so on.
+/// Drives a flow until its inbox is empty, and then the other flows that can go on because of that. A list takes the place of recursion:
+/// a call that ends may let a call of another request begin, which may end at once and let the next one begin, and so on.
 fn drive(flow: Arc<Flow>, driver: Box<Driver>) {
     let _stretch = InStretch::begin();
     let inline_until = may_work_until(now_ns());
@@ -229,12 +232,12 @@ fn drive(flow: Arc<Flow>, driver: Box<Driver>) {
     }
 }
 
-/// Until when steps of a flow may run on this thread: together with those of other flows that it has in one stretch.
+/// Until when this thread may run steps of a flow. All flows that it drives in one stretch share this time.
 fn may_work_until(now: u64) -> u64 {
     now.saturating_add(ENSEMBLE_INLINE_NS_MAX).min(turn::stretch_ends(now))
 }
 
-/// Whether this thread has driven for long enough: others wait for a reactor.
+/// Whether this thread is a reactor that has driven for as long as it may. Others wait for it.
 fn is_late(until: u64) -> bool {
     turn::has_turns() && now_ns() >= until
 }
@@ -243,7 +246,7 @@ thread_local! {
     static HANDED_OVER: RefCell<Vec<Driven>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The end of a stretch: what it left goes to threads of the pool.
+/// To be called at the end of a stretch: gives the flows that were handed over in it to threads of the pool.
 pub(crate) fn submit_handed_over() {
     let all = HANDED_OVER.with_borrow_mut(std::mem::take);
     let Some(first) = all.first() else { return };
@@ -265,10 +268,11 @@ impl Flow {
         self.version.ensemble.as_ref()
     }
 
-    /// Charges what a step gave to the server as a whole, where later steps take it: it may wait for them. Small tensors are free.
+    /// Charges outputs of a step to the memory of the server as a whole where later steps take them: they may have to wait for those
+    /// steps. Small tensors are not charged.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED when there is no memory for it now.
+    /// RESOURCE_EXHAUSTED when there is no memory for them now.
     fn charged(&self, step: usize, mut response: InferResponse) -> Result<InferResponse> {
         static ACCOUNT: LazyLock<Account> = LazyLock::new(|| Budget::global().common());
         for output in &mut response.outputs {
@@ -282,7 +286,7 @@ impl Flow {
         Ok(response)
     }
 
-    /// Leaves an answer in the inbox. The driver, if no thread has it: the caller has to drive.
+    /// Leaves an answer in the inbox. Returns the driver if no thread drives the flow: then the caller has to.
     fn tell(&self, mut told: Told) -> Option<Box<Driver>> {
         let mut inbox = self.inbox.lock();
         let waiting = inbox.told.len();
@@ -301,7 +305,7 @@ impl Flow {
         inbox.driver.take()
     }
 
-    /// Drives it until nothing is told. Others that go on because of it are added to `open`.
+    /// Drives this flow until its inbox is empty. Other flows that can go on because of that are added to `open`.
     fn go_on(self: &Arc<Self>, mut driver: Box<Driver>, inline_until: u64, open: &mut Vec<(Arc<Self>, Box<Driver>)>) {
         loop {
             let mut others = self.turn(&mut driver, inline_until);
@@ -317,7 +321,7 @@ impl Flow {
         }
     }
 
-    /// A call of a step. It is given back, with its place, if it may be made now; else it stands in line.
+    /// Prepares a call of a step. Returns it, with its place, if it may be made now; otherwise it is left in line.
     fn enter(self: &Arc<Self>, run: RunId, step: usize, request: InferRequest) -> Option<Waiting> {
         let waiting = Waiting { flow: self.clone(), run, step, request: Box::new(request), place: None };
         let waiting = match &self.turn {
@@ -333,16 +337,16 @@ impl Flow {
         waiting.placed()
     }
 
-    /// To be called when a call has been left in line: its request may have been given up before, and was not there when the line was
-    /// swept then.
+    /// To be called after a call was left in line. If its request was cancelled just before, the sweep of that cancellation did not find
+    /// the call there.
     fn sweep_if_cancelled(&self) {
         if self.ticket.is_cancelled() {
             self.version.sweep_cancelled();
         }
     }
 
-    /// Has a thread of the pool drive on: at the end of the stretch, together with others, since each thread that is woken costs
-    /// this one more than a flow does.
+    /// Lets a thread of the pool go on with the driver. In a stretch, flows are collected and submitted together at its end: waking a
+    /// thread costs this one more than driving a flow.
     fn hand_over(self: &Arc<Self>, driver: Box<Driver>) {
         let driven = Driven { flow: self.clone(), driver };
         if turn::in_stretch() {
@@ -352,7 +356,8 @@ impl Flow {
         }
     }
 
-    /// Gives the driver up. It is given back when something is left to do, or was told meanwhile; dropped when the request is over.
+    /// Puts the driver back into the inbox. Returns it instead if actions are left or answers came meanwhile. Drops it if the request is
+    /// over.
     fn park(&self, driver: Box<Driver>) -> Option<Box<Driver>> {
         let mut inbox = self.inbox.lock();
         if !driver.todo.is_empty() || !inbox.told.is_empty() {
@@ -364,8 +369,8 @@ impl Flow {
         None
     }
 
-    /// Does what is left to do, and tells the execution everything that was told, as long as there is time. Calls that may begin in the
-    /// place of those that ended, of any request.
+    /// Does the actions that are left, and tells the execution each answer in the inbox, as long as there is time. Returns the calls, of
+    /// any request, that took the places of calls that ended: the caller makes them.
     #[must_use]
     fn turn(self: &Arc<Self>, driver: &mut Driver, inline_until: u64) -> Calls {
         let mut next = Calls::default();
@@ -387,7 +392,7 @@ impl Flow {
             match action {
                 Action::Start { run, step, request } => {
                     if let Some(waiting) = self.enter(run, step, request) {
-                        // This thread has the driver, so none is given back.
+                        // Returns a driver only if no thread has it, but this thread does.
                         _ = waiting.call(inline_until, others);
                     }
                 }
@@ -423,7 +428,8 @@ impl Flow {
         }
     }
 
-    /// The request failed. Plain calls run to their end; those without one are told to stop, and those in line are not made.
+    /// The request failed. Calls of decoupled steps are cancelled, as they may never end by themselves; other calls run to their end.
+    /// Calls in line are not made.
     fn stop(self: &Arc<Self>) {
         let streams = {
             let mut inbox = self.inbox.lock();
@@ -446,7 +452,7 @@ impl Waiting {
         self.flow.ticket.is_cancelled()
     }
 
-    /// Makes the call, and those that it lets go on, and drives their flows if no other thread does.
+    /// Makes the call, and then the calls that can go on because of it. Drives the flow of each unless another thread does.
     pub(crate) fn make(self, inline_until: u64) {
         let mut calls = Calls::default();
         calls.add([self]);
@@ -458,8 +464,8 @@ impl Waiting {
         }
     }
 
-    /// Takes a place among the calls of its step that are in flight, where those are limited. It is given back with that; else it
-    /// stands in line.
+    /// Takes a place among the calls of its step that are in flight, if the ensemble limits those. Returns the call with its place;
+    /// `None` if it was left in line.
     pub(crate) fn placed(self) -> Option<Self> {
         let flow = self.flow.clone();
         let Some(ensemble) = flow.ensemble().filter(|_| flow.plan.max_inflight() > 0) else { return Some(self) };
@@ -480,13 +486,13 @@ impl Waiting {
         pool.submit(Work::Call(self));
     }
 
-    /// Makes the call. The flow's driver, if it was answered at once and no thread has that. Calls of later requests of its sequence
-    /// that may be made now are added to `others`.
+    /// Makes the call. Returns the flow's driver if the call was answered at once and no thread drives the flow. Calls of later requests
+    /// of the sequence that may be made now are added to `others`.
     fn call(self, inline_until: u64, others: &mut Calls) -> Option<Box<Driver>> {
         let flow = self.flow.clone();
         let step = self.step;
         let driver = self.made(inline_until);
-        // The model has the request, or refused it: what comes behind it comes after it.
+        // The model has accepted or refused the request, so calls of later requests reach it behind this one.
         if let Some(turn) = flow.turn.as_ref().filter(|_| flow.plan.is_called_once(step)) {
             others.add(turn.leave(step).into_iter().filter_map(Self::placed));
         }
@@ -495,7 +501,7 @@ impl Waiting {
 
     fn made(self, inline_until: u64) -> Option<Box<Driver>> {
         let Self { flow, run, step, mut request, mut place } = self;
-        // It stood in line when its request ended in a panic: no answer is wanted.
+        // The request ended in a panic while this call stood in line: nobody waits for the answer.
         if (place.is_some() || flow.turn.is_some()) && flow.ticket.is_settled() {
             return None;
         }
@@ -508,7 +514,7 @@ impl Waiting {
         };
         let sink =
             || Arc::new(StepSink { flow: flow.clone(), run, step, place: Mutex::new(place.take()) }) as Arc<dyn Sink>;
-        // A call that panics is answered all the same; one that was answered before is told twice, and once is enough.
+        // A call that panics is answered with an error. If it was answered before the panic, the execution ignores the second answer.
         let is_cycle = request.callers.has(&model.signature.model);
         let started = catch_unwind(AssertUnwindSafe(|| {
             let depth = flow.depth.saturating_add(1);
@@ -538,7 +544,7 @@ impl Waiting {
         }
     }
 
-    /// Ends it without a call: its request was given up.
+    /// Ends the call without making it: its request was cancelled.
     pub(crate) fn refuse(self) {
         let Self { flow, run, .. } = self;
         let told = Told { run, answer: Err(Error::cancelled("")), last: true, place: None };
@@ -549,7 +555,8 @@ impl Waiting {
 }
 
 impl Driver {
-    /// Whether this thread may do that: what takes a while leaves a reactor, all else costs less than to leave it to another thread.
+    /// Whether this thread may do this action. A reactor leaves what takes long to another thread; anything else costs less than handing
+    /// it over.
     fn may_do(&self, next: &Action, inline_until: u64) -> bool {
         match next {
             Action::Start { .. } => !is_late(inline_until),
@@ -560,14 +567,15 @@ impl Driver {
         }
     }
 
-    /// Bytes that `place` would copy. From or to a device that takes as long as the device likes, however few they are.
+    /// Bytes that `place` would copy. `usize::MAX` if a device takes part: then the copy takes as long as the device likes, however few
+    /// bytes there are.
     fn bytes_to_copy(&self, response: &InferResponse) -> usize {
         let has_regions = self.has_regions();
         let copied = |output: &OutputTensor| match &output.data {
-            // A step took the client's region.
+            // A step has written it into the client's region.
             data if self.region_of(output).is_some_and(|region| scatter::is_in(data, region)) => 0,
             Data::Region(region) if matches!(region.base(), Base::Device(_)) => {
-                // What may stay there is not copied.
+                // An output that may stay on the device is not copied.
                 if output.form.anywhere && !region.is_shared() { 0 } else { usize::MAX }
             }
             _ if has_regions && waits_for_device(self.execution.request()) => usize::MAX,
@@ -588,7 +596,7 @@ impl Driver {
         self.execution.request().outputs.iter().any(|wanted| wanted.region.is_some())
     }
 
-    /// Whether another thread is to drive on.
+    /// Whether another thread should go on with this driver.
     fn leaves(&self, inline_until: u64) -> bool {
         is_late(inline_until) || self.todo.front().is_some_and(|next| !self.may_do(next, inline_until))
     }
@@ -607,7 +615,7 @@ impl Driver {
             let len = output.data.len();
             let region = self.region_of(output).filter(|region| !is_offer || region.len() >= len);
             output.data = match std::mem::take(&mut output.data) {
-                // Of an ensemble in an ensemble.
+                // It goes to a step of an ensemble around this one.
                 Data::Region(source) if region.is_none() && is_offer => scatter::left(source)?,
                 data => scatter::place(&output.name, data, region)?,
             };
@@ -636,7 +644,7 @@ impl Driver {
         let statistics = &self.version.statistics;
         match last.as_ref().and_then(|result| result.as_ref().err()) {
             None => {
-                // What its steps took, one after another: they may have run side by side.
+                // The times of all steps added up, although steps may have run side by side.
                 let inputs_ready = self.begun + input;
                 let inference_end = inputs_ready + infer;
                 let marks = Marks { inputs_ready, inference_end, outputs_ready: inference_end + output };
@@ -670,13 +678,13 @@ impl Drop for Driver {
             return;
         }
         self.ticket.settle();
-        // Steps that have no end of their own get one.
+        // Calls of decoupled steps may never end by themselves.
         let stopped = catch_unwind(AssertUnwindSafe(|| self.ticket.cancel()));
         if stopped.is_err() {
             log::error!("the steps of a request whose handling panicked could not be stopped");
         }
         let Some(sink) = self.sink.take() else { return };
-        // Perhaps while a panic unwinds: another one would end the process.
+        // This may run while a panic unwinds, where a second panic would end the process.
         let answer = Answer::only(Err(self.version.defect()));
         let put = catch_unwind(AssertUnwindSafe(|| self.version.put(Delivery { sink, answer })));
         if put.is_err() {

@@ -1,5 +1,5 @@
-//! Places of calls among those of their step that are in flight (`max_inflight_requests`, S-32), and turns of requests among those of
-//! their sequence. Whatever panics, a place and a turn are given to the next in line, whose call is made.
+//! A [`Place`] stands for one of the calls of a step that may be in flight at once (`max_inflight_requests`, S-32), and a [`Turn`] for the
+//! position of a request among the requests of its sequence. Whatever panics, both pass to the next in line, whose call is then made.
 
 use crate::flow::Waiting;
 use crate::pool::Work;
@@ -10,9 +10,9 @@ use protocol::CorrelationId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The place of one call. Dropped, it goes to the next in line, which a thread of the pool calls.
+/// The place of one call. When it is dropped, it passes to the next call in line, and a thread of the pool makes that call.
 pub(crate) struct Place {
-    /// The ensemble.
+    /// The version of the ensemble.
     version: Arc<ModelVersion>,
     step: usize,
     was_left: bool,
@@ -23,7 +23,7 @@ impl Place {
         Self { version, step, was_left: false }
     }
 
-    /// Gives it to the next in line, to be called now.
+    /// Passes the place to the next call in line, which the caller makes now.
     pub(crate) fn pass_on(mut self) -> Option<Waiting> {
         self.leave()
     }
@@ -46,16 +46,18 @@ impl Drop for Place {
     }
 }
 
-/// The turn of one request among those of its sequence. Dropped, the next has its own, and threads of the pool make its calls.
+/// The turn of one request of a sequence. When it is dropped, the next request has its turn, and threads of the pool make the calls of that
+/// request which waited.
 pub(crate) struct Turn {
-    /// The ensemble.
+    /// The version of the ensemble.
     version: Arc<ModelVersion>,
     id: CorrelationId,
     number: u64,
 }
 
 impl Turn {
-    /// Of a request that begins now, and calls these steps in its turn. `None` when it has no sequence, or there is no such step.
+    /// The turn of a request that begins now and calls the steps `in_turn` in order. `None` if the request belongs to no sequence, or
+    /// there are no such steps.
     pub(crate) fn new(version: &Arc<ModelVersion>, id: &CorrelationId, in_turn: &[usize]) -> Option<Self> {
         if in_turn.is_empty() || !id.is_some() {
             return None;
@@ -68,7 +70,7 @@ impl Turn {
         self.version.ensemble.as_ref().map(|ensemble| &ensemble.turns)
     }
 
-    /// A call of a step. It is given back if it may be made now; else it waits.
+    /// Returns the call of a step if it may be made now; otherwise it waits here.
     pub(crate) fn enter(&self, step: usize, call: Waiting) -> Option<Waiting> {
         match self.turns() {
             Some(turns) => turns.lock().enter(&self.id, self.number, step, call),
@@ -76,12 +78,12 @@ impl Turn {
         }
     }
 
-    /// The request called a step for the last time. The calls that may be made now.
+    /// To be called when the request has called a step for the last time. Returns the calls that may be made now.
     pub(crate) fn leave(&self, step: usize) -> Vec<Waiting> {
         self.turns().map(|turns| turns.lock().leave(&self.id, self.number, step)).unwrap_or_default()
     }
 
-    /// Takes the calls of the request that wait out.
+    /// Takes out the calls of the request that wait.
     pub(crate) fn withdraw(&self) -> Vec<Waiting> {
         self.turns().map(|turns| turns.lock().withdraw_of(&self.id, self.number)).unwrap_or_default()
     }
@@ -94,7 +96,7 @@ impl Drop for Turn {
     }
 }
 
-/// Calls that have got their places. Those that are left when it is dropped a thread of the pool makes.
+/// Calls that have their places and are to be made. When the list is dropped, threads of the pool make the calls that are left in it.
 #[derive(Default)]
 pub(crate) struct Calls(VecDeque<Waiting>);
 

@@ -1,9 +1,9 @@
 //! The rate limiter as the engine asks it: before an instance of a version executes (S-35). Without `--rate-limit=execution_count`
 //! there is none (S-36).
 //!
-//! An instance asks when a request waits for it, is told when its resources are free, and only then takes a batch: so requests go on
-//! gathering meanwhile, and their policies still see them. What it is not told at once it is told by the thread that finds the
-//! resources free, outside the locks of all versions.
+//! An instance asks for its resources when a request waits for it. It takes a batch only when they were granted: meanwhile requests go on
+//! gathering, and the policies of the queue still see them. If the resources are not free at once, the thread that later finds them free
+//! tells the instance, and holds no lock of a version then.
 //!
 //! Locks: that of a version, then that of the limiter. Never the other way round.
 
@@ -28,16 +28,16 @@ pub(crate) struct Resources(Mutex<State>);
 
 struct State {
     limiter: RateLimiter,
-    /// Instances that have a version to be told, and their numbers in it.
+    /// For each instance the version to tell when it is granted its resources, and the instance's number in that version.
     holders: HashMap<InstanceId, (Weak<ModelVersion>, u32)>,
-    /// Granted, and to be told.
+    /// Instances that were granted their resources and were not told yet.
     ready: VecDeque<InstanceId>,
-    /// A thread tells them.
+    /// Whether a thread is telling them.
     is_telling: bool,
 }
 
 impl State {
-    /// Grants what can be granted. Whether `mine` is; the others are to be told.
+    /// Grants what can be granted. Returns whether `mine` was; the others are added to `ready`.
     fn grant(&mut self, mine: Option<InstanceId>) -> bool {
         let mut granted = Vec::new();
         self.limiter.grant(&mut granted);
@@ -73,14 +73,14 @@ impl Resources {
     /// Takes in the instances of a version.
     ///
     /// # Errors
-    /// INVALID_ARG when one could never execute, or they contradict others about a resource.
+    /// INVALID_ARG when an instance could never execute, or contradicts others about a resource.
     pub(crate) fn register(self: &Arc<Self>, instances: &[Limited]) -> Result<Registered> {
         let ids = self.0.lock().limiter.register(instances).map_err(|e| Error::invalid(e.to_string()))?;
         Ok(Registered { resources: self.clone(), ids })
     }
 
-    /// Tells instances that they may execute, until none is left. Holding no lock; a thread that finds another one telling leaves it
-    /// its own.
+    /// Tells the instances in `ready` that they may execute, until none is left. No lock is held while an instance is told. If another
+    /// thread is telling, that one tells these, too.
     fn tell(&self) {
         let mut state = self.0.lock();
         if std::mem::replace(&mut state.is_telling, true) {
@@ -89,13 +89,13 @@ impl Resources {
         while let Some(id) = state.ready.pop_front() {
             let Some((version, instance)) = state.holders.get(&id).cloned() else { continue };
             drop(state);
-            // One that is gone gave its resources back.
+            // A version that is gone has given the resources back.
             let told = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(version) = version.upgrade() {
                     version.is_granted(instance);
                 }
             }));
-            // The others wait for this thread.
+            // Go on after a panic: the other instances wait for this thread.
             if told.is_err() {
                 log::error!(
                     "starting a request that waited for resources panicked; this is a defect of the server, please report it"
@@ -107,21 +107,21 @@ impl Resources {
     }
 }
 
-/// The instances of one version. Dropped, they are forgotten.
+/// The instances of one version. When this is dropped, the limiter forgets them.
 pub(crate) struct Registered {
     resources: Arc<Resources>,
-    /// By number.
+    /// By the number of the instance.
     ids: Vec<InstanceId>,
 }
 
 impl Registered {
-    /// Says whom to tell.
+    /// Says which version is to be told when an instance is granted its resources.
     pub(crate) fn belongs_to(&self, version: &Weak<ModelVersion>) {
         let holders = self.ids.iter().zip(0..).map(|(&id, instance)| (id, (version.clone(), instance)));
         self.resources.0.lock().holders.extend(holders);
     }
 
-    /// Does something to an instance, and grants what can be granted then.
+    /// Changes the state of an instance, and grants what can be granted then. Returns whether this instance was.
     fn with(&self, instance: u32, change: impl FnOnce(&mut RateLimiter, InstanceId)) -> bool {
         let Some(&id) = self.ids.get(instance as usize) else { return false };
         let mut state = self.resources.0.lock();
@@ -129,7 +129,7 @@ impl Registered {
         state.grant(Some(id))
     }
 
-    /// Asks for an instance, once the resources of `finished` are back. False when it will be told later.
+    /// Gives back the resources of the instances in `finished`, and asks for those of `instance`. False when it will be told later.
     fn ask(&self, instance: u32, finished: &mut SmallVec<[u32; 2]>) -> bool {
         self.with(instance, |limiter, id| {
             self.return_of(limiter, finished);
@@ -137,7 +137,7 @@ impl Registered {
         })
     }
 
-    /// The executions of instances are over.
+    /// Gives back the resources of instances whose executions are over.
     fn release(&self, finished: &mut SmallVec<[u32; 2]>) {
         if !finished.is_empty() {
             let mut state = self.resources.0.lock();
@@ -154,12 +154,12 @@ impl Registered {
         }
     }
 
-    /// An instance that was granted does not execute.
+    /// Gives back the resources of an instance that does not execute after all.
     fn forgo(&self, instance: u32) {
         self.with(instance, RateLimiter::forgo);
     }
 
-    /// An instance waits no longer. False when it is about to be told that it may execute.
+    /// Takes back what an instance asked for. False when it was granted meanwhile and is about to be told.
     pub(crate) fn withdraw(&self, instance: u32) -> bool {
         let Some(&id) = self.ids.get(instance as usize) else { return false };
         let mut state = self.resources.0.lock();
@@ -168,14 +168,14 @@ impl Registered {
         withdrawn
     }
 
-    /// Which of these instances takes the next batch.
+    /// The one of these instances that takes the next batch.
     fn first(&self, idle: &[u32]) -> Option<u32> {
         let state = self.resources.0.lock();
         let rank = |&&instance: &&u32| self.ids.get(instance as usize).and_then(|&id| state.limiter.rank(id));
         idle.iter().min_by_key(rank).copied()
     }
 
-    /// To be called without a lock, after one was held in which anything of this changed.
+    /// To be called after each change that is made here, by a thread that holds no lock.
     pub(crate) fn tell(&self) {
         self.resources.tell();
     }
@@ -185,7 +185,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         let mut state = self.resources.0.lock();
         for &id in &self.ids {
-            // Granted and not told: its version is gone.
+            // It may have been granted and never told: its version is gone.
             state.limiter.release(id);
             state.limiter.unregister(id);
             state.holders.remove(&id);
@@ -197,7 +197,7 @@ impl Drop for Registered {
 }
 
 impl ModelVersion {
-    /// As `start_batches`, for instances that have to ask.
+    /// As `start_batches`, for instances that have to ask the limiter.
     pub(crate) fn start_limited(
         &self,
         limited: &Registered,
@@ -209,7 +209,7 @@ impl ModelVersion {
             Some(_) => self.start_limited_sequences(limited, run, now, mine),
             None => self.start_limited_requests(limited, run, now, mine),
         };
-        // Those that did not ask for anything.
+        // Unless an instance asked, which gives them back.
         limited.release(&mut run.finished);
         started
     }
@@ -230,7 +230,7 @@ impl ModelVersion {
                 instance => self.submit(instance.unwrap_or(0), requests),
             }
         }
-        // The schedule waits for something else. Other versions do not have to wait for that.
+        // The schedule gives no batch now. The resources go back, so that other versions do not wait for this one.
         if !run.granted.is_empty() {
             let (idle, asking) = (&mut run.idle, &mut run.asking);
             asking.retain(|instance| {
@@ -248,7 +248,7 @@ impl ModelVersion {
         (kept, removed)
     }
 
-    /// The same of sequences, each of which is bound to an instance: one asks only for what waits for it.
+    /// The same for sequences. Each is bound to one instance, so an instance asks only when requests of its own sequences wait.
     fn start_limited_sequences(
         &self,
         limited: &Registered,
@@ -258,7 +258,7 @@ impl ModelVersion {
     ) -> (Option<Requests>, Removed) {
         let (mut kept, mut removed) = (None, Vec::new());
         let mut granted = std::mem::take(&mut run.granted);
-        // What fell silent is forgotten, whichever instance may execute; and requests that were given up need no instance.
+        // This step forgets idle sequences and takes out cancelled requests: neither needs an instance.
         let none = self.step(run, now, &mut removed);
         debug_assert!(none.is_none(), "a batch without an instance");
         let Run { asking, idle, schedule, .. } = run;
@@ -269,7 +269,7 @@ impl ModelVersion {
             }
             stays
         });
-        // Those that have nothing to run now, though something waits for them.
+        // Instances for which requests wait, of which none can run now.
         let mut waiting: SmallVec<[u32; 8]> = SmallVec::new();
         loop {
             let instance = match granted.pop() {
@@ -307,7 +307,7 @@ impl ModelVersion {
         (kept, removed)
     }
 
-    /// Asks until an instance is granted, or as many wait as there are requests.
+    /// Asks for one instance after the other, until one is granted or as many have asked as there are requests.
     fn ask(&self, limited: &Registered, run: &mut Run) {
         while run.granted.is_empty() && run.asking.len() < run.schedule.len() {
             let Some(instance) = limited.first(&run.idle) else { return };
@@ -320,12 +320,12 @@ impl ModelVersion {
         }
     }
 
-    /// An instance that asked may execute.
+    /// To be called when an instance that asked was granted its resources.
     fn is_granted(&self, instance: u32) {
         let mut run = self.run.lock();
         run.asking.retain(|asking| *asking != instance);
         match &self.limited {
-            // It went while it was about to be told.
+            // The instance was removed before it was told.
             Some(limited) if run.is_gone(instance) => limited.forgo(instance),
             _ => run.granted.push(instance),
         }

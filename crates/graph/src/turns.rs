@@ -6,12 +6,13 @@ use std::collections::{HashMap, VecDeque};
 /// The requests of each sequence, in the order in which they began, and their calls that have to wait. Shared by all requests of one
 /// ensemble: the engine keeps it under a lock. `T` is a call of a step.
 ///
-/// No thread waits here, only entries do.
+/// What waits here is an entry of a list, never a thread.
 ///
 /// Invariant: a call waits only behind a request that began earlier and has not left the step; each request leaves all its steps once.
 #[derive(Debug)]
 pub struct Turns<T> {
     steps: usize,
+    /// By sequence, and by step: the requests that have not left the step, in the order in which they began.
     lines: HashMap<CorrelationId, Vec<VecDeque<Entry<T>>>>,
     begun: u64,
     waiting: usize,
@@ -21,17 +22,18 @@ pub struct Turns<T> {
 #[derive(Debug)]
 struct Entry<T> {
     number: u64,
-    /// A step behind a decoupled one is called once for each of its answers.
+    /// Calls that wait. There may be several, as a step behind a decoupled one is called once for each of that one's answers.
     calls: Vec<T>,
 }
 
 impl<T> Turns<T> {
-    /// Of an ensemble with so many steps.
+    /// For an ensemble with this many steps.
     pub fn new(steps: usize) -> Self {
         Self { steps, lines: HashMap::new(), begun: 0, waiting: 0 }
     }
 
-    /// A request of a sequence begins. It calls the steps with these indexes in its turn. The number under which it is known here.
+    /// A request of a sequence begins, which will call the steps with the indexes `in_turn` in order. Returns the number of the request
+    /// that the other functions take.
     pub fn join(&mut self, id: &CorrelationId, in_turn: &[usize]) -> u64 {
         self.begun += 1;
         let number = self.begun;
@@ -45,7 +47,7 @@ impl<T> Turns<T> {
         number
     }
 
-    /// A request wants to call a step. The call is given back when it may be made now; else it waits.
+    /// A request wants to call a step. Returns the call if it may be made now; otherwise it waits here.
     pub fn enter(&mut self, id: &CorrelationId, number: u64, step: usize, call: T) -> Option<T> {
         let Some(line) = self.lines.get_mut(id).and_then(|lines| lines.get_mut(step)) else { return Some(call) };
         let Ok(at) = line.binary_search_by_key(&number, |entry| entry.number) else { return Some(call) };
@@ -59,7 +61,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// A request has called a step and will not do so again. The calls that may be made now: of the request behind it.
+    /// A request has called a step for the last time. Returns the waiting calls of the next request, which may be made now.
     pub fn leave(&mut self, id: &CorrelationId, number: u64, step: usize) -> Vec<T> {
         let Some(lines) = self.lines.get_mut(id) else { return Vec::new() };
         let next = lines.get_mut(step).map(|line| leave(line, number)).unwrap_or_default();
@@ -70,12 +72,12 @@ impl<T> Turns<T> {
         next
     }
 
-    /// A request is over; none of its calls waits. Those that may be made now.
+    /// A request is over, and none of its calls waits. Returns the calls of other requests that may be made now.
     pub fn end(&mut self, id: &CorrelationId, number: u64) -> Vec<T> {
         (0..self.steps).flat_map(|step| self.leave(id, number, step)).collect()
     }
 
-    /// Takes the waiting calls of a request out, which keeps its turns.
+    /// Takes out the waiting calls of a request. The request keeps its turns.
     pub fn withdraw_of(&mut self, id: &CorrelationId, number: u64) -> Vec<T> {
         let mut out = Vec::new();
         for line in self.lines.get_mut(id).into_iter().flatten() {
@@ -88,7 +90,7 @@ impl<T> Turns<T> {
         out
     }
 
-    /// Takes waiting calls out, of all requests.
+    /// Takes out the waiting calls, of any request, for which `whose` is true.
     pub fn withdraw(&mut self, mut whose: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut out = Vec::new();
         if self.waiting > 0 {
@@ -111,7 +113,7 @@ impl<T> Turns<T> {
     }
 }
 
-/// The calls of the request whose turn it is now, if that changed.
+/// Takes a request out of the line of a step. Returns the waiting calls of the request that is first now, if that changed.
 fn leave<T>(line: &mut VecDeque<Entry<T>>, number: u64) -> Vec<T> {
     let Ok(at) = line.binary_search_by_key(&number, |entry| entry.number) else { return Vec::new() };
     line.remove(at);
