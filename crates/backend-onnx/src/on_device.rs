@@ -10,7 +10,7 @@
 use crate::captured::Captured;
 use crate::ffi::{Binding, CName, RunOptions, Value};
 use crate::inputs::{self, Tensor, is_on_device};
-use crate::model::{OnnxModel, cancelled};
+use crate::model::{OnnxModel, cancelled, may_be_wrong_guess};
 use crate::outputs::{self, Produced, RunOutputs, Target, byte_len};
 use backend::gather::rows_of;
 use backend::{BatchEntry, Marks, RunControl, gather, now_ns, scatter};
@@ -73,12 +73,12 @@ impl OnnxModel {
                 marks.inputs_ready = now_ns();
                 let options = self.begin(control)?;
                 let mut outcome = self.run_bound(&mut plan, &options, &tensors, &feeds);
-                if outcome.is_err()
-                    && plan.has_hints()
+                if plan.has_hints()
                     && !control.is_stopped()
+                    && outcome.as_ref().is_err_and(may_be_wrong_guess)
                     && device::failure::check(device).is_ok()
                 {
-                    // As in a run in the host's memory: perhaps an output did not have the shape we guessed.
+                    // As in a run in the host's memory: only here may an output have another shape than we expected.
                     plan.without_hints();
                     self.allocated_there(&mut plan, is_wanted);
                     outcome = self.run_bound(&mut plan, &options, &tensors, &feeds);

@@ -320,6 +320,54 @@ fn inner_unknown() {
 }
 
 #[test]
+fn device_runs_that_fail_are_made_once() {
+    child("inner_failing", &[]);
+}
+
+#[test]
+#[ignore = "run by device_runs_that_fail_…"]
+fn inner_failing() {
+    // O = table[I + 0]. The sum is made on the device, and each run brings its 8 bytes to the host, where Gather is: they count the runs.
+    let file = onnx(
+        &[node("Add", &["I", "zero"], &["at"], &[]), node("Gather", &["table", "at"], &["O"], &[])],
+        &[tensor("I", I32, &[D::N(2)])],
+        &[tensor("O", I32, &[D::N(2)])],
+        &[initializer("zero", I32, &[2], &[0; 8]), initializer("table", I32, &[3], &contents(&i32s([10, 11, 12])))],
+    );
+    let s = signature(0, vec![input("I", DataType::Int32, &[2])], vec![output("O", DataType::Int32, &[2])]);
+    let model = load(&file, &s);
+    let at = |indices: [i32; 2]| Data::Region(on(DEVICE, &i32s(indices)));
+    let asked = |indices| vec![request(&s, 0, &[(0, &[2], at(indices))])];
+    for _ in 0..2 {
+        let (r, [_, down, ..]) = counted(|| run(&*model, asked([0, 2])));
+        same(&r[0], 0, &[2], i32s([10, 12]));
+        assert_eq!(down, 8);
+        let (r, [_, down, ..]) = counted(|| run(&*model, asked([0, 3])));
+        let error = r[0].as_ref().expect_err("there is no such row");
+        assert!(error.message().contains("idx=3"), "{error}");
+        assert_eq!(down, 8, "a run that fails is not made again");
+    }
+
+    // How many of the elements are not zero is not known before the run: after one with as many as last time was expected, it is made again.
+    let file = onnx(
+        &[node("Add", &["I", "zero"], &["x"], &[]), node("NonZero", &["x"], &["O"], &[])],
+        &[tensor("I", I32, &[D::N(4)])],
+        &[tensor("O", I64, &[D::N(1), D::S("N")])],
+        &[initializer("zero", I32, &[4], &[0; 16])],
+    );
+    let s = signature(0, vec![input("I", DataType::Int32, &[4])], vec![output("O", DataType::Int64, &[1, -1])]);
+    let model = load(&file, &s);
+    let asked = |values: [i32; 4]| vec![request(&s, 0, &[(0, &[4], Data::Region(on(DEVICE, &i32s(values))))])];
+    let places: [(_, &[i64], _); 4] =
+        [([1, 0, 1, 0], &[0, 2], 1), ([0, 1, 1, 0], &[1, 2], 1), ([1, 0, 1, 1], &[0, 2, 3], 2), ([0, 0, 1, 0], &[2], 1)];
+    for (values, expected, runs) in places {
+        let (r, [_, down, ..]) = counted(|| run(&*model, asked(values)));
+        same(&r[0], 0, &[1, expected.len() as i64], i64s(expected.iter().copied()));
+        assert_eq!(down, 16 * runs, "{values:?}");
+    }
+}
+
+#[test]
 fn device_runs_that_are_captured_answer_each_request_with_its_own_tensors() {
     // A provider that reads and writes what its first run did, as CUDA graphs do.
     child("inner_captured", &[("NEREID_MOCK_CUDA_GRAPHS", "1")]);

@@ -262,6 +262,10 @@ pub fn i32s(values: impl IntoIterator<Item = i32>) -> Data {
     Data::Bytes(values.into_iter().flat_map(i32::to_le_bytes).collect::<Vec<u8>>().into())
 }
 
+pub fn i64s(values: impl IntoIterator<Item = i64>) -> Data {
+    Data::Bytes(values.into_iter().flat_map(i64::to_le_bytes).collect::<Vec<u8>>().into())
+}
+
 pub fn f32s(values: impl IntoIterator<Item = f32>) -> Data {
     Data::Bytes(values.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<u8>>().into())
 }
