@@ -43,7 +43,7 @@ const python = server('Python models that run code', {
   env: pythonModels(),
   models: (root) => {
     const io = [[['CODE', 'TYPE_STRING', [1]]], [['OUT', 'TYPE_STRING', [1]]]]
-    for (const [name, count] of [['one', 1], ['some', 8], ['poisoned', 1]]) {
+    for (const [name, count] of [['one', 1], ['other', 1], ['some', 8], ['poisoned', 1]]) {
       const more = `instance_group [ { count: ${count} kind: KIND_CPU } ]\n`
       writeModel(root, name, { config: config('python', 0, ...io, more), files: { '1/model.py': CODE } })
     }
@@ -118,6 +118,26 @@ export const rows = [
     limit: 'the `timeout` of a call also ends its wait for an instance; the model it waits for is not held (B-SEC-07)',
     server: python,
     run: (t) => bounded(t, 'some', 'answer = text("deep")\nr = call("some", code, 2000000).exec()\nif r.has_error(): raise ValueError(r.error().message())', /^500 .*timeout expired/s),
+  },
+  {
+    attack: 'two clients at once, each in a Python model whose only instance calls the model that the other one holds',
+    limit: '`engine::model_call::MODEL_CYCLE_WAIT_NS_MAX` 10 s, and a look each second (`engine::cycles`): one of the calls fails and names the models, the other client is answered (B-SEC-07)',
+    server: python,
+    async run(t) {
+      const place = join(t.root, `.meet${process.hrtime.bigint()}`)
+      const from = performance.now()
+      const client = (mine, model, whose) => {
+        const meets = `open(${JSON.stringify(place + mine)}, "w").close()\nwhile not os.path.exists(${JSON.stringify(place + whose)}): time.sleep(0.01)`
+        return run(t, mine, `${meets}\nr = call(${JSON.stringify(model)}, "pass").exec()\nif r.has_error(): answer = text(r.error().message())`)
+      }
+      const { result, worstMs } = await t.health(() => Promise.all([client('one', 'other', 'other'), client('other', 'one', 'one')]))
+      const seconds = (performance.now() - from) / 1000
+      const failed = result.filter(({ said }) => /^a call waited for 10 s .*'one'.*'other'|^a call waited for 10 s .*'other'.*'one'/s.test(said))
+      t.check(failed.length === 1 && result.some(({ said }) => said === 'done'), `answered ${JSON.stringify(result)}`)
+      t.check(seconds < 20, `took ${seconds.toFixed(1)} s`)
+      for (const model of ['one', 'other']) t.check((await run(t, model, 'pass')).said === 'done', `${model} does not answer any more`)
+      return `one of two failed after ${seconds.toFixed(1)} s, health within ${worstMs.toFixed(0)} ms`
+    },
   },
   {
     attack: 'a Python model that starts 100,000 calls and takes no answer',

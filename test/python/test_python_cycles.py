@@ -1,5 +1,6 @@
 """Models in Python that call one another in a ring: each way ends by itself, while its client waits. (B-SEC-07)"""
 import json
+import threading
 import time
 
 import pytest
@@ -62,6 +63,41 @@ ASYNC_STREAM = "from concurrent.futures import ThreadPoolExecutor\nPOOL = Thread
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
+# Its input is code, which sets `answer`. `meet` returns when two have called it.
+MEETS = """import os
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+def text(value):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([str(value)], dtype=object))])
+
+
+def meet(place, me, other):
+    open(os.path.join(place, me), "w").close()
+    while not os.path.exists(os.path.join(place, other)):
+        time.sleep(0.01)
+
+
+def ask(model, code):
+    tensor = pb_utils.Tensor("CODE", np.array([code], dtype=object))
+    response = pb_utils.InferenceRequest(model_name=model, requested_output_names=["OUT"], inputs=[tensor]).exec()
+    if response.has_error():
+        return "failed: " + response.error().message()
+    return pb_utils.get_output_tensor_by_name(response, "OUT").as_numpy().reshape(-1)[0].decode()
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            scope = dict(globals(), answer="done")
+            exec(request.inputs()[0].as_numpy().reshape(-1)[0].decode(), scope)
+            answers.append(text(scope["answer"]))
+        return answers
+"""
+
 IO = 'input [ { name: "CODE" data_type: TYPE_STRING dims: [ 1 ] } ]\noutput [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
 DECOUPLED = "model_transaction_policy { decoupled: true }\n"
 DEEP = "more than 32 models call one another for one request"
@@ -89,6 +125,11 @@ def server(tmp_path_factory):
         for name, following in (("a", "b"), ("b", "c"), ("c", "a")):
             model(f"{ring}_{name}", code, f"{ring}_{following}", more)
     model("alone", SYNC, "alone", "")
+    for name, count in (("left", 1), ("middle", 4), ("right", 1), ("pair", 2)):
+        model(name, MEETS, "", f"instance_group [ {{ count: {count} kind: KIND_CPU }} ]\n")
+    (root / "behind_right" / "1").mkdir(parents=True)
+    step = 'ensemble_scheduling { step [ { model_name: "right" model_version: -1 input_map { key: "CODE" value: "CODE" } output_map { key: "OUT" value: "OUT" } } ] }\n'
+    (root / "behind_right" / "config.pbtxt").write_text('platform: "ensemble"\n' + IO + step)
     # By way of an ensemble whose step it is.
     model("inside", SYNC, "around", "")
     (root / "around" / "1").mkdir(parents=True)
@@ -123,3 +164,56 @@ def test_b_sec_07_a_ring_of_calls_ends_while_its_client_waits(server, ring):
 @pytest.mark.parametrize("model", ["alone", "inside", "around"])
 def test_b_sec_07_a_model_that_waits_for_itself_hears_of_it(server, model):
     assert ended(server, model, WAITS) < 30
+
+
+def at_once(server, asked):
+    """Runs code in models, each for a client of its own; what each was answered, in order."""
+    said = [None] * len(asked)
+
+    def one(at, model, code):
+        said[at] = Asker(server).run(code, model)
+
+    threads = [threading.Thread(target=one, args=(at, model, code)) for at, (model, code) in enumerate(asked)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert all(answer and answer[0] == 200 for answer in said), said
+    return [text for _, text in said]
+
+
+# How each of the two calls the model that the other one holds.
+WAYS = {
+    "at once": ('ask("right", "pass")', 'ask("left", "pass")'),
+    "by way of another model": ("ask('middle', 'answer = ask(\"right\", \"pass\")')", 'ask("left", "pass")'),
+    "by way of an ensemble": ('ask("behind_right", "pass")', 'ask("left", "pass")'),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_b_sec_07_of_two_clients_that_hold_what_the_other_needs_one_fails_and_one_is_answered(server, tmp_path, way):
+    left, right = WAYS[way]
+    began = time.monotonic()
+    said = at_once(server, [
+        ("left", f'meet({str(tmp_path)!r}, "a", "b"); answer = {left}'),
+        ("right", f'meet({str(tmp_path)!r}, "b", "a"); answer = {right}'),
+    ])
+    assert 10 <= time.monotonic() - began < 30
+    failed = [text for text in said if "failed: " in text]
+    assert len(failed) == 1 and "done" in said, said
+    assert WAITS in failed[0] and "'left'" in failed[0] and "'right'" in failed[0] and "instance_group" in failed[0]
+
+
+def test_b_sec_07_a_ring_that_waits_for_a_slow_queue_is_answered(server, tmp_path):
+    # One instance of `pair` works for longer than calls wait in a ring, the other one waits for a call to `pair` itself.
+    said = at_once(server, [
+        ("pair", f'meet({str(tmp_path)!r}, "a", "b"); time.sleep(14)'),
+        ("pair", f"meet({str(tmp_path)!r}, 'b', 'a'); answer = ask('middle', 'answer = ask(\"pair\", \"pass\")')"),
+    ])
+    assert said == ["done", "done"]
+
+
+def test_b_sec_07_a_slow_chain_of_calls_is_answered(server, tmp_path):
+    # Both wait for the only instance of `right` for longer than calls wait in a ring.
+    slow = 'ask("right", "time.sleep(12)")'
+    assert at_once(server, [("left", f"answer = {slow}"), ("middle", f"answer = {slow}")]) == ["done", "done"]

@@ -358,8 +358,12 @@ fn inner_failing() {
     let s = signature(0, vec![input("I", DataType::Int32, &[4])], vec![output("O", DataType::Int64, &[1, -1])]);
     let model = load(&file, &s);
     let asked = |values: [i32; 4]| vec![request(&s, 0, &[(0, &[4], Data::Region(on(DEVICE, &i32s(values))))])];
-    let places: [(_, &[i64], _); 4] =
-        [([1, 0, 1, 0], &[0, 2], 1), ([0, 1, 1, 0], &[1, 2], 1), ([1, 0, 1, 1], &[0, 2, 3], 2), ([0, 0, 1, 0], &[2], 1)];
+    let places: [(_, &[i64], _); 4] = [
+        ([1, 0, 1, 0], &[0, 2], 1),
+        ([0, 1, 1, 0], &[1, 2], 1),
+        ([1, 0, 1, 1], &[0, 2, 3], 2),
+        ([0, 0, 1, 0], &[2], 1),
+    ];
     for (values, expected, runs) in places {
         let (r, [_, down, ..]) = counted(|| run(&*model, asked(values)));
         same(&r[0], 0, &[1, expected.len() as i64], i64s(expected.iter().copied()));

@@ -10,7 +10,7 @@ use crate::restart::{Crashes, DELAY_MAX};
 use crate::runner::{COPY_BYTES_MAX, Parts, Runner, Started};
 use crate::spec::{Instance, Limits, Output, Spec};
 use crate::sys::{self, Program};
-use backend::{Batch, Host, InstancesOf, Marks, NewInstance, Readiness, ReadyAnswer, RunControl, now_ns};
+use backend::{Batch, Host, InstancesOf, Marks, NewInstance, OpenCalls, Readiness, ReadyAnswer, RunControl, now_ns};
 use bytes::Bytes;
 use memory::Memfd;
 use parking_lot::{Mutex, RwLock};
@@ -540,6 +540,14 @@ impl backend::Model for ProcessModel {
         }))
     }
 
+    fn calls_open(&self) -> usize {
+        self.0.runners().map(|runner| runner.asks.calls_open()).sum()
+    }
+
+    fn calls_made_before(&self, at: u64) -> Vec<OpenCalls> {
+        self.0.runners().filter_map(|runner| runner.calls_made_before(at)).collect()
+    }
+
     fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
         let restarts = self.0.restarts.load(Relaxed);
         let resident: u64 = self.0.runners().map(|r| r.resident_bytes()).sum();
@@ -549,7 +557,7 @@ impl backend::Model for ProcessModel {
         let (leases, lent) = lent.fold((0, 0), |sum: (usize, u64), one| (sum.0 + one.0, sum.1.saturating_add(one.1)));
         let places = self.0.places.read().iter().flatten().count();
         let leases_max = places as u64 * LEASES_MAX;
-        let calls: usize = self.0.runners().map(|r| r.asks.calls_open()).sum();
+        let calls = backend::Model::calls_open(self);
         vec![
             (
                 "nereid_runner_calls",

@@ -15,7 +15,7 @@ use crate::reader;
 use crate::slots::{Key, Slots};
 use crate::spec::Limits;
 use crate::sys::{self, Child};
-use backend::{Occupied, ReadyAnswer, now_ns};
+use backend::{Occupied, OpenCall, OpenCalls, ReadyAnswer, now_ns};
 use memory::Memfd;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -570,6 +570,31 @@ impl Runner {
     /// Whether its model wants to be asked if it is ready.
     pub(crate) fn asks_ready(&self) -> bool {
         self.state.lock().phase == Phase::Running { asks_ready: true }
+    }
+
+    /// Calls of other models that its code made before a time and that are not over; `None` where there are none.
+    pub(crate) fn calls_made_before(&self, at: u64) -> Option<OpenCalls> {
+        let calls = self.asks.calls_made_before(at);
+        if calls.is_empty() {
+            return None;
+        }
+        let is_decoupled = self.model.upgrade().is_none_or(|model| model.spec.decoupled);
+        let mut state = self.state.lock();
+        let State { slots, batch, .. } = &mut *state;
+        let mut request_of = |key: Key| slots.pending(key).and_then(|pending| pending.responder.request());
+        let batch = batch.as_ref().filter(|batch| batch.occupied.is_some());
+        let members = batch.filter(|_| !is_decoupled).map_or(&[][..], |batch| &batch.members);
+        let members = members.iter().filter_map(|&key| request_of(key)).collect();
+        let id = batch.map(|batch| batch.id);
+        let calls = calls.into_iter().map(|made| OpenCall {
+            call: made.call,
+            request: made.parent.and_then(&mut request_of),
+            is_for_batch: id.is_some() && made.batch == id,
+            since: made.since,
+        });
+        let calls = calls.collect();
+        drop(state);
+        Some(OpenCalls { instance: self.instance, batch: id, members, calls })
     }
 
     /// Memory of the process; 0 when the system does not say.

@@ -1,7 +1,9 @@
 //! What the code of a model may ask of the server that it runs in.
 
 use crate::metrics::CustomMetrics;
+use crate::respond::RequestId;
 use protocol::{InferRequest, InferResponse};
+use std::any::Any;
 use std::sync::Arc;
 use tensor::{Name, Result};
 use trace::Trace;
@@ -45,9 +47,33 @@ pub trait CallAnswers: Send + Sync {
 }
 
 /// A call in progress. Dropped, it goes on.
-pub trait Call: Send + Sync {
+pub trait Call: Any + Send + Sync {
     /// Its answers are not wanted any more; a final one still comes.
     fn cancel(&self);
+}
+
+/// Calls that the code of one instance made and that are not over ([`Model::calls_made_before`](crate::Model::calls_made_before)).
+pub struct OpenCalls {
+    /// The instance that made them.
+    pub instance: u32,
+    /// The batch that keeps the instance busy now. Each batch of an instance has another number.
+    pub batch: Option<u64>,
+    /// Requests of that batch that are answered when the batch is over. Those of a decoupled model are not among them.
+    pub members: Vec<RequestId>,
+    /// The calls.
+    pub calls: Vec<OpenCall>,
+}
+
+/// A call that is not over.
+pub struct OpenCall {
+    /// What [`Host::call`] returned for it.
+    pub call: Arc<dyn Call>,
+    /// The request that it is made for, where that is known.
+    pub request: Option<RequestId>,
+    /// Whether the batch that keeps the instance busy waits for it.
+    pub is_for_batch: bool,
+    /// When it was made ([`now_ns`](crate::now_ns)).
+    pub since: u64,
 }
 
 /// What a model wants of the repository.

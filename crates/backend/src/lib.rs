@@ -21,11 +21,11 @@ pub mod sync;
 #[cfg(test)]
 mod testing;
 
-pub use host::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation};
+pub use host::{Call, CallAnswers, ControlAnswer, Host, ModelCall, ModelControl, ModelOperation, OpenCall, OpenCalls};
 pub use instance::{Instances, InstancesOf, NoInstances, Occupancy, Occupied, Readiness, ReadyAnswer};
 pub use memory::{Need, Where};
 pub use needs::file_bytes;
 pub use placement::{Placement, all_placements, placements};
-pub use respond::{Answers, Counted, Responder, Stopped};
+pub use respond::{Answers, Counted, RequestId, Responder, Stopped};
 pub use run::*;
 pub use tensor::reshape as shape;

@@ -22,6 +22,10 @@ pub enum Counted {
     Nothing,
 }
 
+/// Tells a request from all others that are not over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId(pub usize);
+
 /// What takes the answers of one request: the engine. Calls may come from several threads; the order in which they arrive here
 /// is the order of the answers. After `finish` all of them do nothing.
 pub trait Answers: Send + Sync {
@@ -48,6 +52,10 @@ pub trait Answers: Send + Sync {
     fn is_cancelled(&self) -> bool;
     /// As [`Responder::on_cancel`].
     fn on_cancel(&self, hook: Box<dyn FnOnce() + Send>);
+    /// As [`Responder::request`].
+    fn request(&self) -> Option<RequestId> {
+        None
+    }
 }
 
 /// Answers one request of a decoupled model: any number of responses, then one end.
@@ -111,6 +119,11 @@ impl Responder {
     /// Whether further answers are not wanted any more.
     pub fn is_cancelled(&self) -> bool {
         self.to.as_ref().is_none_or(|to| to.is_cancelled())
+    }
+
+    /// The request that it answers; `None` for a row without one.
+    pub fn request(&self) -> Option<RequestId> {
+        self.to.as_ref().and_then(|to| to.request())
     }
 
     /// Ends a step of an iterative sequence (S-25): sends a response, if there is one, and has the request run again, with another

@@ -1,7 +1,7 @@
 //! The trait and the values that cross it.
 
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
-use crate::{Host, InstancesOf, Occupied, Readiness, Responder};
+use crate::{Host, InstancesOf, Occupied, OpenCalls, Readiness, Responder};
 use memory::Need;
 use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
@@ -138,6 +138,17 @@ pub trait Model: Send + Sync {
     /// Whether it can be used right now. Asked of models that answer later.
     fn readiness(&self) -> Readiness {
         Readiness::Ready
+    }
+
+    /// How many calls of other models ([`Host::call`](crate::Host::call)) its code has made that are not over.
+    fn calls_open(&self) -> usize {
+        0
+    }
+
+    /// Those of them that were made before a time ([`now_ns`](crate::now_ns)), by instance. Called about once a second while there are any.
+    fn calls_made_before(&self, at: u64) -> Vec<OpenCalls> {
+        let _ = at;
+        Vec::new()
     }
 
     /// Whether two runs on inputs of the same shapes may take very different time, or whether that is unknown. Such a model never runs on the

@@ -515,7 +515,6 @@ impl Waiting {
         let sink =
             || Arc::new(StepSink { flow: flow.clone(), run, step, place: Mutex::new(place.take()) }) as Arc<dyn Sink>;
         // A call that panics is answered with an error. If it was answered before the panic, the execution ignores the second answer.
-        let is_cycle = request.callers.has(&model.signature.model);
         let started = catch_unwind(AssertUnwindSafe(|| {
             let depth = flow.depth.saturating_add(1);
             model.start(request, sink, Caller { parent: Some(&flow.ticket), inline_until, depth })
@@ -527,9 +526,6 @@ impl Waiting {
                 flow.tell(answered(answer, place))
             }
             Ok(Started::Queued(ticket)) => {
-                if is_cycle && let Some(engine) = flow.version.shared.engine.upgrade() {
-                    engine.bound_cycle(&model.signature.model, ticket.clone());
-                }
                 if model.signature.decoupled && !ticket.is_settled() {
                     let mut inbox = flow.inbox.lock();
                     if inbox.is_stopping {

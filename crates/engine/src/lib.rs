@@ -13,6 +13,7 @@ mod batch_key;
 mod cached;
 mod compile;
 mod continuing;
+mod cycles;
 mod data_file;
 mod dispatch;
 mod ensemble;

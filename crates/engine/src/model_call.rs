@@ -1,8 +1,8 @@
 //! Calls of models by models (BLS in Triton's words, B-PY-10 to B-PY-13): requests like those of clients, by the same door.
 //!
 //! A call is part of the request that it is made for: it is not refused because the server stops. What it waits for is its `timeout`: in a
-//! queue, however that is configured, it waits no longer. A model that is called by way of itself, while its only instance is busy with the
-//! caller, would wait for ever: such a call waits for [`MODEL_CYCLE_WAIT_NS_MAX`] at most, and then fails.
+//! queue, however that is configured, it waits no longer. Calls of models whose instances wait for one another would wait for ever: of those
+//! one fails after [`MODEL_CYCLE_WAIT_NS_MAX`] (`cycles`).
 
 use crate::answer::{Answer, Sink};
 use crate::registry::Engine;
@@ -11,14 +11,14 @@ use crate::timer::{Timed, Timer};
 use crate::version::Started;
 use backend::{Call, CallAnswers, ModelCall, now_ns};
 use parking_lot::Mutex;
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use tensor::{Error, Result};
 
 /// Models that may call one another for one request.
 pub const MODEL_CALLS_DEPTH_MAX: u32 = 32;
-/// Nanoseconds that a call waits in the queue of a model that waits for its answer itself. All instances of that model may do so, and then none
-/// comes free.
+/// Nanoseconds that a call waits for an instance where instances wait for one another and none will come free; then one of their calls fails.
 pub const MODEL_CYCLE_WAIT_NS_MAX: u64 = 10_000_000_000;
 
 impl Engine {
@@ -43,12 +43,7 @@ impl Engine {
             )));
         }
         request.trace = parent_trace.and_then(|parent| parent.child());
-        let timeout_ns = match request.timeout_us {
-            0 => u64::MAX,
-            timeout_us => timeout_us.saturating_mul(1000),
-        };
-        let is_cycle = request.callers.has(&target.signature.model);
-        let waits_ns = if is_cycle { timeout_ns.min(MODEL_CYCLE_WAIT_NS_MAX) } else { timeout_ns };
+        let timeout_us = request.timeout_us;
         let group = Ticket::group(None)?;
         let mut queued = None;
         let sink = || {
@@ -58,34 +53,18 @@ impl Engine {
         };
         match target.call(request, sink, Some(&group))? {
             Started::Answered(result) => answers.answer(Some(result), true),
-            Started::Queued(ticket) if waits_ns < u64::MAX => {
-                let at = now_ns().saturating_add(waits_ns);
-                let error = match waits_ns < timeout_ns {
-                    true => waits_for_itself(&model),
-                    false => Error::unavailable("Request timeout expired"),
-                };
-                if let Some(sink) = queued {
-                    sink.waits_until(&self.deadlines(), at, (ticket, error));
+            Started::Queued(ticket) => {
+                self.cycles().called();
+                if timeout_us > 0
+                    && let Some(sink) = queued
+                {
+                    let at = now_ns().saturating_add(timeout_us.saturating_mul(1000));
+                    sink.waits_until(&self.deadlines(), at, ticket);
                 }
             }
-            Started::Queued(_) => {}
         }
         Ok(Box::new(Made(group)))
     }
-
-    /// A step of an ensemble that was called by way of the step's own model: it waits no longer than another call of that kind.
-    pub(crate) fn bound_cycle(&self, model: &str, ticket: Ticket) {
-        let at = now_ns().saturating_add(MODEL_CYCLE_WAIT_NS_MAX);
-        self.deadlines().add(at, (ticket, waits_for_itself(model)));
-    }
-}
-
-#[cold]
-fn waits_for_itself(model: &str) -> Error {
-    let seconds = MODEL_CYCLE_WAIT_NS_MAX / 1_000_000_000;
-    Error::unavailable(format!(
-        "a call waited for {seconds} s for an instance of model '{model}', which waits for the answer of that call itself"
-    ))
 }
 
 /// A call that was not refused.
@@ -113,11 +92,19 @@ enum Deadline {
     Over,
 }
 
+impl Ticket {
+    /// That of a call, under which it has all requests that are made for it.
+    pub(crate) fn of_call(call: &dyn Call) -> Option<&Self> {
+        let call: &dyn Any = call;
+        call.downcast_ref::<Made>().map(|made| &made.0)
+    }
+}
+
 impl Forward {
-    fn waits_until(&self, deadlines: &Arc<Deadlines>, at: u64, call: (Ticket, Error)) {
+    fn waits_until(&self, deadlines: &Arc<Deadlines>, at: u64, ticket: Ticket) {
         let mut deadline = self.deadline.lock();
         if !matches!(*deadline, Deadline::Over) {
-            *deadline = Deadline::At(deadlines.clone(), deadlines.add(at, call));
+            *deadline = Deadline::At(deadlines.clone(), deadlines.add(at, ticket));
         }
     }
 }
@@ -136,8 +123,7 @@ impl Sink for Forward {
     }
 }
 
-/// Calls that wait no longer than their timeout. Holds those that are not over, so its size is bounded as they are; and for ten seconds steps of
-/// ensembles that lie in a ring of calls.
+/// Calls that wait no longer than their timeout. Holds those that are not over, so its size is bounded as they are.
 pub(crate) struct Deadlines {
     timer: Arc<Timer>,
     state: Mutex<Waiting>,
@@ -146,8 +132,8 @@ pub(crate) struct Deadlines {
 
 #[derive(Default)]
 struct Waiting {
-    /// By time, and a number that tells those of one time apart; with what their callers are told.
-    tickets: BTreeMap<(u64, u64), (Ticket, Error)>,
+    /// By time, and a number that tells those of one time apart.
+    tickets: BTreeMap<(u64, u64), Ticket>,
     numbers: u64,
     /// When the timer wakes next, 0 = not.
     armed: u64,
@@ -158,11 +144,11 @@ impl Deadlines {
         Arc::new_cyclic(|me| Self { timer, state: Mutex::default(), me: me.clone() })
     }
 
-    fn add(&self, at: u64, call: (Ticket, Error)) -> (u64, u64) {
+    fn add(&self, at: u64, ticket: Ticket) -> (u64, u64) {
         let mut state = self.state.lock();
         state.numbers += 1;
         let key = (at, state.numbers);
-        state.tickets.insert(key, call);
+        state.tickets.insert(key, ticket);
         self.arm(&mut state);
         key
     }
@@ -192,8 +178,42 @@ impl Timed for Deadlines {
         }
         self.arm(&mut state);
         drop(state);
-        for (ticket, error) in due {
-            ticket.expire(error);
+        for ticket in due {
+            ticket.expire(Error::unavailable("Request timeout expired"));
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use super::*;
+    use protocol::InferResponse;
+
+    struct Nobody;
+
+    impl CallAnswers for Nobody {
+        fn answer(&self, _: Option<Result<Box<InferResponse>>>, _: bool) {}
+    }
+
+    #[test]
+    fn b_sec_07_a_call_that_is_answered_leaves_nothing_to_wait_for_its_timeout() {
+        let deadlines = Deadlines::new(Timer::new());
+        let waiting = || deadlines.state.lock().tickets.len();
+        let far = now_ns().saturating_add(3_600_000_000_000);
+        let call = || Forward { answers: Arc::new(Nobody), decoupled: true, deadline: Mutex::default() };
+        let last = || Answer { response: None, is_final: true };
+        for round in 0..1000 {
+            let calls = [call(), call()];
+            for call in &calls {
+                call.waits_until(&deadlines, far, Ticket::group(None).expect("new"));
+            }
+            assert_eq!(waiting(), 2, "round {round}: only those that are not over");
+            calls.iter().for_each(|call| call.put(last()));
+            // One whose answer came before its ticket was here.
+            let early = call();
+            early.put(last());
+            early.waits_until(&deadlines, far, Ticket::group(None).expect("new"));
+            assert_eq!(waiting(), 0, "round {round}");
         }
     }
 }

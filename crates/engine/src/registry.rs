@@ -2,6 +2,7 @@
 
 use crate::compile;
 use crate::continuing::Continuing;
+use crate::cycles::Cycles;
 use crate::ensemble::{Ensemble, NoModel};
 use crate::instances::Told;
 use crate::limits;
@@ -49,6 +50,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     on_change: Mutex<Vec<OnChange>>,
     deadlines: OnceLock<Arc<Deadlines>>,
+    cycles: OnceLock<Arc<Cycles>>,
     /// Told of devices that fail.
     listening: OnceLock<device::failure::Listening>,
     me: Weak<Engine>,
@@ -129,6 +131,7 @@ impl Engine {
             on_change: Mutex::default(),
             listening: OnceLock::new(),
             deadlines: OnceLock::new(),
+            cycles: OnceLock::new(),
             regions: RegionRegistry::new(memory::RegionLimits::default()),
             shared: Arc::new(Shared {
                 pool,
@@ -191,6 +194,22 @@ impl Engine {
     /// Calls of models that wait no longer than their timeout.
     pub(crate) fn deadlines(&self) -> Arc<Deadlines> {
         self.deadlines.get_or_init(|| Deadlines::new(self.shared.timer.clone())).clone()
+    }
+
+    /// Looks for models whose instances wait for one another.
+    pub(crate) fn cycles(&self) -> &Cycles {
+        self.cycles.get_or_init(|| Cycles::new(self.me.clone(), self.shared.timer.clone()))
+    }
+
+    /// Versions whose models call others right now.
+    pub(crate) fn that_call(&self) -> Vec<Arc<ModelVersion>> {
+        let table = self.table.load();
+        table.doubtful().iter().filter(|version| version.model.calls_open() > 0).cloned().collect()
+    }
+
+    /// Whether a model has called another one that has not answered.
+    pub(crate) fn calls_open(&self) -> bool {
+        self.table.load().doubtful().iter().any(|version| version.model.calls_open() > 0)
     }
 
     /// Whether a version can be used; unknown ones cannot, and none can while the server exits: it refuses inferences then, and load

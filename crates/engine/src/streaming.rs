@@ -23,7 +23,7 @@ use crate::statistics::{FailureReason, ResponseEnd, Timings};
 use crate::ticket::TicketState;
 use crate::traced;
 use crate::version::ModelVersion;
-use backend::{Answers, Batch, BatchEntry, Counted, Marks, Outcome, Responder, RunControl, Stopped, now_ns};
+use backend::{Answers, Batch, BatchEntry, Counted, Marks, Outcome, RequestId, Responder, RunControl, Stopped, now_ns};
 use parking_lot::{Mutex, MutexGuard};
 use protocol::InferResponse;
 use scheduler::Waiting;
@@ -459,6 +459,10 @@ impl Answers for Streaming {
 
     fn on_cancel(&self, hook: Box<dyn FnOnce() + Send>) {
         self.ticket.on_cancel(hook);
+    }
+
+    fn request(&self) -> Option<RequestId> {
+        Some(self.ticket.id())
     }
 }
 

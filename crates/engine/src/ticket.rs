@@ -8,8 +8,8 @@
 //! twice. No lock is held while another ticket is told.
 
 use crate::version::ModelVersion;
-use backend::RunControl;
 use backend::sync::{AtomicBool, Mutex, Ordering};
+use backend::{RequestId, RunControl};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -64,6 +64,15 @@ struct Children {
     free: Vec<usize>,
     /// To be called when the request is given up.
     hooks: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+/// How far a request is that is not over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// It waits.
+    Queued,
+    /// It is in a batch.
+    Running,
 }
 
 /// Where a request was when its client gave it up.
@@ -266,6 +275,36 @@ impl TicketState {
         if let Some(parent) = &self.parent {
             parent.add_spent(phases);
         }
+    }
+
+    /// How far it is; `None` when it is over, or given up.
+    pub(crate) fn stage(&self) -> Option<Stage> {
+        match self.place.lock().slot {
+            Slot::Queued if !self.is_cancelled() => Some(Stage::Queued),
+            Slot::Running(_) => Some(Stage::Running),
+            Slot::Queued | Slot::Settled => None,
+        }
+    }
+
+    /// Tells it from all others that are not dropped.
+    pub(crate) fn id(self: &Arc<Self>) -> RequestId {
+        RequestId(Arc::as_ptr(self) as usize)
+    }
+
+    /// Requests that were called for it and are not over, and those that were called for them.
+    pub(crate) fn called(&self) -> Vec<Arc<Self>> {
+        let mut found = self.children_alive();
+        let mut at = 0;
+        while let Some(next) = found.get(at).cloned() {
+            found.extend(next.children_alive());
+            at += 1;
+        }
+        found
+    }
+
+    fn children_alive(&self) -> Vec<Arc<Self>> {
+        let place = self.place.lock();
+        place.children.iter().flat_map(|children| &children.all).filter_map(Weak::upgrade).collect()
     }
 
     fn is_settled(&self) -> bool {

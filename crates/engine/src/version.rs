@@ -17,6 +17,7 @@
 //! | `later` | models whose batches run elsewhere: instances that stay busy until they are freed |
 //! | `answer`, `order` | where answers go, and in which order |
 //! | `ticket` | giving a request up |
+//! | `model_call`, `cycles` | calls of models by models; instances that wait for one another because of them |
 //! | `ensemble`, `flow`, `places` | versions that are graphs of calls to others; one request on its way through one |
 //! | `batch_key` | which requests may share a batch |
 //! | `cached` | the response cache |

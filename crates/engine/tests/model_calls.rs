@@ -193,40 +193,6 @@ fn b_py_13_a_call_with_a_timeout_waits_no_longer_and_one_without_does() {
 }
 
 #[test]
-fn b_sec_07_a_call_that_waits_for_its_own_caller_ends() {
-    let (engine, version, leave) = parked();
-    // The model calls another one, which calls it: its only instance waits for that answer.
-    let caller = start(&engine, of("m", 1)).expect("accepted");
-    soon("the caller runs", || version.inflight() == 1 && version.statistics().pending == 0);
-    let mut around = of("m", 2);
-    around.request.callers = protocol::Callers::default().and("m".into()).and("other".into());
-    let mut brief = of("m", 3);
-    (brief.request.callers, brief.request.timeout_us) = (around.request.callers.clone(), 1000);
-    let mut elsewhere = of("m", 4);
-    elsewhere.request.callers = protocol::Callers::default().and("other".into());
-    let began = Instant::now();
-    let around = start(&engine, around).expect("accepted");
-    let brief = start(&engine, brief).expect("accepted");
-    let elsewhere = start(&engine, elsewhere).expect("accepted");
-    assert_eq!(brief.error().message(), "Request timeout expired", "its own is shorter");
-    let error = around.error();
-    assert_eq!(
-        (error.code(), error.message()),
-        (
-            Code::Unavailable,
-            "a call waited for 10 s for an instance of model 'm', which waits for the answer of that call itself"
-        )
-    );
-    assert!(began.elapsed() >= Duration::from_secs(10));
-    elsewhere.is_silent();
-    for _ in 0..2 {
-        leave.send(()).expect("it waits");
-    }
-    assert_eq!((caller.next(), elsewhere.next()), ((Got::Number(1), true), (Got::Number(4), true)));
-    settles(&engine, &version);
-}
-
-#[test]
 fn b_py_13_a_timeout_does_not_end_what_runs() {
     let (leave, wait) = channel::<()>();
     let wait = parking(wait);

@@ -475,7 +475,6 @@ impl State {
             timeout_us: self.head.timeout_us,
             trace: None,
             depth: self.head.depth,
-            callers: self.head.callers.clone(),
         };
         self.actions.push(Action::Start { run, step: index, request });
         self.touched.push_back(id);

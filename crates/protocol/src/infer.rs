@@ -1,7 +1,6 @@
 //! One inference as both front ends, the in-process API and every backend see it.
 
 use smallvec::SmallVec;
-use std::sync::Arc;
 use tensor::{Data, DataType, Error, Name, RegionRef, Shape};
 use trace::Trace;
 
@@ -28,30 +27,6 @@ pub struct InferRequest {
     pub trace: Option<Trace>,
     /// Models that called one another for it; 0 for a client's.
     pub depth: u32,
-    /// Which those are.
-    pub callers: Callers,
-}
-
-/// The models that called one another for a request, the last one first; none for a client's. They wait for its answer.
-#[derive(Debug, Clone, Default)]
-pub struct Callers(Option<Arc<CallerOf>>);
-
-#[derive(Debug)]
-struct CallerOf {
-    model: Name,
-    callers: Callers,
-}
-
-impl Callers {
-    /// Those of a request that `model` makes while it has one with these callers.
-    pub fn and(&self, model: Name) -> Self {
-        Self(Some(Arc::new(CallerOf { model, callers: self.clone() })))
-    }
-
-    /// Whether a model is among them.
-    pub fn has(&self, model: &str) -> bool {
-        std::iter::successors(self.0.as_deref(), |caller| caller.callers.0.as_deref()).any(|c| c.model == *model)
-    }
 }
 
 /// One input tensor of a request.

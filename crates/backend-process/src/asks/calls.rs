@@ -16,7 +16,7 @@ use crate::generated::{
 };
 use crate::link::{Refused, Room, Way};
 use crate::slots::Key;
-use backend::{Call, CallAnswers, ModelCall};
+use backend::{Call, CallAnswers, ModelCall, now_ns};
 use parking_lot::Mutex;
 use protocol::{CorrelationId, InferRequest, InferResponse, InputTensor, OutputForm, RequestedOutput, Sequence};
 use smallvec::SmallVec;
@@ -41,6 +41,10 @@ struct Open {
     way: Way,
     /// The request it is made for, if that is known.
     parent: Option<Key>,
+    /// The batch that waits for it.
+    batch: Option<u64>,
+    /// When it was made.
+    since: u64,
     is_decoupled: bool,
     /// Absent until the server has it.
     handle: Option<Arc<dyn Call>>,
@@ -49,10 +53,31 @@ struct Open {
     is_closed: bool,
 }
 
+/// A call in progress.
+pub(crate) struct Made {
+    pub(crate) call: Arc<dyn Call>,
+    /// The request it is made for, if that is known.
+    pub(crate) parent: Option<Key>,
+    /// The batch that waits for it.
+    pub(crate) batch: Option<u64>,
+    pub(crate) since: u64,
+}
+
 impl Calls {
     /// How many are in progress.
     pub(crate) fn open(&self) -> usize {
         self.open.lock().len()
+    }
+
+    /// Those that the server has and that were made before a time.
+    pub(crate) fn made_before(&self, at: u64) -> Vec<Made> {
+        let open = self.open.lock();
+        let old = open.values().filter(|open| open.since < at);
+        let made = |open: &Open| {
+            let Open { parent, batch, since, .. } = *open;
+            Some(Made { call: open.handle.clone()?, parent, batch, since })
+        };
+        old.filter_map(made).collect()
     }
 
     /// Starts one.
@@ -84,15 +109,23 @@ impl Calls {
             refuse(&**peer, way, call, &error);
             return Ok(());
         }
-        let (parent, is_decoupled) = (caller.key, call.is_decoupled);
-        let new = Open { way, parent, is_decoupled, handle: None, is_cancelled: false, is_closed: false };
+        let is_decoupled = call.is_decoupled;
+        let new = Open {
+            way,
+            parent: caller.key,
+            batch: caller.batch,
+            since: now_ns(),
+            is_decoupled,
+            handle: None,
+            is_cancelled: false,
+            is_closed: false,
+        };
         open.insert(call.call, new);
         drop(open);
 
         let depth = caller.depth.saturating_add(1);
         let parent_trace = caller.trace.filter(|_| call.is_traced);
-        let callers = caller.callers.and(peer.model());
-        let request = Box::new(InferRequest { depth, callers, ..request });
+        let request = Box::new(InferRequest { depth, ..request });
         let model_call = ModelCall {
             model: call.model.to_owned(),
             version: call.version,

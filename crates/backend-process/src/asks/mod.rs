@@ -18,7 +18,7 @@ use crate::link::Way;
 use crate::slots::Key;
 use backend::Host;
 pub(crate) use calls::CALLS_MAX;
-use calls::Calls;
+use calls::{Calls, Made};
 use control::Controls;
 use std::sync::{Arc, Weak};
 use tensor::Name;
@@ -46,6 +46,11 @@ impl Asks {
     /// Inferences in progress.
     pub(crate) fn calls_open(&self) -> usize {
         self.calls.open()
+    }
+
+    /// As `Calls::made_before`.
+    pub(crate) fn calls_made_before(&self, at: u64) -> Vec<Made> {
+        self.calls.made_before(at)
     }
 
     /// The model that asks.

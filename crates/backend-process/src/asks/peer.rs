@@ -6,7 +6,6 @@ use crate::link::{Refused, Room, Way};
 use crate::runner::Runner;
 use crate::slots::Key;
 use backend::Host;
-use protocol::Callers;
 use std::sync::Arc;
 use tensor::{Data, DataType, Error, Name};
 use trace::Trace;
@@ -56,8 +55,9 @@ pub(crate) struct Parent {
     pub(crate) key: Option<Key>,
     /// Models that called one another for it.
     pub(crate) depth: u32,
-    /// Which those are.
-    pub(crate) callers: Callers,
+    /// The batch that waits for the call: that of the request, or where the request is not known that which runs. `None` where its request goes
+    /// on without an instance.
+    pub(crate) batch: Option<u64>,
     /// Where it is traced.
     pub(crate) trace: Option<Trace>,
 }
@@ -74,18 +74,17 @@ impl Peer for Runner {
     fn parent(&self, named: Key) -> Parent {
         let mut state = self.state.lock();
         let key = if state.slots.has(named) { Some(named) } else { state.slots.only() };
+        let running = state.batch.as_ref().filter(|batch| key.is_none_or(|key| batch.members.contains(&key)));
+        let batch = running.map(|batch| batch.id);
         match key.and_then(|key| Some((key, state.slots.pending(key)?))) {
             Some((key, pending)) => {
                 let request = &pending.entry.request;
-                let (depth, callers) = (request.depth, request.callers.clone());
-                Parent { key: Some(key), depth, callers, trace: request.trace.clone() }
+                Parent { key: Some(key), depth: request.depth, batch, trace: request.trace.clone() }
             }
             // So that no chain of calls is without end.
             None => {
-                let requests = state.slots.pendings().map(|pending| &pending.entry.request);
-                let deepest = requests.max_by_key(|request| request.depth);
-                let (depth, callers) = deepest.map(|r| (r.depth, r.callers.clone())).unwrap_or_default();
-                Parent { depth, callers, ..Parent::default() }
+                let depth = state.slots.pendings().map(|pending| pending.entry.request.depth).max().unwrap_or(0);
+                Parent { depth, batch, ..Parent::default() }
             }
         }
     }

@@ -295,7 +295,6 @@ fn b_py_10_a_call_reaches_the_server_as_it_was_made_and_its_answer_the_socket_it
     let request = &asked.request;
     assert_eq!((&*asked.model, asked.version, asked.decoupled), ("other", -1, false));
     assert_eq!((&*request.id, request.timeout_us, request.depth), ("id", 5, 5));
-    assert!(request.callers.has("caller") && !request.callers.has("other"));
     assert_eq!(
         (&request.sequence.id, request.sequence.start, request.sequence.end),
         (&CorrelationId::Number(77), true, true)

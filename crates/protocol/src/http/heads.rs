@@ -155,7 +155,6 @@ impl Entry {
             timeout_us: request.timeout_us,
             trace: None,
             depth: 0,
-            callers: crate::Callers::default(),
         };
         let is_view = |id: &crate::CorrelationId| matches!(id, crate::CorrelationId::String(s) if !s.is_empty());
         if is_view(&template.sequence.id) {
@@ -193,7 +192,6 @@ impl Entry {
             timeout_us: t.timeout_us,
             trace: None,
             depth: 0,
-            callers: crate::Callers::default(),
         }
     }
 }
