@@ -8,9 +8,10 @@
 //! Invariant: a certificate of version 1 is no CA. Only end certificates are rewritten; webpki refuses version 1 among those that lead
 //! to a root, and the rewritten one too, since it has no extension that says CA.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
-use tokio_rustls::rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::crypto::WebPkiSupportedAlgorithms;
 use tokio_rustls::rustls::pki_types::{
     AlgorithmIdentifier, CertificateDer, InvalidSignature, SignatureVerificationAlgorithm, UnixTime,
 };
@@ -55,7 +56,7 @@ impl<'a> Version1<'a> {
         Some(Self { signed: signed.whole, rewritten, version3: version3.into() })
     }
 
-    /// The certificate as version 3, for whoever reads its fields: its signature is not one of these bytes.
+    /// The certificate as version 3, for code that reads its fields. Its signature does not match these bytes.
     pub(super) fn version3(&self) -> &CertificateDer<'static> {
         &self.version3
     }
@@ -75,6 +76,14 @@ impl<'a> Version1<'a> {
         let usage = webpki::KeyUsage::client_auth();
         let path = certificate.verify_for_usage(&as_signed, &roots.roots, intermediates, now, usage, None, None);
         path.map(|_| ClientCertVerified::assertion()).map_err(refusal)
+    }
+}
+
+/// A certificate of any version for a reader that knows version 3 only. The key in it is the same; its own signature need not be valid.
+fn as_version3<'c>(certificate: &'c CertificateDer<'c>) -> Cow<'c, CertificateDer<'c>> {
+    match Version1::read(certificate) {
+        Some(old) => Cow::Owned(old.version3),
+        None => Cow::Borrowed(certificate),
     }
 }
 
@@ -212,10 +221,7 @@ impl ClientCertVerifier for Clients {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        match Version1::read(certificate) {
-            Some(old) => verify_tls12_signature(message, old.version3(), signature, &self.algorithms),
-            None => self.version3.verify_tls12_signature(message, certificate, signature),
-        }
+        self.version3.verify_tls12_signature(message, &as_version3(certificate), signature)
     }
 
     fn verify_tls13_signature(
@@ -224,10 +230,7 @@ impl ClientCertVerifier for Clients {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        match Version1::read(certificate) {
-            Some(old) => verify_tls13_signature(message, old.version3(), signature, &self.algorithms),
-            None => self.version3.verify_tls13_signature(message, certificate, signature),
-        }
+        self.version3.verify_tls13_signature(message, &as_version3(certificate), signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
