@@ -1,16 +1,16 @@
-//! Requests that may be answered any number of times: their answers, from the threads that make them to the one that sends them.
+//! Queues for requests with any number of answers: they carry the answers from the threads that produce them to the thread that sends them.
 //!
-//! An [`Inbox`] has one reader: a stream of gRPC, a body of events, an iteration of the in-process API. The requests started for it
-//! put their answers here as they come, each under the key of its request, and the reader takes them one by one; so those of
-//! several requests are interleaved as they were made. The reader is woken through the mailbox of its reactor, and only when it
-//! waits: of a burst, all answers but the first cost a lock.
+//! An [`Inbox`] is such a queue with one reader: a gRPC stream, a body of server-sent events, or an iteration of the in-process API. Each request
+//! that was started for it adds its answers under its own key, and the reader takes all answers in the order in which they were added. The
+//! reader is woken through the mailbox of its reactor, and only while it waits: in a burst the first answer wakes it, and each of the
+//! others costs one lock.
 //!
-//! No model waits for a reader. What lies here behind the first answers is [packed](crate::packed), if it is small; all of it is bounded in bytes, number and age ([`limits`](crate::limits)) and charged to the
-//! reader's account. The request whose answer finds no place is given up: its reader gets what lay here before, and then
-//! RESOURCE_EXHAUSTED as its last answer.
+//! A model never waits for a reader. Behind the first answers, small ones are [packed](crate::packed). The queue is bounded in bytes, number and
+//! age ([`limits`](crate::limits)), and its bytes are charged to the reader's account. A request whose answer exceeds a bound is cancelled: its reader
+//! gets the answers that were queued before, and then RESOURCE_EXHAUSTED as the last answer of that request.
 //!
-//! Invariants: of each request that was started one final answer comes out, and nothing behind it; dropping the inbox cancels what
-//! has no final answer. No lock of this file is held while a ticket is told or an answer is dropped.
+//! Invariants: the reader gets exactly one final answer for each request that was started, and no answer of that request after it. Dropping the inbox
+//! cancels all requests that have no final answer. No lock of this file is held while a ticket is cancelled or an answer is dropped.
 
 use crate::inference;
 use crate::limits::{
@@ -32,39 +32,39 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tensor::{Code, Error, Name, Result};
 
-/// The reader's end.
+/// The queue, as its reader has it.
 pub struct Inbox(Starter);
 
-/// Starts requests whose answers go to one inbox; from any thread.
+/// Starts requests whose answers go to one inbox. May be used from any thread.
 #[derive(Clone)]
 pub struct Starter(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Of the reactor that reads; without one the reader's waker is called on the thread that has the answer.
+    /// Mailbox of the reactor that the reader runs on. Without one, the thread that adds an answer calls the reader's waker itself.
     mailbox: Option<Arc<Mailbox>>,
 }
 
 struct State {
-    /// Answers as they were made: the first ones, and those behind them that are not packed.
+    /// Answers that are not packed: the first ones, and later ones that are too large to be packed.
     answers: VecDeque<Entry>,
     packed: Packed,
-    /// Number of the next answer. Between `answers` and `packed` the lower number comes first.
+    /// Number of the next answer. The reader takes the answer with the lowest number, from `answers` or `packed`.
     number: u64,
-    /// What times in `packed` count from.
+    /// Start of the times in `packed`.
     begun: Instant,
-    /// Of all of them.
+    /// Bytes of all queued answers.
     bytes: usize,
-    /// For `bytes` or some more; none while they are few.
+    /// Covers at least `bytes`. `None` while `bytes` is small.
     charge: Option<Charge>,
     account: Account,
-    /// The reader waits.
+    /// Set while the reader waits.
     waker: Option<Waker>,
-    /// There is no reader any more.
+    /// The reader is gone.
     closed: bool,
-    /// By key; none where there was no start yet.
+    /// Requests by key. `None` for a key that is free, or whose request was not started yet.
     requests: Vec<Option<Arc<Slot>>>,
-    /// Keys to be used again.
+    /// Keys that can be used again.
     free: Vec<u32>,
 }
 
@@ -76,30 +76,30 @@ struct Entry {
     answer: Answer,
 }
 
-/// One request, as its model answers it.
+/// A request, as the sink of its model's answers.
 struct Slot {
     shared: Arc<Shared>,
     key: u32,
-    /// For the lines about its answers; none while nobody wants such lines.
+    /// The request's id, for verbose log lines about its answers. `None` while verbose logging is off.
     id: Option<Box<Name>>,
-    /// Its final answer came.
+    /// Its final answer was added.
     ended: AtomicBool,
-    /// An answer found no place: all but the final one are dropped.
+    /// An answer exceeded a bound: further answers are dropped, except for the final one.
     given_up: AtomicBool,
     cancel: Mutex<Cancel>,
-    /// Of its packed answers.
+    /// Parts that its packed answers have in common.
     outlines: Outlines,
 }
 
-/// How a request is cancelled that may already be answered before its ticket is here.
+/// How to cancel a request. Its answers may arrive before its ticket is known.
 #[derive(Default)]
 enum Cancel {
     #[default]
     NotYet,
-    /// To be given up as soon as there is a ticket.
+    /// The request is to be cancelled with this reason as soon as its ticket is known.
     Due(Error),
     By(Ticket),
-    /// It is over, or told.
+    /// The request has ended, or was cancelled.
     Done,
 }
 
@@ -108,7 +108,7 @@ fn overrun(why: &str) -> Error {
     Error::new(Code::ResourceExhausted, text)
 }
 
-/// What an answer counts as. Tensors in a region of the client's lie there.
+/// Bytes that an answer counts for, including tensors that lie in a region of the client.
 fn size_of(answer: &Answer) -> usize {
     let data = match &answer.response {
         Some(Ok(response)) => response.outputs.iter().map(|o| o.data.len()).sum::<usize>(),
@@ -119,7 +119,7 @@ fn size_of(answer: &Answer) -> usize {
 }
 
 impl State {
-    /// Takes an answer of a request. Returns the reader's waker, if it waits, and the answer if it was packed, to be dropped.
+    /// Adds an answer of a request. Returns the waker of a reader that waits, and, if the answer was packed, the original, for the caller to drop.
     fn push(&mut self, slot: &Slot, answer: Answer, came: Instant) -> (Option<Waker>, Option<Answer>) {
         let (bytes, number, key) = (size_of(&answer), self.number, slot.key);
         self.bytes += bytes;
@@ -134,13 +134,13 @@ impl State {
         (self.waker.take(), None)
     }
 
-    /// The answer that is taken next, if that is a packed one.
+    /// The next answer to take, if it is a packed one.
     fn packed_front(&self) -> Option<Tag> {
         let packed = self.packed.front()?;
         self.answers.front().is_none_or(|entry| packed.number < entry.number).then_some(packed)
     }
 
-    /// When the answer came that is taken next.
+    /// When the next answer to take was added.
     fn oldest_came(&self) -> Option<Instant> {
         match self.packed_front() {
             Some(tag) => Some(self.begun + Duration::from_nanos(tag.came_ns)),
@@ -148,15 +148,15 @@ impl State {
         }
     }
 
-    /// How many wait.
+    /// Number of queued answers.
     fn waiting(&self) -> usize {
         self.answers.len() + self.packed.len()
     }
 
-    /// Says whether an answer of `bytes` has a place, and charges it.
+    /// Checks that an answer of `bytes` fits within the bounds, and charges it.
     fn admit(&mut self, bytes: usize, now: Instant) -> Result<()> {
         let total = self.bytes + bytes;
-        // An answer alone has one however large it is, if there is memory for it.
+        // An answer to an empty queue may have any size, as long as there is memory for it.
         if self.waiting() > 0 {
             if total > ANSWERS_BYTES_MAX {
                 return Err(overrun(&format!("{total} bytes would wait, the maximum is {ANSWERS_BYTES_MAX}")));
@@ -172,7 +172,7 @@ impl State {
         if total <= CHARGE_BYTES_MIN {
             return Ok(());
         }
-        // A few bytes may come from the reserve for small ones; when they become many they are charged as such.
+        // A small total may be charged to the reserve for small requests. Once it is larger, all of it is charged as a large one.
         let is_small = total <= SMALL_BYTES_MAX;
         if !is_small && self.charge.as_ref().is_some_and(|c| c.bytes() <= SMALL_BYTES_MAX) {
             self.charge = None;
@@ -183,7 +183,7 @@ impl State {
         if more == 0 {
             return Ok(());
         }
-        // In steps, so that small answers are not charged one by one.
+        // The charge grows in steps, so that not every small answer changes it.
         let step = more.next_multiple_of(CHARGE_BYTES_MIN);
         let step = if is_small { step.min(SMALL_BYTES_MAX - charge.bytes()) } else { step };
         charge.grow(step).or_else(|_| charge.grow(more)).map_err(|short| {
@@ -196,7 +196,7 @@ impl State {
     fn take(&mut self) -> Option<(u32, Answer)> {
         let (key, bytes, answer) = match self.packed_front() {
             Some(Tag { key, bytes, .. }) => {
-                // The request stays until its last answer was taken, and its outlines with it.
+                // The request, and its outlines, are kept until its last answer was taken.
                 let request = self.requests.get(key as usize).and_then(Option::as_deref);
                 (key, bytes, self.packed.take(request.map(|slot| &slot.outlines))?)
             }
@@ -208,7 +208,7 @@ impl State {
         } else if bytes > UNCHARGED_ANSWER_BYTES_MAX
             && let Some(charge) = &mut self.charge
         {
-            // It is charged again on its way out, for which there must be room.
+            // The answer is charged again when it is sent, and the budget must have room for that.
             charge.shrink(self.bytes);
         }
         Some((key, answer))
@@ -216,7 +216,7 @@ impl State {
 }
 
 impl Inbox {
-    /// An inbox of the calling thread, whose answers are charged to `account`.
+    /// Creates an inbox that the calling thread reads. Its answers are charged to `account`.
     pub fn new(account: &Account) -> Self {
         let state = State {
             answers: VecDeque::new(),
@@ -238,12 +238,13 @@ impl Inbox {
         self.0.0.state.lock()
     }
 
-    /// A key for a request that is about to be started: its own until its final answer was taken, or [`release`](Self::release).
+    /// Reserves a key for a request that is about to be started. The key stays reserved until the final answer was taken, or until
+    /// [`release`](Self::release).
     pub fn reserve(&self) -> u32 {
         let mut state = self.state();
         state.free.pop().unwrap_or_else(|| {
             state.requests.push(None);
-            // As many as a stream may have requests.
+            // The number of requests of a stream is bounded far below this.
             u32::try_from(state.requests.len() - 1).unwrap_or(u32::MAX)
         })
     }
@@ -253,7 +254,7 @@ impl Inbox {
         self.state().forget(key);
     }
 
-    /// Cancels a request whose answers cannot be taken. Its last answer will be this reason.
+    /// Cancels a request whose answers cannot be sent. `why` becomes its last answer.
     pub fn give_up(&self, key: u32, why: Error) {
         let slot = self.state().requests.get(key as usize).cloned().flatten();
         if let Some(slot) = slot {
@@ -261,12 +262,12 @@ impl Inbox {
         }
     }
 
-    /// To start requests with.
+    /// Starts requests for this inbox.
     pub fn starter(&self) -> &Starter {
         &self.0
     }
 
-    /// Cancels what has no final answer. No answer comes any more, and nothing is to be started.
+    /// Cancels all requests that have no final answer, and drops all queued answers. After that no answer comes, and no request may be started.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -284,9 +285,9 @@ impl Inbox {
         }
     }
 
-    /// The next answer, with the key of its request. Behind the final answer of a request its key may be used again.
+    /// Takes the next answer, with the key of its request. The final answer of a request frees its key.
     ///
-    /// A waker is kept only when there is none: a reader that goes on reading is not woken.
+    /// The waker of `cx` is kept only if there is no answer, so a reader that is still reading is not woken.
     pub fn poll_next(&self, cx: &Context<'_>) -> Poll<(u32, Answer)> {
         let mut state = self.state();
         let Some((key, answer)) = state.take() else {
@@ -311,7 +312,7 @@ impl Inbox {
 }
 
 impl State {
-    /// The key is free again.
+    /// Frees a key. Returns its request.
     fn forget(&mut self, key: u32) -> Option<Arc<Slot>> {
         let request = self.requests.get_mut(key as usize)?;
         let request = request.take();
@@ -330,7 +331,7 @@ impl Starter {
     /// Starts a request under a key that was reserved for it.
     ///
     /// # Errors
-    /// The refusal: there will be no answer, and the key is to be released.
+    /// The request was refused: it gets no answer, and the caller has to release the key.
     pub fn start(&self, key: u32, version: &Arc<ModelVersion>, request: Box<InferRequest>) -> Result<()> {
         inference::logged(version, request, |request, id| {
             let slot = self.slot(key, id);
@@ -343,10 +344,10 @@ impl Starter {
         })
     }
 
-    /// As [`start`](Self::start), on a thread of [`offload`] if the check may take long.
+    /// As [`start`](Self::start), but on a thread of [`offload`] if checking the request may take long.
     ///
     /// # Errors
-    /// As `start`, and those of [`offload::run`].
+    /// Those of `start` and of [`offload::run`].
     pub async fn start_large(&self, key: u32, version: Arc<ModelVersion>, request: Box<InferRequest>) -> Result<()> {
         if !inference::is_long_to_check(&request) {
             return self.start(key, &version, request);
@@ -355,7 +356,7 @@ impl Starter {
         offload::run(bytes, move |_| starter.start(key, &version, request)).await?
     }
 
-    /// Where the answers of a request go.
+    /// Creates the sink for the answers of a request.
     fn slot(&self, key: u32, id: Option<Box<Name>>) -> Arc<Slot> {
         let slot = Arc::new(Slot {
             shared: self.0.clone(),
@@ -366,7 +367,7 @@ impl Starter {
             cancel: Mutex::default(),
             outlines: Outlines::default(),
         });
-        // Not there any more when the inbox is closed, which `hold` finds out.
+        // A closed inbox has no such key. `hold` checks for that and cancels the request.
         if let Some(place) = self.0.state.lock().requests.get_mut(key as usize) {
             *place = Some(slot.clone());
         }
@@ -375,7 +376,7 @@ impl Starter {
 }
 
 impl Slot {
-    /// The request was accepted; its answers may all be here already.
+    /// Keeps the ticket of a request that was accepted, and cancels the request if that is due. All its answers may have been added before.
     fn hold(&self, ticket: Ticket) {
         let mut cancel = self.cancel.lock();
         if self.ended.load(Ordering::Acquire) {
@@ -389,7 +390,7 @@ impl Slot {
             }
             _ => drop(cancel),
         }
-        // Who closed the inbox before found nothing to cancel.
+        // If the inbox was closed before, the ticket was not known then.
         if self.shared.state.lock().closed
             && let Cancel::By(ticket) = self.done()
         {
@@ -397,7 +398,7 @@ impl Slot {
         }
     }
 
-    /// The request is over, or is told to be.
+    /// Notes that the request ended or is being cancelled. Returns how to cancel it.
     fn done(&self) -> Cancel {
         std::mem::replace(&mut *self.cancel.lock(), Cancel::Done)
     }
@@ -430,11 +431,11 @@ impl Sink for Slot {
         let mut refused = None;
         let mut state = self.shared.state.lock();
         if state.closed {
-            // The lock first: what it protects is not dropped under it.
+            // The lock is released first: no answer is dropped while it is held.
             drop(state);
             return drop(answer);
         }
-        // An end that brings nothing always has a place: there is one per request.
+        // A final answer without a response is always taken: there is one per request.
         if answer.response.is_some()
             && let Err(why) = state.admit(size_of(&answer), now)
         {
@@ -443,7 +444,7 @@ impl Sink for Slot {
                 drop(answer);
                 return self.give_up(why);
             }
-            // Its end is told all the same, without what it brought.
+            // A final answer is always delivered. Here the error replaces its response.
             refused = answer.response.replace(Err(why));
         }
         let (waker, packed) = state.push(self, answer, now);
@@ -493,7 +494,7 @@ mod tests {
         Answer { response: None, is_final: true }
     }
 
-    /// An inbox on a budget of this size, of which it may have a quarter, and the requests it was given.
+    /// An inbox on a budget of this size, of which it may use a quarter, and the requests that it was given.
     fn inbox(limit: usize, requests: usize) -> (Inbox, Vec<Arc<Slot>>, Account) {
         let account = Budget::new(limit).account();
         let inbox = Inbox::new(&account);
@@ -501,7 +502,7 @@ mod tests {
         (inbox, slots, account)
     }
 
-    /// What comes next: key and bytes of a response, `error`, `end`; `later` when there is nothing.
+    /// The next answer as text: key and bytes of a response, `error`, or `end`; `later` if there is none.
     fn next(inbox: &Inbox) -> String {
         match inbox.poll_next(&Context::from_waker(Waker::noop())) {
             Poll::Pending => "later".into(),
@@ -566,7 +567,7 @@ mod tests {
         assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "once for all of a burst");
     }
 
-    /// Puts responses of `bytes` until one finds no place; how many did.
+    /// Adds responses of `bytes` until one exceeds a bound. Returns how many fitted.
     fn fill(slot: &Slot, bytes: usize) -> usize {
         (0..)
             .take_while(|_| {
@@ -594,7 +595,7 @@ mod tests {
             assert!(account.used() >= count * bytes, "{} for {count}: {why}", account.used());
             let Cancel::Due(error) = slots[0].done() else { panic!("not given up: {why}") };
             assert!(error.message().contains(why), "{}: {why}", error.message());
-            // What the engine does with a request that was given up.
+            // As the engine answers a request that was cancelled.
             slots[0].put(response(bytes));
             slots[0].put(Answer { response: Some(Err(error)), is_final: true });
             for _ in 0..count {

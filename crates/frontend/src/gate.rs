@@ -1,12 +1,12 @@
-//! Who may ask for what. Both front ends ask here, once the head of a request is there and before its body is read.
+//! Decides whether a request is allowed. Both front ends call this after they have read the head of a request and before they read its body.
 //!
-//! In this order: the restricted APIs of Triton, the listener that a verb is answered by, the keys, where a change of the server comes
-//! from. Not here: what a key may do, which `access` decides.
+//! The checks, in this order: Triton's restricted APIs; whether this listener answers the operation (`--control-address`); keys; and, for a
+//! request that changes the server, where it comes from. What a key permits is decided by `access`, not here.
 //!
 //! Invariants:
-//! - Without a flag a request that only reads costs one branch.
-//! - Without a flag nothing that comes from the network changes the server. [`VERBS`] says for each verb what it needs; a test holds
-//!   it against what [`Gate::admit`] does.
+//! - Unless a flag asks for checks, a request that only reads costs one branch.
+//! - Unless a flag allows it, no request from the network changes the server. [`VERBS`] lists what each operation needs, and a test compares
+//!   the list with what [`Gate::admit`] does.
 
 use crate::access::{Category, Restrictions};
 use crate::cors::Cors;
@@ -21,37 +21,37 @@ use tensor::Error;
 
 pub use ::access::Act;
 
-/// What a request asks for.
+/// The operation that a request asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
     /// Kind of the operation.
     pub category: Category,
-    /// What it does.
+    /// Whether it changes something.
     pub act: Act,
-    /// The model it names, as far as that is known before its body is read.
+    /// The model that it names. `None` where that is not known before the body is read.
     pub model: Option<&'a str>,
 }
 
-/// What a permitted request carries along until the last byte of its answer was written. Copies share one thing, which ends with
-/// the last of them.
+/// Permission of a request. The request keeps it until the last byte of its answer was written. Copies share one permission, which ends when the
+/// last copy is dropped.
 #[derive(Debug, Clone, Default)]
 pub struct Grant(Option<Arc<Granted>>);
 
 #[derive(Debug, Default)]
 struct Granted {
-    /// It showed the header that its category asks for.
+    /// The request has the header that its restricted API requires.
     has_shown: bool,
-    /// The name of the key, or whom the token is of.
+    /// The name of the key, or the subject of the token.
     key: Option<Arc<str>>,
-    /// Where keys are asked for.
+    /// Set if the server requires keys.
     keyed: Option<Keyed>,
 }
 
-/// A request that a key, or the lack of one, let in.
+/// How a request passed the check of keys.
 #[derive(Debug)]
 struct Keyed {
     ring: Arc<Keyring>,
-    /// Its place in the quota, too.
+    /// Result of the check. Occupies a place in the key's quota of concurrent requests.
     admitted: Admitted,
     category: Category,
     act: Act,
@@ -63,7 +63,7 @@ impl Grant {
         self.0.as_ref()?.key.as_ref()
     }
 
-    /// The same bytes, which keep the grant for as long as they are there: an answer is written long after it was made.
+    /// Returns the same bytes, which keep this permission alive until they are dropped: an answer may be written long after it was made.
     pub fn hold(&self, part: Bytes) -> Bytes {
         match &self.0 {
             None => part,
@@ -71,7 +71,7 @@ impl Grant {
         }
     }
 
-    /// The second step of the gate, for a call whose message says which model it is about.
+    /// Second check, for a gRPC call whose message names the model.
     ///
     /// # Errors
     /// As [`Gate::admit`].
@@ -83,7 +83,7 @@ impl Grant {
         }
     }
 
-    /// Whether it holds anything.
+    /// Whether it carries anything: a key, or a restricted API's header.
     #[inline]
     pub fn is_some(&self) -> bool {
         self.0.is_some()
@@ -128,38 +128,38 @@ impl AsRef<[u8]> for Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A restricted API of Triton, and its header was not there or another.
+    /// The API is restricted as in Triton, and the required header is missing or has another value.
     Restricted {
-        /// `API` over HTTP, `protocol` over gRPC.
+        /// What the message calls a category: `API` over HTTP, `protocol` over gRPC.
         noun: &'static str,
-        /// The header, as it was configured.
+        /// Name of the header, as configured.
         header: Arc<str>,
     },
-    /// A header that lets a caller in stands twice in the request. A proxy in front may have looked at the other one.
+    /// A header that authenticates the caller occurs twice in the request. A proxy in front of the server may have checked the other one.
     Repeated {
-        /// Its name.
+        /// Name of the header.
         header: Arc<str>,
     },
-    /// A key is asked for, and none that is good was shown: the reason.
+    /// The server requires a key, and the request has no valid one: the reason.
     Unauthenticated(Cow<'static, str>),
-    /// The caller is known, or is where it is, and may not do this: the reason.
+    /// The caller's key, or the place that the request comes from, does not permit this: the reason.
     Forbidden(Cow<'static, str>),
-    /// The verb is answered at another address.
+    /// Another listener answers this operation.
     NotHere {
         /// `--control-address`.
         address: Arc<str>,
     },
-    /// A quota of the key is used up: the reason, and when there is room again.
+    /// A quota of the key is used up.
     Exhausted {
-        /// Which.
+        /// Which quota, as text.
         reason: Cow<'static, str>,
-        /// Time until it is worth another try.
+        /// Time after which the client may try again.
         retry_after: Duration,
     },
 }
 
 impl Refusal {
-    /// What the client is told.
+    /// Message for the client.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Restricted { noun, header } => {
@@ -217,48 +217,48 @@ impl From<Refusal> for Error {
     }
 }
 
-/// A header of a request, by its name in lower case and its place among those of that name: the first has 0.
+/// Finds a header of a request, by its name in lower case and its index among the headers of that name, from 0.
 pub type Headers<'h, 'a> = &'h dyn Fn(&str, usize) -> Option<&'a [u8]>;
 
-/// What a verb needs beside the secrets that an operator asks for.
+/// What an operation needs in addition to configured keys and restricted APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// Nothing.
     Nothing,
-    /// The server was started with this flag, which is off by default. Asked where the verb is carried out.
+    /// The server was started with this flag, which is off by default. Checked by the code that carries out the operation, not here.
     Flag(&'static str),
-    /// The caller has shown a secret that opens the category, or the server was started with this flag.
+    /// The request has a secret for this category, or the server was started with this flag.
     SecretOr(&'static str),
 }
 
-/// Why settings stay.
+/// Refusal of a change of settings from another machine.
 const FAR: &str = "settings are changed from the server's own machine (loopback, and not through a proxy): from elsewhere it takes a \
      secret for this API, or a server that was started with --allow-remote-settings";
 
-/// Why web pages change nothing.
+/// Refusal of a change by a web page.
 const PAGE: &str = "the request comes from a web page of an origin that is not in --http-cors-origin";
 
-/// A row of the table of verbs.
+/// An operation of the API.
 #[derive(Debug, Clone, Copy)]
 pub struct Verb {
-    /// What it does.
+    /// Description.
     pub what: &'static str,
-    /// Its category and its act.
+    /// Its category, and whether it changes something.
     pub asks: (Category, Act),
-    /// Its route.
+    /// HTTP method and path.
     pub http: &'static str,
-    /// Its call.
+    /// gRPC call.
     pub grpc: &'static str,
-    /// From a process of this machine: over loopback or a Unix socket, and not passed on by a proxy.
+    /// What it needs from a process of this machine: over loopback or a Unix socket, and not through a proxy.
     pub near: Needs,
-    /// From anywhere else.
+    /// What it needs from anywhere else.
     pub far: Needs,
 }
 
 const REMOTE: &str = "--allow-remote-settings";
 
-/// All that can be asked of the front ends, and what it takes. `reflection` is not among them: it tells what the published proto files
-/// say.
+/// All operations of the front ends, and what each needs. `reflection` is left out: it returns the published proto files, which need no
+/// protection.
 pub const VERBS: [Verb; 13] = {
     use Category::{
         Health, Inference, Logging, Metadata, ModelConfig, ModelRepository, SharedMemory, Statistics, Trace,
@@ -346,49 +346,49 @@ pub const VERBS: [Verb; 13] = {
     ]
 };
 
-/// What an operator decided for all front ends.
+/// Settings of the operator for all front ends.
 #[derive(Debug, Clone, Default)]
 pub struct GateOptions {
-    /// Take changes of settings from anywhere, as Triton does.
+    /// Accept changes of settings from any machine, as Triton does.
     pub allow_remote_settings: bool,
-    /// Which web pages may ask.
+    /// Origins of web pages that may send requests.
     pub cors: Option<Arc<Cors>>,
-    /// The control address, where it is an address of its own.
+    /// The control address, if `--control-address` is set.
     pub control: Option<Arc<str>>,
-    /// Whose keys are asked for; `None` = nobody's.
+    /// Accepted keys. `None`: no key is required.
     pub keys: Option<Arc<Keyring>>,
 }
 
-/// What gRPC calls a category where it is refused. Its models are named in messages.
+/// What gRPC calls a category in a refusal. Over gRPC the message names the model, not the path.
 pub const PROTOCOL: &str = "protocol";
 
-/// What one front end asks of its callers.
+/// The checks of one front end.
 #[derive(Debug)]
 pub struct Gate {
-    /// `None` unless something is asked even of those who only read.
+    /// `None` if requests that only read need no check.
     guards: Option<Box<Guards>>,
     options: GateOptions,
 }
 
 #[derive(Debug)]
 struct Guards {
-    /// What a category is called where it is refused.
+    /// What a refusal calls a category: `API` or `protocol`.
     noun: &'static str,
     restrictions: Restrictions,
 }
 
 impl Gate {
-    /// Of a front end, which calls a category an `API` or a `protocol`.
+    /// Creates the checks of a front end. `noun`: what its refusals call a category, `API` or [`PROTOCOL`].
     pub fn new(noun: &'static str, restrictions: Restrictions, options: GateOptions) -> Self {
         let guards = !restrictions.is_empty() || options.control.is_some() || options.keys.is_some();
         let guards = guards.then(|| Box::new(Guards { noun, restrictions }));
         Self { guards, options }
     }
 
-    /// Whether a request may go on, before its body is read. `header` finds a header as [`Headers`] says.
+    /// Checks a request before its body is read. `header` finds a header as [`Headers`] describes.
     ///
     /// # Errors
-    /// Why it may not.
+    /// Why the request is refused.
     #[inline]
     pub fn admit<'a>(
         &self,
@@ -439,7 +439,7 @@ impl Gate {
         Ok(Grant(has_any.then(|| Arc::new(granted))))
     }
 
-    /// The second step, for a call whose message says that it changes something.
+    /// Second check, for a gRPC call whose message says that it changes something.
     ///
     /// # Errors
     /// As `admit`.
@@ -466,7 +466,7 @@ impl Gate {
         ask: &Ask<'_>,
         header: Headers<'_, '_>,
     ) -> Result<(), Refusal> {
-        // A page of another site can have a browser on this machine ask, and does not need to read the answer.
+        // A web page of another site can make a browser on this machine send a request, and does not need to read the answer.
         let is_of_page = |origin: &[u8]| !self.options.cors.as_ref().is_some_and(|cors| cors.allows(origin));
         if (0..).map_while(|at| header("origin", at)).any(is_of_page) {
             return Err(Refusal::Forbidden(PAGE.into()));
@@ -476,14 +476,14 @@ impl Gate {
         let may = !is_near_only
             || self.options.allow_remote_settings
             || granted.has_shown
-            // A key with a scope for it, since otherwise the request did not come as far as here.
+            // The key has a scope for this: `examine` and `admit_change` refuse all others before this check.
             || granted.key.is_some()
             || caller.origin_of(|name| header(name, 0)) != Origin::Network;
         if may { Ok(()) } else { Err(Refusal::Forbidden(FAR.into())) }
     }
 }
 
-/// Refuses a request in which a header that lets a caller in stands twice.
+/// Refuses a request in which a header that authenticates the caller occurs twice.
 fn check_single(header: Headers<'_, '_>, name: &str, written: &str) -> Result<(), Refusal> {
     match header(name, 1) {
         None => Ok(()),
@@ -530,7 +530,7 @@ mod tests {
                 assert!(admitted(&remote), "{} from {origin:?} with {REMOTE}", verb.what);
             }
         }
-        // All that writes needs something from the network.
+        // Every operation that changes the server needs something when it comes from the network.
         assert!(VERBS.iter().all(|verb| verb.asks.1 == Act::Read || verb.far != Needs::Nothing));
     }
 
@@ -548,7 +548,7 @@ mod tests {
             gate(&[], GateOptions::default()).admit(&caller(Origin::Loopback).into(), &ask, passed_on).unwrap_err();
         assert_eq!((refused.http_status(), refused.grpc_status()), (403, 7));
         assert!(refused.text().contains(REMOTE), "{}", refused.text());
-        // A call whose message says so, in its second step.
+        // Calls whose message says so are checked in the second step.
         let open = gate(&[], GateOptions::default());
         let change = |origin, grant: &Grant| open.admit_change(&caller(origin), grant, &ask, &|_, _| None);
         assert!(change(Origin::Network, &Grant::default()).is_err() && change(Origin::Unix, &Grant::default()).is_ok());

@@ -1,14 +1,14 @@
 //! How long a reactor works for one client at a stretch.
 //!
-//! A reactor serves thousands of clients by turns, so what it does for one of them delays all others. Every task of a reactor is
-//! [`spawn`]ed here: what one poll of it took is counted in a histogram, which `/metrics` shows. It counts the CPU of the thread, not
-//! the time that passed: a reactor that was preempted did not hold anybody up by itself.
+//! A reactor serves thousands of clients in turn, so the work for one of them delays all others. Every task of a reactor is started by
+//! [`spawn`], which measures each poll of the task and counts it in a histogram that `/metrics` shows. A measured poll is a *hold*. Its length is
+//! CPU time of the thread and not elapsed time, because while the operating system runs another thread the reactor does no work.
 //!
-//! Polls follow each other without a pause, so the end of one is the start of the next: a poll costs one look at the monotonic
-//! clock. The CPU clock costs a system call; it is read for a poll that may have been long, and besides so often that what was
-//! used before that poll is known to [`BASELINE_NS`].
+//! Polls follow one another without a pause, so the end of one is the start of the next: each poll reads the monotonic clock once. Reading the CPU
+//! clock is a system call. It is read after a poll that may have been long, and otherwise once per [`BASELINE_NS`] of work, so that the CPU
+//! time from before a long poll is known to within [`BASELINE_NS`].
 //!
-//! Work that has many pieces asks [`is_due`] between them, or awaits [`pause`], and goes on in the task's next poll.
+//! Work that consists of many pieces calls [`is_due`] between them, or awaits [`pause`], and continues in the next poll of its task.
 
 pub use http2::go_on_later;
 use std::cell::{Cell, OnceCell};
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
-/// Upper bounds of the histogram, in nanoseconds. The fourth is the promise: 1 ms.
+/// Upper bounds of the histogram buckets, in nanoseconds. The fourth, 1 ms, is the longest hold that is allowed.
 pub const BOUNDS_NS: [u64; 13] = [
     100_000,
     250_000,
@@ -35,16 +35,16 @@ pub const BOUNDS_NS: [u64; 13] = [
     500_000_000,
     1_000_000_000,
 ];
-/// Work in many pieces goes on in another poll once this one took so long: a third of what a client may have.
+/// Time after which work that consists of many pieces continues in another poll: a third of the longest hold that is allowed.
 const PATIENCE_NS: u64 = 300_000;
-/// A poll that took longer by the monotonic clock is judged on the CPU clock.
+/// Elapsed time above which a poll is measured by the CPU clock.
 const DOUBT_NS: u64 = 250_000;
-/// After so much work the CPU clock is read again. What a poll is charged for can be too much by this, never too little.
+/// Work after which the CPU clock is read again. A hold can be counted too long by this much, and is never counted too short.
 const BASELINE_NS: u64 = 100_000;
-/// What the kernel takes to put a thread to sleep and to wake it up, in CPU of that thread; roughly, and on the safe side.
+/// CPU time that the kernel charges to a thread for going to sleep and waking up. A rough upper bound.
 const PARK_NS: u64 = 2_000;
 
-/// Holds of one reactor. It alone writes; anyone reads.
+/// Holds of one reactor. Only the reactor's thread writes; any thread may read.
 #[derive(Debug, Default)]
 pub struct Holds {
     counts: [AtomicU64; BOUNDS_NS.len() + 1],
@@ -52,20 +52,20 @@ pub struct Holds {
     max_ns: AtomicU64,
 }
 
-/// Holds of all reactors together.
+/// Sum of the holds of all reactors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HoldTotals {
-    /// Holds between the bounds of [`BOUNDS_NS`], the longest last.
+    /// Holds per bucket of [`BOUNDS_NS`]. The last bucket has those above all bounds.
     pub counts: [u64; BOUNDS_NS.len() + 1],
-    /// All of them together.
+    /// Sum of their lengths, in ns.
     pub sum_ns: u64,
-    /// The longest since the start.
+    /// The longest hold since the start, in ns.
     pub max_ns: u64,
 }
 
 impl Holds {
     fn count(&self, ns: u64) {
-        // One writer: no need for an operation that locks the cache line.
+        // There is one writer, so a load and a store suffice and no locked operation is needed.
         let add = |to: &AtomicU64, n| to.store(to.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         let bucket = BOUNDS_NS.iter().position(|&bound| ns <= bound).unwrap_or(BOUNDS_NS.len());
         if let Some(counter) = self.counts.get(bucket) {
@@ -79,7 +79,7 @@ impl Holds {
 }
 
 impl HoldTotals {
-    /// Adds those of one reactor.
+    /// Adds the holds of one reactor.
     pub fn add(&mut self, holds: &Holds) {
         for (total, counter) in self.counts.iter_mut().zip(&holds.counts) {
             *total += counter.load(Ordering::Relaxed);
@@ -94,8 +94,9 @@ struct Meter {
     holds: OnceCell<Arc<Holds>>,
     /// When the last poll ended, or the thread woke up.
     mark: Cell<Option<Instant>>,
-    /// CPU the thread had used when that was last read, and the work done since then.
+    /// CPU time of the thread when the CPU clock was last read, in ns.
     baseline: Cell<u64>,
+    /// Work since then by the monotonic clock, in ns.
     since: Cell<u64>,
 }
 
@@ -105,17 +106,17 @@ thread_local! {
     };
 }
 
-/// Makes this thread a reactor whose holds are counted.
+/// Makes the calling thread a reactor and counts its holds in `holds`.
 pub fn begin(holds: Arc<Holds>) {
     METER.with(|m| {
-        // A thread becomes a reactor once.
+        // A second call has no effect: a thread becomes a reactor once.
         let _ = m.holds.set(holds);
         m.baseline.set(memory::thread::cpu_ns());
         m.mark.set(Some(Instant::now()));
     });
 }
 
-/// The thread woke up: what comes now is work. For the runtime's hook.
+/// Starts the next measurement when the thread wakes up. Called by the runtime's hook.
 pub fn woke() {
     METER.with(|m| {
         if m.mark.get().is_some() {
@@ -129,7 +130,7 @@ fn nanoseconds(from: Instant, to: Instant) -> u64 {
     u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A poll of a task ended.
+/// Measures the poll that just ended, and starts the next measurement.
 fn ended() {
     METER.with(|m| {
         let (Some(mark), Some(holds)) = (m.mark.get(), m.holds.get()) else { return };
@@ -149,26 +150,26 @@ fn ended() {
     });
 }
 
-/// Whether this thread is a reactor.
+/// Whether the calling thread is a reactor.
 pub fn is_reactor() -> bool {
     METER.try_with(|m| m.holds.get().is_some()).unwrap_or(false)
 }
 
-/// Whether this poll took so long that the rest of its work should wait for the next.
+/// Whether the current poll has taken so long that the rest of its work should wait for the next one.
 pub fn is_due() -> bool {
     METER.with(|m| m.mark.get().is_some_and(|mark| nanoseconds(mark, Instant::now()) > PATIENCE_NS))
 }
 
-/// Lets others have their turn, if this task had a long one.
+/// Lets other tasks of the reactor run if the current poll has been long.
 pub async fn pause() {
     if is_due() {
         yield_now().await;
     }
 }
 
-/// A task of this reactor whose polls are counted.
+/// Starts a task on this reactor and measures each of its polls.
 pub fn spawn(work: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
-    // Boxed, so that the compiler makes the code of a task once and not for each of 23 futures: a twelfth of this crate's.
+    // Boxed, so that the compiler generates the code of a task once and not for each of 23 futures, which took a twelfth of this crate's code size.
     spawn_boxed(Box::pin(work))
 }
 
@@ -195,7 +196,7 @@ mod tests {
         while memory::thread::cpu_ns() < end {}
     }
 
-    /// Holds of a reactor that did `task`.
+    /// Holds of a reactor that ran `task`.
     fn holds<F: Future<Output = ()> + 'static>(task: impl FnOnce() -> F + Send + 'static) -> HoldTotals {
         let reactor = move || {
             let holds = Arc::new(Holds::default());
@@ -238,7 +239,7 @@ mod tests {
         assert!(totals.max_ns < 1_000_000 && totals.sum_ns > 10_000_000, "{totals:?}");
     }
 
-    /// How many pieces of long work were done between a message and its receipt by another task.
+    /// Number of pieces of long work that run between the sending of a message and its receipt by another task.
     fn pieces_before_a_message_is_seen(again: fn() -> Pin<Box<dyn Future<Output = ()>>>) -> usize {
         let reactor = move || {
             begin(Arc::new(Holds::default()));
