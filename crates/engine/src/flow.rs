@@ -308,6 +308,10 @@ impl Flow {
     /// Drives this flow until its inbox is empty. Other flows that can go on because of that are added to `open`.
     fn go_on(self: &Arc<Self>, mut driver: Box<Driver>, inline_until: u64, open: &mut Vec<(Arc<Self>, Box<Driver>)>) {
         loop {
+            // One answer takes little. But a batch that ends answers many requests, and this thread gets all of them.
+            if is_late(inline_until) {
+                return self.hand_over(driver);
+            }
             let mut others = self.turn(&mut driver, inline_until);
             while let Some(other) = others.next() {
                 let flow = other.flow.clone();

@@ -117,7 +117,8 @@ pub fn end_turn() {
     // Taken out first: running a batch may start requests that belong to the next turn.
     let waiting = TURN.with_borrow_mut(|t| t.as_mut().map(|t| std::mem::take(&mut t.waiting)).unwrap_or_default());
     let _stretch = InStretch::begin();
-    let until = if waiting.len() > 1 { stretch_ends(now_ns()) } else { u64::MAX };
+    // Before the first batch runs: what that takes is not left to the flows that its answers drive.
+    let until = stretch_ends(now_ns());
     let mut waiting = waiting.into_iter();
     while let Some(version) = waiting.next() {
         // Others wait for this turn, too.
