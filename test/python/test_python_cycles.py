@@ -127,6 +127,8 @@ def server(tmp_path_factory):
     model("alone", SYNC, "alone", "")
     for name, count in (("left", 1), ("middle", 4), ("right", 1), ("pair", 2)):
         model(name, MEETS, "", f"instance_group [ {{ count: {count} kind: KIND_CPU }} ]\n")
+    batch = "max_batch_size: 2\ndynamic_batching { preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 60000000 }\n"
+    model("together", SYNC, "together", batch)
     (root / "behind_right" / "1").mkdir(parents=True)
     step = 'ensemble_scheduling { step [ { model_name: "right" model_version: -1 input_map { key: "CODE" value: "CODE" } output_map { key: "OUT" value: "OUT" } } ] }\n'
     (root / "behind_right" / "config.pbtxt").write_text('platform: "ensemble"\n' + IO + step)
@@ -217,3 +219,20 @@ def test_b_sec_07_a_slow_chain_of_calls_is_answered(server, tmp_path):
     # Both wait for the only instance of `right` for longer than calls wait in a ring.
     slow = 'ask("right", "time.sleep(12)")'
     assert at_once(server, [("left", f"answer = {slow}"), ("middle", f"answer = {slow}")]) == ["done", "done"]
+
+
+def test_b_sec_07_a_batch_of_several_that_waits_for_itself_hears_of_it(server):
+    """Which of its requests made the call is not known: the batch did."""
+    said = []
+
+    def one():
+        tensor = {"name": "CODE", "shape": [1, 1], "datatype": "BYTES", "data": ["x"]}
+        status, text = Asker(server).ask("POST", "/v2/models/together/infer", {"inputs": [tensor]})
+        said.append((status, json.loads(text)["outputs"][0]["data"][0] if status == 200 else text))
+
+    threads = [threading.Thread(target=one) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(said) == 2 and all(status == 200 and WAITS in text for status, text in said), said
