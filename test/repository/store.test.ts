@@ -1,3 +1,4 @@
+import { createHook } from 'node:async_hooks'
 import { execFileSync } from 'node:child_process'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -230,6 +231,17 @@ test('R-35: an override directory holds exactly the given files', async () => {
   expect(readFileSync(join(directory, '1/model.onnx'), 'utf8')).toBe('x')
   expect(readFileSync(join(directory, 'labels.txt'), 'utf8')).toBe('y')
   rmSync(directory, { recursive: true })
+})
+
+test('a large file of a request is written by one job of libuv, not piece by piece through the JavaScript thread', async () => {
+  let jobs = 0
+  const hook = createHook({ init: (_, type) => (jobs += type.startsWith('FSREQ') ? 1 : 0) }).enable()
+  const contents = Buffer.alloc(16 * 1024 * 1024, 'x')
+  const directory = await writeOverride(new Map([['1/model.onnx', contents]])).finally(() => hook.disable())
+  expect(readFileSync(join(directory, '1/model.onnx')).equals(contents)).toBe(true)
+  rmSync(directory, { recursive: true })
+  // Opened, written, closed; and whatever else this process does meanwhile.
+  expect(jobs).toBeLessThan(10)
 })
 
 test.each([['../x'], ['1/../../x'], ['..'], ['.'], ['']])('R-35: file:%s is refused and leaves nothing behind', async (name) => {
