@@ -7,6 +7,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { ROOT } from '../../scripts/setup.mjs'
+import { BARE } from '../subjects/floors.mjs'
 import { conditionsText, figure, short } from './format.mjs'
 import { barChart, colourOf } from './plots.mjs'
 
@@ -35,7 +36,7 @@ export function smallTable(result) {
 /** CPU per request at 8 requests at a time, as a picture. */
 export function readmeChart(result) {
   const cells = ['HTTP', 'gRPC'].flatMap((transport) =>
-    result.cells.filter((c) => c.suite === 'front' && c.transport === transport && c.c === 8 && c.traffic !== 'repeated' && c.cpuUs && c.subject !== 'epoll echo'),
+    result.cells.filter((c) => c.suite === 'front' && c.transport === transport && c.c === 8 && c.traffic !== 'repeated' && c.cpuUs && !BARE.includes(c.subject)),
   )
   const names = [...new Set(cells.map((c) => c.subject))]
   const bars = cells.map((c) => ({

@@ -5,8 +5,10 @@
 import { start } from '../lib/process.mjs'
 import { CERTIFICATE, KEY } from './nereid.mjs'
 
-const KINDS = { 'hyper echo': 'floor-http', 'epoll echo': 'floor-epoll', 'h2 echo': 'floor-h2', 'tokio-rustls echo': 'floor-tls', 'h2 echo over TLS': 'floor-h2' }
-export const FLOORS = { HTTP: ['hyper echo', 'epoll echo'], gRPC: ['h2 echo'] }
+const KINDS = { 'hyper echo': 'floor-http', 'epoll echo': 'floor-epoll', 'h2 echo': 'floor-h2', 'frame echo': 'floor-frames', 'tokio-rustls echo': 'floor-tls', 'h2 echo over TLS': 'floor-h2' }
+/** Sockets and the least of a protocol: not what a library makes of them. */
+export const BARE = ['epoll echo', 'frame echo']
+export const FLOORS = { HTTP: ['hyper echo', 'epoll echo'], gRPC: ['h2 echo', 'frame echo'] }
 /** The same with rustls as it comes; they are given the certificate of the bench. */
 export const TLS_FLOORS = { HTTP: ['tokio-rustls echo'], gRPC: ['h2 echo over TLS'] }
 const OVER_TLS = Object.values(TLS_FLOORS).flat()

@@ -3,6 +3,7 @@ import { cell } from '../lib/cells.mjs'
 import { end } from '../lib/process.mjs'
 import { startNereid } from '../subjects/nereid.mjs'
 import * as workloads from '../workloads.mjs'
+import { BARE } from '../subjects/floors.mjs'
 import { floors } from './network.mjs'
 
 /** Of all requests: the first of each of the prepared ones runs. */
@@ -26,7 +27,7 @@ export async function cache(ctx) {
       for (const load of loads) cells.push(cell('cache', server, workload, transport, load))
       cells.push(...(await floors(own, 'cache', workload, transport, 'binary', loads)))
     }
-    const measured = await ctx.runner.measure('response cache', cells.filter((x) => x.subject.name !== 'epoll echo'), ctx)
+    const measured = await ctx.runner.measure('response cache', cells.filter((x) => !BARE.includes(x.subject.name)), ctx)
     if (measured.some((x) => x.subject === server)) await checkHits(server, workload.model)
     return measured
   } finally {

@@ -1,7 +1,7 @@
 /** The suites that compare servers under load: small requests, sizes, latency over rate. */
 import { cell } from '../lib/cells.mjs'
 import { makeRegions } from '../lib/regions.mjs'
-import { FLOORS } from '../subjects/floors.mjs'
+import { BARE, FLOORS } from '../subjects/floors.mjs'
 import * as workloads from '../workloads.mjs'
 
 const TRANSPORTS = ['HTTP', 'gRPC']
@@ -36,8 +36,8 @@ export async function front(ctx) {
     }
     cells.push(...(await floors(ctx, 'front', workloads.simple, transport, 'binary', both)))
   }
-  // The lowest echo is context, not a target of its own: once is enough.
-  const kept = cells.filter((x) => x.subject.name !== 'epoll echo' || (x.c === 8 && x.traffic === 'varied'))
+  // The lowest echoes are context, not targets of their own: once is enough.
+  const kept = cells.filter((x) => !BARE.includes(x.subject.name) || (x.c === 8 && x.traffic === 'varied'))
   return ctx.runner.measure('small requests', kept, ctx)
 }
 
@@ -97,7 +97,7 @@ export async function curves(ctx, frontCells) {
     }
     if (ctx.quick) break
     const rates = cells.filter((c) => c.transport === transport && c.subject === ctx.nereid).map((c) => c.rate)
-    cells.push(...(await floors(ctx, 'curves', workloads.simple, transport, 'binary', rates.map(load))).filter((c) => c.subject.name !== 'epoll echo'))
+    cells.push(...(await floors(ctx, 'curves', workloads.simple, transport, 'binary', rates.map(load))).filter((c) => !BARE.includes(c.subject.name)))
   }
   return ctx.runner.measure('latency over rate', cells, ctx)
 }

@@ -27,6 +27,20 @@ test('small requests are judged on varied traffic', () => {
   check('HTTP `simple`, c=8: CPU per request ÷ hyper echo', { cells }, 'met', 1.5)
 })
 
+test('large bodies over gRPC are compared with an echo of their frames, and not with a model in Python', () => {
+  const one = (subject: string, bytes: number, cpuUs: number, rate: number) => ({ suite: 'sizes', workload: `identity ${bytes}`, bytes, form: 'binary', subject, c: 2, transport: 'gRPC', kind: 'nereid', runs: [{ cpuUs, rate }] })
+  for (const bytes of [1 << 20, 16 << 20]) {
+    const what = `${bytes >> 20} MiB identity over gRPC`
+    const python = one('Triton (Python backend)', bytes, 1000, 10)
+    const cells = [one('Nereid', bytes, 150, 80), one('frame echo', bytes, 100, 100), python]
+    check(`${what}: CPU ÷ frame echo`, { cells }, 'met', 1.5)
+    check(`${what}: rate ÷ frame echo`, { cells }, 'met', 0.8)
+    check(`${what}: CPU ÷ frame echo`, { cells: [one('Nereid', bytes, 170, 80), ...cells.slice(1)] }, 'missed', 1.7)
+    check(`${what}: CPU ÷ frame echo`, { cells: [cells[0], python] }, 'not measured', null)
+    expect(judge({ ...empty, cells }).filter((r) => r.what.startsWith(what) && /Triton/.test(r.what))).toEqual([])
+  }
+})
+
 test('bytes we copy of a tensor in shared memory: none, in large pieces or in small ones', () => {
   const what = '16 MiB through shared memory'
   check(what, {}, 'not measured', null)

@@ -40,10 +40,24 @@ pub fn serve(a: &Arguments) -> Result<(), Failure> {
     let tail = a.number("tail", 0usize)?.min(body.len());
     answer.extend_from_slice(&body[..body.len() - tail]);
     let answer = Answer { ready: answer, tail };
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    listener.set_nonblocking(true)?;
-    println!("ready {}", listener.local_addr()?.port());
+    let open = |stream| Connection { stream, input: vec![0; 64 << 10], filled: 0, owed: 0, echo_end: 0 };
+    turns(&listen()?, open, |connection| connection.turn(&answer))
+}
 
+/// A listener on a free port, which is printed.
+pub fn listen() -> Result<TcpListener, Failure> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("ready {}", listener.local_addr()?.port());
+    Ok(listener)
+}
+
+/// Accepts connections for ever. Each has its `turn` when its socket can be read or written again, until that returns false.
+pub fn turns<C>(
+    listener: &TcpListener,
+    open: impl Fn(TcpStream) -> C,
+    turn: impl Fn(&mut C) -> bool,
+) -> Result<(), Failure> {
+    listener.set_nonblocking(true)?;
     // SAFETY: no pointers; the result is checked before it becomes an owned descriptor.
     let raw = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     if raw < 0 {
@@ -57,7 +71,7 @@ pub fn serve(a: &Arguments) -> Result<(), Failure> {
         unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) }
     };
     watch(listener.as_raw_fd(), libc::EPOLLIN);
-    let mut connections: HashMap<RawFd, Connection> = HashMap::new();
+    let mut connections: HashMap<RawFd, C> = HashMap::new();
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; 64];
     loop {
         // SAFETY: `events` has room for 64 entries and lives over the call.
@@ -70,10 +84,9 @@ pub fn serve(a: &Arguments) -> Result<(), Failure> {
                     stream.set_nodelay(true)?;
                     let fd = stream.as_raw_fd();
                     watch(fd, libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET);
-                    connections
-                        .insert(fd, Connection { stream, input: vec![0; 64 << 10], filled: 0, owed: 0, echo_end: 0 });
+                    connections.insert(fd, open(stream));
                 }
-            } else if connections.get_mut(&fd).is_some_and(|c| !c.turn(&answer)) {
+            } else if connections.get_mut(&fd).is_some_and(|c| !turn(c)) {
                 connections.remove(&fd);
             }
         }

@@ -8,6 +8,7 @@ mod device_copy;
 mod disturb;
 mod epoll;
 mod floors;
+mod frames;
 mod grpc;
 mod http1;
 mod load;
@@ -49,6 +50,7 @@ fn main() {
         "floor-http" => floors::http(&a),
         "floor-h2" => floors::h2(&a),
         "floor-epoll" => epoll::serve(&a),
+        "floor-frames" => frames::serve(&a),
         "floor-tls" => tls_echo::serve(&a),
         "ort-loop" => ort_loop::run(&a),
         "device-copy" => device_copy::run(&a),
@@ -61,7 +63,7 @@ fn main() {
         "path-http2" => path::http2(&a),
         "path-many" => path::many(&a),
         _ => {
-            Err("usage: nereid-bench load|stream|read-slowly|ask|compute|floor-http|floor-h2|floor-epoll|floor-tls|ort-loop|device-copy|path-http|path-http1|path-grpc|path-http2|path-many --name=value …, \
+            Err("usage: nereid-bench load|stream|read-slowly|ask|compute|floor-http|floor-h2|floor-epoll|floor-frames|floor-tls|ort-loop|device-copy|path-http|path-http1|path-grpc|path-http2|path-many --name=value …, \
                  or prompt COMMAND …"
                 .into())
         }
