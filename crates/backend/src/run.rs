@@ -3,6 +3,7 @@
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 use crate::{Host, InstancesOf, Occupied, OpenCalls, Readiness, Responder};
 use memory::Need;
+pub use memory::thread::now_ns;
 use protocol::{Checked, InferRequest, OutputTensor, Parameter, Signature};
 use smallvec::SmallVec;
 use std::path::PathBuf;
@@ -277,15 +278,6 @@ pub struct Marks {
     pub inference_end: u64,
     /// Outputs split and copied.
     pub outputs_ready: u64,
-}
-
-/// Monotonic nanoseconds since an arbitrary start; the one clock all durations are measured with.
-pub fn now_ns() -> u64 {
-    use std::sync::OnceLock;
-    use std::time::Instant;
-    static START: OnceLock<Instant> = OnceLock::new();
-    // 584 years until it wraps.
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
 type Hook = Box<dyn FnOnce() + Send>;

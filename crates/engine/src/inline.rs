@@ -7,27 +7,20 @@
 //! What counts is what the model costs when nothing disturbs it: a reactor that is preempted in the middle of a run did not block
 //! because of the model. So overruns are judged on the thread's CPU clock, and by their sum.
 
+use memory::thread::{last_cpu_reading, read_cpu};
 use protocol::InferRequest;
 use scheduler::profile::{Held, OVERRUN};
-use std::cell::Cell;
 use tensor::{Base, Place, RegionRef};
 
 /// How old the thread's last reading of its CPU clock may be before a run. By so much a single overrun can be underestimated.
 const READING_AGE_NS: u64 = 1_000_000;
 
-thread_local! {
-    /// When this thread read its CPU clock last, and what it said.
-    static READING: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
-}
-
-/// Begins a run on this thread. The CPU clock is read when it was not for a while, so that a run that proves long can be judged:
-/// with 30 µs per request, for one in thirty.
+/// Begins a run on this thread. The CPU clock is read when it was not for a while, so that a run that proves long can be judged. A reactor at
+/// work reads it more often than that for its own account (`frontend::hold`): there no run has to.
 pub(crate) fn hold(now: u64, exact: bool) {
-    READING.with(|r| {
-        if exact || now.saturating_sub(r.get().0) > READING_AGE_NS {
-            r.set((now, memory::thread::cpu_ns()));
-        }
-    });
+    if exact || now.saturating_sub(last_cpu_reading().at) > READING_AGE_NS {
+        read_cpu(now);
+    }
 }
 
 /// Ends the run that went from `start` to `end`.
@@ -36,10 +29,9 @@ pub(crate) fn held(start: u64, end: u64, exact: bool, limit_ns: u64) -> Held {
     if duration <= OVERRUN * limit_ns {
         return Held::default();
     }
-    let (at, before) = READING.get();
-    let cpu = memory::thread::cpu_ns();
-    READING.set((end, cpu));
-    Held { cpu_ns: Some(used(duration, cpu.saturating_sub(before), start.saturating_sub(at))), exact }
+    let before = last_cpu_reading();
+    let since_reading = read_cpu(end).cpu_ns.saturating_sub(before.cpu_ns);
+    Held { cpu_ns: Some(used(duration, since_reading, start.saturating_sub(before.at))), exact }
 }
 
 /// CPU that a run used at least: what was used since the last reading, less all the time before the run.
@@ -160,6 +152,24 @@ mod tests {
         assert!(slept.is_some_and(|ns| ns < HOLD_NS_MAX), "{slept:?}");
         let spun = run(&|| spin(5_000_000)).cpu_ns;
         assert!(spun.is_some_and(|ns| ns > 3_000_000), "{spun:?}");
+    }
+
+    #[test]
+    fn a_run_behind_another_reading_of_its_thread_reads_no_clock_and_is_judged_all_the_same() {
+        let read = read_cpu(backend::now_ns());
+        let start = read.at + READING_AGE_NS;
+        hold(start, false);
+        assert_eq!(last_cpu_reading(), read);
+        // It used five times the limit, of which the age of the reading may have been before.
+        let until = read.cpu_ns + READING_AGE_NS + 5 * LIMIT;
+        while memory::thread::cpu_ns() < until {}
+        let ran = held(start, start + 5 * LIMIT, false, LIMIT);
+        assert_eq!(ran, Held { cpu_ns: Some(5 * LIMIT), exact: false });
+        hold(last_cpu_reading().at + READING_AGE_NS + 1, false);
+        assert!(last_cpu_reading().at > start + 5 * LIMIT, "the reading was too old");
+        let read = last_cpu_reading();
+        hold(read.at + 1, true);
+        assert_eq!(last_cpu_reading().at, read.at + 1, "it is to be exact");
     }
 
     #[test]

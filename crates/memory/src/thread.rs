@@ -1,6 +1,10 @@
 //! What a thread asks of the kernel's scheduler. Requests only: where they are refused, or not known, all goes on as before.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::time::Instant;
+
 /// Niceness of threads that load models: a tenth of the share of a thread that serves, when both want the same core.
 #[cfg(target_os = "linux")]
 const BEHIND_NICENESS: libc::c_int = 10;
@@ -74,6 +78,38 @@ pub fn cpu_ns() -> u64 {
     // SAFETY: `time` is a timespec of ours that the call fills.
     let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     if done == 0 { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 } else { 0 }
+}
+
+/// Monotonic nanoseconds since an arbitrary start; the one clock all durations are measured with. No system call.
+pub fn now_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    // 584 years until it wraps.
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// What the CPU clock of a thread said, and when.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuReading {
+    /// By [`now_ns`].
+    pub at: u64,
+    /// As [`cpu_ns`] returned it.
+    pub cpu_ns: u64,
+}
+
+thread_local! {
+    static LAST_READING: Cell<CpuReading> = const { Cell::new(CpuReading { at: 0, cpu_ns: 0 }) };
+}
+
+/// Reads the CPU clock of this thread, at `now` by [`now_ns`], and keeps the reading for others on this thread.
+pub fn read_cpu(now: u64) -> CpuReading {
+    let reading = CpuReading { at: now, cpu_ns: cpu_ns() };
+    LAST_READING.set(reading);
+    reading
+}
+
+/// The last result of [`read_cpu`] on this thread; zeros before the first.
+pub fn last_cpu_reading() -> CpuReading {
+    LAST_READING.get()
 }
 
 /// Lowers the priority of this thread for good. On Linux niceness belongs to the thread; elsewhere this does nothing.
