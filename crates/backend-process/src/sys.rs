@@ -187,6 +187,8 @@ pub(crate) struct Child {
     pidfd: OwnedFd,
     /// How it ended, once it was waited for.
     ended: Option<Ended>,
+    /// Loads of models step behind it.
+    _serves: memory::yielding::Entry,
 }
 
 /// How a process ended.
@@ -268,7 +270,7 @@ pub(crate) fn spawn(program: &Program, descriptors: &[BorrowedFd<'_>]) -> io::Re
         }
         pid
     };
-    let child = Child { pid, pidfd: owned(pidfd)?, ended: None };
+    let child = Child { pid, pidfd: owned(pidfd)?, ended: None, _serves: memory::yielding::process_serves(pid) };
     // SAFETY: the child, which may have written it, is done with our memory; the compiler must not think that it knows the value.
     let error = unsafe { (&raw const plan.error).read_volatile() };
     // Dropped, the child is waited for.

@@ -26,6 +26,7 @@ mod slab;
 #[cfg(test)]
 mod testing;
 pub mod thread;
+pub mod yielding;
 
 pub use budget::{Account, Budget, BudgetCounters, Charge, Kind, SMALL_BYTES_MAX, Short};
 pub use device::{HANDLE_BYTES, Handle, driver as gpu_driver, has_devices};

@@ -44,6 +44,10 @@ fn maker() -> Option<&'static Mutex<Sender<Job>>> {
 /// The machine refuses.
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let (send, made) = channel();
+    let body = move || {
+        crate::yielding::serve();
+        body();
+    };
     let job = Job { name: name.into(), body: Box::new(body), made: send };
     let refused = || io::Error::other("no thread that makes threads");
     maker().and_then(|maker| maker.lock().send(job).ok()).ok_or_else(refused)?;

@@ -41,6 +41,7 @@ const SIZE: u32 = size_of::<SchedulingAttributes>() as u32;
 ///
 /// Its share of a core stays what it was.
 pub fn be_prompt() {
+    crate::yielding::serve();
     #[cfg(target_os = "linux")]
     {
         let Some(now) = scheduling() else { return };
@@ -122,6 +123,39 @@ pub fn step_behind() {
 pub fn step_aside() {
     #[cfg(target_os = "linux")]
     be_nice(ASIDE_NICENESS);
+}
+
+/// Id of this thread, as the kernel has it; `None` where threads have no niceness of their own.
+pub(crate) fn id() -> Option<i32> {
+    #[cfg(target_os = "linux")]
+    // SAFETY: no pointers, and no way to fail. Miri has no such thread.
+    let id = (!cfg!(miri)).then(|| unsafe { libc::gettid() });
+    #[cfg(not(target_os = "linux"))]
+    let id = None;
+    id
+}
+
+/// As [`step_behind`], for another thread of this process, which is alive.
+#[cfg_attr(not(target_os = "linux"), allow(unused_variables))]
+pub(crate) fn step_behind_of(id: i32) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: no pointers. Failure leaves the priority as it was. A thread that is nicer already stays so.
+    unsafe {
+        if libc::getpriority(libc::PRIO_PROCESS, id as libc::id_t) < BEHIND_NICENESS {
+            libc::setpriority(libc::PRIO_PROCESS, id as libc::id_t, BEHIND_NICENESS);
+        }
+    }
+}
+
+/// Has this thread run on one core only.
+#[cfg(all(test, target_os = "linux"))]
+pub(crate) fn pin(core: usize) {
+    // SAFETY: a set of cores is plain bits; 0 means the calling thread, and the set is only read.
+    unsafe {
+        let mut cores = std::mem::zeroed::<libc::cpu_set_t>();
+        libc::CPU_SET(core, &mut cores);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const cores);
+    }
 }
 
 #[cfg(target_os = "linux")]

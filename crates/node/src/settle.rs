@@ -66,11 +66,11 @@ impl Settler {
         self.0.call(s, ThreadsafeFunctionCallMode::NonBlocking);
     }
 
-    /// Runs `work`, loading a model, as [`run`](Self::run) does, but behind whatever serves requests: creating a session
+    /// Runs `work`, loading a model, as [`run`](Self::run) does, but behind what serves requests when that has to wait: creating a session
     /// computes for seconds, and on few cores it would take them from inferences.
     pub fn run_behind(&self, ticket: u32, work: impl FnOnce() -> Result<Settled> + Send + 'static) {
         self.run(ticket, move || {
-            memory::thread::step_behind();
+            let _yielding = memory::yielding::by_need();
             work()
         });
     }
