@@ -40,6 +40,9 @@ function report(name) {
   return file
 }
 
+/** The exit code of pytest after it ran all tests and some failed. A larger one is an interruption, or an error of pytest or of its use. */
+const PYTEST_FAILED = 1
+
 /** The tests of files or directories, in the Python environment of the tests. */
 async function pytest(name, ...places) {
   await pythonEnvironment()
@@ -50,8 +53,18 @@ async function pytest(name, ...places) {
   const settings = ['-o', 'addopts=-q --timeout=120 --tb=short', '-o', `cache_dir=${cache}`]
   const args = ['-m', 'pytest', '-c', 'test/python/pytest.ini', ...settings, ...places, '-rs', `--junitxml=${file}`]
   const env = { ...process.env, PYTHONDONTWRITEBYTECODE: '1' }
-  const run = async (...more) => junitCounts(await show(PYTHON, [...args, ...more], { cwd: ROOT, env }), file)
-  return { ...(await run()), again: () => run('--last-failed', '--last-failed-no-failures=none') }
+  const run = async (...more) => {
+    const code = await show(PYTHON, [...args, ...more], { cwd: ROOT, env })
+    return { code, counts: junitCounts(code, file) }
+  }
+  const again = async () => (await run('--last-failed', '--last-failed-no-failures=none')).counts
+  const first = await run()
+  if (first.code <= PYTEST_FAILED) return { ...first.counts, again }
+  const unsteady = [`pytest ended with ${first.code} before it had run all tests`]
+  process.stdout.write(`\n== ${unsteady[0]}: all of them once more\n`)
+  const second = await run()
+  // It must not be forgiven again, for the tests that did not run.
+  return { ...second.counts, unsteady, again: second.code <= PYTEST_FAILED ? again : undefined }
 }
 
 /** The tests of vitest below these places. */
