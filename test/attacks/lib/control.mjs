@@ -39,7 +39,7 @@ async function besideControl(work) {
 }
 
 /** A step that is too long is too long every time: so many attempts in which nothing else was wrong fail a row. */
-const STRIKES = 3
+const STRIKES = 5
 /** Attempts are made for so long, or so many of them. */
 const ATTEMPTS_MS = 12_000
 const ATTEMPTS_MAX = 12
