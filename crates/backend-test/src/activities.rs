@@ -104,20 +104,31 @@ mod tests {
         }
     }
 
-    #[test]
-    fn o48_activities_are_reported_in_tritons_order_to_requests_that_are_traced() {
+    /// Reports activities to a batch of requests without a trace and, behind them, one with a trace. What `report` returned, and the names of
+    /// the activities in the trace.
+    fn report(
+        activities: Activities,
+        untraced: usize,
+        control: &RunControl,
+    ) -> (bool, Vec<std::borrow::Cow<'static, str>>) {
         let tracer = Tracer::default();
         let setting = Setting { number: 1, mode: Mode::Triton, timestamps: true, tensors: false, rate: 1, count: -1 };
         tracer.set("", Some(setting)).expect("few");
         let trace = tracer.watch("m").begin(|| None).expect("sampled");
         trace.accepted("m", 1, "", 1);
         let traced = InferRequest { trace: Some(trace), ..InferRequest::default() };
-        let requests = [InferRequest::default(), traced].map(|r| BatchEntry::new(r.into(), Checked::default()));
-        let activities = Activities { nested: 3, single_every: 2 };
-        assert!(activities.report(&requests, &RunControl::new(2)));
+        let requests = std::iter::repeat_with(InferRequest::default).take(untraced).chain([traced]);
+        let requests: Vec<_> = requests.map(|r| BatchEntry::new(r.into(), Checked::default())).collect();
+        let is_wanted = activities.report(&requests, control);
         drop(requests);
-        let taken = tracer.take(10);
-        let names: Vec<_> = taken.records[0].calls[0].activities.iter().map(|stamp| stamp.activity.name()).collect();
+        let stamps = &tracer.take(10).records[0].calls[0].activities;
+        (is_wanted, stamps.iter().map(|stamp| stamp.activity.name()).collect())
+    }
+
+    #[test]
+    fn o48_activities_are_reported_in_tritons_order_to_requests_that_are_traced() {
+        let (is_wanted, names) = report(Activities { nested: 3, single_every: 2 }, 1, &RunControl::new(2));
+        assert!(is_wanted);
         assert_eq!(
             names,
             [
@@ -140,20 +151,10 @@ mod tests {
 
     #[test]
     fn o48_a_batch_that_was_cancelled_ends_what_it_began_and_begins_no_more() {
-        let tracer = Tracer::default();
-        let setting = Setting { number: 1, mode: Mode::Triton, timestamps: true, tensors: false, rate: 1, count: -1 };
-        tracer.set("", Some(setting)).expect("few");
-        let trace = tracer.watch("m").begin(|| None).expect("sampled");
-        trace.accepted("m", 1, "", 1);
-        let traced = InferRequest { trace: Some(trace), ..InferRequest::default() };
-        let requests = [BatchEntry::new(traced.into(), Checked::default())];
         let control = RunControl::new(1);
         control.cancel_one();
-        assert!(!Activities { nested: 3, single_every: 2 }.report(&requests, &control));
-        drop(requests);
-        let taken = tracer.take(10);
-        let stamps = taken.records[0].calls[0].activities.iter().skip(2);
-        let names: Vec<_> = stamps.map(|stamp| stamp.activity.name()).collect();
-        assert_eq!(names, ["CUSTOM_ACTIVITY_START", "CUSTOM_ACTIVITY_END", "CUSTOM_SINGLE_ACTIVITY"]);
+        let (is_wanted, names) = report(Activities { nested: 3, single_every: 2 }, 0, &control);
+        assert!(!is_wanted);
+        assert_eq!(names[2..], ["CUSTOM_ACTIVITY_START", "CUSTOM_ACTIVITY_END", "CUSTOM_SINGLE_ACTIVITY"]);
     }
 }
