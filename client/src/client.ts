@@ -7,8 +7,7 @@ import { Metadata } from './metadata.js'
 import { Retries } from './retry.js'
 import { Sequence } from './sequence.js'
 import { InferStream } from './stream.js'
-import { modelsOf, type AnyModels, type TypedModels } from './models.js'
-import type { InferResult } from './tensor.js'
+import { modelsOf, type AnyModels, type InferName, type InputsOf, type ModelName, type OptionsOf, type ResultOf, type TypedModels } from './models.js'
 import type {
   CallOptions,
   ConnectOptions,
@@ -65,7 +64,7 @@ export class Client<M = AnyModels> {
    * (await client.models.simple.infer({ INPUT0, INPUT1 })).output('OUTPUT0').data // Int32Array
    * ```
    */
-  readonly models: TypedModels<M> = modelsOf<M>(this)
+  readonly models: TypedModels<M> = modelsOf<M>(this as unknown as Client)
 
   /** Use `connect`. */
   constructor(wire: Wire, options: ConnectOptions) {
@@ -159,20 +158,21 @@ export class Client<M = AnyModels> {
   }
 
   /**
-   * One request, one answer.
+   * One request, one answer. Where the compiler knows the models, it checks the name, the inputs and the outputs.
    *
    * ```ts
    * const result = await client.infer('simple', { INPUT0: new Int32Array(16), INPUT1: new Int32Array(16) })
    * result.output('OUTPUT0').as('INT32')
    * ```
    */
-  infer(model: string, inputs: Inputs, options: InferOptions = {}): Promise<InferResult> {
-    return this.#call(options, async (call) => this.#wire.infer(call, await this.#request(call, model, inputs, options)))
+  infer<N extends InferName<M>>(model: N, inputs: InputsOf<M, N>, options?: OptionsOf<M, N>): Promise<ResultOf<M, N>>
+  infer(model: string, inputs: unknown, options: InferOptions = {}): Promise<unknown> {
+    return this.#call(options, async (call) => this.#wire.infer(call, await this.#request(call, model, inputs as Inputs, options)))
   }
 
   /** Requests of a sequence: its id, its START and its END are put in. */
-  sequence(model: string, options: { id?: number | bigint | string; version?: string | number } = {}): Sequence {
-    return new Sequence(this, model, options)
+  sequence<N extends InferName<M>>(model: N, options: { id?: number | bigint | string; version?: string | number } = {}): Sequence<M, N> {
+    return new Sequence<M, N>(this, model, options)
   }
 
   /**
@@ -180,16 +180,17 @@ export class Client<M = AnyModels> {
    *
    * @throws {ClientError} `UNSUPPORTED` over HTTP
    */
-  stream(options: CallOptions = {}): InferStream {
+  stream(options: CallOptions = {}): InferStream<M> {
     const call = this.#start(options)
-    return new InferStream(call, this.#attempts(call, () => this.#wire.stream(call)), (model, inputs, more) => this.#request(call, model, inputs, more))
+    return new InferStream<M>(call, this.#attempts(call, () => this.#wire.stream(call)), (model, inputs, more) => this.#request(call, model, inputs, more))
   }
 
   /** One request to a decoupled model, and its answers: gRPC only. Leaving the loop cancels the request. */
-  async *inferStream(model: string, inputs: Inputs, options: InferOptions = {}): AsyncGenerator<InferResult, void, undefined> {
-    const stream = this.stream(options)
+  inferStream<N extends ModelName<M>>(model: N, inputs: InputsOf<M, N>, options?: OptionsOf<M, N>): AsyncGenerator<ResultOf<M, N>, void, undefined>
+  async *inferStream(model: string, inputs: unknown, options: InferOptions = {}): AsyncGenerator<unknown, void, undefined> {
+    const stream = this.stream(options) as unknown as InferStream
     try {
-      await stream.send(model, inputs, options)
+      await stream.send(model, inputs as Inputs, options)
       stream.end()
       for await (const { result, error } of stream) {
         if (error !== null) throw error
@@ -201,12 +202,12 @@ export class Client<M = AnyModels> {
   }
 
   /** One answer of a model as JSON: HTTP only. Members of `body` are inputs by name, and parameters. */
-  generate(model: string, body: object, options: ModelOptions = {}): Promise<Record<string, unknown>> {
+  generate(model: ModelName<M>, body: object, options: ModelOptions = {}): Promise<Record<string, unknown>> {
     return this.#call(options, (call) => this.#wire.generate(call, model, versionOf(options), body))
   }
 
   /** Each answer as it is sent: HTTP only. Leaving the loop cancels the request. */
-  generateStream(model: string, body: object, options: ModelOptions = {}): AsyncIterable<Record<string, unknown>> {
+  generateStream(model: ModelName<M>, body: object, options: ModelOptions = {}): AsyncIterable<Record<string, unknown>> {
     return this.#wire.generateStream(this.#start(options), model, versionOf(options), body)
   }
 

@@ -6,7 +6,7 @@
 import type { Client, ModelOptions } from './client.js'
 import type { Arrays, Datatype } from './datatypes.js'
 import type { InferResult, Tensor } from './tensor.js'
-import type { InferOptions, ModelMetadata, OutputRequest, RegionParameters } from './types.js'
+import type { InferOptions, Inputs, ModelMetadata, OutputRequest, RegionParameters, RegionTensor } from './types.js'
 
 /** One element of a list. */
 interface Elements {
@@ -43,11 +43,14 @@ export interface TypedResult<M extends ModelType> extends InferResult {
   output<N extends keyof M['outputs'] & string>(name: N): TypedTensor<M['outputs'][N]>
 }
 
+/** Inputs by name; or those of a region, as `region.inputs('A', 'B')` of `nereid/shm` lists them, whose names only the running program knows. */
+export type TypedInputs<M extends ModelType> = M['inputs'] | readonly ({ name: string } & RegionTensor)[]
+
 type OutputName<M extends ModelType> = keyof M['outputs'] & string
 
 export interface TypedInferOptions<M extends ModelType> extends Omit<InferOptions, 'outputs'> {
-  /** All, unless given. */
-  outputs?: readonly (OutputName<M> | (OutputRequest & { name: OutputName<M> }))[]
+  /** All, unless given. Those of a region are as `region.outputs('A')` of `nereid/shm` lists them. */
+  outputs?: readonly (OutputName<M> | (OutputRequest & { name: OutputName<M> }) | { name: string; parameters: RegionParameters })[]
 }
 
 interface AnyModel<M extends ModelType> {
@@ -55,12 +58,12 @@ interface AnyModel<M extends ModelType> {
   ready(options?: ModelOptions): Promise<boolean>
   metadata(options?: ModelOptions): Promise<ModelMetadata>
   /** One request and its answers: gRPC only. Leaving the loop cancels the request. */
-  stream(inputs: M['inputs'], options?: TypedInferOptions<M>): AsyncGenerator<TypedResult<M>, void, undefined>
+  stream(inputs: TypedInputs<M>, options?: TypedInferOptions<M>): AsyncGenerator<TypedResult<M>, void, undefined>
 }
 
 interface OneAnswer<M extends ModelType> extends AnyModel<M> {
   /** One request, one answer. A model that answers any number of times does not have it. */
-  infer(inputs: M['inputs'], options?: TypedInferOptions<M>): Promise<TypedResult<M>>
+  infer(inputs: TypedInputs<M>, options?: TypedInferOptions<M>): Promise<TypedResult<M>>
 }
 
 export type TypedModel<M extends ModelType> = M['decoupled'] extends true ? AnyModel<M> : OneAnswer<M>
@@ -70,6 +73,16 @@ export type TypedModels<M> = { readonly [K in keyof M]: M[K] extends ModelType ?
 
 /** What `connect` knows without being told: any model, with any inputs and outputs. */
 export type AnyModels = Readonly<Record<string, { inputs: object; outputs: Readonly<Record<string, Datatype>>; decoupled: boolean }>>
+
+/** Names of the models. */
+export type ModelName<M> = keyof M & string
+/** Names of the models that `infer` takes: one request, one answer. */
+export type InferName<M> = { [K in ModelName<M>]: M[K] extends { decoupled: true } ? never : K }[ModelName<M>]
+
+/** Inputs, options and answer of a model by name: what is known of it, or anything where no models are known. */
+export type InputsOf<M, N extends keyof M> = string extends keyof M ? Inputs : M[N] extends ModelType ? TypedInputs<M[N]> : never
+export type OptionsOf<M, N extends keyof M> = string extends keyof M ? InferOptions : M[N] extends ModelType ? TypedInferOptions<M[N]> : never
+export type ResultOf<M, N extends keyof M> = string extends keyof M ? InferResult : M[N] extends ModelType ? TypedResult<M[N]> : never
 
 /** Makes the models of a client, each when it is first asked for. */
 export function modelsOf<M>(client: Pick<Client, 'modelReady' | 'modelMetadata' | 'infer' | 'inferStream'>): TypedModels<M> {

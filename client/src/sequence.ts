@@ -2,18 +2,17 @@
 
 import type { Client } from './client.js'
 import { invalid } from './errors.js'
-import type { InferResult } from './tensor.js'
-import type { InferOptions, Inputs } from './types.js'
+import type { AnyModels, InferName, InputsOf, OptionsOf, ResultOf } from './models.js'
 
-export class Sequence {
+export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
   /** What the server knows it by. */
   readonly id: number | bigint | string
-  readonly #client: Pick<Client, 'infer'>
-  readonly #model: string
+  readonly #client: Pick<Client<M>, 'infer'>
+  readonly #model: N
   readonly #version: string | number
   #state: 'new' | 'open' | 'ended' = 'new'
 
-  constructor(client: Pick<Client, 'infer'>, model: string, { id = freshId(), version = '' }: { id?: number | bigint | string; version?: string | number }) {
+  constructor(client: Pick<Client<M>, 'infer'>, model: N, { id = freshId(), version = '' }: { id?: number | bigint | string; version?: string | number }) {
     this.id = id
     this.#client = client
     this.#model = model
@@ -25,13 +24,13 @@ export class Sequence {
    *
    * @throws {ClientError} `INVALID_ARG` behind the last
    */
-  async infer(inputs: Inputs, { end = false, ...options }: Omit<InferOptions, 'sequence'> & { end?: boolean } = {}): Promise<InferResult> {
+  async infer(inputs: InputsOf<M, N>, { end = false, ...options }: Omit<OptionsOf<M, N>, 'sequence'> & { end?: boolean } = {} as never): Promise<ResultOf<M, N>> {
     if (this.#state === 'ended') throw invalid(`sequence ${this.id} of model '${this.#model}' has ended`)
     const start = this.#state === 'new'
     this.#state = end ? 'ended' : 'open'
     const sequence = { id: this.id, start, end }
     try {
-      return await this.#client.infer(this.#model, inputs, { version: this.#version, ...options, sequence })
+      return await this.#client.infer(this.#model, inputs, { version: this.#version, ...options, sequence } as unknown as OptionsOf<M, N>)
     } catch (error) {
       // The server has not heard of it: the next request is the first.
       if (start && (error as { mayHaveRun?: boolean }).mayHaveRun === false) this.#state = 'new'

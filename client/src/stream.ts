@@ -2,6 +2,7 @@
 
 import type { Call } from './call.js'
 import { ClientError } from './errors.js'
+import type { AnyModels, InputsOf, ModelName, OptionsOf } from './models.js'
 import type { InferResult } from './tensor.js'
 import type { InferOptions, Inputs } from './types.js'
 import type { InferRequest, WireStream } from './wire.js'
@@ -10,7 +11,7 @@ import type { InferRequest, WireStream } from './wire.js'
 export type StreamItem = { result: InferResult; error: null } | { result: null; error: ClientError }
 
 /** Options of a request on a stream; signal and deadline are the stream's. */
-export type StreamOptions = Omit<InferOptions, 'signal' | 'deadlineMs' | 'headers' | 'compress'> & {
+export type StreamOptions<O = InferOptions> = Omit<O, 'signal' | 'deadlineMs' | 'headers' | 'compress'> & {
   /** True asks for an answer without outputs at the end of a request that does not say with its last one that it is that: see `isFinal`. */
   emptyFinal?: boolean
 }
@@ -21,7 +22,7 @@ export type StreamOptions = Omit<InferOptions, 'signal' | 'deadlineMs' | 'header
  *
  * Nobody reads ahead: answers that are not taken wait at the server, which ends a request whose reader is too slow.
  */
-export class InferStream implements AsyncIterable<StreamItem> {
+export class InferStream<M = AnyModels> implements AsyncIterable<StreamItem> {
   readonly #call: Call
   readonly #wire: Promise<WireStream>
   readonly #prepare: (model: string, inputs: Inputs, options: InferOptions) => Promise<InferRequest>
@@ -36,9 +37,11 @@ export class InferStream implements AsyncIterable<StreamItem> {
   }
 
   /** Resolves when there is room for the next. */
-  async send(model: string, inputs: Inputs, { emptyFinal = false, ...options }: StreamOptions = {}): Promise<void> {
+  send<N extends ModelName<M>>(model: N, inputs: InputsOf<M, N>, options?: StreamOptions<OptionsOf<M, N>>): Promise<void>
+  async send(model: string, inputs: unknown, given: unknown = {}): Promise<void> {
+    const { emptyFinal = false, ...options } = given as StreamOptions
     const wire = await this.#wire
-    await wire.send(await this.#prepare(model, inputs, options), emptyFinal)
+    await wire.send(await this.#prepare(model, inputs as Inputs, options), emptyFinal)
   }
 
   /** There are no more requests; answers still come. */

@@ -94,7 +94,7 @@ export const COMMANDS: readonly Command[] = [
       { name: 'models', value: 'names', meaning: 'These models only, with commas between them. Default: all that are ready.' },
       { name: 'out', value: 'path', meaning: 'The file to write. Default: standard output.' },
       { name: 'check', value: 'path', meaning: 'Write nothing; say in what this file and the models differ, and exit with 1 if they do.' },
-      { name: 'import', value: 'module', meaning: 'Where the client is imported from. Default: nereid-client.' },
+      { name: 'import', value: 'module', meaning: 'Where the client is imported from. Default: nereid-client or nereid/client, whichever is installed where the file is written.' },
       { name: 'header', value: 'name: value', meaning: 'Sent with every request to the server.' },
     ],
     words: () => ['ts'],

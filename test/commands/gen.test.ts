@@ -1,6 +1,6 @@
 // `nereid gen ts`: the file it writes, what the compiler makes of it, and what it says when server and file differ.
 import { execFile } from 'node:child_process'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -26,9 +26,9 @@ afterAll(async () => {
 
 const SOME = '--models=simple,optional,id_string,id_int64,variable,repeat'
 
-/** Runs it, and takes what it wrote to a file. */
+/** Runs it, and takes what it wrote to a file that imports the client from a package of its own. */
 async function written(...args: string[]): Promise<string> {
-  const { code, out, err } = await runs(gen, ['ts', ...args])
+  const { code, out, err } = await runs(gen, ['ts', '--import=nereid-client', ...args])
   expect([code, err]).toEqual([0, ''])
   return out
 }
@@ -103,6 +103,43 @@ test('right calls compile, and wrong ones do not', { timeout: 60_000 }, async ()
   expect(compiled.stdout).toBe('')
 })
 
+test('the file imports the client from what is installed where it is written', async () => {
+  // `npm run package` and setup build it; without it no package of this clone has a client.
+  expect(existsSync(join(ROOT, 'client/dist/node.js'))).toBe(true)
+  const importOf = async (packages: Record<string, string | null>, ...args: string[]) => {
+    const directory = files({ 'src/': '', 'node_modules/': '' })
+    for (const [name, target] of Object.entries(packages)) {
+      const at = join(directory, 'node_modules', name)
+      if (target !== null) symlinkSync(target, at)
+      else {
+        mkdirSync(at)
+        writeFileSync(join(at, 'package.json'), '{"name":"nereid","main":"index.js"}')
+      }
+    }
+    const out = join(directory, 'src/models.ts')
+    const { code, err } = await runs(gen, ['ts', `--url=${server.url}`, '--models=simple', `--out=${out}`, ...args], directory)
+    expect(code).toBe(0)
+    return [/from '([^']+)'/.exec(readFileSync(out, 'utf8'))?.[1], err]
+  }
+  const [server_, client] = [ROOT, join(ROOT, 'client')]
+  expect(await importOf({ nereid: server_ })).toEqual(['nereid/client', ''])
+  expect(await importOf({ 'nereid-client': client })).toEqual(['nereid-client', ''])
+  expect(await importOf({ nereid: server_, 'nereid-client': client })).toEqual(['nereid-client', ''])
+  expect(await importOf({ nereid: server_ }, '--import=./client.js')).toEqual(['./client.js', ''])
+  const nothing = ['nereid-client', "neither nereid-client nor nereid/client is installed in ./src: the file imports nereid-client, which 'npm install nereid-client' installs; --import=MODULE names another\n"]
+  expect(await importOf({})).toEqual(nothing)
+  // Another project has this name in npm's registry.
+  expect(await importOf({ nereid: null })).toEqual(nothing)
+})
+
+test('--check compares models: the file may import the client from anywhere, unless --import says where', async () => {
+  const file = join(files({}), 'models.ts')
+  const check = (...args: string[]) => runs(gen, ['ts', `--url=${server.url}`, '--models=simple', `--check=${file}`, ...args])
+  writeFileSync(file, await written(`--url=${server.url}`, '--models=simple', '--import=../vendor/client.js'))
+  expect((await check()).code).toBe(0)
+  expect((await check('--import=nereid-client')).code).toBe(1)
+})
+
 test('the models of a client are asked by their names', async () => {
   using client = connect<{ simple: { inputs: { INPUT0: Int32Array; INPUT1: Int32Array }; outputs: { OUTPUT0: 'INT32' }; decoupled: false } }>(server.url)
   const { simple } = client.models
@@ -114,7 +151,7 @@ test('the models of a client are asked by their names', async () => {
 test('--check is silent when nothing changed, and names the models that did', async () => {
   const directory = files({})
   const file = join(directory, 'models.ts')
-  expect((await runs(gen, ['ts', `--url=${server.url}`, '--models=simple,scalar', `--out=${file}`])).out).toBe('')
+  expect((await runs(gen, ['ts', `--url=${server.url}`, '--models=simple,scalar', `--out=${file}`, '--import=nereid-client'])).out).toBe('')
   expect(await written(`--url=${server.url}`, '--models=simple,scalar', `--check=${file}`)).toBe('')
   writeFileSync(file, readFileSync(file, 'utf8').replace("INPUT0: ModelInput<'INT32'", "INPUT0: ModelInput<'INT64'"))
   expect(await runs(gen, ['ts', `--url=${server.url}`, '--models=simple,variable', `--check=${file}`], directory)).toEqual({

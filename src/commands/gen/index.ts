@@ -5,6 +5,8 @@
  */
 
 import { readFileSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { dirname, resolve } from 'node:path'
 import { COMMANDS } from '../../cli/commands.js'
 import { parseObject } from '../../cli/parse.js'
 import { resolveSettings } from '../../cli/settings.js'
@@ -13,8 +15,8 @@ import { CommandError, readArguments } from '../arguments.js'
 import { modelsOfRepository, modelsOfServer } from './source.js'
 import { MARK, typescriptOf } from './typescript.js'
 
-/** The client's package, as users install it. */
-const MODULE = 'nereid-client'
+/** What the client is imported from: a package of its own, or a part of the server's. */
+const MODULES = ['nereid-client', 'nereid/client'] as const
 
 export async function run(program: string, args: readonly string[]): Promise<number> {
   const command = COMMANDS.find(({ name }) => name === 'gen') ?? { name: 'gen' }
@@ -27,8 +29,9 @@ export async function run(program: string, args: readonly string[]): Promise<num
     return 2
   }
   try {
-    const text = typescriptOf(await find(asked), asked.module)
-    if (asked.check !== null) return compare(asked.check, text)
+    const models = await find(asked)
+    if (asked.check !== null) return compare(asked.check, models, asked.module)
+    const text = typescriptOf(models, asked.module ?? installed(asked.out === null ? '.' : dirname(asked.out)))
     if (asked.out === null) process.stdout.write(text)
     else writeFileSync(asked.out, text)
     return 0
@@ -44,7 +47,8 @@ interface Asked {
   repository: string | null
   models: string[] | null
   headers: Record<string, string>
-  module: string
+  /** Null takes what is installed. */
+  module: string | null
   out: string | null
   check: string | null
 }
@@ -67,7 +71,7 @@ function readAsked({ rest, options }: ReturnType<typeof readArguments>): Asked {
     repository,
     models: names ?? null,
     headers: key === undefined || key === '' ? headers : { authorization: `Bearer ${key}`, ...headers },
-    module: given('import') ?? MODULE,
+    module: given('import'),
     out: given('out'),
     check: given('check'),
   }
@@ -79,8 +83,26 @@ async function find({ url, headers, repository, models }: Asked): Promise<ModelD
   return await modelsOfRepository(resolveSettings(parsed).settings, models)
 }
 
-function compare(file: string, text: string): number {
+/** The module that a file in this directory can import the client from. */
+function installed(directory: string): string {
+  const { resolve: find } = createRequire(resolve(directory, 'models.js'))
+  for (const module of MODULES) {
+    try {
+      find(module)
+      return module
+    } catch {
+      // Not installed, or a package of this name without a client.
+    }
+  }
+  const [first, second] = MODULES
+  process.stderr.write(`neither ${first} nor ${second} is installed in ${resolve(directory)}: the file imports ${first}, which 'npm install ${first}' installs; --import=MODULE names another\n`)
+  return first
+}
+
+/** Without a `module` the file may import the client from where it does: what is installed here says nothing about the models. */
+function compare(file: string, models: readonly ModelDescription[], module: string | null): number {
   const there = readFileSync(file, 'utf8')
+  const text = typescriptOf(models, module ?? /^import type .* from '([^']+)'$/m.exec(there)?.[1] ?? MODULES[0])
   if (there === text) return 0
   if (!there.startsWith(MARK)) {
     process.stderr.write(`${file} was not made by 'gen ts': its first line is another\n`)
