@@ -16,7 +16,7 @@ import { startServer, type RunningServer } from './api/server.js'
 import type { Options } from './cli/flags.js'
 import { OptionError, parseObject } from './cli/parse.js'
 import { resolveSettings } from './cli/settings.js'
-import { createLogger, openSink } from './log/index.js'
+import { createLogger, openSink, type EventSink, type LogSeverity } from './log/index.js'
 import { ServerError, type Core, type ErrorCode } from './native/index.js'
 import type { IndexRow, LoadFailure } from './repository/rows.js'
 
@@ -30,6 +30,18 @@ export interface Endpoint {
   port?: number
 }
 
+/** A line of the log, before it was made a line. */
+export interface LogRecord {
+  level: LogSeverity
+  /** Wall clock in microseconds since 1970. */
+  timeUs: number
+  /** As it is: with line feeds, and with what clients have sent. Escape it where a line or a terminal could be misled. 16 KiB at most. */
+  message: string
+  /** The place in the server's code: base name and line. */
+  file: string
+  line: number
+}
+
 type FlagOptions = { [K in keyof Options]?: Options[K] | (Options[K] extends (infer E)[] ? E : never) }
 
 /** Every command-line option in camelCase, with the same checks and texts; see docs/flags.md. */
@@ -37,12 +49,20 @@ export interface ServerOptions extends Omit<FlagOptions, 'help' | 'version' | 'b
   modelRepository: string | string[]
   /** As on the command line, or by backend: `{ onnxruntime: { 'default-max-batch-size': '4' } }`. */
   backendConfig?: string | string[] | Record<string, Record<string, string>>
-  /** Front ends; off unless given. */
+  /**
+   * Front ends; off unless given. `httpPort`, `httpAddress` or `allowHttp: true` open HTTP as on the command line, and likewise the others; none of
+   * them can be given beside `http`.
+   */
   http?: false | Endpoint
   grpc?: false | Endpoint
   metrics?: false | Endpoint
   /** Takes finished log lines instead of the console or `logFile`. */
   log?: (line: string) => void
+  /**
+   * Takes each record of the log instead of the console; `log` and `logFile` get their lines all the same. Which records there are is up to `logInfo` (false
+   * unless given), `logWarning`, `logError` and `logVerbose`. One that it throws for is counted as lost.
+   */
+  onLog?: (record: LogRecord) => void
 }
 
 /** A load request's overrides (R-34, R-35). */
@@ -82,22 +102,26 @@ export class Server {
    * runs: both are the process's; `INTERNAL` when a start-up model fails and `exitOnError` is not false.
    */
   static async start(options: ServerOptions): Promise<Server> {
-    const { log, ...rest } = options
+    asObject('options', options)
+    const { log, onLog, ...rest } = options
+    for (const [name, take] of Object.entries({ log, onLog })) {
+      if (take !== undefined && typeof take !== 'function') throw wrong(name, 'a function', take)
+    }
     const resolved = resolveOptions(rest)
     const { settings } = resolved
     const { memoryLimitBytes, deviceMemory } = settings
-    const release = claimProcess({ memoryLimitBytes, deviceMemory, log: log ?? settings.log.file })
+    const release = claimProcess({ memoryLimitBytes, deviceMemory, log: log ?? settings.log.file, onLog: onLog ?? null })
     try {
-      return await Server.#started(resolved, log, release)
+      return await Server.#started(resolved, sinkOf(settings.log.file, log, onLog), release)
     } catch (error) {
       release()
       throw error
     }
   }
 
-  static async #started(resolved: ReturnType<typeof resolveOptions>, log: ServerOptions['log'], release: () => void): Promise<Server> {
+  static async #started(resolved: ReturnType<typeof resolveOptions>, sink: EventSink, release: () => void): Promise<Server> {
     const { settings } = resolved
-    const logger = createLogger(settings.log, log === undefined ? openSink(settings.log.file) : log)
+    const logger = createLogger(settings.log, sink)
     for (const warning of resolved.warnings) logger.warning(warning)
     if (resolved.inactive.length > 0) {
       logger.warning(`accepted and not active in this release: ${resolved.inactive.join(', ')}`)
@@ -238,15 +262,28 @@ export class Server {
   }
 }
 
-function resolveOptions(options: Omit<ServerOptions, 'log'>): ReturnType<typeof resolveSettings> {
+/** Where log lines and records go. */
+function sinkOf(file: string, log: ServerOptions['log'], onLog: ServerOptions['onLog']): EventSink {
+  if (onLog === undefined) return log ?? openSink(file)
+  const lines = log ?? (file === '' ? null : openSink(file))
+  return (text, problem, { severity: level, timeUs, message, file, line }) => {
+    try {
+      onLog({ level, timeUs, message, file, line })
+    } finally {
+      lines?.(text, problem)
+    }
+  }
+}
+
+function resolveOptions(options: Omit<ServerOptions, 'log' | 'onLog'>): ReturnType<typeof resolveSettings> {
   const { http, grpc, metrics, backendConfig, ...flags } = options
   const object = {
     // A library is quiet about what goes well.
     logInfo: false,
     ...flags,
-    ...endpointFlags('http', http),
-    ...endpointFlags('grpc', grpc),
-    ...endpointFlags('metrics', metrics),
+    ...endpointFlags('http', http, flags),
+    ...endpointFlags('grpc', grpc, flags),
+    ...endpointFlags('metrics', metrics, flags),
     backendConfig: flattenBackendConfig(backendConfig),
   }
   try {
@@ -257,11 +294,14 @@ function resolveOptions(options: Omit<ServerOptions, 'log'>): ReturnType<typeof 
   }
 }
 
-function endpointFlags(name: 'http' | 'grpc' | 'metrics', endpoint: false | Endpoint | undefined): Record<string, unknown> {
+function endpointFlags(name: 'http' | 'grpc' | 'metrics', endpoint: false | Endpoint | undefined, flags: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const allow = `allow${name[0]?.toUpperCase()}${name.slice(1)}`
-  if (endpoint === undefined || endpoint === false) return { [allow]: false }
-  const flags = { [allow]: true, [`${name}Port`]: endpoint.port ?? 0 }
-  return endpoint.address === undefined ? flags : { ...flags, [`${name}Address`]: endpoint.address }
+  const given = [`${name}Port`, `${name}Address`, allow].filter((flag) => flags[flag] !== undefined && flags[flag] !== null)
+  if (endpoint === undefined) return { [allow]: flags[allow] ?? given.length > 0 }
+  if (given.length > 0) throw new ServerError('INVALID_ARG', `${name} and ${given.join(', ')} were given: both say whether a port is open and where, so give one of them`)
+  if (endpoint === false) return { [allow]: false }
+  const { address, port = 0 } = asObject(name, endpoint)
+  return { [allow]: true, [`${name}Port`]: port, [`${name}Address`]: address }
 }
 
 function flattenBackendConfig(config: ServerOptions['backendConfig']): string[] {

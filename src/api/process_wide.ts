@@ -10,6 +10,8 @@ export interface ProcessWide {
   deviceMemory: DeviceMemoryOptions
   /** Path of the log file, '' = the console, or the function that takes the lines. */
   log: string | ((line: string) => void)
+  /** The function that takes records; null without one. */
+  onLog: ((record: never) => void) | null
 }
 
 const running = new Set<ProcessWide>()
@@ -33,6 +35,7 @@ export function claimProcess(wanted: ProcessWide): () => void {
 function difference(a: ProcessWide, b: ProcessWide): string | null {
   if (a.memoryLimitBytes !== b.memoryLimitBytes) return `a memory limit of ${b.memoryLimitBytes} bytes, not ${a.memoryLimitBytes}`
   if (JSON.stringify(a.deviceMemory) !== JSON.stringify(b.deviceMemory)) return 'other limits for the memory of devices'
+  if (a.onLog !== b.onLog) return "another function 'onLog', or none"
   return a.log === b.log ? null : `its log lines in ${logText(b.log)}, not in ${logText(a.log)}`
 }
 

@@ -69,7 +69,8 @@ export function cleanCell(text: string): string {
   return text.replace(UNSAFE, (c) => (c === '"' || c === '\\' ? c : escapeMessage(c).slice(1, -1)))
 }
 
-function cut(message: string): string {
+/** The message, shortened to `MESSAGE_BYTES_MAX`; what is short enough stays as it is. */
+export function cut(message: string): string {
   // UTF-16 units are at most as many as UTF-8 bytes, so this is the cheap test for the common case.
   if (message.length <= MESSAGE_BYTES_MAX / 4) return message
   const bytes = Buffer.from(message, 'utf8')

@@ -10,7 +10,7 @@
 import { closeSync, fstatSync, openSync, statSync, writeSync, type BigIntStats } from 'node:fs'
 import type { Log } from '../config/index.js'
 import { ServerError, type LogRecord } from '../native/index.js'
-import { formatLine, formatTable, type LogFormat, type LogSeverity } from './format.js'
+import { cut, formatLine, formatTable, type LogEvent, type LogFormat, type LogSeverity } from './format.js'
 
 export interface LogSettings {
   /** Path, or empty for the console. Fixed at start: never settable over the network. */
@@ -35,6 +35,9 @@ export const DEFAULT_LOG_SETTINGS: LogSettings = {
 /** Takes finished lines, each with its line feed. `problem` is true for warnings and errors. */
 export type Sink = (line: string, problem: boolean) => void
 
+/** The same with what the line was made of; a table is part of its message. */
+export type EventSink = (line: string, problem: boolean, event: LogEvent) => void
+
 export interface Logger {
   readonly settings: LogSettings
   /** Lines that could not be written, by the system's name of the reason (`ENOSPC`); `other` where it has none. */
@@ -52,24 +55,24 @@ export interface Logger {
 }
 
 /** Makes a logger. Settings are the live object: what is changed in it takes effect with the next line. */
-export function createLogger(settings: LogSettings, sink: Sink = openSink(settings.file)): Logger {
+export function createLogger(settings: LogSettings, sink: EventSink = openSink(settings.file)): Logger {
   const escape = process.env['TRITON_SERVER_ESCAPE_LOG_MESSAGES'] !== '0'
   const lost = new Map<string, number>()
   /** Lines lost since the last one that was written. */
   let missing = 0
 
   function write(severity: LogSeverity, message: string, file: string, line: number, table = ''): void {
-    const event = { severity, timeUs: nowUs(), pid: process.pid, file, line, message }
+    const event = { severity, timeUs: nowUs(), pid: process.pid, file, line, message: cut(message) }
     // A table stands below a line without a message: raw, so that there are no empty quotes.
     const head = formatLine(event, settings.format, escape && table === '')
     const text = table === '' ? head : `${head}\n${table}`
     try {
       if (missing > 0) {
         const gap = { ...event, severity: 'warning' as const, message: `${missing} log lines before this one could not be written` }
-        sink(`${formatLine(gap, settings.format, escape)}\n`, true)
+        sink(`${formatLine(gap, settings.format, escape)}\n`, true, gap)
         missing = 0
       }
-      sink(`${text}\n`, severity === 'error' || severity === 'warning')
+      sink(`${text}\n`, severity === 'error' || severity === 'warning', table === '' ? event : { ...event, message: table })
     } catch (error) {
       missing += 1
       const reason = reasonOf(error)

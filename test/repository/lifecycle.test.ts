@@ -1,10 +1,13 @@
 /** The repository and the in-process API over the real core: loads, reloads, failures, cancellation, the end. */
 
+import { execFile } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
-import { Server, ServerError, type ServerOptions } from '../../src/index.js'
+import { Server, ServerError, type LogRecord, type ServerOptions } from '../../src/index.js'
 import { writeTestRepositories } from '../models/generate.mjs'
 
 const ROOT = mkdtempSync(join(tmpdir(), 'nereid-lifecycle-'))
@@ -425,3 +428,38 @@ test('metrics count what was served, and ports open only on request', () =>
     expect(text).toMatch(/^nv_model_load_duration_secs\{model="simple",version="1"\} 0\.\d+$/m)
     expect(text).toMatch(/^nereid_process_resident_memory_bytes \d+$/m)
   }))
+
+test('onLog takes each record of the log, and log the same as lines', async () => {
+  const records: LogRecord[] = []
+  const lines: string[] = []
+  const before = Date.now()
+  const options = { logInfo: true, hostPolicy: 'a,numa-node=0', onLog: (record: LogRecord) => void records.push(record), log: (line: string) => void lines.push(line) }
+  await withServer(options, async () => {
+    expect(records).toHaveLength(lines.length)
+    const loaded = records.find(({ message }) => message === "successfully loaded 'simple'")
+    expect(loaded).toMatchObject({ level: 'info', file: expect.stringMatching(/^repository\.[jt]s$/), line: expect.any(Number) })
+    expect(records.find(({ message }) => message.includes('not active'))?.level).toBe('warning')
+    for (const { timeUs } of records) expect(timeUs / 1000).toBeGreaterThan(before - 1000)
+  })
+})
+
+test('onLog that throws loses its records, and no line', async () => {
+  const lines: string[] = []
+  const onLog = (): void => {
+    throw new Error('full')
+  }
+  await withServer({ hostPolicy: 'a,numa-node=0', onLog, log: (line) => void lines.push(line) }, async (server) => {
+    expect(lines.some((line) => line.includes('not active'))).toBe(true)
+    expect(await server.metricsText()).toMatch(/^nereid_log_lines_lost_total\{reason="other"\} [1-9]/m)
+  })
+})
+
+test('with onLog nothing is written to the console', async () => {
+  const program = `
+    import { Server } from 'nereid'
+    const onLog = ({ level, message }) => process.stdout.write(JSON.stringify([level, message]) + '\\n')
+    const server = await Server.start({ modelRepository: ${JSON.stringify(REPO)}, hostPolicy: 'a,numa-node=0', onLog })
+    await server.stop()`
+  const said = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], { cwd: fileURLToPath(new URL('../..', import.meta.url)) })
+  expect([said.stdout, said.stderr]).toEqual(['["warning","accepted and not active in this release: host-policy"]\n', ''])
+})

@@ -1,4 +1,6 @@
 import { getEventListeners } from 'node:events'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Server, type ServerOptions } from '../../src/index.js'
 import { repositories } from './harness.js'
@@ -93,6 +95,7 @@ test('a server beside another one is refused where it would change that: limits 
   await check({ memoryLimit: 1 << 30 }, new RegExp(`^another server of this process has a memory limit of \\d+ bytes, not 1073741824, ${share}$`))
   await check({ pinnedMemoryPoolByteSize: 1 << 20 }, /^another server of this process has other limits for the memory of devices, which/)
   await check({ log: () => {} }, /^another server of this process has its log lines in the console, not in its own function 'log', which/)
+  await check({ onLog: () => {} }, /^another server of this process has another function 'onLog', or none, which/)
   await check({ logFile: '/tmp/other.log' }, /in the console, not in '\/tmp\/other.log', which/)
   expect(server.ready()).toBe(true)
 })
@@ -104,6 +107,32 @@ test('several servers live side by side and stop apart', async () => {
   expect(await other.stop()).toBe(0)
   expect(other.live()).toBe(false)
   expect(server.ready()).toBe(true)
+})
+
+test('flags of a port open it as on the command line: httpPort, httpAddress, allowHttp, and those of gRPC and metrics', async () => {
+  const local = { httpAddress: '127.0.0.1', grpcAddress: '127.0.0.1', metricsAddress: '127.0.0.1' }
+  const isOpen = async (options: Partial<ServerOptions>): Promise<boolean[]> => {
+    await using other = await Server.start({ modelRepository: models.path('small'), ...options })
+    const { http, grpc, metrics } = other.ports
+    if (http > 0) expect((await fetch(`http://127.0.0.1:${http}/v2/health/ready`)).status).toBe(200)
+    return [http, grpc, metrics].map((port) => port > 0)
+  }
+  expect(await isOpen({ httpPort: 0 })).toEqual([true, false, false])
+  expect(await isOpen({ ...local, httpPort: 0, grpcPort: 0, metricsPort: 0 })).toEqual([true, true, true])
+  expect(await isOpen({ httpAddress: '127.0.0.1', httpPort: 0, allowHttp: true })).toEqual([true, false, false])
+  expect(await isOpen({ httpPort: 0, allowHttp: false })).toEqual([false, false, false])
+  const socket = join(models.path('small'), '..', 'open.sock')
+  await using other = await Server.start({ modelRepository: models.path('small'), httpAddress: `unix:${socket}` })
+  expect([other.live(), existsSync(socket)]).toEqual([true, true])
+})
+
+test('a port that is described twice is refused, and so is what describes none', async () => {
+  const check = (options: object, message: string) => expect(Server.start({ modelRepository: models.path('small'), ...options })).rejects.toMatchObject({ code: 'INVALID_ARG', message })
+  await check({ http: { port: 0 }, httpPort: 1, allowHttp: true }, 'http and httpPort, allowHttp were given: both say whether a port is open and where, so give one of them')
+  await check({ grpc: false, grpcAddress: '127.0.0.1' }, 'grpc and grpcAddress were given: both say whether a port is open and where, so give one of them')
+  await check({ http: 8000 }, 'http must be an object, got 8000')
+  await check({ onLog: 'x' }, 'onLog must be a function, got "x"')
+  await expect(Server.start(undefined as never)).rejects.toMatchObject({ code: 'INVALID_ARG', message: 'options must be an object, got undefined' })
 })
 
 const NO = Symbol('not given')
