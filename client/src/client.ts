@@ -1,6 +1,7 @@
 /** The client: the same over HTTP and gRPC. Here are defaults, checks, retries and deadlines; a `Wire` has the protocol. */
 
 import { Call } from './call.js'
+import { check, checkMembers, CUDA, jsonOf, LOG_UPDATE, NAME, OBJECT, OPTIONS, OUTPUT, REGION, SEQUENCE, SYSTEM, TEXT, TRACE_UPDATE } from './check.js'
 import { ClientError, invalid } from './errors.js'
 import { entriesOf, isComplete, prepare, type Input } from './inputs.js'
 import { Metadata } from './metadata.js'
@@ -91,7 +92,7 @@ export class Client<M = AnyModels> {
 
   /** False for a model that does not exist, too. */
   modelReady(model: string, options: ModelOptions = {}): Promise<boolean> {
-    return this.#call(options, (call) => this.#wire.modelReady(call, model, versionOf(options)))
+    return this.#ofModel(model, options, (call, version) => this.#wire.modelReady(call, model, version))
   }
 
   serverMetadata(options: CallOptions = {}): Promise<ServerMetadata> {
@@ -99,17 +100,20 @@ export class Client<M = AnyModels> {
   }
 
   modelMetadata(model: string, options: ModelOptions = {}): Promise<ModelMetadata> {
-    return this.#call(options, (call) => this.#wire.modelMetadata(call, model, versionOf(options)))
+    return this.#ofModel(model, options, (call, version) => this.#wire.modelMetadata(call, model, version))
   }
 
   /** The configuration with its defaults, in the JSON form of the protocol. */
   modelConfig(model: string, options: ModelOptions = {}): Promise<Record<string, unknown>> {
-    return this.#call(options, (call) => this.#wire.modelConfig(call, model, versionOf(options)))
+    return this.#ofModel(model, options, (call, version) => this.#wire.modelConfig(call, model, version))
   }
 
   /** Of one model, or of all. */
   statistics(model = '', options: ModelOptions = {}): Promise<ModelStatistics[]> {
-    return this.#call(options, (call) => this.#wire.statistics(call, model, versionOf(options)))
+    return this.#call(options, (call) => {
+      check('model', model, TEXT)
+      return this.#wire.statistics(call, model, versionOf(options))
+    })
   }
 
   /** What the repository has; with `ready` only what is served. */
@@ -119,42 +123,60 @@ export class Client<M = AnyModels> {
 
   /** Resolves when the model is loaded. Servers allow it with `--model-control-mode=explicit`. */
   async load(model: string, options: LoadOptions = {}): Promise<void> {
-    const { config, files = {} } = options
-    const text = config === undefined || typeof config === 'string' ? (config ?? null) : JSON.stringify(config)
-    if (text === null && Object.keys(files).length > 0) throw invalid(`load of model '${model}': files need a config`)
-    await this.#call(options, (call) => this.#wire.load(call, model, text, Object.entries(files)))
+    await this.#ofModel(model, options, async (call) => {
+      const { config, files = {} } = options
+      const text = config === undefined || typeof config === 'string' ? (config ?? null) : jsonOf('config', config)
+      if (text === null && Object.keys(files).length > 0) throw invalid(`load of model '${model}': files need a config`)
+      await this.#wire.load(call, model, text, Object.entries(files))
+    })
     this.#metadata?.forget(model)
   }
 
   /** `dependents` takes along what was loaded for this ensemble only. */
   async unload(model: string, options: CallOptions & { dependents?: boolean } = {}): Promise<void> {
-    await this.#call(options, (call) => this.#wire.unload(call, model, options.dependents === true))
+    await this.#ofModel(model, options, (call) => this.#wire.unload(call, model, options.dependents === true))
     this.#metadata?.forget(model)
   }
 
   /** Settings of one model, or those for all. With `update`, after it. */
   traceSettings(options: CallOptions & { model?: string; update?: TraceUpdate } = {}): Promise<TraceSettings> {
-    return this.#call(options, (call) => this.#wire.trace(call, options.model ?? '', options.update ?? null))
+    return this.#call(options, (call) => {
+      const { model = '', update = null } = options
+      if (update !== null) check('update', update, TRACE_UPDATE)
+      return this.#wire.trace(call, model, update)
+    })
   }
 
   logSettings(options: CallOptions & { update?: Partial<LogSettings> } = {}): Promise<LogSettings> {
-    return this.#call(options, (call) => this.#wire.log(call, options.update ?? null))
+    return this.#call(options, (call) => {
+      const { update = null } = options
+      if (update !== null) check('update', update, LOG_UPDATE)
+      return this.#wire.log(call, update)
+    })
   }
 
   /** Regions of system shared memory; without a name, all of them. */
   readonly systemSharedMemory = {
-    status: (name = '', options: CallOptions = {}): Promise<SystemRegion[]> => this.#call(options, (call) => this.#wire.systemStatus(call, name)),
-    register: (name: string, { key, offset = 0, byte_size }: SystemRegistration, options: CallOptions = {}): Promise<void> =>
-      this.#call(options, (call) => this.#wire.systemRegister(call, { name, key, offset, byte_size })),
-    unregister: (name = '', options: CallOptions = {}): Promise<void> => this.#call(options, (call) => this.#wire.systemUnregister(call, name)),
+    status: (name = '', options: CallOptions = {}): Promise<SystemRegion[]> => this.#ofRegion(name, options, (call) => this.#wire.systemStatus(call, name)),
+    register: (name: string, registration: SystemRegistration, options: CallOptions = {}): Promise<void> =>
+      this.#ofRegion(name, options, (call) => {
+        checkMembers('registration', registration, SYSTEM, ['key', 'byte_size'])
+        const { key, offset = 0, byte_size } = registration
+        return this.#wire.systemRegister(call, { name, key, offset, byte_size })
+      }),
+    unregister: (name = '', options: CallOptions = {}): Promise<void> => this.#ofRegion(name, options, (call) => this.#wire.systemUnregister(call, name)),
   }
 
   /** Regions of devices. */
   readonly cudaSharedMemory = {
-    status: (name = '', options: CallOptions = {}): Promise<CudaRegion[]> => this.#call(options, (call) => this.#wire.cudaStatus(call, name)),
-    register: (name: string, { raw_handle, device_id, byte_size }: CudaRegistration, options: CallOptions = {}): Promise<void> =>
-      this.#call(options, (call) => this.#wire.cudaRegister(call, { name, device_id, byte_size }, raw_handle)),
-    unregister: (name = '', options: CallOptions = {}): Promise<void> => this.#call(options, (call) => this.#wire.cudaUnregister(call, name)),
+    status: (name = '', options: CallOptions = {}): Promise<CudaRegion[]> => this.#ofRegion(name, options, (call) => this.#wire.cudaStatus(call, name)),
+    register: (name: string, registration: CudaRegistration, options: CallOptions = {}): Promise<void> =>
+      this.#ofRegion(name, options, (call) => {
+        checkMembers('registration', registration, CUDA, ['raw_handle', 'device_id', 'byte_size'])
+        const { raw_handle, device_id, byte_size } = registration
+        return this.#wire.cudaRegister(call, { name, device_id, byte_size }, raw_handle)
+      }),
+    unregister: (name = '', options: CallOptions = {}): Promise<void> => this.#ofRegion(name, options, (call) => this.#wire.cudaUnregister(call, name)),
   }
 
   /**
@@ -182,7 +204,10 @@ export class Client<M = AnyModels> {
    */
   stream(options: CallOptions = {}): InferStream<M> {
     const call = this.#start(options)
-    return new InferStream<M>(call, this.#attempts(call, () => this.#wire.stream(call)), (model, inputs, more) => this.#request(call, model, inputs, more))
+    return new InferStream<M>(call, this.#attempts(call, () => this.#wire.stream(call)), async (model, inputs, more) => {
+      checkMembers('options', more, OPTIONS)
+      return await this.#request(call, model, inputs, more)
+    })
   }
 
   /** One request to a decoupled model, and its answers: gRPC only. Leaving the loop cancels the request. */
@@ -203,12 +228,18 @@ export class Client<M = AnyModels> {
 
   /** One answer of a model as JSON: HTTP only. Members of `body` are inputs by name, and parameters. */
   generate(model: ModelName<M>, body: object, options: ModelOptions = {}): Promise<Record<string, unknown>> {
-    return this.#call(options, (call) => this.#wire.generate(call, model, versionOf(options), body))
+    return this.#ofModel(model, options, (call, version) => {
+      check('body', body, OBJECT)
+      return this.#wire.generate(call, model, version, body)
+    })
   }
 
   /** Each answer as it is sent: HTTP only. Leaving the loop cancels the request. */
-  generateStream(model: ModelName<M>, body: object, options: ModelOptions = {}): AsyncIterable<Record<string, unknown>> {
-    return this.#wire.generateStream(this.#start(options), model, versionOf(options), body)
+  async *generateStream(model: ModelName<M>, body: object, options: ModelOptions = {}): AsyncGenerator<Record<string, unknown>, void, undefined> {
+    const call = this.#start(options)
+    check('model', model, NAME)
+    check('body', body, OBJECT)
+    yield* this.#wire.generateStream(call, model, versionOf(options), body)
   }
 
   /** Ends the connections. Calls that are not settled fail. */
@@ -221,14 +252,16 @@ export class Client<M = AnyModels> {
   }
 
   async #request(call: Call, model: string, inputs: Inputs, options: InferOptions): Promise<InferRequest> {
+    check('model', model, NAME)
     const { id = '', outputs = [], parameters = {}, sequence = null, priority = null, binaryInputs = true } = options
+    if (sequence !== null) checkMembers('sequence', sequence, SEQUENCE, ['id'])
     const version = versionOf(options)
     return {
       model,
       version,
       id,
       inputs: await this.#inputs(call, model, version, inputs),
-      outputs: outputs.map((output): OutputRequest => (typeof output === 'string' ? { name: output } : output)),
+      outputs: outputs.map(outputOf),
       binaryInputs,
       parameters: Object.entries(parameters),
       sequence,
@@ -251,13 +284,29 @@ export class Client<M = AnyModels> {
     }
   }
 
+  /** @throws {ClientError} `INVALID_ARG` for an option that is none of its kind */
   #start(options: CallOptions): Call {
+    checkMembers('options', options, OPTIONS)
     return new Call(options, { deadlineMs: this.#options.deadlineMs, requestId: (options as InferOptions).id ?? '' })
   }
 
-  #call<T>(options: CallOptions, make: (call: Call) => Promise<T>): Promise<T> {
+  async #call<T>(options: CallOptions, make: (call: Call) => Promise<T>): Promise<T> {
     const call = this.#start(options)
-    return this.#attempts(call, () => make(call))
+    return await this.#attempts(call, () => make(call))
+  }
+
+  #ofModel<T>(model: string, options: ModelOptions, make: (call: Call, version: string) => Promise<T>): Promise<T> {
+    return this.#call(options, (call) => {
+      check('model', model, NAME)
+      return make(call, versionOf(options))
+    })
+  }
+
+  #ofRegion<T>(name: string, options: CallOptions, make: (call: Call) => Promise<T>): Promise<T> {
+    return this.#call(options, (call) => {
+      check('name', name, TEXT)
+      return make(call)
+    })
   }
 
   async #attempts<T>(call: Call, make: () => Promise<T>): Promise<T> {
@@ -280,3 +329,11 @@ export class Client<M = AnyModels> {
 }
 
 const versionOf = ({ version = '' }: { version?: string | number }): string => String(version)
+
+function outputOf(output: string | OutputRequest, i: number): OutputRequest {
+  const place = `outputs[${i}]`
+  if (typeof output === 'string') return { name: output }
+  checkMembers(place, output, OUTPUT, ['name'])
+  if (output.parameters !== undefined) checkMembers(`${place}.parameters`, output.parameters, REGION, ['shared_memory_region', 'shared_memory_byte_size'])
+  return output
+}

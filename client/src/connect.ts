@@ -1,5 +1,7 @@
 /** From an address to a client. Which transports there are is decided by who imports this: `node.ts` or `index.ts`. */
 
+import { encodeText } from './bytes.js'
+import { CONNECT, RETRY, TLS, checkMembers } from './check.js'
 import { Client } from './client.js'
 import { invalid } from './errors.js'
 import { checkHeaders } from './headers.js'
@@ -17,6 +19,9 @@ const SCHEMES = ['http:', 'https:', 'grpc:', 'grpcs:']
 
 export function connectBy<M>(platform: Platform, address: string | URL, options: ConnectOptions): Client<M> {
   const url = parse(String(address))
+  checkMembers('options', options, CONNECT)
+  if (options.tls !== undefined) checkMembers('tls', options.tls, TLS)
+  if (options.retry !== undefined && options.retry !== false) checkMembers('retry', options.retry, RETRY)
   const headers = headersOf(url, options)
   if (url.protocol.startsWith('grpc')) return new Client<M>(platform.grpc(url, options, headers), options)
   return new Client<M>(new HttpWire(url, platform.http(url, options), { headers, acceptCompressed: options.acceptCompressed === true }), options)
@@ -25,9 +30,13 @@ export function connectBy<M>(platform: Platform, address: string | URL, options:
 function parse(address: string): URL {
   // Of `localhost:8000` the parser would make the scheme localhost.
   const scheme = /^([a-z+]+:)\/\//i.exec(address)?.[1]?.toLowerCase()
-  if (scheme === undefined || !SCHEMES.includes(scheme) || !URL.canParse(address)) {
-    // Not the address: it may have a password in it.
-    throw invalid(`an address begins with http://, https://, grpc:// or grpcs://, and goes on with a host${scheme === undefined ? '' : `; this one begins with ${scheme}//`}`)
+  // Not the address: it may have a password in it.
+  if (scheme === undefined || !SCHEMES.includes(scheme)) {
+    throw invalid(`an address begins with http://, https://, grpc:// or grpcs://${scheme === undefined ? '' : `; this one begins with ${scheme}//`}`)
+  }
+  // Hosts and ports of other schemes are not looked at by the parser.
+  if (!URL.canParse(address) || !URL.canParse(address.replace(/^grpc/i, 'http'))) {
+    throw invalid(`an address is ${scheme}//HOST:PORT with a port up to 65535; what is behind ${scheme}// in this one has no such form`)
   }
   return new URL(address)
 }
@@ -35,8 +44,17 @@ function parse(address: string): URL {
 function headersOf(url: URL, { key, keyHeader = 'authorization', headers = {} }: ConnectOptions): Readonly<Record<string, string>> {
   const all: Record<string, string> = { ...headers }
   if (url.username !== '' || url.password !== '') {
-    all['authorization'] = `Basic ${btoa(`${decodeURIComponent(url.username)}:${decodeURIComponent(url.password)}`)}`
+    all['authorization'] = `Basic ${basic(`${url.username}:${url.password}`)}`
   }
   if (key !== undefined) all[keyHeader] = keyHeader === 'authorization' ? `Bearer ${key}` : key
   return checkHeaders(all)
+}
+
+/** User and password as UTF-8, in base64. */
+function basic(escaped: string): string {
+  try {
+    return btoa(String.fromCharCode(...encodeText(decodeURIComponent(escaped))))
+  } catch {
+    throw invalid('user and password of an address are written with %XX for what an address cannot have; these have a % that is no such escape')
+  }
 }

@@ -3,6 +3,8 @@
  * to the nearest even value as hardware does.
  */
 
+import { wrong } from './check.js'
+
 const float = new Float32Array(1)
 const bits = new Uint32Array(float.buffer)
 
@@ -49,8 +51,18 @@ function roundEven(value: number): number {
 }
 
 /** One direction for whole arrays. */
-const each = (convert: (value: number) => number) => (values: ArrayLike<number>) => Uint16Array.from({ length: values.length }, (_, i) => convert(values[i] ?? 0))
-const back = (convert: (half: number) => number) => (halves: Uint16Array) => Float32Array.from(halves, convert)
+const each = (convert: (value: number) => number) => (values: ArrayLike<number>) => {
+  if (typeof values !== 'object' || values === null || typeof values.length !== 'number') throw wrong('values', 'an array of numbers', values)
+  return Uint16Array.from({ length: values.length }, (_, i) => {
+    const value = values[i]
+    if (typeof value !== 'number') throw wrong(`values[${i}]`, 'a number', value)
+    return convert(value)
+  })
+}
+const back = (convert: (half: number) => number) => (halves: Uint16Array) => {
+  if (!(halves instanceof Uint16Array)) throw wrong('halves', 'a Uint16Array', halves)
+  return Float32Array.from(halves, convert)
+}
 
 /** `float16.encode([1.5])` gives the bits of FP16, `float16.decode` reads them. */
 export const float16 = { encode: each(toFloat16), decode: back(fromFloat16) }

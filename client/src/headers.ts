@@ -14,6 +14,7 @@ export function checkHeaders(headers: Readonly<Record<string, string>>): Readonl
       const name = given.toLowerCase()
       if (!NAME.test(name)) throw invalid(`a header has a name that no header may have: ${JSON.stringify(given)}`)
       if (OURS.has(name) || name.startsWith('grpc-')) throw invalid(`header ${name} is set by the client`)
+      if (typeof value !== 'string') throw invalid(`header ${name} must be a string, got a value of type ${value === null ? 'null' : typeof value}`)
       if (!VALUE.test(value)) throw invalid(`header ${name} has a character that no header may have`)
       return [name, value]
     }),

@@ -4,10 +4,11 @@
  * Typed arrays are viewed, not copied: they belong to the call until its promise is settled.
  */
 
+import { check, checkMembers, NAME, OBJECT, REGION, wrong } from './check.js'
 import { bytesOf, classOf, datatypeOf, isDatatype, sizeOf, type Datatype } from './datatypes.js'
 import { invalid } from './errors.js'
 import { fromList } from './lists.js'
-import { checkShape, fillShape, shapeText } from './shapes.js'
+import { checkDims, checkShape, fillShape, shapeText } from './shapes.js'
 import type { Inputs, ModelMetadata, RegionParameters, RegionTensor, TensorData, TensorInput, TensorMetadata, TensorObject } from './types.js'
 
 /** An input in the form of both protocols. */
@@ -20,10 +21,34 @@ export interface Input {
   readonly region: RegionParameters | null
 }
 
-/** By name or as a list. */
+/**
+ * By name or as a list.
+ *
+ * @throws {ClientError} `INVALID_ARG` for what no input can be
+ */
 export function entriesOf(inputs: Inputs): [string, TensorInput][] {
-  if (!Array.isArray(inputs)) return Object.entries(inputs as Readonly<Record<string, TensorInput>>)
-  return inputs.map((input: { name: string } & TensorInput): [string, TensorInput] => [input.name, input])
+  const entries = Array.isArray(inputs)
+    ? inputs.map((input: { name: string } & TensorInput, i): [string, TensorInput] => {
+        check(`inputs[${i}]`, input, OBJECT)
+        check(`inputs[${i}].name`, input.name, NAME)
+        return [input.name, input]
+      })
+    : Object.entries((check('inputs', inputs, OBJECT), inputs) as Readonly<Record<string, TensorInput>>)
+  for (const [name, input] of entries) if (!isData(input)) checkObject(`input '${name}'`, input)
+  return entries
+}
+
+function checkObject(place: string, input: TensorObject | RegionTensor): void {
+  if (typeof input !== 'object' || input === null) throw wrong(place, 'a typed array, an ArrayBuffer, an array, or an object that has one of these as data', input)
+  if ('parameters' in input) {
+    checkMembers(`${place}: parameters`, input.parameters, REGION, ['shared_memory_region', 'shared_memory_byte_size'])
+    check(`${place}: datatype`, input.datatype, NAME)
+    checkDims(place, input.shape)
+    return
+  }
+  if (!isData(input.data)) throw wrong(`${place}: data`, 'a typed array, an ArrayBuffer or an array', input.data)
+  if (input.datatype !== undefined) check(`${place}: datatype`, input.datatype, NAME)
+  if (input.shape !== undefined) checkDims(place, input.shape)
 }
 
 /** Whether the model's metadata are needed to send these. */

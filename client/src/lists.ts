@@ -1,6 +1,7 @@
 /** Lists of numbers, booleans and strings as bytes of a datatype. Pure. */
 
 import { joinElements } from './bytes.js'
+import { describe } from './check.js'
 import { bytesOf, classOf, type Datatype } from './datatypes.js'
 import { invalid } from './errors.js'
 import { toBfloat16, toFloat16 } from './float16.js'
@@ -36,5 +37,3 @@ function converter(datatype: Datatype): (value: unknown) => number | bigint | nu
   if (datatype === 'BF16') return (value) => or(number(value), toBfloat16)
   return number
 }
-
-const describe = (value: unknown): string => (value === null || value === undefined ? String(value) : `a ${typeof value}`)

@@ -37,6 +37,8 @@ export class Retries {
 
   /** Milliseconds to wait before the next attempt; null when there is none. Spends from the budget. */
   next(attempt: number, error: ClientError, remainingMs: number): number | null {
+    // Without an answer only a connection that could not be made may be there next time; what this package refuses, it refuses again.
+    if (error.status === 0 && error.code !== 'UNREACHABLE') return null
     if (error.mayHaveRun || attempt >= this.#attemptsMax || this.#budget < 1) return null
     const growing = Math.min(DELAY_MS_MAX, this.#delayMs * 2 ** (attempt - 1))
     const wait = Math.max(error.retryAfterMs ?? 0, growing * (0.5 + Math.random() / 2))

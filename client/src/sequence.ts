@@ -1,6 +1,7 @@
 /** Requests that belong together, on one instance of a model with a sequence batcher. */
 
 import type { Client } from './client.js'
+import { check, checkMembers, NAME, OBJECT, SEQUENCE } from './check.js'
 import { invalid } from './errors.js'
 import type { AnyModels, InferName, InputsOf, OptionsOf, ResultOf } from './models.js'
 
@@ -12,7 +13,10 @@ export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
   readonly #version: string | number
   #state: 'new' | 'open' | 'ended' = 'new'
 
-  constructor(client: Pick<Client<M>, 'infer'>, model: N, { id = freshId(), version = '' }: { id?: number | bigint | string; version?: string | number }) {
+  constructor(client: Pick<Client<M>, 'infer'>, model: N, options: { id?: number | bigint | string; version?: string | number }) {
+    check('model', model, NAME)
+    checkMembers('options', options, SEQUENCE)
+    const { id = freshId(), version = '' } = options
     this.id = id
     this.#client = client
     this.#model = model
@@ -24,7 +28,9 @@ export class Sequence<M = AnyModels, N extends InferName<M> = InferName<M>> {
    *
    * @throws {ClientError} `INVALID_ARG` behind the last
    */
-  async infer(inputs: InputsOf<M, N>, { end = false, ...options }: Omit<OptionsOf<M, N>, 'sequence'> & { end?: boolean } = {} as never): Promise<ResultOf<M, N>> {
+  async infer(inputs: InputsOf<M, N>, given: Omit<OptionsOf<M, N>, 'sequence'> & { end?: boolean } = {} as never): Promise<ResultOf<M, N>> {
+    check('options', given, OBJECT)
+    const { end = false, ...options } = given
     if (this.#state === 'ended') throw invalid(`sequence ${this.id} of model '${this.#model}' has ended`)
     const start = this.#state === 'new'
     this.#state = end ? 'ended' : 'open'

@@ -1,14 +1,21 @@
 /** Shapes against those of the metadata, where −1 is a dimension of any size. Pure. */
 
+import { describe, wrong } from './check.js'
 import { invalid } from './errors.js'
 import type { TensorMetadata } from './types.js'
 
 export const shapeText = (shape: readonly (number | bigint)[]): string => `[${shape.join(',')}]`
 
+/** @throws {ClientError} `INVALID_ARG` for what is no shape */
+export function checkDims(place: string, given: readonly (number | bigint)[]): void {
+  if (!Array.isArray(given)) throw wrong(`${place}: shape`, 'an array', given)
+  // Not by `find`, which gives what it found: that may be undefined.
+  const bad = given.findIndex((dim: unknown) => !(typeof dim === 'bigint' || Number.isSafeInteger(dim)) || (dim as number | bigint) < 0)
+  if (bad >= 0) throw invalid(`${place}: shape ${shapeText(given)} has the dimension ${describe(given[bad])}, and dimensions are integers of at least 0`)
+}
+
 /** @throws {ClientError} `INVALID_ARG` with both shapes */
 export function checkShape(model: string, name: string, { shape }: TensorMetadata, given: readonly (number | bigint)[]): void {
-  const bad = given.find((dim) => !(typeof dim === 'bigint' || Number.isSafeInteger(dim)) || dim < 0)
-  if (bad !== undefined) throw invalid(`input '${name}': shape ${shapeText(given)} has the dimension ${bad}`)
   const fits = given.length === shape.length && shape.every((dim, i) => dim === -1 || dim === Number(given[i]))
   if (!fits) throw invalid(`input '${name}': shape ${shapeText(given)} was given, model '${model}' expects ${shapeText(shape)}`)
 }

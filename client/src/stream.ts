@@ -1,6 +1,7 @@
 /** A stream of requests and answers, as a user has it. */
 
 import type { Call } from './call.js'
+import { check, OBJECT } from './check.js'
 import { ClientError } from './errors.js'
 import type { AnyModels, InputsOf, ModelName, OptionsOf } from './models.js'
 import type { InferResult } from './tensor.js'
@@ -39,6 +40,7 @@ export class InferStream<M = AnyModels> implements AsyncIterable<StreamItem> {
   /** Resolves when there is room for the next. */
   send<N extends ModelName<M>>(model: N, inputs: InputsOf<M, N>, options?: StreamOptions<OptionsOf<M, N>>): Promise<void>
   async send(model: string, inputs: unknown, given: unknown = {}): Promise<void> {
+    check('options', given, OBJECT)
     const { emptyFinal = false, ...options } = given as StreamOptions
     const wire = await this.#wire
     await wire.send(await this.#prepare(model, inputs as Inputs, options), emptyFinal)

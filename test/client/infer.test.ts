@@ -76,7 +76,7 @@ describe.each(WAYS)('$name', (way) => {
     await refused({ INPUT0: new Float32Array(16) }, "input 'INPUT0': FP32 was given, model 'simple' expects INT32 [-1,16]")
     await refused({ X: new Int32Array(16) }, "input 'X': model 'simple' has no such input; it has INPUT0 INT32 [-1,16], INPUT1 INT32 [-1,16]")
     await refused({ INPUT0: ['a'] }, "input 'INPUT0': BYTES was given, model 'simple' expects INT32 [-1,16]")
-    await refused({ INPUT0: { data: [1.5], shape: [1, 16] } }, "input 'INPUT0': element 0 is a number, an integer was expected for INT32")
+    await refused({ INPUT0: { data: [1.5], shape: [1, 16] } }, "input 'INPUT0': element 0 is 1.5, an integer was expected for INT32")
     await refused({ INPUT0: { data: new Int32Array(8), shape: [1, 16] } }, "input 'INPUT0': 8 elements of INT32 do not fill its shape [1,16], which has 16")
   })
 

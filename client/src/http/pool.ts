@@ -3,7 +3,7 @@
 import { connect as connectPlain, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import type { Call } from '../call.js'
-import { textOf, type ClientError } from '../errors.js'
+import { invalid, textOf, type ClientError } from '../errors.js'
 import type { ConnectOptions } from '../types.js'
 import { Parser, type Answer } from './parser.js'
 
@@ -165,10 +165,15 @@ export class Pool {
     for (const connection of this.#open) connection.socket.destroy()
   }
 
+  /** @throws {ClientError} `INVALID_ARG` for certificates and keys that are none */
   #opened(): Connection {
-    const connection = this.#connect()
-    this.#open.add(connection)
-    return connection
+    try {
+      const connection = this.#connect()
+      this.#open.add(connection)
+      return connection
+    } catch (error) {
+      throw invalid(`no connection can be made with the options of connect: ${textOf(error)}`)
+    }
   }
 
   #wait(call: Call): Promise<Connection> {

@@ -2,8 +2,9 @@
 
 import { decodeText, encodeText } from '../bytes.js'
 import type { Call } from '../call.js'
+import { jsonOf } from '../check.js'
 import { codeOfHttp, textOf, type ClientError } from '../errors.js'
-import { parseJson, printJson } from '../json.js'
+import { parseJson } from '../json.js'
 import type { InferResult } from '../tensor.js'
 import type { CudaRegion, IndexRow, LogSettings, ModelMetadata, ModelStatistics, ServerMetadata, SystemRegion, TraceSettings, TraceUpdate } from '../types.js'
 import type { InferRequest, Wire, WireStream } from '../wire.js'
@@ -136,7 +137,7 @@ export class HttpWire implements Wire {
   }
 
   async *generateStream(call: Call, model: string, version: string, body: object): AsyncIterable<Record<string, unknown>> {
-    const request = this.#request(call, 'POST', this.#model(model, version, '/generate_stream'), [encodeText(printJson(body))], { 'content-type': 'application/json' })
+    const request = this.#request(call, 'POST', this.#model(model, version, '/generate_stream'), [encodeText(jsonOf('body', body))], { 'content-type': 'application/json' })
     const answer = await this.#transport.open(call, request)
     if (!/event-stream/.test(answer.header('content-type') ?? '')) {
       let text = ''
@@ -159,7 +160,6 @@ export class HttpWire implements Wire {
     const key = `${model}\0${version}\0${what}`
     const known = this.#paths.get(key)
     if (known !== undefined) return known
-    if (model === '') throw new TypeError('a model has a name')
     const path = `/v2/models/${encodeURIComponent(model)}${version === '' ? '' : `/versions/${encodeURIComponent(version)}`}${what}`
     if (this.#paths.size < PATHS_MAX) this.#paths.set(key, path)
     return path
@@ -175,7 +175,7 @@ export class HttpWire implements Wire {
 
   async #send(call: Call, method: 'GET' | 'POST', path: string, body?: object): Promise<HttpAnswer> {
     const headers: Record<string, string> = body === undefined ? {} : { 'content-type': 'application/json' }
-    const bytes = body === undefined ? null : [encodeText(printJson(body))]
+    const bytes = body === undefined ? null : [encodeText(jsonOf('body', body))]
     return await this.#transport.send(call, this.#request(call, method, path, bytes, headers))
   }
 
