@@ -256,12 +256,13 @@ export class Client<M = AnyModels> {
     const { id = '', outputs = [], parameters = {}, sequence = null, priority = null, binaryInputs = true } = options
     if (sequence !== null) checkMembers('sequence', sequence, SEQUENCE, ['id'])
     const version = versionOf(options)
+    const wanted = outputs.map(outputOf)
     return {
       model,
       version,
       id,
       inputs: await this.#inputs(call, model, version, inputs),
-      outputs: outputs.map(outputOf),
+      outputs: wanted,
       binaryInputs,
       parameters: Object.entries(parameters),
       sequence,

@@ -39,7 +39,9 @@ export const GROUPS = [
       ['docs/metrics.md', 'metrics.html'],
       ['docs/typescript-reference.md', 'typescript-reference.html'],
       ['docs/limits.md', 'limits.html', 'Limits'],
+      ['docs/support.md', 'support.html'],
       ['COMPAT.md', 'compat.html'],
+      ['CHANGELOG.md', 'changes.html'],
     ],
   },
   {

@@ -1,4 +1,4 @@
-/** README.md names the suites of `npm test`, the models of the example repository and pages: as many as there are, under the names they have. */
+/** README.md is short and its links lead somewhere; CONTRIBUTING.md names the suites of `npm test`, docs/start.md the example models: as many as there are. */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -8,10 +8,15 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
 const README = read('README.md')
 
-test('the suites that README.md names are those that npm test knows', () => {
+test('README.md can be read in one go: 150 lines at most, and what was missed stands in bench/results', () => {
+  expect(README.trimEnd().split('\n').length).toBeLessThanOrEqual(150)
+  expect(README).not.toMatch(/^ ?Missed:|, target [≤≥]/m)
+})
+
+test('the suites that CONTRIBUTING.md names are those that npm test knows', () => {
   const known = /const SUITES = \{\n([\s\S]*?)\n\}\n/.exec(read('scripts/suites.mjs'))?.[1] ?? ''
   const suites = [...known.matchAll(/^ {2}(\w+): \{/gm)].map(([, name = '']) => name)
-  const named = /# some of: ([\w ]+)/.exec(README)?.[1]?.trim().split(' ') ?? []
+  const named = /# some of: ([\w ]+)/.exec(read('CONTRIBUTING.md'))?.[1]?.trim().split(' ') ?? []
   expect(suites.length).toBeGreaterThan(8)
   expect(named.toSorted()).toEqual(suites.toSorted())
 })
